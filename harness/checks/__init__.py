@@ -1,0 +1,1 @@
+"""Pure judgments over a History."""

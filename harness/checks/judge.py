@@ -1,0 +1,67 @@
+"""From a check's answer to a verdict: what must be true of a recording before any answer counts."""
+
+from __future__ import annotations
+
+from harness.checks.checks import run_check
+from harness.model.claim import Claim, includes
+from harness.model.cluster import Configuration
+from harness.model.history import History
+from harness.model.judgment import Check
+from harness.model.verdict import Verdict, unproven
+from harness.model.window import Ground, slack_s
+
+
+def judge(claim: Claim, check: Check, history: History, configuration: Configuration) -> Verdict:
+    """Judge one claim from a recording.
+
+    Reasons that no recording could change come first, then the check, then what takes its answer's worth away: a fault
+    that was not proven, a component that died, a host that was too loaded to tell the time.
+    """
+    ahead = _not_for_this_lab(claim, configuration)
+    if ahead is not None:
+        return ahead
+    slack = slack_s(history, configuration)
+    verdict = run_check(check, history, Ground(configuration, slack), claim)
+    if verdict.is_skip or check.name == "default":
+        return verdict
+    broken = _not_injected(history) or _component_died(history)
+    if broken is not None:
+        return broken
+    if slack > configuration.slack_limit_s and verdict.code != "gap":
+        said = (
+            f"slack {slack:.2f} s is above the limit of {configuration.slack_limit_s:g} s; {verdict.reason}"
+        )
+        return unproven("host-too-loaded", said, verdict.window, verdict.measured)
+    return verdict
+
+
+def _not_for_this_lab(claim: Claim, configuration: Configuration) -> Verdict | None:
+    if not includes(claim.versions, configuration.kubernetes_version):
+        said = f"the claim holds for {claim.versions}, the cluster runs {configuration.kubernetes_version}"
+        return unproven("not-applicable", said)
+    if claim.subject == "kubelet" and configuration.lab == "process" and not configuration.hollow_from_tree:
+        return unproven("lab-lacks", "the hollow kubelet was not built from the Kubernetes under test")
+    return None
+
+
+def _not_injected(history: History) -> Verdict | None:
+    fired = history.of_kind("deadman")
+    if fired:
+        return unproven(
+            "not-injected", f"the dead-man's switch healed fault {fired[0].data['id']} before its time"
+        )
+    steps: dict[str, list[str]] = {}
+    for entry in history.of_kind("fault"):
+        steps.setdefault(entry.data["id"], []).append(entry.data["step"])
+    for fault, seen in steps.items():
+        if "injected" not in seen:
+            return unproven("not-injected", f"no probe proved fault {fault}; its steps: {', '.join(seen)}")
+    return None
+
+
+def _component_died(history: History) -> Verdict | None:
+    for entry in history.of_kind("component"):
+        if not entry.data["expected"]:
+            where = f" on {entry.data['node']}" if entry.data.get("node") else ""
+            return unproven("component-died", f"{entry.data['name']}{where} {entry.data['status']}")
+    return None

@@ -1,0 +1,1 @@
+"""One file per fault: one harm and its exact inverse."""

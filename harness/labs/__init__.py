@@ -1,0 +1,1 @@
+"""Clusters that may be harmed, and the supervisor that owns one."""

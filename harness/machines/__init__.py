@@ -1,0 +1,1 @@
+"""One computer each: SSH with deadlines, power."""

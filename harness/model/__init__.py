@@ -1,0 +1,1 @@
+"""Frozen data and pure functions: claim, cluster, history, window, verdict. No I/O."""

@@ -1,0 +1,93 @@
+"""What a cluster under test is: its configuration as it reports it, and how to read its objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+Json = Any
+UNREACHABLE = "node.kubernetes.io/unreachable"
+NOT_READY = "node.kubernetes.io/not-ready"
+LEASE_NAMESPACE = "kube-node-lease"
+RENEW_FRACTION = 0.25
+"""nodeLeaseRenewIntervalFraction, compiled in (pkg/kubelet/kubelet.go)."""
+RENEW_JITTER = 0.04
+"""Sliding jitter of the lease renewal (k8s.io/component-helpers/apimachinery/lease/controller.go, since 1.22)."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How exactly this host and this lab can tell the time, measured at the start of a run (all in s)."""
+
+    watch_latency_s: float
+    clock_offset_s: Mapping[str, float] = field(default_factory=dict)
+    api_resolution_s: float = 0.0
+
+    def offset_s(self, node: str) -> float:
+        """The node's clock minus the harness's."""
+        return self.clock_offset_s.get(node, 0.0)
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The running configuration that windows are computed from; read from the cluster, never assumed.
+
+    `reported` holds each component's `/configz`; `flags_set` the timing flags that the lab gave a component, so that a
+    default claim knows whether it looks at a default.
+    """
+
+    kubernetes_version: str
+    lab: str
+    profile: str
+    slack_limit_s: float
+    node_monitor_grace_period_s: float
+    node_monitor_period_s: float
+    eviction_rate: float
+    lease_duration_s: float
+    status_update_frequency_s: float
+    default_toleration_s: float
+    negative_wait_s: float
+    calibration: Calibration
+    hollow_from_tree: bool = True
+    components: Mapping[str, Json] = field(default_factory=dict)
+    reported: Mapping[str, Json] = field(default_factory=dict)
+    flags_set: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def renew_interval_s(self) -> float:
+        """How often the kubelet renews its lease: a quarter of nodeLeaseDurationSeconds."""
+        return self.lease_duration_s * RENEW_FRACTION
+
+    def to_json(self) -> Mapping[str, Json]:
+        """As stored in a run's `configuration.json`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> Configuration:
+        """Read a stored configuration. Raises TypeError on unknown or missing fields."""
+        return cls(**{**data, "calibration": Calibration(**data["calibration"])})
+
+
+def condition(obj: Mapping[str, Json], type_: str) -> Mapping[str, Json] | None:
+    """The condition of one type of a Node or Pod, or None."""
+    conditions = obj.get("status", {}).get("conditions") or ()
+    return next((entry for entry in conditions if entry["type"] == type_), None)
+
+
+def condition_status(obj: Mapping[str, Json], type_: str) -> str:
+    """`True`, `False`, `Unknown`, or an empty string where the condition is absent."""
+    found = condition(obj, type_)
+    return str(found["status"]) if found else ""
+
+
+def has_taint(node: Mapping[str, Json], key: str, effect: str) -> bool:
+    """Whether a Node carries the taint."""
+    return any(
+        taint["key"] == key and taint["effect"] == effect for taint in node["spec"].get("taints") or ()
+    )
+
+
+def is_ready(node: Mapping[str, Json]) -> bool:
+    """Whether the Node's Ready condition is True."""
+    return condition_status(node, "Ready") == "True"

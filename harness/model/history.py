@@ -1,0 +1,207 @@
+"""What a recording holds: entries on the harness's monotonic clock, and questions about them.
+
+Entry kinds and their data (one JSON object a line in `history.jsonl`, `t` in seconds of CLOCK_MONOTONIC):
+
+| kind | data |
+|---|---|
+| begun | wall_offset_s (wall clock minus monotonic clock), nodes, sentinel_node |
+| listed | resource, items (the objects of the first LIST), rv |
+| watch | resource, type (ADDED, MODIFIED, DELETED), object |
+| gap | resource, since (s), reason |
+| sentinel | value (the annotation that was sent), latency_s per resource once seen |
+| fence | sentinels {resource: value}, listed {resource: {rv, objects {uid: rv}}} |
+| fault | id, fault (constructor data), node, step (planned, armed, injected, unproven, healed, unhealed, closed) |
+| deadman | id, node |
+| component | name, node, status, expected |
+| observed | what, subject, value |
+| stall | late_s (how much later than asked the harness was woken) |
+| ended | |
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+Json = Any
+SENTINEL_ANNOTATION = "nodeproof.dev/sentinel"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing that was seen or done at `t` (s, monotonic)."""
+
+    t: float
+    kind: str
+    data: Mapping[str, Json]
+
+    def to_json(self) -> str:
+        """One line of `history.jsonl`."""
+        return json.dumps({"t": round(self.t, 6), "kind": self.kind, **self.data}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, line: str) -> Entry:
+        """Read one line of `history.jsonl`. Raises ValueError when it is not one."""
+        data = json.loads(line)
+        return cls(float(data.pop("t")), str(data.pop("kind")), data)
+
+
+@dataclass(frozen=True)
+class Version:
+    """A state of one object, and when the harness received it; `object` is the last one when it was deleted."""
+
+    t: float
+    deleted: bool
+    object: Mapping[str, Json]
+
+
+@dataclass(frozen=True)
+class History:
+    """Everything that was recorded in one scenario, sorted by time."""
+
+    entries: tuple[Entry, ...]
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> History:
+        """Sort `entries` by time, keeping the order of equal times."""
+        return cls(tuple(sorted(entries, key=lambda entry: entry.t)))
+
+    @classmethod
+    def parse(cls, lines: Iterable[str]) -> History:
+        """Read `history.jsonl`. Raises ValueError on a line that is not an entry."""
+        return cls.of(Entry.from_json(line) for line in lines if line.strip())
+
+    @cached_property
+    def _by_kind(self) -> Mapping[str, tuple[Entry, ...]]:
+        kinds: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            kinds.setdefault(entry.kind, []).append(entry)
+        return {kind: tuple(entries) for kind, entries in kinds.items()}
+
+    def of_kind(self, kind: str) -> tuple[Entry, ...]:
+        """All entries of one kind, in time order."""
+        return self._by_kind.get(kind, ())
+
+    @property
+    def ended_t(self) -> float:
+        """When the recording ended (s); the time of the last entry when it was cut short."""
+        ended = self.of_kind("ended")
+        if ended:
+            return ended[-1].t
+        return self.entries[-1].t if self.entries else 0.0
+
+    @property
+    def begun(self) -> Mapping[str, Json]:
+        """The recording's first facts: wall_offset_s, nodes, sentinel_node."""
+        begun = self.of_kind("begun")
+        return begun[0].data if begun else {}
+
+    def from_wall(self, timestamp: str) -> float:
+        """Put an API timestamp (RFC 3339) on the monotonic clock (s)."""
+        return parse_time(timestamp) - float(self.begun.get("wall_offset_s", 0.0))
+
+    @cached_property
+    def _versions(self) -> Mapping[tuple[str, str, str], tuple[Version, ...]]:
+        versions: dict[tuple[str, str, str], list[Version]] = {}
+        for entry in self.entries:
+            for obj, deleted in _objects(entry):
+                meta = obj["metadata"]
+                key = (entry.data["resource"], meta.get("namespace", ""), meta["name"])
+                versions.setdefault(key, []).append(Version(entry.t, deleted, obj))
+        return {key: tuple(seen) for key, seen in versions.items()}
+
+    def versions(self, resource: str, namespace: str, name: str) -> tuple[Version, ...]:
+        """Every state of one object in the order of receipt."""
+        return self._versions.get((resource, namespace, name), ())
+
+    def state_at(self, resource: str, namespace: str, name: str, t: float) -> Mapping[str, Json] | None:
+        """The object as last received by `t`; None before its first state and after its deletion."""
+        seen = self.versions(resource, namespace, name)
+        at = bisect.bisect_right([version.t for version in seen], t) - 1
+        if at < 0 or seen[at].deleted:
+            return None
+        return seen[at].object
+
+    def all_versions(self, resource: str) -> Iterator[Version]:
+        """Every received state of every object of one resource, in time order."""
+        for entry in self.entries:
+            if entry.data.get("resource") == resource:
+                for obj, deleted in _objects(entry):
+                    yield Version(entry.t, deleted, obj)
+
+    def folded(self, resource: str, up_to_rv: int) -> Mapping[str, str]:
+        """The watch state as {uid: resourceVersion}, without what came after `up_to_rv`."""
+        state: dict[str, str] = {}
+        for version in self.all_versions(resource):
+            meta = version.object["metadata"]
+            if int(meta["resourceVersion"]) > up_to_rv:
+                continue
+            if version.deleted:
+                state.pop(meta["uid"], None)
+            else:
+                state[meta["uid"]] = meta["resourceVersion"]
+        return state
+
+    def gap(self, resource: str, since_t: float, until_t: float) -> Entry | None:
+        """The first gap in a watch that overlaps [since_t, until_t]."""
+        for entry in self.of_kind("gap"):
+            if entry.data["resource"] == resource and entry.t >= since_t and entry.data["since"] <= until_t:
+                return entry
+        return None
+
+
+def _objects(entry: Entry) -> Iterator[tuple[Mapping[str, Json], bool]]:
+    if entry.kind == "watch":
+        yield entry.data["object"], entry.data["type"] == "DELETED"
+    elif entry.kind == "listed":
+        for item in entry.data["items"]:
+            yield item, False
+
+
+def parse_time(timestamp: str) -> float:
+    """Seconds since the epoch of an RFC 3339 time. Raises ValueError."""
+    return datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
+
+
+@dataclass(frozen=True)
+class Fence:
+    """Whether the watches are known to have missed nothing up to `t`, and why not."""
+
+    passed: bool
+    t: float
+    reason: str
+
+
+def fence(history: History) -> Fence:
+    """Judge the last fence of a recording from its evidence.
+
+    It passes when every watch delivered its last sentinel and the quorum LIST taken afterwards equals the folded
+    watch state by (uid, resourceVersion), what came later undone.
+    """
+    fences = history.of_kind("fence")
+    if not fences:
+        return Fence(False, history.ended_t, "the recording holds no fence")
+    last = fences[-1]
+    for resource, value in last.data["sentinels"].items():
+        if not _sentinel_seen(history, resource, value):
+            return Fence(False, last.t, f"the watch of {resource} never delivered sentinel {value}")
+    for resource, listed in last.data["listed"].items():
+        folded = history.folded(resource, int(listed["rv"]))
+        if folded != listed["objects"]:
+            different = set(folded.items()) ^ set(listed["objects"].items())
+            return Fence(
+                False, last.t, f"{len(different)} states of {resource} differ between LIST and watch"
+            )
+    return Fence(True, last.t, "")
+
+
+def _sentinel_seen(history: History, resource: str, value: str) -> bool:
+    return any(
+        version.object["metadata"].get("annotations", {}).get(SENTINEL_ANNOTATION) == value
+        for version in history.all_versions(resource)
+    )

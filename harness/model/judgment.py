@@ -1,0 +1,67 @@
+"""What is asked of a history: moments and checks, as data, so that a saved run can be asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.model.window import WindowSpec
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class Check:
+    """A judgment by name and arguments; `harness.checks` holds the functions."""
+
+    name: str
+    args: Mapping[str, Json]
+
+    def to_json(self) -> Mapping[str, Json]:
+        """As stored in `judgments.json`."""
+        return {"name": self.name, "args": dict(self.args)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> Check:
+        """Read a stored check. Raises KeyError when it is not one."""
+        return cls(data["name"], data["args"])
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Something that happens at one time in a history, by name and arguments."""
+
+    name: str
+    args: Mapping[str, Json]
+
+    def after(self, anchor: Moment, window: WindowSpec) -> Check:
+        """It comes inside `window` after `anchor`."""
+        return self._timed("after", anchor, window)
+
+    def never_after(self, anchor: Moment, window: WindowSpec) -> Check:
+        """It does not come for the length of `window` after `anchor`."""
+        return self._timed("never", anchor, window)
+
+    def _timed(self, name: str, anchor: Moment, window: WindowSpec) -> Check:
+        return Check(name, {"event": self.to_json(), "anchor": anchor.to_json(), "window": window.to_json()})
+
+    def to_json(self) -> Mapping[str, Json]:
+        """As stored inside a check."""
+        return {"name": self.name, "args": dict(self.args)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> Moment:
+        """Read a stored moment. Raises KeyError when it is not one."""
+        return cls(data["name"], data["args"])
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(str(value) for value in self.args.values() if value != '')})"
+
+
+@dataclass(frozen=True)
+class Judgment:
+    """A check and the claim that it decides."""
+
+    claim: str
+    check: Check

@@ -1,0 +1,22 @@
+"""The one kind of error a user is meant to read."""
+
+from __future__ import annotations
+
+
+class Problem(Exception):
+    """Something the user can mend: what went wrong, where, and the next step.
+
+    `detail` holds supporting lines (a component's last log lines, a compiler's output) and is shown below the
+    one-line message.
+    """
+
+    def __init__(self, what: str, where: str, next_step: str, detail: str = "") -> None:
+        super().__init__(what, where, next_step, detail)
+        self.what = what
+        self.where = where
+        self.next_step = next_step
+        self.detail = detail
+
+    def __str__(self) -> str:
+        line = f"{self.what} ({self.where}); {self.next_step}"
+        return f"{line}\n{self.detail}" if self.detail else line

@@ -1,0 +1,242 @@
+"""Allowed intervals that remember their arithmetic, computed from the running configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from harness.model.cluster import RENEW_JITTER, Configuration
+from harness.model.history import History
+
+Json = Any
+Shape = Literal["period", "within", "negative"]
+BASE_SLACK_S = 0.2
+"""What a controller may take between waking up and writing, on an idle host."""
+TAINT_PASS_S = 1.0
+"""An empty rate-limited queue is served each 100 ms (NodeEvictionPeriod); with its writes, well below 1 s."""
+BIND_S = 15.0
+"""An unschedulable pod is retried when its node changes, after a backoff of at most 10 s (podMaxBackoffSeconds)."""
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """A window by name and arguments, as stored beside a judgment, so that today's code can compute it again."""
+
+    name: str
+    args: Mapping[str, Json] = field(default_factory=dict)
+
+    def to_json(self) -> Mapping[str, Json]:
+        """As stored in `judgments.json`."""
+        return {"name": self.name, "args": dict(self.args)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> WindowSpec:
+        """Read a stored window. Raises KeyError when it is not one."""
+        return cls(data["name"], data["args"])
+
+
+@dataclass(frozen=True)
+class Window:
+    """[low_s, high_s] after an anchor.
+
+    `nominal_s` is the period or bound that the claim names. A `period` window must exclude its half and its double, a
+    `within` window its double; else it proves nothing about the figure.
+    """
+
+    low_s: float
+    high_s: float
+    nominal_s: float
+    shape: Shape
+    low_arithmetic: str
+    high_arithmetic: str
+
+    @property
+    def arithmetic(self) -> str:
+        """For people: `[G, G + 2P + slack] = [12.00, 14.62] s`."""
+        return f"[{self.low_arithmetic}, {self.high_arithmetic}] = [{self.low_s:.2f}, {self.high_s:.2f}] s"
+
+    @property
+    def discerning(self) -> bool:
+        """Whether the window tells the claimed figure from its double and, for a period, from its half."""
+        if self.shape == "negative":
+            return True
+        if self.high_s >= 2 * self.nominal_s:
+            return False
+        return self.shape == "within" or self.low_s > self.nominal_s / 2
+
+    def holds(self, value_s: float) -> bool:
+        """Whether a measured time lies inside."""
+        return self.low_s <= value_s <= self.high_s
+
+    def to_json(self) -> Mapping[str, Json]:
+        """As written to `verdicts.json`."""
+        return {
+            "low_s": round(self.low_s, 3),
+            "high_s": round(self.high_s, 3),
+            "nominal_s": self.nominal_s,
+            "shape": self.shape,
+            "arithmetic": self.arithmetic,
+        }
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a window is computed on: the running configuration, and the slack of this scenario (s)."""
+
+    configuration: Configuration
+    slack_s: float
+
+
+def slack_s(history: History, configuration: Configuration) -> float:
+    """What measuring on this host, in this scenario, may add to a true duration (s).
+
+    Base plus twice the worst watch latency (calibrated, or seen by a sentinel of this scenario: one for the anchor,
+    one for the event), the largest clock offset, the API's resolution, and the longest time the harness was not
+    woken.
+    """
+    calibration = configuration.calibration
+    latencies = [calibration.watch_latency_s]
+    for entry in history.of_kind("sentinel"):
+        latencies.extend(entry.data["latency_s"].values())
+    stall = max((entry.data["late_s"] for entry in history.of_kind("stall")), default=0.0)
+    offset = max((abs(value) for value in calibration.clock_offset_s.values()), default=0.0)
+    return BASE_SLACK_S + 2 * max(latencies) + offset + calibration.api_resolution_s + stall
+
+
+def compute(spec: WindowSpec, ground: Ground, anchor: Mapping[str, Json]) -> Window:
+    """Compute a window by name; `anchor` is what the anchor's occurrence tells of itself.
+
+    Raises KeyError on a window that this version does not know.
+    """
+    return _WINDOWS[spec.name](ground, spec.args, anchor)
+
+
+def detection() -> WindowSpec:
+    """From the last heartbeat to Ready=Unknown (pkg/controller/nodelifecycle: monitorNodeHealth)."""
+    return WindowSpec("detection")
+
+
+def detection_from_fault() -> WindowSpec:
+    """From the cut to Ready=Unknown: part of the grace period may have passed since the last heartbeat."""
+    return WindowSpec("detection_from_fault")
+
+
+def taint_pass() -> WindowSpec:
+    """From Ready=Unknown to the NoExecute taint, for the first node of a healthy zone."""
+    return WindowSpec("taint_pass")
+
+
+def monitor_pass() -> WindowSpec:
+    """From Ready=True to what the next pass of the node monitor does."""
+    return WindowSpec("monitor_pass")
+
+
+def prompt(bound_s: float) -> WindowSpec:
+    """Within a bound that the claim names."""
+    return WindowSpec("prompt", {"bound_s": bound_s})
+
+
+def toleration(seconds: float) -> WindowSpec:
+    """From the taint to the pod's deletion: its tolerationSeconds."""
+    return WindowSpec("toleration", {"toleration_s": seconds})
+
+
+def default_toleration() -> WindowSpec:
+    """From the taint to the pod's deletion: what DefaultTolerationSeconds gave the pod."""
+    return WindowSpec("default_toleration")
+
+
+def renewals() -> WindowSpec:
+    """From one lease renewal to the next."""
+    return WindowSpec("renewals")
+
+
+def absence(seconds: float) -> WindowSpec:
+    """How long something must not come."""
+    return WindowSpec("absence", {"wait_s": seconds})
+
+
+def _detection(ground: Ground, _args: Mapping[str, Json], anchor: Mapping[str, Json]) -> Window:
+    grace, period = _grace(ground), ground.configuration.node_monitor_period_s
+    passes = 3 if anchor.get("heartbeat") == "status" else 2
+    high = grace + passes * period + ground.slack_s
+    formula = f"G + {passes}P + slack ({grace:g} + {passes * period:g} + {ground.slack_s:.2f})"
+    return Window(grace, high, grace, "period", "G", formula)
+
+
+def _detection_from_fault(ground: Ground, _args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
+    grace, period = _grace(ground), ground.configuration.node_monitor_period_s
+    renew = ground.configuration.renew_interval_s * (1 + RENEW_JITTER)
+    high = grace + 3 * period + ground.slack_s
+    formula = f"G + 3P + slack ({grace:g} + {3 * period:g} + {ground.slack_s:.2f})"
+    low = grace - renew - ground.slack_s
+    return Window(
+        low,
+        high,
+        grace,
+        "period",
+        f"G - 1.04R - slack ({grace:g} - {renew:g} - {ground.slack_s:.2f})",
+        formula,
+    )
+
+
+def _taint_pass(ground: Ground, _args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
+    high = TAINT_PASS_S + ground.slack_s
+    formula = f"1 + slack ({TAINT_PASS_S:g} + {ground.slack_s:.2f})"
+    return Window(-ground.slack_s, high, TAINT_PASS_S, "within", "-slack", formula)
+
+
+def _monitor_pass(ground: Ground, _args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
+    period = ground.configuration.node_monitor_period_s
+    nominal = period + TAINT_PASS_S
+    formula = f"P + 1 + slack ({period:g} + {TAINT_PASS_S:g} + {ground.slack_s:.2f})"
+    return Window(-ground.slack_s, nominal + ground.slack_s, nominal, "within", "-slack", formula)
+
+
+def _prompt(ground: Ground, args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
+    bound = float(args["bound_s"])
+    formula = f"bound + slack ({bound:g} + {ground.slack_s:.2f})"
+    return Window(-ground.slack_s, bound + ground.slack_s, bound, "within", "-slack", formula)
+
+
+def _toleration(ground: Ground, args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
+    return _around(float(args["toleration_s"]), ground.slack_s)
+
+
+def _default_toleration(ground: Ground, _args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
+    return _around(ground.configuration.default_toleration_s, ground.slack_s)
+
+
+def _around(nominal: float, slack: float) -> Window:
+    low, high = f"T - slack ({nominal:g} - {slack:.2f})", f"T + slack ({nominal:g} + {slack:.2f})"
+    return Window(nominal - slack, nominal + slack, nominal, "period", low, high)
+
+
+def _renewals(ground: Ground, _args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
+    renew = ground.configuration.renew_interval_s
+    high = renew * (1 + RENEW_JITTER) + ground.slack_s
+    formula = f"1.04R + slack ({renew * (1 + RENEW_JITTER):g} + {ground.slack_s:.2f})"
+    return Window(renew - 0.1, high, renew, "period", f"R - 0.1 ({renew:g} - 0.1)", formula)
+
+
+def _absence(_ground: Ground, args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
+    wait = float(args["wait_s"])
+    return Window(0.0, wait, wait, "negative", "0", f"wait ({wait:g})")
+
+
+def _grace(ground: Ground) -> float:
+    return ground.configuration.node_monitor_grace_period_s
+
+
+_WINDOWS = {
+    "detection": _detection,
+    "detection_from_fault": _detection_from_fault,
+    "taint_pass": _taint_pass,
+    "monitor_pass": _monitor_pass,
+    "prompt": _prompt,
+    "toleration": _toleration,
+    "default_toleration": _default_toleration,
+    "renewals": _renewals,
+    "absence": _absence,
+}

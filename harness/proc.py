@@ -1,0 +1,177 @@
+"""Child processes: the only user of `subprocess`, open to both halves, standard library only."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+Process = subprocess.Popen[bytes]
+TimeoutExpired = subprocess.TimeoutExpired
+
+
+class CommandFailed(Exception):
+    """A command ended with another status than 0, or did not end in time (`status` is then None)."""
+
+    def __init__(self, argv: Sequence[str], status: int | None, output: str) -> None:
+        ended = f"status {status}" if status is not None else "no end within its time limit"
+        super().__init__(f"{' '.join(argv)}: {ended}: {output.strip()[-2000:]}")
+        self.argv = tuple(argv)
+        self.status = status
+        self.output = output
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished command left: its exit status and its decoded output."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout_s: float,
+    stdin: str = "",
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    check: bool = True,
+) -> Result:
+    """Run `argv` to its end, within `timeout_s`.
+
+    Raises CommandFailed on a time-out, on a program that cannot be started and, when `check`, on a status other
+    than 0.
+    """
+    try:
+        done = subprocess.run(
+            list(argv),
+            input=stdin.encode(),
+            capture_output=True,
+            timeout=timeout_s,
+            cwd=cwd,
+            env=env,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CommandFailed(argv, None, (error.stderr or b"").decode(errors="replace")) from error
+    except OSError as error:
+        raise CommandFailed(argv, 127, str(error)) from error
+    result = Result(
+        done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    )
+    if check and result.status != 0:
+        raise CommandFailed(argv, result.status, result.stderr or result.stdout)
+    return result
+
+
+def stream_lines(
+    argv: Sequence[str],
+    on_line: Callable[[str], None],
+    *,
+    timeout_s: float,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> None:
+    """Run `argv`, handing each line of its output (both streams) to `on_line` as it comes.
+
+    Raises CommandFailed with the last lines when it fails or lasts longer than `timeout_s`.
+    """
+    last: list[str] = []
+    with subprocess.Popen(
+        list(argv),
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as child:
+        alarm = _Alarm(child, timeout_s)
+        try:
+            for line in _decoded(child.stdout):
+                last = [*last[-39:], line]
+                on_line(line)
+        except BaseException:
+            child.terminate()
+            raise
+        finally:
+            alarm.cancel()
+        status = child.wait()
+    if alarm.rang or status != 0:
+        raise CommandFailed(argv, None if alarm.rang else status, "\n".join(last))
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    log: Path | int,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    pass_fds: Iterable[int] = (),
+    own_session: bool = False,
+) -> Process:
+    """Start `argv` in the background with both output streams appended to `log` (a file or a descriptor).
+
+    Raises CommandFailed when the program cannot be started.
+    """
+    try:
+        if isinstance(log, int):
+            return _start(argv, log, cwd, env, pass_fds, own_session)
+        with log.open("ab") as out:
+            return _start(argv, out.fileno(), cwd, env, pass_fds, own_session)
+    except OSError as error:
+        raise CommandFailed(argv, 127, str(error)) from error
+
+
+def _start(
+    argv: Sequence[str],
+    log: int,
+    cwd: Path | None,
+    env: Mapping[str, str] | None,
+    pass_fds: Iterable[int],
+    own_session: bool,
+) -> Process:
+    return subprocess.Popen(
+        list(argv),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        cwd=cwd,
+        env=env,
+        pass_fds=tuple(pass_fds),
+        start_new_session=own_session,
+    )
+
+
+def describe_exit(status: int) -> str:
+    """Say how a process ended: `exited 1` or `killed by SIGKILL`."""
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    return f"exited {status}"
+
+
+def _decoded(stream: IO[bytes] | None) -> Iterable[str]:
+    return (line.decode(errors="replace").rstrip("\n") for line in stream or ())
+
+
+class _Alarm:
+    """Kills one child when its time is over."""
+
+    def __init__(self, child: Process, timeout_s: float) -> None:
+        self.rang = False
+        self._child = child
+        self._timer = threading.Timer(timeout_s, self._ring)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _ring(self) -> None:
+        self.rang = True
+        self._child.kill()
+
+    def cancel(self) -> None:
+        self._timer.cancel()

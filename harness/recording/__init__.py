@@ -1,0 +1,1 @@
+"""Watches and machine events become a History, on disk as it happens."""

@@ -1,0 +1,1 @@
+"""Allure, timeline pictures, the closing table; reads run folders only."""

@@ -1,0 +1,1 @@
+"""Guard, ledger, dead-man's switch, janitor, injector."""

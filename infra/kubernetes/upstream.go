@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubectl's credential plugins
+	"k8s.io/component-base/cli"
+	"k8s.io/component-base/logs"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+)
+
+// runEtcd is go.etcd.io/etcd/server/v3/main.go. etcd ends the process itself when it fails.
+func runEtcd() int {
+	etcdmain.Main(os.Args)
+	return 0
+}
+
+// runAPIServer is k8s.io/kubernetes/cmd/kube-apiserver/apiserver.go.
+func runAPIServer() int { return cli.Run(apiserver.NewAPIServerCommand()) }
+
+// runControllerManager is k8s.io/kubernetes/cmd/kube-controller-manager/controller-manager.go.
+func runControllerManager() int { return cli.Run(controllermanager.NewControllerManagerCommand()) }
+
+// runScheduler is k8s.io/kubernetes/cmd/kube-scheduler/scheduler.go.
+func runScheduler() int { return cli.Run(scheduler.NewSchedulerCommand()) }
+
+// runKubelet is k8s.io/kubernetes/cmd/kubelet/kubelet.go.
+func runKubelet() int { return cli.Run(kubelet.NewKubeletCommand(context.Background())) }
+
+// runKubectl is k8s.io/kubernetes/cmd/kubectl/kubectl.go: the verbosity counts while the command is still being built,
+// and errors are printed the way kubectl's users know.
+func runKubectl() int {
+	_ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args)) // upstream drops this error too: a bad -v is told by the flag itself
+	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
+		kubectlutil.CheckErr(err)
+	}
+	return 0
+}
