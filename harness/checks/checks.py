@@ -1,7 +1,11 @@
-"""Checks: pure functions `(History, args, Ground) -> Verdict`, stored by name so that a saved run is judged again."""
+"""Checks: pure functions `(History, args, Ground) -> Verdict`, stored by name and arguments.
+
+So a saved run is judged again by today's code.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -12,7 +16,7 @@ from harness.model.claim import Claim
 from harness.model.history import History, fence
 from harness.model.judgment import Check, Moment
 from harness.model.verdict import Measured, Verdict, conforms, deviates, unproven
-from harness.model.window import Ground, Window, WindowSpec, compute
+from harness.model.window import Ground, Window, WindowSpec, compute, detection_from_fault
 
 Json = Any
 Args = Mapping[str, Json]
@@ -30,7 +34,7 @@ def default_of(constant: str) -> Check:
 
 
 def shown_throughout(what: str, subject: str, value: str, since: Moment, until: Moment) -> Check:
-    """Every look at `what` of `subject` between two moments showed `value`, and there was more than one look."""
+    """Every look at `what` of `subject` between two moments showed `value`; no half of the time lacks one."""
     args = {
         "what": what,
         "subject": subject,
@@ -46,26 +50,64 @@ def run_check(check: Check, history: History, ground: Ground, claim: Claim) -> V
     return _CHECKS[check.name](history, check.args, ground, claim)
 
 
-def _after(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdict:
-    event, anchor = Moment.from_json(args["event"]), Moment.from_json(args["anchor"])
+def remaining_s(check: Check, history: History, ground: Ground, now_t: float) -> float:
+    """How long (s) a recording must still go on for `check`; 0 when it is decided or its window over."""
+    if check.name == "renewals":
+        return _renewals_remaining_s(check, history, ground, now_t)
+    if check.name not in ("after", "never"):
+        return 0.0
+    event, anchor = Moment.from_json(check.args["event"]), Moment.from_json(check.args["anchor"])
     start = moments.find(history, anchor)
     if start is None:
-        return _missing(history, anchor)
-    window = compute(WindowSpec.from_json(args["window"]), ground, start.detail)
+        return 0.0
+    window = compute(WindowSpec.from_json(check.args["window"]), ground, start.detail)
+    if moments.find(history, event, start.t + min(window.low_s, 0.0)) is not None:
+        return 0.0
+    return start.t + window.high_s - now_t
+
+
+def _renewals_remaining_s(check: Check, history: History, ground: Ground, now_t: float) -> float:
+    wanted = int(check.args["at_least"])
+    seen = sum(1 for _beat in moments.lease_renewals(history, str(check.args["node"])))
+    if seen > wanted:
+        return 0.0
+    window = compute(WindowSpec.from_json(check.args["window"]), ground, {})
+    return history.entries[0].t + (wanted + 1) * window.high_s - now_t
+
+
+def _after(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdict:
+    event, anchor = Moment.from_json(args["event"]), Moment.from_json(args["anchor"])
+    spec = WindowSpec.from_json(args["window"])
+    start = moments.find(history, anchor)
+    if start is None and anchor.name == "last-heartbeat":
+        start = moments.long_silence(history, anchor, compute(spec, ground, {"heartbeat": "status"}).high_s)
+    if start is None:
+        return _missing(history, anchor, ground)
+    window = compute(spec, ground, start.detail)
     if not window.discerning:
         return unproven("scaled", f"the window {window.arithmetic} would also admit half or double", window)
     found = moments.find(history, event, start.t + min(window.low_s, 0.0) - _LOOK_BACK_S)
-    until = found.t if found else start.t + window.high_s
-    gap = _gap(history, (event, anchor), start.t, until)
+    gap = _gap(history, (event, anchor), start.t, found.t if found else start.t + window.high_s)
     if gap:
         return unproven("gap", gap, window)
     if found is None:
         return _did_not_come(history, event, anchor, start, window)
+    unfenced = _unfenced(history, anchor, found.t) if anchor.name == "last-heartbeat" else ""
+    if unfenced:
+        return unproven("gap", f"a later heartbeat is not excluded: {unfenced}", window)
     return _placed(history, event, anchor, window, found.t - start.t)
 
 
 _LOOK_BACK_S = 5.0
 """How far before the anchor an early event is looked for: one that came too early must not be overlooked."""
+
+
+def _unfenced(history: History, about: Moment, until_t: float) -> str:
+    """Why a moment's watches may have missed something up to a time (s), or nothing."""
+    passed = fence(history, moments.resources(about))
+    if not passed.passed:
+        return passed.reason
+    return f"the fence stands {until_t - passed.t:.1f} s too early" if passed.t < until_t else ""
 
 
 def _placed(history: History, event: Moment, anchor: Moment, window: Window, value: float) -> Verdict:
@@ -86,37 +128,46 @@ def _did_not_come(
 ) -> Verdict:
     """The event is missing: a deviation only behind a fence that stands after the window's end."""
     end = start.t + window.high_s
-    passed = fence(history)
-    if not passed.passed:
-        return unproven("gap", f"{event} was not seen, and the fence did not pass: {passed.reason}", window)
-    if passed.t < end:
-        return unproven(
-            "gap", f"the recording was fenced {end - passed.t:.1f} s before the window's end", window
-        )
+    for about in (event, anchor):
+        unfenced = _unfenced(history, about, end)
+        if moments.resources(about) and unfenced:
+            return unproven("gap", f"{event} was not seen by the window's end: {unfenced}", window)
     state = moments.last_state(history, event)
     return deviates(
         f"{event} did not come within {window.high_s:.2f} s after {anchor}", window, last_state=state
     )
 
 
-def _missing(history: History, anchor: Moment) -> Verdict:
-    """The anchor is missing: what the claim starts from never happened."""
+def _missing(history: History, anchor: Moment, ground: Ground) -> Verdict:
+    """The anchor is missing: what the claim starts from never happened.
+
+    That deviates only where the cluster had the time for it that the slowest anchor, a detection, takes.
+    """
     if anchor.name == "fault-step":
         return unproven("not-injected", f"{anchor} was never proven")
     if anchor.name == "last-heartbeat":
-        anchor = Moment.from_json(anchor.args["before"])
-    passed = fence(history)
-    if not passed.passed:
-        return unproven("gap", f"{anchor} was not seen, and the fence did not pass: {passed.reason}")
+        before = Moment.from_json(anchor.args["before"])
+        if moments.find(history, before):
+            return unproven("gap", f"{before} came, and the recording holds no heartbeat before it")
+        anchor = before
+    faults = [entry.t for entry in history.of_kind("fault") if entry.data["step"] == "injected"]
+    since_t = faults[0] if faults else history.began_t
+    end = since_t + compute(detection_from_fault(), ground, {}).high_s
+    gap = _gap(history, (anchor,), since_t, history.ended_t)
+    unseen = gap or _unfenced(history, anchor, end)
+    if unseen:
+        return unproven("gap", f"{anchor} was not seen: {unseen}")
     return deviates(f"{anchor} did not come", last_state=moments.last_state(history, anchor))
 
 
-def _gap(history: History, about: tuple[Moment, ...], since_t: float, until_t: float) -> str:
+def _gap(history: History, about: tuple[Moment, ...], one_t: float, other_t: float) -> str:
     """Say which watch was blind between two times (s), or nothing."""
+    since_t, until_t = sorted((one_t, other_t))
     for resource in sorted({name for moment in about for name in moments.resources(moment)}):
         gap = history.gap(resource, since_t, until_t)
         if gap is not None:
-            return f"the watch of {resource} was blind for {gap.t - gap.data['since']:.1f} s: {gap.data['reason']}"
+            blind_s = gap.t - gap.data["since"]
+            return f"the watch of {resource} was blind for {blind_s:.1f} s: {gap.data['reason']}"
     return ""
 
 
@@ -124,71 +175,76 @@ def _never(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
     event, anchor = Moment.from_json(args["event"]), Moment.from_json(args["anchor"])
     start = moments.find(history, anchor)
     if start is None:
-        return _missing(history, anchor)
+        return _missing(history, anchor, ground)
     window = compute(WindowSpec.from_json(args["window"]), ground, start.detail)
+    if not window.discerning:
+        return unproven("scaled", f"the window {window.arithmetic} waits for nothing", window)
     end = start.t + window.high_s
     found = moments.find(history, event, start.t)
     if found is not None and found.t <= end:
         came = Measured(found.t - start.t, "s")
         state = moments.last_state(history, event)
         return deviates(f"{event} came {came} after {anchor} and should not have", window, came, state)
-    passed = fence(history)
-    if not passed.passed:
-        return unproven("gap", f"absence is not proven: {passed.reason}", window)
-    if passed.t < end:
-        return unproven(
-            "gap", f"the recording was fenced {end - passed.t:.1f} s before the wait's end", window
-        )
-    gap = _gap(history, (event,), start.t, end)
-    if gap:
-        return unproven("gap", gap, window)
+    unseen = (
+        moments.already(history, event, start.t)
+        or _unfenced(history, event, end)
+        or _gap(history, (event, anchor), start.t, end)
+    )
+    if unseen:
+        return unproven("gap", f"absence is not proven: {unseen}", window)
     return conforms(
         f"{event} did not come for {window.high_s:.2f} s after {anchor}", window, Measured("none")
     )
 
 
 def _renewals(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdict:
-    node, wanted = str(args["node"]), int(args["at_least"])
+    node, wanted = str(args["node"]), max(1, int(args["at_least"]))
     window = compute(WindowSpec.from_json(args["window"]), ground, {})
     if not window.discerning:
         return unproven("scaled", f"the window {window.arithmetic} would also admit half or double", window)
     renewed = [beat.t for beat in moments.lease_renewals(history, node)]
     gaps = [after - before for before, after in pairwise(renewed)]
-    blind = history.gap("leases", renewed[0], renewed[-1]) if renewed else None
+    blind = history.gap("leases", renewed[0], history.ended_t) if renewed else None
     if blind is not None:
         return unproven("gap", f"the watch of leases was blind: {blind.data['reason']}", window)
     wrong = [gap for gap in gaps if not window.holds(gap)]
     if wrong:
         outside = Measured(wrong[0], "s")
         return deviates(f"{len(wrong)} of {len(gaps)} renewals of {node} lie outside", window, outside)
-    if len(gaps) < wanted:
-        return _too_few_renewals(history, node, len(gaps), wanted, window)
+    silent = _silent_since(history, renewed, window)
+    if silent is not None or len(gaps) < wanted:
+        return silent or unproven(
+            "gap", f"{len(gaps)} renewals of {node} were seen, {wanted} are needed", window
+        )
     mean = Measured(sum(gaps) / len(gaps), "s")
     return conforms(
         f"{len(gaps)} renewals of {node}, {min(gaps):.3f} to {max(gaps):.3f} s apart", window, mean
     )
 
 
-def _too_few_renewals(history: History, node: str, seen: int, wanted: int, window: Window) -> Verdict:
-    """Fewer renewals than there was time for are a deviation, behind a fence."""
-    passed = fence(history)
-    if not passed.passed:
-        return unproven("gap", f"{seen} renewals of {node} were seen; {passed.reason}", window)
-    begun_t = history.entries[0].t
-    if passed.t - begun_t < (wanted + 1) * window.high_s:
-        return unproven("gap", f"the recording is too short for {wanted} renewals of {node}", window)
-    return deviates(f"{node} renewed its lease {seen} times, expected at least {wanted}", window)
+def _silent_since(history: History, renewed: list[float], window: Window) -> Verdict | None:
+    """A deviation where no renewal came for longer than the window up to the fence; None without one."""
+    passed = fence(history, ("leases",))
+    silence = passed.t - (renewed[-1] if renewed else history.began_t)
+    if not passed.passed or silence <= window.high_s:
+        return None
+    return deviates(f"no renewal for {silence:.3f} s", window, Measured(silence, "s"))
 
 
 def _default(_history: History, args: Args, ground: Ground, claim: Claim) -> Verdict:
     configuration = ground.configuration
-    constant = next(entry for entry in claim.constants if entry.name == args["constant"])
-    given = configuration.flags_set.get(constant.component, {})
+    constant = next((entry for entry in claim.constants if entry.name == args["constant"]), None)
+    if constant is None:
+        raise KeyError(f"{claim.id} has no constant {args['constant']}")
+    given = configuration.flags_set.get(constant.component)
+    if given is None:
+        said = f"the lab does not say which settings it gave {constant.component}; this may be no default"
+        return unproven("lab-lacks", said)
     if constant.flag in given:
-        return unproven("scaled", f"--{constant.flag}={given[constant.flag]} was given; this is no default")
+        return unproven("scaled", f"{constant.flag}={given[constant.flag]} was given; this is no default")
     reported = _reported(configuration.reported.get(constant.component), constant.reported)
     if reported is None:
-        return unproven("gap", f"{constant.component} reported no {constant.reported} at /configz")
+        return unproven("gap", f"{constant.component} reported no {constant.reported}")
     expected = constant.at(configuration.kubernetes_version)
     measured = Measured(reported, constant.unit)
     if reported != expected:
@@ -207,25 +263,28 @@ def _reported(configz: Json, path: str) -> float | None:
 
 def duration_s(value: Json) -> float:
     """Seconds of a Go duration such as `50s`, `5m0s` or `1m40s`, or of a plain number. Raises ValueError."""
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-    total, number, unit = 0.0, "", ""
-    for char in [*str(value), "0"]:
-        if unit and (char.isdigit() or char == "."):
-            total, number, unit = total + float(number) * units[unit], "", ""
-        if char.isalpha():
-            unit += char
-        else:
-            number += char
-    return total
+    text = str(value)
+    if text == "0":
+        return 0.0
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"not a Go duration: {text!r}")
+    total = sum(float(number) * _UNITS_S[unit] for number, unit in _DURATION_PART.findall(text))
+    return -total if text.startswith("-") else total
 
 
-def _shown_throughout(history: History, args: Args, _ground: Ground, _claim: Claim) -> Verdict:
-    since = moments.find(history, Moment.from_json(args["since"]))
+_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
+_DURATION = re.compile(rf"[+-]?(?:{_DURATION_PART.pattern})+")
+
+
+def _shown_throughout(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdict:
+    first, last = Moment.from_json(args["since"]), Moment.from_json(args["until"])
+    since = moments.find(history, first)
     if since is None:
-        return _missing(history, Moment.from_json(args["since"]))
-    until = moments.find(history, Moment.from_json(args["until"]), since.t)
+        return _missing(history, first, ground)
+    until = moments.find(history, last, since.t)
     until_t = until.t if until else history.ended_t
     looks = [
         entry
@@ -238,16 +297,23 @@ def _shown_throughout(history: History, args: Args, _ground: Ground, _claim: Cla
     other = next((look for look in looks if look.data["value"] != args["value"]), None)
     if other is not None:
         value = str(other.data["value"])
-        said = f"{args['what']} of {args['subject']} was {value!r} {other.t - since.t:.1f} s after {args['since']['name']}"
+        said = f"{args['what']} of {args['subject']} was {value!r} {other.t - since.t:.1f} s after {first}"
         return deviates(said, measured=Measured(value), last_state=f"expected {args['value']!r}")
+    if until is None:
+        return unproven("gap", f"{last} was not seen; nothing tells how long {args['what']} had to be shown")
     if len(looks) < _LOOKS:
         return unproven(
             "gap", f"{len(looks)} looks at {args['what']} of {args['subject']}, {_LOOKS} are needed"
         )
+    blind = max(b - a for a, b in pairwise([since.t, *(look.t for look in looks), until_t]))
+    if blind > (until_t - since.t) * _MOST_BLIND:
+        return unproven("gap", f"nobody looked at {args['what']} of {args['subject']} for {blind:.1f} s")
     return conforms(f"{len(looks)} looks showed {args['value']!r}", measured=Measured(str(args["value"])))
 
 
 _LOOKS = 2
+_MOST_BLIND = 0.5
+"""The longest time without a look, as a part of the whole: a few looks at one end show nothing throughout."""
 
 _CHECKS: Mapping[str, CheckFunction] = {
     "after": _after,

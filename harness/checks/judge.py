@@ -14,20 +14,21 @@ from harness.model.window import Ground, slack_s
 def judge(claim: Claim, check: Check, history: History, configuration: Configuration) -> Verdict:
     """Judge one claim from a recording.
 
-    Reasons that no recording could change come first, then the check, then what takes its answer's worth away: a fault
-    that was not proven, a component that died, a host that was too loaded to tell the time.
+    Reasons that no recording could change come first, then the check, then what takes its answer's worth
+    away: a fault that was not proven, a component that died, a host that was too loaded to tell the time.
     """
     ahead = _not_for_this_lab(claim, configuration)
     if ahead is not None:
         return ahead
     slack = slack_s(history, configuration)
     verdict = run_check(check, history, Ground(configuration, slack), claim)
-    if verdict.is_skip or check.name == "default":
+    too_loaded = slack > configuration.slack_limit_s
+    if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict
-    broken = _not_injected(history) or _component_died(history)
+    broken = _not_injected(history) or _component_died(history) or _not_healed(history, verdict)
     if broken is not None:
         return broken
-    if slack > configuration.slack_limit_s and verdict.code != "gap":
+    if too_loaded and verdict.code in ("", "scaled"):
         said = (
             f"slack {slack:.2f} s is above the limit of {configuration.slack_limit_s:g} s; {verdict.reason}"
         )
@@ -54,8 +55,17 @@ def _not_injected(history: History) -> Verdict | None:
     for entry in history.of_kind("fault"):
         steps.setdefault(entry.data["id"], []).append(entry.data["step"])
     for fault, seen in steps.items():
-        if "injected" not in seen:
+        probed = [step for step in seen if step in ("injected", "unproven")]
+        if probed[-1:] != ["injected"]:
             return unproven("not-injected", f"no probe proved fault {fault}; its steps: {', '.join(seen)}")
+    return None
+
+
+def _not_healed(history: History, verdict: Verdict) -> Verdict | None:
+    """A deviation may be what a fault did that was to be over."""
+    for entry in history.of_kind("fault"):
+        if entry.data["step"] == "unhealed" and verdict.outcome == "deviates":
+            return unproven("not-injected", f"fault {entry.data['id']} was not healed; {verdict.reason}")
     return None
 
 

@@ -1,13 +1,14 @@
 """Moments: when something happened in a history.
 
-Each finder is a pure function `(History, args, since_t) -> Occurrence | None` that gives the first one at or after
-`since_t`. API writes are timed by the watch's receipt, leases by renewTime put on the harness's clock.
+Each finder is a pure function `(History, args, since_t) -> Occurrence | None` that gives the first one at or
+after `since_t`. API writes are timed by the watch's receipt, leases by renewTime put on the harness's clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from harness.model.cluster import LEASE_NAMESPACE, condition, condition_status, has_taint
@@ -27,6 +28,7 @@ class Occurrence:
 
 
 Finder = Callable[[History, Args, float], Occurrence | None]
+Predicate = Callable[[Version], bool]
 
 
 def condition_became(node: str, type_: str, status: str) -> Moment:
@@ -75,7 +77,7 @@ def pod_gone(namespace: str, name: str) -> Moment:
 
 
 def pod_created(namespace: str, name: str) -> Moment:
-    """A pod's object is there."""
+    """A pod's object is made, as the watch saw it; one on a LIST is older than the recording."""
     return Moment("pod-created", {"namespace": namespace, "name": name})
 
 
@@ -95,7 +97,7 @@ def event_reported(reason: str, kind: str, name: str, message: str) -> Moment:
 
 
 def fault_step(fault_id: str, step: str) -> Moment:
-    """A step of a fault's protocol: `began` (proven since), `healed` (asked for) and so on."""
+    """A step of a fault's protocol, by the names that `harness.model.history` lists."""
     return Moment("fault-step", {"id": fault_id, "step": step})
 
 
@@ -125,14 +127,59 @@ def last_state(history: History, moment: Moment) -> str:
     return ""
 
 
-def _transitions(
-    seen: tuple[Version, ...], holds: Callable[[Version], bool], since_t: float
-) -> Occurrence | None:
-    """The first change from not holding to holding at or after `since_t`; a first state is no change."""
-    for before, after in zip(seen, seen[1:], strict=False):
-        if after.t >= since_t and holds(after) and not holds(before):
-            return Occurrence(after.t)
+def already(history: History, moment: Moment, t: float) -> str:
+    """Why a moment cannot come any more after `t`, or nothing: its object is away, or in that state already.
+
+    Without this, that something never comes would be proven by an object that never was.
+    """
+    if moment.name not in _OF_AN_OBJECT:
+        return ""
+    seen = [version for version in _object_of(history, moment) if version.t <= t]
+    if not seen:
+        return f"the object of {moment} was not there yet"
+    if seen[-1].deleted:
+        return f"the object of {moment} was gone already"
+    state = _STATES.get(moment.name)
+    return f"{moment} had come already" if state and state(moment.args)(seen[-1]) else ""
+
+
+def _object_of(history: History, moment: Moment) -> tuple[Version, ...]:
+    return (_node if "node" in moment.args else _pod)(history, moment.args)
+
+
+def _changes(seen: tuple[Version, ...]) -> Iterator[tuple[Version | None, Version]]:
+    """Each state with the one before it; none before the first of an object, or of a namesake."""
+    before: Version | None = None
+    for after in seen:
+        same = before is not None and _uid(before) == _uid(after)
+        yield before if same else None, after
+        before = after
+
+
+def _uid(version: Version) -> str:
+    return str(version.object["metadata"]["uid"])
+
+
+def _first(
+    seen: tuple[Version, ...], holds: Predicate, since_t: float, *, born: bool = False
+) -> Version | None:
+    """The first change from not holding to holding at or after `since_t`.
+
+    With `born`, an object that the watch saw made in that state counts too; one on a LIST never does.
+    """
+    for before, after in _changes(seen):
+        if after.t < since_t or not holds(after):
+            continue
+        if before is None and born and not after.listed:
+            return after
+        if before is not None and not holds(before):
+            return after
     return None
+
+
+def _transitions(seen: tuple[Version, ...], holds: Predicate, since_t: float) -> Occurrence | None:
+    found = _first(seen, holds, since_t)
+    return Occurrence(found.t) if found else None
 
 
 def _node(history: History, args: Args) -> tuple[Version, ...]:
@@ -144,39 +191,60 @@ def _pod(history: History, args: Args) -> tuple[Version, ...]:
 
 
 def _condition_became(history: History, args: Args, since_t: float) -> Occurrence | None:
-    return _transitions(
-        _node(history, args),
-        lambda seen: condition_status(seen.object, args["type"]) == args["status"],
-        since_t,
-    )
+    return _transitions(_node(history, args), _has_condition(args), since_t)
 
 
 def _taint_added(history: History, args: Args, since_t: float) -> Occurrence | None:
-    return _transitions(
-        _node(history, args), lambda seen: has_taint(seen.object, args["key"], args["effect"]), since_t
-    )
+    return _transitions(_node(history, args), _is_tainted(args), since_t)
 
 
 def _taint_removed(history: History, args: Args, since_t: float) -> Occurrence | None:
-    return _transitions(
-        _node(history, args), lambda seen: not has_taint(seen.object, args["key"], args["effect"]), since_t
-    )
+    return _transitions(_node(history, args), _is_untainted(args), since_t)
 
 
 def _unschedulable_became(history: History, args: Args, since_t: float) -> Occurrence | None:
-    return _transitions(
-        _node(history, args),
-        lambda seen: seen.object["spec"].get("unschedulable", False) is args["value"],
-        since_t,
-    )
+    return _transitions(_node(history, args), _is_unschedulable(args), since_t)
+
+
+def _has_condition(args: Args) -> Predicate:
+    return lambda seen: condition_status(seen.object, args["type"]) == args["status"]
+
+
+def _is_tainted(args: Args) -> Predicate:
+    return lambda seen: has_taint(seen.object, args["key"], args["effect"])
+
+
+def _is_untainted(args: Args) -> Predicate:
+    return lambda seen: not has_taint(seen.object, args["key"], args["effect"])
+
+
+def _is_unschedulable(args: Args) -> Predicate:
+    return lambda seen: seen.object["spec"].get("unschedulable", False) is args["value"]
+
+
+def _is_leaving(_args: Args) -> Predicate:
+    return lambda seen: seen.deleted or bool(seen.object["metadata"].get("deletionTimestamp"))
+
+
+def _is_gone(_args: Args) -> Predicate:
+    return lambda seen: seen.deleted
+
+
+def _is_bound(_args: Args) -> Predicate:
+    return lambda seen: bool(seen.object["spec"].get("nodeName"))
+
+
+def _is_unfit(_args: Args) -> Predicate:
+    return lambda seen: (condition(seen.object, "PodScheduled") or {}).get("reason") == "Unschedulable"
 
 
 def _condition_types_changed(history: History, args: Args, since_t: float) -> Occurrence | None:
-    seen = _node(history, args)
-    for before, after in zip(seen, seen[1:], strict=False):
-        if after.t >= since_t and _condition_types(before) != _condition_types(after):
-            added = sorted(_condition_types(before) ^ _condition_types(after))
-            return Occurrence(after.t, {"types": added})
+    for before, after in _changes(_node(history, args)):
+        if before is None or after.t < since_t:
+            continue
+        changed = sorted(_condition_types(before) ^ _condition_types(after))
+        if changed:
+            return Occurrence(after.t, {"types": changed})
     return None
 
 
@@ -188,8 +256,27 @@ def _last_heartbeat(history: History, args: Args, since_t: float) -> Occurrence 
     before = find(history, Moment.from_json(args["before"]), since_t)
     if before is None:
         return None
-    beats = [beat for beat in heartbeats(history, str(args["node"])) if beat.t <= before.t]
+    beats = [beat for beat in heartbeats(history, str(args["node"])) if _arrived(beat) <= before.t]
     return max(beats, key=lambda beat: beat.t, default=None)
+
+
+def long_silence(history: History, anchor: Moment, longer_than_s: float) -> Occurrence | None:
+    """The heartbeat that begins the first silence of more than so many seconds, where a moment never came.
+
+    `anchor` is the last heartbeat before that moment. None when it came, or while no silence called for it.
+    """
+    if find(history, Moment.from_json(anchor.args["before"])) is not None:
+        return None
+    beats = sorted(heartbeats(history, str(anchor.args["node"])), key=_arrived)
+    for beat, following in pairwise(beats):
+        if _arrived(following) - _arrived(beat) > longer_than_s:
+            return beat
+    return beats[-1] if beats else None
+
+
+def _arrived(beat: Occurrence) -> float:
+    """When a heartbeat was in the API (s): one that a cut held up carries an old renewTime."""
+    return max(beat.t, float(beat.detail["received_t"]))
 
 
 def heartbeats(history: History, node: str) -> Iterator[Occurrence]:
@@ -200,7 +287,7 @@ def heartbeats(history: History, node: str) -> Iterator[Occurrence]:
         ready = condition(version.object, "Ready")
         beat = str(ready.get("lastHeartbeatTime")) if ready and ready["status"] != "Unknown" else last
         if beat is not None and last is not None and beat != last:
-            yield Occurrence(version.t, {"heartbeat": "status"})
+            yield Occurrence(version.t, {"heartbeat": "status", "received_t": version.t})
         last = beat
 
 
@@ -211,40 +298,31 @@ def lease_renewals(history: History, node: str) -> Iterator[Occurrence]:
     for version in history.versions("leases", LEASE_NAMESPACE, node):
         renewed = str(version.object["spec"].get("renewTime") or "")
         if renewed and renewed != last:
-            yield Occurrence(history.from_wall(renewed) - offset, {"heartbeat": "lease"})
+            beat_t = history.from_wall(renewed) - offset
+            yield Occurrence(beat_t, {"heartbeat": "lease", "received_t": version.t})
         last = renewed
 
 
 def _pod_deletion(history: History, args: Args, since_t: float) -> Occurrence | None:
-    for version in _pod(history, args):
-        if version.t >= since_t and (version.deleted or version.object["metadata"].get("deletionTimestamp")):
-            return Occurrence(version.t)
-    return None
+    return _transitions(_pod(history, args), _is_leaving(args), since_t)
 
 
 def _pod_gone(history: History, args: Args, since_t: float) -> Occurrence | None:
-    return next(
-        (Occurrence(seen.t) for seen in _pod(history, args) if seen.deleted and seen.t >= since_t), None
-    )
+    return _transitions(_pod(history, args), _is_gone(args), since_t)
 
 
 def _pod_created(history: History, args: Args, since_t: float) -> Occurrence | None:
-    return next((Occurrence(seen.t) for seen in _pod(history, args) if seen.t >= since_t), None)
+    made = (after for before, after in _changes(_pod(history, args)) if before is None)
+    return next((Occurrence(pod.t) for pod in made if pod.t >= since_t and not pod.listed), None)
 
 
 def _pod_bound(history: History, args: Args, since_t: float) -> Occurrence | None:
-    for version in _pod(history, args):
-        if version.t >= since_t and version.object["spec"].get("nodeName"):
-            return Occurrence(version.t, {"node": version.object["spec"]["nodeName"]})
-    return None
+    bound = _first(_pod(history, args), _is_bound(args), since_t, born=True)
+    return Occurrence(bound.t, {"node": bound.object["spec"]["nodeName"]}) if bound else None
 
 
 def _pod_unschedulable(history: History, args: Args, since_t: float) -> Occurrence | None:
-    for version in _pod(history, args):
-        scheduled = condition(version.object, "PodScheduled")
-        if version.t >= since_t and scheduled and scheduled.get("reason") == "Unschedulable":
-            return Occurrence(version.t)
-    return None
+    return _transitions(_pod(history, args), _is_unfit(args), since_t)
 
 
 def _event_reported(history: History, args: Args, since_t: float) -> Occurrence | None:
@@ -257,7 +335,7 @@ def _event_reported(history: History, args: Args, since_t: float) -> Occurrence 
             and about.get("name") == args["name"]
             and str(event.get("message", "")).startswith(args["message"])
         )
-        if matches and version.t >= since_t and not version.deleted:
+        if matches and version.t >= since_t and not version.deleted and not version.listed:
             return Occurrence(version.t)
     return None
 
@@ -278,7 +356,8 @@ def _describe_node(history: History, name: str) -> str:
         ", ".join(f"{taint['key']}:{taint['effect']}" for taint in node["spec"].get("taints") or ()) or "none"
     )
     unschedulable = bool(node["spec"].get("unschedulable"))
-    return f"node {name}: Ready={condition_status(node, 'Ready')}, taints {taints}, unschedulable {unschedulable}"
+    ready = condition_status(node, "Ready")
+    return f"node {name}: Ready={ready}, taints {taints}, unschedulable {unschedulable}"
 
 
 def _describe_pod(history: History, namespace: str, name: str) -> str:
@@ -287,8 +366,21 @@ def _describe_pod(history: History, namespace: str, name: str) -> str:
         return f"pod {name}: never seen"
     pod, deleted = seen[-1].object, seen[-1].deleted
     state = "removed" if deleted else f"phase {pod['status'].get('phase')}"
-    return f"pod {name}: {state}, node {pod['spec'].get('nodeName')}, deletion {pod['metadata'].get('deletionTimestamp')}"
+    node, deletion = pod["spec"].get("nodeName"), pod["metadata"].get("deletionTimestamp")
+    return f"pod {name}: {state}, node {node}, deletion {deletion}"
 
+
+_STATES: Mapping[str, Callable[[Args], Predicate]] = {
+    "condition-became": _has_condition,
+    "taint-added": _is_tainted,
+    "taint-removed": _is_untainted,
+    "unschedulable-became": _is_unschedulable,
+    "pod-deletion": _is_leaving,
+    "pod-gone": _is_gone,
+    "pod-bound": _is_bound,
+    "pod-unschedulable": _is_unfit,
+}
+_OF_AN_OBJECT = frozenset({*_STATES, "condition-types-changed"})
 
 _FINDERS: Mapping[str, Finder] = {
     "condition-became": _condition_became,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -19,8 +20,9 @@ Subject = Literal["control-plane", "kubelet"]
 class Constant:
     """A default compiled into a component: its value per range of Kubernetes versions, and the page's value.
 
-    `component` and `reported` say where the running component shows it (`/configz`, a dotted path); `source` is the
-    file in Kubernetes that sets it.
+    `component` and `reported` say where the running component shows it (`/configz`, a dotted path; empty
+    when it does not); `flag` is the flag or configuration field that changes it; `source` the file in
+    Kubernetes that sets it.
     """
 
     name: str
@@ -44,8 +46,8 @@ class Constant:
 class Claim:
     """One row of the catalogue.
 
-    `page` maps a version of the Nodes page to what it says (`true` as the statement, `false` nothing, else a remark);
-    `versions` is the range of Kubernetes versions in which the statement holds.
+    `page` maps a version of the Nodes page to what it says (`true` as the statement, `false` nothing, else a
+    remark); `versions` is the range of Kubernetes versions in which the statement holds.
     """
 
     id: str
@@ -66,8 +68,18 @@ class Claim:
 
 
 def includes(versions: str, kubernetes_version: str) -> bool:
-    """Whether a range such as `>=1.18,<1.32` holds a version such as `v1.36.3`."""
-    return SpecifierSet(versions).contains(Version(kubernetes_version.removeprefix("v")), prereleases=True)
+    """Whether a range such as `>=1.18,<1.32` holds a version such as `v1.36.3`.
+
+    What follows the three numbers (`-alpha.1`, `-eks-113cf36`, `+k3s1`) does not matter. Raises ValueError
+    when they are not there.
+    """
+    numbers = _RELEASE.match(kubernetes_version)
+    if numbers is None:
+        raise ValueError(f"not a Kubernetes version: {kubernetes_version!r}")
+    return SpecifierSet(versions).contains(Version(numbers[1]))
+
+
+_RELEASE = re.compile(r"v?([0-9]+\.[0-9]+\.[0-9]+)(?![0-9.])")
 
 
 def page_agreement(claim: Claim, kubernetes_version: str, verdict: Verdict) -> Page:

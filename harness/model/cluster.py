@@ -13,7 +13,7 @@ LEASE_NAMESPACE = "kube-node-lease"
 RENEW_FRACTION = 0.25
 """nodeLeaseRenewIntervalFraction, compiled in (pkg/kubelet/kubelet.go)."""
 RENEW_JITTER = 0.04
-"""Sliding jitter of the lease renewal (k8s.io/component-helpers/apimachinery/lease/controller.go, since 1.22)."""
+"""Sliding jitter of the renewal since 1.22 (k8s.io/component-helpers/apimachinery/lease/controller.go)."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,9 @@ class Calibration:
 class Configuration:
     """The running configuration that windows are computed from; read from the cluster, never assumed.
 
-    `reported` holds each component's `/configz`; `flags_set` the timing flags that the lab gave a component, so that a
-    default claim knows whether it looks at a default.
+    `reported` holds each component's `/configz`; `flags_set` the timing flags that the lab gave each
+    component (an entry for every component it knows about), so that a default claim knows whether it looks
+    at a default.
     """
 
     kubernetes_version: str

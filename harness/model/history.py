@@ -4,13 +4,13 @@ Entry kinds and their data (one JSON object a line in `history.jsonl`, `t` in se
 
 | kind | data |
 |---|---|
-| begun | wall_offset_s (wall clock minus monotonic clock), nodes, sentinel_node |
-| listed | resource, items (the objects of the first LIST), rv |
+| begun | wall_offset_s (wall minus monotonic clock), clock_offset_s {node: s}, nodes, sentinel_node |
+| listed | resource, items (the objects of the first LIST, and of each LIST after a gap), rv |
 | watch | resource, type (ADDED, MODIFIED, DELETED), object |
-| gap | resource, since (s), reason |
+| gap | resource, since (s), reason; `t` is when the watch was back, after a LIST if one was needed |
 | sentinel | value (the annotation that was sent), latency_s per resource once seen |
 | fence | sentinels {resource: value}, listed {resource: {rv, objects {uid: rv}}} |
-| fault | id, fault (constructor data), node, step (planned, armed, injected, unproven, healed, unhealed, closed) |
+| fault | id, fault (its data), node, step (planned, armed, injected, unproven, healed, unhealed, closed) |
 | deadman | id, node |
 | component | name, node, status, expected |
 | observed | what, subject, value |
@@ -48,16 +48,22 @@ class Entry:
     def from_json(cls, line: str) -> Entry:
         """Read one line of `history.jsonl`. Raises ValueError when it is not one."""
         data = json.loads(line)
+        if not isinstance(data, dict) or not {"t", "kind"} <= data.keys():
+            raise ValueError(f"not an entry of a history: {line[:80]!r}")
         return cls(float(data.pop("t")), str(data.pop("kind")), data)
 
 
 @dataclass(frozen=True)
 class Version:
-    """A state of one object, and when the harness received it; `object` is the last one when it was deleted."""
+    """A state of one object, and when the harness received it; `object` is the last one when it was deleted.
+
+    `listed` tells that it came from a LIST: it held at `t` and may be much older.
+    """
 
     t: float
     deleted: bool
     object: Mapping[str, Json]
+    listed: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,11 @@ class History:
         return self._by_kind.get(kind, ())
 
     @property
+    def began_t(self) -> float:
+        """When the recording began (s); 0 for an empty one."""
+        return self.entries[0].t if self.entries else 0.0
+
+    @property
     def ended_t(self) -> float:
         """When the recording ended (s); the time of the last entry when it was cut short."""
         ended = self.of_kind("ended")
@@ -109,10 +120,10 @@ class History:
     def _versions(self) -> Mapping[tuple[str, str, str], tuple[Version, ...]]:
         versions: dict[tuple[str, str, str], list[Version]] = {}
         for entry in self.entries:
-            for obj, deleted in _objects(entry):
-                meta = obj["metadata"]
+            for version in _received(entry):
+                meta = version.object["metadata"]
                 key = (entry.data["resource"], meta.get("namespace", ""), meta["name"])
-                versions.setdefault(key, []).append(Version(entry.t, deleted, obj))
+                versions.setdefault(key, []).append(version)
         return {key: tuple(seen) for key, seen in versions.items()}
 
     def versions(self, resource: str, namespace: str, name: str) -> tuple[Version, ...]:
@@ -131,36 +142,55 @@ class History:
         """Every received state of every object of one resource, in time order."""
         for entry in self.entries:
             if entry.data.get("resource") == resource:
-                for obj, deleted in _objects(entry):
-                    yield Version(entry.t, deleted, obj)
+                yield from _received(entry)
 
     def folded(self, resource: str, up_to_rv: int) -> Mapping[str, str]:
-        """The watch state as {uid: resourceVersion}, without what came after `up_to_rv`."""
+        """The watch state as {uid: resourceVersion}, without what came after `up_to_rv`.
+
+        A deletion carries the resourceVersion of the deletion, so that one after `up_to_rv` is undone as
+        well. A LIST after a gap begins the state anew: what is not on it is gone.
+        """
         state: dict[str, str] = {}
-        for version in self.all_versions(resource):
-            meta = version.object["metadata"]
-            if int(meta["resourceVersion"]) > up_to_rv:
+        for entry in self.entries:
+            if entry.data.get("resource") != resource:
                 continue
-            if version.deleted:
-                state.pop(meta["uid"], None)
-            else:
-                state[meta["uid"]] = meta["resourceVersion"]
+            if entry.kind == "listed" and int(entry.data["rv"]) <= up_to_rv:
+                state.clear()
+            for version in _received(entry):
+                meta = version.object["metadata"]
+                if int(meta["resourceVersion"]) > up_to_rv:
+                    continue
+                if version.deleted:
+                    state.pop(meta["uid"], None)
+                else:
+                    state[meta["uid"]] = meta["resourceVersion"]
         return state
 
     def gap(self, resource: str, since_t: float, until_t: float) -> Entry | None:
-        """The first gap in a watch that overlaps [since_t, until_t]."""
+        """The first gap in a watch that overlaps [since_t, until_t].
+
+        It lasts until the watch shows something again: what a LIST tells then happened at an unknown time in
+        it.
+        """
         for entry in self.of_kind("gap"):
-            if entry.data["resource"] == resource and entry.t >= since_t and entry.data["since"] <= until_t:
+            if entry.data["resource"] != resource or entry.data["since"] > until_t:
+                continue
+            if self._sighted_t(resource, entry.t) >= since_t:
                 return entry
         return None
 
+    def _sighted_t(self, resource: str, since_t: float) -> float:
+        seen = (version.t for version in self.all_versions(resource) if version.t >= since_t)
+        return next(seen, float("inf"))
 
-def _objects(entry: Entry) -> Iterator[tuple[Mapping[str, Json], bool]]:
-    if entry.kind == "watch":
-        yield entry.data["object"], entry.data["type"] == "DELETED"
+
+def _received(entry: Entry) -> Iterator[Version]:
+    """The objects of an entry; bookmarks and errors of a watch hold none."""
+    if entry.kind == "watch" and entry.data["type"] in ("ADDED", "MODIFIED", "DELETED"):
+        yield Version(entry.t, entry.data["type"] == "DELETED", entry.data["object"])
     elif entry.kind == "listed":
         for item in entry.data["items"]:
-            yield item, False
+            yield Version(entry.t, False, item, listed=True)
 
 
 def parse_time(timestamp: str) -> float:
@@ -177,31 +207,44 @@ class Fence:
     reason: str
 
 
-def fence(history: History) -> Fence:
+def fence(history: History, resources: Iterable[str] = ()) -> Fence:
     """Judge the last fence of a recording from its evidence.
 
-    It passes when every watch delivered its last sentinel and the quorum LIST taken afterwards equals the folded
-    watch state by (uid, resourceVersion), what came later undone.
+    It passes when the watch of every recorded resource, and of all `resources`, delivered its last sentinel,
+    and the quorum LIST taken afterwards equals the folded watch state by (uid, resourceVersion), what came
+    later undone. It vouches up to `t`, the first receipt of a last sentinel: what is made and removed after
+    it is on no LIST.
     """
     fences = history.of_kind("fence")
     if not fences:
         return Fence(False, history.ended_t, "the recording holds no fence")
     last = fences[-1]
-    for resource, value in last.data["sentinels"].items():
-        if not _sentinel_seen(history, resource, value):
-            return Fence(False, last.t, f"the watch of {resource} never delivered sentinel {value}")
-    for resource, listed in last.data["listed"].items():
-        folded = history.folded(resource, int(listed["rv"]))
-        if folded != listed["objects"]:
-            different = set(folded.items()) ^ set(listed["objects"].items())
-            return Fence(
-                False, last.t, f"{len(different)} states of {resource} differ between LIST and watch"
-            )
-    return Fence(True, last.t, "")
+    sentinels, listed = last.data["sentinels"], last.data["listed"]
+    recorded = {entry.data["resource"] for entry in history.of_kind("listed")}
+    needed = sorted({*recorded, *resources, *sentinels, *listed})
+    if not needed:
+        return Fence(False, last.t, "the fence holds no watch")
+    seen = []
+    for resource in needed:
+        if resource not in sentinels or resource not in listed:
+            return Fence(False, last.t, f"the fence does not hold {resource}")
+        sentinel_t = _sentinel_t(history, resource, sentinels[resource])
+        if sentinel_t is None:
+            reason = f"the watch of {resource} never delivered sentinel {sentinels[resource]}"
+            return Fence(False, last.t, reason)
+        seen.append(sentinel_t)
+        folded = history.folded(resource, int(listed[resource]["rv"]))
+        different = set(folded.items()) ^ set(listed[resource]["objects"].items())
+        if different:
+            reason = f"{len(different)} states of {resource} differ between LIST and watch"
+            return Fence(False, last.t, reason)
+    return Fence(True, min(seen), "")
 
 
-def _sentinel_seen(history: History, resource: str, value: str) -> bool:
-    return any(
-        version.object["metadata"].get("annotations", {}).get(SENTINEL_ANNOTATION) == value
-        for version in history.all_versions(resource)
-    )
+def _sentinel_t(history: History, resource: str, value: str) -> float | None:
+    """When a watch delivered a sentinel (s); one on a LIST proves no watch."""
+    for version in history.all_versions(resource):
+        annotations = version.object["metadata"].get("annotations") or {}
+        if value and not version.listed and annotations.get(SENTINEL_ANNOTATION) == value:
+            return version.t
+    return None

@@ -56,7 +56,11 @@ class Moment:
         return cls(data["name"], data["args"])
 
     def __str__(self) -> str:
-        return f"{self.name}({', '.join(str(value) for value in self.args.values() if value != '')})"
+        said = (
+            str(Moment.from_json(value)) if isinstance(value, Mapping) else str(value)
+            for value in self.args.values()
+        )
+        return f"{self.name}({', '.join(text for text in said if text)})"
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Page:
-    """Whether the page agrees with the cluster: what the page says, what the version does, what was measured."""
+    """Whether the page agrees with the cluster: what the page says, what the version does, known drift."""
 
     agreement: Literal["agrees", "differs", "silent"]
     says: str = ""
@@ -43,8 +43,8 @@ class Page:
 class Verdict:
     """One judgment's outcome.
 
-    `code` is set exactly when `outcome` is unproven. `last_state` is what was seen last of the judged object, for a
-    person who has to understand a failure.
+    `code` is set exactly when `outcome` is unproven (ValueError otherwise). `last_state` is what was seen
+    last of the judged object, for a person who has to understand a failure.
     """
 
     outcome: Outcome
@@ -53,6 +53,10 @@ class Verdict:
     window: Window | None = None
     measured: Measured | None = None
     last_state: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.outcome == "unproven") != bool(self.code):
+            raise ValueError(f"a verdict that is {self.outcome} has code {self.code!r}")
 
     @property
     def is_skip(self) -> bool:

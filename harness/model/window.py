@@ -16,12 +16,12 @@ BASE_SLACK_S = 0.2
 TAINT_PASS_S = 1.0
 """An empty rate-limited queue is served each 100 ms (NodeEvictionPeriod); with its writes, well below 1 s."""
 BIND_S = 15.0
-"""An unschedulable pod is retried when its node changes, after a backoff of at most 10 s (podMaxBackoffSeconds)."""
+"""An unschedulable pod is retried when its node changes, after at most 10 s (podMaxBackoffSeconds)."""
 
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """A window by name and arguments, as stored beside a judgment, so that today's code can compute it again."""
+    """A window by name and arguments, stored beside a judgment so that today's code can compute it again."""
 
     name: str
     args: Mapping[str, Json] = field(default_factory=dict)
@@ -40,8 +40,8 @@ class WindowSpec:
 class Window:
     """[low_s, high_s] after an anchor.
 
-    `nominal_s` is the period or bound that the claim names. A `period` window must exclude its half and its double, a
-    `within` window its double; else it proves nothing about the figure.
+    `nominal_s` is the period or bound that the claim names. A `period` window must exclude its half and its
+    double, a `within` window its double; else it proves nothing about the figure.
     """
 
     low_s: float
@@ -60,7 +60,7 @@ class Window:
     def discerning(self) -> bool:
         """Whether the window tells the claimed figure from its double and, for a period, from its half."""
         if self.shape == "negative":
-            return True
+            return self.high_s > 0
         if self.high_s >= 2 * self.nominal_s:
             return False
         return self.shape == "within" or self.low_s > self.nominal_s / 2
@@ -91,14 +91,14 @@ class Ground:
 def slack_s(history: History, configuration: Configuration) -> float:
     """What measuring on this host, in this scenario, may add to a true duration (s).
 
-    Base plus twice the worst watch latency (calibrated, or seen by a sentinel of this scenario: one for the anchor,
-    one for the event), the largest clock offset, the API's resolution, and the longest time the harness was not
-    woken.
+    Base plus twice the worst watch latency (calibrated, or seen by a sentinel of this scenario: one for the
+    anchor, one for the event), the largest clock offset, the API's resolution, and the longest time the
+    harness was not woken.
     """
     calibration = configuration.calibration
     latencies = [calibration.watch_latency_s]
     for entry in history.of_kind("sentinel"):
-        latencies.extend(entry.data["latency_s"].values())
+        latencies.extend((entry.data.get("latency_s") or {}).values())
     stall = max((entry.data["late_s"] for entry in history.of_kind("stall")), default=0.0)
     offset = max((abs(value) for value in calibration.clock_offset_s.values()), default=0.0)
     return BASE_SLACK_S + 2 * max(latencies) + offset + calibration.api_resolution_s + stall

@@ -38,7 +38,7 @@ func runKubelet() int { return cli.Run(kubelet.NewKubeletCommand(context.Backgro
 // runKubectl is k8s.io/kubernetes/cmd/kubectl/kubectl.go: the verbosity counts while the command is still being built,
 // and errors are printed the way kubectl's users know.
 func runKubectl() int {
-	_ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args)) // upstream drops this error too: a bad -v is told by the flag itself
+	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args)) // upstream drops the error too: a bad -v is told by the flag itself
 	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 		kubectlutil.CheckErr(err)
 	}

@@ -107,9 +107,7 @@ func load(ctx context.Context, file string, args []string) (*kubeletconfig.Kubel
 	if err != nil {
 		return nil, fmt.Errorf("kubelet configuration %s: %w", path, err)
 	}
-	if config.EvictionHard == nil {
-		config.EvictionHard = eviction.DefaultEvictionHard
-	}
+	addEvictionDefaults(config)
 	fromFile := config.FeatureGates
 	if err := flagSet(options.NewKubeletFlags(), config, NewMachine()).Parse(args); err != nil {
 		return nil, err
@@ -120,6 +118,22 @@ func load(ctx context.Context, file string, args []string) (*kubeletconfig.Kubel
 		}
 	}
 	return config, nil
+}
+
+// addEvictionDefaults does what loading leaves out, because these defaults depend on the operating system.
+func addEvictionDefaults(config *kubeletconfig.KubeletConfiguration) {
+	if config.EvictionHard == nil {
+		config.EvictionHard = eviction.DefaultEvictionHard
+		return
+	}
+	if !config.MergeDefaultEvictionSettings {
+		return
+	}
+	for signal, threshold := range eviction.DefaultEvictionHard {
+		if _, said := config.EvictionHard[signal]; !said {
+			config.EvictionHard[signal] = threshold
+		}
+	}
 }
 
 // flagSet is the kubelet's whole command line, bound to what it is given.

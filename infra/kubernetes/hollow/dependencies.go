@@ -2,6 +2,7 @@ package hollow
 
 import (
 	"context"
+	"os"
 
 	"k8s.io/mount-utils"
 
@@ -30,7 +31,7 @@ func dependencies(ctx context.Context, server *options.KubeletServer, machine *M
 	}
 	deps.CAdvisorInterface = machine
 	deps.ContainerManager = containerManager{cm.NewStubContainerManager()}
-	deps.OSInterface = &containertest.FakeOS{}
+	deps.OSInterface = &containertest.FakeOS{StatFn: emptyLog}
 	deps.OOMAdjuster = oom.NewFakeOOMAdjuster()
 	deps.Mounter = &mount.FakeMounter{}
 	deps.Subpather = &subpath.FakeSubpath{}
@@ -38,6 +39,9 @@ func dependencies(ctx context.Context, server *options.KubeletServer, machine *M
 	deps.VolumePlugins = withFakeHostPath(deps.VolumePlugins)
 	return deps, nil
 }
+
+// emptyLog makes every file an empty one. Only container logs are asked about, and the log rotation is content with empty ones.
+func emptyLog(string) (os.FileInfo, error) { return os.Stat(os.DevNull) }
 
 // withFakeHostPath replaces the hostPath plugin: the real one would look for the pod's paths on the fake host and refuse the pod.
 func withFakeHostPath(plugins []volume.VolumePlugin) []volume.VolumePlugin {
@@ -51,7 +55,8 @@ func withFakeHostPath(plugins []volume.VolumePlugin) []volume.VolumePlugin {
 	return append(replaced, fakes...)
 }
 
-// containerManager is upstream's stub, on a machine that has a disk: the stub's own has zero bytes of ephemeral storage.
+// containerManager is upstream's stub, on a machine that has a disk and a cgroup of pods: the stub has zero bytes of ephemeral
+// storage, and without that cgroup the eviction manager complains every ten seconds.
 type containerManager struct{ cm.ContainerManager }
 
 // GetCapacity is what cannot be derived from MachineInfo.
@@ -60,4 +65,20 @@ func (containerManager) GetCapacity(localStorageCapacityIsolation bool) v1.Resou
 		return v1.ResourceList{}
 	}
 	return v1.ResourceList{v1.ResourceEphemeralStorage: *resource.NewQuantity(diskCapacity, resource.BinarySI)}
+}
+
+// GetPodCgroupRoot is a name that Machine.ContainerInfoV2 is then asked about, no cgroup.
+func (containerManager) GetPodCgroupRoot() string { return "/kubepods" }
+
+// NewPodContainerManager is upstream's stub, with no complaint about each pod's missing cgroup whenever its status is computed.
+func (m containerManager) NewPodContainerManager() cm.PodContainerManager {
+	return podContainerManager{m.ContainerManager.NewPodContainerManager()}
+}
+
+type podContainerManager struct{ cm.PodContainerManager }
+
+// GetPodCgroupConfig knows nothing, which is how the kubelet's readers of it (cm.MemoryLimitsFromConfig and its kin) want to be told
+// that there are no limits.
+func (podContainerManager) GetPodCgroupConfig(*v1.Pod, v1.ResourceName) (*cm.ResourceConfig, error) {
+	return nil, nil
 }

@@ -1,0 +1,158 @@
+"""What the harness puts into a cluster: a namespace, sentinel objects, pods."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tenacity
+
+from harness.cluster.api import Api, ApiError
+from harness.cluster.resources import NAMESPACE, SENTINEL, WATCHED, node, pod, pods
+from harness.model.cluster import LEASE_NAMESPACE, UNREACHABLE, condition_status, is_ready
+from harness.model.problem import Problem
+
+Json = Any
+IMAGE = "registry.k8s.io/pause:3.10"
+_NOBODYS_SCHEDULER = "nodeproof-none"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+"""What kubectl asks for: the columns that it prints."""
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod that the harness made; `node` is empty while none was chosen."""
+
+    namespace: str
+    name: str
+    node: str
+
+
+def prepare(api: Api) -> None:
+    """Make the namespace, its service account and the sentinel objects. Raises ApiError."""
+    core = "/api/v1/namespaces"
+    meta = {"name": SENTINEL, "namespace": NAMESPACE}
+    api.ensure(core, {"metadata": {"name": NAMESPACE}})
+    api.ensure(f"{core}/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})
+    sentinel_pod = {"metadata": meta, "spec": {**_spec({}), "schedulerName": _NOBODYS_SCHEDULER}}
+    api.ensure(pods(NAMESPACE), sentinel_pod)
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": SENTINEL, "namespace": LEASE_NAMESPACE},
+        "spec": {"holderIdentity": "nodeproof"},
+    }
+    api.ensure(WATCHED["leases"], lease)
+    about = {"kind": "Namespace", "name": NAMESPACE, "namespace": NAMESPACE}
+    api.ensure(
+        f"{core}/{NAMESPACE}/events", {"metadata": meta, "involvedObject": about, "reason": "Sentinel"}
+    )
+
+
+def run_pod(
+    api: Api,
+    *,
+    node_name: str,
+    unreachable_toleration_s: int | None = None,
+    limit_s: float,
+    by_scheduler: bool = False,
+) -> Pod:
+    """Create a pod for one node and wait until it is Running there.
+
+    `by_scheduler` lets the scheduler choose by node selector, and does not wait. Raises Problem, ApiError.
+    """
+    made = create_pod(api, node_name, unreachable_toleration_s, by_scheduler)
+    if by_scheduler:
+        return made
+    retry = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(limit_s),
+        wait=tenacity.wait_fixed(0.2),
+        retry=tenacity.retry_if_result(lambda running: not running),
+        retry_error_callback=lambda _state: False,
+    )
+    if not retry(is_running, api, made):
+        raise Problem(
+            f"pod {made.name} is not Running after {limit_s:g} s",
+            f"node {node_name}",
+            "see the kubelet's log",
+        )
+    return made
+
+
+def create_pod(api: Api, node_name: str, unreachable_toleration_s: int | None, by_scheduler: bool) -> Pod:
+    """Create a pod that can only run on one node. Raises ApiError."""
+    made = Pod(NAMESPACE, f"probe-{uuid.uuid4().hex[:8]}", node_name)
+    placed = (
+        {"nodeSelector": {"kubernetes.io/hostname": node_name}} if by_scheduler else {"nodeName": node_name}
+    )
+    spec = _spec(placed)
+    if unreachable_toleration_s is not None:
+        spec["tolerations"] = [_tolerates(UNREACHABLE, unreachable_toleration_s)]
+    api.create(pods(NAMESPACE), {"metadata": {"name": made.name, "namespace": NAMESPACE}, "spec": spec})
+    return made
+
+
+def is_running(api: Api, made: Pod) -> bool:
+    """Whether a pod is Running and Ready. Raises ApiError."""
+    found = api.get(pod(made.namespace, made.name))
+    return found["status"].get("phase") == "Running" and condition_status(found, "Ready") == "True"
+
+
+def shown_status(api: Api, made: Pod) -> str:
+    """The STATUS column that `kubectl get pod` prints; `gone` when there is no such pod. Raises ApiError."""
+    try:
+        table = api.get(pod(made.namespace, made.name), accept=TABLE)
+    except ApiError as error:
+        if error.status == 404:
+            return "gone"
+        raise
+    column = [entry["name"] for entry in table["columnDefinitions"]].index("Status")
+    return str(table["rows"][0]["cells"][column])
+
+
+def default_toleration_s(api: Api) -> float:
+    """What DefaultTolerationSeconds gives a pod for an unreachable node, read by a server-side dry run."""
+    seen = api.dry_run(pods(NAMESPACE), {"metadata": {"generateName": "probe-"}, "spec": _spec({})})
+    found = [entry for entry in seen["spec"].get("tolerations", []) if entry["key"] == UNREACHABLE]
+    if not found:
+        raise Problem(
+            "no pod gets an unreachable toleration", "API server", "enable DefaultTolerationSeconds"
+        )
+    return float(found[0]["tolerationSeconds"])
+
+
+def not_ready(api: Api, names: Sequence[str]) -> list[str]:
+    """Those of the named Nodes that are missing, not Ready, tainted or cordoned. Raises ApiError."""
+    clean = {
+        entry["metadata"]["name"]
+        for entry in api.get(WATCHED["nodes"])["items"]
+        if is_ready(entry) and not entry["spec"].get("taints") and not entry["spec"].get("unschedulable")
+    }
+    return [name for name in names if name not in clean]
+
+
+def sweep_pods(api: Api) -> None:
+    """Remove every pod of ours but the sentinel, at once. Raises ApiError."""
+    for entry in api.get(pods(NAMESPACE))["items"]:
+        if entry["metadata"]["name"] != SENTINEL:
+            api.delete(pod(NAMESPACE, entry["metadata"]["name"]), grace_s=0)
+
+
+def uncordon(api: Api, name: str) -> None:
+    """Make a node schedulable again. Raises ApiError."""
+    api.patch(node(name), {"spec": {"unschedulable": None}})
+
+
+def _spec(placed: Mapping[str, Json]) -> dict[str, Json]:
+    return {
+        **placed,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{"name": "main", "image": IMAGE}],
+    }
+
+
+def _tolerates(key: str, seconds: int) -> Mapping[str, Json]:
+    return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}

@@ -1,0 +1,48 @@
+"""Power-off: the machine stops in mid-instruction; nothing is flushed, no peer is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.machines.machine import Machine, Shell
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class PowerOff:
+    """Cuts the power of `node`; healing boots it."""
+
+    id: str
+    node: str
+    ends_components: bool = True
+
+    def to_json(self) -> Mapping[str, Json]:
+        """The constructor's data."""
+        return {"fault": "power-off", "id": self.id, "node": self.node}
+
+    def available(self, machine: Shell) -> str:
+        """Every machine that has power can lose it."""
+        del machine
+        return ""
+
+    def inject(self, machine: Shell) -> None:
+        """Cut the power."""
+        machine.power_off()
+
+    def heal(self, machine: Shell) -> None:
+        """Boot."""
+        machine.power_on()
+
+    def is_injected(self, machine: Machine) -> bool:
+        """The host sees no first process, and no port answers on either network."""
+        silent = not machine.answers_on_control() and not machine.reached_from_control_plane()
+        return silent and not machine.is_powered()
+
+    def is_healed(self, machine: Machine) -> bool:
+        """It runs, lets us in, and both ways of the data network are open."""
+        if not machine.is_powered() or not machine.answers_on_control():
+            return False
+        return machine.reaches_control_plane() and machine.reached_from_control_plane()

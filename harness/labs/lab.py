@@ -1,0 +1,373 @@
+"""A lab as scenarios and the command line use it, whatever its nodes are made of."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tenacity
+
+from harness.cluster import workloads
+from harness.cluster.api import Api, ApiError
+from harness.cluster.configuration import configz, kubelet_configz, seconds
+from harness.cluster.resources import WATCHED, node
+from harness.cluster.workloads import Pod
+from harness.faults import Fault, fault_from_json
+from harness.labs.components import Components
+from harness.labs.profiles import Profile, profile_named
+from harness.labs.wire import SupervisorClient
+from harness.machines.machine import MachineError
+from harness.machines.ssh import SshAccess, SshMachine
+from harness.model.cluster import Calibration, Configuration
+from harness.model.judgment import Check
+from harness.model.problem import Problem
+from harness.recording.recorder import Recording, Setting, unfaulted
+from harness.safety.guard import LAB_LABEL, Record, Target
+from harness.safety.injector import Cut, Injector, heal_unfinished
+from harness.safety.ledger import Ledger
+
+Json = Any
+NODES_READY_LIMIT_S = 120.0
+POD_LIMIT_S = 30.0
+CLEAN_LIMIT_S = 60.0
+DOWN_LIMIT_S = 30.0
+MANAGER = "https://127.0.0.1:10257"
+SCHEDULER = "https://127.0.0.1:10259"
+_CALIBRATION_SENTINELS = 5
+_OFFSET_LIMIT_S = 10.0
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """One node of a running lab."""
+
+    name: str
+    zone: str
+    on: bool
+    control_address: str
+    data_address: str
+    machine_id: str
+
+
+class SupervisedHost:
+    """Power and witness of one lab's nodes, through its supervisor."""
+
+    def __init__(self, supervisor: SupervisorClient) -> None:
+        self._supervisor = supervisor
+
+    def power(self, node_name: str, action: str) -> None:
+        """Power a node `off` or `on`. Raises MachineError."""
+        try:
+            self._supervisor.power(node_name, action)
+        except Problem as problem:
+            raise MachineError(str(problem)) from problem
+
+    def is_powered(self, node_name: str) -> bool:
+        """Whether the node's first process runs."""
+        return any(entry["name"] == node_name and entry["on"] for entry in self._supervisor.status()["nodes"])
+
+    def witness_port(self) -> int:
+        """The port at which the witness listens."""
+        return int(self._supervisor.status()["witness_port"])
+
+    def heard(self, token: str) -> bool:
+        """Whether the witness received `token`."""
+        return token in self._supervisor.status()["heard"]
+
+
+class Lab:
+    """One running cluster that may be harmed."""
+
+    kind = "process"
+    capabilities = frozenset({"power"})
+
+    def __init__(self, folder: Path, components: Components, hold: socket.socket | None) -> None:
+        self.dir = folder
+        self.name = folder.name
+        self.components = components
+        self.supervisor = SupervisorClient(folder / "s")
+        self.profile: Profile = profile_named(str(self.supervisor.status()["profile"]))
+        self.api = Api(folder / "pki" / "admin.kubeconfig", self.supervisor.dial)
+        self.ledger = Ledger(self.name)
+        self._hold = hold
+        self._machines: dict[str, SshMachine] = {}
+        self._configuration: Configuration | None = None
+        self.injector = Injector(
+            self.machine, self._target, self.record_of_itself, self.ledger, self.supervisor
+        )
+
+    def nodes(self) -> list[NodeInfo]:
+        """The lab's nodes, on or off."""
+        fields = ("name", "zone", "on", "control_address", "data_address", "machine_id")
+        return [
+            NodeInfo(**{key: entry[key] for key in fields}) for entry in self.supervisor.status()["nodes"]
+        ]
+
+    def node_names(self) -> list[str]:
+        """Names of the lab's nodes."""
+        return [entry.name for entry in self.nodes()]
+
+    def machine(self, name: str) -> SshMachine:
+        """A node as a computer; its connection stays warm. Raises Problem when there is no such node."""
+        if name not in self._machines:
+            found = {entry.name: entry for entry in self.nodes()}
+            if name not in found:
+                raise Problem(f"no node {name!r}", f"lab {self.name}", f"it has: {', '.join(found)}")
+            info = found[name]
+            pki = self.dir / "pki"
+            host_key = (pki / f"{name}.hostkey").read_text().strip()
+            api_address = self._api_address()
+            access = SshAccess(
+                name, info.control_address, info.data_address, api_address, pki / "ssh", host_key
+            )
+            self._machines[name] = SshMachine(access, self.supervisor.dial, SupervisedHost(self.supervisor))
+        return self._machines[name]
+
+    def record_of_itself(self) -> Record:
+        """What the lab wrote down of itself when it was made."""
+        data = json.loads((self.dir / "record.json").read_text())
+        return Record(data["lab"], data["kube_system_uid"], data["machine_ids"])
+
+    def wait_nodes_ready(
+        self, names: Sequence[str] | None = None, limit_s: float = NODES_READY_LIMIT_S
+    ) -> None:
+        """Wait until the nodes are Ready, free of taints and not cordoned. Raises Problem."""
+        wanted = list(names) if names is not None else self.node_names()
+        left = _until_empty(lambda: workloads.not_ready(self.api, wanted), limit_s)
+        if left:
+            where = f"lab {self.name}, logs in {self.dir / 'logs'}"
+            raise Problem(
+                f"not Ready after {limit_s:g} s: {', '.join(left)}", where, "look at the kubelet's log"
+            )
+
+    def prepare(self) -> None:
+        """Make the cluster ready for scenarios, and measure how well time can be told here."""
+        workloads.prepare(self.api)
+        self._configuration = self._read_configuration(self.calibrate())
+
+    @property
+    def configuration(self) -> Configuration:
+        """The running configuration as read when the lab was prepared."""
+        if self._configuration is None:
+            self.prepare()
+        assert self._configuration is not None  # noqa: S101  set by prepare()
+        return self._configuration
+
+    def calibrate(self) -> Calibration:
+        """Measure watch latency, and each node's clock against the harness's."""
+        with ThreadPoolExecutor(4) as pool:
+            offsets = dict(pool.map(self._clock_offset, self.node_names()))
+        setting = Setting(
+            (), self.node_names()[-1], offsets, self.dir / "events.jsonl", sentinel_period_s=0.1
+        )
+        path = self.dir / f"calibration-{uuid.uuid4().hex[:8]}.jsonl"
+        try:
+            with Recording(self.api, path, setting) as recording:
+                latency = recording.worst_latency_s(_CALIBRATION_SENTINELS)
+        finally:
+            path.unlink(missing_ok=True)
+        return Calibration(latency, offsets)
+
+    def run_pod(self, on: str, tolerates_unreachable_s: int | None = None) -> Pod:
+        """A Running pod on a node. Raises Problem, ApiError."""
+        return workloads.run_pod(
+            self.api, node_name=on, unreachable_toleration_s=tolerates_unreachable_s, limit_s=POD_LIMIT_S
+        )
+
+    def pending_pod(self, only_on: str) -> Pod:
+        """A pod that the scheduler may bind to one node only. Raises ApiError."""
+        return workloads.create_pod(self.api, only_on, None, by_scheduler=True)
+
+    def kubectl(self, *arguments: str, limit_s: float = 60.0) -> str:
+        """Run the lab's own kubectl inside the lab; gives its output. Raises Problem when it fails."""
+        done = self.run_kubectl(arguments, limit_s)
+        if done["status"] != 0:
+            said = str(done["stderr"]).strip().replace("\n", " ")
+            raise Problem(
+                f"kubectl {' '.join(arguments)}: {said}", f"lab {self.name}", "try `nodeproof kubectl`"
+            )
+        return str(done["stdout"])
+
+    def run_kubectl(self, arguments: Sequence[str], limit_s: float, stdin: str = "") -> Mapping[str, Json]:
+        """Run the lab's own kubectl inside the lab; gives status, stdout, stderr."""
+        binary = str(self.components.path("kubectl"))
+        config = f"--kubeconfig={self.dir / 'pki' / 'admin.kubeconfig'}"
+        return self.supervisor.spawn_command([binary, config, *arguments], limit_s, stdin)
+
+    @contextmanager
+    def record(self, path: Path, targets: Collection[str]) -> Iterator[Recording]:
+        """Record everything until the context ends, then fence it."""
+        names = self.node_names()
+        offsets = self.configuration.calibration.clock_offset_s
+        setting = Setting(tuple(names), unfaulted(names, list(targets)), offsets, self.dir / "events.jsonl")
+        with Recording(self.api, path, setting) as recording:
+            yield recording
+
+    def inject(
+        self, fault: Fault, declared: Collection[str], recording: Recording
+    ) -> AbstractContextManager[Cut]:
+        """Hold a fault for the length of the context; it is healed whatever happens."""
+        return self.injector.inject(fault, declared, recording.append)
+
+    def wait_for(self, recording: Recording, check: Check) -> None:
+        """Wait until a check is decided or its window has passed."""
+        recording.wait_for(check, self.configuration)
+
+    def heal_unfinished(self) -> list[str]:
+        """Heal whatever an earlier run left open; gives what could not be proven healed."""
+        return heal_unfinished(self.ledger, self._heal)
+
+    def clean(self) -> None:
+        """Between scenarios: no pods of ours, no cordon, all nodes Ready, the zone's rate limiter full. Raises Problem."""
+        workloads.sweep_pods(self.api)
+        for entry in self.api.get(WATCHED["nodes"])["items"]:
+            if entry["spec"].get("unschedulable"):
+                workloads.uncordon(self.api, entry["metadata"]["name"])
+        usable = [name for name in self.node_names() if name not in self.injector.quarantined]
+        self.wait_nodes_ready(usable, CLEAN_LIMIT_S)
+
+    def join(self, name: str, zone: str, slot: int) -> None:
+        """Let a node join while the lab runs. Raises Problem."""
+        spec = {"name": name, "zone": zone, "slot": slot, "machine_id": uuid.uuid4().hex}
+        self.supervisor.spawn_node(spec)
+        self._configuration = None
+
+    def leave(self, name: str) -> None:
+        """Power a node off for good and delete its Node. Raises Problem, ApiError."""
+        self.supervisor.power(name, "remove")
+        self._machines.pop(name, None)
+        self.api.delete(node(name))
+        self._configuration = None
+
+    def keep_logs(self, into: Path) -> None:
+        """Copy component logs, audit log and machine events to a run's folder."""
+        target = into / self.name
+        shutil.copytree(self.dir / "logs", target, dirs_exist_ok=True)
+        with contextlib.suppress(OSError):
+            shutil.copy(self.dir / "events.jsonl", target / "events.jsonl")
+
+    def close(self) -> None:
+        """Give up connections; the lab stays."""
+        for machine in self._machines.values():
+            machine.close()
+        self.api.close()
+        if self._hold is not None:
+            self._hold.close()
+
+    def down(self) -> None:
+        """Tear the lab down and wait until nothing of it is left. Raises Problem."""
+        for machine in self._machines.values():
+            machine.close()
+        self.supervisor.down()
+        self.close()
+        wait_gone(self.dir)
+        self.ledger.forget()
+
+    def _heal(self, data: Mapping[str, Json]) -> bool:
+        fault = fault_from_json(data)
+        machine = self.machine(fault.node)
+        try:
+            fault.heal(machine)
+            healed = (
+                _until_empty(lambda: [] if fault.is_healed(machine) else [fault.node], CLEAN_LIMIT_S) == []
+            )
+        except MachineError:
+            return False
+        if healed:
+            self.supervisor.arm(data, 0)
+        return healed
+
+    def _target(self, name: str) -> Target:
+        found = self.api.get(node(name))
+        uid = self.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
+        machine_id = (
+            self.machine(name).run(["cat", "/etc/machine-id"], deadline_s=_OFFSET_LIMIT_S).stdout.strip()
+        )
+        label = found["metadata"].get("labels", {}).get(LAB_LABEL, "")
+        return Target(name, uid, label, found["status"]["nodeInfo"]["machineID"], machine_id)
+
+    def _clock_offset(self, name: str) -> tuple[str, float]:
+        """The node's clock minus ours (s), by the middle of one round trip on a warm connection."""
+        machine = self.machine(name)
+        machine.run(["true"], deadline_s=_OFFSET_LIMIT_S)
+        before = time.time()
+        told = float(machine.run(["date", "+%s.%N"], deadline_s=_OFFSET_LIMIT_S).stdout)
+        after = time.time()
+        error = told - (before + after) / 2
+        known = abs(error) > (after - before) / 2
+        return name, round(error, 6) if known else 0.0
+
+    def _read_configuration(self, calibration: Calibration) -> Configuration:
+        manager = configz(self.api, MANAGER)
+        kubelet = kubelet_configz(self.api, self.node_names()[0])
+        reported = {
+            "kube-controller-manager": manager,
+            "kube-scheduler": configz(self.api, SCHEDULER),
+            "kubelet": kubelet,
+            "kube-apiserver": {
+                "DefaultUnreachableTolerationSeconds": workloads.default_toleration_s(self.api)
+            },
+        }
+        components = {
+            role: {
+                "path": str(part.path),
+                "version": part.version,
+                "sha256": part.sha256,
+                "origin": part.origin,
+            }
+            for role, part in self.components.by_role.items()
+        }
+        return Configuration(
+            kubernetes_version=self.components.kubernetes_version,
+            lab=self.kind,
+            profile=self.profile.name,
+            slack_limit_s=self.profile.slack_limit_s,
+            node_monitor_grace_period_s=seconds(manager, "NodeLifecycleController.NodeMonitorGracePeriod"),
+            node_monitor_period_s=seconds(manager, "KubeCloudShared.NodeMonitorPeriod"),
+            eviction_rate=float(manager["NodeLifecycleController"]["NodeEvictionRate"]),
+            lease_duration_s=float(kubelet["nodeLeaseDurationSeconds"]),
+            status_update_frequency_s=seconds(kubelet, "nodeStatusUpdateFrequency"),
+            default_toleration_s=workloads.default_toleration_s(self.api),
+            negative_wait_s=self.profile.negative_wait_s,
+            calibration=calibration,
+            hollow_from_tree=self.components.hollow_from_tree,
+            components=components,
+            reported=reported,
+            flags_set={
+                "kube-apiserver": self.profile.api_server,
+                "kube-controller-manager": self.profile.controller_manager,
+                "kubelet": {key: str(value) for key, value in self.profile.kubelet.items()},
+            },
+        )
+
+    def _api_address(self) -> str:
+        endpoint = self.api.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes")
+        return str(endpoint["endpoints"][0]["addresses"][0])
+
+
+def wait_gone(folder: Path) -> None:
+    """Wait until a lab's folder is gone. Raises Problem when it stays."""
+    left = _until_empty(lambda: [str(folder)] if folder.exists() else [], DOWN_LIMIT_S)
+    if left:
+        raise Problem(f"{folder} is still there after {DOWN_LIMIT_S:g} s", "lab", "run `nodeproof down`")
+
+
+def _until_empty(look: Any, limit_s: float) -> list[str]:
+    """Look until nothing is left or the time is over; an API server that does not answer yet counts as something."""
+    retry = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(limit_s),
+        wait=tenacity.wait_fixed(0.1),
+        retry=tenacity.retry_if_result(bool) | tenacity.retry_if_exception_type((ApiError, MachineError)),
+        retry_error_callback=lambda state: state.outcome.result() if state.outcome else [],
+    )
+    return list(retry(look))

@@ -1,0 +1,306 @@
+"""The inside of a process lab: first process of its PID namespace, and the server of the six verbs.
+
+Run by the supervisor as `python -m harness.labs.process.init SPEC SOCKET PIPE`, in new network, mount, PID, UTS and
+IPC namespaces; SOCKET is the listening Unix socket, PIPE ends with the supervisor. The first process only reaps and, when it ends, the kernel ends all others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from harness import proc
+from harness.faults import fault_from_json
+from harness.labs import wire
+from harness.labs.pki import ssh_key
+from harness.labs.process import control_plane, network
+from harness.labs.process.inside_machine import InsideMachine
+from harness.labs.process.node import Nodes
+from harness.labs.process.processes import EventLog, Processes
+from harness.labs.process.spec import API_ADDRESS, LabSpec, NodeSpec
+from harness.model.problem import Problem
+
+Json = Any
+LINGER_S = 60.0
+"""How long a lab outlives the last client that holds it, when it is not kept."""
+_LOG_TAIL_LINES = 15
+
+
+class Witness:
+    """The control plane's end of the data network: accepts connections and remembers what nodes sent."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server((API_ADDRESS, 0))
+        self.port: int = self._socket.getsockname()[1]
+        self.heard: deque[str] = deque(maxlen=200)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            peer, _address = self._socket.accept()
+            with peer, contextlib.suppress(OSError):
+                peer.settimeout(1.0)
+                self.heard.append(peer.recv(200).decode(errors="replace").strip())
+
+
+class Deadman:
+    """Heals faults whose time to live is over; armed, renewed and disarmed by the harness."""
+
+    def __init__(self, heal: Callable[[Mapping[str, Json]], None], events: EventLog) -> None:
+        self._heal = heal
+        self._events = events
+        self._lock = threading.Lock()
+        self._timers: dict[str, tuple[float, threading.Timer]] = {}
+
+    def arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:
+        """Arm or renew the switch of `fault`; disarm it with a `ttl_s` of 0."""
+        with self._lock:
+            held = self._timers.pop(fault["id"], None)
+            if held:
+                held[1].cancel()
+            if ttl_s > 0:
+                timer = threading.Timer(ttl_s, self._fire, args=(dict(fault),))
+                timer.daemon = True
+                timer.start()
+                self._timers[fault["id"]] = (time.monotonic() + ttl_s, timer)
+
+    def armed(self) -> Mapping[str, float]:
+        """The armed switches and the seconds left of each."""
+        now = time.monotonic()
+        with self._lock:
+            return {fault: round(due - now, 1) for fault, (due, _timer) in self._timers.items()}
+
+    def _fire(self, fault: Mapping[str, Json]) -> None:
+        self._events.write("deadman", id=fault["id"], node=fault["node"])
+        self._heal(fault)
+        with self._lock:
+            self._timers.pop(fault["id"], None)
+
+
+class LabServer:
+    """Builds the lab and answers its clients."""
+
+    def __init__(self, spec: LabSpec, listener: socket.socket, supervisor: int) -> None:
+        self.spec = spec
+        self._supervisor = supervisor
+        self._listener = listener
+        self._logs = spec.dir / "logs"
+        self._events = EventLog(spec.dir / "events.jsonl")
+        self._processes = Processes(self._logs, self._events)
+        self._phase, self._error = "starting", ""
+        self._holders = 0
+        self._lock = threading.Lock()
+        self._power_lock = threading.Lock()
+        self._ended = threading.Event()
+        self._linger: threading.Timer | None = None
+        network.set_up_bridges()
+        self._witness = Witness()
+        self._memory = _mount_memory(spec.dir / "mem")
+        self._credentials = control_plane.issue_credentials(spec.dir / "pki")
+        (spec.dir / "pki" / "ssh.pub").write_text(ssh_key(spec.dir / "pki" / "ssh") + "\n")
+        self._nodes = Nodes(spec, self._memory, self._credentials.authority, self._processes, self._events)
+        self._deadman = Deadman(self._heal, self._events)
+
+    def run(self) -> None:
+        """Serve until `down`, or until nobody holds the lab any more."""
+        threading.Thread(target=self._build, daemon=True).start()
+        threading.Thread(target=self._accept, daemon=True).start()
+        threading.Thread(target=self._follow_supervisor, daemon=True).start()
+        self._ended.wait()
+
+    def _follow_supervisor(self) -> None:
+        """A lab whose supervisor was killed has nobody to clean up after it, and goes."""
+        os.read(self._supervisor, 1)
+        self._ended.set()
+
+    def _build(self) -> None:
+        try:
+            self._start_control_plane()
+            for node in self._nodes.all():
+                self._nodes.start_kubelet(node.spec.name)
+            self._write_record()
+            self._phase = "ready"
+        except Exception as error:
+            self._error = str(error) if isinstance(error, Problem | proc.CommandFailed) else repr(error)
+            self._phase = "failed"
+
+    def _start_control_plane(self) -> None:
+        pki = self.spec.dir / "pki"
+        self._processes.start("etcd", control_plane.etcd(self.spec, self._memory / "etcd"))
+        self._processes.start(
+            "kube-apiserver", control_plane.api_server(self.spec, self._credentials, self._logs)
+        )
+        configs = {}
+        for name, pair in (
+            ("admin", self._credentials.admin),
+            ("controller-manager", self._credentials.controller_manager),
+            ("scheduler", self._credentials.scheduler),
+        ):
+            configs[name] = pki / f"{name}.kubeconfig"
+            configs[name].write_text(control_plane.kubeconfig(pair, self._credentials.authority.bundle, name))
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(self._nodes.join, self.spec.nodes))
+        control_plane.wait_ready(self._credentials, self._dead)
+        manager = control_plane.controller_manager(
+            self.spec, self._credentials, configs["controller-manager"]
+        )
+        self._processes.start("kube-controller-manager", manager)
+        scheduler = control_plane.scheduler(self.spec, self._credentials, configs["scheduler"])
+        self._processes.start("kube-scheduler", scheduler)
+
+    def _dead(self) -> str:
+        """The first component of the control plane that is gone, with its last log lines."""
+        for name in ("etcd", "kube-apiserver"):
+            if name not in self._processes.pids():
+                lines = (self._logs / f"{name}.log").read_text(errors="replace").splitlines()
+                return "\n".join([name, *lines[-_LOG_TAIL_LINES:]])
+        return ""
+
+    def _write_record(self) -> None:
+        """What makes a target provably ours: the guard compares a target with this."""
+        nodes = {node.spec.name: node.spec.machine_id for node in self._nodes.all()}
+        uid = control_plane.kube_system_uid(self._credentials)
+        record = {"lab": self.spec.lab, "kube_system_uid": uid, "machine_ids": nodes}
+        (self.spec.dir / "record.json").write_text(json.dumps(record))
+        for path in self.spec.dir.rglob("*"):
+            if "mem" not in path.parts:
+                os.chown(path, self.spec.owner_uid, self.spec.owner_gid)
+
+    def _accept(self) -> None:
+        while True:
+            client, _address = self._listener.accept()
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError, EOFError):
+            request, _ = wire.receive(client)
+            try:
+                self._answer(client, request)
+            except (Problem, proc.CommandFailed, KeyError) as error:
+                wire.send(client, {"error": str(error).splitlines()[0]})
+
+    def _answer(self, client: socket.socket, request: Mapping[str, Json]) -> None:
+        verbs = {"spawn": self._spawn, "power": self._power, "arm": self._arm, "down": self._down}
+        verb = request["verb"]
+        if verb == "dial":
+            self._dial(client, request)
+        elif verb == "status":
+            wire.send(client, self._status())
+            if request.get("hold"):
+                self._hold(client)
+        elif verb in verbs:
+            wire.send(client, verbs[verb](request))
+        else:
+            wire.send(client, {"error": f"unknown verb {verb!r}"})
+
+    def _dial(self, client: socket.socket, request: Mapping[str, Json]) -> None:
+        try:
+            address = (request["host"], request["port"])
+            with socket.create_connection(address, timeout=request["timeout_s"]) as made:
+                made.settimeout(None)
+                wire.send(client, {"ok": True}, made.fileno())
+        except OSError as error:
+            wire.send(client, {"error": str(error), "timed_out": not isinstance(error, ConnectionError)})
+
+    def _spawn(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
+        if request["what"] == "node":
+            node = NodeSpec(**request["node"])
+            with self._power_lock:
+                self._nodes.join(node)
+                self._nodes.start_kubelet(node.name)
+                self._write_record()
+            return {"ok": True}
+        done = proc.run(request["argv"], timeout_s=request["timeout_s"], stdin=request["stdin"], check=False)
+        return {"status": done.status, "stdout": done.stdout, "stderr": done.stderr}
+
+    def _power(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
+        actions = {"off": self._nodes.power_off, "on": self._nodes.power_on, "remove": self._nodes.remove}
+        with self._power_lock:
+            actions[request["action"]](request["node"])
+            if request["action"] == "remove":
+                self._write_record()
+        return {"ok": True}
+
+    def _arm(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
+        self._deadman.arm(request["fault"], request["ttl_s"])
+        return {"ok": True}
+
+    def _heal(self, fault: Mapping[str, Json]) -> None:
+        node = self._nodes.get(fault["node"])
+        fault_from_json(fault).heal(InsideMachine(self._nodes, node.spec, self._power_lock))
+
+    def _status(self) -> Mapping[str, Json]:
+        nodes = [
+            {"name": node.spec.name, "zone": node.spec.zone, "on": node.pid is not None, "pid": node.pid,
+             "control_address": node.spec.control_address, "data_address": node.spec.data_address,
+             "slot": node.spec.slot, "machine_id": node.spec.machine_id}
+            for node in self._nodes.all()
+        ]  # fmt: skip
+        return {
+            "lab": self.spec.lab,
+            "phase": self._phase,
+            "failure": self._error,
+            "profile": self.spec.profile,
+            "kubernetes_version": self.spec.kubernetes_version,
+            "nodes": nodes,
+            "components": dict(self._processes.pids()),
+            "armed": dict(self._deadman.armed()),
+            "witness_port": self._witness.port,
+            "heard": list(self._witness.heard),
+            "holders": self._holders,
+        }
+
+    def _hold(self, client: socket.socket) -> None:
+        with self._lock:
+            self._holders += 1
+            if self._linger:
+                self._linger.cancel()
+        client.settimeout(None)
+        with contextlib.suppress(OSError):
+            client.recv(1)
+        with self._lock:
+            self._holders -= 1
+            if self._holders == 0 and not self.spec.keep:
+                self._linger = threading.Timer(LINGER_S, self._ended.set)
+                self._linger.daemon = True
+                self._linger.start()
+
+    def _down(self, _request: Mapping[str, Json]) -> Mapping[str, Json]:
+        threading.Timer(0.05, self._ended.set).start()
+        return {"ok": True}
+
+
+def _mount_memory(path: Path) -> Path:
+    path.mkdir()
+    proc.run(["mount", "-t", "tmpfs", "-o", "mode=0711", "nodeproof", str(path)], timeout_s=10)
+    (path / "nodes").mkdir()
+    return path
+
+
+def main() -> None:
+    """Reap as first process; serve in a child, and end with it."""
+    server = os.fork()
+    if server == 0:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        spec = LabSpec.from_json(sys.argv[1])
+        LabServer(spec, socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])).run()
+        os._exit(0)
+    while True:
+        pid, status = os.wait()
+        if pid == server:
+            os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The long-running processes of a lab: started, watched, and their ends written down as they happen."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import proc
+
+Json = Any
+
+
+class EventLog:
+    """Appends what happens to machines and components to the lab's `events.jsonl`, on the monotonic clock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        path.touch()
+
+    def write(self, kind: str, **data: Json) -> None:
+        """Append one entry at the present time."""
+        line = json.dumps({"t": round(time.monotonic(), 6), "kind": kind, **data})
+        with self._lock, self.path.open("a") as out:
+            out.write(line + "\n")
+
+
+class Processes:
+    """Components by name; each has a thread that waits for its end."""
+
+    def __init__(self, logs: Path, events: EventLog) -> None:
+        self._logs = logs
+        self._events = events
+        self._lock = threading.Lock()
+        self._running: dict[str, proc.Process] = {}
+        self._expected: set[int] = set()
+
+    def start(
+        self, name: str, argv: Sequence[str], *, node: str = "", env: Mapping[str, str] | None = None
+    ) -> proc.Process:
+        """Start a component; its output goes to `logs/NAME.log`. Raises CommandFailed."""
+        full_env = {**os.environ, **env} if env else None
+        child = proc.start(argv, log=self._logs / f"{name}.log", env=full_env)
+        with self._lock:
+            self._running[name] = child
+        threading.Thread(target=self._wait, args=(name, node, child), daemon=True).start()
+        return child
+
+    def expect_end(self, names: Sequence[str]) -> None:
+        """The ends of these components are wanted: they are no component's death."""
+        with self._lock:
+            self._expected.update(self._running[name].pid for name in names if name in self._running)
+
+    def kill(self, name: str) -> None:
+        """Kill one component and wait for its end; one that is not running is fine."""
+        with self._lock:
+            child = self._running.get(name)
+        if child is not None:
+            child.send_signal(signal.SIGKILL)
+            child.wait(timeout=10)
+
+    def pids(self) -> Mapping[str, int]:
+        """The running components and their process ids in the lab's own PID namespace."""
+        with self._lock:
+            return {name: child.pid for name, child in self._running.items()}
+
+    def _wait(self, name: str, node: str, child: proc.Process) -> None:
+        status = child.wait()
+        with self._lock:
+            expected = child.pid in self._expected
+            if self._running.get(name) is child:
+                del self._running[name]
+        self._events.write(
+            "component", name=name, node=node, status=proc.describe_exit(status), expected=expected
+        )

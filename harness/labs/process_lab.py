@@ -1,0 +1,246 @@
+"""Process labs from outside: start one, find those that run, tear down, sweep what a killed one left."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tenacity
+
+from harness import proc
+from harness.labs.components import ROLES, Components
+from harness.labs.lab import Lab, wait_gone
+from harness.labs.process.spec import RUNTIME_ROOT, LabSpec, NodeSpec, check_node_count
+from harness.labs.profiles import profile_named
+from harness.labs.wire import SupervisorClient
+from harness.model.problem import Problem
+from harness.safety.ledger import Ledger, labs_with_ledgers
+
+Json = Any
+READY_LIMIT_S = 180.0
+_TOOLS = ("unshare", "nsenter", "ip", "nft", "mount", "bash")
+_LAB_NAME = re.compile(r"p-[0-9a-f]{6}")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What kind of process lab is wanted; `keep` lets it outlive the process that asked."""
+
+    nodes: int
+    zones: int
+    profile: str
+    keep: bool
+
+
+def up(request: Request, components: Components, report: Callable[[str], None]) -> Lab:
+    """Start a lab and wait until its nodes are Ready.
+
+    Raises Problem; nothing of a lab that did not come up is left behind.
+    """
+    check_node_count(request.nodes)
+    if not 1 <= request.zones <= request.nodes:
+        raise Problem(
+            f"{request.zones} zones for {request.nodes} nodes", "--zones", "ask for 1 to as many as nodes"
+        )
+    profile_named(request.profile)
+    become_root = root_prefix()
+    spec = _spec(request, components)
+    report(f"lab {spec.lab}: {request.nodes} nodes in {request.zones} zones, profile {request.profile}")
+    startup = Path(tempfile.mkstemp(prefix="nodeproof-", suffix=".log")[1])
+    try:
+        argv = [*become_root, sys.executable, "-m", "harness.labs.supervisor", spec.to_json()]
+        child = proc.start(argv, log=startup, own_session=True)
+        return _wait_up(spec, components, child, startup)
+    finally:
+        startup.unlink()
+
+
+def attach(name: str, components: Components) -> Lab:
+    """Use a lab that runs. Raises Problem when there is none of that name or it does not answer."""
+    return Lab(_folder(name), components, None)
+
+
+def running() -> list[str]:
+    """Names of the labs whose supervisor lives."""
+    return [folder.name for folder in _folders() if _is_held(folder)]
+
+
+def the_lab(name: str | None) -> str:
+    """The lab of that name, or the only one there is. Raises Problem when that is not clear."""
+    names = running()
+    if name is None and len(names) == 1:
+        return names[0]
+    if name in names:
+        return str(name)
+    what = "no lab is up" if not names else f"{len(names)} labs are up: {', '.join(names)}"
+    raise Problem(
+        what if name is None else f"no lab {name!r}; {what}", "--lab-name", "run `nodeproof up`, or name one"
+    )
+
+
+def down(name: str) -> None:
+    """Tear a lab down by name, whether its supervisor lives or was killed. Raises Problem."""
+    folder = _folder(name)
+    if _is_held(folder):
+        SupervisorClient(folder / "s").down()
+        wait_gone(folder)
+    else:
+        _remove(folder)
+    Ledger(name).forget()
+
+
+def sweep() -> list[str]:
+    """Remove what killed supervisors left: only folders whose lock can be taken. Gives their names."""
+    left = [folder for folder in _folders() if not _is_held(folder)]
+    for folder in left:
+        _remove(folder)
+    alive = set(running())
+    for lab in labs_with_ledgers():
+        if _LAB_NAME.fullmatch(lab) and lab not in alive:
+            Ledger(lab).forget()
+    return [folder.name for folder in left]
+
+
+def root_prefix() -> list[str]:
+    """How to become root here: nothing, or sudo. Raises Problem when neither works, or a tool is missing."""
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    missing = [tool for tool in _TOOLS if shutil.which(tool, path=path) is None]
+    if missing:
+        raise Problem(f"missing tools: {', '.join(missing)}", "process lab", "run `make setup`")
+    if os.geteuid() == 0:
+        return []
+    if shutil.which("sudo") is None:
+        raise Problem("a lab needs root and there is no sudo", "process lab", "run as root, or install sudo")
+    try:
+        proc.run(["sudo", "-n", "true"], timeout_s=10)
+    except proc.CommandFailed as error:
+        raise Problem(
+            "a lab needs root and sudo asks for a password", "process lab", "run `sudo -v` first"
+        ) from error
+    return ["sudo", "-n", "--"]
+
+
+def find_sshd() -> str:
+    """The sshd that nodes run: the system's, or the one that set-up unpacked. Raises Problem."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nodeproof" / "sshd"
+    for path in (Path("/usr/sbin/sshd"), cache / "usr/sbin/sshd"):
+        if path.exists():
+            return str(path)
+    raise Problem("no sshd", "process lab", "run `make setup`")
+
+
+def _spec(request: Request, components: Components) -> LabSpec:
+    nodes = tuple(
+        NodeSpec(f"node-{slot + 1}", slot, f"zone-{chr(ord('a') + slot % request.zones)}", uuid.uuid4().hex)
+        for slot in range(request.nodes)
+    )
+    return LabSpec(
+        lab=f"p-{uuid.uuid4().hex[:6]}",
+        owner_uid=os.getuid(),
+        owner_gid=os.getgid(),
+        kubernetes_version=components.kubernetes_version,
+        binaries={role: str(components.path(role)) for role in ROLES},
+        sshd=find_sshd(),
+        profile=request.profile,
+        nodes=nodes,
+        keep=request.keep,
+    )
+
+
+def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup: Path) -> Lab:
+    """From a started supervisor to Ready nodes; whatever goes wrong, the lab goes too."""
+    hold = None
+    try:
+        _wait_socket(spec, child, startup)
+        client = SupervisorClient(spec.dir / "s")
+        hold = client.hold()
+        _wait_phase(client)
+        lab = Lab(spec.dir, components, hold)
+        lab.wait_nodes_ready()
+        return lab
+    except BaseException:
+        if hold is not None:
+            hold.close()
+        child_gone = child.poll() is not None
+        if not child_gone and _is_held(spec.dir):
+            SupervisorClient(spec.dir / "s").down()
+        if not child_gone:
+            child.wait(timeout=30)
+        raise
+
+
+def _wait_socket(spec: LabSpec, child: proc.Process, startup: Path) -> None:
+    def look() -> bool:
+        if child.poll() is not None:
+            tail = "\n".join(startup.read_text(errors="replace").splitlines()[-5:])
+            raise Problem("the supervisor died on start", f"lab {spec.lab}", "its last lines follow", tail)
+        return (spec.dir / "s").is_socket() and (spec.dir / "spec.json").exists()
+
+    _poll(look, 20, f"lab {spec.lab} has no socket")
+
+
+def _wait_phase(client: SupervisorClient) -> None:
+    def look() -> bool:
+        status = client.status()
+        if status["phase"] == "failed":
+            what, _newline, detail = str(status["failure"]).partition("\n")
+            raise Problem(
+                what, f"lab {status['lab']}", "see docs/architecture.md, 'When a lab does not start'", detail
+            )
+        return bool(status["phase"] == "ready")
+
+    _poll(look, READY_LIMIT_S, "the control plane is not ready")
+
+
+def _poll(look: Callable[[], bool], limit_s: float, what: str) -> None:
+    retry = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(limit_s),
+        wait=tenacity.wait_fixed(0.05),
+        retry=tenacity.retry_if_result(lambda there: not there),
+        retry_error_callback=lambda _state: False,
+    )
+    if not retry(look):
+        raise Problem(
+            f"{what} after {limit_s:g} s", "process lab", "look whether the host is overloaded, and try again"
+        )
+
+
+def _folder(name: str) -> Path:
+    folder = RUNTIME_ROOT / name
+    if not _LAB_NAME.fullmatch(name) or not folder.is_dir():
+        raise Problem(f"no lab {name!r}", str(RUNTIME_ROOT), f"there are: {', '.join(running()) or 'none'}")
+    return folder
+
+
+def _folders() -> list[Path]:
+    if not RUNTIME_ROOT.is_dir():
+        return []
+    return sorted(path for path in RUNTIME_ROOT.iterdir() if _LAB_NAME.fullmatch(path.name))
+
+
+def _is_held(folder: Path) -> bool:
+    """Whether somebody holds the lab's lock; only a folder whose lock is free may be swept."""
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDONLY)
+    except FileNotFoundError:
+        return folder.is_dir() and not (folder / "spec.json").exists()
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _remove(folder: Path) -> None:
+    proc.run([*root_prefix(), "rm", "-rf", "--", str(folder)], timeout_s=30)

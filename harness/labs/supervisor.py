@@ -1,0 +1,72 @@
+"""The one root process that owns a process lab: folder, lock, socket, and the lab's init as its child.
+
+`python -m harness.labs.supervisor SPEC`: holds the lab's flock, makes the socket, starts the init in new namespaces,
+and removes every trace when the init has ended, however it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from harness import proc
+from harness.labs.process.spec import RUNTIME_ROOT, LabSpec
+
+_NAMESPACES = ["--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]
+
+
+def main() -> None:
+    """Own one lab from its first file to its last."""
+    spec = LabSpec.from_json(sys.argv[1])
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    lock = _make_folder(spec)
+    try:
+        listener = _listen(spec)
+        log = spec.dir / "logs" / "init.log"
+        argv = ["unshare", *_NAMESPACES, "--", sys.executable, "-m", "harness.labs.process.init"]
+        life, _held = os.pipe()
+        passed = [listener.fileno(), life]
+        child = proc.start([*argv, spec.to_json(), *map(str, passed)], log=log, pass_fds=passed)
+        listener.close()
+        signal.signal(signal.SIGTERM, lambda _number, _frame: child.kill())
+        child.wait()
+    finally:
+        shutil.rmtree(spec.dir, ignore_errors=True)
+        os.close(lock)
+        with contextlib.suppress(OSError):
+            RUNTIME_ROOT.rmdir()
+
+
+def _make_folder(spec: LabSpec) -> int:
+    """Make the lab's folder and take its lock; the lock says that the lab lives."""
+    RUNTIME_ROOT.mkdir(mode=0o755, exist_ok=True)
+    spec.dir.mkdir(mode=0o750)
+    os.chown(spec.dir, spec.owner_uid, spec.owner_gid)
+    for name in ("logs", "pki"):
+        (spec.dir / name).mkdir(mode=0o750)
+        os.chown(spec.dir / name, spec.owner_uid, spec.owner_gid)
+    descriptor = os.open(spec.dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    (spec.dir / "spec.json").write_text(spec.to_json())
+    return descriptor
+
+
+def _listen(spec: LabSpec) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    path = Path(spec.dir / "s")
+    listener.bind(str(path))
+    path.chmod(0o600)
+    os.chown(path, spec.owner_uid, spec.owner_gid)
+    listener.listen(64)
+    return listener
+
+
+if __name__ == "__main__":
+    main()

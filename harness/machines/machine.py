@@ -1,0 +1,68 @@
+"""What a node is as a computer, whatever it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class MachineError(Exception):
+    """A machine could not be reached, or did not answer within its deadline."""
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What a finished remote command left."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+class Shell(Protocol):
+    """Enough of a machine to inject a fault and to heal it."""
+
+    name: str
+    data_address: str
+    control_plane_address: str
+
+    def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
+        """Run a command. Raises MachineError when the machine does not answer within `deadline_s`."""
+        ...
+
+    def power_off(self) -> None:
+        """Cut the power: nothing is flushed and no peer is told. Off already is fine. Raises MachineError."""
+        ...
+
+    def power_on(self) -> None:
+        """Boot. On already is fine. Raises MachineError."""
+        ...
+
+
+class Machine(Shell, Protocol):
+    """A shell, and what can be seen of the machine from elsewhere: probes look only at this."""
+
+    def boot_id(self) -> str:
+        """The kernel's boot id, new with each boot. Raises MachineError."""
+        ...
+
+    def is_powered(self) -> bool:
+        """Whether the machine's first process runs, as its host sees it."""
+        ...
+
+    def answers_on_control(self) -> bool:
+        """Whether its SSH port on `control` accepts a connection."""
+        ...
+
+    def reached_from_control_plane(self) -> bool:
+        """Whether the control plane's side gets through to the machine's data address (a refusal counts)."""
+        ...
+
+    def reaches_control_plane(self) -> bool:
+        """Whether what the machine sends to the control plane's data address is heard there."""
+        ...
+
+    def close(self) -> None:
+        """Give up connections; the machine itself is not touched."""
+        ...

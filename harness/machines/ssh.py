@@ -1,0 +1,196 @@
+"""A machine over SSH: strict host key, one warm connection, a deadline on every call."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import paramiko
+import tenacity
+
+from harness.machines.machine import CommandResult, MachineError
+
+SSH_PORT = 22
+PROBED_PORT = 10250
+CONNECT_LIMIT_S = 10.0
+REACH_LIMIT_S = 0.4
+"""How long a probe waits for an answer over the lab's own bridge, where a round trip takes well below 1 ms."""
+_HEARD_LIMIT_S = 0.5
+
+Dial = Callable[[str, int, float], socket.socket]
+
+
+class Host(Protocol):
+    """The machine's host: power, and the witness at the control plane's end of the data network."""
+
+    def power(self, node: str, action: str) -> None:
+        """Power a node `off` or `on`. Raises MachineError."""
+        ...
+
+    def is_powered(self, node: str) -> bool:
+        """Whether the node's first process runs."""
+        ...
+
+    def witness_port(self) -> int:
+        """The port at which the witness listens."""
+        ...
+
+    def heard(self, token: str) -> bool:
+        """Whether the witness received `token`."""
+        ...
+
+
+@dataclass(frozen=True)
+class SshAccess:
+    """How to get in: addresses, the client's key, and the only host key that is accepted."""
+
+    name: str
+    control_address: str
+    data_address: str
+    control_plane_address: str
+    key: Path
+    host_key: str
+
+
+class SshMachine:
+    """One node: commands over SSH on `control`, power through its host."""
+
+    def __init__(self, access: SshAccess, dial: Dial, host: Host) -> None:
+        self.name = access.name
+        self.data_address = access.data_address
+        self.control_plane_address = access.control_plane_address
+        self._access = access
+        self._dial = dial
+        self._host = host
+        self._transport: paramiko.Transport | None = None
+        self._lock = threading.Lock()
+
+    def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
+        """Run a command. Raises MachineError when it does not end within `deadline_s`."""
+        until = time.monotonic() + deadline_s
+        try:
+            channel = self._connected(until).open_session(timeout=_left(until))
+            with channel:
+                channel.settimeout(_left(until))
+                channel.exec_command(shlex.join(argv))
+                if stdin:
+                    channel.sendall(stdin.encode())
+                channel.shutdown_write()
+                stdout, stderr = (
+                    _read(channel.recv, channel, until),
+                    _read(channel.recv_stderr, channel, until),
+                )
+                if not channel.status_event.wait(_left(until)):
+                    raise TimeoutError
+                return CommandResult(channel.exit_status, stdout, stderr)
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            self.close()
+            raise MachineError(f"{self.name}: {argv[0]}: {error or 'no end within its deadline'}") from error
+
+    def power_off(self) -> None:
+        """Cut the power. Raises MachineError."""
+        self.close()
+        self._host.power(self.name, "off")
+
+    def power_on(self) -> None:
+        """Boot. Raises MachineError."""
+        self._host.power(self.name, "on")
+
+    def boot_id(self) -> str:
+        """The kernel's boot id. Raises MachineError."""
+        return self.run(["cat", "/proc/sys/kernel/random/boot_id"], deadline_s=CONNECT_LIMIT_S).stdout.strip()
+
+    def is_powered(self) -> bool:
+        """Whether the machine's first process runs, as its host sees it."""
+        return self._host.is_powered(self.name)
+
+    def answers_on_control(self) -> bool:
+        """Whether its SSH port accepts a connection."""
+        return self._opens(self._access.control_address, SSH_PORT)
+
+    def reached_from_control_plane(self) -> bool:
+        """Whether the control plane's side gets through to the data address; a refusal is an answer too."""
+        return self._opens(self.data_address, PROBED_PORT)
+
+    def reaches_control_plane(self) -> bool:
+        """Let the node send a token to the witness; only what the witness heard counts."""
+        token = uuid.uuid4().hex
+        target = f"/dev/tcp/{self.control_plane_address}/{self._host.witness_port()}"
+        command = ["timeout", f"{REACH_LIMIT_S}", "bash", "-c", f"echo {token} > {target}"]
+        sent = self.run(command, deadline_s=CONNECT_LIMIT_S)
+        if sent.status != 0:
+            return self._host.heard(token)
+        retry = tenacity.Retrying(
+            stop=tenacity.stop_after_delay(_HEARD_LIMIT_S),
+            wait=tenacity.wait_fixed(0.02),
+            retry=tenacity.retry_if_result(lambda heard: not heard),
+            retry_error_callback=lambda _state: False,
+        )
+        return bool(retry(self._host.heard, token))
+
+    def close(self) -> None:
+        """Give up the warm connection."""
+        with self._lock:
+            if self._transport is not None:
+                self._transport.close()
+                self._transport = None
+
+    def _opens(self, host: str, port: int) -> bool:
+        try:
+            self._dial(host, port, REACH_LIMIT_S).close()
+        except ConnectionRefusedError:
+            return True
+        except (TimeoutError, OSError):
+            return False
+        return True
+
+    def _connected(self, until: float) -> paramiko.Transport:
+        with self._lock:
+            if self._transport is None or not self._transport.is_active():
+                self._transport = self._connect(until)
+            return self._transport
+
+    def _connect(self, until: float) -> paramiko.Transport:
+        left = min(_left(until), CONNECT_LIMIT_S)
+        transport = paramiko.Transport(self._dial(self._access.control_address, SSH_PORT, left))
+        transport.banner_timeout = transport.auth_timeout = transport.handshake_timeout = left
+        try:
+            kind, _space, blob = self._access.host_key.partition(" ")
+            transport.get_security_options().key_types = (kind,)
+            expected = paramiko.Ed25519Key(data=paramiko.Message(_decoded(blob)).asbytes())
+            key = paramiko.Ed25519Key.from_private_key_file(str(self._access.key))
+            transport.connect(hostkey=expected, username="root", pkey=key)
+        except BaseException:
+            transport.close()
+            raise
+        return transport
+
+
+def _decoded(blob: str) -> bytes:
+
+    return base64.b64decode(blob.split(maxsplit=1)[0])
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("deadline passed")
+    return left
+
+
+def _read(receive: Callable[[int], bytes], channel: paramiko.Channel, until: float) -> str:
+    chunks = []
+    while True:
+        channel.settimeout(_left(until))
+        chunk = receive(65536)
+        if not chunk:
+            return b"".join(chunks).decode(errors="replace")
+        chunks.append(chunk)

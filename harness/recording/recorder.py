@@ -1,0 +1,229 @@
+"""A recording: one watch per resource, sentinels, faults and machine events, on disk as they happen."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.checks.checks import remaining_s
+from harness.cluster.api import Api, ApiError
+from harness.cluster.resources import WATCHED, sentinel
+from harness.model.cluster import Configuration
+from harness.model.history import SENTINEL_ANNOTATION, Entry, History, fence
+from harness.model.judgment import Check
+from harness.model.window import Ground, slack_s
+from harness.recording.watching import follow
+
+Json = Any
+SENTINEL_PERIOD_S = 2.0
+SILENCE_LIMIT_S = 3 * SENTINEL_PERIOD_S + 2.0
+"""A watch that delivers no sentinel for so long is broken."""
+FENCE_LIMIT_S = 10.0
+WAIT_MARGIN_S = 0.5
+"""How long past a window's end is waited, so that the fence stands behind it."""
+_LOOK_PERIOD_S = 0.5
+_EVALUATION_PERIOD_S = 0.25
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a recording needs to know of its lab."""
+
+    nodes: tuple[str, ...]
+    sentinel_node: str
+    clock_offset_s: Mapping[str, float]
+    machine_events: Path
+    sentinel_period_s: float = SENTINEL_PERIOD_S
+
+
+class Recording:
+    """The live side of a History: append, look, wait. Use it as a context manager; leaving it fences and ends it."""
+
+    def __init__(self, api: Api, path: Path, setting: Setting) -> None:
+        self.path = path
+        self._api = api
+        self._setting = setting
+        self._entries: list[Entry] = []
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._seen: dict[str, dict[str, float]] = {resource: {} for resource in WATCHED}
+        self._sent = 0
+        self._name = uuid.uuid4().hex[:8]
+        self._out = path.open("a", buffering=1)
+        self._events_at = setting.machine_events.stat().st_size if setting.machine_events.exists() else 0
+
+    def __enter__(self) -> Recording:
+        began: dict[str, Json] = {
+            "wall_offset_s": time.time() - time.monotonic(),
+            "nodes": list(self._setting.nodes),
+            "sentinel_node": self._setting.sentinel_node,
+            "clock_offset_s": dict(self._setting.clock_offset_s),
+        }
+        self.append("begun", **began)
+        live = threading.Barrier(len(WATCHED) + 1)
+        for resource, path in WATCHED.items():
+            self._thread(lambda resource=resource, path=path: self._follow(resource, path, live))  # type: ignore[misc]
+        live.wait(timeout=30)
+        self._thread(self._send_sentinels)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        try:
+            self._fence()
+        finally:
+            self._stopping.set()
+            self._read_machine_events()
+            self.append("ended")
+            for thread in self._threads:
+                thread.join(timeout=2)
+            self._out.close()
+
+    def append(self, kind: str, t: float | None = None, **data: Json) -> None:
+        """Write one entry, at the present time unless told (s, monotonic)."""
+        entry = Entry(time.monotonic() if t is None else t, kind, data)
+        with self._changed:
+            if self._out.closed:
+                return
+            self._entries.append(entry)
+            self._out.write(entry.to_json() + "\n")
+            self._changed.notify_all()
+
+    def history(self) -> History:
+        """What was recorded up to now."""
+        with self._changed:
+            return History.of(self._entries)
+
+    def wait_for(self, check: Check, configuration: Configuration) -> None:
+        """Wait until `check` is decided or its window has passed. Never a verdict: that is the check's."""
+        while True:
+            history = self.history()
+            ground = Ground(configuration, slack_s(history, configuration))
+            left = remaining_s(check, history, ground, time.monotonic() - WAIT_MARGIN_S)
+            if left <= 0:
+                return
+            with self._changed:
+                known = len(self._entries)
+                self._changed.wait_for(lambda known=known: len(self._entries) > known, min(left, 1.0))  # type: ignore[misc]
+            self._stopping.wait(min(left, _EVALUATION_PERIOD_S))
+
+    def look_at(self, what: str, subject: str, look: Callable[[], str]) -> None:
+        """Write down what `look` gives, twice a second, until the recording ends."""
+
+        def keep_looking() -> None:
+            while not self._stopping.wait(_LOOK_PERIOD_S):
+                asked = time.monotonic()
+                with contextlib.suppress(ApiError):
+                    self.append("observed", what=what, subject=subject, value=look(), asked_t=asked)
+
+        self._thread(keep_looking)
+
+    def worst_latency_s(self, sentinels: int) -> float:
+        """Wait for so many sentinels and give the slowest watch's latency (s)."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._count("sentinel") >= sentinels, FENCE_LIMIT_S)
+            seen = [entry for entry in self._entries if entry.kind == "sentinel"]
+        return max(
+            (value for entry in seen for value in entry.data["latency_s"].values()), default=FENCE_LIMIT_S
+        )
+
+    def _count(self, kind: str) -> int:
+        return sum(1 for entry in self._entries if entry.kind == kind)
+
+    def _thread(self, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _follow(self, resource: str, path: str, live: threading.Barrier) -> None:
+        follow(self._api, resource, path, self._receive, live.wait, self._stopping, SILENCE_LIMIT_S)
+
+    def _receive(self, kind: str, t: float, data: Mapping[str, Json]) -> None:
+        if kind == "watch":
+            value = data["object"]["metadata"].get("annotations", {}).get(SENTINEL_ANNOTATION)
+            if value:
+                self._seen[data["resource"]].setdefault(value, t)
+        self.append(kind, t, **data)
+
+    def _send_sentinels(self) -> None:
+        """Patch the sentinels each period; how late this thread is woken tells how loaded the host is."""
+        due = time.monotonic()
+        while not self._stopping.is_set():
+            with contextlib.suppress(ApiError):
+                self._sentinel()
+            self._read_machine_events()
+            due = max(due + self._setting.sentinel_period_s, time.monotonic())
+            asked = time.monotonic()
+            if self._stopping.wait(due - asked):
+                return
+            self.append("stall", late_s=round(max(0.0, time.monotonic() - due), 4))
+
+    def _sentinel(self) -> str:
+        """Send one sentinel to every watched resource and wait until all watches gave it back."""
+        self._sent += 1
+        value = f"{self._name}-{self._sent}"
+        sent = {}
+        for resource in WATCHED:
+            sent[resource] = time.monotonic()
+            path = sentinel(resource, self._setting.sentinel_node)
+            self._api.patch(path, {"metadata": {"annotations": {SENTINEL_ANNOTATION: value}}})
+        with self._changed:
+            everywhere = self._changed.wait_for(
+                lambda: all(value in seen for seen in self._seen.values()) or self._stopping.is_set(),
+                FENCE_LIMIT_S,
+            )
+        if everywhere and not self._stopping.is_set():
+            latency = {name: round(self._seen[name][value] - at, 6) for name, at in sent.items()}
+            self.append("sentinel", value=value, latency_s=latency)
+        return value
+
+    def _fence(self) -> None:
+        """Last sentinels, then a quorum LIST of everything; the check compares them with the watches."""
+        try:
+            value = self._sentinel()
+            began = time.monotonic()
+            listed = {resource: self._list(path) for resource, path in WATCHED.items()}
+        except ApiError as error:
+            self.append("gap", resource="nodes", since=time.monotonic(), reason=f"fence: {error}")
+            return
+        sentinels = dict.fromkeys(WATCHED, value)
+        probe = Entry(began, "fence", {"sentinels": sentinels, "listed": listed})
+        until = time.monotonic() + FENCE_LIMIT_S
+        with self._changed:
+            self._changed.wait_for(
+                lambda: fence(History.of([*self._entries, probe])).passed or time.monotonic() > until,
+                FENCE_LIMIT_S,
+            )
+        self.append("fence", began, sentinels=sentinels, listed=listed)
+
+    def _list(self, path: str) -> Mapping[str, Json]:
+        found = self._api.get(path)
+        objects = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in found["items"]}
+        return {"rv": found["metadata"]["resourceVersion"], "objects": objects}
+
+    def _read_machine_events(self) -> None:
+        """Take over what the lab's supervisor wrote since the last look."""
+        if not self._setting.machine_events.exists():
+            return
+        with self._setting.machine_events.open() as lines:
+            lines.seek(self._events_at)
+            for line in lines:
+                if line.endswith("\n"):
+                    self._events_at += len(line.encode())
+                    entry = json.loads(line)
+                    self.append(entry.pop("kind"), entry.pop("t"), **entry)
+
+
+def unfaulted(nodes: Sequence[str], targets: Sequence[str]) -> str:
+    """A node that carries the sentinel because no fault of the scenario targets it. Raises ValueError."""
+    for name in nodes:
+        if name not in targets:
+            return name
+    raise ValueError("every node is a target: none can carry the sentinel")

@@ -1,0 +1,43 @@
+"""From rows to one verdict per claim, and to the exit code of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from harness.model.verdict import Verdict
+from harness.report.rundir import Row
+
+CONFORMS, DEVIATES, UNPROVEN = 0, 1, 3
+"""Exit codes; pytest uses 2 for an interrupted run and 4 and 5 for its usage."""
+
+
+def verdict_of(row: Row) -> Verdict:
+    """A row's outcome, code and reason as a Verdict; its window stays in the row."""
+    return Verdict(row["verdict"], row["code"] or "", row["reason"], last_state=row["last_state"])
+
+
+def worst_by_claim(rows: Iterable[Row]) -> Mapping[str, Row]:
+    """The row that decides each claim, over all scenarios and judgments; in the order of first appearance."""
+    worst: dict[str, Row] = {}
+    for row in rows:
+        known = worst.get(row["claim"])
+        if known is None or verdict_of(row).rank < verdict_of(known).rank:
+            worst[row["claim"]] = row
+    return worst
+
+
+def exit_code(rows: Iterable[Row], asked_by_name: Collection[str], selected: Collection[str]) -> int:
+    """The exit code of a run.
+
+    1 when anything deviates; else 3 when a selected claim is unproven for a reason that is no skip, or one
+    that was asked for by name is unproven at all or has no verdict; else 0.
+    """
+    verdicts = {claim: verdict_of(row) for claim, row in worst_by_claim(rows).items()}
+    if any(verdict.outcome == "deviates" for verdict in verdicts.values()):
+        return DEVIATES
+    if any(claim not in verdicts or verdicts[claim].outcome != "conforms" for claim in asked_by_name):
+        return UNPROVEN
+    decided = (verdicts[claim] for claim in selected if claim in verdicts)
+    if any(verdict.outcome == "unproven" and not verdict.is_skip for verdict in decided):
+        return UNPROVEN
+    return CONFORMS

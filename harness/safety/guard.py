@@ -1,0 +1,56 @@
+"""The guard: default deny. A target must be provably a node of our own lab, and within the declared blast radius."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+LAB_LABEL = "nodeproof.dev/lab"
+
+
+class Refused(Exception):
+    """The guard does not let a fault near its target; nothing was touched."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a lab wrote down of itself when it was made."""
+
+    lab: str
+    kube_system_uid: str
+    machine_ids: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the cluster and the machine say of themselves just before a fault."""
+
+    node: str
+    kube_system_uid: str
+    lab_label: str
+    node_machine_id: str
+    machine_id: str
+
+
+def check(
+    target: Target, record: Record, declared: Collection[str], already_faulted: Collection[str]
+) -> None:
+    """Let a fault pass, or raise Refused with the first thing that does not match the lab's record."""
+    if target.node not in record.machine_ids:
+        raise Refused(f"{target.node} is no node of lab {record.lab}")
+    if len(record.machine_ids) <= len({*already_faulted, target.node}):
+        raise Refused(f"a fault on {target.node} would leave lab {record.lab} without an unfaulted node")
+    if target.node not in declared:
+        raise Refused(
+            f"{target.node} is outside the declared blast radius: {', '.join(sorted(declared)) or 'none'}"
+        )
+    expected = record.machine_ids[target.node]
+    facts = (
+        ("kube-system UID", target.kube_system_uid, record.kube_system_uid),
+        (f"label {LAB_LABEL}", target.lab_label, record.lab),
+        ("machine id of the Node", target.node_machine_id, expected),
+        ("machine id of the machine", target.machine_id, expected),
+    )
+    for what, seen, wanted in facts:
+        if seen != wanted:
+            raise Refused(f"{what} of {target.node} is {seen!r}, lab {record.lab} recorded {wanted!r}")

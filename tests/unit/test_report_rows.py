@@ -1,0 +1,237 @@
+"""Rows, exit codes, the closing table and the run folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from harness.model.claim import Claim, Constant
+from harness.model.cluster import Calibration, Configuration
+from harness.model.problem import Problem
+from harness.model.verdict import Measured, Verdict, conforms, deviates, unproven
+from harness.model.window import Window
+from harness.report import rundir, table
+from harness.report.outcome import exit_code, worst_by_claim
+from harness.report.rundir import Row
+
+Json = Any
+SCHEMA = json.loads((Path(__file__).parents[2] / "reports" / "verdicts.schema.json").read_text())
+WINDOW = Window(12.0, 14.62, 12.0, "period", "G", "G + 2P + slack (12 + 2 + 0.62)")
+CONFIGURATION = Configuration(
+    kubernetes_version="v1.36.3",
+    lab="process",
+    profile="fast",
+    slack_limit_s=1.0,
+    node_monitor_grace_period_s=12.0,
+    node_monitor_period_s=1.0,
+    eviction_rate=0.9,
+    lease_duration_s=8.0,
+    status_update_frequency_s=2.0,
+    default_toleration_s=10.0,
+    negative_wait_s=20.0,
+    calibration=Calibration(0.03),
+)
+GRACE = Constant(
+    "grace",
+    "kube-controller-manager",
+    "NodeLifecycleController.NodeMonitorGracePeriod",
+    "node-monitor-grace-period",
+    "s",
+    ((">=1.32", 50.0), ("<1.32", 40.0)),
+    40.0,
+    "pkg/x.go",
+)
+
+
+def claim(claim_id: str = "monitoring.grace", *constants: Constant) -> Claim:
+    return Claim(
+        claim_id, "monitoring", "S.", "timing", "control-plane", ">=1.18", {"v1.28": True}, constants, ()
+    )
+
+
+def row(claim_id: str, verdict: Verdict, scenario: str = "s.py::test_it") -> Row:
+    return rundir.row(claim(claim_id), scenario, verdict, CONFIGURATION)
+
+
+CONFORMS = conforms("came", WINDOW, Measured(13.1, "s"))
+DEVIATES = deviates("came 15.2 s after: too late", WINDOW, Measured(15.2, "s"), "node node-1: Ready=True")
+GAP = unproven("gap", "the watch of leases was blind")
+SCALED = unproven("scaled", "--node-monitor-grace-period=12s was given")
+
+
+@pytest.mark.parametrize(
+    "verdict", [CONFORMS, DEVIATES, GAP, SCALED, conforms("9 looks", None, Measured("up"))]
+)
+def test_rows_match_the_published_schema(verdict: Verdict) -> None:
+    rows = [rundir.row(claim("a.b", GRACE), "s.py::test_it", verdict, CONFIGURATION)]
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(rows)))
+    assert rows[0].keys() == rundir.ROW_FIELDS
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verdict": "passed"},
+        {"code": "gap"},
+        {"verdict": "unproven"},
+        {"surprise": 1},
+        {"window": {"low_s": 1}},
+    ],
+)
+def test_the_schema_refuses_other_rows(change: dict[str, Json]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(SCHEMA).validate([{**row("a.b", CONFORMS), **change}])
+
+
+def test_a_row_shows_known_drift_beside_a_verdict_that_conforms() -> None:
+    shown = rundir.row(claim("a.b", GRACE), "s.py::test_it", CONFORMS, CONFIGURATION)
+    assert shown["verdict"] == "conforms"
+    assert shown["page"] == {"agreement": "differs", "says": "40 s", "cluster": "50 s", "drift": ""}
+
+
+def test_a_constant_that_the_catalogue_lacks_is_a_problem() -> None:
+    unknown = Constant("grace", "c", "r", "f", "s", ((">=1.40", 50.0),), 40.0, "pkg/x.go")
+    with pytest.raises(Problem, match=r"a\.b"):
+        rundir.row(claim("a.b", unknown), "s.py::test_it", CONFORMS, CONFIGURATION)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "by_name", "expected"),
+    [
+        ([CONFORMS], False, 0),
+        ([CONFORMS], True, 0),
+        ([SCALED], False, 0),
+        ([SCALED], True, 3),
+        ([GAP], False, 3),
+        ([CONFORMS, GAP], False, 3),
+        ([CONFORMS, SCALED], True, 3),
+        ([GAP, DEVIATES, CONFORMS], False, 1),
+        ([], False, 0),
+        ([], True, 3),
+    ],
+)
+def test_exit_codes(verdicts: list[Verdict], by_name: bool, expected: int) -> None:
+    rows = [row("a.b", verdict) for verdict in verdicts]
+    assert exit_code(rows, ["a.b"] if by_name else [], ["a.b"]) == expected
+
+
+def test_a_deviation_of_a_claim_that_was_not_selected_fails_as_well() -> None:
+    assert exit_code([row("a.b", CONFORMS), row("c.d", DEVIATES)], [], ["a.b"]) == 1
+
+
+def test_an_unproven_claim_that_was_not_selected_does_not_count() -> None:
+    assert exit_code([row("a.b", CONFORMS), row("c.d", GAP)], [], ["a.b"]) == 0
+
+
+def test_the_worst_row_decides_a_claim() -> None:
+    rows = [row("a.b", verdict) for verdict in (CONFORMS, SCALED, GAP, DEVIATES, CONFORMS)]
+    for count, expected in enumerate(("conforms", "unproven", "unproven", "deviates", "deviates"), 1):
+        assert worst_by_claim(rows[:count])["a.b"]["verdict"] == expected
+    assert worst_by_claim(rows[:3])["a.b"]["code"] == "gap"
+
+
+def test_the_table_shows_each_claim_once_with_reasons_and_totals() -> None:
+    drifted = rundir.row(claim("monitoring.grace", GRACE), "s.py::test_it", CONFORMS, CONFIGURATION)
+    rows = [
+        drifted,
+        row("monitoring.grace", CONFORMS, "s.py::test_other"),
+        row("eviction.late", DEVIATES),
+        row("heartbeat.blind", GAP),
+        row("swap.scaled", SCALED),
+    ]
+    lines = table.render(rows, 3723.0, "reports/out/latest/site/index.html").splitlines()
+    (grace,) = (line for line in lines if line.startswith("monitoring.grace"))
+    assert [cell.strip() for cell in grace.split("  ") if cell.strip()] == [
+        "monitoring.grace",
+        "conforms",
+        "13.100 s",
+        "[12.00, 14.62] s",
+        "page: 40 s",
+        "x2",
+    ]
+    late = next(index for index, line in enumerate(lines) if line.startswith("eviction.late"))
+    assert lines[late + 1].strip() == "came 15.2 s after: too late"
+    assert "G + 2P + slack (12 + 2 + 0.62)" in lines[late + 2]
+    assert lines[late + 3].strip() == "last seen: node node-1: Ready=True"
+    assert lines[-2] == "conforms 1  deviates 1  unproven 2 (gap: 1, scaled: 1)"
+    assert lines[-1] == "1 h 2 min; report: reports/out/latest/site/index.html"
+
+
+def test_the_table_fits_its_columns_whatever_it_holds() -> None:
+    long = deviates("word " * 60, WINDOW, Measured("a value of many letters"), "state " * 40)
+    drifted = rundir.row(claim("area." + "very-long-claim-name" * 3, GRACE), "s.py::t", long, CONFIGURATION)
+    rows = [drifted, row("a.b", unproven("host-too-loaded", "slack", WINDOW, Measured(12345.678, "s")))]
+    text = table.render(rows, 1.0, "site")
+    assert max(map(len, text.splitlines())) <= table.COLUMNS
+    assert drifted["claim"] in text
+
+
+def test_a_run_without_verdicts_has_a_table() -> None:
+    assert "conforms 0  deviates 0  unproven 0" in table.render([], 0.0, "none")
+
+
+def test_runs_that_start_in_one_second_get_folders_of_their_own(tmp_path: Path) -> None:
+    runs = [rundir.create(tmp_path / "out", "fast", "process") for _ in range(5)]
+    assert len(set(runs)) == 5
+    assert all((run / "scenarios").is_dir() for run in runs)
+
+
+def test_slugs_are_readable_and_tell_node_ids_apart() -> None:
+    one, other = rundir.slug("a/b/test_x.py::test_y[1 2]"), rundir.slug("a/b/test_x.py::test_y[1-2]")
+    assert one.startswith("test-x-test-y-1-2-")
+    assert one != other
+    assert len(rundir.slug("x.py::" + "y" * 500)) < 120
+
+
+def test_latest_is_a_relative_link_to_the_newest_run(tmp_path: Path) -> None:
+    for _ in range(2):
+        run = rundir.create(tmp_path, "fast", "process")
+        rundir.point_latest(tmp_path, run)
+        assert (tmp_path / "latest").readlink() == Path(run.name)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+
+def test_facts_survive_their_file(tmp_path: Path) -> None:
+    facts = rundir.RunFacts(
+        "r",
+        "2026-11-20T14:15:30Z",
+        "2026-11-20T14:16:00Z",
+        "process",
+        "fast",
+        "v1.36.3",
+        "pytest",
+        {"kubelet": {"path": "p", "version": "v1.36.3", "sha256": "0", "origin": "built"}},
+        ("--a=1",),
+        ("node-9",),
+        ("a.b",),
+        "",
+    )
+    rundir.write_facts(tmp_path, facts)
+    assert rundir.read_facts(tmp_path) == facts
+    assert facts.duration_s == 30.0
+
+
+_UNKNOWN_CODE = json.dumps([{**row("a.b", GAP), "code": "moonlight"}])
+
+
+@pytest.mark.parametrize("content", [None, "{", "{}", '[{"claim": "a.b"}]', _UNKNOWN_CODE])
+@pytest.mark.parametrize("name", ["run.json", "verdicts.json"])
+def test_a_bad_file_of_the_run_is_named(tmp_path: Path, name: str, content: str | None) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_text(content)
+    read = rundir.read_facts if name == "run.json" else rundir.read_verdicts
+    with pytest.raises(Problem) as caught:
+        read(tmp_path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Problem) as caught:
+        rundir.merge_verdicts(tmp_path)
+    assert str(tmp_path) in str(caught.value)

@@ -1,0 +1,147 @@
+"""The site: which Node.js makes it, where it is installed, and that it does not report home."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from harness.model.problem import Problem
+from harness.report import rundir, site
+
+ALLURE = """
+const fs = require("fs"), at = (name) => process.argv[process.argv.indexOf(name) + 1];
+const config = JSON.parse(fs.readFileSync(at("--config")));
+fs.mkdirSync(at("--output"), {recursive: true});
+if (process.env.ALLURE_FAILS) { console.error("no results"); process.exit(1); }
+if (config.appendHistory) fs.appendFileSync(config.historyPath, "{}\\n");
+const google = '<script async src="https://www.googletagmanager.com/gtag/js?id=G-1"></script>';
+const tags = google + "\\n<script>\\ngtag('js');\\n</script>";
+fs.writeFileSync(at("--output") + "/index.html", `<p>${config.name}</p>${tags}<script>keep()</script>`);
+"""
+FACTS = rundir.RunFacts(
+    "r",
+    "2026-11-20T14:15:30Z",
+    "",
+    "process",
+    "fast",
+    "v1.36.3",
+    "pytest --profile fast",
+    {"kubelet": {"path": "p", "version": "v1.36.3", "sha256": "0", "origin": "built here"}},
+    ("--node-monitor-grace-period=12s", "a: b\\c"),
+    (),
+    (),
+    "",
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run, and npm replaced by a script that installs a stand-in for Allure."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "allure.js").write_text(ALLURE)
+    npm = tmp_path / "npm"
+    npm.write_text(
+        "#!/bin/sh\n"
+        f'[ "$1" = ci ] && [ -f package-lock.json ] && echo x >>{tmp_path}/installs || exit 1\n'
+        f"mkdir -p node_modules/allure && cp {tmp_path}/allure.js node_modules/allure/cli.js\n"
+    )
+    npm.chmod(0o755)
+    node = site.find_node()
+    monkeypatch.setattr(site, "find_node", lambda: site.Node(node.program, (str(npm),)))
+    folder = rundir.create(tmp_path / "out", "fast", "process")
+    rundir.write_facts(folder, FACTS)
+    return folder
+
+
+def test_the_site_is_built_once_installed_and_keeps_home(run: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    page = site.generate(run, said.append)
+    assert page == run / "site" / "index.html"
+    html = page.read_text()
+    assert "<p>nodeproof</p>" in html
+    assert "gtag" not in html
+    assert "keep()" in html
+    assert len(said) == 1
+    site.generate(run, said.append)
+    assert len(said) == 1
+    assert (tmp_path / "installs").read_text() == "x\n"
+    assert (run.parent / site.HISTORY).read_text().count("\n") == 1
+
+
+def test_the_trend_goes_over_runs(run: Path) -> None:
+    other = rundir.create(run.parent, "fast", "process")
+    rundir.write_facts(other, FACTS)
+    for folder in (run, other):
+        site.generate(folder, print)
+    assert (run.parent / site.HISTORY).read_text().count("\n") == 2
+
+
+def test_a_failing_allure_leaves_the_former_site(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = site.generate(run, print)
+    monkeypatch.setenv("ALLURE_FAILS", "1")
+    with pytest.raises(Problem, match="no results"):
+        site.generate(run, print)
+    assert page.is_file()
+
+
+def test_a_failing_npm_is_a_problem_and_leaves_nothing_installed(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = site.find_node()
+    monkeypatch.setattr(site, "find_node", lambda: site.Node(node.program, ("false",)))
+    with pytest.raises(Problem, match="npm"):
+        site.generate(run, print)
+    assert not list((tmp_path / "cache" / "nodeproof").glob("allure-*/node_modules"))
+
+
+def test_the_first_page_tells_the_settings(run: Path) -> None:
+    site.generate(run, print)
+    lines = (run / "allure-results" / "environment.properties").read_text().splitlines()
+    assert "settings = --node-monitor-grace-period=12s, a: b\\\\c" in lines
+    assert "component\\ kubelet = v1.36.3 built here" in lines
+    assert not any(line.startswith("ended") for line in lines)
+
+
+def test_the_wheels_node_serves_where_path_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", {}.get)
+    node = site.find_node()
+    assert Path(node.program).is_file()
+    assert all(Path(part).is_file() for part in node.npm)
+
+
+def test_an_old_node_on_path_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("node", "npm"):
+        (tmp_path / name).write_text("#!/bin/sh\necho v16.20.2\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert not site.find_node().program.startswith(str(tmp_path))
+
+
+def test_the_site_is_served_on_loopback(run: Path) -> None:
+    site.generate(run, print)
+    with site.server(run) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever, daemon=True)
+        thread.start()
+        host, port = httpd.server_address[:2]
+        with urllib.request.urlopen(f"http://{host!s}:{port}/", timeout=10) as answer:
+            assert b"nodeproof" in answer.read()
+        httpd.shutdown()
+    assert host == "127.0.0.1"
+
+
+def test_a_run_without_a_site_cannot_be_served(run: Path) -> None:
+    with pytest.raises(Problem, match="no site"):
+        site.serve(run, print)
+
+
+def test_the_recipe_is_locked_with_hashes_and_without_addresses() -> None:
+    folder = Path(__file__).parents[2] / "infra" / "allure"
+    packages = json.loads((folder / "package-lock.json").read_text())["packages"]
+    installed = [about for name, about in packages.items() if name]
+    assert all("integrity" in about and "resolved" not in about for about in installed)
