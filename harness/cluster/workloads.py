@@ -11,7 +11,7 @@ import tenacity
 
 from harness.cluster.api import Api, ApiError
 from harness.cluster.resources import NAMESPACE, SENTINEL, WATCHED, node, pod, pods
-from harness.model.cluster import LEASE_NAMESPACE, UNREACHABLE, condition_status, is_ready
+from harness.model.cluster import LEASE_NAMESPACE, NOT_READY, UNREACHABLE, condition_status, is_ready
 from harness.model.problem import Problem
 
 Json = Any
@@ -112,15 +112,13 @@ def shown_status(api: Api, made: Pod) -> str:
     return str(table["rows"][0]["cells"][column])
 
 
-def default_toleration_s(api: Api) -> float:
-    """What DefaultTolerationSeconds gives a pod for an unreachable node, read by a server-side dry run."""
+def default_tolerations_s(api: Api) -> Mapping[str, float]:
+    """What DefaultTolerationSeconds gives a pod, read by a server-side dry run (the API server has no /configz)."""
     seen = api.dry_run(pods(NAMESPACE), {"metadata": {"generateName": "probe-"}, "spec": _spec({})})
-    found = [entry for entry in seen["spec"].get("tolerations", []) if entry["key"] == UNREACHABLE]
-    if not found:
-        raise Problem(
-            "no pod gets an unreachable toleration", "API server", "enable DefaultTolerationSeconds"
-        )
-    return float(found[0]["tolerationSeconds"])
+    given = {entry["key"]: entry.get("tolerationSeconds") for entry in seen["spec"].get("tolerations", [])}
+    if given.keys() != {NOT_READY, UNREACHABLE}:
+        raise Problem("pods get no default tolerations", "API server", "enable DefaultTolerationSeconds")
+    return {"NotReady": float(given[NOT_READY]), "Unreachable": float(given[UNREACHABLE])}
 
 
 def not_ready(api: Api, names: Sequence[str]) -> list[str]:

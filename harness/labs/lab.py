@@ -310,13 +310,12 @@ class Lab:
     def _read_configuration(self, calibration: Calibration) -> Configuration:
         manager = configz(self.api, MANAGER)
         kubelet = kubelet_configz(self.api, self.node_names()[0])
+        tolerations = workloads.default_tolerations_s(self.api)
         reported = {
             "kube-controller-manager": manager,
             "kube-scheduler": configz(self.api, SCHEDULER),
             "kubelet": kubelet,
-            "kube-apiserver": {
-                "DefaultUnreachableTolerationSeconds": workloads.default_toleration_s(self.api)
-            },
+            "kube-apiserver": {"DefaultTolerationSeconds": tolerations},
         }
         components = {
             role: {
@@ -337,7 +336,7 @@ class Lab:
             eviction_rate=float(manager["NodeLifecycleController"]["NodeEvictionRate"]),
             lease_duration_s=float(kubelet["nodeLeaseDurationSeconds"]),
             status_update_frequency_s=seconds(kubelet, "nodeStatusUpdateFrequency"),
-            default_toleration_s=workloads.default_toleration_s(self.api),
+            default_toleration_s=tolerations["Unreachable"],
             negative_wait_s=self.profile.negative_wait_s,
             calibration=calibration,
             hollow_from_tree=self.components.hollow_from_tree,

@@ -35,10 +35,16 @@ _LAB_NAME = re.compile(r"p-[0-9a-f]{6}")
 class Request:
     """What kind of process lab is wanted; `keep` lets it outlive the process that asked."""
 
+    lab: str
     nodes: int
     zones: int
     profile: str
     keep: bool
+
+
+def new_name() -> str:
+    """A name for a lab that is to be."""
+    return f"p-{uuid.uuid4().hex[:6]}"
 
 
 def up(request: Request, components: Components, report: Callable[[str], None]) -> Lab:
@@ -144,7 +150,7 @@ def _spec(request: Request, components: Components) -> LabSpec:
         for slot in range(request.nodes)
     )
     return LabSpec(
-        lab=f"p-{uuid.uuid4().hex[:6]}",
+        lab=request.lab,
         owner_uid=os.getuid(),
         owner_gid=os.getgid(),
         kubernetes_version=components.kubernetes_version,

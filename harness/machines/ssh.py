@@ -187,7 +187,7 @@ def _left(until: float) -> float:
 
 
 def _read(receive: Callable[[int], bytes], channel: paramiko.Channel, until: float) -> str:
-    chunks = []
+    chunks: list[bytes] = []
     while True:
         channel.settimeout(_left(until))
         chunk = receive(65536)

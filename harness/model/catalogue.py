@@ -171,15 +171,16 @@ def _problem(name: str, mark: Json, expected: str, found: str) -> Problem:
 
 def _violation(document: _Document, error: ValidationError) -> Problem:
     path = tuple(error.absolute_path)
+    found = cast(Json, error.instance)
     limit, schema = cast(Json, error.validator_value), cast(Json, error.schema)
     if error.validator == "required":
-        missing = next(key for key in limit if key not in error.instance)
-        return document.problem(path, f"the key {missing!r}", f"only {', '.join(error.instance) or 'none'}")
+        missing = next(key for key in limit if key not in found)
+        return document.problem(path, f"the key {missing!r}", f"only {', '.join(found) or 'none'}")
     if error.validator == "additionalProperties":
         known = schema.get("properties") or schema["patternProperties"]
-        extra = next(key for key in error.instance if not _is_known(key, schema))
+        extra = next(key for key in found if not _is_known(key, schema))
         return document.problem(path, f"a key of {', '.join(known)}", repr(extra), extra)
-    return document.problem(path, _expected(str(error.validator), limit), _shown(error.instance))
+    return document.problem(path, _expected(str(error.validator), limit), _shown(found))
 
 
 def _expected(keyword: str, limit: Json) -> str:

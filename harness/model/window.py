@@ -18,6 +18,9 @@ TAINT_PASS_S = 1.0
 BIND_S = 15.0
 """An unschedulable pod is retried when its node changes, after at most 10 s (podMaxBackoffSeconds)."""
 
+RECOVERY_S = 60.0
+"""A kubelet notices a dead connection after its HTTP/2 read-idle and ping time-outs, then backs off."""
+
 
 @dataclass(frozen=True)
 class WindowSpec:
@@ -150,6 +153,11 @@ def default_toleration() -> WindowSpec:
 def renewals() -> WindowSpec:
     """From one lease renewal to the next."""
     return WindowSpec("renewals")
+
+
+def recovery() -> WindowSpec:
+    """How long a healed node may take to be Ready again; a wait, no claim."""
+    return WindowSpec("prompt", {"bound_s": RECOVERY_S})
 
 
 def absence(seconds: float) -> WindowSpec:

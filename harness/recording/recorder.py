@@ -80,10 +80,11 @@ class Recording:
             self._fence()
         finally:
             self._stopping.set()
-            self._read_machine_events()
-            self.append("ended")
+            self._wake_watches()
             for thread in self._threads:
                 thread.join(timeout=2)
+            self._read_machine_events()
+            self.append("ended")
             self._out.close()
 
     def append(self, kind: str, t: float | None = None, **data: Json) -> None:
@@ -172,8 +173,7 @@ class Recording:
         sent = {}
         for resource in WATCHED:
             sent[resource] = time.monotonic()
-            path = sentinel(resource, self._setting.sentinel_node)
-            self._api.patch(path, {"metadata": {"annotations": {SENTINEL_ANNOTATION: value}}})
+            self._patch_sentinel(resource, value)
         with self._changed:
             everywhere = self._changed.wait_for(
                 lambda: all(value in seen for seen in self._seen.values()) or self._stopping.is_set(),
@@ -183,6 +183,16 @@ class Recording:
             latency = {name: round(self._seen[name][value] - at, 6) for name, at in sent.items()}
             self.append("sentinel", value=value, latency_s=latency)
         return value
+
+    def _wake_watches(self) -> None:
+        """One last event for each watch, so that its thread comes back from reading."""
+        with contextlib.suppress(ApiError):
+            for resource in WATCHED:
+                self._patch_sentinel(resource, f"{self._name}-end")
+
+    def _patch_sentinel(self, resource: str, value: str) -> None:
+        path = sentinel(resource, self._setting.sentinel_node)
+        self._api.patch(path, {"metadata": {"annotations": {SENTINEL_ANNOTATION: value}}})
 
     def _fence(self) -> None:
         """Last sentinels, then a quorum LIST of everything; the check compares them with the watches."""

@@ -108,21 +108,17 @@ class Scenario:
             raise _malformed(path, f"not a configuration: {error}") from error
 
 
-def create(base: Path, profile: str, lab: str) -> Path:
-    """Make the folder of a new run, named after the time (UTC), profile and lab; never one that exists."""
+def plan(base: Path, profile: str, lab: str) -> Path:
+    """Name the folder of a new run after the time (UTC), profile and lab; never one that exists. Makes nothing."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    name, attempt = f"{stamp}-{profile}-{lab}", 1
-    base.mkdir(parents=True, exist_ok=True)
-    while True:
-        run = base / (name if attempt == 1 else f"{name}-{attempt}")
-        try:
-            run.mkdir()
-        except FileExistsError:
-            attempt += 1
-            continue
-        for part in ("scenarios", "labs", "allure-results"):
-            (run / part).mkdir()
-        return run
+    return base / f"{stamp}-{profile}-{lab}-{uuid.uuid4().hex[:4]}"
+
+
+def create(run: Path) -> Path:
+    """Make a planned run's folder and its parts; there already is fine, as several workers share one."""
+    for part in ("scenarios", "labs", "allure-results"):
+        (run / part).mkdir(parents=True, exist_ok=True)
+    return run
 
 
 def slug(nodeid: str) -> str:

@@ -2,6 +2,8 @@ module nodeproof.dev/components
 
 go 1.26.0
 
+godebug default=go1.26
+
 require (
 	github.com/google/cadvisor v0.56.2
 	github.com/spf13/cobra v1.10.2

@@ -3,11 +3,12 @@
 // It looks at the name it was called by (a link named kubelet is the kubelet), and otherwise at its first argument
 // ("components kubelet --version"). One file links the shared packages once: seven programs cost one link and 140 MB.
 //
-// Each program is hooked up as upstream's own cmd/<name> does it, in a file of its own; only hollow-kubelet is ours.
+// Upstream's programs are hooked up in upstream.go as their own cmd/<name> does it; only hollow-kubelet is ours.
 package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,7 +35,7 @@ func main() {
 	role, args := choose(os.Args)
 	run, known := programs[role]
 	if !known {
-		fmt.Fprintf(os.Stderr, "no program %q; there are: %s\n", role, strings.Join(roles(), " "))
+		fmt.Fprintf(os.Stderr, "no program %q; there are: %s\n", role, strings.Join(slices.Sorted(maps.Keys(programs)), " "))
 		os.Exit(2)
 	}
 	os.Args = args // cobra and etcd read the command line from here
@@ -48,13 +49,4 @@ func choose(args []string) (role string, rest []string) {
 		return name, args
 	}
 	return args[1], args[1:]
-}
-
-func roles() []string {
-	names := make([]string, 0, len(programs))
-	for name := range programs {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }

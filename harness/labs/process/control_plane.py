@@ -41,6 +41,7 @@ class Credentials:
     kubelet_client: Pair
     controller_manager: Pair
     scheduler: Pair
+    component_server: Pair
     service_account: Pair
 
 
@@ -63,6 +64,7 @@ def issue_credentials(folder: Path) -> Credentials:
         authority.issue("apiserver-kubelet", "kube-apiserver-kubelet-client", "system:masters"),
         authority.issue("controller-manager", "system:kube-controller-manager"),
         authority.issue("scheduler", "system:kube-scheduler"),
+        authority.issue("component-server", "component-server", hosts=["localhost", "127.0.0.1"]),
         service_account_key(folder),
     )
 
@@ -115,6 +117,7 @@ def api_server(spec: LabSpec, credentials: Credentials, logs: Path) -> list[str]
         "kubelet-certificate-authority": str(credentials.authority.bundle),
         "kubelet-client-certificate": str(credentials.kubelet_client.cert),
         "kubelet-client-key": str(credentials.kubelet_client.key),
+        "kubelet-preferred-address-types": "InternalIP,Hostname",
         "authorization-mode": "Node,RBAC",
         "enable-admission-plugins": "NodeRestriction",
         "service-cluster-ip-range": SERVICE_RANGE,
@@ -138,7 +141,8 @@ def controller_manager(spec: LabSpec, credentials: Credentials, config: Path) ->
         "root-ca-file": str(credentials.authority.bundle),
         "service-account-private-key-file": str(credentials.service_account.key),
         "use-service-account-credentials": "true",
-        "cert-dir": str(credentials.authority.folder / "kcm"),
+        "tls-cert-file": str(credentials.component_server.cert),
+        "tls-private-key-file": str(credentials.component_server.key),
         "leader-elect": "false",
         **profile_named(spec.profile).controller_manager,
     }
@@ -152,7 +156,8 @@ def scheduler(spec: LabSpec, credentials: Credentials, config: Path) -> list[str
         "authentication-kubeconfig": str(config),
         "authorization-kubeconfig": str(config),
         "client-ca-file": str(credentials.authority.bundle),
-        "cert-dir": str(credentials.authority.folder / "scheduler"),
+        "tls-cert-file": str(credentials.component_server.cert),
+        "tls-private-key-file": str(credentials.component_server.key),
         "leader-elect": "false",
     }
     return [spec.binaries["kube-scheduler"], *_flags(flags)]
@@ -162,6 +167,7 @@ def settings(profile: str) -> list[str]:
     """Every setting of this lab that differs from upstream's default, for people."""
     fixed = [
         "etcd --unsafe-no-fsync, data in memory",
+        "kube-apiserver --kubelet-preferred-address-types=InternalIP,Hostname",
         "kube-controller-manager --leader-elect=false",
         "kube-scheduler --leader-elect=false",
         "kubelet failCgroupV1: false (on a cgroup v1 host)",

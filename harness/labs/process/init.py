@@ -105,6 +105,7 @@ class LabServer:
         self._ended = threading.Event()
         self._linger: threading.Timer | None = None
         network.set_up_bridges()
+        _forget_name_servers(spec.dir)
         self._witness = Witness()
         self._memory = _mount_memory(spec.dir / "mem")
         self._credentials = control_plane.issue_credentials(spec.dir / "pki")
@@ -279,6 +280,15 @@ class LabServer:
     def _down(self, _request: Mapping[str, Json]) -> Mapping[str, Json]:
         threading.Timer(0.05, self._ended.set).start()
         return {"ok": True}
+
+
+def _forget_name_servers(folder: Path) -> None:
+    """The host's name servers are no part of a lab: names come from /etc/hosts alone."""
+    empty = folder / "resolv.conf"
+    empty.write_text("")
+    host = Path("/etc/resolv.conf").resolve()
+    if host.exists():
+        proc.run(["mount", "--bind", str(empty), str(host)], timeout_s=10)
 
 
 def _mount_memory(path: Path) -> Path:

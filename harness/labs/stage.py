@@ -1,0 +1,118 @@
+"""What a scenario gets as `lab`: a clean cluster, one node that may be harmed, one recording."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.checks import moments
+from harness.checks.moments import Occurrence
+from harness.cluster import workloads
+from harness.cluster.workloads import Pod
+from harness.faults import Fault
+from harness.labs.lab import Lab, NodeInfo
+from harness.model.cluster import Configuration
+from harness.model.history import History
+from harness.model.judgment import Check, Moment
+from harness.model.problem import Problem
+from harness.recording.recorder import Recording
+from harness.safety.injector import Cut
+
+STATUS = "STATUS"
+
+
+class Stage:
+    """One scenario's view of a lab.
+
+    `targets` are the nodes that its faults may hit, as many as its `needs(faulted=...)` declares.
+    """
+
+    def __init__(self, lab: Lab, folder: Path, faulted: int) -> None:
+        self._lab = lab
+        self._path = folder / "history.jsonl"
+        usable = [name for name in lab.node_names() if name not in lab.injector.quarantined]
+        if len(usable) <= faulted:
+            left = ", ".join(sorted(lab.injector.quarantined)) or "none"
+            raise Problem("too few nodes that may be faulted", f"lab {lab.name}", f"quarantined: {left}")
+        self.targets = usable[:faulted]
+        self.recording: Recording | None = None
+
+    @property
+    def target(self) -> str:
+        """The node that the scenario is about."""
+        return self.targets[0] if self.targets else self._lab.node_names()[0]
+
+    @property
+    def configuration(self) -> Configuration:
+        """The running configuration."""
+        return self._lab.configuration
+
+    @property
+    def toleration_s(self) -> int:
+        """A tolerationSeconds that fits the profile and is not its default."""
+        return self._lab.profile.toleration_s
+
+    @property
+    def quiet_s(self) -> float:
+        """How long this profile waits for something that must not happen."""
+        return self.configuration.negative_wait_s
+
+    def nodes(self) -> list[NodeInfo]:
+        """The lab's nodes."""
+        return self._lab.nodes()
+
+    def run_pod(self, *, on: str, tolerates_unreachable_s: int | None = None) -> Pod:
+        """A Running pod on a node."""
+        return self._lab.run_pod(on, tolerates_unreachable_s)
+
+    def pending_pod(self, *, only_on: str) -> Pod:
+        """A pod that the scheduler may bind to one node only."""
+        return self._lab.pending_pod(only_on)
+
+    def kubectl(self, *arguments: str) -> str:
+        """Run the cluster's own kubectl."""
+        return self._lab.kubectl(*arguments)
+
+    @contextmanager
+    def record(self, *, status_of: Pod | None = None) -> Iterator[Recording]:
+        """Record until the context ends; `status_of` has a pod's STATUS column looked at all the while."""
+        with self._lab.record(self._path, self.targets) as recording:
+            self.recording = recording
+            if status_of is not None:
+                pod = status_of
+                recording.look_at(STATUS, pod.name, lambda: workloads.shown_status(self._lab.api, pod))
+            yield recording
+
+    @contextmanager
+    def inject(self, fault: Fault) -> Iterator[Cut]:
+        """Hold a fault for the length of the context; it is healed whatever happens. Needs a recording."""
+        recording = self._recording()
+        with self._lab.inject(fault, self.targets, recording) as cut:
+            yield cut
+
+    def wait_for(self, check: Check) -> Check:
+        """Wait until a check is decided or its window has passed; gives the check, to be judged later."""
+        self._lab.wait_for(self._recording(), check)
+        return check
+
+    def seconds_since(self, moment: Moment) -> float:
+        """How long ago a recorded moment was (s). Raises Problem when it was not."""
+        found = self.find(moment)
+        if found is None:
+            raise Problem(f"{moment} was not seen", "scenario", "wait for it first")
+        return time.monotonic() - found.t
+
+    def find(self, moment: Moment) -> Occurrence | None:
+        """A moment of the recording so far."""
+        return moments.find(self.history(), moment)
+
+    def history(self) -> History:
+        """What was recorded."""
+        return self._recording().history()
+
+    def _recording(self) -> Recording:
+        if self.recording is None:
+            raise Problem("nothing is being recorded", "scenario", "use `with lab.record():` around it")
+        return self.recording

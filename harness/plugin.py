@@ -1,0 +1,407 @@
+"""The pytest plugin: options, markers, fixtures, and the way from a scenario to its verdicts."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from harness import catalogue
+from harness.model.claim import Claim
+from harness.model.problem import Problem
+from harness.session.judging import Judge, Unproven
+
+if TYPE_CHECKING:
+    from harness.labs.stage import Stage
+    from harness.session.judging import Closed
+    from harness.session.running import LabProvider, Options
+
+__all__ = ["Judge", "Unproven"]
+DEFAULT_OUT = "reports/out"
+
+
+@dataclass
+class Session:
+    """What one pytest process knows of its run; `provider` is made with the first scenario."""
+
+    options: Options
+    claims: dict[str, Claim]
+    run: Path
+    began: datetime
+    command: str
+    is_worker: bool
+    selected: set[str] = field(default_factory=set)
+    provider: LabProvider | None = None
+    broken: str = ""
+
+
+SESSION = pytest.StashKey[Session]()
+STAGE = pytest.StashKey["Stage"]()
+JUDGE = pytest.StashKey[Judge]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Register what `pytest --help` lists under nodeproof."""
+    group = parser.getgroup("nodeproof", "claims of the Kubernetes Nodes page on a lab that may be harmed")
+    group.addoption(
+        "--lab", default="process", help="kind of lab to start (process), or the name of a running one"
+    )
+    group.addoption("--profile", default="fast", help="timing of the lab's components: fast or documented")
+    group.addoption(
+        "--kubernetes-version", default="", help="Kubernetes version of the components (default v1.36.3)"
+    )
+    group.addoption(
+        "--components", default="build", help="'build', or a folder with the components' executables"
+    )
+    group.addoption(
+        "--claim", action="append", default=[], metavar="ID", help="only scenarios that judge this claim"
+    )
+    group.addoption(
+        "--nodes", type=int, default=0, help="nodes of the lab (default: as many as the scenarios need)"
+    )
+    group.addoption("--zones", type=int, default=1, help="zones that the lab's nodes are spread over")
+    group.addoption(
+        "--run", default="", metavar="DIR", help="folder of this run (default: a new one below reports/out)"
+    )
+    parser.addini("nodeproof_claims", "folders with claims of your own", type="paths", default=[])
+    parser.addini("nodeproof_out", "where runs are kept", default=DEFAULT_OUT)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers; nothing else happens until a scenario is collected."""
+    config.addinivalue_line("markers", "claims(*ids): the claims of the catalogue that a scenario judges")
+    config.addinivalue_line(
+        "markers",
+        "needs(nodes=2, faulted=0, zones=1, capabilities=(), profile=None): what a scenario needs of its lab; "
+        "`faulted` is how many nodes its faults may hit, `profile` the only one in which it proves anything",
+    )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """SIGTERM and SIGHUP end a session as Ctrl-C does, so that every lab is torn down."""
+    del session
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell an xdist worker which run it belongs to; the controller merges what the workers write."""
+    node.workerinput["nodeproof_run"] = str(_session(node.config).run)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the scenarios of the claims that were asked for; refuse claims that the catalogue does not know."""
+    scenarios = [item for item in items if item.get_closest_marker("claims")]
+    if not scenarios and not config.getoption("claim"):
+        return
+    session = _session(config)
+    for item in scenarios:
+        for claim in _declared(item):
+            _usage(lambda claim=claim: catalogue.known(claim, session.claims))
+    if session.options.claims:
+        wanted = set(session.options.claims)
+        dropped = [item for item in scenarios if not wanted & set(_declared(item))]
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if item not in dropped]
+    session.selected = {claim for item in items for claim in _declared(item)}
+    if not config.option.collectonly and session.selected:
+        _open_run(config, session, items)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip, with a verdict, what this lab and profile can't prove; else put the scenario's labels into Allure."""
+    if not item.get_closest_marker("claims"):
+        return
+    session = _session(item.config)
+    _label(item, session)
+    lacks = _lacks(item, session)
+    if lacks is not None:
+        _skip_with_verdict(item, session, *lacks)
+
+
+@pytest.fixture
+def lab(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """A clean lab: all nodes Ready, nothing of an earlier scenario left, one node that may be harmed."""
+    from harness.labs.stage import Stage
+    from harness.report.rundir import scenario_dir
+
+    session = _session(request.config)
+    provider = _provider(session)
+    try:
+        running = provider.get()
+        provider.rest()
+        running.clean()
+    except Problem as problem:
+        session.broken = str(problem)
+        pytest.exit(f"nodeproof: {problem}", returncode=2)
+    folder = scenario_dir(session.run, request.node.nodeid)
+    stage = Stage(running, folder, int(_needs(request.node).get("faulted", 0)))
+    request.node.stash[STAGE] = stage
+    yield stage
+
+
+@pytest.fixture
+def judge(request: pytest.FixtureRequest) -> Judge:
+    """`judge(claim, check)`: decide a declared claim by a check of the recording."""
+    made = Judge()
+    request.node.stash[JUDGE] = made
+    return made
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Run the scenario, then close its judgments, also when it broke off."""
+    if not item.get_closest_marker("claims"):
+        return (yield)
+    error: Exception | None = None
+    try:
+        yield
+    except Exception as raised:
+        error = raised
+    _close(item, error)
+    return None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End this process's lab; the controller, or a session without workers, writes the run down."""
+    known = session.config.stash.get(SESSION, None)
+    if known is None or not known.run.is_dir():
+        return
+    if known.provider is not None:
+        known.provider.close()
+    if not known.is_worker:
+        _write_run(known)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the closing table."""
+    known = config.stash.get(SESSION, None)
+    if known is None or known.is_worker or not (known.run / "verdicts.json").exists():
+        return
+    from harness.report import rundir, table
+
+    terminalreporter.section("claims")
+    facts = rundir.read_facts(known.run)
+    terminalreporter.write_line(
+        table.render(rundir.read_verdicts(known.run), facts.duration_s, str(known.run))
+    )
+
+
+def _session(config: pytest.Config) -> Session:
+    """What this process knows of its run, made when first asked for. Raises pytest.UsageError."""
+    if SESSION not in config.stash:
+        config.stash[SESSION] = _usage(lambda: _make_session(config))
+    return config.stash[SESSION]
+
+
+def _make_session(config: pytest.Config) -> Session:
+    from harness.labs.components import DEFAULT_KUBERNETES_VERSION
+    from harness.labs.process.spec import check_node_count
+    from harness.labs.profiles import profile_named
+    from harness.report.rundir import plan
+    from harness.session.running import Options
+
+    version = config.getoption("kubernetes_version") or DEFAULT_KUBERNETES_VERSION
+    asked = config.getoption("nodes")
+    if asked:
+        check_node_count(asked)
+    options = Options(
+        lab=_check_lab(config.getoption("lab")),
+        profile=profile_named(config.getoption("profile")).name,
+        kubernetes_version=version,
+        components=config.getoption("components"),
+        claims=tuple(config.getoption("claim")),
+        nodes=asked,
+        zones=config.getoption("zones"),
+    )
+    claims = dict(catalogue.load(config.getini("nodeproof_claims")))
+    for claim in options.claims:
+        catalogue.known(claim, claims)
+    worker = getattr(config, "workerinput", None)
+    out = config.rootpath / config.getini("nodeproof_out")
+    given = worker["nodeproof_run"] if worker else config.getoption("run")
+    run = Path(given) if given else plan(out, options.profile, options.lab)
+    command = " ".join(["pytest", *config.invocation_params.args])
+    return Session(options, claims, run, datetime.now(UTC), command, worker is not None)
+
+
+def _check_lab(name: str) -> str:
+    from harness.labs import process_lab
+    from harness.session.running import LAB_KINDS
+
+    if name in LAB_KINDS or name in process_lab.running():
+        return name
+    alive = ", ".join(process_lab.running()) or "none is up"
+    raise Problem(
+        f"unknown lab {name!r}", "--lab", f"choose {', '.join(LAB_KINDS)}, or a running lab ({alive})"
+    )
+
+
+def _open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) -> None:
+    """Make the run's folder, size the lab for its scenarios, and let Allure write into the run."""
+    from dataclasses import replace
+
+    from harness.report.rundir import create
+
+    create(session.run)
+    needed = max(int(_needs(item).get("nodes", 2)) for item in items if item.get_closest_marker("claims"))
+    if not session.options.nodes:
+        session.options = replace(session.options, nodes=max(needed, session.options.zones))
+    if not config.getoption("allure_report_dir", default=None):
+        allure = config.pluginmanager.get_plugin("allure_pytest")
+        if allure is not None:
+            config.option.allure_report_dir = str(session.run / "allure-results")
+            allure.pytest_configure(config)
+
+
+def _provider(session: Session) -> LabProvider:
+    from harness.session.running import LabProvider
+
+    if session.provider is None:
+        session.provider = LabProvider(session.options, session.run, _say)
+    return session.provider
+
+
+def _say(line: str) -> None:
+    sys.__stderr__.write(f"nodeproof: {line}\n") if sys.__stderr__ else None
+
+
+def _declared(item: pytest.Item) -> tuple[str, ...]:
+    marker = item.get_closest_marker("claims")
+    return tuple(str(claim) for claim in marker.args) if marker else ()
+
+
+def _needs(item: pytest.Item) -> Mapping[str, Any]:
+    marker = item.get_closest_marker("needs")
+    return marker.kwargs if marker else {}
+
+
+def _lacks(item: pytest.Item, session: Session) -> tuple[Any, str] | None:
+    """Why this scenario can't prove anything here: a code and a reason."""
+    from harness.labs.lab import Lab
+
+    needs = _needs(item)
+    profile = needs.get("profile")
+    if profile and profile != session.options.profile:
+        return "scaled", f"it proves something in profile {profile} only, this is {session.options.profile}"
+    missing = sorted(set(needs.get("capabilities", ())) - Lab.capabilities)
+    if missing:
+        return "lab-lacks", f"a {session.options.lab} lab has no {', '.join(missing)}"
+    if int(needs.get("zones", 1)) > session.options.zones:
+        return (
+            "lab-lacks",
+            f"it needs {needs['zones']} zones, the lab has {session.options.zones}: use --zones",
+        )
+    if int(needs.get("nodes", 2)) > session.options.nodes:
+        return (
+            "lab-lacks",
+            f"it needs {needs['nodes']} nodes, the lab has {session.options.nodes}: use --nodes",
+        )
+    return None
+
+
+def _skip_with_verdict(item: pytest.Item, session: Session, code: Any, reason: str) -> None:
+    from harness.session.judging import without_running
+    from harness.session.recording import store_skipped
+
+    declared = [session.claims[claim] for claim in _declared(item)]
+    store_skipped(
+        session.run, item.nodeid, without_running(declared, code, reason), session.claims, session.options
+    )
+    pytest.skip(f"unproven: {code}: {reason}")
+
+
+def _close(item: pytest.Item, error: Exception | None) -> None:
+    """Evaluate, store, attach, and give pytest the outcome that the verdicts ask for."""
+    from harness.session import recording as stored
+    from harness.session.judging import close, message
+
+    __tracebackhide__ = True
+    session = _session(item.config)
+    stage, made = item.stash.get(STAGE, None), item.stash.get(JUDGE, None)
+    if stage is None or made is None or stage.recording is None:
+        if error is not None:
+            raise error
+        raise Unproven(
+            "the scenario recorded nothing: use the fixtures `lab` and `judge`, and `lab.record()`"
+        )
+    declared = [session.claims[claim] for claim in _declared(item)]
+    history = stage.history()
+    broken = f"{type(error).__name__}: {error}" if error else ""
+    closed = close(declared, made.judgments, history, stage.configuration, broken)
+    stored.store(session.run, item.nodeid, closed, session.claims, stage.configuration, history)
+    stored.attach(session.run, item.nodeid, closed)
+    provider = _provider(session)
+    provider.last_taint_t = stored.last_no_execute_taint(history)
+    if any(not entry.data["expected"] for entry in history.of_kind("component")):
+        provider.discard()
+    _raise_outcome(closed, message(closed, session.claims, stage.configuration.kubernetes_version), error)
+
+
+def _raise_outcome(closed: Closed, text: str, error: Exception | None) -> None:
+    __tracebackhide__ = True
+    verdict = closed.worst()
+    if verdict.outcome == "deviates":
+        pytest.fail(text, pytrace=False)
+    if error is not None:
+        raise Unproven(text) from error
+    if verdict.is_skip:
+        pytest.skip(text)
+    if verdict.outcome == "unproven":
+        raise Unproven(text)
+
+
+def _label(item: pytest.Item, session: Session) -> None:
+    """Allure: the page's area as epic, each claim as feature; lab, profile and versions as labels."""
+    import allure
+
+    declared = [session.claims[claim] for claim in _declared(item)]
+    allure.dynamic.label("epic", declared[0].area)
+    for claim in declared:
+        allure.dynamic.label("feature", claim.id)
+        allure.dynamic.label("claim", claim.id)
+    for page in sorted({page for claim in declared for page in claim.page_versions}):
+        allure.dynamic.label("page", page)
+    allure.dynamic.label("lab", session.options.lab)
+    allure.dynamic.label("profile", session.options.profile)
+    allure.dynamic.label("kubernetes", session.options.kubernetes_version)
+    allure.dynamic.description("\n\n".join(f"**{claim.id}**: {claim.statement}" for claim in declared))
+
+
+def _write_run(known: Session) -> None:
+    from harness.session import running
+
+    left = running.end_labs(known.run)
+    if left:
+        _say(f"ended labs of workers that are gone: {', '.join(left)}")
+    selected = sorted(known.selected or _selected_by_workers(known.run))
+    running.write_run(known.run, known.options, known.began, known.command, selected, known.broken)
+
+
+def _selected_by_workers(run: Path) -> set[str]:
+    """The controller of xdist collects nothing itself: what was selected is what the workers wrote down."""
+    with contextlib.suppress(OSError):
+        return set((run / "selected").read_text().split())
+    return set()
+
+
+def _usage(make: Any) -> Any:
+    """Turn a Problem with the command line into pytest's usage error (exit code 4)."""
+    try:
+        return make()
+    except Problem as problem:
+        raise pytest.UsageError(f"nodeproof: {problem}") from problem

@@ -1,0 +1,74 @@
+"""What a scenario is written with: one import for those who write their own.
+
+from harness.scenario import claims, condition_became, needs, windows
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from harness.checks.checks import default_of, renewals_of, shown_throughout
+from harness.checks.moments import (
+    condition_became,
+    conditions_changed,
+    cordoned,
+    event_reported,
+    last_heartbeat,
+    pod_bound,
+    pod_created,
+    pod_deletion,
+    pod_gone,
+    pod_unschedulable,
+    taint_added,
+    taint_removed,
+    uncordoned,
+)
+from harness.faults import Partition, PowerOff
+from harness.faults.partition import Direction
+from harness.labs.stage import STATUS, Stage
+from harness.model import window as windows
+from harness.model.cluster import NOT_READY, UNREACHABLE
+
+claims = pytest.mark.claims
+needs = pytest.mark.needs
+
+
+def partition(node: str, direction: Direction = "both") -> Partition:
+    """A new partition between a node and the control plane."""
+    return Partition(uuid.uuid4().hex[:8], node, direction)
+
+
+def power_off(node: str) -> PowerOff:
+    """A new power-off of a node."""
+    return PowerOff(uuid.uuid4().hex[:8], node)
+
+
+__all__ = [
+    "NOT_READY",
+    "STATUS",
+    "UNREACHABLE",
+    "Stage",
+    "claims",
+    "condition_became",
+    "conditions_changed",
+    "cordoned",
+    "default_of",
+    "event_reported",
+    "last_heartbeat",
+    "needs",
+    "partition",
+    "pod_bound",
+    "pod_created",
+    "pod_deletion",
+    "pod_gone",
+    "pod_unschedulable",
+    "power_off",
+    "renewals_of",
+    "shown_throughout",
+    "taint_added",
+    "taint_removed",
+    "uncordoned",
+    "windows",
+]

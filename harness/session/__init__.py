@@ -1,0 +1,1 @@
+"""One pytest session: its run folder, its lab, its judgments."""

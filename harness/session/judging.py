@@ -1,0 +1,104 @@
+"""Collects a scenario's judgments and closes them: all are evaluated, the first failure hides none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from harness.checks.judge import judge
+from harness.model.claim import Claim
+from harness.model.cluster import Configuration
+from harness.model.history import History
+from harness.model.judgment import Check, Judgment
+from harness.model.verdict import Code, Verdict, unproven, worst
+from harness.report.rundir import Row, row
+
+
+class Unproven(Exception):
+    """A scenario ended without knowing: neither a failure of the cluster nor a success."""
+
+
+@dataclass
+class Judge:
+    """`judge(claim, check)`: what a scenario asks of its recording, answered when the scenario ends."""
+
+    judgments: list[Judgment] = field(default_factory=list)
+
+    def __call__(self, claim: str, check: Check) -> None:
+        """Decide `claim` by `check`; a claim may be decided by several."""
+        self.judgments.append(Judgment(claim, check))
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A scenario's judgments with their verdicts; those without a judgment come after the judged ones."""
+
+    judged: tuple[tuple[Judgment, Verdict], ...]
+    unjudged: tuple[tuple[str, Verdict], ...]
+
+    def verdicts(self) -> list[tuple[str, Verdict]]:
+        """Claim and verdict of all of them."""
+        return [(judgment.claim, verdict) for judgment, verdict in self.judged] + list(self.unjudged)
+
+    def worst(self) -> Verdict:
+        """The verdict that decides the scenario."""
+        return worst(verdict for _claim, verdict in self.verdicts())
+
+    def rows(self, claims: dict[str, Claim], scenario: str, configuration: Configuration) -> list[Row]:
+        """The scenario's rows of `verdicts.json`."""
+        return [row(claims[claim], scenario, verdict, configuration) for claim, verdict in self.verdicts()]
+
+
+def close(
+    declared: Sequence[Claim],
+    judgments: Sequence[Judgment],
+    history: History,
+    configuration: Configuration,
+    broken: str,
+) -> Closed:
+    """Evaluate every judgment; a declared claim that got none is unproven, and `broken` says why.
+
+    Raises KeyError on a judgment of a claim that the scenario did not declare.
+    """
+    by_id = {claim.id: claim for claim in declared}
+    judged = tuple(
+        (judgment, judge(by_id[judgment.claim], judgment.check, history, configuration))
+        for judgment in judgments
+    )
+    asked = {judgment.claim for judgment in judgments}
+    reason = broken or "the scenario declares the claim and never judged it"
+    code = code_of(history)
+    left = tuple((claim.id, unproven(code, reason)) for claim in declared if claim.id not in asked)
+    return Closed(judged, left)
+
+
+def code_of(history: History) -> Code:
+    """Why a scenario that broke off knows nothing: a component's death, a fault that is not in, or missing evidence."""
+    if any(not entry.data["expected"] for entry in history.of_kind("component")):
+        return "component-died"
+    steps = {entry.data["step"] for entry in history.of_kind("fault")}
+    if "injecting" in steps and "injected" not in steps:
+        return "not-injected"
+    return "gap"
+
+
+def without_running(declared: Sequence[Claim], code: Code, reason: str) -> Closed:
+    """Every declared claim unproven for a reason that is known before the scenario starts."""
+    return Closed((), tuple((claim.id, unproven(code, reason)) for claim in declared))
+
+
+def message(closed: Closed, claims: dict[str, Claim], kubernetes_version: str) -> str:
+    """For people: which claims did not conform, their statements, windows, observed values and last states."""
+    parts = []
+    for claim, verdict in closed.verdicts():
+        if verdict.outcome == "conforms":
+            continue
+        lines = [f"{claim} {verdict.label}: {verdict.reason}", f"  claim:    {claims[claim].statement}"]
+        if verdict.window:
+            lines.append(f"  window:   {verdict.window.arithmetic}")
+        if verdict.measured:
+            lines.append(f"  observed: {verdict.measured}")
+        if verdict.last_state:
+            lines.append(f"  last:     {verdict.last_state}")
+        parts.append("\n".join([*lines, f"  cluster:  Kubernetes {kubernetes_version}"]))
+    return "\n".join(parts)

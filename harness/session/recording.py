@@ -1,0 +1,74 @@
+"""What is kept of a scenario: history, configuration, judgments, picture; and what Allure gets of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import allure
+
+from harness.model.claim import Claim
+from harness.model.cluster import Calibration, Configuration
+from harness.model.history import History
+from harness.model.judgment import Judgment
+from harness.report import timeline
+from harness.report.rundir import scenario_dir, write_scenario
+from harness.session.judging import Closed
+from harness.session.running import Options
+
+_LOG_TAIL_BYTES = 64 * 1024
+
+
+def store(
+    run: Path,
+    nodeid: str,
+    closed: Closed,
+    claims: dict[str, Claim],
+    configuration: Configuration,
+    history: History,
+) -> None:
+    """Write what the scenario is judged by, its rows and its picture; the recorder wrote the history."""
+    judgments: list[Judgment] = [judgment for judgment, _verdict in closed.judged]
+    folder = write_scenario(run, nodeid, judgments, configuration, closed.rows(claims, nodeid, configuration))
+    timeline.render(history, list(closed.judged), folder / "timeline.png", nodeid.rpartition("::")[2])
+
+
+def store_skipped(run: Path, nodeid: str, closed: Closed, claims: dict[str, Claim], options: Options) -> None:
+    """Write the rows of a scenario that did not run; there is no recording."""
+    nothing = Configuration(
+        options.kubernetes_version, options.lab, options.profile, 0, 0, 0, 0, 0, 0, 0, 0, Calibration(0)
+    )
+    write_scenario(run, nodeid, [], nothing, closed.rows(claims, nodeid, nothing))
+
+
+def attach(run: Path, nodeid: str, closed: Closed) -> None:
+    """Give Allure the picture, the history and the judgments."""
+    folder = scenario_dir(run, nodeid)
+    allure.attach.file(str(folder / "timeline.png"), "timeline", allure.attachment_type.PNG)
+    allure.attach(_summary(closed), "verdicts", allure.attachment_type.TEXT)
+    allure.attach.file(str(folder / "judgments.json"), "judgments", allure.attachment_type.JSON)
+    allure.attach.file(str(folder / "history.jsonl"), "history", "application/jsonl", "jsonl")
+
+
+def attach_logs(logs: Mapping[str, Path]) -> None:
+    """Give Allure the tail of each component's log."""
+    for name, path in logs.items():
+        tail = path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
+        allure.attach(tail, name, allure.attachment_type.TEXT)
+
+
+def last_no_execute_taint(history: History) -> float:
+    """When a node last got a NoExecute taint (s, monotonic); minus infinity when none did."""
+    latest = float("-inf")
+    for version in history.all_versions("nodes"):
+        if any(taint["effect"] == "NoExecute" for taint in version.object["spec"].get("taints") or ()):
+            latest = version.t
+    return latest
+
+
+def _summary(closed: Closed) -> str:
+    lines = []
+    for claim, verdict in closed.verdicts():
+        window = f"  window {verdict.window.arithmetic}" if verdict.window else ""
+        lines.append(f"{claim}: {verdict.label}: {verdict.reason}{window}")
+    return "\n".join(lines)

@@ -1,0 +1,147 @@
+"""What a session runs on: where its run folder is, which lab, and what is written down when it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.labs import process_lab
+from harness.labs.components import Components, obtain
+from harness.labs.lab import Lab
+from harness.labs.process.control_plane import settings
+from harness.model.problem import Problem
+from harness.report.rundir import (
+    Row,
+    RunFacts,
+    create,
+    merge_verdicts,
+    point_latest,
+    read_json,
+    write_facts,
+    write_json,
+)
+
+LAB_KINDS = ("process",)
+DEFAULT_NODES = 3
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for."""
+
+    lab: str
+    profile: str
+    kubernetes_version: str
+    components: str
+    claims: tuple[str, ...]
+    nodes: int
+    zones: int
+
+
+@dataclass
+class LabProvider:
+    """One worker's lab: made when the first scenario wants it, gone when the session ends."""
+
+    options: Options
+    run: Path
+    report: Callable[[str], None]
+    lab: Lab | None = None
+    last_taint_t: float = field(default=float("-inf"))
+
+    def get(self) -> Lab:
+        """The worker's lab, started or attached to. Raises Problem."""
+        if self.lab is not None:
+            return self.lab
+        components = obtain(self.options.components, self.options.kubernetes_version, self.report)
+        self.lab = self._start(components) if self.options.lab in LAB_KINDS else self._attach(components)
+        left = self.lab.heal_unfinished()
+        if left:
+            raise Problem(f"cannot heal: {', '.join(left)}", f"lab {self.lab.name}", "run `nodeproof down`")
+        self.lab.prepare()
+        calibration = self.lab.configuration.calibration
+        self.report(f"calibrated: watch latency {calibration.watch_latency_s * 1000:.0f} ms")
+        write_json(
+            self.run / "labs" / f"{self.lab.name}.json", {"components": self.lab.configuration.components}
+        )
+        return self.lab
+
+    def close(self) -> None:
+        """Keep the logs and end the lab, if it is ours to end."""
+        if self.lab is None:
+            return
+        lab, self.lab = self.lab, None
+        lab.keep_logs(self.run / "labs")
+        if self.options.lab in LAB_KINDS:
+            lab.down()
+        else:
+            lab.close()
+
+    def discard(self) -> None:
+        """Give up a lab that can't be trusted any more; the next scenario gets a new one."""
+        with contextlib.suppress(Problem):
+            self.close()
+
+    def rest(self) -> None:
+        """Wait until the zone's rate limiter is full again: 1/E since its last NoExecute taint."""
+        if self.lab is None:
+            return
+        due = self.last_taint_t + 1 / self.lab.configuration.eviction_rate
+        threading.Event().wait(max(0.0, due - time.monotonic()))
+
+    def _start(self, components: Components) -> Lab:
+        name = process_lab.new_name()
+        (self.run / "labs" / name).mkdir(parents=True, exist_ok=True)
+        process_lab.sweep()
+        asked = process_lab.Request(
+            name, self.options.nodes, self.options.zones, self.options.profile, keep=False
+        )
+        return process_lab.up(asked, components, self.report)
+
+    def _attach(self, components: Components) -> Lab:
+        lab = process_lab.attach(process_lab.the_lab(self.options.lab), components)
+        lab.wait_nodes_ready()
+        return lab
+
+
+def end_labs(run: Path) -> list[str]:
+    """Tear down labs of this run that outlived their worker. Gives their names."""
+    mine = (
+        {path.name for path in (run / "labs").iterdir() if path.is_dir()}
+        if (run / "labs").is_dir()
+        else set()
+    )
+    left = sorted(mine & set(process_lab.running()))
+    for name in left:
+        process_lab.down(name)
+    return left
+
+
+def write_run(
+    run: Path, options: Options, began: datetime, command: str, selected: Sequence[str], reason: str
+) -> tuple[Row, ...]:
+    """Merge the workers' verdicts and write the run's facts; gives all rows."""
+    create(run)
+    rows = merge_verdicts(run)
+    labs = [read_json(path) for path in sorted((run / "labs").glob("*.json"))]
+    facts = RunFacts(
+        run=run.name,
+        began=began.isoformat(),
+        ended=datetime.now(UTC).isoformat(),
+        lab=options.lab,
+        profile=options.profile,
+        kubernetes_version=options.kubernetes_version,
+        command=command,
+        components=labs[0]["components"] if labs else {},
+        settings=tuple(settings(options.profile)),
+        quarantined=tuple(sorted({node for lab in labs for node in lab.get("quarantined", ())})),
+        selected=tuple(selected),
+        exit_reason=reason,
+    )
+    write_facts(run, facts)
+    point_latest(run.parent, run)
+    return rows

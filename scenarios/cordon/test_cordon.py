@@ -1,0 +1,36 @@
+"""Cordon: a node that takes no new pods, and says so in its spec, not in a condition."""
+
+from harness.plugin import Judge
+from harness.scenario import (
+    Stage,
+    claims,
+    conditions_changed,
+    cordoned,
+    needs,
+    pod_bound,
+    pod_created,
+    pod_unschedulable,
+    uncordoned,
+    windows,
+)
+
+
+@claims("cordon.blocks-new-pods", "cordon.not-a-condition")
+@needs(nodes=2)
+def test_a_cordoned_node_gets_no_pods_and_no_condition(lab: Stage, judge: Judge) -> None:
+    node = lab.target
+    with lab.record():
+        lab.kubectl("cordon", node)
+        pod = lab.pending_pod(only_on=node)
+        created, bound = pod_created(pod.namespace, pod.name), pod_bound(pod.namespace, pod.name)
+        tried = lab.wait_for(pod_unschedulable(pod.namespace, pod.name).after(created, windows.prompt(2)))
+        unbound = lab.wait_for(bound.never_after(created, windows.absence(lab.quiet_s)))
+        same = lab.wait_for(
+            conditions_changed(node).never_after(cordoned(node), windows.absence(lab.quiet_s))
+        )
+        lab.kubectl("uncordon", node)
+        released = lab.wait_for(bound.after(uncordoned(node), windows.prompt(windows.BIND_S)))
+
+    for check in (tried, unbound, released):
+        judge("cordon.blocks-new-pods", check)
+    judge("cordon.not-a-condition", same)

@@ -1,0 +1,15 @@
+"""Heartbeats: the Lease of an idle node."""
+
+from harness.plugin import Judge
+from harness.scenario import Stage, claims, needs, renewals_of, windows
+
+RENEWALS = 20
+
+
+@claims("heartbeat.lease-interval")
+@needs(nodes=2)
+def test_kubelet_renews_its_lease_at_a_quarter_of_the_lease_duration(lab: Stage, judge: Judge) -> None:
+    renewals = renewals_of(lab.target, windows.renewals(), at_least=RENEWALS)
+    with lab.record():
+        lab.wait_for(renewals)
+    judge("heartbeat.lease-interval", renewals)

@@ -1,0 +1,11 @@
+"""Defaults of the node monitor, as the running components report them."""
+
+from harness.plugin import Judge
+from harness.scenario import Stage, claims, default_of, needs
+
+
+@claims("monitoring.grace-period-default")
+@needs(nodes=2)
+def test_grace_period_of_a_controller_manager_without_flags(lab: Stage, judge: Judge) -> None:
+    with lab.record():
+        judge("monitoring.grace-period-default", default_of("node-monitor-grace-period"))

@@ -1,0 +1,81 @@
+"""A node that is cut off from the control plane, and what becomes of its pods."""
+
+from harness.plugin import Judge
+from harness.scenario import (
+    STATUS,
+    UNREACHABLE,
+    Stage,
+    claims,
+    condition_became,
+    event_reported,
+    last_heartbeat,
+    needs,
+    partition,
+    pod_deletion,
+    pod_gone,
+    shown_throughout,
+    taint_added,
+    taint_removed,
+    windows,
+)
+
+
+@claims(
+    "monitoring.detection-time",
+    "taints.unreachable-noexecute",
+    "eviction.toleration-seconds-override",
+    "partition.terminating",
+    "taints.removed-on-recovery",
+)
+@needs(nodes=2, faulted=1)
+def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, judge: Judge) -> None:
+    node = lab.target
+    pod = lab.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s)
+    unknown = condition_became(node, "Ready", "Unknown")
+    ready_again = condition_became(node, "Ready", "True")
+    unreachable = taint_added(node, UNREACHABLE, "NoExecute")
+    deletion, removal = pod_deletion(pod.namespace, pod.name), pod_gone(pod.namespace, pod.name)
+
+    with lab.record(status_of=pod):
+        with lab.inject(partition(node)) as cut:
+            lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
+            tainted = lab.wait_for(unreachable.after(unknown, windows.taint_pass()))
+            evicted = lab.wait_for(deletion.after(unreachable, windows.toleration(lab.toleration_s)))
+            stays = lab.wait_for(removal.never_after(deletion, windows.absence(lab.quiet_s / 2)))
+        lab.wait_for(ready_again.after(cut.healed, windows.recovery()))
+        untainted = [
+            lab.wait_for(taint_removed(node, UNREACHABLE, effect).after(ready_again, window))
+            for effect, window in (("NoSchedule", windows.prompt(2)), ("NoExecute", windows.monitor_pass()))
+        ]
+
+    judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
+    judge("taints.unreachable-noexecute", tainted)
+    judge("eviction.toleration-seconds-override", evicted)
+    judge("partition.terminating", shown_throughout(STATUS, pod.name, "Terminating", deletion, cut.healed))
+    judge("partition.terminating", stays)
+    for effect_is_gone in untainted:
+        judge("taints.removed-on-recovery", effect_is_gone)
+
+
+@claims("eviction.cancelled-on-recovery")
+@needs(nodes=2, faulted=1)
+def test_pods_stay_when_the_node_recovers_within_their_toleration(lab: Stage, judge: Judge) -> None:
+    node = lab.target
+    pod = lab.run_pod(on=node, tolerates_unreachable_s=3 * lab.toleration_s)
+    unknown = condition_became(node, "Ready", "Unknown")
+    ready_again = condition_became(node, "Ready", "True")
+    unreachable = taint_added(node, UNREACHABLE, "NoExecute")
+    deletion = pod_deletion(pod.namespace, pod.name)
+    cancelled = event_reported("TaintManagerEviction", "Pod", pod.name, "Cancelling deletion of Pod")
+
+    with lab.record():
+        with lab.inject(partition(node)) as cut:
+            lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
+            lab.wait_for(unreachable.after(unknown, windows.taint_pass()))
+            lab.wait_for(deletion.never_after(unreachable, windows.absence(lab.toleration_s / 2)))
+        lab.wait_for(ready_again.after(cut.healed, windows.recovery()))
+        revoked = lab.wait_for(cancelled.after(ready_again, windows.monitor_pass()))
+        stays = lab.wait_for(deletion.never_after(unreachable, windows.absence(3 * lab.toleration_s + 2)))
+
+    judge("eviction.cancelled-on-recovery", revoked)
+    judge("eviction.cancelled-on-recovery", stays)

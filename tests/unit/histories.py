@@ -1,0 +1,283 @@
+"""Realistic histories for unit tests: the story of a small cluster, with resourceVersions and a fence."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from harness.model.cluster import LEASE_NAMESPACE, UNREACHABLE, Calibration, Configuration
+from harness.model.history import SENTINEL_ANNOTATION, Entry, History
+
+Json = Any
+WALL_OFFSET_S = 1_700_000_000.0
+RESOURCES = ("nodes", "pods", "leases", "events")
+NAMESPACE = "nodeproof"
+NODE, OTHER, POD = "node-1", "node-2", "pod-1"
+"""The faulted node, the one that carries the sentinel, and the pod on the faulted one."""
+CUT_T, GRACE_S, PERIOD_S, RENEW_S, TOLERATION_S = 20.0, 12.0, 1.0, 2.0, 10.0
+
+
+def configuration(**changed: Json) -> Configuration:
+    """A running configuration like the profile `fast`; the slack is 0.24 s unless the history tells more."""
+    settings: dict[str, Json] = {
+        "kubernetes_version": "v1.36.3",
+        "lab": "process",
+        "profile": "fast",
+        "slack_limit_s": 1.0,
+        "node_monitor_grace_period_s": GRACE_S,
+        "node_monitor_period_s": PERIOD_S,
+        "eviction_rate": 0.5,
+        "lease_duration_s": RENEW_S * 4,
+        "status_update_frequency_s": 2.0,
+        "default_toleration_s": TOLERATION_S,
+        "negative_wait_s": 5.0,
+        "calibration": Calibration(watch_latency_s=0.02),
+    }
+    return Configuration(**{**settings, **changed})
+
+
+def wall(t: float) -> str:
+    """An API timestamp with microseconds of a time on the monotonic clock."""
+    return datetime.fromtimestamp(t + WALL_OFFSET_S, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class Story:
+    """Tells what a cluster did, in order; every change is a watch event with its resourceVersion."""
+
+    def __init__(
+        self, nodes: Iterable[str] = (NODE, OTHER), t: float = 0.0, resources: Iterable[str] = RESOURCES
+    ) -> None:
+        self.entries: list[Entry] = []
+        self.rv = 100
+        self.resources = tuple(resources)
+        self._live: dict[str, dict[tuple[str, str], Json]] = {name: {} for name in self.resources}
+        self._sentinels = 0
+        self._uids = 0
+        names = tuple(nodes)
+        self.say(t, "begun", wall_offset_s=WALL_OFFSET_S, nodes=list(names), sentinel_node=OTHER)
+        for name in names:
+            self._put("nodes", "", name, _node_body())
+            self._put("leases", LEASE_NAMESPACE, name, {"spec": {"renewTime": wall(t - 1)}})
+        for resource in ("pods", "leases", "events"):
+            self._put(resource, _namespace(resource), "sentinel", {"spec": {}, "status": {}})
+        for resource in self.resources:
+            self.list(t, resource)
+
+    def say(self, t: float, kind: str, **data: Json) -> None:
+        """Append one entry."""
+        self.entries.append(Entry(t, kind, data))
+
+    def history(self) -> History:
+        """What was told up to now."""
+        return History.of(self.entries)
+
+    def list(self, t: float, resource: str) -> None:
+        """A LIST of a resource, as at the beginning and after a gap."""
+        items = copy.deepcopy(list(self._live[resource].values()))
+        self.say(t, "listed", resource=resource, rv=str(self.rv), items=items)
+
+    def change(
+        self, t: float, resource: str, namespace: str, name: str, body: Json, *, seen: bool = True
+    ) -> None:
+        """Write an object; `seen` is whether the watch shows it."""
+        if resource not in self._live:
+            return
+        type_ = "MODIFIED" if (namespace, name) in self._live[resource] else "ADDED"
+        obj = self._put(resource, namespace, name, body)
+        if seen:
+            self.say(t, "watch", resource=resource, type=type_, object=copy.deepcopy(obj))
+
+    def remove(self, t: float, resource: str, namespace: str, name: str, *, seen: bool = True) -> None:
+        """Remove an object; the event carries the resourceVersion of the removal."""
+        obj = self._live[resource].pop((namespace, name))
+        self.rv += 1
+        obj["metadata"]["resourceVersion"] = str(self.rv)
+        if seen:
+            self.say(t, "watch", resource=resource, type="DELETED", object=obj)
+
+    def object(self, resource: str, namespace: str, name: str) -> Json:
+        """A copy of an object as it is now."""
+        return copy.deepcopy(self._live[resource][namespace, name])
+
+    def renew(self, t: float, node: str = NODE, received_t: float | None = None) -> None:
+        """A kubelet renews its lease."""
+        body = {"spec": {"renewTime": wall(t)}}
+        self.change(t + 0.01 if received_t is None else received_t, "leases", LEASE_NAMESPACE, node, body)
+
+    def renewals(
+        self, since_t: float, until_t: float, node: str = NODE, period_s: float = RENEW_S * 1.02
+    ) -> None:
+        """A kubelet renews its lease all along."""
+        t = since_t
+        while t <= until_t:
+            self.renew(t, node)
+            t += period_s
+
+    def status(self, t: float, node: str = NODE) -> None:
+        """A kubelet posts its status: a changed Ready heartbeat."""
+        self._set_condition(t, node, "Ready", "True", heartbeat=wall(t))
+
+    def condition(self, t: float, status: str, node: str = NODE, type_: str = "Ready") -> None:
+        """A condition becomes another."""
+        self._set_condition(t, node, type_, status, heartbeat=None)
+
+    def _set_condition(self, t: float, node: str, type_: str, status: str, heartbeat: str | None) -> None:
+        obj = self.object("nodes", "", node)
+        conditions = obj["status"]["conditions"]
+        found = next((entry for entry in conditions if entry["type"] == type_), None)
+        if found is None:
+            found = {"type": type_, "lastHeartbeatTime": wall(0)}
+            conditions.append(found)
+        found["status"] = status
+        if heartbeat:
+            found["lastHeartbeatTime"] = heartbeat
+        self.change(t, "nodes", "", node, obj)
+
+    def taint(
+        self,
+        t: float,
+        key: str = UNREACHABLE,
+        effect: str = "NoExecute",
+        node: str = NODE,
+        *,
+        seen: bool = True,
+    ) -> None:
+        """A node gets a taint."""
+        obj = self.object("nodes", "", node)
+        obj["spec"].setdefault("taints", []).append({"key": key, "effect": effect})
+        self.change(t, "nodes", "", node, obj, seen=seen)
+
+    def untaint(self, t: float, node: str = NODE) -> None:
+        """A node loses its taints."""
+        obj = self.object("nodes", "", node)
+        obj["spec"].pop("taints", None)
+        self.change(t, "nodes", "", node, obj)
+
+    def cordon(self, t: float, node: str = NODE, *, on: bool = True) -> None:
+        """A node is cordoned, or uncordoned."""
+        obj = self.object("nodes", "", node)
+        obj["spec"].pop("unschedulable", None)
+        if on:
+            obj["spec"]["unschedulable"] = True
+        self.change(t, "nodes", "", node, obj)
+
+    def pod(self, t: float, name: str = POD, node: str = "") -> None:
+        """A pod is made; bound from the start when `node` is given."""
+        spec = {"nodeName": node} if node else {}
+        self.change(t, "pods", NAMESPACE, name, {"spec": spec, "status": {"phase": "Pending"}})
+
+    def bind(self, t: float, name: str = POD, node: str = NODE) -> None:
+        """A pod gets its node."""
+        obj = self.object("pods", NAMESPACE, name)
+        obj["spec"]["nodeName"] = node
+        self.change(t, "pods", NAMESPACE, name, obj)
+
+    def unfit(self, t: float, name: str = POD) -> None:
+        """The scheduler finds no node for a pod."""
+        obj = self.object("pods", NAMESPACE, name)
+        obj["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+        self.change(t, "pods", NAMESPACE, name, obj)
+
+    def evict(self, t: float, name: str = POD, *, seen: bool = True) -> None:
+        """A pod's deletion is asked for."""
+        obj = self.object("pods", NAMESPACE, name)
+        obj["metadata"]["deletionTimestamp"] = wall(t)
+        self.change(t, "pods", NAMESPACE, name, obj, seen=seen)
+
+    def event(self, t: float, reason: str, name: str, message: str = "", kind: str = "Pod") -> None:
+        """A Kubernetes Event is written."""
+        about = {"kind": kind, "name": name}
+        body = {"reason": reason, "message": message, "involvedObject": about}
+        self.change(t, "events", NAMESPACE, f"{name}.{self.rv}", body)
+
+    def fault(self, t: float, *steps: str, id_: str = "cut") -> None:
+        """Steps of a fault's protocol, 10 ms apart."""
+        for number, step in enumerate(steps):
+            self.say(t + number / 100, "fault", id=id_, fault={}, node=NODE, step=step)
+
+    def sentinel(self, t: float, latency_s: float = 0.02, blind: Iterable[str] = ()) -> str:
+        """Patch the sentinels; watches in `blind` do not deliver theirs."""
+        self._sentinels += 1
+        value = f"s-{self._sentinels}"
+        for resource in self.resources:
+            name = OTHER if resource == "nodes" else "sentinel"
+            obj = self.object(resource, _namespace(resource), name)
+            obj["metadata"]["annotations"] = {SENTINEL_ANNOTATION: value}
+            self.change(t + latency_s, resource, _namespace(resource), name, obj, seen=resource not in blind)
+        self.say(t + latency_s, "sentinel", value=value, latency_s=dict.fromkeys(self.resources, latency_s))
+        return value
+
+    def gap(self, since_t: float, t: float, resource: str, *, lists: bool = False) -> None:
+        """A watch was blind, and went on from its resourceVersion or, with `lists`, from a new LIST."""
+        if lists:
+            self.list(t - 0.01, resource)
+        self.say(t, "gap", resource=resource, since=since_t, reason="410 Gone" if lists else "cut")
+
+    def fence(self, t: float, blind: Iterable[str] = ()) -> Story:
+        """Last sentinels and the quorum LIST; ends the recording 50 ms later."""
+        value = self.sentinel(t, 0.01, blind)
+        listed = {
+            resource: {"rv": str(self.rv), "objects": self.objects(resource)} for resource in self.resources
+        }
+        self.say(t + 0.03, "fence", sentinels=dict.fromkeys(self.resources, value), listed=listed)
+        self.say(t + 0.05, "ended")
+        return self
+
+    def objects(self, resource: str) -> Mapping[str, str]:
+        """{uid: resourceVersion} as a LIST has it now."""
+        metas = (obj["metadata"] for obj in self._live[resource].values())
+        return {meta["uid"]: meta["resourceVersion"] for meta in metas}
+
+    def _put(self, resource: str, namespace: str, name: str, body: Json) -> Json:
+        if resource not in self._live:
+            return body
+        self.rv += 1
+        old = self._live[resource].get((namespace, name))
+        self._uids += old is None
+        meta = {**(old or {}).get("metadata", {}), **body.get("metadata", {}), "name": name}
+        meta["resourceVersion"] = str(self.rv)
+        meta.setdefault("uid", f"uid-{self._uids}")
+        if namespace:
+            meta["namespace"] = namespace
+        obj = {**copy.deepcopy(body), "metadata": meta}
+        self._live[resource][namespace, name] = obj
+        return obj
+
+
+def partition(
+    unknown_s: float = GRACE_S + 0.6, taint_s: float = 0.15, eviction_s: float = TOLERATION_S + 0.1
+) -> Story:
+    """A node is cut off at `CUT_T` and stays so, up to its pod's deletion; not yet fenced.
+
+    `unknown_s` counts from the last lease renewal, `taint_s` from Unknown, `eviction_s` from the taint.
+    """
+    story = Story()
+    story.pod(1.0)
+    story.bind(1.1)
+    story.sentinel(2.0)
+    story.renewals(2.5, CUT_T)
+    story.fault(CUT_T, "planned", "armed", "injected")
+    unknown_t = last_renewal_t() + unknown_s
+    story.sentinel(CUT_T + 2)
+    story.condition(unknown_t, "Unknown")
+    story.taint(unknown_t + taint_s)
+    story.evict(unknown_t + taint_s + eviction_s)
+    return story
+
+
+def last_renewal_t() -> float:
+    """When the kubelet of `partition` renewed its lease last (s)."""
+    period = RENEW_S * 1.02
+    return 2.5 + int((CUT_T - 2.5) / period) * period
+
+
+def _namespace(resource: str) -> str:
+    return {"nodes": "", "leases": LEASE_NAMESPACE}.get(resource, NAMESPACE)
+
+
+def _node_body() -> Json:
+    ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": wall(-5)}
+    pressure = {"type": "MemoryPressure", "status": "False", "lastHeartbeatTime": wall(-5)}
+    return {"spec": {}, "status": {"conditions": [ready, pressure]}}

