@@ -79,8 +79,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "claims(*ids): the claims of the catalogue that a scenario judges")
     config.addinivalue_line(
         "markers",
-        "needs(nodes=2, faulted=0, zones=1, capabilities=(), profile=None): what a scenario needs of its lab; "
-        "`faulted` is how many nodes its faults may hit, `profile` the only one in which it proves anything",
+        "needs(nodes=2, faulted=0, zones=1, capabilities=(), profile=None): what a scenario needs "
+        "of its lab; `faulted` is how many nodes its faults may hit, `profile` the only one that proves it",
     )
 
 
@@ -103,7 +103,9 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the scenarios of the claims that were asked for; refuse claims that the catalogue does not know."""
+    """Keep the scenarios of the claims that were asked for; refuse claims that the catalogue does not
+    know.
+    """
     scenarios = [item for item in items if item.get_closest_marker("claims")]
     if not scenarios and not config.getoption("claim"):
         return
@@ -122,7 +124,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip, with a verdict, what this lab and profile can't prove; else put the scenario's labels into Allure."""
+    """Skip, with a verdict, what this lab and profile can't prove; else put the scenario's labels into
+    Allure.
+    """
     if not item.get_closest_marker("claims"):
         return
     session = _session(item.config)
@@ -344,8 +348,10 @@ def _close(item: pytest.Item, error: Exception | None) -> None:
     broken = f"{type(error).__name__}: {error}" if error else ""
     closed = close(declared, made.judgments, history, stage.configuration, broken)
     stored.store(session.run, item.nodeid, closed, session.claims, stage.configuration, history)
-    stored.attach(session.run, item.nodeid, closed)
+    stored.attach(session.run, item.nodeid, closed, stage.configuration)
     provider = _provider(session)
+    if provider.lab is not None and not (closed.worst().outcome == "conforms" or closed.worst().is_skip):
+        stored.attach_logs(provider.lab.dir / "logs")
     provider.last_taint_t = stored.last_no_execute_taint(history)
     if any(not entry.data["expected"] for entry in history.of_kind("component")):
         provider.discard()
@@ -378,7 +384,6 @@ def _label(item: pytest.Item, session: Session) -> None:
         allure.dynamic.label("page", page)
     allure.dynamic.label("lab", session.options.lab)
     allure.dynamic.label("profile", session.options.profile)
-    allure.dynamic.label("kubernetes", session.options.kubernetes_version)
     allure.dynamic.description("\n\n".join(f"**{claim.id}**: {claim.statement}" for claim in declared))
 
 

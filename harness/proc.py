@@ -45,8 +45,8 @@ def run(
 ) -> Result:
     """Run `argv` to its end, within `timeout_s`.
 
-    Raises CommandFailed on a time-out, on a program that cannot be started and, when `check`, on a status other
-    than 0.
+    Raises CommandFailed on a time-out, on a program that cannot be started and, when `check`, on a status
+    other than 0.
     """
     try:
         done = subprocess.run(
@@ -175,3 +175,13 @@ class _Alarm:
 
     def cancel(self) -> None:
         self._timer.cancel()
+
+
+def foreground(argv: Sequence[str]) -> int:
+    """Run `argv` with this process's own terminal; gives its exit status. Raises CommandFailed when it can't
+    start.
+    """
+    try:
+        return subprocess.call(list(argv))
+    except OSError as error:
+        raise CommandFailed(argv, 127, str(error)) from error

@@ -14,7 +14,9 @@ Json = Any
 
 
 def configz(api: Api, base: str) -> Mapping[str, Json]:
-    """A component's own configuration, without the outer key that names its group. Raises ApiError, Problem."""
+    """A component's own configuration, without the outer key that names its group. Raises ApiError,
+    Problem.
+    """
     return _inner(api.get_at(base, "/configz"), base)
 
 

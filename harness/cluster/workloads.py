@@ -113,7 +113,9 @@ def shown_status(api: Api, made: Pod) -> str:
 
 
 def default_tolerations_s(api: Api) -> Mapping[str, float]:
-    """What DefaultTolerationSeconds gives a pod, read by a server-side dry run (the API server has no /configz)."""
+    """What DefaultTolerationSeconds gives a pod, read by a server-side dry run (the API server has no
+    /configz).
+    """
     seen = api.dry_run(pods(NAMESPACE), {"metadata": {"generateName": "probe-"}, "spec": _spec({})})
     given = {entry["key"]: entry.get("tolerationSeconds") for entry in seen["spec"].get("tolerations", [])}
     if given.keys() != {NOT_READY, UNREACHABLE}:

@@ -12,9 +12,11 @@ COMMAND_LIMIT_S = 10.0
 
 
 class Fault(Protocol):
-    """Constructed from data alone, so that another process can heal it on another day; every verb is idempotent.
+    """Constructed from data alone, so that another process can heal it on another day; every verb is
+    idempotent.
 
-    `inject` and `heal` act; `is_injected` and `is_healed` look from outside and never read what `inject` wrote.
+    `inject` and `heal` act; `is_injected` and `is_healed` look from outside and never read what `inject`
+    wrote.
     """
 
     @property

@@ -17,8 +17,8 @@ Direction = Literal["both", "node-to-api", "api-to-node"]
 class Partition:
     """Cuts `node` from the control plane with one nftables table of its own.
 
-    `node-to-api` and `api-to-node` drop whole connections by who opened them (conntrack's original direction), in both
-    directions of their packets; the connections of the other opener live on.
+    `node-to-api` and `api-to-node` drop whole connections by who opened them (conntrack's original
+    direction), in both directions of their packets; the connections of the other opener live on.
     """
 
     id: str

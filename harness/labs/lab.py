@@ -228,7 +228,9 @@ class Lab:
         return heal_unfinished(self.ledger, self._heal)
 
     def clean(self) -> None:
-        """Between scenarios: no pods of ours, no cordon, all nodes Ready, the zone's rate limiter full. Raises Problem."""
+        """Between scenarios: no pods of ours, no cordon, all nodes Ready, the zone's rate limiter full.
+        Raises Problem.
+        """
         workloads.sweep_pods(self.api)
         for entry in self.api.get(WATCHED["nodes"])["items"]:
             if entry["spec"].get("unschedulable"):
@@ -362,7 +364,9 @@ def wait_gone(folder: Path) -> None:
 
 
 def _until_empty(look: Any, limit_s: float) -> list[str]:
-    """Look until nothing is left or the time is over; an API server that does not answer yet counts as something."""
+    """Look until nothing is left or the time is over; an API server that does not answer yet counts as
+    something.
+    """
     retry = tenacity.Retrying(
         stop=tenacity.stop_after_delay(limit_s),
         wait=tenacity.wait_fixed(0.1),

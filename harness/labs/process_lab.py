@@ -17,7 +17,7 @@ from typing import Any
 import tenacity
 
 from harness import proc
-from harness.labs.components import ROLES, Components
+from harness.labs.components import Component, Components
 from harness.labs.lab import Lab, wait_gone
 from harness.labs.process.spec import RUNTIME_ROOT, LabSpec, NodeSpec, check_node_count
 from harness.labs.profiles import profile_named
@@ -42,9 +42,28 @@ class Request:
     keep: bool
 
 
+def components_of(spec: LabSpec) -> Components:
+    """The components that a lab was started with, as its spec tells."""
+    parts = {
+        role: Component(role, Path(part["path"]), part["version"], part["sha256"], part["origin"])
+        for role, part in spec.components.items()
+    }
+    return Components(spec.kubernetes_version, parts, spec.hollow_from_tree)
+
+
 def new_name() -> str:
     """A name for a lab that is to be."""
     return f"p-{uuid.uuid4().hex[:6]}"
+
+
+def check(request: Request) -> None:
+    """Refuse a request that no process lab can meet. Raises Problem."""
+    check_node_count(request.nodes)
+    if not 1 <= request.zones <= request.nodes:
+        raise Problem(
+            f"{request.zones} zones for {request.nodes} nodes", "--zones", "ask for 1 to as many as nodes"
+        )
+    profile_named(request.profile)
 
 
 def up(request: Request, components: Components, report: Callable[[str], None]) -> Lab:
@@ -70,9 +89,15 @@ def up(request: Request, components: Components, report: Callable[[str], None]) 
         startup.unlink()
 
 
-def attach(name: str, components: Components) -> Lab:
-    """Use a lab that runs. Raises Problem when there is none of that name or it does not answer."""
-    return Lab(_folder(name), components, None)
+def attach(name: str) -> Lab:
+    """Use a lab that runs, with the components that it was started with. Raises Problem."""
+    spec = LabSpec.from_json((_folder(name) / "spec.json").read_text())
+    return Lab(_folder(name), components_of(spec), None)
+
+
+def client(name: str) -> SupervisorClient:
+    """Speak to the supervisor of a lab. Raises Problem when there is no such lab."""
+    return SupervisorClient(_folder(name) / "s")
 
 
 def running() -> list[str]:
@@ -154,7 +179,16 @@ def _spec(request: Request, components: Components) -> LabSpec:
         owner_uid=os.getuid(),
         owner_gid=os.getgid(),
         kubernetes_version=components.kubernetes_version,
-        binaries={role: str(components.path(role)) for role in ROLES},
+        components={
+            role: {
+                "path": str(part.path),
+                "version": part.version,
+                "sha256": part.sha256,
+                "origin": part.origin,
+            }
+            for role, part in components.by_role.items()
+        },
+        hollow_from_tree=components.hollow_from_tree,
         sshd=find_sshd(),
         profile=request.profile,
         nodes=nodes,

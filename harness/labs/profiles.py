@@ -15,8 +15,8 @@ Json = Any
 class Profile:
     """Timing flags per component, kubelet configuration and environment; empty means upstream's default.
 
-    `slack_limit_s` is the measuring error above which verdicts are `host-too-loaded`; `negative_wait_s` how long a
-    scenario waits for something that must not happen.
+    `slack_limit_s` is the measuring error above which verdicts are `host-too-loaded`; `negative_wait_s` how
+    long a scenario waits for something that must not happen.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """The one root process that owns a process lab: folder, lock, socket, and the lab's init as its child.
 
-`python -m harness.labs.supervisor SPEC`: holds the lab's flock, makes the socket, starts the init in new namespaces,
-and removes every trace when the init has ended, however it ended.
+`python -m harness.labs.supervisor SPEC`: holds the lab's flock, makes the socket, starts the init in new
+namespaces, and removes every trace when the init has ended, however it ended.
 """
 
 from __future__ import annotations

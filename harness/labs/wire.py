@@ -1,4 +1,6 @@
-"""How a lab's supervisor is spoken to: one JSON line each way over a Unix socket, a descriptor along with it."""
+"""How a lab's supervisor is spoken to: one JSON line each way over a Unix socket, a descriptor along with
+it.
+"""
 
 from __future__ import annotations
 

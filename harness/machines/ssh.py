@@ -22,7 +22,9 @@ SSH_PORT = 22
 PROBED_PORT = 10250
 CONNECT_LIMIT_S = 10.0
 REACH_LIMIT_S = 0.4
-"""How long a probe waits for an answer over the lab's own bridge, where a round trip takes well below 1 ms."""
+"""How long a probe waits for an answer over the lab's own bridge, where a round trip takes well below 1
+ms.
+"""
 _HEARD_LIMIT_S = 0.5
 
 Dial = Callable[[str, int, float], socket.socket]

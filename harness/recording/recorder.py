@@ -44,7 +44,9 @@ class Setting:
 
 
 class Recording:
-    """The live side of a History: append, look, wait. Use it as a context manager; leaving it fences and ends it."""
+    """The live side of a History: append, look, wait. Use it as a context manager; leaving it fences and
+    ends it.
+    """
 
     def __init__(self, api: Api, path: Path, setting: Setting) -> None:
         self.path = path

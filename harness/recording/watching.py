@@ -32,8 +32,8 @@ def follow(
 ) -> None:
     """Hand every event of a resource to `receive` until `stopping`; calls `live` once the first LIST is in.
 
-    A broken or silent watch is taken up again from its last resourceVersion, an expired one with a new LIST; the time in
-    between is written down as a gap, since what came in it was received late or not at all.
+    A broken or silent watch is taken up again from its last resourceVersion, an expired one with a new LIST;
+    the time in between is written down as a gap, since what came in it was received late or not at all.
     """
     rv, blind_since, reason = "", 0.0, ""
     last_t = time.monotonic()

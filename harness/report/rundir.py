@@ -109,7 +109,9 @@ class Scenario:
 
 
 def plan(base: Path, profile: str, lab: str) -> Path:
-    """Name the folder of a new run after the time (UTC), profile and lab; never one that exists. Makes nothing."""
+    """Name the folder of a new run after the time (UTC), profile and lab; never one that exists. Makes
+    nothing.
+    """
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     return base / f"{stamp}-{profile}-{lab}-{uuid.uuid4().hex[:4]}"
 

@@ -1,4 +1,6 @@
-"""The guard: default deny. A target must be provably a node of our own lab, and within the declared blast radius."""
+"""The guard: default deny. A target must be provably a node of our own lab, and within the declared blast
+radius.
+"""
 
 from __future__ import annotations
 

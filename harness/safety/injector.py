@@ -66,7 +66,9 @@ class Cut:
 
 @dataclass
 class Injector:
-    """Injects and heals on one lab's machines; `quarantined` collects nodes whose heal no probe could prove."""
+    """Injects and heals on one lab's machines; `quarantined` collects nodes whose heal no probe could
+    prove.
+    """
 
     machine: Callable[[str], Machine]
     target: Callable[[str], Target]
@@ -80,7 +82,8 @@ class Injector:
     def inject(self, fault: Fault, declared: Collection[str], append: Append) -> Iterator[Cut]:
         """Hold a fault for the length of the context.
 
-        Raises Refused, Unavailable before anything was touched, NotInjected or MachineError after it was healed again.
+        Raises Refused, Unavailable before anything was touched, NotInjected or MachineError after it was
+        healed again.
         """
         machine = self.machine(fault.node)
         check(self.target(fault.node), self.record(), declared, self.active)
@@ -121,7 +124,9 @@ class Injector:
         note.write("injected", done_t)
 
     def _undo(self, fault: Fault, machine: Machine, note: _Notes, renewing: threading.Event) -> None:
-        """Heal, prove, disarm, close; a heal that can't be proven leaves the switch armed and the entry open."""
+        """Heal, prove, disarm, close; a heal that can't be proven leaves the switch armed and the entry
+        open.
+        """
         note.write("healing")
         healed, done_t = False, time.monotonic()
         try:
@@ -156,7 +161,9 @@ class _Notes:
 
 
 def heal_unfinished(ledger: Ledger, heal: Callable[[Mapping[str, Json]], bool]) -> list[str]:
-    """Heal every open entry of a ledger with `heal`, which says whether a probe proved it; gives what stays open."""
+    """Heal every open entry of a ledger with `heal`, which says whether a probe proved it; gives what stays
+    open.
+    """
     left = []
     for entry in ledger.unfinished():
         if heal(entry.fault):

@@ -73,7 +73,9 @@ def close(
 
 
 def code_of(history: History) -> Code:
-    """Why a scenario that broke off knows nothing: a component's death, a fault that is not in, or missing evidence."""
+    """Why a scenario that broke off knows nothing: a component's death, a fault that is not in, or missing
+    evidence.
+    """
     if any(not entry.data["expected"] for entry in history.of_kind("component")):
         return "component-died"
     steps = {entry.data["step"] for entry in history.of_kind("fault")}
@@ -88,7 +90,9 @@ def without_running(declared: Sequence[Claim], code: Code, reason: str) -> Close
 
 
 def message(closed: Closed, claims: dict[str, Claim], kubernetes_version: str) -> str:
-    """For people: which claims did not conform, their statements, windows, observed values and last states."""
+    """For people: which claims did not conform, their statements, windows, observed values and last
+    states.
+    """
     parts = []
     for claim, verdict in closed.verdicts():
         if verdict.outcome == "conforms":

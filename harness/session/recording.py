@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import allure
@@ -41,8 +40,9 @@ def store_skipped(run: Path, nodeid: str, closed: Closed, claims: dict[str, Clai
     write_scenario(run, nodeid, [], nothing, closed.rows(claims, nodeid, nothing))
 
 
-def attach(run: Path, nodeid: str, closed: Closed) -> None:
-    """Give Allure the picture, the history and the judgments."""
+def attach(run: Path, nodeid: str, closed: Closed, configuration: Configuration) -> None:
+    """Give Allure the version that ran, the picture, the history and the judgments."""
+    allure.dynamic.label("kubernetes", configuration.kubernetes_version)
     folder = scenario_dir(run, nodeid)
     allure.attach.file(str(folder / "timeline.png"), "timeline", allure.attachment_type.PNG)
     allure.attach(_summary(closed), "verdicts", allure.attachment_type.TEXT)
@@ -50,11 +50,11 @@ def attach(run: Path, nodeid: str, closed: Closed) -> None:
     allure.attach.file(str(folder / "history.jsonl"), "history", "application/jsonl", "jsonl")
 
 
-def attach_logs(logs: Mapping[str, Path]) -> None:
+def attach_logs(logs: Path) -> None:
     """Give Allure the tail of each component's log."""
-    for name, path in logs.items():
+    for path in sorted(logs.glob("*.log")):
         tail = path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
-        allure.attach(tail, name, allure.attachment_type.TEXT)
+        allure.attach(tail, path.name, allure.attachment_type.TEXT)
 
 
 def last_no_execute_taint(history: History) -> float:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.labs import process_lab
-from harness.labs.components import Components, obtain
+from harness.labs.components import obtain
 from harness.labs.lab import Lab
 from harness.labs.process.control_plane import settings
 from harness.model.problem import Problem
@@ -57,8 +57,7 @@ class LabProvider:
         """The worker's lab, started or attached to. Raises Problem."""
         if self.lab is not None:
             return self.lab
-        components = obtain(self.options.components, self.options.kubernetes_version, self.report)
-        self.lab = self._start(components) if self.options.lab in LAB_KINDS else self._attach(components)
+        self.lab = self._start() if self.options.lab in LAB_KINDS else self._attach()
         left = self.lab.heal_unfinished()
         if left:
             raise Problem(f"cannot heal: {', '.join(left)}", f"lab {self.lab.name}", "run `nodeproof down`")
@@ -93,7 +92,8 @@ class LabProvider:
         due = self.last_taint_t + 1 / self.lab.configuration.eviction_rate
         threading.Event().wait(max(0.0, due - time.monotonic()))
 
-    def _start(self, components: Components) -> Lab:
+    def _start(self) -> Lab:
+        components = obtain(self.options.components, self.options.kubernetes_version, self.report)
         name = process_lab.new_name()
         (self.run / "labs" / name).mkdir(parents=True, exist_ok=True)
         process_lab.sweep()
@@ -102,8 +102,8 @@ class LabProvider:
         )
         return process_lab.up(asked, components, self.report)
 
-    def _attach(self, components: Components) -> Lab:
-        lab = process_lab.attach(process_lab.the_lab(self.options.lab), components)
+    def _attach(self) -> Lab:
+        lab = process_lab.attach(process_lab.the_lab(self.options.lab))
         lab.wait_nodes_ready()
         return lab
 

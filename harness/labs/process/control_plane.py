@@ -89,7 +89,7 @@ def etcd(spec: LabSpec, data: Path) -> list[str]:
     """etcd on loopback, its data in memory: nothing of a lab needs to survive it."""
     peer = "http://127.0.0.1:2380"
     return [
-        spec.binaries["etcd"],
+        spec.binary("etcd"),
         f"--data-dir={data}",
         f"--listen-client-urls={_ETCD}",
         f"--advertise-client-urls={_ETCD}",
@@ -128,7 +128,7 @@ def api_server(spec: LabSpec, credentials: Credentials, logs: Path) -> list[str]
         "audit-log-path": str(logs / "audit.jsonl"),
         **profile_named(spec.profile).api_server,
     }
-    return [spec.binaries["kube-apiserver"], *_flags(flags)]
+    return [spec.binary("kube-apiserver"), *_flags(flags)]
 
 
 def controller_manager(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
@@ -146,7 +146,7 @@ def controller_manager(spec: LabSpec, credentials: Credentials, config: Path) ->
         "leader-elect": "false",
         **profile_named(spec.profile).controller_manager,
     }
-    return [spec.binaries["kube-controller-manager"], *_flags(flags)]
+    return [spec.binary("kube-controller-manager"), *_flags(flags)]
 
 
 def scheduler(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
@@ -160,7 +160,7 @@ def scheduler(spec: LabSpec, credentials: Credentials, config: Path) -> list[str
         "tls-private-key-file": str(credentials.component_server.key),
         "leader-elect": "false",
     }
-    return [spec.binaries["kube-scheduler"], *_flags(flags)]
+    return [spec.binary("kube-scheduler"), *_flags(flags)]
 
 
 def settings(profile: str) -> list[str]:

@@ -1,7 +1,8 @@
 """The inside of a process lab: first process of its PID namespace, and the server of the six verbs.
 
-Run by the supervisor as `python -m harness.labs.process.init SPEC SOCKET PIPE`, in new network, mount, PID, UTS and
-IPC namespaces; SOCKET is the listening Unix socket, PIPE ends with the supervisor. The first process only reaps and, when it ends, the kernel ends all others.
+Run by the supervisor as `python -m harness.labs.process.init SPEC SOCKET PIPE`, in new network, mount, PID,
+UTS and IPC namespaces; SOCKET is the listening Unix socket, PIPE ends with the supervisor. The first process
+only reaps and, when it ends, the kernel ends all others.
 """
 
 from __future__ import annotations

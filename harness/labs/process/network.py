@@ -50,7 +50,9 @@ def outer_end(node: NodeSpec, bridge: str) -> str:
 
 
 def ip_batch(lines: list[str], pid: int | None = None) -> None:
-    """Run ip(8) commands in one process, in the network namespace of `pid` where given. Raises CommandFailed."""
+    """Run ip(8) commands in one process, in the network namespace of `pid` where given. Raises
+    CommandFailed.
+    """
     argv = ["ip", "-batch", "-"]
     if pid is not None:
         argv = [*_enter(pid), *argv]

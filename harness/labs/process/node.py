@@ -55,7 +55,9 @@ class Nodes:
         return list(self._nodes.values())
 
     def join(self, spec: NodeSpec) -> None:
-        """Write the node's seed and power it on, its kubelet not started yet. Raises Problem, CommandFailed."""
+        """Write the node's seed and power it on, its kubelet not started yet. Raises Problem,
+        CommandFailed.
+        """
         if spec.name in self._nodes:
             raise Problem(f"node {spec.name} is there already", f"lab {self._lab.lab}", "choose another name")
         self._write_seed(spec)
@@ -184,7 +186,7 @@ class Nodes:
 
     def _kubelet(self, spec: NodeSpec) -> list[str]:
         return [
-            self._lab.binaries["hollow-kubelet"],
+            self._lab.binary("hollow-kubelet"),
             f"--config={INSIDE}/kubelet.json",
             f"--kubeconfig={INSIDE}/kubeconfig",
             f"--root-dir={INSIDE}/kubelet",

@@ -51,7 +51,8 @@ class LabSpec:
     owner_uid: int
     owner_gid: int
     kubernetes_version: str
-    binaries: Mapping[str, str]
+    components: Mapping[str, Mapping[str, str]]
+    hollow_from_tree: bool
     sshd: str
     profile: str
     nodes: tuple[NodeSpec, ...]
@@ -61,6 +62,10 @@ class LabSpec:
     def dir(self) -> Path:
         """The lab's runtime folder."""
         return RUNTIME_ROOT / self.lab
+
+    def binary(self, role: str) -> str:
+        """The executable of a role."""
+        return self.components[role]["path"]
 
     def to_json(self) -> str:
         """As handed to the supervisor."""

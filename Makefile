@@ -1,0 +1,53 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+BIN := .venv/bin
+PROFILE ?= fast
+WORKERS ?= 2
+ARGS ?=
+
+help: ## what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+setup: ## OS packages, virtual environment, Kubernetes components; done already costs under a second
+	@infra/setup.sh
+	@$(BIN)/nodeproof components >/dev/null
+
+run: setup ## the whole line: lab, scenarios, verdicts, Allure site under reports/out/latest
+	@$(BIN)/nodeproof run --profile=$(PROFILE) -n $(WORKERS) --dist=worksteal $(ARGS)
+
+report: setup ## serve the last site on a free loopback port
+	@$(BIN)/nodeproof report
+
+lint: setup ## ruff, mypy, import-linter, shellcheck, go vet
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-timing >/dev/null || $(BIN)/lint-imports
+	@$(BIN)/shellcheck infra/*.sh .ci/run
+
+unit: setup ## unit tests
+	@$(BIN)/pytest -q -p no:cacheprovider tests/unit
+
+contract: setup ## every lab, machine and fault against the same tests
+	@$(BIN)/pytest -q -p no:cacheprovider tests/contract
+
+acceptance: setup ## the real line, and clusters on which verdicts must fall
+	@$(BIN)/pytest -q -p no:cacheprovider tests/acceptance
+
+test: lint unit contract acceptance ## all of it
+
+documented: setup ## the defaults at their real length (about 8 minutes)
+	@$(BIN)/nodeproof run --profile=documented --claim monitoring.grace-period-default \
+	    --claim eviction.default-tolerations-injected --claim eviction.after-five-minutes-unreachable $(ARGS)
+
+bench: setup ## figures beside their anchors, with the machine's description
+	@$(BIN)/python infra/bench/bench.py $(ARGS)
+
+lock: ## write requirements.lock anew
+	@$(BIN)/uv pip compile --quiet --extra dev --universal --python-version 3.11 --generate-hashes \
+	    --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
+
+clean: ## remove the virtual environment and generated reports
+	@rm -rf .venv reports/out
+
+.PHONY: help setup run report lint unit contract acceptance test documented bench lock clean

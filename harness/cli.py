@@ -1,0 +1,292 @@
+"""The command line: run, up, status, shell, kubectl, down, heal, recheck, report, components."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.model.problem import Problem
+
+if TYPE_CHECKING:
+    from harness.labs.components import Components
+    from harness.labs.lab import Lab
+
+ENVIRONMENT = 2
+"""Exit code for usage errors and an environment that does not do."""
+DEFAULT_OUT = Path("reports/out")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; gives its exit code. A Problem is one line, its traceback only with --debug."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser()
+    arguments, rest = parser.parse_known_args(given)
+    if rest and arguments.command not in ("run", "kubectl"):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    try:
+        run: Callable[[argparse.Namespace, list[str]], int] = arguments.do
+        return run(arguments, rest)
+    except Problem as problem:
+        if arguments.debug:
+            traceback.print_exc()
+        print(f"nodeproof: {problem}", file=sys.stderr)
+        return ENVIRONMENT
+    except KeyboardInterrupt:
+        print("nodeproof: interrupted", file=sys.stderr)
+        return ENVIRONMENT
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="nodeproof", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    commands = parser.add_subparsers(dest="command", required=True)
+    _add_run(
+        commands.add_parser("run", help="run scenarios; verdicts and the Allure site", allow_abbrev=False)
+    )
+    _add_up(commands.add_parser("up", help="start a lab to use by hand", allow_abbrev=False))
+    for name, do, text in (
+        ("status", _status, "what runs in a lab"),
+        ("down", _down, "tear a lab down, and sweep what killed ones left"),
+        ("heal", _heal, "heal every fault that an interrupted run left"),
+    ):
+        command = commands.add_parser(name, help=text, allow_abbrev=False)
+        command.add_argument("--lab-name", default=None, help="which lab, when several are up")
+        command.set_defaults(do=do)
+    shell = commands.add_parser("shell", help="a shell on a node, or a command after --", allow_abbrev=False)
+    shell.add_argument("node")
+    shell.add_argument("argv", nargs="*", metavar="COMMAND")
+    shell.add_argument("--lab-name", default=None)
+    shell.set_defaults(do=_shell)
+    kubectl = commands.add_parser("kubectl", help="the lab's own kubectl", add_help=False, allow_abbrev=False)
+    kubectl.add_argument("--lab-name", default=None)
+    kubectl.set_defaults(do=_kubectl)
+    recheck = commands.add_parser(
+        "recheck", help="judge a saved run again, without a cluster", allow_abbrev=False
+    )
+    recheck.add_argument("run_folder", metavar="RUN", type=Path)
+    recheck.set_defaults(do=_recheck)
+    report = commands.add_parser("report", help="serve a run's Allure site on loopback", allow_abbrev=False)
+    report.add_argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_OUT / "latest")
+    report.add_argument("--port", type=int, default=0, help="default: a free one")
+    report.set_defaults(do=_report)
+    components = commands.add_parser("components", help="build or check the components", allow_abbrev=False)
+    _add_components(components)
+    components.set_defaults(do=_components)
+    return parser
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Other options go to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --nodes, ..."
+    parser.add_argument("--no-site", action="store_true", help="write no Allure site")
+    parser.set_defaults(do=_run)
+
+
+def _add_up(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--lab", default="process", help="kind of lab")
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--zones", type=int, default=1)
+    parser.add_argument("--profile", default="fast")
+    _add_components(parser)
+    parser.set_defaults(do=_up)
+
+
+def _add_components(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kubernetes-version", default="", help="default v1.36.3")
+    parser.add_argument("--components", default="build", help="'build', or a folder with the executables")
+
+
+def _say(line: str) -> None:
+    print(f"nodeproof: {line}", file=sys.stderr, flush=True)
+
+
+def _run(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """pytest on the scenarios, then the site, and the exit code that the verdicts ask for."""
+    import pytest
+
+    from harness import catalogue
+    from harness.report import outcome, rundir, site
+
+    folder = rundir.plan(
+        Path.cwd() / DEFAULT_OUT, _value(rest, "--profile", "fast"), _value(rest, "--lab", "process")
+    )
+    paths = [argument for argument in rest if _is_path(argument)]
+    status = int(
+        pytest.main([f"--run={folder}", *rest, *([] if paths else [str(catalogue.scenarios_dir())])])
+    )
+    if "--collect-only" in rest:
+        return 0 if status == 0 else ENVIRONMENT
+    if not (folder / "run.json").exists():
+        return ENVIRONMENT
+    if not arguments.no_site:
+        _say(f"Allure site: {site.generate(folder, _say)}")
+    facts = rundir.read_facts(folder)
+    if status not in (0, 1) or facts.exit_reason:
+        return ENVIRONMENT
+    return outcome.exit_code(rundir.read_verdicts(folder), _values(rest, "--claim"), facts.selected)
+
+
+def _is_path(argument: str) -> bool:
+    return (
+        not argument.startswith("-") and ("/" in argument or argument.endswith(".py")) and _exists(argument)
+    )
+
+
+def _exists(argument: str) -> bool:
+    return Path(argument.partition("::")[0]).exists()
+
+
+def _values(rest: Sequence[str], option: str) -> list[str]:
+    """The values of an option that is passed on to pytest."""
+    found = [argument.partition("=")[2] for argument in rest if argument.startswith(f"{option}=")]
+    return found + [value for name, value in pairwise(rest) if name == option]
+
+
+def _value(rest: Sequence[str], option: str, default: str) -> str:
+    return next(iter(_values(rest, option)), default)
+
+
+def _obtain(arguments: argparse.Namespace) -> Components:
+    from harness.labs.components import DEFAULT_KUBERNETES_VERSION, obtain
+
+    return obtain(arguments.components, arguments.kubernetes_version or DEFAULT_KUBERNETES_VERSION, _say)
+
+
+def _up(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    from harness.labs import process_lab
+    from harness.labs.process.control_plane import settings
+    from harness.labs.process_lab import Request
+
+    if arguments.lab != "process":
+        raise Problem(f"unknown lab {arguments.lab!r}", "--lab", "choose: process")
+    request = Request(process_lab.new_name(), arguments.nodes, arguments.zones, arguments.profile, keep=True)
+    process_lab.check(request)
+    components = _obtain(arguments)
+    for name in process_lab.sweep():
+        _say(f"removed what was left of lab {name}")
+    for setting in settings(arguments.profile):
+        _say(f"not upstream's default: {setting}")
+    lab = process_lab.up(request, components, _say)
+    lab.close()
+    print(lab.name)
+    _say("try `nodeproof kubectl get nodes`, `nodeproof shell node-1`, and in the end `nodeproof down`")
+    return 0
+
+
+def _attach(name: str | None) -> Lab:
+    from harness.labs import process_lab
+
+    return process_lab.attach(process_lab.the_lab(name))
+
+
+def _names(arguments: argparse.Namespace) -> list[str]:
+    """The lab that was named, or all that are up. Raises Problem when the named one is not."""
+    from harness.labs import process_lab
+
+    return [process_lab.the_lab(arguments.lab_name)] if arguments.lab_name else process_lab.running()
+
+
+def _status(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    from harness.labs import process_lab
+
+    names = _names(arguments)
+    if not names:
+        print("no lab is up")
+    for name in names:
+        status = process_lab.client(name).status()
+        print(
+            f"{name}: {status['phase']}, "
+            f"Kubernetes {status['kubernetes_version']}, profile {status['profile']}"
+        )
+        for node in status["nodes"]:
+            power = "on" if node["on"] else "off"
+            addresses = f"control {node['control_address']}  data {node['data_address']}"
+            print(f"  {node['name']:<12} {power:<4} {node['zone']:<8} {addresses}")
+        print(f"  components: {', '.join(sorted(status['components']))}")
+        armed = ", ".join(f"{fault} in {left} s" for fault, left in status["armed"].items())
+        print(f"  dead-man's switches: {armed or 'none'}")
+    return 0
+
+
+def _down(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    from harness.labs import process_lab
+
+    for name in _names(arguments):
+        process_lab.down(name)
+        _say(f"lab {name} is gone")
+    for name in process_lab.sweep():
+        _say(f"removed what was left of lab {name}")
+    return 0
+
+
+def _heal(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    from harness.labs import process_lab
+
+    process_lab.sweep()
+    left = []
+    for name in _names(arguments):
+        lab = process_lab.attach(name)
+        left += lab.heal_unfinished()
+        lab.close()
+    if left:
+        raise Problem(f"not proven healed: {', '.join(left)}", "heal", "run `nodeproof down`")
+    _say("no fault is open")
+    return 0
+
+
+def _shell(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    from harness.labs.terminal import interactive
+
+    lab = _attach(arguments.lab_name)
+    if not arguments.argv:
+        return interactive(lab, arguments.node)
+    done = lab.machine(arguments.node).run(arguments.argv, deadline_s=600)
+    lab.close()
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    return done.status
+
+
+def _kubectl(arguments: argparse.Namespace, rest: list[str]) -> int:
+    stdin = sys.stdin.read() if "-" in rest else ""
+    done = _attach(arguments.lab_name).run_kubectl(rest, 600, stdin)
+    sys.stdout.write(done["stdout"])
+    sys.stderr.write(done["stderr"])
+    return int(done["status"])
+
+
+def _recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    from harness import catalogue
+    from harness.report import outcome, recheck, rundir, table
+
+    facts = rundir.read_facts(arguments.run_folder)
+    before = rundir.read_verdicts(arguments.run_folder)
+    rows = recheck.recheck(arguments.run_folder, catalogue.load())
+    print(table.render(rows, facts.duration_s, str(arguments.run_folder)))
+    for difference in recheck.differences(before, rows):
+        print(f"changed: {difference}")
+    return outcome.exit_code(rows, [], facts.selected)
+
+
+def _report(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    from harness.report import site
+
+    if not (arguments.run_folder / "site" / "index.html").exists():
+        site.generate(arguments.run_folder, _say)
+    site.serve(arguments.run_folder, _say, arguments.port)
+    return 0
+
+
+def _components(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    components = _obtain(arguments)
+    for role, part in components.by_role.items():
+        print(f"{role:<24} {part.version:<10} {part.origin:<9} {part.sha256[:12]}  {part.path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

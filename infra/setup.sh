@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Set-up: OS packages, virtual environment, sshd for the lab's nodes. What is done already costs a look.
+# No service is started: sshd is unpacked from its package, never installed.
+set -euo pipefail
+
+top=$(cd "$(dirname "$0")/.." && pwd)
+venv="$top/.venv"
+python=${PYTHON:-python3}
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/nodeproof"
+packages="$top/infra/packages.txt"
+
+say() { printf 'nodeproof: %s\n' "$*" >&2; }
+refuse() { say "$1 (set-up); $2"; exit 2; }
+
+recipe() { cat "$packages" "$top/requirements.lock" "$top/pyproject.toml" "$0" | sha256sum | cut -c1-16; }
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"; return; fi
+    command -v sudo >/dev/null || refuse "installing packages needs root and there is no sudo" "run make setup as root"
+    sudo -n true 2>/dev/null || sudo -v || refuse "sudo does not let you" "run make setup as root"
+    sudo -- "$@"
+}
+
+missing_packages() {
+    grep -v '^#' "$packages" | while read -r name; do
+        dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'ok installed' || printf '%s ' "$name"
+    done
+}
+
+install_packages() {
+    command -v dpkg-query >/dev/null || refuse "this is no Debian" "install what infra/packages.txt lists by hand"
+    local missing
+    missing=$(missing_packages)
+    [ -n "$missing" ] || return 0
+    say "installing packages: $missing"
+    # Services of new packages must not start: invoke-rc.d and systemd both heed this environment.
+    as_root env DEBIAN_FRONTEND=noninteractive SYSTEMD_OFFLINE=1 RUNLEVEL=1 bash -c \
+        "apt-get -qq update && apt-get -qq -y --no-install-recommends install $missing" >/dev/null
+}
+
+unpack_sshd() {
+    [ -x /usr/sbin/sshd ] && return 0
+    [ -x "$cache/sshd/usr/sbin/sshd" ] && return 0
+    say "unpacking sshd for the lab's nodes (it is not installed, and no service starts)"
+    local work
+    mkdir -p "$cache"
+    work=$(mktemp -d "$cache/sshd.XXXXXX")
+    (cd "$work" && { apt-get -qq download openssh-server || { as_root apt-get -qq update && apt-get -qq download openssh-server; }; }) 2>/dev/null
+    dpkg-deb -x "$work"/openssh-server_*.deb "$work/root"
+    mv -T "$work/root" "$cache/sshd" 2>/dev/null || [ -x "$cache/sshd/usr/sbin/sshd" ]
+    rm -rf "$work"
+}
+
+make_venv() {
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || refuse "Python 3.11 or newer is needed" "set PYTHON"
+    say "making the virtual environment from requirements.lock"
+    [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+    "$venv/bin/pip" install --quiet --require-hashes -r "$top/requirements.lock"
+    "$venv/bin/pip" install --quiet --no-deps --no-build-isolation -e "$top"
+}
+
+wanted=$(recipe)
+if [ "$(cat "$venv/.set-up" 2>/dev/null)" != "$wanted" ] || [ -n "$(missing_packages)" ]; then
+    install_packages
+    make_venv
+    printf '%s' "$wanted" >"$venv/.set-up"
+fi
+unpack_sshd

@@ -1,0 +1,73 @@
+"""A started lab of each kind, and the node that tests harm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from harness.faults import Fault
+from harness.labs.components import DEFAULT_KUBERNETES_VERSION, Components, obtain
+from harness.labs.lab import Lab
+from harness.machines.ssh import SshMachine
+from harness.safety.injector import HEAL_LIMIT_S
+from tests.contract.kinds import FAULTS, KINDS, Kind
+from tests.waiting import eventually
+
+NODES = 3
+
+
+@pytest.fixture(scope="session")
+def components(request: pytest.FixtureRequest) -> Components:
+    """The executables under test; `--components DIR` where they are not to be built."""
+    return obtain(request.config.getoption("components"), DEFAULT_KUBERNETES_VERSION, print)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Ledgers of these tests are no business of the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="session", params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """One kind of lab."""
+    return KINDS[request.param]
+
+
+@pytest.fixture(scope="session")
+def lab_kind(kind: Kind, components: Components) -> Iterator[Lab]:
+    """One started lab of a kind, for all tests."""
+    lab = kind.start(components, NODES)
+    yield lab
+    lab.down()
+
+
+@pytest.fixture
+def lab(lab_kind: Lab) -> Lab:
+    """The lab with all its nodes Ready."""
+    lab_kind.wait_nodes_ready()
+    return lab_kind
+
+
+@pytest.fixture
+def node(lab: Lab) -> str:
+    """The node that a test may harm."""
+    return sorted(lab.node_names())[0]
+
+
+@pytest.fixture
+def machine(lab: Lab, node: str) -> SshMachine:
+    """That node as a computer."""
+    return lab.machine(node)
+
+
+@pytest.fixture(params=list(FAULTS))
+def fault(request: pytest.FixtureRequest, machine: SshMachine) -> Iterator[Fault]:
+    """Every fault in turn, on that node; healed whatever the test does."""
+    made = FAULTS[request.param](machine.name)
+    yield made
+    made.heal(machine)
+    assert eventually(lambda: made.is_healed(machine), HEAL_LIMIT_S)

@@ -1,0 +1,148 @@
+"""What every machine keeps, whatever it is made of."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.labs.lab import Lab, SupervisedHost
+from harness.labs.pki import ssh_key
+from harness.machines.machine import Machine, MachineError
+from harness.machines.ssh import SshAccess, SshMachine
+from tests.waiting import eventually
+
+COMMAND_LIMIT_S = 10.0
+BOOT_LIMIT_S = 60.0
+OVERRUN_S = 2.0
+"""How much later than its deadline a call may come back."""
+
+
+@pytest.fixture
+def power_cycled(lab: Lab, machine: SshMachine) -> Iterator[SshMachine]:
+    """A machine that a test may turn off; it is on again afterwards."""
+    yield machine
+    machine.power_on()
+    lab.wait_nodes_ready()
+
+
+def output(machine: Machine, *argv: str) -> str:
+    return machine.run(argv, deadline_s=COMMAND_LIMIT_S).stdout
+
+
+def test_a_command_gives_its_status_and_both_outputs(machine: SshMachine) -> None:
+    done = machine.run(["sh", "-c", "echo out; echo err >&2; exit 3"], deadline_s=COMMAND_LIMIT_S)
+
+    assert (done.status, done.stdout, done.stderr) == (3, "out\n", "err\n")
+
+
+def test_a_command_reads_what_it_is_given(machine: SshMachine) -> None:
+    assert machine.run(["cat"], deadline_s=COMMAND_LIMIT_S, stdin="one\ntwo\n").stdout == "one\ntwo\n"
+
+
+def test_arguments_arrive_as_they_were_given(machine: SshMachine) -> None:
+    assert output(machine, "printf", "%s|", "a b", "$HOME", "'\"", "*") == "a b|$HOME|'\"|*|"
+
+
+def test_much_output_on_both_streams_does_not_block(machine: SshMachine) -> None:
+    script = "head -c 3000000 /dev/zero | tr '\\0' e >&2; head -c 3000000 /dev/zero | tr '\\0' o"
+    done = machine.run(["sh", "-c", script], deadline_s=COMMAND_LIMIT_S)
+
+    assert (len(done.stdout), len(done.stderr)) == (3000000, 3000000)
+
+
+@pytest.mark.parametrize("script", ["sleep 30", "yes", "exec >&- 2>&-; sleep 30"])
+def test_a_command_that_does_not_end_is_given_up_at_its_deadline(machine: SshMachine, script: str) -> None:
+    deadline_s = 1.0
+    began = time.monotonic()
+    with pytest.raises(MachineError):
+        machine.run(["timeout", "5", "sh", "-c", script], deadline_s=deadline_s)
+
+    assert deadline_s <= time.monotonic() - began + 0.05 < deadline_s + OVERRUN_S
+    assert output(machine, "echo", "next") == "next\n"
+
+
+def test_a_machine_with_another_host_key_is_refused(lab: Lab, machine: SshMachine, tmp_path: Path) -> None:
+    info = next(entry for entry in lab.nodes() if entry.name == machine.name)
+    other_key = ssh_key(tmp_path / "other")
+    access = SshAccess(
+        info.name,
+        info.control_address,
+        info.data_address,
+        machine.control_plane_address,
+        lab.dir / "pki" / "ssh",
+        other_key,
+    )
+    stranger = SshMachine(access, lab.supervisor.dial, SupervisedHost(lab.supervisor))
+
+    with pytest.raises(MachineError, match=r"(?i)host key"):
+        stranger.run(["true"], deadline_s=COMMAND_LIMIT_S)
+
+
+def test_a_healthy_machine_is_seen_so_from_everywhere(machine: SshMachine) -> None:
+    assert machine.is_powered()
+    assert machine.answers_on_control()
+    assert machine.reached_from_control_plane()
+    assert machine.reaches_control_plane()
+
+
+def test_a_machine_has_two_networks_and_a_default_route(lab: Lab, machine: SshMachine) -> None:
+    info = next(entry for entry in lab.nodes() if entry.name == machine.name)
+    links = {entry["ifname"]: entry for entry in json.loads(output(machine, "ip", "-json", "-4", "address"))}
+    addresses = {name: [found["local"] for found in link["addr_info"]] for name, link in links.items()}
+
+    assert addresses["control"] == [info.control_address]
+    assert addresses["data"] == [info.data_address]
+    (route,) = json.loads(output(machine, "ip", "-json", "route", "show", "default"))
+    assert route["dev"] == "data"
+
+
+def test_a_machine_resolves_its_own_name(machine: SshMachine) -> None:
+    assert output(machine, "uname", "-n").strip() == machine.name
+    assert output(machine, "getent", "hosts", machine.name).split()[0] == machine.data_address
+
+
+def test_a_machine_sees_only_its_own_processes(lab: Lab, machine: SshMachine) -> None:
+    commands = output(machine, "ps", "-eww", "-o", "args=")
+
+    assert f"--hostname-override={machine.name}" in commands
+    for stranger in ("kube-apiserver", "etcd", *(name for name in lab.node_names() if name != machine.name)):
+        assert stranger not in commands
+
+
+def test_a_machine_without_power_answers_nobody(power_cycled: SshMachine) -> None:
+    power_cycled.power_off()
+
+    assert not power_cycled.is_powered()
+    assert not power_cycled.answers_on_control()
+    assert not power_cycled.reached_from_control_plane()
+    with pytest.raises(MachineError):
+        power_cycled.run(["true"], deadline_s=1.0)
+
+
+def test_a_power_cycle_gives_a_new_boot_of_the_same_machine(lab: Lab, power_cycled: SshMachine) -> None:
+    machine = power_cycled
+    identity, boot = output(machine, "cat", "/etc/machine-id"), machine.boot_id()
+    info = next(entry for entry in lab.nodes() if entry.name == machine.name)
+    assert identity.strip() == info.machine_id
+
+    machine.power_off()
+    machine.power_off()
+    assert not machine.is_powered()
+    machine.power_on()
+    machine.power_on()
+
+    assert eventually(machine.reaches_control_plane, BOOT_LIMIT_S)
+    assert machine.boot_id() != boot
+    assert output(machine, "cat", "/etc/machine-id") == identity
+    assert next(entry for entry in lab.nodes() if entry.name == machine.name) == info
+
+
+def test_power_on_leaves_a_running_machine_alone(machine: SshMachine) -> None:
+    boot = machine.boot_id()
+    machine.power_on()
+
+    assert machine.boot_id() == boot

@@ -1,0 +1,42 @@
+"""Waiting in tests: always with a named limit, never a bare sleep."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+import tenacity
+
+from harness.cluster.api import ApiError
+from harness.machines.machine import MachineError
+
+Seen = TypeVar("Seen")
+_PERIOD_S = 0.1
+
+
+def eventually(look: Callable[[], Seen], limit_s: float) -> Seen:
+    """What `look` gives as soon as it is true, else what it gave last; who does not answer yet is asked again."""
+    retry = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(limit_s),
+        wait=tenacity.wait_fixed(_PERIOD_S),
+        retry=tenacity.retry_if_result(lambda seen: not seen)
+        | tenacity.retry_if_exception_type((ApiError, MachineError)),
+        retry_error_callback=_last,
+    )
+    return retry(look)
+
+
+def throughout(look: Callable[[], bool], for_s: float) -> bool:
+    """Whether `look` stayed true for so long."""
+    return not eventually(lambda: not look(), for_s)
+
+
+def pause(for_s: float) -> None:
+    """Let time pass where nothing can be looked at."""
+    threading.Event().wait(for_s)
+
+
+def _last(state: tenacity.RetryCallState) -> Seen:  # type: ignore[type-var]
+    assert state.outcome is not None
+    return state.outcome.result()  # type: ignore[no-any-return]
