@@ -108,16 +108,12 @@ def _run(arguments: argparse.Namespace, rest: list[str]) -> int:
     """pytest on the scenarios, then the site, and the exit code that the verdicts ask for."""
     import pytest
 
-    from harness import catalogue
     from harness.report import outcome, rundir, site
 
     folder = rundir.plan(
         Path.cwd() / DEFAULT_OUT, _value(rest, "--profile", "fast"), _value(rest, "--lab", "process")
     )
-    paths = [argument for argument in rest if _is_path(argument)]
-    status = int(
-        pytest.main([f"--run={folder}", *rest, *([] if paths else [str(catalogue.scenarios_dir())])])
-    )
+    status = int(pytest.main([f"--run={folder}", "--shipped", *rest]))
     if "--collect-only" in rest:
         return 0 if status == 0 else ENVIRONMENT
     if not (folder / "run.json").exists():
@@ -128,16 +124,6 @@ def _run(arguments: argparse.Namespace, rest: list[str]) -> int:
     if status not in (0, 1) or facts.exit_reason:
         return ENVIRONMENT
     return outcome.exit_code(rundir.read_verdicts(folder), _values(rest, "--claim"), facts.selected)
-
-
-def _is_path(argument: str) -> bool:
-    return (
-        not argument.startswith("-") and ("/" in argument or argument.endswith(".py")) and _exists(argument)
-    )
-
-
-def _exists(argument: str) -> bool:
-    return Path(argument.partition("::")[0]).exists()
 
 
 def _values(rest: Sequence[str], option: str) -> list[str]:

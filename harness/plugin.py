@@ -70,12 +70,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--run", default="", metavar="DIR", help="folder of this run (default: a new one below reports/out)"
     )
+    group.addoption("--shipped", action="store_true", help="run the shipped scenarios when no path is given")
     parser.addini("nodeproof_claims", "folders with claims of your own", type="paths", default=[])
     parser.addini("nodeproof_out", "where runs are kept", default=DEFAULT_OUT)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers; nothing else happens until a scenario is collected."""
+    if config.getoption("shipped") and config.args_source is not pytest.Config.ArgsSource.ARGS:
+        config.args = [str(catalogue.scenarios_dir())]
     config.addinivalue_line("markers", "claims(*ids): the claims of the catalogue that a scenario judges")
     config.addinivalue_line(
         "markers",

@@ -388,7 +388,7 @@ _SUPPLY = f"use {DEFAULT_KUBERNETES_VERSION}, or supply a folder with executable
 # What Go's output means: pattern, what went wrong, the next step.
 _MEANINGS = (
     (r"no space left on device", "no space left while building", _NEXT_SPACE),
-    (r"unknown revision|invalid version|404 Not Found|410 Gone", "there is no such version", _SUPPLY),
+    (r"unknown revision|invalid version|40[34] |410 Gone", "this version is not available", _SUPPLY),
     (
         r"dial tcp|no such host|i/o timeout|connection refused|proxyconnect",
         "modules cannot be downloaded",

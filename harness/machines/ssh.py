@@ -26,6 +26,8 @@ REACH_LIMIT_S = 0.4
 ms.
 """
 _HEARD_LIMIT_S = 0.5
+_WINDOW_BYTES = 1 << 30
+"""Both output streams share it, and one is read after the other: a small one would block a command that writes much."""
 
 Dial = Callable[[str, int, float], socket.socket]
 
@@ -79,7 +81,8 @@ class SshMachine:
         """Run a command. Raises MachineError when it does not end within `deadline_s`."""
         until = time.monotonic() + deadline_s
         try:
-            channel = self._connected(until).open_session(timeout=_left(until))
+            transport = self._connected(until)
+            channel = transport.open_session(window_size=_WINDOW_BYTES, timeout=_left(until))
             with channel:
                 channel.settimeout(_left(until))
                 channel.exec_command(shlex.join(argv))

@@ -1,8 +1,8 @@
 """The bare floor: the same binaries with the same flags in one network namespace, and nothing else.
 
-`unshare --net --mount --pid --fork --kill-child --mount-proc -- python bare_floor.py PLAN`: PLAN (made by bench.py)
-holds command lines, addresses and certificates. Prints when (CLOCK_MONOTONIC) each stage was reached, and what the
-processes use; everything it started ends with it. Standard library only.
+`unshare --net --mount --pid --fork --kill-child --mount-proc -- python bare_floor.py PLAN`: PLAN (made by
+bench.py) holds command lines, addresses and certificates. Prints when (CLOCK_MONOTONIC) each stage was
+reached, and what the processes use; everything it started ends with it. Standard library only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One UDP packet a millisecond from the control plane's side to a node; which ones arrive is what a cut does.
 
-`python probe.py send ADDRESS NODE_PID STOP` in a lab's outer namespaces: sends until the file STOP is there and prints
-`{"sent": [t, ...], "arrived": [number, ...]}`, times on CLOCK_MONOTONIC. It starts `probe.py receive` inside the node's
-network namespace. Standard library only.
+`python probe.py send ADDRESS NODE_PID STOP` in a lab's outer namespaces: sends until the file STOP is there
+and prints `{"sent": [t, ...], "arrived": [number, ...]}`, times on CLOCK_MONOTONIC. It starts `probe.py
+receive` inside the node's network namespace. Standard library only.
 """
 
 from __future__ import annotations
@@ -80,4 +80,7 @@ def _put(sock: socket.socket, number: int) -> None:
 
 
 if __name__ == "__main__":
-    {"send": send, "receive": receive}[sys.argv[1]](*sys.argv[2:])
+    if sys.argv[1] == "send":
+        send(*sys.argv[2:])
+    else:
+        receive(sys.argv[2])

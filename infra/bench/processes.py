@@ -1,12 +1,14 @@
-"""What the processes of this PID namespace use, as JSON: run inside a lab or a floor. Standard library only."""
+"""What the processes of this PID namespace use, as JSON: run inside a lab or a floor."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_BOOT_OFFSET_S = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 
 def main() -> None:
@@ -27,9 +29,9 @@ def _record(folder: Path) -> dict[str, object]:
         "pid": int(folder.name),
         "ppid": int(fields[1]),
         "comm": head.partition("(")[2],
-        "argv": (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")[:2],
+        "name": Path((folder / "cmdline").read_bytes().decode(errors="replace").partition("\0")[0]).name,
         "cpu_s": (int(fields[11]) + int(fields[12])) * _TICK_S,
-        "started": int(fields[19]) * _TICK_S,
+        "started": int(fields[19]) * _TICK_S - _BOOT_OFFSET_S,
         **_memory(folder),
     }
 

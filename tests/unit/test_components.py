@@ -395,9 +395,14 @@ def test_a_hollow_kubelet_that_does_not_compile_for_the_default_version_is_a_fai
         obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
 
 
-def test_a_version_that_was_never_released_is_a_problem(cache: Path, recipe: Path, go: Go) -> None:
-    go.install(download={"Error": "k8s.io/kubernetes@v1.99.0: invalid version: unknown revision v1.99.0"})
-    with pytest.raises(Problem, match="there is no such version") as caught:
+@pytest.mark.parametrize(
+    "answer", ["invalid version: unknown revision v1.99.0", "reading v1.99.0.info: 403 Forbidden"]
+)
+def test_a_version_that_was_never_released_is_a_problem(
+    cache: Path, recipe: Path, go: Go, answer: str
+) -> None:
+    go.install(download={"Error": f"k8s.io/kubernetes@v1.99.0: {answer}"})
+    with pytest.raises(Problem, match="this version is not available") as caught:
         obtain("build", "v1.99.0", silent)
     assert caught.value.where == "Kubernetes v1.99.0"
 

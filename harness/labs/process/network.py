@@ -30,7 +30,7 @@ def connect_node(node: NodeSpec, pid: int) -> None:
     for bridge, address in (("control", node.control_address), ("data", node.data_address)):
         end = outer_end(node, bridge)
         outer += [
-            f"link add {end} type veth peer name {bridge} netns {pid}",
+            f"link add {end} type veth peer name {bridge} address {_hardware_address(node, bridge)} netns {pid}",
             f"link set {end} master {bridge} up",
         ]
         inner += [f"addr add {address}/16 dev {bridge}", f"link set {bridge} up"]
@@ -42,6 +42,22 @@ def connect_node(node: NodeSpec, pid: int) -> None:
 def silence(node: NodeSpec) -> None:
     """Take a node's links down, so that its death sends nothing (a dead machine sends no FIN)."""
     ip_batch([f"link set {outer_end(node, bridge)} down" for bridge in BRIDGES])
+
+
+def disconnect_node(node: NodeSpec) -> None:
+    """Remove a node's links; none there is fine.
+
+    They do not go with its processes: orphaned sockets, which cannot send their FIN, keep its network namespace for minutes.
+    """
+    for bridge in BRIDGES:
+        argv = ["ip", "link", "delete", outer_end(node, bridge)]
+        proc.run(argv, timeout_s=_TIMEOUT_S, check=False)
+
+
+def _hardware_address(node: NodeSpec, bridge: str) -> str:
+    """A slot's own, so that no neighbour has to learn another one after a power cycle."""
+    net = list(BRIDGES).index(bridge)
+    return f"02:6e:70:{net:02x}:{node.slot // 256:02x}:{node.slot % 256:02x}"
 
 
 def outer_end(node: NodeSpec, bridge: str) -> str:

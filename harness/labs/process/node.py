@@ -19,6 +19,8 @@ from harness.labs.profiles import profile_named
 from harness.model.problem import Problem
 
 _SPAWN_LIMIT_S = 20.0
+CLUSTER_DNS = "10.96.0.10"
+"""Nobody listens there: it keeps kubelets from warning about each pod."""
 INSIDE = Path("/run/node")
 """Where a node finds its own files; the rest of the lab's folder is out of its sight."""
 
@@ -71,8 +73,12 @@ class Nodes:
             raise Problem(f"node {name} is on already", f"lab {self._lab.lab}", "power it off first")
         (self._home(node.spec) / "boot_id").write_text(f"{uuid.uuid4()}\n")
         child = self._processes.start(f"node-{name}", self._first_process(node.spec), node=name)
-        pid = _child_of(child.pid)
-        network.connect_node(node.spec, pid)
+        try:
+            pid = _child_of(child.pid)
+            network.connect_node(node.spec, pid)
+        except BaseException:
+            self._end(node.spec)
+            raise
         (self._home(node.spec) / "network-up").touch()
         self._nodes[name] = RunningNode(node.spec, pid)
         self._events.write("machine", node=name, step="booted")
@@ -93,9 +99,8 @@ class Nodes:
         node = self.get(name)
         if node.pid is None:
             return
-        self._processes.expect_end([f"node-{name}", f"kubelet-{name}"])
         network.silence(node.spec)
-        self._processes.kill(f"node-{name}")
+        self._end(node.spec)
         self._nodes[name] = RunningNode(node.spec, None)
         (self._home(node.spec) / "network-up").unlink(missing_ok=True)
         self._events.write("machine", node=name, step="powered-off")
@@ -111,6 +116,12 @@ class Nodes:
         self.power_off(name)
         del self._nodes[name]
 
+    def _end(self, spec: NodeSpec) -> None:
+        """Kill the node's first process, and with it the others; its links go last."""
+        self._processes.expect_end([f"node-{spec.name}", f"kubelet-{spec.name}"])
+        self._processes.kill(f"node-{spec.name}")
+        network.disconnect_node(spec)
+
     def _home(self, spec: NodeSpec) -> Path:
         return self._memory / "nodes" / spec.name
 
@@ -121,6 +132,7 @@ class Nodes:
         for folder in (inside / "kubelet", home / "run" / "sshd", home / "run" / "lock"):
             folder.mkdir(parents=True)
         (home / "machine-id").write_text(f"{spec.machine_id}\n")
+        (home / "kmsg").touch()
         (home / "hostname").write_text(f"{spec.name}\n")
         (home / "hosts").write_text(
             f"127.0.0.1 localhost\n{spec.data_address} {spec.name}\n{API_ADDRESS} kubernetes\n"
@@ -160,6 +172,9 @@ class Nodes:
             "healthzPort": 0,
             "makeIPTablesUtilChains": False,
             "resolvConf": "",
+            "clusterDNS": [CLUSTER_DNS],
+            "volumePluginDir": f"{INSIDE}/kubelet/volume-plugins",
+            "podLogsDir": f"{INSIDE}/kubelet/pod-logs",
             **profile_named(self._lab.profile).kubelet,
         }
         (inside / "kubelet.json").write_text(json.dumps(configuration))
@@ -171,6 +186,8 @@ class Nodes:
             [
                 "set -e",
                 f"hostname {spec.name}",
+                # Else an OOM kill of the host would become an event of every node.
+                f"mount --bind {home}/kmsg /dev/kmsg",
                 f"mount --bind {home}/boot_id /proc/sys/kernel/random/boot_id",
                 *(
                     f"mount --bind {home}/{file} /etc/{file}"
