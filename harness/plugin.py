@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Judge", "Unproven"]
 DEFAULT_OUT = "reports/out"
+SELECTED = "selected-claims"
 
 
 @dataclass
@@ -142,6 +143,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture
 def lab(request: pytest.FixtureRequest) -> Iterator[Stage]:
     """A clean lab: all nodes Ready, nothing of an earlier scenario left, one node that may be harmed."""
+    import allure
+
     from harness.labs.stage import Stage
     from harness.report.rundir import scenario_dir
 
@@ -155,7 +158,7 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Stage]:
         session.broken = str(problem)
         pytest.exit(f"nodeproof: {problem}", returncode=2)
     folder = scenario_dir(session.run, request.node.nodeid)
-    stage = Stage(running, folder, int(_needs(request.node).get("faulted", 0)))
+    stage = Stage(running, folder, int(_needs(request.node).get("faulted", 0)), allure.step)
     request.node.stash[STAGE] = stage
     yield stage
 
@@ -265,6 +268,7 @@ def _open_run(config: pytest.Config, session: Session, items: Sequence[pytest.It
     from harness.report.rundir import create
 
     create(session.run)
+    (session.run / SELECTED).write_text("\n".join(sorted(session.selected)))
     needed = max(int(_needs(item).get("nodes", 2)) for item in items if item.get_closest_marker("claims"))
     if not session.options.nodes:
         session.options = replace(session.options, nodes=max(needed, session.options.zones))
@@ -403,7 +407,7 @@ def _write_run(known: Session) -> None:
 def _selected_by_workers(run: Path) -> set[str]:
     """The controller of xdist collects nothing itself: what was selected is what the workers wrote down."""
     with contextlib.suppress(OSError):
-        return set((run / "selected").read_text().split())
+        return set((run / SELECTED).read_text().split())
     return set()
 
 

@@ -16,7 +16,7 @@ _PERIOD_S = 0.1
 
 
 def eventually(look: Callable[[], Seen], limit_s: float) -> Seen:
-    """What `look` gives as soon as it is true, else what it gave last; who does not answer yet is asked again."""
+    """What `look` gives as soon as it is true, else what it gave last; no answer yet is no error."""
     retry = tenacity.Retrying(
         stop=tenacity.stop_after_delay(limit_s),
         wait=tenacity.wait_fixed(_PERIOD_S),

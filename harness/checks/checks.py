@@ -45,6 +45,15 @@ def shown_throughout(what: str, subject: str, value: str, since: Moment, until: 
     return Check("shown-throughout", args)
 
 
+def describe(check: Check) -> str:
+    """One line for people: what is waited for or judged."""
+    if "event" not in check.args:
+        about = next((check.args[key] for key in ("node", "subject", "constant") if key in check.args), "")
+        return f"{check.name}({about})"
+    event, anchor = Moment.from_json(check.args["event"]), Moment.from_json(check.args["anchor"])
+    return f"{'no ' if check.name == 'never' else ''}{event} after {anchor}"
+
+
 def run_check(check: Check, history: History, ground: Ground, claim: Claim) -> Verdict:
     """Evaluate one check. Raises KeyError when this version does not know it."""
     return _CHECKS[check.name](history, check.args, ground, claim)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from harness.checks import moments
+from harness.checks.checks import describe
 from harness.checks.moments import Occurrence
 from harness.cluster import workloads
 from harness.cluster.workloads import Pod
@@ -21,6 +22,8 @@ from harness.recording.recorder import Recording
 from harness.safety.injector import Cut
 
 STATUS = "STATUS"
+Step = Callable[[str], AbstractContextManager[object]]
+"""Opens a named step of the report, such as `allure.step`."""
 
 
 class Stage:
@@ -29,8 +32,9 @@ class Stage:
     `targets` are the nodes that its faults may hit, as many as its `needs(faulted=...)` declares.
     """
 
-    def __init__(self, lab: Lab, folder: Path, faulted: int) -> None:
+    def __init__(self, lab: Lab, folder: Path, faulted: int, step: Step) -> None:
         self._lab = lab
+        self._step = step
         self._path = folder / "history.jsonl"
         usable = [name for name in lab.node_names() if name not in lab.injector.quarantined]
         if len(usable) <= faulted:
@@ -89,12 +93,15 @@ class Stage:
     def inject(self, fault: Fault) -> Iterator[Cut]:
         """Hold a fault for the length of the context; it is healed whatever happens. Needs a recording."""
         recording = self._recording()
-        with self._lab.inject(fault, self.targets, recording) as cut:
+        data = fault.to_json()
+        name = " ".join(str(data[key]) for key in ("direction", "fault") if key in data)
+        with self._step(f"{name} on {fault.node}"), self._lab.inject(fault, self.targets, recording) as cut:
             yield cut
 
     def wait_for(self, check: Check) -> Check:
         """Wait until a check is decided or its window has passed; gives the check, to be judged later."""
-        self._lab.wait_for(self._recording(), check)
+        with self._step(f"wait for {describe(check)}"):
+            self._lab.wait_for(self._recording(), check)
         return check
 
     def seconds_since(self, moment: Moment) -> float:

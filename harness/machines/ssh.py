@@ -27,7 +27,7 @@ ms.
 """
 _HEARD_LIMIT_S = 0.5
 _WINDOW_BYTES = 1 << 30
-"""Both output streams share it, and one is read after the other: a small one would block a command that writes much."""
+"""Both output streams share it and one is read after the other: a small one would block who writes much."""
 
 Dial = Callable[[str, int, float], socket.socket]
 
@@ -165,7 +165,9 @@ class SshMachine:
 
     def _connect(self, until: float) -> paramiko.Transport:
         left = min(_left(until), CONNECT_LIMIT_S)
-        transport = paramiko.Transport(self._dial(self._access.control_address, SSH_PORT, left))
+        sock = self._dial(self._access.control_address, SSH_PORT, left)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else the EOF of stdin waits for an ACK
+        transport = paramiko.Transport(sock)
         transport.banner_timeout = transport.auth_timeout = transport.handshake_timeout = left
         try:
             kind, _space, blob = self._access.host_key.partition(" ")

@@ -10,7 +10,7 @@ from typing import Literal
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from harness.model.verdict import Page, Verdict
+from harness.model.verdict import Agreement, Outcome, Page, Verdict
 
 Kind = Literal["timing", "default", "behaviour"]
 Subject = Literal["control-plane", "kubelet"]
@@ -89,6 +89,8 @@ def page_agreement(claim: Claim, kubernetes_version: str, verdict: Verdict) -> P
     """
     if not claim.page_versions:
         return Page("silent", drift=claim.drift)
+    if not includes(claim.versions, kubernetes_version):
+        return Page("unknown", drift=claim.drift)
     for constant in claim.constants:
         if constant.page_value is None:
             continue
@@ -99,4 +101,7 @@ def page_agreement(claim: Claim, kubernetes_version: str, verdict: Verdict) -> P
         return Page("agrees" if agrees else "differs", says, cluster, claim.drift)
     said = claim.page[claim.page_versions[-1]]
     says = claim.statement if said is True else str(said)
-    return Page("differs" if verdict.outcome == "deviates" else "agrees", says, drift=claim.drift)
+    return Page(_AGREEMENT[verdict.outcome], says, drift=claim.drift)
+
+
+_AGREEMENT: Mapping[Outcome, Agreement] = {"conforms": "agrees", "deviates": "differs", "unproven": "unknown"}

@@ -9,7 +9,7 @@ Entry kinds and their data (one JSON object a line in `history.jsonl`, `t` in se
 | watch | resource, type (ADDED, MODIFIED, DELETED), object |
 | gap | resource, since (s), reason; `t` is when the watch was back, after a LIST if one was needed |
 | sentinel | value (the annotation that was sent), latency_s per resource once seen |
-| fence | sentinels {resource: value}, listed {resource: {rv, objects {uid: rv}}} |
+| fence | sentinels {resource: value}, listed {resource: {rv, received (events), objects {uid: rv}}} |
 | fault | id, fault (its data), node, step (planned, armed, injected, unproven, healed, unhealed, closed) |
 | deadman | id, node |
 | component | name, node, status, expected |
@@ -166,6 +166,11 @@ class History:
                     state[meta["uid"]] = meta["resourceVersion"]
         return state
 
+    def received(self, resource: str, until_t: float) -> int:
+        """How many watch events of a resource came up to `until_t` (s)."""
+        events = (entry for entry in self.of_kind("watch") if entry.data["resource"] == resource)
+        return sum(1 for entry in events if entry.t <= until_t)
+
     def gap(self, resource: str, since_t: float, until_t: float) -> Entry | None:
         """The first gap in a watch that overlaps [since_t, until_t].
 
@@ -213,7 +218,8 @@ def fence(history: History, resources: Iterable[str] = ()) -> Fence:
     It passes when the watch of every recorded resource, and of all `resources`, delivered its last sentinel,
     and the quorum LIST taken afterwards equals the folded watch state by (uid, resourceVersion), what came
     later undone. It vouches up to `t`, the first receipt of a last sentinel: what is made and removed after
-    it is on no LIST.
+    it is on no LIST. The count of received events tells when a stored history lost one that a later state of
+    its object covers.
     """
     fences = history.of_kind("fence")
     if not fences:
@@ -234,6 +240,10 @@ def fence(history: History, resources: Iterable[str] = ()) -> Fence:
             return Fence(False, last.t, reason)
         seen.append(sentinel_t)
         folded = history.folded(resource, int(listed[resource]["rv"]))
+        received = history.received(resource, sentinel_t)
+        if listed[resource].get("received", received) != received:
+            said = f"{listed[resource]['received']} events of {resource} were received, {received} are stored"
+            return Fence(False, last.t, said)
         different = set(folded.items()) ^ set(listed[resource]["objects"].items())
         if different:
             reason = f"{len(different)} states of {resource} differ between LIST and watch"

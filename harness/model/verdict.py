@@ -10,6 +10,7 @@ from harness.model.window import Window
 
 Json = Any
 Outcome = Literal["conforms", "deviates", "unproven"]
+Agreement = Literal["agrees", "differs", "silent", "unknown"]
 Code = Literal[
     "", "not-applicable", "lab-lacks", "scaled", "not-injected", "gap", "component-died", "host-too-loaded"
 ]
@@ -33,7 +34,7 @@ class Measured:
 class Page:
     """Whether the page agrees with the cluster: what the page says, what the version does, known drift."""
 
-    agreement: Literal["agrees", "differs", "silent"]
+    agreement: Agreement
     says: str = ""
     cluster: str = ""
     drift: str = ""

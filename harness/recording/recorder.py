@@ -201,7 +201,14 @@ class Recording:
         try:
             value = self._sentinel()
             began = time.monotonic()
-            listed = {resource: self._list(path) for resource, path in WATCHED.items()}
+            history = self.history()
+            listed = {
+                resource: {
+                    **self._list(path),
+                    "received": history.received(resource, self._seen[resource].get(value, began)),
+                }
+                for resource, path in WATCHED.items()
+            }
         except ApiError as error:
             self.append("gap", resource="nodes", since=time.monotonic(), reason=f"fence: {error}")
             return

@@ -29,15 +29,19 @@ def worst_by_claim(rows: Iterable[Row]) -> Mapping[str, Row]:
 def exit_code(rows: Iterable[Row], asked_by_name: Collection[str], selected: Collection[str]) -> int:
     """The exit code of a run.
 
-    1 when anything deviates; else 3 when a selected claim is unproven for a reason that is no skip, or one
-    that was asked for by name is unproven at all or has no verdict; else 0.
+    1 when anything deviates; else 3 when a selected claim has no verdict or is unproven for a reason that is
+    no skip, or one that was asked for by name is unproven at all or has no verdict; else 0.
     """
     verdicts = {claim: verdict_of(row) for claim, row in worst_by_claim(rows).items()}
     if any(verdict.outcome == "deviates" for verdict in verdicts.values()):
         return DEVIATES
     if any(claim not in verdicts or verdicts[claim].outcome != "conforms" for claim in asked_by_name):
         return UNPROVEN
-    decided = (verdicts[claim] for claim in selected if claim in verdicts)
-    if any(verdict.outcome == "unproven" and not verdict.is_skip for verdict in decided):
+    if any(_is_open(verdicts.get(claim)) for claim in selected):
         return UNPROVEN
     return CONFORMS
+
+
+def _is_open(verdict: Verdict | None) -> bool:
+    """Whether a claim was selected and the run does not say what became of it."""
+    return verdict is None or (verdict.outcome == "unproven" and not verdict.is_skip)

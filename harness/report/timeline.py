@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from harness.checks import moments
 from harness.model.cluster import condition_status
-from harness.model.history import History, Version, fence
+from harness.model.history import SENTINEL_ANNOTATION, History, Version, fence
 from harness.model.judgment import Judgment, Moment
 from harness.model.verdict import Verdict
 from harness.model.window import Window
@@ -148,12 +148,16 @@ def _fault_lanes(history: History) -> tuple[Lane, ...]:
     """Each fault from the probe that proved it to the probe that proved its end."""
     steps: dict[str, dict[str, float]] = {}
     nodes: dict[str, str] = {}
+    words: dict[str, str] = {}
     for entry in history.of_kind("fault"):
         steps.setdefault(entry.data["id"], {}).setdefault(entry.data["step"], entry.t)
         nodes[entry.data["id"]] = str(entry.data.get("node") or "")
+        made = entry.data.get("fault") or {}
+        words[entry.data["id"]] = " ".join(str(made[key]) for key in ("direction", "fault") if key in made)
     lanes = []
     for fault, seen in steps.items():
-        word = f"{fault} on {nodes[fault]}" if nodes[fault] and nodes[fault] not in fault else fault
+        name = words[fault] or fault
+        word = f"{name} on {nodes[fault]}" if nodes[fault] and nodes[fault] not in name else name
         if "injected" not in seen:
             first = min(seen.values())
             lanes.append(Lane("fault", "", marks=(Mark(first, _FAULT, "x", f"{word}: {', '.join(seen)}"),)))
@@ -227,6 +231,7 @@ def _pod_lanes(history: History) -> tuple[Lane, ...]:
     names = {
         (version.object["metadata"].get("namespace", ""), version.object["metadata"]["name"]): None
         for version in history.all_versions("pods")
+        if SENTINEL_ANNOTATION not in version.object["metadata"].get("annotations", {})
     }
     changed = sorted(names, key=lambda name: -_pod_interest(history, *name))
     lanes = [_pod_lane(history, *name) for name in changed[:MOST_PODS]]

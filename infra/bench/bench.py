@@ -21,9 +21,10 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -266,7 +267,7 @@ class Floor:
 
 
 def bare_floor(bench: Bench, nodes: int, profile: str) -> Floor:
-    """Run the bare floor once. Its certificates, folders and command lines are made before the clock starts."""
+    """Run the bare floor once; certificates, folders and command lines are made before the clock starts."""
     memory = Path("/dev/shm")  # noqa: S108  a tmpfs, as a lab's files are on one
     folder = Path(tempfile.mkdtemp(prefix="np-floor-", dir=memory if memory.is_dir() else None))
     root = process_lab.root_prefix()
@@ -355,7 +356,7 @@ def _floor_names(folder: Path, nodes: Sequence[NodeSpec]) -> list[tuple[str, str
 def _floor_kubelets(
     spec: LabSpec, folder: Path, credentials: control_plane.Credentials
 ) -> Mapping[str, list[str]]:
-    """Each kubelet's seed as the lab writes it, with the seed's real path in place of the one inside a node."""
+    """Each kubelet's seed as the lab writes it, with its real path in place of the one inside a node."""
     (folder / "pki" / "ssh.pub").touch()
     processes = Processes(folder / "logs", EventLog(folder / "events.jsonl"))
     nodes = Nodes(
@@ -411,7 +412,7 @@ def many(bench: Bench, nodes: int) -> list[Figure]:
         ),
         *memory,
         Figure(
-            f"tear-down of {nodes} nodes", "s", [down], "kernel ends the floor's PID namespace", [floor.end_s],
+            f"tear-down of {nodes} nodes", "s", [down], "the floor's PID namespace", [floor.end_s],
             "as measured", None, [load()],
         ),
         *waiting,
@@ -425,7 +426,7 @@ def _memory(
     parts = ("hollow-kubelet", "sshd", "unshare", "nsenter")
 
     def per_node(processes: Sequence[Mapping[str, Json]], kind: str, names: Sequence[str]) -> float:
-        return sum(entry[kind] for entry in processes if _kind(entry) in names) / nodes / MIB
+        return sum(float(entry[kind]) for entry in processes if _kind(entry) in names) / nodes / MIB
 
     notes = [
         ", ".join(f"{part} {per_node(ours, kind, [part]):.1f}" for part in parts) + f" MiB {kind.upper()}"
@@ -476,7 +477,7 @@ def waiting_cpu(bench: Bench, lab: Lab, nodes: int) -> list[Figure]:
     path.unlink()
     share, bare = 100 * used / took, 100 * anchor["cpu_s"] / anchor["took_s"]
     notes = [
-        f"waited {took:.1f} s, {entries} entries recorded, {len(os.listdir('/proc/self/task'))} threads",
+        f"waited {took:.1f} s, {entries} entries recorded, {threading.active_count()} threads",
         "meanwhile: " + _shares(before, processes_of(lab), time.monotonic() - began),
     ]
     return [
@@ -657,7 +658,7 @@ def _drop_figures(
         part: statistics.median(1000 * marks.spent.get(part, 0.0) for _entered, _proven, marks in injected)
         for part in ("guard", "available", "ledger", "deadman")
     }
-    period = statistics.median(later - earlier for earlier, later in zip(sent, sent[1:], strict=False))
+    period = statistics.median(later - earlier for earlier, later in pairwise(sent))
     notes = [
         f"slowest of {len(ours)}: {max(ours):.1f} ms; a packet each {1000 * period:.2f} ms, {len(sent)} sent",
         f"command sent to harm proven by the probes: {statistics.median(proof):.0f} ms",
@@ -685,6 +686,10 @@ class ClockedRecording(Recording):
         names = lab.node_names()
         super().__init__(lab.api, path, Setting(tuple(names), names[-1], {}, lab.dir / "events.jsonl"))
         self.kept: list[tuple[float, float]] = []
+
+    def __enter__(self) -> ClockedRecording:
+        super().__enter__()
+        return self
 
     def append(self, kind: str, t: float | None = None, **data: Json) -> None:
         """Write one entry."""
@@ -745,7 +750,7 @@ def _lag_figures(
     notes = [
         f"{rate} events/s asked for, {reached:.0f} reached for {made['took_s']:.0f} s; "
         f"{len(ours)} recorded, {len(bare)} by the raw watch, {made['patched']} made",
-        f"written to disk and visible to checks after: p50 {_at(kept, 50):.1f} ms, p99 {_at(kept, 99):.1f} ms",
+        f"on disk and visible to checks: p50 {_at(kept, 50):.1f} ms, p99 {_at(kept, 99):.1f} ms",
         f"harness: {100 * used / took:.0f} % of a core, {1e6 * per_event:.0f} us an event, "
         f"so at most {1 / per_event:.0f} events/s in one process",
         f"raw watch {100 * raw['cpu_s'] / made['took_s']:.0f} %, generator "
@@ -787,7 +792,7 @@ def command(bench: Bench, line: str) -> list[Figure]:
     took = time.monotonic() - began
     seen.append((time.monotonic(), "end"))
     gaps = sorted(
-        ((later[0] - earlier[0], earlier, later) for earlier, later in zip(seen, seen[1:], strict=False)),
+        ((later[0] - earlier[0], earlier, later) for earlier, later in pairwise(seen)),
         key=lambda gap: -gap[0],
     )[:12]
     notes = [

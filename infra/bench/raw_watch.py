@@ -1,7 +1,7 @@
 """The raw HTTP watch: read lines, note when each came, do nothing else. Run inside a lab.
 
-`python raw_watch.py SETTING`: SETTING is JSON with api, ca, cert, key, paths, seconds, annotation. Prints when
-each object that carries the annotation came, and the processor time up to then. Standard library only.
+`python raw_watch.py SETTING`: SETTING is JSON with api, ca, cert, key, paths, seconds, annotation. Prints
+when each object that carries the annotation came, and the processor time up to then. Standard library only.
 """
 
 from __future__ import annotations

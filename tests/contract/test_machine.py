@@ -26,7 +26,7 @@ def power_cycled(lab: Lab, machine: SshMachine) -> Iterator[SshMachine]:
     """A machine that a test may turn off; it is on again afterwards."""
     yield machine
     machine.power_on()
-    lab.wait_nodes_ready()
+    assert eventually(machine.reaches_control_plane, BOOT_LIMIT_S)
 
 
 def output(machine: Machine, *argv: str) -> str:

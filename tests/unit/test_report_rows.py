@@ -111,7 +111,7 @@ def test_a_constant_that_the_catalogue_lacks_is_a_problem() -> None:
         ([CONFORMS, GAP], False, 3),
         ([CONFORMS, SCALED], True, 3),
         ([GAP, DEVIATES, CONFORMS], False, 1),
-        ([], False, 0),
+        ([], False, 3),
         ([], True, 3),
     ],
 )

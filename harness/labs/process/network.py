@@ -28,9 +28,9 @@ def connect_node(node: NodeSpec, pid: int) -> None:
     """Give the namespace of `pid` its interfaces, addresses and default route. Raises CommandFailed."""
     outer, inner = [], ["link set lo up"]
     for bridge, address in (("control", node.control_address), ("data", node.data_address)):
-        end = outer_end(node, bridge)
+        end, own = outer_end(node, bridge), _hardware_address(node, bridge)
         outer += [
-            f"link add {end} type veth peer name {bridge} address {_hardware_address(node, bridge)} netns {pid}",
+            f"link add {end} type veth peer name {bridge} address {own} netns {pid}",
             f"link set {end} master {bridge} up",
         ]
         inner += [f"addr add {address}/16 dev {bridge}", f"link set {bridge} up"]
@@ -47,7 +47,8 @@ def silence(node: NodeSpec) -> None:
 def disconnect_node(node: NodeSpec) -> None:
     """Remove a node's links; none there is fine.
 
-    They do not go with its processes: orphaned sockets, which cannot send their FIN, keep its network namespace for minutes.
+    They do not go with its processes: orphaned sockets, which cannot send their FIN, keep the network
+    namespace for minutes.
     """
     for bridge in BRIDGES:
         argv = ["ip", "link", "delete", outer_end(node, bridge)]

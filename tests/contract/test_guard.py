@@ -1,0 +1,60 @@
+"""The guard lets a fault near a target only when everything says that it is a node of our own lab."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from harness.safety.guard import Record, Refused, Target, check
+
+RECORD = Record("p-000001", "uid-1", {"node-1": "id-1", "node-2": "id-2"})
+TARGET = Target("node-1", "uid-1", "p-000001", "id-1", "id-1")
+
+
+def test_a_node_of_the_lab_inside_the_blast_radius_passes() -> None:
+    check(TARGET, RECORD, {"node-1"}, set())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"node": "node-9"}, "no node of lab"),
+        ({"node": ""}, "no node of lab"),
+        ({"kube_system_uid": "uid-2"}, "kube-system UID"),
+        ({"kube_system_uid": ""}, "kube-system UID"),
+        ({"lab_label": "p-000002"}, "label nodeproof.dev/lab"),
+        ({"lab_label": ""}, "label nodeproof.dev/lab"),
+        ({"node_machine_id": "id-2"}, "machine id of the Node"),
+        ({"node_machine_id": ""}, "machine id of the Node"),
+        ({"machine_id": "id-2"}, "machine id of the machine"),
+        ({"machine_id": ""}, "machine id of the machine"),
+    ],
+)
+def test_one_fact_that_does_not_match_the_record_is_enough_to_refuse(
+    change: Mapping[str, str], said: str
+) -> None:
+    with pytest.raises(Refused, match=said):
+        check(replace(TARGET, **change), RECORD, {"node-1", "node-9", ""}, set())
+
+
+@pytest.mark.parametrize("declared", [set(), {"node-2"}])
+def test_a_node_outside_the_declared_blast_radius_is_refused(declared: set[str]) -> None:
+    with pytest.raises(Refused, match="outside the declared blast radius"):
+        check(TARGET, RECORD, declared, set())
+
+
+def test_the_last_unfaulted_node_is_refused() -> None:
+    with pytest.raises(Refused, match="without an unfaulted node"):
+        check(TARGET, RECORD, {"node-1", "node-2"}, {"node-2"})
+
+
+def test_a_second_fault_on_a_faulted_node_takes_no_further_one() -> None:
+    check(TARGET, RECORD, {"node-1"}, {"node-1"})
+
+
+def test_a_lab_of_one_node_has_none_to_spare() -> None:
+    alone = replace(RECORD, machine_ids={"node-1": "id-1"})
+    with pytest.raises(Refused, match="without an unfaulted node"):
+        check(TARGET, alone, {"node-1"}, set())

@@ -1,0 +1,209 @@
+"""The injector and the dead-man's switch: what was planned is on disk before it happens, and is always
+undone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.faults import Fault, Partition
+from harness.labs import process_lab
+from harness.labs.lab import Lab
+from harness.machines.machine import Shell
+from harness.machines.ssh import SshMachine
+from harness.safety import injector as injecting
+from harness.safety.guard import Refused
+from harness.safety.injector import HEAL_LIMIT_S, Injector, NotInjected
+from harness.safety.ledger import Ledger
+from tests.contract.kinds import FAULTS
+from tests.waiting import eventually, throughout
+
+Json = Any
+SHORT_TTL_S = 1.5
+FIRED_LIMIT_S = 15.0
+COMMAND_LIMIT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Reading(Partition):
+    """A partition that reads the ledger whenever something is done."""
+
+    path: Path = Path()
+    read: dict[str, list[str]] = field(default_factory=dict)
+
+    def inject(self, machine: Shell) -> None:
+        self.read["inject"] = steps(self.path)
+        super().inject(machine)
+
+    def heal(self, machine: Shell) -> None:
+        self.read["heal"] = steps(self.path)
+        super().heal(machine)
+
+
+@dataclass(frozen=True)
+class Harmless(Partition):
+    """A partition whose command goes through and does nothing."""
+
+    def inject(self, machine: Shell) -> None:
+        super().inject(machine)
+        super().heal(machine)
+
+
+@pytest.fixture
+def events() -> list[Mapping[str, Json]]:
+    """What was appended to the history."""
+    return []
+
+
+@pytest.fixture
+def own(lab: Lab, tmp_path: Path) -> Injector:
+    """The lab's injector with a ledger of its own."""
+    return replace(lab.injector, ledger=Ledger(lab.name, tmp_path), quarantined=set(), active=set())
+
+
+@pytest.fixture
+def rival_table(machine: SshMachine) -> Iterator[None]:
+    """A table of somebody else that cuts the node as a partition does, whatever we heal."""
+    rule = f"ip saddr {machine.control_plane_address} drop"
+    script = f"add table inet rival\nadd chain inet rival in {{ type filter hook input priority 0; }}\n"
+    load = ["nft", "-f", "-"]
+    machine.run(load, deadline_s=COMMAND_LIMIT_S, stdin=f"{script}add rule inet rival in {rule}\n")
+    yield
+    machine.run(["nft", "delete", "table", "inet", "rival"], deadline_s=COMMAND_LIMIT_S)
+
+
+def steps(ledger: Path) -> list[str]:
+    return [json.loads(line)["step"] for line in ledger.read_text().splitlines()]
+
+
+def new_partition(node: str) -> Partition:
+    made = FAULTS["partition-both"](node)
+    assert isinstance(made, Partition)
+    return made
+
+
+def fired(lab: Lab, fault: Fault) -> bool:
+    lines = (lab.dir / "events.jsonl").read_text().splitlines()
+    found = (json.loads(line) for line in lines)
+    return any(entry["kind"] == "deadman" and entry["id"] == fault.id for entry in found)
+
+
+def armed(lab: Lab) -> Mapping[str, float]:
+    return dict(lab.supervisor.status()["armed"])
+
+
+def nothing(*_args: Json, **_data: Json) -> None:
+    """A history that nobody reads."""
+
+
+def test_every_step_is_on_disk_before_it_is_taken(lab: Lab, node: str, own: Injector) -> None:
+    plain = new_partition(node)
+    fault = Reading(plain.id, node, path=own.ledger.path)
+    with own.inject(fault, {node}, nothing):
+        during = steps(own.ledger.path)
+        assert fault.id in armed(lab)
+
+    assert fault.read["inject"] == ["planned", "armed", "injecting"]
+    assert during == ["planned", "armed", "injecting", "injected"]
+    assert fault.read["heal"] == [*during, "healing"]
+    assert steps(own.ledger.path) == [*during, "healing", "healed", "closed"]
+    assert own.ledger.unfinished() == []
+    assert fault.id not in armed(lab)
+
+
+def test_a_fault_is_healed_when_what_happens_in_it_breaks_off(own: Injector, machine: SshMachine) -> None:
+    fault = new_partition(machine.name)
+    with pytest.raises(KeyboardInterrupt), own.inject(fault, {machine.name}, nothing):
+        raise KeyboardInterrupt
+
+    assert fault.is_healed(machine)
+    assert own.ledger.unfinished() == []
+
+
+def test_a_fault_that_no_probe_sees_is_healed_and_not_injected(
+    lab: Lab, node: str, own: Injector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(injecting, "INJECT_LIMIT_S", 2.0)
+    fault = Harmless(new_partition(node).id, node)
+    with pytest.raises(NotInjected), own.inject(fault, {node}, nothing):
+        pytest.fail("nothing was injected")
+
+    taken = ["planned", "armed", "injecting", "unproven", "healing", "healed", "closed"]
+    assert steps(own.ledger.path) == taken
+    assert fault.id not in armed(lab)
+    assert own.quarantined == set()
+
+
+def test_a_refused_fault_leaves_no_trace(lab: Lab, node: str, own: Injector) -> None:
+    fault = new_partition(node)
+    with pytest.raises(Refused), own.inject(fault, set(), nothing):
+        pytest.fail("it was refused")
+
+    assert not own.ledger.path.exists()
+    assert fault.id not in armed(lab)
+
+
+def test_a_heal_that_no_probe_proves_stays_open_armed_and_quarantined(
+    lab: Lab, machine: SshMachine, own: Injector, rival_table: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(injecting, "HEAL_LIMIT_S", 2.0)
+    fault = new_partition(machine.name)
+    with own.inject(fault, {machine.name}, nothing):
+        pass
+
+    assert own.quarantined == {machine.name}
+    (left,) = own.ledger.unfinished()
+    assert (left.fault, left.step) == (dict(fault.to_json()), "unhealed")
+    assert fault.id in armed(lab)
+    lab.supervisor.arm(fault.to_json(), 0)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_another_process_heals_what_a_killed_one_left(lab: Lab, machine: SshMachine, name: str) -> None:
+    fault = FAULTS[name](machine.name)
+    lab.ledger.write("planned", fault.to_json())
+    lab.supervisor.arm(fault.to_json(), 60)
+    lab.ledger.write("injecting", fault.to_json())
+    fault.inject(machine)
+    assert eventually(lambda: fault.is_injected(machine), FIRED_LIMIT_S)
+
+    other = process_lab.attach(lab.name)
+    try:
+        assert other.heal_unfinished() == []
+        assert other.heal_unfinished() == []
+    finally:
+        other.close()
+    assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
+    assert lab.ledger.unfinished() == []
+    assert fault.id not in armed(lab)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_deadman_heals_a_fault_whose_time_is_over_and_says_so(
+    lab: Lab, machine: SshMachine, name: str
+) -> None:
+    fault = FAULTS[name](machine.name)
+    lab.supervisor.arm(fault.to_json(), SHORT_TTL_S)
+    fault.inject(machine)
+
+    assert eventually(lambda: fired(lab, fault), FIRED_LIMIT_S)
+    assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
+    assert eventually(lambda: fault.id not in armed(lab), FIRED_LIMIT_S)
+
+
+def test_a_renewed_or_disarmed_deadman_does_not_fire(lab: Lab, node: str) -> None:
+    renewed, disarmed = new_partition(node), new_partition(node)
+    for fault, ttl_s in ((renewed, 60.0), (disarmed, 0.0)):
+        lab.supervisor.arm(fault.to_json(), SHORT_TTL_S)
+        lab.supervisor.arm(fault.to_json(), ttl_s)
+
+    assert throughout(lambda: not fired(lab, renewed) and not fired(lab, disarmed), 2 * SHORT_TTL_S)
+    assert renewed.id in armed(lab)
+    assert disarmed.id not in armed(lab)
+    lab.supervisor.arm(renewed.to_json(), 0)
