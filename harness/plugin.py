@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +38,7 @@ class Session:
     began: datetime
     command: str
     is_worker: bool
+    say: Callable[[str], None]
     selected: set[str] = field(default_factory=set)
     provider: LabProvider | None = None
     broken: str = ""
@@ -106,6 +107,7 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["nodeproof_run"] = str(_session(node.config).run)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the scenarios of the claims that were asked for; refuse claims that the catalogue does not
     know.
@@ -219,13 +221,14 @@ def _session(config: pytest.Config) -> Session:
 
 
 def _make_session(config: pytest.Config) -> Session:
-    from harness.labs.components import DEFAULT_KUBERNETES_VERSION
+    from harness.labs.components import DEFAULT_KUBERNETES_VERSION, check_version
     from harness.labs.process.spec import check_node_count
     from harness.labs.profiles import profile_named
     from harness.report.rundir import plan
     from harness.session.running import Options
 
     version = config.getoption("kubernetes_version") or DEFAULT_KUBERNETES_VERSION
+    check_version(version)
     asked = config.getoption("nodes")
     if asked:
         check_node_count(asked)
@@ -246,7 +249,7 @@ def _make_session(config: pytest.Config) -> Session:
     given = worker["nodeproof_run"] if worker else config.getoption("run")
     run = Path(given) if given else plan(out, options.profile, options.lab)
     command = " ".join(["pytest", *config.invocation_params.args])
-    return Session(options, claims, run, datetime.now(UTC), command, worker is not None)
+    return Session(options, claims, run, datetime.now(UTC), command, worker is not None, _speaker(config))
 
 
 def _check_lab(name: str) -> str:
@@ -283,12 +286,19 @@ def _provider(session: Session) -> LabProvider:
     from harness.session.running import LabProvider
 
     if session.provider is None:
-        session.provider = LabProvider(session.options, session.run, _say)
+        session.provider = LabProvider(session.options, session.run, session.say)
     return session.provider
 
 
-def _say(line: str) -> None:
-    sys.__stderr__.write(f"nodeproof: {line}\n") if sys.__stderr__ else None
+def _speaker(config: pytest.Config) -> Callable[[str], None]:
+    """Says a line on standard error at once, past pytest's capture."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+
+    def say(line: str) -> None:
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+            print(f"nodeproof: {line}", file=sys.stderr, flush=True)
+
+    return say
 
 
 def _declared(item: pytest.Item) -> tuple[str, ...]:
@@ -399,7 +409,7 @@ def _write_run(known: Session) -> None:
 
     left = running.end_labs(known.run)
     if left:
-        _say(f"ended labs of workers that are gone: {', '.join(left)}")
+        known.say(f"ended labs of workers that are gone: {', '.join(left)}")
     selected = sorted(known.selected or _selected_by_workers(known.run))
     running.write_run(known.run, known.options, known.began, known.command, selected, known.broken)
 

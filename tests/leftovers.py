@@ -47,8 +47,7 @@ def footprint(lab: str) -> Footprint:
     """What a living lab is on its host."""
     supervisor = _supervisor(lab)
     family = _descendants(supervisor)
-    own = _namespaces([1])
-    namespaces = _namespaces([process.pid for process in family]) - own
+    namespaces = _namespaces([process.pid for process in family]) - _namespaces([supervisor])
     init = next(process.pid for process in family if process.parent == supervisor)
     return Footprint(lab, supervisor, init, namespaces, host_tables())
 

@@ -93,6 +93,11 @@ def obtain(source: str, version: str, report: Report) -> Components:
     return _built(_Version.parse(version), report)
 
 
+def check_version(version: str) -> None:
+    """Refuse what is no Kubernetes version, before anything is done with it. Raises Problem."""
+    _Version.parse(version)
+
+
 def recipe_dir() -> Path:
     """The folder with the Go module: in a checkout, else inside the installed package. Raises Problem."""
     here = Path(__file__).resolve()

@@ -165,9 +165,7 @@ class SshMachine:
 
     def _connect(self, until: float) -> paramiko.Transport:
         left = min(_left(until), CONNECT_LIMIT_S)
-        sock = self._dial(self._access.control_address, SSH_PORT, left)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else the EOF of stdin waits for an ACK
-        transport = paramiko.Transport(sock)
+        transport = paramiko.Transport(self._dial(self._access.control_address, SSH_PORT, left))
         transport.banner_timeout = transport.auth_timeout = transport.handshake_timeout = left
         try:
             kind, _space, blob = self._access.host_key.partition(" ")

@@ -41,6 +41,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 def lab_kind(kind: Kind, components: Components) -> Iterator[Lab]:
     """One started lab of a kind, for all tests."""
     lab = kind.start(components, NODES)
+    lab.prepare()
     yield lab
     lab.down()
 

@@ -169,9 +169,9 @@ def test_a_node_that_reaches_the_api_stays_ready_though_nobody_reaches_it(
     lab: Lab, machine: SshMachine
 ) -> None:
     fault = FAULTS["partition-api-to-node"](machine.name)
+    longer_than_the_grace_s = lab.configuration.node_monitor_grace_period_s + 4
     inject(fault, machine)
     try:
-        longer_than_the_grace_s = lab.configuration.node_monitor_grace_period_s + 4
         assert throughout(lambda: ready(lab, machine.name) == "True", longer_than_the_grace_s)
     finally:
         fault.heal(machine)
@@ -181,9 +181,9 @@ def test_a_node_that_does_not_reach_the_api_becomes_unknown_and_comes_back(
     lab: Lab, machine: SshMachine
 ) -> None:
     fault = FAULTS["partition-node-to-api"](machine.name)
+    limit_s = lab.configuration.node_monitor_grace_period_s + DETECTION_MARGIN_S
     inject(fault, machine)
     try:
-        limit_s = lab.configuration.node_monitor_grace_period_s + DETECTION_MARGIN_S
         assert eventually(lambda: ready(lab, machine.name) == "Unknown", limit_s)
         assert machine.reached_from_control_plane()
     finally:

@@ -71,7 +71,7 @@ def own(lab: Lab, tmp_path: Path) -> Injector:
 def rival_table(machine: SshMachine) -> Iterator[None]:
     """A table of somebody else that cuts the node as a partition does, whatever we heal."""
     rule = f"ip saddr {machine.control_plane_address} drop"
-    script = f"add table inet rival\nadd chain inet rival in {{ type filter hook input priority 0; }}\n"
+    script = "add table inet rival\nadd chain inet rival in { type filter hook input priority 0; }\n"
     load = ["nft", "-f", "-"]
     machine.run(load, deadline_s=COMMAND_LIMIT_S, stdin=f"{script}add rule inet rival in {rule}\n")
     yield

@@ -215,7 +215,8 @@ def kube_system_uid(credentials: Credentials) -> str:
 def _ready(credentials: Credentials, dead: Callable[[], str]) -> None:
     died = dead()
     if died:
-        raise Problem(f"{died} died while the lab started", "lab", "its last log lines follow")
+        name, _newline, last_lines = died.partition("\n")
+        raise Problem(f"{name} died while the lab started", "lab", "its last log lines follow", last_lines)
     status, body = get(credentials, "/readyz", 2)
     if status != 200:
         raise OSError(f"/readyz: {status} {body[-200:]!r}")

@@ -1,0 +1,189 @@
+"""A cluster that is altered behind the harness's back while a child pytest runs scenarios on it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness import proc
+from harness.catalogue import scenarios_dir
+from harness.cluster.resources import NAMESPACE, SENTINEL, node, pod, pods
+from harness.labs.lab import Lab
+from harness.model.cluster import UNREACHABLE, condition_status, has_taint
+from harness.report import rundir
+from tests.waiting import eventually
+
+Json = Any
+RUN_LIMIT_S = 300.0
+SEEN_LIMIT_S = 120.0
+COMMAND_LIMIT_S = 15.0
+SERVES_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a child pytest left: its exit status, its output, and its run's folder."""
+
+    status: int
+    output: str
+    run: Path
+
+    def labels(self, claim: str) -> list[str]:
+        """Outcome and code of each judgment of a claim: `deviates`, `unproven: gap`."""
+        rows = [row for row in rundir.read_verdicts(self.run) if row["claim"] == claim]
+        return [f"unproven: {row['code']}" if row["code"] else str(row["verdict"]) for row in rows]
+
+    def claims(self) -> set[str]:
+        """The claims that have a verdict."""
+        return {str(row["claim"]) for row in rundir.read_verdicts(self.run)}
+
+    def allure_statuses(self) -> set[str]:
+        """How Allure names the scenarios' outcomes."""
+        results = (self.run / "allure-results").glob("*-result.json")
+        return {str(rundir.read_json(path)["status"]) for path in results}
+
+
+@dataclass
+class Cluster:
+    """A lab as whoever alters it sees it: its API, its processes, and how far the scenario is."""
+
+    lab: Lab
+    run: Path
+    stopped: list[int] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def target(self) -> str:
+        """The node that scenarios harm."""
+        return self.lab.node_names()[0]
+
+    def node(self) -> Json:
+        """The target's Node."""
+        return self.lab.api.get(node(self.target))
+
+    def pod(self) -> Json:
+        """The scenario's pod, or nothing."""
+        items = self.lab.api.get(pods(NAMESPACE))["items"]
+        return next((item for item in items if item["metadata"]["name"] != SENTINEL), None)
+
+    def remove_pod(self, grace_s: int | None = None) -> None:
+        """Delete the scenario's pod."""
+        self.lab.api.delete(pod(NAMESPACE, self.pod()["metadata"]["name"]), grace_s)
+
+    def until(self, look: Callable[[], object]) -> None:
+        """Wait until something is so; the end of the scenarios is an error."""
+        assert eventually(lambda: self.over.is_set() or look(), SEEN_LIMIT_S)
+        assert not self.over.is_set(), "the scenarios ended before the cluster could be altered"
+
+    def until_recorded(self, text: str = "begun") -> None:
+        """Wait until a recording holds a text."""
+        histories = "scenarios/*/history.jsonl"
+        self.until(lambda: any(text in path.read_text() for path in self.run.glob(histories)))
+
+    def until_unreachable(self) -> None:
+        """Wait until the target has its NoExecute taint."""
+        self.until(lambda: has_taint(self.node(), UNREACHABLE, "NoExecute"))
+
+    def until_ready(self) -> None:
+        """Wait until the target is Ready."""
+        self.until(lambda: condition_status(self.node(), "Ready") == "True")
+
+    def until_pod_leaves(self) -> None:
+        """Wait until the scenario's pod has its deletion timestamp."""
+        self.until(lambda: (self.pod() or {"metadata": {}})["metadata"].get("deletionTimestamp"))
+
+    def until_cordoned(self) -> None:
+        """Wait until the target is cordoned and the scenario's pod is there."""
+        self.until(lambda: self.node()["spec"].get("unschedulable") and self.pod())
+
+    def pid(self, component: str) -> int:
+        """A component's process in the lab; a kubelet's is the child of what entered its node."""
+        pid = int(self.lab.supervisor.status()["components"][component])
+        if not component.startswith("kubelet-"):
+            return pid
+        return int(self.command("pgrep", "-P", str(pid)).split()[0])
+
+    def pause(self, component: str) -> None:
+        """SIGSTOP a component; it goes on at the latest when the scenarios are over."""
+        pid = self.pid(component)
+        self.stopped.append(pid)
+        self.command("kill", "-STOP", str(pid))
+
+    def go_on(self) -> None:
+        """SIGCONT all that was paused."""
+        while self.stopped:
+            self.command("kill", "-CONT", str(self.stopped.pop()))
+
+    def kill(self, component: str) -> None:
+        """SIGKILL a component."""
+        self.command("kill", "-KILL", str(self.pid(component)))
+
+    def restart(self, component: str, *flags: str) -> None:
+        """Let a component run with other flags, as no part of the harness knows it."""
+        pid = self.pid(component)
+        argv = self.command("cat", f"/proc/{pid}/cmdline").split("\0")[:-1]
+        self.command("kill", "-KILL", str(pid))
+        detach = 'setsid -f "$@" </dev/null >/dev/null 2>&1'
+        self.command("bash", "-c", detach, "bash", *argv, *flags)
+
+    def command(self, *argv: str, stdin: str = "") -> str:
+        """Run a command in the lab's own namespaces."""
+        done = self.lab.supervisor.spawn_command(list(argv), COMMAND_LIMIT_S, stdin)
+        assert done["status"] == 0, f"{argv}: {done['stderr']}"
+        return str(done["stdout"])
+
+    def in_node(self, *argv: str) -> str:
+        """Run a command in the target's mount namespace."""
+        entries: Sequence[Mapping[str, Json]] = self.lab.supervisor.status()["nodes"]
+        pid = next(entry["pid"] for entry in entries if entry["name"] == self.target)
+        return self.command("nsenter", f"--target={pid}", "--mount", "--", *argv)
+
+
+Alteration = Callable[[Cluster], None]
+
+
+def unaltered(_cluster: Cluster) -> None:
+    """The cluster as it is."""
+
+
+def shipped(name: str) -> str:
+    """The path of a scenario that comes with nodeproof."""
+    return str(scenarios_dir() / name)
+
+
+def run_scenarios(lab: Lab, run: Path, alter: Alteration, *arguments: str) -> Ended:
+    """Run scenarios on a lab by a child pytest, while `alter` does its work beside it."""
+    cluster = Cluster(lab, run)
+    with _beside(cluster, alter):
+        done = proc.run(
+            [
+                *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull),
+                *("--rootdir", str(run.parent), "--run", str(run), "--lab", lab.name),
+                *("--profile", lab.profile.name, *arguments),
+            ],
+            timeout_s=RUN_LIMIT_S,
+            cwd=run.parent,
+            check=False,
+        )
+    print(done.stdout, done.stderr)
+    return Ended(done.status, done.stdout, run)
+
+
+@contextmanager
+def _beside(cluster: Cluster, alter: Alteration) -> Iterator[None]:
+    with ThreadPoolExecutor(1) as pool:
+        altering = pool.submit(alter, cluster)
+        try:
+            yield
+        finally:
+            cluster.over.set()
+            cluster.go_on()
+        altering.result()
+        cluster.go_on()

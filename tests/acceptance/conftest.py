@@ -1,0 +1,115 @@
+"""Labs that are altered, and what runs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from harness.labs import process_lab
+from harness.labs.components import DEFAULT_KUBERNETES_VERSION, Components, obtain
+from harness.labs.lab import Lab
+from tests.acceptance.altered import Alteration, Ended, run_scenarios, shipped, unaltered
+
+Run = Callable[..., Ended]
+PARTITION = shipped("partition/test_unreachable.py")
+SMALL = '''
+"""A cut, and whether the cluster notices."""
+
+from harness.plugin import Judge
+from harness.scenario import (
+    UNREACHABLE, Stage, claims, condition_became, last_heartbeat, needs, partition, taint_added, windows,
+)
+
+
+@claims("monitoring.detection-time", "taints.unreachable-noexecute")
+@needs(nodes=2, faulted=1)
+def test_a_cut_node_is_noticed(lab: Stage, judge: Judge) -> None:
+    node = lab.target
+    unknown = condition_became(node, "Ready", "Unknown")
+    with lab.record(), lab.inject(partition(node)) as cut:
+        lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
+        unreachable = taint_added(node, UNREACHABLE, "NoExecute")
+        tainted = lab.wait_for(unreachable.after(unknown, windows.taint_pass()))
+    judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
+    judge("taints.unreachable-noexecute", tainted)
+'''
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Ledgers of these tests are no business of the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def components(request: pytest.FixtureRequest) -> Components:
+    """The executables under test; `--components DIR` where they are not to be built."""
+    return obtain(request.config.getoption("components"), DEFAULT_KUBERNETES_VERSION, print)
+
+
+@pytest.fixture(scope="session")
+def shared_lab(components: Components) -> Iterator[Lab]:
+    """One lab of two nodes in `fast`, for all who leave it whole."""
+    with _started(components, "fast") as lab:
+        yield lab
+
+
+@pytest.fixture
+def lab(shared_lab: Lab) -> Lab:
+    """The shared lab with its nodes Ready."""
+    shared_lab.wait_nodes_ready()
+    return shared_lab
+
+
+@pytest.fixture
+def own_lab(components: Components) -> Iterator[Lab]:
+    """A lab that the test may break for good."""
+    with _started(components, "fast") as lab:
+        yield lab
+
+
+@pytest.fixture(scope="session")
+def documented_lab(components: Components) -> Iterator[Lab]:
+    """A lab in which nobody was given a timing flag."""
+    with _started(components, "documented") as lab:
+        yield lab
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    """A scenario of a team's own, as short as can be."""
+    path = tmp_path / "test_small.py"
+    path.write_text(SMALL)
+    return str(path)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """`run(lab, alteration, *arguments)`: scenarios on an altered cluster."""
+
+    def run_on(lab: Lab, alter: Alteration, *arguments: str) -> Ended:
+        return run_scenarios(lab, tmp_path / "run", alter, *arguments)
+
+    return run_on
+
+
+@pytest.fixture(scope="session")
+def whole_run(shared_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """The shipped partition scenario on the cluster as it is."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    return run_scenarios(shared_lab, folder, unaltered, PARTITION, "-k", "leave_a_partitioned_node")
+
+
+@contextmanager
+def _started(components: Components, profile: str) -> Iterator[Lab]:
+    asked = process_lab.Request(process_lab.new_name(), 2, 1, profile, keep=False)
+    lab = process_lab.up(asked, components, print)
+    try:
+        yield lab
+    finally:
+        lab.down()

@@ -1,0 +1,91 @@
+"""Bad input and bad days: one clear line that names the next step, exit code 2, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.labs import process_lab
+from harness.labs.process.spec import RUNTIME_ROOT
+from harness.model.problem import Problem
+from tests.acceptance.command import TOP, Done, nodeproof
+
+SCENARIO = str(TOP / "scenarios" / "monitoring")
+
+
+def _is_one_clear_line(done: Done, *words: str) -> None:
+    said = [line for line in (done.stderr + done.stdout).splitlines() if "nodeproof:" in line]
+    assert done.status == 2, done
+    assert said, done
+    assert all(word in said[-1] for word in words), said
+    assert "Traceback" not in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "--claim", "heartbeat.lease-intervall"), ("heartbeat.lease-interval", "no such claim")),
+        (("run", "--lab", "vmware"), ("unknown lab 'vmware'", "process")),
+        (("run", "--profile", "slow"), ("unknown profile 'slow'", "fast, documented")),
+        (("run", "--kubernetes-version", "banana", SCENARIO), ("banana",)),
+        (("run", "--nodes", "1000"), ("1000 nodes", "1 to 100")),
+        (("up", "--nodes", "0"), ("0 nodes", "1 to 100")),
+        (("up", "--nodes", "2", "--zones", "3"), ("3 zones",)),
+        (("up", "--profile", "slow"), ("unknown profile",)),
+        (("up", "--components", "/nonexistent"), ("executables missing", "/nonexistent")),
+        (("kubectl", "--lab-name", "p-000000", "get", "nodes"), ("p-000000",)),
+        (("recheck", "/nonexistent"), ("/nonexistent",)),
+    ],
+    ids=lambda value: " ".join(value[:3]) if isinstance(value, tuple) else "",
+)
+def test_bad_arguments_are_refused_in_one_line(
+    arguments: tuple[str, ...], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    _is_one_clear_line(nodeproof(*arguments, cwd=tmp_path), *words)
+    assert not list(tmp_path.glob("reports/out/*/labs/p-*"))
+
+
+def test_a_version_that_cannot_be_had_is_refused_in_one_line(tmp_path: Path) -> None:
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = nodeproof("components", "--kubernetes-version", "v1.36.999", cwd=tmp_path, env=env)
+    _is_one_clear_line(done, "v1.36.999")
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    done = nodeproof("--debug", "up", "--profile", "slow", cwd=tmp_path)
+    assert done.status == 2
+    assert "Traceback" in done.stderr
+
+
+def test_a_malformed_claim_is_named_with_file_line_and_column(tmp_path: Path) -> None:
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims" / "mine.yaml").write_text("- id: mine.claim\n  area: 7\n  statement: [it is so]\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nnodeproof_claims = claims\n")
+    done = nodeproof("run", cwd=tmp_path)
+    _is_one_clear_line(done, "mine.yaml:")
+
+
+def _all_but_sudo(tool: str, path: str | None = None) -> str | None:
+    return None if tool == "sudo" else f"{path}/{tool}"
+
+
+def test_without_root_and_without_sudo_a_lab_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    monkeypatch.setattr(shutil, "which", _all_but_sudo)
+    with pytest.raises(Problem, match="needs root and there is no sudo"):
+        process_lab.root_prefix()
+
+
+def test_a_left_over_lab_is_swept_by_the_next_start(tmp_path: Path) -> None:
+    name = process_lab.new_name()
+    left = RUNTIME_ROOT / name
+    (left / "logs").mkdir(parents=True)
+    (left / "lock").touch()
+    (left / "spec.json").write_text("{}")
+    done = nodeproof("down", "--lab-name", name, cwd=tmp_path)
+    assert done.status == 2
+    assert name in process_lab.sweep()
+    assert not left.exists()

@@ -1,0 +1,142 @@
+"""Every shipped claim has a cluster on which its shipped scenario does not conform."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness import catalogue
+from harness.cluster.resources import NAMESPACE, node, pod
+from harness.labs.lab import Lab
+from tests.acceptance.altered import Alteration, Cluster, Ended, shipped, unaltered
+from tests.acceptance.conftest import PARTITION, Run
+from tests.waiting import eventually, pause
+
+LATE_S = 4.0
+SERVES_LIMIT_S = 60.0
+CORDON, LEASE = shipped("cordon/test_cordon.py"), shipped("heartbeat/test_lease.py")
+LEAVE, STAY = (PARTITION, "-k", "leave_a_partitioned_node"), (PARTITION, "-k", "stay_when")
+DEFAULTS = (
+    shipped("monitoring/test_defaults.py"),
+    shipped("eviction/test_default.py"),
+    *("-k", "without_flags"),
+)
+IN_DEFAULTS = ("monitoring.grace-period-default", "eviction.default-tolerations-injected")
+
+
+def pods_leave_at_once(cluster: Cluster) -> None:
+    cluster.until_unreachable()
+    cluster.remove_pod()
+
+
+def pods_are_removed_by_force(cluster: Cluster) -> None:
+    cluster.until_pod_leaves()
+    cluster.remove_pod(grace_s=0)
+
+
+def taints_stay(cluster: Cluster) -> None:
+    cluster.until_pod_leaves()
+    cluster.pause("kube-controller-manager")
+
+
+def pods_leave_after_recovery(cluster: Cluster) -> None:
+    cluster.until_unreachable()
+    cluster.until_ready()
+    cluster.remove_pod()
+
+
+def a_renewal_is_late(cluster: Cluster) -> None:
+    cluster.until_recorded()
+    pause(LATE_S)
+    cluster.pause(f"kubelet-{cluster.target}")
+    pause(LATE_S)
+    cluster.go_on()
+
+
+def a_pod_is_bound_to_a_cordoned_node(cluster: Cluster) -> None:
+    cluster.until_cordoned()
+    name = cluster.pod()["metadata"]["name"]
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name},
+        "target": {"kind": "Node", "name": cluster.target},
+    }
+    cluster.lab.api.create(f"{pod(NAMESPACE, name)}/binding", body)
+
+
+def a_cordon_is_a_condition(cluster: Cluster) -> None:
+    cluster.until_cordoned()
+    conditions = cluster.node()["status"]["conditions"]
+    added = {"type": "Cordoned", "status": "True", "reason": "Altered", "message": ""}
+    status = f"{node(cluster.target)}/status"
+    cluster.lab.api.patch(status, {"status": {"conditions": [*conditions, added]}})
+    cluster.over.wait()
+    conditions = [entry for entry in cluster.node()["status"]["conditions"] if entry["type"] != "Cordoned"]
+    cluster.lab.api.patch(status, {"status": {"conditions": conditions}})
+
+
+def nobody_schedules(cluster: Cluster) -> None:
+    cluster.until_recorded()
+    cluster.pause("kube-scheduler")
+
+
+@pytest.mark.parametrize(
+    ("claim", "alter", "scenario", "unharmed"),
+    [
+        ("eviction.toleration-seconds-override", pods_leave_at_once, LEAVE, "taints.unreachable-noexecute"),
+        ("partition.terminating", pods_are_removed_by_force, LEAVE, "eviction.toleration-seconds-override"),
+        ("taints.removed-on-recovery", taints_stay, LEAVE, "monitoring.detection-time"),
+        ("eviction.cancelled-on-recovery", pods_leave_after_recovery, STAY, ""),
+        ("heartbeat.lease-interval", a_renewal_is_late, (LEASE,), ""),
+        ("cordon.blocks-new-pods", a_pod_is_bound_to_a_cordoned_node, (CORDON,), "cordon.not-a-condition"),
+        ("cordon.not-a-condition", a_cordon_is_a_condition, (CORDON,), "cordon.blocks-new-pods"),
+        ("cordon.blocks-new-pods", nobody_schedules, (CORDON,), "cordon.not-a-condition"),
+    ],
+)
+def test_a_claim_falls_on_a_cluster_that_does_otherwise(
+    lab: Lab, run: Run, claim: str, alter: Alteration, scenario: tuple[str, ...], unharmed: str
+) -> None:
+    ended = run(lab, alter, *scenario)
+
+    assert "deviates" in ended.labels(claim)
+    assert ended.status == 1
+    if unharmed:
+        assert set(ended.labels(unharmed)) == {"conforms"}
+
+
+def test_defaults_conform_until_components_run_with_other_flags(
+    documented_lab: Lab, run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    as_it_is = run(documented_lab, unaltered, *DEFAULTS)
+    assert [set(as_it_is.labels(claim)) for claim in IN_DEFAULTS] == [{"conforms"}] * 2
+    _restart_with_other_flags(documented_lab, as_it_is)
+
+    altered = run(documented_lab, unaltered, *DEFAULTS)
+    assert altered.labels("monitoring.grace-period-default") == ["deviates"]
+    assert altered.labels("eviction.default-tolerations-injected") == ["conforms", "deviates"]
+
+
+def test_a_scaled_profile_proves_no_default(lab: Lab, run: Run) -> None:
+    ended = run(lab, unaltered, *DEFAULTS)
+
+    assert {label for claim in IN_DEFAULTS for label in ended.labels(claim)} == {"unproven: scaled"}
+    assert ended.status == 0
+
+
+def _restart_with_other_flags(lab: Lab, ended: Ended) -> None:
+    cluster = Cluster(lab, ended.run)
+    cluster.restart("kube-apiserver", "--default-unreachable-toleration-seconds=200")
+    assert eventually(lambda: lab.api.get("/api/v1/namespaces"), SERVES_LIMIT_S)
+    cluster.restart("kube-controller-manager", "--node-monitor-grace-period=40s")
+    assert eventually(lambda: lab.api.get_at("https://127.0.0.1:10257", "/configz"), SERVES_LIMIT_S)
+    lab.wait_nodes_ready()
+
+
+def test_every_shipped_claim_is_made_to_fall() -> None:
+    """Those that fall in other files are named; the five minutes fall with the defaults they are made of."""
+    marks = test_a_claim_falls_on_a_cluster_that_does_otherwise.pytestmark  # type: ignore[attr-defined]
+    fall = {case[0] for mark in marks if mark.name == "parametrize" for case in mark.args[1]}
+    elsewhere = {"monitoring.detection-time", "taints.unreachable-noexecute"}
+    five_minutes = {"eviction.after-five-minutes-unreachable"}
+
+    assert fall | elsewhere | five_minutes | set(IN_DEFAULTS) >= set(catalogue.load())

@@ -1,0 +1,54 @@
+"""Ctrl-C and SIGTERM in every phase: the lab goes, with and without xdist."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.labs import process_lab
+from harness.labs.process.spec import RUNTIME_ROOT
+from tests.acceptance.command import labs_of, start, steps, the_run
+from tests.waiting import eventually
+
+SCENARIO = "test_pods_leave_a_partitioned_node"
+PHASE_LIMIT_S = 120.0
+GONE_LIMIT_S = 60.0
+
+
+def _lab_is_starting(run: Path) -> bool:
+    return any((RUNTIME_ROOT / name / "s").exists() for name in labs_of(run))
+
+
+def _fault_is_in(run: Path) -> bool:
+    return "injected" in steps(run)
+
+
+PHASES: dict[str, Callable[[Path], bool]] = {
+    "while the lab starts": _lab_is_starting,
+    "in mid-fault": _fault_is_in,
+}
+CASES = [
+    *((phase, number, workers) for phase in PHASES for number in ("SIGINT", "SIGTERM") for workers in (0, 2)),
+    ("in mid-fault", "SIGHUP", 0),
+]
+
+
+@pytest.mark.parametrize(("phase", "number", "workers"), CASES)
+def test_an_interrupted_run_leaves_no_lab(phase: str, number: str, workers: int, tmp_path: Path) -> None:
+    options = ["-n", str(workers)] if workers else []
+    child = start("run", "--no-site", "-k", SCENARIO, *options, cwd=tmp_path, log=tmp_path / "log")
+    try:
+        run = eventually(lambda: the_run(tmp_path), PHASE_LIMIT_S)
+        assert run is not None, (tmp_path / "log").read_text()
+        assert eventually(lambda: PHASES[phase](run), PHASE_LIMIT_S), (tmp_path / "log").read_text()
+    finally:
+        child.send_signal(signal.Signals[number])
+        status = child.wait(timeout=GONE_LIMIT_S)
+    assert status == 2
+    assert not set(labs_of(run)) & set(process_lab.running())
+    assert not any((RUNTIME_ROOT / name).exists() for name in labs_of(run))
+    if phase == "in mid-fault" and not workers:
+        assert steps(run)[-1] == "closed"

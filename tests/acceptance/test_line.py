@@ -1,0 +1,93 @@
+"""The whole line on a real cluster that misbehaves behind the harness's back."""
+
+from __future__ import annotations
+
+from harness.labs.lab import Lab
+from harness.report import rundir
+from tests.acceptance.altered import Cluster
+from tests.acceptance.conftest import Run
+from tests.waiting import eventually, pause
+
+CLAIMS = ("monitoring.detection-time", "taints.unreachable-noexecute")
+GONE_ON_S = 5.0
+CLEAN_LIMIT_S = 30.0
+
+
+def controllers_pause(cluster: Cluster) -> None:
+    cluster.until_recorded('"step":"injected"')
+    cluster.pause("kube-controller-manager")
+
+
+def controllers_die(cluster: Cluster) -> None:
+    cluster.until_recorded('"step":"injected"')
+    cluster.kill("kube-controller-manager")
+
+
+def watches_break(cluster: Cluster) -> None:
+    """Reset the connections of whoever is outside the lab, in the middle of the silence that is judged."""
+    cluster.until_recorded('"step":"injected"')
+    pause(GONE_ON_S)
+    lines = cluster.command("ss", "-Htnp", "state", "established", "dport", "=", ":6443").splitlines()
+    ports = {line.split()[2].rpartition(":")[2] for line in lines if "users:" not in line}
+    assert ports
+    match = f"tcp dport 6443 tcp sport {{ {', '.join(sorted(ports))} }}"
+    table = "add table inet altered\nadd chain inet altered out { type filter hook output priority 0; }\n"
+    rule = f"add rule inet altered out {match} reject with tcp reset\n"
+    cluster.command("nft", "-f", "-", stdin=table + rule)
+    try:
+        cluster.until_recorded('"kind":"gap"')
+    finally:
+        cluster.command("nft", "delete", "table", "inet", "altered")
+
+
+def injection_does_nothing(cluster: Cluster) -> None:
+    nft = cluster.in_node("bash", "-c", "command -v nft").strip()
+    cluster.in_node("mount", "--bind", "/bin/true", nft)
+    cluster.over.wait()
+    cluster.in_node("umount", nft)
+
+
+def test_a_paused_controller_manager_deviates(lab: Lab, run: Run, small: str) -> None:
+    ended = run(lab, controllers_pause, small)
+
+    assert [ended.labels(claim) for claim in CLAIMS] == [["deviates"], ["deviates"]]
+    assert ended.status == 1
+    assert "1 failed" in ended.output
+    assert ended.allure_statuses() == {"failed"}
+    (scenario,) = rundir.read_scenarios(ended.run)
+    steps = [entry.data["step"] for entry in scenario.history().of_kind("fault")]
+    assert steps == ["planned", "armed", "injecting", "injected", "healing", "healed", "closed"]
+    assert scenario.history().of_kind("fence")
+
+
+def test_an_injection_that_does_nothing_proves_nothing(lab: Lab, run: Run, small: str) -> None:
+    node = lab.node_names()[0]
+    ended = run(lab, injection_does_nothing, small)
+
+    assert [ended.labels(claim) for claim in CLAIMS] == [["unproven: not-injected"]] * 2
+    assert ended.status == 1
+    assert ended.allure_statuses() == {"broken"}
+    assert lab.ledger.unfinished() == []
+    lab.wait_nodes_ready([node])
+    assert lab.run_pod(node)
+
+
+def test_a_watch_that_breaks_at_the_decisive_moment_is_a_gap(lab: Lab, run: Run, small: str) -> None:
+    ended = run(lab, watches_break, small)
+
+    (scenario,) = rundir.read_scenarios(ended.run)
+    assert scenario.history().of_kind("gap")
+    assert ended.labels("monitoring.detection-time") == ["unproven: gap"]
+    assert "deviates" not in ended.labels("taints.unreachable-noexecute")
+    assert ended.status == 1
+    assert ended.allure_statuses() == {"broken"}
+
+
+def test_a_component_that_dies_takes_every_verdict_with_it(own_lab: Lab, run: Run, small: str) -> None:
+    ended = run(own_lab, controllers_die, small)
+
+    assert [ended.labels(claim) for claim in CLAIMS] == [["unproven: component-died"]] * 2
+    assert ended.status == 1
+    assert ended.allure_statuses() == {"broken"}
+    assert own_lab.ledger.unfinished() == []
+    assert eventually(lambda: not own_lab.supervisor.status()["armed"], CLEAN_LIMIT_S)

@@ -1,0 +1,88 @@
+"""A stored run is judged again, by its history alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import catalogue
+from harness.model.cluster import UNREACHABLE
+from harness.report import rundir
+from harness.report.recheck import differences, recheck
+from tests.acceptance.altered import Ended
+
+Json = Any
+Edit = Callable[[dict[str, Json]], Mapping[str, Json]]
+LATER_S = 4.0
+
+
+@pytest.fixture
+def copied(whole_run: Ended, tmp_path: Path) -> Path:
+    """A copy of a real run, to be edited."""
+    return Path(shutil.copytree(whole_run.run, tmp_path / "copied", symlinks=True))
+
+
+def edit(run: Path, change: Edit) -> None:
+    """Change every entry of the run's one history."""
+    (path,) = run.glob("scenarios/*/history.jsonl")
+    lines = [json.dumps(change(json.loads(line))) for line in path.read_text().splitlines()]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def without_the_taint(entry: dict[str, Json]) -> Mapping[str, Json]:
+    if entry["kind"] == "watch" and entry["resource"] == "nodes":
+        spec = entry["object"]["spec"]
+        spec["taints"] = [taint for taint in spec.get("taints", []) if taint["key"] != UNREACHABLE]
+    return entry
+
+
+def with_a_later_deletion(entry: dict[str, Json]) -> Mapping[str, Json]:
+    leaves = entry["kind"] == "watch" and entry["object"]["metadata"].get("deletionTimestamp")
+    return {**entry, "t": entry["t"] + LATER_S} if leaves else entry
+
+
+def without_the_fence(entry: dict[str, Json]) -> Mapping[str, Json]:
+    return {**entry, "kind": "stall", "late_s": 0.0} if entry["kind"] == "fence" else entry
+
+
+def test_a_cluster_as_it_is_conforms(whole_run: Ended) -> None:
+    assert whole_run.claims() == {
+        "monitoring.detection-time",
+        "taints.unreachable-noexecute",
+        "eviction.toleration-seconds-override",
+        "partition.terminating",
+        "taints.removed-on-recovery",
+    }
+    labels = {label for claim in whole_run.claims() for label in whole_run.labels(claim)}
+    assert labels == {"conforms"}
+    assert whole_run.status == 0
+
+
+def test_a_run_judged_again_gives_the_same_verdicts(whole_run: Ended, copied: Path) -> None:
+    again = recheck(copied, catalogue.load())
+
+    assert again == list(rundir.read_verdicts(whole_run.run))
+    assert differences(rundir.read_verdicts(whole_run.run), again) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "claim", "label"),
+    [
+        (without_the_taint, "taints.unreachable-noexecute", "deviates"),
+        (without_the_taint, "taints.removed-on-recovery", "deviates"),
+        (with_a_later_deletion, "eviction.toleration-seconds-override", "deviates"),
+        (without_the_fence, "monitoring.detection-time", "unproven: gap"),
+    ],
+)
+def test_an_edited_history_is_judged_otherwise(
+    whole_run: Ended, copied: Path, change: Edit, claim: str, label: str
+) -> None:
+    edit(copied, change)
+    found = differences(rundir.read_verdicts(whole_run.run), recheck(copied, catalogue.load()))
+
+    assert (claim, "conforms", label) in {(entry.claim, entry.before, entry.after) for entry in found}

@@ -1,0 +1,247 @@
+"""What every lab keeps: a real cluster, apart from its host and other labs, gone without a trace."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cluster.api import ApiError
+from harness.cluster.configuration import kubelet_configz
+from harness.cluster.resources import NAMESPACE, WATCHED
+from harness.cluster.resources import node as node_path
+from harness.cluster.workloads import is_running
+from harness.labs import process_lab
+from harness.labs.components import ROLES, Components, obtain
+from harness.labs.lab import Lab
+from harness.model.cluster import is_ready
+from harness.model.problem import Problem
+from harness.safety.guard import Refused, check
+from tests import leftovers
+from tests.contract.kinds import Kind
+from tests.waiting import eventually
+
+Json = Any
+COMMAND_LIMIT_S = 10.0
+READY_LIMIT_S = 60.0
+EVENTS_LIMIT_S = 20.0
+BROKEN = """#!/bin/sh
+[ "$1" = --version ] && echo "Kubernetes v1.36.3" && exit 0
+echo "first words" >&2
+echo "Error: no such flag: --nonsense" >&2
+exit 1
+"""
+
+
+@pytest.fixture
+def second(kind: Kind, components: Components) -> Iterator[Lab]:
+    """Another small lab of the same kind, which a test may end in its own way."""
+    lab = kind.start(components, 1)
+    yield lab
+    lab.close()
+    if lab.name in process_lab.running():
+        process_lab.down(lab.name)
+    process_lab.sweep()
+
+
+@pytest.fixture
+def joined(lab: Lab) -> Iterator[str]:
+    """A node that joined the running lab, and leaves it."""
+    name = "node-9"
+    lab.join(name, "zone-b", 8)
+    yield name
+    if name in lab.node_names():
+        lab.leave(name)
+
+
+@pytest.fixture
+def broken_components(components: Components, tmp_path: Path) -> Components:
+    """Executables of which the API server ends as soon as it starts."""
+    for role in ROLES:
+        (tmp_path / role).symlink_to(components.path(role))
+    (tmp_path / "kube-apiserver").unlink()
+    (tmp_path / "kube-apiserver").write_text(BROKEN)
+    (tmp_path / "kube-apiserver").chmod(0o755)
+    return obtain(str(tmp_path), components.kubernetes_version, print)
+
+
+def audit(lab: Lab) -> list[Mapping[str, Json]]:
+    lines = (lab.dir / "logs" / "audit.jsonl").read_text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def as_kubelet(kind: Kind, lab: Lab, name: str, *arguments: str) -> Mapping[str, Json]:
+    """Run kubectl with a node's own credential."""
+    files = kind.node_files(lab, name)
+    argv = [
+        str(lab.components.path("kubectl")),
+        "--kubeconfig=/dev/null",
+        f"--server=https://{lab.machine(name).control_plane_address}:6443",
+        f"--certificate-authority={files / 'ca.crt'}",
+        f"--client-certificate={files / 'kubelet.crt'}",
+        f"--client-key={files / 'kubelet.key'}",
+    ]
+    return lab.supervisor.spawn_command([*argv, *arguments], COMMAND_LIMIT_S)
+
+
+def test_all_nodes_are_ready(lab: Lab) -> None:
+    nodes = {entry["metadata"]["name"]: entry for entry in lab.api.get(WATCHED["nodes"])["items"]}
+
+    assert set(nodes) == set(lab.node_names())
+    assert all(is_ready(entry) for entry in nodes.values())
+
+
+def test_a_node_is_the_machine_that_the_lab_recorded(lab: Lab, node: str) -> None:
+    info = lab.api.get(node_path(node))["status"]["nodeInfo"]
+
+    assert info["machineID"] == lab.record_of_itself().machine_ids[node]
+    assert info["bootID"] == lab.machine(node).boot_id()
+
+
+def test_a_kubelet_tells_its_configuration_through_its_authenticated_port(lab: Lab, node: str) -> None:
+    told = kubelet_configz(lab.api, node)
+
+    assert told["nodeLeaseDurationSeconds"] == lab.profile.kubelet["nodeLeaseDurationSeconds"]
+    assert told["authentication"]["anonymous"]["enabled"] is False
+
+
+def test_a_kubelet_refuses_whom_it_does_not_know(lab: Lab, node: str) -> None:
+    context = ssl.create_default_context(cafile=str(lab.dir / "pki" / "ca.crt"))
+    address = lab.machine(node).data_address
+    with lab.supervisor.dial(address, 10250, COMMAND_LIMIT_S) as made:
+        made.settimeout(COMMAND_LIMIT_S)
+        with context.wrap_socket(made, server_hostname=address) as speaking:
+            speaking.sendall(b"GET /configz HTTP/1.0\r\n\r\n")
+            assert b" 401 " in speaking.recv(4096).splitlines()[0]
+
+
+def test_kubelets_report_events_of_their_own(lab: Lab, node: str) -> None:
+    def reasons() -> set[str]:
+        events = lab.api.get(WATCHED["events"])["items"]
+        return {
+            event["reason"]
+            for event in events
+            if event["source"].get("component") == "kubelet" and event["involvedObject"]["name"] == node
+        }
+
+    assert eventually(lambda: "Starting" in reasons(), EVENTS_LIMIT_S)
+
+
+def test_a_pod_runs_and_the_audit_log_says_who_made_it(lab: Lab, node: str) -> None:
+    pod = lab.run_pod(node)
+
+    assert is_running(lab.api, pod)
+    made = next(line for line in audit(lab) if line.get("objectRef", {}).get("name") == pod.name)
+    assert (made["verb"], made["objectRef"]["resource"]) == ("create", "pods")
+    assert made["user"]["username"] == "nodeproof-admin"
+    assert made["objectRef"]["namespace"] == NAMESPACE
+
+
+def test_a_kubelets_credential_is_good_for_its_own_node_only(kind: Kind, lab: Lab) -> None:
+    one, other = sorted(lab.node_names())[:2]
+    body = json.dumps({"metadata": {"annotations": {"nodeproof.dev/test": "1"}}})
+    own = as_kubelet(kind, lab, one, "patch", "node", one, "--patch", body)
+    foreign = as_kubelet(kind, lab, one, "patch", "node", other, "--patch", body)
+
+    assert own["status"] == 0, own["stderr"]
+    assert foreign["status"] == 1
+    assert "forbidden" in foreign["stderr"].lower()
+
+
+def test_a_kubelets_credential_reads_no_secret_that_no_pod_of_its_node_needs(
+    kind: Kind, lab: Lab, node: str
+) -> None:
+    done = as_kubelet(kind, lab, node, "get", "secrets", "--all-namespaces")
+
+    assert done["status"] == 1
+    assert "forbidden" in done["stderr"].lower()
+
+
+def test_nodes_join_and_leave_while_the_lab_runs(lab: Lab, joined: str) -> None:
+    lab.wait_nodes_ready([joined], READY_LIMIT_S)
+    assert lab.machine(joined).reaches_control_plane()
+    assert lab.api.get(node_path(joined))["metadata"]["labels"]["topology.kubernetes.io/zone"] == "zone-b"
+    target = lab.injector.target(joined)
+    check(target, lab.record_of_itself(), {joined}, set())
+
+    lab.leave(joined)
+    assert joined not in lab.node_names()
+    with pytest.raises(ApiError, match="not found"):
+        lab.api.get(node_path(joined))
+    with pytest.raises(Refused, match="no node of lab"):
+        check(target, lab.record_of_itself(), {joined}, set())
+    lab.wait_nodes_ready()
+
+
+def test_two_labs_with_the_same_addresses_do_not_meet(lab: Lab, node: str, second: Lab) -> None:
+    ours, theirs = lab.machine(node), second.machine(node)
+    assert (ours.data_address, ours.control_plane_address) == (
+        theirs.data_address,
+        theirs.control_plane_address,
+    )
+
+    identity = [
+        str(at.run(["cat", "/etc/machine-id"], deadline_s=COMMAND_LIMIT_S).stdout) for at in (ours, theirs)
+    ]
+    assert identity[0] != identity[1]
+    assert lab.record_of_itself().kube_system_uid != second.record_of_itself().kube_system_uid
+    assert sorted(second.node_names()) == [node]
+    ours.power_off()
+    try:
+        assert theirs.reaches_control_plane()
+        assert theirs.reached_from_control_plane()
+    finally:
+        ours.power_on()
+        assert eventually(ours.reaches_control_plane, READY_LIMIT_S)
+
+
+def _by_down(lab: Lab, _seen: leftovers.Footprint) -> None:
+    lab.down()
+
+
+def _by_name(lab: Lab, _seen: leftovers.Footprint) -> None:
+    lab.close()
+    process_lab.down(lab.name)
+
+
+def _by_its_init(_lab: Lab, seen: leftovers.Footprint) -> None:
+    leftovers.kill(seen.init)
+
+
+@pytest.mark.parametrize("end", [_by_down, _by_name, _by_its_init])
+def test_a_lab_that_ends_leaves_nothing(second: Lab, end: Callable[[Lab, leftovers.Footprint], None]) -> None:
+    second.prepare()
+    second.run_pod("node-1")
+    seen = leftovers.footprint(second.name)
+    assert len(seen.namespaces) >= 6
+
+    end(second, seen)
+    assert leftovers.leftovers(seen) == []
+
+
+def test_a_lab_whose_supervisor_is_killed_ends_and_a_sweep_removes_its_folder(second: Lab, lab: Lab) -> None:
+    seen = leftovers.footprint(second.name)
+    leftovers.kill(seen.supervisor)
+
+    assert eventually(lambda: second.name not in process_lab.running(), READY_LIMIT_S)
+    assert second.name in process_lab.sweep()
+    assert leftovers.leftovers(seen) == []
+    assert lab.name in process_lab.running()
+
+
+def test_a_component_that_dies_on_start_is_one_problem_with_its_last_words(
+    kind: Kind, broken_components: Components
+) -> None:
+    before, tables = set(process_lab.running()), leftovers.host_tables()
+    with pytest.raises(Problem) as caught:
+        kind.start(broken_components, 1)
+
+    assert "kube-apiserver" in caught.value.what
+    assert caught.value.detail.splitlines()[-2:] == ["first words", "Error: no such flag: --nonsense"]
+    name = caught.value.where.removeprefix("lab ")
+    assert name not in before
+    assert leftovers.leftovers_of(name, tables) == []
