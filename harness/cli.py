@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.model.problem import Problem
+from harness.model.problem import OutsideError, Problem
 
 if TYPE_CHECKING:
     from harness.labs.components import Components
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run: Callable[[argparse.Namespace, list[str]], int] = arguments.do
         return run(arguments, rest)
-    except Problem as problem:
+    except (Problem, OutsideError) as problem:
         if arguments.debug:
             traceback.print_exc()
         print(f"nodeproof: {problem}", file=sys.stderr)
@@ -188,11 +188,12 @@ def _status(arguments: argparse.Namespace, _rest: list[str]) -> int:
             f"{name}: {status['phase']}, "
             f"Kubernetes {status['kubernetes_version']}, profile {status['profile']}"
         )
-        for node in status["nodes"]:
+        for node in sorted(status["nodes"], key=lambda entry: entry["slot"]):
             power = "on" if node["on"] else "off"
             addresses = f"control {node['control_address']}  data {node['data_address']}"
             print(f"  {node['name']:<12} {power:<4} {node['zone']:<8} {addresses}")
-        print(f"  components: {', '.join(sorted(status['components']))}")
+        components = sorted(part for part in status["components"] if not part.startswith("node-"))
+        print(f"  components: {', '.join(components)}")
         armed = ", ".join(f"{fault} in {left} s" for fault, left in status["armed"].items())
         print(f"  dead-man's switches: {armed or 'none'}")
     return 0

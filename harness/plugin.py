@@ -367,7 +367,7 @@ def _close(item: pytest.Item, error: Exception | None) -> None:
     stored.store(session.run, item.nodeid, closed, session.claims, stage.configuration, history)
     stored.attach(session.run, item.nodeid, closed, stage.configuration)
     provider = _provider(session)
-    if provider.lab is not None and not (closed.worst().outcome == "conforms" or closed.worst().is_skip):
+    if provider.lab is not None:
         stored.attach_logs(provider.lab.dir / "logs")
     provider.last_taint_t = stored.last_no_execute_taint(history)
     if any(not entry.data["expected"] for entry in history.of_kind("component")):
@@ -407,7 +407,7 @@ def _label(item: pytest.Item, session: Session) -> None:
 def _write_run(known: Session) -> None:
     from harness.session import running
 
-    left = running.end_labs(known.run)
+    left = running.end_labs(known.run, known.options)
     if left:
         known.say(f"ended labs of workers that are gone: {', '.join(left)}")
     selected = sorted(known.selected or _selected_by_workers(known.run))

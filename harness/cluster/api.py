@@ -18,13 +18,15 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config import new_client_from_config
 from urllib3.connection import HTTPSConnection
 
+from harness.model.problem import OutsideError
+
 Json = Any
 Dial = Callable[[str, int, float], socket.socket]
 CALL_LIMIT_S = 15.0
 _CONNECT_LIMIT_S = 5.0
 
 
-class ApiError(Exception):
+class ApiError(OutsideError):
     """The API server refused (HTTP `status`), or did not answer (status 0)."""
 
     def __init__(self, status: int, message: str) -> None:

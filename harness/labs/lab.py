@@ -126,7 +126,7 @@ class Lab:
             info = found[name]
             pki = self.dir / "pki"
             host_key = (pki / f"{name}.hostkey").read_text().strip()
-            api_address = self._api_address()
+            api_address = str(self.supervisor.status()["control_plane_address"])
             access = SshAccess(
                 name, info.control_address, info.data_address, api_address, pki / "ssh", host_key
             )
@@ -350,10 +350,6 @@ class Lab:
                 "kubelet": {key: str(value) for key, value in self.profile.kubelet.items()},
             },
         )
-
-    def _api_address(self) -> str:
-        endpoint = self.api.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes")
-        return str(endpoint["endpoints"][0]["addresses"][0])
 
 
 def wait_gone(folder: Path) -> None:

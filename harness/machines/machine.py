@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from harness.model.problem import OutsideError
 
-class MachineError(Exception):
+
+class MachineError(OutsideError):
     """A machine could not be reached, or did not answer within its deadline."""
 
 

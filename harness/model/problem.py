@@ -20,3 +20,7 @@ class Problem(Exception):
     def __str__(self) -> str:
         line = f"{self.what} ({self.where}); {self.next_step}"
         return f"{line}\n{self.detail}" if self.detail else line
+
+
+class OutsideError(Exception):
+    """Something outside (a machine, an API server) refused or did not answer; its message is one line."""

@@ -15,7 +15,7 @@ from harness.report.rundir import scenario_dir, write_scenario
 from harness.session.judging import Closed
 from harness.session.running import Options
 
-_LOG_TAIL_BYTES = 64 * 1024
+_LOG_TAIL_BYTES = 16 * 1024
 
 
 def store(

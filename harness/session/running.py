@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -63,10 +63,12 @@ class LabProvider:
             raise Problem(f"cannot heal: {', '.join(left)}", f"lab {self.lab.name}", "run `nodeproof down`")
         self.lab.prepare()
         calibration = self.lab.configuration.calibration
-        self.report(f"calibrated: watch latency {calibration.watch_latency_s * 1000:.0f} ms")
-        write_json(
-            self.run / "labs" / f"{self.lab.name}.json", {"components": self.lab.configuration.components}
+        offset = max((abs(value) for value in calibration.clock_offset_s.values()), default=0.0)
+        self.report(
+            f"calibrated: watch latency {calibration.watch_latency_s * 1000:.0f} ms, clock offsets up to "
+            f"{offset * 1000:.0f} ms; slack is limited to {self.lab.profile.slack_limit_s:g} s"
         )
+        self._note(self.lab)
         return self.lab
 
     def close(self) -> None:
@@ -74,6 +76,7 @@ class LabProvider:
         if self.lab is None:
             return
         lab, self.lab = self.lab, None
+        self._note(lab)
         lab.keep_logs(self.run / "labs")
         if self.options.lab in LAB_KINDS:
             lab.down()
@@ -92,6 +95,15 @@ class LabProvider:
         due = self.last_taint_t + 1 / self.lab.configuration.eviction_rate
         threading.Event().wait(max(0.0, due - time.monotonic()))
 
+    def _note(self, lab: Lab) -> None:
+        """Write down what the lab ran and which nodes could not be proven healed."""
+        facts = {
+            "components": lab.configuration.components,
+            "quarantined": sorted(lab.injector.quarantined),
+            "calibration": asdict(lab.configuration.calibration),
+        }
+        write_json(self.run / "labs" / f"{lab.name}.json", facts)
+
     def _start(self) -> Lab:
         components = obtain(self.options.components, self.options.kubernetes_version, self.report)
         name = process_lab.new_name()
@@ -108,8 +120,12 @@ class LabProvider:
         return lab
 
 
-def end_labs(run: Path) -> list[str]:
-    """Tear down labs of this run that outlived their worker. Gives their names."""
+def end_labs(run: Path, options: Options) -> list[str]:
+    """Tear down labs of this run that outlived their worker; one attached to is not ours. Gives their
+    names.
+    """
+    if options.lab not in LAB_KINDS:
+        return []
     mine = (
         {path.name for path in (run / "labs").iterdir() if path.is_dir()}
         if (run / "labs").is_dir()

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -30,7 +30,8 @@ from typing import Any, cast
 
 from harness import proc
 from harness.checks.moments import fault_step, pod_gone
-from harness.cluster.resources import NAMESPACE, WATCHED, node
+from harness.cluster.api import ApiError
+from harness.cluster.resources import NAMESPACE, WATCHED
 from harness.faults import Partition
 from harness.labs import process_lab
 from harness.labs.components import DEFAULT_KUBERNETES_VERSION, Components, obtain
@@ -41,8 +42,9 @@ from harness.labs.process.processes import EventLog, Processes
 from harness.labs.process.spec import API_ADDRESS, API_PORT, LabSpec, NodeSpec
 from harness.labs.profiles import profile_named
 from harness.labs.wire import SupervisorClient
-from harness.machines.machine import CommandResult, Machine
+from harness.machines.machine import CommandResult, Machine, MachineError
 from harness.model.cluster import LEASE_NAMESPACE
+from harness.model.problem import Problem
 from harness.model.window import WindowSpec
 from harness.recording.recorder import Recording, Setting
 from harness.safety.ledger import Ledger
@@ -103,6 +105,7 @@ class Bench:
     repeats: int
     injections: int
     many: int
+    failures: list[str] = field(default_factory=list)
 
     def say(self, line: str) -> None:
         """Progress, for people."""
@@ -841,21 +844,31 @@ def _row(figure: Figure) -> tuple[str, ...]:
 
 
 def measure(bench: Bench, wanted: Sequence[str], commands: Sequence[str]) -> Iterator[Figure]:
-    """All wanted figures, each as soon as it is there."""
+    """All wanted figures, each as soon as it is there; one that breaks off does not take the others along."""
+    parts: list[Callable[[], Iterable[Figure]]] = []
     if "up" in wanted:
-        yield from ready(bench, 8, "fast")
+        parts.append(lambda: ready(bench, 8, "fast"))
     if "many" in wanted:
-        yield from many(bench, bench.many)
+        parts.append(lambda: many(bench, bench.many))
     if {"drop", "lag"} & set(wanted):
-        with running_lab(bench, 2, "fast") as (lab, _took):
-            lab.api.get(node(lab.node_names()[0]))
-            if "drop" in wanted:
-                yield from first_drop(bench, lab)
-            if "lag" in wanted:
-                yield from recorder_lag(bench, lab, EVENTS_PER_S // 4)
-                yield from recorder_lag(bench, lab, EVENTS_PER_S)
-    for line in commands:
-        yield from command(bench, line)
+        parts.append(lambda: small_lab(bench, wanted))
+    parts += [lambda line=line: command(bench, line) for line in commands]  # type: ignore[misc]
+    for part in parts:
+        try:
+            yield from part()
+        except (RuntimeError, Problem, proc.CommandFailed, ApiError, MachineError) as error:
+            bench.failures.append(f"{type(error).__name__}: {error}")
+            bench.say(f"broke off: {bench.failures[-1]}")
+
+
+def small_lab(bench: Bench, wanted: Sequence[str]) -> Iterator[Figure]:
+    """The figures that need two nodes."""
+    with running_lab(bench, 2, "fast") as (lab, _took):
+        if "drop" in wanted:
+            yield from first_drop(bench, lab)
+        if "lag" in wanted:
+            yield from recorder_lag(bench, lab, EVENTS_PER_S // 4)
+            yield from recorder_lag(bench, lab, EVENTS_PER_S)
 
 
 def main() -> None:
@@ -863,21 +876,34 @@ def main() -> None:
     options = _parser().parse_args()
     signal.signal(signal.SIGTERM, _interrupt)
     machine = dict(machine_description())
-    version = options.kubernetes_version
+    figures, failures = [], []
     with tempfile.TemporaryDirectory(prefix="np-bench-") as scratch:
-        components = obtain(options.components, version, lambda line: print(line, file=sys.stderr))
-        machine["kubernetes"] = components.kubernetes_version
-        bench = Bench(
-            components, options.components, Path(scratch), options.repeats, options.injections, options.many
-        )
-        figures = []
+        bench = _bench(options, Path(scratch))
+        machine["kubernetes"] = bench.components.kubernetes_version
         for figure in measure(bench, options.only, options.command):
             figures.append(figure)
             bench.say(" | ".join(_row(figure)))
+        failures = bench.failures
     print(table(machine, figures))
+    for failure in failures:
+        print(f"broke off: {failure}")
     if options.json:
-        found = {"machine": machine, "figures": [figure.to_json() for figure in figures]}
+        found = {
+            "machine": machine,
+            "figures": [figure.to_json() for figure in figures],
+            "failures": failures,
+        }
         options.json.write_text(json.dumps(found, indent=1) + "\n")
+    if failures:
+        sys.exit(1)
+
+
+def _bench(options: argparse.Namespace, scratch: Path) -> Bench:
+    def say(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    components = obtain(options.components, options.kubernetes_version, say)
+    return Bench(components, options.components, scratch, options.repeats, options.injections, options.many)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -140,10 +140,10 @@ class Cluster:
         return str(done["stdout"])
 
     def in_node(self, *argv: str) -> str:
-        """Run a command in the target's mount namespace."""
+        """Run a command in the target, without its sshd."""
         entries: Sequence[Mapping[str, Json]] = self.lab.supervisor.status()["nodes"]
         pid = next(entry["pid"] for entry in entries if entry["name"] == self.target)
-        return self.command("nsenter", f"--target={pid}", "--mount", "--", *argv)
+        return self.command("nsenter", f"--target={pid}", "--mount", "--pid", "--", *argv)
 
 
 Alteration = Callable[[Cluster], None]

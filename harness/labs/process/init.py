@@ -258,6 +258,7 @@ class LabServer:
             "nodes": nodes,
             "components": dict(self._processes.pids()),
             "armed": dict(self._deadman.armed()),
+            "control_plane_address": API_ADDRESS,
             "witness_port": self._witness.port,
             "heard": list(self._witness.heard),
             "holders": self._holders,
