@@ -1,0 +1,85 @@
+"""The shipped line on an unaltered cluster: every claim that the fast profile can prove conforms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from harness import catalogue
+from harness.report import rundir
+from harness.report.outcome import worst_by_claim
+from tests.acceptance.command import TOP, Done, labs_of, nodeproof, the_run
+
+SCALED = {
+    "eviction.after-five-minutes-unreachable",
+    "eviction.default-tolerations-injected",
+    "monitoring.grace-period-default",
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
+    """A whole run with two workers, and its folder."""
+    cwd = tmp_path_factory.mktemp("run")
+    done = nodeproof("run", "-n", "2", cwd=cwd)
+    run = the_run(cwd)
+    assert run is not None, done
+    return done, run
+
+
+def test_every_claim_conforms_or_is_scaled(finished: tuple[Done, Path]) -> None:
+    done, run = finished
+    worst = worst_by_claim(rundir.read_verdicts(run))
+    assert worst.keys() == catalogue.load().keys()
+    labels = {claim: row["code"] or row["verdict"] for claim, row in worst.items()}
+    expected = {claim: "scaled" if claim in SCALED else "conforms" for claim in worst}
+    assert labels == expected, {claim: row["reason"] for claim, row in worst.items()}
+    assert done.status == 0
+
+
+def test_each_worker_has_a_lab_and_none_is_left(finished: tuple[Done, Path]) -> None:
+    _done, run = finished
+    names = labs_of(run)
+    assert len(names) == 2
+    assert not any((Path("/run/nodeproof") / name).exists() for name in names)
+    for name in names:
+        assert (run / "labs" / name / "kube-apiserver.log").stat().st_size > 0
+        assert (run / "labs" / name / "audit.jsonl").stat().st_size > 0
+
+
+def test_the_report_names_each_binary_and_opens_from_disk(finished: tuple[Done, Path]) -> None:
+    _done, run = finished
+    facts = rundir.read_facts(run)
+    assert {"etcd", "kube-apiserver", "kubelet", "hollow-kubelet"} <= facts.components.keys()
+    assert all(len(part["sha256"]) == 64 for part in facts.components.values())
+    page = (run / "site" / "index.html").read_text()
+    assert "fetch(" not in page.split("<body", 1)[0]
+    assert (run.parent / "latest").resolve() == run.resolve()
+
+
+def test_allure_results_carry_labels_steps_and_attachments(finished: tuple[Done, Path]) -> None:
+    _done, run = finished
+    results = [json.loads(path.read_text()) for path in (run / "allure-results").glob("*-result.json")]
+    cut = next(result for result in results if "own_toleration" in result["name"])
+    labels = {(label["name"], label["value"]) for label in cut["labels"]}
+    assert {("epic", "monitoring"), ("claim", "partition.terminating"), ("lab", "process")} <= labels
+    assert {value for name, value in labels if name == "page"} >= {"v1.18", "v1.28"}
+    assert any(step["name"] == "both partition on node-1" for step in cut["steps"])
+    attached = {attachment["name"] for attachment in cut["attachments"]}
+    assert {"timeline", "history", "verdicts", "kube-controller-manager.log"} <= attached
+
+
+def test_verdicts_follow_their_schema(finished: tuple[Done, Path]) -> None:
+    _done, run = finished
+    schema = json.loads((TOP / "reports" / "verdicts.schema.json").read_text())
+    jsonschema.validate(json.loads((run / "verdicts.json").read_text()), schema)
+
+
+def test_recheck_gives_the_same_verdicts_without_a_cluster(finished: tuple[Done, Path]) -> None:
+    _done, run = finished
+    again = nodeproof("recheck", str(run), cwd=run)
+    assert again.status == 0
+    assert "changed:" not in again.stdout
