@@ -121,9 +121,9 @@ def _run(arguments: argparse.Namespace, rest: list[str]) -> int:
     if not arguments.no_site:
         _say(f"Allure site: {site.generate(folder, _say)}")
     facts = rundir.read_facts(folder)
-    if status not in (0, 1) or facts.exit_reason:
-        return ENVIRONMENT
-    return outcome.exit_code(rundir.read_verdicts(folder), _values(rest, "--claim"), facts.selected)
+    broken_off = facts.exit_reason or ("" if status in (0, 1) else f"pytest ended with {status}")
+    rows = rundir.read_verdicts(folder)
+    return outcome.exit_code(rows, _values(rest, "--claim"), facts.selected, broken_off)
 
 
 def _values(rest: Sequence[str], option: str) -> list[str]:

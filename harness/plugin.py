@@ -153,9 +153,7 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Stage]:
     session = _session(request.config)
     provider = _provider(session)
     try:
-        running = provider.get()
-        provider.rest()
-        running.clean()
+        running = provider.clean()
     except Problem as problem:
         session.broken = str(problem)
         pytest.exit(f"nodeproof: {problem}", returncode=2)

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from harness.model.verdict import Verdict
 from harness.report.rundir import Row
 
-CONFORMS, DEVIATES, UNPROVEN = 0, 1, 3
-"""Exit codes; pytest uses 2 for an interrupted run and 4 and 5 for its usage."""
+CONFORMS, DEVIATES, BROKEN_OFF, UNPROVEN = 0, 1, 2, 3
 
 
 def verdict_of(row: Row) -> Verdict:
@@ -26,22 +25,29 @@ def worst_by_claim(rows: Iterable[Row]) -> Mapping[str, Row]:
     return worst
 
 
-def exit_code(rows: Iterable[Row], asked_by_name: Collection[str], selected: Collection[str]) -> int:
-    """The exit code of a run.
+def exit_code(
+    rows: Iterable[Row], asked_by_name: Collection[str], selected: Collection[str], broken_off: str = ""
+) -> int:
+    """The exit code of a run; `broken_off` says why it did not run to its end, if it did not.
 
-    1 when anything deviates; else 3 when a selected claim has no verdict or is unproven for a reason that is
-    no skip, or one that was asked for by name is unproven at all or has no verdict; else 0.
+    1 when anything deviates; else 3 when a selected claim ended in an unproven that is no skip; else 2 when
+    the run broke off; else 3 when a claim that was asked for by name is not proven, or a selected one has no
+    verdict; else 0.
     """
     verdicts = {claim: verdict_of(row) for claim, row in worst_by_claim(rows).items()}
     if any(verdict.outcome == "deviates" for verdict in verdicts.values()):
         return DEVIATES
+    if any(_is_open(verdict) for claim, verdict in verdicts.items() if claim in selected):
+        return UNPROVEN
+    if broken_off:
+        return BROKEN_OFF
     if any(claim not in verdicts or verdicts[claim].outcome != "conforms" for claim in asked_by_name):
         return UNPROVEN
-    if any(_is_open(verdicts.get(claim)) for claim in selected):
+    if any(claim not in verdicts for claim in selected):
         return UNPROVEN
     return CONFORMS
 
 
-def _is_open(verdict: Verdict | None) -> bool:
-    """Whether a claim was selected and the run does not say what became of it."""
-    return verdict is None or (verdict.outcome == "unproven" and not verdict.is_skip)
+def _is_open(verdict: Verdict) -> bool:
+    """Whether the run does not say what became of a claim, for a reason that another run may not have."""
+    return verdict.outcome == "unproven" and not verdict.is_skip

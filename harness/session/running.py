@@ -71,6 +71,24 @@ class LabProvider:
         self._note(self.lab)
         return self.lab
 
+    def clean(self) -> Lab:
+        """The worker's lab, fit for the next scenario; one of ours that can't be cleaned is replaced.
+
+        Raises Problem when a new lab is not fit either, or a lab that we were given is not.
+        """
+        lab = self.get()
+        self.rest()
+        try:
+            lab.clean()
+        except Problem as problem:
+            if self.options.lab not in LAB_KINDS:
+                raise
+            self.report(f"a new lab takes over: {problem}")
+            self.discard()
+            lab = self.get()
+            lab.clean()
+        return lab
+
     def close(self) -> None:
         """Keep the logs and end the lab, if it is ours to end."""
         if self.lab is None:

@@ -134,15 +134,29 @@ def load() -> str:
     return " ".join(Path("/proc/loadavg").read_text().split()[:3])
 
 
-def settle(bench: Bench) -> str:
-    """Wait until others leave the processor alone, at most QUIET_LIMIT_S; gives the load for the record."""
+def settle(bench: Bench, own: str = "") -> str:
+    """Wait until others leave the machine alone, at most QUIET_LIMIT_S; gives what is left, for the
+    record.
+    """
     until = time.monotonic() + QUIET_LIMIT_S
-    busy = _busy_share(1.0)
-    while busy > QUIET_SHARE and time.monotonic() < until:
-        busy = _busy_share(1.0)
-    if busy > QUIET_SHARE:
-        bench.say(f"the machine is busy ({busy:.0%}): what follows is measured beside other work")
-    return f"{load().split()[0]} ({busy:.0%} busy)"
+    busy, labs = _others(own)
+    while (busy > QUIET_SHARE or labs) and time.monotonic() < until:
+        busy, labs = _others(own)
+    beside = f", {len(labs)} other labs" if labs else ""
+    if busy > QUIET_SHARE or labs:
+        bench.say(f"what follows is measured beside other work: {busy:.0%} busy{beside}")
+    return f"{load().split()[0]} ({busy:.0%} busy{beside})"
+
+
+def _others(own: str) -> tuple[float, list[str]]:
+    """The busy share of the processor over a second, and the labs that are not ours."""
+    return _busy_share(1.0), [name for name in process_lab.running() if name != own]
+
+
+def _after(own: str) -> str:
+    """The load when a figure was done; other labs that came meanwhile spoil it."""
+    labs = [name for name in process_lab.running() if name != own]
+    return load().split()[0] + (f" ({len(labs)} other labs)" if labs else "")
 
 
 def _busy_share(seconds: float) -> float:
@@ -400,7 +414,7 @@ def many(bench: Bench, nodes: int) -> list[Figure]:
     with running_lab(bench, nodes, "documented") as (lab, took):
         stages = _stages(lab, began, began + took)
         bench.say(f"{nodes} nodes: up {took:.1f} s, bare floor {floor.ready_s:.1f} s")
-        memory = _memory(processes_of(lab), floor.processes, nodes, load())
+        memory = _memory(processes_of(lab), floor.processes, nodes, _after(lab.name))
         waiting = waiting_cpu(bench, lab, nodes)
         gone = time.monotonic()
         process_lab.down(lab.name)
@@ -416,7 +430,7 @@ def many(bench: Bench, nodes: int) -> list[Figure]:
         *memory,
         Figure(
             f"tear-down of {nodes} nodes", "s", [down], "the floor's PID namespace", [floor.end_s],
-            "as measured", None, [load()],
+            "as measured", None, [_after("")],
         ),
         *waiting,
     ]  # fmt: skip
@@ -462,7 +476,7 @@ def _kind(process: Mapping[str, Json]) -> str:
 def waiting_cpu(bench: Bench, lab: Lab, nodes: int) -> list[Figure]:
     """The harness's processor time while a recording waits for what does not come."""
     lab.prepare()
-    loads = [settle(bench)]
+    loads = [settle(bench, lab.name)]
     watch = _watch_setting(lab, tuple(WATCHED.values()), WAIT_SECONDS)
     path = bench.scratch / "waiting.jsonl"
     check = pod_gone(NAMESPACE, "nobody").never_after(
@@ -478,6 +492,7 @@ def waiting_cpu(bench: Bench, lab: Lab, nodes: int) -> list[Figure]:
         entries = len(recording.history().entries)
         anchor = raw.result()
     path.unlink()
+    loads.append(_after(lab.name))
     share, bare = 100 * used / took, 100 * anchor["cpu_s"] / anchor["took_s"]
     notes = [
         f"waited {took:.1f} s, {entries} entries recorded, {threading.active_count()} threads",
@@ -588,7 +603,7 @@ def first_drop(bench: Bench, lab: Lab) -> list[Figure]:
     target = next(entry for entry in lab.nodes() if entry.name == lab.node_names()[0])
     pid = next(entry["pid"] for entry in lab.supervisor.status()["nodes"] if entry["name"] == target.name)
     stop = bench.scratch / f"stop-{uuid.uuid4().hex[:6]}"
-    loads = [settle(bench)]
+    loads = [settle(bench, lab.name)]
     injected: list[tuple[float, float, Marks]] = []
     bare: list[float] = []
     with ThreadPoolExecutor(1) as pool:
@@ -604,7 +619,7 @@ def first_drop(bench: Bench, lab: Lab) -> list[Figure]:
             stop.touch()
         probe = stream.result()
         stop.unlink()
-    loads.append(load())
+    loads.append(_after(lab.name))
     return _drop_figures(probe, injected, bare, loads)
 
 
@@ -717,7 +732,7 @@ def recorder_lag(bench: Bench, lab: Lab, rate: int) -> list[Figure]:
     paths = [f"{WATCHED['leases']}/bench-{number}" for number in range(LEASES)]
     for path in paths:
         _make_lease(lab, path)
-    loads = [settle(bench)]
+    loads = [settle(bench, lab.name)]
     setting = _watch_setting(lab, (WATCHED["leases"],), EVENT_SECONDS + 4)
     generator = {**setting, "paths": paths, "rate": rate, "seconds": EVENT_SECONDS, "workers": WORKERS}
     before = {entry["pid"]: entry for entry in processes_of(lab)}
@@ -729,7 +744,7 @@ def recorder_lag(bench: Bench, lab: Lab, rate: int) -> list[Figure]:
         used, took = time.process_time() - cpu, time.monotonic() - began
         shares = _shares(before, processes_of(lab), took)
         raw = watching.result()
-    loads.append(load())
+    loads.append(_after(lab.name))
     for path in paths:
         lab.api.delete(path)
     return _lag_figures(recording, raw, made, (used, took, shares), loads, rate)
@@ -805,7 +820,7 @@ def command(bench: Bench, line: str) -> list[Figure]:
     notes = [failed, *notes] if failed else notes
     is_run = line == "make run"
     target, met = ("<= 90 s", took <= 90) if is_run else ("as measured", None)
-    return [Figure(f"`{line}`", "s", [took], target=target, met=met, loads=[*loads, load()], notes=notes)]
+    return [Figure(f"`{line}`", "s", [took], target=target, met=met, loads=[*loads, _after("")], notes=notes)]
 
 
 def _short(text: str) -> str:

@@ -158,15 +158,15 @@ def shipped(name: str) -> str:
     return str(scenarios_dir() / name)
 
 
-def run_scenarios(lab: Lab, run: Path, alter: Alteration, *arguments: str) -> Ended:
-    """Run scenarios on a lab by a child pytest, while `alter` does its work beside it."""
+def run_scenarios(lab: Lab, run: Path, alter: Alteration, scenario: str, *arguments: str) -> Ended:
+    """Run a file of scenarios on a lab by a child pytest, while `alter` does its work beside it."""
     cluster = Cluster(lab, run)
     with _beside(cluster, alter):
         done = proc.run(
             [
                 *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull),
-                *("--rootdir", str(run.parent), "--run", str(run), "--lab", lab.name),
-                *("--profile", lab.profile.name, *arguments),
+                *("--rootdir", str(Path(scenario).parent), "--run", str(run), "--lab", lab.name),
+                *("--profile", lab.profile.name, scenario, *arguments),
             ],
             timeout_s=RUN_LIMIT_S,
             cwd=run.parent,

@@ -235,3 +235,14 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(Problem) as caught:
         rundir.merge_verdicts(tmp_path)
     assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"), [([CONFORMS], 2), ([], 2), ([GAP], 3), ([GAP, DEVIATES], 1)]
+)
+def test_what_was_seen_comes_before_a_run_that_broke_off(verdicts: list[Verdict], expected: int) -> None:
+    rows = [
+        rundir.row(claim("a.b"), f"s.py::test_{n}", verdict, CONFIGURATION)
+        for n, verdict in enumerate(verdicts)
+    ]
+    assert outcome.exit_code(rows, [], ["a.b"], "no root") == expected
