@@ -245,4 +245,4 @@ def test_what_was_seen_comes_before_a_run_that_broke_off(verdicts: list[Verdict]
         rundir.row(claim("a.b"), f"s.py::test_{n}", verdict, CONFIGURATION)
         for n, verdict in enumerate(verdicts)
     ]
-    assert outcome.exit_code(rows, [], ["a.b"], "no root") == expected
+    assert exit_code(rows, [], ["a.b"], "no root") == expected
