@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -15,6 +16,7 @@ from harness.checks.moments import fault_step
 from harness.faults import Fault
 from harness.machines.machine import Machine, MachineError
 from harness.model.judgment import Moment
+from harness.model.problem import OutsideError, Problem
 from harness.safety.guard import Record, Target, check
 from harness.safety.ledger import Ledger
 
@@ -93,24 +95,16 @@ class Injector:
         note = _Notes(self.ledger, fault, append)
         note.write("planned")
         self.active.add(fault.node)
-        renewing = threading.Event()
+        renewal = _Renewal(self.deadman, fault)
         try:
-            self._arm(fault, note, renewing)
+            self.deadman.arm(fault.to_json(), TTL_S)
+            note.write("armed")
+            renewal.start()
             self._do(fault, machine, note)
             yield Cut(fault)
         finally:
-            self._undo(fault, machine, note, renewing)
+            self._undo(fault, machine, note, renewal)
             self.active.discard(fault.node)
-
-    def _arm(self, fault: Fault, note: _Notes, renewing: threading.Event) -> None:
-        self.deadman.arm(fault.to_json(), TTL_S)
-        note.write("armed")
-
-        def renew() -> None:
-            while not renewing.wait(RENEW_PERIOD_S):
-                self.deadman.arm(fault.to_json(), TTL_S)
-
-        threading.Thread(target=renew, daemon=True).start()
 
     def _do(self, fault: Fault, machine: Machine, note: _Notes) -> None:
         note.write("injecting")
@@ -123,7 +117,7 @@ class Injector:
             )
         note.write("injected", done_t)
 
-    def _undo(self, fault: Fault, machine: Machine, note: _Notes, renewing: threading.Event) -> None:
+    def _undo(self, fault: Fault, machine: Machine, note: _Notes, renewal: _Renewal) -> None:
         """Heal, prove, disarm, close; a heal that can't be proven leaves the switch armed and the entry
         open.
         """
@@ -136,7 +130,7 @@ class Injector:
         except MachineError:
             healed = False
         finally:
-            renewing.set()
+            renewal.stop()
             if healed:
                 note.write("healed", done_t)
                 self.deadman.arm(fault.to_json(), 0)
@@ -144,6 +138,31 @@ class Injector:
             else:
                 self.quarantined.add(fault.node)
                 note.write("unhealed")
+
+
+class _Renewal:
+    """Keeps a dead-man's switch from firing while the harness lives."""
+
+    def __init__(self, deadman: Deadman, fault: Fault) -> None:
+        self._deadman = deadman
+        self._fault = fault.to_json()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._renew, daemon=True)
+
+    def start(self) -> None:
+        """Renew from now on, until `stop`."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Renew no more; once this returns nothing arms the switch behind a disarming."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=HEAL_LIMIT_S)
+
+    def _renew(self) -> None:
+        while not self._stopping.wait(RENEW_PERIOD_S):
+            with contextlib.suppress(OutsideError, Problem):
+                self._deadman.arm(self._fault, TTL_S)
 
 
 @dataclass(frozen=True)
