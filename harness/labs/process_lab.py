@@ -256,15 +256,24 @@ def _poll(look: Callable[[], bool], limit_s: float, what: str) -> None:
 
 def _folder(name: str) -> Path:
     folder = RUNTIME_ROOT / name
-    if not _LAB_NAME.fullmatch(name) or not folder.is_dir():
+    if not _LAB_NAME.fullmatch(name) or _owner(folder) != os.getuid():
         raise Problem(f"no lab {name!r}", str(RUNTIME_ROOT), f"there are: {', '.join(running()) or 'none'}")
     return folder
 
 
 def _folders() -> list[Path]:
+    """The folders of the caller's own labs; other users' are none of our business."""
     if not RUNTIME_ROOT.is_dir():
         return []
-    return sorted(path for path in RUNTIME_ROOT.iterdir() if _LAB_NAME.fullmatch(path.name))
+    found = (path for path in RUNTIME_ROOT.iterdir() if _LAB_NAME.fullmatch(path.name))
+    return sorted(path for path in found if _owner(path) == os.getuid())
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.stat().st_uid
+    except FileNotFoundError:
+        return None
 
 
 def _is_held(folder: Path) -> bool:
