@@ -113,7 +113,7 @@ def _run(arguments: argparse.Namespace, rest: list[str]) -> int:
     folder = rundir.plan(
         Path.cwd() / DEFAULT_OUT, _value(rest, "--profile", "fast"), _value(rest, "--lab", "process")
     )
-    status = int(pytest.main([f"--run={folder}", "--shipped", *rest]))
+    status = int(pytest.main([f"--run={folder}", "--shipped", *_joined(rest)]))
     if "--collect-only" in rest:
         return 0 if status == 0 else ENVIRONMENT
     if not (folder / "run.json").exists():
@@ -124,6 +124,22 @@ def _run(arguments: argparse.Namespace, rest: list[str]) -> int:
     broken_off = facts.exit_reason or ("" if status in (0, 1) else f"pytest ended with {status}")
     rows = rundir.read_verdicts(folder)
     return outcome.exit_code(rows, _values(rest, "--claim"), facts.selected, broken_off)
+
+
+def _joined(rest: Sequence[str]) -> list[str]:
+    """`--components DIR` as `--components=DIR`: pytest takes a lone path for one of its own when it looks
+    for rootdir.
+    """
+    joined: list[str] = []
+    for argument in rest:
+        if joined and joined[-1] in _PATH_OPTIONS:
+            joined[-1] = f"{joined[-1]}={argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
+_PATH_OPTIONS = ("--components", "--lab")
 
 
 def _values(rest: Sequence[str], option: str) -> list[str]:

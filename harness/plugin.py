@@ -243,7 +243,8 @@ def _make_session(config: pytest.Config) -> Session:
     for claim in options.claims:
         catalogue.known(claim, claims)
     worker = getattr(config, "workerinput", None)
-    out = config.rootpath / config.getini("nodeproof_out")
+    top = config.rootpath if config.inipath else config.invocation_params.dir
+    out = top / config.getini("nodeproof_out")
     given = worker["nodeproof_run"] if worker else config.getoption("run")
     run = Path(given) if given else plan(out, options.profile, options.lab)
     command = " ".join(["pytest", *config.invocation_params.args])

@@ -7,27 +7,47 @@ an old entry is never wrong.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from harness import proc
+from harness.labs.component_build import (
+    DEFAULT_KUBERNETES_VERSION,
+    VERSION_LIMIT_S,
+    Report,
+    Version,
+    Work,
+    build_flags,
+    cache_dir,
+    explained,
+    locked,
+    make_folder,
+    recipe_files,
+    tail,
+)
 from harness.model.problem import Problem
 
-Json = Any
-Report = Callable[[str], None]
+__all__ = [
+    "BUILD",
+    "DEFAULT_KUBERNETES_VERSION",
+    "HOLLOW",
+    "ROLES",
+    "Component",
+    "Components",
+    "check_version",
+    "obtain",
+    "read_version",
+    "recipe_dir",
+    "recipe_hash",
+]
 
 ROLES = (
     "etcd",
@@ -39,21 +59,12 @@ ROLES = (
     "hollow-kubelet",
 )
 HOLLOW = "hollow-kubelet"
-DEFAULT_KUBERNETES_VERSION = "v1.36.3"
 BUILD = "build"
 
 # What no release of Kubernetes ships, and a folder of its executables may therefore lack.
 _NOT_RELEASED = ("etcd", HOLLOW)
 _EXECUTABLE = "components"
 _MANIFEST = "manifest.json"
-_RECIPE_SUFFIXES = (".go", ".mod", ".sum")
-_BUILD_LIMIT_S = 3600.0
-_STEP_LIMIT_S = 900.0
-VERSION_LIMIT_S = 20.0
-_REPORT_EVERY_S = 5.0
-# Constant, so that the same recipe gives the same bytes.
-_BUILD_DATE = "1970-01-01T00:00:00Z"
-_STAMPED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
 
 @dataclass(frozen=True)
@@ -124,7 +135,7 @@ def recipe_hash(recipe: Path, version: str) -> str:
     return digest.hexdigest()[:12]
 
 
-# Building -----------------------------------------------------------------------------------------
+# The cache of builds ------------------------------------------------------------------------------
 
 
 def _built(version: Version, report: Report) -> Components:
@@ -168,23 +179,43 @@ def _build(recipe: Path, version: Version, entry: Path, report: Report) -> None:
     """Make a cache entry, whole or not at all. The caller holds the entry's lock. Raises Problem."""
     for left_by_a_killed_build in entry.parent.glob(f".{entry.name}.build-*"):
         shutil.rmtree(left_by_a_killed_build, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=f".{entry.name}.build-", dir=entry.parent) as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix=f".{entry.name}.build-", dir=entry.parent) as folder,
+        explained(version, entry),
+    ):
+        report(f"building Kubernetes {version}: some minutes the first time, later runs take it from {entry}")
+        fresh = Path(folder, "entry")
         work = Work(Path(folder), version, report)
-        try:
-            report(
-                f"building Kubernetes {version}: some minutes the first time, later runs take it from {entry}"
-            )
-            work.copy_recipe(recipe)
-            work.adapt()
-            work.compile()
-            shutil.rmtree(entry, ignore_errors=True)
-            work.finished().rename(entry)
-        except proc.CommandFailed as failed:
-            raise _explain(failed, version) from failed
-        except OSError as error:
-            raise Problem(
-                f"building Kubernetes {version} failed: {error}", str(entry), _NEXT_SPACE
-            ) from error
+        work.copy_recipe(recipe)
+        work.adapt()
+        work.compile(fresh / "bin" / _EXECUTABLE)
+        shutil.rmtree(entry, ignore_errors=True)
+        _finish(fresh, version, work)
+        fresh.rename(entry)
+
+
+def _finish(entry: Path, version: Version, work: Work) -> None:
+    """Write the links and the manifest of an entry whose executable is built."""
+    executable = entry / "bin" / _EXECUTABLE
+    roles = [role for role in ROLES if role != HOLLOW or work.has_hollow]
+    for role in roles:
+        (executable.parent / role).symlink_to(_EXECUTABLE)
+    stat = executable.stat()
+    manifest = {
+        "kubernetes_version": str(version),
+        "go_version": work.go_version(),
+        "roles": roles,
+        "versions": {role: read_version(role, executable.parent / role) for role in roles},
+        "sha256": _sha256(executable),
+        "size": stat.st_size,
+        "mtime_ns": stat.st_mtime_ns,
+    }
+    (entry / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # Supplied executables -----------------------------------------------------------------------------
@@ -238,8 +269,3 @@ def read_version(role: str, path: Path) -> str:
             said,
         )
     return found[0]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -90,8 +90,8 @@ class Recording:
             self._out.close()
 
     def append(self, kind: str, t: float | None = None, **data: Json) -> None:
-        """Write one entry, at the present time unless told (s, monotonic)."""
-        entry = Entry(time.monotonic() if t is None else t, kind, data)
+        """Write one entry, at the present time unless told (s, monotonic), rounded as it is on disk."""
+        entry = Entry(round(time.monotonic() if t is None else t, 6), kind, data)
         with self._changed:
             if self._out.closed:
                 return

@@ -172,7 +172,7 @@ def run_scenarios(lab: Lab, run: Path, alter: Alteration, scenario: str, *argume
             cwd=run.parent,
             check=False,
         )
-    print(done.stdout, done.stderr)
+        print(done.stdout, done.stderr)
     return Ended(done.status, done.stdout, run)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.labs import components
+from harness.labs import component_build, components
 from harness.labs.components import DEFAULT_KUBERNETES_VERSION, HOLLOW, ROLES, obtain, recipe_dir, recipe_hash
 from harness.model.problem import Problem
 
@@ -207,7 +207,7 @@ def test_what_is_no_version_is_refused(version: str) -> None:
 
 
 def test_go_mod_is_rewritten_for_another_version() -> None:
-    lines = components.adapted_go_mod(UPSTREAM_GO_MOD, "v1.35.2").splitlines()
+    lines = component_build.adapted_go_mod(UPSTREAM_GO_MOD, "v1.35.2").splitlines()
     assert {
         "go 1.25.0",
         "godebug default=go1.25",
@@ -220,7 +220,7 @@ def test_go_mod_is_rewritten_for_another_version() -> None:
 
 def test_a_go_mod_laid_out_differently_is_a_problem() -> None:
     with pytest.raises(Problem, match="not laid out"):
-        components.adapted_go_mod("module k8s.io/kubernetes\n", "v1.99.0")
+        component_build.adapted_go_mod("module k8s.io/kubernetes\n", "v1.99.0")
 
 
 def test_the_recipe_builds_the_default_version() -> None:
@@ -344,7 +344,7 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
 
 
 def test_progress_is_reported(cache: Path, recipe: Path, go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(components, "_REPORT_EVERY_S", 0.0)
+    monkeypatch.setattr(component_build, "_REPORT_EVERY_S", 0.0)
     go.install(build="echo k8s.io/api/core/v1; echo 'go: downloading x'")
     lines: list[str] = []
     obtain("build", DEFAULT_KUBERNETES_VERSION, lines.append)
