@@ -149,11 +149,15 @@ class Recording:
         follow(self._api, resource, path, self._receive, live.wait, self._stopping, SILENCE_LIMIT_S)
 
     def _receive(self, kind: str, t: float, data: Mapping[str, Json]) -> None:
-        if kind == "watch":
-            value = data["object"]["metadata"].get("annotations", {}).get(SENTINEL_ANNOTATION)
-            if value:
-                self._seen[data["resource"]].setdefault(value, t)
+        """Write an event down, then tell who waits for its sentinel: what was seen is always stored already."""
         self.append(kind, t, **data)
+        if kind != "watch":
+            return
+        value = data["object"]["metadata"].get("annotations", {}).get(SENTINEL_ANNOTATION)
+        if value:
+            with self._changed:
+                self._seen[data["resource"]].setdefault(value, round(t, 6))
+                self._changed.notify_all()
 
     def _send_sentinels(self) -> None:
         """Patch the sentinels each period; how late this thread is woken tells how loaded the host is."""
