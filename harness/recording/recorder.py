@@ -149,7 +149,7 @@ class Recording:
         follow(self._api, resource, path, self._receive, live.wait, self._stopping, SILENCE_LIMIT_S)
 
     def _receive(self, kind: str, t: float, data: Mapping[str, Json]) -> None:
-        """Write an event down, then tell who waits for its sentinel: what was seen is always stored already."""
+        """Write an event down, then tell who waits for its sentinel: what was seen is stored already."""
         self.append(kind, t, **data)
         if kind != "watch":
             return

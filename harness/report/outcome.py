@@ -16,13 +16,26 @@ def verdict_of(row: Row) -> Verdict:
 
 
 def worst_by_claim(rows: Iterable[Row]) -> Mapping[str, Row]:
-    """The row that decides each claim, over all scenarios and judgments; in the order of first appearance."""
-    worst: dict[str, Row] = {}
+    """The row that decides each claim, in the order of first appearance.
+
+    Within a scenario a skip outranks conforms: the claim is not wholly proven there. Between scenarios it
+    does not: what one could not prove in this profile or lab, another has proven.
+    """
+    scenarios: dict[tuple[str, str], Row] = {}
     for row in rows:
-        known = worst.get(row["claim"])
-        if known is None or verdict_of(row).rank < verdict_of(known).rank:
-            worst[row["claim"]] = row
+        key = (row["claim"], row["scenario"])
+        if key not in scenarios or verdict_of(row).rank < verdict_of(scenarios[key]).rank:
+            scenarios[key] = row
+    worst: dict[str, Row] = {}
+    for (claim, _scenario), row in scenarios.items():
+        if claim not in worst or _weight(row) < _weight(worst[claim]):
+            worst[claim] = row
     return worst
+
+
+def _weight(row: Row) -> int:
+    verdict = verdict_of(row)
+    return 4 if verdict.is_skip else verdict.rank
 
 
 def exit_code(

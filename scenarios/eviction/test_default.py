@@ -7,6 +7,7 @@ from harness.scenario import (
     claims,
     condition_became,
     default_of,
+    last_heartbeat,
     needs,
     partition,
     pod_deletion,
@@ -24,7 +25,7 @@ def test_tolerations_that_an_api_server_without_flags_gives(lab: Stage, judge: J
         judge("eviction.default-tolerations-injected", default_of(constant))
 
 
-@claims("eviction.after-five-minutes-unreachable")
+@claims("monitoring.detection-time", "eviction.after-five-minutes-unreachable")
 @needs(nodes=2, faulted=1, profile="documented")
 def test_pods_without_a_toleration_of_their_own_leave_after_five_minutes(lab: Stage, judge: Judge) -> None:
     node = lab.target
@@ -38,5 +39,6 @@ def test_pods_without_a_toleration_of_their_own_leave_after_five_minutes(lab: St
         evicted = lab.wait_for(
             pod_deletion(pod.namespace, pod.name).after(unreachable, windows.default_toleration())
         )
+    judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
     judge("eviction.after-five-minutes-unreachable", default_of("default-unreachable-toleration-seconds"))
     judge("eviction.after-five-minutes-unreachable", evicted)
