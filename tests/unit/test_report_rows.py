@@ -248,8 +248,10 @@ def test_what_was_seen_comes_before_a_run_that_broke_off(verdicts: list[Verdict]
     assert exit_code(rows, [], ["a.b"], "no root") == expected
 
 
-@pytest.mark.parametrize(("scenarios", "expected"), [(("one", "two"), "conforms"), (("one", "one"),
-"unproven")]) def test_a_skip_hides_a_conforming_judgment_of_its_own_scenario_only(
+@pytest.mark.parametrize(
+    ("scenarios", "expected"), [(("one", "two"), "conforms"), (("one", "one"), "unproven")]
+)
+def test_a_skip_hides_a_conforming_judgment_of_its_own_scenario_only(
     scenarios: tuple[str, str], expected: str
 ) -> None:
     rows = [
