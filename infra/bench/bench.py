@@ -55,7 +55,7 @@ ANNOTATION = "nodeproof.dev/bench"
 UP_LIMIT_S = 300.0
 EVENTS_PER_S, EVENT_SECONDS, LEASES, WORKERS = 1000, 12.0, 40, 8
 WAIT_SECONDS = 30.0
-QUIET_SHARE, QUIET_LIMIT_S = 0.25, 60.0
+QUIET_SHARE, QUIET_LIMIT_S = 0.25, 20.0
 MIB = 1 << 20
 _LAB_NAME = re.compile(r"^p-[0-9a-f]{6}$", re.MULTILINE)
 
@@ -891,14 +891,17 @@ def main() -> None:
     options = _parser().parse_args()
     signal.signal(signal.SIGTERM, _interrupt)
     machine = dict(machine_description())
-    figures, failures = [], []
+    figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="np-bench-") as scratch:
         bench = _bench(options, Path(scratch))
         machine["kubernetes"] = bench.components.kubernetes_version
-        for figure in measure(bench, options.only, options.command):
-            figures.append(figure)
-            bench.say(" | ".join(_row(figure)))
         failures = bench.failures
+        try:
+            for figure in measure(bench, options.only, options.command):
+                figures.append(figure)
+                bench.say(" | ".join(_row(figure)))
+        except KeyboardInterrupt as interrupt:
+            failures.append(f"interrupted {interrupt}")
     print(table(machine, figures))
     for failure in failures:
         print(f"broke off: {failure}")

@@ -134,16 +134,10 @@ def api_server(spec: LabSpec, credentials: Credentials, logs: Path) -> list[str]
 def controller_manager(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
     """kube-controller-manager with the profile's timing."""
     flags = {
-        "kubeconfig": str(config),
-        "authentication-kubeconfig": str(config),
-        "authorization-kubeconfig": str(config),
-        "client-ca-file": str(credentials.authority.bundle),
+        **_client_flags(credentials, config),
         "root-ca-file": str(credentials.authority.bundle),
         "service-account-private-key-file": str(credentials.service_account.key),
         "use-service-account-credentials": "true",
-        "tls-cert-file": str(credentials.component_server.cert),
-        "tls-private-key-file": str(credentials.component_server.key),
-        "leader-elect": "false",
         **profile_named(spec.profile).controller_manager,
     }
     return [spec.binary("kube-controller-manager"), *_flags(flags)]
@@ -151,7 +145,12 @@ def controller_manager(spec: LabSpec, credentials: Credentials, config: Path) ->
 
 def scheduler(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
     """kube-scheduler with upstream's defaults but for the leader election."""
-    flags = {
+    return [spec.binary("kube-scheduler"), *_flags(_client_flags(credentials, config))]
+
+
+def _client_flags(credentials: Credentials, config: Path) -> dict[str, str]:
+    """What every component that works through the API server is given."""
+    return {
         "kubeconfig": str(config),
         "authentication-kubeconfig": str(config),
         "authorization-kubeconfig": str(config),
@@ -160,7 +159,6 @@ def scheduler(spec: LabSpec, credentials: Credentials, config: Path) -> list[str
         "tls-private-key-file": str(credentials.component_server.key),
         "leader-elect": "false",
     }
-    return [spec.binary("kube-scheduler"), *_flags(flags)]
 
 
 def settings(profile: str) -> list[str]:
