@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -28,6 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, rest = parser.parse_known_args(given)
     if rest and arguments.command not in ("run", "kubectl"):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     try:
         run: Callable[[argparse.Namespace, list[str]], int] = arguments.do
         return run(arguments, rest)
@@ -39,6 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("nodeproof: interrupted", file=sys.stderr)
         return ENVIRONMENT
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 from harness import catalogue
 from harness.model.claim import Claim
-from harness.model.problem import Problem
+from harness.model.problem import OutsideError, Problem
 from harness.session.judging import Judge, Unproven
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Judge", "Unproven"]
 DEFAULT_OUT = "reports/out"
 SELECTED = "selected-claims"
+BROKEN_OFF = "broken-off"
 
 
 @dataclass
@@ -41,7 +42,6 @@ class Session:
     say: Callable[[str], None]
     selected: set[str] = field(default_factory=set)
     provider: LabProvider | None = None
-    broken: str = ""
 
 
 SESSION = pytest.StashKey[Session]()
@@ -152,13 +152,12 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Stage]:
 
     session = _session(request.config)
     provider = _provider(session)
+    faulted = int(_needs(request.node).get("faulted", 0))
     try:
-        running = provider.clean()
-    except Problem as problem:
-        session.broken = str(problem)
-        pytest.exit(f"nodeproof: {problem}", returncode=2)
-    folder = scenario_dir(session.run, request.node.nodeid)
-    stage = Stage(running, folder, int(_needs(request.node).get("faulted", 0)), allure.step)
+        folder = scenario_dir(session.run, request.node.nodeid)
+        stage = Stage(provider.clean(faulted), folder, faulted, allure.step)
+    except (Problem, OutsideError) as problem:
+        _break_off(session, str(problem))
     request.node.stash[STAGE] = stage
     yield stage
 
@@ -166,7 +165,7 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Stage]:
 @pytest.fixture
 def judge(request: pytest.FixtureRequest) -> Judge:
     """`judge(claim, check)`: decide a declared claim by a check of the recording."""
-    made = Judge()
+    made = Judge(_declared(request.node))
     request.node.stash[JUDGE] = made
     return made
 
@@ -209,6 +208,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.write_line(
         table.render(rundir.read_verdicts(known.run), facts.duration_s, str(known.run))
     )
+
+
+def _break_off(session: Session, reason: str) -> NoReturn:
+    """End the whole session: its environment does not do. A worker leaves the reason for the controller."""
+    (session.run / BROKEN_OFF).write_text(reason)
+    session.say(reason)
+    pytest.exit(f"nodeproof: {reason}", returncode=2)
 
 
 def _session(config: pytest.Config) -> Session:
@@ -392,7 +398,8 @@ def _label(item: pytest.Item, session: Session) -> None:
     import allure
 
     declared = [session.claims[claim] for claim in _declared(item)]
-    allure.dynamic.label("epic", declared[0].area)
+    for area in sorted({claim.area for claim in declared}):
+        allure.dynamic.label("epic", area)
     for claim in declared:
         allure.dynamic.label("feature", claim.id)
         allure.dynamic.label("claim", claim.id)
@@ -409,15 +416,16 @@ def _write_run(known: Session) -> None:
     left = running.end_labs(known.run, known.options)
     if left:
         known.say(f"ended labs of workers that are gone: {', '.join(left)}")
-    selected = sorted(known.selected or _selected_by_workers(known.run))
-    running.write_run(known.run, known.options, known.began, known.command, selected, known.broken)
+    selected = sorted(known.selected or _written(known.run, SELECTED).split())
+    broken = _written(known.run, BROKEN_OFF)
+    running.write_run(known.run, known.options, known.began, known.command, selected, broken)
 
 
-def _selected_by_workers(run: Path) -> set[str]:
-    """The controller of xdist collects nothing itself: what was selected is what the workers wrote down."""
+def _written(run: Path, name: str) -> str:
+    """What a process of this run left for the others; nothing is fine."""
     with contextlib.suppress(OSError):
-        return set((run / SELECTED).read_text().split())
-    return set()
+        return (run / name).read_text()
+    return ""
 
 
 def _usage(make: Any) -> Any:

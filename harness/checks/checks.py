@@ -94,7 +94,7 @@ def _after(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
         return _missing(history, anchor, ground)
     window = compute(spec, ground, start.detail)
     if not window.discerning:
-        return unproven("scaled", f"the window {window.arithmetic} would also admit half or double", window)
+        return _indiscernible(spec, ground, start.detail, window)
     found = moments.find(history, event, start.t + min(window.low_s, 0.0) - _LOOK_BACK_S)
     gap = _gap(history, (event, anchor), start.t, found.t if found else start.t + window.high_s)
     if gap:
@@ -105,6 +105,15 @@ def _after(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
     if unfenced:
         return unproven("gap", f"a later heartbeat is not excluded: {unfenced}", window)
     return _placed(history, event, anchor, window, found.t - start.t)
+
+
+def _indiscernible(spec: WindowSpec, ground: Ground, anchor: Args, window: Window) -> Verdict:
+    """A window that admits half or double proves nothing: by its configuration, or by the slack of a loaded
+    host.
+    """
+    said = f"the window {window.arithmetic} would also admit half or double"
+    idle = compute(spec, Ground(ground.configuration, 0.0), anchor)
+    return unproven("host-too-loaded" if idle.discerning else "scaled", said, window)
 
 
 _LOOK_BACK_S = 5.0
@@ -208,9 +217,10 @@ def _never(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
 
 def _renewals(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdict:
     node, wanted = str(args["node"]), max(1, int(args["at_least"]))
-    window = compute(WindowSpec.from_json(args["window"]), ground, {})
+    spec = WindowSpec.from_json(args["window"])
+    window = compute(spec, ground, {})
     if not window.discerning:
-        return unproven("scaled", f"the window {window.arithmetic} would also admit half or double", window)
+        return _indiscernible(spec, ground, {}, window)
     renewed = [beat.t for beat in moments.lease_renewals(history, node)]
     gaps = [after - before for before, after in pairwise(renewed)]
     blind = history.gap("leases", renewed[0], history.ended_t) if renewed else None

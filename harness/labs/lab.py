@@ -41,6 +41,7 @@ NODES_READY_LIMIT_S = 120.0
 POD_LIMIT_S = 30.0
 CLEAN_LIMIT_S = 60.0
 DOWN_LIMIT_S = 30.0
+LOG_LINES = 10
 MANAGER = "https://127.0.0.1:10257"
 SCHEDULER = "https://127.0.0.1:10259"
 _CALIBRATION_SENTINELS = 5
@@ -141,14 +142,33 @@ class Lab:
     def wait_nodes_ready(
         self, names: Sequence[str] | None = None, limit_s: float = NODES_READY_LIMIT_S
     ) -> None:
-        """Wait until the nodes are Ready, free of taints and not cordoned. Raises Problem."""
+        """Wait until the nodes are Ready, free of taints and not cordoned.
+
+        Raises Problem, with the last lines of a log, after `limit_s` or as soon as a component has died.
+        """
         wanted = list(names) if names is not None else self.node_names()
-        left = _until_empty(lambda: workloads.not_ready(self.api, wanted), limit_s)
+
+        def look() -> list[str]:
+            self._check_alive()
+            return workloads.not_ready(self.api, wanted)
+
+        left = _until_empty(look, limit_s)
         if left:
-            where = f"lab {self.name}, logs in {self.dir / 'logs'}"
+            said = f"not Ready after {limit_s:g} s: {', '.join(left)}"
             raise Problem(
-                f"not Ready after {limit_s:g} s: {', '.join(left)}", where, "look at the kubelet's log"
+                said, f"lab {self.name}", "its last log lines follow", self._tail(f"kubelet-{left[0]}")
             )
+
+    def _check_alive(self) -> None:
+        """Refuse to go on with a lab whose component has died. Raises Problem with its last log lines."""
+        died = self.supervisor.status()["died"]
+        if died:
+            name, how = next(iter(died.items()))
+            raise Problem(f"{name} {how}", f"lab {self.name}", "its last log lines follow", self._tail(name))
+
+    def _tail(self, component: str) -> str:
+        log = self.dir / "logs" / f"{component}.log"
+        return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:]) if log.exists() else ""
 
     def prepare(self) -> None:
         """Make the cluster ready for scenarios, and measure how well time can be told here."""
@@ -227,15 +247,20 @@ class Lab:
         """Heal whatever an earlier run left open; gives what could not be proven healed."""
         return heal_unfinished(self.ledger, self._heal)
 
-    def clean(self) -> None:
-        """Between scenarios: no pods of ours, no cordon, all nodes Ready, the zone's rate limiter full.
-        Raises Problem.
+    def clean(self, faulted: int) -> None:
+        """Between scenarios: all components live, no pods of ours, no cordon, enough nodes, all Ready.
+
+        Raises Problem when the lab is not fit for a scenario that harms `faulted` nodes.
         """
+        self._check_alive()
+        usable = [name for name in self.node_names() if name not in self.injector.quarantined]
+        if len(usable) <= faulted:
+            left = ", ".join(sorted(self.injector.quarantined)) or "none"
+            raise Problem("too few nodes that may be harmed", f"lab {self.name}", f"quarantined: {left}")
         workloads.sweep_pods(self.api)
         for entry in self.api.get(WATCHED["nodes"])["items"]:
             if entry["spec"].get("unschedulable"):
                 workloads.uncordon(self.api, entry["metadata"]["name"])
-        usable = [name for name in self.node_names() if name not in self.injector.quarantined]
         self.wait_nodes_ready(usable, CLEAN_LIMIT_S)
 
     def join(self, name: str, zone: str, slot: int) -> None:

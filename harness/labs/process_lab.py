@@ -27,6 +27,7 @@ from harness.safety.ledger import Ledger, labs_with_ledgers
 
 Json = Any
 READY_LIMIT_S = 180.0
+END_LIMIT_S = 30.0
 _TOOLS = ("unshare", "nsenter", "ip", "nft", "mount", "bash")
 _LAB_NAME = re.compile(r"p-[0-9a-f]{6}")
 
@@ -210,12 +211,19 @@ def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup
     except BaseException:
         if hold is not None:
             hold.close()
-        child_gone = child.poll() is not None
-        if not child_gone and _is_held(spec.dir):
-            SupervisorClient(spec.dir / "s").down()
-        if not child_gone:
-            child.wait(timeout=30)
+        _end(spec, child)
         raise
+
+
+def _end(spec: LabSpec, child: proc.Process) -> None:
+    """End a supervisor that has not brought its lab up, however far it got."""
+    if child.poll() is not None:
+        return
+    try:
+        SupervisorClient(spec.dir / "s").down()
+    except (Problem, OSError, EOFError):
+        child.terminate()
+    child.wait(timeout=END_LIMIT_S)
 
 
 def _wait_socket(spec: LabSpec, child: proc.Process, startup: Path) -> None:
@@ -281,7 +289,7 @@ def _is_held(folder: Path) -> bool:
     try:
         descriptor = os.open(folder / "lock", os.O_RDONLY)
     except FileNotFoundError:
-        return folder.is_dir() and not (folder / "spec.json").exists()
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

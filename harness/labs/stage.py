@@ -37,9 +37,6 @@ class Stage:
         self._step = step
         self._path = folder / "history.jsonl"
         usable = [name for name in lab.node_names() if name not in lab.injector.quarantined]
-        if len(usable) <= faulted:
-            left = ", ".join(sorted(lab.injector.quarantined)) or "none"
-            raise Problem("too few nodes that may be faulted", f"lab {lab.name}", f"quarantined: {left}")
         self.targets = usable[:faulted]
         self.recording: Recording | None = None
 

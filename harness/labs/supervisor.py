@@ -24,6 +24,7 @@ _NAMESPACES = ["--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-
 def main() -> None:
     """Own one lab from its first file to its last."""
     spec = LabSpec.from_json(sys.argv[1])
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     lock = _make_folder(spec)
@@ -45,16 +46,19 @@ def main() -> None:
 
 
 def _make_folder(spec: LabSpec) -> int:
-    """Make the lab's folder and take its lock; the lock says that the lab lives."""
-    RUNTIME_ROOT.mkdir(mode=0o755, exist_ok=True)
-    spec.dir.mkdir(mode=0o750)
-    os.chown(spec.dir, spec.owner_uid, spec.owner_gid)
-    for name in ("logs", "pki"):
-        (spec.dir / name).mkdir(mode=0o750)
-        os.chown(spec.dir / name, spec.owner_uid, spec.owner_gid)
-    descriptor = os.open(spec.dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    """Make the lab's folder and take its lock; the lock says that the lab lives.
+
+    The folder gets its name with the lock held, so that no sweep finds it without.
+    """
+    unborn = RUNTIME_ROOT / f".{spec.lab}"
+    unborn.mkdir(mode=0o750, parents=True)
+    for folder in (unborn, unborn / "logs", unborn / "pki"):
+        folder.mkdir(mode=0o750, exist_ok=True)
+        os.chown(folder, spec.owner_uid, spec.owner_gid)
+    descriptor = os.open(unborn / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    (spec.dir / "spec.json").write_text(spec.to_json())
+    (unborn / "spec.json").write_text(spec.to_json())
+    unborn.rename(spec.dir)
     return descriptor
 
 

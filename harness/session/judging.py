@@ -10,6 +10,7 @@ from harness.model.claim import Claim
 from harness.model.cluster import Configuration
 from harness.model.history import History
 from harness.model.judgment import Check, Judgment
+from harness.model.problem import Problem
 from harness.model.verdict import Code, Verdict, unproven, worst
 from harness.report.rundir import Row, row
 
@@ -22,10 +23,17 @@ class Unproven(Exception):
 class Judge:
     """`judge(claim, check)`: what a scenario asks of its recording, answered when the scenario ends."""
 
+    declared: tuple[str, ...]
     judgments: list[Judgment] = field(default_factory=list)
 
     def __call__(self, claim: str, check: Check) -> None:
-        """Decide `claim` by `check`; a claim may be decided by several."""
+        """Decide `claim` by `check`; a claim may be decided by several.
+
+        Raises Problem when the scenario's marker does not declare the claim.
+        """
+        if claim not in self.declared:
+            declared = ", ".join(self.declared)
+            raise Problem(f"judged and not declared: {claim}", "scenario", f"@claims names: {declared}")
         self.judgments.append(Judgment(claim, check))
 
 
@@ -56,17 +64,22 @@ def close(
     configuration: Configuration,
     broken: str,
 ) -> Closed:
-    """Evaluate every judgment; a declared claim that got none is unproven, and `broken` says why.
+    """Evaluate every judgment; a declared claim that got none is unproven.
 
-    Raises KeyError on a judgment of a claim that the scenario did not declare.
+    `broken` says why the scenario broke off, if it did: then every declared claim is also unproven, as
+    nobody knows what else it would have judged. What deviates before that still deviates.
     """
     by_id = {claim.id: claim for claim in declared}
     judged = tuple(
         (judgment, judge(by_id[judgment.claim], judgment.check, history, configuration))
         for judgment in judgments
     )
-    asked = {judgment.claim for judgment in judgments}
-    reason = broken or "the scenario declares the claim and never judged it"
+    asked = set() if broken else {judgment.claim for judgment in judgments}
+    reason = (
+        f"the scenario broke off: {broken}"
+        if broken
+        else "the scenario declares the claim and never judged it"
+    )
     code = code_of(history)
     left = tuple((claim.id, unproven(code, reason)) for claim in declared if claim.id not in asked)
     return Closed(judged, left)

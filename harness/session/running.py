@@ -27,7 +27,6 @@ from harness.report.rundir import (
 )
 
 LAB_KINDS = ("process",)
-DEFAULT_NODES = 3
 
 
 @dataclass(frozen=True)
@@ -71,22 +70,23 @@ class LabProvider:
         self._note(self.lab)
         return self.lab
 
-    def clean(self) -> Lab:
-        """The worker's lab, fit for the next scenario; one of ours that can't be cleaned is replaced.
+    def clean(self, faulted: int) -> Lab:
+        """The worker's lab, fit for a scenario that harms `faulted` nodes; one of ours that isn't is
+        replaced.
 
         Raises Problem when a new lab is not fit either, or a lab that we were given is not.
         """
         lab = self.get()
         self.rest()
         try:
-            lab.clean()
+            lab.clean(faulted)
         except Problem as problem:
             if self.options.lab not in LAB_KINDS:
                 raise
             self.report(f"a new lab takes over: {problem}")
             self.discard()
             lab = self.get()
-            lab.clean()
+            lab.clean(faulted)
         return lab
 
     def close(self) -> None:

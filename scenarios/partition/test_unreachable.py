@@ -47,6 +47,9 @@ def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, ju
             lab.wait_for(taint_removed(node, UNREACHABLE, effect).after(ready_again, window))
             for effect, window in (("NoSchedule", windows.prompt(2)), ("NoExecute", windows.monitor_pass()))
         ]
+        for effect in ("NoSchedule", "NoExecute"):
+            back, gone = taint_added(node, UNREACHABLE, effect), taint_removed(node, UNREACHABLE, effect)
+            untainted.append(lab.wait_for(back.never_after(gone, windows.absence(lab.quiet_s / 2))))
 
     judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
     judge("taints.unreachable-noexecute", tainted)

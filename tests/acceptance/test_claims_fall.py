@@ -7,6 +7,7 @@ import pytest
 from harness import catalogue
 from harness.cluster.resources import NAMESPACE, node, pod
 from harness.labs.lab import Lab
+from harness.model.cluster import UNREACHABLE, has_taint
 from tests.acceptance.altered import Alteration, Cluster, Ended, shipped, unaltered
 from tests.acceptance.conftest import PARTITION, Run
 from tests.waiting import eventually, pause
@@ -36,6 +37,14 @@ def pods_are_removed_by_force(cluster: Cluster) -> None:
 def taints_stay(cluster: Cluster) -> None:
     cluster.until_pod_leaves()
     cluster.pause("kube-controller-manager")
+
+
+def taints_come_back(cluster: Cluster) -> None:
+    cluster.until_unreachable()
+    cluster.until_ready()
+    cluster.until(lambda: not has_taint(cluster.node(), UNREACHABLE, "NoExecute"))
+    taint = {"key": UNREACHABLE, "effect": "NoExecute"}
+    cluster.lab.api.patch(node(cluster.target), {"spec": {"taints": [taint]}})
 
 
 def pods_leave_after_recovery(cluster: Cluster) -> None:
@@ -86,6 +95,7 @@ def nobody_schedules(cluster: Cluster) -> None:
         ("eviction.toleration-seconds-override", pods_leave_at_once, LEAVE, "taints.unreachable-noexecute"),
         ("partition.terminating", pods_are_removed_by_force, LEAVE, "eviction.toleration-seconds-override"),
         ("taints.removed-on-recovery", taints_stay, LEAVE, "monitoring.detection-time"),
+        ("taints.removed-on-recovery", taints_come_back, LEAVE, "monitoring.detection-time"),
         ("eviction.cancelled-on-recovery", pods_leave_after_recovery, STAY, ""),
         ("heartbeat.lease-interval", a_renewal_is_late, (LEASE,), ""),
         ("cordon.blocks-new-pods", a_pod_is_bound_to_a_cordoned_node, (CORDON,), "cordon.not-a-condition"),

@@ -202,10 +202,16 @@ def test_a_gap_elsewhere_does_not_matter(since_t: float, until_t: float) -> None
     assert_verdict(run(TAINT, story.fence(60.0)), "conforms")
 
 
-def test_a_window_that_admits_anything_is_scaled() -> None:
+def test_a_window_that_slack_lets_admit_anything_is_a_loaded_host() -> None:
     for check in (DETECTION, FROM_FAULT, TAINT, EVICTION):
         verdict = run(check, partition().fence(60.0), Ground(configuration(), 60.0))
-        assert_verdict(verdict, "unproven: scaled", "half or double")
+        assert_verdict(verdict, "unproven: host-too-loaded", "half or double")
+
+
+def test_a_window_that_admits_double_by_its_configuration_is_scaled() -> None:
+    coarse = configuration(node_monitor_period_s=10.0)
+    verdict = run(DETECTION, partition().fence(60.0), Ground(coarse, 0.1))
+    assert_verdict(verdict, "unproven: scaled", "half or double")
 
 
 # The last heartbeat
@@ -464,8 +470,9 @@ def test_renewals_in_a_gap() -> None:
     assert_verdict(run(RENEWALS, story.fence(20.5)), "unproven: gap", "blind")
 
 
-def test_renewals_in_a_scaled_window() -> None:
-    assert_verdict(run(RENEWALS, renewing().fence(20.5), Ground(configuration(), 2.0)), "unproven: scaled")
+def test_renewals_on_a_loaded_host() -> None:
+    verdict = run(RENEWALS, renewing().fence(20.5), Ground(configuration(), 2.0))
+    assert_verdict(verdict, "unproven: host-too-loaded")
 
 
 def test_no_renewals_are_never_enough() -> None:

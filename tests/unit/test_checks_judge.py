@@ -98,10 +98,10 @@ def test_a_window_that_only_load_widened_is_no_skip() -> None:
     assert label(loaded(partition(), 60.0)) == "unproven: host-too-loaded"
 
 
-def test_a_window_that_is_scaled_by_configuration_is_a_skip() -> None:
+def test_slack_below_the_limit_that_spoils_a_window_is_a_loaded_host() -> None:
     settings = configuration(slack_limit_s=5.0)
-    assert label(loaded(partition(), 1.2), settings=settings) == "unproven: scaled"
-    assert label(loaded(died(partition()), 1.2), settings=settings) == "unproven: scaled"
+    assert label(loaded(partition(), 1.2), settings=settings) == "unproven: host-too-loaded"
+    assert label(loaded(died(partition()), 1.2), settings=settings) == "unproven: component-died"
 
 
 def test_a_gap_stays_a_gap_on_a_loaded_host() -> None:

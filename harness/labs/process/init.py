@@ -21,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import tenacity
+
 from harness import proc
 from harness.faults import fault_from_json
 from harness.labs import wire
@@ -30,9 +32,11 @@ from harness.labs.process.inside_machine import InsideMachine
 from harness.labs.process.node import Nodes
 from harness.labs.process.processes import EventLog, Processes
 from harness.labs.process.spec import API_ADDRESS, LabSpec, NodeSpec
-from harness.model.problem import Problem
+from harness.model.problem import OutsideError, Problem
 
 Json = Any
+HEAL_LIMIT_S = 60.0
+"""How long a dead-man's switch that fired tries to heal."""
 LINGER_S = 60.0
 """How long a lab outlives the last client that holds it, when it is not kept."""
 _LOG_TAIL_LINES = 15
@@ -84,7 +88,15 @@ class Deadman:
 
     def _fire(self, fault: Mapping[str, Json]) -> None:
         self._events.write("deadman", id=fault["id"], node=fault["node"])
-        self._heal(fault)
+        retry = tenacity.Retrying(
+            stop=tenacity.stop_after_delay(HEAL_LIMIT_S),
+            wait=tenacity.wait_fixed(1.0),
+            retry=tenacity.retry_if_exception_type((OutsideError, Problem, proc.CommandFailed)),
+        )
+        try:
+            retry(self._heal, fault)
+        except tenacity.RetryError as error:
+            self._events.write("deadman-failed", id=fault["id"], node=fault["node"], reason=str(error))
         with self._lock:
             self._timers.pop(fault["id"], None)
 
@@ -105,6 +117,7 @@ class LabServer:
         self._power_lock = threading.Lock()
         self._ended = threading.Event()
         self._linger: threading.Timer | None = None
+        self._leave_unless_held()
         network.set_up_bridges()
         _forget_name_servers(spec.dir)
         self._witness = Witness()
@@ -257,6 +270,7 @@ class LabServer:
             "kubernetes_version": self.spec.kubernetes_version,
             "nodes": nodes,
             "components": dict(self._processes.pids()),
+            "died": dict(self._processes.died()),
             "armed": dict(self._deadman.armed()),
             "control_plane_address": API_ADDRESS,
             "witness_port": self._witness.port,
@@ -274,10 +288,14 @@ class LabServer:
             client.recv(1)
         with self._lock:
             self._holders -= 1
-            if self._holders == 0 and not self.spec.keep:
-                self._linger = threading.Timer(LINGER_S, self._ended.set)
-                self._linger.daemon = True
-                self._linger.start()
+            self._leave_unless_held()
+
+    def _leave_unless_held(self) -> None:
+        """A lab that is not kept goes some time after the last client that holds it, or if none ever came."""
+        if self._holders == 0 and not self.spec.keep:
+            self._linger = threading.Timer(LINGER_S, self._ended.set)
+            self._linger.daemon = True
+            self._linger.start()
 
     def _down(self, _request: Mapping[str, Json]) -> Mapping[str, Json]:
         threading.Timer(0.05, self._ended.set).start()

@@ -40,6 +40,7 @@ class Processes:
         self._lock = threading.Lock()
         self._running: dict[str, proc.Process] = {}
         self._expected: set[int] = set()
+        self._died: dict[str, str] = {}
 
     def start(
         self, name: str, argv: Sequence[str], *, node: str = "", env: Mapping[str, str] | None = None
@@ -49,6 +50,7 @@ class Processes:
         child = proc.start(argv, log=self._logs / f"{name}.log", env=full_env)
         with self._lock:
             self._running[name] = child
+            self._died.pop(name, None)
         threading.Thread(target=self._wait, args=(name, node, child), daemon=True).start()
         return child
 
@@ -70,10 +72,17 @@ class Processes:
         with self._lock:
             return {name: child.pid for name, child in self._running.items()}
 
+    def died(self) -> Mapping[str, str]:
+        """Components that ended and were not meant to, and how."""
+        with self._lock:
+            return dict(self._died)
+
     def _wait(self, name: str, node: str, child: proc.Process) -> None:
         status = child.wait()
         with self._lock:
             expected = child.pid in self._expected
+            if not expected:
+                self._died[name] = proc.describe_exit(status)
             if self._running.get(name) is child:
                 del self._running[name]
         self._events.write(
