@@ -18,11 +18,11 @@ run: setup ## the whole line: lab, scenarios, verdicts, Allure site under report
 report: setup ## serve the last site on a free loopback port
 	@$(BIN)/nodeproof report
 
-lint: setup ## ruff, mypy, import-linter, shellcheck, go vet
+lint: setup ## ruff, mypy, import-linter, shellcheck
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-timing >/dev/null || $(BIN)/lint-imports
+	@$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
 	@$(BIN)/shellcheck infra/*.sh .ci/run
 
 unit: setup ## unit tests

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from harness.model.problem import OutsideError, Problem
 
 if TYPE_CHECKING:
+    import pytest
+
     from harness.labs.components import Components
     from harness.labs.lab import Lab
 
@@ -77,6 +79,9 @@ def _parser() -> argparse.ArgumentParser:
         "recheck", help="judge a saved run again, without a cluster", allow_abbrev=False
     )
     recheck.add_argument("run_folder", metavar="RUN", type=Path)
+    recheck.add_argument(
+        "--claims", type=Path, action="append", default=[], help="a folder with claims of your own"
+    )
     recheck.set_defaults(do=_recheck)
     report = commands.add_parser("report", help="serve a run's Allure site on loopback", allow_abbrev=False)
     report.add_argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_OUT / "latest")
@@ -118,13 +123,12 @@ def _run(arguments: argparse.Namespace, rest: list[str]) -> int:
 
     from harness.report import outcome, rundir, site
 
-    folder = rundir.plan(
-        Path.cwd() / DEFAULT_OUT, _value(rest, "--profile", "fast"), _value(rest, "--lab", "process")
-    )
-    status = int(pytest.main([f"--run={folder}", "--shipped", *_joined(rest)]))
+    seen = _RunFolder()
+    status = int(pytest.main(["--shipped", *_joined(rest)], plugins=[seen]))
     if "--collect-only" in rest:
         return 0 if status == 0 else ENVIRONMENT
-    if not (folder / "run.json").exists():
+    folder = seen.path
+    if folder is None or not (folder / "run.json").exists():
         return ENVIRONMENT
     if not arguments.no_site:
         _say(f"Allure site: {site.generate(folder, _say)}")
@@ -132,6 +136,18 @@ def _run(arguments: argparse.Namespace, rest: list[str]) -> int:
     broken_off = facts.exit_reason or ("" if status in (0, 1) else f"pytest ended with {status}")
     rows = rundir.read_verdicts(folder)
     return outcome.exit_code(rows, _values(rest, "--claim"), facts.selected, broken_off)
+
+
+class _RunFolder:
+    """A pytest plugin that remembers where the run was written."""
+
+    path: Path | None = None
+
+    def pytest_unconfigure(self, config: pytest.Config) -> None:
+        """Ask nodeproof's own plugin, once everything is written."""
+        from harness.plugin import run_folder
+
+        self.path = run_folder(config)
 
 
 def _joined(rest: Sequence[str]) -> list[str]:
@@ -156,10 +172,6 @@ def _values(rest: Sequence[str], option: str) -> list[str]:
     return found + [value for name, value in pairwise(rest) if name == option]
 
 
-def _value(rest: Sequence[str], option: str, default: str) -> str:
-    return next(iter(_values(rest, option)), default)
-
-
 def _obtain(arguments: argparse.Namespace) -> Components:
     from harness.labs.components import DEFAULT_KUBERNETES_VERSION, obtain
 
@@ -168,8 +180,8 @@ def _obtain(arguments: argparse.Namespace) -> Components:
 
 def _up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from harness.labs import process_lab
-    from harness.labs.process.control_plane import settings
     from harness.labs.process_lab import Request
+    from harness.labs.profiles import profile_named, settings
 
     if arguments.lab != "process":
         raise Problem(f"unknown lab {arguments.lab!r}", "--lab", "choose: process")
@@ -178,7 +190,7 @@ def _up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     components = _obtain(arguments)
     for name in process_lab.sweep():
         _say(f"removed what was left of lab {name}")
-    for setting in settings(arguments.profile):
+    for setting in settings(profile_named(arguments.profile)):
         _say(f"not upstream's default: {setting}")
     lab = process_lab.up(request, components, _say)
     lab.close()
@@ -276,7 +288,7 @@ def _recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
     facts = rundir.read_facts(arguments.run_folder)
     before = rundir.read_verdicts(arguments.run_folder)
-    rows = recheck.recheck(arguments.run_folder, catalogue.load())
+    rows = recheck.recheck(arguments.run_folder, catalogue.load(arguments.claims))
     print(table.render(rows, facts.duration_s, str(arguments.run_folder)))
     for difference in recheck.differences(before, rows):
         print(f"changed: {difference}")

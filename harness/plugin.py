@@ -21,7 +21,8 @@ from harness.session.judging import Judge, Unproven
 if TYPE_CHECKING:
     from harness.labs.stage import Stage
     from harness.session.judging import Closed
-    from harness.session.running import LabProvider, Options
+    from harness.session.options import Options
+    from harness.session.running import LabProvider
 
 __all__ = ["Judge", "Unproven"]
 DEFAULT_OUT = "reports/out"
@@ -55,7 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--lab", default="process", help="kind of lab to start (process), or the name of a running one"
     )
-    group.addoption("--profile", default="fast", help="timing of the lab's components: fast or documented")
+    group.addoption("--profile", default="", help="timing of the components: fast (default) or documented")
     group.addoption(
         "--kubernetes-version", default="", help="Kubernetes version of the components (default v1.36.3)"
     )
@@ -210,6 +211,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     )
 
 
+def run_folder(config: pytest.Config) -> Path | None:
+    """Where this session's run was written; None when it ran no scenario."""
+    known = config.stash.get(SESSION, None)
+    return known.run if known is not None else None
+
+
 def _break_off(session: Session, reason: str) -> NoReturn:
     """End the whole session: its environment does not do. A worker leaves the reason for the controller."""
     (session.run / BROKEN_OFF).write_text(reason)
@@ -225,48 +232,21 @@ def _session(config: pytest.Config) -> Session:
 
 
 def _make_session(config: pytest.Config) -> Session:
-    from harness.labs.components import DEFAULT_KUBERNETES_VERSION, check_version
-    from harness.labs.process.spec import check_node_count
-    from harness.labs.profiles import profile_named
     from harness.report.rundir import plan
-    from harness.session.running import Options
+    from harness.session.options import resolve
 
-    version = config.getoption("kubernetes_version") or DEFAULT_KUBERNETES_VERSION
-    check_version(version)
-    asked = config.getoption("nodes")
-    if asked:
-        check_node_count(asked)
-    options = Options(
-        lab=_check_lab(config.getoption("lab")),
-        profile=profile_named(config.getoption("profile")).name,
-        kubernetes_version=version,
-        components=config.getoption("components"),
-        claims=tuple(config.getoption("claim")),
-        nodes=asked,
-        zones=config.getoption("zones"),
-    )
+    names = ("lab", "profile", "kubernetes_version", "components", "claim", "nodes", "zones")
+    lab, profile, version, components, asked, nodes, zones = (config.getoption(name) for name in names)
+    options = resolve(lab, profile, version, components, tuple(asked), nodes, zones)
     claims = dict(catalogue.load(config.getini("nodeproof_claims")))
     for claim in options.claims:
         catalogue.known(claim, claims)
     worker = getattr(config, "workerinput", None)
     top = config.rootpath if config.inipath else config.invocation_params.dir
-    out = top / config.getini("nodeproof_out")
     given = worker["nodeproof_run"] if worker else config.getoption("run")
-    run = Path(given) if given else plan(out, options.profile, options.lab)
+    run = Path(given) if given else plan(top / config.getini("nodeproof_out"), options.profile, options.kind)
     command = " ".join(["pytest", *config.invocation_params.args])
     return Session(options, claims, run, datetime.now(UTC), command, worker is not None, _speaker(config))
-
-
-def _check_lab(name: str) -> str:
-    from harness.labs import process_lab
-    from harness.session.running import LAB_KINDS
-
-    if name in LAB_KINDS or name in process_lab.running():
-        return name
-    alive = ", ".join(process_lab.running()) or "none is up"
-    raise Problem(
-        f"unknown lab {name!r}", "--lab", f"choose {', '.join(LAB_KINDS)}, or a running lab ({alive})"
-    )
 
 
 def _open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) -> None:
@@ -326,7 +306,7 @@ def _lacks(item: pytest.Item, session: Session) -> tuple[Any, str] | None:
         return "scaled", f"it proves something in profile {profile} only, this is {session.options.profile}"
     missing = sorted(set(needs.get("capabilities", ())) - Lab.capabilities)
     if missing:
-        return "lab-lacks", f"a {session.options.lab} lab has no {', '.join(missing)}"
+        return "lab-lacks", f"a {session.options.kind} lab has no {', '.join(missing)}"
     if int(needs.get("zones", 1)) > session.options.zones:
         return (
             "lab-lacks",
@@ -405,7 +385,7 @@ def _label(item: pytest.Item, session: Session) -> None:
         allure.dynamic.label("claim", claim.id)
     for page in sorted({page for claim in declared for page in claim.page_versions}):
         allure.dynamic.label("page", page)
-    allure.dynamic.label("lab", session.options.lab)
+    allure.dynamic.label("lab", session.options.kind)
     allure.dynamic.label("profile", session.options.profile)
     allure.dynamic.description("\n\n".join(f"**{claim.id}**: {claim.statement}" for claim in declared))
 

@@ -22,13 +22,19 @@ as_root() {
 }
 
 missing_packages() {
+    if ! command -v dpkg-query >/dev/null; then
+        for tool in bash git ip make mount nft ssh nsenter unshare; do
+            command -v "$tool" >/dev/null || printf '%s ' "$tool"
+        done
+        return
+    fi
     grep -v '^#' "$packages" | while read -r name; do
         dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'ok installed' || printf '%s ' "$name"
     done
 }
 
 install_packages() {
-    command -v dpkg-query >/dev/null || refuse "this is no Debian" "install what infra/packages.txt lists by hand"
+    command -v apt-get >/dev/null || refuse "missing: $(missing_packages)and no apt-get here" "install them by hand"
     local missing
     missing=$(missing_packages)
     [ -n "$missing" ] || return 0

@@ -47,6 +47,7 @@ __all__ = [
     "read_version",
     "recipe_dir",
     "recipe_hash",
+    "supplied_version",
 ]
 
 ROLES = (
@@ -102,6 +103,14 @@ def obtain(source: str, version: str, report: Report) -> Components:
     if source != BUILD:
         return _supplied(Path(source).expanduser().resolve(), report)
     return _built(Version.parse(version), report)
+
+
+def supplied_version(source: str) -> str:
+    """The Kubernetes version of a folder of executables. Raises Problem when it has no API server."""
+    bin_dir = _bin_of(Path(source).expanduser().resolve())
+    if not (bin_dir / "kube-apiserver").is_file():
+        raise Problem("executables missing: kube-apiserver", str(bin_dir), "put them there under these names")
+    return read_version("kube-apiserver", bin_dir / "kube-apiserver")
 
 
 def check_version(version: str) -> None:
@@ -221,9 +230,13 @@ def _sha256(path: Path) -> str:
 # Supplied executables -----------------------------------------------------------------------------
 
 
+def _bin_of(folder: Path) -> Path:
+    return folder / "bin" if (folder / "bin" / "kube-apiserver").exists() else folder
+
+
 def _supplied(folder: Path, report: Report) -> Components:
     """The executables in `folder`, or in its `bin`, by name."""
-    bin_dir = folder / "bin" if (folder / "bin" / "kube-apiserver").exists() else folder
+    bin_dir = _bin_of(folder)
     present = [role for role in ROLES if os.access(bin_dir / role, os.X_OK) and (bin_dir / role).is_file()]
     missing = [role for role in ROLES if role not in present and role not in _NOT_RELEASED]
     if missing:

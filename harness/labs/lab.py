@@ -24,7 +24,7 @@ from harness.cluster.resources import WATCHED, node
 from harness.cluster.workloads import Pod
 from harness.faults import Fault, fault_from_json
 from harness.labs.components import Components
-from harness.labs.profiles import Profile, profile_named
+from harness.labs.profiles import Profile, flags_set, profile_named
 from harness.labs.wire import SupervisorClient
 from harness.machines.machine import MachineError
 from harness.machines.ssh import SshAccess, SshMachine
@@ -369,11 +369,7 @@ class Lab:
             hollow_from_tree=self.components.hollow_from_tree,
             components=components,
             reported=reported,
-            flags_set={
-                "kube-apiserver": self.profile.api_server,
-                "kube-controller-manager": self.profile.controller_manager,
-                "kubelet": {key: str(value) for key, value in self.profile.kubelet.items()},
-            },
+            flags_set=flags_set(self.profile),
         )
 
 

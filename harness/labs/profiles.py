@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from harness.model.problem import Problem
@@ -28,15 +29,6 @@ class Profile:
     kubelet: Mapping[str, Json] = field(default_factory=dict)
     kubelet_env: Mapping[str, str] = field(default_factory=dict)
 
-    def settings(self) -> list[str]:
-        """Every timing setting that differs from upstream's default, for people."""
-        flags = [f"kube-apiserver --{name}={value}" for name, value in self.api_server.items()]
-        flags += [
-            f"kube-controller-manager --{name}={value}" for name, value in self.controller_manager.items()
-        ]
-        flags += [f"kubelet {name}: {value}" for name, value in self.kubelet.items()]
-        return flags + [f"kubelet environment {name}={value}" for name, value in self.kubelet_env.items()]
-
 
 FAST = Profile(
     name="fast",
@@ -60,6 +52,60 @@ FAST = Profile(
 )
 DOCUMENTED = Profile(name="documented", slack_limit_s=3.0, negative_wait_s=60.0, toleration_s=30)
 PROFILES = {profile.name: profile for profile in (FAST, DOCUMENTED)}
+
+
+FIXED: Mapping[str, Mapping[str, str]] = {
+    "etcd": {"unsafe-no-fsync": "true"},
+    "kube-apiserver": {
+        "authorization-mode": "Node,RBAC",
+        "enable-admission-plugins": "NodeRestriction",
+        "kubelet-preferred-address-types": "InternalIP,Hostname",
+    },
+    "kube-controller-manager": {"leader-elect": "false", "use-service-account-credentials": "true"},
+    "kube-scheduler": {"leader-elect": "false"},
+}
+"""Flags of every process lab that differ from upstream's defaults and change no timing."""
+FIXED_KUBELET: Mapping[str, Json] = {
+    "healthzPort": 0,
+    "makeIPTablesUtilChains": False,
+    "resolvConf": "",
+    "clusterDNS": ["10.96.0.10"],
+    "authorization": {"mode": "Webhook"},
+}
+"""The same for KubeletConfiguration. Nobody listens at that DNS address: it keeps kubelets from warning."""
+CGROUP_V2 = Path("/sys/fs/cgroup/cgroup.controllers")
+
+
+def fixed_kubelet() -> Mapping[str, Json]:
+    """The kubelet settings of this host's process labs; on cgroup v1 kubelets must be told to go on."""
+    return FIXED_KUBELET if CGROUP_V2.exists() else {**FIXED_KUBELET, "failCgroupV1": False}
+
+
+def flags_set(profile: Profile) -> Mapping[str, Mapping[str, str]]:
+    """Per component, what a lab sets and upstream does not: no default claim may look at it."""
+    kubelet = {**fixed_kubelet(), **profile.kubelet}
+    return {
+        **FIXED,
+        "kube-apiserver": {**FIXED["kube-apiserver"], **profile.api_server},
+        "kube-controller-manager": {**FIXED["kube-controller-manager"], **profile.controller_manager},
+        "kubelet": {name: str(value) for name, value in kubelet.items()},
+    }
+
+
+def settings(profile: Profile) -> list[str]:
+    """Every setting that differs from upstream's default, for people."""
+    shown = [
+        f"{component} {name}={value}"
+        for component, flags in flags_set(profile).items()
+        for name, value in flags.items()
+    ]
+    environment = [f"kubelet environment {name}={value}" for name, value in profile.kubelet_env.items()]
+    return [
+        *shown,
+        *environment,
+        "kubelet on a fake container runtime (hollow), GOMAXPROCS=2",
+        "etcd data in memory",
+    ]
 
 
 def profile_named(name: str) -> Profile:

@@ -13,7 +13,7 @@ from harness.model.judgment import Judgment
 from harness.report import timeline
 from harness.report.rundir import scenario_dir, write_scenario
 from harness.session.judging import Closed
-from harness.session.running import Options
+from harness.session.options import Options
 
 _LOG_TAIL_BYTES = 16 * 1024
 
@@ -35,7 +35,7 @@ def store(
 def store_skipped(run: Path, nodeid: str, closed: Closed, claims: dict[str, Claim], options: Options) -> None:
     """Write the rows of a scenario that did not run; there is no recording."""
     nothing = Configuration(
-        options.kubernetes_version, options.lab, options.profile, 0, 0, 0, 0, 0, 0, 0, 0, Calibration(0)
+        options.kubernetes_version, options.kind, options.profile, 0, 0, 0, 0, 0, 0, 0, 0, Calibration(0)
     )
     write_scenario(run, nodeid, [], nothing, closed.rows(claims, nodeid, nothing))
 

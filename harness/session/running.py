@@ -13,7 +13,7 @@ from pathlib import Path
 from harness.labs import process_lab
 from harness.labs.components import obtain
 from harness.labs.lab import Lab
-from harness.labs.process.control_plane import settings
+from harness.labs.profiles import profile_named, settings
 from harness.model.problem import Problem
 from harness.report.rundir import (
     Row,
@@ -25,21 +25,7 @@ from harness.report.rundir import (
     write_facts,
     write_json,
 )
-
-LAB_KINDS = ("process",)
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the user asked for."""
-
-    lab: str
-    profile: str
-    kubernetes_version: str
-    components: str
-    claims: tuple[str, ...]
-    nodes: int
-    zones: int
+from harness.session.options import Options
 
 
 @dataclass
@@ -56,7 +42,7 @@ class LabProvider:
         """The worker's lab, started or attached to. Raises Problem."""
         if self.lab is not None:
             return self.lab
-        self.lab = self._start() if self.options.lab in LAB_KINDS else self._attach()
+        self.lab = self._start() if self.options.is_ours else self._attach()
         left = self.lab.heal_unfinished()
         if left:
             raise Problem(f"cannot heal: {', '.join(left)}", f"lab {self.lab.name}", "run `nodeproof down`")
@@ -81,7 +67,7 @@ class LabProvider:
         try:
             lab.clean(faulted)
         except Problem as problem:
-            if self.options.lab not in LAB_KINDS:
+            if not self.options.is_ours:
                 raise
             self.report(f"a new lab takes over: {problem}")
             self.discard()
@@ -96,7 +82,7 @@ class LabProvider:
         lab, self.lab = self.lab, None
         self._note(lab)
         lab.keep_logs(self.run / "labs")
-        if self.options.lab in LAB_KINDS:
+        if self.options.is_ours:
             lab.down()
         else:
             lab.close()
@@ -116,6 +102,7 @@ class LabProvider:
     def _note(self, lab: Lab) -> None:
         """Write down what the lab ran and which nodes could not be proven healed."""
         facts = {
+            "kubernetes_version": lab.configuration.kubernetes_version,
             "components": lab.configuration.components,
             "quarantined": sorted(lab.injector.quarantined),
             "calibration": asdict(lab.configuration.calibration),
@@ -142,7 +129,7 @@ def end_labs(run: Path, options: Options) -> list[str]:
     """Tear down labs of this run that outlived their worker; one attached to is not ours. Gives their
     names.
     """
-    if options.lab not in LAB_KINDS:
+    if not options.is_ours:
         return []
     mine = (
         {path.name for path in (run / "labs").iterdir() if path.is_dir()}
@@ -166,12 +153,12 @@ def write_run(
         run=run.name,
         began=began.isoformat(),
         ended=datetime.now(UTC).isoformat(),
-        lab=options.lab,
+        lab=options.kind,
         profile=options.profile,
-        kubernetes_version=options.kubernetes_version,
+        kubernetes_version=labs[0]["kubernetes_version"] if labs else options.kubernetes_version,
         command=command,
         components=labs[0]["components"] if labs else {},
-        settings=tuple(settings(options.profile)),
+        settings=tuple(settings(profile_named(options.profile))),
         quarantined=tuple(sorted({node for lab in labs for node in lab.get("quarantined", ())})),
         selected=tuple(selected),
         exit_reason=reason,

@@ -96,6 +96,12 @@ units() {
     in_guest systemctl --quiet mask getty@tty1.service serial-getty@ttyS0.service \
         apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer \
         systemd-networkd-wait-online.service
+    # What these would load or mount no guest needs, and each costs seconds under emulation.
+    in_guest systemctl --quiet mask modprobe@configfs.service modprobe@drm.service modprobe@efi_pstore.service \
+        modprobe@fuse.service modprobe@dm_mod.service modprobe@loop.service systemd-pstore.service \
+        sys-fs-fuse-connections.mount sys-kernel-config.mount sys-kernel-debug.mount sys-kernel-tracing.mount \
+        systemd-network-generator.service systemd-udev-load-credentials.service
+    in_guest systemctl --quiet set-default multi-user.target
 }
 
 # Its warnings (systemctl misses /proc) are shown only when it fails.

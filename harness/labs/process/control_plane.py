@@ -15,7 +15,7 @@ import tenacity
 from harness.labs.pki import Authority, Pair, service_account_key
 from harness.labs.process.network import BRIDGES
 from harness.labs.process.spec import API_ADDRESS, API_PORT, LabSpec
-from harness.labs.profiles import profile_named
+from harness.labs.profiles import FIXED, profile_named
 from harness.model.problem import Problem
 
 Json = Any
@@ -96,7 +96,7 @@ def etcd(spec: LabSpec, data: Path) -> list[str]:
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=default={peer}",
-        "--unsafe-no-fsync",
+        *_flags(FIXED["etcd"]),
         "--log-level=warn",
     ]
 
@@ -117,15 +117,13 @@ def api_server(spec: LabSpec, credentials: Credentials, logs: Path) -> list[str]
         "kubelet-certificate-authority": str(credentials.authority.bundle),
         "kubelet-client-certificate": str(credentials.kubelet_client.cert),
         "kubelet-client-key": str(credentials.kubelet_client.key),
-        "kubelet-preferred-address-types": "InternalIP,Hostname",
-        "authorization-mode": "Node,RBAC",
-        "enable-admission-plugins": "NodeRestriction",
         "service-cluster-ip-range": SERVICE_RANGE,
         "service-account-issuer": "https://kubernetes.default.svc",
         "service-account-key-file": str(credentials.service_account.cert),
         "service-account-signing-key-file": str(credentials.service_account.key),
         "audit-policy-file": str(policy),
         "audit-log-path": str(logs / "audit.jsonl"),
+        **FIXED["kube-apiserver"],
         **profile_named(spec.profile).api_server,
     }
     return [spec.binary("kube-apiserver"), *_flags(flags)]
@@ -137,7 +135,7 @@ def controller_manager(spec: LabSpec, credentials: Credentials, config: Path) ->
         **_client_flags(credentials, config),
         "root-ca-file": str(credentials.authority.bundle),
         "service-account-private-key-file": str(credentials.service_account.key),
-        "use-service-account-credentials": "true",
+        **FIXED["kube-controller-manager"],
         **profile_named(spec.profile).controller_manager,
     }
     return [spec.binary("kube-controller-manager"), *_flags(flags)]
@@ -145,7 +143,10 @@ def controller_manager(spec: LabSpec, credentials: Credentials, config: Path) ->
 
 def scheduler(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
     """kube-scheduler with upstream's defaults but for the leader election."""
-    return [spec.binary("kube-scheduler"), *_flags(_client_flags(credentials, config))]
+    return [
+        spec.binary("kube-scheduler"),
+        *_flags({**_client_flags(credentials, config), **FIXED["kube-scheduler"]}),
+    ]
 
 
 def _client_flags(credentials: Credentials, config: Path) -> dict[str, str]:
@@ -157,21 +158,7 @@ def _client_flags(credentials: Credentials, config: Path) -> dict[str, str]:
         "client-ca-file": str(credentials.authority.bundle),
         "tls-cert-file": str(credentials.component_server.cert),
         "tls-private-key-file": str(credentials.component_server.key),
-        "leader-elect": "false",
     }
-
-
-def settings(profile: str) -> list[str]:
-    """Every setting of this lab that differs from upstream's default, for people."""
-    fixed = [
-        "etcd --unsafe-no-fsync, data in memory",
-        "kube-apiserver --kubelet-preferred-address-types=InternalIP,Hostname",
-        "kube-controller-manager --leader-elect=false",
-        "kube-scheduler --leader-elect=false",
-        "kubelet failCgroupV1: false (on a cgroup v1 host)",
-        "kubelet on a fake container runtime (hollow)",
-    ]
-    return fixed + profile_named(profile).settings()
 
 
 def get(credentials: Credentials, path: str, timeout_s: float) -> tuple[int, bytes]:

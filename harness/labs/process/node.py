@@ -16,12 +16,10 @@ from harness.labs.process import network
 from harness.labs.process.control_plane import kubeconfig
 from harness.labs.process.processes import EventLog, Processes
 from harness.labs.process.spec import API_ADDRESS, KUBELET_PORT, SSH_PORT, LabSpec, NodeSpec
-from harness.labs.profiles import profile_named
+from harness.labs.profiles import fixed_kubelet, profile_named
 from harness.model.problem import Problem
 
 _SPAWN_LIMIT_S = 20.0
-CLUSTER_DNS = "10.96.0.10"
-"""Nobody listens there: it keeps kubelets from warning about each pod."""
 INSIDE = Path("/run/node")
 """Where a node finds its own files; the rest of the lab's folder is out of its sight."""
 
@@ -163,16 +161,11 @@ class Nodes:
                 "webhook": {"enabled": True},
                 "x509": {"clientCAFile": str(bundle)},
             },
-            "authorization": {"mode": "Webhook"},
             "tlsCertFile": str(pair.cert),
             "tlsPrivateKeyFile": str(pair.key),
-            "failCgroupV1": False,
-            "healthzPort": 0,
-            "makeIPTablesUtilChains": False,
-            "resolvConf": "",
-            "clusterDNS": [CLUSTER_DNS],
             "volumePluginDir": f"{INSIDE}/kubelet/volume-plugins",
             "podLogsDir": f"{INSIDE}/kubelet/pod-logs",
+            **fixed_kubelet(),
             **profile_named(self._lab.profile).kubelet,
         }
         (inside / "kubelet.json").write_text(json.dumps(configuration))

@@ -1,0 +1,82 @@
+"""What the user asked for, checked and completed before anything is started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from harness.labs import process_lab
+from harness.labs.components import BUILD, DEFAULT_KUBERNETES_VERSION, check_version, supplied_version
+from harness.labs.process.spec import check_node_count
+from harness.labs.profiles import FAST, profile_named
+from harness.model.problem import Problem
+
+LAB_KINDS = ("process",)
+
+
+@dataclass(frozen=True)
+class Options:
+    """A run's lab, profile and components; `lab` is a kind to start, or the name of a lab that runs.
+
+    `nodes` 0 means as many as the scenarios need.
+    """
+
+    lab: str
+    profile: str
+    kubernetes_version: str
+    components: str
+    claims: tuple[str, ...]
+    nodes: int
+    zones: int
+
+    @property
+    def kind(self) -> str:
+        """What kind of lab it is, also when it was given by name."""
+        return self.lab if self.lab in LAB_KINDS else LAB_KINDS[0]
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the run starts the lab and so ends it."""
+        return self.lab in LAB_KINDS
+
+
+def resolve(
+    lab: str, profile: str, version: str, components: str, claims: tuple[str, ...], nodes: int, zones: int
+) -> Options:
+    """Check what was asked for. A lab that runs decides about its profile, version and nodes itself.
+
+    Raises Problem on an unknown lab, profile or version, on too many nodes, and where the lab is something
+    else than what was asked for.
+    """
+    if profile:
+        profile_named(profile)
+    if version:
+        check_version(version)
+    if nodes:
+        check_node_count(nodes)
+    if lab in LAB_KINDS:
+        found = version or (
+            DEFAULT_KUBERNETES_VERSION if components == BUILD else supplied_version(components)
+        )
+        return Options(lab, profile or FAST.name, found, components, claims, nodes, zones)
+    if lab not in process_lab.running():
+        alive = ", ".join(process_lab.running()) or "none is up"
+        kinds = ", ".join(LAB_KINDS)
+        raise Problem(f"unknown lab {lab!r}", "--lab", f"choose {kinds}, or a running lab ({alive})")
+    return _of_running(lab, profile, version, components, claims)
+
+
+def _of_running(lab: str, profile: str, version: str, components: str, claims: tuple[str, ...]) -> Options:
+    status: Any = process_lab.client(lab).status()
+    asked = (
+        ("--profile", profile, status["profile"]),
+        ("--kubernetes-version", version, status["kubernetes_version"]),
+    )
+    for option, wanted, runs in asked:
+        if wanted and wanted != runs:
+            raise Problem(
+                f"{wanted} was asked for, lab {lab} runs {runs}", option, "leave it out, or start another lab"
+            )
+    zones = len({node["zone"] for node in status["nodes"]})
+    nodes = len(status["nodes"])
+    return Options(lab, status["profile"], status["kubernetes_version"], components, claims, nodes, zones)
