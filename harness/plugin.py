@@ -205,10 +205,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     from harness.report import rundir, table
 
     terminalreporter.section("claims")
-    facts = rundir.read_facts(known.run)
-    terminalreporter.write_line(
-        table.render(rundir.read_verdicts(known.run), facts.duration_s, str(known.run))
-    )
+    facts, rows = rundir.read_facts(known.run), rundir.read_verdicts(known.run)
+    terminalreporter.write_line(table.render(rows, facts.duration_s, str(known.run)))
+    terminalreporter.write_line(f"not upstream's defaults: {'; '.join(facts.settings)}")
+    unjudged = sorted(set(facts.selected) - {row["claim"] for row in rows})
+    if unjudged:
+        terminalreporter.write_line(f"selected and without a verdict: {', '.join(unjudged)}")
+    if facts.exit_reason:
+        terminalreporter.write_line(f"nodeproof: {facts.exit_reason}")
 
 
 def run_folder(config: pytest.Config) -> Path | None:
@@ -259,7 +263,7 @@ def _open_run(config: pytest.Config, session: Session, items: Sequence[pytest.It
     (session.run / SELECTED).write_text("\n".join(sorted(session.selected)))
     needed = max(int(_needs(item).get("nodes", 2)) for item in items if item.get_closest_marker("claims"))
     if not session.options.nodes:
-        session.options = replace(session.options, nodes=max(needed, session.options.zones))
+        session.options = replace(session.options, nodes=max(needed, 2 * session.options.zones))
     if not config.getoption("allure_report_dir", default=None):
         allure = config.pluginmanager.get_plugin("allure_pytest")
         if allure is not None:

@@ -137,7 +137,7 @@ class Lab:
     def record_of_itself(self) -> Record:
         """What the lab wrote down of itself when it was made."""
         data = json.loads((self.dir / "record.json").read_text())
-        return Record(data["lab"], data["kube_system_uid"], data["machine_ids"])
+        return Record(data["lab"], data["kube_system_uid"], data["machine_ids"], data["zones"])
 
     def wait_nodes_ready(
         self, names: Sequence[str] | None = None, limit_s: float = NODES_READY_LIMIT_S

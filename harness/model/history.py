@@ -10,8 +10,8 @@ Entry kinds and their data (one JSON object a line in `history.jsonl`, `t` in se
 | gap | resource, since (s), reason; `t` is when the watch was back, after a LIST if one was needed |
 | sentinel | value (the annotation that was sent), latency_s per resource once seen |
 | fence | sentinels {resource: value}, listed {resource: {rv, received (events), objects {uid: rv}}} |
-| fault | id, fault (its data), node, step (planned, armed, injecting, injected or unproven, healing, healed or
-unhealed, closed) |
+| fault | id, fault (its data), node, step (planned, armed, injecting, injected, unproven, healing, healed,
+unhealed or closed) |
 | deadman | id, node |
 | machine | node, step (booted, powered-off) |
 | component | name, node, status, expected |

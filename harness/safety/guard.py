@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 LAB_LABEL = "nodeproof.dev/lab"
+MOST_LOST = 2
+"""A zone with more than two nodes lost may count as partially disrupted, which changes the eviction rate."""
 
 
 class Refused(Exception):
@@ -21,6 +23,7 @@ class Record:
     lab: str
     kube_system_uid: str
     machine_ids: Mapping[str, str]
+    zones: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,14 @@ def check(
     """Let a fault pass, or raise Refused with the first thing that does not match the lab's record."""
     if target.node not in record.machine_ids:
         raise Refused(f"{target.node} is no node of lab {record.lab}")
-    if len(record.machine_ids) <= len({*already_faulted, target.node}):
-        raise Refused(f"a fault on {target.node} would leave lab {record.lab} without an unfaulted node")
+    faulted = {*already_faulted, target.node}
+    if len(faulted) > MOST_LOST:
+        raise Refused(
+            f"a fault on {target.node} would take more than {MOST_LOST} nodes of lab {record.lab} away"
+        )
+    zone = record.zones.get(target.node, "")
+    if all(name in faulted for name, place in record.zones.items() if place == zone):
+        raise Refused(f"a fault on {target.node} would leave {zone or record.lab} without an unfaulted node")
     if target.node not in declared:
         raise Refused(
             f"{target.node} is outside the declared blast radius: {', '.join(sorted(declared)) or 'none'}"

@@ -150,4 +150,5 @@ customize
 say "making the disk"
 disk
 rm -rf "$work"
+chown --reference="$out" "$out"/*
 say "done after $SECONDS s"

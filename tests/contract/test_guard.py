@@ -9,7 +9,8 @@ import pytest
 
 from harness.safety.guard import Record, Refused, Target, check
 
-RECORD = Record("p-000001", "uid-1", {"node-1": "id-1", "node-2": "id-2"})
+ONE_ZONE = {"node-1": "zone-a", "node-2": "zone-a"}
+RECORD = Record("p-000001", "uid-1", {"node-1": "id-1", "node-2": "id-2"}, ONE_ZONE)
 TARGET = Target("node-1", "uid-1", "p-000001", "id-1", "id-1")
 
 
@@ -55,6 +56,20 @@ def test_a_second_fault_on_a_faulted_node_takes_no_further_one() -> None:
 
 
 def test_a_lab_of_one_node_has_none_to_spare() -> None:
-    alone = replace(RECORD, machine_ids={"node-1": "id-1"})
+    alone = replace(RECORD, machine_ids={"node-1": "id-1"}, zones={"node-1": "zone-a"})
     with pytest.raises(Refused, match="without an unfaulted node"):
         check(TARGET, alone, {"node-1"}, set())
+
+
+def test_the_last_unfaulted_node_of_a_zone_is_refused() -> None:
+    apart = replace(RECORD, zones={"node-1": "zone-a", "node-2": "zone-b"})
+    with pytest.raises(Refused, match="zone-a without an unfaulted node"):
+        check(TARGET, apart, {"node-1"}, set())
+
+
+def test_a_third_lost_node_is_refused() -> None:
+    names = [f"node-{number}" for number in range(1, 6)]
+    many = replace(RECORD, machine_ids=dict.fromkeys(names, "id-1"), zones=dict.fromkeys(names, "zone-a"))
+    check(TARGET, many, set(names), {"node-2"})
+    with pytest.raises(Refused, match="more than 2 nodes"):
+        check(TARGET, many, set(names), {"node-2", "node-3"})

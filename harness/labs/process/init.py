@@ -184,9 +184,14 @@ class LabServer:
 
     def _write_record(self) -> None:
         """What makes a target provably ours: the guard compares a target with this."""
-        nodes = {node.spec.name: node.spec.machine_id for node in self._nodes.all()}
+        specs = [node.spec for node in self._nodes.all()]
         uid = control_plane.kube_system_uid(self._credentials)
-        record = {"lab": self.spec.lab, "kube_system_uid": uid, "machine_ids": nodes}
+        record = {
+            "lab": self.spec.lab,
+            "kube_system_uid": uid,
+            "machine_ids": {spec.name: spec.machine_id for spec in specs},
+            "zones": {spec.name: spec.zone for spec in specs},
+        }
         (self.spec.dir / "record.json").write_text(json.dumps(record))
         for path in self.spec.dir.rglob("*"):
             if "mem" not in path.parts:
