@@ -61,7 +61,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Image:
-    """A bootable guest: kernel, initial RAM disk, a disk that is only ever the base of overlays, and facts."""
+    """A bootable guest: kernel, initial RAM disk, a disk (only ever the base of overlays), facts."""
 
     kernel: Path
     initrd: Path

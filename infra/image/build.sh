@@ -102,6 +102,12 @@ units() {
         sys-fs-fuse-connections.mount sys-kernel-config.mount sys-kernel-debug.mount sys-kernel-tracing.mount \
         systemd-network-generator.service systemd-udev-load-credentials.service
     in_guest systemctl --quiet set-default multi-user.target
+    local generator
+    mkdir -p "$root/etc/systemd/system-generators"
+    for generator in "$root"/usr/lib/systemd/system-generators/*; do
+        [ "${generator##*/}" = systemd-fstab-generator ] ||
+            ln -s /dev/null "$root/etc/systemd/system-generators/${generator##*/}"
+    done
 }
 
 # Its warnings (systemctl misses /proc) are shown only when it fails.

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness.labs import process_lab
+from harness.labs.process.init import LINGER_S
 from harness.labs.process.spec import RUNTIME_ROOT
+from harness.safety.ledger import Ledger
 from tests.acceptance.command import labs_of, start, steps, the_run
 from tests.waiting import eventually
 
@@ -52,3 +54,19 @@ def test_an_interrupted_run_leaves_no_lab(phase: str, number: str, workers: int,
     assert not any((RUNTIME_ROOT / name).exists() for name in labs_of(run))
     if phase == "in mid-fault" and not workers:
         assert steps(run)[-1] == "closed"
+
+
+def test_the_lab_of_a_killed_run_goes_by_itself(tmp_path: Path) -> None:
+    child = start("run", "--no-site", "-k", SCENARIO, cwd=tmp_path, log=tmp_path / "log")
+    try:
+        run = eventually(lambda: the_run(tmp_path), PHASE_LIMIT_S)
+        assert run is not None
+        assert eventually(lambda: _fault_is_in(run), PHASE_LIMIT_S), (tmp_path / "log").read_text()
+    finally:
+        child.kill()
+        child.wait(timeout=GONE_LIMIT_S)
+    (name,) = labs_of(run)
+    assert name in process_lab.running()
+    assert eventually(lambda: not (RUNTIME_ROOT / name).exists(), LINGER_S + 15.0)
+    process_lab.sweep()
+    assert not Ledger(name).path.exists()

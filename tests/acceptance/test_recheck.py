@@ -74,7 +74,6 @@ def test_a_run_judged_again_gives_the_same_verdicts(whole_run: Ended, copied: Pa
     ("change", "claim", "label"),
     [
         (without_the_taint, "taints.unreachable-noexecute", "deviates"),
-        (without_the_taint, "taints.removed-on-recovery", "unproven: gap"),
         (with_a_later_deletion, "eviction.toleration-seconds-override", "deviates"),
         (without_the_fence, "monitoring.detection-time", "unproven: gap"),
     ],

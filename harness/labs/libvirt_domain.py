@@ -1,0 +1,154 @@
+"""One virtual machine as libvirt wants it described: data in, XML out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as Tree
+
+METADATA_NAMESPACE = "https://nodeproof.dev/libvirt/1"
+"""Names the element by which an object says which lab it belongs to."""
+
+CONTROL_MAC, DATA_MAC = "02:6e:70:00", "02:6e:70:01"
+ROOT_TARGET, SEED_TARGET = "sda", "sdb"
+
+# The guest's kernel panics at random through cmpxchg16b under emulation; the others are unneeded and slow.
+_TOO_MUCH_FOR_TCG = ("cx16", "la57", "pku", "smap", "smep", "svm")
+
+
+@dataclass(frozen=True)
+class Nic:
+    """A network card: the bridge it is plugged into, its address, its name at the bridge (15 characters)."""
+
+    bridge: str
+    mac: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A disk on the virtio-scsi bus: file, `qcow2` or `raw`, its name there (`sda`); `read_only` or not."""
+
+    file: Path
+    format: str
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A virtual machine: its memory is in MiB; `kvm` or else emulated; `console` gets all it prints."""
+
+    name: str
+    uuid: str
+    lab: str
+    memory_mib: int
+    vcpus: int
+    kvm: bool
+    kernel: Path
+    initrd: Path
+    arguments: Sequence[str]
+    disks: Sequence[Disk]
+    nics: Sequence[Nic]
+    console: Path
+
+
+def mac(network: str, slot: int) -> str:
+    """The address of a slot's card on `control` or `data`; by it the guest names the interface.
+
+    Raises KeyError for another network.
+    """
+    prefix = {"control": CONTROL_MAC, "data": DATA_MAC}[network]
+    return f"{prefix}:{slot // 256:02x}:{slot % 256:02x}"
+
+
+def domain_xml(domain: Domain) -> str:
+    """The domain's whole definition."""
+    root = Tree.Element("domain", type="kvm" if domain.kvm else "qemu")
+    _text(root, "name", domain.name)
+    _text(root, "uuid", domain.uuid)
+    _tag(_text(root, "metadata"), domain.lab)
+    _text(root, "memory", str(domain.memory_mib), unit="MiB")
+    _text(root, "vcpu", str(domain.vcpus))
+    _boot(root, domain)
+    features = _text(root, "features")
+    _text(features, "acpi")
+    _text(features, "apic")
+    _cpu(root, domain.kvm)
+    _text(root, "clock", offset="utc")
+    for event, action in (("poweroff", "destroy"), ("reboot", "restart"), ("crash", "preserve")):
+        _text(root, f"on_{event}", action)
+    _devices(root, domain)
+    Tree.indent(root)
+    return Tree.tostring(root, encoding="unicode") + "\n"
+
+
+def disk_xml(disk: Disk) -> str:
+    """One disk, to be plugged into a domain that runs."""
+    holder = Tree.Element("holder")
+    element = _disk(holder, disk)
+    Tree.indent(element)
+    return Tree.tostring(element, encoding="unicode").rstrip() + "\n"
+
+
+def _text(parent: Tree.Element, name: str, text: str | None = None, /, **attributes: str) -> Tree.Element:
+    element = Tree.SubElement(parent, name, attributes)
+    element.text = text
+    return element
+
+
+def _tag(metadata: Tree.Element, lab: str) -> None:
+    Tree.register_namespace("nodeproof", METADATA_NAMESPACE)
+    Tree.SubElement(metadata, f"{{{METADATA_NAMESPACE}}}lab", name=lab)
+
+
+def _boot(root: Tree.Element, domain: Domain) -> None:
+    os = _text(root, "os")
+    _text(os, "type", "hvm", arch="x86_64", machine="q35")
+    _text(os, "kernel", str(domain.kernel))
+    _text(os, "initrd", str(domain.initrd))
+    _text(os, "cmdline", " ".join(domain.arguments))
+
+
+def _cpu(root: Tree.Element, kvm: bool) -> None:
+    if kvm:
+        _text(root, "cpu", mode="host-passthrough")
+        return
+    cpu = _text(root, "cpu", mode="maximum")
+    for name in _TOO_MUCH_FOR_TCG:
+        _text(cpu, "feature", policy="disable", name=name)
+
+
+def _devices(root: Tree.Element, domain: Domain) -> None:
+    devices = _text(root, "devices")
+    for disk in domain.disks:
+        _disk(devices, disk)
+    _text(devices, "controller", type="scsi", index="0", model="virtio-scsi")
+    _text(devices, "controller", type="usb", model="none")
+    for nic in domain.nics:
+        _nic(devices, nic)
+    console = _text(devices, "serial", type="pty")
+    _text(console, "log", file=str(domain.console), append="on")
+    _text(console, "target", type="isa-serial", port="0")
+    _text(_text(devices, "rng", model="virtio"), "backend", "/dev/urandom", model="random")
+    _text(devices, "memballoon", model="none")
+    _text(devices, "panic", model="isa")
+
+
+def _disk(devices: Tree.Element, disk: Disk) -> Tree.Element:
+    element = _text(devices, "disk", type="file", device="disk")
+    _text(element, "driver", name="qemu", type=disk.format, cache="unsafe", discard="unmap")
+    _text(element, "source", file=str(disk.file))
+    _text(element, "target", dev=disk.target, bus="scsi")
+    if disk.read_only:
+        _text(element, "readonly")
+    return element
+
+
+def _nic(devices: Tree.Element, nic: Nic) -> None:
+    element = _text(devices, "interface", type="bridge")
+    _text(element, "source", bridge=nic.bridge)
+    _text(element, "mac", address=nic.mac)
+    _text(element, "target", dev=nic.target)
+    _text(element, "model", type="virtio")
