@@ -125,11 +125,9 @@ def _run(arguments: argparse.Namespace, rest: list[str]) -> int:
 
     seen = _RunFolder()
     status = int(pytest.main(["--shipped", *_joined(rest)], plugins=[seen]))
-    if "--collect-only" in rest:
-        return 0 if status == 0 else ENVIRONMENT
     folder = seen.path
     if folder is None or not (folder / "run.json").exists():
-        return ENVIRONMENT
+        return 0 if status == 0 else ENVIRONMENT
     if not arguments.no_site:
         _say(f"Allure site: {site.generate(folder, _say)}")
     facts = rundir.read_facts(folder)
@@ -253,6 +251,7 @@ def _heal(arguments: argparse.Namespace, _rest: list[str]) -> int:
     left = []
     for name in _names(arguments):
         lab = process_lab.attach(name)
+        lab.reserve()
         left += lab.heal_unfinished()
         lab.close()
     if left:

@@ -191,8 +191,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     known = session.config.stash.get(SESSION, None)
     if known is None or not known.run.is_dir():
         return
-    if known.provider is not None:
-        known.provider.close()
+    try:
+        if known.provider is not None:
+            known.provider.close()
+    except (Problem, OutsideError, OSError) as problem:
+        known.say(f"the lab could not be ended in order: {problem}")
     if not known.is_worker:
         _write_run(known)
 
@@ -242,6 +245,8 @@ def _make_session(config: pytest.Config) -> Session:
     names = ("lab", "profile", "kubernetes_version", "components", "claim", "nodes", "zones")
     lab, profile, version, components, asked, nodes, zones = (config.getoption(name) for name in names)
     options = resolve(lab, profile, version, components, tuple(asked), nodes, zones)
+    if not options.is_ours and config.getoption("numprocesses", None):
+        raise Problem("a lab that runs takes one worker", "--lab", "leave -n out")
     claims = dict(catalogue.load(config.getini("nodeproof_claims")))
     for claim in options.claims:
         catalogue.known(claim, claims)
@@ -316,6 +321,8 @@ def _lacks(item: pytest.Item, session: Session) -> tuple[Any, str] | None:
             "lab-lacks",
             f"it needs {needs['zones']} zones, the lab has {session.options.zones}: use --zones",
         )
+    if needs.get("faulted") and session.options.nodes < 2 * session.options.zones:
+        return "lab-lacks", "a zone of one node would lose its only one: use --nodes"
     if int(needs.get("nodes", 2)) > session.options.nodes:
         return (
             "lab-lacks",
@@ -345,6 +352,7 @@ def _close(item: pytest.Item, error: Exception | None) -> None:
     stage, made = item.stash.get(STAGE, None), item.stash.get(JUDGE, None)
     if stage is None or made is None or stage.recording is None:
         if error is not None:
+            _store_unrecorded(item, session, error)
             raise error
         raise Unproven(
             "the scenario recorded nothing: use the fixtures `lab` and `judge`, and `lab.record()`"
@@ -362,6 +370,18 @@ def _close(item: pytest.Item, error: Exception | None) -> None:
     if any(not entry.data["expected"] for entry in history.of_kind("component")):
         provider.discard()
     _raise_outcome(closed, message(closed, session.claims, stage.configuration.kubernetes_version), error)
+
+
+def _store_unrecorded(item: pytest.Item, session: Session, error: Exception) -> None:
+    """A scenario that broke off before it recorded anything: every declared claim gets its verdict all the
+    same.
+    """
+    from harness.session.judging import without_running
+    from harness.session.recording import store_skipped
+
+    declared = [session.claims[claim] for claim in _declared(item)]
+    closed = without_running(declared, "gap", f"nothing was recorded: {type(error).__name__}: {error}")
+    store_skipped(session.run, item.nodeid, closed, session.claims, session.options)
 
 
 def _raise_outcome(closed: Closed, text: str, error: Exception | None) -> None:

@@ -51,7 +51,13 @@ unpack_sshd() {
     local work
     mkdir -p "$cache"
     work=$(mktemp -d "$cache/sshd.XXXXXX")
-    (cd "$work" && { apt-get -qq download openssh-server || { as_root apt-get -qq update && apt-get -qq download openssh-server; }; }) 2>/dev/null
+    trap 'rm -rf "$work"' EXIT
+    cd "$work"
+    apt-get -qq download openssh-server 2>/dev/null || {
+        as_root apt-get -qq update
+        apt-get -qq download openssh-server 2>"$work/said" || refuse "no openssh-server: $(tail -n 1 "$work/said")" "install it"
+    }
+    cd "$top"
     dpkg-deb -x "$work"/openssh-server_*.deb "$work/root"
     mv -T "$work/root" "$cache/sshd" 2>/dev/null || [ -x "$cache/sshd/usr/sbin/sshd" ]
     rm -rf "$work"

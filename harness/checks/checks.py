@@ -59,8 +59,11 @@ def run_check(check: Check, history: History, ground: Ground, claim: Claim) -> V
     return _CHECKS[check.name](history, check.args, ground, claim)
 
 
-def remaining_s(check: Check, history: History, ground: Ground, now_t: float) -> float:
-    """How long (s) a recording must still go on for `check`; 0 when it is decided or its window over."""
+def remaining_s(check: Check, history: History, ground: Ground, now_t: float) -> float | None:
+    """How long (s) a recording must still go on for `check`; 0 when it is decided or its window over.
+
+    None while its anchor has not come: nobody knows yet.
+    """
     if check.name == "renewals":
         return _renewals_remaining_s(check, history, ground, now_t)
     if check.name not in ("after", "never"):
@@ -68,7 +71,7 @@ def remaining_s(check: Check, history: History, ground: Ground, now_t: float) ->
     event, anchor = Moment.from_json(check.args["event"]), Moment.from_json(check.args["anchor"])
     start = moments.find(history, anchor)
     if start is None:
-        return 0.0
+        return None
     window = compute(WindowSpec.from_json(check.args["window"]), ground, start.detail)
     if moments.find(history, event, start.t + min(window.low_s, 0.0)) is not None:
         return 0.0
@@ -168,6 +171,8 @@ def _missing(history: History, anchor: Moment, ground: Ground) -> Verdict:
         if moments.find(history, before):
             return unproven("gap", f"{before} came, and the recording holds no heartbeat before it")
         anchor = before
+    if _is_premise(anchor):
+        return unproven("gap", f"{anchor} did not come, and the claim starts from it")
     faults = [entry.t for entry in history.of_kind("fault") if entry.data["step"] == "injected"]
     since_t = faults[0] if faults else history.began_t
     end = since_t + compute(detection_from_fault(), ground, {}).high_s
@@ -176,6 +181,15 @@ def _missing(history: History, anchor: Moment, ground: Ground) -> Verdict:
     if unseen:
         return unproven("gap", f"{anchor} was not seen: {unseen}")
     return deviates(f"{anchor} did not come", last_state=moments.last_state(history, anchor))
+
+
+def _is_premise(anchor: Moment) -> bool:
+    """Whether a moment is no promise of the claims that start from it: others promise it, or the scenario
+    does.
+    """
+    if anchor.name == "condition-became":
+        return bool(anchor.args["status"] == "True")
+    return anchor.name in ("pod-deletion", "pod-created")
 
 
 def _gap(history: History, about: tuple[Moment, ...], one_t: float, other_t: float) -> str:
@@ -264,6 +278,10 @@ def _default(_history: History, args: Args, ground: Ground, claim: Claim) -> Ver
     reported = _reported(configuration.reported.get(constant.component), constant.reported)
     if reported is None:
         return unproven("gap", f"{constant.component} reported no {constant.reported}")
+    if reported == NOTHING:
+        return deviates(
+            f"{constant.component} was seen to set no {constant.name}", measured=Measured("nothing")
+        )
     expected = constant.at(configuration.kubernetes_version)
     measured = Measured(reported, constant.unit)
     if reported != expected:
@@ -272,12 +290,16 @@ def _default(_history: History, args: Args, ground: Ground, claim: Claim) -> Ver
     return conforms(f"{constant.name} is {measured} without a flag", measured=measured)
 
 
+NOTHING = float("-inf")
+"""What a component reports that was asked and has no such setting (a null in its document)."""
+
+
 def _reported(configz: Json, path: str) -> float | None:
     for part in path.split("."):
         if not isinstance(configz, Mapping) or part not in configz:
             return None
         configz = configz[part]
-    return duration_s(configz)
+    return NOTHING if configz is None else duration_s(configz)
 
 
 def duration_s(value: Json) -> float:

@@ -18,7 +18,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config import new_client_from_config
 from urllib3.connection import HTTPSConnection
 
-from harness.model.problem import OutsideError
+from harness.model.problem import OutsideError, Problem
 
 Json = Any
 Dial = Callable[[str, int, float], socket.socket]
@@ -141,7 +141,7 @@ class Api:
                 preload_content=False,
                 retries=self._retries,
             )
-        except (urllib3.exceptions.HTTPError, ApiException, OSError) as error:
+        except (urllib3.exceptions.HTTPError, ApiException, OSError, Problem) as error:
             raise ApiError(0, f"{method} {url}: {error}") from error
 
 

@@ -260,7 +260,8 @@ def _supplied(folder: Path, report: Report) -> Components:
         report(f"{bin_dir} has no {' and no '.join(lacking)}: taking nodeproof's own")
         own = _built(Version.parse(DEFAULT_KUBERNETES_VERSION), report)
         by_role.update({role: own.by_role[role] for role in lacking})
-    from_tree = HOLLOW in present and by_role[HOLLOW].version == version
+    # One multi-call binary is one build; two files of the same version may be of different trees.
+    from_tree = HOLLOW in present and by_role[HOLLOW].sha256 == by_role["kubelet"].sha256
     return Components(version, MappingProxyType(by_role), from_tree)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 import shutil
 import socket
 import time
@@ -101,11 +103,30 @@ class Lab:
         self.api = Api(folder / "pki" / "admin.kubeconfig", self.supervisor.dial)
         self.ledger = Ledger(self.name)
         self._hold = hold
+        self._reserved: int | None = None
         self._machines: dict[str, SshMachine] = {}
         self._configuration: Configuration | None = None
         self.injector = Injector(
             self.machine, self._target, self.record_of_itself, self.ledger, self.supervisor
         )
+
+    def reserve(self) -> None:
+        """Keep the lab to this process until it ends or closes it: two runs would heal each other's faults.
+
+        Raises Problem when another process has it.
+        """
+        descriptor = os.open(self.dir / "in-use", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            who = os.pread(descriptor, 100, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            raise Problem(
+                f"process {who} is using it", f"lab {self.name}", "wait for it, or start another lab"
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        self._reserved = descriptor
 
     def nodes(self) -> list[NodeInfo]:
         """The lab's nodes, on or off."""
@@ -176,6 +197,11 @@ class Lab:
         self._configuration = self._read_configuration(self.calibrate())
 
     @property
+    def is_prepared(self) -> bool:
+        """Whether the running configuration is known."""
+        return self._configuration is not None
+
+    @property
     def configuration(self) -> Configuration:
         """The running configuration as read when the lab was prepared."""
         if self._configuration is None:
@@ -227,6 +253,7 @@ class Lab:
     @contextmanager
     def record(self, path: Path, targets: Collection[str]) -> Iterator[Recording]:
         """Record everything until the context ends, then fence it."""
+        self._check_alive()
         names = self.node_names()
         offsets = self.configuration.calibration.clock_offset_s
         setting = Setting(tuple(names), unfaulted(names, list(targets)), offsets, self.dir / "events.jsonl")
@@ -290,6 +317,9 @@ class Lab:
         self.api.close()
         if self._hold is not None:
             self._hold.close()
+        if self._reserved is not None:
+            os.close(self._reserved)
+            self._reserved = None
 
     def down(self) -> None:
         """Tear the lab down and wait until nothing of it is left. Raises Problem."""
@@ -363,7 +393,7 @@ class Lab:
             eviction_rate=float(manager["NodeLifecycleController"]["NodeEvictionRate"]),
             lease_duration_s=float(kubelet["nodeLeaseDurationSeconds"]),
             status_update_frequency_s=seconds(kubelet, "nodeStatusUpdateFrequency"),
-            default_toleration_s=tolerations["Unreachable"],
+            default_toleration_s=tolerations["Unreachable"] or 0.0,
             negative_wait_s=self.profile.negative_wait_s,
             calibration=calibration,
             hollow_from_tree=self.components.hollow_from_tree,

@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -72,22 +73,15 @@ def up(request: Request, components: Components, report: Callable[[str], None]) 
 
     Raises Problem; nothing of a lab that did not come up is left behind.
     """
-    check_node_count(request.nodes)
-    if not 1 <= request.zones <= request.nodes:
-        raise Problem(
-            f"{request.zones} zones for {request.nodes} nodes", "--zones", "ask for 1 to as many as nodes"
-        )
-    profile_named(request.profile)
+    check(request)
     become_root = root_prefix()
     spec = _spec(request, components)
     report(f"lab {spec.lab}: {request.nodes} nodes in {request.zones} zones, profile {request.profile}")
-    startup = Path(tempfile.mkstemp(prefix="nodeproof-", suffix=".log")[1])
-    try:
-        argv = [*become_root, sys.executable, "-m", "harness.labs.supervisor", spec.to_json()]
-        child = proc.start(argv, log=startup, own_session=True)
-        return _wait_up(spec, components, child, startup)
-    finally:
-        startup.unlink()
+    # -P: root must not import what happens to lie in the caller's working folder.
+    argv = [*become_root, sys.executable, "-P", "-m", "harness.labs.supervisor", spec.to_json()]
+    with tempfile.NamedTemporaryFile(prefix="nodeproof-", suffix=".log") as startup:
+        child = proc.start(argv, log=startup.fileno(), own_session=True)
+        return _wait_up(spec, components, child, Path(startup.name))
 
 
 def attach(name: str) -> Lab:
@@ -132,7 +126,7 @@ def down(name: str) -> None:
 
 def sweep() -> list[str]:
     """Remove what killed supervisors left: only folders whose lock can be taken. Gives their names."""
-    left = [folder for folder in _folders() if not _is_held(folder)]
+    left = [folder for folder in [*_folders(), *_stillborn()] if not _is_held(folder)]
     for folder in left:
         _remove(folder)
     alive = set(running())
@@ -221,9 +215,13 @@ def _end(spec: LabSpec, child: proc.Process) -> None:
         return
     try:
         SupervisorClient(spec.dir / "s").down()
-    except (Problem, OSError, EOFError):
-        child.terminate()
-    child.wait(timeout=END_LIMIT_S)
+    except Problem:
+        # Only root may signal what sudo started.
+        proc.run([*root_prefix(), "kill", str(child.pid)], timeout_s=10, check=False)
+    try:
+        child.wait(timeout=END_LIMIT_S)
+    except proc.TimeoutExpired as error:
+        raise Problem("its supervisor does not end", f"lab {spec.lab}", "run `nodeproof down`") from error
 
 
 def _wait_socket(spec: LabSpec, child: proc.Process, startup: Path) -> None:
@@ -275,6 +273,14 @@ def _folders() -> list[Path]:
         return []
     found = (path for path in RUNTIME_ROOT.iterdir() if _LAB_NAME.fullmatch(path.name))
     return sorted(path for path in found if _owner(path) == os.getuid())
+
+
+def _stillborn() -> list[Path]:
+    """Folders that never got a lab's name, and are too old to get it yet."""
+    if not RUNTIME_ROOT.is_dir():
+        return []
+    found = [path for path in RUNTIME_ROOT.glob(".p-*") if _owner(path) == os.getuid()]
+    return [path for path in found if time.time() - path.stat().st_mtime > END_LIMIT_S]
 
 
 def _owner(path: Path) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -29,7 +28,8 @@ Step = Callable[[str], AbstractContextManager[object]]
 class Stage:
     """One scenario's view of a lab.
 
-    `targets` are the nodes that its faults may hit, as many as its `needs(faulted=...)` declares.
+    `targets` are the nodes that its faults may hit, as many as its `needs(faulted=...)` declares; `target` is
+    the node that it is about.
     """
 
     def __init__(self, lab: Lab, folder: Path, faulted: int, step: Step) -> None:
@@ -38,12 +38,8 @@ class Stage:
         self._path = folder / "history.jsonl"
         usable = [name for name in lab.node_names() if name not in lab.injector.quarantined]
         self.targets = usable[:faulted]
+        self.target = usable[0]
         self.recording: Recording | None = None
-
-    @property
-    def target(self) -> str:
-        """The node that the scenario is about."""
-        return self.targets[0] if self.targets else self._lab.node_names()[0]
 
     @property
     def configuration(self) -> Configuration:
@@ -101,12 +97,17 @@ class Stage:
             self._lab.wait_for(self._recording(), check)
         return check
 
-    def seconds_since(self, moment: Moment) -> float:
-        """How long ago a recorded moment was (s). Raises Problem when it was not."""
-        found = self.find(moment)
-        if found is None:
-            raise Problem(f"{moment} was not seen", "scenario", "wait for it first")
-        return time.monotonic() - found.t
+    def require(self, moment: Moment, *, within_s: float, after: Moment) -> None:
+        """Break off unless a moment came in time for what the scenario is about; no claim promises that it
+        does.
+
+        Raises Problem.
+        """
+        came, start = self.find(moment), self.find(after)
+        if came is None or start is None or came.t - start.t >= within_s:
+            raise Problem(
+                f"{moment} did not come within {within_s:g} s after {after}", "scenario", "run it again"
+            )
 
     def find(self, moment: Moment) -> Occurrence | None:
         """A moment of the recording so far."""

@@ -31,7 +31,7 @@ def main() -> None:
     try:
         listener = _listen(spec)
         log = spec.dir / "logs" / "init.log"
-        argv = ["unshare", *_NAMESPACES, "--", sys.executable, "-m", "harness.labs.process.init"]
+        argv = ["unshare", *_NAMESPACES, "--", sys.executable, "-P", "-m", "harness.labs.process.init"]
         life, _held = os.pipe()
         passed = [listener.fileno(), life]
         child = proc.start([*argv, spec.to_json(), *map(str, passed)], log=log, pass_fds=passed)
@@ -51,7 +51,9 @@ def _make_folder(spec: LabSpec) -> int:
     The folder gets its name with the lock held, so that no sweep finds it without.
     """
     unborn = RUNTIME_ROOT / f".{spec.lab}"
-    unborn.mkdir(mode=0o750, parents=True)
+    RUNTIME_ROOT.mkdir(exist_ok=True)
+    RUNTIME_ROOT.chmod(0o755)
+    unborn.mkdir(mode=0o750)
     for folder in (unborn, unborn / "logs", unborn / "pki"):
         folder.mkdir(mode=0o750, exist_ok=True)
         os.chown(folder, spec.owner_uid, spec.owner_gid)

@@ -20,7 +20,7 @@ def interactive(lab: Lab, node: str) -> int:
     address = next(entry.control_address for entry in lab.nodes() if entry.name == node)
     known = lab.dir / "pki" / f"{node}.known_hosts"
     known.write_text(f"{node} {(lab.dir / 'pki' / f'{node}.hostkey').read_text().strip()}\n")
-    relay = f"{sys.executable} -m harness.labs.relay {lab.dir / 's'} {address} {SSH_PORT}"
+    relay = f"{sys.executable} -P -m harness.labs.relay {lab.dir / 's'} {address} {SSH_PORT}"
     options = {
         "ProxyCommand": relay,
         "HostKeyAlias": node,

@@ -108,8 +108,12 @@ class SupervisorClient:
 
     def _ask(self, request: Mapping[str, Json], timeout_s: float) -> tuple[Mapping[str, Json], int | None]:
         with self._connect(timeout_s) as sock:
-            send(sock, request)
-            return receive(sock)
+            try:
+                send(sock, request)
+                return receive(sock)
+            except (OSError, EOFError) as error:
+                said = f"its supervisor gave no answer to {request['verb']}: {error}"
+                raise Problem(said, f"lab {self.path.parent.name}", "see `nodeproof status`") from error
 
     def _connect(self, timeout_s: float) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -129,8 +129,10 @@ class SshMachine:
         """Let the node send a token to the witness; only what the witness heard counts."""
         token = uuid.uuid4().hex
         target = f"/dev/tcp/{self.control_plane_address}/{self._host.witness_port()}"
-        command = ["timeout", f"{REACH_LIMIT_S}", "bash", "-c", f"echo {token} > {target}"]
+        command = ["timeout", f"{REACH_LIMIT_S}", "bash", "-c", f"echo dialling; echo {token} > {target}"]
         sent = self.run(command, deadline_s=CONNECT_LIMIT_S)
+        if "dialling" not in sent.stdout:
+            raise MachineError(f"{self.name}: too slow to dial within {REACH_LIMIT_S:g} s")
         if sent.status != 0:
             return self._host.heard(token)
         retry = tenacity.Retrying(

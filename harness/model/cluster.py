@@ -24,10 +24,6 @@ class Calibration:
     clock_offset_s: Mapping[str, float] = field(default_factory=dict)
     api_resolution_s: float = 0.0
 
-    def offset_s(self, node: str) -> float:
-        """The node's clock minus the harness's."""
-        return self.clock_offset_s.get(node, 0.0)
-
 
 @dataclass(frozen=True)
 class Configuration:

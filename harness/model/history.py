@@ -22,7 +22,6 @@ unhealed or closed) |
 
 from __future__ import annotations
 
-import bisect
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -131,14 +130,6 @@ class History:
     def versions(self, resource: str, namespace: str, name: str) -> tuple[Version, ...]:
         """Every state of one object in the order of receipt."""
         return self._versions.get((resource, namespace, name), ())
-
-    def state_at(self, resource: str, namespace: str, name: str, t: float) -> Mapping[str, Json] | None:
-        """The object as last received by `t`; None before its first state and after its deletion."""
-        seen = self.versions(resource, namespace, name)
-        at = bisect.bisect_right([version.t for version in seen], t) - 1
-        if at < 0 or seen[at].deleted:
-            return None
-        return seen[at].object
 
     def all_versions(self, resource: str) -> Iterator[Version]:
         """Every received state of every object of one resource, in time order."""

@@ -18,6 +18,8 @@ TAINT_PASS_S = 1.0
 BIND_S = 15.0
 """An unschedulable pod is retried when its node changes, after at most 10 s (podMaxBackoffSeconds)."""
 
+POD_GC_S = 20.0
+"""gcCheckPeriod of the pod garbage collector, compiled in (pkg/controller/podgc/gc_controller.go)."""
 RECOVERY_S = 60.0
 """A kubelet notices a dead connection after its HTTP/2 read-idle and ping time-outs, then backs off."""
 
@@ -104,7 +106,24 @@ def slack_s(history: History, configuration: Configuration) -> float:
         latencies.extend((entry.data.get("latency_s") or {}).values())
     stall = max((entry.data["late_s"] for entry in history.of_kind("stall")), default=0.0)
     offset = max((abs(value) for value in calibration.clock_offset_s.values()), default=0.0)
-    return BASE_SLACK_S + 2 * max(latencies) + offset + calibration.api_resolution_s + stall
+    return (
+        BASE_SLACK_S
+        + 2 * max(latencies)
+        + offset
+        + calibration.api_resolution_s
+        + stall
+        + _clock_step_s(history)
+    )
+
+
+def _clock_step_s(history: History) -> float:
+    """How far the host's wall clock was moved during the recording (s): renewTimes are read on it."""
+    ended = history.of_kind("ended")
+    began_at, ended_at = (
+        history.begun.get("wall_offset_s"),
+        ended[-1].data.get("wall_offset_s") if ended else None,
+    )
+    return abs(ended_at - began_at) if began_at is not None and ended_at is not None else 0.0
 
 
 def compute(spec: WindowSpec, ground: Ground, anchor: Mapping[str, Json]) -> Window:
@@ -158,6 +177,11 @@ def renewals() -> WindowSpec:
 def recovery() -> WindowSpec:
     """How long a healed node may take to be Ready again; a wait, no claim."""
     return WindowSpec("prompt", {"bound_s": RECOVERY_S})
+
+
+def pod_gc_pass() -> WindowSpec:
+    """Long enough for the pod garbage collector to have looked at everything once."""
+    return absence(POD_GC_S + 2.0)
 
 
 def absence(seconds: float) -> WindowSpec:

@@ -18,6 +18,7 @@ from harness.cluster.resources import WATCHED, sentinel
 from harness.model.cluster import Configuration
 from harness.model.history import SENTINEL_ANNOTATION, Entry, History, fence
 from harness.model.judgment import Check
+from harness.model.problem import Problem
 from harness.model.window import Ground, slack_s
 from harness.recording.watching import follow
 
@@ -26,6 +27,7 @@ SENTINEL_PERIOD_S = 2.0
 SILENCE_LIMIT_S = 3 * SENTINEL_PERIOD_S + 2.0
 """A watch that delivers no sentinel for so long is broken."""
 FENCE_LIMIT_S = 10.0
+START_LIMIT_S = 30.0
 WAIT_MARGIN_S = 0.5
 """How long past a window's end is waited, so that the fence stands behind it."""
 _LOOK_PERIOD_S = 0.5
@@ -73,7 +75,12 @@ class Recording:
         live = threading.Barrier(len(WATCHED) + 1)
         for resource, path in WATCHED.items():
             self._thread(lambda resource=resource, path=path: self._follow(resource, path, live))  # type: ignore[misc]
-        live.wait(timeout=30)
+        try:
+            live.wait(timeout=START_LIMIT_S)
+        except threading.BrokenBarrierError as error:
+            self._end()
+            said = f"no LIST of every resource within {START_LIMIT_S:g} s"
+            raise Problem(said, "recording", "see the API server's log") from error
         self._thread(self._send_sentinels)
         return self
 
@@ -81,13 +88,17 @@ class Recording:
         try:
             self._fence()
         finally:
-            self._stopping.set()
-            self._wake_watches()
-            for thread in self._threads:
-                thread.join(timeout=2)
-            self._read_machine_events()
-            self.append("ended")
-            self._out.close()
+            self._end()
+
+    def _end(self) -> None:
+        """Stop the threads and close the file."""
+        self._stopping.set()
+        self._wake_watches()
+        for thread in self._threads:
+            thread.join(timeout=2)
+        self._read_machine_events()
+        self.append("ended", wall_offset_s=time.time() - time.monotonic())
+        self._out.close()
 
     def append(self, kind: str, t: float | None = None, **data: Json) -> None:
         """Write one entry, at the present time unless told (s, monotonic), rounded as it is on disk."""
@@ -105,11 +116,20 @@ class Recording:
             return History.of(self._entries)
 
     def wait_for(self, check: Check, configuration: Configuration) -> None:
-        """Wait until `check` is decided or its window has passed. Never a verdict: that is the check's."""
+        """Wait until `check` is decided or its window has passed. Never a verdict: that is the check's.
+
+        An anchor that has not come is waited for until two sentinels have come back: the second was sent
+        after whatever was done before this call, and so has overtaken nothing.
+        """
+        enough = self._count("sentinel") + 2
         while True:
             history = self.history()
             ground = Ground(configuration, slack_s(history, configuration))
             left = remaining_s(check, history, ground, time.monotonic() - WAIT_MARGIN_S)
+            if left is None:
+                if self._count("sentinel") >= enough:
+                    return
+                left = SENTINEL_PERIOD_S
             if left <= 0:
                 return
             with self._changed:

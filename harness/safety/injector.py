@@ -23,6 +23,10 @@ from harness.safety.ledger import Ledger
 Json = Any
 INJECT_LIMIT_S = 10.0
 HEAL_LIMIT_S = 30.0
+STILL_IN_LIMIT_S = 3.0
+"""How long the probe before healing may take to see the fault once more: one that went by itself proves
+nothing.
+"""
 TTL_S = 45.0
 """How long a fault may outlive the harness; renewed while the harness lives."""
 RENEW_PERIOD_S = TTL_S / 3
@@ -102,6 +106,8 @@ class Injector:
             renewal.start()
             self._do(fault, machine, note)
             yield Cut(fault)
+            if not _seen(lambda: fault.is_injected(machine), STILL_IN_LIMIT_S):
+                note.write("unproven")
         finally:
             self._undo(fault, machine, note, renewal)
             self.active.discard(fault.node)

@@ -14,7 +14,7 @@ from harness.labs import process_lab
 from harness.labs.components import obtain
 from harness.labs.lab import Lab
 from harness.labs.profiles import profile_named, settings
-from harness.model.problem import Problem
+from harness.model.problem import OutsideError, Problem
 from harness.report.rundir import (
     Row,
     RunFacts,
@@ -43,6 +43,7 @@ class LabProvider:
         if self.lab is not None:
             return self.lab
         self.lab = self._start() if self.options.is_ours else self._attach()
+        self.lab.reserve()
         left = self.lab.heal_unfinished()
         if left:
             raise Problem(f"cannot heal: {', '.join(left)}", f"lab {self.lab.name}", "run `nodeproof down`")
@@ -66,7 +67,7 @@ class LabProvider:
         self.rest()
         try:
             lab.clean(faulted)
-        except Problem as problem:
+        except (Problem, OutsideError) as problem:
             if not self.options.is_ours:
                 raise
             self.report(f"a new lab takes over: {problem}")
@@ -80,16 +81,18 @@ class LabProvider:
         if self.lab is None:
             return
         lab, self.lab = self.lab, None
-        self._note(lab)
-        lab.keep_logs(self.run / "labs")
-        if self.options.is_ours:
-            lab.down()
-        else:
-            lab.close()
+        try:
+            self._note(lab)
+            lab.keep_logs(self.run / "labs")
+        finally:
+            if self.options.is_ours:
+                lab.down()
+            else:
+                lab.close()
 
     def discard(self) -> None:
         """Give up a lab that can't be trusted any more; the next scenario gets a new one."""
-        with contextlib.suppress(Problem):
+        with contextlib.suppress(Problem, OutsideError, OSError):
             self.close()
 
     def rest(self) -> None:
@@ -100,7 +103,9 @@ class LabProvider:
         threading.Event().wait(max(0.0, due - time.monotonic()))
 
     def _note(self, lab: Lab) -> None:
-        """Write down what the lab ran and which nodes could not be proven healed."""
+        """Write down what the lab ran and which nodes could not be proven healed, once that is known."""
+        if not lab.is_prepared:
+            return
         facts = {
             "kubernetes_version": lab.configuration.kubernetes_version,
             "components": lab.configuration.components,

@@ -1,7 +1,7 @@
 """Heartbeats: the Lease of an idle node."""
 
 from harness.plugin import Judge
-from harness.scenario import Stage, claims, needs, renewals_of, windows
+from harness.scenario import Stage, claims, default_of, needs, renewals_of, windows
 
 RENEWALS = 20
 
@@ -13,3 +13,10 @@ def test_kubelet_renews_its_lease_at_a_quarter_of_the_lease_duration(lab: Stage,
     with lab.record():
         lab.wait_for(renewals)
     judge("heartbeat.lease-interval", renewals)
+
+
+@claims("heartbeat.lease-interval")
+@needs(nodes=2, profile="documented")
+def test_lease_duration_of_a_kubelet_without_settings_is_forty_seconds(lab: Stage, judge: Judge) -> None:
+    with lab.record():
+        judge("heartbeat.lease-interval", default_of("nodeLeaseDurationSeconds"))

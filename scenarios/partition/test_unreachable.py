@@ -41,7 +41,7 @@ def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, ju
             lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
             tainted = lab.wait_for(unreachable.after(unknown, windows.taint_pass()))
             evicted = lab.wait_for(deletion.after(unreachable, windows.toleration(lab.toleration_s)))
-            stays = lab.wait_for(removal.never_after(deletion, windows.absence(lab.quiet_s / 2)))
+            stays = lab.wait_for(removal.never_after(deletion, windows.pod_gc_pass()))
         lab.wait_for(ready_again.after(cut.healed, windows.recovery()))
         untainted = [
             lab.wait_for(taint_removed(node, UNREACHABLE, effect).after(ready_again, window))
@@ -49,7 +49,7 @@ def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, ju
         ]
         for effect in ("NoSchedule", "NoExecute"):
             back, gone = taint_added(node, UNREACHABLE, effect), taint_removed(node, UNREACHABLE, effect)
-            untainted.append(lab.wait_for(back.never_after(gone, windows.absence(lab.quiet_s / 2))))
+            untainted.append(lab.wait_for(back.never_after(gone, windows.pod_gc_pass())))
 
     judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
     judge("taints.unreachable-noexecute", tainted)
@@ -77,6 +77,7 @@ def test_pods_stay_when_the_node_recovers_within_their_toleration(lab: Stage, ju
             lab.wait_for(unreachable.after(unknown, windows.taint_pass()))
             lab.wait_for(deletion.never_after(unreachable, windows.absence(lab.toleration_s / 2)))
         lab.wait_for(ready_again.after(cut.healed, windows.recovery()))
+        lab.require(ready_again, within_s=3 * lab.toleration_s, after=unreachable)
         revoked = lab.wait_for(cancelled.after(ready_again, windows.monitor_pass()))
         stays = lab.wait_for(deletion.never_after(unreachable, windows.absence(3 * lab.toleration_s + 2)))
 

@@ -52,7 +52,7 @@ def second(kind: Kind, components: Components) -> Iterator[Lab]:
 def joined(lab: Lab) -> Iterator[str]:
     """A node that joined the running lab, and leaves it."""
     name = "node-9"
-    lab.join(name, "zone-b", 8)
+    lab.join(name, "zone-a", 8)
     yield name
     if name in lab.node_names():
         lab.leave(name)
@@ -164,7 +164,7 @@ def test_a_kubelets_credential_reads_no_secret_that_no_pod_of_its_node_needs(
 def test_nodes_join_and_leave_while_the_lab_runs(lab: Lab, joined: str) -> None:
     lab.wait_nodes_ready([joined], READY_LIMIT_S)
     assert lab.machine(joined).reaches_control_plane()
-    assert lab.api.get(node_path(joined))["metadata"]["labels"]["topology.kubernetes.io/zone"] == "zone-b"
+    assert lab.api.get(node_path(joined))["metadata"]["labels"]["topology.kubernetes.io/zone"] == "zone-a"
     target = lab.injector.target(joined)
     check(target, lab.record_of_itself(), {joined}, set())
 

@@ -18,7 +18,7 @@ from harness.model.cluster import (
     is_ready,
 )
 from harness.model.history import Entry, Fence, History, fence, parse_time
-from tests.unit.histories import NAMESPACE, NODE, OTHER, POD, Story, configuration, partition, wall
+from tests.unit.histories import NAMESPACE, POD, Story, configuration, partition, wall
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -65,18 +65,6 @@ def test_a_recording_that_was_cut_short_ends_with_its_last_entry() -> None:
 def test_wall_times_come_onto_the_monotonic_clock() -> None:
     assert Story().history().from_wall(wall(12.5)) == pytest.approx(12.5)
     assert parse_time("2026-01-01T00:00:00Z") == parse_time("2026-01-01T01:00:00.000000+01:00")
-
-
-def test_state_at() -> None:
-    story = Story()
-    story.pod(2.0)
-    story.bind(3.0)
-    story.remove(5.0, "pods", NAMESPACE, POD)
-    history = story.history()
-    states = [history.state_at("pods", NAMESPACE, POD, t) for t in (1.9, 2.0, 3.0, 5.0)]
-    assert [state and state["spec"].get("nodeName") for state in states] == [None, None, NODE, None]
-    assert states[1] is not None
-    assert states[3] is None
 
 
 def test_bookmarks_and_errors_are_no_objects() -> None:
@@ -287,6 +275,5 @@ def test_a_configuration_survives_its_json() -> None:
     stored = json.loads(json.dumps(configuration().to_json()))
     assert Configuration.from_json(stored) == configuration()
     assert configuration().renew_interval_s == 2.0
-    assert configuration().calibration.offset_s(OTHER) == 0.0
     with pytest.raises(TypeError):
         Configuration.from_json({**stored, "surprise": 1})

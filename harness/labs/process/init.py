@@ -27,7 +27,7 @@ from harness import proc
 from harness.faults import fault_from_json
 from harness.labs import wire
 from harness.labs.pki import ssh_key
-from harness.labs.process import control_plane, network
+from harness.labs.process import control_plane, etc, network
 from harness.labs.process.inside_machine import InsideMachine
 from harness.labs.process.node import Nodes
 from harness.labs.process.processes import EventLog, Processes
@@ -119,9 +119,9 @@ class LabServer:
         self._linger: threading.Timer | None = None
         self._leave_unless_held()
         network.set_up_bridges()
-        _forget_name_servers(spec.dir)
         self._witness = Witness()
         self._memory = _mount_memory(spec.dir / "mem")
+        _mount_etc(self._memory / "etc")
         self._credentials = control_plane.issue_credentials(spec.dir / "pki")
         (spec.dir / "pki" / "ssh.pub").write_text(ssh_key(spec.dir / "pki" / "ssh") + "\n")
         self._nodes = Nodes(spec, self._memory, self._credentials.authority, self._processes, self._events)
@@ -175,11 +175,10 @@ class LabServer:
         self._processes.start("kube-scheduler", scheduler)
 
     def _dead(self) -> str:
-        """The first component of the control plane that is gone, with its last log lines."""
-        for name in ("etcd", "kube-apiserver"):
-            if name not in self._processes.pids():
-                lines = (self._logs / f"{name}.log").read_text(errors="replace").splitlines()
-                return "\n".join([name, *lines[-_LOG_TAIL_LINES:]])
+        """The first component that has died, with its last log lines."""
+        for name in self._processes.died():
+            lines = (self._logs / f"{name}.log").read_text(errors="replace").splitlines()
+            return "\n".join([name, *lines[-_LOG_TAIL_LINES:]])
         return ""
 
     def _write_record(self) -> None:
@@ -193,9 +192,10 @@ class LabServer:
             "zones": {spec.name: spec.zone for spec in specs},
         }
         (self.spec.dir / "record.json").write_text(json.dumps(record))
-        for path in self.spec.dir.rglob("*"):
-            if "mem" not in path.parts:
-                os.chown(path, self.spec.owner_uid, self.spec.owner_gid)
+        for folder in (self.spec.dir, self.spec.dir / "pki", self._logs):
+            for path in folder.iterdir():
+                if path != self._memory:
+                    os.chown(path, self.spec.owner_uid, self.spec.owner_gid, follow_symlinks=False)
 
     def _accept(self) -> None:
         while True:
@@ -207,8 +207,10 @@ class LabServer:
             request, _ = wire.receive(client)
             try:
                 self._answer(client, request)
-            except (Problem, proc.CommandFailed, KeyError) as error:
-                wire.send(client, {"error": str(error).splitlines()[0]})
+            except (Problem, OutsideError, proc.CommandFailed) as error:
+                wire.send(client, {"error": (str(error) or repr(error)).splitlines()[0]})
+            except Exception as error:  # whatever it is, the client must hear of it
+                wire.send(client, {"error": repr(error)})
 
     def _answer(self, client: socket.socket, request: Mapping[str, Json]) -> None:
         verbs = {"spawn": self._spawn, "power": self._power, "arm": self._arm, "down": self._down}
@@ -307,13 +309,10 @@ class LabServer:
         return {"ok": True}
 
 
-def _forget_name_servers(folder: Path) -> None:
-    """The host's name servers are no part of a lab: names come from /etc/hosts alone."""
-    empty = folder / "resolv.conf"
-    empty.write_text("")
-    host = Path("/etc/resolv.conf").resolve()
-    if host.exists():
-        proc.run(["mount", "--bind", str(empty), str(host)], timeout_s=10)
+def _mount_etc(folder: Path) -> None:
+    """Names come from the lab's own /etc/hosts alone: the host's name servers are no part of it."""
+    own = {"hosts": f"127.0.0.1 localhost\n{API_ADDRESS} kubernetes\n", "resolv.conf": ""}
+    proc.run(["mount", "--bind", str(etc.make(folder, own)), str(etc.HOST)], timeout_s=10)
 
 
 def _mount_memory(path: Path) -> Path:

@@ -12,10 +12,17 @@ from pathlib import Path
 import tenacity
 
 from harness.labs.pki import Authority, pair_in, ssh_key
-from harness.labs.process import network
+from harness.labs.process import etc, network
 from harness.labs.process.control_plane import kubeconfig
 from harness.labs.process.processes import EventLog, Processes
-from harness.labs.process.spec import API_ADDRESS, KUBELET_PORT, SSH_PORT, LabSpec, NodeSpec
+from harness.labs.process.spec import (
+    API_ADDRESS,
+    KUBELET_PORT,
+    SSH_PORT,
+    LabSpec,
+    NodeSpec,
+    check_node_name,
+)
 from harness.labs.profiles import fixed_kubelet, profile_named
 from harness.model.problem import Problem
 
@@ -59,6 +66,7 @@ class Nodes:
         """Write the node's seed and power it on, its kubelet not started yet. Raises Problem,
         CommandFailed.
         """
+        check_node_name(spec.name)
         if spec.name in self._nodes:
             raise Problem(f"node {spec.name} is there already", f"lab {self._lab.lab}", "choose another name")
         self._write_seed(spec)
@@ -130,13 +138,16 @@ class Nodes:
         inside = home / "run" / "node"
         for folder in (inside / "kubelet", home / "run" / "sshd", home / "run" / "lock"):
             folder.mkdir(parents=True)
-        (home / "machine-id").write_text(f"{spec.machine_id}\n")
         (home / "kmsg").touch()
-        (home / "hostname").write_text(f"{spec.name}\n")
-        (home / "hosts").write_text(
-            f"127.0.0.1 localhost\n{spec.data_address} {spec.name}\n{API_ADDRESS} kubernetes\n"
-        )
-        (home / "passwd").write_text(_passwd(Path("/etc/passwd").read_text()))
+        hosts = f"127.0.0.1 localhost\n{spec.data_address} {spec.name}\n{API_ADDRESS} kubernetes\n"
+        own = {
+            "machine-id": f"{spec.machine_id}\n",
+            "hostname": f"{spec.name}\n",
+            "hosts": hosts,
+            "passwd": _passwd((etc.HOST / "passwd").read_text()),
+            "resolv.conf": "",
+        }
+        etc.make(home / "etc", own)
         client_key = self._lab.dir / "pki" / "ssh.pub"
         (inside / "authorized_keys").write_text(client_key.read_text())
         host_key = ssh_key(inside / "ssh_host_key")
@@ -180,10 +191,7 @@ class Nodes:
                 # Else an OOM kill of the host would become an event of every node.
                 f"mount --bind {home}/kmsg /dev/kmsg",
                 f"mount --bind {home}/boot_id /proc/sys/kernel/random/boot_id",
-                *(
-                    f"mount --bind {home}/{file} /etc/{file}"
-                    for file in ("machine-id", "hosts", "hostname", "passwd")
-                ),
+                f"mount --bind {home}/etc /etc",
                 f"until [ -e {home}/network-up ]; do sleep 0.02; done",
                 f"mount --rbind {home}/run /run",
                 f"exec {shlex.quote(self._lab.sshd)} -D -e -f {INSIDE}/sshd_config",
