@@ -16,6 +16,9 @@ ROOT_TARGET, SEED_TARGET = "sda", "sdb"
 # The guest's kernel panics at random through cmpxchg16b under emulation; the others are unneeded and slow.
 _TOO_MUCH_FOR_TCG = ("cx16", "la57", "pku", "smap", "smep", "svm")
 
+# QEMU would keep 1 GiB of translated code, which is more than the guest itself needs.
+_TRANSLATED_MIB = 256
+
 
 @dataclass(frozen=True)
 class Nic:
@@ -75,6 +78,8 @@ def domain_xml(domain: Domain) -> str:
     features = _text(root, "features")
     _text(features, "acpi")
     _text(features, "apic")
+    if not domain.kvm:
+        _text(_text(features, "tcg"), "tb-cache", str(_TRANSLATED_MIB), unit="MiB")
     _cpu(root, domain.kvm)
     _text(root, "clock", offset="utc")
     for event, action in (("poweroff", "destroy"), ("reboot", "restart"), ("crash", "preserve")):

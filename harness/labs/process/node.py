@@ -146,6 +146,8 @@ class Nodes:
             "hosts": hosts,
             "passwd": _passwd((etc.HOST / "passwd").read_text()),
             "resolv.conf": "",
+            # Without it nss-systemd makes up a locked root, whom sshd refuses.
+            "shadow": "root:*:19000:0:99999:7:::\n",
         }
         etc.make(home / "etc", own)
         client_key = self._lab.dir / "pki" / "ssh.pub"

@@ -1,0 +1,263 @@
+"""The golden image's cache with a shell script as recipe, the recipe's own files, domain XML."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from xml.etree import ElementTree as Tree
+
+import pytest
+
+from harness.labs import image
+from harness.labs.components import Component, Components
+from harness.labs.image import KERNEL_ARGUMENTS, golden_image, image_hash
+from harness.labs.libvirt_domain import (
+    METADATA_NAMESPACE,
+    ROOT_TARGET,
+    SEED_TARGET,
+    Disk,
+    Domain,
+    Nic,
+    disk_xml,
+    domain_xml,
+    mac,
+)
+from harness.labs.process.network import TRACKING
+from harness.model.problem import Problem
+
+RECIPE = """\
+echo "$1" >> "{calls}"
+echo "image: making the disk"
+echo "a tool's own words"
+echo kernel > "$2/vmlinuz"
+echo initrd > "$2/initrd.img"
+echo disk > "$2/disk.qcow2"
+for package in "linux-image-cloud-amd64 6.12-1" "linux-image-6.12.1-cloud-amd64 6.12-1" "runc 1.1.15"; do
+  echo "$package" >> "$2/packages.txt"
+done
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recipe that takes no time, and a cache of its own."""
+    folder = tmp_path / "recipe"
+    (folder / "files").mkdir(parents=True)
+    (folder / "build.sh").write_text(RECIPE.format(calls=tmp_path / "calls"))
+    (folder / "files" / "config").write_text("one\n")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(image, "recipe_dir", lambda: folder)
+    monkeypatch.setattr(image, "root_prefix", list[str])
+    monkeypatch.setattr(image, "_TOOLS", ("sh",))
+    return folder
+
+
+@pytest.fixture
+def builds(tmp_path: Path) -> Callable[[], int]:
+    """How often the recipe ran."""
+    calls = tmp_path / "calls"
+    return lambda: len(calls.read_text().splitlines()) if calls.exists() else 0
+
+
+def _components(sha256: str = "aa") -> Components:
+    kubelet = Component("kubelet", Path("/bin/sh"), "v1.36.3", sha256, "built")
+    return Components("v1.36.3", MappingProxyType({"kubelet": kubelet}), True)
+
+
+def _images(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "nodeproof" / "images"
+
+
+def _kept(tmp_path: Path) -> list[str]:
+    return sorted(file.name for file in _images(tmp_path).iterdir() if not file.name.endswith(".lock"))
+
+
+def test_an_image_is_built_once_and_says_what_is_in_it(recipe: Path, builds: Callable[[], int]) -> None:
+    said: list[str] = []
+    first = golden_image(_components(), said.append)
+    again = golden_image(_components(), said.append)
+    assert builds() == 1
+    assert again == first
+    assert first.disk.read_text() == "disk\n"
+    assert first.facts.kernel == "6.12.1-cloud-amd64"
+    assert first.facts.packages["runc"] == "1.1.15"
+    assert first.facts.kubelet_version == "v1.36.3"
+    assert [line for line in said if line.startswith("image: ")] == ["image: making the disk"]
+    assert "a tool's own words" not in said
+
+
+def test_another_kubelet_is_another_image(recipe: Path, builds: Callable[[], int]) -> None:
+    one = golden_image(_components("aa"), print)
+    other = golden_image(_components("bb"), print)
+    assert one.disk != other.disk
+    assert builds() == 2
+
+
+def test_the_recipe_decides_the_hash_and_prose_does_not(recipe: Path) -> None:
+    kubelet = _components().by_role["kubelet"]
+    before = image_hash(recipe, kubelet)
+    (recipe / "README.md").write_text("prose\n")
+    assert image_hash(recipe, kubelet) == before
+    (recipe / "files" / "config").write_text("two\n")
+    changed = image_hash(recipe, kubelet)
+    assert changed != before
+    (recipe / "files" / "config").chmod(0o755)
+    assert image_hash(recipe, kubelet) != changed
+
+
+def test_a_disk_that_somebody_wrote_to_is_built_again(recipe: Path, builds: Callable[[], int]) -> None:
+    made = golden_image(_components(), print)
+    made.disk.write_text("another disk\n")
+    assert golden_image(_components(), print).disk.read_text() == "disk\n"
+    assert builds() == 2
+
+
+@pytest.mark.parametrize("lost", ["vmlinuz", "initrd.img", "disk.qcow2", "manifest.json"])
+def test_an_entry_that_lacks_a_file_is_built_again(
+    recipe: Path, builds: Callable[[], int], lost: str
+) -> None:
+    made = golden_image(_components(), print)
+    (made.disk.parent / lost).unlink()
+    assert golden_image(_components(), print).kernel.is_file()
+    assert builds() == 2
+
+
+def test_a_failed_build_leaves_nothing_and_shows_its_last_lines(recipe: Path, tmp_path: Path) -> None:
+    (recipe / "build.sh").write_text('touch "$2/vmlinuz"; echo the mirror is away; exit 7\n')
+    with pytest.raises(Problem) as problem:
+        golden_image(_components(), print)
+    assert "the mirror is away" in problem.value.detail
+    assert _kept(tmp_path) == []
+
+
+def test_a_full_disk_is_named(recipe: Path) -> None:
+    (recipe / "build.sh").write_text("echo 'write failed: No space left on device'; exit 1\n")
+    with pytest.raises(Problem, match="no space left"):
+        golden_image(_components(), print)
+
+
+def test_what_a_killed_build_left_is_removed(recipe: Path, tmp_path: Path) -> None:
+    name = image_hash(recipe, _components().by_role["kubelet"])
+    left = _images(tmp_path) / f".{name}.build-gone" / "work"
+    left.mkdir(parents=True)
+    golden_image(_components(), print)
+    assert _kept(tmp_path) == [name]
+
+
+def test_missing_tools_are_named(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image, "_TOOLS", ("sh", "no-such-tool"))
+    with pytest.raises(Problem, match="no-such-tool"):
+        golden_image(_components(), print)
+
+
+# The recipe's own files ---------------------------------------------------------------------------
+
+FILES = image.recipe_dir() / "files"
+
+
+def test_guests_track_connections_as_process_nodes_do() -> None:
+    assert (FILES / "etc/nodeproof/track.nft").read_text() == TRACKING
+
+
+def test_guests_name_their_cards_by_the_addresses_that_domains_give_them() -> None:
+    rules = (FILES / "etc/udev/rules.d/70-nodeproof.rules").read_text()
+    for network in ("control", "data"):
+        assert f'ATTR{{address}}=="{mac(network, 0)[:11]}:*", NAME="{network}"' in rules
+
+
+def test_programs_of_the_guest_are_executable() -> None:
+    programs = list((FILES / "usr/local/sbin").iterdir())
+    assert programs
+    assert all(os.access(program, os.X_OK) for program in programs)
+
+
+# Domain XML ---------------------------------------------------------------------------------------
+
+DOMAIN = Domain(
+    name="node-1",
+    uuid="6c9ce1d0-6a54-4a0b-9c6b-0d7b1a7c3f11",
+    lab="l-123456",
+    memory_mib=1280,
+    vcpus=1,
+    kvm=False,
+    kernel=Path("/images/vmlinuz"),
+    initrd=Path("/images/initrd.img"),
+    arguments=KERNEL_ARGUMENTS,
+    disks=[
+        Disk(Path("/lab/a & b.qcow2"), "qcow2", ROOT_TARGET),
+        Disk(Path("/lab/seed.img"), "raw", SEED_TARGET, read_only=True),
+    ],
+    nics=[Nic("control", mac("control", 1), "c1"), Nic("data", mac("data", 1), "d1")],
+    console=Path("/lab/console.log"),
+)
+
+
+def _parsed(domain: Domain) -> Tree.Element:
+    return Tree.fromstring(domain_xml(domain))  # noqa: S314  our own words
+
+
+def test_an_emulated_cpu_lacks_what_makes_the_guest_panic() -> None:
+    root = _parsed(DOMAIN)
+    assert root.get("type") == "qemu"
+    disabled = {feature.get("name") for feature in root.findall("cpu/feature[@policy='disable']")}
+    assert disabled == {"cx16", "la57", "pku", "smap", "smep", "svm"}
+
+
+def test_emulated_guests_keep_little_translated_code() -> None:
+    assert _parsed(DOMAIN).findtext("features/tcg/tb-cache") == "256"
+    assert _parsed(replace(DOMAIN, kvm=True)).find("features/tcg") is None
+
+
+def test_kvm_passes_the_host_cpu_through() -> None:
+    root = _parsed(replace(DOMAIN, kvm=True))
+    cpu = root.find("cpu")
+    assert root.get("type") == "kvm"
+    assert cpu is not None
+    assert cpu.get("mode") == "host-passthrough"
+    assert len(cpu) == 0
+
+
+def test_a_domain_carries_its_lab() -> None:
+    tag = _parsed(DOMAIN).find(f"metadata/{{{METADATA_NAMESPACE}}}lab")
+    assert tag is not None
+    assert tag.get("name") == "l-123456"
+
+
+def test_disks_are_told_apart_and_odd_names_survive() -> None:
+    disks = _parsed(DOMAIN).findall("devices/disk")
+    files = [disk.find("source") for disk in disks]
+    assert [file.get("file") for file in files if file is not None] == ["/lab/a & b.qcow2", "/lab/seed.img"]
+    assert [disk.find("readonly") is not None for disk in disks] == [False, True]
+
+
+def test_cards_have_the_slots_addresses_on_their_bridges() -> None:
+    cards = _parsed(DOMAIN).findall("devices/interface")
+    told = [{child.tag: dict(child.attrib) for child in card} for card in cards]
+    assert [(card["source"]["bridge"], card["mac"]["address"]) for card in told] == [
+        ("control", "02:6e:70:00:00:01"),
+        ("data", "02:6e:70:01:00:01"),
+    ]
+
+
+def test_slots_above_255_have_addresses_of_their_own() -> None:
+    assert mac("data", 258) == "02:6e:70:01:01:02"
+    with pytest.raises(KeyError):
+        mac("storage", 1)
+
+
+def test_a_guest_that_powers_off_is_gone_and_one_that_panics_stays() -> None:
+    root = _parsed(DOMAIN)
+    assert root.findtext("on_poweroff") == "destroy"
+    assert root.findtext("on_crash") == "preserve"
+    assert root.find("devices/panic") is not None
+
+
+def test_a_disk_can_be_described_alone() -> None:
+    disk = Tree.fromstring(disk_xml(DOMAIN.disks[1]))  # noqa: S314  our own words
+    target = disk.find("target")
+    assert disk.tag == "disk"
+    assert target is not None
+    assert dict(target.attrib) == {"dev": SEED_TARGET, "bus": "scsi"}
