@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 PROFILE ?= fast
-WORKERS ?= 2
+WORKERS ?= 3
 ARGS ?=
 
 help: ## what there is
@@ -13,7 +13,7 @@ setup: ## OS packages, virtual environment, Kubernetes components; done already 
 	@$(BIN)/nodeproof components >/dev/null
 
 run: setup ## the whole line: lab, scenarios, verdicts, Allure site under reports/out/latest
-	@$(BIN)/nodeproof run --profile=$(PROFILE) -n $(WORKERS) --dist=worksteal $(ARGS)
+	@$(BIN)/nodeproof run --profile=$(PROFILE) -n $(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 report: setup ## serve the last site on a free loopback port
 	@$(BIN)/nodeproof report

@@ -125,6 +125,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         dropped = [item for item in scenarios if not wanted & set(_declared(item))]
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in dropped]
+    items.sort(key=_is_quick)
     session.selected = {claim for item in items for claim in _declared(item)}
     if not config.option.collectonly and session.selected:
         _open_run(config, session, items)
@@ -298,6 +299,11 @@ def _speaker(config: pytest.Config) -> Callable[[str], None]:
 def _declared(item: pytest.Item) -> tuple[str, ...]:
     marker = item.get_closest_marker("claims")
     return tuple(str(claim) for claim in marker.args) if marker else ()
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    """Whether a scenario waits for no fault: workers that begin with the others end together."""
+    return not _needs(item).get("faulted")
 
 
 def _needs(item: pytest.Item) -> Mapping[str, Any]:

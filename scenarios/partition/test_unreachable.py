@@ -7,7 +7,6 @@ from harness.scenario import (
     Stage,
     claims,
     condition_became,
-    event_reported,
     last_heartbeat,
     needs,
     partition,
@@ -58,28 +57,3 @@ def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, ju
     judge("partition.terminating", stays)
     for effect_is_gone in untainted:
         judge("taints.removed-on-recovery", effect_is_gone)
-
-
-@claims("eviction.cancelled-on-recovery")
-@needs(nodes=2, faulted=1)
-def test_pods_stay_when_the_node_recovers_within_their_toleration(lab: Stage, judge: Judge) -> None:
-    node = lab.target
-    pod = lab.run_pod(on=node, tolerates_unreachable_s=3 * lab.toleration_s)
-    unknown = condition_became(node, "Ready", "Unknown")
-    ready_again = condition_became(node, "Ready", "True")
-    unreachable = taint_added(node, UNREACHABLE, "NoExecute")
-    deletion = pod_deletion(pod.namespace, pod.name)
-    cancelled = event_reported("TaintManagerEviction", "Pod", pod.name, "Cancelling deletion of Pod")
-
-    with lab.record():
-        with lab.inject(partition(node)) as cut:
-            lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
-            lab.wait_for(unreachable.after(unknown, windows.taint_pass()))
-            lab.wait_for(deletion.never_after(unreachable, windows.absence(lab.toleration_s / 2)))
-        lab.wait_for(ready_again.after(cut.healed, windows.recovery()))
-        lab.require(ready_again, within_s=3 * lab.toleration_s, after=unreachable)
-        revoked = lab.wait_for(cancelled.after(ready_again, windows.monitor_pass()))
-        stays = lab.wait_for(deletion.never_after(unreachable, windows.absence(3 * lab.toleration_s + 2)))
-
-    judge("eviction.cancelled-on-recovery", revoked)
-    judge("eviction.cancelled-on-recovery", stays)
