@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -41,6 +42,7 @@ KERNEL_ARGUMENTS = (
 _KERNEL, _INITRD, _DISK, _MANIFEST = "vmlinuz", "initrd.img", "disk.qcow2", "manifest.json"
 _PACKAGES = "packages.txt"
 _TOOLS = ("mmdebstrap", "mke2fs", "qemu-img", "apt-get")
+_MIRRORS = ("NODEPROOF_DEBIAN_MIRROR", "NODEPROOF_DEBIAN_SECURITY_MIRROR")
 _BUILD_LIMIT_S = 1800.0
 _REMOVE_LIMIT_S = 120.0
 # Prose beside the recipe decides nothing.
@@ -154,7 +156,10 @@ def _build(recipe: Path, kubelet: Component, entry: Path, report: Report) -> Non
 
 def _run_recipe(root: list[str], recipe: Path, kubelet: Component, fresh: Path, report: Report) -> None:
     """Run `build.sh` for `fresh`. Raises Problem with the last lines of its output."""
-    argv = [*root, "nice", "bash", str(recipe / "build.sh"), str(kubelet.path.resolve()), str(fresh)]
+    # sudo hands no variable on.
+    mirrors = [f"{name}={os.environ[name]}" for name in _MIRRORS if name in os.environ]
+    script = [str(recipe / "build.sh"), str(kubelet.path.resolve()), str(fresh)]
+    argv = [*root, "env", *mirrors, "nice", "bash", *script]
     try:
         proc.stream_lines(argv, _Lines(report), timeout_s=_BUILD_LIMIT_S)
     except proc.CommandFailed as failed:

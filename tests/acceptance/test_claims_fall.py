@@ -15,7 +15,7 @@ from tests.waiting import eventually, pause
 LATE_S = 4.0
 SERVES_LIMIT_S = 60.0
 CORDON, LEASE = shipped("cordon/test_cordon.py"), shipped("heartbeat/test_lease.py")
-LEAVE, STAY = (PARTITION, "-k", "leave_a_partitioned_node"), (PARTITION, "-k", "stay_when")
+LEAVE, STAY = (PARTITION,), (shipped("partition/test_recovery.py"),)
 DEFAULTS = (
     shipped("monitoring/test_defaults.py"),
     shipped("eviction/test_default.py"),

@@ -133,6 +133,18 @@ def test_a_failed_build_leaves_nothing_and_shows_its_last_lines(recipe: Path, tm
     assert _kept(tmp_path) == []
 
 
+def test_the_recipe_learns_of_a_mirror_even_through_sudo(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    body = (recipe / "build.sh").read_text()
+    (recipe / "build.sh").write_text('echo "image: from $NODEPROOF_DEBIAN_MIRROR"\n' + body)
+    monkeypatch.setenv("NODEPROOF_DEBIAN_MIRROR", "file:/mirror")
+    monkeypatch.setattr(image, "root_prefix", lambda: ["env", "-i", f"PATH={os.environ['PATH']}"])
+    golden_image(_components(), said.append)
+    assert "image: from file:/mirror" in said
+
+
 def test_a_full_disk_is_named(recipe: Path) -> None:
     (recipe / "build.sh").write_text("echo 'write failed: No space left on device'; exit 1\n")
     with pytest.raises(Problem, match="no space left"):
