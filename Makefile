@@ -23,7 +23,7 @@ lint: setup ## ruff, mypy, import-linter, shellcheck
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
-	@$(BIN)/shellcheck infra/*.sh .ci/run
+	@$(BIN)/shellcheck infra/*.sh infra/image/*.sh infra/image/files/usr/local/sbin/* .ci/run
 
 unit: setup ## unit tests
 	@$(BIN)/pytest -q -p no:cacheprovider tests/unit

@@ -222,7 +222,7 @@ def _status(arguments: argparse.Namespace, _rest: list[str]) -> int:
             f"{name}: {status['phase']}, "
             f"Kubernetes {status['kubernetes_version']}, profile {status['profile']}"
         )
-        for node in sorted(status["nodes"], key=lambda entry: entry["slot"]):
+        for node in status["nodes"]:
             power = "on" if node["on"] else "off"
             addresses = f"control {node['control_address']}  data {node['data_address']}"
             print(f"  {node['name']:<12} {power:<4} {node['zone']:<8} {addresses}")

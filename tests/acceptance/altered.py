@@ -125,14 +125,6 @@ class Cluster:
         """SIGKILL a component."""
         self.command("kill", "-KILL", str(self.pid(component)))
 
-    def restart(self, component: str, *flags: str) -> None:
-        """Let a component run with other flags, as no part of the harness knows it."""
-        pid = self.pid(component)
-        argv = self.command("cat", f"/proc/{pid}/cmdline").split("\0")[:-1]
-        self.command("kill", "-KILL", str(pid))
-        detach = 'setsid -f "$@" </dev/null >/dev/null 2>&1'
-        self.command("bash", "-c", detach, "bash", *argv, *flags)
-
     def command(self, *argv: str, stdin: str = "") -> str:
         """Run a command in the lab's own namespaces."""
         done = self.lab.supervisor.spawn_command(list(argv), COMMAND_LIMIT_S, stdin)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.labs import process_lab
-from harness.labs.components import DEFAULT_KUBERNETES_VERSION, Components, obtain
+from harness.labs.components import DEFAULT_KUBERNETES_VERSION, ROLES, Components, obtain
 from harness.labs.lab import Lab
 from tests.acceptance.altered import Alteration, Ended, run_scenarios, shipped, unaltered
 
@@ -77,6 +77,27 @@ def own_lab(components: Components) -> Iterator[Lab]:
 def documented_lab(components: Components) -> Iterator[Lab]:
     """A lab in which nobody was given a timing flag."""
     with _started(components, "documented") as lab:
+        yield lab
+
+
+OTHER_FLAGS = {
+    "kube-apiserver": "--default-unreachable-toleration-seconds=200",
+    "kube-controller-manager": "--node-monitor-grace-period=40s",
+}
+
+
+@pytest.fixture(scope="session")
+def altered_lab(components: Components, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab of executables that behave as if other defaults were compiled into them."""
+    folder = tmp_path_factory.mktemp("altered")
+    for role in ROLES:
+        real = components.path(role)
+        if role in OTHER_FLAGS:
+            (folder / role).write_text(f'#!/bin/sh\nexec {real} "$@" {OTHER_FLAGS[role]}\n')
+            (folder / role).chmod(0o755)
+        else:
+            (folder / role).symlink_to(real)
+    with _started(obtain(str(folder), "", print), "documented") as lab:
         yield lab
 
 

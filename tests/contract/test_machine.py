@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,6 +112,14 @@ def test_a_machine_sees_only_its_own_processes(lab: Lab, machine: SshMachine) ->
     assert f"--hostname-override={machine.name}" in commands
     for stranger in ("kube-apiserver", "etcd", *(name for name in lab.node_names() if name != machine.name)):
         assert stranger not in commands
+
+
+@pytest.mark.parametrize("folder", ["/root", "/etc", "/usr", "/var/tmp", "/run"])
+def test_what_a_machine_writes_does_not_reach_its_host(machine: SshMachine, folder: str) -> None:
+    name = f"nodeproof-{uuid.uuid4().hex}"
+    machine.run(["touch", f"{folder}/{name}"], deadline_s=COMMAND_LIMIT_S)
+
+    assert not (Path(folder) / name).exists()
 
 
 def test_a_machine_without_power_answers_nobody(power_cycled: SshMachine) -> None:

@@ -120,6 +120,7 @@ class LabServer:
         self._leave_unless_held()
         network.set_up_bridges()
         self._witness = Witness()
+        _protect_host(spec.dir)
         self._memory = _mount_memory(spec.dir / "mem")
         _mount_etc(self._memory / "etc")
         self._credentials = control_plane.issue_credentials(spec.dir / "pki")
@@ -267,7 +268,7 @@ class LabServer:
             {"name": node.spec.name, "zone": node.spec.zone, "on": node.pid is not None, "pid": node.pid,
              "control_address": node.spec.control_address, "data_address": node.spec.data_address,
              "slot": node.spec.slot, "machine_id": node.spec.machine_id}
-            for node in self._nodes.all()
+            for node in sorted(self._nodes.all(), key=lambda node: node.spec.slot)
         ]  # fmt: skip
         return {
             "lab": self.spec.lab,
@@ -315,10 +316,33 @@ def _mount_etc(folder: Path) -> None:
     proc.run(["mount", "--bind", str(etc.make(folder, own)), str(etc.HOST)], timeout_s=10)
 
 
+def _protect_host(folder: Path) -> None:
+    """Make the host's file systems read-only in here, but for the lab's own folder and what is in memory.
+
+    What a fault, a component or a shell on a node does to files, it does to the lab.
+    """
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    proc.run(["mount", "--bind", str(folder), str(folder)], timeout_s=10)
+    for source, point, kind, *_rest in mounts:
+        if point == "/" or source.startswith("/dev/") or kind in _STORED:
+            proc.run(["mount", "-o", "remount,bind,ro", _unescaped(point)], timeout_s=10, check=False)
+
+
+_STORED = ("9p", "fuse", "nfs", "nfs4", "overlay", "virtiofs", "zfs")
+"""Kinds of file systems that keep what is written to them, where their source is no device."""
+
+
+def _unescaped(point: str) -> str:
+    """A path as /proc/self/mounts writes it: blanks are `\\040`."""
+    return point.replace("\\040", " ")
+
+
 def _mount_memory(path: Path) -> Path:
     path.mkdir()
     proc.run(["mount", "-t", "tmpfs", "-o", "mode=0711", "nodeproof", str(path)], timeout_s=10)
     (path / "nodes").mkdir()
+    (path / "scratch").mkdir()
+    os.environ["TMPDIR"] = str(path / "scratch")
     return path
 
 

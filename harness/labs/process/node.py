@@ -96,7 +96,7 @@ class Nodes:
         if node.pid is None:
             raise Problem(f"node {name} is off", f"lab {self._lab.lab}", "power it on first")
         profile = profile_named(self._lab.profile)
-        env = {"GOMAXPROCS": "2", **profile.kubelet_env}
+        env = {"GOMAXPROCS": "2", "TMPDIR": f"{INSIDE}/scratch", **profile.kubelet_env}
         self._processes.start(
             f"kubelet-{name}", [*enter(node.pid), *self._kubelet(node.spec)], node=name, env=env
         )
@@ -136,7 +136,7 @@ class Nodes:
         """Everything a node must know before it boots: identity, credentials, configuration."""
         home = self._home(spec)
         inside = home / "run" / "node"
-        for folder in (inside / "kubelet", home / "run" / "sshd", home / "run" / "lock"):
+        for folder in (inside / "kubelet", inside / "scratch", home / "run" / "sshd", home / "run" / "lock"):
             folder.mkdir(parents=True)
         (home / "kmsg").touch()
         hosts = f"127.0.0.1 localhost\n{spec.data_address} {spec.name}\n{API_ADDRESS} kubernetes\n"
@@ -244,6 +244,7 @@ def _sshd_config(spec: NodeSpec) -> str:
             "StrictModes no",
             "PidFile none",
             "MaxSessions 64",
+            f"SetEnv TMPDIR={INSIDE}/scratch",
             "",
         ]
     )
