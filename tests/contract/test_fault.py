@@ -147,7 +147,7 @@ def test_connections_from_before_are_cut_by_who_opened_them(
 ) -> None:
     to_kubelet = _speak_to_kubelet(lab, machine)
     assert _answers(to_kubelet)
-    marker = f"/tmp/nodeproof-{cut.id}"
+    marker = f"/run/nodeproof-{cut.id}"
     ask_api = (
         f"exec 3<>/dev/tcp/{machine.control_plane_address}/{API_PORT}; touch {marker}; "
         f"until [ ! -e {marker} ]; do sleep 0.05; done; "
