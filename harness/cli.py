@@ -100,7 +100,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_up(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--lab", default="process", help="kind of lab")
+    parser.add_argument("--lab", default="process", help="kind of lab: process or libvirt")
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--zones", type=int, default=1)
     parser.add_argument("--profile", default="fast")
@@ -181,14 +181,13 @@ def _up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from harness.labs.process_lab import Request
     from harness.labs.profiles import profile_named, settings
 
-    if arguments.lab != "process":
-        raise Problem(f"unknown lab {arguments.lab!r}", "--lab", "choose: process")
-    request = Request(process_lab.new_name(), arguments.nodes, arguments.zones, arguments.profile, keep=True)
+    name = process_lab.new_name()
+    request = Request(name, arguments.nodes, arguments.zones, arguments.profile, True, arguments.lab)
     process_lab.check(request)
     components = _obtain(arguments)
     for name in process_lab.sweep():
         _say(f"removed what was left of lab {name}")
-    for setting in settings(profile_named(arguments.profile)):
+    for setting in settings(profile_named(arguments.profile), arguments.lab):
         _say(f"not upstream's default: {setting}")
     lab = process_lab.up(request, components, _say)
     lab.close()
@@ -219,7 +218,7 @@ def _status(arguments: argparse.Namespace, _rest: list[str]) -> int:
     for name in names:
         status = process_lab.client(name).status()
         print(
-            f"{name}: {status['phase']}, "
+            f"{name}: {status['kind']} lab, {status['phase']}, "
             f"Kubernetes {status['kubernetes_version']}, profile {status['profile']}"
         )
         for node in status["nodes"]:

@@ -54,7 +54,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Register what `pytest --help` lists under nodeproof."""
     group = parser.getgroup("nodeproof", "claims of the Kubernetes Nodes page on a lab that may be harmed")
     group.addoption(
-        "--lab", default="process", help="kind of lab to start (process), or the name of a running one"
+        "--lab",
+        default="process",
+        help="kind of lab to start (process, libvirt), or the name of a running one",
     )
     group.addoption("--profile", default="", help="timing of the components: fast (default) or documented")
     group.addoption(
@@ -313,13 +315,13 @@ def _needs(item: pytest.Item) -> Mapping[str, Any]:
 
 def _lacks(item: pytest.Item, session: Session) -> tuple[Any, str] | None:
     """Why this scenario can't prove anything here: a code and a reason."""
-    from harness.labs.lab import Lab
+    from harness.labs.kinds import CAPABILITIES
 
     needs = _needs(item)
     profile = needs.get("profile")
     if profile and profile != session.options.profile:
         return "scaled", f"it proves something in profile {profile} only, this is {session.options.profile}"
-    missing = sorted(set(needs.get("capabilities", ())) - Lab.capabilities)
+    missing = sorted(set(needs.get("capabilities", ())) - CAPABILITIES[session.options.kind])
     if missing:
         return "lab-lacks", f"a {session.options.kind} lab has no {', '.join(missing)}"
     if int(needs.get("zones", 1)) > session.options.zones:

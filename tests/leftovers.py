@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness import proc
 from harness.labs.process.spec import RUNTIME_ROOT
-from harness.labs.process_lab import root_prefix
+from harness.labs.root import root_prefix
 from tests.waiting import eventually
 
 _COMMAND_LIMIT_S = 20.0

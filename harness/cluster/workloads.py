@@ -15,7 +15,8 @@ from harness.model.cluster import LEASE_NAMESPACE, NOT_READY, UNREACHABLE, condi
 from harness.model.problem import Problem
 
 Json = Any
-IMAGE = "registry.k8s.io/pause:3.10"
+IMAGE = "nodeproof.local/pause:1"
+"""In every guest; a fake container runtime takes any name."""
 _NOBODYS_SCHEDULER = "nodeproof-none"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 """What kubectl asks for: the columns that it prints."""

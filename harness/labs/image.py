@@ -22,7 +22,7 @@ from typing import Any
 from harness import proc
 from harness.labs.component_build import Report, cache_dir, locked, make_folder, tail
 from harness.labs.components import Component, Components
-from harness.labs.process_lab import root_prefix
+from harness.labs.root import root_prefix
 from harness.model.problem import Problem
 
 __all__ = ["KERNEL_ARGUMENTS", "Facts", "Image", "golden_image", "image_hash", "recipe_dir"]

@@ -26,6 +26,7 @@ from harness.cluster.resources import WATCHED, node
 from harness.cluster.workloads import Pod
 from harness.faults import Fault, fault_from_json
 from harness.labs.components import Components
+from harness.labs.kinds import CAPABILITIES
 from harness.labs.profiles import Profile, flags_set, profile_named
 from harness.labs.wire import SupervisorClient
 from harness.machines.machine import MachineError
@@ -91,15 +92,15 @@ class SupervisedHost:
 class Lab:
     """One running cluster that may be harmed."""
 
-    kind = "process"
-    capabilities = frozenset({"power"})
-
     def __init__(self, folder: Path, components: Components, hold: socket.socket | None) -> None:
         self.dir = folder
         self.name = folder.name
         self.components = components
         self.supervisor = SupervisorClient(folder / "s")
-        self.profile: Profile = profile_named(str(self.supervisor.status()["profile"]))
+        status = self.supervisor.status()
+        self.kind = str(status["kind"])
+        self.capabilities = CAPABILITIES[self.kind]
+        self.profile: Profile = profile_named(str(status["profile"]))
         self.api = Api(folder / "pki" / "admin.kubeconfig", self.supervisor.dial)
         self.ledger = Ledger(self.name)
         self._hold = hold
@@ -188,7 +189,11 @@ class Lab:
             raise Problem(f"{name} {how}", f"lab {self.name}", "its last log lines follow", self._tail(name))
 
     def _tail(self, component: str) -> str:
-        log = self.dir / "logs" / f"{component}.log"
+        logs = self.dir / "logs"
+        log = logs / f"{component}.log"
+        if not log.exists():
+            # A guest's kubelet writes to the guest's own journal.
+            log = logs / f"{component.replace('kubelet-', 'console-')}.log"
         return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:]) if log.exists() else ""
 
     def prepare(self) -> None:
@@ -399,7 +404,7 @@ class Lab:
             hollow_from_tree=self.components.hollow_from_tree,
             components=components,
             reported=reported,
-            flags_set=flags_set(self.profile),
+            flags_set=flags_set(self.profile, self.kind),
         )
 
 

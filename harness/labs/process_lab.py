@@ -5,12 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shutil
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,21 @@ import tenacity
 
 from harness import proc
 from harness.labs.components import Component, Components
+from harness.labs.guest.hypervisor import TOOLS
+from harness.labs.image import KERNEL_ARGUMENTS, golden_image
+from harness.labs.kinds import LIBVIRT, PROCESS, check_kind
 from harness.labs.lab import Lab, wait_gone
 from harness.labs.process.spec import RUNTIME_ROOT, LabSpec, NodeSpec, check_node_count
 from harness.labs.profiles import profile_named
+from harness.labs.root import check_tools, root_prefix
 from harness.labs.wire import SupervisorClient
 from harness.model.problem import Problem
 from harness.safety.ledger import Ledger, labs_with_ledgers
 
 Json = Any
-READY_LIMIT_S = 180.0
+READY_LIMIT_S = {PROCESS: 180.0, LIBVIRT: 400.0}
+"""How long a control plane, and guests up to their sshd, may take, by kind of lab."""
 END_LIMIT_S = 30.0
-_TOOLS = ("unshare", "nsenter", "ip", "nft", "mount", "bash")
 _LAB_NAME = re.compile(r"p-[0-9a-f]{6}")
 
 
@@ -42,6 +45,7 @@ class Request:
     zones: int
     profile: str
     keep: bool
+    kind: str = PROCESS
 
 
 def components_of(spec: LabSpec) -> Components:
@@ -60,6 +64,7 @@ def new_name() -> str:
 
 def check(request: Request) -> None:
     """Refuse a request that no process lab can meet. Raises Problem."""
+    check_kind(request.kind)
     check_node_count(request.nodes)
     if not 1 <= request.zones <= request.nodes:
         raise Problem(
@@ -75,13 +80,27 @@ def up(request: Request, components: Components, report: Callable[[str], None]) 
     """
     check(request)
     become_root = root_prefix()
-    spec = _spec(request, components)
+    spec = _spec(request, components, _guest(request, components, report))
     report(f"lab {spec.lab}: {request.nodes} nodes in {request.zones} zones, profile {request.profile}")
     # -P: root must not import what happens to lie in the caller's working folder.
     argv = [*become_root, sys.executable, "-P", "-m", "harness.labs.supervisor", spec.to_json()]
     with tempfile.NamedTemporaryFile(prefix="nodeproof-", suffix=".log") as startup:
         child = proc.start(argv, log=startup.fileno(), own_session=True)
-        return _wait_up(spec, components, child, Path(startup.name))
+        lab = _wait_up(spec, components, child, Path(startup.name))
+    if request.kind == LIBVIRT:
+        accelerator = "KVM" if lab.supervisor.status()["kvm"] else "QEMU's emulation, as no guest runs on KVM"
+        report(f"virtual machines on {accelerator}")
+    return lab
+
+
+def _guest(request: Request, components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
+    """What the nodes boot where they are virtual machines: the golden image. Raises Problem."""
+    if request.kind != LIBVIRT:
+        return {}
+    check_tools(TOOLS, "libvirt lab", "run `infra/setup.sh libvirt`")
+    image = golden_image(components, report)
+    files = {"kernel": str(image.kernel), "initrd": str(image.initrd), "disk": str(image.disk)}
+    return {**files, "arguments": " ".join(KERNEL_ARGUMENTS)}
 
 
 def attach(name: str) -> Lab:
@@ -136,25 +155,6 @@ def sweep() -> list[str]:
     return [folder.name for folder in left]
 
 
-def root_prefix() -> list[str]:
-    """How to become root here: nothing, or sudo. Raises Problem when neither works, or a tool is missing."""
-    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-    missing = [tool for tool in _TOOLS if shutil.which(tool, path=path) is None]
-    if missing:
-        raise Problem(f"missing tools: {', '.join(missing)}", "process lab", "run `make setup`")
-    if os.geteuid() == 0:
-        return []
-    if shutil.which("sudo") is None:
-        raise Problem("a lab needs root and there is no sudo", "process lab", "run as root, or install sudo")
-    try:
-        proc.run(["sudo", "-n", "true"], timeout_s=10)
-    except proc.CommandFailed as error:
-        raise Problem(
-            "a lab needs root and sudo asks for a password", "process lab", "run `sudo -v` first"
-        ) from error
-    return ["sudo", "-n", "--"]
-
-
 def find_sshd() -> str:
     """The sshd that nodes run: the system's, or the one that set-up unpacked. Raises Problem."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nodeproof" / "sshd"
@@ -164,7 +164,7 @@ def find_sshd() -> str:
     raise Problem("no sshd", "process lab", "run `make setup`")
 
 
-def _spec(request: Request, components: Components) -> LabSpec:
+def _spec(request: Request, components: Components, guest: Mapping[str, str]) -> LabSpec:
     nodes = tuple(
         NodeSpec(f"node-{slot + 1}", slot, f"zone-{chr(ord('a') + slot % request.zones)}", uuid.uuid4().hex)
         for slot in range(request.nodes)
@@ -188,6 +188,8 @@ def _spec(request: Request, components: Components) -> LabSpec:
         profile=request.profile,
         nodes=nodes,
         keep=request.keep,
+        kind=request.kind,
+        guest=guest,
     )
 
 
@@ -198,7 +200,7 @@ def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup
         _wait_socket(spec, child, startup)
         client = SupervisorClient(spec.dir / "s")
         hold = client.hold()
-        _wait_phase(client)
+        _wait_phase(client, READY_LIMIT_S[spec.kind])
         lab = Lab(spec.dir, components, hold)
         lab.wait_nodes_ready()
         return lab
@@ -234,7 +236,7 @@ def _wait_socket(spec: LabSpec, child: proc.Process, startup: Path) -> None:
     _poll(look, 20, f"lab {spec.lab} has no socket")
 
 
-def _wait_phase(client: SupervisorClient) -> None:
+def _wait_phase(client: SupervisorClient, limit_s: float) -> None:
     def look() -> bool:
         status = client.status()
         if status["phase"] == "failed":
@@ -244,7 +246,7 @@ def _wait_phase(client: SupervisorClient) -> None:
             )
         return bool(status["phase"] == "ready")
 
-    _poll(look, READY_LIMIT_S, "the control plane is not ready")
+    _poll(look, limit_s, "the control plane is not ready")
 
 
 def _poll(look: Callable[[], bool], limit_s: float, what: str) -> None:

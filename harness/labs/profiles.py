@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.labs.kinds import LIBVIRT, PROCESS
 from harness.model.problem import Problem
 
 Json = Any
@@ -64,7 +65,7 @@ FIXED: Mapping[str, Mapping[str, str]] = {
     "kube-controller-manager": {"leader-elect": "false", "use-service-account-credentials": "true"},
     "kube-scheduler": {"leader-elect": "false"},
 }
-"""Flags of every process lab that differ from upstream's defaults and change no timing."""
+"""Flags of every lab that differ from upstream's defaults and change no timing."""
 FIXED_KUBELET: Mapping[str, Json] = {
     "healthzPort": 0,
     "makeIPTablesUtilChains": False,
@@ -72,18 +73,34 @@ FIXED_KUBELET: Mapping[str, Json] = {
     "clusterDNS": ["10.96.0.10"],
     "authorization": {"mode": "Webhook"},
 }
+GUEST_KUBELET: Mapping[str, Json] = {
+    "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+    "cgroupDriver": "systemd",
+}
 """The same for KubeletConfiguration. Nobody listens at that DNS address: it keeps kubelets from warning."""
 CGROUP_V2 = Path("/sys/fs/cgroup/cgroup.controllers")
 
 
-def fixed_kubelet() -> Mapping[str, Json]:
-    """The kubelet settings of this host's process labs; on cgroup v1 kubelets must be told to go on."""
+def fixed_kubelet(kind: str = PROCESS) -> Mapping[str, Json]:
+    """The kubelet settings of a kind of lab on this host.
+
+    Process nodes share the host's cgroups; on cgroup v1 their kubelets must be told to go on.
+    """
+    if kind == LIBVIRT:
+        return {**FIXED_KUBELET, **GUEST_KUBELET}
     return FIXED_KUBELET if CGROUP_V2.exists() else {**FIXED_KUBELET, "failCgroupV1": False}
 
 
-def flags_set(profile: Profile) -> Mapping[str, Mapping[str, str]]:
+_MADE_OF: Mapping[str, Sequence[str]] = {
+    PROCESS: ("kubelet on a fake container runtime (hollow), GOMAXPROCS=2",),
+    LIBVIRT: (),
+}
+"""What else the nodes of each kind differ in from what somebody installs."""
+
+
+def flags_set(profile: Profile, kind: str = PROCESS) -> Mapping[str, Mapping[str, str]]:
     """Per component, what a lab sets and upstream does not: no default claim may look at it."""
-    kubelet = {**fixed_kubelet(), **profile.kubelet}
+    kubelet = {**fixed_kubelet(kind), **profile.kubelet}
     return {
         **FIXED,
         "kube-apiserver": {**FIXED["kube-apiserver"], **profile.api_server},
@@ -92,18 +109,18 @@ def flags_set(profile: Profile) -> Mapping[str, Mapping[str, str]]:
     }
 
 
-def settings(profile: Profile) -> list[str]:
+def settings(profile: Profile, kind: str = PROCESS) -> list[str]:
     """Every setting that differs from upstream's default, for people."""
     shown = [
         f"{component} {name}={value}"
-        for component, flags in flags_set(profile).items()
+        for component, flags in flags_set(profile, kind).items()
         for name, value in flags.items()
     ]
     environment = [f"kubelet environment {name}={value}" for name, value in profile.kubelet_env.items()]
     return [
         *shown,
         *environment,
-        "kubelet on a fake container runtime (hollow), GOMAXPROCS=2",
+        *_MADE_OF[kind],
         "etcd data in memory",
     ]
 

@@ -15,6 +15,8 @@ from harness.model.problem import Problem
 
 Json = Any
 _MAX_LINE_BYTES = 32 * 1024 * 1024
+_BOOT_LIMIT_S = 180.0
+"""How long power-on and a join may take: an emulated machine boots for a minute."""
 
 
 def send(sock: socket.socket, message: Mapping[str, Json], descriptor: int | None = None) -> None:
@@ -75,11 +77,11 @@ class SupervisorClient:
 
     def spawn_node(self, node: Mapping[str, Json]) -> None:
         """Let a node join the running lab."""
-        self._checked({"verb": "spawn", "what": "node", "node": node}, 60)
+        self._checked({"verb": "spawn", "what": "node", "node": node}, _BOOT_LIMIT_S)
 
     def power(self, node: str, action: str) -> None:
         """Power a node `off` or `on`, or `remove` it."""
-        self._checked({"verb": "power", "node": node, "action": action}, 60)
+        self._checked({"verb": "power", "node": node, "action": action}, _BOOT_LIMIT_S)
 
     def arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:
         """Arm, renew (same id) or with `ttl_s` 0 disarm the dead-man's switch of a fault."""

@@ -7,16 +7,16 @@ from typing import Any
 
 from harness.labs import process_lab
 from harness.labs.components import BUILD, DEFAULT_KUBERNETES_VERSION, check_version, supplied_version
+from harness.labs.kinds import LAB_KINDS
 from harness.labs.process.spec import check_node_count
 from harness.labs.profiles import FAST, profile_named
 from harness.model.problem import Problem
 
-LAB_KINDS = ("process",)
-
 
 @dataclass(frozen=True)
 class Options:
-    """A run's lab, profile and components; `lab` is a kind to start, or the name of a lab that runs.
+    """A run's lab, profile and components; `lab` is a kind to start, or the name of a lab that runs,
+    `kind` what kind it is.
 
     `nodes` 0 means as many as the scenarios need.
     """
@@ -28,11 +28,7 @@ class Options:
     claims: tuple[str, ...]
     nodes: int
     zones: int
-
-    @property
-    def kind(self) -> str:
-        """What kind of lab it is, also when it was given by name."""
-        return self.lab if self.lab in LAB_KINDS else LAB_KINDS[0]
+    kind: str
 
     @property
     def is_ours(self) -> bool:
@@ -58,7 +54,7 @@ def resolve(
         found = version or (
             DEFAULT_KUBERNETES_VERSION if components == BUILD else supplied_version(components)
         )
-        return Options(lab, profile or FAST.name, found, components, claims, nodes, zones)
+        return Options(lab, profile or FAST.name, found, components, claims, nodes, zones, lab)
     if lab not in process_lab.running():
         alive = ", ".join(process_lab.running()) or "none is up"
         kinds = ", ".join(LAB_KINDS)
@@ -79,4 +75,6 @@ def _of_running(lab: str, profile: str, version: str, components: str, claims: t
             )
     zones = len({node["zone"] for node in status["nodes"]})
     nodes = len(status["nodes"])
-    return Options(lab, status["profile"], status["kubernetes_version"], components, claims, nodes, zones)
+    return Options(
+        lab, status["profile"], status["kubernetes_version"], components, claims, nodes, zones, status["kind"]
+    )

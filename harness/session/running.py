@@ -120,7 +120,7 @@ class LabProvider:
         (self.run / "labs" / name).mkdir(parents=True, exist_ok=True)
         process_lab.sweep()
         asked = process_lab.Request(
-            name, self.options.nodes, self.options.zones, self.options.profile, keep=False
+            name, self.options.nodes, self.options.zones, self.options.profile, False, self.options.kind
         )
         return process_lab.up(asked, components, self.report)
 
@@ -163,7 +163,7 @@ def write_run(
         kubernetes_version=labs[0]["kubernetes_version"] if labs else options.kubernetes_version,
         command=command,
         components=labs[0]["components"] if labs else {},
-        settings=tuple(settings(profile_named(options.profile))),
+        settings=tuple(settings(profile_named(options.profile), options.kind)),
         quarantined=tuple(sorted({node for lab in labs for node in lab.get("quarantined", ())})),
         selected=tuple(selected),
         exit_reason=reason,

@@ -37,10 +37,11 @@ from harness.labs import process_lab
 from harness.labs.components import DEFAULT_KUBERNETES_VERSION, Components, obtain
 from harness.labs.lab import Lab
 from harness.labs.process import control_plane
-from harness.labs.process.node import INSIDE, Nodes
+from harness.labs.process.node import INSIDE, ProcessNodes
 from harness.labs.process.processes import EventLog, Processes
 from harness.labs.process.spec import API_ADDRESS, API_PORT, LabSpec, NodeSpec
 from harness.labs.profiles import profile_named
+from harness.labs.root import root_prefix
 from harness.labs.wire import SupervisorClient
 from harness.machines.machine import CommandResult, Machine, MachineError
 from harness.model.cluster import LEASE_NAMESPACE
@@ -287,7 +288,7 @@ def bare_floor(bench: Bench, nodes: int, profile: str) -> Floor:
     """Run the bare floor once; certificates, folders and command lines are made before the clock starts."""
     memory = Path("/dev/shm")  # noqa: S108  a tmpfs, as a lab's files are on one
     folder = Path(tempfile.mkdtemp(prefix="np-floor-", dir=memory if memory.is_dir() else None))
-    root = process_lab.root_prefix()
+    root = root_prefix()
     try:
         plan = folder / "plan.json"
         plan.write_text(json.dumps(_floor_plan(bench, folder, nodes, profile)))
@@ -376,7 +377,7 @@ def _floor_kubelets(
     """Each kubelet's seed as the lab writes it, with its real path in place of the one inside a node."""
     (folder / "pki" / "ssh.pub").touch()
     processes = Processes(folder / "logs", EventLog(folder / "events.jsonl"))
-    nodes = Nodes(
+    nodes = ProcessNodes(
         _Below(spec, folder), folder, credentials.authority, processes, EventLog(folder / "events.jsonl")
     )
     commands = {}

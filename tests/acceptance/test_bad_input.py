@@ -10,6 +10,7 @@ import pytest
 
 from harness.labs import process_lab
 from harness.labs.process.spec import RUNTIME_ROOT
+from harness.labs.root import root_prefix
 from harness.model.problem import Problem
 from tests.acceptance.command import TOP, Done, nodeproof
 
@@ -76,7 +77,7 @@ def test_without_root_and_without_sudo_a_lab_is_refused(monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
     monkeypatch.setattr(shutil, "which", _all_but_sudo)
     with pytest.raises(Problem, match="needs root and there is no sudo"):
-        process_lab.root_prefix()
+        root_prefix()
 
 
 def test_a_left_over_lab_is_swept_by_the_next_start(tmp_path: Path) -> None:

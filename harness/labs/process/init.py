@@ -1,4 +1,4 @@
-"""The inside of a process lab: first process of its PID namespace, and the server of the six verbs.
+"""The inside of a lab: first process of its PID namespace, and the server of the six verbs.
 
 Run by the supervisor as `python -m harness.labs.process.init SPEC SOCKET PIPE`, in new network, mount, PID,
 UTS and IPC namespaces; SOCKET is the listening Unix socket, PIPE ends with the supervisor. The first process
@@ -26,10 +26,13 @@ import tenacity
 from harness import proc
 from harness.faults import fault_from_json
 from harness.labs import wire
+from harness.labs.guest.hypervisor import Hypervisor
+from harness.labs.guest.nodes import GuestNodes
+from harness.labs.kinds import LIBVIRT
 from harness.labs.pki import ssh_key
 from harness.labs.process import control_plane, etc, network
-from harness.labs.process.inside_machine import InsideMachine
-from harness.labs.process.node import Nodes
+from harness.labs.process.node import ProcessNodes
+from harness.labs.process.nodes import Nodes
 from harness.labs.process.processes import EventLog, Processes
 from harness.labs.process.spec import API_ADDRESS, LabSpec, NodeSpec
 from harness.model.problem import OutsideError, Problem
@@ -125,8 +128,15 @@ class LabServer:
         _mount_etc(self._memory / "etc")
         self._credentials = control_plane.issue_credentials(spec.dir / "pki")
         (spec.dir / "pki" / "ssh.pub").write_text(ssh_key(spec.dir / "pki" / "ssh") + "\n")
-        self._nodes = Nodes(spec, self._memory, self._credentials.authority, self._processes, self._events)
+        self._hypervisor = Hypervisor(spec.dir, self._memory, self._processes)
+        self._nodes = self._make_nodes()
         self._deadman = Deadman(self._heal, self._events)
+
+    def _make_nodes(self) -> Nodes:
+        authority = self._credentials.authority
+        if self.spec.kind == LIBVIRT:
+            return GuestNodes(self.spec, self._memory, authority, self._hypervisor, self._events)
+        return ProcessNodes(self.spec, self._memory, authority, self._processes, self._events)
 
     def run(self) -> None:
         """Serve until `down`, or until nobody holds the lab any more."""
@@ -142,9 +152,12 @@ class LabServer:
 
     def _build(self) -> None:
         try:
+            self._nodes.prepare()
             self._start_control_plane()
             for node in self._nodes.all():
                 self._nodes.start_kubelet(node.spec.name)
+            for node in self._nodes.all():
+                self._nodes.wait_up(node.spec.name)
             self._write_record()
             self._phase = "ready"
         except Exception as error:
@@ -243,6 +256,7 @@ class LabServer:
                 self._nodes.join(node)
                 self._nodes.start_kubelet(node.name)
                 self._write_record()
+            self._nodes.wait_up(node.name)
             return {"ok": True}
         done = proc.run(request["argv"], timeout_s=request["timeout_s"], stdin=request["stdin"], check=False)
         return {"status": done.status, "stdout": done.stdout, "stderr": done.stderr}
@@ -253,6 +267,8 @@ class LabServer:
             actions[request["action"]](request["node"])
             if request["action"] == "remove":
                 self._write_record()
+        if request["action"] == "on":
+            self._nodes.wait_up(request["node"])
         return {"ok": True}
 
     def _arm(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
@@ -260,8 +276,7 @@ class LabServer:
         return {"ok": True}
 
     def _heal(self, fault: Mapping[str, Json]) -> None:
-        node = self._nodes.get(fault["node"])
-        fault_from_json(fault).heal(InsideMachine(self._nodes, node.spec, self._power_lock))
+        fault_from_json(fault).heal(self._nodes.shell(fault["node"], self._power_lock))
 
     def _status(self) -> Mapping[str, Json]:
         nodes = [
@@ -272,6 +287,8 @@ class LabServer:
         ]  # fmt: skip
         return {
             "lab": self.spec.lab,
+            "kind": self.spec.kind,
+            "kvm": self._hypervisor.kvm,
             "phase": self._phase,
             "failure": self._error,
             "profile": self.spec.profile,

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Sequence
 
 from harness import proc
-from harness.labs.process.node import Nodes, enter
+from harness.labs.process.nodes import Nodes
+from harness.labs.process.processes import enter
 from harness.labs.process.spec import API_ADDRESS, NodeSpec
 from harness.machines.machine import CommandResult, MachineError
 

@@ -5,25 +5,26 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import threading
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 
 import tenacity
 
 from harness.labs.pki import Authority, pair_in, ssh_key
-from harness.labs.process import etc, network
+from harness.labs.process import etc, kubelet, network
 from harness.labs.process.control_plane import kubeconfig
-from harness.labs.process.processes import EventLog, Processes
+from harness.labs.process.inside_machine import InsideMachine
+from harness.labs.process.nodes import RunningNode
+from harness.labs.process.processes import EventLog, Processes, enter
 from harness.labs.process.spec import (
     API_ADDRESS,
-    KUBELET_PORT,
     SSH_PORT,
     LabSpec,
     NodeSpec,
     check_node_name,
 )
-from harness.labs.profiles import fixed_kubelet, profile_named
+from harness.labs.profiles import profile_named
 from harness.model.problem import Problem
 
 _SPAWN_LIMIT_S = 20.0
@@ -31,15 +32,7 @@ INSIDE = Path("/run/node")
 """Where a node finds its own files; the rest of the lab's folder is out of its sight."""
 
 
-@dataclass(frozen=True)
-class RunningNode:
-    """A node and the process id, in the lab's PID namespace, of its first process; None while it is off."""
-
-    spec: NodeSpec
-    pid: int | None
-
-
-class Nodes:
+class ProcessNodes:
     """All nodes of one lab: join, power off, power on, leave."""
 
     def __init__(
@@ -123,6 +116,17 @@ class Nodes:
         self.power_off(name)
         del self._nodes[name]
 
+    def prepare(self) -> None:
+        """Namespaces need nothing to run on."""
+
+    def wait_up(self, name: str) -> None:
+        """A node's sshd is its first process: it is up with its links."""
+        self.get(name)
+
+    def shell(self, name: str, power_lock: threading.Lock) -> InsideMachine:
+        """The node without its sshd."""
+        return InsideMachine(self, self.get(name).spec, power_lock)
+
     def _end(self, spec: NodeSpec) -> None:
         """Kill the node's first process, and with it the others; its links go last."""
         self._processes.expect_end([f"node-{spec.name}", f"kubelet-{spec.name}"])
@@ -165,21 +169,9 @@ class Nodes:
         pair, bundle = pair_in(INSIDE, "kubelet"), INSIDE / "ca.crt"
         (inside / "kubeconfig").write_text(kubeconfig(pair, bundle, spec.name))
         configuration = {
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "address": spec.data_address,
-            "port": KUBELET_PORT,
-            "authentication": {
-                "anonymous": {"enabled": False},
-                "webhook": {"enabled": True},
-                "x509": {"clientCAFile": str(bundle)},
-            },
-            "tlsCertFile": str(pair.cert),
-            "tlsPrivateKeyFile": str(pair.key),
+            **kubelet.configuration(self._lab, spec, INSIDE),
             "volumePluginDir": f"{INSIDE}/kubelet/volume-plugins",
             "podLogsDir": f"{INSIDE}/kubelet/pod-logs",
-            **fixed_kubelet(),
-            **profile_named(self._lab.profile).kubelet,
         }
         (inside / "kubelet.json").write_text(json.dumps(configuration))
 
@@ -209,15 +201,8 @@ class Nodes:
             f"--kubeconfig={INSIDE}/kubeconfig",
             f"--root-dir={INSIDE}/kubelet",
             f"--cert-dir={INSIDE}/kubelet",
-            f"--hostname-override={spec.name}",
-            f"--node-ip={spec.data_address}",
-            f"--node-labels=topology.kubernetes.io/zone={spec.zone},nodeproof.dev/lab={self._lab.lab}",
+            *kubelet.flags(self._lab, spec),
         ]
-
-
-def enter(pid: int) -> list[str]:
-    """The command prefix that runs something inside the namespaces of a node's first process."""
-    return ["nsenter", f"--target={pid}", "--mount", "--uts", "--ipc", "--net", "--pid", "--"]
 
 
 def _passwd(host: str) -> str:

@@ -31,6 +31,11 @@ class EventLog:
             out.write(line + "\n")
 
 
+def enter(pid: int) -> list[str]:
+    """The command prefix that runs something inside the namespaces of a node's first process."""
+    return ["nsenter", f"--target={pid}", "--mount", "--uts", "--ipc", "--net", "--pid", "--"]
+
+
 class Processes:
     """Components by name; each has a thread that waits for its end."""
 

@@ -1,14 +1,15 @@
-"""What a process lab is asked to be, and where its things are."""
+"""What a lab is asked to be, and where its things are."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.labs.kinds import PROCESS
 from harness.model.problem import Problem
 
 Json = Any
@@ -45,7 +46,10 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class LabSpec:
-    """Everything the supervisor needs to build one lab."""
+    """Everything the supervisor needs to build one lab.
+
+    `guest` says, where nodes are virtual machines, what they boot: kernel, initrd, disk, arguments.
+    """
 
     lab: str
     owner_uid: int
@@ -57,6 +61,8 @@ class LabSpec:
     profile: str
     nodes: tuple[NodeSpec, ...]
     keep: bool
+    kind: str = PROCESS
+    guest: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def dir(self) -> Path:

@@ -1,0 +1,168 @@
+"""The lab's private libvirtd, inside the lab's own namespaces: nothing of it is shared with the host's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import tenacity
+
+from harness import proc
+from harness.labs.process import etc
+from harness.labs.process.processes import Processes
+from harness.model.problem import Problem
+
+TOOLS = ("libvirtd", "mke2fs", "qemu-img", "qemu-system-x86_64", "virsh", "virtlogd")
+"""What a lab of virtual machines needs beyond what every lab does."""
+_RUN = Path("/run")
+_LIBVIRT = etc.HOST / "libvirt"
+_SOCKET = _RUN / "libvirt" / "libvirt-sock"
+_START_LIMIT_S = 30.0
+_COMMAND_LIMIT_S = 60.0
+_MOUNT_LIMIT_S = 10.0
+_PROBE_LIMIT_S = 2.0
+_KVM = Path("/dev/kvm")
+
+# libvirtd refuses to run QEMU on a host without this user, though our QEMU runs as root.
+_QEMU_USER = "libvirt-qemu"
+_QEMU_ID = 64055
+_QEMU_CONF = """
+user = "root"
+group = "root"
+dynamic_ownership = 0
+remember_owner = 0
+security_driver = "none"
+namespaces = []
+cgroup_controllers = []
+stdio_handler = "logd"
+"""
+_LIBVIRTD_CONF = """
+auth_unix_ro = "none"
+auth_unix_rw = "none"
+log_outputs = "3:stderr"
+"""
+_VIRTLOGD_CONF = """
+max_size = 0
+log_outputs = "3:stderr"
+"""
+
+# A boot sector that tells QEMU's exit device 16, upon which QEMU exits with 2 * 16 + 1:
+# mov dx, 0x501; mov al, 16; out dx, al; hlt
+_BOOT_SECTOR = bytes.fromhex("ba0105b010eef4").ljust(510, b"\0") + b"\x55\xaa"
+_BOOTED = 33
+
+
+class Hypervisor:
+    """Starts libvirtd and virtlogd, and speaks to them; `kvm` says whether guests run on KVM."""
+
+    def __init__(self, lab_folder: Path, memory: Path, processes: Processes) -> None:
+        self.kvm = False
+        self._lab_folder = lab_folder
+        self._memory = memory
+        self._processes = processes
+
+    def start(self) -> None:
+        """Give the daemons folders of their own and wait until they serve. Raises Problem, CommandFailed."""
+        self._mount_run()
+        for folder in ("lib", "log", "cache"):
+            self._mount_overlay(folder)
+        _write_configuration()
+        self.kvm = _runs_on_kvm(self._memory / "scratch" / "boot-sector")
+        for daemon in ("virtlogd", "libvirtd"):
+            pid_file = _RUN / "libvirt" / f"{daemon}.pid"
+            self._processes.start(
+                daemon, [daemon, "-f", str(_LIBVIRT / f"{daemon}.conf"), "-p", str(pid_file)]
+            )
+        self._wait()
+
+    def virsh(self, *arguments: str) -> str:
+        """Run one of virsh's commands; gives its output. Raises CommandFailed."""
+        argv = ["virsh", "-q", "-c", f"qemu+unix:///system?socket={_SOCKET}", *arguments]
+        return proc.run(argv, timeout_s=_COMMAND_LIMIT_S).stdout
+
+    def pid(self, domain: str) -> int | None:
+        """The process that a virtual machine is, as the lab sees it; None while it is off."""
+        try:
+            pid = int((_RUN / "libvirt" / "qemu" / f"{domain}.pid").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        return pid if Path(f"/proc/{pid}/exe").exists() else None
+
+    def _mount_run(self) -> None:
+        """An empty /run with the lab's own folder in it."""
+        fresh = self._memory / "run"
+        inside = fresh / self._lab_folder.relative_to(_RUN)
+        fresh.mkdir()
+        _mount("-t", "tmpfs", "-o", "mode=0755", "nodeproof", str(fresh))
+        inside.mkdir(parents=True)
+        _mount("--bind", str(self._lab_folder), str(inside))
+        _mount("--bind", str(self._memory), str(inside / self._memory.name))
+        _mount("--move", str(fresh), str(_RUN))
+        (_RUN / "libvirt").mkdir()
+
+    def _mount_overlay(self, folder: str) -> None:
+        """A folder of /var in which what is written stays in the lab's memory."""
+        upper, work = (self._memory / "var" / part / folder for part in ("upper", "work"))
+        for path in (upper, work):
+            path.mkdir(parents=True)
+        layers = f"lowerdir=/var/{folder},upperdir={upper},workdir={work}"
+        _mount("-t", "overlay", "-o", layers, "overlay", f"/var/{folder}")
+
+    def _wait(self) -> None:
+        retry = tenacity.Retrying(
+            stop=tenacity.stop_after_delay(_START_LIMIT_S),
+            wait=tenacity.wait_fixed(0.1),
+            retry=tenacity.retry_if_exception_type(proc.CommandFailed),
+            reraise=True,
+        )
+        try:
+            retry(self._list)
+        except proc.CommandFailed as error:
+            said = f"libvirtd does not answer after {_START_LIMIT_S:g} s"
+            raise Problem(said, "libvirt lab", "see libvirtd's log", str(error)) from error
+
+    def _list(self) -> None:
+        died = self._processes.died()
+        for daemon in ("virtlogd", "libvirtd"):
+            if daemon in died:
+                raise Problem(f"{daemon} {died[daemon]}", "libvirt lab", f"see {daemon}.log")
+        self.virsh("list")
+
+
+def _mount(*arguments: str) -> None:
+    proc.run(["mount", "-n", *arguments], timeout_s=_MOUNT_LIMIT_S)
+
+
+def _write_configuration() -> None:
+    """What the daemons read below the lab's own /etc."""
+    _LIBVIRT.mkdir()
+    for name, text in (("qemu", _QEMU_CONF), ("libvirtd", _LIBVIRTD_CONF), ("virtlogd", _VIRTLOGD_CONF)):
+        (_LIBVIRT / f"{name}.conf").write_text(text)
+    _add_line(etc.HOST / "passwd", f"{_QEMU_USER}:x:{_QEMU_ID}:{_QEMU_ID}::/nonexistent:/usr/sbin/nologin")
+    _add_line(etc.HOST / "group", f"{_QEMU_USER}:x:{_QEMU_ID}:")
+
+
+def _add_line(file: Path, line: str) -> None:
+    """Put a line into passwd or group, instead of the one of that name."""
+    name = re.escape(line.partition(":")[0])
+    rest = re.sub(rf"^{name}:.*\n?", "", file.read_text(), flags=re.MULTILINE).rstrip("\n")
+    file.write_text(f"{rest}\n{line}\n")
+
+
+def _runs_on_kvm(scratch: Path) -> bool:
+    """Whether a guest really runs on KVM here, and soon: the device may open and still not run one."""
+    if not _KVM.exists():
+        return False
+    scratch.write_bytes(_BOOT_SECTOR)
+    argv = [
+        "qemu-system-x86_64",
+        *("-machine", "pc,accel=kvm", "-cpu", "host", "-m", "16", "-display", "none", "-nodefaults"),
+        *("-no-reboot", "-drive", f"file={scratch},format=raw,if=ide"),
+        *("-device", "isa-debug-exit,iobase=0x501,iosize=2"),
+    ]
+    try:
+        return proc.run(argv, timeout_s=_PROBE_LIMIT_S, check=False).status == _BOOTED
+    except proc.CommandFailed:
+        return False
+    finally:
+        scratch.unlink()

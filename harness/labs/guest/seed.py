@@ -1,0 +1,91 @@
+"""A node's seed disk: everything that makes a golden image this node (`infra/image/README.md`)."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import proc
+from harness.labs.pki import Authority, pair_in, ssh_key
+from harness.labs.process import kubelet
+from harness.labs.process.control_plane import kubeconfig
+from harness.labs.process.spec import API_ADDRESS, SSH_PORT, LabSpec, NodeSpec
+from harness.labs.profiles import profile_named
+
+INSIDE = Path("/etc/kubernetes")
+"""Where a guest keeps its kubelet's configuration and credentials."""
+_LABEL = "NPSEED"
+_SIZE = "1M"
+_LIMIT_S = 30.0
+_RANDOM_BYTES = 512
+
+
+@dataclass(frozen=True)
+class Seed:
+    """What was made: the disk, and the host key by which the node is known."""
+
+    disk: Path
+    host_key: str
+
+
+def make(folder: Path, lab: LabSpec, node: NodeSpec, authority: Authority) -> Seed:
+    """Write a node's seed below `folder` and make the disk of it. Raises CommandFailed, OSError."""
+    root = folder / "seed" / "root"
+    for path, text in _files(lab, node).items():
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    host_key = ssh_key(root / "etc/ssh/ssh_host_ed25519_key")
+    _write_credentials(root / INSIDE.relative_to("/"), node, authority)
+    (folder / "seed" / "random-seed").write_bytes(secrets.token_bytes(_RANDOM_BYTES))
+    disk = folder / "seed.img"
+    options = ["-q", "-t", "ext4", "-L", _LABEL, "-O", "^has_journal", "-N", "64", "-m", "0"]
+    proc.run(["mke2fs", *options, "-d", str(folder / "seed"), str(disk), _SIZE], timeout_s=_LIMIT_S)
+    return Seed(disk, host_key)
+
+
+def _files(lab: LabSpec, node: NodeSpec) -> dict[str, str]:
+    """The seed's plain files, by their path below the guest's /."""
+    environment = {
+        "KUBELET_FLAGS": " ".join(kubelet.flags(lab, node)),
+        **profile_named(lab.profile).kubelet_env,
+    }
+    settings = json.dumps(kubelet.configuration(lab, node, INSIDE))
+    return {
+        "etc/hostname": f"{node.name}\n",
+        "etc/machine-id": f"{node.machine_id}\n",
+        "etc/hosts": f"127.0.0.1 localhost\n{node.data_address} {node.name}\n{API_ADDRESS} kubernetes\n",
+        "etc/systemd/network/10-control.network": _network("control", node.control_address),
+        "etc/systemd/network/10-data.network": _network("data", node.data_address, f"Gateway={API_ADDRESS}"),
+        "etc/ssh/sshd_config.d/nodeproof.conf": f"ListenAddress {node.control_address}:{SSH_PORT}\n",
+        "root/.ssh/authorized_keys": (lab.dir / "pki" / "ssh.pub").read_text(),
+        "etc/kubernetes/kubelet.json": settings,
+        "etc/default/kubelet": "".join(f"{name}={value}\n" for name, value in environment.items()),
+    }
+
+
+def _write_credentials(folder: Path, node: NodeSpec, authority: Authority) -> None:
+    authority.write_bundle(folder)
+    hosts = [node.name, node.data_address]
+    authority.issue("kubelet", f"system:node:{node.name}", "system:nodes", hosts, folder)
+    pair = pair_in(INSIDE, "kubelet")
+    (folder / "kubeconfig").write_text(kubeconfig(pair, INSIDE / "ca.crt", node.name))
+
+
+def _network(name: str, address: str, *more: str) -> str:
+    lines = [
+        "[Match]",
+        f"Name={name}",
+        "",
+        "[Network]",
+        f"Address={address}/16",
+        *more,
+        "LinkLocalAddressing=no",
+        "IPv6AcceptRA=no",
+        "ConfigureWithoutCarrier=yes",
+        "IgnoreCarrierLoss=yes",
+        "",
+    ]
+    return "\n".join(lines)

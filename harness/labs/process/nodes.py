@@ -1,0 +1,62 @@
+"""What the nodes of a lab can do, whatever they are made of."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Protocol
+
+from harness.labs.process.spec import NodeSpec
+from harness.machines.machine import Shell
+
+
+@dataclass(frozen=True)
+class RunningNode:
+    """A node and the process id, in the lab's PID namespace, of what it runs in; None while it is off."""
+
+    spec: NodeSpec
+    pid: int | None
+
+
+class Nodes(Protocol):
+    """All nodes of one lab: join, power off, power on, leave."""
+
+    def prepare(self) -> None:
+        """Start what the nodes run on. Raises Problem, CommandFailed."""
+        ...
+
+    def get(self, name: str) -> RunningNode:
+        """Look a node up. Raises Problem when the lab has none of that name."""
+        ...
+
+    def all(self) -> list[RunningNode]:
+        """Every node, on or off."""
+        ...
+
+    def join(self, spec: NodeSpec) -> None:
+        """Write the node's seed and power it on. Raises Problem, CommandFailed."""
+        ...
+
+    def start_kubelet(self, name: str) -> None:
+        """Start the node's kubelet, where nothing in the node does. Raises Problem."""
+        ...
+
+    def wait_up(self, name: str) -> None:
+        """Wait until the node has booted as far as its sshd. Raises Problem with its last words."""
+        ...
+
+    def power_off(self, name: str) -> None:
+        """Stop the node in mid-instruction: no peer hears of it. Off already is fine."""
+        ...
+
+    def power_on(self, name: str) -> None:
+        """Let the node boot, its kubelet with it. On already is fine."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Power the node off for good and forget it."""
+        ...
+
+    def shell(self, name: str, power_lock: threading.Lock) -> Shell:
+        """The node as the supervisor itself reaches it; power goes with `power_lock` held."""
+        ...
