@@ -2,18 +2,19 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 PROFILE ?= fast
-WORKERS ?= 3
+LAB ?= process
+WORKERS ?= $(if $(filter libvirt,$(LAB)),0,3)
 ARGS ?=
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 setup: ## OS packages, virtual environment, Kubernetes components; done already costs under a second
-	@infra/setup.sh
+	@infra/setup.sh $(filter libvirt,$(LAB))
 	@$(BIN)/nodeproof components >/dev/null
 
 run: setup ## the whole line: lab, scenarios, verdicts, Allure site under reports/out/latest
-	@$(BIN)/nodeproof run --profile=$(PROFILE) -n $(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/nodeproof run --lab=$(LAB) --profile=$(PROFILE) -n $(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 report: setup ## serve the last site on a free loopback port
 	@$(BIN)/nodeproof report
@@ -31,13 +32,17 @@ unit: setup ## unit tests
 contract: setup ## every lab, machine and fault against the same tests
 	@$(BIN)/pytest -q -p no:cacheprovider tests/contract
 
+test-vm: ## the contract tests on virtual machines (libvirt; emulated where KVM runs no guest)
+	@$(MAKE) --no-print-directory setup LAB=libvirt
+	@$(BIN)/pytest -q -p no:cacheprovider --contract-lab=libvirt tests/contract
+
 acceptance: setup ## the real line, and clusters on which verdicts must fall
 	@$(BIN)/pytest -q -p no:cacheprovider tests/acceptance
 
 test: lint unit contract acceptance ## all of it
 
 documented: setup ## the defaults at their real length (about 8 minutes)
-	@$(BIN)/nodeproof run --profile=documented --claim monitoring.grace-period-default \
+	@$(BIN)/nodeproof run --lab=$(LAB) --profile=documented --claim monitoring.grace-period-default \
 	    --claim eviction.default-tolerations-injected --claim eviction.after-five-minutes-unreachable $(ARGS)
 
 bench: setup ## figures beside their anchors, with the machine's description
@@ -50,4 +55,4 @@ lock: ## write requirements.lock anew
 clean: ## remove the virtual environment and generated reports
 	@rm -rf .venv reports/out
 
-.PHONY: help setup run report lint unit contract acceptance test documented bench lock clean
+.PHONY: help setup run report lint unit contract test-vm acceptance test documented bench lock clean

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Set-up: OS packages, virtual environment, sshd for the lab's nodes. What is done already costs a look.
 # No service is started: sshd is unpacked from its package, never installed.
+# `setup.sh libvirt` installs what labs of virtual machines need as well.
 set -euo pipefail
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -8,9 +9,16 @@ venv="$top/.venv"
 python=${PYTHON:-python3}
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/nodeproof"
 packages="$top/infra/packages.txt"
+lists=("$packages")
 
 say() { printf 'nodeproof: %s\n' "$*" >&2; }
 refuse() { say "$1 (set-up); $2"; exit 2; }
+
+case "${1:-}" in
+    '') ;;
+    libvirt) lists+=("$top/infra/packages-libvirt.txt") ;;
+    *) refuse "unknown kind of lab '$1'" "choose libvirt, or give none" ;;
+esac
 
 recipe() { cat "$packages" "$top/requirements.lock" "$top/pyproject.toml" "$0" | sha256sum | cut -c1-16; }
 
@@ -26,9 +34,13 @@ missing_packages() {
         for tool in bash git ip make mount nft ssh nsenter unshare; do
             command -v "$tool" >/dev/null || printf '%s ' "$tool"
         done
+        [ "${#lists[@]}" -eq 1 ] && return
+        for tool in libvirtd mke2fs mmdebstrap qemu-img qemu-system-x86_64 virsh virtlogd; do
+            command -v "$tool" >/dev/null || printf '%s ' "$tool"
+        done
         return
     fi
-    grep -v '^#' "$packages" | while read -r name; do
+    grep -hv '^#' "${lists[@]}" | while read -r name; do
         dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'ok installed' || printf '%s ' "$name"
     done
 }

@@ -65,7 +65,7 @@ def new_name() -> str:
 def check(request: Request) -> None:
     """Refuse a request that no process lab can meet. Raises Problem."""
     check_kind(request.kind)
-    check_node_count(request.nodes)
+    check_node_count(request.nodes, request.kind)
     if not 1 <= request.zones <= request.nodes:
         raise Problem(
             f"{request.zones} zones for {request.nodes} nodes", "--zones", "ask for 1 to as many as nodes"

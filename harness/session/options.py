@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.labs import process_lab
 from harness.labs.components import BUILD, DEFAULT_KUBERNETES_VERSION, check_version, supplied_version
-from harness.labs.kinds import LAB_KINDS
+from harness.labs.kinds import LAB_KINDS, PROCESS
 from harness.labs.process.spec import check_node_count
 from harness.labs.profiles import FAST, profile_named
 from harness.model.problem import Problem
@@ -49,7 +49,7 @@ def resolve(
     if version:
         check_version(version)
     if nodes:
-        check_node_count(nodes)
+        check_node_count(nodes, lab if lab in LAB_KINDS else PROCESS)
     if lab in LAB_KINDS:
         found = version or (
             DEFAULT_KUBERNETES_VERSION if components == BUILD else supplied_version(components)

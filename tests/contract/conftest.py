@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from harness.faults import Fault
 from harness.labs.components import DEFAULT_KUBERNETES_VERSION, Components, obtain
+from harness.labs.kinds import PROCESS
 from harness.labs.lab import Lab
 from harness.machines.ssh import SshMachine
 from harness.safety.injector import HEAL_LIMIT_S
 from tests.contract.kinds import FAULTS, KINDS, Kind
 from tests.waiting import eventually
 
-NODES = 3
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Which kind of lab is tried, and how large."""
+    group = parser.getgroup("contract", "the same tests for every kind of lab")
+    default = os.environ.get("NODEPROOF_CONTRACT_LAB", PROCESS)
+    group.addoption("--contract-lab", default=default, choices=list(KINDS), help="kind of lab to try")
+    group.addoption(
+        "--contract-nodes", type=int, default=0, help="nodes of the lab (default: as the kind has it)"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Name every test after the kind of lab that it tries."""
+    if "kind" in metafunc.fixturenames:
+        chosen = metafunc.config.getoption("contract_lab")
+        metafunc.parametrize("kind", [chosen], indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -31,16 +48,16 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", params=list(KINDS))
+@pytest.fixture(scope="session")
 def kind(request: pytest.FixtureRequest) -> Kind:
-    """One kind of lab."""
+    """The kind of lab that is tried."""
     return KINDS[request.param]
 
 
 @pytest.fixture(scope="session")
-def lab_kind(kind: Kind, components: Components) -> Iterator[Lab]:
+def lab_kind(kind: Kind, components: Components, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """One started lab of a kind, for all tests."""
-    lab = kind.start(components, NODES)
+    lab = kind.start(components, request.config.getoption("contract_nodes") or kind.nodes)
     lab.prepare()
     yield lab
     lab.down()

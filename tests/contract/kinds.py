@@ -10,24 +10,34 @@ from pathlib import Path
 from harness.faults import Fault, Partition, PowerOff
 from harness.labs import process_lab
 from harness.labs.components import Components
+from harness.labs.kinds import LIBVIRT, PROCESS
 from harness.labs.lab import Lab
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a kind of lab is started with so many nodes, and where the lab's side sees a node's credentials."""
+    """A kind of lab: how many nodes it is tried with, how many namespaces it has at least with one of them,
+    and where below a node's own folder the lab's side sees its credentials.
+    """
 
-    start: Callable[[Components, int], Lab]
-    node_files: Callable[[Lab, str], Path]
+    name: str
+    nodes: int
+    namespaces: int
+    credentials: str
 
+    def start(self, components: Components, nodes: int) -> Lab:
+        """A lab with so many nodes, all Ready. Raises Problem."""
+        asked = process_lab.Request(process_lab.new_name(), nodes, 1, "fast", False, self.name)
+        return process_lab.up(asked, components, print)
 
-def _start_process_lab(components: Components, nodes: int) -> Lab:
-    asked = process_lab.Request(process_lab.new_name(), nodes, 1, "fast", keep=False)
-    return process_lab.up(asked, components, print)
+    def node_files(self, lab: Lab, node: str) -> Path:
+        """Where the lab's side sees a node's credentials."""
+        return lab.dir / "mem" / "nodes" / node / self.credentials
 
 
 KINDS: Mapping[str, Kind] = {
-    "process": Kind(_start_process_lab, lambda lab, node: lab.dir / "mem" / "nodes" / node / "run" / "node"),
+    PROCESS: Kind(PROCESS, nodes=3, namespaces=6, credentials="run/node"),
+    LIBVIRT: Kind(LIBVIRT, nodes=2, namespaces=3, credentials="seed/root/etc/kubernetes"),
 }
 
 FAULTS: Mapping[str, Callable[[str], Fault]] = {

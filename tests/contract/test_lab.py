@@ -213,11 +213,13 @@ def _by_its_init(_lab: Lab, seen: leftovers.Footprint) -> None:
 
 
 @pytest.mark.parametrize("end", [_by_down, _by_name, _by_its_init])
-def test_a_lab_that_ends_leaves_nothing(second: Lab, end: Callable[[Lab, leftovers.Footprint], None]) -> None:
+def test_a_lab_that_ends_leaves_nothing(
+    kind: Kind, second: Lab, end: Callable[[Lab, leftovers.Footprint], None]
+) -> None:
     second.prepare()
     second.run_pod("node-1")
     seen = leftovers.footprint(second.name)
-    assert len(seen.namespaces) >= 6
+    assert len(seen.namespaces) >= kind.namespaces
 
     end(second, seen)
     assert leftovers.leftovers(seen) == []

@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.labs.kinds import PROCESS
+from harness.labs.kinds import LIBVIRT, PROCESS
 from harness.model.problem import Problem
 
 Json = Any
 RUNTIME_ROOT = Path("/run/nodeproof")
-MAX_NODES = 100
+MAX_NODES = {PROCESS: 100, LIBVIRT: 8}
+"""By kind of lab: a guest takes over a gigabyte of memory."""
 CONTROL_NET = "10.78"
 DATA_NET = "10.77"
 API_ADDRESS = f"{DATA_NET}.0.1"
@@ -93,7 +94,7 @@ def check_node_name(name: str) -> str:
     return name
 
 
-def check_node_count(count: int) -> None:
-    """Refuse more nodes than a process lab may have. Raises Problem."""
-    if not 1 <= count <= MAX_NODES:
-        raise Problem(f"{count} nodes asked for", "--nodes", f"a process lab has 1 to {MAX_NODES}")
+def check_node_count(count: int, kind: str) -> None:
+    """Refuse more nodes than a lab of that kind may have. Raises Problem."""
+    if not 1 <= count <= MAX_NODES[kind]:
+        raise Problem(f"{count} nodes asked for", "--nodes", f"a {kind} lab has 1 to {MAX_NODES[kind]}")
