@@ -192,8 +192,8 @@ class Lab:
         logs = self.dir / "logs"
         log = logs / f"{component}.log"
         if not log.exists():
-            # A guest's kubelet writes to the guest's own journal.
-            log = logs / f"{component.replace('kubelet-', 'console-')}.log"
+            # What a guest says ("node-NAME", "kubelet-NAME") it says to its console.
+            log = logs / f"console-{component.partition('-')[2]}.log"
         return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:]) if log.exists() else ""
 
     def prepare(self) -> None:

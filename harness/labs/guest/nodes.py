@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from harness.labs.libvirt_domain import (
 from harness.labs.pki import Authority
 from harness.labs.process.network import BRIDGES, outer_end
 from harness.labs.process.nodes import RunningNode
-from harness.labs.process.processes import EventLog
+from harness.labs.process.processes import EventLog, Processes
 from harness.labs.process.spec import SSH_PORT, LabSpec, NodeSpec, check_node_name
 from harness.model.problem import Problem
 
@@ -35,19 +36,28 @@ BOOT_LIMIT_S = 150.0
 """How long a guest may take to its sshd: under emulation, beside others that boot, on a busy host."""
 _DISK_LIMIT_S = 30.0
 _CONSOLE_LINES = 15
+_WATCH_PERIOD_S = 0.2
 
 
 class GuestNodes:
     """All nodes of one lab: join, power off, power on, leave."""
 
     def __init__(
-        self, lab: LabSpec, memory: Path, authority: Authority, hypervisor: Hypervisor, events: EventLog
+        self,
+        lab: LabSpec,
+        memory: Path,
+        authority: Authority,
+        hypervisor: Hypervisor,
+        processes: Processes,
+        events: EventLog,
     ) -> None:
         self._lab = lab
         self._memory = memory
         self._authority = authority
         self._hypervisor = hypervisor
+        self._processes = processes
         self._events = events
+        self._wanted: set[str] = set()
         self._specs: dict[str, NodeSpec] = {}
 
     def prepare(self) -> None:
@@ -102,6 +112,7 @@ class GuestNodes:
 
     def power_off(self, name: str) -> None:
         """End the virtual machine at once: nothing in it is flushed. Off already is fine."""
+        self._wanted.discard(name)
         if self.get(name).pid is None:
             return
         self._hypervisor.virsh("destroy", name)
@@ -112,6 +123,9 @@ class GuestNodes:
         if self.get(name).pid is not None:
             return
         self._hypervisor.virsh("start", name)
+        self._wanted.add(name)
+        self._processes.found(f"node-{name}")
+        threading.Thread(target=self._watch, args=(name,), daemon=True).start()
         self._events.write("machine", node=name, step="booted")
 
     def remove(self, name: str) -> None:
@@ -125,6 +139,15 @@ class GuestNodes:
         """The node over SSH, from the control plane's side."""
         keys = Keys(self._lab.dir / "pki" / "ssh", self._home(name) / "known_hosts")
         return GuestShell(self, self.get(name).spec, keys, power_lock)
+
+    def _watch(self, name: str) -> None:
+        """Wait until a virtual machine ends, and say so where nobody asked it to."""
+        pid = self._hypervisor.pid(name)
+        while pid is not None and self._hypervisor.pid(name) == pid:
+            time.sleep(_WATCH_PERIOD_S)
+        if name in self._wanted:
+            self._wanted.discard(name)
+            self._processes.lost(f"node-{name}", name, "ended by itself")
 
     def _touch(self, name: str) -> None:
         """Connect to the guest's sshd. Raises OSError while nobody listens, Problem when it has ended."""

@@ -135,7 +135,9 @@ class LabServer:
     def _make_nodes(self) -> Nodes:
         authority = self._credentials.authority
         if self.spec.kind == LIBVIRT:
-            return GuestNodes(self.spec, self._memory, authority, self._hypervisor, self._events)
+            return GuestNodes(
+                self.spec, self._memory, authority, self._hypervisor, self._processes, self._events
+            )
         return ProcessNodes(self.spec, self._memory, authority, self._processes, self._events)
 
     def run(self) -> None:

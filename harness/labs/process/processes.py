@@ -82,6 +82,17 @@ class Processes:
         with self._lock:
             return dict(self._died)
 
+    def lost(self, name: str, node: str, how: str) -> None:
+        """Write down the unwanted end of a component that is no child of ours."""
+        with self._lock:
+            self._died[name] = how
+        self._events.write("component", name=name, node=node, status=how, expected=False)
+
+    def found(self, name: str) -> None:
+        """A component that was lost runs again."""
+        with self._lock:
+            self._died.pop(name, None)
+
     def _wait(self, name: str, node: str, child: proc.Process) -> None:
         status = child.wait()
         with self._lock:
