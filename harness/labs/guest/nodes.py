@@ -12,6 +12,7 @@ import tenacity
 
 from harness import proc
 from harness.labs.guest import seed
+from harness.labs.guest.clock import TimeServer
 from harness.labs.guest.hypervisor import Hypervisor
 from harness.labs.guest.shell import GuestShell, Keys
 from harness.labs.libvirt_domain import (
@@ -28,6 +29,7 @@ from harness.labs.process.network import BRIDGES, outer_end
 from harness.labs.process.nodes import RunningNode
 from harness.labs.process.processes import EventLog, Processes
 from harness.labs.process.spec import SSH_PORT, LabSpec, NodeSpec, check_node_name
+from harness.machines.machine import MachineError
 from harness.model.problem import Problem
 
 MEMORY_MIB = 1280
@@ -57,12 +59,14 @@ class GuestNodes:
         self._hypervisor = hypervisor
         self._processes = processes
         self._events = events
+        self._time: TimeServer
         self._wanted: set[str] = set()
         self._specs: dict[str, NodeSpec] = {}
 
     def prepare(self) -> None:
         """Start the hypervisor. Raises Problem, CommandFailed."""
         self._hypervisor.start()
+        self._time = TimeServer()
 
     def get(self, name: str) -> RunningNode:
         """Look a node up. Raises Problem when the lab has none of that name."""
@@ -97,16 +101,20 @@ class GuestNodes:
         self.get(name)
 
     def wait_up(self, name: str) -> None:
-        """Wait until the guest's sshd listens. Raises Problem with the console's last lines."""
+        """Wait until the guest's sshd lets in and its clock is set.
+
+        Raises Problem with the console's last lines.
+        """
         retry = tenacity.Retrying(
             stop=tenacity.stop_after_delay(BOOT_LIMIT_S),
             wait=tenacity.wait_fixed(0.2),
-            retry=tenacity.retry_if_exception_type(OSError),
+            retry=tenacity.retry_if_exception_type((OSError, MachineError)),
             reraise=True,
         )
         try:
             retry(self._touch, name)
-        except OSError as error:
+            retry(self._time.set_clock, self.shell(name, threading.Lock()))
+        except (OSError, MachineError) as error:
             said = f"{name} has not booted after {BOOT_LIMIT_S:g} s"
             raise Problem(said, f"lab {self._lab.lab}", "its console follows", self._console(name)) from error
 
