@@ -17,13 +17,14 @@ from harness.labs.lab import Lab
 @dataclass(frozen=True)
 class Kind:
     """A kind of lab: how many nodes it is tried with, how many namespaces it has at least with one of them,
-    and where below a node's own folder the lab's side sees its credentials.
+    where below a node's own folder the lab's side sees its credentials, and how long one boots at most (s).
     """
 
     name: str
     nodes: int
     namespaces: int
     credentials: str
+    boot_s: float
 
     def start(self, components: Components, nodes: int) -> Lab:
         """A lab with so many nodes, all Ready. Raises Problem."""
@@ -36,8 +37,8 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    PROCESS: Kind(PROCESS, nodes=3, namespaces=6, credentials="run/node"),
-    LIBVIRT: Kind(LIBVIRT, nodes=2, namespaces=3, credentials="seed/root/etc/kubernetes"),
+    PROCESS: Kind(PROCESS, nodes=3, namespaces=6, credentials="run/node", boot_s=0.0),
+    LIBVIRT: Kind(LIBVIRT, nodes=2, namespaces=3, credentials="seed/root/etc/kubernetes", boot_s=90.0),
 }
 
 FAULTS: Mapping[str, Callable[[str], Fault]] = {

@@ -54,9 +54,10 @@ class GuestShell:
             self._nodes.power_off(self.name)
 
     def power_on(self) -> None:
-        """Power the guest on. On already is fine."""
+        """Power the guest on and wait until it is up. On already is fine."""
         with self._power_lock:
             self._nodes.power_on(self.name)
+        self._nodes.wait_up(self.name)
 
     def _ssh(self, deadline_s: float) -> list[str]:
         options = {
