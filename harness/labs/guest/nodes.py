@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 import uuid
 from pathlib import Path
 
@@ -152,7 +151,7 @@ class GuestNodes:
         """Wait until a virtual machine ends, and say so where nobody asked it to."""
         pid = self._hypervisor.pid(name)
         while pid is not None and self._hypervisor.pid(name) == pid:
-            time.sleep(_WATCH_PERIOD_S)
+            threading.Event().wait(_WATCH_PERIOD_S)
         if name in self._wanted:
             self._wanted.discard(name)
             self._processes.lost(f"node-{name}", name, "ended by itself")
