@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import tenacity
+
 from harness.checks import moments
 from harness.checks.checks import describe
 from harness.checks.moments import Occurrence
@@ -84,12 +86,28 @@ class Stage:
 
     @contextmanager
     def inject(self, fault: Fault) -> Iterator[Cut]:
-        """Hold a fault for the length of the context; it is healed whatever happens. Needs a recording."""
+        """Hold a fault for the length of the context; it is healed whatever happens. Needs a recording.
+
+        It begins once a heartbeat of its target is recorded: what the cluster does to a silent node counts
+        from its last one.
+        """
         recording = self._recording()
+        self._wait_for_heartbeat(fault.node)
         data = fault.to_json()
         name = " ".join(str(data[key]) for key in ("direction", "fault") if key in data)
         with self._step(f"{name} on {fault.node}"), self._lab.inject(fault, self.targets, recording) as cut:
             yield cut
+
+    def _wait_for_heartbeat(self, node: str) -> None:
+        """Wait for one renewal of the node's lease; a node that renews none is what the checks will find."""
+        retry = tenacity.Retrying(
+            stop=tenacity.stop_after_delay(2 * self.configuration.renew_interval_s),
+            wait=tenacity.wait_fixed(0.1),
+            retry=tenacity.retry_if_result(lambda beat: beat is None),
+            retry_error_callback=lambda _state: None,
+        )
+        with self._step(f"wait for a heartbeat of {node}"):
+            retry(lambda: next(moments.heartbeats(self.history(), node), None))
 
     def wait_for(self, check: Check) -> Check:
         """Wait until a check is decided or its window has passed; gives the check, to be judged later."""
