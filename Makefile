@@ -45,7 +45,7 @@ documented: setup ## the defaults at their real length (about 8 minutes)
 	@$(BIN)/nodeproof run --lab=$(LAB) --profile=documented -k without $(ARGS)
 
 bench: setup ## figures beside their anchors, with the machine's description
-	@$(BIN)/python infra/bench/bench.py $(ARGS)
+	@$(BIN)/python -m infra.bench.bench $(ARGS)
 
 lock: ## write requirements.lock anew
 	@$(BIN)/uv pip compile --quiet --extra dev --universal --python-version 3.11 --generate-hashes \
