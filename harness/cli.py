@@ -1,4 +1,4 @@
-"""The command line: run, up, status, shell, kubectl, down, heal, recheck, report, components."""
+"""The command line: doctor, run, up, status, shell, kubectl, down, heal, recheck, report, components."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="nodeproof", description=__doc__, allow_abbrev=False)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     commands = parser.add_subparsers(dest="command", required=True)
+    _add_doctor(commands.add_parser("doctor", help="what is missing for a lab to start", allow_abbrev=False))
     _add_run(
         commands.add_parser("run", help="run scenarios; verdicts and the Allure site", allow_abbrev=False)
     )
@@ -93,6 +94,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--lab", action="append", default=None, help="process or libvirt; default: both")
+    parser.add_argument("--nodes", type=int, default=2, help="for how many nodes; default 2")
+    parser.set_defaults(do=_doctor)
+
+
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.description = "Other options go to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --nodes, ..."
     parser.add_argument("--no-site", action="store_true", help="write no Allure site")
@@ -115,6 +122,13 @@ def _add_components(parser: argparse.ArgumentParser) -> None:
 
 def _say(line: str) -> None:
     print(f"nodeproof: {line}", file=sys.stderr, flush=True)
+
+
+def _doctor(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    from harness.labs import doctor
+    from harness.labs.kinds import LAB_KINDS
+
+    return 0 if doctor.report(arguments.lab or LAB_KINDS, arguments.nodes, print) else 1
 
 
 def _run(arguments: argparse.Namespace, rest: list[str]) -> int:

@@ -43,6 +43,7 @@ __all__ = [
     "Component",
     "Components",
     "check_version",
+    "kept",
     "obtain",
     "read_version",
     "recipe_dir",
@@ -105,6 +106,15 @@ def obtain(source: str, version: str, report: Report) -> Components:
     return _built(Version.parse(version), report)
 
 
+def kept(version: str) -> Components | None:
+    """What an earlier build of Kubernetes `version` left; never builds. Raises Problem."""
+    parsed = Version.parse(version)
+    found = _load(_entry(parsed))
+    if found is None or HOLLOW not in found:
+        return None
+    return Components(str(parsed), MappingProxyType(found), hollow_from_tree=True)
+
+
 def supplied_version(source: str) -> str:
     """The Kubernetes version of a folder of executables. Raises Problem when it has no API server."""
     bin_dir = _bin_of(Path(source).expanduser().resolve())
@@ -148,15 +158,14 @@ def recipe_hash(recipe: Path, version: str) -> str:
 
 
 def _built(version: Version, report: Report) -> Components:
-    recipe = recipe_dir()
-    entry = cache_dir() / "components" / f"{version}-{recipe_hash(recipe, str(version))}"
+    entry = _entry(version)
     found = _load(entry)
     if found is None:
         make_folder(entry.parent)
         with locked(entry.parent / f".{entry.name}.lock", "another process is building", report):
             found = _load(entry)
             if found is None:
-                _build(recipe, version, entry, report)
+                _build(recipe_dir(), version, entry, report)
                 found = _load(entry)
     if found is None:
         raise Problem("a fresh build cannot be read back", str(entry), "remove this folder and try again")
@@ -164,6 +173,11 @@ def _built(version: Version, report: Report) -> Components:
         return Components(str(version), MappingProxyType(found), hollow_from_tree=True)
     hollow = _built(Version.parse(DEFAULT_KUBERNETES_VERSION), report).by_role[HOLLOW]
     return Components(str(version), MappingProxyType({**found, HOLLOW: hollow}), hollow_from_tree=False)
+
+
+def _entry(version: Version) -> Path:
+    """Where a build of that version is kept, once there is one."""
+    return cache_dir() / "components" / f"{version}-{recipe_hash(recipe_dir(), str(version))}"
 
 
 def _load(entry: Path) -> dict[str, Component] | None:

@@ -25,7 +25,7 @@ from harness.labs.components import Component, Components
 from harness.labs.root import root_prefix
 from harness.model.problem import Problem
 
-__all__ = ["KERNEL_ARGUMENTS", "Facts", "Image", "golden_image", "image_hash", "recipe_dir"]
+__all__ = ["KERNEL_ARGUMENTS", "TOOLS", "Facts", "Image", "golden_image", "image_hash", "kept", "recipe_dir"]
 
 Json = Any
 KERNEL_ARGUMENTS = (
@@ -41,7 +41,7 @@ KERNEL_ARGUMENTS = (
 
 _KERNEL, _INITRD, _DISK, _MANIFEST = "vmlinuz", "initrd.img", "disk.qcow2", "manifest.json"
 _PACKAGES = "packages.txt"
-_TOOLS = ("mmdebstrap", "mke2fs", "qemu-img", "apt-get")
+TOOLS = ("mmdebstrap", "mke2fs", "qemu-img", "apt-get")
 _MIRRORS = ("NODEPROOF_DEBIAN_MIRROR", "NODEPROOF_DEBIAN_SECURITY_MIRROR")
 _BUILD_LIMIT_S = 1800.0
 _REMOVE_LIMIT_S = 120.0
@@ -76,19 +76,23 @@ def golden_image(components: Components, report: Report) -> Image:
 
     `report` gets lines about slow steps. Raises Problem.
     """
-    recipe, kubelet = recipe_dir(), components.by_role["kubelet"]
-    entry = cache_dir() / "images" / image_hash(recipe, kubelet)
+    entry = _entry(components)
     found = _load(entry)
     if found is None:
         make_folder(entry.parent)
         with locked(entry.parent / f".{entry.name}.lock", "another process builds this image", report):
             found = _load(entry)
             if found is None:
-                _build(recipe, kubelet, entry, report)
+                _build(recipe_dir(), components.by_role["kubelet"], entry, report)
                 found = _load(entry)
     if found is None:
         raise Problem("a fresh image cannot be read back", str(entry), "remove this folder and try again")
     return found
+
+
+def kept(components: Components) -> Image | None:
+    """The guest with that kubelet where an earlier build left it; never builds. Raises Problem."""
+    return _load(_entry(components))
 
 
 def recipe_dir() -> Path:
@@ -114,6 +118,11 @@ def image_hash(recipe: Path, kubelet: Component) -> str:
             digest.update(f"\0{file.relative_to(recipe)}\0{executable}\0".encode())
             digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
+
+
+def _entry(components: Components) -> Path:
+    """Where the guest with that kubelet is kept, once there is one."""
+    return cache_dir() / "images" / image_hash(recipe_dir(), components.by_role["kubelet"])
 
 
 def _load(entry: Path) -> Image | None:
@@ -188,12 +197,12 @@ def _explain(failed: proc.CommandFailed, where: Path) -> Problem:
 
 
 def _check_tools() -> None:
-    missing = [tool for tool in _TOOLS if shutil.which(tool, path="/usr/sbin:/usr/bin:/sbin:/bin") is None]
+    missing = [tool for tool in TOOLS if shutil.which(tool, path="/usr/sbin:/usr/bin:/sbin:/bin") is None]
     if missing:
         raise Problem(
             f"missing tools: {', '.join(missing)}",
             "guest image",
-            "install what infra/packages-libvirt.txt lists",
+            "run `infra/setup.sh libvirt`",
         )
 
 

@@ -97,7 +97,8 @@ def _guest(request: Request, components: Components, report: Callable[[str], Non
     """What the nodes boot where they are virtual machines: the golden image. Raises Problem."""
     if request.kind != LIBVIRT:
         return {}
-    check_tools(TOOLS, "libvirt lab", "run `infra/setup.sh libvirt`")
+    remedy = "run `infra/setup.sh libvirt`, or `nodeproof doctor` for all that is missing"
+    check_tools(TOOLS, "libvirt lab", remedy)
     image = golden_image(components, report)
     files = {"kernel": str(image.kernel), "initrd": str(image.initrd), "disk": str(image.disk)}
     return {**files, "arguments": " ".join(KERNEL_ARGUMENTS)}

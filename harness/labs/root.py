@@ -9,12 +9,18 @@ from collections.abc import Sequence
 from harness import proc
 from harness.model.problem import Problem
 
-_TOOLS = ("unshare", "nsenter", "ip", "nft", "mount", "bash")
+TOOLS = ("bash", "ip", "mount", "nft", "nsenter", "unshare")
+"""What every lab runs on its host."""
 
 
 def root_prefix() -> list[str]:
     """How to become root here: nothing, or sudo. Raises Problem when neither works, or a tool is missing."""
-    check_tools(_TOOLS, "process lab", "run `make setup`")
+    check_tools(TOOLS, "process lab", "run `make setup`, or `nodeproof doctor` for all that is missing")
+    return become_root()
+
+
+def become_root() -> list[str]:
+    """The same, whatever tools there are. Raises Problem when neither works."""
     if os.geteuid() == 0:
         return []
     if shutil.which("sudo") is None:
@@ -23,14 +29,21 @@ def root_prefix() -> list[str]:
         proc.run(["sudo", "-n", "true"], timeout_s=10)
     except proc.CommandFailed as error:
         raise Problem(
-            "a lab needs root and sudo asks for a password", "process lab", "run `sudo -v` first"
+            "a lab needs root and sudo asks for a password",
+            "process lab",
+            "run `sudo -v` first; if it refuses, as root: `usermod -aG sudo YOU`, and log in anew",
         ) from error
     return ["sudo", "-n", "--"]
 
 
 def check_tools(tools: Sequence[str], where: str, remedy: str) -> None:
     """Refuse to go on where programs are missing. Raises Problem."""
-    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-    missing = [tool for tool in tools if shutil.which(tool, path=path) is None]
+    missing = missing_tools(tools)
     if missing:
         raise Problem(f"missing tools: {', '.join(missing)}", where, remedy)
+
+
+def missing_tools(tools: Sequence[str]) -> list[str]:
+    """Those that neither the caller nor root would find."""
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    return [tool for tool in tools if shutil.which(tool, path=path) is None]

@@ -18,7 +18,8 @@ from pathlib import Path
 from harness import proc
 from harness.labs.process.spec import RUNTIME_ROOT, LabSpec
 
-_NAMESPACES = ["--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]
+NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
+"""A lab's own, as `unshare` takes them."""
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
     try:
         listener = _listen(spec)
         log = spec.dir / "logs" / "init.log"
-        argv = ["unshare", *_NAMESPACES, "--", sys.executable, "-P", "-m", "harness.labs.process.init"]
+        argv = ["unshare", *NAMESPACES, "--", sys.executable, "-P", "-m", "harness.labs.process.init"]
         life, _held = os.pipe()
         passed = [listener.fileno(), life]
         child = proc.start([*argv, spec.to_json(), *map(str, passed)], log=log, pass_fds=passed)

@@ -51,7 +51,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(image, "recipe_dir", lambda: folder)
     monkeypatch.setattr(image, "root_prefix", list[str])
-    monkeypatch.setattr(image, "_TOOLS", ("sh",))
+    monkeypatch.setattr(image, "TOOLS", ("sh",))
     return folder
 
 
@@ -160,7 +160,7 @@ def test_what_a_killed_build_left_is_removed(recipe: Path, tmp_path: Path) -> No
 
 
 def test_missing_tools_are_named(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image, "_TOOLS", ("sh", "no-such-tool"))
+    monkeypatch.setattr(image, "TOOLS", ("sh", "no-such-tool"))
     with pytest.raises(Problem, match="no-such-tool"):
         golden_image(_components(), print)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import tenacity
 
 from harness import proc
+from harness.labs.guest.kvm import runs_on_kvm
 from harness.labs.process import etc
 from harness.labs.process.processes import Processes
 from harness.model.problem import Problem
@@ -20,8 +21,6 @@ _SOCKET = _RUN / "libvirt" / "libvirt-sock"
 _START_LIMIT_S = 30.0
 _COMMAND_LIMIT_S = 60.0
 _MOUNT_LIMIT_S = 10.0
-_PROBE_LIMIT_S = 2.0
-_KVM = Path("/dev/kvm")
 
 # libvirtd refuses to run QEMU on a host without this user, though our QEMU runs as root.
 _QEMU_USER = "libvirt-qemu"
@@ -46,11 +45,6 @@ max_size = 0
 log_outputs = "3:stderr"
 """
 
-# A boot sector that tells QEMU's exit device 16, upon which QEMU exits with 2 * 16 + 1:
-# mov dx, 0x501; mov al, 16; out dx, al; hlt
-_BOOT_SECTOR = bytes.fromhex("ba0105b010eef4").ljust(510, b"\0") + b"\x55\xaa"
-_BOOTED = 33
-
 
 class Hypervisor:
     """Starts libvirtd and virtlogd, and speaks to them; `kvm` says whether guests run on KVM."""
@@ -67,7 +61,7 @@ class Hypervisor:
         for folder in ("lib", "log", "cache"):
             self._mount_overlay(folder)
         _write_configuration()
-        self.kvm = _runs_on_kvm(self._memory / "scratch" / "boot-sector")
+        self.kvm = runs_on_kvm(self._memory / "scratch" / "boot-sector")
         for daemon in ("virtlogd", "libvirtd"):
             pid_file = _RUN / "libvirt" / f"{daemon}.pid"
             self._processes.start(
@@ -147,22 +141,3 @@ def _add_line(file: Path, line: str) -> None:
     name = re.escape(line.partition(":")[0])
     rest = re.sub(rf"^{name}:.*\n?", "", file.read_text(), flags=re.MULTILINE).rstrip("\n")
     file.write_text(f"{rest}\n{line}\n")
-
-
-def _runs_on_kvm(scratch: Path) -> bool:
-    """Whether a guest really runs on KVM here, and soon: the device may open and still not run one."""
-    if not _KVM.exists():
-        return False
-    scratch.write_bytes(_BOOT_SECTOR)
-    argv = [
-        "qemu-system-x86_64",
-        *("-machine", "pc,accel=kvm", "-cpu", "host", "-m", "16", "-display", "none", "-nodefaults"),
-        *("-no-reboot", "-drive", f"file={scratch},format=raw,if=ide"),
-        *("-device", "isa-debug-exit,iobase=0x501,iosize=2"),
-    ]
-    try:
-        return proc.run(argv, timeout_s=_PROBE_LIMIT_S, check=False).status == _BOOTED
-    except proc.CommandFailed:
-        return False
-    finally:
-        scratch.unlink()
