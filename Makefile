@@ -29,6 +29,9 @@ lint: setup ## ruff, mypy, import-linter, shellcheck
 unit: setup ## unit tests
 	@$(BIN)/pytest -q -p no:cacheprovider tests/unit
 
+test-go: setup ## the Go tests of the executables
+	@$(BIN)/pytest -q -p no:cacheprovider tests/go
+
 contract: setup ## every lab, machine and fault against the same tests
 	@$(BIN)/pytest -q -p no:cacheprovider tests/contract
 
@@ -39,7 +42,7 @@ test-vm: ## the contract tests on virtual machines (libvirt; emulated where KVM 
 acceptance: setup ## the real line, and clusters on which verdicts must fall
 	@$(BIN)/pytest -q -p no:cacheprovider tests/acceptance
 
-test: lint unit contract acceptance ## all of it
+test: lint unit test-go contract acceptance ## all of it
 
 documented: setup ## the defaults at their real length (about 8 minutes)
 	@$(BIN)/nodeproof run --lab=$(LAB) --profile=documented -k without $(ARGS)
@@ -54,4 +57,4 @@ lock: ## write requirements.lock anew
 clean: ## remove the virtual environment and generated reports
 	@rm -rf .venv reports/out
 
-.PHONY: help setup run report lint unit contract test-vm acceptance test documented bench lock clean
+.PHONY: help setup run report lint unit test-go contract test-vm acceptance test documented bench lock clean

@@ -87,7 +87,7 @@ class Work:
             target = self._src / file.relative_to(recipe)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
-        self._go = _find_go(self._wanted_go(), self._report)
+        self._go = find_go(self._wanted_go(), self._report)
 
     def adapt(self) -> None:
         """Rewrite go.mod for another version than the recipe's own."""
@@ -98,7 +98,7 @@ class Work:
         upstream = self._upstream_go_mod()
         self._go_mod.write_text(adapted_go_mod(upstream, str(self._version)))
         (self._src / "go.sum").unlink()
-        self._go = _find_go(self._wanted_go(), self._report)
+        self._go = find_go(self._wanted_go(), self._report)
         self._tidy()
 
     def compile(self, target: Path) -> None:
@@ -128,13 +128,12 @@ class Work:
         return self._src / "go.mod"
 
     def _wanted_go(self) -> str:
-        found = re.search(r"^go (\S+)$", self._go_mod.read_text(), re.MULTILINE)
-        return found[1] if found else "1.26"
+        return wanted_go(self._go_mod.read_text())
 
     def _tidy(self) -> None:
         # -e: a package of the hollow kubelet's that this version lacks must not stop the rest.
         proc.run(
-            [self._go, "mod", "tidy", "-e"], timeout_s=_STEP_LIMIT_S, cwd=self._src, env=_go_environment()
+            [self._go, "mod", "tidy", "-e"], timeout_s=_STEP_LIMIT_S, cwd=self._src, env=go_environment()
         )
 
     def _upstream_go_mod(self) -> str:
@@ -142,7 +141,7 @@ class Work:
         wanted = f"k8s.io/kubernetes@{self._version}"
         argv = [self._go, "mod", "download", "-json", wanted]
         done = proc.run(
-            argv, timeout_s=_STEP_LIMIT_S, cwd=self._src.parent, env=_go_environment(), check=False
+            argv, timeout_s=_STEP_LIMIT_S, cwd=self._src.parent, env=go_environment(), check=False
         )
         try:
             said: Json = json.loads(done.stdout)
@@ -153,7 +152,7 @@ class Work:
         return Path(said["GoMod"]).read_text()
 
     def _go_build(self, target: Path) -> None:
-        env = _go_environment()
+        env = go_environment()
         reading = _Packages(f"reading Kubernetes {self._version}: {{}} packages", self._report)
         proc.stream_lines(
             [self._go, "list", "-deps", "."], reading, timeout_s=_STEP_LIMIT_S, cwd=self._src, env=env
@@ -163,6 +162,12 @@ class Work:
         argv = [self._go, "build", "-v", *build_flags(self._version), "-o", str(target), "."]
         packages = _Packages(wording, self._report)
         proc.stream_lines(argv, packages, timeout_s=_BUILD_LIMIT_S, cwd=self._src, env=env)
+
+
+def wanted_go(go_mod: str) -> str:
+    """The oldest Go that builds a module, from the text of its go.mod."""
+    found = re.search(r"^go (\S+)$", go_mod, re.MULTILINE)
+    return found[1] if found else "1.26"
 
 
 class _Packages:
@@ -271,7 +276,7 @@ def tail(output: str) -> str:
 # Go -----------------------------------------------------------------------------------------------
 
 
-def _go_environment() -> dict[str, str]:
+def go_environment() -> dict[str, str]:
     """The caller's, without what would change the result: no C compiler is needed, no other Go is fetched."""
     return {**os.environ, "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
 
@@ -279,7 +284,7 @@ def _go_environment() -> dict[str, str]:
 _INSTALL_GO = "install a newer Go and put it on PATH, or supply a folder with executables"
 
 
-def _find_go(at_least: str, report: Report) -> str:
+def find_go(at_least: str, report: Report) -> str:
     """A Go command of that version or newer: the one on PATH, else the one PyPI ships. Raises Problem."""
     on_path = shutil.which("go")
     if on_path and _new_enough(on_path, at_least):
@@ -325,7 +330,7 @@ def _new_enough(go: str, at_least: str) -> bool:
 
 
 def _go_version(go: str) -> str:
-    said = proc.run([go, "version"], timeout_s=VERSION_LIMIT_S, env=_go_environment()).stdout
+    said = proc.run([go, "version"], timeout_s=VERSION_LIMIT_S, env=go_environment()).stdout
     found = re.search(r"go(\d\S*)", said.partition("version")[2])
     return found[1] if found else ""
 
