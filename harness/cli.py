@@ -264,9 +264,12 @@ def _heal(arguments: argparse.Namespace, _rest: list[str]) -> int:
     left = []
     for name in _names(arguments):
         lab = process_lab.attach(name)
-        lab.reserve()
-        left += lab.heal_unfinished()
-        lab.close()
+        try:
+            lab.reserve()
+            left += lab.heal_unfinished()
+            lab.tidy()
+        finally:
+            lab.close()
     if left:
         raise Problem(f"not proven healed: {', '.join(left)}", "heal", "run `nodeproof down`")
     _say("no fault is open")

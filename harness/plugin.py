@@ -16,6 +16,7 @@ import pytest
 from harness import catalogue
 from harness.model.claim import Claim
 from harness.model.problem import OutsideError, Problem
+from harness.safety.shield import SIGNALS, interrupt_once
 from harness.session.judging import Judge, Unproven
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Judge", "Unproven"]
 DEFAULT_OUT = "reports/out"
 SELECTED = "selected-claims"
+DECLARED = "declared-claims.json"
 BROKEN_OFF = "broken-off"
 
 
@@ -48,6 +50,7 @@ class Session:
 SESSION = pytest.StashKey[Session]()
 STAGE = pytest.StashKey["Stage"]()
 JUDGE = pytest.StashKey[Judge]()
+HANDLERS = pytest.StashKey[dict[signal.Signals, Any]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -94,20 +97,47 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """SIGTERM and SIGHUP end a session as Ctrl-C does, so that every lab is torn down."""
-    del session
+    handler = interrupt_once(lambda: _say_what_ends(session.config))
+    session.config.stash[HANDLERS] = {number: signal.getsignal(number) for number in SIGNALS}
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        signal.signal(number, handler)
 
 
-def _interrupt(number: int, _frame: object) -> None:
-    signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt(signal.Signals(number).name)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Give signals back to whoever had them."""
+    for number, handler in config.stash.get(HANDLERS, {}).items():
+        signal.signal(number, handler or signal.SIG_DFL)
+
+
+def _say_what_ends(config: pytest.Config) -> None:
+    """Answer who asks again to end."""
+    known = config.stash.get(SESSION, None)
+    if known is None:
+        return
+    known.say("what was begun is being ended in order, please wait")
+    if known.provider is not None and known.provider.lab is not None:
+        known.provider.lab.injector.say_what_is_in()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell an xdist worker which run it belongs to; the controller merges what the workers write."""
     node.workerinput["nodeproof_run"] = str(_session(node.config).run)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
+    """A worker that died in mid-scenario left no verdict: the controller writes that nothing is known."""
+    session = _session(sched.config)
+    from harness.report.rundir import read_json
+    from harness.session.judging import without_running
+    from harness.session.recording import report_broken, store_skipped
+
+    declared = [session.claims[claim] for claim in read_json(session.run / DECLARED).get(crashitem, ())]
+    reason = "the worker that ran the scenario died"
+    closed = without_running(declared, "gap", reason)
+    store_skipped(session.run, crashitem, closed, session.claims, session.options)
+    report_broken(session.run, crashitem, reason)
 
 
 @pytest.hookimpl(trylast=True)
@@ -151,6 +181,7 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Stage]:
     """A clean lab: all nodes Ready, nothing of an earlier scenario left, one node that may be harmed."""
     import allure
 
+    from harness.labs.lab import TooFewNodes
     from harness.labs.stage import Stage
     from harness.report.rundir import scenario_dir
 
@@ -160,6 +191,9 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Stage]:
     try:
         folder = scenario_dir(session.run, request.node.nodeid)
         stage = Stage(provider.clean(faulted), folder, faulted, allure.step)
+    except TooFewNodes as problem:
+        _store_unrecorded(request.node, session, problem)
+        raise Unproven(str(problem)) from problem
     except (Problem, OutsideError) as problem:
         _break_off(session, str(problem))
     request.node.stash[STAGE] = stage
@@ -214,6 +248,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     facts, rows = rundir.read_facts(known.run), rundir.read_verdicts(known.run)
     terminalreporter.write_line(table.render(rows, facts.duration_s, str(known.run)))
     terminalreporter.write_line(f"not upstream's defaults: {'; '.join(facts.settings)}")
+    if facts.quarantined:
+        terminalreporter.write_line(f"no probe proved these nodes healed: {', '.join(facts.quarantined)}")
     unjudged = sorted(set(facts.selected) - {row["claim"] for row in rows})
     if unjudged:
         terminalreporter.write_line(f"selected and without a verdict: {', '.join(unjudged)}")
@@ -265,9 +301,11 @@ def _open_run(config: pytest.Config, session: Session, items: Sequence[pytest.It
     """Make the run's folder, size the lab for its scenarios, and let Allure write into the run."""
     from dataclasses import replace
 
-    from harness.report.rundir import create
+    from harness.report import rundir
 
-    create(session.run)
+    rundir.create(session.run)
+    signal.signal(signal.SIGINT, interrupt_once(lambda: _say_what_ends(config)))
+    rundir.write_json(session.run / DECLARED, {item.nodeid: _declared(item) for item in items})
     (session.run / SELECTED).write_text("\n".join(sorted(session.selected)))
     needed = max(int(_needs(item).get("nodes", 2)) for item in items if item.get_closest_marker("claims"))
     if not session.options.nodes:

@@ -19,6 +19,7 @@ from kubernetes.config import new_client_from_config
 from urllib3.connection import HTTPSConnection
 
 from harness.model.problem import OutsideError, Problem
+from harness.private import check_private
 
 Json = Any
 Dial = Callable[[str, int, float], socket.socket]
@@ -38,7 +39,18 @@ class Api:
     """One cluster's API server, reached with `kubeconfig` through `dial`."""
 
     def __init__(self, kubeconfig: Path, dial: Dial) -> None:
+        """Raises Problem on a kubeconfig that skips the check of the server's certificate, or whose key
+        others may read.
+        """
         self._client: ApiClient = new_client_from_config(config_file=str(kubeconfig))
+        if not self._client.configuration.verify_ssl:
+            raise Problem(
+                "insecure-skip-tls-verify is set: anybody could be this cluster",
+                str(kubeconfig),
+                "name the cluster's certificate-authority instead",
+            )
+        if self._client.configuration.key_file:
+            check_private(Path(self._client.configuration.key_file))
         self._client.rest_client.pool_manager.pool_classes_by_scheme = {"https": _pool_class(dial)}
         self._host: str = self._client.configuration.host
         self._retries = urllib3.Retry(connect=2, read=0, status=0, redirect=0, backoff_factor=0.1)

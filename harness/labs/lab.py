@@ -35,8 +35,9 @@ from harness.model.cluster import Calibration, Configuration
 from harness.model.judgment import Check
 from harness.model.problem import Problem
 from harness.recording.recorder import Recording, Setting, unfaulted
-from harness.safety.guard import LAB_LABEL, Record, Target
-from harness.safety.injector import Cut, Injector, heal_unfinished
+from harness.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Target
+from harness.safety.injector import Cut, Injector
+from harness.safety.janitor import heal_unfinished, sweep_tables
 from harness.safety.ledger import Ledger
 
 Json = Any
@@ -61,6 +62,10 @@ class NodeInfo:
     control_address: str
     data_address: str
     machine_id: str
+
+
+class TooFewNodes(Problem):
+    """So many nodes are quarantined that a scenario's faults have no target."""
 
 
 class SupervisedHost:
@@ -276,8 +281,20 @@ class Lab:
         recording.wait_for(check, self.configuration)
 
     def heal_unfinished(self) -> list[str]:
-        """Heal whatever an earlier run left open; gives what could not be proven healed."""
-        return heal_unfinished(self.ledger, self._heal)
+        """Heal whatever an earlier run left, by the ledger, by the dead-man's switches and by the names of
+        nft tables; gives what could not be proven healed.
+        """
+        left = heal_unfinished(self.ledger, self.supervisor.status()["not_disarmed"], self._heal)
+        with ThreadPoolExecutor(4) as pool:
+            unswept = list(pool.map(self._sweep, [entry.name for entry in self.nodes() if entry.on]))
+        return [*left, *filter(None, unswept)]
+
+    def tidy(self) -> None:
+        """Remove what scenarios left in the cluster: their pods, and cordons. Raises ApiError."""
+        workloads.sweep_pods(self.api)
+        for entry in self.api.get(WATCHED["nodes"])["items"]:
+            if entry["spec"].get("unschedulable"):
+                workloads.uncordon(self.api, entry["metadata"]["name"])
 
     def clean(self, faulted: int) -> None:
         """Between scenarios: all components live, no pods of ours, no cordon, enough nodes, all Ready.
@@ -288,11 +305,8 @@ class Lab:
         usable = [name for name in self.node_names() if name not in self.injector.quarantined]
         if len(usable) <= faulted:
             left = ", ".join(sorted(self.injector.quarantined)) or "none"
-            raise Problem("too few nodes that may be harmed", f"lab {self.name}", f"quarantined: {left}")
-        workloads.sweep_pods(self.api)
-        for entry in self.api.get(WATCHED["nodes"])["items"]:
-            if entry["spec"].get("unschedulable"):
-                workloads.uncordon(self.api, entry["metadata"]["name"])
+            raise TooFewNodes("too few nodes that may be harmed", f"lab {self.name}", f"quarantined: {left}")
+        self.tidy()
         self.wait_nodes_ready(usable, CLEAN_LIMIT_S)
 
     def join(self, name: str, zone: str, slot: int) -> None:
@@ -336,7 +350,11 @@ class Lab:
         self.ledger.forget()
 
     def _heal(self, data: Mapping[str, Json]) -> bool:
+        """Heal by a ledger's entry; whether a probe proved it. What a node had is gone with the node."""
         fault = fault_from_json(data)
+        if fault.node not in self.node_names():
+            self.supervisor.arm(data, 0)
+            return True
         machine = self.machine(fault.node)
         try:
             fault.heal(machine)
@@ -349,14 +367,25 @@ class Lab:
             self.supervisor.arm(data, 0)
         return healed
 
+    def _sweep(self, name: str) -> str:
+        """Remove what faults left on a node; why that did not work, if it did not."""
+        try:
+            sweep_tables(self.machine(name))
+        except MachineError as error:
+            return str(error)
+        return ""
+
     def _target(self, name: str) -> Target:
         found = self.api.get(node(name))
         uid = self.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
+        planes = self.api.get(WATCHED["nodes"], {"labelSelector": CONTROL_PLANE_LABEL})["items"]
         machine_id = (
             self.machine(name).run(["cat", "/etc/machine-id"], deadline_s=_OFFSET_LIMIT_S).stdout.strip()
         )
         label = found["metadata"].get("labels", {}).get(LAB_LABEL, "")
-        return Target(name, uid, label, found["status"]["nodeInfo"]["machineID"], machine_id)
+        told = found["status"]["nodeInfo"]["machineID"]
+        names = frozenset(entry["metadata"]["name"] for entry in planes)
+        return Target(name, uid, label, told, machine_id, names)
 
     def _clock_offset(self, name: str) -> tuple[str, float]:
         """The node's clock minus ours (s), by the middle of one round trip on a warm connection."""

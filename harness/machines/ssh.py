@@ -8,7 +8,8 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +18,7 @@ import paramiko
 import tenacity
 
 from harness.machines.machine import CommandResult, MachineError
+from harness.private import check_private
 
 SSH_PORT = 22
 PROBED_PORT = 10250
@@ -78,24 +80,14 @@ class SshMachine:
         self._lock = threading.Lock()
 
     def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
-        """Run a command. Raises MachineError when it does not end within `deadline_s`."""
+        """Run a command. Raises MachineError when it does not end within `deadline_s`, Problem when the
+        client's key is not private.
+        """
         until = time.monotonic() + deadline_s
         try:
             transport = self._connected(until)
-            channel = transport.open_session(window_size=_WINDOW_BYTES, timeout=_left(until))
-            with channel:
-                channel.settimeout(_left(until))
-                channel.exec_command(shlex.join(argv))
-                if stdin:
-                    channel.sendall(stdin.encode())
-                channel.shutdown_write()
-                stdout, stderr = (
-                    _read(channel.recv, channel, until),
-                    _read(channel.recv_stderr, channel, until),
-                )
-                if not channel.status_event.wait(_left(until)):
-                    raise TimeoutError
-                return CommandResult(channel.exit_status, stdout, stderr)
+            with _cut_at(until, transport):
+                return _run(transport, argv, until, stdin)
         except (OSError, EOFError, paramiko.SSHException) as error:
             self.close()
             raise MachineError(f"{self.name}: {argv[0]}: {error or 'no end within its deadline'}") from error
@@ -146,9 +138,9 @@ class SshMachine:
     def close(self) -> None:
         """Give up the warm connection."""
         with self._lock:
-            if self._transport is not None:
-                self._transport.close()
-                self._transport = None
+            transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
 
     def _opens(self, host: str, port: int) -> bool:
         try:
@@ -160,25 +152,66 @@ class SshMachine:
         return True
 
     def _connected(self, until: float) -> paramiko.Transport:
+        """The warm connection, or a new one, made while nobody else is kept waiting."""
         with self._lock:
-            if self._transport is None or not self._transport.is_active():
-                self._transport = self._connect(until)
-            return self._transport
+            if self._transport is not None and self._transport.is_active():
+                return self._transport
+        made = self._connect(until)
+        with self._lock:
+            held = self._transport
+            if held is None or not held.is_active():
+                self._transport = made
+                return made
+        made.close()
+        return held
 
     def _connect(self, until: float) -> paramiko.Transport:
         left = min(_left(until), CONNECT_LIMIT_S)
+        until = time.monotonic() + left
+        key = paramiko.Ed25519Key.from_private_key_file(str(check_private(self._access.key)))
         transport = paramiko.Transport(self._dial(self._access.control_address, SSH_PORT, left))
         transport.banner_timeout = transport.auth_timeout = transport.handshake_timeout = left
         try:
             kind, _space, blob = self._access.host_key.partition(" ")
             transport.get_security_options().key_types = (kind,)
             expected = paramiko.Ed25519Key(data=paramiko.Message(_decoded(blob)).asbytes())
-            key = paramiko.Ed25519Key.from_private_key_file(str(self._access.key))
-            transport.connect(hostkey=expected, username="root", pkey=key)
+            with _cut_at(until, transport):
+                transport.connect(hostkey=expected, username="root", pkey=key)
         except BaseException:
             transport.close()
             raise
         return transport
+
+
+def _run(transport: paramiko.Transport, argv: Sequence[str], until: float, stdin: str) -> CommandResult:
+    channel = transport.open_session(window_size=_WINDOW_BYTES, timeout=_left(until))
+    with channel:
+        channel.settimeout(_left(until))
+        channel.exec_command(shlex.join(argv))
+        if stdin:
+            channel.sendall(stdin.encode())
+        channel.shutdown_write()
+        stdout, stderr = _read(channel.recv, channel, until), _read(channel.recv_stderr, channel, until)
+        if not channel.status_event.wait(_left(until)):
+            raise TimeoutError
+        return CommandResult(channel.exit_status, stdout, stderr)
+
+
+@contextmanager
+def _cut_at(until: float, transport: paramiko.Transport) -> Iterator[None]:
+    """Close a connection at a deadline: paramiko waits for some answers without any."""
+
+    def cut() -> None:
+        transport.close()
+        transport.sock.close()
+
+    timer = threading.Timer(_left(until), cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _decoded(blob: str) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 LAB_LABEL = "nodeproof.dev/lab"
+CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 MOST_LOST = 2
 """A zone with more than two nodes lost may count as partially disrupted, which changes the eviction rate."""
 
@@ -35,6 +36,8 @@ class Target:
     lab_label: str
     node_machine_id: str
     machine_id: str
+    control_planes: frozenset[str] = frozenset()
+    """All nodes of the cluster that run its control plane."""
 
 
 def check(
@@ -51,6 +54,8 @@ def check(
     zone = record.zones.get(target.node, "")
     if all(name in faulted for name, place in record.zones.items() if place == zone):
         raise Refused(f"a fault on {target.node} would leave {zone or record.lab} without an unfaulted node")
+    if target.node in target.control_planes and target.control_planes <= faulted:
+        raise Refused(f"{target.node} is the last control-plane node without a fault")
     if target.node not in declared:
         raise Refused(
             f"{target.node} is outside the declared blast radius: {', '.join(sorted(declared)) or 'none'}"

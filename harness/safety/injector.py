@@ -14,11 +14,13 @@ import tenacity
 
 from harness.checks.moments import fault_step
 from harness.faults import Fault
+from harness.faults.fault import COMMAND_LIMIT_S
 from harness.machines.machine import Machine, MachineError
 from harness.model.judgment import Moment
 from harness.model.problem import OutsideError, Problem
 from harness.safety.guard import Record, Target, check
 from harness.safety.ledger import Ledger
+from harness.safety.shield import uninterrupted
 
 Json = Any
 INJECT_LIMIT_S = 10.0
@@ -82,7 +84,10 @@ class Injector:
     ledger: Ledger
     deadman: Deadman
     quarantined: set[str] = field(default_factory=set)
-    active: set[str] = field(default_factory=set)
+    active: dict[str, Fault] = field(default_factory=dict)
+    """The faults that are in, by id."""
+    say: Callable[[str], None] = field(default=lambda _line: None)
+    """Tells a person who waits."""
 
     @contextmanager
     def inject(self, fault: Fault, declared: Collection[str], append: Append) -> Iterator[Cut]:
@@ -92,13 +97,14 @@ class Injector:
         healed again.
         """
         machine = self.machine(fault.node)
-        check(self.target(fault.node), self.record(), declared, self.active)
+        faulted = {other.node for other in self.active.values()}
+        check(self.target(fault.node), self.record(), declared, faulted)
         unavailable = fault.available(machine)
         if unavailable:
             raise Unavailable(unavailable)
         note = _Notes(self.ledger, fault, append)
         note.write("planned")
-        self.active.add(fault.node)
+        self.active[fault.id] = fault
         renewal = _Renewal(self.deadman, fault)
         try:
             self.deadman.arm(fault.to_json(), TTL_S)
@@ -109,8 +115,17 @@ class Injector:
             if not _seen(lambda: fault.is_injected(machine), STILL_IN_LIMIT_S):
                 note.write("unproven")
         finally:
-            self._undo(fault, machine, note, renewal)
-            self.active.discard(fault.node)
+            with uninterrupted(self.say_what_is_in):
+                self._undo(fault, machine, note, renewal)
+                del self.active[fault.id]
+
+    def say_what_is_in(self) -> None:
+        """Name the faults that are in, and what becomes of them if nobody waits."""
+        for fault in list(self.active.values()):
+            self.say(
+                f"{_name(fault)} is being healed, {COMMAND_LIMIT_S + HEAL_LIMIT_S:g} s at most; else its "
+                f"dead-man's switch heals it within {TTL_S:g} s of this process's end"
+            )
 
     def _do(self, fault: Fault, machine: Machine, note: _Notes) -> None:
         note.write("injecting")
@@ -126,24 +141,34 @@ class Injector:
     def _undo(self, fault: Fault, machine: Machine, note: _Notes, renewal: _Renewal) -> None:
         """Heal, prove, disarm, close; a heal that can't be proven leaves the switch armed and the entry
         open.
+
+        What can't be written down or disarmed keeps nothing from being healed: the entry stays open then.
         """
-        note.write("healing")
+        note.try_write("healing")
         healed, done_t = False, time.monotonic()
         try:
             fault.heal(machine)
             done_t = time.monotonic()
             healed = _seen(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
-        except MachineError:
+        except (OutsideError, Problem):
             healed = False
         finally:
             renewal.stop()
             if healed:
-                note.write("healed", done_t)
-                self.deadman.arm(fault.to_json(), 0)
-                note.write("closed")
+                note.try_write("healed", done_t)
+                self._disarm(fault, note)
             else:
                 self.quarantined.add(fault.node)
-                note.write("unhealed")
+                note.try_write("unhealed")
+                self.say(
+                    f"no probe proves that {_name(fault)} is healed; its dead-man's switch heals it within "
+                    f"{TTL_S:g} s, `nodeproof heal` at once"
+                )
+
+    def _disarm(self, fault: Fault, note: _Notes) -> None:
+        with contextlib.suppress(OutsideError, Problem):
+            self.deadman.arm(fault.to_json(), 0)
+            note.try_write("closed")
 
 
 class _Renewal:
@@ -180,22 +205,24 @@ class _Notes:
     append: Append
 
     def write(self, step: str, t: float | None = None) -> None:
-        data = self.fault.to_json()
-        self.ledger.write(step, data)
-        self.append("fault", t, id=self.fault.id, fault=dict(data), node=self.fault.node, step=step)
+        """Write a step down before anything else is done. Raises OSError."""
+        self.ledger.write(step, self.fault.to_json())
+        self._tell(step, t)
+
+    def try_write(self, step: str, t: float | None = None) -> None:
+        """Write on the way back, where a full disk must stop nothing."""
+        with contextlib.suppress(OSError):
+            self.ledger.write(step, self.fault.to_json())
+        with contextlib.suppress(OSError):
+            self._tell(step, t)
+
+    def _tell(self, step: str, t: float | None) -> None:
+        data = dict(self.fault.to_json())
+        self.append("fault", t, id=self.fault.id, fault=data, node=self.fault.node, step=step)
 
 
-def heal_unfinished(ledger: Ledger, heal: Callable[[Mapping[str, Json]], bool]) -> list[str]:
-    """Heal every open entry of a ledger with `heal`, which says whether a probe proved it; gives what stays
-    open.
-    """
-    left = []
-    for entry in ledger.unfinished():
-        if heal(entry.fault):
-            ledger.write("closed", entry.fault)
-        else:
-            left.append(f"{entry.fault['fault']} on {entry.fault['node']} ({entry.fault['id']})")
-    return left
+def _name(fault: Fault) -> str:
+    return f"{fault.to_json()['fault']} on {fault.node} ({fault.id})"
 
 
 def _seen(probe: Callable[[], bool], limit_s: float) -> bool:

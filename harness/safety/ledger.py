@@ -38,36 +38,59 @@ class Ledger:
         """Append a step and return once it is on disk. Raises OSError."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         line = json.dumps({"at": time.time(), "pid": os.getpid(), "step": step, "fault": dict(fault)}) + "\n"
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            os.write(descriptor, line.encode())
+            if os.fstat(descriptor).st_size == 0:
+                _sync_folder(self.path.parent)
+            _append(descriptor, line if _ends_whole(descriptor) else f"\n{line}")
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     def unfinished(self) -> list[Open]:
-        """Every fault without a `closed`, oldest first; a torn last line is passed over."""
-        last: dict[str, Open] = {}
-        for line in self._lines():
-            fault_id = line["fault"]["id"]
-            last[fault_id] = Open(line["fault"], line["step"])
+        """Every fault without a `closed`, oldest first; a line that was torn is passed over."""
+        last = {str(entry.fault["id"]): entry for entry in self._entries()}
         return [entry for entry in last.values() if entry.step != "closed"]
 
     def forget(self) -> None:
         """Remove the ledger of a lab that is gone: what died with it needs no healing."""
         self.path.unlink(missing_ok=True)
 
-    def _lines(self) -> list[Mapping[str, Json]]:
+    def _entries(self) -> list[Open]:
         if not self.path.exists():
             return []
-        found = []
-        for line in self.path.read_text(errors="replace").splitlines():
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                continue
-        return found
+        lines = self.path.read_text(errors="replace").splitlines()
+        return [entry for line in lines if (entry := _entry(line)) is not None]
+
+
+def _entry(line: str) -> Open | None:
+    try:
+        data = json.loads(line)
+        return Open({**data["fault"], "id": data["fault"]["id"]}, str(data["step"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _ends_whole(descriptor: int) -> bool:
+    """Whether the last line was written to its end: what is appended to a torn one would be lost with it."""
+    size = os.fstat(descriptor).st_size
+    return size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
+
+
+def _append(descriptor: int, text: str) -> None:
+    rest = text.encode()
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new file's name is on disk only once its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def labs_with_ledgers(folder: Path | None = None) -> list[str]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from pathlib import Path
 
 import allure
+from allure_commons.logger import AllureFileLogger
+from allure_commons.model2 import Status, StatusDetails, TestResult
 
 from harness.model.claim import Claim
 from harness.model.cluster import Calibration, Configuration
@@ -38,6 +42,19 @@ def store_skipped(run: Path, nodeid: str, closed: Closed, claims: dict[str, Clai
         options.kubernetes_version, options.kind, options.profile, 0, 0, 0, 0, 0, 0, 0, 0, Calibration(0)
     )
     write_scenario(run, nodeid, [], nothing, closed.rows(claims, nodeid, nothing))
+
+
+def report_broken(run: Path, nodeid: str, reason: str) -> None:
+    """Give Allure a broken result for a scenario whose process died before it could write one."""
+    result = TestResult(
+        uuid=str(uuid.uuid4()),
+        name=nodeid.rpartition("::")[2],
+        fullName=nodeid,
+        status=Status.BROKEN,
+        statusDetails=StatusDetails(message=reason),
+    )
+    result.start = result.stop = int(time.time() * 1000)
+    AllureFileLogger(str(run / "allure-results")).report_result(result)
 
 
 def attach(run: Path, nodeid: str, closed: Closed, configuration: Configuration) -> None:

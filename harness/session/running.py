@@ -43,6 +43,7 @@ class LabProvider:
         if self.lab is not None:
             return self.lab
         self.lab = self._start() if self.options.is_ours else self._attach()
+        self.lab.injector.say = self.report
         self.lab.reserve()
         left = self.lab.heal_unfinished()
         if left:

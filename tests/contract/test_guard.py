@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_a_node_of_the_lab_inside_the_blast_radius_passes() -> None:
     ],
 )
 def test_one_fact_that_does_not_match_the_record_is_enough_to_refuse(
-    change: Mapping[str, str], said: str
+    change: Mapping[str, Any], said: str
 ) -> None:
     with pytest.raises(Refused, match=said):
         check(replace(TARGET, **change), RECORD, {"node-1", "node-9", ""}, set())
@@ -65,6 +66,22 @@ def test_the_last_unfaulted_node_of_a_zone_is_refused() -> None:
     apart = replace(RECORD, zones={"node-1": "zone-a", "node-2": "zone-b"})
     with pytest.raises(Refused, match="zone-a without an unfaulted node"):
         check(TARGET, apart, {"node-1"}, set())
+
+
+def test_the_last_control_plane_node_is_refused() -> None:
+    everything = {"node-1", "node-2", "node-3"}
+    three = replace(
+        RECORD,
+        machine_ids=dict.fromkeys(everything, "id-1"),
+        zones=dict.fromkeys(everything, "zone-a"),
+    )
+    with pytest.raises(Refused, match="last control-plane node"):
+        check(replace(TARGET, control_planes=frozenset({"node-1"})), three, everything, set())
+    two = replace(TARGET, control_planes=frozenset({"node-1", "node-2"}))
+    check(two, three, everything, set())
+    with pytest.raises(Refused, match="last control-plane node"):
+        check(two, three, everything, {"node-2"})
+    check(replace(TARGET, control_planes=frozenset({"node-2"})), three, everything, {"node-2"})
 
 
 def test_a_third_lost_node_is_refused() -> None:

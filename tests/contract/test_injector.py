@@ -64,7 +64,7 @@ def events() -> list[Mapping[str, Json]]:
 @pytest.fixture
 def own(lab: Lab, tmp_path: Path) -> Injector:
     """The lab's injector with a ledger of its own."""
-    return replace(lab.injector, ledger=Ledger(lab.name, tmp_path), quarantined=set(), active=set())
+    return replace(lab.injector, ledger=Ledger(lab.name, tmp_path), quarantined=set(), active={})
 
 
 @pytest.fixture

@@ -70,6 +70,7 @@ class Deadman:
         self._events = events
         self._lock = threading.Lock()
         self._timers: dict[str, tuple[float, threading.Timer]] = {}
+        self._faults: dict[str, Mapping[str, Json]] = {}
 
     def arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:
         """Arm or renew the switch of `fault`; disarm it with a `ttl_s` of 0."""
@@ -78,16 +79,24 @@ class Deadman:
             if held:
                 held[1].cancel()
             if ttl_s > 0:
+                self._faults.setdefault(fault["id"], dict(fault))
                 timer = threading.Timer(ttl_s, self._fire, args=(dict(fault),))
                 timer.daemon = True
                 timer.start()
                 self._timers[fault["id"]] = (time.monotonic() + ttl_s, timer)
+            else:
+                self._faults.pop(fault["id"], None)
 
     def armed(self) -> Mapping[str, float]:
         """The armed switches and the seconds left of each."""
         now = time.monotonic()
         with self._lock:
             return {fault: round(due - now, 1) for fault, (due, _timer) in self._timers.items()}
+
+    def faults(self) -> list[Mapping[str, Json]]:
+        """Every fault that was armed and never disarmed, oldest first: no probe has proven its heal."""
+        with self._lock:
+            return list(self._faults.values())
 
     def _fire(self, fault: Mapping[str, Json]) -> None:
         self._events.write("deadman", id=fault["id"], node=fault["node"])
@@ -299,6 +308,7 @@ class LabServer:
             "components": dict(self._processes.pids()),
             "died": dict(self._processes.died()),
             "armed": dict(self._deadman.armed()),
+            "not_disarmed": self._deadman.faults(),
             "control_plane_address": API_ADDRESS,
             "witness_port": self._witness.port,
             "heard": list(self._witness.heard),

@@ -1,0 +1,300 @@
+"""No fault outlives its run: killed harnesses, torn and lost ledgers, machines that fall silent."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import paramiko
+import pytest
+
+from harness import proc
+from harness.faults import Fault
+from harness.labs import process_lab
+from harness.labs.kinds import PROCESS
+from harness.labs.lab import Lab
+from harness.machines.machine import MachineError
+from harness.machines.ssh import SshMachine
+from harness.model.problem import Problem
+from harness.report import rundir
+from harness.safety.injector import TTL_S
+from tests.acceptance.altered import run_scenarios, shipped, unaltered
+from tests.acceptance.command import TOP, nodeproof, start, steps
+from tests.acceptance.conftest import SMALL
+from tests.contract.kinds import FAULTS
+from tests.contract.victim import DIED, HOLD
+from tests.waiting import eventually
+
+Json = Any
+BY_ITSELF_LIMIT_S = TTL_S + 10.0
+HEAL_LIMIT_S = 10.0
+IN_LIMIT_S = 120.0
+COMMAND_LIMIT_S = 10.0
+DEADLINE_S, LATE_S = 2.0, 1.0
+POINTS = (
+    *("after planned", "before armed", "after armed", "after injecting", "before injected", "after injected"),
+    *("after healing", "before healed", "after healed", "before closed", "after closed"),
+)
+"""On either side of each action; what lies between `after armed` and `before injecting` does nothing."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every step in a process lab; on slower labs the one at which a fault is in."""
+    if "point" in metafunc.fixturenames:
+        quick = metafunc.config.getoption("contract_lab") == PROCESS
+        metafunc.parametrize("point", POINTS if quick else ["after injected"])
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a lab knows of its faults, and what is on its machines."""
+
+    ledger: bytes
+    armed: Mapping[str, float]
+    not_disarmed: list[Mapping[str, Json]]
+    tables: Mapping[str, str]
+
+
+def left(lab: Lab) -> Left:
+    status = lab.supervisor.status()
+    ledger = lab.ledger.path.read_bytes() if lab.ledger.path.exists() else b""
+    tables = {name: _tables(lab.machine(name)) for name in lab.node_names()}
+    return Left(ledger, status["armed"], status["not_disarmed"], tables)
+
+
+def is_whole(lab: Lab, clean: Left) -> bool:
+    """Whether no fault is known and every machine is as it was."""
+    now = left(lab)
+    known = now.armed or now.not_disarmed or lab.ledger.unfinished()
+    return not known and now.tables == clean.tables
+
+
+@pytest.fixture
+def clean(lab: Lab) -> Left:
+    """The lab before anything is done to it."""
+    assert lab.heal_unfinished() == []
+    return left(lab)
+
+
+@pytest.fixture
+def cut(node: str) -> Fault:
+    """A partition of the node, not injected."""
+    return FAULTS["partition-both"](node)
+
+
+@pytest.fixture
+def killed_holder(lab: Lab, clean: Left, cut: Fault, tmp_path: Path) -> Fault:
+    """A fault whose harness was killed while it was in."""
+    child = proc.start(_victim(lab, cut, HOLD), log=tmp_path / "victim.log", cwd=TOP)
+    try:
+        assert eventually(lambda: _step(lab) == "injected", IN_LIMIT_S), (tmp_path / "victim.log").read_text()
+    finally:
+        child.kill()
+        child.wait(timeout=COMMAND_LIMIT_S)
+    return cut
+
+
+@pytest.fixture
+def killed_run(lab: Lab, clean: Left, tmp_path: Path) -> float:
+    """When a whole pytest was killed (s, monotonic) in mid-partition."""
+    scenario, run = tmp_path / "test_small.py", tmp_path / "killed"
+    scenario.write_text(SMALL)
+    arguments = ("--no-site", "--lab", lab.name, "--run", str(run), str(scenario))
+    child = start("run", *arguments, cwd=tmp_path, log=tmp_path / "log")
+    try:
+        assert eventually(lambda: "injected" in steps(run), IN_LIMIT_S), (tmp_path / "log").read_text()
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait(timeout=COMMAND_LIMIT_S)
+    return time.monotonic()
+
+
+def test_the_node_of_a_killed_run_heals_by_itself(
+    lab: Lab, clean: Left, killed_run: float, machine: SshMachine
+) -> None:
+    assert not machine.reaches_control_plane()
+    assert eventually(machine.reaches_control_plane, BY_ITSELF_LIMIT_S)
+    took_s = time.monotonic() - killed_run
+    assert took_s < BY_ITSELF_LIMIT_S
+    print(f"healed by itself {took_s:.1f} s after the kill")
+    (entry,) = lab.ledger.unfinished()
+    assert entry.step == "injected"
+    assert lab.heal_unfinished() == []
+    assert is_whole(lab, clean)
+
+
+def test_a_killed_run_is_healed_at_once_on_demand(
+    lab: Lab, clean: Left, killed_run: float, machine: SshMachine, tmp_path: Path
+) -> None:
+    assert not machine.reaches_control_plane()
+    began = time.monotonic()
+    done = nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path)
+    took_s = time.monotonic() - began
+    assert done.status == 0, done
+    assert took_s < HEAL_LIMIT_S
+    print(f"`nodeproof heal` took {took_s:.1f} s")
+    assert machine.reaches_control_plane()
+    assert is_whole(lab, clean)
+
+
+def test_the_next_run_heals_a_killed_one_before_its_first_scenario(
+    lab: Lab, clean: Left, killed_run: float, tmp_path: Path
+) -> None:
+    (entry,) = lab.ledger.unfinished()
+    ended = run_scenarios(lab, tmp_path / "run", unaltered, shipped("cordon/test_cordon.py"))
+
+    assert ended.status == 0
+    assert is_whole(lab, clean)
+    (scenario,) = rundir.read_scenarios(ended.run)
+    (begun,) = scenario.history().of_kind("begun")
+    healed_at = _written(lab)[-1]
+    assert (healed_at["fault"], healed_at["step"]) == (entry.fault, "closed")
+    assert healed_at["at"] < begun.t + begun.data["wall_offset_s"]
+
+
+def test_a_crash_at_any_step_is_healed_and_healing_again_changes_nothing(
+    lab: Lab, clean: Left, cut: Fault, point: str, tmp_path: Path
+) -> None:
+    died = proc.run(_victim(lab, cut, point), timeout_s=IN_LIMIT_S, cwd=TOP, check=False)
+    assert died.status == DIED, died
+
+    done = nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path)
+    assert done.status == 0, done
+    assert is_whole(lab, clean)
+    healed = left(lab)
+    other = process_lab.attach(lab.name)
+    try:
+        assert other.heal_unfinished() == []
+    finally:
+        other.close()
+    assert left(lab) == healed
+
+
+def test_a_fault_whose_last_ledger_line_is_torn_is_healed(
+    lab: Lab, clean: Left, killed_holder: Fault, machine: SshMachine
+) -> None:
+    whole = lab.ledger.path.read_bytes()
+    lab.ledger.path.write_bytes(whole[:-9])
+
+    assert lab.heal_unfinished() == []
+    assert killed_holder.is_healed(machine)
+    assert is_whole(lab, clean)
+
+
+def test_a_fault_whose_ledger_is_gone_is_healed(
+    lab: Lab, clean: Left, killed_holder: Fault, machine: SshMachine, tmp_path: Path
+) -> None:
+    lab.ledger.path.unlink()
+
+    done = nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path)
+    assert done.status == 0, done
+    assert killed_holder.is_healed(machine)
+    assert is_whole(lab, clean)
+
+
+def test_a_fault_that_neither_ledger_nor_switch_knows_is_swept_by_its_tag(
+    lab: Lab, clean: Left, cut: Fault, machine: SshMachine
+) -> None:
+    cut.inject(machine)
+    assert not machine.reaches_control_plane()
+
+    assert lab.heal_unfinished() == []
+    assert machine.reaches_control_plane()
+    assert is_whole(lab, clean)
+
+
+CALLS: dict[str, Callable[[SshMachine], object]] = {
+    "open_session": lambda machine: machine.run(["true"], deadline_s=DEADLINE_S),
+    "exec_command": lambda machine: machine.run(["true"], deadline_s=DEADLINE_S),
+    "sendall": lambda machine: machine.run(["cat"], deadline_s=DEADLINE_S, stdin="x" * 2**24),
+    "shutdown_write": lambda machine: machine.run(["sleep", "60"], deadline_s=DEADLINE_S),
+}
+
+
+@pytest.mark.parametrize("moment", CALLS)
+def test_a_call_on_a_machine_that_falls_silent_returns_within_its_deadline(
+    lab: Lab, clean: Left, node: str, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = process_lab.attach(lab.name).machine(node)
+    machine.run(["true"], deadline_s=COMMAND_LIMIT_S)
+    with _silence_at(lab, machine, moment, monkeypatch) as silent:
+        began = time.monotonic()
+        with pytest.raises(MachineError):
+            CALLS[moment](machine)
+        assert time.monotonic() - began < DEADLINE_S + LATE_S
+        assert silent
+        began = time.monotonic()
+        with pytest.raises(MachineError):
+            machine.run(["true"], deadline_s=DEADLINE_S)
+        assert time.monotonic() - began < DEADLINE_S + LATE_S
+    assert machine.run(["echo", "back"], deadline_s=COMMAND_LIMIT_S).stdout == "back\n"
+    machine.close()
+
+
+def test_a_key_that_others_may_read_is_refused(lab: Lab, machine: SshMachine, tmp_path: Path) -> None:
+    access = machine._access
+    for mode in (0o640, 0o604, 0o644):
+        key = tmp_path / f"key-{mode:o}"
+        key.write_bytes(access.key.read_bytes())
+        key.chmod(mode)
+        other = SshMachine(replace(access, key=key), lab.supervisor.dial, machine._host)
+        with pytest.raises(Problem, match=f"others may read .mode 0{mode:o}"):
+            other.run(["true"], deadline_s=COMMAND_LIMIT_S)
+
+
+@contextmanager
+def _silence_at(
+    lab: Lab, machine: SshMachine, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[str]]:
+    """Drop all that goes to a node's `control` address, from one step of paramiko on."""
+    silent: list[str] = []
+    owner = paramiko.Transport if moment == "open_session" else paramiko.Channel
+    real = getattr(owner, moment)
+
+    def falling_silent(*args: Json, **options: Json) -> Json:
+        if not silent:
+            silent.append(moment)
+            address = machine._access.control_address
+            rules = "".join(
+                f"add chain inet silent {hook} {{ type filter hook {hook} priority 0; }}\n"
+                f"add rule inet silent {hook} ip {side} {address} drop\n"
+                for hook, side in (("input", "saddr"), ("output", "daddr"))
+            )
+            _nft_in(lab, f"add table inet silent\n{rules}")
+        return real(*args, **options)
+
+    monkeypatch.setattr(owner, moment, falling_silent)
+    try:
+        yield silent
+    finally:
+        monkeypatch.setattr(owner, moment, real)
+        _nft_in(lab, "add table inet silent\ndelete table inet silent\n")
+
+
+def _nft_in(lab: Lab, script: str) -> None:
+    done = lab.supervisor.spawn_command(["nft", "-f", "-"], COMMAND_LIMIT_S, script)
+    assert done["status"] == 0, done
+
+
+def _victim(lab: Lab, fault: Fault, point: str) -> list[str]:
+    return [sys.executable, "-m", "tests.contract.victim", lab.name, json.dumps(fault.to_json()), point]
+
+
+def _tables(machine: SshMachine) -> str:
+    return machine.run(["nft", "list", "tables"], deadline_s=COMMAND_LIMIT_S).stdout
+
+
+def _written(lab: Lab) -> list[Mapping[str, Json]]:
+    return [json.loads(line) for line in lab.ledger.path.read_text().splitlines()]
+
+
+def _step(lab: Lab) -> str:
+    unfinished = lab.ledger.unfinished()
+    return unfinished[-1].step if unfinished else ""

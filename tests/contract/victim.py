@@ -1,0 +1,54 @@
+"""`python -m tests.contract.victim LAB FAULT POINT`: a harness that dies at one step of the safety protocol.
+
+FAULT is a fault's data; POINT is `before STEP` or `after STEP` of the ledger, or `hold`: the fault stays in
+until somebody kills this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from harness.faults import fault_from_json
+from harness.labs import process_lab
+from harness.safety.ledger import Ledger
+
+Json = Any
+HOLD = "hold"
+DIED = 42
+"""The exit status of a death at the step that was asked for."""
+
+
+class FatalLedger(Ledger):
+    """A ledger whose process ends, with nothing flushed, unwound or told, before or after one step."""
+
+    def __init__(self, lab: str, point: str) -> None:
+        super().__init__(lab)
+        self._point = point
+
+    def write(self, step: str, fault: Mapping[str, Json]) -> None:
+        if self._point == f"before {step}":
+            os._exit(DIED)
+        super().write(step, fault)
+        if self._point == f"after {step}":
+            os._exit(DIED)
+
+
+def main() -> None:
+    name, data, point = sys.argv[1:]
+    fault = fault_from_json(json.loads(data))
+    lab = process_lab.attach(name)
+    lab.reserve()
+    injector = replace(lab.injector, ledger=FatalLedger(name, point))
+    with injector.inject(fault, {fault.node}, lambda *_args, **_data: None):
+        if point == HOLD:
+            threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()
