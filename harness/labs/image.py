@@ -70,6 +70,11 @@ class Image:
     disk: Path
     facts: Facts
 
+    @property
+    def snapshots(self) -> Path:
+        """The folder of this image's snapshots; it goes with the image that they were taken of."""
+        return self.disk.parent / "snapshots"
+
 
 def golden_image(components: Components, report: Report) -> Image:
     """The guest with that kubelet: from the cache, else built now, which takes minutes.

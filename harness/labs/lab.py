@@ -26,7 +26,9 @@ from harness.cluster.resources import WATCHED, node
 from harness.cluster.workloads import Pod
 from harness.faults import Fault, fault_from_json
 from harness.labs.components import Components
-from harness.labs.kinds import CAPABILITIES
+from harness.labs.guest.hypervisor import VIRSH
+from harness.labs.kinds import CAPABILITIES, LIBVIRT
+from harness.labs.libvirt_domain import METADATA_NAMESPACE, owner_told
 from harness.labs.profiles import Profile, flags_set, profile_named
 from harness.labs.wire import SupervisorClient
 from harness.machines.machine import MachineError
@@ -164,7 +166,7 @@ class Lab:
     def record_of_itself(self) -> Record:
         """What the lab wrote down of itself when it was made."""
         data = json.loads((self.dir / "record.json").read_text())
-        return Record(data["lab"], data["kube_system_uid"], data["machine_ids"], data["zones"])
+        return Record(**data)
 
     def wait_nodes_ready(
         self, names: Sequence[str] | None = None, limit_s: float = NODES_READY_LIMIT_S
@@ -385,7 +387,14 @@ class Lab:
         label = found["metadata"].get("labels", {}).get(LAB_LABEL, "")
         told = found["status"]["nodeInfo"]["machineID"]
         names = frozenset(entry["metadata"]["name"] for entry in planes)
-        return Target(name, uid, label, told, machine_id, names)
+        return Target(name, uid, label, told, machine_id, self._owner(name), names)
+
+    def _owner(self, name: str) -> str:
+        """Whose machine the hypervisor says a node is; nobody's where there is no hypervisor."""
+        if self.kind != LIBVIRT:
+            return ""
+        asked = [*VIRSH, "metadata", name, METADATA_NAMESPACE]
+        return owner_told(str(self.supervisor.spawn_command(asked, _OFFSET_LIMIT_S, "")["stdout"]))
 
     def _clock_offset(self, name: str) -> tuple[str, float]:
         """The node's clock minus ours (s), by the middle of one round trip on a warm connection."""

@@ -22,9 +22,9 @@ _TRANSLATED_MIB = 256
 
 @dataclass(frozen=True)
 class Nic:
-    """A network card: the bridge it is plugged into, its address, its name at the bridge (15 characters)."""
+    """A network card: the network it is plugged into, its address, its name there (15 characters)."""
 
-    bridge: str
+    network: str
     mac: str
     target: str
 
@@ -41,11 +41,15 @@ class Disk:
 
 @dataclass(frozen=True)
 class Domain:
-    """A virtual machine: its memory is in MiB; `kvm` or else emulated; `console` gets all it prints."""
+    """A virtual machine: its memory is in MiB; `kvm` or else emulated; `console` gets all it prints.
+
+    `lab` and `machine_id` say whose it is; the guest itself never sees them.
+    """
 
     name: str
     uuid: str
     lab: str
+    machine_id: str
     memory_mib: int
     vcpus: int
     kvm: bool
@@ -71,7 +75,9 @@ def domain_xml(domain: Domain) -> str:
     root = Tree.Element("domain", type="kvm" if domain.kvm else "qemu")
     _text(root, "name", domain.name)
     _text(root, "uuid", domain.uuid)
-    _tag(_text(root, "metadata"), domain.lab)
+    # libvirt changes it whenever a guest goes on from a snapshot; the kernel then draws new random numbers.
+    _text(root, "genid", domain.uuid)
+    _tag(_text(root, "metadata"), name=domain.lab, machine=domain.machine_id)
     _text(root, "memory", str(domain.memory_mib), unit="MiB")
     _text(root, "vcpu", str(domain.vcpus))
     _boot(root, domain)
@@ -89,6 +95,31 @@ def domain_xml(domain: Domain) -> str:
     return Tree.tostring(root, encoding="unicode") + "\n"
 
 
+def network_xml(name: str, lab: str) -> str:
+    """A network that is a bridge of the same name, made by somebody else."""
+    root = Tree.Element("network")
+    _text(root, "name", name)
+    _tag(_text(root, "metadata"), name=lab)
+    _text(root, "forward", mode="bridge")
+    _text(root, "bridge", name=name)
+    Tree.indent(root)
+    return Tree.tostring(root, encoding="unicode") + "\n"
+
+
+def owner_told(metadata: str) -> str:
+    """Whose a domain is, from what `virsh metadata` prints; empty where it is nobody's."""
+    try:
+        told = Tree.fromstring(metadata)  # noqa: S314  libvirt's words
+    except Tree.ParseError:
+        return ""
+    return owner(told.get("name", ""), told.get("machine", ""))
+
+
+def owner(lab: str, machine_id: str) -> str:
+    """How a lab writes down whose one of its domains is."""
+    return f"{lab} {machine_id}"
+
+
 def disk_xml(disk: Disk) -> str:
     """One disk, to be plugged into a domain that runs."""
     holder = Tree.Element("holder")
@@ -103,9 +134,9 @@ def _text(parent: Tree.Element, name: str, text: str | None = None, /, **attribu
     return element
 
 
-def _tag(metadata: Tree.Element, lab: str) -> None:
+def _tag(metadata: Tree.Element, **attributes: str) -> None:
     Tree.register_namespace("nodeproof", METADATA_NAMESPACE)
-    Tree.SubElement(metadata, f"{{{METADATA_NAMESPACE}}}lab", name=lab)
+    Tree.SubElement(metadata, f"{{{METADATA_NAMESPACE}}}lab", attributes)
 
 
 def _boot(root: Tree.Element, domain: Domain) -> None:
@@ -152,8 +183,8 @@ def _disk(devices: Tree.Element, disk: Disk) -> Tree.Element:
 
 
 def _nic(devices: Tree.Element, nic: Nic) -> None:
-    element = _text(devices, "interface", type="bridge")
-    _text(element, "source", bridge=nic.bridge)
+    element = _text(devices, "interface", type="network")
+    _text(element, "source", network=nic.network)
     _text(element, "mac", address=nic.mac)
     _text(element, "target", dev=nic.target)
     _text(element, "model", type="virtio")

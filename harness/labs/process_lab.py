@@ -17,6 +17,7 @@ from typing import Any
 import tenacity
 
 from harness import proc
+from harness.labs.component_build import make_folder
 from harness.labs.components import Component, Components
 from harness.labs.guest.hypervisor import TOOLS
 from harness.labs.image import KERNEL_ARGUMENTS, golden_image
@@ -100,8 +101,9 @@ def _guest(request: Request, components: Components, report: Callable[[str], Non
     remedy = "run `infra/setup.sh libvirt`, or `nodeproof doctor` for all that is missing"
     check_tools(TOOLS, "libvirt lab", remedy)
     image = golden_image(components, report)
-    files = {"kernel": str(image.kernel), "initrd": str(image.initrd), "disk": str(image.disk)}
-    return {**files, "arguments": " ".join(KERNEL_ARGUMENTS)}
+    make_folder(image.snapshots)
+    files = {"kernel": image.kernel, "initrd": image.initrd, "disk": image.disk, "snapshots": image.snapshots}
+    return {**{role: str(path) for role, path in files.items()}, "arguments": " ".join(KERNEL_ARGUMENTS)}
 
 
 def attach(name: str) -> Lab:

@@ -19,23 +19,28 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Record:
-    """What a lab wrote down of itself when it was made."""
+    """What a lab wrote down of itself when it was made.
+
+    `owners` is, by node, whose machine its hypervisor says it is; nodes without a hypervisor have none.
+    """
 
     lab: str
     kube_system_uid: str
     machine_ids: Mapping[str, str]
     zones: Mapping[str, str]
+    owners: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the cluster and the machine say of themselves just before a fault."""
+    """What the cluster, the machine and its hypervisor say just before a fault."""
 
     node: str
     kube_system_uid: str
     lab_label: str
     node_machine_id: str
     machine_id: str
+    owner: str
     control_planes: frozenset[str] = frozenset()
     """All nodes of the cluster that run its control plane."""
 
@@ -66,6 +71,7 @@ def check(
         (f"label {LAB_LABEL}", target.lab_label, record.lab),
         ("machine id of the Node", target.node_machine_id, expected),
         ("machine id of the machine", target.machine_id, expected),
+        ("owner by the hypervisor", target.owner, record.owners.get(target.node, "")),
     )
     for what, seen, wanted in facts:
         if seen != wanted:

@@ -92,7 +92,7 @@ images() {
 units() {
     in_guest systemctl --quiet disable ssh.service ssh.socket
     in_guest systemctl --quiet enable systemd-networkd.service containerd.service \
-        nodeproof-track.service nodeproof-images.service
+        nodeproof-track.service nodeproof-images.service nodeproof-settled.service
     in_guest systemctl --quiet mask getty@tty1.service serial-getty@ttyS0.service \
         apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer \
         systemd-networkd-wait-online.service

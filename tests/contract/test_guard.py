@@ -11,8 +11,9 @@ import pytest
 from harness.safety.guard import Record, Refused, Target, check
 
 ONE_ZONE = {"node-1": "zone-a", "node-2": "zone-a"}
-RECORD = Record("p-000001", "uid-1", {"node-1": "id-1", "node-2": "id-2"}, ONE_ZONE)
-TARGET = Target("node-1", "uid-1", "p-000001", "id-1", "id-1")
+OWNERS = {"node-1": "p-000001 id-1", "node-2": "p-000001 id-2"}
+RECORD = Record("p-000001", "uid-1", {"node-1": "id-1", "node-2": "id-2"}, ONE_ZONE, OWNERS)
+TARGET = Target("node-1", "uid-1", "p-000001", "id-1", "id-1", "p-000001 id-1")
 
 
 def test_a_node_of_the_lab_inside_the_blast_radius_passes() -> None:
@@ -32,6 +33,9 @@ def test_a_node_of_the_lab_inside_the_blast_radius_passes() -> None:
         ({"node_machine_id": ""}, "machine id of the Node"),
         ({"machine_id": "id-2"}, "machine id of the machine"),
         ({"machine_id": ""}, "machine id of the machine"),
+        ({"owner": "p-000002 id-1"}, "owner by the hypervisor"),
+        ({"owner": "p-000001 id-2"}, "owner by the hypervisor"),
+        ({"owner": ""}, "owner by the hypervisor"),
     ],
 )
 def test_one_fact_that_does_not_match_the_record_is_enough_to_refuse(
@@ -39,6 +43,13 @@ def test_one_fact_that_does_not_match_the_record_is_enough_to_refuse(
 ) -> None:
     with pytest.raises(Refused, match=said):
         check(replace(TARGET, **change), RECORD, {"node-1", "node-9", ""}, set())
+
+
+def test_nodes_without_a_hypervisor_are_nobodys_there() -> None:
+    without = replace(RECORD, owners={})
+    check(replace(TARGET, owner=""), without, {"node-1"}, set())
+    with pytest.raises(Refused, match="owner by the hypervisor"):
+        check(TARGET, without, {"node-1"}, set())
 
 
 @pytest.mark.parametrize("declared", [set(), {"node-2"}])

@@ -24,6 +24,9 @@ from harness.labs.libvirt_domain import (
     disk_xml,
     domain_xml,
     mac,
+    network_xml,
+    owner,
+    owner_told,
 )
 from harness.labs.process.network import TRACKING
 from harness.model.problem import Problem
@@ -192,6 +195,7 @@ DOMAIN = Domain(
     name="node-1",
     uuid="6c9ce1d0-6a54-4a0b-9c6b-0d7b1a7c3f11",
     lab="l-123456",
+    machine_id="0" * 32,
     memory_mib=1280,
     vcpus=1,
     kvm=False,
@@ -232,10 +236,31 @@ def test_kvm_passes_the_host_cpu_through() -> None:
     assert len(cpu) == 0
 
 
-def test_a_domain_carries_its_lab() -> None:
+def test_a_domain_carries_its_lab_and_its_machine_id() -> None:
     tag = _parsed(DOMAIN).find(f"metadata/{{{METADATA_NAMESPACE}}}lab")
     assert tag is not None
+    # As `virsh metadata` prints it: without the namespace.
+    printed = f'<lab name="{tag.get("name")}" machine="{tag.get("machine")}"/>\n'
+    assert owner_told(printed) == owner("l-123456", "0" * 32)
+
+
+@pytest.mark.parametrize("printed", ["", "<lab/>", "error: metadata not found"])
+def test_a_domain_without_metadata_is_nobodys(printed: str) -> None:
+    assert owner_told(printed) != owner("l-123456", "0" * 32)
+
+
+def test_a_network_carries_its_lab_and_is_a_bridge_that_is_there() -> None:
+    root = Tree.fromstring(network_xml("control", "l-123456"))  # noqa: S314  our own words
+    tag = root.find(f"metadata/{{{METADATA_NAMESPACE}}}lab")
+    bridge = root.find("bridge")
+    assert tag is not None
     assert tag.get("name") == "l-123456"
+    assert bridge is not None
+    assert bridge.get("name") == "control"
+
+
+def test_a_guest_learns_that_it_goes_on_from_a_snapshot() -> None:
+    assert _parsed(DOMAIN).findtext("genid")
 
 
 def test_disks_are_told_apart_and_odd_names_survive() -> None:
@@ -248,7 +273,7 @@ def test_disks_are_told_apart_and_odd_names_survive() -> None:
 def test_cards_have_the_slots_addresses_on_their_bridges() -> None:
     cards = _parsed(DOMAIN).findall("devices/interface")
     told = [{child.tag: dict(child.attrib) for child in card} for card in cards]
-    assert [(card["source"]["bridge"], card["mac"]["address"]) for card in told] == [
+    assert [(card["source"]["network"], card["mac"]["address"]) for card in told] == [
         ("control", "02:6e:70:00:00:01"),
         ("data", "02:6e:70:01:00:01"),
     ]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import tenacity
 
 from harness import proc
 from harness.labs.guest.kvm import runs_on_kvm
+from harness.labs.libvirt_domain import network_xml
 from harness.labs.process import etc
+from harness.labs.process.network import BRIDGES
 from harness.labs.process.processes import Processes
 from harness.model.problem import Problem
 
@@ -18,9 +23,13 @@ TOOLS = ("libvirtd", "mke2fs", "qemu-img", "qemu-system-x86_64", "virsh", "virtl
 _RUN = Path("/run")
 _LIBVIRT = etc.HOST / "libvirt"
 _SOCKET = _RUN / "libvirt" / "libvirt-sock"
+VIRSH = ("virsh", "-q", "-c", f"qemu+unix:///system?socket={_SOCKET}")
+"""Speaks to the lab's libvirtd, from inside the lab."""
 _START_LIMIT_S = 30.0
 _COMMAND_LIMIT_S = 60.0
 _MOUNT_LIMIT_S = 10.0
+_CPU_FACTS = ("vendor_id", "model name", "flags")
+_EVENTS_LIMIT_S = 365 * 24 * 3600.0
 
 # libvirtd refuses to run QEMU on a host without this user, though our QEMU runs as root.
 _QEMU_USER = "libvirt-qemu"
@@ -47,10 +56,14 @@ log_outputs = "3:stderr"
 
 
 class Hypervisor:
-    """Starts libvirtd and virtlogd, and speaks to them; `kvm` says whether guests run on KVM."""
+    """Starts libvirtd and virtlogd, and speaks to them; `kvm` says whether guests run on KVM.
+
+    `disks` is the folder of its storage pool, in the lab's memory.
+    """
 
     def __init__(self, lab_folder: Path, memory: Path, processes: Processes) -> None:
         self.kvm = False
+        self.disks = memory / "disks"
         self._lab_folder = lab_folder
         self._memory = memory
         self._processes = processes
@@ -68,11 +81,29 @@ class Hypervisor:
                 daemon, [daemon, "-f", str(_LIBVIRT / f"{daemon}.conf"), "-p", str(pid_file)]
             )
         self._wait()
+        self._make_pool_and_networks()
 
     def virsh(self, *arguments: str) -> str:
         """Run one of virsh's commands; gives its output. Raises CommandFailed."""
-        argv = ["virsh", "-q", "-c", f"qemu+unix:///system?socket={_SOCKET}", *arguments]
-        return proc.run(argv, timeout_s=_COMMAND_LIMIT_S).stdout
+        return proc.run([*VIRSH, *arguments], timeout_s=_COMMAND_LIMIT_S).stdout
+
+    def follow(self, on_line: Callable[[str], None]) -> None:
+        """Hand over each line about a virtual machine that starts or ends, until libvirtd ends."""
+        argv = [*VIRSH, "event", "--event", "lifecycle", "--loop"]
+
+        def listen() -> None:
+            with contextlib.suppress(proc.CommandFailed):
+                proc.stream_lines(argv, on_line, timeout_s=_EVENTS_LIMIT_S)
+
+        threading.Thread(target=listen, daemon=True).start()
+
+    def platform(self) -> str:
+        """What a guest's memory depends on besides the guest: versions, and the CPU where guests see it."""
+        return "\n".join([self.virsh("version"), *(_cpu() if self.kvm else ())])
+
+    def refresh_volumes(self) -> None:
+        """Have libvirt see what is in the folder of its pool. Raises CommandFailed."""
+        self.virsh("pool-refresh", self._lab_folder.name)
 
     def pid(self, domain: str) -> int | None:
         """The process that a virtual machine is, as the lab sees it; None while it is off."""
@@ -81,6 +112,16 @@ class Hypervisor:
         except (FileNotFoundError, ValueError):
             return None
         return pid if Path(f"/proc/{pid}/exe").exists() else None
+
+    def _make_pool_and_networks(self) -> None:
+        """A pool has no metadata in libvirt: its name is the lab's."""
+        lab = self._lab_folder.name
+        self.disks.mkdir()
+        self.virsh("pool-create-as", lab, "dir", "--target", str(self.disks))
+        for network in BRIDGES:
+            file = self._memory / "scratch" / f"{network}.xml"
+            file.write_text(network_xml(network, lab))
+            self.virsh("net-create", str(file))
 
     def _mount_run(self) -> None:
         """An empty /run with the lab's own folder in it."""
@@ -121,6 +162,12 @@ class Hypervisor:
             if daemon in died:
                 raise Problem(f"{daemon} {died[daemon]}", "libvirt lab", f"see {daemon}.log")
         self.virsh("list")
+
+
+def _cpu() -> list[str]:
+    """What the host's first CPU is, as /proc/cpuinfo tells."""
+    first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+    return [line for line in first.splitlines() if line.partition("\t")[0] in _CPU_FACTS]
 
 
 def _mount(*arguments: str) -> None:

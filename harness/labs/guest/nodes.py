@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import threading
 import uuid
@@ -12,9 +13,13 @@ import tenacity
 from harness import proc
 from harness.labs.guest import seed
 from harness.labs.guest.clock import TimeServer
+from harness.labs.guest.ends import end_in
 from harness.labs.guest.hypervisor import Hypervisor
+from harness.labs.guest.restoring import Restorer
 from harness.labs.guest.shell import GuestShell, Keys
+from harness.labs.guest.snapshots import Shelf
 from harness.labs.libvirt_domain import (
+    METADATA_NAMESPACE,
     ROOT_TARGET,
     SEED_TARGET,
     Disk,
@@ -35,9 +40,10 @@ MEMORY_MIB = 1280
 CPUS = 1
 BOOT_LIMIT_S = 150.0
 """How long a guest may take to its sshd: under emulation, beside others that boot, on a busy host."""
-_DISK_LIMIT_S = 30.0
+RESTORED_LIMIT_S = 90.0
+"""How long a guest that goes on from a snapshot may take there, before it is booted instead."""
 _CONSOLE_LINES = 15
-_WATCH_PERIOD_S = 0.2
+_MOUNT_LIMIT_S = 10.0
 
 
 class GuestNodes:
@@ -59,13 +65,26 @@ class GuestNodes:
         self._processes = processes
         self._events = events
         self._time: TimeServer
+        self._restorer: Restorer
         self._wanted: set[str] = set()
+        self._ends: dict[str, str] = {}
+        self._restored: dict[str, str] = {}
         self._specs: dict[str, NodeSpec] = {}
 
     def prepare(self) -> None:
         """Start the hypervisor. Raises Problem, CommandFailed."""
         self._hypervisor.start()
+        self._hypervisor.follow(self._on_event)
         self._time = TimeServer()
+        guest = self._lab.guest
+        shelf = Shelf(
+            _writable(Path(guest["snapshots"]), self._memory / "snapshots"),
+            self._lab.owner_uid,
+            self._lab.owner_gid,
+        )
+        self._restorer = Restorer(
+            self._hypervisor, shelf, Path(guest["disk"]), self._events, self._check_running
+        )
 
     def get(self, name: str) -> RunningNode:
         """Look a node up. Raises Problem when the lab has none of that name."""
@@ -78,22 +97,27 @@ class GuestNodes:
         return [self.get(name) for name in list(self._specs)]
 
     def join(self, spec: NodeSpec) -> None:
-        """Make the node's disks and let it boot. Raises Problem, CommandFailed."""
+        """Make the node's disks and start it: from its snapshot, or else by booting it.
+
+        Raises Problem, CommandFailed.
+        """
         check_node_name(spec.name)
         if spec.name in self._specs:
             raise Problem(f"node {spec.name} is there already", f"lab {self._lab.lab}", "choose another name")
-        home = self._home(spec.name)
+        home, domain = self._home(spec.name), self._domain(spec)
         home.mkdir()
-        made = seed.make(home, self._lab, spec, self._authority)
-        (self._lab.dir / "pki" / f"{spec.name}.hostkey").write_text(f"{made.host_key}\n")
-        (home / "known_hosts").write_text(f"{spec.control_address} {made.host_key}\n")
-        backing = ["-b", self._lab.guest["disk"], "-F", "qcow2"]
-        disk = home / "disk.qcow2"
-        proc.run(["qemu-img", "create", "-q", "-f", "qcow2", *backing, str(disk)], timeout_s=_DISK_LIMIT_S)
-        (home / "domain.xml").write_text(domain_xml(self._domain(spec, disk, made.disk)))
+        host_key = seed.make(home, self._seed(spec.name), self._lab, spec, self._authority)
+        (self._lab.dir / "pki" / f"{spec.name}.hostkey").write_text(f"{host_key}\n")
+        (home / "known_hosts").write_text(f"{spec.control_address} {host_key}\n")
+        (home / "domain.xml").write_text(domain_xml(domain))
         self._hypervisor.virsh("define", str(home / "domain.xml"))
         self._specs[spec.name] = spec
-        self.power_on(spec.name)
+        try:
+            self._restored[spec.name] = self._restorer.start(domain, home, BOOT_LIMIT_S)
+            self._want(spec.name)
+        except (Problem, proc.CommandFailed, OSError) as error:
+            self._boot_instead(spec.name, str(error))
+        self._hypervisor.refresh_volumes()
 
     def start_kubelet(self, name: str) -> None:
         """The node's own systemd starts it, once the seed has been read."""
@@ -104,8 +128,20 @@ class GuestNodes:
 
         Raises Problem with the console's last lines.
         """
+        key = self._restored.pop(name, None)
+        if key is not None:
+            try:
+                self._wait_up(name, RESTORED_LIMIT_S)
+            except Problem as problem:
+                self._restorer.refuse(name, key, problem.what)
+                self._boot_instead(name, "it boots instead")
+            else:
+                return
+        self._wait_up(name, BOOT_LIMIT_S)
+
+    def _wait_up(self, name: str, limit_s: float) -> None:
         retry = tenacity.Retrying(
-            stop=tenacity.stop_after_delay(BOOT_LIMIT_S),
+            stop=tenacity.stop_after_delay(limit_s),
             wait=tenacity.wait_fixed(0.2),
             retry=tenacity.retry_if_exception_type((OSError, MachineError)),
             reraise=True,
@@ -114,8 +150,17 @@ class GuestNodes:
             retry(self._touch, name)
             retry(self._time.set_clock, self.shell(name, threading.Lock()))
         except (OSError, MachineError) as error:
-            said = f"{name} has not booted after {BOOT_LIMIT_S:g} s"
+            said = f"{name} hangs at boot: its sshd lets nobody in after {limit_s:g} s"
             raise Problem(said, f"lab {self._lab.lab}", "its console follows", self._console(name)) from error
+
+    def _boot_instead(self, name: str, reason: str) -> None:
+        """Let a guest whose snapshot is of no use boot with its seed. Raises CommandFailed."""
+        self._events.write("machine", node=name, step="no-snapshot", detail=reason.partition("\n")[0])
+        if self._hypervisor.pid(name) is not None:
+            self._wanted.discard(name)
+            self._hypervisor.virsh("destroy", name)
+        self._restorer.make_disk(self._domain(self._specs[name]))
+        self.power_on(name)
 
     def power_off(self, name: str) -> None:
         """End the virtual machine at once: nothing in it is flushed. Off already is fine."""
@@ -129,10 +174,9 @@ class GuestNodes:
         """Start the virtual machine, which then boots. On already is fine."""
         if self.get(name).pid is not None:
             return
+        self._ends.pop(name, None)
         self._hypervisor.virsh("start", name)
-        self._wanted.add(name)
-        self._processes.found(f"node-{name}")
-        threading.Thread(target=self._watch, args=(name,), daemon=True).start()
+        self._want(name)
         self._events.write("machine", node=name, step="booted")
 
     def remove(self, name: str) -> None:
@@ -140,29 +184,43 @@ class GuestNodes:
         self.power_off(name)
         self._hypervisor.virsh("undefine", name)
         del self._specs[name]
-        proc.run(["rm", "-rf", "--", str(self._home(name))], timeout_s=_DISK_LIMIT_S)
+        self._ends.pop(name, None)
+        shutil.rmtree(self._home(name))
+        for disk in (self._disk(name), self._seed(name)):
+            disk.unlink()
+        self._hypervisor.refresh_volumes()
 
     def shell(self, name: str, power_lock: threading.Lock) -> GuestShell:
         """The node over SSH, from the control plane's side."""
         keys = Keys(self._lab.dir / "pki" / "ssh", self._home(name) / "known_hosts")
         return GuestShell(self, self.get(name).spec, keys, power_lock)
 
-    def _watch(self, name: str) -> None:
-        """Wait until a virtual machine ends, and say so where nobody asked it to."""
-        pid = self._hypervisor.pid(name)
-        while pid is not None and self._hypervisor.pid(name) == pid:
-            threading.Event().wait(_WATCH_PERIOD_S)
-        if name in self._wanted:
-            self._wanted.discard(name)
-            self._processes.lost(f"node-{name}", name, "ended by itself")
+    def _want(self, name: str) -> None:
+        """From now on this guest's end is nobody's wish, unless it is powered off."""
+        self._wanted.add(name)
+        self._processes.found(f"node-{name}")
+
+    def _on_event(self, line: str) -> None:
+        end = end_in(line)
+        if end is None:
+            return
+        self._ends[end.domain] = end.how
+        if end.domain in self._wanted:
+            self._wanted.discard(end.domain)
+            self._processes.lost(f"node-{end.domain}", end.domain, end.how)
+
+    def _check_running(self, name: str) -> None:
+        """Raises Problem, with the console's last lines, when a guest has ended."""
+        how = self._ends.get(name) or ("" if self._hypervisor.pid(name) is not None else "ended")
+        if how:
+            said = f"{name} {how} while it booted"
+            raise Problem(said, f"lab {self._lab.lab}", "its console follows", self._console(name))
 
     def _touch(self, name: str) -> None:
         """Connect to the guest's sshd. Raises OSError while nobody listens, Problem when it has ended."""
-        node = self.get(name)
-        if node.pid is None:
-            said = f"{name} ended while it booted"
-            raise Problem(said, f"lab {self._lab.lab}", "its console follows", self._console(name))
-        socket.create_connection((node.spec.control_address, SSH_PORT), timeout=1.0).close()
+        self._check_running(name)
+        address = self._specs[name].control_address
+        socket.create_connection((address, SSH_PORT), timeout=1.0).close()
 
     def _home(self, name: str) -> Path:
         return self._memory / "nodes" / name
@@ -175,19 +233,36 @@ class GuestNodes:
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         return "\n".join(lines[-_CONSOLE_LINES:])
 
-    def _domain(self, spec: NodeSpec, disk: Path, seed_disk: Path) -> Domain:
+    def _disk(self, name: str) -> Path:
+        return self._hypervisor.disks / f"{name}.qcow2"
+
+    def _seed(self, name: str) -> Path:
+        return self._hypervisor.disks / f"{name}-seed.img"
+
+    def _domain(self, spec: NodeSpec) -> Domain:
         guest = self._lab.guest
+        root = Disk(self._disk(spec.name), "qcow2", ROOT_TARGET)
         return Domain(
             name=spec.name,
-            uuid=str(uuid.UUID(spec.machine_id)),
+            # A restored guest has its snapshot's, so it is the same for every node of this name.
+            uuid=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{METADATA_NAMESPACE}/{spec.name}")),
             lab=self._lab.lab,
+            machine_id=spec.machine_id,
             memory_mib=MEMORY_MIB,
             vcpus=CPUS,
             kvm=self._hypervisor.kvm,
             kernel=Path(guest["kernel"]),
             initrd=Path(guest["initrd"]),
             arguments=guest["arguments"].split(),
-            disks=[Disk(disk, "qcow2", ROOT_TARGET), Disk(seed_disk, "raw", SEED_TARGET, read_only=True)],
+            disks=[root, Disk(self._seed(spec.name), "raw", SEED_TARGET, read_only=True)],
             nics=[Nic(bridge, mac(bridge, spec.slot), outer_end(spec, bridge)) for bridge in BRIDGES],
             console=self._console_log(spec.name),
         )
+
+
+def _writable(folder: Path, inside: Path) -> Path:
+    """The one folder of the host's that a lab may write to, which is read-only in here at its own path."""
+    inside.mkdir()
+    for arguments in (["--bind", str(folder)], ["-o", "remount,bind,rw"]):
+        proc.run(["mount", "-n", *arguments, str(inside)], timeout_s=_MOUNT_LIMIT_S)
+    return inside

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
 
 from harness import proc
@@ -22,16 +21,12 @@ _LIMIT_S = 30.0
 _RANDOM_BYTES = 512
 
 
-@dataclass(frozen=True)
-class Seed:
-    """What was made: the disk, and the host key by which the node is known."""
+def make(folder: Path, disk: Path, lab: LabSpec, node: NodeSpec, authority: Authority) -> str:
+    """Write a node's seed below `folder` and make `disk` of it; gives the host key by which the node is
+    known.
 
-    disk: Path
-    host_key: str
-
-
-def make(folder: Path, lab: LabSpec, node: NodeSpec, authority: Authority) -> Seed:
-    """Write a node's seed below `folder` and make the disk of it. Raises CommandFailed, OSError."""
+    Raises CommandFailed, OSError.
+    """
     root = folder / "seed" / "root"
     for path, text in _files(lab, node).items():
         file = root / path
@@ -40,10 +35,9 @@ def make(folder: Path, lab: LabSpec, node: NodeSpec, authority: Authority) -> Se
     host_key = ssh_key(root / "etc/ssh/ssh_host_ed25519_key")
     _write_credentials(root / INSIDE.relative_to("/"), node, authority)
     (folder / "seed" / "random-seed").write_bytes(secrets.token_bytes(_RANDOM_BYTES))
-    disk = folder / "seed.img"
     options = ["-q", "-t", "ext4", "-L", _LABEL, "-O", "^has_journal", "-N", "64", "-m", "0"]
     proc.run(["mke2fs", *options, "-d", str(folder / "seed"), str(disk), _SIZE], timeout_s=_LIMIT_S)
-    return Seed(disk, host_key)
+    return host_key
 
 
 def _files(lab: LabSpec, node: NodeSpec) -> dict[str, str]:

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from harness.labs import wire
 from harness.labs.guest.hypervisor import Hypervisor
 from harness.labs.guest.nodes import GuestNodes
 from harness.labs.kinds import LIBVIRT
+from harness.labs.libvirt_domain import owner
 from harness.labs.pki import ssh_key
 from harness.labs.process import control_plane, etc, network
 from harness.labs.process.node import ProcessNodes
@@ -215,12 +216,19 @@ class LabServer:
             "kube_system_uid": uid,
             "machine_ids": {spec.name: spec.machine_id for spec in specs},
             "zones": {spec.name: spec.zone for spec in specs},
+            "owners": self._owners(specs),
         }
         (self.spec.dir / "record.json").write_text(json.dumps(record))
         for folder in (self.spec.dir, self.spec.dir / "pki", self._logs):
             for path in folder.iterdir():
                 if path != self._memory:
                     os.chown(path, self.spec.owner_uid, self.spec.owner_gid, follow_symlinks=False)
+
+    def _owners(self, specs: Iterable[NodeSpec]) -> Mapping[str, str]:
+        """Whose domain libvirt must say each node is, where nodes are domains."""
+        if self.spec.kind != LIBVIRT:
+            return {}
+        return {spec.name: owner(self.spec.lab, spec.machine_id) for spec in specs}
 
     def _accept(self) -> None:
         while True:

@@ -1,0 +1,134 @@
+"""Starts guests from snapshots, and takes the snapshot that is missing or of no use."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import tenacity
+
+from harness import proc
+from harness.labs.guest.hypervisor import Hypervisor
+from harness.labs.guest.snapshots import Shelf, Snapshot, snapshot_key
+from harness.labs.libvirt_domain import ROOT_TARGET, SEED_TARGET, Disk, Domain, disk_xml, domain_xml
+from harness.labs.process.processes import EventLog
+from harness.model.problem import Problem
+
+SETTLED = "nodeproof: settled"
+"""What a guest without a seed says on its console once its boot is over (`infra/image`)."""
+_DISK_LIMIT_S = 30.0
+
+
+class NotSettled(Exception):
+    """A guest has not booted as far as where its snapshot is taken, yet."""
+
+
+class Restorer:
+    """Starts guests of one image. `image` is its disk, `watch` raises Problem once a guest has ended."""
+
+    def __init__(
+        self,
+        hypervisor: Hypervisor,
+        shelf: Shelf,
+        image: Path,
+        events: EventLog,
+        watch: Callable[[str], None],
+    ) -> None:
+        self._hypervisor = hypervisor
+        self._shelf = shelf
+        self._image = image
+        self._events = events
+        self._watch = watch
+
+    def start(self, domain: Domain, home: Path, limit_s: float) -> str:
+        """Let a guest go on from its snapshot with its seed plugged in; gives the snapshot's key.
+
+        Without a snapshot that restores, the guest boots first, within `limit_s`, and one is taken.
+        Raises Problem, CommandFailed, OSError; the guest may then run or not.
+        """
+        blank = _without_seed(domain)
+        key = snapshot_key(blank, self._hypervisor.platform())
+        xml = home / "restored.xml"
+        xml.write_text(domain_xml(blank))
+        with self._shelf.locked(key, lambda line: self._say(domain.name, "waiting", line)):
+            found = self._shelf.find(key)
+            if found is None or not self._restores(found, blank, xml):
+                self._take(key, blank, xml, limit_s)
+        (home / "seed.xml").write_text(disk_xml(_disk(domain, SEED_TARGET)))
+        self._hypervisor.virsh("attach-device", domain.name, str(home / "seed.xml"), "--live")
+        self._say(domain.name, "restored", key)
+        return key
+
+    def refuse(self, name: str, key: str, reason: str) -> None:
+        """Give a snapshot up: the next lab takes another one."""
+        self._say(name, "snapshot-refused", reason)
+        with self._shelf.locked(key, lambda line: self._say(name, "waiting", line)):
+            self._shelf.discard(key)
+
+    def make_disk(self, domain: Domain) -> None:
+        """An empty overlay of the image, in place of any other. Raises CommandFailed."""
+        disk = _disk(domain, ROOT_TARGET).file
+        disk.unlink(missing_ok=True)
+        argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(self._image), "-F", "qcow2", str(disk)]
+        proc.run(argv, timeout_s=_DISK_LIMIT_S)
+
+    def _restores(self, snapshot: Snapshot, blank: Domain, xml: Path) -> bool:
+        try:
+            self._restore(snapshot, blank, xml)
+        except (proc.CommandFailed, OSError) as error:
+            self._say(blank.name, "snapshot-refused", str(error))
+            return False
+        return True
+
+    def _restore(self, snapshot: Snapshot, blank: Domain, xml: Path) -> None:
+        shutil.copyfile(snapshot.disk, _disk(blank, ROOT_TARGET).file)
+        self._hypervisor.virsh("restore", str(snapshot.memory), "--xml", str(xml))
+
+    def _take(self, key: str, blank: Domain, xml: Path, limit_s: float) -> None:
+        """Boot the guest without a seed, keep how it is then, and let it go on from there."""
+        self.make_disk(blank)
+        begins = blank.console.stat().st_size if blank.console.exists() else 0
+        self._hypervisor.virsh("create", str(xml))
+        self._wait_settled(blank, begins, limit_s)
+        self._shelf.keep(key, lambda fresh: self._save(blank, fresh))
+        self._say(blank.name, "snapshot-taken", key)
+        self._shelf.prune(key, blank.name)
+        taken = self._shelf.find(key)
+        if taken is None:
+            raise Problem("a fresh snapshot cannot be read back", key, "look for free space in the cache")
+        self._restore(taken, blank, xml)
+
+    def _save(self, blank: Domain, fresh: Snapshot) -> None:
+        self._hypervisor.virsh("save", blank.name, str(fresh.memory))
+        shutil.copyfile(_disk(blank, ROOT_TARGET).file, fresh.disk)
+
+    def _wait_settled(self, blank: Domain, begins: int, limit_s: float) -> None:
+        retry = tenacity.Retrying(
+            stop=tenacity.stop_after_delay(limit_s),
+            wait=tenacity.wait_fixed(0.2),
+            retry=tenacity.retry_if_exception_type(NotSettled),
+            reraise=True,
+        )
+        try:
+            retry(self._look_whether_settled, blank, begins)
+        except NotSettled as error:
+            said = f"{blank.name} hangs at boot: not settled after {limit_s:g} s"
+            raise Problem(said, "without its seed", "see its console") from error
+
+    def _look_whether_settled(self, blank: Domain, begins: int) -> None:
+        self._watch(blank.name)
+        if not blank.console.exists() or SETTLED.encode() not in blank.console.read_bytes()[begins:]:
+            raise NotSettled
+
+    def _say(self, name: str, step: str, detail: str) -> None:
+        self._events.write("machine", node=name, step=step, detail=detail.partition("\n")[0])
+
+
+def _without_seed(domain: Domain) -> Domain:
+    return replace(domain, disks=[disk for disk in domain.disks if disk.target != SEED_TARGET])
+
+
+def _disk(domain: Domain, target: str) -> Disk:
+    return next(disk for disk in domain.disks if disk.target == target)
