@@ -411,6 +411,8 @@ def _close(item: pytest.Item, error: Exception | None) -> None:
     stored.attach(session.run, item.nodeid, closed, stage.configuration)
     provider = _provider(session)
     if provider.lab is not None:
+        if error is not None or closed.worst().outcome != "conforms":
+            provider.lab.fetch_journals()
         stored.attach_logs(provider.lab.dir / "logs")
     provider.last_taint_t = stored.last_no_execute_taint(history)
     if any(not entry.data["expected"] for entry in history.of_kind("component")):

@@ -26,6 +26,7 @@ from harness.cluster.resources import WATCHED, node
 from harness.cluster.workloads import Pod
 from harness.faults import Fault, fault_from_json
 from harness.labs.components import Components
+from harness.labs.guest.ends import last_words
 from harness.labs.guest.hypervisor import VIRSH
 from harness.labs.kinds import CAPABILITIES, LIBVIRT
 from harness.labs.libvirt_domain import METADATA_NAMESPACE, owner_told
@@ -52,6 +53,7 @@ MANAGER = "https://127.0.0.1:10257"
 SCHEDULER = "https://127.0.0.1:10259"
 _CALIBRATION_SENTINELS = 5
 _OFFSET_LIMIT_S = 10.0
+_JOURNAL_LIMIT_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ class Lab:
         if not log.exists():
             # What a guest says ("node-NAME", "kubelet-NAME") it says to its console.
             log = logs / f"console-{component.partition('-')[2]}.log"
-        return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:]) if log.exists() else ""
+        return last_words(log.read_text(errors="replace"), LOG_LINES) if log.exists() else ""
 
     def prepare(self) -> None:
         """Make the cluster ready for scenarios, and measure how well time can be told here."""
@@ -323,6 +325,19 @@ class Lab:
         self._machines.pop(name, None)
         self.api.delete(node(name))
         self._configuration = None
+
+    def fetch_journals(self) -> None:
+        """Put what guests wrote of their present boot beside their consoles; who does not answer has none."""
+        if self.kind != LIBVIRT:
+            return
+        with contextlib.suppress(Problem), ThreadPoolExecutor(4) as pool:
+            list(pool.map(self._fetch_journal, [entry.name for entry in self.nodes() if entry.on]))
+
+    def _fetch_journal(self, name: str) -> None:
+        argv = ["journalctl", "--boot", "--output=short-precise", "--no-pager"]
+        with contextlib.suppress(MachineError, Problem, OSError):
+            said = self.machine(name).run(argv, deadline_s=_JOURNAL_LIMIT_S).stdout
+            (self.dir / "logs" / f"journal-{name}.log").write_text(said)
 
     def keep_logs(self, into: Path) -> None:
         """Copy component logs, audit log and machine events to a run's folder."""

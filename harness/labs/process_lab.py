@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from harness import proc
 from harness.labs.component_build import make_folder
 from harness.labs.components import Component, Components
 from harness.labs.guest.hypervisor import TOOLS
+from harness.labs.guest.snapshots import half_taken
 from harness.labs.image import KERNEL_ARGUMENTS, golden_image
 from harness.labs.kinds import LIBVIRT, PROCESS, check_kind
 from harness.labs.lab import Lab, wait_gone
@@ -91,6 +93,8 @@ def up(request: Request, components: Components, report: Callable[[str], None]) 
     if request.kind == LIBVIRT:
         accelerator = "KVM" if lab.supervisor.status()["kvm"] else "QEMU's emulation, as no guest runs on KVM"
         report(f"virtual machines on {accelerator}")
+        for line in _without_snapshot((spec.dir / "events.jsonl").read_text().splitlines()):
+            report(line)
     return lab
 
 
@@ -104,6 +108,20 @@ def _guest(request: Request, components: Components, report: Callable[[str], Non
     make_folder(image.snapshots)
     files = {"kernel": image.kernel, "initrd": image.initrd, "disk": image.disk, "snapshots": image.snapshots}
     return {**{role: str(path) for role, path in files.items()}, "arguments": " ".join(KERNEL_ARGUMENTS)}
+
+
+_SNAPSHOT_STEPS = {
+    "snapshot-taken": "booted, and a snapshot taken for later labs",
+    "snapshot-refused": "its snapshot was no good",
+    "no-snapshot": "booted without one",
+}
+
+
+def _without_snapshot(events: Sequence[str]) -> Iterator[str]:
+    """A line about each guest that did not just go on from its snapshot."""
+    for entry in map(json.loads, events):
+        if entry["kind"] == "machine" and entry["step"] in _SNAPSHOT_STEPS:
+            yield f"{entry['node']}: {_SNAPSHOT_STEPS[entry['step']]} ({entry['detail']})"
 
 
 def attach(name: str) -> Lab:
@@ -311,4 +329,9 @@ def _is_held(folder: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    proc.run([*root_prefix(), "rm", "-rf", "--", str(folder)], timeout_s=30)
+    try:
+        guest = LabSpec.from_json((folder / "spec.json").read_text()).guest
+    except (OSError, ValueError):
+        guest = {}
+    half = half_taken(Path(guest["snapshots"])) if guest else []
+    proc.run([*root_prefix(), "rm", "-rf", "--", *map(str, [folder, *half])], timeout_s=30)

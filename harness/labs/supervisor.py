@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from harness import proc
+from harness.labs.guest.snapshots import half_taken
 from harness.labs.process.spec import RUNTIME_ROOT, LabSpec
 
 NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
@@ -40,7 +41,8 @@ def main() -> None:
         signal.signal(signal.SIGTERM, lambda _number, _frame: child.kill())
         child.wait()
     finally:
-        shutil.rmtree(spec.dir, ignore_errors=True)
+        for left in (spec.dir, *(half_taken(Path(spec.guest["snapshots"])) if spec.guest else ())):
+            shutil.rmtree(left, ignore_errors=True)
         os.close(lock)
         with contextlib.suppress(OSError):
             RUNTIME_ROOT.rmdir()

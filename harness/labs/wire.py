@@ -16,7 +16,9 @@ from harness.model.problem import Problem
 Json = Any
 _MAX_LINE_BYTES = 32 * 1024 * 1024
 _BOOT_LIMIT_S = 180.0
-"""How long power-on and a join may take: an emulated machine boots for a minute."""
+"""How long power-on may take: an emulated machine boots for a minute."""
+_JOIN_LIMIT_S = 420.0
+"""How long a join may take: a guest may boot to have its snapshot taken, and once more if that is no good."""
 
 
 def send(sock: socket.socket, message: Mapping[str, Json], descriptor: int | None = None) -> None:
@@ -77,7 +79,7 @@ class SupervisorClient:
 
     def spawn_node(self, node: Mapping[str, Json]) -> None:
         """Let a node join the running lab."""
-        self._checked({"verb": "spawn", "what": "node", "node": node}, _BOOT_LIMIT_S)
+        self._checked({"verb": "spawn", "what": "node", "node": node}, _JOIN_LIMIT_S)
 
     def power(self, node: str, action: str) -> None:
         """Power a node `off` or `on`, or `remove` it."""

@@ -94,6 +94,9 @@ class LabProvider:
     def discard(self) -> None:
         """Give up a lab that can't be trusted any more; the next scenario gets a new one."""
         with contextlib.suppress(Problem, OutsideError, OSError):
+            if self.lab is not None:
+                self.lab.fetch_journals()
+        with contextlib.suppress(Problem, OutsideError, OSError):
             self.close()
 
     def rest(self) -> None:

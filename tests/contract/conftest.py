@@ -16,6 +16,9 @@ from harness.safety.injector import HEAL_LIMIT_S
 from tests.contract.kinds import FAULTS, KINDS, Kind
 from tests.waiting import eventually
 
+JOINED = "node-9"
+"""The node that joins in the middle of a test."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Which kind of lab is tried, and how large."""
@@ -80,6 +83,15 @@ def node(lab: Lab) -> str:
 def machine(lab: Lab, node: str) -> SshMachine:
     """That node as a computer."""
     return lab.machine(node)
+
+
+@pytest.fixture
+def joined(lab: Lab) -> Iterator[str]:
+    """A node that joined the running lab, and leaves it."""
+    lab.join(JOINED, "zone-a", 8)
+    yield JOINED
+    if JOINED in lab.node_names():
+        lab.leave(JOINED)
 
 
 @pytest.fixture(params=list(FAULTS))

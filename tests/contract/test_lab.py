@@ -49,16 +49,6 @@ def second(kind: Kind, components: Components) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def joined(lab: Lab) -> Iterator[str]:
-    """A node that joined the running lab, and leaves it."""
-    name = "node-9"
-    lab.join(name, "zone-a", 8)
-    yield name
-    if name in lab.node_names():
-        lab.leave(name)
-
-
-@pytest.fixture
 def broken_components(components: Components, tmp_path: Path) -> Components:
     """Executables of which the API server ends as soon as it starts."""
     for role in ROLES:
@@ -208,11 +198,18 @@ def _by_name(lab: Lab, _seen: leftovers.Footprint) -> None:
     process_lab.down(lab.name)
 
 
+def _by_name_once_killed(lab: Lab, seen: leftovers.Footprint) -> None:
+    lab.close()
+    leftovers.kill(seen.supervisor)
+    assert eventually(lambda: lab.name not in process_lab.running(), READY_LIMIT_S)
+    process_lab.down(lab.name)
+
+
 def _by_its_init(_lab: Lab, seen: leftovers.Footprint) -> None:
     leftovers.kill(seen.init)
 
 
-@pytest.mark.parametrize("end", [_by_down, _by_name, _by_its_init])
+@pytest.mark.parametrize("end", [_by_down, _by_name, _by_name_once_killed, _by_its_init])
 def test_a_lab_that_ends_leaves_nothing(
     kind: Kind, second: Lab, end: Callable[[Lab, leftovers.Footprint], None]
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.labs.guest.ends import End, end_in
+from harness.labs.guest.ends import End, end_in, last_words
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,15 @@ def test_an_end_that_nobody_asked_for_has_a_name(said: str, how: str) -> None:
 )
 def test_what_the_hypervisor_does_itself_is_no_end(line: str) -> None:
     assert end_in(line) is None
+
+
+def test_the_last_words_are_the_last_lines() -> None:
+    assert last_words("one\ntwo\nthree\n", 2) == "two\nthree"
+    assert last_words("", 2) == ""
+
+
+def test_a_panic_is_shown_from_its_first_line_on() -> None:
+    assert (
+        last_words("boot\nKernel panic - not syncing\nCPU: 0\nRIP\nRAX", 2)
+        == "Kernel panic - not syncing\nCPU: 0"
+    )

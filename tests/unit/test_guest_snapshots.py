@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.labs.guest.snapshots import UNUSED_LIMIT_S, Shelf, Snapshot, snapshot_key
+from harness.labs.guest.snapshots import UNUSED_LIMIT_S, Shelf, Snapshot, half_taken, snapshot_key
 from harness.labs.libvirt_domain import ROOT_TARGET, Disk, Domain, Nic, mac
 
 DOMAIN = Domain(
@@ -107,9 +107,19 @@ def test_what_a_killed_lab_left_goes_with_the_next_one(shelf: Shelf, tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == [KEY]
 
 
+def test_what_is_being_taken_is_nothing_to_sweep(shelf: Shelf, tmp_path: Path) -> None:
+    half = tmp_path / f".{KEY}.new-gone"
+    half.mkdir()
+    with shelf.locked(KEY, print):
+        assert half_taken(tmp_path) == []
+    assert half_taken(tmp_path) == [half]
+
+
 def test_only_what_nobody_uses_any_more_is_pruned(shelf: Shelf, tmp_path: Path) -> None:
     long_ago = time.time() - UNUSED_LIMIT_S - 60
-    old, used, others = (f"{node}-{'0' * 11}{number}" for number, node in enumerate(["node-1", "node-1", "node-12"]))
+    old, used, others = (
+        f"{node}-{'0' * 11}{number}" for number, node in enumerate(["node-1", "node-1", "node-12"])
+    )
     for key in (old, used, others, KEY):
         shelf.keep(key, _take)
     for key in (old, others, KEY):
@@ -127,8 +137,8 @@ def test_a_snapshot_that_is_found_counts_as_used(shelf: Shelf, tmp_path: Path) -
 
 
 def test_a_snapshot_has_one_user_at_a_time(shelf: Shelf, tmp_path: Path) -> None:
-    with shelf.locked(KEY, print), (tmp_path / f".{KEY}.lock").open() as second:
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with (tmp_path / f".{KEY}.lock").open() as second:
-        fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    lock = os.open(tmp_path / f".{KEY}.lock", os.O_RDWR | os.O_CREAT)
+    with shelf.locked(KEY, print), pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(lock)

@@ -13,6 +13,16 @@ _CALLED = {
 }
 
 
+_PANIC = "Kernel panic"
+
+
+def last_words(console: str, count: int) -> str:
+    """What a guest said last: so many lines from its panic on, or the last ones of all."""
+    lines = console.splitlines()
+    panic = next((at for at, line in enumerate(lines) if _PANIC in line), None)
+    return "\n".join(lines[-count:] if panic is None else lines[panic : panic + count])
+
+
 @dataclass(frozen=True)
 class End:
     """A virtual machine's end, in a word or two that follow its name."""

@@ -13,7 +13,7 @@ import tenacity
 from harness import proc
 from harness.labs.guest import seed
 from harness.labs.guest.clock import TimeServer
-from harness.labs.guest.ends import end_in
+from harness.labs.guest.ends import end_in, last_words
 from harness.labs.guest.hypervisor import Hypervisor
 from harness.labs.guest.restoring import Restorer
 from harness.labs.guest.shell import GuestShell, Keys
@@ -185,6 +185,7 @@ class GuestNodes:
         self._hypervisor.virsh("undefine", name)
         del self._specs[name]
         self._ends.pop(name, None)
+        self._processes.found(f"node-{name}")
         shutil.rmtree(self._home(name))
         for disk in (self._disk(name), self._seed(name)):
             disk.unlink()
@@ -230,8 +231,7 @@ class GuestNodes:
 
     def _console(self, name: str) -> str:
         log = self._console_log(name)
-        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        return "\n".join(lines[-_CONSOLE_LINES:])
+        return last_words(log.read_text(errors="replace"), _CONSOLE_LINES) if log.exists() else ""
 
     def _disk(self, name: str) -> Path:
         return self._hypervisor.disks / f"{name}.qcow2"

@@ -8,6 +8,7 @@ paths and owner, QEMU, libvirt and, under KVM, the host's CPU. It holds no crede
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -47,6 +48,26 @@ def snapshot_key(domain: Domain, platform: str) -> str:
     )
     digest = hashlib.sha256(f"{domain_xml(shape)}\0{platform}".encode()).hexdigest()
     return f"{domain.name}-{digest[:12]}"
+
+
+def half_taken(folder: Path) -> list[Path]:
+    """What killed labs left of snapshots that they were taking: only what nobody holds the lock of."""
+    found = folder.glob(".*.new-*")
+    return [path for path in found if _is_free(folder / f"{path.name.rpartition('.new-')[0]}.lock")]
+
+
+def _is_free(lock: Path) -> bool:
+    try:
+        descriptor = os.open(lock, os.O_RDONLY)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 class Shelf:
