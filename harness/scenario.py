@@ -25,7 +25,7 @@ from harness.checks.moments import (
     taint_removed,
     uncordoned,
 )
-from harness.faults import Partition, PowerOff
+from harness.faults import Partition, PowerOff, Shutdown, Swap
 from harness.faults.partition import Direction
 from harness.labs.stage import STATUS, Stage
 from harness.model import window as windows
@@ -43,6 +43,16 @@ def partition(node: str, direction: Direction = "both") -> Partition:
 def power_off(node: str) -> PowerOff:
     """A new power-off of a node."""
     return PowerOff(uuid.uuid4().hex[:8], node)
+
+
+def shutdown(node: str) -> Shutdown:
+    """A new shutdown of a node by its own systemd; needs the capability `systemd`."""
+    return Shutdown(uuid.uuid4().hex[:8], node)
+
+
+def swap(node: str, size_mib: int = 128) -> Swap:
+    """New swap space of so many MiB on a node; needs the capability `swap`."""
+    return Swap(uuid.uuid4().hex[:8], node, size_mib)
 
 
 __all__ = [
@@ -67,6 +77,8 @@ __all__ = [
     "power_off",
     "renewals_of",
     "shown_throughout",
+    "shutdown",
+    "swap",
     "taint_added",
     "taint_removed",
     "uncordoned",

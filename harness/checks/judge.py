@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.checks.checks import run_check
 from harness.model.claim import Claim, includes
 from harness.model.cluster import Configuration
-from harness.model.history import History
+from harness.model.history import Entry, History
 from harness.model.judgment import Check
 from harness.model.verdict import Verdict, unproven
 from harness.model.window import Ground, slack_s
@@ -71,7 +71,21 @@ def _not_healed(history: History, verdict: Verdict) -> Verdict | None:
 
 def _component_died(history: History) -> Verdict | None:
     for entry in history.of_kind("component"):
-        if not entry.data["expected"]:
+        if not entry.data["expected"] and not _by_fault(history, entry):
             where = f" on {entry.data['node']}" if entry.data.get("node") else ""
             return unproven("component-died", f"{entry.data['name']}{where} {entry.data['status']}")
     return None
+
+
+def _by_fault(history: History, end: Entry) -> bool:
+    """Whether a component ended on the target of a fault that ends components, from the moment that the harm
+    was begun until it was undone.
+    """
+    steps = [
+        entry
+        for entry in history.of_kind("fault")
+        if entry.data.get("ends_components") and entry.data["node"] == end.data.get("node")
+    ]
+    begun = [entry.data["id"] for entry in steps if entry.data["step"] == "injecting" and entry.t <= end.t]
+    over = {entry.data["id"] for entry in steps if entry.data["step"] == "healed" and entry.t < end.t}
+    return any(fault not in over for fault in begun)

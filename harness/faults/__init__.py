@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.faults.fault import Fault
 from harness.faults.partition import Partition
 from harness.faults.power_off import PowerOff
+from harness.faults.shutdown import Shutdown
+from harness.faults.swap import Swap
 
-__all__ = ["Fault", "Partition", "PowerOff", "fault_from_json"]
+__all__ = ["Fault", "Partition", "PowerOff", "Shutdown", "Swap", "fault_from_json"]
+
+_BY_NAME: Mapping[str, Callable[..., Fault]] = {
+    "partition": Partition,
+    "power-off": PowerOff,
+    "shutdown": Shutdown,
+    "swap": Swap,
+}
 
 
 def fault_from_json(data: Mapping[str, Any]) -> Fault:
-    """Make a fault from a ledger entry's constructor data. Raises KeyError when it is none."""
-    if data["fault"] == "partition":
-        return Partition(data["id"], data["node"], data["direction"])
-    if data["fault"] == "power-off":
-        return PowerOff(data["id"], data["node"])
-    raise KeyError(f"unknown fault {data['fault']!r}")
+    """Make a fault from a ledger entry's constructor data. Raises KeyError when it names none."""
+    arguments = {key: value for key, value in data.items() if key != "fault"}
+    return _BY_NAME[data["fault"]](**arguments)

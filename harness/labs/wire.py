@@ -19,6 +19,7 @@ _BOOT_LIMIT_S = 180.0
 """How long power-on may take: an emulated machine boots for a minute."""
 _JOIN_LIMIT_S = 420.0
 """How long a join may take: a guest may boot to have its snapshot taken, and once more if that is no good."""
+_DIAL_ERRORS = {"refused": ConnectionRefusedError, "timed-out": TimeoutError}
 
 
 def send(sock: socket.socket, message: Mapping[str, Json], descriptor: int | None = None) -> None:
@@ -66,7 +67,7 @@ class SupervisorClient:
         request = {"verb": "dial", "host": host, "port": port, "timeout_s": timeout_s}
         reply, descriptor = self._ask(request, timeout_s + 5)
         if descriptor is None:
-            kind = TimeoutError if reply.get("timed_out") else ConnectionError
+            kind = _DIAL_ERRORS.get(str(reply.get("failure")), ConnectionError)
             raise kind(f"dial {host}:{port}: {reply.get('error', 'no descriptor')}")
         sock = socket.socket(fileno=descriptor)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

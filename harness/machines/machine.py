@@ -33,6 +33,10 @@ class Shell(Protocol):
         """Run a command. Raises MachineError when the machine does not answer within `deadline_s`."""
         ...
 
+    def is_powered(self) -> bool:
+        """Whether the machine's first process runs, as its host sees it. Raises MachineError."""
+        ...
+
     def power_off(self) -> None:
         """Cut the power: nothing is flushed and no peer is told. Off already is fine. Raises MachineError."""
         ...
@@ -49,12 +53,12 @@ class Machine(Shell, Protocol):
         """The kernel's boot id, new with each boot. Raises MachineError."""
         ...
 
-    def is_powered(self) -> bool:
-        """Whether the machine's first process runs, as its host sees it."""
-        ...
-
     def answers_on_control(self) -> bool:
         """Whether its SSH port on `control` accepts a connection."""
+        ...
+
+    def refuses_on_control(self) -> bool:
+        """Whether its kernel answers on `control`, and nobody listens at its SSH port."""
         ...
 
     def reached_from_control_plane(self) -> bool:

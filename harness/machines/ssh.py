@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import paramiko
 import tenacity
@@ -111,11 +111,15 @@ class SshMachine:
 
     def answers_on_control(self) -> bool:
         """Whether its SSH port accepts a connection."""
-        return self._opens(self._access.control_address, SSH_PORT)
+        return self._dialled(self._access.control_address, SSH_PORT) == "accepted"
+
+    def refuses_on_control(self) -> bool:
+        """Whether its kernel answers, and nobody listens at its SSH port."""
+        return self._dialled(self._access.control_address, SSH_PORT) == "refused"
 
     def reached_from_control_plane(self) -> bool:
         """Whether the control plane's side gets through to the data address; a refusal is an answer too."""
-        return self._opens(self.data_address, PROBED_PORT)
+        return self._dialled(self.data_address, PROBED_PORT) != "silent"
 
     def reaches_control_plane(self) -> bool:
         """Let the node send a token to the witness; only what the witness heard counts."""
@@ -142,14 +146,14 @@ class SshMachine:
         if transport is not None:
             transport.close()
 
-    def _opens(self, host: str, port: int) -> bool:
+    def _dialled(self, host: str, port: int) -> Literal["accepted", "refused", "silent"]:
         try:
             self._dial(host, port, REACH_LIMIT_S).close()
         except ConnectionRefusedError:
-            return True
-        except (TimeoutError, OSError):
-            return False
-        return True
+            return "refused"
+        except OSError:
+            return "silent"
+        return "accepted"
 
     def _connected(self, until: float) -> paramiko.Transport:
         """The warm connection, or a new one, made while nobody else is kept waiting."""

@@ -218,7 +218,8 @@ class _Notes:
 
     def _tell(self, step: str, t: float | None) -> None:
         data = dict(self.fault.to_json())
-        self.append("fault", t, id=self.fault.id, fault=data, node=self.fault.node, step=step)
+        known = {"id": self.fault.id, "fault": data, "node": self.fault.node, "step": step}
+        self.append("fault", t, **known, ends_components=self.fault.ends_components)
 
 
 def _name(fault: Fault) -> str:

@@ -31,10 +31,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Name every test after the kind of lab that it tries."""
+    """Name every test after the kind of lab that it tries, and after the fault."""
+    chosen = metafunc.config.getoption("contract_lab")
     if "kind" in metafunc.fixturenames:
-        chosen = metafunc.config.getoption("contract_lab")
         metafunc.parametrize("kind", [chosen], indirect=True, scope="session")
+    lacks = KINDS[chosen].lacks
+    if "fault_name" in metafunc.fixturenames:
+        metafunc.parametrize("fault_name", [name for name in FAULTS if name not in lacks])
+    if "lacked_fault" in metafunc.fixturenames:
+        metafunc.parametrize("lacked_fault", lacks)
 
 
 @pytest.fixture(scope="session")
@@ -94,10 +99,10 @@ def joined(lab: Lab) -> Iterator[str]:
         lab.leave(JOINED)
 
 
-@pytest.fixture(params=list(FAULTS))
-def fault(request: pytest.FixtureRequest, machine: SshMachine) -> Iterator[Fault]:
-    """Every fault in turn, on that node; healed whatever the test does."""
-    made = FAULTS[request.param](machine.name)
+@pytest.fixture
+def fault(fault_name: str, machine: SshMachine) -> Iterator[Fault]:
+    """Every fault that the kind of lab can have in turn, on that node; healed whatever the test does."""
+    made = FAULTS[fault_name](machine.name)
     yield made
     made.heal(machine)
     assert eventually(lambda: made.is_healed(machine), HEAL_LIMIT_S)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.faults import Fault, Partition, PowerOff
+from harness.faults import Fault, Partition, PowerOff, Shutdown, Swap
 from harness.labs import process_lab
 from harness.labs.components import Components
 from harness.labs.kinds import LIBVIRT, PROCESS
@@ -17,7 +17,8 @@ from harness.labs.lab import Lab
 @dataclass(frozen=True)
 class Kind:
     """A kind of lab: how many nodes it is tried with, how many namespaces it has at least with one of them,
-    where below a node's own folder the lab's side sees its credentials, and how long one boots at most (s).
+    where below a node's own folder the lab's side sees its credentials, how long one boots at most (s), and
+    which faults it can't have, with a word of the reason.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Kind:
     namespaces: int
     credentials: str
     boot_s: float
+    lacks: Mapping[str, str] = field(default_factory=dict)
 
     def start(self, components: Components, nodes: int) -> Lab:
         """A lab with so many nodes, all Ready. Raises Problem."""
@@ -37,7 +39,14 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    PROCESS: Kind(PROCESS, nodes=3, namespaces=6, credentials="run/node", boot_s=0.0),
+    PROCESS: Kind(
+        PROCESS,
+        nodes=3,
+        namespaces=6,
+        credentials="run/node",
+        boot_s=0.0,
+        lacks={"shutdown": "systemd", "swap": "kernel of its own"},
+    ),
     LIBVIRT: Kind(LIBVIRT, nodes=2, namespaces=3, credentials="seed/root/etc/kubernetes", boot_s=90.0),
 }
 
@@ -46,6 +55,8 @@ FAULTS: Mapping[str, Callable[[str], Fault]] = {
     "partition-node-to-api": lambda node: Partition(_new_id(), node, "node-to-api"),
     "partition-api-to-node": lambda node: Partition(_new_id(), node, "api-to-node"),
     "power-off": lambda node: PowerOff(_new_id(), node),
+    "shutdown": lambda node: Shutdown(_new_id(), node),
+    "swap": lambda node: Swap(_new_id(), node),
 }
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from harness.cluster.resources import node as node_path
-from harness.faults import Fault, Partition, PowerOff, fault_from_json
+from harness.faults import Fault, Partition, Swap, fault_from_json
 from harness.labs.lab import Lab
 from harness.machines.ssh import SshMachine
 from harness.model.cluster import condition_status
 from harness.safety.injector import HEAL_LIMIT_S, INJECT_LIMIT_S
-from tests.contract.kinds import FAULTS
+from tests.contract.kinds import FAULTS, Kind
 from tests.waiting import eventually, throughout
 
 COMMAND_LIMIT_S = 10.0
@@ -24,6 +24,11 @@ ANSWER_LIMIT_S = 2.0
 KUBELET_PORT, API_PORT = 10250, 6443
 DETECTION_MARGIN_S = 10.0
 READY_LIMIT_S = 60.0
+SHUTDOWN_LIMIT_S = 60.0
+LOCKED_S = 3.0
+IN_ORDER = "Reached target poweroff.target"
+"""What systemd says last in a shutdown, and never when the power goes."""
+KIB_PER_MIB, HEADER_KIB = 1024, 4
 DIRECTIONS = ["both", "node-to-api", "api-to-node"]
 FOREIGN = """
 add table inet somebody_else
@@ -51,12 +56,34 @@ def cut(request: pytest.FixtureRequest, machine: SshMachine) -> Iterator[Partiti
 
 
 @pytest.fixture
-def power_off(machine: SshMachine) -> Iterator[Fault]:
-    """A power-off of the node."""
-    made = FAULTS["power-off"](machine.name)
-    yield made
-    made.heal(machine)
-    assert eventually(lambda: made.is_healed(machine), HEAL_LIMIT_S)
+def has_one(kind: Kind, machine: SshMachine) -> Iterator[Callable[[str], Fault]]:
+    """Makes a fault of a name, healed afterwards; skips the test where the kind of lab can't have it."""
+    made: list[Fault] = []
+
+    def make(name: str) -> Fault:
+        if name in kind.lacks:
+            pytest.skip(f"a {kind.name} lab can't have it: {kind.lacks[name]}")
+        made.append(FAULTS[name](machine.name))
+        return made[-1]
+
+    yield make
+    for fault in made:
+        fault.heal(machine)
+        assert eventually(lambda fault=fault: fault.is_healed(machine), HEAL_LIMIT_S)  # type: ignore[misc]
+
+
+def command(machine: SshMachine, *argv: str) -> str:
+    done = machine.run(argv, deadline_s=COMMAND_LIMIT_S)
+    assert done.status == 0, done.stderr
+    return done.stdout
+
+
+def journal_of_the_boot_before(machine: SshMachine) -> str:
+    return command(machine, "journalctl", "--boot=-1", "--lines=300", "--output=cat", "--no-pager")
+
+
+def total_swap_kib(machine: SshMachine) -> int:
+    return int(command(machine, "grep", "SwapTotal", "/proc/meminfo").split()[1])
 
 
 def nft(machine: SshMachine, *arguments: str, stdin: str = "") -> str:
@@ -78,6 +105,12 @@ def test_a_fault_is_available_and_not_there_by_itself(fault: Fault, machine: Ssh
     assert fault.available(machine) == ""
     assert fault.is_healed(machine)
     assert not fault.is_injected(machine)
+
+
+def test_a_fault_that_a_kind_of_lab_cannot_have_is_refused_with_the_reason(
+    kind: Kind, machine: SshMachine, lacked_fault: str
+) -> None:
+    assert kind.lacks[lacked_fault] in FAULTS[lacked_fault](machine.name).available(machine)
 
 
 def test_healing_what_was_never_injected_changes_nothing(fault: Fault, machine: SshMachine) -> None:
@@ -191,8 +224,10 @@ def test_a_node_that_does_not_reach_the_api_becomes_unknown_and_comes_back(
     assert eventually(lambda: ready(lab, machine.name) == "True", READY_LIMIT_S)
 
 
-def test_a_machine_that_loses_power_tells_no_peer(lab: Lab, machine: SshMachine, power_off: Fault) -> None:
-    assert isinstance(power_off, PowerOff)
+def test_a_machine_that_loses_power_tells_no_peer(
+    lab: Lab, machine: SshMachine, has_one: Callable[[str], Fault]
+) -> None:
+    power_off = has_one("power-off")
     peer = lab.supervisor.dial(machine.data_address, KUBELET_PORT, ANSWER_LIMIT_S)
     peer.settimeout(ANSWER_LIMIT_S)
     inject(power_off, machine)
@@ -203,8 +238,9 @@ def test_a_machine_that_loses_power_tells_no_peer(lab: Lab, machine: SshMachine,
 
 
 def test_a_machine_that_has_power_again_has_booted_and_becomes_ready(
-    lab: Lab, machine: SshMachine, power_off: Fault
+    lab: Lab, machine: SshMachine, has_one: Callable[[str], Fault]
 ) -> None:
+    power_off = has_one("power-off")
     boot = machine.boot_id()
     inject(power_off, machine)
     power_off.heal(machine)
@@ -214,6 +250,47 @@ def test_a_machine_that_has_power_again_has_booted_and_becomes_ready(
     assert booted != boot
     assert eventually(lambda: _reported_boot(lab, machine.name) == booted, READY_LIMIT_S)
     assert eventually(lambda: ready(lab, machine.name) == "True", READY_LIMIT_S)
+
+
+def test_a_shutdown_waits_for_delay_locks_and_ends_in_order(
+    machine: SshMachine, has_one: Callable[[str], Fault]
+) -> None:
+    shutdown = has_one("shutdown")
+    lock = ["systemd-inhibit", "--what=shutdown", "--mode=delay", "--why=test", "sleep", "120"]
+    command(machine, "systemd-run", "--quiet", "--unit=lock", *lock)
+    assert eventually(lambda: "delay" in command(machine, "systemd-inhibit", "--list"), COMMAND_LIMIT_S)
+    inject(shutdown, machine)
+    assert throughout(lambda: machine.answers_on_control() and shutdown.is_injected(machine), LOCKED_S)
+    command(machine, "systemctl", "stop", "lock")
+    assert eventually(lambda: not machine.is_powered(), SHUTDOWN_LIMIT_S)
+    assert shutdown.is_injected(machine)
+
+    shutdown.heal(machine)
+    assert IN_ORDER in journal_of_the_boot_before(machine)
+
+
+def test_a_machine_that_loses_power_says_no_last_words(
+    machine: SshMachine, has_one: Callable[[str], Fault]
+) -> None:
+    assert has_one("shutdown").available(machine) == ""
+    power_off = has_one("power-off")
+    inject(power_off, machine)
+    power_off.heal(machine)
+
+    said = journal_of_the_boot_before(machine)
+    assert "kubelet" in said
+    assert IN_ORDER not in said
+
+
+def test_swap_is_what_the_kernel_may_page_to(machine: SshMachine, has_one: Callable[[str], Fault]) -> None:
+    before = total_swap_kib(machine)
+    swap = has_one("swap")
+    assert isinstance(swap, Swap)
+    inject(swap, machine)
+    assert total_swap_kib(machine) == before + swap.size_mib * KIB_PER_MIB - HEADER_KIB
+
+    swap.heal(machine)
+    assert total_swap_kib(machine) == before
 
 
 def _reported_boot(lab: Lab, node: str) -> str:

@@ -164,9 +164,8 @@ def test_a_heal_that_no_probe_proves_stays_open_armed_and_quarantined(
     lab.supervisor.arm(fault.to_json(), 0)
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_another_process_heals_what_a_killed_one_left(lab: Lab, machine: SshMachine, name: str) -> None:
-    fault = FAULTS[name](machine.name)
+def test_another_process_heals_what_a_killed_one_left(lab: Lab, machine: SshMachine, fault_name: str) -> None:
+    fault = FAULTS[fault_name](machine.name)
     lab.ledger.write("planned", fault.to_json())
     lab.supervisor.arm(fault.to_json(), 60)
     lab.ledger.write("injecting", fault.to_json())
@@ -184,11 +183,10 @@ def test_another_process_heals_what_a_killed_one_left(lab: Lab, machine: SshMach
     assert fault.id not in armed(lab)
 
 
-@pytest.mark.parametrize("name", FAULTS)
 def test_the_deadman_heals_a_fault_whose_time_is_over_and_says_so(
-    kind: Kind, lab: Lab, machine: SshMachine, name: str
+    kind: Kind, lab: Lab, machine: SshMachine, fault_name: str
 ) -> None:
-    fault = FAULTS[name](machine.name)
+    fault = FAULTS[fault_name](machine.name)
     lab.supervisor.arm(fault.to_json(), SHORT_TTL_S)
     fault.inject(machine)
 

@@ -192,10 +192,10 @@ class Story:
         body = {"reason": reason, "message": message, "involvedObject": about}
         self.change(t, "events", NAMESPACE, f"{name}.{self.rv}", body)
 
-    def fault(self, t: float, *steps: str, id_: str = "cut") -> None:
+    def fault(self, t: float, *steps: str, id_: str = "cut", **data: Json) -> None:
         """Steps of a fault's protocol, 10 ms apart."""
         for number, step in enumerate(steps):
-            self.say(t + number / 100, "fault", id=id_, fault={}, node=NODE, step=step)
+            self.say(t + number / 100, "fault", id=id_, fault={}, node=NODE, step=step, **data)
 
     def sentinel(self, t: float, latency_s: float = 0.02, blind: Iterable[str] = ()) -> str:
         """Patch the sentinels; watches in `blind` do not deliver theirs."""

@@ -80,8 +80,26 @@ def test_a_component_that_died_takes_every_answer_away(taint_s: float) -> None:
     assert label(died(partition(taint_s=taint_s))) == "unproven: component-died"
 
 
-def test_a_component_that_the_fault_ends_does_not_matter() -> None:
+def test_a_component_that_was_to_end_does_not_matter() -> None:
     assert label(died(partition(), expected=True)) == "conforms"
+
+
+@pytest.mark.parametrize(
+    ("ends_components", "healed_t", "seen"),
+    [
+        (True, 40.0, "conforms"),
+        (True, 29.0, "unproven: component-died"),
+        (False, 40.0, "unproven: component-died"),
+    ],
+)
+def test_a_component_may_end_by_itself_only_in_a_fault_that_ends_components(
+    ends_components: bool, healed_t: float, seen: str
+) -> None:
+    story = died(partition())
+    story.fault(10.0, "injecting", "injected", id_="down", ends_components=ends_components)
+    story.fault(healed_t, "healed", "closed", id_="down", ends_components=ends_components)
+
+    assert label(story) == seen
 
 
 @pytest.mark.parametrize("taint_s", [0.15, 5.0])

@@ -15,8 +15,8 @@ from harness.labs.guest import seed
 from harness.labs.guest.clock import TimeServer
 from harness.labs.guest.ends import end_in, last_words
 from harness.labs.guest.hypervisor import Hypervisor
+from harness.labs.guest.over_ssh import OverSsh
 from harness.labs.guest.restoring import Restorer
-from harness.labs.guest.shell import GuestShell, Keys
 from harness.labs.guest.snapshots import Shelf
 from harness.labs.libvirt_domain import (
     METADATA_NAMESPACE,
@@ -30,6 +30,7 @@ from harness.labs.libvirt_domain import (
 )
 from harness.labs.pki import Authority
 from harness.labs.process.network import BRIDGES, outer_end
+from harness.labs.process.node_shell import NodeShell
 from harness.labs.process.nodes import RunningNode
 from harness.labs.process.processes import EventLog, Processes
 from harness.labs.process.spec import SSH_PORT, LabSpec, NodeSpec, check_node_name
@@ -191,10 +192,11 @@ class GuestNodes:
             disk.unlink()
         self._hypervisor.refresh_volumes()
 
-    def shell(self, name: str, power_lock: threading.Lock) -> GuestShell:
+    def shell(self, name: str, power_lock: threading.Lock) -> NodeShell:
         """The node over SSH, from the control plane's side."""
-        keys = Keys(self._lab.dir / "pki" / "ssh", self._home(name) / "known_hosts")
-        return GuestShell(self, self.get(name).spec, keys, power_lock)
+        address = self.get(name).spec.control_address
+        runner = OverSsh(address, self._lab.dir / "pki" / "ssh", self._home(name) / "known_hosts")
+        return NodeShell(self, name, runner, power_lock)
 
     def _want(self, name: str) -> None:
         """From now on this guest's end is nobody's wish, unless it is powered off."""

@@ -265,8 +265,11 @@ class LabServer:
             with socket.create_connection(address, timeout=request["timeout_s"]) as made:
                 made.settimeout(None)
                 wire.send(client, {"ok": True}, made.fileno())
+        except ConnectionRefusedError as error:
+            wire.send(client, {"error": str(error), "failure": "refused"})
         except OSError as error:
-            wire.send(client, {"error": str(error), "timed_out": not isinstance(error, ConnectionError)})
+            failure = "lost" if isinstance(error, ConnectionError) else "timed-out"
+            wire.send(client, {"error": str(error), "failure": failure})
 
     def _spawn(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
         if request["what"] == "node":
@@ -281,13 +284,14 @@ class LabServer:
         return {"status": done.status, "stdout": done.stdout, "stderr": done.stderr}
 
     def _power(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
-        actions = {"off": self._nodes.power_off, "on": self._nodes.power_on, "remove": self._nodes.remove}
-        with self._power_lock:
-            actions[request["action"]](request["node"])
-            if request["action"] == "remove":
+        if request["action"] == "remove":
+            with self._power_lock:
+                self._nodes.remove(request["node"])
                 self._write_record()
-        if request["action"] == "on":
-            self._nodes.wait_up(request["node"])
+            return {"ok": True}
+        shell = self._nodes.shell(request["node"], self._power_lock)
+        actions = {"off": shell.power_off, "on": shell.power_on}
+        actions[request["action"]]()
         return {"ok": True}
 
     def _arm(self, request: Mapping[str, Json]) -> Mapping[str, Json]:

@@ -14,7 +14,7 @@ import tenacity
 from harness.labs.pki import Authority, pair_in, ssh_key
 from harness.labs.process import etc, kubelet, network
 from harness.labs.process.control_plane import kubeconfig
-from harness.labs.process.inside_machine import InsideMachine
+from harness.labs.process.node_shell import Inside, NodeShell
 from harness.labs.process.nodes import RunningNode
 from harness.labs.process.processes import EventLog, Processes, enter
 from harness.labs.process.spec import (
@@ -123,9 +123,9 @@ class ProcessNodes:
         """A node's sshd is its first process: it is up with its links."""
         self.get(name)
 
-    def shell(self, name: str, power_lock: threading.Lock) -> InsideMachine:
+    def shell(self, name: str, power_lock: threading.Lock) -> NodeShell:
         """The node without its sshd."""
-        return InsideMachine(self, self.get(name).spec, power_lock)
+        return NodeShell(self, name, Inside(self, name), power_lock)
 
     def _end(self, spec: NodeSpec) -> None:
         """Kill the node's first process, and with it the others; its links go last."""
