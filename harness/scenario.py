@@ -25,7 +25,7 @@ from harness.checks.moments import (
     taint_removed,
     uncordoned,
 )
-from harness.faults import Partition, PowerOff, Shutdown, Swap
+from harness.faults import Freeze, LinkDown, Partition, PowerOff, Reset, Shutdown, Swap
 from harness.faults.partition import Direction
 from harness.labs.stage import STATUS, Stage
 from harness.model import window as windows
@@ -43,6 +43,21 @@ def partition(node: str, direction: Direction = "both") -> Partition:
 def power_off(node: str) -> PowerOff:
     """A new power-off of a node."""
     return PowerOff(uuid.uuid4().hex[:8], node)
+
+
+def link_down(node: str) -> LinkDown:
+    """A new pull of a node's `data` cable; needs the capability `link`."""
+    return LinkDown(uuid.uuid4().hex[:8], node)
+
+
+def freeze(node: str) -> Freeze:
+    """A new standstill of a node; needs the capability `freeze`."""
+    return Freeze(uuid.uuid4().hex[:8], node)
+
+
+def reset(node: str) -> Reset:
+    """A new reset of a node, which boots when the fault's context ends; needs the capability `reset`."""
+    return Reset(uuid.uuid4().hex[:8], node)
 
 
 def shutdown(node: str) -> Shutdown:
@@ -66,7 +81,9 @@ __all__ = [
     "cordoned",
     "default_of",
     "event_reported",
+    "freeze",
     "last_heartbeat",
+    "link_down",
     "needs",
     "partition",
     "pod_bound",
@@ -76,6 +93,7 @@ __all__ = [
     "pod_unschedulable",
     "power_off",
     "renewals_of",
+    "reset",
     "shown_throughout",
     "shutdown",
     "swap",

@@ -6,16 +6,32 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.faults.fault import Fault
+from harness.faults.freeze import Freeze
+from harness.faults.link_down import LinkDown
 from harness.faults.partition import Partition
 from harness.faults.power_off import PowerOff
+from harness.faults.reset import Reset
 from harness.faults.shutdown import Shutdown
 from harness.faults.swap import Swap
 
-__all__ = ["Fault", "Partition", "PowerOff", "Shutdown", "Swap", "fault_from_json"]
+__all__ = [
+    "Fault",
+    "Freeze",
+    "LinkDown",
+    "Partition",
+    "PowerOff",
+    "Reset",
+    "Shutdown",
+    "Swap",
+    "fault_from_json",
+]
 
 _BY_NAME: Mapping[str, Callable[..., Fault]] = {
+    "freeze": Freeze,
+    "link-down": LinkDown,
     "partition": Partition,
     "power-off": PowerOff,
+    "reset": Reset,
     "shutdown": Shutdown,
     "swap": Swap,
 }

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from harness.faults.seen import is_silent, is_up
 from harness.machines.machine import Machine, Shell
 
 Json = Any
@@ -38,11 +39,8 @@ class PowerOff:
 
     def is_injected(self, machine: Machine) -> bool:
         """The host sees no first process, and no port answers on either network."""
-        silent = not machine.answers_on_control() and not machine.reached_from_control_plane()
-        return silent and not machine.is_powered()
+        return is_silent(machine) and not machine.is_powered()
 
     def is_healed(self, machine: Machine) -> bool:
         """It runs, lets us in, and both ways of the data network are open."""
-        if not machine.is_powered() or not machine.answers_on_control():
-            return False
-        return machine.reaches_control_plane() and machine.reached_from_control_plane()
+        return is_up(machine)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.faults.fault import COMMAND_LIMIT_S
+from harness.faults.seen import is_up
 from harness.machines.machine import Machine, MachineError, Shell
 
 Json = Any
@@ -62,9 +63,7 @@ class Shutdown:
 
     def is_healed(self, machine: Machine) -> bool:
         """It runs and stays, lets us in, and both ways of the data network are open."""
-        if not machine.is_powered() or _is_going_down(machine):
-            return False
-        return machine.reaches_control_plane() and machine.reached_from_control_plane()
+        return is_up(machine) and not _is_going_down(machine)
 
 
 def _is_going_down(machine: Shell) -> bool:

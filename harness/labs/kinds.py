@@ -8,8 +8,8 @@ from harness.model.problem import Problem
 
 PROCESS, LIBVIRT = "process", "libvirt"
 CAPABILITIES: Mapping[str, frozenset[str]] = {
-    PROCESS: frozenset({"power"}),
-    LIBVIRT: frozenset({"power", "real-pods", "swap", "systemd"}),
+    PROCESS: frozenset({"freeze", "link", "power", "reset"}),
+    LIBVIRT: frozenset({"freeze", "link", "power", "real-pods", "reset", "swap", "systemd"}),
 }
 """What scenarios may ask for, by kind."""
 LAB_KINDS = tuple(CAPABILITIES)

@@ -32,7 +32,7 @@ from harness.labs.kinds import CAPABILITIES, LIBVIRT
 from harness.labs.libvirt_domain import METADATA_NAMESPACE, owner_told
 from harness.labs.profiles import Profile, flags_set, profile_named
 from harness.labs.wire import SupervisorClient
-from harness.machines.machine import MachineError
+from harness.machines.machine import MachineError, PowerAction
 from harness.machines.ssh import SshAccess, SshMachine
 from harness.model.cluster import Calibration, Configuration
 from harness.model.judgment import Check
@@ -78,8 +78,8 @@ class SupervisedHost:
     def __init__(self, supervisor: SupervisorClient) -> None:
         self._supervisor = supervisor
 
-    def power(self, node_name: str, action: str) -> None:
-        """Power a node `off` or `on`. Raises MachineError."""
+    def power(self, node_name: str, action: PowerAction) -> None:
+        """Do something to a node from outside. Raises MachineError."""
         try:
             self._supervisor.power(node_name, action)
         except Problem as problem:

@@ -83,7 +83,7 @@ class SupervisorClient:
         self._checked({"verb": "spawn", "what": "node", "node": node}, _JOIN_LIMIT_S)
 
     def power(self, node: str, action: str) -> None:
-        """Power a node `off` or `on`, or `remove` it."""
+        """Do one of a machine's `PowerAction`s to a node, or `remove` it."""
         self._checked({"verb": "power", "node": node, "action": action}, _BOOT_LIMIT_S)
 
     def arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:

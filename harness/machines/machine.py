@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from harness.model.problem import OutsideError
+
+PowerAction = Literal["off", "on", "freeze", "reset", "thaw", "link-down", "link-up"]
+"""What a machine's host does to it from outside."""
 
 
 class MachineError(OutsideError):
@@ -43,6 +46,30 @@ class Shell(Protocol):
 
     def power_on(self) -> None:
         """Boot. On already is fine. Raises MachineError."""
+        ...
+
+    def freeze(self) -> None:
+        """Let it stand still with all that is in its memory. Frozen already is fine. Raises MachineError."""
+        ...
+
+    def reset(self) -> None:
+        """Throw it back to before its boot, nothing flushed, and hold it there until `thaw`. Raises
+        MachineError.
+        """
+        ...
+
+    def thaw(self) -> None:
+        """Let it go on, or boot after a `reset`, and set its clock. Running or off is fine. Raises
+        MachineError.
+        """
+        ...
+
+    def link_down(self) -> None:
+        """Take the carrier of `data` away, power cycles or not. Down already is fine. Raises MachineError."""
+        ...
+
+    def link_up(self) -> None:
+        """Give the carrier of `data` back. Up already is fine. Raises MachineError."""
         ...
 
 

@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 import paramiko
 import tenacity
 
-from harness.machines.machine import CommandResult, MachineError
+from harness.machines.machine import CommandResult, MachineError, PowerAction
 from harness.private import check_private
 
 SSH_PORT = 22
@@ -37,8 +37,8 @@ Dial = Callable[[str, int, float], socket.socket]
 class Host(Protocol):
     """The machine's host: power, and the witness at the control plane's end of the data network."""
 
-    def power(self, node: str, action: str) -> None:
-        """Power a node `off` or `on`. Raises MachineError."""
+    def power(self, node: str, action: PowerAction) -> None:
+        """Do one of the machine's `PowerAction`s. Raises MachineError."""
         ...
 
     def is_powered(self, node: str) -> bool:
@@ -100,6 +100,28 @@ class SshMachine:
     def power_on(self) -> None:
         """Boot. Raises MachineError."""
         self._host.power(self.name, "on")
+
+    def freeze(self) -> None:
+        """Let it stand still. Raises MachineError."""
+        self.close()
+        self._host.power(self.name, "freeze")
+
+    def reset(self) -> None:
+        """Throw it back to before its boot and hold it there. Raises MachineError."""
+        self.close()
+        self._host.power(self.name, "reset")
+
+    def thaw(self) -> None:
+        """Let it go on. Raises MachineError."""
+        self._host.power(self.name, "thaw")
+
+    def link_down(self) -> None:
+        """Take the carrier of `data` away. Raises MachineError."""
+        self._host.power(self.name, "link-down")
+
+    def link_up(self) -> None:
+        """Give it back. Raises MachineError."""
+        self._host.power(self.name, "link-up")
 
     def boot_id(self) -> str:
         """The kernel's boot id. Raises MachineError."""

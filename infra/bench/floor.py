@@ -16,9 +16,10 @@ from typing import cast
 
 from harness import proc
 from harness.labs import process_lab
-from harness.labs.process import control_plane
-from harness.labs.process.node import INSIDE, ProcessNodes
+from harness.labs.process import control_plane, seed
+from harness.labs.process.node import ProcessNodes
 from harness.labs.process.processes import EventLog, Processes
+from harness.labs.process.seed import INSIDE
 from harness.labs.process.spec import API_ADDRESS, API_PORT, LabSpec, NodeSpec
 from harness.labs.profiles import profile_named
 from harness.labs.root import root_prefix
@@ -129,13 +130,13 @@ def _floor_kubelets(
     """Each kubelet's seed as the lab writes it, with its real path in place of the one inside a node."""
     (folder / "pki" / "ssh.pub").touch()
     processes = Processes(folder / "logs", EventLog(folder / "events.jsonl"))
-    nodes = ProcessNodes(
-        _Below(spec, folder), folder, credentials.authority, processes, EventLog(folder / "events.jsonl")
-    )
+    below, events = _Below(spec, folder), EventLog(folder / "events.jsonl")
+    nodes = ProcessNodes(below, folder, credentials.authority, processes, events)
     commands = {}
     for entry in spec.nodes:
-        nodes._write_seed(entry)
-        inside = folder / "nodes" / entry.name / "run" / "node"
+        home = folder / "nodes" / entry.name
+        seed.write(home, below, entry, credentials.authority)
+        inside = home / "run" / "node"
         for name in ("kubelet.json", "kubeconfig"):
             text = (inside / name).read_text()
             (inside / name).write_text(text.replace(str(INSIDE), str(inside)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.faults import Fault, Partition, PowerOff, Shutdown, Swap
+from harness.faults import Fault, Freeze, LinkDown, Partition, PowerOff, Reset, Shutdown, Swap
 from harness.labs import process_lab
 from harness.labs.components import Components
 from harness.labs.kinds import LIBVIRT, PROCESS
@@ -55,6 +55,9 @@ FAULTS: Mapping[str, Callable[[str], Fault]] = {
     "partition-node-to-api": lambda node: Partition(_new_id(), node, "node-to-api"),
     "partition-api-to-node": lambda node: Partition(_new_id(), node, "api-to-node"),
     "power-off": lambda node: PowerOff(_new_id(), node),
+    "reset": lambda node: Reset(_new_id(), node),
+    "freeze": lambda node: Freeze(_new_id(), node),
+    "link-down": lambda node: LinkDown(_new_id(), node),
     "shutdown": lambda node: Shutdown(_new_id(), node),
     "swap": lambda node: Swap(_new_id(), node),
 }

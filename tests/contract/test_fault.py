@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from harness.cluster.resources import WATCHED
 from harness.cluster.resources import node as node_path
 from harness.faults import Fault, Partition, Swap, fault_from_json
 from harness.labs.lab import Lab
@@ -25,7 +27,7 @@ KUBELET_PORT, API_PORT = 10250, 6443
 DETECTION_MARGIN_S = 10.0
 READY_LIMIT_S = 60.0
 SHUTDOWN_LIMIT_S = 60.0
-LOCKED_S = 3.0
+LOCKED_S, FROZEN_S = 3.0, 8.0
 IN_ORDER = "Reached target poweroff.target"
 """What systemd says last in a shutdown, and never when the power goes."""
 KIB_PER_MIB, HEADER_KIB = 1024, 4
@@ -224,27 +226,30 @@ def test_a_node_that_does_not_reach_the_api_becomes_unknown_and_comes_back(
     assert eventually(lambda: ready(lab, machine.name) == "True", READY_LIMIT_S)
 
 
-def test_a_machine_that_loses_power_tells_no_peer(
-    lab: Lab, machine: SshMachine, has_one: Callable[[str], Fault]
+@pytest.mark.parametrize("name", ["power-off", "reset"])
+def test_a_machine_that_is_cut_short_tells_no_peer(
+    lab: Lab, machine: SshMachine, has_one: Callable[[str], Fault], name: str
 ) -> None:
-    power_off = has_one("power-off")
+    fault = has_one(name)
     peer = lab.supervisor.dial(machine.data_address, KUBELET_PORT, ANSWER_LIMIT_S)
     peer.settimeout(ANSWER_LIMIT_S)
-    inject(power_off, machine)
+    inject(fault, machine)
 
     with pytest.raises(TimeoutError):
         peer.recv(1)
     peer.close()
 
 
-def test_a_machine_that_has_power_again_has_booted_and_becomes_ready(
-    lab: Lab, machine: SshMachine, has_one: Callable[[str], Fault]
+@pytest.mark.parametrize("name", ["power-off", "reset"])
+def test_a_machine_that_was_cut_short_has_booted_and_becomes_ready(
+    lab: Lab, machine: SshMachine, has_one: Callable[[str], Fault], name: str
 ) -> None:
-    power_off = has_one("power-off")
+    fault = has_one(name)
     boot = machine.boot_id()
-    inject(power_off, machine)
-    power_off.heal(machine)
-    assert eventually(lambda: power_off.is_healed(machine), HEAL_LIMIT_S)
+    inject(fault, machine)
+    assert machine.is_powered() == (name == "reset")
+    fault.heal(machine)
+    assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
 
     booted = machine.boot_id()
     assert booted != boot
@@ -291,6 +296,55 @@ def test_swap_is_what_the_kernel_may_page_to(machine: SshMachine, has_one: Calla
 
     swap.heal(machine)
     assert total_swap_kib(machine) == before
+
+
+def test_a_pulled_cable_has_no_carrier_and_outlasts_a_power_cycle(
+    machine: SshMachine, has_one: Callable[[str], Fault]
+) -> None:
+    link_down = has_one("link-down")
+    inject(link_down, machine)
+    assert carriers(machine) == {"control": True, "data": False}
+
+    machine.power_off()
+    machine.power_on()
+    assert eventually(lambda: link_down.is_injected(machine), INJECT_LIMIT_S)
+    link_down.heal(machine)
+    assert eventually(lambda: carriers(machine) == {"control": True, "data": True}, HEAL_LIMIT_S)
+
+
+def test_a_frozen_machine_does_nothing_and_goes_on_where_it_was_with_the_right_time(
+    lab: Lab, machine: SshMachine, has_one: Callable[[str], Fault]
+) -> None:
+    freeze, boot = has_one("freeze"), machine.boot_id()
+    inject(freeze, machine)
+    last = renewed(lab, machine.name)
+    assert throughout(lambda: renewed(lab, machine.name) == last, FROZEN_S)
+    freeze.heal(machine)
+
+    assert machine.boot_id() == boot
+    assert abs(float(command(machine, "date", "+%s.%N")) - time.time()) < FROZEN_S / 4
+    assert eventually(lambda: renewed(lab, machine.name) != last, READY_LIMIT_S)
+
+
+def test_what_was_frozen_or_not_goes_on_when_thawed(machine: SshMachine) -> None:
+    machine.thaw()
+    machine.freeze()
+    machine.freeze()
+    machine.thaw()
+    machine.thaw()
+
+    assert command(machine, "echo", "here") == "here\n"
+
+
+def renewed(lab: Lab, node: str) -> str:
+    lease = lab.api.get(f"{WATCHED['leases']}/{node}")
+    return str(lease["spec"]["renewTime"])
+
+
+def carriers(machine: SshMachine) -> dict[str, bool]:
+    links = json.loads(command(machine, "ip", "-json", "link", "show"))
+    seen = {link["ifname"]: "NO-CARRIER" not in link["flags"] for link in links}
+    return {name: seen[name] for name in ("control", "data")}
 
 
 def _reported_boot(lab: Lab, node: str) -> str:

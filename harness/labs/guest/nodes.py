@@ -48,7 +48,7 @@ _MOUNT_LIMIT_S = 10.0
 
 
 class GuestNodes:
-    """All nodes of one lab: join, power off, power on, leave."""
+    """All nodes of one lab: join, power, links, leave."""
 
     def __init__(
         self,
@@ -179,6 +179,40 @@ class GuestNodes:
         self._hypervisor.virsh("start", name)
         self._want(name)
         self._events.write("machine", node=name, step="booted")
+
+    def freeze(self, name: str) -> None:
+        """Stop the virtual machine's processors. Frozen already is fine. Raises CommandFailed."""
+        self._hypervisor.virsh("suspend", name)
+        self._events.write("machine", node=name, step="frozen")
+
+    def reset(self, name: str) -> None:
+        """Reset the virtual machine while its processors are stopped. Raises CommandFailed."""
+        self.freeze(name)
+        self._hypervisor.virsh("reset", name)
+        self._events.write("machine", node=name, step="reset")
+
+    def thaw(self, name: str) -> None:
+        """Let the virtual machine's processors go on. Running or off is fine."""
+        if self.get(name).pid is None:
+            return
+        self._hypervisor.virsh("resume", name)
+        self._events.write("machine", node=name, step="thawed")
+
+    def link_down(self, name: str) -> None:
+        """Take the carrier of `data` away, now and at each boot."""
+        self._set_link(name, "down")
+
+    def link_up(self, name: str) -> None:
+        """Give it back."""
+        self._set_link(name, "up")
+
+    def _set_link(self, name: str, state: str) -> None:
+        node = self.get(name)
+        argv = ["domif-setlink", name, mac("data", node.spec.slot), state]
+        self._hypervisor.virsh(*argv, "--config")
+        if node.pid is not None:
+            self._hypervisor.virsh(*argv)
+        self._events.write("machine", node=name, step=f"link-{state}")
 
     def remove(self, name: str) -> None:
         """Power the node off for good and forget it, with its disks."""

@@ -290,7 +290,15 @@ class LabServer:
                 self._write_record()
             return {"ok": True}
         shell = self._nodes.shell(request["node"], self._power_lock)
-        actions = {"off": shell.power_off, "on": shell.power_on}
+        actions = {
+            "off": shell.power_off,
+            "on": shell.power_on,
+            "freeze": shell.freeze,
+            "reset": shell.reset,
+            "thaw": shell.thaw,
+            "link-down": shell.link_down,
+            "link-up": shell.link_up,
+        }
         actions[request["action"]]()
         return {"ok": True}
 

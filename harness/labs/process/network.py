@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Literal
+
 from harness import proc
 from harness.labs.process.spec import API_ADDRESS, CONTROL_NET, NodeSpec
 
@@ -39,9 +42,9 @@ def connect_node(node: NodeSpec, pid: int) -> None:
     in_network(pid, ["nft", "-f", "-"], TRACKING)
 
 
-def silence(node: NodeSpec) -> None:
-    """Take a node's links down, so that its death sends nothing (a dead machine sends no FIN)."""
-    ip_batch([f"link set {outer_end(node, bridge)} down" for bridge in BRIDGES])
+def set_links(node: NodeSpec, names: Iterable[str], state: Literal["up", "down"]) -> None:
+    """Take a node's links at the bridges up or down: down, the node has no carrier. Raises CommandFailed."""
+    ip_batch([f"link set {outer_end(node, bridge)} {state}" for bridge in names])
 
 
 def disconnect_node(node: NodeSpec) -> None:

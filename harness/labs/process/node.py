@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import shlex
 import threading
 import uuid
@@ -11,29 +9,21 @@ from pathlib import Path
 
 import tenacity
 
-from harness.labs.pki import Authority, pair_in, ssh_key
-from harness.labs.process import etc, kubelet, network
-from harness.labs.process.control_plane import kubeconfig
+from harness.labs.pki import Authority
+from harness.labs.process import freezing, kubelet, network, seed
 from harness.labs.process.node_shell import Inside, NodeShell
 from harness.labs.process.nodes import RunningNode
 from harness.labs.process.processes import EventLog, Processes, enter
-from harness.labs.process.spec import (
-    API_ADDRESS,
-    SSH_PORT,
-    LabSpec,
-    NodeSpec,
-    check_node_name,
-)
+from harness.labs.process.seed import INSIDE
+from harness.labs.process.spec import LabSpec, NodeSpec, check_node_name
 from harness.labs.profiles import profile_named
 from harness.model.problem import Problem
 
 _SPAWN_LIMIT_S = 20.0
-INSIDE = Path("/run/node")
-"""Where a node finds its own files; the rest of the lab's folder is out of its sight."""
 
 
 class ProcessNodes:
-    """All nodes of one lab: join, power off, power on, leave."""
+    """All nodes of one lab: join, power, links, leave."""
 
     def __init__(
         self, lab: LabSpec, memory: Path, authority: Authority, processes: Processes, events: EventLog
@@ -44,6 +34,8 @@ class ProcessNodes:
         self._processes = processes
         self._events = events
         self._nodes: dict[str, RunningNode] = {}
+        self._held: set[str] = set()
+        self._unplugged: set[str] = set()
 
     def get(self, name: str) -> RunningNode:
         """Look a node up. Raises Problem when the lab has none of that name."""
@@ -62,7 +54,7 @@ class ProcessNodes:
         check_node_name(spec.name)
         if spec.name in self._nodes:
             raise Problem(f"node {spec.name} is there already", f"lab {self._lab.lab}", "choose another name")
-        self._write_seed(spec)
+        seed.write(self._home(spec), self._lab, spec, self._authority)
         self._nodes[spec.name] = RunningNode(spec, None)
         self.boot(spec.name)
 
@@ -76,6 +68,7 @@ class ProcessNodes:
         try:
             pid = _child_of(child.pid)
             network.connect_node(node.spec, pid)
+            network.set_links(node.spec, self._pulled(name), "down")
         except BaseException:
             self._end(node.spec)
             raise
@@ -85,22 +78,19 @@ class ProcessNodes:
 
     def start_kubelet(self, name: str) -> None:
         """Start the node's kubelet inside its namespaces."""
-        node = self.get(name)
-        if node.pid is None:
-            raise Problem(f"node {name} is off", f"lab {self._lab.lab}", "power it on first")
+        pid, node = self._pid(name), self.get(name)
         profile = profile_named(self._lab.profile)
         env = {"GOMAXPROCS": "2", "TMPDIR": f"{INSIDE}/scratch", **profile.kubelet_env}
-        self._processes.start(
-            f"kubelet-{name}", [*enter(node.pid), *self._kubelet(node.spec)], node=name, env=env
-        )
+        self._processes.start(f"kubelet-{name}", [*enter(pid), *self._kubelet(node.spec)], node=name, env=env)
 
     def power_off(self, name: str) -> None:
-        """Silence the links, then kill the node's PID namespace: no peer hears a FIN. Off already is fine."""
+        """Links down, then kill the node's PID namespace: no peer hears a FIN. Off already is fine."""
         node = self.get(name)
         if node.pid is None:
             return
-        network.silence(node.spec)
+        network.set_links(node.spec, network.BRIDGES, "down")
         self._end(node.spec)
+        self._held.discard(name)
         self._nodes[name] = RunningNode(node.spec, None)
         (self._home(node.spec) / "network-up").unlink(missing_ok=True)
         self._events.write("machine", node=name, step="powered-off")
@@ -111,9 +101,54 @@ class ProcessNodes:
             self.boot(name)
             self.start_kubelet(name)
 
+    def freeze(self, name: str) -> None:
+        """Take the links down, for its kernel would still answer, and stop all processes. Raises Problem."""
+        pid = self._pid(name)
+        network.set_links(self.get(name).spec, network.BRIDGES, "down")
+        freezing.stop(pid, self._around(name))
+        self._events.write("machine", node=name, step="frozen")
+
+    def reset(self, name: str) -> None:
+        """Power off, and boot no further than a frozen first process. Raises Problem."""
+        self._pid(name)
+        self.power_off(name)
+        self.boot(name)
+        self.freeze(name)
+        self._held.add(name)
+        self._events.write("machine", node=name, step="reset")
+
+    def thaw(self, name: str) -> None:
+        """Continue all processes; the kubelet of one that was reset starts now. Running or off is fine."""
+        node = self.get(name)
+        if node.pid is None:
+            return
+        freezing.go_on(node.pid, self._around(name))
+        network.set_links(node.spec, set(network.BRIDGES) - self._pulled(name), "up")
+        self._events.write("machine", node=name, step="thawed")
+        if name in self._held:
+            self._held.discard(name)
+            self.start_kubelet(name)
+
+    def link_down(self, name: str) -> None:
+        """Take the lab's end of `data` down, now and at each boot."""
+        node = self.get(name)
+        self._unplugged.add(name)
+        if node.pid is not None:
+            network.set_links(node.spec, ["data"], "down")
+        self._events.write("machine", node=name, step="link-down")
+
+    def link_up(self, name: str) -> None:
+        """Take the lab's end of `data` up."""
+        node = self.get(name)
+        self._unplugged.discard(name)
+        if node.pid is not None:
+            network.set_links(node.spec, ["data"], "up")
+        self._events.write("machine", node=name, step="link-up")
+
     def remove(self, name: str) -> None:
         """Power the node off for good and forget it."""
         self.power_off(name)
+        self._unplugged.discard(name)
         del self._nodes[name]
 
     def prepare(self) -> None:
@@ -127,6 +162,21 @@ class ProcessNodes:
         """The node without its sshd."""
         return NodeShell(self, name, Inside(self, name), power_lock)
 
+    def _pid(self, name: str) -> int:
+        node = self.get(name)
+        if node.pid is None:
+            raise Problem(f"node {name} is off", f"lab {self._lab.lab}", "power it on first")
+        return node.pid
+
+    def _around(self, name: str) -> list[int]:
+        """What runs the node's processes from outside of its namespaces."""
+        components = (f"node-{name}", f"kubelet-{name}")
+        return [pid for component, pid in self._processes.pids().items() if component in components]
+
+    def _pulled(self, name: str) -> set[str]:
+        """The node's networks whose cable is pulled."""
+        return {"data"} if name in self._unplugged else set()
+
     def _end(self, spec: NodeSpec) -> None:
         """Kill the node's first process, and with it the others; its links go last."""
         self._processes.expect_end([f"node-{spec.name}", f"kubelet-{spec.name}"])
@@ -135,45 +185,6 @@ class ProcessNodes:
 
     def _home(self, spec: NodeSpec) -> Path:
         return self._memory / "nodes" / spec.name
-
-    def _write_seed(self, spec: NodeSpec) -> None:
-        """Everything a node must know before it boots: identity, credentials, configuration."""
-        home = self._home(spec)
-        inside = home / "run" / "node"
-        for folder in (inside / "kubelet", inside / "scratch", home / "run" / "sshd", home / "run" / "lock"):
-            folder.mkdir(parents=True)
-        (home / "kmsg").touch()
-        hosts = f"127.0.0.1 localhost\n{spec.data_address} {spec.name}\n{API_ADDRESS} kubernetes\n"
-        own = {
-            "machine-id": f"{spec.machine_id}\n",
-            "hostname": f"{spec.name}\n",
-            "hosts": hosts,
-            "passwd": _passwd((etc.HOST / "passwd").read_text()),
-            "resolv.conf": "",
-            # Without it nss-systemd makes up a locked root, whom sshd refuses.
-            "shadow": "root:*:19000:0:99999:7:::\n",
-        }
-        etc.make(home / "etc", own)
-        client_key = self._lab.dir / "pki" / "ssh.pub"
-        (inside / "authorized_keys").write_text(client_key.read_text())
-        host_key = ssh_key(inside / "ssh_host_key")
-        (self._lab.dir / "pki" / f"{spec.name}.hostkey").write_text(f"{host_key}\n")
-        (inside / "sshd_config").write_text(_sshd_config(spec))
-        self._write_kubelet(spec, inside)
-
-    def _write_kubelet(self, spec: NodeSpec, inside: Path) -> None:
-        self._authority.write_bundle(inside)
-        self._authority.issue(
-            "kubelet", f"system:node:{spec.name}", "system:nodes", [spec.name, spec.data_address], inside
-        )
-        pair, bundle = pair_in(INSIDE, "kubelet"), INSIDE / "ca.crt"
-        (inside / "kubeconfig").write_text(kubeconfig(pair, bundle, spec.name))
-        configuration = {
-            **kubelet.configuration(self._lab, spec, INSIDE),
-            "volumePluginDir": f"{INSIDE}/kubelet/volume-plugins",
-            "podLogsDir": f"{INSIDE}/kubelet/pod-logs",
-        }
-        (inside / "kubelet.json").write_text(json.dumps(configuration))
 
     def _first_process(self, spec: NodeSpec) -> list[str]:
         """Own namespaces, the seed's files in place, then sshd as the node's first process."""
@@ -203,36 +214,6 @@ class ProcessNodes:
             f"--cert-dir={INSIDE}/kubelet",
             *kubelet.flags(self._lab, spec),
         ]
-
-
-def _passwd(host: str) -> str:
-    """The host's users, but root at home in the node: bash under sshd reads ~/.bashrc, and that of whoever
-    owns the host is no part of a node (nor free: one with pyenv in it made each command 100 ms slower).
-    """
-    passwd = re.sub(r"^root:.*$", f"root:x:0:0:root:{INSIDE}:/bin/bash", host, count=1, flags=re.MULTILINE)
-    if "\nsshd:" not in passwd:
-        passwd += "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n"
-    return passwd
-
-
-def _sshd_config(spec: NodeSpec) -> str:
-    return "\n".join(
-        [
-            f"ListenAddress {spec.control_address}:{SSH_PORT}",
-            f"HostKey {INSIDE}/ssh_host_key",
-            f"AuthorizedKeysFile {INSIDE}/authorized_keys",
-            "PermitRootLogin prohibit-password",
-            "PasswordAuthentication no",
-            "KbdInteractiveAuthentication no",
-            "UsePAM no",
-            "UseDNS no",
-            "StrictModes no",
-            "PidFile none",
-            "MaxSessions 64",
-            f"SetEnv TMPDIR={INSIDE}/scratch",
-            "",
-        ]
-    )
 
 
 def _child_of(parent: int) -> int:

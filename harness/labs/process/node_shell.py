@@ -52,6 +52,33 @@ class NodeShell:
             self._nodes.power_on(self.name)
         self._nodes.wait_up(self.name)
 
+    def freeze(self) -> None:
+        """Let the node stand still. Frozen already is fine."""
+        with self._power_lock:
+            self._nodes.freeze(self.name)
+
+    def reset(self) -> None:
+        """Throw the node back to before its boot and hold it there."""
+        with self._power_lock:
+            self._nodes.reset(self.name)
+
+    def thaw(self) -> None:
+        """Let the node go on and wait until it is up. Running or off is fine."""
+        with self._power_lock:
+            self._nodes.thaw(self.name)
+        if self.is_powered():
+            self._nodes.wait_up(self.name)
+
+    def link_down(self) -> None:
+        """Take the carrier of the node's `data` away."""
+        with self._power_lock:
+            self._nodes.link_down(self.name)
+
+    def link_up(self) -> None:
+        """Give it back."""
+        with self._power_lock:
+            self._nodes.link_up(self.name)
+
 
 @dataclass(frozen=True)
 class Inside:

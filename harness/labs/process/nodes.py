@@ -19,7 +19,7 @@ class RunningNode:
 
 
 class Nodes(Protocol):
-    """All nodes of one lab: join, power off, power on, leave."""
+    """All nodes of one lab: join, power, links, leave."""
 
     def prepare(self) -> None:
         """Start what the nodes run on. Raises Problem, CommandFailed."""
@@ -51,6 +51,26 @@ class Nodes(Protocol):
 
     def power_on(self, name: str) -> None:
         """Let the node boot, its kubelet with it. On already is fine."""
+        ...
+
+    def freeze(self, name: str) -> None:
+        """Let the node stand still, silent on both networks. Frozen already is fine. Raises Problem."""
+        ...
+
+    def reset(self, name: str) -> None:
+        """Throw the node back to before its boot, nothing flushed, and hold it there. Raises Problem."""
+        ...
+
+    def thaw(self, name: str) -> None:
+        """Let a frozen node go on, and one that was reset boot. Running or off is fine."""
+        ...
+
+    def link_down(self, name: str) -> None:
+        """Take the carrier of the node's `data` away, until `link_up`, power cycles or not."""
+        ...
+
+    def link_up(self, name: str) -> None:
+        """Give it back."""
         ...
 
     def remove(self, name: str) -> None:

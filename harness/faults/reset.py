@@ -1,0 +1,50 @@
+"""Reset: the reset button is pressed and held; nothing is flushed, no peer is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.faults.seen import is_silent, is_up
+from harness.machines.machine import Machine, Shell
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class Reset:
+    """Throws `node` back to before its boot and holds it there; healing lets go, and it boots.
+
+    Held, because a machine that boots by itself undoes the harm by itself: a probe that comes late could not
+    tell it from one that was never reset. To reset and let go at once, end the context at once.
+    """
+
+    id: str
+    node: str
+    ends_components: bool = True
+
+    def to_json(self) -> Mapping[str, Json]:
+        """The constructor's data."""
+        return {"fault": "reset", "id": self.id, "node": self.node}
+
+    def available(self, machine: Shell) -> str:
+        """Every machine's host can reset it."""
+        del machine
+        return ""
+
+    def inject(self, machine: Shell) -> None:
+        """Press the button; pressed again it does the same."""
+        machine.reset()
+
+    def heal(self, machine: Shell) -> None:
+        """Let go."""
+        machine.thaw()
+
+    def is_injected(self, machine: Machine) -> bool:
+        """The host sees it on, and no port answers on either network."""
+        return machine.is_powered() and is_silent(machine)
+
+    def is_healed(self, machine: Machine) -> bool:
+        """It has booted, lets us in, and both ways of the data network are open."""
+        return is_up(machine)
