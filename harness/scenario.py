@@ -25,7 +25,7 @@ from harness.checks.moments import (
     taint_removed,
     uncordoned,
 )
-from harness.faults import Freeze, LinkDown, Partition, PowerOff, Reset, Shutdown, Swap
+from harness.faults import Fault, Freeze, LinkDown, Partition, PowerOff, Reset, Shutdown, Swap
 from harness.faults.partition import Direction
 from harness.labs.stage import STATUS, Stage
 from harness.model import window as windows
@@ -74,6 +74,7 @@ __all__ = [
     "NOT_READY",
     "STATUS",
     "UNREACHABLE",
+    "Fault",
     "Stage",
     "claims",
     "condition_became",

@@ -11,6 +11,8 @@ from harness.faults.seen import is_up
 from harness.machines.machine import Machine, MachineError, Shell
 
 Json = Any
+_HEAL_LIMIT_S = 30.0
+"""How long healing waits for an answer: a busy machine is not one on its way down."""
 _MANAGER = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
 _PREPARING = ["busctl", "get-property", *_MANAGER, "PreparingForShutdown"]
 
@@ -66,19 +68,19 @@ class Shutdown:
         return is_up(machine) and not _is_going_down(machine)
 
 
-def _is_going_down(machine: Shell) -> bool:
-    """Whether the machine's own service managers say so.
+def _is_going_down(machine: Shell, limit_s: float = COMMAND_LIMIT_S) -> bool:
+    """Whether the machine's own service managers say so, or logind has ended already.
 
-    logind does from the request on, and ends soon after the last lock is released; systemd does from then
-    on.
+    logind says so from the request on, and ends soon after the last lock is released; systemd says so from
+    then on, almost to the end.
     """
     either = f"{' '.join(_PREPARING)}; systemctl is-system-running"
-    said = machine.run(["sh", "-c", either], deadline_s=COMMAND_LIMIT_S).stdout.splitlines()
-    return "b true" in said or "stopping" in said
+    said = machine.run(["sh", "-c", either], deadline_s=limit_s).stdout.splitlines()
+    return "b false" not in said or "stopping" in said
 
 
 def _cannot_stay(machine: Shell) -> bool:
     try:
-        return not machine.is_powered() or _is_going_down(machine)
+        return not machine.is_powered() or _is_going_down(machine, _HEAL_LIMIT_S)
     except MachineError:
         return True

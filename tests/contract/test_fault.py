@@ -105,7 +105,7 @@ def ready(lab: Lab, node: str) -> str:
 
 def test_a_fault_is_available_and_not_there_by_itself(fault: Fault, machine: SshMachine) -> None:
     assert fault.available(machine) == ""
-    assert fault.is_healed(machine)
+    assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
     assert not fault.is_injected(machine)
 
 
@@ -119,7 +119,7 @@ def test_healing_what_was_never_injected_changes_nothing(fault: Fault, machine: 
     boot = machine.boot_id()
     fault.heal(machine)
 
-    assert fault.is_healed(machine)
+    assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
     assert machine.boot_id() == boot
 
 

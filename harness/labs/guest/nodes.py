@@ -43,6 +43,7 @@ BOOT_LIMIT_S = 150.0
 """How long a guest may take to its sshd: under emulation, beside others that boot, on a busy host."""
 RESTORED_LIMIT_S = 90.0
 """How long a guest that goes on from a snapshot may take there, before it is booted instead."""
+_END_LIMIT_S = 5.0
 _CONSOLE_LINES = 15
 _MOUNT_LIMIT_S = 10.0
 
@@ -168,15 +169,26 @@ class GuestNodes:
         self._wanted.discard(name)
         if self.get(name).pid is None:
             return
-        self._hypervisor.virsh("destroy", name)
+        try:
+            self._hypervisor.virsh("destroy", name)
+        except proc.CommandFailed:
+            if self.get(name).pid is not None:
+                raise
         self._events.write("machine", node=name, step="powered-off")
 
     def power_on(self, name: str) -> None:
         """Start the virtual machine, which then boots. On already is fine."""
         if self.get(name).pid is not None:
             return
+        # One that powers itself off is gone a moment before libvirt knows and tells.
+        retry = tenacity.Retrying(
+            stop=tenacity.stop_after_delay(_END_LIMIT_S),
+            wait=tenacity.wait_fixed(0.2),
+            retry=tenacity.retry_if_exception_type(proc.CommandFailed),
+            reraise=True,
+        )
+        retry(self._hypervisor.virsh, "start", name)
         self._ends.pop(name, None)
-        self._hypervisor.virsh("start", name)
         self._want(name)
         self._events.write("machine", node=name, step="booted")
 

@@ -1,0 +1,61 @@
+"""Nodes that fall silent, each in its own way: the cluster can't tell them apart."""
+
+from harness.plugin import Judge
+from harness.scenario import (
+    UNREACHABLE,
+    Fault,
+    Stage,
+    claims,
+    condition_became,
+    freeze,
+    last_heartbeat,
+    link_down,
+    needs,
+    reset,
+    taint_added,
+    taint_removed,
+    windows,
+)
+
+silence = claims("monitoring.detection-time", "taints.unreachable-noexecute", "taints.removed-on-recovery")
+
+
+def is_noticed_until_it_is_over(lab: Stage, judge: Judge, fault: Fault) -> None:
+    node = lab.target
+    unknown = condition_became(node, "Ready", "Unknown")
+    ready_again = condition_became(node, "Ready", "True")
+
+    with lab.record():
+        with lab.inject(fault) as silenced:
+            lab.wait_for(unknown.after(silenced.began, windows.detection_from_fault()))
+            tainted = lab.wait_for(
+                taint_added(node, UNREACHABLE, "NoExecute").after(unknown, windows.taint_pass())
+            )
+        lab.wait_for(ready_again.after(silenced.healed, windows.recovery()))
+        untainted = [
+            lab.wait_for(taint_removed(node, UNREACHABLE, effect).after(ready_again, window))
+            for effect, window in (("NoSchedule", windows.prompt(2)), ("NoExecute", windows.monitor_pass()))
+        ]
+
+    judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
+    judge("taints.unreachable-noexecute", tainted)
+    for effect_is_gone in untainted:
+        judge("taints.removed-on-recovery", effect_is_gone)
+
+
+@silence
+@needs(nodes=2, faulted=1, capabilities=("link",))
+def test_a_node_whose_cable_is_pulled(lab: Stage, judge: Judge) -> None:
+    is_noticed_until_it_is_over(lab, judge, link_down(lab.target))
+
+
+@silence
+@needs(nodes=2, faulted=1, capabilities=("freeze",))
+def test_a_node_that_stands_still(lab: Stage, judge: Judge) -> None:
+    is_noticed_until_it_is_over(lab, judge, freeze(lab.target))
+
+
+@silence
+@needs(nodes=2, faulted=1, capabilities=("reset",))
+def test_a_node_that_is_reset_and_boots_late(lab: Stage, judge: Judge) -> None:
+    is_noticed_until_it_is_over(lab, judge, reset(lab.target))
