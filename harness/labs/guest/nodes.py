@@ -194,8 +194,9 @@ class GuestNodes:
 
     def freeze(self, name: str) -> None:
         """Stop the virtual machine's processors. Frozen already is fine. Raises CommandFailed."""
-        self._hypervisor.virsh("suspend", name)
-        self._events.write("machine", node=name, step="frozen")
+        if not self._is_frozen(name):
+            self._hypervisor.virsh("suspend", name)
+            self._events.write("machine", node=name, step="frozen")
 
     def reset(self, name: str) -> None:
         """Reset the virtual machine while its processors are stopped. Raises CommandFailed."""
@@ -205,10 +206,9 @@ class GuestNodes:
 
     def thaw(self, name: str) -> None:
         """Let the virtual machine's processors go on. Running or off is fine."""
-        if self.get(name).pid is None:
-            return
-        self._hypervisor.virsh("resume", name)
-        self._events.write("machine", node=name, step="thawed")
+        if self._is_frozen(name):
+            self._hypervisor.virsh("resume", name)
+            self._events.write("machine", node=name, step="thawed")
 
     def link_down(self, name: str) -> None:
         """Take the carrier of `data` away, now and at each boot."""
@@ -217,6 +217,9 @@ class GuestNodes:
     def link_up(self, name: str) -> None:
         """Give it back."""
         self._set_link(name, "up")
+
+    def _is_frozen(self, name: str) -> bool:
+        return self._hypervisor.virsh("domstate", name).strip() == "paused"
 
     def _set_link(self, name: str, state: str) -> None:
         node = self.get(name)
