@@ -390,6 +390,7 @@ def _skip_with_verdict(item: pytest.Item, session: Session, code: Any, reason: s
 
 def _close(item: pytest.Item, error: Exception | None) -> None:
     """Evaluate, store, attach, and give pytest the outcome that the verdicts ask for."""
+    from harness.checks.judge import died
     from harness.session import recording as stored
     from harness.session.judging import close, message
 
@@ -415,7 +416,7 @@ def _close(item: pytest.Item, error: Exception | None) -> None:
             provider.lab.fetch_journals()
         stored.attach_logs(provider.lab.dir / "logs")
     provider.last_taint_t = stored.last_no_execute_taint(history)
-    if any(not entry.data["expected"] for entry in history.of_kind("component")):
+    if died(history) is not None:
         provider.discard()
     _raise_outcome(closed, message(closed, session.claims, stage.configuration.kubernetes_version), error)
 

@@ -6,12 +6,15 @@ from harness.scenario import claims, condition_became, needs, windows
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
 
 from harness.checks.checks import default_of, renewals_of, shown_throughout
+from harness.checks.looks import amounts_to, listed, lives_on, not_listed
 from harness.checks.moments import (
     condition_became,
+    condition_said,
     conditions_changed,
     cordoned,
     event_reported,
@@ -20,13 +23,35 @@ from harness.checks.moments import (
     pod_created,
     pod_deletion,
     pod_gone,
+    pod_marked,
     pod_unschedulable,
     taint_added,
     taint_removed,
     uncordoned,
 )
-from harness.faults import Fault, Freeze, LinkDown, Partition, PowerOff, Reset, Shutdown, Swap
+from harness.checks.witnessed import (
+    kubelet_restarted,
+    last_sign,
+    logged,
+    machine_ended,
+    pre_stop_began,
+    pre_stop_ended,
+    sigterm,
+)
+from harness.cluster.witness import Witness
+from harness.faults import (
+    Fault,
+    Freeze,
+    KubeletSettings,
+    LinkDown,
+    Partition,
+    PowerOff,
+    Reset,
+    Shutdown,
+    Swap,
+)
 from harness.faults.partition import Direction
+from harness.labs.evidence import INHIBITORS, SWAP_LIMIT
 from harness.labs.stage import STATUS, Stage
 from harness.model import window as windows
 from harness.model.cluster import NOT_READY, UNREACHABLE
@@ -70,33 +95,55 @@ def swap(node: str, size_mib: int = 128) -> Swap:
     return Swap(uuid.uuid4().hex[:8], node, size_mib)
 
 
+def kubelet_settings(node: str, **settings: Any) -> KubeletSettings:
+    """Other settings of a node's kubelet, fields of KubeletConfiguration; needs the capability `systemd`."""
+    return KubeletSettings(uuid.uuid4().hex[:8], node, settings)
+
+
 __all__ = [
+    "INHIBITORS",
     "NOT_READY",
     "STATUS",
+    "SWAP_LIMIT",
     "UNREACHABLE",
     "Fault",
     "Stage",
+    "Witness",
+    "amounts_to",
     "claims",
     "condition_became",
+    "condition_said",
     "conditions_changed",
     "cordoned",
     "default_of",
     "event_reported",
     "freeze",
+    "kubelet_restarted",
+    "kubelet_settings",
     "last_heartbeat",
+    "last_sign",
     "link_down",
+    "listed",
+    "lives_on",
+    "logged",
+    "machine_ended",
     "needs",
+    "not_listed",
     "partition",
     "pod_bound",
     "pod_created",
     "pod_deletion",
     "pod_gone",
+    "pod_marked",
     "pod_unschedulable",
     "power_off",
+    "pre_stop_began",
+    "pre_stop_ended",
     "renewals_of",
     "reset",
     "shown_throughout",
     "shutdown",
+    "sigterm",
     "swap",
     "taint_added",
     "taint_removed",

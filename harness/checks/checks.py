@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from harness.checks import moments
-from harness.checks.moments import Occurrence
-from harness.model.claim import Claim
+from harness.checks import looks, moments, witnessed
+from harness.checks.occurrence import Occurrence
+from harness.model.claim import Claim, Constant
 from harness.model.history import History, fence
 from harness.model.judgment import Check, Moment
 from harness.model.verdict import Measured, Verdict, conforms, deviates, unproven
@@ -124,7 +124,9 @@ _LOOK_BACK_S = 5.0
 
 
 def _unfenced(history: History, about: Moment, until_t: float) -> str:
-    """Why a moment's watches may have missed something up to a time (s), or nothing."""
+    """Why a moment's watches or witness may have missed something up to a time (s), or nothing."""
+    if witnessed.knows(about):
+        return witnessed.unheard(history, about, until_t)
     passed = fence(history, moments.resources(about))
     if not passed.passed:
         return passed.reason
@@ -151,7 +153,7 @@ def _did_not_come(
     end = start.t + window.high_s
     for about in (event, anchor):
         unfenced = _unfenced(history, about, end)
-        if moments.resources(about) and unfenced:
+        if unfenced and about.name != "fault-step":
             return unproven("gap", f"{event} was not seen by the window's end: {unfenced}", window)
     state = moments.last_state(history, event)
     return deviates(
@@ -283,11 +285,17 @@ def _default(_history: History, args: Args, ground: Ground, claim: Claim) -> Ver
             f"{constant.component} was seen to set no {constant.name}", measured=Measured("nothing")
         )
     expected = constant.at(configuration.kubernetes_version)
-    measured = Measured(reported, constant.unit)
+    measured = _shown(reported, constant)
     if reported != expected:
-        said = f"{constant.name} is {measured}, expected {expected:g} {constant.unit}"
+        said = f"{constant.name} is {measured}, expected {_shown(expected, constant)}"
         return deviates(said, measured=measured)
     return conforms(f"{constant.name} is {measured} without a flag", measured=measured)
+
+
+def _shown(value: float, constant: Constant) -> Measured:
+    if constant.unit == "boolean":
+        return Measured(str(bool(value)).lower())
+    return Measured(value, constant.unit)
 
 
 NOTHING = float("-inf")
@@ -299,7 +307,9 @@ def _reported(configz: Json, path: str) -> float | None:
         if not isinstance(configz, Mapping) or part not in configz:
             return None
         configz = configz[part]
-    return NOTHING if configz is None else duration_s(configz)
+    if configz is None:
+        return NOTHING
+    return float(configz) if isinstance(configz, bool) else duration_s(configz)
 
 
 def duration_s(value: Json) -> float:
@@ -327,7 +337,7 @@ def _shown_throughout(history: History, args: Args, ground: Ground, _claim: Clai
         return _missing(history, first, ground)
     until = moments.find(history, last, since.t)
     until_t = until.t if until else history.ended_t
-    looks = [
+    seen = [
         entry
         for entry in history.of_kind("observed")
         if entry.data["what"] == args["what"]
@@ -335,21 +345,21 @@ def _shown_throughout(history: History, args: Args, ground: Ground, _claim: Clai
         and since.t < entry.data.get("asked_t", entry.t)
         and entry.t < until_t
     ]
-    other = next((look for look in looks if look.data["value"] != args["value"]), None)
+    other = next((look for look in seen if look.data["value"] != args["value"]), None)
     if other is not None:
         value = str(other.data["value"])
         said = f"{args['what']} of {args['subject']} was {value!r} {other.t - since.t:.1f} s after {first}"
         return deviates(said, measured=Measured(value), last_state=f"expected {args['value']!r}")
     if until is None:
         return unproven("gap", f"{last} was not seen; nothing tells how long {args['what']} had to be shown")
-    if len(looks) < _LOOKS:
+    if len(seen) < _LOOKS:
         return unproven(
-            "gap", f"{len(looks)} looks at {args['what']} of {args['subject']}, {_LOOKS} are needed"
+            "gap", f"{len(seen)} looks at {args['what']} of {args['subject']}, {_LOOKS} are needed"
         )
-    blind = max(b - a for a, b in pairwise([since.t, *(look.t for look in looks), until_t]))
+    blind = max(b - a for a, b in pairwise([since.t, *(look.t for look in seen), until_t]))
     if blind > (until_t - since.t) * _MOST_BLIND:
         return unproven("gap", f"nobody looked at {args['what']} of {args['subject']} for {blind:.1f} s")
-    return conforms(f"{len(looks)} looks showed {args['value']!r}", measured=Measured(str(args["value"])))
+    return conforms(f"{len(seen)} looks showed {args['value']!r}", measured=Measured(str(args["value"])))
 
 
 _LOOKS = 2
@@ -362,4 +372,8 @@ _CHECKS: Mapping[str, CheckFunction] = {
     "renewals": _renewals,
     "default": _default,
     "shown-throughout": _shown_throughout,
+    "listed": lambda history, args, _ground, _claim: looks.judge_listed(history, args),
+    "not-listed": lambda history, args, _ground, _claim: looks.judge_not_listed(history, args),
+    "amounts-to": lambda history, args, _ground, _claim: looks.judge_amount(history, args),
+    "lives-on": lambda history, args, _ground, _claim: looks.judge_life(history, args),
 }

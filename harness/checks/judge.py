@@ -69,12 +69,20 @@ def _not_healed(history: History, verdict: Verdict) -> Verdict | None:
     return None
 
 
-def _component_died(history: History) -> Verdict | None:
+def died(history: History) -> Entry | None:
+    """The first component that ended and should not have: no fault was to end it."""
     for entry in history.of_kind("component"):
         if not entry.data["expected"] and not _by_fault(history, entry):
-            where = f" on {entry.data['node']}" if entry.data.get("node") else ""
-            return unproven("component-died", f"{entry.data['name']}{where} {entry.data['status']}")
+            return entry
     return None
+
+
+def _component_died(history: History) -> Verdict | None:
+    entry = died(history)
+    if entry is None:
+        return None
+    where = f" on {entry.data['node']}" if entry.data.get("node") else ""
+    return unproven("component-died", f"{entry.data['name']}{where} {entry.data['status']}")
 
 
 def _by_fault(history: History, end: Entry) -> bool:

@@ -7,33 +7,26 @@ after `since_t`. API writes are timed by the watch's receipt, leases by renewTim
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
+from harness.checks import witnessed
+from harness.checks.occurrence import Args, Finder, Occurrence
 from harness.model.cluster import LEASE_NAMESPACE, condition, condition_status, has_taint
 from harness.model.history import History, Version
 from harness.model.judgment import Moment
 
-Json = Any
-Args = Mapping[str, Json]
-
-
-@dataclass(frozen=True)
-class Occurrence:
-    """When a moment was, and what it tells of itself (windows may depend on it)."""
-
-    t: float
-    detail: Args = field(default_factory=dict)
-
-
-Finder = Callable[[History, Args, float], Occurrence | None]
 Predicate = Callable[[Version], bool]
 
 
 def condition_became(node: str, type_: str, status: str) -> Moment:
     """A Node's condition changes to a status."""
     return Moment("condition-became", {"node": node, "type": type_, "status": status})
+
+
+def condition_said(node: str, type_: str, status: str, reason: str, message: str) -> Moment:
+    """A Node's condition comes to have a status with this reason, its message holding this text."""
+    told = {"status": status, "reason": reason, "message": message}
+    return Moment("condition-said", {"node": node, "type": type_, **told})
 
 
 def taint_added(node: str, key: str, effect: str) -> Moment:
@@ -91,6 +84,12 @@ def pod_unschedulable(namespace: str, name: str) -> Moment:
     return Moment("pod-unschedulable", {"namespace": namespace, "name": name})
 
 
+def pod_marked(namespace: str, name: str, reason: str, message: str) -> Moment:
+    """A pod's status comes to be Failed, with this reason and this message."""
+    args = {"namespace": namespace, "name": name, "reason": reason, "message": message}
+    return Moment("pod-marked", args)
+
+
 def event_reported(reason: str, kind: str, name: str, message: str) -> Moment:
     """A Kubernetes Event with this reason about this object, its message starting so."""
     return Moment("event-reported", {"reason": reason, "kind": kind, "name": name, "message": message})
@@ -114,12 +113,16 @@ def resources(moment: Moment) -> tuple[str, ...]:
         return ("pods",)
     if moment.name == "event-reported":
         return ("events",)
-    return () if moment.name == "fault-step" else ("nodes",)
+    if moment.name == "fault-step" or witnessed.knows(moment):
+        return ()
+    return ("nodes",)
 
 
 def last_state(history: History, moment: Moment) -> str:
     """One line on what was seen last of the object that a moment is about."""
     args = moment.args
+    if "by" in args:
+        return witnessed.last_told(history, str(args["by"]))
     if "node" in args:
         return _describe_node(history, str(args["node"]))
     if "namespace" in args:
@@ -194,6 +197,14 @@ def _condition_became(history: History, args: Args, since_t: float) -> Occurrenc
     return _transitions(_node(history, args), _has_condition(args), since_t)
 
 
+def _condition_said(history: History, args: Args, since_t: float) -> Occurrence | None:
+    return _transitions(_node(history, args), _says(args), since_t)
+
+
+def _pod_marked(history: History, args: Args, since_t: float) -> Occurrence | None:
+    return _transitions(_pod(history, args), _is_marked(args), since_t)
+
+
 def _taint_added(history: History, args: Args, since_t: float) -> Occurrence | None:
     return _transitions(_node(history, args), _is_tainted(args), since_t)
 
@@ -208,6 +219,24 @@ def _unschedulable_became(history: History, args: Args, since_t: float) -> Occur
 
 def _has_condition(args: Args) -> Predicate:
     return lambda seen: condition_status(seen.object, args["type"]) == args["status"]
+
+
+def _says(args: Args) -> Predicate:
+    def holds(seen: Version) -> bool:
+        found = condition(seen.object, args["type"]) or {}
+        same = found.get("status") == args["status"] and found.get("reason") == args["reason"]
+        return bool(same and args["message"] in str(found.get("message")))
+
+    return holds
+
+
+def _is_marked(args: Args) -> Predicate:
+    def holds(seen: Version) -> bool:
+        status = seen.object["status"]
+        marked = status.get("reason") == args["reason"] and status.get("message") == args["message"]
+        return bool(marked and status.get("phase") == "Failed")
+
+    return holds
 
 
 def _is_tainted(args: Args) -> Predicate:
@@ -366,12 +395,15 @@ def _describe_pod(history: History, namespace: str, name: str) -> str:
         return f"pod {name}: never seen"
     pod, deleted = seen[-1].object, seen[-1].deleted
     state = "removed" if deleted else f"phase {pod['status'].get('phase')}"
+    if pod["status"].get("reason"):
+        state += f" ({pod['status']['reason']}: {pod['status'].get('message')})"
     node, deletion = pod["spec"].get("nodeName"), pod["metadata"].get("deletionTimestamp")
     return f"pod {name}: {state}, node {node}, deletion {deletion}"
 
 
 _STATES: Mapping[str, Callable[[Args], Predicate]] = {
     "condition-became": _has_condition,
+    "condition-said": _says,
     "taint-added": _is_tainted,
     "taint-removed": _is_untainted,
     "unschedulable-became": _is_unschedulable,
@@ -379,11 +411,13 @@ _STATES: Mapping[str, Callable[[Args], Predicate]] = {
     "pod-gone": _is_gone,
     "pod-bound": _is_bound,
     "pod-unschedulable": _is_unfit,
+    "pod-marked": _is_marked,
 }
 _OF_AN_OBJECT = frozenset({*_STATES, "condition-types-changed"})
 
 _FINDERS: Mapping[str, Finder] = {
     "condition-became": _condition_became,
+    "condition-said": _condition_said,
     "taint-added": _taint_added,
     "taint-removed": _taint_removed,
     "unschedulable-became": _unschedulable_became,
@@ -394,6 +428,8 @@ _FINDERS: Mapping[str, Finder] = {
     "pod-created": _pod_created,
     "pod-bound": _pod_bound,
     "pod-unschedulable": _pod_unschedulable,
+    "pod-marked": _pod_marked,
     "event-reported": _event_reported,
     "fault-step": _fault_step,
+    **witnessed.FINDERS,
 }

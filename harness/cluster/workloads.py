@@ -37,7 +37,7 @@ def prepare(api: Api) -> None:
     meta = {"name": SENTINEL, "namespace": NAMESPACE}
     api.ensure(core, {"metadata": {"name": NAMESPACE}})
     api.ensure(f"{core}/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})
-    sentinel_pod = {"metadata": meta, "spec": {**_spec({}), "schedulerName": _NOBODYS_SCHEDULER}}
+    sentinel_pod = {"metadata": meta, "spec": {**pod_spec({}), "schedulerName": _NOBODYS_SCHEDULER}}
     api.ensure(pods(NAMESPACE), sentinel_pod)
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
@@ -55,6 +55,12 @@ def prepare(api: Api) -> None:
 def run_pod(api: Api, *, node_name: str, unreachable_toleration_s: int | None = None, limit_s: float) -> Pod:
     """Create a pod for one node and wait until it is Running there. Raises Problem, ApiError."""
     made = create_pod(api, node_name, unreachable_toleration_s, by_scheduler=False)
+    wait_running(api, made, limit_s)
+    return made
+
+
+def wait_running(api: Api, made: Pod, limit_s: float) -> None:
+    """Wait until a pod is Running. Raises Problem, ApiError."""
     retry = tenacity.Retrying(
         stop=tenacity.stop_after_delay(limit_s),
         wait=tenacity.wait_fixed(0.2),
@@ -64,21 +70,25 @@ def run_pod(api: Api, *, node_name: str, unreachable_toleration_s: int | None = 
     if not retry(is_running, api, made):
         raise Problem(
             f"pod {made.name} is not Running after {limit_s:g} s",
-            f"node {node_name}",
+            f"node {made.node}",
             "see the kubelet's log",
         )
-    return made
 
 
 def create_pod(api: Api, node_name: str, unreachable_toleration_s: int | None, by_scheduler: bool) -> Pod:
     """Create a pod that can only run on one node. Raises ApiError."""
-    made = Pod(NAMESPACE, f"probe-{uuid.uuid4().hex[:8]}", node_name)
     placed = (
         {"nodeSelector": {"kubernetes.io/hostname": node_name}} if by_scheduler else {"nodeName": node_name}
     )
-    spec = _spec(placed)
+    spec = pod_spec(placed)
     if unreachable_toleration_s is not None:
-        spec["tolerations"] = [_tolerates(UNREACHABLE, unreachable_toleration_s)]
+        spec["tolerations"] = [tolerates_unreachable(unreachable_toleration_s)]
+    return start_pod(api, node_name, spec)
+
+
+def start_pod(api: Api, node_name: str, spec: Json) -> Pod:
+    """Create a pod with this specification under a name of its own. Raises ApiError."""
+    made = Pod(NAMESPACE, f"probe-{uuid.uuid4().hex[:8]}", node_name)
     api.create(pods(NAMESPACE), {"metadata": {"name": made.name, "namespace": NAMESPACE}, "spec": spec})
     return made
 
@@ -106,7 +116,7 @@ def default_tolerations_s(api: Api) -> Mapping[str, float | None]:
 
     Read by a server-side dry run, as the API server has no /configz.
     """
-    seen = api.dry_run(pods(NAMESPACE), {"metadata": {"generateName": "probe-"}, "spec": _spec({})})
+    seen = api.dry_run(pods(NAMESPACE), {"metadata": {"generateName": "probe-"}, "spec": pod_spec({})})
     given = {
         entry.get("key"): entry.get("tolerationSeconds") for entry in seen["spec"].get("tolerations", [])
     }
@@ -135,7 +145,8 @@ def uncordon(api: Api, name: str) -> None:
     api.patch(node(name), {"spec": {"unschedulable": None}})
 
 
-def _spec(placed: Mapping[str, Json]) -> dict[str, Json]:
+def pod_spec(placed: Mapping[str, Json]) -> dict[str, Json]:
+    """The specification of a pod that does nothing, with where it is to run."""
     return {
         **placed,
         "automountServiceAccountToken": False,
@@ -144,5 +155,6 @@ def _spec(placed: Mapping[str, Json]) -> dict[str, Json]:
     }
 
 
-def _tolerates(key: str, seconds: int) -> Mapping[str, Json]:
-    return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+def tolerates_unreachable(seconds: int) -> Mapping[str, Json]:
+    """A toleration of `unreachable` for so many seconds."""
+    return {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}

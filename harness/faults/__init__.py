@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.faults.fault import Fault
 from harness.faults.freeze import Freeze
+from harness.faults.kubelet_settings import KubeletSettings
 from harness.faults.link_down import LinkDown
 from harness.faults.partition import Partition
 from harness.faults.power_off import PowerOff
@@ -17,6 +18,7 @@ from harness.faults.swap import Swap
 __all__ = [
     "Fault",
     "Freeze",
+    "KubeletSettings",
     "LinkDown",
     "Partition",
     "PowerOff",
@@ -28,6 +30,7 @@ __all__ = [
 
 _BY_NAME: Mapping[str, Callable[..., Fault]] = {
     "freeze": Freeze,
+    "kubelet-settings": KubeletSettings,
     "link-down": LinkDown,
     "partition": Partition,
     "power-off": PowerOff,

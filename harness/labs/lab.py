@@ -19,10 +19,11 @@ from typing import Any
 
 import tenacity
 
-from harness.cluster import workloads
+from harness.cluster import witness, workloads
 from harness.cluster.api import Api, ApiError
 from harness.cluster.configuration import configz, kubelet_configz, seconds
 from harness.cluster.resources import WATCHED, node
+from harness.cluster.witness import Witness
 from harness.cluster.workloads import Pod
 from harness.faults import Fault, fault_from_json
 from harness.labs.components import Components
@@ -46,6 +47,8 @@ from harness.safety.ledger import Ledger
 Json = Any
 NODES_READY_LIMIT_S = 120.0
 POD_LIMIT_S = 30.0
+WITNESS_LIMIT_S = 150.0
+"""Real containers; several at once on an emulated machine of one CPU."""
 CLEAN_LIMIT_S = 60.0
 DOWN_LIMIT_S = 30.0
 LOG_LINES = 10
@@ -73,10 +76,11 @@ class TooFewNodes(Problem):
 
 
 class SupervisedHost:
-    """Power and witness of one lab's nodes, through its supervisor."""
+    """Power and witness of one lab's nodes, through its supervisor; their kubelets, through its API."""
 
-    def __init__(self, supervisor: SupervisorClient) -> None:
+    def __init__(self, supervisor: SupervisorClient, api: Api) -> None:
         self._supervisor = supervisor
+        self._api = api
 
     def power(self, node_name: str, action: PowerAction) -> None:
         """Do something to a node from outside. Raises MachineError."""
@@ -88,6 +92,13 @@ class SupervisedHost:
     def is_powered(self, node_name: str) -> bool:
         """Whether the node's first process runs."""
         return any(entry["name"] == node_name and entry["on"] for entry in self._supervisor.status()["nodes"])
+
+    def kubelet_configuration(self, node_name: str) -> Mapping[str, Json]:
+        """What the node's kubelet says of its configuration. Raises MachineError."""
+        try:
+            return kubelet_configz(self._api, node_name)
+        except (ApiError, Problem) as error:
+            raise MachineError(f"{node_name}: /configz: {error}") from error
 
     def witness_port(self) -> int:
         """The port at which the witness listens."""
@@ -162,7 +173,9 @@ class Lab:
             access = SshAccess(
                 name, info.control_address, info.data_address, api_address, pki / "ssh", host_key
             )
-            self._machines[name] = SshMachine(access, self.supervisor.dial, SupervisedHost(self.supervisor))
+            self._machines[name] = SshMachine(
+                access, self.supervisor.dial, SupervisedHost(self.supervisor, self.api)
+            )
         return self._machines[name]
 
     def record_of_itself(self) -> Record:
@@ -243,6 +256,10 @@ class Lab:
         return workloads.run_pod(
             self.api, node_name=on, unreachable_toleration_s=tolerates_unreachable_s, limit_s=POD_LIMIT_S
         )
+
+    def run_witnesses(self, on: str, witnesses: Sequence[Witness]) -> list[Pod]:
+        """Running pods that tell what happens to them. Raises Problem, ApiError."""
+        return witness.run(self.api, on, witnesses, WITNESS_LIMIT_S)
 
     def pending_pod(self, only_on: str) -> Pod:
         """A pod that the scheduler may bind to one node only. Raises ApiError."""

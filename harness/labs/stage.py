@@ -10,10 +10,12 @@ import tenacity
 
 from harness.checks import moments
 from harness.checks.checks import describe
-from harness.checks.moments import Occurrence
+from harness.checks.occurrence import Occurrence
 from harness.cluster import workloads
+from harness.cluster.witness import Witness
 from harness.cluster.workloads import Pod
 from harness.faults import Fault
+from harness.labs.evidence import Evidence
 from harness.labs.lab import Lab, NodeInfo
 from harness.model.cluster import Configuration
 from harness.model.history import History
@@ -42,6 +44,7 @@ class Stage:
         self.targets = usable[:faulted]
         self.target = usable[0]
         self.recording: Recording | None = None
+        self._evidence = Evidence(lab)
 
     @property
     def configuration(self) -> Configuration:
@@ -65,6 +68,36 @@ class Stage:
     def run_pod(self, *, on: str, tolerates_unreachable_s: int | None = None) -> Pod:
         """A Running pod on a node."""
         return self._lab.run_pod(on, tolerates_unreachable_s)
+
+    def run_witnesses(self, *witnesses: Witness, on: str) -> list[Pod]:
+        """Running pods on a node that write down what happens to them, to be heard with `hear`."""
+        made = self._lab.run_witnesses(on, witnesses)
+        self._evidence.keep_clock(on)
+        return made
+
+    def hear(self, *pods: Pod) -> None:
+        """Take over what witnesses told; their node must be up, in whatever boot."""
+        with self._step("hear witnesses"):
+            self._evidence.hear(self._recording(), pods)
+
+    def hear_journal(self, node: str, unit: str) -> None:
+        """Take over what a unit logged on a node since the recording began."""
+        self._evidence.hear_journal(self._recording(), node, unit)
+
+    def look_at_inhibitors(self, node: str) -> None:
+        """Look who holds locks on a node's shutdown, for `listed` and `not_listed` of `INHIBITORS`."""
+        self._evidence.look_at_inhibitors(self._recording(), node)
+
+    def look_at_swap_limit(self, pod: Pod) -> None:
+        """Look how much swap a pod may use, for `amounts_to` of `SWAP_LIMIT`."""
+        self._evidence.look_at_swap_limit(self._recording(), pod)
+
+    def restart_kubelet(self, node: str) -> None:
+        """Restart the kubelet of a target, whatever becomes of it. Raises Problem when it is none."""
+        if node not in self.targets:
+            raise Problem(f"{node} is no target", "scenario", "declare it: @needs(faulted=...)")
+        with self._step(f"restart the kubelet of {node}"):
+            self._evidence.restart_kubelet(self._recording(), node)
 
     def pending_pod(self, *, only_on: str) -> Pod:
         """A pod that the scheduler may bind to one node only."""

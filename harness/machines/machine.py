@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from harness.model.problem import OutsideError
 
+Json = Any
 PowerAction = Literal["off", "on", "freeze", "reset", "thaw", "link-down", "link-up"]
 """What a machine's host does to it from outside."""
 
@@ -94,6 +95,10 @@ class Machine(Shell, Protocol):
 
     def reaches_control_plane(self) -> bool:
         """Whether what the machine sends to the control plane's data address is heard there."""
+        ...
+
+    def kubelet_configuration(self) -> Mapping[str, Json]:
+        """What its kubelet says of its configuration, asked through the API server. Raises MachineError."""
         ...
 
     def close(self) -> None:

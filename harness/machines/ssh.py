@@ -8,11 +8,11 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import paramiko
 import tenacity
@@ -20,6 +20,7 @@ import tenacity
 from harness.machines.machine import CommandResult, MachineError, PowerAction
 from harness.private import check_private
 
+Json = Any
 SSH_PORT = 22
 PROBED_PORT = 10250
 CONNECT_LIMIT_S = 10.0
@@ -43,6 +44,10 @@ class Host(Protocol):
 
     def is_powered(self, node: str) -> bool:
         """Whether the node's first process runs."""
+        ...
+
+    def kubelet_configuration(self, node: str) -> Mapping[str, Json]:
+        """What the node's kubelet says of its configuration. Raises MachineError."""
         ...
 
     def witness_port(self) -> int:
@@ -160,6 +165,10 @@ class SshMachine:
             retry_error_callback=lambda _state: False,
         )
         return bool(retry(self._host.heard, token))
+
+    def kubelet_configuration(self) -> Mapping[str, Json]:
+        """What its kubelet says of its configuration. Raises MachineError."""
+        return self._host.kubelet_configuration(self.name)
 
     def close(self) -> None:
         """Give up the warm connection."""

@@ -13,9 +13,11 @@ Entry kinds and their data (one JSON object a line in `history.jsonl`, `t` in se
 | fault | id, fault (its data), node, step (planned, armed, injecting, injected, unproven, healing, healed,
 unhealed or closed) |
 | deadman | id, node |
-| machine | node, step (booted, powered-off) |
+| machine | node, step (booted, powered-off, kubelet-restarted) |
 | component | name, node, status, expected |
 | observed | what, subject, value |
+| told | by (a pod, or a node's unit), what: written down on the node at `t` |
+| heard | by, node, boot_id, error_s (how wrong the times of what it told may be); `t` is when it was read |
 | stall | late_s (how much later than asked the harness was woken) |
 | ended | |
 """

@@ -97,14 +97,15 @@ def slack_s(history: History, configuration: Configuration) -> float:
     """What measuring on this host, in this scenario, may add to a true duration (s).
 
     Base plus twice the worst watch latency (calibrated, or seen by a sentinel of this scenario: one for the
-    anchor, one for the event), the largest clock offset, the API's resolution, and the longest time the
-    harness was not woken.
+    anchor, one for the event), the largest clock offset, the API's resolution, the longest time the harness
+    was not woken, and how wrong the times of witnesses on the nodes may be.
     """
     calibration = configuration.calibration
     latencies = [calibration.watch_latency_s]
     for entry in history.of_kind("sentinel"):
         latencies.extend((entry.data.get("latency_s") or {}).values())
     stall = max((entry.data["late_s"] for entry in history.of_kind("stall")), default=0.0)
+    told = max((entry.data["error_s"] for entry in history.of_kind("heard")), default=0.0)
     offset = max((abs(value) for value in calibration.clock_offset_s.values()), default=0.0)
     return (
         BASE_SLACK_S
@@ -112,6 +113,7 @@ def slack_s(history: History, configuration: Configuration) -> float:
         + offset
         + calibration.api_resolution_s
         + stall
+        + told
         + _clock_step_s(history)
     )
 
@@ -184,6 +186,19 @@ def pod_gc_pass() -> WindowSpec:
     return absence(POD_GC_S + 2.0)
 
 
+def afterwards(bound_s: float) -> WindowSpec:
+    """Not before the anchor, and within a bound; both must be told by the same clock."""
+    return WindowSpec("afterwards", {"bound_s": bound_s})
+
+
+def grace_period(seconds: float) -> WindowSpec:
+    """From SIGTERM to the end of a container that is deaf to it: its grace period, or up to half of it more.
+
+    The kubelet itself gives a runtime so much longer (pkg/kubelet/pod_workers.go: killPodNow).
+    """
+    return WindowSpec("grace_period", {"grace_s": seconds})
+
+
 def absence(seconds: float) -> WindowSpec:
     """How long something must not come."""
     return WindowSpec("absence", {"wait_s": seconds})
@@ -232,6 +247,21 @@ def _prompt(ground: Ground, args: Mapping[str, Json], _anchor: Mapping[str, Json
     return Window(-ground.slack_s, bound + ground.slack_s, bound, "within", "-slack", formula)
 
 
+def _afterwards(ground: Ground, args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
+    bound = float(args["bound_s"])
+    formula = f"bound + slack ({bound:g} + {ground.slack_s:.2f})"
+    return Window(0.0, bound + ground.slack_s, bound, "within", "0", formula)
+
+
+def _grace_period(ground: Ground, args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
+    grace = float(args["grace_s"])
+    low, high = (
+        f"T - slack ({grace:g} - {ground.slack_s:.2f})",
+        f"1.5T + slack ({1.5 * grace:g} + {ground.slack_s:.2f})",
+    )
+    return Window(grace - ground.slack_s, 1.5 * grace + ground.slack_s, grace, "period", low, high)
+
+
 def _toleration(ground: Ground, args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
     return _around(float(args["toleration_s"]), ground.slack_s)
 
@@ -267,6 +297,8 @@ _WINDOWS = {
     "taint_pass": _taint_pass,
     "monitor_pass": _monitor_pass,
     "prompt": _prompt,
+    "afterwards": _afterwards,
+    "grace_period": _grace_period,
     "toleration": _toleration,
     "default_toleration": _default_toleration,
     "renewals": _renewals,

@@ -62,9 +62,19 @@ class Cut:
     fault: Fault
 
     @property
+    def ordered(self) -> Moment:
+        """When the harm was asked for: what a slow machine does about it may come before `began`."""
+        return fault_step(self.fault.id, "injecting")
+
+    @property
     def began(self) -> Moment:
         """When the harm was done."""
         return fault_step(self.fault.id, "injected")
+
+    @property
+    def healing(self) -> Moment:
+        """When undoing it began: the harm ends between this and `healed`."""
+        return fault_step(self.fault.id, "healing")
 
     @property
     def healed(self) -> Moment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from harness.checks.judge import judge
+from harness.checks.judge import died, judge
 from harness.model.claim import Claim
 from harness.model.cluster import Configuration
 from harness.model.history import History
@@ -89,7 +89,7 @@ def code_of(history: History) -> Code:
     """Why a scenario that broke off knows nothing: a component's death, a fault that is not in, or missing
     evidence.
     """
-    if any(not entry.data["expected"] for entry in history.of_kind("component")):
+    if died(history) is not None:
         return "component-died"
     steps = {entry.data["step"] for entry in history.of_kind("fault")}
     if "injecting" in steps and "injected" not in steps:

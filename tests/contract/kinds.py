@@ -7,7 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.faults import Fault, Freeze, LinkDown, Partition, PowerOff, Reset, Shutdown, Swap
+from harness.faults import (
+    Fault,
+    Freeze,
+    KubeletSettings,
+    LinkDown,
+    Partition,
+    PowerOff,
+    Reset,
+    Shutdown,
+    Swap,
+)
 from harness.labs import process_lab
 from harness.labs.components import Components
 from harness.labs.kinds import LIBVIRT, PROCESS
@@ -45,7 +55,7 @@ KINDS: Mapping[str, Kind] = {
         namespaces=6,
         credentials="run/node",
         boot_s=0.0,
-        lacks={"shutdown": "systemd", "swap": "kernel of its own"},
+        lacks={"shutdown": "systemd", "swap": "kernel of its own", "kubelet-settings": "systemd"},
     ),
     LIBVIRT: Kind(LIBVIRT, nodes=2, namespaces=3, credentials="seed/root/etc/kubernetes", boot_s=90.0),
 }
@@ -60,6 +70,7 @@ FAULTS: Mapping[str, Callable[[str], Fault]] = {
     "link-down": lambda node: LinkDown(_new_id(), node),
     "shutdown": lambda node: Shutdown(_new_id(), node),
     "swap": lambda node: Swap(_new_id(), node),
+    "kubelet-settings": lambda node: KubeletSettings(_new_id(), node, {"shutdownGracePeriod": "90s"}),
 }
 
 

@@ -298,6 +298,27 @@ def test_swap_is_what_the_kernel_may_page_to(machine: SshMachine, has_one: Calla
     assert total_swap_kib(machine) == before
 
 
+def test_a_kubelet_keeps_its_other_settings_over_a_cut_of_the_power(
+    machine: SshMachine, has_one: Callable[[str], Fault]
+) -> None:
+    settings = has_one("kubelet-settings")
+    before = machine.kubelet_configuration()
+    inject(settings, machine)
+    assert before["shutdownGracePeriod"] == "0s"
+    assert machine.kubelet_configuration() == {**before, "shutdownGracePeriod": "1m30s"}
+
+    machine.power_off()
+    machine.power_on()
+    assert eventually(lambda: settings.is_injected(machine), READY_LIMIT_S)
+    settings.heal(machine)
+    assert eventually(lambda: machine.kubelet_configuration() == before, READY_LIMIT_S)
+
+
+def test_a_second_change_of_settings_is_refused(machine: SshMachine, has_one: Callable[[str], Fault]) -> None:
+    inject(has_one("kubelet-settings"), machine)
+    assert "already" in has_one("kubelet-settings").available(machine)
+
+
 def test_a_pulled_cable_has_no_carrier_and_outlasts_a_power_cycle(
     machine: SshMachine, has_one: Callable[[str], Fault]
 ) -> None:

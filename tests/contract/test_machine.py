@@ -77,7 +77,7 @@ def test_a_machine_with_another_host_key_is_refused(lab: Lab, machine: SshMachin
         lab.dir / "pki" / "ssh",
         other_key,
     )
-    stranger = SshMachine(access, lab.supervisor.dial, SupervisedHost(lab.supervisor))
+    stranger = SshMachine(access, lab.supervisor.dial, SupervisedHost(lab.supervisor, lab.api))
 
     with pytest.raises(MachineError, match=r"(?i)host key"):
         stranger.run(["true"], deadline_s=COMMAND_LIMIT_S)

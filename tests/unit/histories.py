@@ -119,18 +119,35 @@ class Story:
         """A kubelet posts its status: a changed Ready heartbeat."""
         self._set_condition(t, node, "Ready", "True", heartbeat=wall(t))
 
-    def condition(self, t: float, status: str, node: str = NODE, type_: str = "Ready") -> None:
+    def condition(
+        self,
+        t: float,
+        status: str,
+        node: str = NODE,
+        type_: str = "Ready",
+        reason: str = "",
+        message: str = "",
+    ) -> None:
         """A condition becomes another."""
-        self._set_condition(t, node, type_, status, heartbeat=None)
+        self._set_condition(t, node, type_, status, None, reason, message)
 
-    def _set_condition(self, t: float, node: str, type_: str, status: str, heartbeat: str | None) -> None:
+    def _set_condition(
+        self,
+        t: float,
+        node: str,
+        type_: str,
+        status: str,
+        heartbeat: str | None,
+        reason: str = "",
+        message: str = "",
+    ) -> None:
         obj = self.object("nodes", "", node)
         conditions = obj["status"]["conditions"]
         found = next((entry for entry in conditions if entry["type"] == type_), None)
         if found is None:
             found = {"type": type_, "lastHeartbeatTime": wall(0)}
             conditions.append(found)
-        found["status"] = status
+        found.update(status=status, reason=reason, message=message)
         if heartbeat:
             found["lastHeartbeatTime"] = heartbeat
         self.change(t, "nodes", "", node, obj)
@@ -179,6 +196,31 @@ class Story:
         obj = self.object("pods", NAMESPACE, name)
         obj["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
         self.change(t, "pods", NAMESPACE, name, obj)
+
+    def mark(self, t: float, reason: str, message: str, phase: str = "Failed", name: str = POD) -> None:
+        """A pod's status tells why the pod is over."""
+        obj = self.object("pods", NAMESPACE, name)
+        obj["status"].update(phase=phase, reason=reason, message=message)
+        self.change(t, "pods", NAMESPACE, name, obj)
+
+    def tell(self, what: str, *times: float, by: str = POD) -> None:
+        """A witness tells something, once or more."""
+        for t in times:
+            self.say(t, "told", by=by, what=what)
+
+    def beats(self, since_t: float, until_t: float, by: str = POD, period_s: float = 0.5) -> None:
+        """A witness tells that it lives."""
+        while since_t < until_t:
+            self.tell("beat", since_t, by=by)
+            since_t += period_s
+
+    def hear(self, t: float, by: str = POD, error_s: float = 0.02) -> None:
+        """Somebody reads what a witness told."""
+        self.say(t, "heard", by=by, node=NODE, boot_id="b", error_s=error_s)
+
+    def look(self, t: float, value: str, what: str = "locks", subject: str = NODE) -> None:
+        """Somebody looks at what is no object."""
+        self.say(t, "observed", what=what, subject=subject, value=value, asked_t=t - 0.05)
 
     def evict(self, t: float, name: str = POD, *, seen: bool = True) -> None:
         """A pod's deletion is asked for."""

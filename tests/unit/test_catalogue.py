@@ -70,6 +70,17 @@ def test_the_own_claims() -> None:
         "cordon.blocks-new-pods",
         "cordon.not-a-condition",
         "partition.terminating",
+        "partition.containers-keep-running",
+        "partition.deferred-delete",
+        "graceful-shutdown.detects",
+        "graceful-shutdown.inhibitor-lock",
+        "graceful-shutdown.ready-false",
+        "graceful-shutdown.pods-marked",
+        "graceful-shutdown.normal-termination",
+        "graceful-shutdown.two-phases",
+        "non-graceful.not-detected",
+        "swap.fail-on-default",
+        "swap.limited-burstable-only",
     }
     assert all(claim.id == key and claim.id.split(".")[0] == claim.area for key, claim in claims.items())
     grace = claims["monitoring.grace-period-default"].constants[0]

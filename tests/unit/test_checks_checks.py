@@ -519,6 +519,21 @@ def test_defaults(settings: Configuration, label: str) -> None:
     assert_verdict(run(DEFAULT, Story(), Ground(settings, 0.3)), label)
 
 
+@pytest.mark.parametrize(
+    ("told", "label", "shown"),
+    [(True, "conforms", "true"), (False, "deviates", "false"), (None, "deviates", "nothing")],
+)
+def test_a_default_that_is_on_or_off(told: bool | None, label: str, shown: str) -> None:
+    swap = Constant(
+        "swap", "kubelet", "failSwapOn", "failSwapOn", "boolean", ((">=1.18", 1.0),), None, "f.go"
+    )
+    claim = replace(CLAIM, constants=(swap,))
+    settings = configuration(reported={"kubelet": {"failSwapOn": told}}, flags_set={"kubelet": {}})
+    verdict = run_check(checks.default_of("swap"), Story().history(), Ground(settings, 0.3), claim)
+    assert_verdict(verdict, label)
+    assert str(verdict.measured) == shown
+
+
 def test_a_constant_that_the_claim_does_not_have_is_a_key_error() -> None:
     with pytest.raises(KeyError, match="no-such"):
         run(checks.default_of("no-such"), Story())

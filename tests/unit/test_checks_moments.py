@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from harness.checks import moments
+from harness.checks import moments, witnessed
 from harness.checks.moments import find
 from harness.model.cluster import NOT_READY, UNREACHABLE
 from harness.model.judgment import Moment
+from harness.model.testimony import BEAT, HOOK_BEGAN, HOOK_ENDED, SIGTERM
 from tests.unit.histories import (
     CUT_T,
     GRACE_S,
@@ -39,6 +40,15 @@ EVERY = [
     moments.pod_unschedulable(NAMESPACE, POD),
     moments.event_reported("TaintManagerEviction", "Pod", POD, "Marking"),
     moments.fault_step("cut", "injected"),
+    moments.condition_said(NODE, "Ready", "False", "KubeletNotReady", "node is shutting down"),
+    moments.pod_marked(NAMESPACE, POD, "Terminated", "Pod was terminated."),
+    witnessed.sigterm(POD),
+    witnessed.pre_stop_began(POD),
+    witnessed.pre_stop_ended(POD),
+    witnessed.last_sign(POD),
+    witnessed.logged(NODE, "kubelet.service", "running with swap on"),
+    witnessed.machine_ended(NODE),
+    witnessed.kubelet_restarted(NODE),
 ]
 
 
@@ -54,15 +64,24 @@ def whole_life() -> Story:
     story.taint(7.0)
     story.cordon(8.0)
     story.event(9.0, "TaintManagerEviction", POD, "Marking for deletion")
+    story.mark(9.5, "Terminated", "Pod was terminated.")
     story.evict(10.0)
     story.remove(11.0, "pods", NAMESPACE, POD)
     story.untaint(12.0)
     story.cordon(13.0, on=False)
     story.condition(14.0, "True", type_="DiskPressure")
+    story.condition(15.0, "False", reason="KubeletNotReady", message="[..., node is shutting down]")
+    for t, what in ((15.1, HOOK_BEGAN), (15.2, HOOK_ENDED), (15.3, SIGTERM), (15.4, BEAT)):
+        story.tell(what, t)
+    story.tell("err: running with swap on is not supported", 15.5, by=f"{NODE}/kubelet.service")
+    story.hear(15.6)
+    story.say(15.7, "component", name=f"node-{NODE}", node=NODE, status="ended by itself", expected=False)
+    story.say(15.8, "machine", node=NODE, step="kubelet-restarted")
     return story
 
 
 WHEN = [6.0, 7.0, 12.0, 1.0, 8.0, 13.0, 14.0, 10.0, 11.0, 2.0, 4.0, 3.0, 9.0, 5.02]
+WHEN += [15.0, 9.5, 15.3, 15.1, 15.2, 15.4, 15.5, 15.7, 15.8]
 
 
 @pytest.mark.parametrize(("moment", "t"), list(zip(EVERY, WHEN, strict=True)), ids=str)
@@ -118,6 +137,9 @@ def test_a_moment_reads_well() -> None:
         (DELETION, ("pods",)),
         (moments.event_reported("x", "Pod", POD, ""), ("events",)),
         (moments.fault_step("cut", "injected"), ()),
+        (witnessed.last_sign(POD), ()),
+        (witnessed.machine_ended(NODE), ()),
+        (moments.pod_marked(NAMESPACE, POD, "Terminated", ""), ("pods",)),
     ],
 )
 def test_the_watches_of_a_moment(moment: Moment, watches: tuple[str, ...]) -> None:
@@ -319,3 +341,49 @@ def test_the_last_state_of_what_is_gone() -> None:
 
 def test_the_cut_comes_after_the_last_renewal() -> None:
     assert CUT_T - 2.04 <= last_renewal_t() <= CUT_T
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "phase"),
+    [("Shutdown", "gone", "Failed"), ("Terminated", "other", "Failed"), ("Terminated", "gone", "Succeeded")],
+)
+def test_another_mark_is_none(reason: str, message: str, phase: str) -> None:
+    story = Story()
+    story.pod(1.0)
+    story.mark(2.0, reason, message, phase)
+    assert find(story.history(), moments.pod_marked(NAMESPACE, POD, "Terminated", "gone")) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message"),
+    [("True", "R", "says it"), ("False", "other", "says it"), ("False", "R", "says something else")],
+)
+def test_a_condition_that_says_something_else(status: str, reason: str, message: str) -> None:
+    story = Story()
+    story.condition(1.0, status, reason=reason, message=message)
+    assert find(story.history(), moments.condition_said(NODE, "Ready", "False", "R", "says it")) is None
+
+
+def test_the_words_of_other_witnesses_do_not_count() -> None:
+    story = Story()
+    story.tell(SIGTERM, 1.0, by="pod-2")
+    assert find(story.history(), witnessed.sigterm(POD)) is None
+    assert find(story.history(), witnessed.last_sign(POD)) is None
+
+
+def test_a_machine_whose_power_was_cut_has_ended() -> None:
+    story = Story()
+    story.say(1.0, "machine", node=OTHER, step="powered-off")
+    story.say(2.0, "machine", node=NODE, step="booted")
+    story.say(3.0, "machine", node=NODE, step="powered-off")
+    found = find(story.history(), witnessed.machine_ended(NODE))
+    assert found is not None
+    assert found.t == 3.0
+
+
+def test_what_a_witness_told_last_is_told_to_people() -> None:
+    story = Story()
+    assert moments.last_state(story.history(), witnessed.sigterm(POD)) == "pod-1: told nothing"
+    story.tell(BEAT, 1.0, 2.5)
+    said = moments.last_state(story.history(), witnessed.sigterm(POD))
+    assert said == "pod-1: told 2 times, last 'beat', 1.5 s after the first"

@@ -1,0 +1,129 @@
+"""Checks of looks at what is no object of the API, and of witnesses that must live on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any
+
+from harness.checks import moments, witnessed
+from harness.model.history import Entry, History
+from harness.model.judgment import Check, Moment
+from harness.model.testimony import BEAT_S, STARTED
+from harness.model.verdict import Measured, Verdict, conforms, deviates, unproven
+
+Json = Any
+Args = Mapping[str, Json]
+SILENCE_LIMIT_S = 25 * BEAT_S
+"""The longest that a living witness may be silent: a loaded node may not let it run for a while."""
+
+
+def listed(what: str, subject: str, line: str, since: Moment, until: Moment) -> Check:
+    """Every look at `what` of `subject` between two moments has this line; there is at least one."""
+    args = {"since": since.to_json(), "until": until.to_json(), "line": line}
+    return Check("listed", {"what": what, "subject": subject, **args})
+
+
+def not_listed(what: str, subject: str, line: str, until: Moment) -> Check:
+    """No look at `what` of `subject` up to a moment has this line; there is at least one."""
+    return Check("not-listed", {"what": what, "subject": subject, "until": until.to_json(), "line": line})
+
+
+def amounts_to(what: str, subject: str, low: float, high: float, since: Moment, until: Moment) -> Check:
+    """Every look at `what` of `subject` between two moments shows a number in [low, high]; `max` is none."""
+    args = {"since": since.to_json(), "until": until.to_json(), "low": low, "high": high}
+    return Check("amounts-to", {"what": what, "subject": subject, **args})
+
+
+def lives_on(pod: str, since: Moment, until: Moment) -> Check:
+    """A witness pod tells that it lives from one moment to another, without a new start in between."""
+    return Check("lives-on", {"subject": pod, "since": since.to_json(), "until": until.to_json()})
+
+
+def judge_listed(history: History, args: Args) -> Verdict:
+    """See `listed`."""
+    return _each(history, args, lambda value: args["line"] in value.splitlines(), repr(args["line"]))
+
+
+def judge_not_listed(history: History, args: Args) -> Verdict:
+    """See `not_listed`."""
+    return _each(history, args, lambda value: args["line"] not in value.splitlines(), f"no {args['line']!r}")
+
+
+def judge_amount(history: History, args: Args) -> Verdict:
+    """See `amounts_to`."""
+    low, high = float(args["low"]), float(args["high"])
+    return _each(
+        history,
+        args,
+        lambda value: value.isdecimal() and low <= int(value) <= high,
+        f"{low:g}" if low == high else f"{low:g} to {high:g}",
+    )
+
+
+def _each(history: History, args: Args, holds: Callable[[str], bool], expected: str) -> Verdict:
+    what = f"{args['what']} of {args['subject']}"
+    span = _span(history, args)
+    if isinstance(span, str):
+        return unproven("gap", f"{span}; nothing tells when to look at {what}")
+    looks = [look for look in _looks(history, args) if span[0] <= look.data["asked_t"] and look.t <= span[1]]
+    if not looks:
+        return unproven("gap", f"nobody looked at {what}")
+    wrong = next((look for look in looks if not holds(look.data["value"])), None)
+    if wrong is not None:
+        shown = wrong.data["value"].replace("\n", " | ") or "nothing"
+        return deviates(f"{what} is {shown}, expected {expected}", measured=Measured(shown))
+    shown = looks[-1].data["value"].replace("\n", " | ") or "nothing"
+    return conforms(f"{what} is {shown}", measured=Measured(shown))
+
+
+def _looks(history: History, args: Args) -> list[Entry]:
+    about = (args["what"], args["subject"])
+    return [
+        look for look in history.of_kind("observed") if (look.data["what"], look.data["subject"]) == about
+    ]
+
+
+def judge_life(history: History, args: Args) -> Verdict:
+    """See `lives_on`."""
+    pod, span = str(args["subject"]), _span(history, args)
+    if isinstance(span, str):
+        return unproven("gap", f"{span}; nothing tells how long {pod} had to live")
+    since_t, until_t = span
+    if until_t - since_t < 2 * SILENCE_LIMIT_S:
+        said = f"{until_t - since_t:.1f} s tell no life from a silence of {SILENCE_LIMIT_S:g} s"
+        return unproven("scaled", said)
+    unheard = witnessed.unheard(history, witnessed.last_sign(pod), until_t)
+    if unheard:
+        return unproven("gap", unheard)
+    told = [entry for entry in history.of_kind("told") if entry.data["by"] == pod]
+    anew = next((entry for entry in told if entry.data["what"] == STARTED and entry.t > since_t), None)
+    if anew is not None:
+        return deviates(f"{pod} was started anew {anew.t - since_t:.1f} s after {_moment(args, 'since')}")
+    signs = [since_t, *(entry.t for entry in told if since_t < entry.t < until_t), until_t]
+    silence, silent_t = max((after - before, before) for before, after in pairwise(signs))
+    measured = Measured(silence, "s")
+    if silence > SILENCE_LIMIT_S:
+        after_s = silent_t - since_t
+        said = f"{pod} was silent for {silence:.1f} s, {after_s:.1f} s after {_moment(args, 'since')}"
+        return deviates(said, measured=measured, last_state=witnessed.last_told(history, pod))
+    told_s = until_t - since_t
+    said = f"{pod} told {len(signs) - 2} times in {told_s:.1f} s that it lives"
+    said += f", silent for {silence:.1f} s at most"
+    return conforms(said, measured=measured)
+
+
+def _moment(args: Args, name: str) -> Moment:
+    return Moment.from_json(args[name])
+
+
+def _span(history: History, args: Args) -> tuple[float, float] | str:
+    """The times (s) between which is judged, or which of the two moments did not come."""
+    since_t = history.began_t
+    if "since" in args:
+        since = moments.find(history, _moment(args, "since"))
+        if since is None:
+            return f"{_moment(args, 'since')} did not come"
+        since_t = since.t
+    until = moments.find(history, _moment(args, "until"), since_t)
+    return (since_t, until.t) if until else f"{_moment(args, 'until')} did not come"

@@ -1,0 +1,117 @@
+"""Witnesses: what they write, and how it is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harness import proc
+from harness.cluster import witness
+from harness.cluster.witness import FOLDER, Witness, file_of
+from harness.machines.machine import CommandResult, MachineError
+from harness.model.testimony import BEAT, EXITS, HOOK_BEGAN, HOOK_ENDED, SIGTERM, STARTED
+from harness.recording.testimony import BootClock, journal_of, read_clock, words_of
+from tests.waiting import eventually, throughout
+
+LIMIT_S = 20.0
+BOOT = "0f2a9a52-6f0e-4f8e-9c1e-6a6f0d1f2b3c"
+
+
+class Node:
+    """A machine that answers with one text, after a while."""
+
+    name = "node-1"
+    data_address = control_plane_address = ""
+
+    def __init__(self, output: str, status: int = 0, takes_s: float = 0.0) -> None:
+        self.asked: list[str] = []
+        self._output, self._status, self._takes_s = output, status, takes_s
+
+    def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:  # noqa: ARG002
+        self.asked.append(" ".join(argv))
+        time.sleep(self._takes_s)
+        return CommandResult(self._status, self._output, "no such file")
+
+    def is_powered(self) -> bool:
+        return True
+
+    def power_off(self) -> None:
+        raise NotImplementedError
+
+    power_on = freeze = thaw = reset = link_down = link_up = power_off
+
+
+def test_a_clock_is_told_with_its_error() -> None:
+    before = time.monotonic()
+    clock = read_clock(Node(f"100.50 {BOOT}\n", takes_s=0.02))
+    after = time.monotonic()
+    assert clock.boot_id == BOOT
+    assert before <= clock.offset_s + 100.5 <= after
+    assert 0.01 < clock.error_s < 0.01 + (after - before)
+
+
+def test_words_are_put_on_the_clock_of_the_harness() -> None:
+    node = Node("1.00 started\n1.25 pre-stop began\n")
+    words = list(words_of(node, "pod-1", BootClock(BOOT, 50.0, 0.1)))
+    assert [(word.t, word.what) for word in words] == [(51.0, STARTED), (51.25, HOOK_BEGAN)]
+    assert file_of("pod-1", BOOT) in node.asked[0]
+
+
+def test_a_journal_is_put_on_the_clock_of_the_harness() -> None:
+    lines = [{"MESSAGE": "a", "__MONOTONIC_TIMESTAMP": "1500000"}, {"__MONOTONIC_TIMESTAMP": "2000000"}]
+    node = Node("\n".join(json.dumps(line) for line in lines))
+    words = list(journal_of(node, "kubelet.service", BootClock(BOOT, 50.0, 0.1)))
+    assert [(word.t, word.what) for word in words] == [(51.5, "a"), (52.0, "None")]
+    assert BOOT.replace("-", "") in node.asked[0]
+
+
+def test_what_cannot_be_read_was_not_told() -> None:
+    with pytest.raises(MachineError, match="no such file"):
+        list(words_of(Node("", status=1), "pod-1", BootClock(BOOT, 0.0, 0.0)))
+
+
+def running(kind: Witness, part: str, folder: Path) -> proc.Process:
+    """A witness's container, or its hook, as a process of this machine: bash has what its shell has."""
+    container = witness._container(kind)
+    command = container["command"] if part == "main" else container["lifecycle"]["preStop"]["exec"]["command"]
+    script = command[2].replace(FOLDER, str(folder)).replace("/tmp/never", str(folder / "never"))
+    return proc.start(["bash", "-c", script], log=folder / "log", env={**os.environ, "NAME": "pod-1"})
+
+
+def written(folder: Path) -> list[str]:
+    """What was written so far, without the times, which must not go back."""
+    lines = [line.split(" ", 1) for path in folder.glob("pod-1.*") for line in path.read_text().splitlines()]
+    assert [float(up) for up, _what in lines] == sorted(float(up) for up, _what in lines)
+    return [what for _up, what in lines]
+
+
+def test_a_witness_that_hears_sigterm_says_so_and_exits(tmp_path: Path) -> None:
+    process = running(Witness(), "main", tmp_path)
+    assert eventually(lambda: written(tmp_path).count(BEAT) > 3, LIMIT_S)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(LIMIT_S) == 0
+    told = written(tmp_path)
+    assert told[0] == STARTED
+    assert told[-2:] == [SIGTERM, EXITS]
+
+
+def test_a_deaf_witness_hears_sigterm_and_does_not_end(tmp_path: Path) -> None:
+    process = running(Witness(deaf=True), "main", tmp_path)
+    assert eventually(lambda: BEAT in written(tmp_path), LIMIT_S)
+    os.kill(process.pid, signal.SIGTERM)
+    assert eventually(lambda: SIGTERM in written(tmp_path), LIMIT_S)
+    assert throughout(lambda: process.poll() is None, 1.0)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(LIMIT_S)
+    assert EXITS not in written(tmp_path)
+
+
+def test_a_hook_says_when_it_begins_and_ends(tmp_path: Path) -> None:
+    assert running(Witness(pre_stop_s=1), "hook", tmp_path).wait(LIMIT_S) == 0
+    assert written(tmp_path) == [HOOK_BEGAN, HOOK_ENDED]
