@@ -19,6 +19,9 @@ SCALED = {
     "monitoring.grace-period-default",
 }
 
+MACHINES = ("graceful-shutdown.", "non-graceful.", "swap.", "partition.containers-", "partition.deferred-")
+"""What process nodes can't prove; tests/vm does."""
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
@@ -30,12 +33,18 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
     return done, run
 
 
-def test_every_claim_conforms_or_is_scaled(finished: tuple[Done, Path]) -> None:
+def expected_label(claim: str) -> str:
+    if claim.startswith(MACHINES):
+        return "lab-lacks"
+    return "scaled" if claim in SCALED else "conforms"
+
+
+def test_every_claim_conforms_unless_this_lab_cannot_prove_it(finished: tuple[Done, Path]) -> None:
     done, run = finished
     worst = worst_by_claim(rundir.read_verdicts(run))
     assert worst.keys() == catalogue.load().keys()
     labels = {claim: row["code"] or row["verdict"] for claim, row in worst.items()}
-    expected = {claim: "scaled" if claim in SCALED else "conforms" for claim in worst}
+    expected = {claim: expected_label(claim) for claim in worst}
     assert labels == expected, {claim: row["reason"] for claim, row in worst.items()}
     assert done.status == 0
 

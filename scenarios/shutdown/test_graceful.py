@@ -1,0 +1,93 @@
+"""A machine that its own service manager shuts down, under a kubelet that was given time for it."""
+
+from harness.plugin import Judge
+from harness.scenario import (
+    INHIBITORS,
+    Stage,
+    Witness,
+    claims,
+    condition_became,
+    condition_said,
+    event_reported,
+    kubelet_settings,
+    last_sign,
+    listed,
+    machine_ended,
+    needs,
+    not_listed,
+    pod_marked,
+    pre_stop_began,
+    pre_stop_ended,
+    shutdown,
+    sigterm,
+    windows,
+)
+
+REGULAR_S, CRITICAL_S = 60, 30
+"""The longest that the two phases may take: no pod here needs as much."""
+HOOK_S, GRACE_S = 3, 15
+LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
+MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
+
+
+@claims(
+    "graceful-shutdown.detects",
+    "graceful-shutdown.inhibitor-lock",
+    "graceful-shutdown.ready-false",
+    "graceful-shutdown.pods-marked",
+    "graceful-shutdown.normal-termination",
+    "graceful-shutdown.two-phases",
+)
+@needs(nodes=2, faulted=1, capabilities=("systemd", "real-pods"))
+def test_a_shutdown_ends_regular_pods_and_then_critical_ones(lab: Stage, judge: Judge) -> None:
+    node = lab.target
+    patient = kubelet_settings(
+        node,
+        shutdownGracePeriod=f"{REGULAR_S + CRITICAL_S}s",
+        shutdownGracePeriodCriticalPods=f"{CRITICAL_S}s",
+    )
+    noticed = event_reported("Shutdown", "Node", node, "Shutdown manager detected shutdown event")
+    not_ready = condition_said(node, "Ready", "False", "KubeletNotReady", "node is shutting down")
+
+    with lab.record():
+        lab.look_at_inhibitors(node)
+        with lab.inject(patient) as given_time:
+            lab.look_at_inhibitors(node)
+            polite, deaf, critical = lab.run_witnesses(
+                Witness(grace_s=GRACE_S, pre_stop_s=HOOK_S),
+                Witness(grace_s=GRACE_S, deaf=True),
+                Witness(grace_s=GRACE_S, priority_class="system-node-critical"),
+                on=node,
+            )
+            marked = [pod_marked(pod.namespace, pod.name, *MARK) for pod in (polite, deaf)]
+            with lab.inject(shutdown(node)) as down:
+                detected = lab.wait_for(noticed.after(down.ordered, windows.prompt(5)))
+                reported = lab.wait_for(not_ready.after(down.ordered, windows.prompt(5)))
+                marks = [
+                    lab.wait_for(mark.after(down.ordered, windows.prompt(REGULAR_S + CRITICAL_S)))
+                    for mark in marked
+                ]
+                lab.wait_for(machine_ended(node).after(down.ordered, windows.prompt(300)))
+            lab.hear(polite, deaf, critical)
+            lab.wait_for(condition_became(node, "Ready", "True").after(down.healed, windows.recovery()))
+
+    judge("graceful-shutdown.inhibitor-lock", not_listed(INHIBITORS, node, LOCK, until=given_time.ordered))
+    judge("graceful-shutdown.inhibitor-lock", listed(INHIBITORS, node, LOCK, given_time.began, down.ordered))
+    judge("graceful-shutdown.detects", detected)
+    for pod in (polite, deaf, critical):
+        ends = sigterm(pod.name).after(down.ordered, windows.prompt(REGULAR_S + CRITICAL_S))
+        judge("graceful-shutdown.detects", ends)
+    judge("graceful-shutdown.ready-false", reported)
+    for mark in marks:
+        judge("graceful-shutdown.pods-marked", mark)
+    hooked, unhooked = pre_stop_began(polite.name), pre_stop_ended(polite.name)
+    judge("graceful-shutdown.normal-termination", hooked.after(down.ordered, windows.prompt(REGULAR_S)))
+    judge(
+        "graceful-shutdown.normal-termination",
+        sigterm(polite.name).after(unhooked, windows.afterwards(GRACE_S)),
+    )
+    killed = last_sign(deaf.name).after(sigterm(deaf.name), windows.grace_period(GRACE_S))
+    judge("graceful-shutdown.normal-termination", killed)
+    for pod in (polite, deaf):
+        phases = sigterm(critical.name).after(last_sign(pod.name), windows.afterwards(REGULAR_S))
+        judge("graceful-shutdown.two-phases", phases)

@@ -1,0 +1,37 @@
+"""A node that goes down without its kubelet being told."""
+
+from harness.plugin import Judge
+from harness.scenario import (
+    Stage,
+    claims,
+    condition_became,
+    event_reported,
+    kubelet_settings,
+    last_heartbeat,
+    needs,
+    power_off,
+    windows,
+)
+
+
+@claims("non-graceful.not-detected")
+@needs(nodes=2, faulted=1, capabilities=("systemd", "power"))
+def test_a_cut_of_the_power_is_no_shutdown_to_the_kubelet(lab: Stage, judge: Judge) -> None:
+    node, known = lab.target, lab.configuration
+    quiet_s = known.node_monitor_grace_period_s + 3 * known.node_monitor_period_s + lab.quiet_s
+    patient = kubelet_settings(node, shutdownGracePeriod="60s", shutdownGracePeriodCriticalPods="20s")
+    unknown, not_ready = condition_became(node, "Ready", "Unknown"), condition_became(node, "Ready", "False")
+    noticed = event_reported("Shutdown", "Node", node, "")
+
+    with lab.record(), lab.inject(patient):
+        with lab.inject(power_off(node)) as off:
+            lab.wait_for(unknown.after(off.began, windows.detection_from_fault()))
+            never = [
+                lab.wait_for(moment.never_after(off.ordered, windows.absence(quiet_s)))
+                for moment in (not_ready, noticed)
+            ]
+        lab.wait_for(condition_became(node, "Ready", "True").after(off.healed, windows.recovery()))
+
+    judge("non-graceful.not-detected", unknown.after(last_heartbeat(node, unknown), windows.detection()))
+    for unseen in never:
+        judge("non-graceful.not-detected", unseen)

@@ -1,0 +1,69 @@
+"""A node that pages: what its kubelet says to that."""
+
+from harness.plugin import Judge
+from harness.scenario import (
+    SWAP_LIMIT,
+    Stage,
+    Witness,
+    amounts_to,
+    claims,
+    condition_became,
+    default_of,
+    kubelet_restarted,
+    kubelet_settings,
+    logged,
+    needs,
+    swap,
+    windows,
+)
+
+KUBELET = "kubelet.service"
+SWAP_MIB, REQUEST_MIB = 128, 64
+
+
+@claims("swap.fail-on-default")
+@needs(nodes=2, faulted=1, capabilities=("swap", "systemd"))
+def test_a_kubelet_does_not_start_where_swap_is_on(lab: Stage, judge: Judge) -> None:
+    node = lab.target
+    restart = kubelet_restarted(node)
+    refused = logged(node, KUBELET, "running with swap on is not supported")
+    exited = logged(node, KUBELET, "Main process exited, code=exited")
+    unknown, ready_again = (condition_became(node, "Ready", status) for status in ("Unknown", "True"))
+
+    with lab.record():
+        with lab.inject(swap(node)) as paging:
+            lab.restart_kubelet(node)
+            lab.wait_for(unknown.after(restart, windows.detection_from_fault()))
+            stays_away = lab.wait_for(ready_again.never_after(unknown, windows.absence(lab.quiet_s)))
+            lab.hear_journal(node, KUBELET)
+        lab.wait_for(ready_again.after(paging.healed, windows.recovery()))
+
+    judge("swap.fail-on-default", default_of("failSwapOn"))
+    judge("swap.fail-on-default", refused.after(restart, windows.prompt(30)))
+    judge("swap.fail-on-default", exited.after(refused, windows.prompt(10)))
+    judge("swap.fail-on-default", stays_away)
+
+
+@claims("swap.limited-burstable-only")
+@needs(nodes=2, faulted=1, capabilities=("swap", "systemd", "real-pods"))
+def test_limited_swap_is_for_burstable_pods(lab: Stage, judge: Judge) -> None:
+    node = lab.target
+    requests = {"cpu": "10m", "memory": f"{REQUEST_MIB}Mi"}
+    limited = kubelet_settings(node, failSwapOn=False, memorySwap={"swapBehavior": "LimitedSwap"})
+
+    with lab.record(), lab.inject(limited), lab.inject(swap(node, SWAP_MIB)) as paging:
+        lab.restart_kubelet(node)
+        best_effort, burstable, guaranteed = lab.run_witnesses(
+            Witness(),
+            Witness(resources={"requests": requests}),
+            Witness(resources={"requests": requests, "limits": requests}),
+            on=node,
+        )
+        for pod in (best_effort, burstable, guaranteed):
+            lab.look_at_swap_limit(pod)
+
+    for pod, low, high in ((best_effort, 0, 0), (burstable, 1, SWAP_MIB << 20), (guaranteed, 0, 0)):
+        judge(
+            "swap.limited-burstable-only",
+            amounts_to(SWAP_LIMIT, pod.name, low, high, paging.began, paging.healing),
+        )

@@ -1,0 +1,54 @@
+"""A lab of virtual machines, and what runs on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.labs import process_lab
+from harness.labs.components import DEFAULT_KUBERNETES_VERSION, obtain
+from harness.labs.kinds import LIBVIRT
+from harness.labs.lab import Lab
+from tests.acceptance.altered import Alteration, Ended, run_scenarios
+
+Run = Callable[..., Ended]
+NODES = 2
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Ledgers of these tests are no business of the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def shared_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """One lab of virtual machines in `fast`; `--components DIR` where the executables are not to be built."""
+    components = obtain(request.config.getoption("components"), DEFAULT_KUBERNETES_VERSION, print)
+    asked = process_lab.Request(process_lab.new_name(), NODES, 1, "fast", False, LIBVIRT)
+    lab = process_lab.up(asked, components, print)
+    try:
+        yield lab
+    finally:
+        lab.down()
+
+
+@pytest.fixture
+def lab(shared_lab: Lab) -> Lab:
+    """The lab with its nodes Ready."""
+    shared_lab.wait_nodes_ready()
+    return shared_lab
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """`run(lab, alteration, *arguments)`: scenarios on an altered cluster."""
+
+    def run_on(lab: Lab, alter: Alteration, *arguments: str) -> Ended:
+        return run_scenarios(lab, tmp_path / "run", alter, *arguments)
+
+    return run_on
