@@ -33,7 +33,7 @@ from harness.model.problem import Problem
 from harness.safety.ledger import Ledger, labs_with_ledgers
 
 Json = Any
-READY_LIMIT_S = {PROCESS: 180.0, LIBVIRT: 400.0}
+READY_LIMIT_S = {PROCESS: 180.0, LIBVIRT: 500.0}
 """How long a control plane, and guests up to their sshd, may take, by kind of lab."""
 END_LIMIT_S = 30.0
 _LAB_NAME = re.compile(r"p-[0-9a-f]{6}")
@@ -113,7 +113,7 @@ def _guest(request: Request, components: Components, report: Callable[[str], Non
 _SNAPSHOT_STEPS = {
     "snapshot-taken": "booted, and a snapshot taken for later labs",
     "snapshot-refused": "its snapshot was no good",
-    "no-snapshot": "booted without one",
+    "no-snapshot": "no snapshot taken",
 }
 
 

@@ -1,4 +1,4 @@
-"""Guests' clocks: their clock chip knows whole seconds only, so each is set again by the lab's own time."""
+"""Guests' clocks: their clock chip knows whole seconds only, so each seed asks for the lab's own time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,14 @@ class TimeServer:
         self._socket = socket.create_server((BRIDGES["control"], 0))
         threading.Thread(target=self._serve, daemon=True).start()
 
+    @property
+    def place(self) -> str:
+        """Address and port, as a seed tells them."""
+        address, port = self._socket.getsockname()
+        return f"{address} {port}"
+
     def set_clock(self, guest: Shell) -> None:
-        """Let a guest ask and set its clock, to within what starting `date` takes there.
+        """Let a guest that stood still ask and set its clock, to within what starting `date` takes there.
 
         Raises MachineError.
         """

@@ -41,7 +41,9 @@ MEMORY_MIB = 1280
 CPUS = 1
 BOOT_LIMIT_S = 150.0
 """How long a guest may take to its sshd: under emulation, beside others that boot, on a busy host."""
-RESTORED_LIMIT_S = 90.0
+SETTLE_LIMIT_S = 200.0
+"""How long one may take to where its snapshot is taken."""
+RESTORED_LIMIT_S = 120.0
 """How long a guest that goes on from a snapshot may take there, before it is booted instead."""
 _END_LIMIT_S = 5.0
 _CONSOLE_LINES = 15
@@ -69,8 +71,9 @@ class GuestNodes:
         self._time: TimeServer
         self._restorer: Restorer
         self._wanted: set[str] = set()
+        self._late: set[str] = set()
         self._ends: dict[str, str] = {}
-        self._restored: dict[str, str] = {}
+        self._restored: dict[str, str | None] = {}
         self._specs: dict[str, NodeSpec] = {}
 
     def prepare(self) -> None:
@@ -108,14 +111,14 @@ class GuestNodes:
             raise Problem(f"node {spec.name} is there already", f"lab {self._lab.lab}", "choose another name")
         home, domain = self._home(spec.name), self._domain(spec)
         home.mkdir()
-        host_key = seed.make(home, self._seed(spec.name), self._lab, spec, self._authority)
+        host_key = seed.make(home, self._seed(spec.name), self._lab, spec, self._authority, self._time.place)
         (self._lab.dir / "pki" / f"{spec.name}.hostkey").write_text(f"{host_key}\n")
         (home / "known_hosts").write_text(f"{spec.control_address} {host_key}\n")
         (home / "domain.xml").write_text(domain_xml(domain))
         self._hypervisor.virsh("define", str(home / "domain.xml"))
         self._specs[spec.name] = spec
         try:
-            self._restored[spec.name] = self._restorer.start(domain, home, BOOT_LIMIT_S)
+            self._restored[spec.name] = self._restorer.start(domain, home, SETTLE_LIMIT_S)
             self._want(spec.name)
         except (Problem, proc.CommandFailed, OSError) as error:
             self._boot_instead(spec.name, str(error))
@@ -126,7 +129,8 @@ class GuestNodes:
         self.get(name)
 
     def wait_up(self, name: str) -> None:
-        """Wait until the guest's sshd lets in and its clock is set.
+        """Wait until the guest's sshd listens, which it does once its clock is set; one that was thawed has
+        its clock set again.
 
         Raises Problem with the console's last lines.
         """
@@ -150,9 +154,11 @@ class GuestNodes:
         )
         try:
             retry(self._touch, name)
-            retry(self._time.set_clock, self.shell(name, threading.Lock()))
+            if name in self._late:
+                retry(self._time.set_clock, self.shell(name, threading.Lock()))
+                self._late.discard(name)
         except (OSError, MachineError) as error:
-            said = f"{name} hangs at boot: its sshd lets nobody in after {limit_s:g} s"
+            said = f"{name} hangs at boot: no sshd after {limit_s:g} s"
             raise Problem(said, f"lab {self._lab.lab}", "its console follows", self._console(name)) from error
 
     def _boot_instead(self, name: str, reason: str) -> None:
@@ -208,6 +214,7 @@ class GuestNodes:
         """Let the virtual machine's processors go on. Running or off is fine."""
         if self._is_frozen(name):
             self._hypervisor.virsh("resume", name)
+            self._late.add(name)
             self._events.write("machine", node=name, step="thawed")
 
     def link_down(self, name: str) -> None:

@@ -6,11 +6,11 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import tenacity
 
 from harness import proc
-from harness.labs.guest.hypervisor import Hypervisor
 from harness.labs.guest.snapshots import Shelf, Snapshot, snapshot_key
 from harness.labs.libvirt_domain import ROOT_TARGET, SEED_TARGET, Disk, Domain, disk_xml, domain_xml
 from harness.labs.process.processes import EventLog
@@ -22,7 +22,19 @@ _DISK_LIMIT_S = 30.0
 
 
 class NotSettled(Exception):
-    """A guest has not booted as far as where its snapshot is taken, yet."""
+    """A guest has not booted yet as far as where its snapshot is taken."""
+
+
+class Virsh(Protocol):
+    """What of a hypervisor is needed here."""
+
+    def virsh(self, *arguments: str) -> str:
+        """Run one of virsh's commands; gives its output. Raises CommandFailed."""
+        ...
+
+    def platform(self) -> str:
+        """What a guest's memory depends on besides the guest."""
+        ...
 
 
 class Restorer:
@@ -30,7 +42,7 @@ class Restorer:
 
     def __init__(
         self,
-        hypervisor: Hypervisor,
+        hypervisor: Virsh,
         shelf: Shelf,
         image: Path,
         events: EventLog,
@@ -42,11 +54,12 @@ class Restorer:
         self._events = events
         self._watch = watch
 
-    def start(self, domain: Domain, home: Path, limit_s: float) -> str:
+    def start(self, domain: Domain, home: Path, limit_s: float) -> str | None:
         """Let a guest go on from its snapshot with its seed plugged in; gives the snapshot's key.
 
-        Without a snapshot that restores, the guest boots first, within `limit_s`, and one is taken.
-        Raises Problem, CommandFailed, OSError; the guest may then run or not.
+        Without a snapshot that restores, the guest boots first, and one is taken if that ends within
+        `limit_s`; else it just goes on, from no snapshot. Raises Problem, CommandFailed, OSError; the guest
+        may then run or not.
         """
         blank = _without_seed(domain)
         key = snapshot_key(blank, self._hypervisor.platform())
@@ -54,12 +67,11 @@ class Restorer:
         xml.write_text(domain_xml(blank))
         with self._shelf.locked(key, lambda line: self._say(domain.name, "waiting", line)):
             found = self._shelf.find(key)
-            if found is None or not self._restores(found, blank, xml):
-                self._take(key, blank, xml, limit_s)
+            restored = found is not None and self._restores(found, blank, xml)
+            restored = restored or self._take(key, blank, xml, limit_s)
         (home / "seed.xml").write_text(disk_xml(_disk(domain, SEED_TARGET)))
         self._hypervisor.virsh("attach-device", domain.name, str(home / "seed.xml"), "--live")
-        self._say(domain.name, "restored", key)
-        return key
+        return key if restored else None
 
     def refuse(self, name: str, key: str, reason: str) -> None:
         """Give a snapshot up: the next lab takes another one."""
@@ -85,13 +97,21 @@ class Restorer:
     def _restore(self, snapshot: Snapshot, blank: Domain, xml: Path) -> None:
         shutil.copyfile(snapshot.disk, _disk(blank, ROOT_TARGET).file)
         self._hypervisor.virsh("restore", str(snapshot.memory), "--xml", str(xml))
+        self._say(blank.name, "restored", snapshot.memory.parent.name)
 
-    def _take(self, key: str, blank: Domain, xml: Path, limit_s: float) -> None:
-        """Boot the guest without a seed, keep how it is then, and let it go on from there."""
+    def _take(self, key: str, blank: Domain, xml: Path, limit_s: float) -> bool:
+        """Boot the guest without a seed, keep how it is then, and let it go on from there.
+
+        Gives False where it boots so slowly, on a busy host, that nothing was kept.
+        """
         self.make_disk(blank)
         begins = blank.console.stat().st_size if blank.console.exists() else 0
         self._hypervisor.virsh("create", str(xml))
-        self._wait_settled(blank, begins, limit_s)
+        try:
+            self._wait_settled(blank, begins, limit_s)
+        except NotSettled:
+            self._say(blank.name, "no-snapshot", f"it has not settled after {limit_s:g} s, and goes on")
+            return False
         self._shelf.keep(key, lambda fresh: self._save(blank, fresh))
         self._say(blank.name, "snapshot-taken", key)
         self._shelf.prune(key, blank.name)
@@ -99,6 +119,7 @@ class Restorer:
         if taken is None:
             raise Problem("a fresh snapshot cannot be read back", key, "look for free space in the cache")
         self._restore(taken, blank, xml)
+        return True
 
     def _save(self, blank: Domain, fresh: Snapshot) -> None:
         self._hypervisor.virsh("save", blank.name, str(fresh.memory))
@@ -111,11 +132,7 @@ class Restorer:
             retry=tenacity.retry_if_exception_type(NotSettled),
             reraise=True,
         )
-        try:
-            retry(self._look_whether_settled, blank, begins)
-        except NotSettled as error:
-            said = f"{blank.name} hangs at boot: not settled after {limit_s:g} s"
-            raise Problem(said, "without its seed", "see its console") from error
+        retry(self._look_whether_settled, blank, begins)
 
     def _look_whether_settled(self, blank: Domain, begins: int) -> None:
         self._watch(blank.name)

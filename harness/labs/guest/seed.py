@@ -21,11 +21,13 @@ _LIMIT_S = 30.0
 _RANDOM_BYTES = 512
 
 
-def make(folder: Path, disk: Path, lab: LabSpec, node: NodeSpec, authority: Authority) -> str:
+def make(
+    folder: Path, disk: Path, lab: LabSpec, node: NodeSpec, authority: Authority, time_server: str
+) -> str:
     """Write a node's seed below `folder` and make `disk` of it; gives the host key by which the node is
     known.
 
-    Raises CommandFailed, OSError.
+    `time_server` is an address and a port. Raises CommandFailed, OSError.
     """
     root = folder / "seed" / "root"
     for path, text in _files(lab, node).items():
@@ -34,6 +36,7 @@ def make(folder: Path, disk: Path, lab: LabSpec, node: NodeSpec, authority: Auth
         file.write_text(text)
     host_key = ssh_key(root / "etc/ssh/ssh_host_ed25519_key")
     _write_credentials(root / INSIDE.relative_to("/"), node, authority)
+    (folder / "seed" / "time-server").write_text(f"{time_server}\n")
     (folder / "seed" / "random-seed").write_bytes(secrets.token_bytes(_RANDOM_BYTES))
     options = ["-q", "-t", "ext4", "-L", _LABEL, "-O", "^has_journal", "-N", "64", "-m", "0"]
     proc.run(["mke2fs", *options, "-d", str(folder / "seed"), str(disk), _SIZE], timeout_s=_LIMIT_S)

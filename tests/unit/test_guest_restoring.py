@@ -1,0 +1,154 @@
+"""A guest's start from its snapshot, and without one, by a hypervisor that only takes notes."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness import proc
+from harness.labs.guest.restoring import SETTLED, Restorer
+from harness.labs.guest.snapshots import Shelf
+from harness.labs.libvirt_domain import ROOT_TARGET, SEED_TARGET, Disk, Domain
+from harness.labs.process.processes import EventLog
+from harness.model.problem import Problem
+
+LIMIT_S = 0.5
+
+
+class Notes:
+    """A hypervisor whose guests settle at once, unless `says` is something else."""
+
+    def __init__(self, console: Path) -> None:
+        self.ran: list[str] = []
+        self.says = SETTLED
+        self.broken: bytes | None = None
+        self._console = console
+
+    def platform(self) -> str:
+        return "QEMU 1"
+
+    def virsh(self, *arguments: str) -> str:
+        self.ran.append(arguments[0])
+        if arguments[0] == "create":
+            with self._console.open("a") as console:
+                console.write(f"{self.says}\n")
+        if arguments[0] == "save":
+            Path(arguments[2]).write_text("good")
+        if arguments[0] == "restore" and Path(arguments[1]).read_bytes() == self.broken:
+            raise proc.CommandFailed(["virsh"], 1, "error: no memory in there")
+        return ""
+
+
+@pytest.fixture
+def domain(tmp_path: Path) -> Domain:
+    """A guest with both its disks."""
+    root = Disk(tmp_path / "node-1.qcow2", "qcow2", ROOT_TARGET)
+    seed = Disk(tmp_path / "node-1-seed.img", "raw", SEED_TARGET, read_only=True)
+    nowhere = Path("/nowhere")
+    disks, console = [root, seed], tmp_path / "console"
+    return Domain("node-1", "u", "p-1", "1", 512, 1, False, nowhere, nowhere, [], disks, [], console)
+
+
+@pytest.fixture
+def notes(domain: Domain) -> Notes:
+    """The hypervisor."""
+    return Notes(domain.console)
+
+
+@pytest.fixture
+def restorer(tmp_path: Path, notes: Notes, monkeypatch: pytest.MonkeyPatch) -> Restorer:
+    """Of an empty shelf, with a qemu-img that makes empty files."""
+    tool = tmp_path / "bin" / "qemu-img"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/sh\nfor last in "$@"; do :; done\n: >"$last"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    (tmp_path / "shelf").mkdir()
+    shelf = Shelf(tmp_path / "shelf", os.getuid(), os.getgid())
+    return Restorer(notes, shelf, Path("/image"), EventLog(tmp_path / "events"), lambda _name: None)
+
+
+def _steps(tmp_path: Path) -> list[str]:
+    return [json.loads(line)["step"] for line in (tmp_path / "events").read_text().splitlines()]
+
+
+def _memory(tmp_path: Path, key: str | None) -> Path:
+    assert key is not None
+    return tmp_path / "shelf" / key / "memory"
+
+
+def test_a_guest_without_a_snapshot_boots_and_goes_on_from_the_one_that_is_taken(
+    restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
+) -> None:
+    key = restorer.start(domain, tmp_path, LIMIT_S)
+    assert notes.ran == ["create", "save", "restore", "attach-device"]
+    assert _steps(tmp_path) == ["snapshot-taken", "restored"]
+    assert _memory(tmp_path, key).read_text() == "good"
+
+
+def test_the_next_one_only_goes_on(restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path) -> None:
+    key = restorer.start(domain, tmp_path, LIMIT_S)
+    notes.ran.clear()
+    assert restorer.start(replace(domain, lab="p-2"), tmp_path, LIMIT_S) == key
+    assert notes.ran == ["restore", "attach-device"]
+
+
+def test_a_snapshot_that_does_not_restore_is_replaced(
+    restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
+) -> None:
+    key = restorer.start(domain, tmp_path, LIMIT_S)
+    memory, notes.broken = _memory(tmp_path, key), b"evil"
+    stat = memory.stat()
+    memory.write_bytes(b"evil")
+    os.utime(memory, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    notes.ran.clear()
+
+    restorer.start(domain, tmp_path, LIMIT_S)
+    assert notes.ran == ["restore", "create", "save", "restore", "attach-device"]
+    assert _steps(tmp_path)[2:] == ["snapshot-refused", "snapshot-taken", "restored"]
+    assert memory.read_text() == "good"
+
+
+def test_a_guest_that_still_boots_gets_its_seed_and_no_snapshot(
+    restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
+) -> None:
+    notes.says = "still booting"
+    assert restorer.start(domain, tmp_path, LIMIT_S) is None
+    assert notes.ran == ["create", "attach-device"]
+    assert _steps(tmp_path) == ["no-snapshot"]
+    assert not list((tmp_path / "shelf").glob("*/memory"))
+
+
+def test_what_an_earlier_boot_said_settles_nothing(
+    restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
+) -> None:
+    domain.console.write_text(f"{SETTLED}\n")
+    notes.says = "still booting"
+    restorer.start(domain, tmp_path, LIMIT_S)
+    assert "save" not in notes.ran
+
+
+def test_a_guest_that_panics_while_it_boots_is_no_snapshot(
+    domain: Domain, notes: Notes, restorer: Restorer, tmp_path: Path
+) -> None:
+    def panicked(name: str) -> None:
+        raise Problem(f"{name} panicked while it booted", "lab", "its console follows")
+
+    shelf = Shelf(tmp_path / "shelf", os.getuid(), os.getgid())
+    with pytest.raises(Problem, match="node-1 panicked"):
+        Restorer(notes, shelf, Path("/image"), EventLog(tmp_path / "events"), panicked).start(
+            domain, tmp_path, LIMIT_S
+        )
+    assert "save" not in notes.ran
+
+
+def test_a_refused_snapshot_is_gone(restorer: Restorer, domain: Domain, tmp_path: Path) -> None:
+    key = restorer.start(domain, tmp_path, LIMIT_S)
+    memory = _memory(tmp_path, key)
+    restorer.refuse("node-1", memory.parent.name, "node-1 hangs at boot")
+    assert not memory.exists()
+    assert _steps(tmp_path)[-1] == "snapshot-refused"
