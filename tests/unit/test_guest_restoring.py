@@ -11,7 +11,7 @@ import pytest
 
 from harness import proc
 from harness.labs.guest.restoring import SETTLED, Restorer
-from harness.labs.guest.snapshots import Shelf
+from harness.labs.guest.snapshots import Busy, Shelf
 from harness.labs.libvirt_domain import ROOT_TARGET, SEED_TARGET, Disk, Domain
 from harness.labs.process.processes import EventLog
 from harness.model.problem import Problem
@@ -146,9 +146,24 @@ def test_a_guest_that_panics_while_it_boots_is_no_snapshot(
     assert "save" not in notes.ran
 
 
-def test_a_refused_snapshot_is_gone(restorer: Restorer, domain: Domain, tmp_path: Path) -> None:
+def test_a_guest_does_not_wait_for_another_lab_that_takes_its_snapshot(
+    restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
+) -> None:
     key = restorer.start(domain, tmp_path, LIMIT_S)
-    memory = _memory(tmp_path, key)
-    restorer.refuse("node-1", memory.parent.name, "node-1 hangs at boot")
-    assert not memory.exists()
-    assert _steps(tmp_path)[-1] == "snapshot-refused"
+    notes.ran.clear()
+    other = Shelf(tmp_path / "shelf", os.getuid(), os.getgid())
+    with other.writing(str(key)), pytest.raises(Busy):
+        restorer.start(domain, tmp_path, LIMIT_S)
+    assert notes.ran == []
+
+
+@pytest.mark.parametrize("proven", [True, False])
+def test_only_a_snapshot_from_which_no_guest_ever_came_up_is_given_up(
+    restorer: Restorer, domain: Domain, tmp_path: Path, proven: bool
+) -> None:
+    memory = _memory(tmp_path, restorer.start(domain, tmp_path, LIMIT_S))
+    if proven:
+        restorer.came_up(memory.parent.name)
+    restorer.blame("node-1", memory.parent.name, "node-1 hangs at boot")
+    assert memory.exists() is proven
+    assert _steps(tmp_path)[-1] == "no-snapshot"

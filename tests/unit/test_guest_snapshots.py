@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from dataclasses import replace
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.labs.guest.snapshots import UNUSED_LIMIT_S, Shelf, Snapshot, half_taken, snapshot_key
+from harness.labs.guest.snapshots import UNUSED_LIMIT_S, Busy, Shelf, Snapshot, half_taken, snapshot_key
 from harness.labs.libvirt_domain import ROOT_TARGET, Disk, Domain, Nic, mac
 
 DOMAIN = Domain(
@@ -110,7 +109,7 @@ def test_what_a_killed_lab_left_goes_with_the_next_one(shelf: Shelf, tmp_path: P
 def test_what_is_being_taken_is_nothing_to_sweep(shelf: Shelf, tmp_path: Path) -> None:
     half = tmp_path / f".{KEY}.new-gone"
     half.mkdir()
-    with shelf.locked(KEY, print):
+    with shelf.writing(KEY):
         assert half_taken(tmp_path) == []
     assert half_taken(tmp_path) == [half]
 
@@ -136,9 +135,21 @@ def test_a_snapshot_that_is_found_counts_as_used(shelf: Shelf, tmp_path: Path) -
     assert time.time() - (tmp_path / KEY).stat().st_mtime < UNUSED_LIMIT_S
 
 
-def test_a_snapshot_has_one_user_at_a_time(shelf: Shelf, tmp_path: Path) -> None:
-    lock = os.open(tmp_path / f".{KEY}.lock", os.O_RDWR | os.O_CREAT)
-    with shelf.locked(KEY, print), pytest.raises(BlockingIOError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.close(lock)
+def test_many_labs_read_a_snapshot_and_one_changes_it(shelf: Shelf) -> None:
+    with shelf.reading(KEY), shelf.reading(KEY), pytest.raises(Busy), shelf.writing(KEY):
+        pass
+    with shelf.writing(KEY), pytest.raises(Busy), shelf.reading(KEY):
+        pass
+    with shelf.writing(KEY):
+        pass
+
+
+def test_a_snapshot_is_proven_until_another_one_takes_its_place(shelf: Shelf) -> None:
+    shelf.prove(KEY)
+    assert not shelf.is_proven(KEY)
+    shelf.keep(KEY, _take)
+    shelf.prove(KEY)
+    assert shelf.is_proven(KEY)
+    assert shelf.find(KEY) is not None
+    shelf.keep(KEY, _take)
+    assert not shelf.is_proven(KEY)

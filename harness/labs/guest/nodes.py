@@ -17,7 +17,7 @@ from harness.labs.guest.ends import end_in, last_words
 from harness.labs.guest.hypervisor import Hypervisor
 from harness.labs.guest.over_ssh import OverSsh
 from harness.labs.guest.restoring import Restorer
-from harness.labs.guest.snapshots import Shelf
+from harness.labs.guest.snapshots import Busy, Shelf
 from harness.labs.libvirt_domain import (
     METADATA_NAMESPACE,
     ROOT_TARGET,
@@ -43,8 +43,6 @@ BOOT_LIMIT_S = 150.0
 """How long a guest may take to its sshd: under emulation, beside others that boot, on a busy host."""
 SETTLE_LIMIT_S = 200.0
 """How long one may take to where its snapshot is taken."""
-RESTORED_LIMIT_S = 120.0
-"""How long a guest that goes on from a snapshot may take there, before it is booted instead."""
 _END_LIMIT_S = 5.0
 _CONSOLE_LINES = 15
 _MOUNT_LIMIT_S = 10.0
@@ -120,8 +118,10 @@ class GuestNodes:
         try:
             self._restored[spec.name] = self._restorer.start(domain, home, SETTLE_LIMIT_S)
             self._want(spec.name)
-        except (Problem, proc.CommandFailed, OSError) as error:
-            self._boot_instead(spec.name, str(error))
+        except (Busy, Problem, proc.CommandFailed, OSError) as error:
+            reason = str(error).partition("\n")[0]
+            self._events.write("machine", node=spec.name, step="no-snapshot", detail=reason)
+            self._boot_instead(spec.name)
         self._hypervisor.refresh_volumes()
 
     def start_kubelet(self, name: str) -> None:
@@ -137,11 +137,12 @@ class GuestNodes:
         key = self._restored.pop(name, None)
         if key is not None:
             try:
-                self._wait_up(name, RESTORED_LIMIT_S)
+                self._wait_up(name, BOOT_LIMIT_S)
             except Problem as problem:
-                self._restorer.refuse(name, key, problem.what)
-                self._boot_instead(name, "it boots instead")
+                self._restorer.blame(name, key, problem.what)
+                self._boot_instead(name)
             else:
+                self._restorer.came_up(key)
                 return
         self._wait_up(name, BOOT_LIMIT_S)
 
@@ -161,9 +162,8 @@ class GuestNodes:
             said = f"{name} hangs at boot: no sshd after {limit_s:g} s"
             raise Problem(said, f"lab {self._lab.lab}", "its console follows", self._console(name)) from error
 
-    def _boot_instead(self, name: str, reason: str) -> None:
+    def _boot_instead(self, name: str) -> None:
         """Let a guest whose snapshot is of no use boot with its seed. Raises CommandFailed."""
-        self._events.write("machine", node=name, step="no-snapshot", detail=reason.partition("\n")[0])
         if self._hypervisor.pid(name) is not None:
             self._wanted.discard(name)
             self._hypervisor.virsh("destroy", name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Protocol
 import tenacity
 
 from harness import proc
-from harness.labs.guest.snapshots import Shelf, Snapshot, snapshot_key
+from harness.labs.guest.snapshots import Busy, Shelf, Snapshot, snapshot_key
 from harness.labs.libvirt_domain import ROOT_TARGET, SEED_TARGET, Disk, Domain, disk_xml, domain_xml
 from harness.labs.process.processes import EventLog
 from harness.model.problem import Problem
@@ -58,26 +59,31 @@ class Restorer:
         """Let a guest go on from its snapshot with its seed plugged in; gives the snapshot's key.
 
         Without a snapshot that restores, the guest boots first, and one is taken if that ends within
-        `limit_s`; else it just goes on, from no snapshot. Raises Problem, CommandFailed, OSError; the guest
-        may then run or not.
+        `limit_s`; else it just goes on, from no snapshot. Raises Busy where another lab is taking it,
+        Problem, CommandFailed, OSError; the guest may then run or not.
         """
         blank = _without_seed(domain)
         key = snapshot_key(blank, self._hypervisor.platform())
         xml = home / "restored.xml"
         xml.write_text(domain_xml(blank))
-        with self._shelf.locked(key, lambda line: self._say(domain.name, "waiting", line)):
-            found = self._shelf.find(key)
-            restored = found is not None and self._restores(found, blank, xml)
-            restored = restored or self._take(key, blank, xml, limit_s)
+        restored = self._goes_on(key, blank, xml)
+        if not restored:
+            with self._shelf.writing(key):
+                restored = self._take(key, blank, xml, limit_s)
         (home / "seed.xml").write_text(disk_xml(_disk(domain, SEED_TARGET)))
         self._hypervisor.virsh("attach-device", domain.name, str(home / "seed.xml"), "--live")
         return key if restored else None
 
-    def refuse(self, name: str, key: str, reason: str) -> None:
-        """Give a snapshot up: the next lab takes another one."""
-        self._say(name, "snapshot-refused", reason)
-        with self._shelf.locked(key, lambda line: self._say(name, "waiting", line)):
-            self._shelf.discard(key)
+    def came_up(self, key: str) -> None:
+        """A guest that went on from this snapshot came up."""
+        self._shelf.prove(key)
+
+    def blame(self, name: str, key: str, reason: str) -> None:
+        """A guest did not come up from a snapshot: one from which none ever did is given up."""
+        self._say(name, "no-snapshot", reason)
+        with contextlib.suppress(Busy), self._shelf.writing(key):
+            if not self._shelf.is_proven(key):
+                self._shelf.discard(key)
 
     def make_disk(self, domain: Domain) -> None:
         """An empty overlay of the image, in place of any other. Raises CommandFailed."""
@@ -86,13 +92,18 @@ class Restorer:
         argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(self._image), "-F", "qcow2", str(disk)]
         proc.run(argv, timeout_s=_DISK_LIMIT_S)
 
-    def _restores(self, snapshot: Snapshot, blank: Domain, xml: Path) -> bool:
-        try:
-            self._restore(snapshot, blank, xml)
-        except (proc.CommandFailed, OSError) as error:
-            self._say(blank.name, "snapshot-refused", str(error))
-            return False
-        return True
+    def _goes_on(self, key: str, blank: Domain, xml: Path) -> bool:
+        """Restore the guest from the snapshot that is there, if there is one that restores."""
+        with self._shelf.reading(key):
+            found = self._shelf.find(key)
+            if found is None:
+                return False
+            try:
+                self._restore(found, blank, xml)
+            except (proc.CommandFailed, OSError) as error:
+                self._say(blank.name, "snapshot-refused", str(error))
+                return False
+            return True
 
     def _restore(self, snapshot: Snapshot, blank: Domain, xml: Path) -> None:
         shutil.copyfile(snapshot.disk, _disk(blank, ROOT_TARGET).file)

@@ -19,12 +19,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.labs.component_build import Report, locked
 from harness.labs.libvirt_domain import Domain, domain_xml
 
 UNUSED_LIMIT_S = 24 * 3600.0
 """A node's snapshots by another hash go when nobody has used them for so long."""
-_MEMORY, _DISK, _MANIFEST = "memory", "disk.qcow2", "manifest.json"
+_MEMORY, _DISK, _MANIFEST, _PROVEN = "memory", "disk.qcow2", "manifest.json", "proven"
 
 
 @dataclass(frozen=True)
@@ -70,17 +69,32 @@ def _is_free(lock: Path) -> bool:
     return True
 
 
+class Busy(Exception):
+    """Another lab is taking this snapshot."""
+
+
 class Shelf:
-    """The snapshots of one image. All but `locked` is for who holds the lock of that key."""
+    """The snapshots of one image. Who reads one holds `reading`, who changes one holds `writing`."""
 
     def __init__(self, folder: Path, owner_uid: int, owner_gid: int) -> None:
         self._folder = folder
         self._owner = (owner_uid, owner_gid)
 
+    def reading(self, key: str) -> contextlib.AbstractContextManager[None]:
+        """Keep a snapshot as it is; many labs may. Raises Busy at once, OSError."""
+        return self._locked(key, fcntl.LOCK_SH)
+
+    def writing(self, key: str) -> contextlib.AbstractContextManager[None]:
+        """Keep all other labs from a snapshot. Raises Busy at once, OSError."""
+        return self._locked(key, fcntl.LOCK_EX)
+
     @contextlib.contextmanager
-    def locked(self, key: str, report: Report) -> Iterator[None]:
-        """Keep other labs from a snapshot; they hold it while they take or restore it. Raises OSError."""
-        with locked(self._lock(key), "another lab has this snapshot", report):
+    def _locked(self, key: str, how: int) -> Iterator[None]:
+        with self._lock(key).open("w") as lock:
+            try:
+                fcntl.flock(lock, how | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise Busy(f"another lab holds {key}") from error
             yield
 
     def find(self, key: str) -> Snapshot | None:
@@ -112,6 +126,15 @@ class Shelf:
             fresh.rename(self._folder / key)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
+
+    def prove(self, key: str) -> None:
+        """A guest came up from this snapshot: when another one does not, that is not the snapshot's fault."""
+        with contextlib.suppress(FileNotFoundError):
+            (self._folder / key / _PROVEN).touch()
+
+    def is_proven(self, key: str) -> bool:
+        """Whether a guest ever came up from it."""
+        return (self._folder / key / _PROVEN).exists()
 
     def discard(self, key: str) -> None:
         """Remove a snapshot; none there is fine."""
