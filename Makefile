@@ -50,9 +50,12 @@ documented: setup ## the defaults at their real length (about 8 minutes)
 bench: setup ## figures beside their anchors, with the machine's description
 	@$(BIN)/python -m infra.bench.bench $(ARGS)
 
-lock: ## write requirements.lock anew
-	@$(BIN)/uv pip compile --quiet --extra dev --universal --python-version 3.11 --generate-hashes \
-	    --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
+LOCKED := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+lock: ## write the lock files anew
+	@$(BIN)/uv pip compile $(LOCKED) --extra dev pyproject.toml -o requirements.lock
+	@$(BIN)/python -c 'import pathlib, tomllib; \
+	    print(*tomllib.loads(pathlib.Path("pyproject.toml").read_text())["project"]["optional-dependencies"]["libvirt"])' | \
+	    $(BIN)/uv pip compile $(LOCKED) - -o requirements-libvirt.lock
 
 clean: ## remove the virtual environment and generated reports
 	@rm -rf .venv reports/out

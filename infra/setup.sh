@@ -14,9 +14,10 @@ lists=("$packages")
 say() { printf 'nodeproof: %s\n' "$*" >&2; }
 refuse() { say "$1 (set-up); $2"; exit 2; }
 
+locks=("$top/requirements.lock")
 case "${1:-}" in
     '') ;;
-    libvirt) lists+=("$top/infra/packages-libvirt.txt") ;;
+    libvirt) lists+=("$top/infra/packages-libvirt.txt"); locks+=("$top/requirements-libvirt.lock") ;;
     *) refuse "unknown kind of lab '$1'" "choose libvirt, or give none" ;;
 esac
 
@@ -75,16 +76,22 @@ unpack_sshd() {
     rm -rf "$work"
 }
 
+# The binding is built against the libvirt of this machine.
+missing_binding() { [ "${#locks[@]}" -gt 1 ] && ! "$venv/bin/python" -c 'import libvirt' 2>/dev/null; }
+
 make_venv() {
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || refuse "Python 3.11 or newer is needed" "set PYTHON"
-    say "making the virtual environment from requirements.lock"
+    say "making the virtual environment from ${locks[*]##*/}"
     [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-    "$venv/bin/pip" install --quiet --require-hashes -r "$top/requirements.lock"
+    local lock
+    for lock in "${locks[@]}"; do
+        "$venv/bin/pip" install --quiet --require-hashes -r "$lock"
+    done
     "$venv/bin/pip" install --quiet --no-deps --no-build-isolation -e "$top"
 }
 
 wanted=$(recipe)
-if [ "$(cat "$venv/.set-up" 2>/dev/null)" != "$wanted" ] || [ -n "$(missing_packages)" ]; then
+if [ "$(cat "$venv/.set-up" 2>/dev/null)" != "$wanted" ] || [ -n "$(missing_packages)" ] || missing_binding; then
     install_packages
     make_venv
     printf '%s' "$wanted" >"$venv/.set-up"
