@@ -81,6 +81,8 @@ def _findings(kind: str, nodes: int) -> Iterator[Finding]:
     yield Finding(NOTE, f"Python {sys.version.split()[0]}, {sys.executable}")
     yield _tools(kind, kept)
     yield _asked(_sshd)
+    if kind == LIBVIRT:
+        yield _asked(hypervisor.binding)
     root = _asked(_root)
     yield root
     if root.state == OK and not missing_tools(TOOLS):

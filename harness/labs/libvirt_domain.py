@@ -106,6 +106,15 @@ def network_xml(name: str, lab: str) -> str:
     return Tree.tostring(root, encoding="unicode") + "\n"
 
 
+def pool_xml(name: str, folder: Path) -> str:
+    """A storage pool that is a folder; libvirt keeps no metadata of one."""
+    root = Tree.Element("pool", type="dir")
+    _text(root, "name", name)
+    _text(_text(root, "target"), "path", str(folder))
+    Tree.indent(root)
+    return Tree.tostring(root, encoding="unicode") + "\n"
+
+
 def owner_told(metadata: str) -> str:
     """Whose a domain is, from what `virsh metadata` prints; empty where it is nobody's."""
     try:
@@ -124,6 +133,16 @@ def disk_xml(disk: Disk) -> str:
     """One disk, to be plugged into a domain that runs."""
     holder = Tree.Element("holder")
     element = _disk(holder, disk)
+    Tree.indent(element)
+    return Tree.tostring(element, encoding="unicode").rstrip() + "\n"
+
+
+def nic_xml(nic: Nic, link: str) -> str:
+    """One network card whose carrier is `up` or `down`, to change the one of a domain."""
+    holder = Tree.Element("holder")
+    _nic(holder, nic)
+    element = holder[0]
+    _text(element, "link", state=link)
     Tree.indent(element)
     return Tree.tostring(element, encoding="unicode").rstrip() + "\n"
 

@@ -20,7 +20,7 @@ import tenacity
 from harness import proc
 from harness.labs.component_build import make_folder
 from harness.labs.components import Component, Components
-from harness.labs.guest.hypervisor import TOOLS
+from harness.labs.guest.hypervisor import TOOLS, binding
 from harness.labs.guest.snapshots import half_taken
 from harness.labs.image import KERNEL_ARGUMENTS, golden_image
 from harness.labs.kinds import LIBVIRT, PROCESS, check_kind
@@ -104,6 +104,7 @@ def _guest(request: Request, components: Components, report: Callable[[str], Non
         return {}
     remedy = "run `infra/setup.sh libvirt`, or `nodeproof doctor` for all that is missing"
     check_tools(TOOLS, "libvirt lab", remedy)
+    binding()
     image = golden_image(components, report)
     make_folder(image.snapshots)
     files = {"kernel": image.kernel, "initrd": image.initrd, "disk": image.disk, "snapshots": image.snapshots}

@@ -47,6 +47,9 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tell:
     memory, device = tmp_path / "meminfo", tmp_path / "kvm"
     memory.write_text("MemAvailable: 16777216 kB\n")
     device.touch()
+    (tmp_path / "python").mkdir()
+    (tmp_path / "python" / "libvirt.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(doctor, "_MEMORY_INFO", memory)
@@ -82,6 +85,16 @@ def test_a_missing_program_is_named_with_the_command_that_installs_it(
     assert "process lab: can start" in said
     assert "libvirt lab: cannot start, 1 missing" in said
     assert "missing  programs: virsh; run `infra/setup.sh libvirt`" in said
+
+
+@pytest.mark.usefixtures("tell")
+def test_a_python_without_libvirt_gets_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hypervisor, "find_spec", lambda _name: None)
+
+    found = _about(LIBVIRT, "no libvirt for this Python")
+
+    assert found.state == MISSING
+    assert found.mend == "run `infra/setup.sh libvirt`"
 
 
 @pytest.mark.usefixtures("tell")

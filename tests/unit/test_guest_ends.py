@@ -4,34 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from harness.labs.guest.ends import End, end_in, last_words
+from harness.labs.guest.ends import End, end_of, last_words
 
 
 @pytest.mark.parametrize(
-    ("said", "how"),
-    [
-        ("Crashed Panicked", "panicked"),
-        ("Stopped Shutdown", "powered itself off"),
-        ("Stopped Failed", "lost its QEMU"),
-    ],
+    ("event", "detail", "how"),
+    [(8, 0, "panicked"), (5, 0, "powered itself off"), (5, 5, "lost its QEMU")],
 )
-def test_an_end_that_nobody_asked_for_has_a_name(said: str, how: str) -> None:
-    assert end_in(f"event 'lifecycle' for domain 'node-1': {said}\n") == End("node-1", how)
+def test_an_end_that_nobody_asked_for_has_a_name(event: int, detail: int, how: str) -> None:
+    assert end_of("node-1", event, detail) == End("node-1", how)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "event 'lifecycle' for domain 'node-1': Started Booted",
-        "event 'lifecycle' for domain 'node-1': Stopped Destroyed",
-        "event 'lifecycle' for domain 'node-1': Stopped Saved",
-        "event 'reboot' for domain 'node-1'",
-        "events received: 3",
-        "",
-    ],
-)
-def test_what_the_hypervisor_does_itself_is_no_end(line: str) -> None:
-    assert end_in(line) is None
+@pytest.mark.parametrize(("event", "detail"), [(2, 0), (5, 1), (5, 4), (6, 1)])
+def test_what_the_hypervisor_does_itself_is_no_end(event: int, detail: int) -> None:
+    """Started, stopped as destroyed or saved; a guest that shuts down has not ended yet."""
+    assert end_of("node-1", event, detail) is None
 
 
 def test_the_last_words_are_the_last_lines() -> None:

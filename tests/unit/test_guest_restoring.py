@@ -9,18 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from harness import proc
 from harness.labs.guest.restoring import SETTLED, Restorer
 from harness.labs.guest.snapshots import Busy, Shelf
 from harness.labs.libvirt_domain import ROOT_TARGET, SEED_TARGET, Disk, Domain
 from harness.labs.process.processes import EventLog
-from harness.model.problem import Problem
+from harness.model.problem import OutsideError, Problem
 
 LIMIT_S = 0.5
 
 
 class Notes:
-    """A hypervisor whose guests settle at once, unless `says` is something else."""
+    """Domains whose guests settle at once, unless `says` is something else."""
 
     def __init__(self, console: Path) -> None:
         self.ran: list[str] = []
@@ -28,19 +27,26 @@ class Notes:
         self.broken: bytes | None = None
         self._console = console
 
-    def platform(self) -> str:
-        return "QEMU 1"
+    def create(self, xml: str) -> None:
+        assert xml
+        self.ran.append("create")
+        with self._console.open("a") as console:
+            console.write(f"{self.says}\n")
 
-    def virsh(self, *arguments: str) -> str:
-        self.ran.append(arguments[0])
-        if arguments[0] == "create":
-            with self._console.open("a") as console:
-                console.write(f"{self.says}\n")
-        if arguments[0] == "save":
-            Path(arguments[2]).write_text("good")
-        if arguments[0] == "restore" and Path(arguments[1]).read_bytes() == self.broken:
-            raise proc.CommandFailed(["virsh"], 1, "error: no memory in there")
-        return ""
+    def save(self, name: str, memory: Path) -> None:
+        self.ran.append("save")
+        memory.write_text(name and "good")
+
+    def restore(self, memory: Path, xml: str) -> None:
+        assert xml
+        self.ran.append("restore")
+        if memory.read_bytes() == self.broken:
+            raise OutsideError("libvirt: restore: no memory in there")
+
+    def attach(self, name: str, device_xml: str) -> None:
+        assert name
+        assert device_xml
+        self.ran.append("attach")
 
 
 @pytest.fixture
@@ -69,7 +75,7 @@ def restorer(tmp_path: Path, notes: Notes, monkeypatch: pytest.MonkeyPatch) -> R
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
     (tmp_path / "shelf").mkdir()
     shelf = Shelf(tmp_path / "shelf", os.getuid(), os.getgid())
-    return Restorer(notes, shelf, Path("/image"), EventLog(tmp_path / "events"), lambda _name: None)
+    return Restorer(notes, "QEMU 1", shelf, Path("/image"), EventLog(tmp_path / "events"), lambda _name: None)
 
 
 def _steps(tmp_path: Path) -> list[str]:
@@ -84,31 +90,31 @@ def _memory(tmp_path: Path, key: str | None) -> Path:
 def test_a_guest_without_a_snapshot_boots_and_goes_on_from_the_one_that_is_taken(
     restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
 ) -> None:
-    key = restorer.start(domain, tmp_path, LIMIT_S)
-    assert notes.ran == ["create", "save", "restore", "attach-device"]
+    key = restorer.start(domain, LIMIT_S)
+    assert notes.ran == ["create", "save", "restore", "attach"]
     assert _steps(tmp_path) == ["snapshot-taken", "restored"]
     assert _memory(tmp_path, key).read_text() == "good"
 
 
 def test_the_next_one_only_goes_on(restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path) -> None:
-    key = restorer.start(domain, tmp_path, LIMIT_S)
+    key = restorer.start(domain, LIMIT_S)
     notes.ran.clear()
-    assert restorer.start(replace(domain, lab="p-2"), tmp_path, LIMIT_S) == key
-    assert notes.ran == ["restore", "attach-device"]
+    assert restorer.start(replace(domain, lab="p-2"), LIMIT_S) == key
+    assert notes.ran == ["restore", "attach"]
 
 
 def test_a_snapshot_that_does_not_restore_is_replaced(
     restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
 ) -> None:
-    key = restorer.start(domain, tmp_path, LIMIT_S)
+    key = restorer.start(domain, LIMIT_S)
     memory, notes.broken = _memory(tmp_path, key), b"evil"
     stat = memory.stat()
     memory.write_bytes(b"evil")
     os.utime(memory, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     notes.ran.clear()
 
-    restorer.start(domain, tmp_path, LIMIT_S)
-    assert notes.ran == ["restore", "create", "save", "restore", "attach-device"]
+    restorer.start(domain, LIMIT_S)
+    assert notes.ran == ["restore", "create", "save", "restore", "attach"]
     assert _steps(tmp_path)[2:] == ["snapshot-refused", "snapshot-taken", "restored"]
     assert memory.read_text() == "good"
 
@@ -117,8 +123,8 @@ def test_a_guest_that_still_boots_gets_its_seed_and_no_snapshot(
     restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
 ) -> None:
     notes.says = "still booting"
-    assert restorer.start(domain, tmp_path, LIMIT_S) is None
-    assert notes.ran == ["create", "attach-device"]
+    assert restorer.start(domain, LIMIT_S) is None
+    assert notes.ran == ["create", "attach"]
     assert _steps(tmp_path) == ["no-snapshot"]
     assert not list((tmp_path / "shelf").glob("*/memory"))
 
@@ -128,7 +134,7 @@ def test_what_an_earlier_boot_said_settles_nothing(
 ) -> None:
     domain.console.write_text(f"{SETTLED}\n")
     notes.says = "still booting"
-    restorer.start(domain, tmp_path, LIMIT_S)
+    restorer.start(domain, LIMIT_S)
     assert "save" not in notes.ran
 
 
@@ -140,8 +146,8 @@ def test_a_guest_that_panics_while_it_boots_is_no_snapshot(
 
     shelf = Shelf(tmp_path / "shelf", os.getuid(), os.getgid())
     with pytest.raises(Problem, match="node-1 panicked"):
-        Restorer(notes, shelf, Path("/image"), EventLog(tmp_path / "events"), panicked).start(
-            domain, tmp_path, LIMIT_S
+        Restorer(notes, "QEMU 1", shelf, Path("/image"), EventLog(tmp_path / "events"), panicked).start(
+            domain, LIMIT_S
         )
     assert "save" not in notes.ran
 
@@ -149,11 +155,11 @@ def test_a_guest_that_panics_while_it_boots_is_no_snapshot(
 def test_a_guest_does_not_wait_for_another_lab_that_takes_its_snapshot(
     restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
 ) -> None:
-    key = restorer.start(domain, tmp_path, LIMIT_S)
+    key = restorer.start(domain, LIMIT_S)
     notes.ran.clear()
     other = Shelf(tmp_path / "shelf", os.getuid(), os.getgid())
     with other.writing(str(key)), pytest.raises(Busy):
-        restorer.start(domain, tmp_path, LIMIT_S)
+        restorer.start(domain, LIMIT_S)
     assert notes.ran == []
 
 
@@ -161,7 +167,7 @@ def test_a_guest_does_not_wait_for_another_lab_that_takes_its_snapshot(
 def test_only_a_snapshot_from_which_no_guest_ever_came_up_is_given_up(
     restorer: Restorer, domain: Domain, tmp_path: Path, proven: bool
 ) -> None:
-    memory = _memory(tmp_path, restorer.start(domain, tmp_path, LIMIT_S))
+    memory = _memory(tmp_path, restorer.start(domain, LIMIT_S))
     if proven:
         restorer.came_up(memory.parent.name)
     restorer.blame("node-1", memory.parent.name, "node-1 hangs at boot")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-_EVENT = re.compile(r"event 'lifecycle' for domain '(?P<domain>[^']+)': (?P<what>\w+) (?P<why>.+)")
+# virDomainEventType and its details in libvirt's include/libvirt/libvirt-domain.h
+_STOPPED, _CRASHED = 5, 8
 _CALLED = {
-    ("Crashed", "Panicked"): "panicked",
-    ("Stopped", "Shutdown"): "powered itself off",
-    ("Stopped", "Failed"): "lost its QEMU",
+    (_CRASHED, 0): "panicked",
+    (_STOPPED, 0): "powered itself off",
+    (_STOPPED, 5): "lost its QEMU",
 }
-
-
 _PANIC = "Kernel panic"
 
 
@@ -31,11 +29,10 @@ class End:
     how: str
 
 
-def end_in(line: str) -> End | None:
-    """The end that a line of `virsh event --event lifecycle` tells of; None when it tells of something else.
+def end_of(domain: str, event: int, detail: int) -> End | None:
+    """The end that a lifecycle event of libvirt's tells of; None when it tells of something else.
 
     That a guest was destroyed or saved is the hypervisor's own doing, and no end of the guest's.
     """
-    found = _EVENT.fullmatch(line.strip())
-    how = _CALLED.get((found["what"], found["why"].strip())) if found else None
-    return End(found["domain"], how) if found and how else None
+    how = _CALLED.get((event, detail))
+    return End(domain, how) if how else None

@@ -13,7 +13,7 @@ import tenacity
 from harness import proc
 from harness.labs.guest import seed
 from harness.labs.guest.clock import TimeServer
-from harness.labs.guest.ends import end_in, last_words
+from harness.labs.guest.ends import End, last_words
 from harness.labs.guest.hypervisor import Hypervisor
 from harness.labs.guest.over_ssh import OverSsh
 from harness.labs.guest.restoring import Restorer
@@ -27,6 +27,7 @@ from harness.labs.libvirt_domain import (
     Nic,
     domain_xml,
     mac,
+    nic_xml,
 )
 from harness.labs.pki import Authority
 from harness.labs.process.network import BRIDGES, outer_end
@@ -35,7 +36,7 @@ from harness.labs.process.nodes import RunningNode
 from harness.labs.process.processes import EventLog, Processes
 from harness.labs.process.spec import SSH_PORT, LabSpec, NodeSpec, check_node_name
 from harness.machines.machine import MachineError
-from harness.model.problem import Problem
+from harness.model.problem import OutsideError, Problem
 
 MEMORY_MIB = 1280
 CPUS = 1
@@ -75,9 +76,9 @@ class GuestNodes:
         self._specs: dict[str, NodeSpec] = {}
 
     def prepare(self) -> None:
-        """Start the hypervisor. Raises Problem, CommandFailed."""
+        """Start the hypervisor. Raises Problem, OutsideError, CommandFailed."""
         self._hypervisor.start()
-        self._hypervisor.follow(self._on_event)
+        self._hypervisor.domains.follow(self._on_end)
         self._time = TimeServer()
         guest = self._lab.guest
         shelf = Shelf(
@@ -86,7 +87,12 @@ class GuestNodes:
             self._lab.owner_gid,
         )
         self._restorer = Restorer(
-            self._hypervisor, shelf, Path(guest["disk"]), self._events, self._check_running
+            self._hypervisor.domains,
+            self._hypervisor.platform(),
+            shelf,
+            Path(guest["disk"]),
+            self._events,
+            self._check_running,
         )
 
     def get(self, name: str) -> RunningNode:
@@ -102,7 +108,7 @@ class GuestNodes:
     def join(self, spec: NodeSpec) -> None:
         """Make the node's disks and start it: from its snapshot, or else by booting it.
 
-        Raises Problem, CommandFailed.
+        Raises Problem, OutsideError, CommandFailed.
         """
         check_node_name(spec.name)
         if spec.name in self._specs:
@@ -112,13 +118,12 @@ class GuestNodes:
         host_key = seed.make(home, self._seed(spec.name), self._lab, spec, self._authority, self._time.place)
         (self._lab.dir / "pki" / f"{spec.name}.hostkey").write_text(f"{host_key}\n")
         (home / "known_hosts").write_text(f"{spec.control_address} {host_key}\n")
-        (home / "domain.xml").write_text(domain_xml(domain))
-        self._hypervisor.virsh("define", str(home / "domain.xml"))
+        self._hypervisor.domains.define(domain_xml(domain))
         self._specs[spec.name] = spec
         try:
-            self._restored[spec.name] = self._restorer.start(domain, home, SETTLE_LIMIT_S)
+            self._restored[spec.name] = self._restorer.start(domain, SETTLE_LIMIT_S)
             self._want(spec.name)
-        except (Busy, Problem, proc.CommandFailed, OSError) as error:
+        except (Busy, Problem, OutsideError, proc.CommandFailed, OSError) as error:
             reason = str(error).partition("\n")[0]
             self._events.write("machine", node=spec.name, step="no-snapshot", detail=reason)
             self._boot_instead(spec.name)
@@ -163,10 +168,10 @@ class GuestNodes:
             raise Problem(said, f"lab {self._lab.lab}", "its console follows", self._console(name)) from error
 
     def _boot_instead(self, name: str) -> None:
-        """Let a guest whose snapshot is of no use boot with its seed. Raises CommandFailed."""
+        """Let a guest whose snapshot is of no use boot with its seed. Raises OutsideError, CommandFailed."""
         if self._hypervisor.pid(name) is not None:
             self._wanted.discard(name)
-            self._hypervisor.virsh("destroy", name)
+            self._hypervisor.domains.destroy(name)
         self._restorer.make_disk(self._domain(self._specs[name]))
         self.power_on(name)
 
@@ -176,8 +181,8 @@ class GuestNodes:
         if self.get(name).pid is None:
             return
         try:
-            self._hypervisor.virsh("destroy", name)
-        except proc.CommandFailed:
+            self._hypervisor.domains.destroy(name)
+        except OutsideError:
             if self.get(name).pid is not None:
                 raise
         self._events.write("machine", node=name, step="powered-off")
@@ -190,30 +195,30 @@ class GuestNodes:
         retry = tenacity.Retrying(
             stop=tenacity.stop_after_delay(_END_LIMIT_S),
             wait=tenacity.wait_fixed(0.2),
-            retry=tenacity.retry_if_exception_type(proc.CommandFailed),
+            retry=tenacity.retry_if_exception_type(OutsideError),
             reraise=True,
         )
-        retry(self._hypervisor.virsh, "start", name)
+        retry(self._hypervisor.domains.start, name)
         self._ends.pop(name, None)
         self._want(name)
         self._events.write("machine", node=name, step="booted")
 
     def freeze(self, name: str) -> None:
-        """Stop the virtual machine's processors. Frozen already is fine. Raises CommandFailed."""
+        """Stop the virtual machine's processors. Frozen already is fine. Raises OutsideError."""
         if not self._is_frozen(name):
-            self._hypervisor.virsh("suspend", name)
+            self._hypervisor.domains.suspend(name)
             self._events.write("machine", node=name, step="frozen")
 
     def reset(self, name: str) -> None:
-        """Reset the virtual machine while its processors are stopped. Raises CommandFailed."""
+        """Reset the virtual machine while its processors are stopped. Raises OutsideError."""
         self.freeze(name)
-        self._hypervisor.virsh("reset", name)
+        self._hypervisor.domains.reset(name)
         self._events.write("machine", node=name, step="reset")
 
     def thaw(self, name: str) -> None:
         """Let the virtual machine's processors go on. Running or off is fine."""
         if self._is_frozen(name):
-            self._hypervisor.virsh("resume", name)
+            self._hypervisor.domains.resume(name)
             self._late.add(name)
             self._events.write("machine", node=name, step="thawed")
 
@@ -226,20 +231,16 @@ class GuestNodes:
         self._set_link(name, "up")
 
     def _is_frozen(self, name: str) -> bool:
-        return self._hypervisor.virsh("domstate", name).strip() == "paused"
+        return self._hypervisor.domains.is_suspended(name)
 
     def _set_link(self, name: str, state: str) -> None:
-        node = self.get(name)
-        argv = ["domif-setlink", name, mac("data", node.spec.slot), state]
-        self._hypervisor.virsh(*argv, "--config")
-        if node.pid is not None:
-            self._hypervisor.virsh(*argv)
+        self._hypervisor.domains.update(name, nic_xml(self._nic(self.get(name).spec, "data"), state))
         self._events.write("machine", node=name, step=f"link-{state}")
 
     def remove(self, name: str) -> None:
         """Power the node off for good and forget it, with its disks."""
         self.power_off(name)
-        self._hypervisor.virsh("undefine", name)
+        self._hypervisor.domains.undefine(name)
         del self._specs[name]
         self._ends.pop(name, None)
         self._processes.found(f"node-{name}")
@@ -259,10 +260,7 @@ class GuestNodes:
         self._wanted.add(name)
         self._processes.found(f"node-{name}")
 
-    def _on_event(self, line: str) -> None:
-        end = end_in(line)
-        if end is None:
-            return
+    def _on_end(self, end: End) -> None:
         self._ends[end.domain] = end.how
         if end.domain in self._wanted:
             self._wanted.discard(end.domain)
@@ -297,6 +295,9 @@ class GuestNodes:
     def _seed(self, name: str) -> Path:
         return self._hypervisor.disks / f"{name}-seed.img"
 
+    def _nic(self, spec: NodeSpec, bridge: str) -> Nic:
+        return Nic(bridge, mac(bridge, spec.slot), outer_end(spec, bridge))
+
     def _domain(self, spec: NodeSpec) -> Domain:
         guest = self._lab.guest
         root = Disk(self._disk(spec.name), "qcow2", ROOT_TARGET)
@@ -313,7 +314,7 @@ class GuestNodes:
             initrd=Path(guest["initrd"]),
             arguments=guest["arguments"].split(),
             disks=[root, Disk(self._seed(spec.name), "raw", SEED_TARGET, read_only=True)],
-            nics=[Nic(bridge, mac(bridge, spec.slot), outer_end(spec, bridge)) for bridge in BRIDGES],
+            nics=[self._nic(spec, bridge) for bridge in BRIDGES],
             console=self._console_log(spec.name),
         )
 

@@ -15,7 +15,7 @@ from harness import proc
 from harness.labs.guest.snapshots import Busy, Shelf, Snapshot, snapshot_key
 from harness.labs.libvirt_domain import ROOT_TARGET, SEED_TARGET, Disk, Domain, disk_xml, domain_xml
 from harness.labs.process.processes import EventLog
-from harness.model.problem import Problem
+from harness.model.problem import OutsideError, Problem
 
 SETTLED = "nodeproof: settled"
 """What a guest without a seed says on its console once its boot is over (`infra/image`)."""
@@ -26,52 +26,61 @@ class NotSettled(Exception):
     """A guest has not booted yet as far as where its snapshot is taken."""
 
 
-class Virsh(Protocol):
-    """What of a hypervisor is needed here."""
+class Starting(Protocol):
+    """What of `Domains` is needed here; every verb raises OutsideError."""
 
-    def virsh(self, *arguments: str) -> str:
-        """Run one of virsh's commands; gives its output. Raises CommandFailed."""
+    def create(self, xml: str) -> None:
+        """Start a guest from its description."""
         ...
 
-    def platform(self) -> str:
-        """What a guest's memory depends on besides the guest."""
+    def save(self, name: str, memory: Path) -> None:
+        """Write a guest's memory to a file and end it."""
+        ...
+
+    def restore(self, memory: Path, xml: str) -> None:
+        """Let a guest go on from its memory."""
+        ...
+
+    def attach(self, name: str, device_xml: str) -> None:
+        """Plug a device into a guest."""
         ...
 
 
 class Restorer:
-    """Starts guests of one image. `image` is its disk, `watch` raises Problem once a guest has ended."""
+    """Starts guests of one image. `image` is its disk, `watch` raises Problem once a guest has ended,
+    `platform` is what a guest's memory depends on besides the guest.
+    """
 
     def __init__(
         self,
-        hypervisor: Virsh,
+        domains: Starting,
+        platform: str,
         shelf: Shelf,
         image: Path,
         events: EventLog,
         watch: Callable[[str], None],
     ) -> None:
-        self._hypervisor = hypervisor
+        self._domains = domains
+        self._platform = platform
         self._shelf = shelf
         self._image = image
         self._events = events
         self._watch = watch
 
-    def start(self, domain: Domain, home: Path, limit_s: float) -> str | None:
+    def start(self, domain: Domain, limit_s: float) -> str | None:
         """Let a guest go on from its snapshot with its seed plugged in; gives the snapshot's key.
 
         Without a snapshot that restores, the guest boots first, and one is taken if that ends within
         `limit_s`; else it just goes on, from no snapshot. Raises Busy where another lab is taking it,
-        Problem, CommandFailed, OSError; the guest may then run or not.
+        Problem, OutsideError, CommandFailed, OSError; the guest may then run or not.
         """
         blank = _without_seed(domain)
-        key = snapshot_key(blank, self._hypervisor.platform())
-        xml = home / "restored.xml"
-        xml.write_text(domain_xml(blank))
-        restored = self._goes_on(key, blank, xml)
+        key = snapshot_key(blank, self._platform)
+        restored = self._goes_on(key, blank)
         if not restored:
             with self._shelf.writing(key):
-                restored = self._take(key, blank, xml, limit_s)
-        (home / "seed.xml").write_text(disk_xml(_disk(domain, SEED_TARGET)))
-        self._hypervisor.virsh("attach-device", domain.name, str(home / "seed.xml"), "--live")
+                restored = self._take(key, blank, limit_s)
+        self._domains.attach(domain.name, disk_xml(_disk(domain, SEED_TARGET)))
         return key if restored else None
 
     def came_up(self, key: str) -> None:
@@ -92,32 +101,32 @@ class Restorer:
         argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(self._image), "-F", "qcow2", str(disk)]
         proc.run(argv, timeout_s=_DISK_LIMIT_S)
 
-    def _goes_on(self, key: str, blank: Domain, xml: Path) -> bool:
+    def _goes_on(self, key: str, blank: Domain) -> bool:
         """Restore the guest from the snapshot that is there, if there is one that restores."""
         with self._shelf.reading(key):
             found = self._shelf.find(key)
             if found is None:
                 return False
             try:
-                self._restore(found, blank, xml)
-            except (proc.CommandFailed, OSError) as error:
+                self._restore(found, blank)
+            except (OutsideError, OSError) as error:
                 self._say(blank.name, "snapshot-refused", str(error))
                 return False
             return True
 
-    def _restore(self, snapshot: Snapshot, blank: Domain, xml: Path) -> None:
+    def _restore(self, snapshot: Snapshot, blank: Domain) -> None:
         shutil.copyfile(snapshot.disk, _disk(blank, ROOT_TARGET).file)
-        self._hypervisor.virsh("restore", str(snapshot.memory), "--xml", str(xml))
+        self._domains.restore(snapshot.memory, domain_xml(blank))
         self._say(blank.name, "restored", snapshot.memory.parent.name)
 
-    def _take(self, key: str, blank: Domain, xml: Path, limit_s: float) -> bool:
+    def _take(self, key: str, blank: Domain, limit_s: float) -> bool:
         """Boot the guest without a seed, keep how it is then, and let it go on from there.
 
         Gives False where it boots so slowly, on a busy host, that nothing was kept.
         """
         self.make_disk(blank)
         begins = blank.console.stat().st_size if blank.console.exists() else 0
-        self._hypervisor.virsh("create", str(xml))
+        self._domains.create(domain_xml(blank))
         try:
             self._wait_settled(blank, begins, limit_s)
         except NotSettled:
@@ -129,11 +138,11 @@ class Restorer:
         taken = self._shelf.find(key)
         if taken is None:
             raise Problem("a fresh snapshot cannot be read back", key, "look for free space in the cache")
-        self._restore(taken, blank, xml)
+        self._restore(taken, blank)
         return True
 
     def _save(self, blank: Domain, fresh: Snapshot) -> None:
-        self._hypervisor.virsh("save", blank.name, str(fresh.memory))
+        self._domains.save(blank.name, fresh.memory)
         shutil.copyfile(_disk(blank, ROOT_TARGET).file, fresh.disk)
 
     def _wait_settled(self, blank: Domain, begins: int, limit_s: float) -> None:
