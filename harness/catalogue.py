@@ -53,7 +53,7 @@ def _files(folder: Path) -> list[Path]:
         raise Problem("the folder holds no claims", str(folder), "name a folder that holds *.yaml")
     inside = folder.resolve()
     for path in files:
-        if not path.resolve().is_relative_to(inside) or not path.is_file():
+        if not path.is_file() or not path.resolve().is_relative_to(inside):
             raise Problem("not a file of this folder", str(path), "copy the file itself into the folder")
     return files
 

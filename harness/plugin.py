@@ -16,6 +16,7 @@ import pytest
 from harness import catalogue
 from harness.model.claim import Claim
 from harness.model.problem import OutsideError, Problem
+from harness.safety.guard import MOST_LOST
 from harness.safety.shield import SIGNALS, interrupt_once
 from harness.session.judging import Judge, Unproven
 
@@ -152,6 +153,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in scenarios:
         for claim in _declared(item):
             _usage(lambda claim=claim: catalogue.known(claim, session.claims))
+        _usage(lambda item=item: _check_radius(item))
     if session.options.claims:
         wanted = set(session.options.claims)
         dropped = [item for item in scenarios if not wanted & set(_declared(item))]
@@ -349,6 +351,16 @@ def _is_quick(item: pytest.Item) -> bool:
 def _needs(item: pytest.Item) -> Mapping[str, Any]:
     marker = item.get_closest_marker("needs")
     return marker.kwargs if marker else {}
+
+
+def _check_radius(item: pytest.Item) -> None:
+    """Say beforehand that a scenario's faults could count as a disruption of their zone. Raises Problem."""
+    faulted = int(_needs(item).get("faulted", 0))
+    if faulted > MOST_LOST:
+        raise Problem(
+            f"faults on {faulted} nodes may count as a disruption of their zone", item.nodeid,
+            f"declare at most {MOST_LOST}",
+        )  # fmt: skip
 
 
 def _lacks(item: pytest.Item, session: Session) -> tuple[Any, str] | None:

@@ -42,12 +42,13 @@ class LabProvider:
         """The worker's lab, started or attached to. Raises Problem."""
         if self.lab is not None:
             return self.lab
-        self.lab = self._start() if self.options.is_ours else self._attach()
+        self.lab = self._start() if self.options.is_ours else process_lab.attach(self.options.lab)
         self.lab.injector.say = self.report
         self.lab.reserve()
         left = self.lab.heal_unfinished()
         if left:
             raise Problem(f"cannot heal: {', '.join(left)}", f"lab {self.lab.name}", "run `nodeproof down`")
+        self.lab.wait_nodes_ready()
         self.lab.prepare()
         calibration = self.lab.configuration.calibration
         offset = max((abs(value) for value in calibration.clock_offset_s.values()), default=0.0)
@@ -127,11 +128,6 @@ class LabProvider:
             name, self.options.nodes, self.options.zones, self.options.profile, False, self.options.kind
         )
         return process_lab.up(asked, components, self.report)
-
-    def _attach(self) -> Lab:
-        lab = process_lab.attach(process_lab.the_lab(self.options.lab))
-        lab.wait_nodes_ready()
-        return lab
 
 
 def end_labs(run: Path, options: Options) -> list[str]:

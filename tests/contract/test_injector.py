@@ -4,7 +4,9 @@ undone.
 
 from __future__ import annotations
 
+import errno
 import json
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 from harness.faults import Fault, Partition
 from harness.labs import process_lab
 from harness.labs.lab import Lab
-from harness.machines.machine import Shell
+from harness.machines.machine import MachineError, Shell
 from harness.machines.ssh import SshMachine
 from harness.safety import injector as injecting
 from harness.safety.guard import Refused
@@ -53,12 +55,6 @@ class Harmless(Partition):
     def inject(self, machine: Shell) -> None:
         super().inject(machine)
         super().heal(machine)
-
-
-@pytest.fixture
-def events() -> list[Mapping[str, Json]]:
-    """What was appended to the history."""
-    return []
 
 
 @pytest.fixture
@@ -162,6 +158,79 @@ def test_a_heal_that_no_probe_proves_stays_open_armed_and_quarantined(
     assert (left.fault, left.step) == (dict(fault.to_json()), "unhealed")
     assert fault.id in armed(lab)
     lab.supervisor.arm(fault.to_json(), 0)
+
+
+@dataclass(frozen=True)
+class HalfWay(Partition):
+    """A partition whose command does the harm and then fails."""
+
+    def inject(self, machine: Shell) -> None:
+        super().inject(machine)
+        raise MachineError("the original error")
+
+
+def test_a_fault_that_fails_after_another_one_is_in_heals_both_and_says_why(
+    lab: Lab, own: Injector, tmp_path: Path
+) -> None:
+    first, second, *_others = sorted(lab.node_names())
+    zones = dict.fromkeys([*lab.node_names(), "spare"], "zone-a")
+    roomy = replace(own, record=lambda: replace(lab.record_of_itself(), zones=zones))
+    works, fails = new_partition(first), HalfWay(new_partition(second).id, second)
+    declared = {first, second}
+    with (
+        pytest.raises(MachineError, match="the original error"),
+        roomy.inject(works, declared, nothing),
+        roomy.inject(fails, declared, nothing),
+    ):
+        pytest.fail("the second one failed")
+
+    assert works.is_healed(lab.machine(first))
+    assert fails.is_healed(lab.machine(second))
+    assert (own.ledger.unfinished(), own.quarantined, own.active) == ([], set(), {})
+    assert not {works.id, fails.id} & armed(lab).keys()
+
+
+class FullDisk(Ledger):
+    """A ledger that has no room left once a fault is in."""
+
+    def write(self, step: str, fault: Mapping[str, Json]) -> None:
+        if step in ("healing", "healed", "closed"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(step, fault)
+
+
+def test_a_full_disk_keeps_no_fault_in(lab: Lab, machine: SshMachine, own: Injector, tmp_path: Path) -> None:
+    fault = new_partition(machine.name)
+    full = replace(own, ledger=FullDisk(lab.name, tmp_path))
+    with full.inject(fault, {machine.name}, nothing):
+        pass
+
+    assert fault.is_healed(machine)
+    assert fault.id not in armed(lab)
+    assert [entry.step for entry in full.ledger.unfinished()] == ["injected"]
+
+
+def test_an_interrupt_during_the_heal_waits_for_it(own: Injector, machine: SshMachine) -> None:
+    said: list[str] = []
+    own.say = said.append
+    plain = new_partition(machine.name)
+    fault = Interrupting(plain.id, plain.node)
+    with pytest.raises(KeyboardInterrupt), own.inject(fault, {machine.name}, nothing):
+        pass
+
+    assert fault.is_healed(machine)
+    assert steps(own.ledger.path)[-2:] == ["healed", "closed"]
+    assert fault.id in said[0]
+    assert f"dead-man's switch heals it within {injecting.TTL_S:g} s" in said[0]
+
+
+@dataclass(frozen=True)
+class Interrupting(Partition):
+    """A partition during whose heal somebody presses Ctrl-C."""
+
+    def heal(self, machine: Shell) -> None:
+        signal.raise_signal(signal.SIGINT)
+        super().heal(machine)
 
 
 def test_another_process_heals_what_a_killed_one_left(lab: Lab, machine: SshMachine, fault_name: str) -> None:

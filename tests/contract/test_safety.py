@@ -15,16 +15,24 @@ from typing import Any
 import paramiko
 import pytest
 
-from harness import proc
+from harness import catalogue, proc
+from harness.checks.judge import judge
+from harness.checks.moments import condition_became
+from harness.cluster.api import Api, ApiError
+from harness.cluster.resources import WATCHED
+from harness.cluster.resources import node as node_path
 from harness.faults import Fault
 from harness.labs import process_lab
 from harness.labs.kinds import PROCESS
 from harness.labs.lab import Lab
 from harness.machines.machine import MachineError
 from harness.machines.ssh import SshMachine
+from harness.model.cluster import condition_status
 from harness.model.problem import Problem
+from harness.recording.recorder import Recording, Setting
 from harness.report import rundir
 from harness.safety.injector import TTL_S
+from harness.scenario import windows
 from tests.acceptance.altered import run_scenarios, shipped, unaltered
 from tests.acceptance.command import TOP, nodeproof, start, steps
 from tests.acceptance.conftest import SMALL
@@ -36,6 +44,8 @@ Json = Any
 BY_ITSELF_LIMIT_S = TTL_S + 10.0
 HEAL_LIMIT_S = 10.0
 IN_LIMIT_S = 120.0
+LOST_LIMIT_S = 25.0
+RECORDED_LIMIT_S = 15.0
 COMMAND_LIMIT_S = 10.0
 DEADLINE_S, LATE_S = 2.0, 1.0
 POINTS = (
@@ -145,18 +155,20 @@ def test_a_killed_run_is_healed_at_once_on_demand(
 
 
 def test_the_next_run_heals_a_killed_one_before_its_first_scenario(
-    lab: Lab, clean: Left, killed_run: float, tmp_path: Path
+    lab: Lab, node: str, clean: Left, killed_run: float, tmp_path: Path
 ) -> None:
     (entry,) = lab.ledger.unfinished()
+    assert eventually(lambda: not _is_ready(lab, node), LOST_LIMIT_S)
     ended = run_scenarios(lab, tmp_path / "run", unaltered, shipped("cordon/test_cordon.py"))
 
-    assert ended.status == 0
+    assert ended.claims() == {"cordon.blocks-new-pods", "cordon.not-a-condition"}
     assert is_whole(lab, clean)
     (scenario,) = rundir.read_scenarios(ended.run)
     (begun,) = scenario.history().of_kind("begun")
     healed_at = _written(lab)[-1]
     assert (healed_at["fault"], healed_at["step"]) == (entry.fault, "closed")
     assert healed_at["at"] < begun.t + begun.data["wall_offset_s"]
+    assert str(entry.fault["id"]) not in (lab.dir / "events.jsonl").read_text()
 
 
 def test_a_crash_at_any_step_is_healed_and_healing_again_changes_nothing(
@@ -238,6 +250,81 @@ def test_a_call_on_a_machine_that_falls_silent_returns_within_its_deadline(
     machine.close()
 
 
+GONE = "too old resource version: 1 (2)"
+
+
+@pytest.mark.parametrize("how", ["an event", "a status"])
+def test_a_watch_whose_version_is_gone_is_a_gap_and_listed_again(
+    lab: Lab, clean: Left, node: str, cut: Fault, how: str, tmp_path: Path
+) -> None:
+    api = Expiring(lab.api, how)
+    setting = Setting(tuple(lab.node_names()), lab.node_names()[-1], {}, lab.dir / "events.jsonl")
+    unknown = condition_became(node, "Ready", "Unknown")
+    recording = Recording(api, tmp_path / "history.jsonl", setting)
+    with recording, lab.inject(cut, {node}, recording) as held:
+        assert eventually(lambda: recording.history().of_kind("sentinel"), RECORDED_LIMIT_S)
+        api.expire()
+        check = unknown.after(held.began, windows.detection_from_fault())
+        lab.wait_for(recording, check)
+    history = recording.history()
+
+    gaps = history.of_kind("gap")
+    assert sorted(entry.data["resource"] for entry in gaps) == sorted(WATCHED)
+    assert all(GONE in entry.data["reason"] for entry in gaps)
+    listed = [entry.data["resource"] for entry in history.of_kind("listed")]
+    assert sorted(listed) == sorted([*WATCHED, *WATCHED])
+    verdict = judge(catalogue.load()["monitoring.detection-time"], check, history, lab.configuration)
+    assert (verdict.outcome, verdict.code) == ("unproven", "gap"), verdict
+
+
+class Expiring(Api):
+    """A lab's API that tells every watch at once that its version is gone, in one of the two ways it has."""
+
+    def __init__(self, real: Api, how: str) -> None:
+        self.__dict__.update(real.__dict__)
+        self._how = how
+        self._expired: set[str] = set()
+
+    def expire(self) -> None:
+        """Refuse each watch's version at its next event."""
+        self._expired = set(WATCHED.values())
+
+    @contextmanager
+    def watch(self, path: str, rv: str, silence_limit_s: float) -> Iterator[Iterator[bytes]]:
+        with super().watch(path, rv, silence_limit_s) as lines:
+            yield self._until_expired(path, lines)
+
+    def _until_expired(self, path: str, lines: Iterator[bytes]) -> Iterator[bytes]:
+        for line in lines:
+            if path in self._expired:
+                self._expired.discard(path)
+                if self._how == "a status":
+                    raise ApiError(410, GONE)
+                status = {"kind": "Status", "code": 410, "reason": "Expired", "message": GONE}
+                yield json.dumps({"type": "ERROR", "object": status}).encode()
+            yield line
+
+
+def test_a_cluster_that_nobody_vouches_for_is_refused(lab: Lab, tmp_path: Path) -> None:
+    config = json.loads((lab.dir / "pki" / "admin.kubeconfig").read_text())
+    insecure, exposed = tmp_path / "insecure", tmp_path / "exposed"
+    cluster = {"server": config["clusters"][0]["cluster"]["server"], "insecure-skip-tls-verify": True}
+    insecure.write_text(json.dumps({**config, "clusters": [{"name": "lab", "cluster": cluster}]}))
+    with pytest.raises(Problem, match="insecure-skip-tls-verify"):
+        Api(insecure, lab.supervisor.dial)
+
+    user = config["users"][0]["user"]
+    key = tmp_path / "admin.key"
+    key.write_bytes(Path(user["client-key"]).read_bytes())
+    key.chmod(0o644)
+    users = [{"name": config["users"][0]["name"], "user": {**user, "client-key": str(key)}}]
+    exposed.write_text(json.dumps({**config, "users": users}))
+    with pytest.raises(Problem, match="others may read"):
+        Api(exposed, lab.supervisor.dial)
+    key.chmod(0o600)
+    assert Api(exposed, lab.supervisor.dial).get("/version")
+
+
 def test_a_key_that_others_may_read_is_refused(lab: Lab, machine: SshMachine, tmp_path: Path) -> None:
     access = machine._access
     for mode in (0o640, 0o604, 0o644):
@@ -293,6 +380,10 @@ def _tables(machine: SshMachine) -> str:
 
 def _written(lab: Lab) -> list[Mapping[str, Json]]:
     return [json.loads(line) for line in lab.ledger.path.read_text().splitlines()]
+
+
+def _is_ready(lab: Lab, node: str) -> bool:
+    return condition_status(lab.api.get(node_path(node)), "Ready") == "True"
 
 
 def _step(lab: Lab) -> str:

@@ -1,0 +1,275 @@
+"""Whole runs in which something ends that should not, or harms what it may not."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from harness.cluster.resources import NAMESPACE
+from harness.cluster.resources import node as node_path
+from harness.labs import process_lab
+from harness.labs.lab import Lab
+from harness.labs.process.spec import RUNTIME_ROOT
+from harness.model.history import Entry
+from harness.report import rundir
+from harness.safety.guard import CONTROL_PLANE_LABEL
+from harness.safety.injector import HEAL_LIMIT_S, TTL_S
+from tests.acceptance.altered import Cluster
+from tests.acceptance.command import labs_of, nodeproof, start, steps, the_run
+from tests.acceptance.conftest import SMALL, Run
+from tests.waiting import eventually, pause
+
+PHASE_LIMIT_S = 120.0
+ENDS_LIMIT_S = 120.0
+COMMAND_LIMIT_S = 20.0
+GONE_ON_S = 5.0
+CLAIMS = ("monitoring.detection-time", "taints.unreachable-noexecute")
+RIVAL = """
+add table inet rival
+add chain inet rival in {{ type filter hook input priority 0; }}
+add rule inet rival in ip saddr {api} drop
+"""
+BEYOND = SMALL.replace("partition(node)", "partition(lab.nodes()[1].name)")
+WIDE = SMALL.replace("faulted=1", "faulted=3")
+
+
+def stays_cut(cluster: Cluster) -> None:
+    """Somebody else's table cuts the node as the fault does, and stays when the fault is healed."""
+    cluster.until_recorded('"step":"injected"')
+    _load(cluster.lab, cluster.target, RIVAL.format(api=_api(cluster)))
+
+
+def watches_fall_silent(cluster: Cluster) -> None:
+    """Drop, and never close, the connections of whoever is outside the lab."""
+    cluster.until_recorded('"step":"injected"')
+    pause(GONE_ON_S)
+    lines = cluster.command("ss", "-Htnp", "state", "established", "dport", "=", ":6443").splitlines()
+    ports = {line.split()[2].rpartition(":")[2] for line in lines if "users:" not in line}
+    assert ports
+    rules = "".join(
+        f"add chain inet altered {hook} {{ type filter hook {hook} priority 0; }}\n"
+        f"add rule inet altered {hook} tcp {side} {{ {', '.join(sorted(ports))} }} drop\n"
+        for hook, side in (("input", "dport"), ("output", "sport"))
+    )
+    cluster.command("nft", "-f", "-", stdin=f"add table inet altered\n{rules}")
+    try:
+        cluster.until_recorded('"kind":"gap"')
+    finally:
+        cluster.command("nft", "delete", "table", "inet", "altered")
+
+
+def test_a_heal_that_no_probe_proves_quarantines_the_node_and_is_judged_all_the_same(
+    lab: Lab, run: Run, tmp_path: Path
+) -> None:
+    scenario = tmp_path / "test_small.py"
+    scenario.write_text(f"{SMALL}\n\n{SMALL[SMALL.index('@claims') :].replace('is_noticed', 'comes_second')}")
+    node = lab.node_names()[0]
+    try:
+        ended = run(lab, stays_cut, str(scenario))
+    finally:
+        _load(lab, node, "add table inet rival\ndelete table inet rival\n")
+
+    assert rundir.read_facts(ended.run).quarantined == (node,)
+    assert [ended.labels(claim) for claim in CLAIMS] == [["conforms", "unproven: gap"]] * 2
+    second = [row for row in rundir.read_verdicts(ended.run) if "comes_second" in row["scenario"]]
+    assert all(f"quarantined: {node}" in row["reason"] for row in second)
+    assert f"no probe proved these nodes healed: {node}" in ended.output
+    assert ended.allure_statuses() == {"passed", "broken"}
+    assert nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path).status == 0
+    assert lab.ledger.unfinished() == []
+
+
+def test_a_second_interrupt_during_the_heal_waits_for_it(lab: Lab, small: str, tmp_path: Path) -> None:
+    node, log = lab.node_names()[0], tmp_path / "log"
+    run = tmp_path / "run"
+    child = start("run", "--no-site", "--lab", lab.name, "--run", str(run), small, cwd=tmp_path, log=log)
+    try:
+        assert eventually(lambda: "injected" in steps(run), PHASE_LIMIT_S), log.read_text()
+        _load(lab, node, RIVAL.format(api=lab.machine(node).control_plane_address))
+        child.send_signal(signal.SIGINT)
+        assert eventually(lambda: "healing" in steps(run), PHASE_LIMIT_S), log.read_text()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            child.send_signal(number)
+            pause(0.3)
+        assert child.poll() is None
+    finally:
+        _load(lab, node, "add table inet rival\ndelete table inet rival\n")
+        status = child.wait(timeout=ENDS_LIMIT_S)
+
+    said = log.read_text()
+    assert status == 2, said
+    assert steps(run)[-3:] == ["healing", "healed", "closed"], said
+    assert lab.ledger.unfinished() == []
+    assert f"partition on {node}" in said
+    assert f"dead-man's switch heals it within {TTL_S:g} s of this process's end" in said
+    assert "Traceback" not in said
+
+
+def test_an_interrupted_heal_that_is_not_proven_names_the_fault_and_its_switch(
+    lab: Lab, small: str, tmp_path: Path
+) -> None:
+    node, log, run = lab.node_names()[0], tmp_path / "log", tmp_path / "run"
+    child = start("run", "--no-site", "--lab", lab.name, "--run", str(run), small, cwd=tmp_path, log=log)
+    try:
+        assert eventually(lambda: "injected" in steps(run), PHASE_LIMIT_S), log.read_text()
+        _load(lab, node, RIVAL.format(api=lab.machine(node).control_plane_address))
+        child.send_signal(signal.SIGINT)
+        status = child.wait(timeout=HEAL_LIMIT_S + ENDS_LIMIT_S)
+    finally:
+        _load(lab, node, "add table inet rival\ndelete table inet rival\n")
+
+    (entry,) = lab.ledger.unfinished()
+    assert status == 2
+    expected = (
+        f"no probe proves that partition on {node} ({entry.fault['id']}) is healed; its dead-man's switch"
+    )
+    assert expected in log.read_text()
+    assert lab.heal_unfinished() == []
+
+
+def test_a_killed_worker_ends_its_scenario_broken_and_the_run_in_order(tmp_path: Path) -> None:
+    for name in ("test_one.py", "test_two.py"):
+        (tmp_path / name).write_text(SMALL)
+    log = tmp_path / "log"
+    child = start("run", "--no-site", "-n", "2", "--dist=loadfile", str(tmp_path), cwd=tmp_path, log=log)
+    try:
+        run = eventually(lambda: the_run(tmp_path), PHASE_LIMIT_S)
+        assert run is not None, log.read_text()
+        assert eventually(lambda: steps(run).count("injected") == 2, PHASE_LIMIT_S), log.read_text()
+        names = labs_of(run)
+        killed = int((RUNTIME_ROOT / names[0] / "in-use").read_text())
+        os.kill(killed, signal.SIGKILL)
+        began = time.monotonic()
+        status = child.wait(timeout=ENDS_LIMIT_S)
+    finally:
+        child.kill()
+    print(f"ended {time.monotonic() - began:.1f} s after its worker was killed")
+
+    said = log.read_text()
+    rows = rundir.read_verdicts(run)
+    assert status == 3, said
+    assert sorted((row["claim"], row["verdict"]) for row in rows) == sorted(
+        (claim, verdict) for claim in CLAIMS for verdict in ("conforms", "unproven")
+    )
+    lost = [row for row in rows if row["verdict"] == "unproven"]
+    assert {(row["code"], row["reason"]) for row in lost} == {
+        ("gap", "the worker that ran the scenario died")
+    }
+    statuses = [rundir.read_json(path)["status"] for path in (run / "allure-results").glob("*-result.json")]
+    assert sorted(statuses) == ["broken", "passed"]
+    assert not set(labs_of(run)) & set(process_lab.running())
+    assert not any((RUNTIME_ROOT / name).exists() for name in labs_of(run))
+
+
+def test_a_fault_outside_the_declared_radius_is_refused_before_contact(
+    lab: Lab, run: Run, tmp_path: Path
+) -> None:
+    scenario = tmp_path / "test_beyond.py"
+    scenario.write_text(BEYOND)
+    armed = lab.ledger.path.read_bytes() if lab.ledger.path.exists() else b""
+    ended = run(lab, lambda _cluster: None, str(scenario))
+
+    first, second = lab.node_names()
+    assert f"Refused: {second} is outside the declared blast radius: {first}" in ended.output
+    assert "fault" not in {entry.kind for entry in _entries(ended.run)}
+    assert (lab.ledger.path.read_bytes() if lab.ledger.path.exists() else b"") == armed
+    assert [ended.labels(claim) for claim in CLAIMS] == [["unproven: gap"]] * 2
+    assert ended.status == 1
+
+
+def test_a_fault_on_the_last_control_plane_node_is_refused(lab: Lab, run: Run, small: str) -> None:
+    node = lab.node_names()[0]
+    lab.api.patch(node_path(node), {"metadata": {"labels": {CONTROL_PLANE_LABEL: ""}}})
+    try:
+        ended = run(lab, lambda _cluster: None, small)
+    finally:
+        lab.api.patch(node_path(node), {"metadata": {"labels": {CONTROL_PLANE_LABEL: None}}})
+
+    assert f"Refused: {node} is the last control-plane node" in ended.output
+    assert "fault" not in {entry.kind for entry in _entries(ended.run)}
+    assert ended.status == 1
+
+
+def test_a_plan_that_may_disrupt_a_zone_is_refused_beforehand(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "test_wide.py").write_text(WIDE)
+    done = nodeproof("run", "--lab", lab.name, str(tmp_path / "test_wide.py"), cwd=tmp_path)
+
+    assert done.status == 2
+    assert "faults on 3 nodes may count as a disruption of their zone" in done.stdout + done.stderr
+    assert the_run(tmp_path) is None
+
+
+def test_watches_that_fall_silent_are_a_gap_and_listed_again(lab: Lab, run: Run, small: str) -> None:
+    ended = run(lab, watches_fall_silent, small)
+
+    (scenario,) = rundir.read_scenarios(ended.run)
+    gaps = scenario.history().of_kind("gap")
+    assert any("timed out" in entry.data["reason"].lower() for entry in gaps), gaps
+    assert ended.labels("monitoring.detection-time") == ["unproven: gap"]
+    assert "deviates" not in ended.labels("taints.unreachable-noexecute")
+    assert ended.status == 1
+
+
+def test_no_secret_is_in_anything_that_a_run_leaves(
+    lab: Lab, small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canaries = _canaries(lab)
+    for name in ("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "NODEPROOF_PASSWORD"):
+        canaries[name] = uuid.uuid4().hex
+        monkeypatch.setenv(name, canaries[name])
+    broken = tmp_path / "test_broken.py"
+    failing = "    raise OSError(lab.kubectl('get', 'nonsense'))\n    judge("
+    broken.write_text(SMALL.replace("    judge(", failing, 1))
+    run, junit = tmp_path / "run", tmp_path / "junit.xml"
+    paths = (f"--junitxml={junit}", small, str(broken))
+    done = nodeproof("run", "--lab", lab.name, "--run", str(run), *paths, cwd=tmp_path)
+
+    assert done.status == 3
+    assert {path.parts[-2] for path in run.rglob("*-result.json")} >= {"allure-results"}
+    assert (run / "site" / "index.html").exists()
+    texts = {path: path.read_bytes() for path in [*run.rglob("*"), junit] if path.is_file()}
+    texts[Path("output")] = (done.stdout + done.stderr).encode()
+    assert len(texts) > 20
+    for name, canary in canaries.items():
+        for form in (canary.encode(), base64.b64encode(canary.encode())):
+            assert [path for path, text in texts.items() if form in text] == [], name
+
+
+def _canaries(lab: Lab) -> dict[str, str]:
+    """Secrets of the lab: its private keys, a Secret, and a token that its API server has issued."""
+    keys = [*(lab.dir / "pki").glob("*.key"), lab.dir / "pki" / "ssh"]
+    found = {path.name: path.read_text().splitlines()[1] for path in keys}
+    assert len(found) > 3
+    found["secret"] = uuid.uuid4().hex
+    secret = {"metadata": {"generateName": "canary-"}, "stringData": {"password": found["secret"]}}
+    lab.api.create(f"/api/v1/namespaces/{NAMESPACE}/secrets", secret)
+    account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default/token"
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    assert eventually(lambda: lab.api.get(account.removesuffix("/token")), COMMAND_LIMIT_S)
+    found["token"] = lab.api.create(account, request)["status"]["token"]
+    return found
+
+
+def _load(lab: Lab, node: str, script: str) -> None:
+    """Let nft run in a node, without its sshd."""
+    entries: list[Mapping[str, object]] = lab.supervisor.status()["nodes"]
+    pid = next(entry["pid"] for entry in entries if entry["name"] == node)
+    argv = ["nsenter", f"--target={pid}", "--net", "--mount", "--", "nft", "-f", "-"]
+    done = lab.supervisor.spawn_command(argv, COMMAND_LIMIT_S, script)
+    assert done["status"] == 0, done
+
+
+def _api(cluster: Cluster) -> str:
+    return cluster.lab.machine(cluster.target).control_plane_address
+
+
+def _entries(run: Path) -> Sequence[Entry]:
+    (scenario,) = rundir.read_scenarios(run)
+    return scenario.history().entries

@@ -1,0 +1,152 @@
+"""Labs beside each other: who holds one, what belongs to which, and starts that were broken off."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness import proc
+from harness.faults import Fault
+from harness.labs import process_lab
+from harness.labs.components import Components
+from harness.labs.lab import Lab
+from harness.safety.guard import Refused
+from harness.safety.ledger import Ledger
+from tests import leftovers
+from tests.acceptance.altered import shipped
+from tests.acceptance.command import nodeproof
+from tests.contract.kinds import FAULTS, Kind
+from tests.waiting import eventually
+
+AT_ONCE_S = 30.0
+"""A Python process, its imports, and one look at the lab, on a busy machine."""
+START_LIMIT_S = 120.0
+COMMAND_LIMIT_S = 20.0
+SCENARIO = shipped("cordon/test_cordon.py")
+
+
+@pytest.fixture(scope="module")
+def other(kind: Kind, components: Components) -> Iterator[Lab]:
+    """A second lab beside the first."""
+    lab = kind.start(components, 1)
+    yield lab
+    lab.down()
+
+
+@pytest.fixture
+def cut(lab: Lab, node: str) -> Iterator[Fault]:
+    """A partition of the first lab's node that a run left: in the ledger, armed, in."""
+    fault = FAULTS["partition-both"](node)
+    lab.ledger.write("planned", fault.to_json())
+    lab.supervisor.arm(fault.to_json(), START_LIMIT_S)
+    lab.ledger.write("injecting", fault.to_json())
+    fault.inject(lab.machine(node))
+    yield fault
+    assert lab.heal_unfinished() == []
+
+
+@pytest.mark.parametrize("command", ["run", "heal"])
+def test_who_wants_a_lab_that_is_held_is_told_by_whom_at_once(
+    lab: Lab, cut: Fault, command: str, tmp_path: Path
+) -> None:
+    holder = process_lab.attach(lab.name)
+    holder.reserve()
+    arguments = {"run": ("--no-site", "--lab", lab.name, SCENARIO), "heal": ("--lab-name", lab.name)}
+    try:
+        began = time.monotonic()
+        done = nodeproof(command, *arguments[command], cwd=tmp_path)
+        took_s = time.monotonic() - began
+    finally:
+        holder.close()
+
+    assert done.status == 2, done
+    assert f"process {os.getpid()} is using it (lab {lab.name})" in done.stderr + done.stdout
+    assert took_s < AT_ONCE_S
+    assert not lab.machine(cut.node).reaches_control_plane()
+    assert [entry.fault["id"] for entry in lab.ledger.unfinished()] == [cut.id]
+
+
+def test_a_cluster_that_is_not_ours_is_refused_before_anything_is_touched(
+    lab: Lab, other: Lab, node: str, tmp_path: Path
+) -> None:
+    machine = other.machine(node)
+    tables = machine.run(["nft", "list", "ruleset"], deadline_s=COMMAND_LIMIT_S).stdout
+    ours = replace(other.injector, record=lab.record_of_itself, ledger=Ledger(lab.name, tmp_path))
+    for fault in (made(node) for made in FAULTS.values()):
+        with (
+            pytest.raises(Refused, match=f"kube-system UID of {node} is .*, lab {lab.name} recorded"),
+            ours.inject(fault, {node}, _nothing),
+        ):
+            pytest.fail("it is another lab's")
+
+    assert machine.run(["nft", "list", "ruleset"], deadline_s=COMMAND_LIMIT_S).stdout == tables
+    assert other.supervisor.status()["not_disarmed"] == []
+    assert not ours.ledger.path.exists()
+
+
+def test_labs_side_by_side_neither_sweep_nor_heal_each_other(
+    lab: Lab, other: Lab, cut: Fault, tmp_path: Path
+) -> None:
+    assert nodeproof("heal", "--lab-name", other.name, cwd=tmp_path).status == 0
+    assert not {lab.name, other.name} & set(process_lab.sweep())
+
+    assert not lab.machine(cut.node).reaches_control_plane()
+    assert [entry.fault["id"] for entry in lab.ledger.unfinished()] == [cut.id]
+    assert list(lab.supervisor.status()["armed"]) == [cut.id]
+    for each in (lab, other):
+        assert each.supervisor.status()["phase"] == "ready"
+        assert all(entry.on for entry in each.nodes())
+        assert (each.dir / "spec.json").exists()
+
+
+@pytest.mark.parametrize("also", ["nothing else", "its supervisor"])
+def test_an_up_that_was_killed_is_cleaned(kind: Kind, lab: Lab, also: str, tmp_path: Path) -> None:
+    tables = leftovers.host_tables()
+    argv = [sys.executable, "-m", "harness.cli", "up", "--lab", kind.name, "--nodes", "1"]
+    child = proc.start(argv, log=tmp_path / "log", cwd=tmp_path, own_session=True)
+    try:
+        assert eventually(lambda: _is_starting(tmp_path / "log"), START_LIMIT_S), (
+            tmp_path / "log"
+        ).read_text()
+    finally:
+        child.kill()
+        child.wait(timeout=COMMAND_LIMIT_S)
+    name = _announced(tmp_path / "log")
+
+    if also == "its supervisor":
+        leftovers.kill(leftovers.footprint(name).supervisor)
+        assert eventually(lambda: name not in process_lab.running(), COMMAND_LIMIT_S)
+        assert name in process_lab.sweep()
+    else:
+        assert nodeproof("down", "--lab-name", name, cwd=tmp_path).status == 0
+    assert leftovers.leftovers_of(name, tables) == []
+    assert lab.name in process_lab.running()
+
+
+@pytest.mark.parametrize("command", ["run", "up", "down", "heal"])
+def test_there_is_no_force(command: str, tmp_path: Path) -> None:
+    done = nodeproof(command, "--force", cwd=tmp_path)
+    assert done.status == 2
+    assert "unrecognized arguments: --force" in done.stderr
+
+
+def _nothing(*_args: object, **_data: object) -> None:
+    """A history that nobody reads."""
+
+
+def _announced(log: Path) -> str:
+    """The name of the lab that an `up` said it would start."""
+    found = re.search(r"lab (p-[0-9a-f]{6}):", log.read_text())
+    return found.group(1) if found else ""
+
+
+def _is_starting(log: Path) -> bool:
+    name = _announced(log)
+    return bool(name) and name in process_lab.running()

@@ -1,0 +1,78 @@
+"""The ledger: what is on disk is read whatever became of its end, and nothing is appended in vain."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from harness.safety.ledger import Ledger
+
+FAULT = {"fault": "partition", "id": "00000001", "node": "node-1", "direction": "both"}
+OTHER = {**FAULT, "id": "00000002"}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """A ledger in which one fault is in."""
+    made = Ledger("p-000001", tmp_path / "ledger")
+    for step in ("planned", "armed", "injecting", "injected"):
+        made.write(step, FAULT)
+    return made
+
+
+def open_faults(ledger: Ledger) -> list[tuple[str, str]]:
+    return [(str(entry.fault["id"]), entry.step) for entry in ledger.unfinished()]
+
+
+def test_what_was_written_is_on_disk_as_one_line_a_step(ledger: Ledger) -> None:
+    lines = [json.loads(line) for line in ledger.path.read_text().splitlines()]
+    assert [line["step"] for line in lines] == ["planned", "armed", "injecting", "injected"]
+    assert all(line["fault"] == FAULT for line in lines)
+    assert ledger.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_fault_is_open_until_it_is_closed(ledger: Ledger) -> None:
+    assert open_faults(ledger) == [("00000001", "injected")]
+    ledger.write("closed", FAULT)
+    assert open_faults(ledger) == []
+
+
+def test_wherever_the_last_line_is_torn_its_fault_stays_open(ledger: Ledger) -> None:
+    whole = ledger.path.read_bytes()
+    last = whole.rindex(b"\n", 0, -1) + 1
+    for end in range(last, len(whole)):
+        ledger.path.write_bytes(whole[:end])
+        ((fault, step),) = open_faults(ledger)
+        assert (fault, step) == ("00000001", "injected" if end == len(whole) - 1 else "injecting")
+
+
+def test_what_follows_a_torn_line_is_not_lost_with_it(ledger: Ledger) -> None:
+    ledger.path.write_bytes(ledger.path.read_bytes()[:-9])
+    ledger.write("planned", OTHER)
+    ledger.write("closed", FAULT)
+    assert open_faults(ledger) == [("00000002", "planned")]
+
+
+@pytest.mark.parametrize(
+    "line", ["1", "null", "[]", "{}", '{"fault": 1, "step": "planned"}', "\x00\x00", "}"]
+)
+def test_lines_that_are_no_entries_are_passed_over(ledger: Ledger, line: str) -> None:
+    with ledger.path.open("a") as out:
+        out.write(f"{line}\n")
+    assert open_faults(ledger) == [("00000001", "injected")]
+
+
+def test_many_writers_lose_no_line(ledger: Ledger) -> None:
+    def write() -> None:
+        for _time in range(20):
+            ledger.write("planned", OTHER)
+
+    threads = [threading.Thread(target=write) for _worker in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ledger.path.read_text().splitlines()) == 4 + 80
