@@ -5,6 +5,8 @@ PROFILE ?= fast
 LAB ?= process
 WORKERS ?= $(if $(filter libvirt,$(LAB)),0,3)
 ARGS ?=
+N ?= 10
+SEED ?= 12
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -47,6 +49,9 @@ test: lint unit test-go contract acceptance ## all of it
 documented: setup ## the defaults at their real length (about 8 minutes)
 	@$(BIN)/nodeproof run --lab=$(LAB) --profile=documented -k without $(ARGS)
 
+soak: setup ## kill random parts at random moments of random faults, N times from SEED; nothing may be left
+	@$(BIN)/python -m tests.soak --rounds $(N) --seed $(SEED) --lab $(LAB)
+
 bench: setup ## figures beside their anchors, with the machine's description
 	@$(BIN)/python -m infra.bench.bench $(ARGS)
 
@@ -60,4 +65,4 @@ lock: ## write the lock files anew
 clean: ## remove the virtual environment and generated reports
 	@rm -rf .venv reports/out
 
-.PHONY: help setup run report lint unit test-go contract test-vm acceptance test documented bench lock clean
+.PHONY: help setup run report lint unit test-go contract test-vm acceptance test documented soak bench lock clean

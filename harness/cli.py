@@ -263,6 +263,8 @@ def _heal(arguments: argparse.Namespace, _rest: list[str]) -> int:
     process_lab.sweep()
     left = []
     for name in _names(arguments):
+        if process_lab.client(name).status()["phase"] != "ready":
+            continue
         lab = process_lab.attach(name)
         try:
             lab.reserve()

@@ -75,6 +75,24 @@ def eventually_empty(look: object) -> list[str]:
     return last
 
 
+def of_host(lab: str) -> list[str]:
+    """What the host itself has of a living lab, and beside it: processes, namespaces, mounts, nft tables."""
+    supervisor = _supervisor(lab)
+    family = _descendants(supervisor)
+    links = [f"/proc/{process.pid}/ns/{kind}" for process in family for kind in _KINDS]
+    done = proc.run([*root_prefix(), "readlink", *links], timeout_s=_COMMAND_LIMIT_S, check=False)
+    kinds = [name.partition(":")[0] for name in sorted(set(done.stdout.splitlines()))]
+    mounts = [f"mount {line}" for line in Path("/proc/self/mounts").read_text().splitlines()]
+    commands = [f"process {' '.join(process.command.split()[:5])}"[:200] for process in family]
+    return [*commands, *(f"namespace {kind}" for kind in kinds), *mounts, f"nft {host_tables()}"]
+
+
+def child_of(pid: int) -> int:
+    """The only child of a process."""
+    (child,) = (process.pid for process in _processes() if process.parent == pid)
+    return child
+
+
 def kill(pid: int) -> None:
     """SIGKILL one process of the host."""
     proc.run([*root_prefix(), "kill", "-KILL", str(pid)], timeout_s=_COMMAND_LIMIT_S)

@@ -311,7 +311,11 @@ class Lab:
         return [*left, *filter(None, unswept)]
 
     def tidy(self) -> None:
-        """Remove what scenarios left in the cluster: their pods, and cordons. Raises ApiError."""
+        """Remove what scenarios left: their pods, cordons, calibrations that were broken off. Raises
+        ApiError.
+        """
+        for path in self.dir.glob("calibration-*.jsonl"):
+            path.unlink(missing_ok=True)
         workloads.sweep_pods(self.api)
         for entry in self.api.get(WATCHED["nodes"])["items"]:
             if entry["spec"].get("unschedulable"):

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import tenacity
 
@@ -87,9 +87,10 @@ def up(request: Request, components: Components, report: Callable[[str], None]) 
     report(f"lab {spec.lab}: {request.nodes} nodes in {request.zones} zones, profile {request.profile}")
     # -P: root must not import what happens to lie in the caller's working folder.
     argv = [*become_root, sys.executable, "-P", "-m", "harness.labs.supervisor", spec.to_json()]
-    with tempfile.NamedTemporaryFile(prefix="nodeproof-", suffix=".log") as startup:
+    # It has no name: whoever is killed here leaves no file.
+    with tempfile.TemporaryFile() as startup:
         child = proc.start(argv, log=startup.fileno(), own_session=True)
-        lab = _wait_up(spec, components, child, Path(startup.name))
+        lab = _wait_up(spec, components, child, startup)
     if request.kind == LIBVIRT:
         accelerator = "KVM" if lab.supervisor.status()["kvm"] else "QEMU's emulation, as no guest runs on KVM"
         report(f"virtual machines on {accelerator}")
@@ -215,7 +216,7 @@ def _spec(request: Request, components: Components, guest: Mapping[str, str]) ->
     )
 
 
-def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup: Path) -> Lab:
+def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup: IO[bytes]) -> Lab:
     """From a started supervisor to Ready nodes; whatever goes wrong, the lab goes too."""
     hold = None
     try:
@@ -248,10 +249,11 @@ def _end(spec: LabSpec, child: proc.Process) -> None:
         raise Problem("its supervisor does not end", f"lab {spec.lab}", "run `nodeproof down`") from error
 
 
-def _wait_socket(spec: LabSpec, child: proc.Process, startup: Path) -> None:
+def _wait_socket(spec: LabSpec, child: proc.Process, startup: IO[bytes]) -> None:
     def look() -> bool:
         if child.poll() is not None:
-            tail = "\n".join(startup.read_text(errors="replace").splitlines()[-5:])
+            startup.seek(0)
+            tail = "\n".join(startup.read().decode(errors="replace").splitlines()[-5:])
             raise Problem("the supervisor died on start", f"lab {spec.lab}", "its last lines follow", tail)
         return (spec.dir / "s").is_socket() and (spec.dir / "spec.json").exists()
 

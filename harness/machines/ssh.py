@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import shlex
 import socket
 import threading
@@ -31,6 +32,9 @@ ms.
 _HEARD_LIMIT_S = 0.5
 _WINDOW_BYTES = 1 << 30
 """Both output streams share it and one is read after the other: a small one would block who writes much."""
+
+# What fails is raised here; paramiko's own thread would print it once more, with a traceback.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 Dial = Callable[[str, int, float], socket.socket]
 

@@ -1,0 +1,81 @@
+"""All that a living lab is made of and holds, as lines that can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.cluster.resources import WATCHED
+from harness.labs.lab import Lab
+from harness.machines.ssh import SshMachine
+from tests import leftovers
+
+Json = Any
+_COMMAND_LIMIT_S = 20.0
+_KINDS = {
+    "namespace": "/api/v1/namespaces",
+    "pod": "/api/v1/pods",
+    "lease": WATCHED["leases"],
+    "secret": "/api/v1/secrets",
+    "config map": "/api/v1/configmaps",
+    "service account": "/api/v1/serviceaccounts",
+    "node": WATCHED["nodes"],
+}
+_VIRSH = ["virsh", "-q", "-c", "qemu+unix:///system?socket=/run/libvirt/libvirt-sock"]
+
+
+def census(lab: Lab) -> list[str]:
+    """Processes, namespaces, mounts, nft tables, libvirt's objects, files and cluster objects of a lab.
+
+    Raises ApiError, MachineError while something of it does not answer.
+    """
+    status = lab.supervisor.status()
+    found = [f"switch {fault}" for fault in status["armed"]]
+    found += [f"fault {fault}" for fault in status["not_disarmed"]]
+    found += [f"died {name}" for name in status["died"]]
+    found += [f"component {name}" for name in status["components"]]
+    found += [f"open {entry.fault}" for entry in lab.ledger.unfinished()]
+    found += [f"{each.name} is {'on' if each.on else 'off'}" for each in lab.nodes()]
+    found += leftovers.of_host(lab.name)
+    found += [f"file {path.relative_to(lab.dir)}" for path in _files(lab.dir)]
+    for name in lab.node_names():
+        found += [f"{name}: {line}" for line in _inside(lab.machine(name))]
+    for kind, path in _KINDS.items():
+        found += [f"{kind} {_told(item)}" for item in lab.api.get(path)["items"]]
+    if lab.kind == "libvirt":
+        for what in ("list --all --name", "net-list --all --name", "pool-list --all --name"):
+            done = lab.supervisor.spawn_command([*_VIRSH, *what.split()], _COMMAND_LIMIT_S)
+            found += [f"{what.split('-', 1)[0]} {line}" for line in done["stdout"].splitlines() if line]
+    return sorted(found)
+
+
+def _files(folder: Path) -> list[Path]:
+    """The lab's own files; what runs it keeps logs and its memory file system is out of sight."""
+    return [path for path in folder.rglob("*") if path.parts[-2] != "logs" and path.name != "in-use"]
+
+
+def _inside(machine: SshMachine) -> list[str]:
+    """What a fault could leave on a machine."""
+    lines = []
+    for argv in (
+        ["nft", "list", "tables"],
+        ["ip", "-brief", "link"],
+        ["ip", "-4", "route"],
+        ["cat", "/proc/swaps"],
+        ["bash", "-c", "cut -d' ' -f2,3 /proc/mounts | sort | uniq -c | grep -v 'kubelet\\|containerd'"],
+    ):
+        said = machine.run(argv, deadline_s=_COMMAND_LIMIT_S).stdout
+        lines += [f"{argv[0]} {' '.join(line.split())}" for line in said.splitlines()]
+    return lines
+
+
+def _told(item: Mapping[str, Json]) -> str:
+    metadata = item["metadata"]
+    name = f"{metadata.get('namespace', '')}/{metadata['name']}"
+    if "podCIDR" not in item.get("spec", {}) and "nodeInfo" not in item.get("status", {}):
+        return name
+    ready = [entry["status"] for entry in item["status"]["conditions"] if entry["type"] == "Ready"]
+    spec = item["spec"]
+    labels = sorted(metadata.get("labels", {}).items())
+    return f"{name} ready {ready} taints {spec.get('taints')} {spec.get('unschedulable')} {labels}"

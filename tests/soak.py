@@ -1,0 +1,236 @@
+"""`python -m tests.soak --rounds N --seed S`: kills random parts at random moments of random faults.
+
+After each kill comes `nodeproof heal`, and everything that is there is compared with what was there before.
+A round's seed is printed: `--seed S-K` repeats that round alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import proc
+from harness.labs import process_lab
+from harness.labs.components import DEFAULT_KUBERNETES_VERSION, obtain
+from harness.labs.kinds import LAB_KINDS, LIBVIRT, PROCESS
+from harness.labs.lab import Lab
+from tests import leftovers
+from tests.acceptance.command import TOP, labs_of, nodeproof, the_run
+from tests.acceptance.conftest import SMALL
+from tests.census import census
+from tests.contract.kinds import FAULTS
+from tests.contract.victim import HOLD
+from tests.waiting import eventually, pause
+
+SAME_LIMIT_S = {PROCESS: 60.0, LIBVIRT: 180.0}
+"""A node that had no power boots and becomes Ready, and its taints go."""
+RUN_ENDS_LIMIT_S = 180.0
+END_LIMIT_S = 60.0
+LAB_PARTS = ("supervisor", "init", "lab server")
+WEIGHTS = {"harness": 5, "pytest": 3, "heal": 4, "supervisor": 1, "init": 1, "lab server": 1, "worker": 1}
+
+
+class Different(Exception):
+    """Something is not as it was."""
+
+
+@dataclass
+class Ground:
+    """Where the rounds take place: a kept lab, which lives as long as no round kills it."""
+
+    kind: str
+    folder: Path
+    lab: Lab | None = None
+
+    def ready(self) -> Lab:
+        """The kept lab, a new one where there is none."""
+        if self.lab is None:
+            asked = process_lab.Request(process_lab.new_name(), 2, 1, "fast", True, self.kind)
+            self.lab = process_lab.up(asked, obtain("build", DEFAULT_KUBERNETES_VERSION, _quiet), _quiet)
+            self.lab.prepare()
+        self.lab.wait_nodes_ready()
+        return self.lab
+
+    def gone(self) -> None:
+        """A round ended the lab."""
+        if self.lab is not None:
+            self.lab.close()
+        self.lab = None
+
+    def down(self) -> None:
+        """End what is left."""
+        if self.lab is not None:
+            self.lab.down()
+        self.lab = None
+
+
+def main() -> int:
+    """Run the rounds; 1 as soon as something is left or does not heal."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seed", default=str(random.SystemRandom().randrange(10**6)))
+    parser.add_argument("--lab", default=PROCESS, choices=LAB_KINDS)
+    asked = parser.parse_args()
+    seeds = (
+        [asked.seed] if "-" in asked.seed else [f"{asked.seed}-{number}" for number in range(asked.rounds)]
+    )
+    with _own_state() as folder:
+        ground = Ground(asked.lab, folder)
+        try:
+            for seed in seeds:
+                _round(ground, seed)
+        except Different as difference:
+            print(f"soak: round {seed}: {difference}", flush=True)
+            return 1
+        finally:
+            ground.down()
+    print(f"soak: {len(seeds)} rounds, nothing was left", flush=True)
+    return 0
+
+
+def _round(ground: Ground, seed: str) -> None:
+    dice = random.Random(seed)  # noqa: S311  no secret depends on it
+    part = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+    if ground.kind == LIBVIRT and part == "worker":
+        part = "pytest"
+    began = time.monotonic()
+    said = _kill_a_worker(ground, dice) if part == "worker" else _kill_beside_a_lab(ground, part, dice)
+    print(f"soak: round {seed}: {part}: {said}, {time.monotonic() - began:.1f} s in all", flush=True)
+
+
+def _kill_beside_a_lab(ground: Ground, part: str, dice: random.Random) -> str:
+    lab = ground.ready()
+    before, host = census(lab), leftovers.footprint(lab.name)
+    name, node = dice.choice(sorted(FAULTS)), dice.choice(lab.node_names())
+    fault = FAULTS[name](node)
+    while fault.available(lab.machine(node)):
+        name = dice.choice(sorted(FAULTS))
+        fault = FAULTS[name](node)
+    after_s = dice.uniform(0.0, 25.0 if part == "pytest" else 4.0)
+    said = f"{name} on {node}, killed after {after_s:.1f} s"
+    argv = [sys.executable, "-m", "tests.contract.victim", lab.name, json.dumps(fault.to_json()), HOLD]
+    if part == "pytest":
+        argv = _run(ground, "--lab", lab.name)
+        said = f"a whole run, killed after {after_s:.1f} s"
+    child = proc.start(argv, log=ground.folder / "log", cwd=TOP if part != "pytest" else ground.folder)
+    pause(after_s)
+    if part in LAB_PARTS:
+        leftovers.kill(_pid_of(part, host))
+    child.kill()
+    child.wait(timeout=END_LIMIT_S)
+    if part == "heal":
+        said += f", its heal {_kill_a_heal(ground, lab, dice):.1f} s after its start"
+    if part in LAB_PARTS:
+        return said + _is_gone(ground, host)
+    return said + _is_healed(ground, lab, before)
+
+
+def _kill_a_heal(ground: Ground, lab: Lab, dice: random.Random) -> float:
+    argv = [sys.executable, "-m", "harness.cli", "heal", "--lab-name", lab.name]
+    child = proc.start(argv, log=ground.folder / "log", cwd=ground.folder)
+    after_s = dice.uniform(0.0, 3.0)
+    pause(after_s)
+    child.kill()
+    child.wait(timeout=END_LIMIT_S)
+    return after_s
+
+
+def _is_healed(ground: Ground, lab: Lab, before: list[str]) -> str:
+    """Heal, and compare; a node that had no power takes its time to be Ready."""
+    began = time.monotonic()
+    done = nodeproof("heal", "--lab-name", lab.name, cwd=ground.folder)
+    took_s = time.monotonic() - began
+    if done.status != 0:
+        raise Different(f"heal: {done.stderr.strip()}")
+    if not eventually(lambda: census(lab) == before, SAME_LIMIT_S[ground.kind]):
+        raise Different("\n".join(difflib.unified_diff(before, census(lab), "before", "after", n=0)))
+    return f", healed in {took_s:.1f} s"
+
+
+def _is_gone(ground: Ground, host: leftovers.Footprint) -> str:
+    """A lab that lost a part that it can't be without ends, and is swept."""
+    ground.gone()
+    began = time.monotonic()
+    if not eventually(lambda: host.lab not in process_lab.running(), END_LIMIT_S):
+        raise Different(f"lab {host.lab} still runs")
+    process_lab.sweep()
+    left = leftovers.leftovers(host)
+    ledger = list((ground.folder / "nodeproof" / "ledger").glob(f"{host.lab}*"))
+    if left or ledger:
+        raise Different(f"left: {left} {ledger}")
+    return f", gone in {time.monotonic() - began:.1f} s"
+
+
+def _kill_a_worker(ground: Ground, dice: random.Random) -> str:
+    """A run with two workers of its own labs, of which one is killed at some moment of its life."""
+    folder = Path(tempfile.mkdtemp(dir=ground.folder))
+    tables = leftovers.host_tables()
+    argv = _run(Ground(ground.kind, folder), "-n", "2", "--dist=loadfile", str(folder / "test_other.py"))
+    (folder / "test_other.py").write_text(SMALL)
+    child = proc.start(argv, log=folder / "log", cwd=folder)
+    run = eventually(lambda: the_run(folder), END_LIMIT_S)
+    workers = eventually(lambda: _workers(child.pid), END_LIMIT_S)
+    after_s = dice.uniform(0.0, 40.0)
+    pause(after_s)
+    victim = dice.choice(workers)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(victim, signal.SIGKILL)
+    try:
+        status = child.wait(timeout=RUN_ENDS_LIMIT_S)
+    except proc.TimeoutExpired as error:
+        child.kill()
+        raise Different(f"the run hangs: {(folder / 'log').read_text()[-2000:]}") from error
+    assert run is not None
+    left = [line for lab in labs_of(run) for line in leftovers.leftovers_of(lab, tables)]
+    if left:
+        raise Different(f"the run left {left}")
+    return f"killed after {after_s:.1f} s, the run ended with {status}"
+
+
+def _workers(controller: int) -> list[int]:
+    lines = proc.run(
+        ["ps", "-o", "pid=,args=", "--ppid", str(controller)], timeout_s=END_LIMIT_S, check=False
+    )
+    found = [int(line.split()[0]) for line in lines.stdout.splitlines() if "-c" in line.split()]
+    return found if len(found) == 2 else []
+
+
+def _run(ground: Ground, *options: str) -> list[str]:
+    scenario = ground.folder / "test_small.py"
+    scenario.write_text(SMALL)
+    return [sys.executable, "-m", "harness.cli", "run", "--no-site", *options, str(scenario)]
+
+
+def _pid_of(part: str, host: leftovers.Footprint) -> int:
+    """The process of a part; below the supervisor are `unshare`, the lab's first process, its server."""
+    if part == "supervisor":
+        return host.supervisor
+    first = leftovers.child_of(host.init)
+    return first if part == "init" else leftovers.child_of(first)
+
+
+@contextlib.contextmanager
+def _own_state() -> Iterator[Path]:
+    """Ledgers of these rounds are no business of the user's."""
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        os.environ["XDG_STATE_HOME"] = folder
+        yield Path(folder)
+
+
+def _quiet(_line: str) -> None:
+    """A lab that comes up again and again need not say so."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
