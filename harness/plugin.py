@@ -128,17 +128,23 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
-    """A worker that died in mid-scenario left no verdict: the controller writes that nothing is known."""
+    """A worker that died in mid-scenario left no verdict: the controller writes that nothing is known.
+
+    It keeps a name of its own: xdist may give the scenario to another worker, which begins it anew.
+    """
     session = _session(sched.config)
-    from harness.report.rundir import read_json
+    from harness.report.rundir import read_json, scenario_dir
     from harness.session.judging import without_running
     from harness.session.recording import report_broken, store_skipped
 
+    died, reason = f"{crashitem} (its worker died)", "the worker that ran the scenario died"
+    with contextlib.suppress(OSError):
+        scenario_dir(session.run, crashitem).rename(scenario_dir(session.run, died))
     declared = [session.claims[claim] for claim in read_json(session.run / DECLARED).get(crashitem, ())]
-    reason = "the worker that ran the scenario died"
-    closed = without_running(declared, "gap", reason)
-    store_skipped(session.run, crashitem, closed, session.claims, session.options)
-    report_broken(session.run, crashitem, reason)
+    store_skipped(
+        session.run, died, without_running(declared, "gap", reason), session.claims, session.options
+    )
+    report_broken(session.run, died, reason)
 
 
 @pytest.hookimpl(trylast=True)

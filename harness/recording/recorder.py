@@ -60,7 +60,7 @@ class Recording:
         self._threads: list[threading.Thread] = []
         self._seen: dict[str, dict[str, float]] = {resource: {} for resource in WATCHED}
         self._sent = 0
-        self._lists = 0
+        self._breaks = 0
         self._name = uuid.uuid4().hex[:8]
         self._out = path.open("a", buffering=1)
         self._events_at = setting.machine_events.stat().st_size if setting.machine_events.exists() else 0
@@ -172,11 +172,10 @@ class Recording:
     def _receive(self, kind: str, t: float, data: Mapping[str, Json]) -> None:
         """Write an event down, then tell who waits for its sentinel: what was seen is stored already."""
         self.append(kind, t, **data)
-        if kind == "listed":
-            with self._changed:
-                self._lists += 1
-                self._changed.notify_all()
         if kind != "watch":
+            with self._changed:
+                self._breaks += 1
+                self._changed.notify_all()
             return
         value = data["object"]["metadata"].get("annotations", {}).get(SENTINEL_ANNOTATION)
         if value:
@@ -200,11 +199,11 @@ class Recording:
     def _sentinel(self) -> str:
         """Send one sentinel to every watched resource and wait until all watches gave it back.
 
-        One that was sent before a new LIST may be in that LIST and never in a watch: it is given up, as a
-        watch without sentinels falls silent.
+        One during which a watch broke is given up: it may come with a new LIST and never by a watch, which
+        falls silent without further ones; and when it comes late it tells of the gap, not of this host.
         """
         self._sent += 1
-        lists = self._lists
+        breaks = self._breaks
         value = f"{self._name}-{self._sent}"
         sent = {}
         for resource in WATCHED:
@@ -212,9 +211,10 @@ class Recording:
             self._patch_sentinel(resource, value)
         with self._changed:
             self._changed.wait_for(
-                lambda: self._is_back(value) or self._lists != lists or self._stopping.is_set(), FENCE_LIMIT_S
+                lambda: self._is_back(value) or self._breaks != breaks or self._stopping.is_set(),
+                FENCE_LIMIT_S,
             )
-        if self._is_back(value) and not self._stopping.is_set():
+        if self._is_back(value) and self._breaks == breaks and not self._stopping.is_set():
             latency = {name: round(self._seen[name][value] - at, 6) for name, at in sent.items()}
             self.append("sentinel", value=value, latency_s=latency)
         return value

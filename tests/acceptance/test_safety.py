@@ -28,7 +28,7 @@ from tests.acceptance.conftest import SMALL, Run
 from tests.waiting import eventually, pause
 
 PHASE_LIMIT_S = 120.0
-ENDS_LIMIT_S = 120.0
+ENDS_LIMIT_S = 240.0
 COMMAND_LIMIT_S = 20.0
 GONE_ON_S = 5.0
 CLAIMS = ("monitoring.detection-time", "taints.unreachable-noexecute")
@@ -158,13 +158,12 @@ def test_a_killed_worker_ends_its_scenario_broken_and_the_run_in_order(tmp_path:
     said = log.read_text()
     rows = rundir.read_verdicts(run)
     assert status == 3, said
-    lost = [row for row in rows if row["reason"] == "the worker that ran the scenario died"]
+    lost = [row for row in rows if row["scenario"].endswith("(its worker died)")]
     assert sorted((row["claim"], row["code"]) for row in lost) == [(claim, "gap") for claim in CLAIMS]
     others = [row for row in rows if row not in lost]
-    assert sorted(row["claim"] for row in others) == sorted(CLAIMS)
+    assert {row["claim"] for row in others} == set(CLAIMS)
     assert {row["code"] for row in others} <= {None, "host-too-loaded"}
     statuses = [rundir.read_json(path)["status"] for path in (run / "allure-results").glob("*-result.json")]
-    assert len(statuses) == 2
     assert "broken" in statuses
     assert not set(labs_of(run)) & set(process_lab.running())
     assert not any((RUNTIME_ROOT / name).exists() for name in labs_of(run))
