@@ -13,6 +13,7 @@ import pytest
 from harness.checks.checks import default_of, renewals_of, shown_throughout
 from harness.checks.looks import amounts_to, listed, lives_on, not_listed
 from harness.checks.moments import (
+    boot_id_changed,
     condition_became,
     condition_said,
     conditions_changed,
@@ -110,6 +111,7 @@ __all__ = [
     "Stage",
     "Witness",
     "amounts_to",
+    "boot_id_changed",
     "claims",
     "condition_became",
     "condition_said",

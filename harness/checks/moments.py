@@ -59,6 +59,11 @@ def conditions_changed(node: str) -> Moment:
     return Moment("condition-types-changed", {"node": node})
 
 
+def boot_id_changed(node: str) -> Moment:
+    """A Node reports another boot id than the last one that it reported."""
+    return Moment("boot-id-changed", {"node": node})
+
+
 def pod_deletion(namespace: str, name: str) -> Moment:
     """A pod's deletion is asked for (deletionTimestamp set), or the pod is gone."""
     return Moment("pod-deletion", {"namespace": namespace, "name": name})
@@ -281,6 +286,16 @@ def _condition_types(version: Version) -> frozenset[str]:
     return frozenset(entry["type"] for entry in version.object["status"].get("conditions") or ())
 
 
+def _boot_id_changed(history: History, args: Args, since_t: float) -> Occurrence | None:
+    last = ""
+    for version in _node(history, args):
+        boot = str(version.object["status"].get("nodeInfo", {}).get("bootID", ""))
+        if last and boot and boot != last and version.t >= since_t:
+            return Occurrence(version.t, {"boot_id": boot})
+        last = boot or last
+    return None
+
+
 def _last_heartbeat(history: History, args: Args, since_t: float) -> Occurrence | None:
     before = find(history, Moment.from_json(args["before"]), since_t)
     if before is None:
@@ -422,6 +437,7 @@ _FINDERS: Mapping[str, Finder] = {
     "taint-removed": _taint_removed,
     "unschedulable-became": _unschedulable_became,
     "condition-types-changed": _condition_types_changed,
+    "boot-id-changed": _boot_id_changed,
     "last-heartbeat": _last_heartbeat,
     "pod-deletion": _pod_deletion,
     "pod-gone": _pod_gone,

@@ -11,7 +11,6 @@ from harness.scenario import (
     last_heartbeat,
     link_down,
     needs,
-    reset,
     taint_added,
     taint_removed,
     windows,
@@ -53,9 +52,3 @@ def test_a_node_whose_cable_is_pulled(lab: Stage, judge: Judge) -> None:
 @needs(nodes=2, faulted=1, capabilities=("freeze",))
 def test_a_node_that_stands_still(lab: Stage, judge: Judge) -> None:
     is_noticed_until_it_is_over(lab, judge, freeze(lab.target))
-
-
-@silence
-@needs(nodes=2, faulted=1, capabilities=("reset",))
-def test_a_node_that_is_reset_and_boots_late(lab: Stage, judge: Judge) -> None:
-    is_noticed_until_it_is_over(lab, judge, reset(lab.target))

@@ -7,7 +7,7 @@ import pytest
 from harness import catalogue
 from harness.cluster.resources import NAMESPACE, node, pod
 from harness.labs.lab import Lab
-from harness.model.cluster import UNREACHABLE, has_taint
+from harness.model.cluster import UNREACHABLE, condition_status, has_taint
 from tests.acceptance.altered import Alteration, Cluster, shipped, unaltered
 from tests.acceptance.conftest import PARTITION, Run
 from tests.acceptance.test_conformance import MACHINES
@@ -15,6 +15,7 @@ from tests.waiting import pause
 
 LATE_S = 4.0
 CORDON, LEASE = shipped("cordon/test_cordon.py"), shipped("heartbeat/test_lease.py")
+REBOOT = shipped("naming/test_reboot.py")
 LEAVE, STAY = (PARTITION,), (shipped("partition/test_recovery.py"),)
 DEFAULTS = (
     shipped("monitoring/test_defaults.py"),
@@ -89,6 +90,13 @@ def nobody_schedules(cluster: Cluster) -> None:
     cluster.pause("kube-scheduler")
 
 
+def a_boot_is_forgotten(cluster: Cluster) -> None:
+    """A kubelet that finds no boot id to compare with reports no reboot."""
+    cluster.until(lambda: condition_status(cluster.node(), "Ready") == "Unknown")
+    forgotten = {"status": {"nodeInfo": {"bootID": ""}}}
+    cluster.lab.api.patch(f"{node(cluster.target)}/status", forgotten)
+
+
 @pytest.mark.parametrize(
     ("claim", "alter", "scenario", "unharmed"),
     [
@@ -100,6 +108,7 @@ def nobody_schedules(cluster: Cluster) -> None:
         ("heartbeat.lease-interval", a_renewal_is_late, (LEASE,), ""),
         ("cordon.blocks-new-pods", a_pod_is_bound_to_a_cordoned_node, (CORDON,), "cordon.not-a-condition"),
         ("cordon.not-a-condition", a_cordon_is_a_condition, (CORDON,), "cordon.blocks-new-pods"),
+        ("naming.reboot-event", a_boot_is_forgotten, (REBOOT,), "monitoring.detection-time"),
         ("cordon.blocks-new-pods", nobody_schedules, (CORDON,), "cordon.not-a-condition"),
     ],
 )

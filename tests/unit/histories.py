@@ -172,6 +172,12 @@ class Story:
         obj["spec"].pop("taints", None)
         self.change(t, "nodes", "", node, obj)
 
+    def boot(self, t: float, boot_id: str, node: str = NODE) -> None:
+        """A kubelet reports the boot id of its machine."""
+        body = self.object("nodes", "", node)
+        body["status"]["nodeInfo"] = {"bootID": boot_id}
+        self.change(t, "nodes", "", node, body)
+
     def cordon(self, t: float, node: str = NODE, *, on: bool = True) -> None:
         """A node is cordoned, or uncordoned."""
         obj = self.object("nodes", "", node)

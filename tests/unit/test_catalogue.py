@@ -69,6 +69,7 @@ def test_the_own_claims() -> None:
         "eviction.cancelled-on-recovery",
         "cordon.blocks-new-pods",
         "cordon.not-a-condition",
+        "naming.reboot-event",
         "partition.terminating",
         "partition.containers-keep-running",
         "partition.deferred-delete",

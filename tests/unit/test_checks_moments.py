@@ -303,6 +303,17 @@ def test_what_can_still_come(moment: Moment, t: float, why: str) -> None:
     assert bool(moments.already(whole_life().history(), moment, t)) is bool(why)
 
 
+def test_a_boot_id_that_changes() -> None:
+    story = Story()
+    for t, boot in ((1.0, "one"), (2.0, "one"), (3.0, ""), (4.0, "two"), (5.0, "three")):
+        story.boot(t, boot)
+    changed = moments.boot_id_changed(NODE)
+
+    assert moments.find(story.history(), changed) == moments.Occurrence(4.0, {"boot_id": "two"})
+    assert moments.find(story.history(), changed, 4.5) == moments.Occurrence(5.0, {"boot_id": "three"})
+    assert moments.find(story.history(), changed, 5.5) is None
+
+
 def test_a_long_silence() -> None:
     anchor = moments.last_heartbeat(NODE, UNKNOWN)
     story = Story()
