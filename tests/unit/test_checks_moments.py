@@ -6,6 +6,7 @@ import pytest
 
 from harness.checks import moments, witnessed
 from harness.checks.moments import find
+from harness.checks.occurrence import Occurrence
 from harness.model.cluster import NOT_READY, UNREACHABLE
 from harness.model.judgment import Moment
 from harness.model.testimony import BEAT, HOOK_BEGAN, HOOK_ENDED, SIGTERM
@@ -309,8 +310,8 @@ def test_a_boot_id_that_changes() -> None:
         story.boot(t, boot)
     changed = moments.boot_id_changed(NODE)
 
-    assert moments.find(story.history(), changed) == moments.Occurrence(4.0, {"boot_id": "two"})
-    assert moments.find(story.history(), changed, 4.5) == moments.Occurrence(5.0, {"boot_id": "three"})
+    assert moments.find(story.history(), changed) == Occurrence(4.0, {"boot_id": "two"})
+    assert moments.find(story.history(), changed, 4.5) == Occurrence(5.0, {"boot_id": "three"})
     assert moments.find(story.history(), changed, 5.5) is None
 
 
