@@ -15,9 +15,9 @@ from harness.model.problem import Problem
 
 Json = Any
 _MAX_LINE_BYTES = 32 * 1024 * 1024
-_BOOT_LIMIT_S = 180.0
+_BOOT_LIMIT_S = 270.0
 """How long power-on may take: an emulated machine boots for a minute."""
-_JOIN_LIMIT_S = 420.0
+_JOIN_LIMIT_S = 500.0
 """How long a join may take: a guest may boot to have its snapshot taken, and once more if that is no good."""
 _DIAL_ERRORS = {"refused": ConnectionRefusedError, "timed-out": TimeoutError}
 

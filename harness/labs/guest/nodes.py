@@ -40,7 +40,7 @@ from harness.model.problem import OutsideError, Problem
 
 MEMORY_MIB = 1280
 CPUS = 1
-BOOT_LIMIT_S = 150.0
+BOOT_LIMIT_S = 240.0
 """How long a guest may take to its sshd: under emulation, beside others that boot, on a busy host."""
 SETTLE_LIMIT_S = 200.0
 """How long one may take to where its snapshot is taken."""
