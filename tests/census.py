@@ -66,7 +66,8 @@ def _inside(machine: SshMachine) -> list[str]:
         ["bash", "-c", "cut -d' ' -f2,3 /proc/mounts | sort | uniq -c | grep -v 'kubelet\\|containerd'"],
     ):
         said = machine.run(argv, deadline_s=_COMMAND_LIMIT_S).stdout
-        lines += [f"{argv[0]} {' '.join(line.split())}" for line in said.splitlines()]
+        own = (line for line in said.splitlines() if leftovers.IMAGE_BUILD not in line)
+        lines += [f"{argv[0]} {' '.join(line.split())}" for line in own]
     return lines
 
 
