@@ -86,8 +86,13 @@ def of_host(lab: str) -> list[str]:
     kinds = [name.partition(":")[0] for name in sorted(set(done.stdout.splitlines()))]
     mounts = [line for line in Path("/proc/self/mounts").read_text().splitlines() if "nodeproof" in line]
     own = [f"mount {line}" for line in mounts if IMAGE_BUILD not in line]
-    commands = [f"process {' '.join(process.command.split()[:5])}"[:200] for process in family]
+    commands = [f"process {_without_pid(process.command)}" for process in family]
     return [*commands, *(f"namespace {kind}" for kind in kinds), *own, f"nft {host_tables()}"]
+
+
+def _without_pid(command: str) -> str:
+    """The program that a command line begins with; a node that has booted is entered by another number."""
+    return " ".join(command.split()[:2]).partition("=")[0]
 
 
 def child_of(pid: int) -> int:

@@ -99,7 +99,8 @@ class SshMachine:
                 return _run(transport, argv, until, stdin)
         except (OSError, EOFError, paramiko.SSHException) as error:
             self.close()
-            raise MachineError(f"{self.name}: {argv[0]}: {error or 'no end within its deadline'}") from error
+            why = str(error) or f"no end within {deadline_s:g} s"
+            raise MachineError(f"{self.name}: {argv[0]}: {why}") from error
 
     def power_off(self) -> None:
         """Cut the power. Raises MachineError."""
