@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,8 @@ def _inside(machine: SshMachine) -> list[str]:
     ):
         said = machine.run(argv, deadline_s=_COMMAND_LIMIT_S).stdout
         own = (line for line in said.splitlines() if leftovers.IMAGE_BUILD not in line)
-        lines += [f"{argv[0]} {' '.join(line.split())}" for line in own]
+        # The other end's number is new with each boot.
+        lines += [f"{argv[0]} {re.sub(r'@if[0-9]+', '', ' '.join(line.split()))}" for line in own]
     return lines
 
 
