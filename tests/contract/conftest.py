@@ -66,9 +66,11 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 def lab_kind(kind: Kind, components: Components, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """One started lab of a kind, for all tests."""
     lab = kind.start(components, request.config.getoption("contract_nodes") or kind.nodes)
-    lab.prepare()
-    yield lab
-    lab.down()
+    try:
+        lab.prepare()
+        yield lab
+    finally:
+        lab.down()
 
 
 @pytest.fixture
