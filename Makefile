@@ -41,6 +41,14 @@ test-vm: ## the contract tests on virtual machines (libvirt; emulated where KVM 
 	@$(MAKE) --no-print-directory setup LAB=libvirt
 	@$(BIN)/pytest -q -p no:cacheprovider --contract-lab=libvirt tests/contract
 
+box: ## the guest as a Vagrant box in .box, for the Vagrantfile
+	@infra/setup.sh vagrant
+	@$(BIN)/nodeproof box $(ARGS)
+
+test-vagrant: ## vagrant up, ssh and destroy with a private libvirtd (2 to 4 minutes)
+	@infra/setup.sh vagrant
+	@$(BIN)/pytest -q -s -p no:cacheprovider tests/vm/test_vagrant.py
+
 acceptance: setup ## the real line, and clusters on which verdicts must fall
 	@$(BIN)/pytest -q -p no:cacheprovider tests/acceptance
 
@@ -62,7 +70,8 @@ lock: ## write the lock files anew
 	    print(*tomllib.loads(pathlib.Path("pyproject.toml").read_text())["project"]["optional-dependencies"]["libvirt"])' | \
 	    $(BIN)/uv pip compile $(LOCKED) - -o requirements-libvirt.lock
 
-clean: ## remove the virtual environment and generated reports
-	@rm -rf .venv reports/out
+clean: ## remove the virtual environment, generated reports and the Vagrant box
+	@rm -rf .venv reports/out .box
 
-.PHONY: help setup run report lint unit test-go contract test-vm acceptance test documented soak bench lock clean
+.PHONY: help setup run report lint unit test-go contract test-vm box test-vagrant acceptance test documented \
+    soak bench lock clean

@@ -1,4 +1,6 @@
-"""The command line: doctor, run, up, status, shell, kubectl, down, heal, recheck, report, components."""
+"""The command line: doctor, run, up, status, shell, kubectl, down, heal, recheck, report, components,
+box.
+"""
 
 from __future__ import annotations
 
@@ -91,6 +93,14 @@ def _parser() -> argparse.ArgumentParser:
     components = commands.add_parser("components", help="build or check the components", allow_abbrev=False)
     _add_components(components)
     components.set_defaults(do=_components)
+    box = commands.add_parser(
+        "box", help="the guest as a Vagrant box, for the Vagrantfile", allow_abbrev=False
+    )
+    box.add_argument(
+        "--folder", type=Path, default=Path(".box"), help="default: .box, where the Vagrantfile is"
+    )
+    _add_components(box)
+    box.set_defaults(do=_box)
     return parser
 
 
@@ -325,6 +335,14 @@ def _components(arguments: argparse.Namespace, _rest: list[str]) -> int:
     components = _obtain(arguments)
     for role, part in components.by_role.items():
         print(f"{role:<24} {part.version:<10} {part.origin:<9} {part.sha256[:12]}  {part.path}")
+    return 0
+
+
+def _box(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    from harness.labs.guest import box
+    from harness.labs.image import golden_image
+
+    box.make(arguments.folder, golden_image(_obtain(arguments), _say), _say)
     return 0
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Set-up: OS packages, virtual environment, sshd for the lab's nodes. What is done already costs a look.
 # No service is started: sshd is unpacked from its package, never installed.
-# `setup.sh libvirt` installs what labs of virtual machines need as well.
+# `setup.sh libvirt` installs what labs of virtual machines need as well, `setup.sh vagrant` also the Vagrantfile's.
 set -euo pipefail
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -17,8 +17,10 @@ refuse() { say "$1 (set-up); $2"; exit 2; }
 locks=("$top/requirements.lock")
 case "${1:-}" in
     '') ;;
-    libvirt) lists+=("$top/infra/packages-libvirt.txt"); locks+=("$top/requirements-libvirt.lock") ;;
-    *) refuse "unknown kind of lab '$1'" "choose libvirt, or give none" ;;
+    libvirt | vagrant) lists+=("$top/infra/packages-libvirt.txt"); locks+=("$top/requirements-libvirt.lock") ;;&
+    vagrant) lists+=("$top/infra/packages-vagrant.txt") ;;
+    libvirt) ;;
+    *) refuse "unknown kind of lab '$1'" "choose libvirt or vagrant, or give none" ;;
 esac
 
 recipe() { cat "$packages" "$top/requirements.lock" "$top/pyproject.toml" "$0" | sha256sum | cut -c1-16; }
@@ -37,6 +39,10 @@ missing_packages() {
         done
         [ "${#lists[@]}" -eq 1 ] && return
         for tool in libvirtd mke2fs mmdebstrap qemu-img qemu-system-x86_64 virsh virtlogd; do
+            command -v "$tool" >/dev/null || printf '%s ' "$tool"
+        done
+        [ "${#lists[@]}" -eq 2 ] && return
+        for tool in iptables vagrant; do
             command -v "$tool" >/dev/null || printf '%s ' "$tool"
         done
         return

@@ -31,11 +31,13 @@ OK, NOTE, MISSING = "ok", "note", "missing"
 _SET_UP = {PROCESS: "make setup", LIBVIRT: "infra/setup.sh libvirt"}
 _TRY_LIMIT_S = 10.0
 _MEMORY_INFO = Path("/proc/meminfo")
+_LIBVIRT_SOCKET = Path("/run/libvirt/libvirt-sock")
+_PLUGIN = "vagrant-libvirt"
 
 # Measured: a control plane takes 370 MiB, a hollow node 30; a guest its own and what QEMU and its disk take.
 _CONTROL_PLANE_MIB = 512
 _NODE_MIB = {PROCESS: 40, LIBVIRT: MEMORY_MIB + 256}
-_BUILD_GIB, _IMAGE_GIB, _LEFT_GIB = 6, 4, 1
+_BUILD_GIB, _IMAGE_GIB, _SNAPSHOT_GIB, _LEFT_GIB = 6, 4, 0.5, 1
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def _findings(kind: str, nodes: int) -> Iterator[Finding]:
     else:
         yield Finding(NOTE, "namespaces, networks and KVM were not tried for lack of the above")
     yield _memory(kind, nodes)
-    yield _disk(kind, kept)
+    yield _disk(kind, nodes, kept)
     yield from kept.notes(kind)
 
 
@@ -222,13 +224,13 @@ def _available_mib() -> int:
     raise Problem("no MemAvailable", str(_MEMORY_INFO), "use Linux 3.14 or newer")
 
 
-def _disk(kind: str, kept: _Kept) -> Finding:
-    needed_gib = _LEFT_GIB + (0 if kept.components else _BUILD_GIB)
-    if kind == LIBVIRT and not kept.image:
-        needed_gib += _IMAGE_GIB
+def _disk(kind: str, nodes: int, kept: _Kept) -> Finding:
+    needed_gib: float = _LEFT_GIB + (0 if kept.components else _BUILD_GIB)
+    if kind == LIBVIRT:
+        needed_gib += nodes * _SNAPSHOT_GIB + (0 if kept.image else _IMAGE_GIB)
     place = _existing(cache_dir())
     free_gib = _free_gib(place)
-    what = f"disk: {needed_gib} GiB of {free_gib:.1f} GiB free in {place}"
+    what = f"disk: {needed_gib:g} GiB of {free_gib:.1f} GiB free in {place}"
     if not os.access(place, os.W_OK):
         return Finding(MISSING, f"{place} cannot be written", "set XDG_CACHE_HOME to a folder of yours")
     if free_gib < needed_gib:
@@ -245,9 +247,33 @@ def _existing(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
+def vagrant_notes(box: Path) -> list[Finding]:
+    """What `vagrant up` needs, with the folder of its box; no lab needs any of it."""
+    set_up = "run `infra/setup.sh vagrant`"
+    found = shutil.which("vagrant")
+    notes = [Finding(NOTE, f"vagrant: {found}") if found else Finding(NOTE, "no vagrant", set_up)]
+    if not any(plugin.exists() and _PLUGIN in plugin.read_text() for plugin in _plugin_lists()):
+        notes.append(Finding(NOTE, f"no {_PLUGIN}", set_up))
+    if not _LIBVIRT_SOCKET.exists():
+        mend = "install libvirt-daemon-system, and add yourself to the group libvirt"
+        notes.append(Finding(NOTE, "no libvirtd of your own runs, which vagrant speaks to", mend))
+    if not (box / "settings.json").exists():
+        notes.append(Finding(NOTE, f"no box in {box}", "run `make box`"))
+    return notes
+
+
+def _plugin_lists() -> Iterator[Path]:
+    """Where Vagrant writes down its plugins: the distribution's and the user's."""
+    yield from Path("/usr/share/vagrant-plugins/plugins.d").glob("*.json")
+    yield Path(os.environ.get("VAGRANT_HOME") or Path.home() / ".vagrant.d") / "plugins.json"
+
+
 def report(kinds: Sequence[str], nodes: int, write: Callable[[str], None]) -> bool:
     """Say all about these kinds; gives whether each of them can start. Raises Problem."""
     diagnoses = [diagnose(kind, nodes) for kind in kinds]
     for diagnosis in diagnoses:
         write(str(diagnosis))
+    write("Vagrantfile, which no lab needs:")
+    for note in vagrant_notes(Path(os.environ.get("NODEPROOF_BOX", ".box"))):
+        write(str(note))
     return all(diagnosis.can_start for diagnosis in diagnoses)

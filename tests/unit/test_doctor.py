@@ -166,7 +166,7 @@ def test_disk_is_asked_for_what_is_still_to_be_built(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(doctor, "_free_gib", lambda _place: 8.0)
 
     assert _about(PROCESS, "disk: 7 GiB").state == OK
-    assert _about(LIBVIRT, "disk: 11 GiB").state == MISSING
+    assert _about(LIBVIRT, "disk: 12 GiB").state == MISSING
 
 
 def test_a_device_that_runs_no_guest_stops_no_lab(tell: Tell) -> None:
@@ -189,3 +189,22 @@ def test_without_the_device_guests_are_emulated(tell: Tell) -> None:
 def test_what_no_lab_can_be_is_refused(kind: str, nodes: int) -> None:
     with pytest.raises(Problem):
         diagnose(kind, nodes)
+
+
+def test_what_vagrant_lacks_stops_no_lab(
+    tell: Tell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VAGRANT_HOME", str(tmp_path))
+    monkeypatch.setenv("NODEPROOF_BOX", str(tmp_path / "box"))
+    monkeypatch.setattr(doctor, "_LIBVIRT_SOCKET", tmp_path / "socket")
+
+    assert main(["doctor"]) == 0
+    assert "no vagrant; run `infra/setup.sh vagrant`" in capsys.readouterr().out
+
+    tell("vagrant", "exit 0")
+    (tmp_path / "plugins.json").write_text('{"installed": {"vagrant-libvirt": {}}}')
+    (tmp_path / "socket").touch()
+    (tmp_path / "box").mkdir()
+    (tmp_path / "box" / "settings.json").touch()
+    (note,) = doctor.vagrant_notes(tmp_path / "box")
+    assert note == Finding(NOTE, f"vagrant: {tmp_path}/bin/vagrant")

@@ -80,6 +80,11 @@ class Hypervisor:
         self._processes = processes
 
     def start(self) -> None:
+        """Start the daemons; make the lab's pool and networks. Raises Problem, CommandFailed."""
+        self.start_daemons()
+        self._make_pool_and_networks()
+
+    def start_daemons(self) -> None:
         """Give the daemons folders of their own and wait until they serve. Raises Problem, CommandFailed."""
         self._mount_run()
         for folder in ("lib", "log", "cache"):
@@ -92,7 +97,6 @@ class Hypervisor:
                 daemon, [daemon, "-f", str(_LIBVIRT / f"{daemon}.conf"), "-p", str(pid_file)]
             )
         self.domains = self._connect()
-        self._make_pool_and_networks()
 
     def platform(self) -> str:
         """What a guest's memory depends on besides the guest: versions, and the CPU where guests see it."""

@@ -19,6 +19,8 @@ _LABEL = "NPSEED"
 _SIZE = "1M"
 _LIMIT_S = 30.0
 _RANDOM_BYTES = 512
+PATIENT = "PerSourcePenalties no\n"
+"""For sshd: all who speak to a guest have one address, and none is locked out for giving a slow guest up."""
 
 
 def make(
@@ -37,10 +39,16 @@ def make(
     host_key = ssh_key(root / "etc/ssh/ssh_host_ed25519_key")
     _write_credentials(root / INSIDE.relative_to("/"), node, authority)
     (folder / "seed" / "time-server").write_text(f"{time_server}\n")
-    (folder / "seed" / "random-seed").write_bytes(secrets.token_bytes(_RANDOM_BYTES))
-    options = ["-q", "-t", "ext4", "-L", _LABEL, "-O", "^has_journal", "-N", "64", "-m", "0"]
-    proc.run(["mke2fs", *options, "-d", str(folder / "seed"), str(disk), _SIZE], timeout_s=_LIMIT_S)
+    make_disk(folder, disk)
     return host_key
+
+
+def make_disk(folder: Path, disk: Path) -> None:
+    """Make `disk` of the files in `folder/seed`. Raises CommandFailed, OSError."""
+    (folder / "seed" / "random-seed").write_bytes(secrets.token_bytes(_RANDOM_BYTES))
+    # Blocks no smaller than a CD-ROM's, as which Vagrant plugs it in.
+    options = ["-q", "-t", "ext4", "-b", "4096", "-L", _LABEL, "-O", "^has_journal", "-N", "64", "-m", "0"]
+    proc.run(["mke2fs", *options, "-d", str(folder / "seed"), str(disk), _SIZE], timeout_s=_LIMIT_S)
 
 
 def _files(lab: LabSpec, node: NodeSpec) -> dict[str, str]:
@@ -54,9 +62,11 @@ def _files(lab: LabSpec, node: NodeSpec) -> dict[str, str]:
         "etc/hostname": f"{node.name}\n",
         "etc/machine-id": f"{node.machine_id}\n",
         "etc/hosts": f"127.0.0.1 localhost\n{node.data_address} {node.name}\n{API_ADDRESS} kubernetes\n",
-        "etc/systemd/network/10-control.network": _network("control", node.control_address),
-        "etc/systemd/network/10-data.network": _network("data", node.data_address, f"Gateway={API_ADDRESS}"),
-        "etc/ssh/sshd_config.d/nodeproof.conf": f"ListenAddress {node.control_address}:{SSH_PORT}\n",
+        "etc/systemd/network/10-control.network": network("control", f"Address={node.control_address}/16"),
+        "etc/systemd/network/10-data.network": network(
+            "data", f"Address={node.data_address}/16", f"Gateway={API_ADDRESS}"
+        ),
+        "etc/ssh/sshd_config.d/nodeproof.conf": f"ListenAddress {node.control_address}:{SSH_PORT}\n{PATIENT}",
         "root/.ssh/authorized_keys": (lab.dir / "pki" / "ssh.pub").read_text(),
         "etc/kubernetes/kubelet.json": settings,
         "etc/default/kubelet": "".join(f"{name}={value}\n" for name, value in environment.items()),
@@ -71,14 +81,14 @@ def _write_credentials(folder: Path, node: NodeSpec, authority: Authority) -> No
     (folder / "kubeconfig").write_text(kubeconfig(pair, INSIDE / "ca.crt", node.name))
 
 
-def _network(name: str, address: str, *more: str) -> str:
+def network(name: str, *settings: str) -> str:
+    """An interface's settings, for systemd-networkd: it stays up whatever happens to its link."""
     lines = [
         "[Match]",
         f"Name={name}",
         "",
         "[Network]",
-        f"Address={address}/16",
-        *more,
+        *settings,
         "LinkLocalAddressing=no",
         "IPv6AcceptRA=no",
         "ConfigureWithoutCarrier=yes",

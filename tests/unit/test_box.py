@@ -1,0 +1,120 @@
+"""The Vagrant box: what is in its folder, with an image of a few bytes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from harness import proc
+from harness.labs.guest import box
+from harness.labs.image import Facts, Image
+from harness.model.problem import Problem
+from tests.acceptance.command import TOP
+
+pytestmark = pytest.mark.skipif(shutil.which("mke2fs", path="/usr/sbin:/sbin") is None, reason="no mke2fs")
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Image:
+    """Three small files."""
+    folder = tmp_path / "abcdef012345"
+    folder.mkdir()
+    for name in ("vmlinuz", "initrd.img", "disk.qcow2"):
+        (folder / name).write_text(name)
+    facts = Facts("v1.36.3", "", "6.12", MappingProxyType({}), 10, 1.0)
+    return Image(folder / "vmlinuz", folder / "initrd.img", folder / "disk.qcow2", facts)
+
+
+@pytest.fixture(autouse=True)
+def _no_hypervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(box, "check_tools", lambda *_arguments: None)
+    monkeypatch.setattr(box, "root_prefix", list[str])
+    monkeypatch.setattr(box, "runs_on_kvm", lambda *_arguments: False)
+
+
+def _said(tmp_path: Path, image: Image) -> list[str]:
+    said: list[str] = []
+    box.make(tmp_path / "box", image, said.append)
+    return said
+
+
+def test_a_box_holds_the_image_and_says_what_it_is(tmp_path: Path, image: Image) -> None:
+    _said(tmp_path, image)
+
+    with tarfile.open(tmp_path / "box" / "nodeproof.box") as made:
+        metadata, disk = made.extractfile("metadata.json"), made.extractfile("box.img")
+        assert metadata is not None and disk is not None
+        assert json.loads(metadata.read()) == {"provider": "libvirt", "format": "qcow2", "virtual_size": 8}
+        assert disk.read() == b"disk.qcow2"
+    settings = json.loads((tmp_path / "box" / "settings.json").read_text())
+    assert settings["box"] == "nodeproof-abcdef012345"
+    assert settings["kvm"] is False
+    assert [node["name"] for node in settings["nodes"]][:2] == ["node-1", "node-2"]
+    assert settings["nodes"][0]["data_address"] == "10.77.1.101"
+    assert settings["nodes"][0]["control_mac"].startswith("02:6e:70:00:")
+
+
+def test_each_node_is_known_by_a_key_of_its_own(tmp_path: Path, image: Image) -> None:
+    _said(tmp_path, image)
+
+    folder = tmp_path / "box"
+    known = [(folder / f"node-{number}" / "known_hosts").read_text().split() for number in (1, 2)]
+    assert [line[0] for line in known] == ["node-1", "node-2"]
+    assert known[0][2] != known[1][2]
+    config = (folder / "node-2" / "ssh_config").read_text()
+    assert f"GlobalKnownHostsFile {folder}/node-2/known_hosts" in config
+    assert "StrictHostKeyChecking yes" in config
+    assert _in_seed(folder, "/etc/ssh/ssh_host_ed25519_key").startswith("-----BEGIN OPENSSH PRIVATE KEY")
+    assert _in_seed(folder, "/root/.ssh/authorized_keys").startswith("ssh-ed25519 ")
+    assert "DHCP=ipv4" in _in_seed(folder, "/etc/systemd/network/10-control.network")
+    assert _in_seed(folder, "/etc/kubernetes/kubeconfig") == ""
+
+
+def test_private_keys_are_their_owners_alone(tmp_path: Path, image: Image) -> None:
+    _said(tmp_path, image)
+
+    for file in ("ssh", "node-1/seed.img"):
+        assert (tmp_path / "box" / file).stat().st_mode & 0o077 == 0
+    assert not (tmp_path / "box" / "node-1" / "seed").exists()
+
+
+def test_a_seed_has_blocks_that_a_cdrom_has_too(tmp_path: Path, image: Image) -> None:
+    _said(tmp_path, image)
+
+    argv = ["debugfs", "-R", "stats", str(tmp_path / "box" / "node-1" / "seed.img")]
+    stats = proc.run(argv, timeout_s=20).stdout
+    (line,) = [line for line in stats.splitlines() if line.startswith("Block size:")]
+    assert int(line.split()[-1]) >= 2048
+
+
+def test_a_folder_that_libvirts_user_cannot_enter_is_named(tmp_path: Path, image: Image) -> None:
+    tmp_path.chmod(0o700)
+
+    assert any("cannot enter" in line and "chmod o+x" in line for line in _said(tmp_path, image))
+
+
+def test_an_older_box_is_replaced_and_other_peoples_files_are_not(tmp_path: Path, image: Image) -> None:
+    _said(tmp_path, image)
+    _said(tmp_path, image)
+    shutil.rmtree(tmp_path / "box")
+    (tmp_path / "box").mkdir()
+    (tmp_path / "box" / "letter").write_text("mine")
+
+    with pytest.raises(Problem, match="not empty"):
+        _said(tmp_path, image)
+
+    assert (tmp_path / "box" / "letter").read_text() == "mine"
+
+
+def test_what_vagrant_and_the_box_leave_is_not_committed() -> None:
+    assert {".box/", ".vagrant/"} <= set((TOP / ".gitignore").read_text().splitlines())
+
+
+def _in_seed(folder: Path, path: str) -> str:
+    argv = ["debugfs", "-R", f"cat /root{path}", str(folder / "node-1" / "seed.img")]
+    return proc.run(argv, timeout_s=20).stdout

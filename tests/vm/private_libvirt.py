@@ -1,0 +1,109 @@
+"""Commands beside a libvirtd of their own, which goes with the last of them.
+
+`python -m tests.vm.private_libvirt FOLDER`, as first process of namespaces of its own: runs what
+`FOLDER/commands.json` lists, in its order until one fails, and writes what came of each to
+`FOLDER/done.json`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from harness import proc
+from harness.labs.guest.hypervisor import Hypervisor
+from harness.labs.process import etc
+from harness.labs.process.processes import EventLog, Processes
+
+_MOUNT_LIMIT_S = 10.0
+_LAB = Path("/run/private-libvirt")
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to run, and for how long at most."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    limit_s: float
+    may_fail: bool = False
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a command; `status` is None where it did not end in time."""
+
+    argv: Sequence[str]
+    status: int | None
+    output: str
+    took_s: float
+
+
+def write_commands(folder: Path, commands: Sequence[Command]) -> None:
+    """Tell `main` what to run."""
+    (folder / "commands.json").write_text(json.dumps([asdict(command) for command in commands]))
+
+
+def read_done(folder: Path) -> list[Done]:
+    """What `main` has written so far."""
+    file = folder / "done.json"
+    return [Done(**entry) for entry in json.loads(file.read_text())] if file.exists() else []
+
+
+def main(folder: Path) -> None:
+    """Start libvirtd, run the commands, and end."""
+    _start_libvirt(folder)
+    results: list[Done] = []
+    for number, entry in enumerate(json.loads((folder / "commands.json").read_text())):
+        command = Command(**entry)
+        results.append(_run(command, folder / f"{number}.log"))
+        (folder / "done.json").write_text(json.dumps([asdict(done) for done in results]))
+        if results[-1].status != 0 and not command.may_fail:
+            return
+
+
+def _start_libvirt(folder: Path) -> None:
+    for argv in (["ip", "link", "set", "lo", "up"], ["mount", "-t", "tmpfs", "private", "/run"]):
+        proc.run(argv, timeout_s=_MOUNT_LIMIT_S)
+    memory = _LAB / "mem"
+    (_LAB / "logs").mkdir(parents=True)
+    memory.mkdir()
+    proc.run(["mount", "-t", "tmpfs", "private", str(memory)], timeout_s=_MOUNT_LIMIT_S)
+    (memory / "scratch").mkdir()
+    own = etc.make(memory / "etc", {"hosts": "127.0.0.1 localhost\n", "resolv.conf": ""})
+    proc.run(["mount", "--bind", str(own), str(etc.HOST)], timeout_s=_MOUNT_LIMIT_S)
+    processes = Processes(folder, EventLog(folder / "events.jsonl"))
+    Hypervisor(_LAB, memory, processes).start_daemons()
+
+
+def _run(command: Command, log: Path) -> Done:
+    began = time.monotonic()
+    child = proc.start(command.argv, log=log, env={**os.environ, **command.env})
+    status: int | None = None
+    with contextlib.suppress(proc.TimeoutExpired):
+        status = child.wait(timeout=command.limit_s)
+    child.kill()
+    took_s = round(time.monotonic() - began, 1)
+    return Done(command.argv, status, log.read_text(errors="replace"), took_s)
+
+
+def reap_until_ends(pid: int) -> int:
+    """What a first process has to do: libvirtd takes a machine that nobody reaped for one that lives."""
+    while True:
+        ended, status = os.wait()
+        if ended == pid:
+            return os.waitstatus_to_exitcode(status) & 0xFF
+
+
+if __name__ == "__main__":
+    child = os.fork()
+    if child == 0:
+        main(Path(sys.argv[1]))
+        sys.exit(0)
+    os._exit(reap_until_ends(child))
