@@ -17,8 +17,10 @@ from pathlib import Path
 from harness import proc
 from harness.cluster.api import ApiError
 from harness.labs.components import DEFAULT_KUBERNETES_VERSION, obtain
+from harness.labs.kinds import LIBVIRT, PROCESS
 from harness.machines.machine import MachineError
 from harness.model.problem import Problem
+from infra.bench import guests
 from infra.bench.command import command
 from infra.bench.drop import first_drop
 from infra.bench.figure import Bench, Figure, row, table
@@ -27,16 +29,13 @@ from infra.bench.lag import EVENTS_PER_S, recorder_lag
 from infra.bench.many import many
 from infra.bench.up import ready
 
+FIGURES = {PROCESS: ("up", "many", "drop", "lag"), LIBVIRT: guests.FIGURES}
+"""Which figures there are, by kind of lab."""
+Part = Callable[[], Iterable[Figure]]
 
-def measure(bench: Bench, wanted: Sequence[str], commands: Sequence[str]) -> Iterator[Figure]:
+
+def measure(bench: Bench, parts: list[Part], commands: Sequence[str]) -> Iterator[Figure]:
     """All wanted figures, each as soon as it is there; one that breaks off does not take the others along."""
-    parts: list[Callable[[], Iterable[Figure]]] = []
-    if "up" in wanted:
-        parts.append(lambda: ready(bench, 8, "fast"))
-    if "many" in wanted:
-        parts.append(lambda: many(bench, bench.many))
-    if {"drop", "lag"} & set(wanted):
-        parts.append(lambda: small_lab(bench, wanted))
     parts += [lambda line=line: command(bench, line) for line in commands]  # type: ignore[misc]
     for part in parts:
         try:
@@ -44,6 +43,20 @@ def measure(bench: Bench, wanted: Sequence[str], commands: Sequence[str]) -> Ite
         except (RuntimeError, Problem, proc.CommandFailed, ApiError, MachineError) as error:
             bench.failures.append(f"{type(error).__name__}: {error}")
             bench.say(f"broke off: {bench.failures[-1]}")
+
+
+def parts_of(bench: Bench, kind: str, wanted: Sequence[str]) -> list[Part]:
+    """What gives the wanted figures of a kind of lab."""
+    if kind == LIBVIRT:
+        return [lambda: guests.guests(bench, wanted)] if wanted else []
+    parts: list[Part] = []
+    if "up" in wanted:
+        parts.append(lambda: ready(bench, 8, "fast"))
+    if "many" in wanted:
+        parts.append(lambda: many(bench, bench.many))
+    if {"drop", "lag"} & set(wanted):
+        parts.append(lambda: small_lab(bench, wanted))
+    return parts
 
 
 def small_lab(bench: Bench, wanted: Sequence[str]) -> Iterator[Figure]:
@@ -58,7 +71,7 @@ def small_lab(bench: Bench, wanted: Sequence[str]) -> Iterator[Figure]:
 
 def main() -> None:
     """Measure what was asked for, print the table, and write JSON where wanted."""
-    options = _parser().parse_args()
+    options = _options()
     signal.signal(signal.SIGTERM, _interrupt)
     machine = dict(machine_description())
     figures: list[Figure] = []
@@ -67,7 +80,7 @@ def main() -> None:
         machine["kubernetes"] = bench.components.kubernetes_version
         failures = bench.failures
         try:
-            for figure in measure(bench, options.only, options.command):
+            for figure in measure(bench, parts_of(bench, options.lab, options.only), options.command):
                 figures.append(figure)
                 bench.say(" | ".join(row(figure)))
         except KeyboardInterrupt as interrupt:
@@ -94,13 +107,25 @@ def _bench(options: argparse.Namespace, scratch: Path) -> Bench:
     return Bench(components, options.components, scratch, options.repeats, options.injections, options.many)
 
 
+def _options() -> argparse.Namespace:
+    parser = _parser()
+    options = parser.parse_args()
+    every = FIGURES[options.lab]
+    options.only = every if options.only is None else options.only
+    unknown = sorted(set(options.only) - set(every))
+    if unknown:
+        parser.error(f"--only {' '.join(unknown)}: with --lab {options.lab} there are {', '.join(every)}")
+    return options
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    every = ("up", "many", "drop", "lag")
-    parser.add_argument("--only", nargs="*", choices=every, default=every, help="which figures")
+    each = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in FIGURES.items())
+    parser.add_argument("--lab", choices=list(FIGURES), default=PROCESS, help="whose figures")
+    parser.add_argument("--only", nargs="*", help=f"which figures ({each}; default: all)")
     parser.add_argument("--command", action="append", default=[], help="time a command line as well")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
-    parser.add_argument("--repeats", type=int, default=3, help="of `up` and the bare floor each")
+    parser.add_argument("--repeats", type=int, default=3, help="of `up` and power-off, and of their anchors")
     parser.add_argument("--injections", type=int, default=24)
     parser.add_argument("--many", type=int, default=64, help="nodes of the large lab")
     parser.add_argument("--components", default="build", help="as for nodeproof")

@@ -16,6 +16,7 @@ from typing import cast
 
 from harness import proc
 from harness.labs import process_lab
+from harness.labs.kinds import PROCESS
 from harness.labs.process import control_plane, seed
 from harness.labs.process.node import ProcessNodes
 from harness.labs.process.processes import EventLog, Processes
@@ -48,7 +49,7 @@ def bare_floor(bench: Bench, nodes: int, profile: str) -> Floor:
         namespaces = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         argv = [*root, "unshare", *namespaces, "--", sys.executable, "-I", str(HERE / "bare_floor.py")]
         began = time.monotonic()
-        done = json.loads(proc.run([*argv, str(plan)], timeout_s=UP_LIMIT_S).stdout)
+        done = json.loads(proc.run([*argv, str(plan)], timeout_s=UP_LIMIT_S[PROCESS]).stdout)
         ended = time.monotonic()
     finally:
         proc.run([*root, "rm", "-rf", "--", str(folder)], timeout_s=30)
