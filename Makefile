@@ -7,6 +7,10 @@ WORKERS ?= $(if $(filter libvirt,$(LAB)),0,3)
 ARGS ?=
 N ?= 10
 SEED ?= 12
+# Of those that run on virtual machines, one for each fault.
+VM_SCENARIOS := scenarios/partition/test_recovery.py scenarios/monitoring/test_silent_nodes.py \
+    scenarios/naming/test_reboot.py scenarios/shutdown/test_graceful.py scenarios/shutdown/test_unnoticed.py \
+    scenarios/swap/test_swap.py::test_limited_swap_is_for_burstable_pods
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -35,11 +39,13 @@ test-go: setup ## the Go tests of the executables
 	@$(BIN)/pytest -q -p no:cacheprovider tests/go
 
 contract: setup ## every lab, machine and fault against the same tests
-	@$(BIN)/pytest -q -p no:cacheprovider tests/contract
+	@$(BIN)/pytest -q -p no:cacheprovider --contract-lab=$(LAB) tests/contract
 
-test-vm: ## the contract tests on virtual machines (libvirt; emulated where KVM runs no guest)
+test-vm: ## virtual machines: contract tests of machine, fault and lab, one scenario of each fault
 	@$(MAKE) --no-print-directory setup LAB=libvirt
-	@$(BIN)/pytest -q -p no:cacheprovider --contract-lab=libvirt tests/contract
+	@$(BIN)/pytest -q -p no:cacheprovider --contract-lab=libvirt --durations=10 \
+	    tests/contract/test_machine.py tests/contract/test_fault.py tests/contract/test_lab.py
+	@$(BIN)/nodeproof run --lab=libvirt --nodes=2 $(VM_SCENARIOS)
 
 box: ## the guest as a Vagrant box in .box, for the Vagrantfile
 	@infra/setup.sh vagrant
@@ -61,7 +67,11 @@ soak: setup ## kill random parts at random moments of random faults, N times fro
 	@$(BIN)/python -m tests.soak --rounds $(N) --seed $(SEED) --lab $(LAB)
 
 bench: setup ## figures beside their anchors, with the machine's description
-	@$(BIN)/python -m infra.bench.bench $(ARGS)
+	@$(BIN)/python -m infra.bench.bench --lab=$(LAB) $(ARGS)
+
+soak-boots: ## 20 boots of two virtual machines, without one panic or missing node
+	@$(MAKE) --no-print-directory setup LAB=libvirt
+	@$(BIN)/python -m infra.bench.soak $(ARGS)
 
 LOCKED := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 lock: ## write the lock files anew
@@ -74,4 +84,4 @@ clean: ## remove the virtual environment, generated reports and the Vagrant box
 	@rm -rf .venv reports/out .box
 
 .PHONY: help setup run report lint unit test-go contract test-vm box test-vagrant acceptance test documented \
-    soak bench lock clean
+    soak bench soak-boots lock clean
