@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.cluster.api import Api
-from harness.cluster.workloads import Pod, pod_spec, start_pod, tolerates_unreachable, wait_running
+from harness.cluster.workloads import Pod, pod_spec, start_pod, tolerates, wait_running
+from harness.model.cluster import NOT_READY, UNREACHABLE
 from harness.model.testimony import BEAT, BEAT_S, EXITS, HOOK_BEGAN, HOOK_ENDED, SIGTERM, STARTED
 
 Json = Any
@@ -28,14 +29,15 @@ _LIVE = f"mkfifo /tmp/never; exec 3<>/tmp/never; while :; do say {BEAT}; read -r
 @dataclass(frozen=True)
 class Witness:
     """What kind of pod is to tell: its grace period (s), how long its preStop hook takes (s; 0 is none),
-    whether SIGTERM ends it, its priority class, its toleration of `unreachable` (s), its resources.
+    whether SIGTERM ends it, its priority class, its toleration of nodes that are not ready or unreachable
+    (s), its resources.
     """
 
     grace_s: int = 1
     pre_stop_s: int = 0
     deaf: bool = False
     priority_class: str = ""
-    tolerates_unreachable_s: int | None = None
+    tolerates_s: int | None = None
     resources: Mapping[str, Json] = field(default_factory=dict)
 
 
@@ -59,8 +61,8 @@ def _spec(node_name: str, witness: Witness) -> dict[str, Json]:
     spec["containers"] = [_container(witness)]
     if witness.priority_class:
         spec["priorityClassName"] = witness.priority_class
-    if witness.tolerates_unreachable_s is not None:
-        spec["tolerations"] = [tolerates_unreachable(witness.tolerates_unreachable_s)]
+    if witness.tolerates_s is not None:
+        spec["tolerations"] = [tolerates(key, witness.tolerates_s) for key in (NOT_READY, UNREACHABLE)]
     return spec
 
 

@@ -82,7 +82,7 @@ def create_pod(api: Api, node_name: str, unreachable_toleration_s: int | None, b
     )
     spec = pod_spec(placed)
     if unreachable_toleration_s is not None:
-        spec["tolerations"] = [tolerates_unreachable(unreachable_toleration_s)]
+        spec["tolerations"] = [tolerates(UNREACHABLE, unreachable_toleration_s)]
     return start_pod(api, node_name, spec)
 
 
@@ -155,6 +155,6 @@ def pod_spec(placed: Mapping[str, Json]) -> dict[str, Json]:
     }
 
 
-def tolerates_unreachable(seconds: int) -> Mapping[str, Json]:
-    """A toleration of `unreachable` for so many seconds."""
-    return {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+def tolerates(key: str, seconds: int) -> Mapping[str, Json]:
+    """A toleration of a NoExecute taint for so many seconds."""
+    return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}

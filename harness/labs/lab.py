@@ -47,8 +47,8 @@ from harness.safety.ledger import Ledger
 Json = Any
 NODES_READY_LIMIT_S = 120.0
 POD_LIMIT_S = 30.0
-WITNESS_LIMIT_S = 150.0
-"""Real containers; several at once on an emulated machine of one CPU."""
+WITNESS_LIMIT_S = 240.0
+"""Real containers; several at once on an emulated machine of one CPU, on a busy host."""
 CLEAN_LIMIT_S = 60.0
 DOWN_LIMIT_S = 30.0
 LOG_LINES = 10

@@ -26,7 +26,7 @@ GRACE_S, MARGIN_S = 2, 10
 @needs(nodes=2, faulted=1, capabilities=("real-pods",))
 def test_containers_of_a_partitioned_node_run_until_it_is_back(lab: Stage, judge: Judge) -> None:
     node = lab.target
-    (pod,) = lab.run_witnesses(Witness(grace_s=GRACE_S, tolerates_unreachable_s=lab.toleration_s), on=node)
+    (pod,) = lab.run_witnesses(Witness(grace_s=GRACE_S, tolerates_s=lab.toleration_s), on=node)
     unknown = condition_became(node, "Ready", "Unknown")
     unreachable = taint_added(node, UNREACHABLE, "NoExecute")
     deletion, removal = pod_deletion(pod.namespace, pod.name), pod_gone(pod.namespace, pod.name)

@@ -26,6 +26,8 @@ from harness.scenario import (
 REGULAR_S, CRITICAL_S = 60, 30
 """The longest that the two phases may take: no pod here needs as much."""
 HOOK_S, GRACE_S = 3, 15
+STAYS_S = 300
+"""The node is NotReady all the while, and no pod is to be evicted for that."""
 LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
 MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
 
@@ -52,13 +54,13 @@ def test_a_shutdown_ends_regular_pods_and_then_critical_ones(lab: Stage, judge: 
     with lab.record():
         lab.look_at_inhibitors(node)
         with lab.inject(patient) as given_time:
-            lab.look_at_inhibitors(node)
             polite, deaf, critical = lab.run_witnesses(
-                Witness(grace_s=GRACE_S, pre_stop_s=HOOK_S),
-                Witness(grace_s=GRACE_S, deaf=True),
-                Witness(grace_s=GRACE_S, priority_class="system-node-critical"),
+                Witness(grace_s=GRACE_S, tolerates_s=STAYS_S, pre_stop_s=HOOK_S),
+                Witness(grace_s=GRACE_S, tolerates_s=STAYS_S, deaf=True),
+                Witness(grace_s=GRACE_S, tolerates_s=STAYS_S, priority_class="system-node-critical"),
                 on=node,
             )
+            lab.look_at_inhibitors(node)
             marked = [pod_marked(pod.namespace, pod.name, *MARK) for pod in (polite, deaf)]
             with lab.inject(shutdown(node)) as down:
                 detected = lab.wait_for(noticed.after(down.ordered, windows.prompt(5)))

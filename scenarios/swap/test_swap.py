@@ -19,6 +19,8 @@ from harness.scenario import (
 
 KUBELET = "kubelet.service"
 SWAP_MIB, REQUEST_MIB = 128, 64
+START_S = 30
+"""A kubelet is up to its refusal in a second; emulated, in up to 20."""
 
 
 @claims("swap.fail-on-default")
@@ -34,12 +36,13 @@ def test_a_kubelet_does_not_start_where_swap_is_on(lab: Stage, judge: Judge) -> 
         with lab.inject(swap(node)) as paging:
             lab.restart_kubelet(node)
             lab.wait_for(unknown.after(restart, windows.detection_from_fault()))
+            refuses = lab.wait_for(refused.after(restart, windows.prompt(START_S)))
             stays_away = lab.wait_for(ready_again.never_after(unknown, windows.absence(lab.quiet_s)))
             lab.hear_journal(node, KUBELET)
         lab.wait_for(ready_again.after(paging.healed, windows.recovery()))
 
     judge("swap.fail-on-default", default_of("failSwapOn"))
-    judge("swap.fail-on-default", refused.after(restart, windows.prompt(30)))
+    judge("swap.fail-on-default", refuses)
     judge("swap.fail-on-default", exited.after(refused, windows.prompt(10)))
     judge("swap.fail-on-default", stays_away)
 
