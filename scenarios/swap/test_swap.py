@@ -19,6 +19,8 @@ from harness.scenario import (
 
 KUBELET = "kubelet.service"
 SWAP_MIB, REQUEST_MIB = 128, 64
+CPU = "400m"
+"""As a limit it holds for the runtime's start of the container too, which on 10m takes minutes."""
 START_S = 30
 """A kubelet is up to its refusal in a second; emulated, in up to 20."""
 
@@ -51,7 +53,7 @@ def test_a_kubelet_does_not_start_where_swap_is_on(lab: Stage, judge: Judge) -> 
 @needs(nodes=2, faulted=1, capabilities=("swap", "systemd", "real-pods"))
 def test_limited_swap_is_for_burstable_pods(lab: Stage, judge: Judge) -> None:
     node = lab.target
-    requests = {"cpu": "10m", "memory": f"{REQUEST_MIB}Mi"}
+    requests = {"cpu": CPU, "memory": f"{REQUEST_MIB}Mi"}
     limited = kubelet_settings(node, failSwapOn=False, memorySwap={"swapBehavior": "LimitedSwap"})
 
     with lab.record(), lab.inject(limited), lab.inject(swap(node, SWAP_MIB)) as paging:
