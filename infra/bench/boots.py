@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Mapping
 
@@ -16,7 +15,6 @@ from harness.machines.machine import MachineError
 from harness.model.cluster import is_ready
 
 COMMAND_LIMIT_S = 20.0
-_SSHD = re.compile(rb"nodeproof-seed: sshd started ([0-9.]+) s after boot")
 
 
 def posted_boots(lab: Lab) -> Mapping[str, str]:
@@ -60,9 +58,3 @@ def reboot(lab: Lab, limit_s: float) -> Mapping[str, float]:
         with contextlib.suppress(MachineError):
             machine.run(["systemctl", "reboot"], deadline_s=COMMAND_LIMIT_S)
     return {name: at - began for name, at in wait_booted(lab, before, limit_s).items()}
-
-
-def sshd_after_s(lab: Lab, node: str) -> list[float]:
-    """How long after its boot the guest's sshd started, by the guest's own clock, for each of its boots."""
-    said = (lab.dir / "logs" / f"console-{node}.log").read_bytes()
-    return [float(found) for found in _SSHD.findall(said)]

@@ -16,7 +16,7 @@ from harness.labs.guest.nodes import MEMORY_MIB
 from harness.labs.image import golden_image
 from harness.labs.kinds import LIBVIRT
 from harness.labs.lab import Lab
-from infra.bench.boots import reboot, sshd_after_s
+from infra.bench.boots import reboot
 from infra.bench.figure import MIB, Bench, Figure
 from infra.bench.ground import load_after, run_inside, running_lab, settle
 from infra.bench.scratch import forget_snapshots, scratch_cache, take_image
@@ -81,14 +81,14 @@ def roads(bench: Bench) -> list[Figure]:
         loads[0].append(settle(bench))
         with running_lab(bench, NODES, PROFILE, LIBVIRT) as (lab, took):
             nothing.append(took)
-            notes[0] = [_accelerator(lab), *_steps(lab, took)]
+            notes[0] = [_accelerator(lab), _steps(lab, took)]
             reboots.append(_reboot_s(lab))
         bench.say(f"from nothing {took:.1f} s, reboot {reboots[-1]:.1f} s")
     for _ in range(bench.repeats):
         loads[1].append(settle(bench))
         with running_lab(bench, NODES, PROFILE, LIBVIRT) as (lab, took):
             restored.append(took)
-            notes[1] = _steps(lab, took)
+            notes[1] = [_steps(lab, took)]
             _check_restored(lab)
     return [
         Figure(
@@ -187,18 +187,12 @@ def _accelerator(lab: Lab) -> str:
     )
 
 
-def _steps(lab: Lab, took: float) -> list[str]:
-    """What the lab noted of its machines, from the command on, and each guest's own account of its boot."""
+def _steps(lab: Lab, took: float) -> str:
+    """What the lab noted of its machines, from the command on."""
     lines = (lab.dir / "events.jsonl").read_text().splitlines()
     events = [entry for entry in map(json.loads, lines) if entry["kind"] == "machine"]
     began = time.monotonic() - took
-    told = [f"{entry['node']} {entry['step']} at {entry['t'] - began:.1f} s" for entry in events]
-    booted = [
-        f"{name}: sshd {after_s:.1f} s after its boot, by its own clock"
-        for name in lab.node_names()
-        for after_s in sshd_after_s(lab, name)
-    ]
-    return [", ".join(told), *booted]
+    return ", ".join(f"{entry['node']} {entry['step']} at {entry['t'] - began:.1f} s" for entry in events)
 
 
 def _check_restored(lab: Lab) -> None:

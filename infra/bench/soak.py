@@ -30,7 +30,6 @@ from infra.bench.boots import posted_boots, wait_booted
 from infra.bench.ground import load, machine_description
 
 NODES = 2
-READY_LIMIT_S = 300.0
 _PANIC = re.compile(rb"Kernel panic|Oops: |general protection fault")
 
 
@@ -64,7 +63,7 @@ def main() -> None:
     made = Made([], [])
     broke_off = ""
     try:
-        soak(components, options.rounds, options.fresh_every, made)
+        soak(components, options, made)
     except (KeyboardInterrupt, Problem, OutsideError) as error:
         broke_off = f"broke off: {type(error).__name__} {error}"
     print(summary(machine, made))
@@ -76,18 +75,19 @@ def main() -> None:
         sys.exit(1)
 
 
-def soak(components: Components, rounds: int, fresh_every: int, made: Made) -> None:
+def soak(components: Components, options: argparse.Namespace, made: Made) -> None:
     """Boot all nodes so often, and add to `made`. Raises Problem, ApiError when a lab does not come up."""
+    rounds, fresh_every = options.rounds, options.fresh_every
     for first in range(0, rounds, fresh_every):
         began = time.monotonic()
         with _lab(components) as lab:
             made.labs_s.append(time.monotonic() - began)
             for number in range(first, min(rounds, first + fresh_every)):
-                made.rounds.append(boot(lab, number + 1))
+                made.rounds.append(boot(lab, number + 1, options.limit_s))
                 _say(_line(made.rounds[-1]))
 
 
-def boot(lab: Lab, number: int) -> Round:
+def boot(lab: Lab, number: int, limit_s: float) -> Round:
     """Cut all nodes' power, give it back, and wait until each is Ready by another boot."""
     names = lab.node_names()
     before = {**dict.fromkeys(names, ""), **posted_boots(lab)}
@@ -96,7 +96,7 @@ def boot(lab: Lab, number: int) -> Round:
         list(pool.map(lambda name: lab.supervisor.power(name, "off"), names))
         began = time.monotonic()
         powered = list(pool.map(lambda name: _power_on(lab, name), names))
-    ready = wait_booted(lab, before, READY_LIMIT_S)
+    ready = wait_booted(lab, before, limit_s)
     said = {name: _console(lab, name).read_bytes()[ends[name] :] for name in names}
     return Round(
         number,
@@ -168,6 +168,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="boots of all nodes")
     parser.add_argument("--fresh-every", type=int, default=5, help="rounds after which the lab is a new one")
+    parser.add_argument(
+        "--limit-s", type=float, default=300.0, help="a node that is not Ready then is missing"
+    )
     parser.add_argument("--json", type=Path, help="write all rounds to this file, too")
     parser.add_argument("--components", default="build", help="as for nodeproof")
     return parser
