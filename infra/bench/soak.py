@@ -168,9 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="boots of all nodes")
     parser.add_argument("--fresh-every", type=int, default=5, help="rounds after which the lab is a new one")
-    parser.add_argument(
-        "--limit-s", type=float, default=300.0, help="a node not Ready then is missing"
-    )
+    parser.add_argument("--limit-s", type=float, default=300.0, help="a node not Ready then is missing")
     parser.add_argument("--json", type=Path, help="write all rounds to this file, too")
     parser.add_argument("--components", default="build", help="as for nodeproof")
     return parser
