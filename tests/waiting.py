@@ -27,6 +27,11 @@ def eventually(look: Callable[[], Seen], limit_s: float) -> Seen:
     return retry(look)
 
 
+def told(ask: Callable[[], bool], limit_s: float = 10.0) -> bool:
+    """The first answer, whatever it is, of a machine that may be too slow to give one at once."""
+    return eventually(lambda: (ask(),), limit_s)[0]
+
+
 def throughout(look: Callable[[], bool], for_s: float) -> bool:
     """Whether `look` stayed true for so long."""
     return not eventually(lambda: not look(), for_s)

@@ -19,7 +19,7 @@ from harness.machines.ssh import SshMachine
 from harness.model.cluster import condition_status
 from harness.safety.injector import HEAL_LIMIT_S, INJECT_LIMIT_S
 from tests.contract.kinds import FAULTS, Kind
-from tests.waiting import eventually, throughout
+from tests.waiting import eventually, throughout, told
 
 COMMAND_LIMIT_S = 10.0
 ANSWER_LIMIT_S = 2.0
@@ -106,7 +106,7 @@ def ready(lab: Lab, node: str) -> str:
 def test_a_fault_is_available_and_not_there_by_itself(fault: Fault, machine: SshMachine) -> None:
     assert fault.available(machine) == ""
     assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
-    assert not fault.is_injected(machine)
+    assert not told(lambda: fault.is_injected(machine))
 
 
 def test_a_fault_that_a_kind_of_lab_cannot_have_is_refused_with_the_reason(
@@ -126,12 +126,12 @@ def test_healing_what_was_never_injected_changes_nothing(fault: Fault, machine: 
 def test_a_fault_injected_twice_is_seen_and_healed_twice_is_gone(fault: Fault, machine: SshMachine) -> None:
     fault.inject(machine)
     inject(fault, machine)
-    assert not fault.is_healed(machine)
+    assert not told(lambda: fault.is_healed(machine))
 
     fault.heal(machine)
     fault.heal(machine)
     assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
-    assert not fault.is_injected(machine)
+    assert not told(lambda: fault.is_injected(machine))
 
 
 def test_a_fault_is_healed_by_one_made_from_its_data_alone(fault: Fault, machine: SshMachine) -> None:

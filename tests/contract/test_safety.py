@@ -257,6 +257,8 @@ GONE = "too old resource version: 1 (2)"
 def test_a_watch_whose_version_is_gone_is_a_gap_and_listed_again(
     lab: Lab, clean: Left, node: str, cut: Fault, how: str, tmp_path: Path
 ) -> None:
+    # Read before the cut: it takes the nodes' own words.
+    known = lab.configuration
     api = Expiring(lab.api, how)
     setting = Setting(tuple(lab.node_names()), lab.node_names()[-1], {}, lab.dir / "events.jsonl")
     unknown = condition_became(node, "Ready", "Unknown")
@@ -273,7 +275,7 @@ def test_a_watch_whose_version_is_gone_is_a_gap_and_listed_again(
     assert all(GONE in entry.data["reason"] for entry in gaps)
     listed = [entry.data["resource"] for entry in history.of_kind("listed")]
     assert sorted(listed) == sorted([*WATCHED, *WATCHED])
-    verdict = judge(catalogue.load()["monitoring.detection-time"], check, history, lab.configuration)
+    verdict = judge(catalogue.load()["monitoring.detection-time"], check, history, known)
     assert (verdict.outcome, verdict.code) == ("unproven", "gap"), verdict
 
 
