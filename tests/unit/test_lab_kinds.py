@@ -31,6 +31,12 @@ def test_a_spec_survives_its_way_to_the_supervisor() -> None:
     assert LabSpec.from_json(GUEST.to_json()) == GUEST
 
 
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"nodes": [{}]}', '{"nodes": []}', '{"nodes": 1}'])
+def test_what_is_no_spec_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        LabSpec.from_json(text)
+
+
 @pytest.mark.usefixtures("_cgroup_v1")
 def test_a_guest_has_its_own_cgroups_whatever_the_host_has() -> None:
     process, guest = (kubelet.configuration(spec, NODE, FOLDER) for spec in (SPEC, GUEST))

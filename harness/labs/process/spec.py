@@ -80,9 +80,12 @@ class LabSpec:
 
     @classmethod
     def from_json(cls, text: str) -> LabSpec:
-        """Read what `to_json` wrote."""
+        """Read what `to_json` wrote. Raises ValueError for anything else."""
         data: dict[str, Json] = json.loads(text)
-        return cls(**{**data, "nodes": tuple(NodeSpec(**node) for node in data["nodes"])})
+        try:
+            return cls(**{**data, "nodes": tuple(NodeSpec(**node) for node in data["nodes"])})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no lab's spec: {error}") from error
 
 
 def check_node_name(name: str) -> str:
