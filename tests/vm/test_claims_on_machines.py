@@ -8,11 +8,13 @@ from contextlib import contextmanager
 import pytest
 
 from harness import catalogue
+from harness.cluster.configuration import kubelet_configz
 from harness.cluster.resources import node
 from harness.labs.lab import Lab
 from tests.acceptance.altered import Alteration, Cluster, shipped, unaltered
 from tests.acceptance.test_conformance import MACHINES
 from tests.vm.conftest import Run
+from tests.waiting import eventually
 
 COMMAND_LIMIT_S = 60.0
 CONTAINERS = shipped("partition/test_containers.py")
@@ -42,7 +44,10 @@ done & echo $!
 
 def sh(lab: Lab, script: str) -> str:
     """Run a script on the node that scenarios harm."""
-    done = lab.machine(lab.node_names()[0]).run(["sh", "-c", script], deadline_s=COMMAND_LIMIT_S)
+    machine = lab.machine(lab.node_names()[0])
+    # The scenarios run in a process of their own: the node may have booted since we spoke to it.
+    machine.close()
+    done = machine.run(["sh", "-c", script], deadline_s=COMMAND_LIMIT_S)
     assert done.status == 0, done.stderr
     return done.stdout
 
@@ -74,6 +79,7 @@ def changed(lab: Lab, file: str, edit: str) -> Iterator[None]:
     restart = "systemctl restart kubelet"
     sh(lab, f"cp -p {file} {file}.kept && sed -i '{edit}' {file} && {restart}")
     try:
+        assert eventually(lambda: kubelet_configz(lab.api, lab.node_names()[0]), COMMAND_LIMIT_S)
         yield
     finally:
         sh(lab, f"mv {file}.kept {file} && {restart}")
