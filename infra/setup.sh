@@ -63,11 +63,11 @@ install_packages() {
         "apt-get -qq update && apt-get -qq -y --no-install-recommends install $missing" >/dev/null
 }
 
-unpack_sshd() {
-    [ -x /usr/sbin/sshd ] && return 0
-    [ -x "$cache/sshd/usr/sbin/sshd" ] && return 0
+# A shell of its own: its trap sees its variables, and its folder is not the caller's.
+unpack_sshd() (
+    [ -x /usr/sbin/sshd ] && exit 0
+    [ -x "$cache/sshd/usr/sbin/sshd" ] && exit 0
     say "unpacking sshd for the lab's nodes (it is not installed, and no service starts)"
-    local work
     mkdir -p "$cache"
     work=$(mktemp -d "$cache/sshd.XXXXXX")
     trap 'rm -rf "$work"' EXIT
@@ -76,11 +76,9 @@ unpack_sshd() {
         as_root apt-get -qq update
         apt-get -qq download openssh-server 2>"$work/said" || refuse "no openssh-server: $(tail -n 1 "$work/said")" "install it"
     }
-    cd "$top"
     dpkg-deb -x "$work"/openssh-server_*.deb "$work/root"
     mv -T "$work/root" "$cache/sshd" 2>/dev/null || [ -x "$cache/sshd/usr/sbin/sshd" ]
-    rm -rf "$work"
-}
+)
 
 # The binding is built against the libvirt of this machine.
 missing_binding() { [ "${#locks[@]}" -gt 1 ] && ! "$venv/bin/python" -c 'import libvirt' 2>/dev/null; }
