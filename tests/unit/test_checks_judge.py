@@ -67,6 +67,12 @@ def test_a_fault_that_was_not_proven_takes_every_answer_away(taint_s: float) -> 
     assert label(deadman(partition(taint_s=taint_s))) == "unproven: not-injected"
 
 
+def test_a_switch_of_a_fault_of_another_scenario_takes_nothing_away() -> None:
+    story = partition(**GOOD)
+    story.say(29.0, "deadman", id="of-an-earlier-one", node="node-2")
+    assert label(story) == "conforms"
+
+
 def test_a_fault_that_a_later_probe_no_longer_found() -> None:
     story = partition()
     story.fault(25.0, "unproven")

@@ -8,17 +8,7 @@ import pytest
 
 from harness.model.claim import Claim, Constant, includes, page_agreement
 from harness.model.verdict import Page, Verdict, conforms, deviates, unproven
-
-GRACE = Constant(
-    "node-monitor-grace-period",
-    "kube-controller-manager",
-    "NodeLifecycleController.NodeMonitorGracePeriod",
-    "node-monitor-grace-period",
-    "s",
-    (("<1.32", 40.0), (">=1.32", 50.0)),
-    40.0,
-    "defaults.go",
-)
+from tests.unit.given import GRACE
 
 
 def claim(page: Mapping[str, bool | str], *constants: Constant, drift: str = "") -> Claim:
