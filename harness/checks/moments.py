@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 
-from harness.checks import witnessed
+from harness.checks import last_seen, witnessed
 from harness.checks.occurrence import Args, Finder, Occurrence
 from harness.model.cluster import LEASE_NAMESPACE, condition, condition_status, has_taint
 from harness.model.history import History, Version
@@ -129,9 +129,9 @@ def last_state(history: History, moment: Moment) -> str:
     if "by" in args:
         return witnessed.last_told(history, str(args["by"]))
     if "node" in args:
-        return _describe_node(history, str(args["node"]))
+        return last_seen.of_node(history, str(args["node"]))
     if "namespace" in args:
-        return _describe_pod(history, str(args["namespace"]), str(args["name"]))
+        return last_seen.of_pod(history, str(args["namespace"]), str(args["name"]))
     return ""
 
 
@@ -389,31 +389,6 @@ def _fault_step(history: History, args: Args, since_t: float) -> Occurrence | No
         if entry.data["id"] == args["id"] and entry.data["step"] == args["step"] and entry.t >= since_t:
             return Occurrence(entry.t)
     return None
-
-
-def _describe_node(history: History, name: str) -> str:
-    seen = history.versions("nodes", "", name)
-    if not seen:
-        return f"node {name}: never seen"
-    node = seen[-1].object
-    taints = (
-        ", ".join(f"{taint['key']}:{taint['effect']}" for taint in node["spec"].get("taints") or ()) or "none"
-    )
-    unschedulable = bool(node["spec"].get("unschedulable"))
-    ready = condition_status(node, "Ready")
-    return f"node {name}: Ready={ready}, taints {taints}, unschedulable {unschedulable}"
-
-
-def _describe_pod(history: History, namespace: str, name: str) -> str:
-    seen = history.versions("pods", namespace, name)
-    if not seen:
-        return f"pod {name}: never seen"
-    pod, deleted = seen[-1].object, seen[-1].deleted
-    state = "removed" if deleted else f"phase {pod['status'].get('phase')}"
-    if pod["status"].get("reason"):
-        state += f" ({pod['status']['reason']}: {pod['status'].get('message')})"
-    node, deletion = pod["spec"].get("nodeName"), pod["metadata"].get("deletionTimestamp")
-    return f"pod {name}: {state}, node {node}, deletion {deletion}"
 
 
 _STATES: Mapping[str, Callable[[Args], Predicate]] = {

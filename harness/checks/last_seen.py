@@ -1,0 +1,33 @@
+"""One line on what was seen last of an object."""
+
+from __future__ import annotations
+
+from harness.model.cluster import condition_status
+from harness.model.history import History
+
+
+def of_node(history: History, name: str) -> str:
+    """A Node's Ready condition, taints and cordon."""
+    seen = history.versions("nodes", "", name)
+    if not seen:
+        return f"node {name}: never seen"
+    node = seen[-1].object
+    taints = (
+        ", ".join(f"{taint['key']}:{taint['effect']}" for taint in node["spec"].get("taints") or ()) or "none"
+    )
+    unschedulable = bool(node["spec"].get("unschedulable"))
+    ready = condition_status(node, "Ready")
+    return f"node {name}: Ready={ready}, taints {taints}, unschedulable {unschedulable}"
+
+
+def of_pod(history: History, namespace: str, name: str) -> str:
+    """A Pod's phase with its reason, node and deletion."""
+    seen = history.versions("pods", namespace, name)
+    if not seen:
+        return f"pod {name}: never seen"
+    pod, deleted = seen[-1].object, seen[-1].deleted
+    state = "removed" if deleted else f"phase {pod['status'].get('phase')}"
+    if pod["status"].get("reason"):
+        state += f" ({pod['status']['reason']}: {pod['status'].get('message')})"
+    node, deletion = pod["spec"].get("nodeName"), pod["metadata"].get("deletionTimestamp")
+    return f"pod {name}: {state}, node {node}, deletion {deletion}"
