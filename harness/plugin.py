@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +16,8 @@ import pytest
 from harness import catalogue
 from harness.model.claim import Claim
 from harness.model.problem import OutsideError, Problem
-from harness.safety.guard import MOST_LOST
 from harness.safety.shield import SIGNALS, interrupt_once
+from harness.session import asked
 from harness.session.judging import Judge, Unproven
 
 if TYPE_CHECKING:
@@ -157,16 +157,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     session = _session(config)
     for item in scenarios:
-        for claim in _declared(item):
+        for claim in asked.declared(item):
             _usage(lambda claim=claim: catalogue.known(claim, session.claims))
-        _usage(lambda item=item: _check_radius(item))
+        _usage(lambda item=item: asked.check_radius(item))
     if session.options.claims:
         wanted = set(session.options.claims)
-        dropped = [item for item in scenarios if not wanted & set(_declared(item))]
+        dropped = [item for item in scenarios if not wanted & set(asked.declared(item))]
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in dropped]
-    items.sort(key=_is_quick)
-    session.selected = {claim for item in items for claim in _declared(item)}
+    items.sort(key=asked.is_quick)
+    session.selected = {claim for item in items for claim in asked.declared(item)}
     if not config.option.collectonly and session.selected:
         _open_run(config, session, items)
 
@@ -177,9 +177,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """
     if not item.get_closest_marker("claims"):
         return
+    from harness.session.recording import label
+
     session = _session(item.config)
-    _label(item, session)
-    lacks = _lacks(item, session)
+    label([session.claims[claim] for claim in asked.declared(item)], session.options)
+    lacks = asked.lacks(item, session.options)
     if lacks is not None:
         _skip_with_verdict(item, session, *lacks)
 
@@ -195,7 +197,7 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Stage]:
 
     session = _session(request.config)
     provider = _provider(session)
-    faulted = int(_needs(request.node).get("faulted", 0))
+    faulted = int(asked.needs(request.node).get("faulted", 0))
     try:
         folder = scenario_dir(session.run, request.node.nodeid)
         stage = Stage(provider.clean(faulted), folder, faulted, allure.step)
@@ -211,7 +213,7 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Stage]:
 @pytest.fixture
 def judge(request: pytest.FixtureRequest) -> Judge:
     """`judge(claim, check)`: decide a declared claim by a check of the recording."""
-    made = Judge(_declared(request.node))
+    made = Judge(asked.declared(request.node))
     request.node.stash[JUDGE] = made
     return made
 
@@ -290,8 +292,8 @@ def _make_session(config: pytest.Config) -> Session:
     from harness.session.options import resolve
 
     names = ("lab", "profile", "kubernetes_version", "components", "claim", "nodes", "zones")
-    lab, profile, version, components, asked, nodes, zones = (config.getoption(name) for name in names)
-    options = resolve(lab, profile, version, components, tuple(asked), nodes, zones)
+    lab, profile, version, components, wanted, nodes, zones = (config.getoption(name) for name in names)
+    options = resolve(lab, profile, version, components, tuple(wanted), nodes, zones)
     if not options.is_ours and config.getoption("numprocesses", None):
         raise Problem("a lab that runs takes one worker", "--lab", "leave -n out")
     claims = dict(catalogue.load(config.getini("nodeproof_claims")))
@@ -313,9 +315,10 @@ def _open_run(config: pytest.Config, session: Session, items: Sequence[pytest.It
 
     rundir.create(session.run)
     signal.signal(signal.SIGINT, interrupt_once(lambda: _say_what_ends(config)))
-    rundir.write_json(session.run / DECLARED, {item.nodeid: _declared(item) for item in items})
+    rundir.write_json(session.run / DECLARED, {item.nodeid: asked.declared(item) for item in items})
     (session.run / SELECTED).write_text("\n".join(sorted(session.selected)))
-    needed = max(int(_needs(item).get("nodes", 2)) for item in items if item.get_closest_marker("claims"))
+    scenarios = (item for item in items if item.get_closest_marker("claims"))
+    needed = max(int(asked.needs(item).get("nodes", 2)) for item in scenarios)
     if not session.options.nodes:
         session.options = replace(session.options, nodes=max(needed, 2 * session.options.zones))
     if not config.getoption("allure_report_dir", default=None):
@@ -344,62 +347,11 @@ def _speaker(config: pytest.Config) -> Callable[[str], None]:
     return say
 
 
-def _declared(item: pytest.Item) -> tuple[str, ...]:
-    marker = item.get_closest_marker("claims")
-    return tuple(str(claim) for claim in marker.args) if marker else ()
-
-
-def _is_quick(item: pytest.Item) -> bool:
-    """Whether a scenario waits for no fault: workers that begin with the others end together."""
-    return not _needs(item).get("faulted")
-
-
-def _needs(item: pytest.Item) -> Mapping[str, Any]:
-    marker = item.get_closest_marker("needs")
-    return marker.kwargs if marker else {}
-
-
-def _check_radius(item: pytest.Item) -> None:
-    """Say beforehand that a scenario's faults could count as a disruption of their zone. Raises Problem."""
-    faulted = int(_needs(item).get("faulted", 0))
-    if faulted > MOST_LOST:
-        raise Problem(
-            f"faults on {faulted} nodes may count as a disruption of their zone", item.nodeid,
-            f"declare at most {MOST_LOST}",
-        )  # fmt: skip
-
-
-def _lacks(item: pytest.Item, session: Session) -> tuple[Any, str] | None:
-    """Why this scenario can't prove anything here: a code and a reason."""
-    from harness.labs.kinds import CAPABILITIES
-
-    needs = _needs(item)
-    profile = needs.get("profile")
-    if profile and profile != session.options.profile:
-        return "scaled", f"it proves something in profile {profile} only, this is {session.options.profile}"
-    missing = sorted(set(needs.get("capabilities", ())) - CAPABILITIES[session.options.kind])
-    if missing:
-        return "lab-lacks", f"a {session.options.kind} lab has no {', '.join(missing)}"
-    if int(needs.get("zones", 1)) > session.options.zones:
-        return (
-            "lab-lacks",
-            f"it needs {needs['zones']} zones, the lab has {session.options.zones}: use --zones",
-        )
-    if needs.get("faulted") and session.options.nodes < 2 * session.options.zones:
-        return "lab-lacks", "a zone of one node would lose its only one: use --nodes"
-    if int(needs.get("nodes", 2)) > session.options.nodes:
-        return (
-            "lab-lacks",
-            f"it needs {needs['nodes']} nodes, the lab has {session.options.nodes}: use --nodes",
-        )
-    return None
-
-
 def _skip_with_verdict(item: pytest.Item, session: Session, code: Any, reason: str) -> None:
     from harness.session.judging import without_running
     from harness.session.recording import store_skipped
 
-    declared = [session.claims[claim] for claim in _declared(item)]
+    declared = [session.claims[claim] for claim in asked.declared(item)]
     store_skipped(
         session.run, item.nodeid, without_running(declared, code, reason), session.claims, session.options
     )
@@ -422,7 +374,7 @@ def _close(item: pytest.Item, error: Exception | None) -> None:
         raise Unproven(
             "the scenario recorded nothing: use the fixtures `lab` and `judge`, and `lab.record()`"
         )
-    declared = [session.claims[claim] for claim in _declared(item)]
+    declared = [session.claims[claim] for claim in asked.declared(item)]
     history = stage.history()
     broken = f"{type(error).__name__}: {error}" if error else ""
     closed = close(declared, made.judgments, history, stage.configuration, broken)
@@ -446,7 +398,7 @@ def _store_unrecorded(item: pytest.Item, session: Session, error: Exception) -> 
     from harness.session.judging import without_running
     from harness.session.recording import store_skipped
 
-    declared = [session.claims[claim] for claim in _declared(item)]
+    declared = [session.claims[claim] for claim in asked.declared(item)]
     closed = without_running(declared, "gap", f"nothing was recorded: {type(error).__name__}: {error}")
     store_skipped(session.run, item.nodeid, closed, session.claims, session.options)
 
@@ -462,23 +414,6 @@ def _raise_outcome(closed: Closed, text: str, error: Exception | None) -> None:
         pytest.skip(text)
     if verdict.outcome == "unproven":
         raise Unproven(text)
-
-
-def _label(item: pytest.Item, session: Session) -> None:
-    """Allure: the page's area as epic, each claim as feature; lab, profile and versions as labels."""
-    import allure
-
-    declared = [session.claims[claim] for claim in _declared(item)]
-    for area in sorted({claim.area for claim in declared}):
-        allure.dynamic.label("epic", area)
-    for claim in declared:
-        allure.dynamic.label("feature", claim.id)
-        allure.dynamic.label("claim", claim.id)
-    for page in sorted({page for claim in declared for page in claim.page_versions}):
-        allure.dynamic.label("page", page)
-    allure.dynamic.label("lab", session.options.kind)
-    allure.dynamic.label("profile", session.options.profile)
-    allure.dynamic.description("\n\n".join(f"**{claim.id}**: {claim.statement}" for claim in declared))
 
 
 def _write_run(known: Session) -> None:

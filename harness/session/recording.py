@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import allure
@@ -89,3 +90,17 @@ def _summary(closed: Closed) -> str:
         window = f"  window {verdict.window.arithmetic}" if verdict.window else ""
         lines.append(f"{claim}: {verdict.label}: {verdict.reason}{window}")
     return "\n".join(lines)
+
+
+def label(declared: Sequence[Claim], options: Options) -> None:
+    """Allure: the page's area as epic, each claim as feature; lab, profile and versions as labels."""
+    for area in sorted({claim.area for claim in declared}):
+        allure.dynamic.label("epic", area)
+    for claim in declared:
+        allure.dynamic.label("feature", claim.id)
+        allure.dynamic.label("claim", claim.id)
+    for page in sorted({page for claim in declared for page in claim.page_versions}):
+        allure.dynamic.label("page", page)
+    allure.dynamic.label("lab", options.kind)
+    allure.dynamic.label("profile", options.profile)
+    allure.dynamic.description("\n\n".join(f"**{claim.id}**: {claim.statement}" for claim in declared))
