@@ -7,10 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tenacity
-
 from harness import proc
 from harness.labs.guest.kvm import runs_on_kvm
+from harness.labs.insist import insist
 from harness.labs.libvirt_domain import network_xml, pool_xml
 from harness.labs.process import etc
 from harness.labs.process.network import BRIDGES
@@ -143,14 +142,8 @@ class Hypervisor:
         _mount("-t", "overlay", "-o", layers, "overlay", f"/var/{folder}")
 
     def _connect(self) -> Domains:
-        retry = tenacity.Retrying(
-            stop=tenacity.stop_after_delay(_START_LIMIT_S),
-            wait=tenacity.wait_fixed(0.1),
-            retry=tenacity.retry_if_exception_type(OutsideError),
-            reraise=True,
-        )
         try:
-            return retry(self._try_to_connect)
+            return insist(self._try_to_connect, OutsideError, limit_s=_START_LIMIT_S)
         except OutsideError as error:
             said = f"libvirtd does not answer after {_START_LIMIT_S:g} s"
             raise Problem(said, "libvirt lab", "see libvirtd's log", str(error)) from error

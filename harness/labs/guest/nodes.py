@@ -8,8 +8,6 @@ import threading
 import uuid
 from pathlib import Path
 
-import tenacity
-
 from harness import proc
 from harness.labs.guest import seed
 from harness.labs.guest.clock import TimeServer
@@ -18,6 +16,7 @@ from harness.labs.guest.hypervisor import Hypervisor
 from harness.labs.guest.over_ssh import OverSsh
 from harness.labs.guest.restoring import Restorer
 from harness.labs.guest.snapshots import Busy, Shelf
+from harness.labs.insist import insist
 from harness.labs.libvirt_domain import (
     METADATA_NAMESPACE,
     ROOT_TARGET,
@@ -152,16 +151,13 @@ class GuestNodes:
         self._wait_up(name, BOOT_LIMIT_S)
 
     def _wait_up(self, name: str, limit_s: float) -> None:
-        retry = tenacity.Retrying(
-            stop=tenacity.stop_after_delay(limit_s),
-            wait=tenacity.wait_fixed(0.2),
-            retry=tenacity.retry_if_exception_type((OSError, MachineError)),
-            reraise=True,
-        )
         try:
-            retry(self._touch, name)
+            insist(lambda: self._touch(name), OSError, MachineError, limit_s=limit_s, period_s=0.2)
             if name in self._late:
-                retry(self._time.set_clock, self.shell(name, threading.Lock()))
+                shell = self.shell(name, threading.Lock())
+                insist(
+                    lambda: self._time.set_clock(shell), OSError, MachineError, limit_s=limit_s, period_s=0.2
+                )
                 self._late.discard(name)
         except (OSError, MachineError) as error:
             said = f"{name} hangs at boot: no sshd after {limit_s:g} s"
@@ -192,13 +188,7 @@ class GuestNodes:
         if self.get(name).pid is not None:
             return
         # One that powers itself off is gone a moment before libvirt knows and tells.
-        retry = tenacity.Retrying(
-            stop=tenacity.stop_after_delay(_END_LIMIT_S),
-            wait=tenacity.wait_fixed(0.2),
-            retry=tenacity.retry_if_exception_type(OutsideError),
-            reraise=True,
-        )
-        retry(self._hypervisor.domains.start, name)
+        insist(lambda: self._hypervisor.domains.start(name), OutsideError, limit_s=_END_LIMIT_S, period_s=0.2)
         self._ends.pop(name, None)
         self._want(name)
         self._events.write("machine", node=name, step="booted")

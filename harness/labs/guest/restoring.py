@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-import tenacity
-
 from harness import proc
 from harness.labs.guest.snapshots import Busy, Shelf, Snapshot, snapshot_key
+from harness.labs.insist import insist
 from harness.labs.libvirt_domain import ROOT_TARGET, SEED_TARGET, Disk, Domain, disk_xml, domain_xml
 from harness.labs.process.processes import EventLog
 from harness.model.problem import OutsideError, Problem
@@ -146,13 +145,7 @@ class Restorer:
         shutil.copyfile(_disk(blank, ROOT_TARGET).file, fresh.disk)
 
     def _wait_settled(self, blank: Domain, begins: int, limit_s: float) -> None:
-        retry = tenacity.Retrying(
-            stop=tenacity.stop_after_delay(limit_s),
-            wait=tenacity.wait_fixed(0.2),
-            retry=tenacity.retry_if_exception_type(NotSettled),
-            reraise=True,
-        )
-        retry(self._look_whether_settled, blank, begins)
+        insist(lambda: self._look_whether_settled(blank, begins), NotSettled, limit_s=limit_s, period_s=0.2)
 
     def _look_whether_settled(self, blank: Domain, begins: int) -> None:
         self._watch(blank.name)

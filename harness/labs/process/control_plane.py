@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tenacity
-
+from harness.labs.insist import insist
 from harness.labs.pki import Authority, Pair, service_account_key
 from harness.labs.process.network import BRIDGES
 from harness.labs.process.spec import API_ADDRESS, API_PORT, LabSpec
@@ -176,14 +175,8 @@ def get(credentials: Credentials, path: str, timeout_s: float) -> tuple[int, byt
 
 def wait_ready(credentials: Credentials, dead: Callable[[], str]) -> None:
     """Wait until /readyz answers 200. Raises Problem when a component has died, or after READY_LIMIT_S."""
-    retry = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(READY_LIMIT_S),
-        wait=tenacity.wait_fixed(0.1),
-        retry=tenacity.retry_if_exception_type((OSError, http.client.HTTPException)),
-        reraise=True,
-    )
     try:
-        retry(_ready, credentials, dead)
+        insist(lambda: _ready(credentials, dead), OSError, http.client.HTTPException, limit_s=READY_LIMIT_S)
     except (OSError, http.client.HTTPException) as error:
         raise Problem(
             f"the API server is not ready after {READY_LIMIT_S:g} s: {error}", "lab", "see its logs"

@@ -1,0 +1,23 @@
+"""Asks again while what is asked is not there yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import tenacity
+
+Answer = TypeVar("Answer")
+
+
+def insist(
+    ask: Callable[[], Answer], *errors: type[BaseException], limit_s: float, period_s: float = 0.1
+) -> Answer:
+    """What `ask` gives once it raises none of `errors`; the last of them after `limit_s`."""
+    retry = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(limit_s),
+        wait=tenacity.wait_fixed(period_s),
+        retry=tenacity.retry_if_exception_type(errors),
+        reraise=True,
+    )
+    return retry(ask)

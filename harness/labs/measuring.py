@@ -1,0 +1,86 @@
+"""What a running lab is judged by: its components' configuration, its machines' clocks."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from harness.cluster import workloads
+from harness.cluster.api import Api, ApiError
+from harness.cluster.configuration import configz, kubelet_configz, seconds
+from harness.labs.components import Components
+from harness.labs.insist import insist
+from harness.labs.profiles import Profile, flags_set
+from harness.machines.machine import Machine
+from harness.model.cluster import Calibration, Configuration
+
+Json = Any
+MANAGER = "https://127.0.0.1:10257"
+SCHEDULER = "https://127.0.0.1:10259"
+_OFFSET_LIMIT_S = 10.0
+_SERVES_LIMIT_S = 20.0
+"""How long a kubelet that was restarted a moment ago may be Ready and not serve yet (503)."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """What runs in a lab: kind of lab, profile, executables, and the node whose kubelet speaks for all."""
+
+    kind: str
+    profile: Profile
+    components: Components
+    node: str
+
+
+def read_configuration(api: Api, running: Running, calibration: Calibration) -> Configuration:
+    """What the components say of themselves, under what they were measured with. Raises ApiError, Problem."""
+    manager = configz(api, MANAGER)
+    kubelet = insist(
+        lambda: kubelet_configz(api, running.node), ApiError, limit_s=_SERVES_LIMIT_S, period_s=0.5
+    )
+    tolerations = workloads.default_tolerations_s(api)
+    reported = {
+        "kube-controller-manager": manager,
+        "kube-scheduler": configz(api, SCHEDULER),
+        "kubelet": kubelet,
+        "kube-apiserver": {"DefaultTolerationSeconds": tolerations},
+    }
+    components = {
+        role: {
+            "path": str(part.path),
+            "version": part.version,
+            "sha256": part.sha256,
+            "origin": part.origin,
+        }
+        for role, part in running.components.by_role.items()
+    }
+    return Configuration(
+        kubernetes_version=running.components.kubernetes_version,
+        lab=running.kind,
+        profile=running.profile.name,
+        slack_limit_s=running.profile.slack_limit_s,
+        node_monitor_grace_period_s=seconds(manager, "NodeLifecycleController.NodeMonitorGracePeriod"),
+        node_monitor_period_s=seconds(manager, "KubeCloudShared.NodeMonitorPeriod"),
+        eviction_rate=float(manager["NodeLifecycleController"]["NodeEvictionRate"]),
+        lease_duration_s=float(kubelet["nodeLeaseDurationSeconds"]),
+        status_update_frequency_s=seconds(kubelet, "nodeStatusUpdateFrequency"),
+        default_toleration_s=tolerations["Unreachable"] or 0.0,
+        negative_wait_s=running.profile.negative_wait_s,
+        calibration=calibration,
+        hollow_from_tree=running.components.hollow_from_tree,
+        components=components,
+        reported=reported,
+        flags_set=flags_set(running.profile, running.kind),
+    )
+
+
+def clock_offset(machine: Machine) -> tuple[str, float]:
+    """The node's clock minus ours (s), by the middle of one round trip on a warm connection."""
+    machine.run(["true"], deadline_s=_OFFSET_LIMIT_S)
+    before = time.time()
+    told = float(machine.run(["date", "+%s.%N"], deadline_s=_OFFSET_LIMIT_S).stdout)
+    after = time.time()
+    error = told - (before + after) / 2
+    known = abs(error) > (after - before) / 2
+    return machine.name, round(error, 6) if known else 0.0
