@@ -46,7 +46,8 @@ def _not_for_this_lab(claim: Claim, configuration: Configuration) -> Verdict | N
 
 
 def _not_injected(history: History) -> Verdict | None:
-    fired = history.of_kind("deadman")
+    ours = {entry.data["id"] for entry in history.of_kind("fault")}
+    fired = [entry for entry in history.of_kind("deadman") if entry.data["id"] in ours]
     if fired:
         return unproven(
             "not-injected", f"the dead-man's switch healed fault {fired[0].data['id']} before its time"

@@ -7,13 +7,14 @@ from typing import Any
 
 from harness.faults.fault import Fault
 from harness.faults.freeze import Freeze
-from harness.faults.kubelet_settings import KubeletSettings
+from harness.faults.kubelet_settings import KubeletSettings, kubelet_settings_on
 from harness.faults.link_down import LinkDown
-from harness.faults.partition import Partition
+from harness.faults.partition import Partition, partitions_on
 from harness.faults.power_off import PowerOff
 from harness.faults.reset import Reset
 from harness.faults.shutdown import Shutdown
-from harness.faults.swap import Swap
+from harness.faults.swap import Swap, swaps_on
+from harness.machines.machine import Shell
 
 __all__ = [
     "Fault",
@@ -26,6 +27,7 @@ __all__ = [
     "Shutdown",
     "Swap",
     "fault_from_json",
+    "faults_on",
 ]
 
 _BY_NAME: Mapping[str, Callable[..., Fault]] = {
@@ -44,3 +46,8 @@ def fault_from_json(data: Mapping[str, Any]) -> Fault:
     """Make a fault from a ledger entry's constructor data. Raises KeyError when it names none."""
     arguments = {key: value for key, value in data.items() if key != "fault"}
     return _BY_NAME[data["fault"]](**arguments)
+
+
+def faults_on(machine: Shell) -> list[Fault]:
+    """The faults that a machine shows by the names of what they leave on it. Raises MachineError."""
+    return [fault for find in (partitions_on, swaps_on, kubelet_settings_on) for fault in find(machine)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from harness.machines.machine import Machine, Shell
@@ -32,6 +32,13 @@ class Fault(Protocol):
     @property
     def ends_components(self) -> bool:
         """Whether the end of components on the target is part of the harm."""
+        ...
+
+    @property
+    def undo(self) -> Sequence[str]:
+        """The command that heals it on the machine itself, with nobody's help; empty where only the machine's
+        host can.
+        """
         ...
 
     def to_json(self) -> Mapping[str, Json]:

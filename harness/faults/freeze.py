@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,11 @@ class Freeze:
     id: str
     node: str
     ends_components: bool = False
+
+    @property
+    def undo(self) -> Sequence[str]:
+        """Only the machine's host can."""
+        return ()
 
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from harness.checks.checks import duration_s
@@ -15,6 +17,7 @@ Json = Any
 _LIMIT_S = 90.0
 _BASE = "/etc/kubernetes/kubelet.json"
 _DROP_INS = "/etc/systemd/system/kubelet.service.d"
+_FILE = re.compile(r"^nodeproof-([0-9a-f]{8})\.json$", re.MULTILINE)
 _UNIT = """[Service]
 ExecStart=
 ExecStart=/usr/local/bin/kubelet --config=%s --kubeconfig=/etc/kubernetes/kubeconfig $KUBELET_FLAGS
@@ -23,12 +26,17 @@ ExecStart=/usr/local/bin/kubelet --config=%s --kubeconfig=/etc/kubernetes/kubeco
 _PUT = """
 umask 077 && mkdir -p "$(dirname "$1")" && cat >"$0" && printf '%s' "$2" >"$1" && sync "$0" "$1" || exit 1
 """
+# What was written first goes last: while it is there, there is something to heal.
 _DROP = """
 if [ ! -e "$0" ] && [ ! -e "$1" ]; then exit 0; fi
-rm -f "$0" "$1" || exit 1
+rm -f "$1" || exit 1
+"""
+_DONE = """
+rm -f "$0"
 """
 # Whether it serves again the probes say: this only gives an emulated machine the time for it.
 _RESTART = """
+systemctl reset-failed kubelet.service
 systemctl daemon-reload && systemctl restart kubelet.service || exit 1
 waited=0
 until ss -Hltn 'sport = :10250' | grep -q . || [ "$waited" -ge 200 ]; do
@@ -48,6 +56,11 @@ class KubeletSettings:
     node: str
     settings: Mapping[str, Json] = field(default_factory=dict)
     ends_components: bool = False
+
+    @property
+    def undo(self) -> Sequence[str]:
+        """Delete both files, there or not, and restart the kubelet where they were."""
+        return ["sh", "-c", _DROP + _RESTART + _DONE, self._file, self._drop_in]
 
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""
@@ -72,11 +85,12 @@ class KubeletSettings:
         if base.status != 0:
             raise MachineError(f"{self.node}: {base.stderr.strip()}")
         merged = json.dumps({**json.loads(base.stdout), **self.settings})
-        self._sh(machine, _PUT + _RESTART, _UNIT % self._file, stdin=merged)
+        argv = ["sh", "-c", _PUT + _RESTART, self._file, self._drop_in, _UNIT % self._file]
+        self._run(machine, argv, stdin=merged)
 
     def heal(self, machine: Shell) -> None:
         """Delete both files, there or not; the kubelet is restarted where they were."""
-        self._sh(machine, _DROP + _RESTART)
+        self._run(machine, self.undo)
 
     def is_injected(self, machine: Machine) -> bool:
         """The kubelet says that it runs with every one of the settings."""
@@ -92,12 +106,21 @@ class KubeletSettings:
     def _file(self) -> str:
         return f"/etc/kubernetes/nodeproof-{self.id}.json"
 
-    def _sh(self, machine: Shell, script: str, *arguments: str, stdin: str = "") -> None:
-        drop_in = f"{_DROP_INS}/nodeproof-{self.id}.conf"
-        argv = ["sh", "-c", script, self._file, drop_in, *arguments]
+    @property
+    def _drop_in(self) -> str:
+        return f"{_DROP_INS}/nodeproof-{self.id}.conf"
+
+    def _run(self, machine: Shell, argv: Sequence[str], stdin: str = "") -> None:
         done = machine.run(argv, deadline_s=_LIMIT_S, stdin=stdin)
         if done.status != 0:
             raise MachineError(f"{self.node}: kubelet settings: {done.stderr.strip()}")
+
+
+def kubelet_settings_on(machine: Shell) -> list[KubeletSettings]:
+    """The settings whose files a machine has. Raises MachineError."""
+    folder = str(PurePosixPath(_BASE).parent)
+    listed = machine.run(["sh", "-c", 'ls "$0" || :', folder], deadline_s=COMMAND_LIMIT_S).stdout
+    return [KubeletSettings(found, machine.name) for found in _FILE.findall(listed)]
 
 
 def _same(told: Json, value: Json) -> bool:

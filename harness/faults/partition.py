@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,6 +11,8 @@ from harness.faults.fault import COMMAND_LIMIT_S
 from harness.machines.machine import Machine, MachineError, Shell
 
 Json = Any
+_TABLE = re.compile(r"^table inet nodeproof_([0-9a-f]{8})$", re.MULTILINE)
+"""A fault's table carries the fault's id; what a node has by itself (`nodeproof_track`) does not match."""
 Direction = Literal["both", "node-to-api", "api-to-node"]
 
 
@@ -26,6 +29,11 @@ class Partition:
     direction: Direction = "both"
     ends_components: bool = False
 
+    @property
+    def undo(self) -> Sequence[str]:
+        """Delete the table, there or not (`destroy table` is too new for nft 1.0.6)."""
+        return ["nft", self._drop_table()]
+
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""
         return {"fault": "partition", "id": self.id, "node": self.node, "direction": self.direction}
@@ -37,11 +45,11 @@ class Partition:
 
     def inject(self, machine: Shell) -> None:
         """Load the table in one transaction; whatever an earlier try left is replaced."""
-        self._nft(machine, f"{self._drop_table()}\n{self._rules(machine)}")
+        self._run(machine, ["nft", "-f", "-"], f"{self._drop_table()}\n{self._rules(machine)}\n")
 
     def heal(self, machine: Shell) -> None:
-        """Delete the table, there or not (`destroy table` is too new for nft 1.0.6)."""
-        self._nft(machine, self._drop_table())
+        """Delete the table, there or not."""
+        self._run(machine, self.undo)
 
     def is_injected(self, machine: Machine) -> bool:
         """What must be cut is cut, and what must pass passes, seen from the other end."""
@@ -57,7 +65,7 @@ class Partition:
         return f"nodeproof_{self.id}"
 
     def _drop_table(self) -> str:
-        return f"add table inet {self._table}\ndelete table inet {self._table}"
+        return f"add table inet {self._table}; delete table inet {self._table}"
 
     def _rules(self, machine: Shell) -> str:
         node, api = machine.data_address, machine.control_plane_address
@@ -72,7 +80,15 @@ class Partition:
             lines += [f"add rule inet {self._table} {hook} {match}" for match in matches]
         return "\n".join(lines)
 
-    def _nft(self, machine: Shell, script: str) -> None:
-        done = machine.run(["nft", "-f", "-"], deadline_s=COMMAND_LIMIT_S, stdin=f"{script}\n")
+    def _run(self, machine: Shell, argv: Sequence[str], stdin: str = "") -> None:
+        done = machine.run(argv, deadline_s=COMMAND_LIMIT_S, stdin=stdin)
         if done.status != 0:
             raise MachineError(f"{self.node}: nft: {done.stderr.strip()}")
+
+
+def partitions_on(machine: Shell) -> list[Partition]:
+    """The partitions whose tables a machine has. Raises MachineError."""
+    listed = machine.run(["nft", "list", "tables"], deadline_s=COMMAND_LIMIT_S)
+    if listed.status != 0:
+        raise MachineError(f"{machine.name}: nft: {listed.stderr.strip()}")
+    return [Partition(found, machine.name) for found in _TABLE.findall(listed.stdout)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,11 @@ class Reset:
     node: str
     ends_components: bool = True
 
+    @property
+    def undo(self) -> Sequence[str]:
+        """Only the machine's host can."""
+        return ()
+
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""
         return {"fault": "reset", "id": self.id, "node": self.node}
@@ -38,8 +43,9 @@ class Reset:
         machine.reset()
 
     def heal(self, machine: Shell) -> None:
-        """Let go."""
+        """Let go; one that was on its way only has no power yet."""
         machine.thaw()
+        machine.power_on()
 
     def is_injected(self, machine: Machine) -> bool:
         """The host sees it on, and no port answers on either network."""

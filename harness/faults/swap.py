@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from harness.machines.machine import Machine, MachineError, Shell
 
 Json = Any
 _FOLDER = "/var/tmp"  # noqa: S108  on the disk, and no other file is named after our id
+_FILE = re.compile(r"^nodeproof-([0-9a-f]{8})\.swap$", re.MULTILINE)
 _LIMIT_S = 60.0
 """How long the file may take to be written and, in use, to be read back into memory."""
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
@@ -39,14 +41,18 @@ class Swap:
     size_mib: int = 128
     ends_components: bool = False
 
+    @property
+    def undo(self) -> Sequence[str]:
+        """Page to the file no more and delete it, there or not."""
+        return ["sh", "-c", _OFF, self._file]
+
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""
         return {"fault": "swap", "id": self.id, "node": self.node, "size_mib": self.size_mib}
 
     def available(self, machine: Shell) -> str:
         """The kernel must be the machine's own, or its host would swap; the file must fit twice."""
-        where = machine.run(["readlink", "/proc/1/ns/pid"], deadline_s=COMMAND_LIMIT_S).stdout.strip()
-        if where != _FIRST_PID_NAMESPACE:
+        if not _has_own_kernel(machine):
             return f"{self.node} has no kernel of its own"
         room = machine.run(["df", "--output=avail", "-BM", _FOLDER], deadline_s=COMMAND_LIMIT_S)
         left_mib = int(room.stdout.split()[-1].removesuffix("M"))
@@ -54,11 +60,11 @@ class Swap:
 
     def inject(self, machine: Shell) -> None:
         """Write the file and page to it; whatever an earlier try left is replaced."""
-        self._sh(machine, _ON, str(self.size_mib))
+        self._run(machine, ["sh", "-c", _ON, self._file, str(self.size_mib)])
 
     def heal(self, machine: Shell) -> None:
         """Page to it no more and delete it, there or not."""
-        self._sh(machine, _OFF)
+        self._run(machine, self.undo)
 
     def is_injected(self, machine: Machine) -> bool:
         """The kernel counts the file as swap, all of it but a header."""
@@ -77,7 +83,20 @@ class Swap:
     def _file(self) -> str:
         return f"{_FOLDER}/nodeproof-{self.id}.swap"
 
-    def _sh(self, machine: Shell, script: str, *arguments: str) -> None:
-        done = machine.run(["sh", "-c", script, self._file, *arguments], deadline_s=_LIMIT_S)
+    def _run(self, machine: Shell, argv: Sequence[str]) -> None:
+        done = machine.run(argv, deadline_s=_LIMIT_S)
         if done.status != 0:
             raise MachineError(f"{self.node}: swap: {done.stderr.strip()}")
+
+
+def swaps_on(machine: Shell) -> list[Swap]:
+    """The swap whose files a machine has. Raises MachineError."""
+    if not _has_own_kernel(machine):
+        return []
+    listed = machine.run(["ls", _FOLDER], deadline_s=COMMAND_LIMIT_S).stdout
+    return [Swap(found, machine.name) for found in _FILE.findall(listed)]
+
+
+def _has_own_kernel(machine: Shell) -> bool:
+    where = machine.run(["readlink", "/proc/1/ns/pid"], deadline_s=COMMAND_LIMIT_S).stdout.strip()
+    return where == _FIRST_PID_NAMESPACE

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import socket
-import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,6 @@ import tenacity
 
 from harness.cluster import witness, workloads
 from harness.cluster.api import Api, ApiError
-from harness.cluster.configuration import configz, kubelet_configz, seconds
 from harness.cluster.resources import WATCHED, node
 from harness.cluster.witness import Witness
 from harness.cluster.workloads import Pod
@@ -29,19 +27,22 @@ from harness.faults import Fault, fault_from_json
 from harness.labs.components import Components
 from harness.labs.guest.ends import last_words
 from harness.labs.guest.hypervisor import VIRSH
+from harness.labs.host import SupervisedHost
 from harness.labs.kinds import CAPABILITIES, LIBVIRT
 from harness.labs.libvirt_domain import METADATA_NAMESPACE, owner_told
-from harness.labs.profiles import Profile, flags_set, profile_named
+from harness.labs.measuring import Running, clock_offset, read_configuration
+from harness.labs.profiles import Profile, profile_named
 from harness.labs.wire import SupervisorClient
-from harness.machines.machine import MachineError, PowerAction
+from harness.machines.machine import MachineError
 from harness.machines.ssh import SshAccess, SshMachine
 from harness.model.cluster import Calibration, Configuration
 from harness.model.judgment import Check
-from harness.model.problem import Problem
+from harness.model.problem import OutsideError, Problem
 from harness.recording.recorder import Recording, Setting, unfaulted
+from harness.safety.deadman import Switches, Timers
 from harness.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Target
-from harness.safety.injector import Cut, Injector
-from harness.safety.janitor import heal_unfinished, sweep_tables
+from harness.safety.injector import Cut, Injector, healed_at
+from harness.safety.janitor import heal_unfinished, sweep
 from harness.safety.ledger import Ledger
 
 Json = Any
@@ -52,10 +53,8 @@ WITNESS_LIMIT_S = 240.0
 CLEAN_LIMIT_S = 60.0
 DOWN_LIMIT_S = 30.0
 LOG_LINES = 10
-MANAGER = "https://127.0.0.1:10257"
-SCHEDULER = "https://127.0.0.1:10259"
 _CALIBRATION_SENTINELS = 5
-_OFFSET_LIMIT_S = 10.0
+_ASK_LIMIT_S = 10.0
 _JOURNAL_LIMIT_S = 20.0
 
 
@@ -75,40 +74,6 @@ class TooFewNodes(Problem):
     """So many nodes are quarantined that a scenario's faults have no target."""
 
 
-class SupervisedHost:
-    """Power and witness of one lab's nodes, through its supervisor; their kubelets, through its API."""
-
-    def __init__(self, supervisor: SupervisorClient, api: Api) -> None:
-        self._supervisor = supervisor
-        self._api = api
-
-    def power(self, node_name: str, action: PowerAction) -> None:
-        """Do something to a node from outside. Raises MachineError."""
-        try:
-            self._supervisor.power(node_name, action)
-        except Problem as problem:
-            raise MachineError(str(problem)) from problem
-
-    def is_powered(self, node_name: str) -> bool:
-        """Whether the node's first process runs."""
-        return any(entry["name"] == node_name and entry["on"] for entry in self._supervisor.status()["nodes"])
-
-    def kubelet_configuration(self, node_name: str) -> Mapping[str, Json]:
-        """What the node's kubelet says of its configuration. Raises MachineError."""
-        try:
-            return kubelet_configz(self._api, node_name)
-        except (ApiError, Problem) as error:
-            raise MachineError(f"{node_name}: /configz: {error}") from error
-
-    def witness_port(self) -> int:
-        """The port at which the witness listens."""
-        return int(self._supervisor.status()["witness_port"])
-
-    def heard(self, token: str) -> bool:
-        """Whether the witness received `token`."""
-        return token in self._supervisor.status()["heard"]
-
-
 class Lab:
     """One running cluster that may be harmed."""
 
@@ -126,9 +91,17 @@ class Lab:
         self._hold = hold
         self._reserved: int | None = None
         self._machines: dict[str, SshMachine] = {}
+        self._asides: dict[str, SshMachine] = {}
         self._configuration: Configuration | None = None
+        timers = (Timers(self._aside),) if "systemd" in self.capabilities else ()
+        self.switches = Switches((self.supervisor, *timers))
         self.injector = Injector(
-            self.machine, self._target, self.record_of_itself, self.ledger, self.supervisor
+            self.machine,
+            self._target,
+            self.record_of_itself,
+            self._control_planes,
+            self.ledger,
+            self.switches,
         )
 
     def reserve(self) -> None:
@@ -163,20 +136,24 @@ class Lab:
     def machine(self, name: str) -> SshMachine:
         """A node as a computer; its connection stays warm. Raises Problem when there is no such node."""
         if name not in self._machines:
-            found = {entry.name: entry for entry in self.nodes()}
-            if name not in found:
-                raise Problem(f"no node {name!r}", f"lab {self.name}", f"it has: {', '.join(found)}")
-            info = found[name]
-            pki = self.dir / "pki"
-            host_key = (pki / f"{name}.hostkey").read_text().strip()
-            api_address = str(self.supervisor.status()["control_plane_address"])
-            access = SshAccess(
-                name, info.control_address, info.data_address, api_address, pki / "ssh", host_key
-            )
-            self._machines[name] = SshMachine(
-                access, self.supervisor.dial, SupervisedHost(self.supervisor, self.api)
-            )
+            self._machines[name] = self._reach(name)
         return self._machines[name]
+
+    def _aside(self, name: str) -> SshMachine:
+        """The same computer by a connection of its own, which no other command's deadline can cut."""
+        if name not in self._asides:
+            self._asides[name] = self._reach(name)
+        return self._asides[name]
+
+    def _reach(self, name: str) -> SshMachine:
+        found = {entry.name: entry for entry in self.nodes()}
+        if name not in found:
+            raise Problem(f"no node {name!r}", f"lab {self.name}", f"it has: {', '.join(found)}")
+        info, pki = found[name], self.dir / "pki"
+        host_key = (pki / f"{name}.hostkey").read_text().strip()
+        api_address = str(self.supervisor.status()["control_plane_address"])
+        access = SshAccess(name, info.control_address, info.data_address, api_address, pki / "ssh", host_key)
+        return SshMachine(access, self.supervisor.dial, SupervisedHost(self.supervisor, self.api))
 
     def record_of_itself(self) -> Record:
         """What the lab wrote down of itself when it was made."""
@@ -221,7 +198,8 @@ class Lab:
     def prepare(self) -> None:
         """Make the cluster ready for scenarios, and measure how well time can be told here."""
         workloads.prepare(self.api)
-        self._configuration = self._read_configuration(self.calibrate())
+        running = Running(self.kind, self.profile, self.components, self.node_names()[0])
+        self._configuration = read_configuration(self.api, running, self.calibrate())
 
     @property
     def is_prepared(self) -> bool:
@@ -239,7 +217,7 @@ class Lab:
     def calibrate(self) -> Calibration:
         """Measure watch latency, and each node's clock against the harness's."""
         with ThreadPoolExecutor(4) as pool:
-            offsets = dict(pool.map(self._clock_offset, self.node_names()))
+            offsets = dict(pool.map(clock_offset, map(self.machine, self.node_names())))
         setting = Setting(
             (), self.node_names()[-1], offsets, self.dir / "events.jsonl", sentinel_period_s=0.1
         )
@@ -303,7 +281,7 @@ class Lab:
 
     def heal_unfinished(self) -> list[str]:
         """Heal whatever an earlier run left, by the ledger, by the dead-man's switches and by the names of
-        nft tables; gives what could not be proven healed.
+        what faults leave; gives what could not be proven healed.
         """
         left = heal_unfinished(self.ledger, self.supervisor.status()["not_disarmed"], self._heal)
         with ThreadPoolExecutor(4) as pool:
@@ -343,7 +321,8 @@ class Lab:
     def leave(self, name: str) -> None:
         """Power a node off for good and delete its Node. Raises Problem, ApiError."""
         self.supervisor.power(name, "remove")
-        self._machines.pop(name, None)
+        for known in (self._machines, self._asides):
+            known.pop(name, None)
         self.api.delete(node(name))
         self._configuration = None
 
@@ -369,8 +348,7 @@ class Lab:
 
     def close(self) -> None:
         """Give up connections; the lab stays."""
-        for machine in self._machines.values():
-            machine.close()
+        self._close_machines()
         self.api.close()
         if self._hold is not None:
             self._hold.close()
@@ -380,106 +358,61 @@ class Lab:
 
     def down(self) -> None:
         """Tear the lab down and wait until nothing of it is left. Raises Problem."""
-        for machine in self._machines.values():
-            machine.close()
+        self._close_machines()
         self.supervisor.down()
         self.close()
         wait_gone(self.dir)
         self.ledger.forget()
 
+    def _close_machines(self) -> None:
+        for machine in [*self._machines.values(), *self._asides.values()]:
+            machine.close()
+
     def _heal(self, data: Mapping[str, Json]) -> bool:
-        """Heal by a ledger's entry; whether a probe proved it. What a node had is gone with the node."""
-        fault = fault_from_json(data)
+        """Heal by a ledger's entry; whether a probe proved it. What a node had is gone with the node.
+
+        What no fault is made of, or can't be healed now, stays open and keeps nothing else from being healed.
+        """
+        try:
+            fault = fault_from_json(data)
+        except (KeyError, TypeError):
+            return False
         if fault.node not in self.node_names():
             self.supervisor.arm(data, 0)
             return True
-        machine = self.machine(fault.node)
-        try:
-            fault.heal(machine)
-            healed = (
-                _until_empty(lambda: [] if fault.is_healed(machine) else [fault.node], CLEAN_LIMIT_S) == []
-            )
-        except MachineError:
+        if healed_at(fault, self.machine(fault.node), CLEAN_LIMIT_S) is None:
             return False
-        if healed:
-            self.supervisor.arm(data, 0)
-        return healed
+        self.switches.arm(data, 0)
+        return True
 
     def _sweep(self, name: str) -> str:
         """Remove what faults left on a node; why that did not work, if it did not."""
         try:
-            sweep_tables(self.machine(name))
-        except MachineError as error:
+            sweep(self.machine(name))
+        except (OutsideError, Problem) as error:
             return str(error)
         return ""
 
     def _target(self, name: str) -> Target:
         found = self.api.get(node(name))
         uid = self.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
-        planes = self.api.get(WATCHED["nodes"], {"labelSelector": CONTROL_PLANE_LABEL})["items"]
         machine_id = (
-            self.machine(name).run(["cat", "/etc/machine-id"], deadline_s=_OFFSET_LIMIT_S).stdout.strip()
+            self.machine(name).run(["cat", "/etc/machine-id"], deadline_s=_ASK_LIMIT_S).stdout.strip()
         )
         label = found["metadata"].get("labels", {}).get(LAB_LABEL, "")
         told = found["status"]["nodeInfo"]["machineID"]
-        names = frozenset(entry["metadata"]["name"] for entry in planes)
-        return Target(name, uid, label, told, machine_id, self._owner(name), names)
+        return Target(name, uid, label, told, machine_id, self._owner(name))
+
+    def _control_planes(self) -> frozenset[str]:
+        planes = self.api.get(WATCHED["nodes"], {"labelSelector": CONTROL_PLANE_LABEL})["items"]
+        return frozenset(entry["metadata"]["name"] for entry in planes)
 
     def _owner(self, name: str) -> str:
         """Whose machine the hypervisor says a node is; nobody's where there is no hypervisor."""
         if self.kind != LIBVIRT:
             return ""
         asked = [*VIRSH, "metadata", name, METADATA_NAMESPACE]
-        return owner_told(str(self.supervisor.spawn_command(asked, _OFFSET_LIMIT_S, "")["stdout"]))
-
-    def _clock_offset(self, name: str) -> tuple[str, float]:
-        """The node's clock minus ours (s), by the middle of one round trip on a warm connection."""
-        machine = self.machine(name)
-        machine.run(["true"], deadline_s=_OFFSET_LIMIT_S)
-        before = time.time()
-        told = float(machine.run(["date", "+%s.%N"], deadline_s=_OFFSET_LIMIT_S).stdout)
-        after = time.time()
-        error = told - (before + after) / 2
-        known = abs(error) > (after - before) / 2
-        return name, round(error, 6) if known else 0.0
-
-    def _read_configuration(self, calibration: Calibration) -> Configuration:
-        manager = configz(self.api, MANAGER)
-        kubelet = kubelet_configz(self.api, self.node_names()[0])
-        tolerations = workloads.default_tolerations_s(self.api)
-        reported = {
-            "kube-controller-manager": manager,
-            "kube-scheduler": configz(self.api, SCHEDULER),
-            "kubelet": kubelet,
-            "kube-apiserver": {"DefaultTolerationSeconds": tolerations},
-        }
-        components = {
-            role: {
-                "path": str(part.path),
-                "version": part.version,
-                "sha256": part.sha256,
-                "origin": part.origin,
-            }
-            for role, part in self.components.by_role.items()
-        }
-        return Configuration(
-            kubernetes_version=self.components.kubernetes_version,
-            lab=self.kind,
-            profile=self.profile.name,
-            slack_limit_s=self.profile.slack_limit_s,
-            node_monitor_grace_period_s=seconds(manager, "NodeLifecycleController.NodeMonitorGracePeriod"),
-            node_monitor_period_s=seconds(manager, "KubeCloudShared.NodeMonitorPeriod"),
-            eviction_rate=float(manager["NodeLifecycleController"]["NodeEvictionRate"]),
-            lease_duration_s=float(kubelet["nodeLeaseDurationSeconds"]),
-            status_update_frequency_s=seconds(kubelet, "nodeStatusUpdateFrequency"),
-            default_toleration_s=tolerations["Unreachable"] or 0.0,
-            negative_wait_s=self.profile.negative_wait_s,
-            calibration=calibration,
-            hollow_from_tree=self.components.hollow_from_tree,
-            components=components,
-            reported=reported,
-            flags_set=flags_set(self.profile, self.kind),
-        )
+        return owner_told(str(self.supervisor.spawn_command(asked, _ASK_LIMIT_S, "")["stdout"]))
 
 
 def wait_gone(folder: Path) -> None:

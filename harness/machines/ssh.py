@@ -40,6 +40,7 @@ kill $!
 shell.
 """
 _HEARD_LIMIT_S = 0.5
+_NO_STATUS = -1
 _WINDOW_BYTES = 1 << 30
 """Both output streams share it and one is read after the other: a small one would block who writes much."""
 
@@ -104,9 +105,9 @@ class SshMachine:
         """
         until = time.monotonic() + deadline_s
         try:
-            transport = self._connected(until)
-            with _cut_at(until, transport):
-                return _run(transport, argv, until, stdin)
+            transport, channel = self._channel(until)
+            with _cut_at(until, transport), channel:
+                return _run(transport, channel, argv, until, stdin)
         except (OSError, EOFError, paramiko.SSHException) as error:
             self.close()
             why = str(error) or f"no end within {deadline_s:g} s"
@@ -198,6 +199,18 @@ class SshMachine:
             return "silent"
         return "accepted"
 
+    def _channel(self, until: float) -> tuple[paramiko.Transport, paramiko.Channel]:
+        """A channel of the warm connection, or of a new one where the machine has booted since."""
+        with self._lock:
+            warm = self._transport
+        if warm is not None and warm.is_active():
+            try:
+                return warm, _open(warm, until)
+            except (OSError, EOFError, paramiko.SSHException):
+                self.close()
+        made = self._connected(until)
+        return made, _open(made, until)
+
     def _connected(self, until: float) -> paramiko.Transport:
         """The warm connection, or a new one, made while nobody else is kept waiting."""
         with self._lock:
@@ -230,18 +243,25 @@ class SshMachine:
         return transport
 
 
-def _run(transport: paramiko.Transport, argv: Sequence[str], until: float, stdin: str) -> CommandResult:
-    channel = transport.open_session(window_size=_WINDOW_BYTES, timeout=_left(until))
-    with channel:
-        channel.settimeout(_left(until))
-        channel.exec_command(shlex.join(argv))
-        if stdin:
-            channel.sendall(stdin.encode())
-        channel.shutdown_write()
-        stdout, stderr = _read(channel.recv, channel, until), _read(channel.recv_stderr, channel, until)
-        if not channel.status_event.wait(_left(until)):
-            raise TimeoutError
-        return CommandResult(channel.exit_status, stdout, stderr)
+def _open(transport: paramiko.Transport, until: float) -> paramiko.Channel:
+    with _cut_at(until, transport):
+        return transport.open_session(window_size=_WINDOW_BYTES, timeout=_left(until))
+
+
+def _run(
+    transport: paramiko.Transport, channel: paramiko.Channel, argv: Sequence[str], until: float, stdin: str
+) -> CommandResult:
+    channel.settimeout(_left(until))
+    channel.exec_command(shlex.join(argv))
+    if stdin:
+        channel.sendall(stdin.encode())
+    channel.shutdown_write()
+    stdout, stderr = _read(channel.recv, channel, until), _read(channel.recv_stderr, channel, until)
+    if not channel.status_event.wait(_left(until)):
+        raise TimeoutError
+    if channel.exit_status == _NO_STATUS and not transport.is_active():
+        raise EOFError("the connection was cut")
+    return CommandResult(channel.exit_status, stdout, stderr)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ radius.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 LAB_LABEL = "nodeproof.dev/lab"
@@ -41,30 +41,39 @@ class Target:
     node_machine_id: str
     machine_id: str
     owner: str
-    control_planes: frozenset[str] = frozenset()
-    """All nodes of the cluster that run its control plane."""
 
 
-def check(
-    target: Target, record: Record, declared: Collection[str], already_faulted: Collection[str]
+def check_plan(
+    node: str,
+    record: Record,
+    declared: Collection[str],
+    already_lost: Collection[str],
+    control_planes: Callable[[], Collection[str]],
 ) -> None:
-    """Let a fault pass, or raise Refused with the first thing that does not match the lab's record."""
-    if target.node not in record.machine_ids:
-        raise Refused(f"{target.node} is no node of lab {record.lab}")
-    faulted = {*already_faulted, target.node}
-    if len(faulted) > MOST_LOST:
-        raise Refused(
-            f"a fault on {target.node} would take more than {MOST_LOST} nodes of lab {record.lab} away"
-        )
-    zone = record.zones.get(target.node, "")
-    if all(name in faulted for name, place in record.zones.items() if place == zone):
-        raise Refused(f"a fault on {target.node} would leave {zone or record.lab} without an unfaulted node")
-    if target.node in target.control_planes and target.control_planes <= faulted:
-        raise Refused(f"{target.node} is the last control-plane node without a fault")
-    if target.node not in declared:
-        raise Refused(
-            f"{target.node} is outside the declared blast radius: {', '.join(sorted(declared)) or 'none'}"
-        )
+    """Let a plan pass before anybody speaks to its target, or raise Refused.
+
+    `already_lost` are the nodes that have a fault, or had one that is not proven healed; `control_planes`
+    asks the cluster for the nodes that run its control plane.
+    """
+    if node not in record.machine_ids:
+        raise Refused(f"{node} is no node of lab {record.lab}")
+    if node not in declared:
+        raise Refused(f"{node} is outside the declared blast radius: {', '.join(sorted(declared)) or 'none'}")
+    lost = {*already_lost, node}
+    if len(lost) > MOST_LOST:
+        raise Refused(f"a fault on {node} would take more than {MOST_LOST} nodes of lab {record.lab} away")
+    zone = record.zones.get(node, "")
+    if all(name in lost for name, place in record.zones.items() if place == zone):
+        raise Refused(f"a fault on {node} would leave {zone or record.lab} without an unfaulted node")
+    planes = set(control_planes())
+    if node in planes and planes <= lost:
+        raise Refused(f"{node} is the last control-plane node without a fault")
+
+
+def check_target(target: Target, record: Record) -> None:
+    """Let a target pass that is provably ours, or raise Refused with the first thing that is not as the
+    lab's record has it.
+    """
     expected = record.machine_ids[target.node]
     facts = (
         ("kube-system UID", target.kube_system_uid, record.kube_system_uid),

@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import tenacity
 
 from harness.checks.moments import fault_step
 from harness.faults import Fault
-from harness.faults.fault import COMMAND_LIMIT_S
 from harness.machines.machine import Machine, MachineError
 from harness.model.judgment import Moment
 from harness.model.problem import OutsideError, Problem
-from harness.safety.guard import Record, Target, check
+from harness.safety.deadman import Deadman
+from harness.safety.guard import Record, Target, check_plan, check_target
 from harness.safety.ledger import Ledger
 from harness.safety.shield import uninterrupted
 
@@ -41,14 +41,6 @@ class NotInjected(Exception):
 
 class Unavailable(Exception):
     """The machine can't have this fault."""
-
-
-class Deadman(Protocol):
-    """Where a dead-man's switch is armed: out of the fault's reach."""
-
-    def arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:
-        """Arm or renew; a `ttl_s` of 0 disarms."""
-        ...
 
 
 Append = Callable[..., None]
@@ -91,6 +83,8 @@ class Injector:
     machine: Callable[[str], Machine]
     target: Callable[[str], Target]
     record: Callable[[], Record]
+    control_planes: Callable[[], frozenset[str]]
+    """The nodes that run the cluster's control plane."""
     ledger: Ledger
     deadman: Deadman
     quarantined: set[str] = field(default_factory=set)
@@ -106,9 +100,10 @@ class Injector:
         Raises Refused, Unavailable before anything was touched, NotInjected or MachineError after it was
         healed again.
         """
+        record, lost = self.record(), {other.node for other in self.active.values()} | self.quarantined
+        check_plan(fault.node, record, declared, lost, self.control_planes)
+        check_target(self.target(fault.node), record)
         machine = self.machine(fault.node)
-        faulted = {other.node for other in self.active.values()}
-        check(self.target(fault.node), self.record(), declared, faulted)
         unavailable = fault.available(machine)
         if unavailable:
             raise Unavailable(unavailable)
@@ -133,8 +128,8 @@ class Injector:
         """Name the faults that are in, and what becomes of them if nobody waits."""
         for fault in list(self.active.values()):
             self.say(
-                f"{_name(fault)} is being healed, {COMMAND_LIMIT_S + HEAL_LIMIT_S:g} s at most; else its "
-                f"dead-man's switch heals it within {TTL_S:g} s of this process's end"
+                f"{_name(fault)} is being healed, and is waited for; else its dead-man's switch heals it "
+                f"within {TTL_S:g} s of this process's end"
             )
 
     def _do(self, fault: Fault, machine: Machine, note: _Notes) -> None:
@@ -155,17 +150,13 @@ class Injector:
         What can't be written down or disarmed keeps nothing from being healed: the entry stays open then.
         """
         note.try_write("healing")
-        healed, done_t = False, time.monotonic()
+        healed_t = None
         try:
-            fault.heal(machine)
-            done_t = time.monotonic()
-            healed = _seen(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
-        except (OutsideError, Problem):
-            healed = False
+            healed_t = healed_at(fault, machine, HEAL_LIMIT_S)
         finally:
             renewal.stop()
-            if healed:
-                note.try_write("healed", done_t)
+            if healed_t is not None:
+                note.try_write("healed", healed_t)
                 self._disarm(fault, note)
             else:
                 self.quarantined.add(fault.node)
@@ -234,6 +225,16 @@ class _Notes:
 
 def _name(fault: Fault) -> str:
     return f"{fault.to_json()['fault']} on {fault.node} ({fault.id})"
+
+
+def healed_at(fault: Fault, machine: Machine, limit_s: float) -> float | None:
+    """Heal; when that was (s, monotonic), or None when no probe proves it within `limit_s`."""
+    try:
+        fault.heal(machine)
+        done_t = time.monotonic()
+        return done_t if _seen(lambda: fault.is_healed(machine), limit_s) else None
+    except (OutsideError, Problem):
+        return None
 
 
 def _seen(probe: Callable[[], bool], limit_s: float) -> bool:

@@ -14,14 +14,11 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-
-import tenacity
 
 from harness import proc
 from harness.faults import fault_from_json
@@ -32,6 +29,7 @@ from harness.labs.kinds import LIBVIRT
 from harness.labs.libvirt_domain import owner
 from harness.labs.pki import ssh_key
 from harness.labs.process import control_plane, etc, network
+from harness.labs.process.deadman import Deadman
 from harness.labs.process.node import ProcessNodes
 from harness.labs.process.nodes import Nodes
 from harness.labs.process.processes import EventLog, Processes
@@ -39,8 +37,6 @@ from harness.labs.process.spec import API_ADDRESS, LabSpec, NodeSpec
 from harness.model.problem import OutsideError, Problem
 
 Json = Any
-HEAL_LIMIT_S = 60.0
-"""How long a dead-man's switch that fired tries to heal."""
 LINGER_S = 60.0
 """How long a lab outlives the last client that holds it, when it is not kept."""
 _LOG_TAIL_LINES = 15
@@ -61,57 +57,6 @@ class Witness:
             with peer, contextlib.suppress(OSError):
                 peer.settimeout(1.0)
                 self.heard.append(peer.recv(200).decode(errors="replace").strip())
-
-
-class Deadman:
-    """Heals faults whose time to live is over; armed, renewed and disarmed by the harness."""
-
-    def __init__(self, heal: Callable[[Mapping[str, Json]], None], events: EventLog) -> None:
-        self._heal = heal
-        self._events = events
-        self._lock = threading.Lock()
-        self._timers: dict[str, tuple[float, threading.Timer]] = {}
-        self._faults: dict[str, Mapping[str, Json]] = {}
-
-    def arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:
-        """Arm or renew the switch of `fault`; disarm it with a `ttl_s` of 0."""
-        with self._lock:
-            held = self._timers.pop(fault["id"], None)
-            if held:
-                held[1].cancel()
-            if ttl_s > 0:
-                self._faults.setdefault(fault["id"], dict(fault))
-                timer = threading.Timer(ttl_s, self._fire, args=(dict(fault),))
-                timer.daemon = True
-                timer.start()
-                self._timers[fault["id"]] = (time.monotonic() + ttl_s, timer)
-            else:
-                self._faults.pop(fault["id"], None)
-
-    def armed(self) -> Mapping[str, float]:
-        """The armed switches and the seconds left of each."""
-        now = time.monotonic()
-        with self._lock:
-            return {fault: round(due - now, 1) for fault, (due, _timer) in self._timers.items()}
-
-    def faults(self) -> list[Mapping[str, Json]]:
-        """Every fault that was armed and never disarmed, oldest first: no probe has proven its heal."""
-        with self._lock:
-            return list(self._faults.values())
-
-    def _fire(self, fault: Mapping[str, Json]) -> None:
-        self._events.write("deadman", id=fault["id"], node=fault["node"])
-        retry = tenacity.Retrying(
-            stop=tenacity.stop_after_delay(HEAL_LIMIT_S),
-            wait=tenacity.wait_fixed(1.0),
-            retry=tenacity.retry_if_exception_type((OutsideError, Problem, proc.CommandFailed)),
-        )
-        try:
-            retry(self._heal, fault)
-        except tenacity.RetryError as error:
-            self._events.write("deadman-failed", id=fault["id"], node=fault["node"], reason=str(error))
-        with self._lock:
-            self._timers.pop(fault["id"], None)
 
 
 class LabServer:

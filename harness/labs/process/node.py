@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import shlex
+import socket
 import threading
 import uuid
 from pathlib import Path
 
 import tenacity
 
+from harness.labs.insist import insist
 from harness.labs.pki import Authority
 from harness.labs.process import freezing, kubelet, network, seed
 from harness.labs.process.node_shell import Inside, NodeShell
 from harness.labs.process.nodes import RunningNode
 from harness.labs.process.processes import EventLog, Processes, enter
 from harness.labs.process.seed import INSIDE
-from harness.labs.process.spec import LabSpec, NodeSpec, check_node_name
+from harness.labs.process.spec import SSH_PORT, LabSpec, NodeSpec, check_node_name
 from harness.labs.profiles import profile_named
 from harness.model.problem import Problem
 
 _SPAWN_LIMIT_S = 20.0
+_SSHD_LIMIT_S = 20.0
 
 
 class ProcessNodes:
@@ -99,7 +102,12 @@ class ProcessNodes:
         """Boot the node and start its kubelet, as its service manager would. On already is fine."""
         if self.get(name).pid is None:
             self.boot(name)
-            self.start_kubelet(name)
+            try:
+                self.start_kubelet(name)
+            except BaseException:
+                self.power_off(name)
+                raise
+            self._held.discard(name)
 
     def freeze(self, name: str) -> None:
         """Take the links down, for its kernel would still answer, and stop all processes. Raises Problem."""
@@ -112,9 +120,9 @@ class ProcessNodes:
         """Power off, and boot no further than a frozen first process. Raises Problem."""
         self._pid(name)
         self.power_off(name)
+        self._held.add(name)
         self.boot(name)
         self.freeze(name)
-        self._held.add(name)
         self._events.write("machine", node=name, step="reset")
 
     def thaw(self, name: str) -> None:
@@ -126,8 +134,8 @@ class ProcessNodes:
         network.set_links(node.spec, set(network.BRIDGES) - self._pulled(name), "up")
         self._events.write("machine", node=name, step="thawed")
         if name in self._held:
-            self._held.discard(name)
             self.start_kubelet(name)
+            self._held.discard(name)
 
     def link_down(self, name: str) -> None:
         """Take the lab's end of `data` down, now and at each boot."""
@@ -155,8 +163,15 @@ class ProcessNodes:
         """Namespaces need nothing to run on."""
 
     def wait_up(self, name: str) -> None:
-        """A node's sshd is its first process: it is up with its links."""
-        self.get(name)
+        """Wait until the node's sshd listens. Off is fine. Raises Problem."""
+        node = self.get(name)
+        if node.pid is None:
+            return
+        try:
+            insist(lambda: _touch(node.spec.control_address), OSError, limit_s=_SSHD_LIMIT_S, period_s=0.02)
+        except OSError as error:
+            said = f"no sshd on {name} after {_SSHD_LIMIT_S:g} s: {error}"
+            raise Problem(said, f"lab {self._lab.lab}", f"see node-{name}.log") from error
 
     def shell(self, name: str, power_lock: threading.Lock) -> NodeShell:
         """The node without its sshd."""
@@ -214,6 +229,10 @@ class ProcessNodes:
             f"--cert-dir={INSIDE}/kubelet",
             *kubelet.flags(self._lab, spec),
         ]
+
+
+def _touch(address: str) -> None:
+    socket.create_connection((address, SSH_PORT), timeout=1.0).close()
 
 
 def _child_of(parent: int) -> int:
