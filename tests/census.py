@@ -23,6 +23,8 @@ _KINDS = {
     "service account": "/api/v1/serviceaccounts",
     "node": WATCHED["nodes"],
 }
+TIMERS = ["systemctl", "list-units", "--all", "--plain", "--no-legend", "nodeproof-heal-*.timer"]
+"""What armed dead-man's switches are on a machine with systemd."""
 _VIRSH = ["virsh", "-q", "-c", "qemu+unix:///system?socket=/run/libvirt/libvirt-sock"]
 
 
@@ -42,6 +44,9 @@ def census(lab: Lab) -> list[str]:
     found += [f"file {path.relative_to(lab.dir)}" for path in _files(lab.dir)]
     for name in lab.node_names():
         found += [f"{name}: {line}" for line in _inside(lab.machine(name))]
+        if "systemd" in lab.capabilities:
+            armed = lab.machine(name).run(TIMERS, deadline_s=_COMMAND_LIMIT_S).stdout
+            found += [f"{name}: timer {line.split()[0]}" for line in armed.splitlines()]
     for kind, path in _KINDS.items():
         found += [f"{kind} {_told(item)}" for item in lab.api.get(path)["items"]]
     if lab.kind == "libvirt":
@@ -60,6 +65,12 @@ def _inside(machine: SshMachine) -> list[str]:
     """What a fault could leave on a machine."""
     lines = []
     for argv in (
+        [
+            "bash",
+            "-c",
+            "compgen -G '/var/tmp/nodeproof-*'; compgen -G '/etc/*/nodeproof-*'; "
+            "compgen -G '/etc/systemd/system/*/nodeproof-*'",
+        ],
         ["nft", "list", "tables"],
         ["ip", "-brief", "link"],
         ["ip", "-4", "route"],

@@ -18,6 +18,7 @@ GONE_LIMIT_S = 15.0
 IMAGE_BUILD = ".build-"
 """In each mount point of a golden image that somebody builds beside us."""
 _KINDS = ("mnt", "net", "pid")
+_INIT = "-m harness.labs.process.init"
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,9 @@ def _without_pid(command: str) -> str:
 
 
 def child_of(pid: int) -> int:
-    """The only child of a process."""
-    (child,) = (process.pid for process in _processes() if process.parent == pid)
+    """The next process of a lab's init: first process, then server; beside it there may be orphans."""
+    children = (process for process in _processes() if process.parent == pid)
+    (child,) = (process.pid for process in children if _INIT in process.command)
     return child
 
 
@@ -112,11 +114,22 @@ def _leftovers(seen: Footprint) -> list[str]:
     found = [
         f"process {entry.pid}: {entry.command[:120]}" for entry in _processes() if seen.lab in entry.command
     ]
-    found += [f"namespace {name}" for name in sorted(seen.namespaces & alive)]
+    found += [f"namespace {name}" for name in sorted((seen.namespaces & alive) - _of_other_labs(seen.lab))]
     found += [f"mount {line}" for line in mounts if seen.lab in line]
     found += [f"folder {RUNTIME_ROOT / seen.lab}"] if (RUNTIME_ROOT / seen.lab).exists() else []
     found += ["nft tables"] if host_tables() != seen.host_tables else []
     return found
+
+
+def _of_other_labs(lab: str) -> frozenset[str]:
+    """The namespaces of other living labs: a number that is free is given again."""
+    others = [
+        entry.pid
+        for entry in _processes()
+        if "-m harness.labs.supervisor" in entry.command and lab not in entry.command
+    ]
+    families = [process.pid for pid in others for process in _descendants(pid)]
+    return _namespaces(families) - _namespaces(others)
 
 
 def _supervisor(lab: str) -> int:

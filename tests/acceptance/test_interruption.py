@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in every phase: the lab goes, with and without xdist."""
+"""Ctrl-C, SIGTERM and SIGHUP in every phase: the lab goes, with and without xdist."""
 
 from __future__ import annotations
 
@@ -32,13 +32,11 @@ PHASES: dict[str, Callable[[Path], bool]] = {
     "while the lab starts": _lab_is_starting,
     "in mid-fault": _fault_is_in,
 }
-CASES = [
-    *((phase, number, workers) for phase in PHASES for number in ("SIGINT", "SIGTERM") for workers in (0, 2)),
-    ("in mid-fault", "SIGHUP", 0),
-]
 
 
-@pytest.mark.parametrize(("phase", "number", "workers"), CASES)
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("workers", [0, 2])
 def test_an_interrupted_run_leaves_no_lab(phase: str, number: str, workers: int, tmp_path: Path) -> None:
     options = ["-n", str(workers)] if workers else []
     child = start("run", "--no-site", "-k", SCENARIO, *options, cwd=tmp_path, log=tmp_path / "log")

@@ -137,6 +137,30 @@ def test_an_interrupted_heal_that_is_not_proven_names_the_fault_and_its_switch(
     assert lab.heal_unfinished() == []
 
 
+def test_a_run_that_stood_still_for_longer_than_its_switch_proves_nothing(
+    lab: Lab, small: str, tmp_path: Path
+) -> None:
+    log, run = tmp_path / "log", tmp_path / "run"
+    child = start("run", "--no-site", "--lab", lab.name, "--run", str(run), small, cwd=tmp_path, log=log)
+    try:
+        assert eventually(lambda: "injected" in steps(run), PHASE_LIMIT_S), log.read_text()
+        child.send_signal(signal.SIGSTOP)
+        events = lab.dir / "events.jsonl"
+        told = len(events.read_text())
+        assert eventually(lambda: '"kind": "deadman"' in events.read_text()[told:], TTL_S + PHASE_LIMIT_S)
+    finally:
+        child.send_signal(signal.SIGCONT)
+        status = child.wait(timeout=ENDS_LIMIT_S)
+
+    fired = [entry.data["id"] for entry in _entries(run) if entry.kind == "deadman"]
+    injected = {entry.data["id"] for entry in _entries(run) if entry.kind == "fault"}
+    assert fired == list(injected), log.read_text()
+    assert {row["code"] for row in rundir.read_verdicts(run)} == {"not-injected"}, log.read_text()
+    assert status == 3
+    assert lab.ledger.unfinished() == []
+    assert lab.supervisor.status()["not_disarmed"] == []
+
+
 def test_a_killed_worker_ends_its_scenario_broken_and_the_run_in_order(tmp_path: Path) -> None:
     for name in ("test_one.py", "test_two.py"):
         (tmp_path / name).write_text(SMALL)

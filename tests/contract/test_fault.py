@@ -13,14 +13,16 @@ import pytest
 
 from harness.cluster.resources import WATCHED
 from harness.cluster.resources import node as node_path
-from harness.faults import Fault, Partition, Swap, fault_from_json
+from harness.faults import Fault, Partition, Swap, fault_from_json, faults_on
 from harness.labs.lab import Lab
+from harness.machines.machine import MachineError
 from harness.machines.ssh import SshMachine
 from harness.model.cluster import condition_status
 from harness.safety.injector import HEAL_LIMIT_S, INJECT_LIMIT_S
 from tests.contract.kinds import FAULTS, Kind
 from tests.waiting import eventually, throughout, told
 
+pytestmark = pytest.mark.vm
 COMMAND_LIMIT_S = 10.0
 ANSWER_LIMIT_S = 2.0
 KUBELET_PORT, API_PORT = 10250, 6443
@@ -132,6 +134,25 @@ def test_a_fault_injected_twice_is_seen_and_healed_twice_is_gone(fault: Fault, m
     fault.heal(machine)
     assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
     assert not told(lambda: fault.is_injected(machine))
+
+
+def test_a_heal_that_failed_half_way_is_made_good_by_the_next(
+    has_one: Callable[[str], Fault], machine: SshMachine
+) -> None:
+    fault = has_one("kubelet-settings")
+    inject(fault, machine)
+    broken = "/run/systemd/system/kubelet.service.d/broken.conf"
+    write = 'mkdir -p "$(dirname "$0")" && printf "[Service]\nExecStartPre=/bin/false\n" >"$0"'
+    command(machine, "sh", "-c", write, broken)
+    try:
+        with pytest.raises(MachineError):
+            fault.heal(machine)
+    finally:
+        command(machine, "rm", broken)
+    assert faults_on(machine) != []
+    fault.heal(machine)
+    assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
+    assert faults_on(machine) == []
 
 
 def test_a_fault_is_healed_by_one_made_from_its_data_alone(fault: Fault, machine: SshMachine) -> None:

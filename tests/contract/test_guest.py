@@ -16,7 +16,7 @@ from harness.labs.libvirt_domain import METADATA_NAMESPACE
 from harness.labs.process.spec import LabSpec
 from harness.machines.machine import MachineError
 from harness.model.problem import Problem
-from harness.safety.guard import Refused, check
+from harness.safety.guard import Refused, check_target
 from tests.contract.conftest import JOINED
 from tests.contract.kinds import Kind
 from tests.waiting import eventually
@@ -89,12 +89,12 @@ def test_what_libvirt_has_says_whose_it_is(lab: Lab, node: str) -> None:
 
 def test_a_machine_that_libvirt_calls_somebody_elses_is_refused(lab: Lab, joined: str) -> None:
     lab.wait_nodes_ready([joined], READY_LIMIT_S)
-    check(lab.injector.target(joined), lab.record_of_itself(), {joined}, set())
+    check_target(lab.injector.target(joined), lab.record_of_itself())
 
     tag = '<lab name="p-000000"/>'
     virsh(lab, "metadata", joined, METADATA_NAMESPACE, "--live", "--key", "nodeproof", "--set", tag)
     with pytest.raises(Refused, match="owner by the hypervisor"):
-        check(lab.injector.target(joined), lab.record_of_itself(), {joined}, set())
+        check_target(lab.injector.target(joined), lab.record_of_itself())
 
 
 def test_a_guest_that_panics_is_a_component_that_panicked(lab: Lab, joined: str) -> None:

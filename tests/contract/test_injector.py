@@ -20,14 +20,19 @@ from harness.labs.lab import Lab
 from harness.machines.machine import MachineError, Shell
 from harness.machines.ssh import SshMachine
 from harness.safety import injector as injecting
+from harness.safety.deadman import LATE_S, Timers
 from harness.safety.guard import Refused
 from harness.safety.injector import HEAL_LIMIT_S, Injector, NotInjected
 from harness.safety.ledger import Ledger
+from tests.census import TIMERS
 from tests.contract.kinds import FAULTS, Kind
-from tests.waiting import eventually, throughout
+from tests.contract.silence import silence
+from tests.waiting import eventually, pause, throughout
 
 Json = Any
-SHORT_TTL_S = 1.5
+SHORT_TTL_S, LONG_TTL_S = 1.5, 120.0
+RENEWED_TTL_S = 5.0
+"""Long enough for an emulated machine to be told of the renewal."""
 FIRED_LIMIT_S = 15.0
 COMMAND_LIMIT_S = 10.0
 
@@ -41,6 +46,7 @@ class Reading(Partition):
 
     def inject(self, machine: Shell) -> None:
         self.read["inject"] = steps(self.path)
+        self.read["timers"] = timers_on(machine)
         super().inject(machine)
 
     def heal(self, machine: Shell) -> None:
@@ -94,10 +100,16 @@ def armed(lab: Lab) -> Mapping[str, float]:
     return dict(lab.supervisor.status()["armed"])
 
 
+def timers_on(machine: Shell) -> list[str]:
+    """The units of armed dead-man's timers."""
+    return machine.run(TIMERS, deadline_s=COMMAND_LIMIT_S).stdout.splitlines()
+
+
 def nothing(*_args: Json, **_data: Json) -> None:
     """A history that nobody reads."""
 
 
+@pytest.mark.vm
 def test_every_step_is_on_disk_before_it_is_taken(lab: Lab, node: str, own: Injector) -> None:
     plain = new_partition(node)
     fault = Reading(plain.id, node, path=own.ledger.path)
@@ -105,6 +117,9 @@ def test_every_step_is_on_disk_before_it_is_taken(lab: Lab, node: str, own: Inje
         during = steps(own.ledger.path)
         assert fault.id in armed(lab)
 
+    timers = 1 if "systemd" in lab.capabilities else 0
+    assert [fault.id in unit for unit in fault.read["timers"]] == [True] * timers
+    assert timers_on(lab.machine(node)) == []
     assert fault.read["inject"] == ["planned", "armed", "injecting"]
     assert during == ["planned", "armed", "injecting", "injected"]
     assert fault.read["heal"] == [*during, "healing"]
@@ -143,6 +158,22 @@ def test_a_refused_fault_leaves_no_trace(lab: Lab, node: str, own: Injector) -> 
 
     assert not own.ledger.path.exists()
     assert fault.id not in armed(lab)
+
+
+def test_a_plan_is_refused_before_its_target_is_spoken_to(node: str, own: Injector) -> None:
+    def spoken_to(_name: str) -> Any:
+        pytest.fail("nobody may speak to it")
+
+    deaf = replace(own, machine=spoken_to, target=spoken_to)
+    with pytest.raises(Refused), deaf.inject(new_partition(node), set(), nothing):
+        pytest.fail("it was refused")
+
+
+def test_a_node_that_is_not_proven_healed_counts_as_lost(lab: Lab, node: str, own: Injector) -> None:
+    others = set(lab.node_names()) - {node}
+    few = replace(own, quarantined=others)
+    with pytest.raises(Refused), few.inject(new_partition(node), {node}, nothing):
+        pytest.fail("it was refused")
 
 
 def test_a_heal_that_no_probe_proves_stays_open_armed_and_quarantined(
@@ -262,6 +293,73 @@ def test_the_deadman_heals_a_fault_whose_time_is_over_and_says_so(
     assert eventually(lambda: fired(lab, fault), FIRED_LIMIT_S)
     assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S + kind.boot_s)
     assert eventually(lambda: fault.id not in armed(lab), FIRED_LIMIT_S)
+
+
+def test_a_fault_that_needs_another_one_healed_first_heals_by_itself(
+    kind: Kind, lab: Lab, machine: SshMachine
+) -> None:
+    inner = FAULTS["kubelet-settings" if "systemd" in lab.capabilities else "partition-both"](machine.name)
+    outer = FAULTS["power-off"](machine.name)
+    inner.inject(machine)
+    assert eventually(lambda: inner.is_injected(machine), FIRED_LIMIT_S)
+    outer.inject(machine)
+    lab.supervisor.arm(inner.to_json(), SHORT_TTL_S)
+    lab.supervisor.arm(outer.to_json(), FIRED_LIMIT_S)
+    assert eventually(lambda: fired(lab, inner), FIRED_LIMIT_S)
+    assert not outer.is_healed(machine)
+    assert eventually(lambda: not armed(lab), FIRED_LIMIT_S + HEAL_LIMIT_S + 2 * kind.boot_s)
+    both = (inner, outer)
+    assert eventually(lambda: all(fault.is_healed(machine) for fault in both), HEAL_LIMIT_S + kind.boot_s)
+    for fault in both:
+        lab.supervisor.arm(fault.to_json(), 0)
+
+
+@pytest.mark.vm
+def test_a_machine_that_nobody_reaches_heals_by_itself(
+    lab: Lab, machine: SshMachine, undone_inside: str
+) -> None:
+    fault = FAULTS[undone_inside](machine.name)
+    timers = Timers(lab.machine)
+    fault.inject(machine)
+    assert eventually(lambda: fault.is_injected(machine), FIRED_LIMIT_S)
+    timers.arm(fault.to_json(), LONG_TTL_S)
+    timers.arm(fault.to_json(), SHORT_TTL_S)
+    with silence(lab, machine):
+        pause(SHORT_TTL_S + LATE_S + 2.0)
+    assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
+    assert eventually(lambda: not timers_on(machine), FIRED_LIMIT_S)
+
+
+@pytest.mark.vm
+def test_a_partitioned_machine_that_nobody_reaches_heals_within_its_time(
+    lab: Lab, machine: SshMachine
+) -> None:
+    if "systemd" not in lab.capabilities:
+        pytest.skip("systemd holds the timer")
+    fault = new_partition(machine.name)
+    fault.inject(machine)
+    assert eventually(lambda: fault.is_injected(machine), FIRED_LIMIT_S)
+    Timers(lab.machine).arm(fault.to_json(), SHORT_TTL_S)
+    with silence(lab, machine):
+        assert not machine.reached_from_control_plane()
+        assert eventually(machine.reached_from_control_plane, SHORT_TTL_S + FIRED_LIMIT_S)
+
+
+@pytest.mark.vm
+def test_a_renewed_or_disarmed_timer_does_not_fire(lab: Lab, machine: SshMachine, undone_inside: str) -> None:
+    fault = FAULTS[undone_inside](machine.name)
+    timers = Timers(lab.machine)
+    fault.inject(machine)
+    assert eventually(lambda: fault.is_injected(machine), FIRED_LIMIT_S)
+    timers.arm(fault.to_json(), RENEWED_TTL_S)
+    timers.arm(fault.to_json(), LONG_TTL_S)
+    assert throughout(lambda: fault.is_injected(machine), RENEWED_TTL_S + LATE_S + 2.0)
+    assert len(timers_on(machine)) == 1
+    timers.arm(fault.to_json(), 0)
+    timers.arm(fault.to_json(), 0)
+    assert timers_on(machine) == []
+    fault.heal(machine)
+    assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
 
 
 def test_a_renewed_or_disarmed_deadman_does_not_fire(lab: Lab, node: str) -> None:

@@ -20,12 +20,13 @@ from harness.labs.components import ROLES, Components, obtain
 from harness.labs.lab import Lab
 from harness.model.cluster import is_ready
 from harness.model.problem import Problem
-from harness.safety.guard import Refused, check
+from harness.safety.guard import Refused, check_plan, check_target
 from tests import leftovers
 from tests.contract.kinds import Kind
 from tests.waiting import eventually
 
 Json = Any
+pytestmark = pytest.mark.vm
 COMMAND_LIMIT_S = 10.0
 READY_LIMIT_S = 60.0
 EVENTS_LIMIT_S = 20.0
@@ -156,14 +157,15 @@ def test_nodes_join_and_leave_while_the_lab_runs(lab: Lab, joined: str) -> None:
     assert lab.machine(joined).reaches_control_plane()
     assert lab.api.get(node_path(joined))["metadata"]["labels"]["topology.kubernetes.io/zone"] == "zone-a"
     target = lab.injector.target(joined)
-    check(target, lab.record_of_itself(), {joined}, set())
+    check_plan(joined, lab.record_of_itself(), {joined}, set(), set)
+    check_target(target, lab.record_of_itself())
 
     lab.leave(joined)
     assert joined not in lab.node_names()
     with pytest.raises(ApiError, match="not found"):
         lab.api.get(node_path(joined))
     with pytest.raises(Refused, match="no node of lab"):
-        check(target, lab.record_of_itself(), {joined}, set())
+        check_plan(joined, lab.record_of_itself(), {joined}, set(), set)
     lab.wait_nodes_ready()
 
 

@@ -6,16 +6,20 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from harness.labs.lab import Lab, SupervisedHost
+from harness.labs import process_lab
+from harness.labs.host import SupervisedHost
+from harness.labs.lab import Lab
 from harness.labs.pki import ssh_key
 from harness.machines.machine import Machine, MachineError
 from harness.machines.ssh import SshAccess, SshMachine
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.vm
 COMMAND_LIMIT_S = 10.0
 BOOT_LIMIT_S = 60.0
 OVERRUN_S = 2.0
@@ -64,6 +68,29 @@ def test_a_command_that_does_not_end_is_given_up_at_its_deadline(machine: SshMac
 
     assert deadline_s <= time.monotonic() - began + 0.05 < deadline_s + OVERRUN_S
     assert output(machine, "echo", "next") == "next\n"
+
+
+def test_a_command_whose_connection_is_cut_by_another_thread_has_no_status(machine: SshMachine) -> None:
+    running = ["sleep", "7.25"]
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(machine.run, running, deadline_s=COMMAND_LIMIT_S)
+        assert eventually(lambda: " ".join(running) in output(machine, "ps", "-eo", "args"), COMMAND_LIMIT_S)
+        machine.close()
+        with pytest.raises(MachineError, match="cut"):
+            asked.result()
+
+
+def test_a_machine_that_somebody_else_booted_anew_answers_the_next_call(
+    lab: Lab, machine: SshMachine
+) -> None:
+    boot = machine.boot_id()
+    elsewhere = process_lab.attach(lab.name)
+    try:
+        elsewhere.machine(machine.name).power_off()
+        elsewhere.machine(machine.name).power_on()
+    finally:
+        elsewhere.close()
+    assert machine.boot_id() != boot
 
 
 def test_a_machine_with_another_host_key_is_refused(lab: Lab, machine: SshMachine, tmp_path: Path) -> None:

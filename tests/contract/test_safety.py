@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
@@ -31,12 +32,15 @@ from harness.model.cluster import condition_status
 from harness.model.problem import Problem
 from harness.recording.recorder import Recording, Setting
 from harness.report import rundir
+from harness.safety.deadman import Timers
 from harness.safety.injector import TTL_S
 from harness.scenario import windows
 from tests.acceptance.altered import run_scenarios, shipped, unaltered
 from tests.acceptance.command import TOP, nodeproof, start, steps
 from tests.acceptance.conftest import SMALL
-from tests.contract.kinds import FAULTS
+from tests.census import TIMERS
+from tests.contract.kinds import FAULTS, KINDS
+from tests.contract.silence import end_silence, fall_silent, silence
 from tests.contract.victim import DIED, HOLD
 from tests.waiting import eventually
 
@@ -56,10 +60,16 @@ POINTS = (
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every step in a process lab; on slower labs the one at which a fault is in."""
+    """Every step in a process lab, on slower labs the one at which a fault is in; every fault, two of them on
+    CI's virtual machines.
+    """
+    chosen = metafunc.config.getoption("contract_lab")
     if "point" in metafunc.fixturenames:
-        quick = metafunc.config.getoption("contract_lab") == PROCESS
-        metafunc.parametrize("point", POINTS if quick else ["after injected"])
+        metafunc.parametrize("point", POINTS if chosen == PROCESS else ["after injected"])
+    if "forgotten" in metafunc.fixturenames:
+        names = [name for name in FAULTS if name not in KINDS[chosen].lacks]
+        marks = {name: [pytest.mark.vm] for name in ("partition-both", "power-off")}
+        metafunc.parametrize("forgotten", [pytest.param(name, marks=marks.get(name, [])) for name in names])
 
 
 @dataclass(frozen=True)
@@ -69,21 +79,23 @@ class Left:
     ledger: bytes
     armed: Mapping[str, float]
     not_disarmed: list[Mapping[str, Json]]
-    tables: Mapping[str, str]
+    tables: Mapping[str, frozenset[str]]
+    timers: Mapping[str, str]
 
 
 def left(lab: Lab) -> Left:
     status = lab.supervisor.status()
     ledger = lab.ledger.path.read_bytes() if lab.ledger.path.exists() else b""
     tables = {name: _tables(lab.machine(name)) for name in lab.node_names()}
-    return Left(ledger, status["armed"], status["not_disarmed"], tables)
+    timers = {name: _timers(lab, lab.machine(name)) for name in lab.node_names()}
+    return Left(ledger, status["armed"], status["not_disarmed"], tables, timers)
 
 
 def is_whole(lab: Lab, clean: Left) -> bool:
     """Whether no fault is known and every machine is as it was."""
     now = left(lab)
     known = now.armed or now.not_disarmed or lab.ledger.unfinished()
-    return not known and now.tables == clean.tables
+    return not known and (now.tables, now.timers) == (clean.tables, clean.timers)
 
 
 @pytest.fixture
@@ -101,13 +113,8 @@ def cut(node: str) -> Fault:
 
 @pytest.fixture
 def killed_holder(lab: Lab, clean: Left, cut: Fault, tmp_path: Path) -> Fault:
-    """A fault whose harness was killed while it was in."""
-    child = proc.start(_victim(lab, cut, HOLD), log=tmp_path / "victim.log", cwd=TOP)
-    try:
-        assert eventually(lambda: _step(lab) == "injected", IN_LIMIT_S), (tmp_path / "victim.log").read_text()
-    finally:
-        child.kill()
-        child.wait(timeout=COMMAND_LIMIT_S)
+    """A partition whose harness was killed while it was in."""
+    _hold_and_kill(lab, cut, tmp_path / "victim.log")
     return cut
 
 
@@ -126,6 +133,7 @@ def killed_run(lab: Lab, clean: Left, tmp_path: Path) -> float:
     return time.monotonic()
 
 
+@pytest.mark.vm
 def test_the_node_of_a_killed_run_heals_by_itself(
     lab: Lab, clean: Left, killed_run: float, machine: SshMachine
 ) -> None:
@@ -140,6 +148,7 @@ def test_the_node_of_a_killed_run_heals_by_itself(
     assert is_whole(lab, clean)
 
 
+@pytest.mark.vm
 def test_a_killed_run_is_healed_at_once_on_demand(
     lab: Lab, clean: Left, killed_run: float, machine: SshMachine, tmp_path: Path
 ) -> None:
@@ -154,6 +163,7 @@ def test_a_killed_run_is_healed_at_once_on_demand(
     assert is_whole(lab, clean)
 
 
+@pytest.mark.vm
 def test_the_next_run_heals_a_killed_one_before_its_first_scenario(
     lab: Lab, node: str, clean: Left, killed_run: float, tmp_path: Path
 ) -> None:
@@ -171,6 +181,7 @@ def test_the_next_run_heals_a_killed_one_before_its_first_scenario(
     assert str(entry.fault["id"]) not in (lab.dir / "events.jsonl").read_text()
 
 
+@pytest.mark.vm
 def test_a_crash_at_any_step_is_healed_and_healing_again_changes_nothing(
     lab: Lab, clean: Left, cut: Fault, point: str, tmp_path: Path
 ) -> None:
@@ -189,6 +200,7 @@ def test_a_crash_at_any_step_is_healed_and_healing_again_changes_nothing(
     assert left(lab) == healed
 
 
+@pytest.mark.vm
 def test_a_fault_whose_last_ledger_line_is_torn_is_healed(
     lab: Lab, clean: Left, killed_holder: Fault, machine: SshMachine
 ) -> None:
@@ -201,24 +213,28 @@ def test_a_fault_whose_last_ledger_line_is_torn_is_healed(
 
 
 def test_a_fault_whose_ledger_is_gone_is_healed(
-    lab: Lab, clean: Left, killed_holder: Fault, machine: SshMachine, tmp_path: Path
+    lab: Lab, clean: Left, machine: SshMachine, forgotten: str, tmp_path: Path
 ) -> None:
+    fault = FAULTS[forgotten](machine.name)
+    _hold_and_kill(lab, fault, tmp_path / "victim.log")
     lab.ledger.path.unlink()
 
     done = nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path)
     assert done.status == 0, done
-    assert killed_holder.is_healed(machine)
-    assert is_whole(lab, clean)
+    assert fault.is_healed(machine)
+    assert is_whole(lab, _as_after_a_boot(clean, machine.name) if fault.ends_components else clean)
 
 
 def test_a_fault_that_neither_ledger_nor_switch_knows_is_swept_by_its_tag(
-    lab: Lab, clean: Left, cut: Fault, machine: SshMachine
+    lab: Lab, clean: Left, machine: SshMachine, traced: str
 ) -> None:
-    cut.inject(machine)
-    assert not machine.reaches_control_plane()
+    fault = FAULTS[traced](machine.name)
+    fault.inject(machine)
+    assert eventually(lambda: fault.is_injected(machine), IN_LIMIT_S)
 
     assert lab.heal_unfinished() == []
     assert machine.reaches_control_plane()
+    assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
     assert is_whole(lab, clean)
 
 
@@ -230,6 +246,7 @@ CALLS: dict[str, Callable[[SshMachine], object]] = {
 }
 
 
+@pytest.mark.vm
 @pytest.mark.parametrize("moment", CALLS)
 def test_a_call_on_a_machine_that_falls_silent_returns_within_its_deadline(
     lab: Lab, clean: Left, node: str, moment: str, monkeypatch: pytest.MonkeyPatch
@@ -247,6 +264,28 @@ def test_a_call_on_a_machine_that_falls_silent_returns_within_its_deadline(
             machine.run(["true"], deadline_s=DEADLINE_S)
         assert time.monotonic() - began < DEADLINE_S + LATE_S
     assert machine.run(["echo", "back"], deadline_s=COMMAND_LIMIT_S).stdout == "back\n"
+    machine.close()
+
+
+@pytest.mark.vm
+@pytest.mark.parametrize("what", ["the probe from inside", "arming its timer", "disarming it", "a heal"])
+def test_what_the_harness_asks_of_a_silent_machine_ends_in_time(
+    lab: Lab, clean: Left, node: str, cut: Fault, what: str
+) -> None:
+    machine = process_lab.attach(lab.name).machine(node)
+    timers = Timers(lambda _name: machine)
+    asked: dict[str, Callable[[], object]] = {
+        "the probe from inside": machine.reaches_control_plane,
+        "arming its timer": lambda: timers.arm(cut.to_json(), TTL_S),
+        "disarming it": lambda: timers.arm(cut.to_json(), 0),
+        "a heal": lambda: cut.heal(machine),
+    }
+    machine.run(["true"], deadline_s=COMMAND_LIMIT_S)
+    with silence(lab, machine):
+        began = time.monotonic()
+        with pytest.raises(MachineError) if what != "disarming it" else contextlib.nullcontext():
+            asked[what]()
+        assert time.monotonic() - began < COMMAND_LIMIT_S + LATE_S
     machine.close()
 
 
@@ -350,13 +389,7 @@ def _silence_at(
     def falling_silent(*args: Json, **options: Json) -> Json:
         if not silent:
             silent.append(moment)
-            address = machine._access.control_address
-            rules = "".join(
-                f"add chain inet silent {hook} {{ type filter hook {hook} priority 0; }}\n"
-                f"add rule inet silent {hook} ip {side} {address} drop\n"
-                for hook, side in (("input", "saddr"), ("output", "daddr"))
-            )
-            _nft_in(lab, f"add table inet silent\n{rules}")
+            fall_silent(lab, machine)
         return real(*args, **options)
 
     monkeypatch.setattr(owner, moment, falling_silent)
@@ -364,20 +397,38 @@ def _silence_at(
         yield silent
     finally:
         monkeypatch.setattr(owner, moment, real)
-        _nft_in(lab, "add table inet silent\ndelete table inet silent\n")
+        end_silence(lab)
 
 
-def _nft_in(lab: Lab, script: str) -> None:
-    done = lab.supervisor.spawn_command(["nft", "-f", "-"], COMMAND_LIMIT_S, script)
-    assert done["status"] == 0, done
+def _hold_and_kill(lab: Lab, fault: Fault, log: Path) -> None:
+    """A harness that holds a fault is killed once it is in."""
+    child = proc.start(_victim(lab, fault, HOLD), log=log, cwd=TOP)
+    try:
+        assert eventually(lambda: _step(lab) == "injected", IN_LIMIT_S), log.read_text()
+    finally:
+        child.kill()
+        child.wait(timeout=COMMAND_LIMIT_S)
 
 
 def _victim(lab: Lab, fault: Fault, point: str) -> list[str]:
     return [sys.executable, "-m", "tests.contract.victim", lab.name, json.dumps(fault.to_json()), point]
 
 
-def _tables(machine: SshMachine) -> str:
-    return machine.run(["nft", "list", "tables"], deadline_s=COMMAND_LIMIT_S).stdout
+def _tables(machine: SshMachine) -> frozenset[str]:
+    return frozenset(machine.run(["nft", "list", "tables"], deadline_s=COMMAND_LIMIT_S).stdout.splitlines())
+
+
+def _as_after_a_boot(clean: Left, node: str) -> Left:
+    """The same once a node has booted: the tables that its pods brought went with its power."""
+    own = frozenset(table for table in clean.tables[node] if "nodeproof" in table)
+    return replace(clean, tables={**clean.tables, node: own})
+
+
+def _timers(lab: Lab, machine: SshMachine) -> str:
+    """The dead-man's switches that systemd holds on a machine, where it has systemd."""
+    if "systemd" not in lab.capabilities:
+        return ""
+    return machine.run(TIMERS, deadline_s=COMMAND_LIMIT_S).stdout
 
 
 def _written(lab: Lab) -> list[Mapping[str, Json]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import sys
@@ -12,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import proc
+from harness import cli, proc
 from harness.faults import Fault
 from harness.labs import process_lab
 from harness.labs.components import Components
 from harness.labs.lab import Lab
+from harness.model.problem import Problem
 from harness.safety.guard import Refused
 from harness.safety.ledger import Ledger
 from tests import leftovers
@@ -52,6 +54,7 @@ def cut(lab: Lab, node: str) -> Iterator[Fault]:
     assert lab.heal_unfinished() == []
 
 
+@pytest.mark.vm
 @pytest.mark.parametrize("command", ["run", "heal"])
 def test_who_wants_a_lab_that_is_held_is_told_by_whom_at_once(
     lab: Lab, cut: Fault, command: str, tmp_path: Path
@@ -91,6 +94,7 @@ def test_a_cluster_that_is_not_ours_is_refused_before_anything_is_touched(
     assert not ours.ledger.path.exists()
 
 
+@pytest.mark.vm
 def test_labs_side_by_side_neither_sweep_nor_heal_each_other(
     lab: Lab, other: Lab, cut: Fault, tmp_path: Path
 ) -> None:
@@ -106,6 +110,7 @@ def test_labs_side_by_side_neither_sweep_nor_heal_each_other(
         assert (each.dir / "spec.json").exists()
 
 
+@pytest.mark.vm
 @pytest.mark.parametrize("also", ["nothing else", "its supervisor"])
 def test_an_up_that_was_killed_is_cleaned(kind: Kind, lab: Lab, also: str, tmp_path: Path) -> None:
     tables = leftovers.host_tables()
@@ -123,11 +128,43 @@ def test_an_up_that_was_killed_is_cleaned(kind: Kind, lab: Lab, also: str, tmp_p
     if also == "its supervisor":
         leftovers.kill(leftovers.footprint(name).supervisor)
         assert eventually(lambda: name not in process_lab.running(), COMMAND_LIMIT_S)
-        assert name in process_lab.sweep()
+        up = nodeproof("up", "--lab", kind.name, "--nodes", "1", cwd=tmp_path)
+        assert up.status == 0, up
+        next_one = re.findall(r"lab (p-[0-9a-f]{6}):", up.stderr + up.stdout)[0]
+        assert nodeproof("down", "--lab-name", next_one, cwd=tmp_path).status == 0
     else:
         assert nodeproof("down", "--lab-name", name, cwd=tmp_path).status == 0
     assert leftovers.leftovers_of(name, tables) == []
     assert lab.name in process_lab.running()
+
+
+def test_a_lab_that_cannot_be_healed_keeps_no_other_one_from_it(
+    lab: Lab, other: Lab, cut: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "_names", lambda _arguments: [other.name, lab.name])
+    holder = process_lab.attach(other.name)
+    holder.reserve()
+    try:
+        with pytest.raises(Problem, match=f"is using it .lab {other.name}."):
+            cli._heal(argparse.Namespace(), [])
+    finally:
+        holder.close()
+    assert lab.machine(cut.node).reaches_control_plane()
+    assert lab.ledger.unfinished() == []
+
+
+@pytest.mark.parametrize("unknown", [{"fault": "of-another-version"}, {"fault": "partition", "of": "old"}])
+def test_a_fault_that_is_not_known_keeps_no_other_one_from_being_healed(
+    lab: Lab, cut: Fault, unknown: dict[str, str]
+) -> None:
+    stranger = {"id": "deadbeef", "node": cut.node, **unknown}
+    lab.ledger.write("injected", stranger)
+    (left,) = lab.heal_unfinished()
+    lab.ledger.write("closed", stranger)
+
+    assert "deadbeef" in left
+    assert lab.machine(cut.node).reaches_control_plane()
+    assert lab.ledger.unfinished() == []
 
 
 @pytest.mark.parametrize("command", ["run", "up", "down", "heal"])

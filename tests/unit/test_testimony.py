@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from harness.cluster.witness import FOLDER, Witness, file_of
 from harness.machines.machine import CommandResult, MachineError
 from harness.model.testimony import BEAT, EXITS, HOOK_BEGAN, HOOK_ENDED, SIGTERM, STARTED
 from harness.recording.testimony import BootClock, journal_of, read_clock, words_of
-from tests.waiting import eventually, throughout
+from tests.waiting import eventually, pause, throughout
 
 LIMIT_S = 20.0
 BOOT = "0f2a9a52-6f0e-4f8e-9c1e-6a6f0d1f2b3c"
@@ -35,7 +34,7 @@ class Node:
 
     def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:  # noqa: ARG002
         self.asked.append(" ".join(argv))
-        time.sleep(self._takes_s)
+        pause(self._takes_s)
         return CommandResult(self._status, self._output, "no such file")
 
     def is_powered(self) -> bool:

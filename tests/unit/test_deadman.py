@@ -1,0 +1,102 @@
+"""The lab's dead-man's switch: it heals until it is healed, and nobody arms it behind a disarming."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.labs.process import deadman
+from harness.labs.process.deadman import Deadman
+from harness.labs.process.processes import EventLog
+from harness.machines.machine import MachineError
+from harness.model.problem import Problem
+from tests.waiting import eventually, throughout
+
+Json = Any
+FAULT = {"fault": "partition", "id": "cut", "node": "node-1"}
+SHORT_S, LONG_S, LIMIT_S, QUIET_S = 0.05, 60.0, 5.0, 0.5
+
+
+class Healing:
+    """A heal that fails so many times, and may be held in the middle of one."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.began = 0
+        self.healed = 0
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def __call__(self, fault: Mapping[str, Json]) -> None:
+        assert fault == FAULT
+        self.began += 1
+        self.may_go_on.wait(LIMIT_S)
+        if self.began <= self.failures:
+            raise MachineError("node-1: it boots")
+        self.healed += 1
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadman, "_RETRY_PERIOD_S", 0.01)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "events.jsonl"
+
+
+def kinds(log: Path) -> list[str]:
+    return [json.loads(line)["kind"] for line in log.read_text().splitlines()]
+
+
+def test_it_heals_for_as_long_as_that_takes_and_says_so(log: Path) -> None:
+    healing = Healing(failures=30)
+    switch = Deadman(healing, EventLog(log))
+    switch.arm(FAULT, SHORT_S)
+    assert eventually(lambda: healing.healed, LIMIT_S) == 1
+    assert eventually(lambda: not switch.armed(), LIMIT_S)
+    assert kinds(log) == ["deadman", "deadman-failed"]
+    assert switch.faults() == [FAULT], "no probe has proven it"
+
+
+def test_it_heals_no_more_once_it_is_disarmed(log: Path) -> None:
+    healing = Healing(failures=10**9)
+    switch = Deadman(healing, EventLog(log))
+    switch.arm(FAULT, SHORT_S)
+    assert eventually(lambda: healing.began, LIMIT_S)
+    switch.arm(FAULT, 0)
+    last = healing.began + 1
+    assert throughout(lambda: healing.began <= last, QUIET_S)
+    assert switch.faults() == []
+
+
+def test_one_that_is_renewed_while_it_heals_can_be_disarmed(log: Path) -> None:
+    healing = Healing()
+    healing.may_go_on.clear()
+    switch = Deadman(healing, EventLog(log))
+    switch.arm(FAULT, SHORT_S)
+    assert eventually(lambda: healing.began, LIMIT_S)
+    switch.arm(FAULT, QUIET_S)
+    healing.may_go_on.set()
+    assert eventually(lambda: healing.healed, LIMIT_S)
+    assert list(switch.armed()) == ["cut"]
+    switch.arm(FAULT, 0)
+    assert throughout(lambda: healing.began == 1, 2 * QUIET_S)
+
+
+def test_a_late_renewal_does_not_arm_it_behind_its_disarming(log: Path) -> None:
+    healing = Healing()
+    switch = Deadman(healing, EventLog(log))
+    switch.arm(FAULT, LONG_S)
+    switch.arm(FAULT, 0)
+    switch.arm(FAULT, 0)
+    with pytest.raises(Problem, match="was disarmed"):
+        switch.arm(FAULT, SHORT_S)
+    assert throughout(lambda: not healing.began, QUIET_S)
+    assert switch.armed() == {}
