@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import proc
@@ -37,6 +37,11 @@ SAME_LIMIT_S = {PROCESS: 60.0, LIBVIRT: 180.0}
 """A node that had no power boots and becomes Ready, and its taints go."""
 RUN_ENDS_LIMIT_S = 180.0
 END_LIMIT_S = 60.0
+HARMED_SHARE = 0.5
+"""At least so many of the rounds that hold a fault must find it on its way in, or in."""
+FIRST_STEP_LIMIT_S = 60.0
+FROM_FIRST_STEP = 0.8
+"""In so many of the rounds the moment is counted from the first step, else from the start of Python."""
 LAB_PARTS = ("supervisor", "init", "lab server")
 WEIGHTS = {"harness": 5, "pytest": 3, "heal": 4, "supervisor": 1, "init": 1, "lab server": 1, "worker": 1}
 
@@ -52,6 +57,8 @@ class Ground:
     kind: str
     folder: Path
     lab: Lab | None = None
+    reached: list[str] = field(default_factory=list)
+    """The last step that each fault had taken when somebody was killed; empty before its first."""
 
     def ready(self) -> Lab:
         """The kept lab, a new one where there is none."""
@@ -82,9 +89,8 @@ def main() -> int:
     parser.add_argument("--seed", default=str(random.SystemRandom().randrange(10**6)))
     parser.add_argument("--lab", default=PROCESS, choices=LAB_KINDS)
     asked = parser.parse_args()
-    seeds = (
-        [asked.seed] if "-" in asked.seed else [f"{asked.seed}-{number}" for number in range(asked.rounds)]
-    )
+    alone = "-" in asked.seed
+    seeds = [asked.seed] if alone else [f"{asked.seed}-{number}" for number in range(asked.rounds)]
     with _own_state() as folder:
         ground = Ground(asked.lab, folder)
         try:
@@ -96,7 +102,14 @@ def main() -> int:
         finally:
             ground.down()
     print(f"soak: {len(seeds)} rounds, nothing was left", flush=True)
-    return 0
+    return 0 if alone else _harm_done(ground.reached)
+
+
+def _harm_done(reached: list[str]) -> int:
+    """Rounds in which nothing had been harmed yet prove little: 1 when too many were."""
+    harmed = [step for step in reached if step not in ("", "planned", "armed")]
+    print(f"soak: in {len(harmed)} of {len(reached)} rounds with a fault it was on its way or in", flush=True)
+    return 0 if len(harmed) >= HARMED_SHARE * len(reached) else 1
 
 
 def _round(ground: Ground, seed: str) -> None:
@@ -124,7 +137,13 @@ def _kill_beside_a_lab(ground: Ground, part: str, dice: random.Random) -> str:
         argv = _run(ground, "--lab", lab.name)
         said = f"a whole run, killed after {after_s:.1f} s"
     child = proc.start(argv, log=ground.folder / "log", cwd=TOP if part != "pytest" else ground.folder)
+    if part != "pytest" and dice.random() < FROM_FIRST_STEP:
+        eventually(lambda: _step(lab), FIRST_STEP_LIMIT_S)
     pause(after_s)
+    step = _step(lab)
+    if part != "pytest":
+        ground.reached.append(step)
+    said += f" at step {step or 'none'}"
     if part in LAB_PARTS:
         leftovers.kill(_pid_of(part, host))
     child.kill()
@@ -134,6 +153,12 @@ def _kill_beside_a_lab(ground: Ground, part: str, dice: random.Random) -> str:
     if part in LAB_PARTS:
         return said + _is_gone(ground, host)
     return said + _is_healed(ground, lab, before)
+
+
+def _step(lab: Lab) -> str:
+    """The last step in the ledger; none where nothing is open."""
+    unfinished = lab.ledger.unfinished()
+    return unfinished[-1].step if unfinished else ""
 
 
 def _kill_a_heal(ground: Ground, lab: Lab, dice: random.Random) -> float:
