@@ -41,10 +41,9 @@ test-go: setup ## the Go tests of the executables
 contract: setup ## every lab, machine and fault against the same tests
 	@$(BIN)/pytest -q -p no:cacheprovider --contract-lab=$(LAB) tests/contract
 
-test-vm: ## virtual machines: contract tests of machine, fault and lab, one scenario of each fault
+test-vm: ## virtual machines: contract tests of machine, fault, lab and safety, one scenario of each fault
 	@$(MAKE) --no-print-directory setup LAB=libvirt
-	@$(BIN)/pytest -q -p no:cacheprovider --contract-lab=libvirt --durations=10 \
-	    tests/contract/test_machine.py tests/contract/test_fault.py tests/contract/test_lab.py
+	@$(BIN)/pytest -q -p no:cacheprovider --contract-lab=libvirt -m vm --durations=10 tests/contract
 	@$(BIN)/nodeproof run --lab=libvirt --nodes=2 $(VM_SCENARIOS)
 
 box: ## the guest as a Vagrant box in .box, for the Vagrantfile
