@@ -12,7 +12,7 @@ from itertools import pairwise
 from harness.checks import last_seen, witnessed
 from harness.checks.occurrence import Args, Finder, Occurrence
 from harness.model.cluster import LEASE_NAMESPACE, condition, condition_status, has_taint
-from harness.model.history import History, Version
+from harness.model.history import Entry, History, Version
 from harness.model.judgment import Moment
 
 Predicate = Callable[[Version], bool]
@@ -387,8 +387,20 @@ def _event_reported(history: History, args: Args, since_t: float) -> Occurrence 
 def _fault_step(history: History, args: Args, since_t: float) -> Occurrence | None:
     for entry in history.of_kind("fault"):
         if entry.data["id"] == args["id"] and entry.data["step"] == args["step"] and entry.t >= since_t:
-            return Occurrence(entry.t)
+            return Occurrence(entry.t, _told_by_step(history, entry))
     return None
+
+
+def _told_by_step(history: History, step: Entry) -> Args:
+    """How long the healing took, where the step is its beginning: windows count from its end."""
+    if step.data["step"] != "healing":
+        return {}
+    ends = [
+        entry.t - step.t
+        for entry in history.of_kind("fault")
+        if entry.data["id"] == step.data["id"] and entry.data["step"] == "healed"
+    ]
+    return {"healing_took_s": round(ends[0], 3)} if ends else {}
 
 
 _STATES: Mapping[str, Callable[[Args], Predicate]] = {

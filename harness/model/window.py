@@ -21,7 +21,9 @@ BIND_S = 15.0
 POD_GC_S = 20.0
 """gcCheckPeriod of the pod garbage collector, compiled in (pkg/controller/podgc/gc_controller.go)."""
 RECOVERY_S = 60.0
-"""A kubelet notices a dead connection after its HTTP/2 read-idle and ping time-outs, then backs off."""
+"""Beyond the healing itself: a kubelet notices a dead connection after its HTTP/2 read-idle and ping
+time-outs, then backs off.
+"""
 
 
 @dataclass(frozen=True)
@@ -177,8 +179,11 @@ def renewals() -> WindowSpec:
 
 
 def recovery() -> WindowSpec:
-    """How long a healed node may take to be Ready again; a wait, no claim."""
-    return WindowSpec("prompt", {"bound_s": RECOVERY_S})
+    """From `healing`: how long a node may take to be Ready again; a wait, no claim.
+
+    Not from `healed`: where healing is a boot, the node may have reported before the harness saw it up.
+    """
+    return WindowSpec("recovery")
 
 
 def pod_gc_pass() -> WindowSpec:
@@ -247,6 +252,13 @@ def _prompt(ground: Ground, args: Mapping[str, Json], _anchor: Mapping[str, Json
     return Window(-ground.slack_s, bound + ground.slack_s, bound, "within", "-slack", formula)
 
 
+def _recovery(ground: Ground, _args: Mapping[str, Json], anchor: Mapping[str, Json]) -> Window:
+    healing = float(anchor.get("healing_took_s", 0.0))
+    bound = healing + RECOVERY_S
+    formula = f"healing + bound + slack ({healing:.2f} + {RECOVERY_S:g} + {ground.slack_s:.2f})"
+    return Window(0.0, bound + ground.slack_s, bound, "within", "0", formula)
+
+
 def _afterwards(ground: Ground, args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
     bound = float(args["bound_s"])
     formula = f"bound + slack ({bound:g} + {ground.slack_s:.2f})"
@@ -297,6 +309,7 @@ _WINDOWS = {
     "taint_pass": _taint_pass,
     "monitor_pass": _monitor_pass,
     "prompt": _prompt,
+    "recovery": _recovery,
     "afterwards": _afterwards,
     "grace_period": _grace_period,
     "toleration": _toleration,

@@ -30,7 +30,7 @@ def is_noticed_until_it_is_over(lab: Stage, judge: Judge, fault: Fault) -> None:
             tainted = lab.wait_for(
                 taint_added(node, UNREACHABLE, "NoExecute").after(unknown, windows.taint_pass())
             )
-        lab.wait_for(ready_again.after(silenced.healed, windows.recovery()))
+        lab.wait_for(ready_again.after(silenced.healing, windows.recovery()))
         untainted = [
             lab.wait_for(taint_removed(node, UNREACHABLE, effect).after(ready_again, window))
             for effect, window in (("NoSchedule", windows.prompt(2)), ("NoExecute", windows.monitor_pass()))

@@ -24,8 +24,8 @@ def test_a_machine_that_was_reset_is_reported_as_rebooted(lab: Stage, judge: Jud
     with lab.record():
         with lab.inject(reset(node)) as cut:
             lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
-        back = lab.wait_for(booted.after(cut.healed, windows.recovery()))
-        told = lab.wait_for(rebooted.after(cut.healed, windows.recovery()))
+        back = lab.wait_for(booted.after(cut.healing, windows.recovery()))
+        told = lab.wait_for(rebooted.after(cut.healing, windows.recovery()))
 
     judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
     judge("naming.reboot-event", back)

@@ -19,7 +19,8 @@ from harness.scenario import (
 
 RECONNECTION_S = 45
 """The longest that a kubelet takes to give up a dead connection: 30 s and 15 s of HTTP/2, by default."""
-GRACE_S, MARGIN_S = 2, 10
+GRACE_S = 2
+REMOVAL_S = RECONNECTION_S + GRACE_S + 10
 
 
 @claims("partition.containers-keep-running", "partition.deferred-delete")
@@ -36,7 +37,7 @@ def test_containers_of_a_partitioned_node_run_until_it_is_back(lab: Stage, judge
             lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
             lab.wait_for(deletion.after(unreachable, windows.toleration(lab.toleration_s)))
             lab.wait_for(removal.never_after(deletion, windows.pod_gc_pass()))
-        removed = lab.wait_for(removal.after(cut.healed, windows.prompt(RECONNECTION_S + GRACE_S + MARGIN_S)))
+        removed = lab.wait_for(removal.after(cut.healing, windows.prompt(REMOVAL_S)))
         lab.hear(pod)
 
     judge("partition.containers-keep-running", lives_on(pod.name, deletion, cut.healing))

@@ -31,7 +31,7 @@ def test_pods_stay_when_the_node_recovers_within_their_toleration(lab: Stage, ju
             lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
             lab.wait_for(unreachable.after(unknown, windows.taint_pass()))
             lab.wait_for(deletion.never_after(unreachable, windows.absence(lab.toleration_s / 2)))
-        lab.wait_for(ready_again.after(cut.healed, windows.recovery()))
+        lab.wait_for(ready_again.after(cut.healing, windows.recovery()))
         lab.require(ready_again, within_s=3 * lab.toleration_s, after=unreachable)
         revoked = lab.wait_for(cancelled.after(ready_again, windows.monitor_pass()))
         stays = lab.wait_for(deletion.never_after(unreachable, windows.absence(3 * lab.toleration_s + 2)))

@@ -41,7 +41,7 @@ def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, ju
             tainted = lab.wait_for(unreachable.after(unknown, windows.taint_pass()))
             evicted = lab.wait_for(deletion.after(unreachable, windows.toleration(lab.toleration_s)))
             stays = lab.wait_for(removal.never_after(deletion, windows.pod_gc_pass()))
-        lab.wait_for(ready_again.after(cut.healed, windows.recovery()))
+        lab.wait_for(ready_again.after(cut.healing, windows.recovery()))
         untainted = [
             lab.wait_for(taint_removed(node, UNREACHABLE, effect).after(ready_again, window))
             for effect, window in (("NoSchedule", windows.prompt(2)), ("NoExecute", windows.monitor_pass()))
@@ -53,7 +53,7 @@ def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, ju
     judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
     judge("taints.unreachable-noexecute", tainted)
     judge("eviction.toleration-seconds-override", evicted)
-    judge("partition.terminating", shown_throughout(STATUS, pod.name, "Terminating", deletion, cut.healed))
+    judge("partition.terminating", shown_throughout(STATUS, pod.name, "Terminating", deletion, cut.healing))
     judge("partition.terminating", stays)
     for effect_is_gone in untainted:
         judge("taints.removed-on-recovery", effect_is_gone)

@@ -68,7 +68,7 @@ def test_a_shutdown_ends_regular_pods_and_then_critical_ones(lab: Stage, judge: 
                 told = lab.wait_for(marked.after(down.ordered, windows.prompt(REGULAR_S + CRITICAL_S)))
                 lab.wait_for(machine_ended(node).after(down.ordered, windows.prompt(300)))
             lab.hear(polite, deaf, critical)
-            lab.wait_for(condition_became(node, "Ready", "True").after(down.healed, windows.recovery()))
+            lab.wait_for(condition_became(node, "Ready", "True").after(down.healing, windows.recovery()))
 
     judge("graceful-shutdown.inhibitor-lock", not_listed(INHIBITORS, node, LOCK, until=given_time.ordered))
     judge("graceful-shutdown.inhibitor-lock", listed(INHIBITORS, node, LOCK, given_time.began, down.ordered))

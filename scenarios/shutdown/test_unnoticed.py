@@ -30,7 +30,7 @@ def test_a_cut_of_the_power_is_no_shutdown_to_the_kubelet(lab: Stage, judge: Jud
                 lab.wait_for(moment.never_after(off.ordered, windows.absence(quiet_s)))
                 for moment in (not_ready, noticed)
             ]
-        lab.wait_for(condition_became(node, "Ready", "True").after(off.healed, windows.recovery()))
+        lab.wait_for(condition_became(node, "Ready", "True").after(off.healing, windows.recovery()))
 
     judge("non-graceful.not-detected", unknown.after(last_heartbeat(node, unknown), windows.detection()))
     for unseen in never:

@@ -41,7 +41,7 @@ def test_a_kubelet_does_not_start_where_swap_is_on(lab: Stage, judge: Judge) -> 
             refuses = lab.wait_for(refused.after(restart, windows.prompt(START_S)))
             stays_away = lab.wait_for(ready_again.never_after(unknown, windows.absence(lab.quiet_s)))
             lab.hear_journal(node, KUBELET)
-        lab.wait_for(ready_again.after(paging.healed, windows.recovery()))
+        lab.wait_for(ready_again.after(paging.healing, windows.recovery()))
 
     judge("swap.fail-on-default", default_of("failSwapOn"))
     judge("swap.fail-on-default", refuses)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.model import window as windows
 from harness.model.history import History
 from harness.model.judgment import Check
 from harness.model.window import Ground
@@ -11,6 +12,8 @@ from tests.unit.given import (
     DETECTION,
     EVICTION,
     FROM_FAULT,
+    HEALING,
+    READY,
     SHOWN,
     STAYS,
     TAINT,
@@ -252,3 +255,25 @@ def test_an_anchor_that_may_have_been_missed_proves_nothing() -> None:
 
 
 # never
+
+
+@pytest.mark.parametrize(
+    ("healed_t", "ready_t", "label"),
+    [
+        (50.0, 49.0, "conforms"),
+        (50.0, 109.0, "conforms"),
+        (50.0, 115.0, "deviates"),
+        (21.0, 109.0, "deviates"),
+    ],
+)
+def test_a_recovery_may_come_before_its_healing_is_seen_and_counts_from_there(
+    healed_t: float, ready_t: float, label: str
+) -> None:
+    story = Story()
+    story.fault(2.0, "planned", "armed", "injected")
+    story.condition(18.0, "Unknown")
+    story.fault(20.0, "healing")
+    for t, tell in sorted({healed_t: "healed", ready_t: "ready"}.items()):
+        story.fault(t, "healed") if tell == "healed" else story.condition(t, "True")
+    verdict = run(READY.after(HEALING, windows.recovery()), story.fence(130.0))
+    assert_verdict(verdict, label)

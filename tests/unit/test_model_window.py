@@ -28,6 +28,7 @@ SPECS = [
     windows.taint_pass(),
     windows.monitor_pass(),
     windows.prompt(4.0),
+    windows.recovery(),
     windows.toleration(6.0),
     windows.default_toleration(),
     windows.renewals(),
@@ -46,13 +47,17 @@ seconds = st.floats(0.01, 1e4)
         (windows.taint_pass(), {}, FAST, -0.5, 1.5),
         (windows.monitor_pass(), {}, DOCUMENTED, -1.0, 7.0),
         (windows.prompt(4.0), {}, FAST, -0.5, 4.5),
+        (windows.recovery(), {}, FAST, 0.0, 60.5),
+        (windows.recovery(), {"healing_took_s": 40.0}, FAST, 0.0, 100.5),
         (windows.toleration(6.0), {}, FAST, 5.5, 6.5),
         (windows.default_toleration(), {}, DOCUMENTED, 299.0, 301.0),
         (windows.renewals(), {}, DOCUMENTED, 9.9, 11.4),
         (windows.absence(5.0), {}, FAST, 0.0, 5.0),
     ],
 )
-def test_bounds(spec: WindowSpec, anchor: dict[str, str], ground: Ground, low: float, high: float) -> None:
+def test_bounds(
+    spec: WindowSpec, anchor: dict[str, str | float], ground: Ground, low: float, high: float
+) -> None:
     window = compute(spec, ground, anchor)
     assert [window.low_s, window.high_s] == pytest.approx([low, high])
     assert window.discerning
