@@ -268,40 +268,21 @@ def _down(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 
 def _heal(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    from harness.labs import process_lab
+    from harness.labs import healing, process_lab
 
     process_lab.sweep()
-    problems = [problem for name in _names(arguments) if (problem := _heal_lab(name)) is not None]
+    problems = []
+    for name in _names(arguments):
+        try:
+            healing.heal(name)
+        except Problem as problem:
+            problems.append(problem)
     if len(problems) == 1:
         raise problems[0]
     if problems:
         raise Problem("; ".join(str(problem) for problem in problems), "heal", "see each of them")
     _say("no fault is open")
     return 0
-
-
-def _heal_lab(name: str) -> Problem | None:
-    """Heal one lab; what keeps it from being healed keeps no other one."""
-    from harness.labs import process_lab
-
-    lab = None
-    try:
-        if process_lab.client(name).status()["phase"] != "ready":
-            return None
-        lab = process_lab.attach(name)
-        lab.reserve()
-        left = lab.heal_unfinished()
-        lab.tidy()
-    except Problem as problem:
-        return problem
-    except OutsideError as error:
-        return Problem(str(error), f"lab {name}", f"run `nodeproof down --lab-name {name}`")
-    finally:
-        if lab is not None:
-            lab.close()
-    if not left:
-        return None
-    return Problem(f"not proven healed: {', '.join(left)}", f"lab {name}", "run `nodeproof down`")
 
 
 def _shell(arguments: argparse.Namespace, _rest: list[str]) -> int:

@@ -70,6 +70,10 @@ class NodeInfo:
     machine_id: str
 
 
+class InUse(Problem):
+    """Another process has the lab: its faults are that one's to heal."""
+
+
 class TooFewNodes(Problem):
     """So many nodes are quarantined that a scenario's faults have no target."""
 
@@ -107,7 +111,7 @@ class Lab:
     def reserve(self) -> None:
         """Keep the lab to this process until it ends or closes it: two runs would heal each other's faults.
 
-        Raises Problem when another process has it.
+        Raises InUse when another process has it.
         """
         descriptor = os.open(self.dir / "in-use", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -115,9 +119,8 @@ class Lab:
         except BlockingIOError as error:
             who = os.pread(descriptor, 100, 0).decode(errors="replace").strip()
             os.close(descriptor)
-            raise Problem(
-                f"process {who} is using it", f"lab {self.name}", "wait for it, or start another lab"
-            ) from error
+            said = f"process {who} is using it"
+            raise InUse(said, f"lab {self.name}", "wait for it, or start another lab") from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         self._reserved = descriptor

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harness.labs import process_lab
 from harness.labs.components import obtain
+from harness.labs.healing import heal_abandoned
 from harness.labs.lab import Lab
 from harness.labs.profiles import profile_named, settings
 from harness.model.problem import OutsideError, Problem
@@ -42,6 +43,7 @@ class LabProvider:
         """The worker's lab, started or attached to. Raises Problem."""
         if self.lab is not None:
             return self.lab
+        heal_abandoned(self.options.lab, self.report)
         self.lab = self._start() if self.options.is_ours else process_lab.attach(self.options.lab)
         self.lab.injector.say = self.report
         self.lab.reserve()

@@ -44,14 +44,26 @@ def other(kind: Kind, components: Components) -> Iterator[Lab]:
 
 @pytest.fixture
 def cut(lab: Lab, node: str) -> Iterator[Fault]:
-    """A partition of the first lab's node that a run left: in the ledger, armed, in."""
+    """A partition of the first lab's node that a run left."""
+    yield left_in(lab, node)
+    assert lab.heal_unfinished() == []
+
+
+@pytest.fixture
+def abandoned(other: Lab) -> Iterator[Fault]:
+    """The same in the second lab."""
+    yield left_in(other, other.node_names()[0])
+    assert other.heal_unfinished() == []
+
+
+def left_in(lab: Lab, node: str) -> Fault:
+    """Leave a partition in a lab: in the ledger, armed, in."""
     fault = FAULTS["partition-both"](node)
     lab.ledger.write("planned", fault.to_json())
     lab.supervisor.arm(fault.to_json(), START_LIMIT_S)
     lab.ledger.write("injecting", fault.to_json())
     fault.inject(lab.machine(node))
-    yield fault
-    assert lab.heal_unfinished() == []
+    return fault
 
 
 @pytest.mark.vm
@@ -151,6 +163,48 @@ def test_a_lab_that_cannot_be_healed_keeps_no_other_one_from_it(
         holder.close()
     assert lab.machine(cut.node).reaches_control_plane()
     assert lab.ledger.unfinished() == []
+
+
+def test_a_run_heals_what_was_left_in_a_lab_that_it_does_not_use(
+    lab: Lab, other: Lab, abandoned: Fault, tmp_path: Path
+) -> None:
+    ended = nodeproof("run", "--no-site", "--lab", lab.name, SCENARIO, cwd=tmp_path)
+
+    assert ended.status == 0, ended
+    assert f"lab {other.name}: what an earlier run left is healed" in ended.stderr + ended.stdout
+    assert other.machine(abandoned.node).reaches_control_plane()
+    assert other.ledger.unfinished() == []
+    assert other.supervisor.status()["not_disarmed"] == []
+
+
+def test_a_run_leaves_a_lab_alone_that_somebody_uses(
+    lab: Lab, other: Lab, abandoned: Fault, tmp_path: Path
+) -> None:
+    holder = process_lab.attach(other.name)
+    holder.reserve()
+    try:
+        ended = nodeproof("run", "--no-site", "--lab", lab.name, SCENARIO, cwd=tmp_path)
+    finally:
+        holder.close()
+
+    assert ended.status == 0, ended
+    assert other.name not in ended.stderr + ended.stdout
+    assert not other.machine(abandoned.node).reaches_control_plane()
+    assert [entry.fault["id"] for entry in other.ledger.unfinished()] == [abandoned.id]
+
+
+def test_a_run_says_what_it_could_not_heal_in_another_lab(lab: Lab, other: Lab, tmp_path: Path) -> None:
+    stranger = {"id": "deadbeef", "node": "node-1", "fault": "of-another-version"}
+    other.ledger.write("injected", stranger)
+    try:
+        ended = nodeproof("run", "--no-site", "--lab", lab.name, SCENARIO, cwd=tmp_path)
+    finally:
+        other.ledger.write("closed", stranger)
+
+    assert ended.status == 0, ended
+    assert f"not proven healed: of-another-version on node-1 (deadbeef) (lab {other.name})" in (
+        ended.stderr + ended.stdout
+    )
 
 
 @pytest.mark.parametrize("unknown", [{"fault": "of-another-version"}, {"fault": "partition", "of": "old"}])
