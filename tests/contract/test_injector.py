@@ -105,6 +105,12 @@ def timers_on(machine: Shell) -> list[str]:
     return machine.run(TIMERS, deadline_s=COMMAND_LIMIT_S).stdout.splitlines()
 
 
+def bring_in(fault: Fault, machine: SshMachine) -> None:
+    """Inject by hand, without ledger and switch."""
+    fault.inject(machine)
+    assert eventually(lambda: fault.is_injected(machine), FIRED_LIMIT_S)
+
+
 def nothing(*_args: Json, **_data: Json) -> None:
     """A history that nobody reads."""
 
@@ -269,8 +275,7 @@ def test_another_process_heals_what_a_killed_one_left(lab: Lab, machine: SshMach
     lab.ledger.write("planned", fault.to_json())
     lab.supervisor.arm(fault.to_json(), 60)
     lab.ledger.write("injecting", fault.to_json())
-    fault.inject(machine)
-    assert eventually(lambda: fault.is_injected(machine), FIRED_LIMIT_S)
+    bring_in(fault, machine)
 
     other = process_lab.attach(lab.name)
     try:
@@ -300,8 +305,7 @@ def test_a_fault_that_needs_another_one_healed_first_heals_by_itself(
 ) -> None:
     inner = FAULTS["kubelet-settings" if "systemd" in lab.capabilities else "partition-both"](machine.name)
     outer = FAULTS["power-off"](machine.name)
-    inner.inject(machine)
-    assert eventually(lambda: inner.is_injected(machine), FIRED_LIMIT_S)
+    bring_in(inner, machine)
     outer.inject(machine)
     lab.supervisor.arm(inner.to_json(), SHORT_TTL_S)
     lab.supervisor.arm(outer.to_json(), FIRED_LIMIT_S)
@@ -320,8 +324,7 @@ def test_a_machine_that_nobody_reaches_heals_by_itself(
 ) -> None:
     fault = FAULTS[undone_inside](machine.name)
     timers = Timers(lab.machine)
-    fault.inject(machine)
-    assert eventually(lambda: fault.is_injected(machine), FIRED_LIMIT_S)
+    bring_in(fault, machine)
     timers.arm(fault.to_json(), LONG_TTL_S)
     timers.arm(fault.to_json(), SHORT_TTL_S)
     with silence(lab, machine):
@@ -337,8 +340,7 @@ def test_a_partitioned_machine_that_nobody_reaches_heals_within_its_time(
     if "systemd" not in lab.capabilities:
         pytest.skip("systemd holds the timer")
     fault = new_partition(machine.name)
-    fault.inject(machine)
-    assert eventually(lambda: fault.is_injected(machine), FIRED_LIMIT_S)
+    bring_in(fault, machine)
     Timers(lab.machine).arm(fault.to_json(), SHORT_TTL_S)
     with silence(lab, machine):
         assert not machine.reached_from_control_plane()
@@ -349,8 +351,7 @@ def test_a_partitioned_machine_that_nobody_reaches_heals_within_its_time(
 def test_a_renewed_or_disarmed_timer_does_not_fire(lab: Lab, machine: SshMachine, undone_inside: str) -> None:
     fault = FAULTS[undone_inside](machine.name)
     timers = Timers(lab.machine)
-    fault.inject(machine)
-    assert eventually(lambda: fault.is_injected(machine), FIRED_LIMIT_S)
+    bring_in(fault, machine)
     timers.arm(fault.to_json(), RENEWED_TTL_S)
     timers.arm(fault.to_json(), LONG_TTL_S)
     assert throughout(lambda: fault.is_injected(machine), RENEWED_TTL_S + LATE_S + 2.0)
