@@ -34,6 +34,14 @@ from tests.unit.histories import (
 )
 
 
+def tainted() -> Story:
+    """A pod whose node gets the NoExecute taint at 10 s."""
+    story = Story()
+    story.pod(1.0, node=NODE)
+    story.taint(10.0)
+    return story
+
+
 @pytest.mark.parametrize("check", [DETECTION, FROM_FAULT, TAINT, EVICTION], ids=["D", "F", "T", "E"])
 def test_a_documented_partition_conforms(check: Check) -> None:
     verdict = run(check, partition().fence(60.0))
@@ -63,31 +71,23 @@ def test_another_figure_deviates(check: Check, story: Story, side: str) -> None:
 
 
 def test_what_does_not_come_deviates_behind_a_fence() -> None:
-    story = Story()
-    story.pod(1.0, node=NODE)
-    story.taint(10.0)
+    story = tainted()
     assert_verdict(run(EVICTION, story.fence(40.0)), "deviates", "did not come")
 
 
 def test_what_does_not_come_proves_nothing_without_a_fence() -> None:
-    story = Story()
-    story.pod(1.0, node=NODE)
-    story.taint(10.0)
+    story = tainted()
     assert_verdict(run(EVICTION, story), "unproven: gap", "no fence")
     assert_verdict(run(EVICTION, story.fence(40.0, blind=["pods"])), "unproven: gap", "pods", "sentinel")
 
 
 def test_a_fence_before_the_end_of_the_window_proves_nothing() -> None:
-    story = Story()
-    story.pod(1.0, node=NODE)
-    story.taint(10.0)
+    story = tainted()
     assert_verdict(run(EVICTION, story.fence(20.2)), "unproven: gap", "too early")
 
 
 def test_an_event_that_the_watch_lost_is_no_deviation() -> None:
-    story = Story()
-    story.pod(1.0, node=NODE)
-    story.taint(10.0)
+    story = tainted()
     story.evict(20.0, seen=False)
     assert_verdict(run(EVICTION, story.fence(40.0)), "unproven: gap", "differ between LIST and watch")
 
