@@ -225,6 +225,7 @@ def test_a_fault_whose_ledger_is_gone_is_healed(
     assert is_whole(lab, _as_after_a_boot(clean, machine.name) if fault.ends_components else clean)
 
 
+@pytest.mark.vm
 def test_a_fault_that_neither_ledger_nor_switch_knows_is_swept_by_its_tag(
     lab: Lab, clean: Left, machine: SshMachine, traced: str
 ) -> None:
