@@ -23,7 +23,7 @@ def heal(name: str) -> None:
         lab.reserve()
         left = lab.heal_unfinished()
         lab.tidy()
-    except OutsideError as error:
+    except (OutsideError, OSError) as error:
         raise Problem(str(error), f"lab {name}", f"run `nodeproof down --lab-name {name}`") from error
     finally:
         if lab is not None:
@@ -35,7 +35,8 @@ def heal(name: str) -> None:
 def heal_abandoned(mine: str, report: Callable[[str], None]) -> None:
     """Heal every lab but `mine` in which a run left a fault and that nobody uses.
 
-    What can't be healed is reported: it is no reason not to use another lab.
+    What can't be healed is reported: it is no reason not to use another lab. One that goes meanwhile took its
+    faults with it.
     """
     for name in process_lab.running():
         if name == mine or not Ledger(name).unfinished():
@@ -46,4 +47,5 @@ def heal_abandoned(mine: str, report: Callable[[str], None]) -> None:
         except InUse:
             continue
         except Problem as problem:
-            report(f"not healed: {problem}")
+            if name in process_lab.running():
+                report(f"lab {name} is not healed: {problem}")
