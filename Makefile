@@ -7,16 +7,19 @@ WORKERS ?= $(if $(filter libvirt,$(LAB)),0,3)
 ARGS ?=
 N ?= 10
 SEED ?= 12
-# Of those that run on virtual machines, one for each fault.
-VM_SCENARIOS := scenarios/partition/test_recovery.py scenarios/monitoring/test_silent_nodes.py \
-    scenarios/naming/test_reboot.py scenarios/shutdown/test_graceful.py scenarios/shutdown/test_unnoticed.py \
-    scenarios/swap/test_swap.py::test_limited_swap_is_for_burstable_pods
+# What only virtual machines can show; the other scenarios run on them at night.
+VM_SCENARIOS := scenarios/shutdown/test_graceful.py scenarios/shutdown/test_unnoticed.py scenarios/swap/test_swap.py
+# Test results, one file for each target: .ci/run reads the slowest tests off them.
+RESULTS := reports/out/tests
+PYTEST = $(BIN)/pytest -q -p no:cacheprovider --junitxml=$(RESULTS)/$@
+# A lab for each worker; what shares a costly fixture shares a worker.
+SIDE_BY_SIDE := -n auto --dist=loadgroup --no-loadscope-reorder
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 setup: ## OS packages, virtual environment, Kubernetes components; done already costs under a second
-	@infra/setup.sh $(filter libvirt,$(LAB))
+	@infra/setup.sh $(filter libvirt vagrant,$(LAB))
 	@$(BIN)/nodeproof components >/dev/null
 
 run: setup ## the whole line: lab, scenarios, verdicts, Allure site under reports/out/latest
@@ -33,31 +36,45 @@ lint: setup ## ruff, mypy, import-linter, shellcheck
 	@$(BIN)/shellcheck infra/*.sh infra/image/*.sh infra/image/files/usr/local/sbin/* .ci/run
 
 unit: setup ## unit tests
-	@$(BIN)/pytest -q -p no:cacheprovider tests/unit
+	@$(PYTEST).xml -n auto tests/unit
 
 test-go: setup ## the Go tests of the executables
-	@$(BIN)/pytest -q -p no:cacheprovider tests/go
+	@$(PYTEST).xml tests/go
 
 contract: setup ## every lab, machine and fault against the same tests
-	@$(BIN)/pytest -q -p no:cacheprovider --contract-lab=$(LAB) tests/contract
+	@$(PYTEST).xml $(SIDE_BY_SIDE) --contract-lab=$(LAB) -m "not alone and not night" tests/contract
 
-test-vm: ## virtual machines: contract tests of machine, fault, lab and safety, one scenario of each fault
+acceptance: setup ## the real line, and clusters on which verdicts must fall
+	@$(PYTEST).xml $(SIDE_BY_SIDE) -m "not alone and not night" tests/acceptance
+
+alone: setup ## contract and acceptance tests that look at the whole machine
+	@$(PYTEST).xml -m "alone and not night" tests/contract tests/acceptance
+
+test: ## all of these
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint unit
+	@$(MAKE) --no-print-directory test-go contract acceptance alone
+
+test-vm: ## virtual machines: every fault once, the guests' own safety, the scenarios of shutdown and swap
 	@$(MAKE) --no-print-directory setup LAB=libvirt
-	@$(BIN)/pytest -q -p no:cacheprovider --contract-lab=libvirt -m vm --durations=10 tests/contract
+	@$(PYTEST)-contract.xml $(SIDE_BY_SIDE) --contract-lab=libvirt -m "vm and not alone" tests/contract
+	@$(PYTEST)-alone.xml --contract-lab=libvirt -m "vm and alone" tests/contract
 	@$(BIN)/nodeproof run --lab=libvirt --nodes=2 $(VM_SCENARIOS)
+
+night: ## what .ci/run leaves out because it repeats: docs/testing.md says why
+	@$(MAKE) --no-print-directory setup LAB=vagrant
+	@$(PYTEST)-process.xml $(SIDE_BY_SIDE) -m "night and not alone" tests/contract tests/acceptance
+	@$(PYTEST)-contract.xml $(SIDE_BY_SIDE) --contract-lab=libvirt -m "not vm and not alone" tests/contract
+	@$(PYTEST)-alone.xml --contract-lab=libvirt -m "not vm and alone" tests/contract
+	@$(PYTEST)-vm.xml tests/vm
+	@$(BIN)/nodeproof run --lab=libvirt --nodes=2 $(VM_SCENARIOS:%=--deselect=%)
 
 box: ## the guest as a Vagrant box in .box, for the Vagrantfile
 	@infra/setup.sh vagrant
 	@$(BIN)/nodeproof box $(ARGS)
 
 test-vagrant: ## vagrant up, ssh and destroy with a private libvirtd (2 to 4 minutes)
-	@infra/setup.sh vagrant
-	@$(BIN)/pytest -q -s -p no:cacheprovider tests/vm/test_vagrant.py
-
-acceptance: setup ## the real line, and clusters on which verdicts must fall
-	@$(BIN)/pytest -q -p no:cacheprovider tests/acceptance
-
-test: lint unit test-go contract acceptance ## all of it
+	@$(MAKE) --no-print-directory setup LAB=vagrant
+	@$(PYTEST).xml -s tests/vm/test_vagrant.py
 
 documented: setup ## the defaults at their real length (about 8 minutes)
 	@$(BIN)/nodeproof run --lab=$(LAB) --profile=documented -k without $(ARGS)
@@ -82,5 +99,5 @@ lock: ## write the lock files anew
 clean: ## remove the virtual environment, generated reports and the Vagrant box
 	@rm -rf .venv reports/out .box
 
-.PHONY: help setup run report lint unit test-go contract test-vm box test-vagrant acceptance test documented \
-    soak bench soak-boots lock clean
+.PHONY: help setup run report lint unit test-go contract acceptance alone test test-vm night box test-vagrant \
+    documented soak bench soak-boots lock clean

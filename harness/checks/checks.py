@@ -12,6 +12,7 @@ from typing import Any
 
 from harness.checks import looks, moments, witnessed
 from harness.checks.occurrence import Occurrence
+from harness.checks.read_off import find_event
 from harness.model.claim import Claim, Constant
 from harness.model.history import History, fence
 from harness.model.judgment import Check, Moment
@@ -98,7 +99,7 @@ def _after(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
     window = compute(spec, ground, start.detail)
     if not window.discerning:
         return _indiscernible(spec, ground, start.detail, window)
-    found = moments.find(history, event, start.t + min(window.low_s, 0.0) - _LOOK_BACK_S)
+    found = find_event(history, event, start, ground.configuration)
     gap = _gap(history, (event, anchor), start.t, found.t if found else start.t + window.high_s)
     if gap:
         return unproven("gap", gap, window)
@@ -117,10 +118,6 @@ def _indiscernible(spec: WindowSpec, ground: Ground, anchor: Args, window: Windo
     said = f"the window {window.arithmetic} would also admit half or double"
     idle = compute(spec, Ground(ground.configuration, 0.0), anchor)
     return unproven("host-too-loaded" if idle.discerning else "scaled", said, window)
-
-
-_LOOK_BACK_S = 5.0
-"""How far before the anchor an early event is looked for: one that came too early must not be overlooked."""
 
 
 def _unfenced(history: History, about: Moment, until_t: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from harness.checks.checks import run_check
+from harness.checks.read_off import read_off
 from harness.model.claim import Claim, includes
 from harness.model.cluster import Configuration
 from harness.model.history import Entry, History
@@ -15,12 +16,13 @@ def judge(claim: Claim, check: Check, history: History, configuration: Configura
     """Judge one claim from a recording.
 
     Reasons that no recording could change come first, then the check, then what takes its answer's worth
-    away: a fault that was not proven, a component that died, a host that was too loaded to tell the time.
+    away: a fault that was not proven, a component that died, a host that was too loaded to tell the time just
+    when the answer was read off.
     """
     ahead = _not_for_this_lab(claim, configuration)
     if ahead is not None:
         return ahead
-    slack = slack_s(history, configuration)
+    slack = slack_s(history, configuration, read_off(check, history, configuration))
     verdict = run_check(check, history, Ground(configuration, slack), claim)
     too_loaded = slack > configuration.slack_limit_s
     if check.name == "default" or (verdict.is_skip and not too_loaded):

@@ -63,10 +63,11 @@ def judge_amount(history: History, args: Args) -> Verdict:
 
 def _each(history: History, args: Args, holds: Callable[[str], bool], expected: str) -> Verdict:
     what = f"{args['what']} of {args['subject']}"
-    span = _span(history, args)
-    if isinstance(span, str):
-        return unproven("gap", f"{span}; nothing tells when to look at {what}")
-    looks = [look for look in _looks(history, args) if span[0] <= look.data["asked_t"] and look.t <= span[1]]
+    times = span(history, args)
+    if isinstance(times, str):
+        return unproven("gap", f"{times}; nothing tells when to look at {what}")
+    since_t, until_t = times
+    looks = [look for look in _looks(history, args) if since_t <= look.data["asked_t"] and look.t <= until_t]
     if not looks:
         return unproven("gap", f"nobody looked at {what}")
     wrong = next((look for look in looks if not holds(look.data["value"])), None)
@@ -86,10 +87,10 @@ def _looks(history: History, args: Args) -> list[Entry]:
 
 def judge_life(history: History, args: Args) -> Verdict:
     """See `lives_on`."""
-    pod, span = str(args["subject"]), _span(history, args)
-    if isinstance(span, str):
-        return unproven("gap", f"{span}; nothing tells how long {pod} had to live")
-    since_t, until_t = span
+    pod, times = str(args["subject"]), span(history, args)
+    if isinstance(times, str):
+        return unproven("gap", f"{times}; nothing tells how long {pod} had to live")
+    since_t, until_t = times
     if until_t - since_t < 2 * SILENCE_LIMIT_S:
         said = f"{until_t - since_t:.1f} s tell no life from a silence of {SILENCE_LIMIT_S:g} s"
         return unproven("scaled", said)
@@ -117,7 +118,7 @@ def _moment(args: Args, name: str) -> Moment:
     return Moment.from_json(args[name])
 
 
-def _span(history: History, args: Args) -> tuple[float, float] | str:
+def span(history: History, args: Args) -> tuple[float, float] | str:
     """The times (s) between which is judged, or which of the two moments did not come."""
     since_t = history.began_t
     if "since" in args:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from harness.model.cluster import RENEW_JITTER, Configuration
-from harness.model.history import History
+from harness.model.history import Entry, History
 
 Json = Any
 Shape = Literal["period", "within", "negative"]
@@ -89,35 +89,72 @@ class Window:
 
 @dataclass(frozen=True)
 class Ground:
-    """What a window is computed on: the running configuration, and the slack of this scenario (s)."""
+    """What a window is computed on: the running configuration, and the slack of this judgment (s)."""
 
     configuration: Configuration
     slack_s: float
 
 
-def slack_s(history: History, configuration: Configuration) -> float:
-    """What measuring on this host, in this scenario, may add to a true duration (s).
+@dataclass(frozen=True)
+class Span:
+    """Times (s, monotonic) from one to another, or one time."""
 
-    Base plus twice the worst watch latency (calibrated, or seen by a sentinel of this scenario: one for the
-    anchor, one for the event), the largest clock offset, the API's resolution, the longest time the harness
-    was not woken, and how wrong the times of witnesses on the nodes may be.
+    since_t: float
+    until_t: float
+
+    @classmethod
+    def at(cls, t: float) -> Span:
+        """One time."""
+        return cls(t, t)
+
+    def touches(self, other: Span) -> bool:
+        """Whether they have a time in common."""
+        return self.since_t <= other.until_t and other.since_t <= self.until_t
+
+
+def slack_s(history: History, configuration: Configuration, about: Sequence[Span] | None = None) -> float:
+    """What measuring on this host may add to a true duration (s) that was read off at the times `about`;
+    anywhere in the recording where none are told.
+
+    Base plus twice the worst watch latency (calibrated, or seen by a sentinel: one for the anchor, one for
+    the event), the largest clock offset, the API's resolution, the longest time the harness was not woken,
+    and how wrong the times of witnesses on the nodes may be. Of sentinels and stalls count those that can
+    have touched these times.
     """
     calibration = configuration.calibration
-    latencies = [calibration.watch_latency_s]
-    for entry in history.of_kind("sentinel"):
-        latencies.extend((entry.data.get("latency_s") or {}).values())
-    stall = max((entry.data["late_s"] for entry in history.of_kind("stall")), default=0.0)
+    late = [
+        max((entry.data.get("latency_s") or {}).values(), default=0.0)
+        for entry in history.of_kind("sentinel")
+    ]
+    stalled = [float(entry.data["late_s"]) for entry in history.of_kind("stall")]
     told = max((entry.data["error_s"] for entry in history.of_kind("heard")), default=0.0)
     offset = max((abs(value) for value in calibration.clock_offset_s.values()), default=0.0)
     return (
         BASE_SLACK_S
-        + 2 * max(latencies)
+        + 2 * max(calibration.watch_latency_s, _worst(history.of_kind("sentinel"), late, about))
         + offset
         + calibration.api_resolution_s
-        + stall
+        + _worst(history.of_kind("stall"), stalled, about)
         + told
         + _clock_step_s(history)
     )
+
+
+def _worst(ends: Sequence[Entry], took_s: Sequence[float], about: Sequence[Span] | None) -> float:
+    """The longest of what was measured, each up to the time of its entry, that can have touched `about`.
+
+    Between two measurements nobody looked: what happened there is vouched for by those on both sides.
+    """
+    if about is None:
+        return max(took_s, default=0.0)
+    measured = [(Span(entry.t - took, entry.t), took) for entry, took in zip(ends, took_s, strict=True)]
+    worst = 0.0
+    for span in about:
+        before = [took for seen, took in measured if seen.until_t < span.since_t]
+        after = [took for seen, took in measured if seen.since_t > span.until_t]
+        within = [took for seen, took in measured if seen.touches(span)]
+        worst = max([worst, *before[-1:], *within, *after[:1]])
+    return worst
 
 
 def _clock_step_s(history: History) -> float:

@@ -121,6 +121,25 @@ class Cluster:
         while self.stopped:
             self.command("kill", "-CONT", str(self.stopped.pop()))
 
+    @contextmanager
+    def undecided(self) -> Iterator[None]:
+        """From a fault's injection on the node controller stands still: what happens in here comes before
+        it decides about the node, however slow the host is.
+        """
+        self.until_recorded('"step":"injected"')
+        self.pause("kube-controller-manager")
+        try:
+            yield
+        finally:
+            self.go_on()
+
+    def ports_from_outside(self) -> list[str]:
+        """The ports of the API server's clients outside the lab: of the harness."""
+        lines = self.command("ss", "-Htnp", "state", "established", "dport", "=", ":6443").splitlines()
+        ports = {line.split()[2].rpartition(":")[2] for line in lines if "users:" not in line}
+        assert ports, lines
+        return sorted(ports)
+
     def kill(self, component: str) -> None:
         """SIGKILL a component."""
         self.command("kill", "-KILL", str(self.pid(component)))

@@ -26,9 +26,10 @@ class Done:
 
 
 def nodeproof(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> Done:
-    """Run `nodeproof` to its end."""
+    """Run `nodeproof` to its end; what it says is kept with the test's result."""
     argv = [sys.executable, "-m", "harness.cli", *arguments]
     done = proc.run(argv, timeout_s=LIMIT_S, cwd=cwd, env={**os.environ, **(env or {})}, check=False)
+    print(done.stdout, done.stderr)
     return Done(done.status, done.stdout, done.stderr)
 
 

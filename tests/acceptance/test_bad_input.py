@@ -80,6 +80,7 @@ def test_without_root_and_without_sudo_a_lab_is_refused(monkeypatch: pytest.Monk
         root_prefix()
 
 
+@pytest.mark.alone
 def test_a_left_over_lab_is_swept_by_the_next_start(tmp_path: Path) -> None:
     name = process_lab.new_name()
     left = RUNTIME_ROOT / name

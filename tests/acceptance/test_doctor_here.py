@@ -42,6 +42,7 @@ def test_a_path_without_virsh_gets_the_command_that_brings_it(tmp_path: Path) ->
     assert "infra/setup.sh libvirt" in line
 
 
+@pytest.mark.alone
 def test_it_changes_nothing(tmp_path: Path) -> None:
     before = _state()
 

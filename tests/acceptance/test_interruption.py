@@ -34,8 +34,11 @@ PHASES: dict[str, Callable[[Path], bool]] = {
 }
 
 
+HANDLED_ALIKE = pytest.mark.night("SIGHUP has SIGTERM's handler")
+
+
 @pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", pytest.param("SIGHUP", marks=HANDLED_ALIKE)])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_interrupted_run_leaves_no_lab(phase: str, number: str, workers: int, tmp_path: Path) -> None:
     options = ["-n", str(workers)] if workers else []

@@ -6,10 +6,9 @@ from harness.labs.lab import Lab
 from harness.report import rundir
 from tests.acceptance.altered import Cluster
 from tests.acceptance.conftest import Run
-from tests.waiting import eventually, pause
+from tests.waiting import eventually
 
 CLAIMS = ("monitoring.detection-time", "taints.unreachable-noexecute")
-GONE_ON_S = 5.0
 CLEAN_LIMIT_S = 30.0
 
 
@@ -24,20 +23,16 @@ def controllers_die(cluster: Cluster) -> None:
 
 
 def watches_break(cluster: Cluster) -> None:
-    """Reset the connections of whoever is outside the lab, in the middle of the silence that is judged."""
-    cluster.until_recorded('"step":"injected"')
-    pause(GONE_ON_S)
-    lines = cluster.command("ss", "-Htnp", "state", "established", "dport", "=", ":6443").splitlines()
-    ports = {line.split()[2].rpartition(":")[2] for line in lines if "users:" not in line}
-    assert ports
-    match = f"tcp dport 6443 tcp sport {{ {', '.join(sorted(ports))} }}"
-    table = "add table inet altered\nadd chain inet altered out { type filter hook output priority 0; }\n"
-    rule = f"add rule inet altered out {match} reject with tcp reset\n"
-    cluster.command("nft", "-f", "-", stdin=table + rule)
-    try:
-        cluster.until_recorded('"kind":"gap"')
-    finally:
-        cluster.command("nft", "delete", "table", "inet", "altered")
+    """Reset the connections of whoever is outside the lab, in the silence that is judged."""
+    with cluster.undecided():
+        match = f"tcp dport 6443 tcp sport {{ {', '.join(cluster.ports_from_outside())} }}"
+        table = "add table inet altered\nadd chain inet altered out { type filter hook output priority 0; }\n"
+        rule = f"add rule inet altered out {match} reject with tcp reset\n"
+        cluster.command("nft", "-f", "-", stdin=table + rule)
+        try:
+            cluster.until_recorded('"kind":"gap"')
+        finally:
+            cluster.command("nft", "delete", "table", "inet", "altered")
 
 
 def injection_does_nothing(cluster: Cluster) -> None:

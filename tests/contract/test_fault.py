@@ -22,7 +22,6 @@ from harness.safety.injector import HEAL_LIMIT_S, INJECT_LIMIT_S
 from tests.contract.kinds import FAULTS, Kind
 from tests.waiting import eventually, throughout, told
 
-pytestmark = pytest.mark.vm
 COMMAND_LIMIT_S = 10.0
 ANSWER_LIMIT_S = 2.0
 KUBELET_PORT, API_PORT = 10250, 6443
@@ -125,6 +124,7 @@ def test_healing_what_was_never_injected_changes_nothing(fault: Fault, machine: 
     assert machine.boot_id() == boot
 
 
+@pytest.mark.vm
 def test_a_fault_injected_twice_is_seen_and_healed_twice_is_gone(fault: Fault, machine: SshMachine) -> None:
     fault.inject(machine)
     inject(fault, machine)
@@ -191,6 +191,7 @@ def test_a_partition_takes_away_its_own_table_and_no_other(
     assert nft(machine, "list", "table", "inet", "somebody_else") == foreign_table
 
 
+@pytest.mark.vm
 def test_new_connections_are_cut_by_who_opens_them(cut: Partition, machine: SshMachine) -> None:
     inject(cut, machine)
 
@@ -308,6 +309,7 @@ def test_a_machine_that_loses_power_says_no_last_words(
     assert IN_ORDER not in said
 
 
+@pytest.mark.vm
 def test_swap_is_what_the_kernel_may_page_to(machine: SshMachine, has_one: Callable[[str], Fault]) -> None:
     before = total_swap_kib(machine)
     swap = has_one("swap")
@@ -354,6 +356,7 @@ def test_a_pulled_cable_has_no_carrier_and_outlasts_a_power_cycle(
     assert eventually(lambda: carriers(machine) == {"control": True, "data": True}, HEAL_LIMIT_S)
 
 
+@pytest.mark.vm
 def test_a_frozen_machine_does_nothing_and_goes_on_where_it_was_with_the_right_time(
     lab: Lab, machine: SshMachine, has_one: Callable[[str], Fault]
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_snapshot_that_does_not_restore_is_replaced_and_the_node_joins(lab: La
     assert steps_of(lab, joined)[-2:] == ["powered-off", "restored"]
 
 
+@pytest.mark.vm
 def test_what_libvirt_has_says_whose_it_is(lab: Lab, node: str) -> None:
     assert sorted(virsh(lab, "pool-list", "--name").split()) == [lab.name]
     assert {f"{node}.qcow2", f"{node}-seed.img"} <= set(virsh(lab, "vol-list", lab.name).split())
@@ -112,6 +113,7 @@ def test_a_guest_that_panics_is_a_component_that_panicked(lab: Lab, joined: str)
     assert lab.supervisor.status()["died"] == {}
 
 
+@pytest.mark.vm
 def test_a_guests_journal_is_kept_beside_its_console(lab: Lab, node: str, tmp_path: Path) -> None:
     lab.fetch_journals()
     lab.keep_logs(tmp_path)

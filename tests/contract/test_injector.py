@@ -318,7 +318,6 @@ def test_a_fault_that_needs_another_one_healed_first_heals_by_itself(
         lab.supervisor.arm(fault.to_json(), 0)
 
 
-@pytest.mark.vm
 def test_a_machine_that_nobody_reaches_heals_by_itself(
     lab: Lab, machine: SshMachine, undone_inside: str
 ) -> None:
@@ -347,7 +346,6 @@ def test_a_partitioned_machine_that_nobody_reaches_heals_within_its_time(
         assert eventually(machine.reached_from_control_plane, SHORT_TTL_S + FIRED_LIMIT_S)
 
 
-@pytest.mark.vm
 def test_a_renewed_or_disarmed_timer_does_not_fire(lab: Lab, machine: SshMachine, undone_inside: str) -> None:
     fault = FAULTS[undone_inside](machine.name)
     timers = Timers(lab.machine)

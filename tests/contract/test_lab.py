@@ -26,7 +26,6 @@ from tests.contract.kinds import Kind
 from tests.waiting import eventually
 
 Json = Any
-pytestmark = pytest.mark.vm
 COMMAND_LIMIT_S = 10.0
 READY_LIMIT_S = 60.0
 EVENTS_LIMIT_S = 20.0
@@ -79,6 +78,7 @@ def as_kubelet(kind: Kind, lab: Lab, name: str, *arguments: str) -> Mapping[str,
     return lab.supervisor.spawn_command([*argv, *arguments], COMMAND_LIMIT_S)
 
 
+@pytest.mark.vm
 def test_all_nodes_are_ready(lab: Lab) -> None:
     nodes = {entry["metadata"]["name"]: entry for entry in lab.api.get(WATCHED["nodes"])["items"]}
 
@@ -86,6 +86,7 @@ def test_all_nodes_are_ready(lab: Lab) -> None:
     assert all(is_ready(entry) for entry in nodes.values())
 
 
+@pytest.mark.vm
 def test_a_node_is_the_machine_that_the_lab_recorded(lab: Lab, node: str) -> None:
     info = lab.api.get(node_path(node))["status"]["nodeInfo"]
 
@@ -93,6 +94,7 @@ def test_a_node_is_the_machine_that_the_lab_recorded(lab: Lab, node: str) -> Non
     assert info["bootID"] == lab.machine(node).boot_id()
 
 
+@pytest.mark.vm
 def test_a_kubelet_tells_its_configuration_through_its_authenticated_port(lab: Lab, node: str) -> None:
     told = kubelet_configz(lab.api, node)
 
@@ -100,6 +102,7 @@ def test_a_kubelet_tells_its_configuration_through_its_authenticated_port(lab: L
     assert told["authentication"]["anonymous"]["enabled"] is False
 
 
+@pytest.mark.vm
 def test_a_kubelet_refuses_whom_it_does_not_know(lab: Lab, node: str) -> None:
     context = ssl.create_default_context(cafile=str(lab.dir / "pki" / "ca.crt"))
     address = lab.machine(node).data_address
@@ -110,6 +113,7 @@ def test_a_kubelet_refuses_whom_it_does_not_know(lab: Lab, node: str) -> None:
             assert b" 401 " in speaking.recv(4096).splitlines()[0]
 
 
+@pytest.mark.vm
 def test_kubelets_report_events_of_their_own(lab: Lab, node: str) -> None:
     def reasons() -> set[str]:
         events = lab.api.get(WATCHED["events"])["items"]
@@ -122,6 +126,7 @@ def test_kubelets_report_events_of_their_own(lab: Lab, node: str) -> None:
     assert eventually(lambda: "Starting" in reasons(), EVENTS_LIMIT_S)
 
 
+@pytest.mark.vm
 def test_a_pod_runs_and_the_audit_log_says_who_made_it(lab: Lab, node: str) -> None:
     pod = lab.run_pod(node)
 
@@ -132,6 +137,7 @@ def test_a_pod_runs_and_the_audit_log_says_who_made_it(lab: Lab, node: str) -> N
     assert made["objectRef"]["namespace"] == NAMESPACE
 
 
+@pytest.mark.vm
 def test_a_kubelets_credential_is_good_for_its_own_node_only(kind: Kind, lab: Lab) -> None:
     one, other = sorted(lab.node_names())[:2]
     body = json.dumps({"metadata": {"annotations": {"nodeproof.dev/test": "1"}}})
@@ -143,6 +149,7 @@ def test_a_kubelets_credential_is_good_for_its_own_node_only(kind: Kind, lab: La
     assert "forbidden" in foreign["stderr"].lower()
 
 
+@pytest.mark.vm
 def test_a_kubelets_credential_reads_no_secret_that_no_pod_of_its_node_needs(
     kind: Kind, lab: Lab, node: str
 ) -> None:
@@ -211,7 +218,10 @@ def _by_its_init(_lab: Lab, seen: leftovers.Footprint) -> None:
     leftovers.kill(seen.init)
 
 
-@pytest.mark.parametrize("end", [_by_down, _by_name, _by_name_once_killed, _by_its_init])
+@pytest.mark.alone
+@pytest.mark.parametrize(
+    "end", [_by_down, _by_name, _by_name_once_killed, pytest.param(_by_its_init, marks=pytest.mark.vm)]
+)
 def test_a_lab_that_ends_leaves_nothing(
     kind: Kind, second: Lab, end: Callable[[Lab, leftovers.Footprint], None]
 ) -> None:
@@ -224,6 +234,7 @@ def test_a_lab_that_ends_leaves_nothing(
     assert leftovers.leftovers(seen) == []
 
 
+@pytest.mark.alone
 def test_a_lab_whose_supervisor_is_killed_ends_and_a_sweep_removes_its_folder(second: Lab, lab: Lab) -> None:
     seen = leftovers.footprint(second.name)
     leftovers.kill(seen.supervisor)
@@ -234,6 +245,7 @@ def test_a_lab_whose_supervisor_is_killed_ends_and_a_sweep_removes_its_folder(se
     assert lab.name in process_lab.running()
 
 
+@pytest.mark.alone
 def test_a_component_that_dies_on_start_is_one_problem_with_its_last_words(
     kind: Kind, broken_components: Components
 ) -> None:

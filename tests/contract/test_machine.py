@@ -19,7 +19,6 @@ from harness.machines.machine import Machine, MachineError
 from harness.machines.ssh import SshAccess, SshMachine
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.vm
 COMMAND_LIMIT_S = 10.0
 BOOT_LIMIT_S = 60.0
 OVERRUN_S = 2.0
@@ -59,6 +58,7 @@ def test_much_output_on_both_streams_does_not_block(machine: SshMachine) -> None
     assert (len(done.stdout), len(done.stderr)) == (3000000, 3000000)
 
 
+@pytest.mark.vm
 @pytest.mark.parametrize("script", ["sleep 30", "yes", "exec >&- 2>&-; sleep 30"])
 def test_a_command_that_does_not_end_is_given_up_at_its_deadline(machine: SshMachine, script: str) -> None:
     deadline_s = 1.0
@@ -93,6 +93,7 @@ def test_a_machine_that_somebody_else_booted_anew_answers_the_next_call(
     assert machine.boot_id() != boot
 
 
+@pytest.mark.vm
 def test_a_machine_with_another_host_key_is_refused(lab: Lab, machine: SshMachine, tmp_path: Path) -> None:
     info = next(entry for entry in lab.nodes() if entry.name == machine.name)
     other_key = ssh_key(tmp_path / "other")
@@ -110,6 +111,7 @@ def test_a_machine_with_another_host_key_is_refused(lab: Lab, machine: SshMachin
         stranger.run(["true"], deadline_s=COMMAND_LIMIT_S)
 
 
+@pytest.mark.vm
 def test_a_healthy_machine_is_seen_so_from_everywhere(machine: SshMachine) -> None:
     assert machine.is_powered()
     assert machine.answers_on_control()
@@ -117,6 +119,7 @@ def test_a_healthy_machine_is_seen_so_from_everywhere(machine: SshMachine) -> No
     assert machine.reaches_control_plane()
 
 
+@pytest.mark.vm
 def test_a_machine_has_two_networks_and_a_default_route(lab: Lab, machine: SshMachine) -> None:
     info = next(entry for entry in lab.nodes() if entry.name == machine.name)
     links = {entry["ifname"]: entry for entry in json.loads(output(machine, "ip", "-json", "-4", "address"))}
@@ -128,11 +131,13 @@ def test_a_machine_has_two_networks_and_a_default_route(lab: Lab, machine: SshMa
     assert route["dev"] == "data"
 
 
+@pytest.mark.vm
 def test_a_machine_resolves_its_own_name(machine: SshMachine) -> None:
     assert output(machine, "uname", "-n").strip() == machine.name
     assert output(machine, "getent", "hosts", machine.name).split()[0] == machine.data_address
 
 
+@pytest.mark.vm
 def test_a_machine_sees_only_its_own_processes(lab: Lab, machine: SshMachine) -> None:
     commands = output(machine, "ps", "-eww", "-o", "args=")
 
@@ -141,6 +146,7 @@ def test_a_machine_sees_only_its_own_processes(lab: Lab, machine: SshMachine) ->
         assert stranger not in commands
 
 
+@pytest.mark.vm
 @pytest.mark.parametrize("folder", ["/root", "/etc", "/usr", "/var/tmp", "/run"])
 def test_what_a_machine_writes_does_not_reach_its_host(machine: SshMachine, folder: str) -> None:
     name = f"nodeproof-{uuid.uuid4().hex}"

@@ -60,7 +60,7 @@ POINTS = (
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every step in a process lab, on slower labs the one at which a fault is in; every fault, two of them on
+    """Every step in a process lab, on slower labs the one at which a fault is in; every fault, one of them on
     CI's virtual machines.
     """
     chosen = metafunc.config.getoption("contract_lab")
@@ -68,7 +68,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("point", POINTS if chosen == PROCESS else ["after injected"])
     if "forgotten" in metafunc.fixturenames:
         names = [name for name in FAULTS if name not in KINDS[chosen].lacks]
-        marks = {name: [pytest.mark.vm] for name in ("partition-both", "power-off")}
+        marks = {"partition-both": [pytest.mark.vm]}
         metafunc.parametrize("forgotten", [pytest.param(name, marks=marks.get(name, [])) for name in names])
 
 
@@ -148,7 +148,6 @@ def test_the_node_of_a_killed_run_heals_by_itself(
     assert is_whole(lab, clean)
 
 
-@pytest.mark.vm
 def test_a_killed_run_is_healed_at_once_on_demand(
     lab: Lab, clean: Left, killed_run: float, machine: SshMachine, tmp_path: Path
 ) -> None:
@@ -163,7 +162,6 @@ def test_a_killed_run_is_healed_at_once_on_demand(
     assert is_whole(lab, clean)
 
 
-@pytest.mark.vm
 def test_the_next_run_heals_a_killed_one_before_its_first_scenario(
     lab: Lab, node: str, clean: Left, killed_run: float, tmp_path: Path
 ) -> None:
@@ -200,7 +198,6 @@ def test_a_crash_at_any_step_is_healed_and_healing_again_changes_nothing(
     assert left(lab) == healed
 
 
-@pytest.mark.vm
 def test_a_fault_whose_last_ledger_line_is_torn_is_healed(
     lab: Lab, clean: Left, killed_holder: Fault, machine: SshMachine
 ) -> None:
@@ -225,7 +222,6 @@ def test_a_fault_whose_ledger_is_gone_is_healed(
     assert is_whole(lab, _as_after_a_boot(clean, machine.name) if fault.ends_components else clean)
 
 
-@pytest.mark.vm
 def test_a_fault_that_neither_ledger_nor_switch_knows_is_swept_by_its_tag(
     lab: Lab, clean: Left, machine: SshMachine, traced: str
 ) -> None:
@@ -247,7 +243,6 @@ CALLS: dict[str, Callable[[SshMachine], object]] = {
 }
 
 
-@pytest.mark.vm
 @pytest.mark.parametrize("moment", CALLS)
 def test_a_call_on_a_machine_that_falls_silent_returns_within_its_deadline(
     lab: Lab, clean: Left, node: str, moment: str, monkeypatch: pytest.MonkeyPatch
@@ -268,7 +263,6 @@ def test_a_call_on_a_machine_that_falls_silent_returns_within_its_deadline(
     machine.close()
 
 
-@pytest.mark.vm
 @pytest.mark.parametrize("what", ["the probe from inside", "arming its timer", "disarming it", "a heal"])
 def test_what_the_harness_asks_of_a_silent_machine_ends_in_time(
     lab: Lab, clean: Left, node: str, cut: Fault, what: str

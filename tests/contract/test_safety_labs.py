@@ -66,7 +66,6 @@ def left_in(lab: Lab, node: str) -> Fault:
     return fault
 
 
-@pytest.mark.vm
 @pytest.mark.parametrize("command", ["run", "heal"])
 def test_who_wants_a_lab_that_is_held_is_told_by_whom_at_once(
     lab: Lab, cut: Fault, command: str, tmp_path: Path
@@ -106,7 +105,6 @@ def test_a_cluster_that_is_not_ours_is_refused_before_anything_is_touched(
     assert not ours.ledger.path.exists()
 
 
-@pytest.mark.vm
 def test_labs_side_by_side_neither_sweep_nor_heal_each_other(
     lab: Lab, other: Lab, cut: Fault, tmp_path: Path
 ) -> None:
@@ -122,7 +120,7 @@ def test_labs_side_by_side_neither_sweep_nor_heal_each_other(
         assert (each.dir / "spec.json").exists()
 
 
-@pytest.mark.vm
+@pytest.mark.alone
 @pytest.mark.parametrize("also", ["nothing else", "its supervisor"])
 def test_an_up_that_was_killed_is_cleaned(kind: Kind, lab: Lab, also: str, tmp_path: Path) -> None:
     tables = leftovers.host_tables()

@@ -1,0 +1,82 @@
+"""Tests side by side: how many workers a machine bears, what shares a worker, what is tried once more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from harness.labs.kinds import LIBVIRT
+
+TOO_LOADED, AGAIN = "host-too-loaded", "tried-again"
+SHARED = ("altered_lab", "documented_lab", "finished", "installed", "other", "whole_run")
+"""Fixtures that take long to make: who uses one goes to the worker that has it, the longest first."""
+GIB = 2**30
+PER_CORE = {LIBVIRT: 1}
+"""Workers for each core; a process lab waits most of its time, an emulated machine computes."""
+WORKER_BYTES = {LIBVIRT: 5 * GIB}
+"""What a worker's labs take: two guests and a third that joins, or up to five labs of nodes without any."""
+_PER_CORE, _WORKER_BYTES = 2, 4 * GIB
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Workers for `-n auto`, by cores and memory and by the kind of lab that each has."""
+    kind = config.getoption("contract_lab", default="")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    by_cores = len(os.sched_getaffinity(0)) * PER_CORE.get(kind, _PER_CORE)
+    return max(1, min(by_cores, memory // WORKER_BYTES.get(kind, _WORKER_BYTES)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a costly fixture are one group of xdist's `loadgroup`, and begin first."""
+    for item in items:
+        for name in _shared_by(item):
+            item.add_marker(pytest.mark.xdist_group(name))
+    items.sort(key=lambda item: not _shared_by(item))
+
+
+def _shared_by(item: pytest.Item) -> list[str]:
+    return [name for name in SHARED if name in getattr(item, "fixturenames", ())]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """Run a test; one that fails beside the word that the host was too loaded runs once more on new labs.
+
+    Only tests of the harness are: the verdicts of a run of nodeproof itself are never tried again.
+    """
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    if _is_too_loaded(reports):
+        # Without a next item everything is torn down, the session's labs as well.
+        item.session._setupstate.teardown_exact(None)
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        for report in reports:
+            report.user_properties.append((AGAIN, TOO_LOADED))
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def _is_too_loaded(reports: Sequence[pytest.TestReport]) -> bool:
+    """Whether a test failed and a lab said why: in what a run printed, or in what the test compared."""
+    failed = [report for report in reports if report.failed]
+    said = [text for report in reports for text in (report.capstdout, report.capstderr)]
+    return bool(failed) and any(TOO_LOADED in text for text in [*said, *map(_crash, failed)])
+
+
+def _crash(report: pytest.TestReport) -> str:
+    """The message of a failure, without the source around it."""
+    return str(getattr(getattr(report.longrepr, "reprcrash", None), "message", ""))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which tests were tried again."""
+    reports = [entry for entries in terminalreporter.stats.values() for entry in entries]
+    again = {entry.nodeid for entry in reports if AGAIN in dict(getattr(entry, "user_properties", ()))}
+    for nodeid in sorted(again):
+        terminalreporter.write_line(f"the host was too loaded, tried once more on new labs: {nodeid}")

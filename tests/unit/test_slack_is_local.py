@@ -1,0 +1,118 @@
+"""A stall or a late sentinel takes away what was read off near it, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.checks import looks, moments
+from harness.checks.judge import judge
+from harness.model.judgment import Check
+from harness.model.window import Span, slack_s
+from tests.unit.given import CLAIM, DETECTION, EVICTION, RENEWALS, STAYS, TAINT, UNKNOWN, recovered, renewing
+from tests.unit.histories import NODE, POD, Story, configuration, last_renewal_t, partition
+
+PERIOD_S, LATE_S = 2.0, 4.0
+UNKNOWN_T, EVICTED_T = 31.4, 41.7
+"""About when the node of `partition` becomes Unknown, and its pod leaves."""
+CONFORMS, TOO_LOADED = "conforms", "unproven: host-too-loaded"
+LOCKED = looks.listed("locks", NODE, "kubelet", UNKNOWN, moments.pod_deletion("nodeproof", POD))
+LIVES = looks.lives_on(POD, UNKNOWN, moments.pod_deletion("nodeproof", POD))
+
+
+def measured(story: Story, until_t: float = 89.0) -> Story:
+    """A host that is measured all along, and never busy."""
+    for number in range(1, int(until_t / PERIOD_S)):
+        story.sentinel(number * PERIOD_S, 0.01)
+        story.say(number * PERIOD_S + 0.02, "stall", late_s=0.005)
+    return story
+
+
+def label(story: Story, check: Check) -> str:
+    return judge(CLAIM, check, story.fence(90.0).history(), configuration()).label
+
+
+def stalled(story: Story, until_t: float) -> Story:
+    story.say(until_t, "stall", late_s=LATE_S)
+    return story
+
+
+def late_sentinel(story: Story, until_t: float) -> Story:
+    story.sentinel(until_t - LATE_S, LATE_S)
+    return story
+
+
+@pytest.mark.parametrize("disturb", [stalled, late_sentinel])
+@pytest.mark.parametrize(
+    ("check", "until_t", "expected"),
+    [
+        (DETECTION, last_renewal_t() + 1.0, TOO_LOADED),
+        (DETECTION, 27.0, CONFORMS),
+        (DETECTION, UNKNOWN_T, TOO_LOADED),
+        (DETECTION, UNKNOWN_T + LATE_S - 0.5, TOO_LOADED),
+        (DETECTION, UNKNOWN_T + LATE_S + 5.0, CONFORMS),
+        (TAINT, 27.0, CONFORMS),
+        (TAINT, UNKNOWN_T + 0.3, TOO_LOADED),
+        (TAINT, 38.0, CONFORMS),
+        (EVICTION, 27.0, CONFORMS),
+        (EVICTION, 38.0, CONFORMS),
+        (EVICTION, EVICTED_T, TOO_LOADED),
+    ],
+)
+def test_a_time_is_too_loaded_where_its_anchor_or_its_event_was_touched(
+    disturb: object, check: Check, until_t: float, expected: str
+) -> None:
+    assert callable(disturb)
+    assert label(disturb(measured(partition()), until_t), check) == expected
+
+
+@pytest.mark.parametrize(("until_t", "expected"), [(26.0, CONFORMS), (33.0, TOO_LOADED), (41.5, CONFORMS)])
+def test_an_absence_is_too_loaded_where_its_window_was_touched(until_t: float, expected: str) -> None:
+    assert label(stalled(measured(recovered()), until_t), STAYS) == expected
+
+
+@pytest.mark.parametrize("until_t", [6.0, 15.0, 60.0])
+def test_a_count_is_too_loaded_wherever_it_was(until_t: float) -> None:
+    assert label(measured(renewing(until_t=89.5)), RENEWALS) == CONFORMS
+    assert label(stalled(measured(renewing(until_t=89.5)), until_t), RENEWALS) == TOO_LOADED
+
+
+@pytest.mark.parametrize(
+    ("until_t", "expected"), [(26.0, "deviates"), (32.0, TOO_LOADED), (60.0, "deviates")]
+)
+def test_an_event_that_did_not_come_is_missed_in_its_whole_window(until_t: float, expected: str) -> None:
+    story = Story()
+    story.fault(20.0, "planned", "armed", "injected")
+    story.condition(UNKNOWN_T, "Unknown")
+    assert label(stalled(measured(story), until_t), TAINT) == expected
+
+
+@pytest.mark.parametrize("check", [LOCKED, LIVES])
+@pytest.mark.parametrize(("until_t", "expected"), [(26.0, CONFORMS), (36.0, TOO_LOADED), (49.0, CONFORMS)])
+def test_a_state_is_too_loaded_where_it_had_to_last(check: Check, until_t: float, expected: str) -> None:
+    story = measured(partition())
+    story.tell("started", 2.0)
+    story.beats(2.0, 80.0)
+    story.hear(85.0)
+    story.look(35.0, "kubelet")
+    assert label(stalled(story, until_t), check) == expected
+
+
+@pytest.mark.parametrize("until_t", [6.0, 60.0])
+def test_an_anchor_that_is_missing_is_missed_everywhere(until_t: float) -> None:
+    story = Story()
+    story.fault(20.0, "planned", "armed", "injected")
+    assert label(measured(story), TAINT) == "deviates"
+    assert label(stalled(story, until_t), TAINT) == TOO_LOADED
+
+
+def test_what_nobody_measured_is_vouched_for_by_both_neighbours() -> None:
+    story = Story()
+    for t, took in ((10.0, 0.1), (20.0, 0.3), (30.0, 0.2)):
+        story.say(t, "stall", late_s=took)
+    history = story.history()
+    base = slack_s(history, configuration(), [])
+    for t, took in {5.0: 0.1, 15.0: 0.3, 19.9: 0.3, 25.0: 0.3, 35.0: 0.2}.items():
+        assert slack_s(history, configuration(), [Span.at(t)]) - base == pytest.approx(took)
+    both = slack_s(history, configuration(), [Span.at(5.0), Span.at(35.0)])
+    assert both - base == pytest.approx(0.2)
+    assert slack_s(history, configuration()) - base == pytest.approx(0.3)

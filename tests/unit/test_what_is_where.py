@@ -1,0 +1,134 @@
+"""What CI runs and what the night runs: together everything, nothing twice, and on machines every fault."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from _pytest.mark import MarkMatcher
+from _pytest.mark.expression import Expression, ExpressionMatcher
+
+from harness import proc
+from harness.labs.kinds import LIBVIRT, PROCESS
+from tests import show_marks
+from tests.contract.kinds import FAULTS
+
+TOP = Path(__file__).resolve().parents[2]
+LIMIT_S = 120.0
+NIGHT = ("night",)
+MARKED = {"tests/acceptance": ("",), "tests/contract": (PROCESS, LIBVIRT)}
+"""Folders of which targets take parts, by marker, with the kinds of lab that each is for."""
+ALONE_AT_THE_END = re.compile(r"\b(?<!not )alone\b")
+Test = tuple[str, str]
+"""A test, or a folder that is run whole, with the kind of lab where there is more than one."""
+
+
+def in_ci() -> list[str]:
+    """The targets that .ci/run makes."""
+    return re.findall(r"^part \d+ ([a-z-]+)", (TOP / ".ci" / "run").read_text(), re.MULTILINE)
+
+
+def commands(targets: Iterable[str], program: str) -> list[list[str]]:
+    """The commands of a program that make would run."""
+    # Beside another make, its jobs would be ours.
+    argv = ["env", "-u", "MAKEFLAGS", "-u", "MFLAGS", "make", "--dry-run", "--no-print-directory", *targets]
+    lines = proc.run(argv, timeout_s=LIMIT_S, cwd=TOP).stdout.replace("\\\n", " ").splitlines()
+    found = [shlex.split(line) for line in lines if f"/{program} " in line]
+    return [command[1:] for command in found if command[0].endswith(f"/{program}")]
+
+
+@pytest.fixture(scope="module")
+def marks() -> Mapping[Test, frozenset[str]]:
+    """Every test of the folders that are taken apart, with its markers."""
+    asked = [(kind, folder) for folder, kinds in MARKED.items() for kind in kinds]
+    with ThreadPoolExecutor(2) as pool:
+        return {test: found for part in pool.map(lambda one: collected(*one), asked) for test, found in part}
+
+
+def collected(kind: str, folder: str) -> list[tuple[Test, frozenset[str]]]:
+    options = ["--collect-only", "-q", "-p", "tests.show_marks", "-p", "no:cacheprovider"]
+    lab = [f"--contract-lab={kind}"] if kind else []
+    said = proc.run(
+        [sys.executable, "-m", "pytest", *options, *lab, folder], timeout_s=LIMIT_S, cwd=TOP
+    ).stdout
+    lines = [line.split("\t")[1:] for line in said.splitlines() if line.startswith(show_marks.SIGN)]
+    return [((kind, nodeid), frozenset(found)) for nodeid, *found in lines]
+
+
+def selected(targets: Iterable[str], marks: Mapping[Test, frozenset[str]]) -> Counter[Test]:
+    """What the commands of these targets run, and how often."""
+    found: Counter[Test] = Counter()
+    for command in commands(targets, "pytest"):
+        kind = next(
+            (word.partition("=")[2] for word in command if word.startswith("--contract-lab=")), PROCESS
+        )
+        folders = [word for word in command if word.startswith("tests/")]
+        if "-m" not in command:
+            found.update(("", folder) for folder in folders)
+            continue
+        chosen = Expression.compile(command[command.index("-m") + 1])
+        own = {test: names for test, names in marks.items() if test[1].startswith(tuple(folders))}
+        found.update(
+            test for test, names in own.items() if test[0] in ("", kind) and chosen.evaluate(_has(names))
+        )
+    return found
+
+
+def _has(names: frozenset[str]) -> ExpressionMatcher:
+    """What an expression asks of a test with these markers."""
+    return MarkMatcher.from_markers(pytest.Mark(name, (), {}, _ispytest=True) for name in names)
+
+
+def test_every_test_runs_in_ci_or_at_night_and_none_in_both(marks: Mapping[Test, frozenset[str]]) -> None:
+    run = selected(in_ci(), marks) + selected(NIGHT, marks)
+    folders = {f"tests/{path.name}" for path in (TOP / "tests").iterdir() if any(path.glob("test_*.py"))}
+
+    assert len(marks) > 400
+    assert {test: times for test, times in run.items() if times != 1} == {}
+    assert set(run) == set(marks) | {("", folder) for folder in folders - MARKED.keys()}
+
+
+def test_what_looks_at_the_whole_machine_has_no_neighbours() -> None:
+    for command in commands([*in_ci(), *NIGHT], "pytest"):
+        marks = command[command.index("-m") + 1] if "-m" in command else ""
+        assert ("-n" in command) != bool(ALONE_AT_THE_END.search(marks)) or "-m" not in command, command
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_is_injected_and_healed_on_machines_in_ci(
+    marks: Mapping[Test, frozenset[str]], fault: str
+) -> None:
+    named = "test_a_fault_injected_twice_is_seen_and_healed_twice_is_gone"
+    assert any(
+        kind == LIBVIRT and named in test and f"{fault}]" in test for kind, test in selected(in_ci(), marks)
+    )
+
+
+def test_each_scenario_runs_on_machines_in_ci_or_at_night_and_none_in_both() -> None:
+    run = {
+        when: [command for command in commands(targets, "nodeproof") if "--lab=libvirt" in command]
+        for when, targets in (("ci", in_ci()), ("night", NIGHT))
+    }
+    (by_day,), (by_night,) = run["ci"], run["night"]
+    listed = [word for word in by_day if word.startswith("scenarios/")]
+    left_out = [word.partition("=")[2] for word in by_night if word.startswith("--deselect=")]
+    assert listed == left_out
+    assert [word for word in by_night if word.startswith("scenarios/")] == []
+    assert all((TOP / path.partition("::")[0]).exists() for path in listed)
+
+
+def test_grouped_tests_share_a_worker(tmp_path: Path) -> None:
+    """xdist 3.8 groups nothing with pytest 9.2, silently (pytest-dev/pytest-xdist#1386)."""
+    body = "import pytest\n@pytest.mark.xdist_group('one')\n@pytest.mark.parametrize('n', range(6))\n"
+    (tmp_path / "test_group.py").write_text(f"{body}def test_it(n, worker_id):\n    print(worker_id)\n")
+    options = ["-p", "no:cacheprovider", "-n2", "--dist=loadgroup", "-rP", "--rootdir", str(tmp_path)]
+    argv = [sys.executable, "-m", "pytest", "-c", "/dev/null", *options, str(tmp_path)]
+    said = proc.run(argv, timeout_s=LIMIT_S, cwd=tmp_path).stdout
+    workers = {line for line in said.splitlines() if re.fullmatch(r"gw\d", line)}
+    assert len(workers) == 1, said
