@@ -30,6 +30,8 @@ from tests.waiting import eventually, pause
 PHASE_LIMIT_S = 120.0
 ENDS_LIMIT_S = 240.0
 COMMAND_LIMIT_S = 20.0
+STOOD_STILL_S = 3.0
+"""Longer than slack may be, and short enough for what comes before and after it in a grace period."""
 CLAIMS = ("monitoring.detection-time", "taints.unreachable-noexecute")
 RIVAL = """
 add table inet rival
@@ -157,6 +159,27 @@ def test_a_run_that_stood_still_for_longer_than_its_switch_proves_nothing(
     assert lab.supervisor.status()["not_disarmed"] == []
 
 
+def test_a_run_that_stood_still_while_nothing_was_decided_keeps_its_verdicts(
+    lab: Lab, small: str, tmp_path: Path
+) -> None:
+    log, run = tmp_path / "log", tmp_path / "run"
+    child = start("run", "--no-site", "--lab", lab.name, "--run", str(run), small, cwd=tmp_path, log=log)
+    try:
+        assert eventually(lambda: "injected" in steps(run), PHASE_LIMIT_S), log.read_text()
+        measured = len(_measurements(run))
+        assert eventually(lambda: len(_measurements(run)) >= measured + 3, PHASE_LIMIT_S), log.read_text()
+        child.send_signal(signal.SIGSTOP)
+        pause(STOOD_STILL_S)
+    finally:
+        child.send_signal(signal.SIGCONT)
+        status = child.wait(timeout=ENDS_LIMIT_S)
+
+    assert max(_measurements(run)) > lab.profile.slack_limit_s
+    labels = [verdict_of(row).label for row in rundir.read_verdicts(run)]
+    assert labels == ["conforms"] * len(CLAIMS), log.read_text()
+    assert status == 0
+
+
 def test_a_killed_worker_ends_its_scenario_broken_and_the_run_in_order(tmp_path: Path) -> None:
     for name in ("test_one.py", "test_two.py"):
         (tmp_path / name).write_text(SMALL)
@@ -276,6 +299,14 @@ def _canaries(lab: Lab) -> dict[str, str]:
     assert eventually(lambda: lab.api.get(account.removesuffix("/token")), COMMAND_LIMIT_S)
     found["token"] = lab.api.create(account, request)["status"]["token"]
     return found
+
+
+def _measurements(run: Path) -> list[float]:
+    """How late the harness was woken, and its sentinels came back, as far as it is written (s)."""
+    (path,) = run.glob("scenarios/*/history.jsonl")
+    entries = [Entry.from_json(line) for line in path.read_text().splitlines() if line.endswith("}")]
+    late = [float(entry.data["late_s"]) for entry in entries if entry.kind == "stall"]
+    return late + [max(entry.data["latency_s"].values()) for entry in entries if entry.kind == "sentinel"]
 
 
 def _load(lab: Lab, node: str, script: str) -> None:
