@@ -54,18 +54,31 @@ test: ## all of these
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint unit
 	@$(MAKE) --no-print-directory test-go contract acceptance alone
 
+# The scenarios first: where there are no snapshots yet, their one lab takes them, with nothing beside it.
 test-vm: ## virtual machines: every fault once, the guests' own safety, the scenarios of shutdown and swap
 	@$(MAKE) --no-print-directory setup LAB=libvirt
+	@$(BIN)/nodeproof run --lab=libvirt --nodes=2 $(VM_SCENARIOS)
 	@$(PYTEST)-contract.xml $(SIDE_BY_SIDE) --contract-lab=libvirt -m "vm and not alone" tests/contract
 	@$(PYTEST)-alone.xml --contract-lab=libvirt -m "vm and alone" tests/contract
-	@$(BIN)/nodeproof run --lab=libvirt --nodes=2 $(VM_SCENARIOS)
 
+# One that fails keeps the others from nothing.
 night: ## what .ci/run leaves out because it repeats: docs/testing.md says why
 	@$(MAKE) --no-print-directory setup LAB=vagrant
-	@$(PYTEST)-process.xml $(SIDE_BY_SIDE) -m "night and not alone" tests/contract tests/acceptance
-	@$(PYTEST)-contract.xml $(SIDE_BY_SIDE) --contract-lab=libvirt -m "not vm and not alone" tests/contract
-	@$(PYTEST)-alone.xml --contract-lab=libvirt -m "not vm and alone" tests/contract
-	@$(PYTEST)-vm.xml tests/vm
+	@$(MAKE) --no-print-directory --keep-going night-process night-contract night-alone night-vm night-scenarios
+
+night-process:
+	@$(PYTEST).xml $(SIDE_BY_SIDE) -m "night and not alone" tests/contract tests/acceptance
+
+night-contract:
+	@$(PYTEST).xml $(SIDE_BY_SIDE) --contract-lab=libvirt -m "not vm and not alone" tests/contract
+
+night-alone:
+	@$(PYTEST).xml --contract-lab=libvirt -m "not vm and alone" tests/contract
+
+night-vm:
+	@$(PYTEST).xml tests/vm
+
+night-scenarios:
 	@$(BIN)/nodeproof run --lab=libvirt --nodes=2 $(VM_SCENARIOS:%=--deselect=%)
 
 box: ## the guest as a Vagrant box in .box, for the Vagrantfile
@@ -99,5 +112,5 @@ lock: ## write the lock files anew
 clean: ## remove the virtual environment, generated reports and the Vagrant box
 	@rm -rf .venv reports/out .box
 
-.PHONY: help setup run report lint unit test-go contract acceptance alone test test-vm night box test-vagrant \
-    documented soak bench soak-boots lock clean
+.PHONY: help setup run report lint unit test-go contract acceptance alone test test-vm night night-process \
+    night-contract night-alone night-vm night-scenarios box test-vagrant documented soak bench soak-boots lock clean
