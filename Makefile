@@ -50,18 +50,25 @@ acceptance: setup ## the real line, and clusters on which verdicts must fall
 alone: setup ## contract and acceptance tests that look at the whole machine
 	@$(PYTEST).xml -m "alone and not night" tests/contract tests/acceptance
 
-test: ## all of these
+test: setup ## all of these
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint unit
 	@$(MAKE) --no-print-directory test-go contract acceptance alone
 
-# The scenarios first: where there are no snapshots yet, their one lab takes them, with nothing beside it.
+# One that fails keeps the others from nothing. The scenarios come first: where there are no snapshots yet, one lab
+# takes them, instead of two that compete.
 test-vm: ## virtual machines: every fault once, the guests' own safety, the scenarios of shutdown and swap
 	@$(MAKE) --no-print-directory setup LAB=libvirt
-	@$(BIN)/nodeproof run --lab=libvirt --nodes=2 $(VM_SCENARIOS)
-	@$(PYTEST)-contract.xml $(SIDE_BY_SIDE) --contract-lab=libvirt -m "vm and not alone" tests/contract
-	@$(PYTEST)-alone.xml --contract-lab=libvirt -m "vm and alone" tests/contract
+	@$(MAKE) --no-print-directory --keep-going vm-scenarios vm-contract vm-alone
 
-# One that fails keeps the others from nothing.
+vm-scenarios:
+	@$(BIN)/nodeproof run --lab=libvirt --nodes=2 $(VM_SCENARIOS)
+
+vm-contract:
+	@$(PYTEST).xml $(SIDE_BY_SIDE) --contract-lab=libvirt -m "vm and not alone" tests/contract
+
+vm-alone:
+	@$(PYTEST).xml --contract-lab=libvirt -m "vm and alone" tests/contract
+
 night: ## what .ci/run leaves out because it repeats: docs/testing.md says why
 	@$(MAKE) --no-print-directory setup LAB=vagrant
 	@$(MAKE) --no-print-directory --keep-going night-process night-contract night-alone night-vm night-scenarios
@@ -112,5 +119,5 @@ lock: ## write the lock files anew
 clean: ## remove the virtual environment, generated reports and the Vagrant box
 	@rm -rf .venv reports/out .box
 
-.PHONY: help setup run report lint unit test-go contract acceptance alone test test-vm night night-process \
+.PHONY: help setup run report lint unit test-go contract acceptance alone test test-vm vm-scenarios vm-contract vm-alone night night-process \
     night-contract night-alone night-vm night-scenarios box test-vagrant documented soak bench soak-boots lock clean

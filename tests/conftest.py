@@ -13,6 +13,8 @@ from harness.labs.kinds import LIBVIRT
 TOO_LOADED, AGAIN = "host-too-loaded", "tried-again"
 SHARED = ("altered_lab", "documented_lab", "finished", "installed", "other", "whole_run")
 """Fixtures that take long to make: who uses one goes to the worker that has it, the longest first."""
+UNIT = "tests/unit/"
+"""Tests without labs."""
 GIB = 2**30
 PER_CORE = {LIBVIRT: 1}
 """Workers for each core; a process lab waits most of its time, an emulated machine computes."""
@@ -51,20 +53,32 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
     if _is_too_loaded(reports):
-        # Without a next item everything is torn down, the session's labs as well.
-        item.session._setupstate.teardown_exact(None)
-        reports = runtestprotocol(item, nextitem=nextitem, log=False)
-        for report in reports:
-            report.user_properties.append((AGAIN, TOO_LOADED))
+        reports = _tried_again(item, nextitem, reports)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
 
 
+def _tried_again(
+    item: pytest.Item, nextitem: pytest.Item | None, failed: list[pytest.TestReport]
+) -> list[pytest.TestReport]:
+    """What came of a second try; of the first where its labs could not be torn down."""
+    try:
+        # To nothing: the labs of the whole session as well.
+        item.session._setupstate.teardown_exact(None)
+    except Exception as error:
+        failed[-1].sections.append(("not tried again", f"its labs do not end: {error}"))
+        return failed
+    again = runtestprotocol(item, nextitem=nextitem, log=False)
+    for report in again:
+        report.user_properties.append((AGAIN, next(_crash(first) for first in failed if first.failed)))
+    return again
+
+
 def _is_too_loaded(reports: Sequence[pytest.TestReport]) -> bool:
     """Whether a test failed and a lab said why: in what a run printed, or in what the test compared."""
-    failed = [report for report in reports if report.failed]
+    failed = [report for report in reports if report.failed and not report.nodeid.startswith(UNIT)]
     said = [text for report in reports for text in (report.capstdout, report.capstderr)]
     return bool(failed) and any(TOO_LOADED in text for text in [*said, *map(_crash, failed)])
 
@@ -77,6 +91,10 @@ def _crash(report: pytest.TestReport) -> str:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say which tests were tried again."""
     reports = [entry for entries in terminalreporter.stats.values() for entry in entries]
-    again = {entry.nodeid for entry in reports if AGAIN in dict(getattr(entry, "user_properties", ()))}
-    for nodeid in sorted(again):
-        terminalreporter.write_line(f"the host was too loaded, tried once more on new labs: {nodeid}")
+    told = {entry.nodeid: dict(getattr(entry, "user_properties", ())) for entry in reports}
+    for nodeid, properties in sorted(told.items()):
+        if AGAIN in properties:
+            terminalreporter.write_line(f"the host was too loaded, tried once more on new labs: {nodeid}")
+            terminalreporter.write_line(
+                "\n".join(f"    {line}" for line in properties[AGAIN].splitlines()[:10])
+            )

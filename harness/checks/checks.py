@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from harness.checks import looks, moments, witnessed
+from harness.checks.blind import blind
 from harness.checks.occurrence import Occurrence
 from harness.checks.read_off import find_event
 from harness.model.claim import Claim, Constant
@@ -100,7 +101,7 @@ def _after(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
     if not window.discerning:
         return _indiscernible(spec, ground, start.detail, window)
     found = find_event(history, event, start, ground.configuration)
-    gap = _gap(history, (event, anchor), start.t, found.t if found else start.t + window.high_s)
+    gap = blind(history, (event, anchor), start.t, found.t if found else start.t + window.high_s)
     if gap:
         return unproven("gap", gap, window)
     if found is None:
@@ -175,7 +176,7 @@ def _missing(history: History, anchor: Moment, ground: Ground) -> Verdict:
     faults = [entry.t for entry in history.of_kind("fault") if entry.data["step"] == "injected"]
     since_t = faults[0] if faults else history.began_t
     end = since_t + compute(detection_from_fault(), ground, {}).high_s
-    gap = _gap(history, (anchor,), since_t, history.ended_t)
+    gap = blind(history, (anchor,), since_t, history.ended_t)
     unseen = gap or _unfenced(history, anchor, end)
     if unseen:
         return unproven("gap", f"{anchor} was not seen: {unseen}")
@@ -191,17 +192,6 @@ def _is_premise(anchor: Moment) -> bool:
     return anchor.name in ("pod-deletion", "pod-created")
 
 
-def _gap(history: History, about: tuple[Moment, ...], one_t: float, other_t: float) -> str:
-    """Say which watch was blind between two times (s), or nothing."""
-    since_t, until_t = sorted((one_t, other_t))
-    for resource in sorted({name for moment in about for name in moments.resources(moment)}):
-        gap = history.gap(resource, since_t, until_t)
-        if gap is not None:
-            blind_s = gap.t - gap.data["since"]
-            return f"the watch of {resource} was blind for {blind_s:.1f} s: {gap.data['reason']}"
-    return ""
-
-
 def _never(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdict:
     event, anchor = Moment.from_json(args["event"]), Moment.from_json(args["anchor"])
     start = moments.find(history, anchor)
@@ -213,13 +203,16 @@ def _never(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
     end = start.t + window.high_s
     found = moments.find(history, event, start.t)
     if found is not None and found.t <= end:
+        gap = blind(history, (event, anchor), start.t, found.t)
+        if gap:
+            return unproven("gap", f"{event} may have come before {anchor}: {gap}", window)
         came = Measured(found.t - start.t, "s")
         state = moments.last_state(history, event)
         return deviates(f"{event} came {came} after {anchor} and should not have", window, came, state)
     unseen = (
         moments.already(history, event, start.t)
         or _unfenced(history, event, end)
-        or _gap(history, (event, anchor), start.t, end)
+        or blind(history, (event, anchor), start.t, end)
     )
     if unseen:
         return unproven("gap", f"absence is not proven: {unseen}", window)
@@ -236,9 +229,9 @@ def _renewals(history: History, args: Args, ground: Ground, _claim: Claim) -> Ve
         return _indiscernible(spec, ground, {}, window)
     renewed = [beat.t for beat in moments.lease_renewals(history, node)]
     gaps = [after - before for before, after in pairwise(renewed)]
-    blind = history.gap("leases", renewed[0], history.ended_t) if renewed else None
-    if blind is not None:
-        return unproven("gap", f"the watch of leases was blind: {blind.data['reason']}", window)
+    gap = history.gap("leases", renewed[0], history.ended_t) if renewed else None
+    if gap is not None:
+        return unproven("gap", f"the watch of leases was blind: {gap.data['reason']}", window)
     wrong = [gap for gap in gaps if not window.holds(gap)]
     if wrong:
         outside = Measured(wrong[0], "s")
@@ -334,6 +327,10 @@ def _shown_throughout(history: History, args: Args, ground: Ground, _claim: Clai
         return _missing(history, first, ground)
     until = moments.find(history, last, since.t)
     until_t = until.t if until else history.ended_t
+    unsure = blind(history, (first,), since.t, since.t)
+    unsure = unsure or (blind(history, (last,), until.t, until.t) if until else "")
+    if unsure:
+        return unproven("gap", f"nothing tells how long {args['what']} had to be shown: {unsure}")
     seen = [
         entry
         for entry in history.of_kind("observed")
@@ -353,9 +350,9 @@ def _shown_throughout(history: History, args: Args, ground: Ground, _claim: Clai
         return unproven(
             "gap", f"{len(seen)} looks at {args['what']} of {args['subject']}, {_LOOKS} are needed"
         )
-    blind = max(b - a for a, b in pairwise([since.t, *(look.t for look in seen), until_t]))
-    if blind > (until_t - since.t) * _MOST_BLIND:
-        return unproven("gap", f"nobody looked at {args['what']} of {args['subject']} for {blind:.1f} s")
+    unseen_s = max(b - a for a, b in pairwise([since.t, *(look.t for look in seen), until_t]))
+    if unseen_s > (until_t - since.t) * _MOST_BLIND:
+        return unproven("gap", f"nobody looked at {args['what']} of {args['subject']} for {unseen_s:.1f} s")
     return conforms(f"{len(seen)} looks showed {args['value']!r}", measured=Measured(str(args["value"])))
 
 

@@ -9,7 +9,7 @@ from harness.model.cluster import Configuration
 from harness.model.history import Entry, History
 from harness.model.judgment import Check
 from harness.model.verdict import Verdict, unproven
-from harness.model.window import Ground, slack_s
+from harness.model.window import Ground, hull, slack_s
 
 
 def judge(claim: Claim, check: Check, history: History, configuration: Configuration) -> Verdict:
@@ -22,8 +22,13 @@ def judge(claim: Claim, check: Check, history: History, configuration: Configura
     ahead = _not_for_this_lab(claim, configuration)
     if ahead is not None:
         return ahead
-    slack = slack_s(history, configuration, read_off(check, history, configuration))
+    times = read_off(check, history, configuration)
+    slack = slack_s(history, configuration, times)
     verdict = run_check(check, history, Ground(configuration, slack), claim)
+    if verdict.outcome == "deviates" and times:
+        # What stood still between an anchor and its event may have put the event itself off.
+        slack = slack_s(history, configuration, [hull(times)])
+        verdict = run_check(check, history, Ground(configuration, slack), claim)
     too_loaded = slack > configuration.slack_limit_s
     if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from harness.checks import moments, witnessed
+from harness.checks.blind import blind
 from harness.model.history import Entry, History
 from harness.model.judgment import Check, Moment
 from harness.model.testimony import BEAT_S, STARTED
@@ -119,12 +120,20 @@ def _moment(args: Args, name: str) -> Moment:
 
 
 def span(history: History, args: Args) -> tuple[float, float] | str:
-    """The times (s) between which is judged, or which of the two moments did not come."""
+    """The times (s) between which is judged, or which of the two moments did not come or when is unknown."""
     since_t = history.began_t
     if "since" in args:
-        since = moments.find(history, _moment(args, "since"))
+        first = _moment(args, "since")
+        since = moments.find(history, first)
         if since is None:
-            return f"{_moment(args, 'since')} did not come"
+            return f"{first} did not come"
         since_t = since.t
-    until = moments.find(history, _moment(args, "until"), since_t)
-    return (since_t, until.t) if until else f"{_moment(args, 'until')} did not come"
+        unsure = blind(history, (first,), since_t, since_t)
+        if unsure:
+            return f"{first} came while {unsure}"
+    last = _moment(args, "until")
+    until = moments.find(history, last, since_t)
+    if until is None:
+        return f"{last} did not come"
+    unsure = blind(history, (last,), until.t, until.t)
+    return f"{last} came while {unsure}" if unsure else (since_t, until.t)

@@ -8,7 +8,8 @@ Entry kinds and their data (one JSON object a line in `history.jsonl`, `t` in se
 | listed | resource, items (the objects of the first LIST, and of each LIST after a gap), rv |
 | watch | resource, type (ADDED, MODIFIED, DELETED), object |
 | gap | resource, since (s), reason; `t` is when the watch was back, after a LIST if one was needed |
-| sentinel | value (the annotation that was sent), latency_s per resource once seen |
+| sentinel | value (the annotation that was sent), sent_t (s) and latency_s per resource whose watch did not
+break; one that had not given it back by `t` is as late as the sentinel was old |
 | fence | sentinels {resource: value}, listed {resource: {rv, received (events), objects {uid: rv}}} |
 | fault | id, fault (its data), node, step (planned, armed, injecting, injected, unproven, healing, healed,
 unhealed or closed) |
@@ -18,7 +19,7 @@ unhealed or closed) |
 | observed | what, subject, value |
 | told | by (a pod, or a node's unit), what: written down on the node at `t` |
 | heard | by, node, boot_id, error_s (how wrong the times of what it told may be); `t` is when it was read |
-| stall | late_s (how much later than asked the harness was woken) |
+| stall | late_s (how much later than asked the harness was woken, at the worst since the entry before) |
 | ended | |
 """
 
@@ -169,19 +170,45 @@ class History:
     def gap(self, resource: str, since_t: float, until_t: float) -> Entry | None:
         """The first gap in a watch that overlaps [since_t, until_t].
 
-        It lasts until the watch shows something again: what a LIST tells then happened at an unknown time in
-        it.
+        It lasts until a sentinel comes back that was sent once the watch was back: a watch that goes on from
+        its resourceVersion delivers first, in one burst, what happened at unknown times in the gap.
         """
         for entry in self.of_kind("gap"):
             if entry.data["resource"] != resource or entry.data["since"] > until_t:
                 continue
-            if self._sighted_t(resource, entry.t) >= since_t:
+            if self._caught_up_t(resource, entry.t) >= since_t:
                 return entry
         return None
 
-    def _sighted_t(self, resource: str, since_t: float) -> float:
-        seen = (version.t for version in self.all_versions(resource) if version.t >= since_t)
-        return next(seen, float("inf"))
+    def _caught_up_t(self, resource: str, since_t: float) -> float:
+        """When a watch delivered the first sentinel that was sent at or after `since_t` (s)."""
+        back = (received_t for sent_t, received_t in self._sentinels(resource) if sent_t >= since_t)
+        return next(back, float("inf"))
+
+    def _sentinels(self, resource: str) -> Iterator[tuple[float, float]]:
+        """When the sentinels of a watch that did not break meanwhile were sent and delivered (s)."""
+        received = self._sentinels_received.get(resource, {})
+        for entry in self.of_kind("sentinel"):
+            value, latency = entry.data["value"], entry.data.get("latency_s") or {}
+            if resource in latency and value in received:
+                # Recordings of earlier versions hold those only that all watches gave back.
+                sent = entry.data.get("sent_t") or {resource: received[value] - latency[resource]}
+                yield float(sent[resource]), received[value]
+
+    def sentinel_t(self, resource: str, value: str) -> float | None:
+        """When a watch delivered a sentinel (s)."""
+        return self._sentinels_received.get(resource, {}).get(value)
+
+    @cached_property
+    def _sentinels_received(self) -> Mapping[str, Mapping[str, float]]:
+        """When each watch delivered each value of its sentinel first; one on a LIST proves no watch."""
+        received: dict[str, dict[str, float]] = {}
+        for entry in self.of_kind("watch"):
+            for version in _received(entry):
+                value = (version.object["metadata"].get("annotations") or {}).get(SENTINEL_ANNOTATION)
+                if value:
+                    received.setdefault(entry.data["resource"], {}).setdefault(value, version.t)
+        return received
 
 
 def _received(entry: Entry) -> Iterator[Version]:
@@ -229,7 +256,7 @@ def fence(history: History, resources: Iterable[str] = ()) -> Fence:
     for resource in needed:
         if resource not in sentinels or resource not in listed:
             return Fence(False, last.t, f"the fence does not hold {resource}")
-        sentinel_t = _sentinel_t(history, resource, sentinels[resource])
+        sentinel_t = history.sentinel_t(resource, sentinels[resource])
         if sentinel_t is None:
             reason = f"the watch of {resource} never delivered sentinel {sentinels[resource]}"
             return Fence(False, last.t, reason)
@@ -244,12 +271,3 @@ def fence(history: History, resources: Iterable[str] = ()) -> Fence:
             reason = f"{len(different)} states of {resource} differ between LIST and watch"
             return Fence(False, last.t, reason)
     return Fence(True, min(seen), "")
-
-
-def _sentinel_t(history: History, resource: str, value: str) -> float | None:
-    """When a watch delivered a sentinel (s); one on a LIST proves no watch."""
-    for version in history.all_versions(resource):
-        annotations = version.object["metadata"].get("annotations") or {}
-        if value and not version.listed and annotations.get(SENTINEL_ANNOTATION) == value:
-            return version.t
-    return None

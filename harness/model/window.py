@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -112,6 +112,11 @@ class Span:
         return self.since_t <= other.until_t and other.since_t <= self.until_t
 
 
+def hull(spans: Sequence[Span]) -> Span:
+    """From the earliest to the latest of these times; there is at least one."""
+    return Span(min(span.since_t for span in spans), max(span.until_t for span in spans))
+
+
 def slack_s(history: History, configuration: Configuration, about: Sequence[Span] | None = None) -> float:
     """What measuring on this host may add to a true duration (s) that was read off at the times `about`;
     anywhere in the recording where none are told.
@@ -122,38 +127,52 @@ def slack_s(history: History, configuration: Configuration, about: Sequence[Span
     have touched these times.
     """
     calibration = configuration.calibration
-    late = [
-        max((entry.data.get("latency_s") or {}).values(), default=0.0)
-        for entry in history.of_kind("sentinel")
-    ]
-    stalled = [float(entry.data["late_s"]) for entry in history.of_kind("stall")]
     told = max((entry.data["error_s"] for entry in history.of_kind("heard")), default=0.0)
     offset = max((abs(value) for value in calibration.clock_offset_s.values()), default=0.0)
     return (
         BASE_SLACK_S
-        + 2 * max(calibration.watch_latency_s, _worst(history.of_kind("sentinel"), late, about))
+        + 2 * max(calibration.watch_latency_s, _worst(map(_sentinel, history.of_kind("sentinel")), about))
         + offset
         + calibration.api_resolution_s
-        + _worst(history.of_kind("stall"), stalled, about)
+        + _worst(map(_stall, history.of_kind("stall")), about)
         + told
         + _clock_step_s(history)
     )
 
 
-def _worst(ends: Sequence[Entry], took_s: Sequence[float], about: Sequence[Span] | None) -> float:
-    """The longest of what was measured, each up to the time of its entry, that can have touched `about`.
+NEAR_S = 2.0
+"""What stood still has to catch up: so long before and after, a measurement counts too."""
 
-    Between two measurements nobody looked: what happened there is vouched for by those on both sides.
+
+def _sentinel(entry: Entry) -> tuple[Span, float]:
+    """From when a sentinel was sent first until it was back or given up, and its worst latency (s)."""
+    worst = max((entry.data.get("latency_s") or {}).values(), default=0.0)
+    since_t = min((entry.data.get("sent_t") or {}).values(), default=entry.t - worst)
+    return Span(since_t, entry.t), worst
+
+
+def _stall(entry: Entry) -> tuple[Span, float]:
+    """The time for which the harness was not woken, and its length (s)."""
+    late_s = float(entry.data["late_s"])
+    return Span(entry.t - late_s, entry.t), late_s
+
+
+def _worst(measured: Iterable[tuple[Span, float]], about: Sequence[Span] | None) -> float:
+    """The longest of what was measured that can have touched `about`.
+
+    Between two measurements nobody looked: what happened there is vouched for by those near it on both sides,
+    and by one on each side at least.
     """
+    everything = list(measured)
     if about is None:
-        return max(took_s, default=0.0)
-    measured = [(Span(entry.t - took, entry.t), took) for entry, took in zip(ends, took_s, strict=True)]
+        return max((took for _span, took in everything), default=0.0)
     worst = 0.0
     for span in about:
-        before = [took for seen, took in measured if seen.until_t < span.since_t]
-        after = [took for seen, took in measured if seen.since_t > span.until_t]
-        within = [took for seen, took in measured if seen.touches(span)]
-        worst = max([worst, *before[-1:], *within, *after[:1]])
+        near = Span(span.since_t - NEAR_S, span.until_t + NEAR_S)
+        within = [took for seen, took in everything if seen.touches(near)]
+        before = [took for seen, took in everything if seen.until_t < span.since_t]
+        after = [took for seen, took in everything if seen.since_t > span.until_t]
+        worst = max([worst, *within, *before[-1:], *after[:1]])
     return worst
 
 

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ SILENCE_LIMIT_S = 3 * SENTINEL_PERIOD_S + 2.0
 """A watch that delivers no sentinel for so long is broken."""
 FENCE_LIMIT_S = 10.0
 START_LIMIT_S = 30.0
+TICK_S, NOTABLE_S = 0.2, 0.05
+"""How often the harness looks whether it is woken in time, and how late is written down at once."""
 WAIT_MARGIN_S = 0.5
 """How long past a window's end is waited, so that the fence stands behind it."""
 _LOOK_PERIOD_S = 0.5
@@ -60,7 +63,7 @@ class Recording:
         self._threads: list[threading.Thread] = []
         self._seen: dict[str, dict[str, float]] = {resource: {} for resource in WATCHED}
         self._sent = 0
-        self._breaks = 0
+        self._breaks: Counter[str] = Counter()
         self._name = uuid.uuid4().hex[:8]
         self._out = path.open("a", buffering=1)
         self._events_at = setting.machine_events.stat().st_size if setting.machine_events.exists() else 0
@@ -83,6 +86,7 @@ class Recording:
             said = f"no LIST of every resource within {START_LIMIT_S:g} s"
             raise Problem(said, "recording", "see the API server's log") from error
         self._thread(self._send_sentinels)
+        self._thread(self._measure_stalls)
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -174,7 +178,7 @@ class Recording:
         self.append(kind, t, **data)
         if kind != "watch":
             with self._changed:
-                self._breaks += 1
+                self._breaks[data["resource"]] += 1
                 self._changed.notify_all()
             return
         value = data["object"]["metadata"].get("annotations", {}).get(SENTINEL_ANNOTATION)
@@ -184,39 +188,58 @@ class Recording:
                 self._changed.notify_all()
 
     def _send_sentinels(self) -> None:
-        """Patch the sentinels each period; how late this thread is woken tells how loaded the host is."""
+        """Patch the sentinels each period."""
         due = time.monotonic()
         while not self._stopping.is_set():
             with contextlib.suppress(ApiError):
                 self._sentinel()
             self._read_machine_events()
             due = max(due + self._setting.sentinel_period_s, time.monotonic())
-            asked = time.monotonic()
-            if self._stopping.wait(due - asked):
+            if self._stopping.wait(due - time.monotonic()):
                 return
-            self.append("stall", late_s=round(max(0.0, time.monotonic() - due), 4))
+
+    def _measure_stalls(self) -> None:
+        """Write down how late the harness is woken: the worst of each period, and at once what is notable.
+
+        In a thread of its own, which does nothing else: whenever the harness stood still, it was waiting.
+        """
+        worst_s, told_t = 0.0, time.monotonic()
+        while True:
+            asked = time.monotonic()
+            if self._stopping.wait(TICK_S):
+                return
+            now = time.monotonic()
+            late_s = max(0.0, now - asked - TICK_S)
+            worst_s = max(worst_s, late_s)
+            if late_s > NOTABLE_S or now - told_t >= self._setting.sentinel_period_s:
+                self.append("stall", late_s=round(worst_s, 4))
+                worst_s, told_t = 0.0, now
 
     def _sentinel(self) -> str:
         """Send one sentinel to every watched resource and wait until all watches gave it back.
 
-        One during which a watch broke is given up: it may come with a new LIST and never by a watch, which
-        falls silent without further ones; and when it comes late it tells of the gap, not of this host.
+        Nobody waits any longer once a watch broke: it may come with a new LIST and never by a watch, which
+        falls silent without further ones. Of the watches that did not break, one that has not given it back
+        is as late as the sentinel is old; when one that broke gives it back tells of the gap, not of this
+        host.
         """
         self._sent += 1
-        breaks = self._breaks
+        breaks = self._breaks.copy()
         value = f"{self._name}-{self._sent}"
         sent = {}
         for resource in WATCHED:
-            sent[resource] = time.monotonic()
+            sent[resource] = round(time.monotonic(), 6)
             self._patch_sentinel(resource, value)
         with self._changed:
             self._changed.wait_for(
                 lambda: self._is_back(value) or self._breaks != breaks or self._stopping.is_set(),
                 FENCE_LIMIT_S,
             )
-        if self._is_back(value) and self._breaks == breaks and not self._stopping.is_set():
-            latency = {name: round(self._seen[name][value] - at, 6) for name, at in sent.items()}
-            self.append("sentinel", value=value, latency_s=latency)
+            now = time.monotonic()
+            whole = {name: at for name, at in sent.items() if self._breaks[name] == breaks[name]}
+            latency = {name: round(self._seen[name].get(value, now) - at, 6) for name, at in whole.items()}
+        if not self._stopping.is_set():
+            self.append("sentinel", value=value, sent_t=whole, latency_s=latency)
         return value
 
     def _is_back(self, value: str) -> bool:

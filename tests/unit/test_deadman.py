@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import subprocess
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,8 +27,9 @@ SHORT_S, LONG_S, LIMIT_S, QUIET_S = 0.05, 60.0, 5.0, 0.5
 class Healing:
     """A heal that fails so many times, and may be held in the middle of one."""
 
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, failures: int = 0, error: Exception | None = None) -> None:
         self.failures = failures
+        self.error = error or MachineError("node-1: it boots")
         self.began = 0
         self.healed = 0
         self.may_go_on = threading.Event()
@@ -37,7 +40,7 @@ class Healing:
         self.began += 1
         self.may_go_on.wait(LIMIT_S)
         if self.began <= self.failures:
-            raise MachineError("node-1: it boots")
+            raise self.error
         self.healed += 1
 
 
@@ -63,6 +66,64 @@ def test_it_heals_for_as_long_as_that_takes_and_says_so(log: Path) -> None:
     assert eventually(lambda: not switch.armed(), LIMIT_S)
     assert kinds(log) == ["deadman", "deadman-failed"]
     assert switch.faults() == [FAULT], "no probe has proven it"
+
+
+class FullDisk(EventLog):
+    """An event log that has no room for so many entries."""
+
+    def __init__(self, path: Path, refused: int) -> None:
+        super().__init__(path)
+        self.refused = refused
+
+    def write(self, kind: str, **data: Json) -> None:
+        self.refused -= 1
+        if self.refused >= 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(kind, **data)
+
+
+@pytest.mark.parametrize("failures", [0, 3])
+def test_a_full_disk_keeps_no_fault_in(log: Path, failures: int) -> None:
+    healing = Healing(failures)
+    switch = Deadman(healing, FullDisk(log, refused=10))
+    switch.arm(FAULT, SHORT_S)
+    assert eventually(lambda: healing.healed, LIMIT_S) == 1
+    assert eventually(lambda: not switch.armed(), LIMIT_S)
+    assert kinds(log) == ["deadman"], "said as soon as there was room"
+
+
+@pytest.mark.parametrize(
+    "error", [subprocess.TimeoutExpired("kill", 1.0), OSError("boot_id"), KeyError("x"), ValueError()]
+)
+def test_it_outlives_whatever_a_heal_raises(log: Path, error: Exception) -> None:
+    healing = Healing(failures=2, error=error)
+    switch = Deadman(healing, EventLog(log))
+    switch.arm(FAULT, SHORT_S)
+    assert eventually(lambda: healing.healed, LIMIT_S) == 1
+    assert eventually(lambda: not switch.armed(), LIMIT_S)
+    assert kinds(log) == ["deadman", "deadman-failed"]
+    assert json.loads(log.read_text().splitlines()[1])["reason"]
+
+
+def test_an_event_that_the_disk_did_not_take_leaves_no_half_line(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = EventLog(log)
+    events.write("machine", step="booted")
+    half = '{"t": 1.0, "kind": "mach'
+    real = Path.open
+
+    def torn(path: Path, *args: Json, **options: Json) -> Json:
+        with real(path, "a") as out:
+            out.write(half)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", torn)
+        with pytest.raises(OSError, match="No space"):
+            events.write("machine", step="powered-off")
+    events.write("machine", step="thawed")
+    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == ["booted", "thawed"]
 
 
 def test_it_heals_no_more_once_it_is_disarmed(log: Path) -> None:

@@ -105,6 +105,34 @@ def test_an_anchor_that_is_missing_is_missed_everywhere(until_t: float) -> None:
     assert label(stalled(story, until_t), TAINT) == TOO_LOADED
 
 
+def test_a_quiet_measurement_right_after_a_stall_does_not_hide_it() -> None:
+    """The whole host stood still from 10.5 to 13.5, and the cluster had to catch up."""
+    story = measured(Story())
+    story.say(13.5, "stall", late_s=3.0)
+    story.say(13.6, "stall", late_s=0.0)
+    for t, touched in ((8.0, False), (9.0, True), (12.0, True), (13.7, True), (15.0, True), (16.0, False)):
+        assert (slack_s(story.history(), configuration(), [Span.at(t)]) > 3.0) is touched, t
+
+
+@pytest.mark.parametrize(("late_s", "expected"), [(1.2, TOO_LOADED), (0.2, "deviates")])
+def test_what_stood_still_between_anchor_and_event_may_have_put_the_event_off(
+    late_s: float, expected: str
+) -> None:
+    story = measured(partition(eviction_s=14.0))
+    story.say(38.0, "stall", late_s=late_s)
+    assert label(story, EVICTION) == expected
+
+
+def test_a_sentinel_counts_from_when_it_was_sent_first() -> None:
+    story = Story()
+    sent = {"nodes": 4.0, "pods": 9.0}
+    story.say(9.5, "sentinel", value="s", sent_t=sent, latency_s={"nodes": 0.1, "pods": 0.5})
+    story.say(20.0, "sentinel", value="t", sent_t={"nodes": 19.0}, latency_s={"nodes": 1.0})
+    base = slack_s(story.history(), configuration(), [])
+    assert slack_s(story.history(), configuration(), [Span.at(3.0)]) - base == pytest.approx(2 * 0.48)
+    assert slack_s(story.history(), configuration(), [Span.at(10.0)]) - base == pytest.approx(2 * 0.98)
+
+
 def test_what_nobody_measured_is_vouched_for_by_both_neighbours() -> None:
     story = Story()
     for t, took in ((10.0, 0.1), (20.0, 0.3), (30.0, 0.2)):

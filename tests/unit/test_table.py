@@ -25,6 +25,7 @@ def test_a_part_over_its_limit_is_told_by_name() -> None:
 
 def test_the_slowest_tests_come_first(tmp_path: Path) -> None:
     (tmp_path / "contract.xml").write_text(RESULTS)
+    (tmp_path / "half.xml").write_text(RESULTS[:40])
     (tmp_path / "unit.xml").write_text(RESULTS.replace("120.25", "0.1"))
     assert slowest([*tmp_path.glob("*.xml")], most=2) == [
         (120.25, "tests.a::two (contract)"),

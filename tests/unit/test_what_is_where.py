@@ -31,7 +31,7 @@ Test = tuple[str, str]
 
 def in_ci() -> list[str]:
     """The targets that .ci/run makes."""
-    return re.findall(r"^part(?:_beside)? \d+ ([a-z-]+)", (TOP / ".ci" / "run").read_text(), re.MULTILINE)
+    return re.findall(r"^(?:one|part) \d+ ([a-z-]+)", (TOP / ".ci" / "run").read_text(), re.MULTILINE)
 
 
 def commands(targets: Iterable[str], program: str) -> list[list[str]]:

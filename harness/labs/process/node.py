@@ -101,8 +101,8 @@ class ProcessNodes:
     def power_on(self, name: str) -> None:
         """Boot the node and start its kubelet, as its service manager would. On already is fine."""
         if self.get(name).pid is None:
-            self.boot(name)
             try:
+                self.boot(name)
                 self.start_kubelet(name)
             except BaseException:
                 self.power_off(name)

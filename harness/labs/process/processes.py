@@ -25,10 +25,16 @@ class EventLog:
         path.touch()
 
     def write(self, kind: str, **data: Json) -> None:
-        """Append one entry at the present time."""
+        """Append one entry at the present time, whole or not at all. Raises OSError."""
         line = json.dumps({"t": round(time.monotonic(), 6), "kind": kind, **data})
-        with self._lock, self.path.open("a") as out:
-            out.write(line + "\n")
+        with self._lock:
+            size_bytes = self.path.stat().st_size
+            try:
+                with self.path.open("a") as out:
+                    out.write(line + "\n")
+            except OSError:
+                os.truncate(self.path, size_bytes)
+                raise
 
 
 def enter(pid: int) -> list[str]:

@@ -1,0 +1,340 @@
+"""Random histories of a small cluster, seen through watches that break: the verdict is the truth's, or none.
+
+The truth is what the cluster wrote and when. The recording is what the harness would have made of it: watches
+with latency, blind for a while, taken up again from their resourceVersion (the backlog comes in one burst) or
+with a new LIST (only the last states come), and sentinels that come back late or are given up.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.checks.judge import judge
+from harness.model.cluster import LEASE_NAMESPACE, UNREACHABLE
+from harness.model.history import SENTINEL_ANNOTATION, Entry, History
+from harness.model.judgment import Check
+from tests.unit.given import CLAIM, DETECTION, EVICTION, FROM_FAULT, STAYS, TAINT
+from tests.unit.histories import (
+    GRACE_S,
+    NAMESPACE,
+    NODE,
+    OTHER,
+    POD,
+    RENEW_S,
+    TOLERATION_S,
+    WALL_OFFSET_S,
+    configuration,
+    wall,
+)
+
+Json = Any
+EXAMPLES = int(os.environ.get("NODEPROOF_EXAMPLES", "300"))
+"""Some hundred by day; the night asks for ten thousand."""
+RESOURCES = ("nodes", "pods", "leases", "events")
+ENDS_T, SENTINEL_PERIOD_S, FENCE_T = 90.0, 2.0, 86.0
+GIVEN_UP_S = 10.0
+BURST_S = 0.001
+CUT_T, LAST_BEAT_T = 20.0, 19.5
+Deed = tuple[float, Callable[[float], None]]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A watch is blind from one time to another; `lists` when its resourceVersion was gone."""
+
+    resource: str
+    since_t: float
+    until_t: float
+    lists: bool
+
+
+@dataclass(frozen=True)
+class Write:
+    """What somebody wrote to the API at `t`."""
+
+    t: float
+    resource: str
+    object: Json
+    type: str
+
+
+@dataclass
+class Cluster:
+    """The truth: objects with their resourceVersions, and every write in order."""
+
+    writes: list[Write] = field(default_factory=list)
+    live: dict[tuple[str, str, str], Json] = field(default_factory=dict)
+
+    def put(self, t: float, resource: str, namespace: str, name: str, body: Json) -> None:
+        """Write an object. Times only go up."""
+        key = (resource, namespace, name)
+        old = self.live.get(key)
+        metadata = {**(old or {}).get("metadata", {}), **body.get("metadata", {}), "name": name}
+        metadata |= {"resourceVersion": str(len(self.writes) + 1)}
+        metadata.setdefault("uid", "/".join(key))
+        if namespace:
+            metadata["namespace"] = namespace
+        self.live[key] = {**copy.deepcopy(body), "metadata": metadata}
+        self.writes.append(Write(t, resource, copy.deepcopy(self.live[key]), "MODIFIED" if old else "ADDED"))
+
+    def read(self, resource: str, namespace: str, name: str) -> Json:
+        return copy.deepcopy(self.live[resource, namespace, name])
+
+
+@dataclass(frozen=True)
+class Told:
+    """When the cluster did what, after the cut (s); nothing where None."""
+
+    unknown_s: float
+    taint_s: float
+    evicted_s: float | None
+    ready_s: float
+    statuses: tuple[float, ...]
+
+
+def act(told: Told, sentinels: Mapping[str, float]) -> Cluster:
+    """Let the cluster do what is told, in the order of time."""
+    cluster = begun()
+    unknown_t = LAST_BEAT_T + told.unknown_s
+    taint_t, ready_t = unknown_t + told.taint_s, LAST_BEAT_T + told.ready_s
+    deeds: list[Deed] = [(t, partial(renew, cluster, OTHER)) for t in every(RENEW_S, ENDS_T)]
+    deeds += [(t, partial(renew, cluster, NODE)) for t in every(RENEW_S, LAST_BEAT_T)]
+    deeds += [(LAST_BEAT_T, partial(renew, cluster, NODE)), (unknown_t, partial(becomes, cluster, "Unknown"))]
+    deeds += [(taint_t, partial(taint, cluster, True)), (ready_t, partial(becomes, cluster, "True"))]
+    deeds += [(ready_t + 0.2, partial(taint, cluster, False))]
+    deeds += [(taint_t + told.evicted_s, partial(evict, cluster))] if told.evicted_s is not None else []
+    deeds += [(t, partial(again, cluster)) for t in told.statuses]
+    deeds += [(t, partial(annotate, cluster, value)) for value, t in sentinels.items()]
+    for t, deed in sorted(deeds, key=lambda pair: pair[0]):
+        deed(t)
+    return cluster
+
+
+def begun() -> Cluster:
+    """Two Ready nodes, a pod on the one that is cut, the sentinels."""
+    cluster = Cluster()
+    for name in (NODE, OTHER):
+        status = {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": wall(-5)}]}
+        cluster.put(-2.0, "nodes", "", name, {"spec": {}, "status": status})
+        cluster.put(-1.0, "leases", LEASE_NAMESPACE, name, {"spec": {"renewTime": wall(-1.0)}})
+    for resource in ("pods", "leases", "events"):
+        cluster.put(-1.0, resource, _namespace(resource), "sentinel", {"spec": {}, "status": {}})
+    cluster.put(-0.5, "pods", NAMESPACE, POD, {"spec": {"nodeName": NODE}, "status": {}})
+    return cluster
+
+
+def every(period_s: float, until_t: float) -> Iterator[float]:
+    t = 0.5
+    while t < until_t:
+        yield t
+        t += period_s
+
+
+def becomes(cluster: Cluster, status: str, t: float) -> None:
+    body = cluster.read("nodes", "", NODE)
+    (ready,) = body["status"]["conditions"]
+    ready["status"] = status
+    if status == "True":
+        ready["lastHeartbeatTime"] = wall(t)
+    cluster.put(t, "nodes", "", NODE, body)
+
+
+def taint(cluster: Cluster, on: bool, t: float) -> None:
+    body = cluster.read("nodes", "", NODE)
+    body["spec"]["taints"] = [{"key": UNREACHABLE, "effect": "NoExecute"}] if on else []
+    cluster.put(t, "nodes", "", NODE, body)
+
+
+def evict(cluster: Cluster, t: float) -> None:
+    body = cluster.read("pods", NAMESPACE, POD)
+    body["metadata"]["deletionTimestamp"] = wall(t)
+    cluster.put(t, "pods", NAMESPACE, POD, body)
+
+
+def renew(cluster: Cluster, node: str, t: float) -> None:
+    cluster.put(t, "leases", LEASE_NAMESPACE, node, {"spec": {"renewTime": wall(t)}})
+
+
+def again(cluster: Cluster, t: float) -> None:
+    """Another node's status; it carries the sentinel's annotation along."""
+    cluster.put(t, "nodes", "", OTHER, cluster.read("nodes", "", OTHER))
+
+
+def annotate(cluster: Cluster, value: str, t: float) -> None:
+    for resource in RESOURCES:
+        name = OTHER if resource == "nodes" else "sentinel"
+        body = cluster.read(resource, _namespace(resource), name)
+        body["metadata"]["annotations"] = {SENTINEL_ANNOTATION: value}
+        cluster.put(t, resource, _namespace(resource), name, body)
+
+
+def _namespace(resource: str) -> str:
+    return {"nodes": "", "leases": LEASE_NAMESPACE}.get(resource, NAMESPACE)
+
+
+def received(cluster: Cluster, gaps: list[Gap], latency_s: float) -> Iterator[Entry]:
+    """What the watches deliver, and when."""
+    for resource in RESOURCES:
+        own = [gap for gap in gaps if gap.resource == resource]
+        writes = [write for write in cluster.writes if write.resource == resource]
+        first = [write for write in writes if write.t < 0]
+        yield Entry(0.0, "listed", _list(resource, first))
+        for write in writes[len(first) :]:
+            if not _blind(own, write.t):
+                yield Entry(write.t + latency_s, "watch", _event(write))
+        for gap in own:
+            missed = [write for write in writes if gap.since_t <= write.t < gap.until_t]
+            if gap.lists:
+                yield Entry(
+                    gap.until_t - 0.01, "listed", _list(resource, [w for w in writes if w.t < gap.until_t])
+                )
+            else:
+                for number, write in enumerate(missed, 1):
+                    yield Entry(gap.until_t + latency_s + number * BURST_S, "watch", _event(write))
+            said = {"resource": resource, "since": gap.since_t, "reason": "cut"}
+            yield Entry(gap.until_t, "gap", said)
+
+
+def record(cluster: Cluster, gaps: list[Gap], latency_s: float, sentinels: Mapping[str, float]) -> History:
+    """The recording: what was received, what the sentinels told, faults, and the fence."""
+    entries = [
+        Entry(0.0, "begun", {"wall_offset_s": WALL_OFFSET_S, "nodes": [NODE, OTHER], "sentinel_node": OTHER})
+    ]
+    entries += received(cluster, gaps, latency_s)
+    back = _first_back(entries)
+    entries += [_sentinel(value, t, back.get(value, {}), gaps) for value, t in sentinels.items()]
+    for number, step in enumerate(("planned", "armed", "injecting", "injected")):
+        data = {"id": "cut", "fault": {}, "node": NODE, "step": step}
+        entries.append(Entry(CUT_T + number / 100, "fault", data))
+    fence = [value for value, t in sentinels.items() if t == FENCE_T]
+    listed = {
+        resource: {
+            "rv": str(max((int(w.object["metadata"]["resourceVersion"]) for w in cluster.writes), default=0)),
+            "objects": {
+                obj["metadata"]["uid"]: obj["metadata"]["resourceVersion"]
+                for key, obj in cluster.live.items()
+                if key[0] == resource
+            },
+        }
+        for resource in RESOURCES
+    }
+    data = {"sentinels": dict.fromkeys(RESOURCES, fence[0]), "listed": listed}
+    entries += [Entry(ENDS_T, "fence", data), Entry(ENDS_T + 0.1, "ended", {})]
+    return History.of(entries)
+
+
+def _sentinel(value: str, sent_t: float, back: Mapping[str, float], gaps: list[Gap]) -> Entry:
+    """What the recorder writes of a sentinel: once it is back, or a watch broke, or it is too old."""
+    breaks = [gap for gap in gaps if gap.until_t >= sent_t]
+    whole_t = max(back.values()) if len(back) == len(RESOURCES) else ENDS_T
+    t = min([whole_t, sent_t + GIVEN_UP_S, *(gap.until_t for gap in breaks)])
+    broken = {gap.resource for gap in breaks if gap.until_t <= t}
+    whole = [name for name in RESOURCES if name not in broken]
+    took = {name: round(min(back.get(name, t), t) - sent_t, 6) for name in whole}
+    return Entry(t, "sentinel", {"value": value, "sent_t": dict.fromkeys(whole, sent_t), "latency_s": took})
+
+
+def _first_back(entries: list[Entry]) -> Mapping[str, Mapping[str, float]]:
+    """When each watch first delivered each sentinel."""
+    back: dict[str, dict[str, float]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.t):
+        metadata = entry.data["object"]["metadata"] if entry.kind == "watch" else {}
+        value = metadata.get("annotations", {}).get(SENTINEL_ANNOTATION)
+        if value:
+            back.setdefault(value, {}).setdefault(entry.data["resource"], entry.t)
+    return back
+
+
+def _blind(gaps: list[Gap], t: float) -> bool:
+    return any(gap.since_t <= t < gap.until_t for gap in gaps)
+
+
+def _event(write: Write) -> Mapping[str, Json]:
+    return {"resource": write.resource, "type": write.type, "object": write.object}
+
+
+def _list(resource: str, writes: list[Write]) -> Mapping[str, Json]:
+    last = {write.object["metadata"]["uid"]: write.object for write in writes}
+    rv = max((int(obj["metadata"]["resourceVersion"]) for obj in last.values()), default=0)
+    return {"resource": resource, "rv": str(rv), "items": list(last.values())}
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A watch that breaks so long before what the cluster does n-th, and is back so long after it (s)."""
+
+    resource: str
+    nth: int
+    before_s: float
+    after_s: float
+    lists: bool
+
+    def gap(self, told: Told) -> Gap:
+        taint_s = told.unknown_s + told.taint_s
+        deeds = (0.0, told.unknown_s, taint_s, taint_s + (told.evicted_s or 0.0), told.ready_s)
+        t = LAST_BEAT_T + deeds[self.nth]
+        return Gap(self.resource, t - self.before_s, t + self.after_s, self.lists)
+
+
+broken_watches = st.lists(
+    st.builds(
+        Broken,
+        resource=st.sampled_from(("nodes", "pods", "leases")),
+        nth=st.integers(0, 4),
+        before_s=st.floats(-2.0, 10.0),
+        after_s=st.floats(2.01, 10.0),
+        lists=st.booleans(),
+    ),
+    max_size=2,
+    unique_by=lambda broken: broken.resource,
+)
+stories = st.builds(
+    Told,
+    unknown_s=st.sampled_from((GRACE_S + 0.5, GRACE_S + 1.5, GRACE_S - 3.0, GRACE_S + 6.0)),
+    taint_s=st.sampled_from((0.1, 0.6, 3.0)),
+    evicted_s=st.one_of(
+        st.none(), st.sampled_from((TOLERATION_S, TOLERATION_S + 0.1, TOLERATION_S + 5.3, TOLERATION_S - 4.0))
+    ),
+    ready_s=st.one_of(st.floats(20.0, 22.0), st.floats(40.0, 50.0)),
+    statuses=st.lists(st.floats(1.0, 60.0), max_size=6).map(tuple),
+)
+CHECKS: Mapping[str, Check] = {
+    "detection": DETECTION,
+    "from fault": FROM_FAULT,
+    "taint": TAINT,
+    "eviction": EVICTION,
+    "stays": STAYS,
+}
+
+
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    told=stories,
+    broken=broken_watches,
+    latency_s=st.sampled_from((0.01, 0.05, 0.2)),
+    phase=st.floats(0.0, 1.9),
+)
+def test_a_verdict_is_the_truths_or_none(
+    told: Told, broken: list[Broken], latency_s: float, phase: float
+) -> None:
+    times = [phase + number * SENTINEL_PERIOD_S for number in range(42)]
+    sentinels = {f"s-{number}": t for number, t in enumerate([*times, FENCE_T])}
+    cluster = act(told, sentinels)
+    truth, seen = (
+        record(cluster, [], 0.0, sentinels),
+        record(cluster, [each.gap(told) for each in broken], latency_s, sentinels),
+    )
+    for name, check in CHECKS.items():
+        true = judge(CLAIM, check, truth, configuration())
+        verdict = judge(CLAIM, check, seen, configuration())
+        assert name == "stays" or true.outcome != "unproven", (name, true)
+        assert verdict.outcome in (true.outcome, "unproven"), (name, true, verdict)
+        assert broken or verdict.outcome == true.outcome, (name, true, verdict)
