@@ -38,7 +38,7 @@ from harness.machines.ssh import SshAccess, SshMachine
 from harness.model.cluster import Calibration, Configuration
 from harness.model.judgment import Check
 from harness.model.problem import OutsideError, Problem
-from harness.recording.recorder import Recording, Setting, unfaulted
+from harness.recording.recorder import Recording, Setting, events_end, unfaulted
 from harness.safety.deadman import Switches, Timers
 from harness.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Target
 from harness.safety.injector import Cut, Injector, healed_at
@@ -265,10 +265,13 @@ class Lab:
     @contextmanager
     def record(self, path: Path, targets: Collection[str]) -> Iterator[Recording]:
         """Record everything until the context ends, then fence it."""
+        # Read before the look: what dies from here on is seen by the one or in the other.
+        events_at = events_end(self.dir / "events.jsonl")
         self._check_alive()
         names = self.node_names()
         offsets = self.configuration.calibration.clock_offset_s
-        setting = Setting(tuple(names), unfaulted(names, list(targets)), offsets, self.dir / "events.jsonl")
+        carrier, events = unfaulted(names, list(targets)), self.dir / "events.jsonl"
+        setting = Setting(tuple(names), carrier, offsets, events, events_at)
         with Recording(self.api, path, setting) as recording:
             yield recording
 

@@ -45,6 +45,8 @@ class Setting:
     sentinel_node: str
     clock_offset_s: Mapping[str, float]
     machine_events: Path
+    machine_events_at: int | None = None
+    """From where on its lines are of this recording (bytes); from its end, where nobody looked before."""
     sentinel_period_s: float = SENTINEL_PERIOD_S
 
 
@@ -66,7 +68,8 @@ class Recording:
         self._breaks: Counter[str] = Counter()
         self._name = uuid.uuid4().hex[:8]
         self._out = path.open("a", buffering=1)
-        self._events_at = setting.machine_events.stat().st_size if setting.machine_events.exists() else 0
+        at = setting.machine_events_at
+        self._events_at = events_end(setting.machine_events) if at is None else at
 
     def __enter__(self) -> Recording:
         began: dict[str, Json] = {
@@ -297,6 +300,11 @@ class Recording:
                     self._events_at += len(line.encode())
                     entry = json.loads(line)
                     self.append(entry.pop("kind"), entry.pop("t"), **entry)
+
+
+def events_end(machine_events: Path) -> int:
+    """Where the supervisor will write next (bytes)."""
+    return machine_events.stat().st_size if machine_events.exists() else 0
 
 
 def unfaulted(nodes: Sequence[str], targets: Sequence[str]) -> str:

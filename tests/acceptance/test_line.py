@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.checks.judge import died
+from harness.labs import lab as lab_module
 from harness.labs.lab import Lab
+from harness.recording.recorder import Recording
 from harness.report import rundir
 from tests.acceptance.altered import Cluster
 from tests.acceptance.conftest import Run
@@ -76,6 +84,28 @@ def test_a_watch_that_breaks_at_the_decisive_moment_is_a_gap(lab: Lab, run: Run,
     assert "deviates" not in ended.labels("taints.unreachable-noexecute")
     assert ended.status == 1
     assert ended.allure_statuses() == {"broken"}
+
+
+def test_a_component_that_dies_just_before_its_recording_begins_is_in_it(
+    own_lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dead after the look at all components, and before the recording's first line."""
+    events = own_lab.dir / "events.jsonl"
+
+    def begin_late(*arguments: Any) -> Recording:
+        pid = int(own_lab.supervisor.status()["components"]["kube-scheduler"])
+        own_lab.supervisor.spawn_command(["kill", "-KILL", str(pid)], CLEAN_LIMIT_S)
+        assert eventually(lambda: '"kube-scheduler"' in events.read_text(), CLEAN_LIMIT_S)
+        return Recording(*arguments)
+
+    assert own_lab.configuration
+    monkeypatch.setattr(lab_module, "Recording", begin_late)
+    with own_lab.record(tmp_path / "history.jsonl", []) as recording:
+        pass
+
+    entry = died(recording.history())
+    assert entry is not None
+    assert entry.data["name"] == "kube-scheduler"
 
 
 def test_a_component_that_dies_takes_every_verdict_with_it(own_lab: Lab, run: Run, small: str) -> None:

@@ -101,14 +101,38 @@ def test_a_folder_that_libvirts_user_cannot_enter_is_named(tmp_path: Path, image
 def test_an_older_box_is_replaced_and_other_peoples_files_are_not(tmp_path: Path, image: Image) -> None:
     _said(tmp_path, image)
     _said(tmp_path, image)
-    shutil.rmtree(tmp_path / "box")
-    (tmp_path / "box").mkdir()
-    (tmp_path / "box" / "letter").write_text("mine")
+    letter = tmp_path / "box" / "node-1" / "letter"
+    letter.write_text("mine")
 
-    with pytest.raises(Problem, match="not empty"):
+    with pytest.raises(Problem, match=r"not empty.*node-1/letter"):
         _said(tmp_path, image)
 
-    assert (tmp_path / "box" / "letter").read_text() == "mine"
+    assert letter.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["settings.json", "nodeproof.box", "letter"])
+def test_a_folder_without_our_mark_is_left_alone(tmp_path: Path, image: Image, name: str) -> None:
+    """Many programs have a settings.json."""
+    (tmp_path / "box").mkdir()
+    (tmp_path / "box" / name).write_text("mine")
+
+    with pytest.raises(Problem, match=rf"not empty.*{name}"):
+        _said(tmp_path, image)
+
+    assert (tmp_path / "box" / name).read_text() == "mine"
+
+
+def test_a_link_in_a_box_is_not_followed(tmp_path: Path, image: Image) -> None:
+    _said(tmp_path, image)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "letter").write_text("mine")
+    (tmp_path / "box" / "ssh").unlink()
+    (tmp_path / "box" / "ssh").symlink_to(elsewhere)
+    _said(tmp_path, image)
+
+    assert (elsewhere / "letter").read_text() == "mine"
+    assert not (tmp_path / "box" / "ssh").is_symlink()
 
 
 def test_what_vagrant_and_the_box_leave_is_not_committed() -> None:

@@ -1,7 +1,8 @@
 """The guest of a libvirt lab as a Vagrant box, with all that the `Vagrantfile` needs to boot it.
 
 The folder holds the box, kernel and initial RAM disk, the key of whoever may log in, and for each node a seed
-disk and the host key by which it is known. `settings.json` says what is where.
+disk and the host key by which it is known. `settings.json` says what is where, `.nodeproof-box` which files are
+ours.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from harness.model.problem import Problem
 
 Json = Any
 SETTINGS = "settings.json"
+MARK = ".nodeproof-box"
+"""Lists every file of a box, one path a line: a folder that holds anything else is nobody's to remove."""
 _BOX = "nodeproof.box"
 _DISK_GB = 8
 _OTHERS_MAY_ENTER = 0o001
@@ -48,14 +51,24 @@ def make(folder: Path, image: Image, report: Report) -> None:
     """Fill `folder`, which may hold an older box. Raises Problem."""
     check_tools(("mke2fs", "qemu-system-x86_64"), "box", "run `infra/setup.sh vagrant`")
     folder = folder.resolve()
-    if folder.exists() and any(folder.iterdir()) and not (folder / SETTINGS).exists():
-        raise Problem("this folder is not empty and holds no box", str(folder), "name another with --folder")
+    foreign = _foreign(folder)
+    if foreign:
+        said = f"this folder is not empty and holds what is of no box: {foreign[0]}"
+        raise Problem(said, str(folder), "name another with --folder, or remove it yourself")
     try:
         _replace(folder, image)
     except OSError as error:
         raise Problem(f"the box cannot be written: {error}", str(folder), "free some space (2 GB)") from error
     report(f"a box of this image, and seeds for {MAX_NODES[LIBVIRT]} nodes: {folder}")
     _say_who_cannot_enter(folder, report)
+
+
+def _foreign(folder: Path) -> list[str]:
+    """What in a folder is not of a box that we made there, links above all."""
+    listed = folder / MARK
+    own = set(listed.read_text().splitlines()) if listed.is_file() and not listed.is_symlink() else set()
+    found = [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
+    return [name for name in (str(path.relative_to(folder)) for path in found) if name not in own]
 
 
 def _replace(folder: Path, image: Image) -> None:
@@ -86,6 +99,8 @@ def _fill(fresh: Path, folder: Path, image: Image) -> None:
         "nodes": [_node(fresh, folder, spec, specs, public) for spec in specs],
     }
     (fresh / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")
+    files = [path.relative_to(fresh) for path in fresh.rglob("*") if path.is_file()]
+    (fresh / MARK).write_text("".join(f"{path}\n" for path in [*files, MARK]))
 
 
 def _spec(number: int) -> NodeSpec:
