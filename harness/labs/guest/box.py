@@ -1,8 +1,7 @@
 """The guest of a libvirt lab as a Vagrant box, with all that the `Vagrantfile` needs to boot it.
 
 The folder holds the box, kernel and initial RAM disk, the key of whoever may log in, and for each node a seed
-disk and the host key by which it is known. `settings.json` says what is where, and `.nodeproof-box` which files
-are ours.
+disk and the host key by which it is known. `settings.json` says what is where, `.nodeproof-box` what is ours.
 """
 
 from __future__ import annotations
