@@ -91,10 +91,7 @@ def _crash(report: pytest.TestReport) -> str:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say which tests were tried again."""
     reports = [entry for entries in terminalreporter.stats.values() for entry in entries]
-    told = {entry.nodeid: dict(getattr(entry, "user_properties", ())) for entry in reports}
-    for nodeid, properties in sorted(told.items()):
-        if AGAIN in properties:
-            terminalreporter.write_line(f"the host was too loaded, tried once more on new labs: {nodeid}")
-            terminalreporter.write_line(
-                "\n".join(f"    {line}" for line in properties[AGAIN].splitlines()[:10])
-            )
+    told = ((entry.nodeid, dict(getattr(entry, "user_properties", ()))) for entry in reports)
+    for nodeid, why in sorted({(nodeid, found[AGAIN]) for nodeid, found in told if AGAIN in found}):
+        terminalreporter.write_line(f"the host was too loaded, tried once more on new labs: {nodeid}")
+        terminalreporter.write_line("\n".join(f"    {line}" for line in why.splitlines()[:10]))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SLOWEST = 10
-TIMED_OUT = 124
-"""What `timeout` exits with."""
+ENDED = (124, 137)
+"""What `timeout` exits with where its command ended by SIGTERM, or had to be killed."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Part:
     @property
     def said(self) -> str:
         """How it ended, in words."""
-        if self.status == TIMED_OUT:
+        if self.status in ENDED and self.took_s >= self.limit_s:
             return f"over its limit of {self.limit_s} s"
         return f"failed ({self.status})" if self.status else "passed"
 

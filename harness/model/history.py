@@ -26,7 +26,7 @@ unhealed or closed) |
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -124,10 +124,14 @@ class History:
     def _versions(self) -> Mapping[tuple[str, str, str], tuple[Version, ...]]:
         versions: dict[tuple[str, str, str], list[Version]] = {}
         for entry in self.entries:
+            listed = set()
             for version in _received(entry):
                 meta = version.object["metadata"]
                 key = (entry.data["resource"], meta.get("namespace", ""), meta["name"])
                 versions.setdefault(key, []).append(version)
+                listed.add(key)
+            if entry.kind == "listed":
+                _note_gone(versions, entry, listed)
         return {key: tuple(seen) for key, seen in versions.items()}
 
     def versions(self, resource: str, namespace: str, name: str) -> tuple[Version, ...]:
@@ -209,6 +213,15 @@ class History:
                 if value:
                     received.setdefault(entry.data["resource"], {}).setdefault(value, version.t)
         return received
+
+
+def _note_gone(
+    versions: Mapping[tuple[str, str, str], list[Version]], entry: Entry, listed: Set[tuple[str, str, str]]
+) -> None:
+    """What a LIST after a gap lacks was removed in it, at an unknown time."""
+    for key, seen in versions.items():
+        if key[0] == entry.data["resource"] and key not in listed and not seen[-1].deleted:
+            seen.append(Version(entry.t, True, seen[-1].object, listed=True))
 
 
 def _received(entry: Entry) -> Iterator[Version]:

@@ -205,7 +205,12 @@ def detection_from_fault() -> WindowSpec:
 
 
 def taint_pass() -> WindowSpec:
-    """From Ready=Unknown to the NoExecute taint, for the first node of a healthy zone."""
+    """From Ready=Unknown to the NoExecute taint, for the first node of a healthy zone.
+
+    A pass of the tainter whose cache has not got the condition yet drops the node and has used the token: the
+    next monitor pass asks again, and the bucket has a token 1/E after the first (doNoExecuteTaintingPass in
+    pkg/controller/nodelifecycle/node_lifecycle_controller.go).
+    """
     return WindowSpec("taint_pass")
 
 
@@ -290,9 +295,11 @@ def _detection_from_fault(ground: Ground, _args: Mapping[str, Json], _anchor: Ma
 
 
 def _taint_pass(ground: Ground, _args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
-    high = TAINT_PASS_S + ground.slack_s
-    formula = f"1 + slack ({TAINT_PASS_S:g} + {ground.slack_s:.2f})"
-    return Window(-ground.slack_s, high, TAINT_PASS_S, "within", "-slack", formula)
+    rate, period = ground.configuration.eviction_rate, ground.configuration.node_monitor_period_s
+    again = max(period, 1 / rate if rate else float("inf"))
+    nominal = again + TAINT_PASS_S
+    formula = f"max(P, 1/E) + 1 + slack ({again:g} + {TAINT_PASS_S:g} + {ground.slack_s:.2f})"
+    return Window(-ground.slack_s, nominal + ground.slack_s, nominal, "within", "-slack", formula)
 
 
 def _monitor_pass(ground: Ground, _args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:

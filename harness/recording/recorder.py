@@ -129,13 +129,13 @@ class Recording:
         An anchor that has not come is waited for until two sentinels have come back: the second was sent
         after whatever was done before this call, and so has overtaken nothing.
         """
-        enough = self._count("sentinel") + 2
+        enough = len(self._sentinels_back()) + 2
         while True:
             history = self.history()
             ground = Ground(configuration, slack_s(history, configuration))
             left = remaining_s(check, history, ground, time.monotonic() - WAIT_MARGIN_S)
             if left is None:
-                if self._count("sentinel") >= enough:
+                if len(self._sentinels_back()) >= enough:
                     return
                 left = SENTINEL_PERIOD_S
             if left <= 0:
@@ -159,14 +159,20 @@ class Recording:
     def worst_latency_s(self, sentinels: int) -> float:
         """Wait for so many sentinels and give the slowest watch's latency (s)."""
         with self._changed:
-            self._changed.wait_for(lambda: self._count("sentinel") >= sentinels, FENCE_LIMIT_S)
-            seen = [entry for entry in self._entries if entry.kind == "sentinel"]
+            self._changed.wait_for(lambda: len(self._sentinels_back()) >= sentinels, FENCE_LIMIT_S)
+            seen = self._sentinels_back()
         return max(
             (value for entry in seen for value in entry.data["latency_s"].values()), default=FENCE_LIMIT_S
         )
 
-    def _count(self, kind: str) -> int:
-        return sum(1 for entry in self._entries if entry.kind == kind)
+    def _sentinels_back(self) -> list[Entry]:
+        """Those that all watches gave back."""
+        told = (entry for entry in self._entries if entry.kind == "sentinel")
+        return [
+            entry
+            for entry in told
+            if len(entry.data["latency_s"]) == len(WATCHED) and self._is_back(entry.data["value"])
+        ]
 
     def _thread(self, target: Callable[[], None]) -> None:
         thread = threading.Thread(target=target, daemon=True)
@@ -207,16 +213,16 @@ class Recording:
         In a thread of its own, which does nothing else: whenever the harness stood still, it was waiting.
         """
         worst_s, told_t = 0.0, time.monotonic()
-        while True:
-            asked = time.monotonic()
-            if self._stopping.wait(TICK_S):
-                return
+        woken_t = told_t
+        while not self._stopping.wait(TICK_S):
+            # From the last waking on, so that a stop while it writes counts as well.
             now = time.monotonic()
-            late_s = max(0.0, now - asked - TICK_S)
+            late_s, woken_t = max(0.0, now - woken_t - TICK_S), now
             worst_s = max(worst_s, late_s)
             if late_s > NOTABLE_S or now - told_t >= self._setting.sentinel_period_s:
-                self.append("stall", late_s=round(worst_s, 4))
-                worst_s, told_t = 0.0, now
+                with contextlib.suppress(OSError):
+                    self.append("stall", late_s=round(worst_s, 4))
+                    worst_s, told_t = 0.0, now
 
     def _sentinel(self) -> str:
         """Send one sentinel to every watched resource and wait until all watches gave it back.
@@ -233,15 +239,21 @@ class Recording:
         for resource in WATCHED:
             sent[resource] = round(time.monotonic(), 6)
             self._patch_sentinel(resource, value)
+
+        def unbroken() -> list[str]:
+            return [name for name in sent if self._breaks[name] == breaks[name]]
+
+        def is_over() -> bool:
+            return self._stopping.is_set() or all(value in self._seen[name] for name in unbroken())
+
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._is_back(value) or self._breaks != breaks or self._stopping.is_set(),
-                FENCE_LIMIT_S,
-            )
+            self._changed.wait_for(lambda: is_over() or self._breaks != breaks, FENCE_LIMIT_S)
+            # Others may be about to break, too, or be late for themselves.
+            self._changed.wait_for(is_over, SENTINEL_PERIOD_S if self._breaks != breaks else 0)
             now = time.monotonic()
-            whole = {name: at for name, at in sent.items() if self._breaks[name] == breaks[name]}
+            whole = {name: sent[name] for name in unbroken()}
             latency = {name: round(self._seen[name].get(value, now) - at, 6) for name, at in whole.items()}
-        if not self._stopping.is_set():
+        if whole and not self._stopping.is_set():
             self.append("sentinel", value=value, sent_t=whole, latency_s=latency)
         return value
 

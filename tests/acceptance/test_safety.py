@@ -18,6 +18,7 @@ from harness.labs import process_lab
 from harness.labs.lab import Lab
 from harness.labs.process.spec import RUNTIME_ROOT
 from harness.model.history import Entry
+from harness.model.window import NEAR_S
 from harness.report import rundir
 from harness.report.outcome import verdict_of
 from harness.safety.guard import CONTROL_PLANE_LABEL
@@ -166,8 +167,7 @@ def test_a_run_that_stood_still_while_nothing_was_decided_keeps_its_verdicts(
     child = start("run", "--no-site", "--lab", lab.name, "--run", str(run), small, cwd=tmp_path, log=log)
     try:
         assert eventually(lambda: "injected" in steps(run), PHASE_LIMIT_S), log.read_text()
-        measured = len(_measurements(run))
-        assert eventually(lambda: len(_measurements(run)) >= measured + 3, PHASE_LIMIT_S), log.read_text()
+        pause(NEAR_S + 1.0)
         child.send_signal(signal.SIGSTOP)
         pause(STOOD_STILL_S)
     finally:
@@ -306,7 +306,9 @@ def _measurements(run: Path) -> list[float]:
     (path,) = run.glob("scenarios/*/history.jsonl")
     entries = [Entry.from_json(line) for line in path.read_text().splitlines() if line.endswith("}")]
     late = [float(entry.data["late_s"]) for entry in entries if entry.kind == "stall"]
-    return late + [max(entry.data["latency_s"].values()) for entry in entries if entry.kind == "sentinel"]
+    return late + [
+        max(entry.data["latency_s"].values(), default=0.0) for entry in entries if entry.kind == "sentinel"
+    ]
 
 
 def _load(lab: Lab, node: str, script: str) -> None:

@@ -57,7 +57,7 @@ def test_a_documented_partition_conforms(check: Check) -> None:
         (DETECTION, partition(unknown_s=GRACE_S * 2), "too late"),
         (DETECTION, partition(unknown_s=GRACE_S - 0.1), "too early"),
         (FROM_FAULT, partition(unknown_s=GRACE_S * 2), "too late"),
-        (TAINT, partition(taint_s=2.0), "too late"),
+        (TAINT, partition(taint_s=5.0), "too late"),
         (EVICTION, partition(eviction_s=TOLERATION_S / 2), "too early"),
         (EVICTION, partition(eviction_s=TOLERATION_S * 2), "too late"),
         (EVICTION, partition(eviction_s=0.1), "too early"),

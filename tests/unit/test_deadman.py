@@ -6,13 +6,14 @@ import errno
 import json
 import subprocess
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.labs.process import deadman
+from harness.labs.process import deadman, processes
 from harness.labs.process.deadman import Deadman
 from harness.labs.process.processes import EventLog
 from harness.machines.machine import MachineError
@@ -68,28 +69,47 @@ def test_it_heals_for_as_long_as_that_takes_and_says_so(log: Path) -> None:
     assert switch.faults() == [FAULT], "no probe has proven it"
 
 
-class FullDisk(EventLog):
-    """An event log that has no room for so many entries."""
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch, log: Path) -> Iterator[pytest.MonkeyPatch]:
+    """A disk that takes half a line of the event log, and no more; undo it to make room."""
+    real = Path.open
 
-    def __init__(self, path: Path, refused: int) -> None:
-        super().__init__(path)
-        self.refused = refused
+    def torn(path: Path, *args: Json, **options: Json) -> Json:
+        if path != log or args != ("a",):
+            return real(path, *args, **options)
+        with real(path, "a") as out:
+            out.write('{"t": 1.0, "kind": "mach')
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    def write(self, kind: str, **data: Json) -> None:
-        self.refused -= 1
-        if self.refused >= 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        super().write(kind, **data)
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "_ROOM_PERIOD_S", 0.01)
+        patch.setattr(Path, "open", torn)
+        yield patch
 
 
 @pytest.mark.parametrize("failures", [0, 3])
-def test_a_full_disk_keeps_no_fault_in(log: Path, failures: int) -> None:
+def test_a_full_disk_keeps_no_fault_in(log: Path, full: pytest.MonkeyPatch, failures: int) -> None:
     healing = Healing(failures)
-    switch = Deadman(healing, FullDisk(log, refused=10))
+    switch = Deadman(healing, EventLog(log))
     switch.arm(FAULT, SHORT_S)
     assert eventually(lambda: healing.healed, LIMIT_S) == 1
     assert eventually(lambda: not switch.armed(), LIMIT_S)
-    assert kinds(log) == ["deadman"], "said as soon as there was room"
+    healed_t = time.monotonic()
+    full.undo()
+    expected = ["deadman", *(["deadman-failed"] if failures else [])]
+    assert eventually(lambda: kinds(log) == expected, LIMIT_S), "said as soon as there was room"
+    assert json.loads(log.read_text().splitlines()[0])["t"] < healed_t
+
+
+def test_an_event_that_the_disk_did_not_take_leaves_no_half_line(log: Path, full: pytest.MonkeyPatch) -> None:
+    events = EventLog(log)
+    events.write("machine", step="booted")
+    events.write("machine", step="powered-off")
+    assert log.read_text() == ""
+    full.undo()
+    events.write("machine", step="thawed")
+    steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
+    assert steps == ["booted", "powered-off", "thawed"]
 
 
 @pytest.mark.parametrize(
@@ -103,27 +123,6 @@ def test_it_outlives_whatever_a_heal_raises(log: Path, error: Exception) -> None
     assert eventually(lambda: not switch.armed(), LIMIT_S)
     assert kinds(log) == ["deadman", "deadman-failed"]
     assert json.loads(log.read_text().splitlines()[1])["reason"]
-
-
-def test_an_event_that_the_disk_did_not_take_leaves_no_half_line(
-    log: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events = EventLog(log)
-    events.write("machine", step="booted")
-    half = '{"t": 1.0, "kind": "mach'
-    real = Path.open
-
-    def torn(path: Path, *args: Json, **options: Json) -> Json:
-        with real(path, "a") as out:
-            out.write(half)
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", torn)
-        with pytest.raises(OSError, match="No space"):
-            events.write("machine", step="powered-off")
-    events.write("machine", step="thawed")
-    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == ["booted", "thawed"]
 
 
 def test_it_heals_no_more_once_it_is_disarmed(log: Path) -> None:

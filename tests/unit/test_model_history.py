@@ -277,3 +277,12 @@ def test_a_configuration_survives_its_json() -> None:
     assert configuration().renew_interval_s == 2.0
     with pytest.raises(TypeError):
         Configuration.from_json({**stored, "surprise": 1})
+
+
+def test_what_a_later_list_lacks_was_removed_at_an_unknown_time_of_the_gap() -> None:
+    story = Story()
+    story.pod(1.0)
+    story.remove(2.0, "pods", NAMESPACE, POD, seen=False)
+    story.gap(1.5, 3.0, "pods", lists=True)
+    (made, gone) = story.history().versions("pods", NAMESPACE, POD)
+    assert (made.deleted, gone.deleted, gone.listed, gone.t) == (False, True, True, 2.99)

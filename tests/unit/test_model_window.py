@@ -44,7 +44,7 @@ seconds = st.floats(0.01, 1e4)
         (windows.detection(), {"heartbeat": "status"}, FAST, 12.0, 15.5),
         (windows.detection(), {"heartbeat": "lease"}, DOCUMENTED, 50.0, 61.0),
         (windows.detection_from_fault(), {}, DOCUMENTED, 38.6, 66.0),
-        (windows.taint_pass(), {}, FAST, -0.5, 1.5),
+        (windows.taint_pass(), {}, FAST, -0.5, 3.5),
         (windows.monitor_pass(), {}, DOCUMENTED, -1.0, 7.0),
         (windows.prompt(4.0), {}, FAST, -0.5, 4.5),
         (windows.recovery(), {}, FAST, 0.0, 60.5),

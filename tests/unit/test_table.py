@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 from harness import proc
-from tests.table import TIMED_OUT, read_parts, render, slowest
+from tests.table import ENDED, read_parts, render, slowest
 
 TABLE = Path(__file__).resolve().parents[1] / "table.py"
-PARTS = [f"test\t700\t1320\t{0}", f"test-vm\t900\t900\t{TIMED_OUT}", "soak N=10\t30\t240\t2"]
+PARTS = [f"test\t700\t1320\t{0}", f"test-vm\t900\t900\t{ENDED[0]}", "soak N=10\t30\t240\t2"]
 RESULTS = """<testsuites><testsuite>
 <testcase classname="tests.a" name="one" time="3.5"/><testcase classname="tests.a" name="two" time="120.25"/>
 </testsuite></testsuites>"""

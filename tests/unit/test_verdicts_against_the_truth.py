@@ -299,7 +299,7 @@ broken_watches = st.lists(
 stories = st.builds(
     Told,
     unknown_s=st.sampled_from((GRACE_S + 0.5, GRACE_S + 1.5, GRACE_S - 3.0, GRACE_S + 6.0)),
-    taint_s=st.sampled_from((0.1, 0.6, 3.0)),
+    taint_s=st.sampled_from((0.1, 0.6, 2.1, 5.0)),
     evicted_s=st.one_of(
         st.none(), st.sampled_from((TOLERATION_S, TOLERATION_S + 0.1, TOLERATION_S + 5.3, TOLERATION_S - 4.0))
     ),

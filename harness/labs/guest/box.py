@@ -50,16 +50,21 @@ def make(folder: Path, image: Image, report: Report) -> None:
     """Fill `folder`, which may hold an older box. Raises Problem."""
     check_tools(("mke2fs", "qemu-system-x86_64"), "box", "run `infra/setup.sh vagrant`")
     folder = folder.resolve()
-    foreign = _foreign(folder)
-    if foreign:
-        said = f"this folder is not empty and holds what is of no box: {foreign[0]}"
-        raise Problem(said, str(folder), "name another with --folder, or remove it yourself")
+    _refuse_foreign(folder)
     try:
         _replace(folder, image)
     except OSError as error:
         raise Problem(f"the box cannot be written: {error}", str(folder), "free some space (2 GB)") from error
     report(f"a box of this image, and seeds for {MAX_NODES[LIBVIRT]} nodes: {folder}")
     _say_who_cannot_enter(folder, report)
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Raises Problem where a folder holds anything but a box."""
+    foreign = _foreign(folder)
+    if foreign:
+        said = f"this folder is not empty and holds what is of no box of this version: {foreign[0]}"
+        raise Problem(said, str(folder), "name another with --folder, or remove it yourself")
 
 
 def _foreign(folder: Path) -> list[str]:
@@ -77,6 +82,7 @@ def _replace(folder: Path, image: Image) -> None:
         fresh = Path(scratch, "box")
         fresh.mkdir(mode=0o755)
         _fill(fresh, folder, image)
+        _refuse_foreign(folder)
         shutil.rmtree(folder)
         fresh.rename(folder)
 

@@ -15,7 +15,6 @@ from harness.model.problem import Problem
 
 Json = Any
 _RETRY_PERIOD_S = 1.0
-_GIVEN_UP = object()
 
 
 @dataclass
@@ -73,31 +72,21 @@ class Deadman:
     def _wait(self, switch: _Switch, ttl_s: float) -> None:
         if switch.over.wait(ttl_s):
             return
-        told = self._tell("deadman", switch)
-        # For as long as it takes: what the fault needs may itself be healing, as a node that boots.
-        if not self._insist(switch, lambda: self._heal(switch.fault)):
-            return
-        if not told:
-            self._insist(switch, lambda: self._write("deadman", switch))
-        with self._lock:
-            if self._switches.get(str(switch.fault["id"])) is switch:
-                del self._switches[str(switch.fault["id"])]
-
-    def _insist(self, switch: _Switch, deed: Callable[[], None]) -> bool:
-        """Do something until it works or the switch is over; whether it worked.
-
-        Whatever it raises: this thread ends with the lab, with the switch, or with the fault. The first
-        failure is told.
-        """
+        self._tell("deadman", switch)
+        # For as long as it takes, and whatever is raised: what the fault needs may itself be healing, as a
+        # node that boots. This thread ends with the lab, the switch, or the fault.
         retry = tenacity.Retrying(
             stop=tenacity.stop_when_event_set(switch.over),
             sleep=tenacity.sleep_using_event(switch.over),
             wait=tenacity.wait_fixed(_RETRY_PERIOD_S),
             retry=tenacity.retry_if_exception_type(Exception),
             before_sleep=lambda state: self._tell_why(switch, state),
-            retry_error_callback=lambda _state: _GIVEN_UP,
+            retry_error_callback=lambda _state: None,
         )
-        return retry(deed) is not _GIVEN_UP
+        retry(self._heal, switch.fault)
+        with self._lock:
+            if self._switches.get(str(switch.fault["id"])) is switch:
+                del self._switches[str(switch.fault["id"])]
 
     def _tell_why(self, switch: _Switch, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None
@@ -105,13 +94,5 @@ class Deadman:
             said = str(error).partition("\n")[0] or type(error).__name__
             self._tell("deadman-failed", switch, reason=said)
 
-    def _tell(self, kind: str, switch: _Switch, **data: Json) -> bool:
-        """Whether the event log took it: a full disk keeps no fault in."""
-        try:
-            self._write(kind, switch, **data)
-        except OSError:
-            return False
-        return True
-
-    def _write(self, kind: str, switch: _Switch, **data: Json) -> None:
+    def _tell(self, kind: str, switch: _Switch, **data: Json) -> None:
         self._events.write(kind, id=switch.fault["id"], node=switch.fault["node"], **data)

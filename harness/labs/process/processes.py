@@ -14,27 +14,53 @@ from typing import Any
 from harness import proc
 
 Json = Any
+_ROOM_PERIOD_S = 0.5
 
 
 class EventLog:
-    """Appends what happens to machines and components to the lab's `events.jsonl`, on the monotonic clock."""
+    """Appends what happens to machines and components to the lab's `events.jsonl`, on the monotonic clock.
+
+    A full disk keeps nobody from what is told here: lines that it does not take are kept, with their times,
+    and written as soon as there is room.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
+        self._kept: list[str] = []
         path.touch()
 
     def write(self, kind: str, **data: Json) -> None:
-        """Append one entry at the present time, whole or not at all. Raises OSError."""
+        """Append one entry at the present time, whole or not yet."""
         line = json.dumps({"t": round(time.monotonic(), 6), "kind": kind, **data})
         with self._lock:
+            waiting = bool(self._kept)
+            self._kept.append(line)
+            if not self._write_kept() and not waiting:
+                threading.Thread(target=self._retry, daemon=True).start()
+
+    def _write_kept(self) -> bool:
+        """Whether the disk took all that was kept."""
+        try:
             size_bytes = self.path.stat().st_size
             try:
                 with self.path.open("a") as out:
-                    out.write(line + "\n")
+                    out.write("".join(f"{line}\n" for line in self._kept))
             except OSError:
                 os.truncate(self.path, size_bytes)
-                raise
+                return False
+        except OSError:
+            return False
+        self._kept.clear()
+        return True
+
+    def _retry(self) -> None:
+        """Until there is room, or the lab ends."""
+        while True:
+            threading.Event().wait(_ROOM_PERIOD_S)
+            with self._lock:
+                if not self._kept or self._write_kept():
+                    return
 
 
 def enter(pid: int) -> list[str]:
