@@ -109,7 +109,10 @@ def kill(pid: int) -> None:
 
 
 def _leftovers(seen: Footprint) -> list[str]:
-    alive = {line.split()[0] for line in _root(["lsns", "-n", "-o", "NS"]).splitlines()}
+    asked = proc.run([*root_prefix(), "lsns", "-n", "-o", "NS"], timeout_s=_COMMAND_LIMIT_S, check=False)
+    if asked.status != 0:
+        return ["nobody knows which namespaces: a process ended while lsns looked at it"]
+    alive = {line.split()[0] for line in asked.stdout.splitlines()}
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     found = [
         f"process {entry.pid}: {entry.command[:120]}" for entry in _processes() if seen.lab in entry.command
