@@ -1,15 +1,16 @@
 """Random histories of a small cluster, seen through watches that break: the verdict is the truth's, or none.
 
 The truth is what the cluster wrote and when. The recording is what the harness would have made of it: watches
-with latency, blind for a while, taken up again from their resourceVersion (the backlog comes in one burst) or
-with a new LIST (only the last states come), and sentinels that come back late or are given up.
+with latency, slow or blind for a while, taken up again from their resourceVersion (the backlog comes in one
+burst) or with a new LIST (only the last states come), a harness that stands still, and sentinels that come
+back late or are given up.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -57,6 +58,39 @@ class Gap:
 
 
 @dataclass(frozen=True)
+class Slow:
+    """A watch delivers so much later between two times."""
+
+    resource: str
+    since_t: float
+    until_t: float
+    late_s: float
+
+
+@dataclass(frozen=True)
+class Disturbed:
+    """What keeps the harness from seeing the truth; it stands still in `stop`."""
+
+    latency_s: float = 0.0
+    gaps: Sequence[Gap] = ()
+    slow: Sequence[Slow] = ()
+    stop: tuple[float, float] = (-1.0, -1.0)
+
+    def awake(self, t: float) -> float:
+        """When the harness does what it would have done at `t`."""
+        since_t, until_t = self.stop
+        return until_t if since_t <= t < until_t else t
+
+    def arrival(self, resource: str, t: float) -> float:
+        """When what was written at `t` would come by an unbroken watch."""
+        slow = [each for each in self.slow if each.resource == resource and each.since_t <= t < each.until_t]
+        return t + self.latency_s + max((each.late_s for each in slow), default=0.0)
+
+
+UNDISTURBED = Disturbed()
+
+
+@dataclass(frozen=True)
 class Write:
     """What somebody wrote to the API at `t`."""
 
@@ -85,6 +119,12 @@ class Cluster:
         self.live[key] = {**copy.deepcopy(body), "metadata": metadata}
         self.writes.append(Write(t, resource, copy.deepcopy(self.live[key]), "MODIFIED" if old else "ADDED"))
 
+    def remove(self, t: float, resource: str, namespace: str, name: str) -> None:
+        """Remove an object."""
+        last = self.live.pop((resource, namespace, name))
+        last["metadata"]["resourceVersion"] = str(len(self.writes) + 1)
+        self.writes.append(Write(t, resource, last, "DELETED"))
+
     def read(self, resource: str, namespace: str, name: str) -> Json:
         return copy.deepcopy(self.live[resource, namespace, name])
 
@@ -96,6 +136,7 @@ class Told:
     unknown_s: float
     taint_s: float
     evicted_s: float | None
+    gone_s: float
     ready_s: float
     statuses: tuple[float, ...]
 
@@ -110,7 +151,9 @@ def act(told: Told, sentinels: Mapping[str, float]) -> Cluster:
     deeds += [(LAST_BEAT_T, partial(renew, cluster, NODE)), (unknown_t, partial(becomes, cluster, "Unknown"))]
     deeds += [(taint_t, partial(taint, cluster, True)), (ready_t, partial(becomes, cluster, "True"))]
     deeds += [(ready_t + 0.2, partial(taint, cluster, False))]
-    deeds += [(taint_t + told.evicted_s, partial(evict, cluster))] if told.evicted_s is not None else []
+    if told.evicted_s is not None:
+        evicted_t = taint_t + told.evicted_s
+        deeds += [(evicted_t, partial(evict, cluster)), (evicted_t + told.gone_s, partial(remove, cluster))]
     deeds += [(t, partial(again, cluster)) for t in told.statuses]
     deeds += [(t, partial(annotate, cluster, value)) for value, t in sentinels.items()]
     for t, deed in sorted(deeds, key=lambda pair: pair[0]):
@@ -159,6 +202,10 @@ def evict(cluster: Cluster, t: float) -> None:
     cluster.put(t, "pods", NAMESPACE, POD, body)
 
 
+def remove(cluster: Cluster, t: float) -> None:
+    cluster.remove(t, "pods", NAMESPACE, POD)
+
+
 def renew(cluster: Cluster, node: str, t: float) -> None:
     cluster.put(t, "leases", LEASE_NAMESPACE, node, {"spec": {"renewTime": wall(t)}})
 
@@ -180,44 +227,65 @@ def _namespace(resource: str) -> str:
     return {"nodes": "", "leases": LEASE_NAMESPACE}.get(resource, NAMESPACE)
 
 
-def received(cluster: Cluster, gaps: list[Gap], latency_s: float) -> Iterator[Entry]:
+def received(cluster: Cluster, disturbed: Disturbed) -> Iterator[Entry]:
     """What the watches deliver, and when."""
     for resource in RESOURCES:
-        own = [gap for gap in gaps if gap.resource == resource]
+        gaps = [gap for gap in disturbed.gaps if gap.resource == resource]
         writes = [write for write in cluster.writes if write.resource == resource]
         first = [write for write in writes if write.t < 0]
         yield Entry(0.0, "listed", _list(resource, first))
-        for write in writes[len(first) :]:
-            if not _blind(own, write.t):
-                yield Entry(write.t + latency_s, "watch", _event(write))
-        for gap in own:
-            missed = [write for write in writes if gap.since_t <= write.t < gap.until_t]
+        yield from _watched(resource, writes[len(first) :], gaps, disturbed)
+        for gap in gaps:
+            until_t = disturbed.awake(gap.until_t)
             if gap.lists:
-                yield Entry(
-                    gap.until_t - 0.01, "listed", _list(resource, [w for w in writes if w.t < gap.until_t])
-                )
-            else:
-                for number, write in enumerate(missed, 1):
-                    yield Entry(gap.until_t + latency_s + number * BURST_S, "watch", _event(write))
+                before = [write for write in writes if write.t < gap.until_t]
+                yield Entry(until_t - 0.01, "listed", _list(resource, before))
             said = {"resource": resource, "since": gap.since_t, "reason": "cut"}
-            yield Entry(gap.until_t, "gap", said)
+            yield Entry(until_t, "gap", said)
 
 
-def record(cluster: Cluster, gaps: list[Gap], latency_s: float, sentinels: Mapping[str, float]) -> History:
+def _watched(
+    resource: str, writes: Sequence[Write], gaps: Sequence[Gap], disturbed: Disturbed
+) -> Iterator[Entry]:
+    """In the order of writing, as a watch delivers: what is late holds up what is written after it."""
+    last_t = 0.0
+    for write in writes:
+        t = disturbed.arrival(resource, write.t)
+        missed = [gap for gap in gaps if write.t < gap.until_t and t >= gap.since_t]
+        if any(gap.lists for gap in missed):
+            continue
+        if missed:
+            t = disturbed.arrival(resource, max(gap.until_t for gap in missed))
+        last_t = max(disturbed.awake(t), last_t + BURST_S)
+        yield Entry(last_t, "watch", _event(write))
+
+
+def record(cluster: Cluster, disturbed: Disturbed, sentinels: Mapping[str, float]) -> History:
     """The recording: what was received, what the sentinels told, faults, and the fence."""
     entries = [
         Entry(0.0, "begun", {"wall_offset_s": WALL_OFFSET_S, "nodes": [NODE, OTHER], "sentinel_node": OTHER})
     ]
-    entries += received(cluster, gaps, latency_s)
+    entries += received(cluster, disturbed)
     back = _first_back(entries)
-    entries += [_sentinel(value, t, back.get(value, {}), gaps) for value, t in sentinels.items()]
+    entries += [_sentinel(value, t, back.get(value, {}), disturbed) for value, t in sentinels.items()]
+    stopped_at, went_on_at = disturbed.stop
+    if went_on_at > 0:
+        entries.append(Entry(went_on_at, "stall", {"late_s": went_on_at - stopped_at}))
     for number, step in enumerate(("planned", "armed", "injecting", "injected")):
         data = {"id": "cut", "fault": {}, "node": NODE, "step": step}
         entries.append(Entry(CUT_T + number / 100, "fault", data))
     fence = [value for value, t in sentinels.items() if t == FENCE_T]
-    listed = {
+    data = {"sentinels": dict.fromkeys(RESOURCES, fence[0]), "listed": _listed(cluster)}
+    entries += [Entry(ENDS_T, "fence", data), Entry(ENDS_T + 0.1, "ended", {})]
+    return History.of(entries)
+
+
+def _listed(cluster: Cluster) -> Mapping[str, Json]:
+    """What the fence's LIST of everything gives."""
+    last = max((int(write.object["metadata"]["resourceVersion"]) for write in cluster.writes), default=0)
+    return {
         resource: {
-            "rv": str(max((int(w.object["metadata"]["resourceVersion"]) for w in cluster.writes), default=0)),
+            "rv": str(last),
             "objects": {
                 obj["metadata"]["uid"]: obj["metadata"]["resourceVersion"]
                 for key, obj in cluster.live.items()
@@ -226,18 +294,14 @@ def record(cluster: Cluster, gaps: list[Gap], latency_s: float, sentinels: Mappi
         }
         for resource in RESOURCES
     }
-    data = {"sentinels": dict.fromkeys(RESOURCES, fence[0]), "listed": listed}
-    entries += [Entry(ENDS_T, "fence", data), Entry(ENDS_T + 0.1, "ended", {})]
-    return History.of(entries)
 
 
-def _sentinel(value: str, sent_t: float, back: Mapping[str, float], gaps: list[Gap]) -> Entry:
+def _sentinel(value: str, sent_t: float, back: Mapping[str, float], disturbed: Disturbed) -> Entry:
     """What the recorder writes of a sentinel: once it is back, or a watch broke, or it is too old."""
-    breaks = [gap for gap in gaps if gap.until_t >= sent_t]
+    breaks = {gap.resource: disturbed.awake(gap.until_t) for gap in disturbed.gaps if gap.until_t >= sent_t}
     whole_t = max(back.values()) if len(back) == len(RESOURCES) else ENDS_T
-    t = min([whole_t, sent_t + GIVEN_UP_S, *(gap.until_t for gap in breaks)])
-    broken = {gap.resource for gap in breaks if gap.until_t <= t}
-    whole = [name for name in RESOURCES if name not in broken]
+    t = disturbed.awake(min([whole_t, sent_t + GIVEN_UP_S, *breaks.values()]))
+    whole = [name for name in RESOURCES if breaks.get(name, ENDS_T) > t]
     took = {name: round(min(back.get(name, t), t) - sent_t, 6) for name in whole}
     return Entry(t, "sentinel", {"value": value, "sent_t": dict.fromkeys(whole, sent_t), "latency_s": took})
 
@@ -253,18 +317,22 @@ def _first_back(entries: list[Entry]) -> Mapping[str, Mapping[str, float]]:
     return back
 
 
-def _blind(gaps: list[Gap], t: float) -> bool:
-    return any(gap.since_t <= t < gap.until_t for gap in gaps)
-
-
 def _event(write: Write) -> Mapping[str, Json]:
     return {"resource": write.resource, "type": write.type, "object": write.object}
 
 
 def _list(resource: str, writes: list[Write]) -> Mapping[str, Json]:
-    last = {write.object["metadata"]["uid"]: write.object for write in writes}
-    rv = max((int(obj["metadata"]["resourceVersion"]) for obj in last.values()), default=0)
-    return {"resource": resource, "rv": str(rv), "items": list(last.values())}
+    last = {write.object["metadata"]["uid"]: write for write in writes}
+    live = [write.object for write in last.values() if write.type != "DELETED"]
+    rv = max((int(write.object["metadata"]["resourceVersion"]) for write in last.values()), default=0)
+    return {"resource": resource, "rv": str(rv), "items": live}
+
+
+def deeds(told: Told) -> tuple[float, ...]:
+    """When the cluster does what is judged."""
+    taint_s = told.unknown_s + told.taint_s
+    after = (0.0, told.unknown_s, taint_s, taint_s + (told.evicted_s or 0.0), told.ready_s)
+    return tuple(LAST_BEAT_T + each for each in after)
 
 
 @dataclass(frozen=True)
@@ -278,10 +346,36 @@ class Broken:
     lists: bool
 
     def gap(self, told: Told) -> Gap:
-        taint_s = told.unknown_s + told.taint_s
-        deeds = (0.0, told.unknown_s, taint_s, taint_s + (told.evicted_s or 0.0), told.ready_s)
-        t = LAST_BEAT_T + deeds[self.nth]
+        t = deeds(told)[self.nth]
         return Gap(self.resource, t - self.before_s, t + self.after_s, self.lists)
+
+
+@dataclass(frozen=True)
+class Late:
+    """A watch that is slow from before what the cluster does n-th, for more than a sentinel's period (s)."""
+
+    resource: str
+    nth: int
+    before_s: float
+    for_s: float
+    late_s: float
+
+    def slow(self, told: Told) -> Slow:
+        since_t = deeds(told)[self.nth] - self.before_s
+        return Slow(self.resource, since_t, since_t + self.for_s, self.late_s)
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The harness stands still from before what the cluster does n-th (s)."""
+
+    nth: int
+    before_s: float
+    for_s: float
+
+    def stop(self, told: Told) -> tuple[float, float]:
+        since_t = max(CUT_T + 0.5, deeds(told)[self.nth] - self.before_s)
+        return since_t, since_t + self.for_s
 
 
 broken_watches = st.lists(
@@ -296,6 +390,21 @@ broken_watches = st.lists(
     max_size=2,
     unique_by=lambda broken: broken.resource,
 )
+late_watches = st.lists(
+    st.builds(
+        Late,
+        resource=st.sampled_from(("nodes", "pods", "leases")),
+        nth=st.integers(0, 4),
+        before_s=st.floats(-1.0, 8.0),
+        for_s=st.floats(4.5, 12.0),
+        late_s=st.floats(0.1, 8.0),
+    ),
+    max_size=1,
+)
+stops = st.one_of(
+    st.none(),
+    st.builds(Stopped, nth=st.integers(0, 4), before_s=st.floats(-1.0, 5.0), for_s=st.floats(0.1, 6.0)),
+)
 stories = st.builds(
     Told,
     unknown_s=st.sampled_from((GRACE_S + 0.5, GRACE_S + 1.5, GRACE_S - 3.0, GRACE_S + 6.0)),
@@ -303,6 +412,7 @@ stories = st.builds(
     evicted_s=st.one_of(
         st.none(), st.sampled_from((TOLERATION_S, TOLERATION_S + 0.1, TOLERATION_S + 5.3, TOLERATION_S - 4.0))
     ),
+    gone_s=st.sampled_from((0.3, 2.5)),
     ready_s=st.one_of(st.floats(20.0, 22.0), st.floats(40.0, 50.0)),
     statuses=st.lists(st.floats(1.0, 60.0), max_size=6).map(tuple),
 )
@@ -319,22 +429,34 @@ CHECKS: Mapping[str, Check] = {
 @given(
     told=stories,
     broken=broken_watches,
+    late=late_watches,
+    stopped=stops,
     latency_s=st.sampled_from((0.01, 0.05, 0.2)),
     phase=st.floats(0.0, 1.9),
 )
 def test_a_verdict_is_the_truths_or_none(
-    told: Told, broken: list[Broken], latency_s: float, phase: float
+    told: Told,
+    broken: list[Broken],
+    late: list[Late],
+    stopped: Stopped | None,
+    latency_s: float,
+    phase: float,
 ) -> None:
-    times = [phase + number * SENTINEL_PERIOD_S for number in range(42)]
+    disturbed = Disturbed(
+        latency_s,
+        [each.gap(told) for each in broken],
+        [each.slow(told) for each in late],
+        stopped.stop(told) if stopped else UNDISTURBED.stop,
+    )
+    # Nobody sends a sentinel while the harness stands still.
+    times = [t for number in range(42) if (t := phase + number * SENTINEL_PERIOD_S) == disturbed.awake(t)]
     sentinels = {f"s-{number}": t for number, t in enumerate([*times, FENCE_T])}
     cluster = act(told, sentinels)
-    truth, seen = (
-        record(cluster, [], 0.0, sentinels),
-        record(cluster, [each.gap(told) for each in broken], latency_s, sentinels),
-    )
+    truth, seen = record(cluster, UNDISTURBED, sentinels), record(cluster, disturbed, sentinels)
     for name, check in CHECKS.items():
         true = judge(CLAIM, check, truth, configuration())
         verdict = judge(CLAIM, check, seen, configuration())
         assert name == "stays" or true.outcome != "unproven", (name, true)
         assert verdict.outcome in (true.outcome, "unproven"), (name, true, verdict)
-        assert broken or verdict.outcome == true.outcome, (name, true, verdict)
+        undisturbed = not (broken or late or stopped)
+        assert not undisturbed or verdict.outcome == true.outcome, (name, true, verdict)
