@@ -33,6 +33,7 @@ from harness.labs.process.deadman import Deadman
 from harness.labs.process.node import ProcessNodes
 from harness.labs.process.nodes import Nodes
 from harness.labs.process.processes import EventLog, Processes
+from harness.labs.process.read_only import protect_host
 from harness.labs.process.spec import API_ADDRESS, LabSpec, NodeSpec
 from harness.model.problem import OutsideError, Problem
 
@@ -72,13 +73,14 @@ class LabServer:
         self._phase, self._error = "starting", ""
         self._holders = 0
         self._lock = threading.Lock()
-        self._power_lock = threading.Lock()
+        self._power_locks: dict[str, threading.Lock] = {}
+        self._record_lock = threading.Lock()
         self._ended = threading.Event()
         self._linger: threading.Timer | None = None
         self._leave_unless_held()
         network.set_up_bridges()
         self._witness = Witness()
-        _protect_host(spec.dir)
+        self._protect_host()
         self._memory = _mount_memory(spec.dir / "mem")
         _mount_etc(self._memory / "etc")
         self._credentials = control_plane.issue_credentials(spec.dir / "pki")
@@ -95,9 +97,17 @@ class LabServer:
             )
         return ProcessNodes(self.spec, self._memory, authority, self._processes, self._events)
 
+    def _protect_host(self) -> None:
+        """A lab that could write to its host's files builds nothing, and says why."""
+        try:
+            protect_host(self.spec.dir)
+        except Problem as problem:
+            self._phase, self._error = "failed", str(problem)
+
     def run(self) -> None:
         """Serve until `down`, or until nobody holds the lab any more."""
-        threading.Thread(target=self._build, daemon=True).start()
+        if self._phase == "starting":
+            threading.Thread(target=self._build, daemon=True).start()
         threading.Thread(target=self._accept, daemon=True).start()
         threading.Thread(target=self._follow_supervisor, daemon=True).start()
         self._ended.wait()
@@ -154,6 +164,10 @@ class LabServer:
 
     def _write_record(self) -> None:
         """What makes a target provably ours: the guard compares a target with this."""
+        with self._record_lock:
+            self._write_record_alone()
+
+    def _write_record_alone(self) -> None:
         specs = [node.spec for node in self._nodes.all()]
         uid = control_plane.kube_system_uid(self._credentials)
         record = {
@@ -219,22 +233,23 @@ class LabServer:
     def _spawn(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
         if request["what"] == "node":
             node = NodeSpec(**request["node"])
-            with self._power_lock:
+            with self._power_lock(node.name):
                 self._nodes.join(node)
                 self._nodes.start_kubelet(node.name)
-                self._write_record()
+            self._write_record()
             self._nodes.wait_up(node.name)
             return {"ok": True}
         done = proc.run(request["argv"], timeout_s=request["timeout_s"], stdin=request["stdin"], check=False)
         return {"status": done.status, "stdout": done.stdout, "stderr": done.stderr}
 
     def _power(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
+        name = request["node"]
         if request["action"] == "remove":
-            with self._power_lock:
-                self._nodes.remove(request["node"])
-                self._write_record()
+            with self._power_lock(name):
+                self._nodes.remove(name)
+            self._write_record()
             return {"ok": True}
-        shell = self._nodes.shell(request["node"], self._power_lock)
+        shell = self._nodes.shell(name, self._power_lock(name))
         actions = {
             "off": shell.power_off,
             "on": shell.power_on,
@@ -252,7 +267,12 @@ class LabServer:
         return {"ok": True}
 
     def _heal(self, fault: Mapping[str, Json]) -> None:
-        fault_from_json(fault).heal(self._nodes.shell(fault["node"], self._power_lock))
+        fault_from_json(fault).heal(self._nodes.shell(fault["node"], self._power_lock(fault["node"])))
+
+    def _power_lock(self, node: str) -> threading.Lock:
+        """One for each node: a guest that joins for minutes must keep no other from being healed."""
+        with self._lock:
+            return self._power_locks.setdefault(node, threading.Lock())
 
     def _status(self) -> Mapping[str, Json]:
         nodes = [
@@ -308,27 +328,6 @@ def _mount_etc(folder: Path) -> None:
     """Names come from the lab's own /etc/hosts alone: the host's name servers are no part of it."""
     own = {"hosts": f"127.0.0.1 localhost\n{API_ADDRESS} kubernetes\n", "resolv.conf": ""}
     proc.run(["mount", "--bind", str(etc.make(folder, own)), str(etc.HOST)], timeout_s=10)
-
-
-def _protect_host(folder: Path) -> None:
-    """Make the host's file systems read-only in here, but for the lab's own folder and what is in memory.
-
-    What a fault, a component or a shell on a node does to files, it does to the lab.
-    """
-    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-    proc.run(["mount", "--bind", str(folder), str(folder)], timeout_s=10)
-    for source, point, kind, *_rest in mounts:
-        if point == "/" or source.startswith("/dev/") or kind in _STORED:
-            proc.run(["mount", "-o", "remount,bind,ro", _unescaped(point)], timeout_s=10, check=False)
-
-
-_STORED = ("9p", "fuse", "nfs", "nfs4", "overlay", "virtiofs", "zfs")
-"""Kinds of file systems that keep what is written to them, where their source is no device."""
-
-
-def _unescaped(point: str) -> str:
-    """A path as /proc/self/mounts writes it: blanks are `\\040`."""
-    return point.replace("\\040", " ")
 
 
 def _mount_memory(path: Path) -> Path:
