@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,20 @@ def test_a_snapshot_that_does_not_restore_is_replaced_and_the_node_joins(lab: La
     lab.leave(joined)
     lab.join(joined, "zone-a", 8)
     assert steps_of(lab, joined)[-2:] == ["powered-off", "restored"]
+
+
+def test_a_guest_that_joins_keeps_no_other_from_its_power(lab: Lab, node: str) -> None:
+    before = steps_of(lab, JOINED)
+    with ThreadPoolExecutor(1) as pool:
+        joining = pool.submit(lab.join, JOINED, "zone-a", 8)
+        try:
+            eventually(lambda: JOINED in lab.node_names(), READY_LIMIT_S)
+            lab.supervisor.power(node, "link-up")
+            assert steps_of(lab, node)[-1] == "link-up"
+            assert steps_of(lab, JOINED) == before
+        finally:
+            joining.result()
+            lab.leave(JOINED)
 
 
 @pytest.mark.vm
