@@ -6,11 +6,12 @@ after `since_t`. API writes are timed by the watch's receipt, leases by renewTim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from harness.checks import last_seen, witnessed
 from harness.checks.occurrence import Args, Finder, Occurrence
+from harness.model.clocks import clock_of, error_s, offset_s
 from harness.model.cluster import LEASE_NAMESPACE, condition, condition_status, has_taint
 from harness.model.history import Entry, History, Version
 from harness.model.judgment import Moment
@@ -336,15 +337,50 @@ def heartbeats(history: History, node: str) -> Iterator[Occurrence]:
 
 
 def lease_renewals(history: History, node: str) -> Iterator[Occurrence]:
-    """Every renewal of a node's Lease, at its renewTime on the harness's clock."""
-    offset = float(history.begun.get("clock_offset_s", {}).get(node, 0.0))
+    """Every renewal of a node's Lease, at its renewTime on the harness's clock; `error_s` is how wrong that
+    may be.
+    """
+    renewed, error = list(_renewed(history, node)), error_s(history) or 0.0
+    for version, told_t in renewed:
+        ahead_s, wrong_s = offset_s(history, node, version.t), error
+        if ahead_s is None:
+            ahead_s, wrong_s = _promptest_s(history, node, version, renewed), _latency_s(history)
+        if ahead_s is not None:
+            data = {"heartbeat": "lease", "received_t": version.t, "error_s": wrong_s}
+            yield Occurrence(told_t - ahead_s, data)
+
+
+def _renewed(history: History, node: str) -> Iterator[tuple[Version, float]]:
+    """The versions of a node's Lease that a renewal made, each with its renewTime by the node's clock."""
     last = ""
     for version in history.versions("leases", LEASE_NAMESPACE, node):
-        renewed = str(version.object["spec"].get("renewTime") or "")
-        if renewed and renewed != last:
-            beat_t = history.from_wall(renewed) - offset
-            yield Occurrence(beat_t, {"heartbeat": "lease", "received_t": version.t})
-        last = renewed
+        told = str(version.object["spec"].get("renewTime") or "")
+        if told and told != last:
+            yield version, history.from_wall(told)
+        last = told
+
+
+def _promptest_s(
+    history: History, node: str, version: Version, renewed: Sequence[tuple[Version, float]]
+) -> float | None:
+    """What a clock that nobody asked was ahead by, but for a watch's latency: none is read before it is
+    written.
+    """
+    clock = clock_of(history, node, version.t)
+    return max(
+        (
+            told_t - seen.t
+            for seen, told_t in renewed
+            if not seen.listed and clock_of(history, node, seen.t) == clock
+        ),
+        default=None,
+    )
+
+
+def _latency_s(history: History) -> float:
+    """The worst latency of a watch in the recording (s)."""
+    told = (entry.data.get("latency_s") or {} for entry in history.of_kind("sentinel"))
+    return max((took for latencies in told for took in latencies.values()), default=0.0)
 
 
 def _pod_deletion(history: History, args: Args, since_t: float) -> Occurrence | None:

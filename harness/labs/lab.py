@@ -30,11 +30,12 @@ from harness.labs.guest.hypervisor import VIRSH
 from harness.labs.host import SupervisedHost
 from harness.labs.kinds import CAPABILITIES, LIBVIRT
 from harness.labs.libvirt_domain import METADATA_NAMESPACE, owner_told
-from harness.labs.measuring import Running, clock_offset, read_configuration
+from harness.labs.measuring import Running, read_clock, read_configuration
 from harness.labs.profiles import Profile, profile_named
 from harness.labs.wire import SupervisorClient
 from harness.machines.machine import MachineError
 from harness.machines.ssh import SshAccess, SshMachine
+from harness.model.clocks import Reading
 from harness.model.cluster import Calibration, Configuration
 from harness.model.judgment import Check
 from harness.model.problem import OutsideError, Problem
@@ -94,10 +95,9 @@ class Lab:
         self.ledger = Ledger(self.name)
         self._hold = hold
         self._reserved: int | None = None
-        self._machines: dict[str, SshMachine] = {}
-        self._asides: dict[str, SshMachine] = {}
+        self._machines: dict[tuple[str, str], SshMachine] = {}
         self._configuration: Configuration | None = None
-        timers = (Timers(self._aside),) if "systemd" in self.capabilities else ()
+        timers = (Timers(self._switched),) if "systemd" in self.capabilities else ()
         self.switches = Switches((self.supervisor, *timers))
         self.injector = Injector(
             self.machine,
@@ -138,15 +138,18 @@ class Lab:
 
     def machine(self, name: str) -> SshMachine:
         """A node as a computer; its connection stays warm. Raises Problem when there is no such node."""
-        if name not in self._machines:
-            self._machines[name] = self._reach(name)
-        return self._machines[name]
+        return self._connected("scenario", name)
 
-    def _aside(self, name: str) -> SshMachine:
-        """The same computer by a connection of its own, which no other command's deadline can cut."""
-        if name not in self._asides:
-            self._asides[name] = self._reach(name)
-        return self._asides[name]
+    def _switched(self, name: str) -> SshMachine:
+        """The same computer as the dead-man's switches reach it."""
+        return self._connected("switches", name)
+
+    def _connected(self, purpose: str, name: str) -> SshMachine:
+        """A connection for each purpose: a command's deadline cuts all that share its own."""
+        key = (purpose, name)
+        if key not in self._machines:
+            self._machines[key] = self._reach(name)
+        return self._machines[key]
 
     def _reach(self, name: str) -> SshMachine:
         found = {entry.name: entry for entry in self.nodes()}
@@ -220,9 +223,9 @@ class Lab:
     def calibrate(self) -> Calibration:
         """Measure watch latency, and each node's clock against the harness's."""
         with ThreadPoolExecutor(4) as pool:
-            offsets = dict(pool.map(clock_offset, map(self.machine, self.node_names())))
+            readings = list(pool.map(self.read_clock, self.node_names()))
         setting = Setting(
-            (), self.node_names()[-1], offsets, self.dir / "events.jsonl", sentinel_period_s=0.1
+            (), self.node_names()[-1], self.read_clock, self.dir / "events.jsonl", sentinel_period_s=0.1
         )
         path = self.dir / f"calibration-{uuid.uuid4().hex[:8]}.jsonl"
         try:
@@ -230,7 +233,11 @@ class Lab:
                 latency = recording.worst_latency_s(_CALIBRATION_SENTINELS)
         finally:
             path.unlink(missing_ok=True)
-        return Calibration(latency, offsets)
+        return Calibration(latency, {reading.node: reading.offset_s for reading in readings})
+
+    def read_clock(self, name: str) -> Reading:
+        """What a node's clock is ahead of ours. Raises MachineError, Problem."""
+        return read_clock(self._connected("clock", name))
 
     def run_pod(self, on: str, tolerates_unreachable_s: int | None = None) -> Pod:
         """A Running pod on a node. Raises Problem, ApiError."""
@@ -269,9 +276,8 @@ class Lab:
         events_at = events_end(self.dir / "events.jsonl")
         self._check_alive()
         names = self.node_names()
-        offsets = self.configuration.calibration.clock_offset_s
         carrier, events = unfaulted(names, list(targets)), self.dir / "events.jsonl"
-        setting = Setting(tuple(names), carrier, offsets, events, events_at)
+        setting = Setting(tuple(names), carrier, self.read_clock, events, events_at)
         with Recording(self.api, path, setting) as recording:
             yield recording
 
@@ -327,8 +333,8 @@ class Lab:
     def leave(self, name: str) -> None:
         """Power a node off for good and delete its Node. Raises Problem, ApiError."""
         self.supervisor.power(name, "remove")
-        for known in (self._machines, self._asides):
-            known.pop(name, None)
+        for key in [key for key in self._machines if key[1] == name]:
+            self._machines.pop(key).close()
         self.api.delete(node(name))
         self._configuration = None
 
@@ -371,7 +377,7 @@ class Lab:
         self.ledger.forget()
 
     def _close_machines(self) -> None:
-        for machine in [*self._machines.values(), *self._asides.values()]:
+        for machine in list(self._machines.values()):
             machine.close()
 
     def _heal(self, data: Mapping[str, Json]) -> bool:

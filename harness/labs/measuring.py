@@ -13,12 +13,14 @@ from harness.labs.components import Components
 from harness.labs.insist import insist
 from harness.labs.profiles import Profile, flags_set
 from harness.machines.machine import Machine
+from harness.model.clocks import Reading
 from harness.model.cluster import Calibration, Configuration
 
 Json = Any
 MANAGER = "https://127.0.0.1:10257"
 SCHEDULER = "https://127.0.0.1:10259"
 _OFFSET_LIMIT_S = 10.0
+_READINGS = 3
 _SERVES_LIMIT_S = 20.0
 """How long a kubelet that was restarted a moment ago may be Ready and not serve yet (503)."""
 
@@ -75,12 +77,17 @@ def read_configuration(api: Api, running: Running, calibration: Calibration) -> 
     )
 
 
-def clock_offset(machine: Machine) -> tuple[str, float]:
-    """The node's clock minus ours (s), by the middle of one round trip on a warm connection."""
+def read_clock(machine: Machine) -> Reading:
+    """What a node's clock is ahead of ours, by the quickest of some answers on a warm connection.
+
+    Raises MachineError.
+    """
     machine.run(["true"], deadline_s=_OFFSET_LIMIT_S)
+    return min((_reading(machine) for _ in range(_READINGS)), key=lambda reading: reading.error_s)
+
+
+def _reading(machine: Machine) -> Reading:
     before = time.time()
     told = float(machine.run(["date", "+%s.%N"], deadline_s=_OFFSET_LIMIT_S).stdout)
     after = time.time()
-    error = told - (before + after) / 2
-    known = abs(error) > (after - before) / 2
-    return machine.name, round(error, 6) if known else 0.0
+    return Reading(machine.name, round(told - (before + after) / 2, 6), round((after - before) / 2, 6))

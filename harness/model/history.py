@@ -4,7 +4,8 @@ Entry kinds and their data (one JSON object a line in `history.jsonl`, `t` in se
 
 | kind | data |
 |---|---|
-| begun | wall_offset_s (wall minus monotonic clock), clock_offset_s {node: s}, nodes, sentinel_node |
+| begun | wall_offset_s (wall minus monotonic clock), nodes, sentinel_node |
+| clock | node, offset_s (its clock minus the harness's), error_s (half of what asking took until `t`) |
 | listed | resource, items (the objects of the first LIST, and of each LIST after a gap), rv |
 | watch | resource, type (ADDED, MODIFIED, DELETED), object |
 | gap | resource, since (s), reason; `t` is when the watch was back, after a LIST if one was needed |
@@ -14,7 +15,7 @@ break; one that had not given it back by `t` is as late as the sentinel was old 
 | fault | id, fault (its data), node, step (planned, armed, injecting, injected, unproven, healing, healed,
 unhealed or closed) |
 | deadman | id, node |
-| machine | node, step (booted, powered-off, kubelet-restarted) |
+| machine | node, step (booted, powered-off, clock-set, kubelet-restarted and others) |
 | component | name, node, status, expected |
 | observed | what, subject, value |
 | told | by (a pod, or a node's unit), what: written down on the node at `t` |

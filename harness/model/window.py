@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from harness.model.cluster import RENEW_JITTER, Configuration
+from harness.model import clocks
+from harness.model.cluster import RENEW_JITTER, Calibration, Configuration
 from harness.model.history import Entry, History
 
 Json = Any
@@ -122,17 +123,16 @@ def slack_s(history: History, configuration: Configuration, about: Sequence[Span
     anywhere in the recording where none are told.
 
     Base plus twice the worst watch latency (calibrated, or seen by a sentinel: one for the anchor, one for
-    the event), the largest clock offset, the API's resolution, the longest time the harness was not woken,
-    and how wrong the times of witnesses on the nodes may be. Of sentinels and stalls count those that can
-    have touched these times.
+    the event), how wrong the offsets of nodes' clocks may be, the API's resolution, the longest time the
+    harness was not woken, and how wrong the times of witnesses on the nodes may be. Of sentinels and stalls
+    count those that can have touched these times.
     """
     calibration = configuration.calibration
     told = max((entry.data["error_s"] for entry in history.of_kind("heard")), default=0.0)
-    offset = max((abs(value) for value in calibration.clock_offset_s.values()), default=0.0)
     return (
         BASE_SLACK_S
         + 2 * max(calibration.watch_latency_s, _worst(map(_sentinel, history.of_kind("sentinel")), about))
-        + offset
+        + _clock_error_s(history, calibration)
         + calibration.api_resolution_s
         + _worst(map(_stall, history.of_kind("stall")), about)
         + told
@@ -174,6 +174,13 @@ def _worst(measured: Iterable[tuple[Span, float]], about: Sequence[Span] | None)
         after = [took for seen, took in everything if seen.since_t > span.until_t]
         worst = max([worst, *within, *before[-1:], *after[:1]])
     return worst
+
+
+def _clock_error_s(history: History, calibration: Calibration) -> float:
+    """What is not known of nodes' clocks (s); all of it in a recording that did not measure them."""
+    measured = clocks.error_s(history)
+    told = calibration.clock_offset_s.values()
+    return max(map(abs, told), default=0.0) if measured is None else measured
 
 
 def _clock_step_s(history: History) -> float:
@@ -275,7 +282,9 @@ def _detection(ground: Ground, _args: Mapping[str, Json], anchor: Mapping[str, J
     passes = 3 if anchor.get("heartbeat") == "status" else 2
     high = grace + passes * period + ground.slack_s
     formula = f"G + {passes}P + slack ({grace:g} + {passes * period:g} + {ground.slack_s:.2f})"
-    return Window(grace, high, grace, "period", "G", formula)
+    error = float(anchor.get("error_s", 0.0))
+    low = f"G - clock ({grace:g} - {error:.3f})" if error else "G"
+    return Window(grace - error, high, grace, "period", low, formula)
 
 
 def _detection_from_fault(ground: Ground, _args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:

@@ -9,17 +9,20 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.checks.checks import remaining_s
 from harness.cluster.api import Api, ApiError
 from harness.cluster.resources import WATCHED, sentinel
+from harness.model.clocks import MEASURED_AFTER, Reading
 from harness.model.cluster import Configuration
 from harness.model.history import SENTINEL_ANNOTATION, Entry, History, fence
 from harness.model.judgment import Check
-from harness.model.problem import Problem
+from harness.model.problem import OutsideError, Problem
 from harness.model.window import Ground, slack_s
 from harness.recording.watching import follow
 
@@ -34,6 +37,7 @@ TICK_S, NOTABLE_S = 0.2, 0.05
 WAIT_MARGIN_S = 0.5
 """How long past a window's end is waited, so that the fence stands behind it."""
 _LOOK_PERIOD_S = 0.5
+_CLOCK_PERIOD_S = 0.5
 _EVALUATION_PERIOD_S = 0.25
 
 
@@ -43,7 +47,8 @@ class Setting:
 
     nodes: tuple[str, ...]
     sentinel_node: str
-    clock_offset_s: Mapping[str, float]
+    read_clock: Callable[[str], Reading]
+    """What a node's clock is ahead of the harness's. Raises MachineError, Problem."""
     machine_events: Path
     machine_events_at: int | None = None
     """From where on its lines are of this recording (bytes); from its end, where nobody looked before."""
@@ -76,7 +81,6 @@ class Recording:
             "wall_offset_s": time.time() - time.monotonic(),
             "nodes": list(self._setting.nodes),
             "sentinel_node": self._setting.sentinel_node,
-            "clock_offset_s": dict(self._setting.clock_offset_s),
         }
         self.append("begun", **began)
         live = threading.Barrier(len(WATCHED) + 1)
@@ -88,12 +92,14 @@ class Recording:
             self._end()
             said = f"no LIST of every resource within {START_LIMIT_S:g} s"
             raise Problem(said, "recording", "see the API server's log") from error
+        self._read_clocks()
         self._thread(self._send_sentinels)
         self._thread(self._measure_stalls)
         return self
 
     def __exit__(self, *_error: object) -> None:
         try:
+            self._read_clocks()
             self._fence()
         finally:
             self._end()
@@ -155,6 +161,26 @@ class Recording:
                     self.append("observed", what=what, subject=subject, value=look(), asked_t=asked)
 
         self._thread(keep_looking)
+
+    def _read_clocks(self) -> None:
+        """Ask all nodes at once; one that does not answer is asked again when it has booted."""
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(self._read_clock, self._setting.nodes))
+
+    def _read_clock(self, node: str) -> bool:
+        """Whether the node told its time, which is then written down."""
+        try:
+            reading = self._setting.read_clock(node)
+        except (OutsideError, Problem):
+            return False
+        self.append("clock", **asdict(reading))
+        return True
+
+    def _insist_on_clock(self, node: str) -> None:
+        """Ask a node whose clock was set until it answers, or the recording ends."""
+        while not self._read_clock(node):
+            if self._stopping.wait(_CLOCK_PERIOD_S):
+                return
 
     def worst_latency_s(self, sentinels: int) -> float:
         """Wait for so many sentinels and give the slowest watch's latency (s)."""
@@ -310,8 +336,13 @@ class Recording:
             for line in lines:
                 if line.endswith("\n"):
                     self._events_at += len(line.encode())
-                    entry = json.loads(line)
-                    self.append(entry.pop("kind"), entry.pop("t"), **entry)
+                    self._take_machine_event(json.loads(line))
+
+    def _take_machine_event(self, entry: dict[str, Json]) -> None:
+        self.append(entry.pop("kind"), entry.pop("t"), **entry)
+        measured = entry.get("step") in MEASURED_AFTER and entry["node"] in self._setting.nodes
+        if measured and not self._stopping.is_set():
+            self._thread(partial(self._insist_on_clock, str(entry["node"])))
 
 
 def events_end(machine_events: Path) -> int:

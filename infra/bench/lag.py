@@ -32,7 +32,9 @@ class ClockedRecording(Recording):
 
     def __init__(self, lab: Lab, path: Path) -> None:
         names = lab.node_names()
-        super().__init__(lab.api, path, Setting(tuple(names), names[-1], {}, lab.dir / "events.jsonl"))
+        super().__init__(
+            lab.api, path, Setting(tuple(names), names[-1], lab.read_clock, lab.dir / "events.jsonl")
+        )
         self.kept: list[tuple[float, float]] = []
 
     def __enter__(self) -> ClockedRecording:

@@ -294,7 +294,7 @@ def test_a_watch_whose_version_is_gone_is_a_gap_and_listed_again(
     # Read before the cut: it takes the nodes' own words.
     known = lab.configuration
     api = Expiring(lab.api, how)
-    setting = Setting(tuple(lab.node_names()), lab.node_names()[-1], {}, lab.dir / "events.jsonl")
+    setting = Setting(tuple(lab.node_names()), lab.node_names()[-1], lab.read_clock, lab.dir / "events.jsonl")
     unknown = condition_became(node, "Ready", "Unknown")
     recording = Recording(api, tmp_path / "history.jsonl", setting)
     with recording, lab.inject(cut, {node}, recording) as held:

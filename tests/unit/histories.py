@@ -58,6 +58,7 @@ class Story:
         names = tuple(nodes)
         self.say(t, "begun", wall_offset_s=WALL_OFFSET_S, nodes=list(names), sentinel_node=OTHER)
         for name in names:
+            self.say(t, "clock", node=name, offset_s=0.0, error_s=0.0)
             self._put("nodes", "", name, _node_body())
             self._put("leases", LEASE_NAMESPACE, name, {"spec": {"renewTime": wall(t - 1)}})
         for resource in ("pods", "leases", "events"):

@@ -265,11 +265,38 @@ def test_a_renewal_that_arrives_after_unknown_was_no_heartbeat_before_it() -> No
 
 def test_leases_are_read_by_the_clock_of_their_node() -> None:
     story = Story()
-    begun = story.entries[0]
-    story.entries[0] = type(begun)(begun.t, "begun", {**begun.data, "clock_offset_s": {NODE: 0.5}})
+    story.say(0.5, "clock", node=NODE, offset_s=0.5, error_s=0.01)
     story.renew(10.0)
     times = [beat.t for beat in moments.lease_renewals(story.history(), NODE)]
-    assert times == [pytest.approx(-1.5), pytest.approx(9.5)]
+    assert times[1] == pytest.approx(9.5)
+
+
+def test_a_node_that_booted_has_another_clock() -> None:
+    story = Story()
+    story.renew(10.0)
+    story.say(12.0, "machine", node=NODE, step="booted")
+    story.renew(20.0)
+    story.say(21.0, "clock", node=NODE, offset_s=-3.0, error_s=0.01)
+    story.say(21.0, "machine", node=OTHER, step="booted")
+    story.renew(30.0)
+    times = [beat.t for beat in moments.lease_renewals(story.history(), NODE)]
+    assert times[1:] == [pytest.approx(10.0), pytest.approx(23.0), pytest.approx(33.0)]
+
+
+def test_a_clock_that_nobody_asked_is_read_off_the_promptest_renewal() -> None:
+    """Thawed after 20 s, its clock that far behind: a reading before its clock is set again tells nothing."""
+    story = Story()
+    story.renew(10.0)
+    story.say(30.0, "machine", node=NODE, step="thawed")
+    story.renew(11.0, received_t=31.02)
+    story.renew(13.0, received_t=33.5)
+    story.say(34.0, "machine", node=NODE, step="clock-setting")
+    story.say(34.2, "clock", node=NODE, offset_s=-9.0, error_s=0.3)
+    story.say(34.5, "machine", node=NODE, step="clock-set")
+    story.say(36.0, "clock", node=NODE, offset_s=0.0, error_s=0.01)
+    story.renew(35.0, received_t=35.02)
+    times = [beat.t for beat in moments.lease_renewals(story.history(), NODE)]
+    assert times[1:] == [pytest.approx(10.0), pytest.approx(31.02), pytest.approx(33.02), pytest.approx(35.0)]
 
 
 def test_a_lease_that_changes_otherwise_was_not_renewed() -> None:

@@ -119,6 +119,12 @@ def test_waiting_for_no_time_proves_no_absence(wait_s: float, discerning: bool) 
     assert compute(windows.absence(wait_s), FAST, {}).discerning is discerning
 
 
+def test_a_heartbeat_by_a_clock_that_is_not_quite_known_may_seem_late() -> None:
+    window = compute(windows.detection(), FAST, {"heartbeat": "lease", "error_s": 0.05})
+    assert window.low_s == pytest.approx(12.0 - 0.05)
+    assert "clock" in window.arithmetic
+
+
 def test_slack_counts_the_worst_of_everything() -> None:
     story = Story()
     story.sentinel(1.0, latency_s=0.3)
@@ -126,8 +132,24 @@ def test_slack_counts_the_worst_of_everything() -> None:
     story.say(4.0, "stall", late_s=0.25)
     story.say(5.0, "stall", late_s=0.05)
     calibration = Calibration(0.02, {"node-1": -0.4, "node-2": 0.1}, api_resolution_s=0.001)
-    slack = slack_s(story.history(), configuration(calibration=calibration))
+    asked_nobody = History.of(entry for entry in story.entries if entry.kind != "clock")
+    slack = slack_s(asked_nobody, configuration(calibration=calibration))
     assert slack == pytest.approx(0.2 + 2 * 0.3 + 0.4 + 0.001 + 0.25)
+
+
+def test_slack_counts_what_is_not_known_of_a_nodes_clock_and_not_what_is() -> None:
+    story = Story(nodes=[])
+    story.say(1.0, "clock", node="node-1", offset_s=-3.0, error_s=0.05)
+    story.say(9.0, "clock", node="node-1", offset_s=-3.04, error_s=0.01)
+    story.say(9.0, "clock", node="node-2", offset_s=7.0, error_s=0.03)
+    assert slack_s(story.history(), configuration()) == pytest.approx(0.24 + 0.04 + 0.05)
+
+
+def test_clocks_before_and_after_a_boot_are_not_compared() -> None:
+    story = Story()
+    story.say(5.0, "machine", node="node-1", step="booted")
+    story.say(6.0, "clock", node="node-1", offset_s=-3.0, error_s=0.05)
+    assert slack_s(story.history(), configuration()) == pytest.approx(0.24 + 0.05)
 
 
 def test_slack_of_an_empty_history_is_the_calibration() -> None:

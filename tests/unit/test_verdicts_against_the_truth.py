@@ -265,6 +265,9 @@ def record(cluster: Cluster, disturbed: Disturbed, sentinels: Mapping[str, float
     entries = [
         Entry(0.0, "begun", {"wall_offset_s": WALL_OFFSET_S, "nodes": [NODE, OTHER], "sentinel_node": OTHER})
     ]
+    entries += [
+        Entry(0.0, "clock", {"node": name, "offset_s": 0.0, "error_s": 0.0}) for name in (NODE, OTHER)
+    ]
     entries += received(cluster, disturbed)
     back = _first_back(entries)
     entries += [_sentinel(value, t, back.get(value, {}), disturbed) for value, t in sentinels.items()]

@@ -35,6 +35,7 @@ from harness.labs.process.nodes import RunningNode
 from harness.labs.process.processes import EventLog, Processes
 from harness.labs.process.spec import SSH_PORT, LabSpec, NodeSpec, check_node_name
 from harness.machines.machine import MachineError
+from harness.model.clocks import SET, SETTING
 from harness.model.problem import OutsideError, Problem
 
 MEMORY_MIB = 1280
@@ -154,14 +155,17 @@ class GuestNodes:
         try:
             insist(lambda: self._touch(name), OSError, MachineError, limit_s=limit_s, period_s=0.2)
             if name in self._late:
-                shell = self.shell(name, threading.Lock())
-                insist(
-                    lambda: self._time.set_clock(shell), OSError, MachineError, limit_s=limit_s, period_s=0.2
-                )
+                insist(lambda: self._set_clock(name), OSError, MachineError, limit_s=limit_s, period_s=0.2)
                 self._late.discard(name)
         except (OSError, MachineError) as error:
             said = f"{name} hangs at boot: no sshd after {limit_s:g} s"
             raise Problem(said, f"lab {self._lab.lab}", "its console follows", self._console(name)) from error
+
+    def _set_clock(self, name: str) -> None:
+        """Tell the recording, before and after, that what was measured of this clock holds no longer."""
+        self._events.write("machine", node=name, step=SETTING)
+        self._time.set_clock(self.shell(name, threading.Lock()))
+        self._events.write("machine", node=name, step=SET)
 
     def _boot_instead(self, name: str) -> None:
         """Let a guest whose snapshot is of no use boot with its seed. Raises OutsideError, CommandFailed."""
