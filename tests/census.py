@@ -23,8 +23,8 @@ _KINDS = {
     "service account": "/api/v1/serviceaccounts",
     "node": WATCHED["nodes"],
 }
-TIMERS = ["systemctl", "list-units", "--all", "--plain", "--no-legend", "nodeproof-heal-*.timer"]
-"""What armed dead-man's switches are on a machine with systemd."""
+TIMERS = ["systemctl", "list-units", "--plain", "--no-legend", "nodeproof-heal-*"]
+"""What armed dead-man's switches, and their healings, are on a machine with systemd."""
 _VIRSH = ["virsh", "-q", "-c", "qemu+unix:///system?socket=/run/libvirt/libvirt-sock"]
 
 

@@ -14,16 +14,20 @@ from harness.machines.machine import MachineError, Shell
 Json = Any
 LATE_S = 3.0
 """How much later than the lab's own switch this one fires: that one tells the history."""
-# The new timer waits before the old one is stopped. systemd-run(1) would put variables into the command.
-_ARM = """
+RETRY_S = 2.0
+"""How long after a healing that failed the machine tries again."""
+# The new timer waits before the old one is stopped, with a healing that it has begun. One that fails is tried
+# again for as long as nobody disarms it. systemd-run(1) would put variables into the command.
+_ARM = f"""
 name=$0 after=$1; shift
-before=$(systemctl list-units --plain --no-legend "$name-*.timer" | cut -d' ' -f1)
+before=$(systemctl list-units --plain --no-legend "$name-*" | cut -d' ' -f1)
 systemd-run --quiet --collect --unit="$name-$(cat /proc/sys/kernel/random/uuid)" --on-active="$after" \\
-    --timer-property=AccuracySec=1s --expand-environment=no -- "$@" || exit 1
+    --timer-property=AccuracySec=1s --property=Restart=on-failure --property=RestartSec={RETRY_S:g} \\
+    --property=StartLimitIntervalSec=0 --expand-environment=no -- "$@" || exit 1
 [ -z "$before" ] || systemctl stop $before
 """
 _DISARM = """
-armed=$(systemctl list-units --plain --no-legend "$0-*.timer" | cut -d' ' -f1)
+armed=$(systemctl list-units --plain --no-legend "$0-*" | cut -d' ' -f1)
 [ -z "$armed" ] || systemctl stop $armed
 """
 

@@ -20,7 +20,7 @@ from harness.labs.lab import Lab
 from harness.machines.machine import MachineError, Shell
 from harness.machines.ssh import SshMachine
 from harness.safety import injector as injecting
-from harness.safety.deadman import LATE_S, Timers
+from harness.safety.deadman import LATE_S, RETRY_S, Timers
 from harness.safety.guard import Refused
 from harness.safety.injector import HEAL_LIMIT_S, Injector, NotInjected
 from harness.safety.ledger import Ledger
@@ -332,18 +332,44 @@ def test_a_machine_that_nobody_reaches_heals_by_itself(
     assert eventually(lambda: not timers_on(machine), FIRED_LIMIT_S)
 
 
+BREAK_NFT = """
+mount --bind /bin/false /usr/sbin/nft &&
+systemd-run --quiet --collect --on-active="$0" --timer-property=AccuracySec=1s umount /usr/sbin/nft
+"""
+
+
 @pytest.mark.vm
-def test_a_partitioned_machine_that_nobody_reaches_heals_within_its_time(
+def test_a_partitioned_machine_that_nobody_reaches_heals_as_soon_as_it_can(
     lab: Lab, machine: SshMachine
 ) -> None:
     if "systemd" not in lab.capabilities:
         pytest.skip("systemd holds the timer")
-    fault = new_partition(machine.name)
+    fault, fails_until_s = new_partition(machine.name), SHORT_TTL_S + LATE_S + RETRY_S + 1.0
     bring_in(fault, machine)
+    done = machine.run(["sh", "-c", BREAK_NFT, f"{fails_until_s:g}s"], deadline_s=COMMAND_LIMIT_S)
+    assert done.status == 0, done.stderr
     Timers(lab.machine).arm(fault.to_json(), SHORT_TTL_S)
     with silence(lab, machine):
-        assert not machine.reached_from_control_plane()
-        assert eventually(machine.reached_from_control_plane, SHORT_TTL_S + FIRED_LIMIT_S)
+        assert throughout(lambda: not machine.reached_from_control_plane(), fails_until_s - 2.0)
+        assert eventually(machine.reached_from_control_plane, FIRED_LIMIT_S)
+    assert eventually(lambda: not timers_on(machine), FIRED_LIMIT_S)
+
+
+def test_a_healing_that_fails_on_the_machine_itself_ends_when_it_is_disarmed(
+    lab: Lab, machine: SshMachine
+) -> None:
+    if "systemd" not in lab.capabilities:
+        pytest.skip("systemd holds the timer")
+    fault, timers = new_partition(machine.name), Timers(lab.machine)
+    done = machine.run(["mount", "--bind", "/bin/false", "/usr/sbin/nft"], deadline_s=COMMAND_LIMIT_S)
+    assert done.status == 0, done.stderr
+    try:
+        timers.arm(fault.to_json(), SHORT_TTL_S)
+        assert eventually(lambda: any(".service" in unit for unit in timers_on(machine)), FIRED_LIMIT_S)
+        timers.arm(fault.to_json(), 0)
+        assert timers_on(machine) == []
+    finally:
+        machine.run(["umount", "/usr/sbin/nft"], deadline_s=COMMAND_LIMIT_S)
 
 
 def test_a_renewed_or_disarmed_timer_does_not_fire(lab: Lab, machine: SshMachine, undone_inside: str) -> None:

@@ -18,8 +18,11 @@ from harness.cluster.workloads import is_running
 from harness.labs import process_lab
 from harness.labs.components import ROLES, Components, obtain
 from harness.labs.lab import Lab
+from harness.model.clocks import error_s, offset_s
 from harness.model.cluster import is_ready
+from harness.model.history import Entry
 from harness.model.problem import Problem
+from harness.recording.recorder import Recording
 from harness.safety.guard import Refused, check_plan, check_target
 from tests import leftovers
 from tests.contract.kinds import Kind
@@ -29,6 +32,7 @@ Json = Any
 COMMAND_LIMIT_S = 10.0
 READY_LIMIT_S = 60.0
 EVENTS_LIMIT_S = 20.0
+MOST_CLOCK_ERROR_S = 0.5
 BROKEN = """#!/bin/sh
 [ "$1" = --version ] && echo "Kubernetes v1.36.3" && exit 0
 echo "first words" >&2
@@ -157,6 +161,31 @@ def test_a_kubelets_credential_reads_no_secret_that_no_pod_of_its_node_needs(
 
     assert done["status"] == 1
     assert "forbidden" in done["stderr"].lower()
+
+
+def test_clocks_are_measured_for_each_recording_and_after_each_boot_in_it(
+    lab: Lab, node: str, tmp_path: Path
+) -> None:
+    with lab.record(tmp_path / "history.jsonl", {node}) as recording:
+        lab.machine(node).power_off()
+        lab.machine(node).power_on()
+        booted_t = eventually(lambda: [entry.t for entry in booted(recording, node)], EVENTS_LIMIT_S)[0]
+        eventually(lambda: offset_s(recording.history(), node, booted_t) is not None, READY_LIMIT_S)
+        early = offset_s(recording.history(), node, booted_t - 0.001)
+    assert early is not None
+    history = recording.history()
+    told = [entry.t for entry in history.of_kind("clock") if entry.data["node"] == node]
+    assert len([t for t in told if t < booted_t]) == 1
+    assert len([t for t in told if t > booted_t]) == 2
+    assert (error_s(history) or MOST_CLOCK_ERROR_S) < MOST_CLOCK_ERROR_S
+
+
+def booted(recording: Recording, node: str) -> list[Entry]:
+    return [
+        entry
+        for entry in recording.history().of_kind("machine")
+        if entry.data["node"] == node and entry.data["step"] == "booted"
+    ]
 
 
 def test_nodes_join_and_leave_while_the_lab_runs(lab: Lab, joined: str) -> None:
