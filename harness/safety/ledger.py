@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 Json = Any
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def state_dir() -> Path:
@@ -32,7 +35,7 @@ class Ledger:
     """The ledger of one lab; append-only, data only, read by whoever heals on another day."""
 
     def __init__(self, lab: str, folder: Path | None = None) -> None:
-        self.path = (folder or state_dir()) / f"{lab}.jsonl"
+        self.path = (folder or state_dir()) / f"{lab}{_here()}"
 
     def write(self, step: str, fault: Mapping[str, Json]) -> None:
         """Append a step and return once it is on disk. Raises OSError."""
@@ -94,5 +97,11 @@ def _sync_folder(folder: Path) -> None:
 
 
 def labs_with_ledgers(folder: Path | None = None) -> list[str]:
-    """The labs that a ledger is kept for."""
-    return sorted(path.stem for path in (folder or state_dir()).glob("*.jsonl"))
+    """The labs on this machine that this user keeps a ledger for; a home may be shared by many."""
+    return sorted(path.name.removesuffix(_here()) for path in (folder or state_dir()).glob(f"*{_here()}"))
+
+
+def _here() -> str:
+    """How the names of ledgers end of labs that can be alive here: this boot of this machine, this user."""
+    host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())
+    return f"@{host}-{_BOOT_ID.read_text().strip()}-{os.getuid()}.jsonl"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import threading
 from pathlib import Path
 
 import pytest
 
-from harness.safety.ledger import Ledger
+from harness.safety import ledger as ledgers
+from harness.safety.ledger import Ledger, labs_with_ledgers
 
 FAULT = {"fault": "partition", "id": "00000001", "node": "node-1", "direction": "both"}
 OTHER = {**FAULT, "id": "00000002"}
@@ -76,3 +79,25 @@ def test_many_writers_lose_no_line(ledger: Ledger) -> None:
     for thread in threads:
         thread.join()
     assert len(ledger.path.read_text().splitlines()) == 4 + 80
+
+
+@pytest.mark.parametrize("elsewhere", ["another machine", "another boot", "another user"])
+def test_another_places_ledgers_in_the_same_home_are_not_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: str
+) -> None:
+    boot = tmp_path / "boot_id"
+    boot.write_text("11111111-1111-1111-1111-111111111111\n")
+    with monkeypatch.context() as patch:
+        if elsewhere == "another machine":
+            patch.setattr(socket, "gethostname", lambda: "some/where else")
+        elif elsewhere == "another boot":
+            patch.setattr(ledgers, "_BOOT_ID", boot)
+        else:
+            patch.setattr(os, "getuid", lambda: 4711)
+        theirs = Ledger("p-000001", tmp_path)
+        theirs.write("planned", FAULT)
+        assert labs_with_ledgers(tmp_path) == ["p-000001"]
+    Ledger("p-000002", tmp_path).write("planned", FAULT)
+    assert labs_with_ledgers(tmp_path) == ["p-000002"]
+    Ledger("p-000001", tmp_path).forget()
+    assert theirs.path.exists()
