@@ -42,7 +42,7 @@ from harness.model.problem import OutsideError, Problem
 from harness.recording.recorder import Recording, Setting, events_end, unfaulted
 from harness.safety.deadman import Switches, Timers
 from harness.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Target
-from harness.safety.injector import Cut, Injector, healed_at
+from harness.safety.injector import Cut, Injector, healed_at, held_off
 from harness.safety.janitor import heal_unfinished, sweep
 from harness.safety.ledger import Ledger
 
@@ -392,7 +392,10 @@ class Lab:
         if fault.node not in self.node_names():
             self.supervisor.arm(data, 0)
             return True
-        if healed_at(fault, self.machine(fault.node), CLEAN_LIMIT_S) is None:
+        # The lab's own switch alone: a machine's timer undoes no more than the fault, and may be out of reach.
+        with held_off(self.supervisor, fault):
+            healed_t = healed_at(fault, self.machine(fault.node), CLEAN_LIMIT_S)
+        if healed_t is None:
             return False
         self.switches.arm(data, 0)
         return True

@@ -24,7 +24,6 @@ from tests.waiting import eventually
 
 COMMAND_LIMIT_S = 20.0
 READY_LIMIT_S = 90.0
-PANIC_LIMIT_S = 3.0
 DEATH_LIMIT_S = 20.0
 MOST_CLOCK_OFFSET_S = 1.0
 
@@ -116,7 +115,9 @@ def test_a_machine_that_libvirt_calls_somebody_elses_is_refused(lab: Lab, joined
 def test_a_guest_that_panics_is_a_component_that_panicked(lab: Lab, joined: str) -> None:
     lab.wait_nodes_ready([joined], READY_LIMIT_S)
     with contextlib.suppress(MachineError):
-        lab.machine(joined).run(["sh", "-c", "echo c >/proc/sysrq-trigger"], deadline_s=PANIC_LIMIT_S)
+        # By a unit: what a command's deadline cuts may not have come as far.
+        panic = ["systemd-run", "--quiet", "--no-block", "sh", "-c", "echo c >/proc/sysrq-trigger"]
+        lab.machine(joined).run(panic, deadline_s=COMMAND_LIMIT_S)
 
     died = eventually(lambda: lab.supervisor.status()["died"], DEATH_LIMIT_S)
     assert died == {f"node-{joined}": "panicked"}
