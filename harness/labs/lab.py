@@ -392,7 +392,7 @@ class Lab:
         if fault.node not in self.node_names():
             self.supervisor.arm(data, 0)
             return True
-        # The lab's own switch alone: a machine's timer undoes no more than the fault, and may be out of reach.
+        # The lab's own switch alone: a machine's timer undoes no more than the fault.
         with held_off(self.supervisor, fault):
             healed_t = healed_at(fault, self.machine(fault.node), CLEAN_LIMIT_S)
         if healed_t is None:

@@ -110,7 +110,7 @@ class Injector:
         note = _Notes(self.ledger, fault, append)
         note.write("planned")
         self.active[fault.id] = fault
-        renewal = Renewal(self.deadman, fault)
+        renewal = _Renewal(self.deadman, fault)
         try:
             self.deadman.arm(fault.to_json(), TTL_S)
             note.write("armed")
@@ -143,7 +143,7 @@ class Injector:
             )
         note.write("injected", done_t)
 
-    def _undo(self, fault: Fault, machine: Machine, note: _Notes, renewal: Renewal) -> None:
+    def _undo(self, fault: Fault, machine: Machine, note: _Notes, renewal: _Renewal) -> None:
         """Heal, prove, disarm, close; a heal that can't be proven leaves the switch armed and the entry
         open.
 
@@ -175,7 +175,7 @@ class Injector:
 @contextmanager
 def held_off(deadman: Deadman, fault: Fault) -> Iterator[None]:
     """Keep a switch that somebody else armed from firing into a healing, which may take as long as a boot."""
-    renewal = Renewal(deadman, fault)
+    renewal = _Renewal(deadman, fault)
     with contextlib.suppress(OutsideError, Problem):
         deadman.arm(fault.to_json(), TTL_S)
     renewal.start()
@@ -185,7 +185,7 @@ def held_off(deadman: Deadman, fault: Fault) -> Iterator[None]:
         renewal.stop()
 
 
-class Renewal:
+class _Renewal:
     """Keeps a dead-man's switch from firing while the harness lives."""
 
     def __init__(self, deadman: Deadman, fault: Fault) -> None:
