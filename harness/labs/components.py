@@ -28,6 +28,7 @@ from harness.labs.component_build import (
     build_flags,
     cache_dir,
     explained,
+    go_that_builds,
     locked,
     make_folder,
     recipe_files,
@@ -147,7 +148,8 @@ def recipe_dir() -> Path:
 
 def recipe_hash(recipe: Path, version: str) -> str:
     """12 hex digits over everything that decides what a build of `version` gives."""
-    digest = hashlib.sha256(" ".join((version, *build_flags(Version.parse(version)))).encode())
+    decided = (version, go_that_builds(recipe), *build_flags(Version.parse(version)))
+    digest = hashlib.sha256(" ".join(decided).encode())
     for file in recipe_files(recipe):
         digest.update(f"\0{file.relative_to(recipe)}\0".encode())
         digest.update(file.read_bytes())

@@ -183,7 +183,8 @@ def find_sshd() -> str:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nodeproof" / "sshd"
     for path in (Path("/usr/sbin/sshd"), cache / "usr/sbin/sshd"):
         if path.exists():
-            return str(path)
+            # Its own version's, for as long as the lab runs: sshd starts itself for each connection.
+            return str(path.resolve())
     raise Problem("no sshd", "process lab", "run `make setup`")
 
 

@@ -12,7 +12,7 @@ LIMIT_S = 1500.0
 
 def test_the_go_tests_pass() -> None:
     recipe = recipe_dir()
-    go = find_go(wanted_go((recipe / "go.mod").read_text()), print)
+    go = find_go(wanted_go((recipe / "go.mod").read_text()), recipe, print)
     # Vetting would go through all of Kubernetes first.
     argv = [go, "test", "-trimpath", "-vet=off", "./..."]
     said: list[str] = []
