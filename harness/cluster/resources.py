@@ -1,9 +1,13 @@
-"""Where objects are in the API."""
+"""Where objects are in the API, and what of other people's objects a recording takes in."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from harness.model.cluster import LEASE_NAMESPACE
 
+Json = Any
 NAMESPACE = "nodeproof"
 """Everything that the harness makes inside a cluster is in here, but for its sentinel Lease."""
 WATCHED = {
@@ -40,3 +44,39 @@ def sentinel(resource: str, node_name: str) -> str:
         "events": f"/api/v1/namespaces/{NAMESPACE}/events/{SENTINEL}",
     }
     return paths[resource]
+
+
+_PARTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "pods": {
+        "spec": (
+            *("nodeName", "tolerations", "priority", "priorityClassName", "schedulerName"),
+            *("restartPolicy", "terminationGracePeriodSeconds", "hostNetwork"),
+        ),
+        "status": ("phase", "reason", "conditions", "startTime", "qosClass"),
+    },
+    "events": {"involvedObject": ("kind", "namespace", "name", "uid")},
+}
+_WHOLE = ("apiVersion", "kind", "reason", "type", "count", "firstTimestamp", "lastTimestamp", "eventTime")
+_METADATA = (
+    *("name", "namespace", "uid", "resourceVersion", "generation", "labels", "ownerReferences"),
+    *("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "finalizers"),
+)
+
+
+def recorded(resource: str, obj: Mapping[str, Json]) -> Mapping[str, Json]:
+    """What of an object goes into a history: all of what is the harness's own or belongs to nodes.
+
+    Of other pods and their events only what claims are about: somebody's environment, command lines,
+    annotations (the last applied configuration repeats all of these) and messages are no business of a
+    report.
+    """
+    if resource not in _PARTS or obj["metadata"].get("namespace") == NAMESPACE:
+        return obj
+    if obj.get("involvedObject", {}).get("kind") == "Node":
+        return obj
+    parts = {name: _only(obj.get(name) or {}, kept) for name, kept in _PARTS[resource].items()}
+    return {**_only(obj, _WHOLE), "metadata": _only(obj["metadata"], _METADATA), **parts}
+
+
+def _only(obj: Mapping[str, Json], names: tuple[str, ...]) -> Mapping[str, Json]:
+    return {name: obj[name] for name in names if name in obj}

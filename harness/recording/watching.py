@@ -11,6 +11,7 @@ from typing import Any
 import urllib3
 
 from harness.cluster.api import Api, ApiError
+from harness.cluster.resources import recorded
 
 Json = Any
 Receive = Callable[[str, float, Mapping[str, Json]], None]
@@ -72,7 +73,8 @@ def _nothing() -> None:
 def _list(api: Api, resource: str, path: str, receive: Receive) -> str:
     found = api.get(path)
     rv = str(found["metadata"]["resourceVersion"])
-    receive("listed", time.monotonic(), {"resource": resource, "rv": rv, "items": found["items"]})
+    items = [recorded(resource, item) for item in found["items"]]
+    receive("listed", time.monotonic(), {"resource": resource, "rv": rv, "items": items})
     return rv
 
 
@@ -80,5 +82,6 @@ def _take(line: bytes, resource: str, receive: Receive, t: float) -> str:
     event = json.loads(line)
     if event["type"] == "ERROR":
         raise Expired(event["object"].get("message", "error event"))
-    receive("watch", t, {"resource": resource, "type": event["type"], "object": event["object"]})
+    obj = recorded(resource, event["object"])
+    receive("watch", t, {"resource": resource, "type": event["type"], "object": obj})
     return str(event["object"]["metadata"]["resourceVersion"])
