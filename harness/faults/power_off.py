@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.faults.seen import is_silent, is_up
+from harness.faults.seen import has_booted, is_silent
 from harness.machines.machine import Machine, Shell
 
 Json = Any
@@ -47,5 +47,5 @@ class PowerOff:
         return is_silent(machine) and not machine.is_powered()
 
     def is_healed(self, machine: Machine) -> bool:
-        """It runs, lets us in, and both ways of the data network are open."""
-        return is_up(machine)
+        """It runs, lets us in, both ways of the data network are open, and its kubelet serves."""
+        return has_booted(machine)

@@ -15,3 +15,10 @@ def is_up(machine: Machine) -> bool:
     if not machine.is_powered() or not machine.answers_on_control():
         return False
     return machine.reaches_control_plane() and machine.reached_from_control_plane()
+
+
+def has_booted(machine: Machine) -> bool:
+    """It is up, and its kubelet with it: a node without one is no better than one that is off. Raises
+    MachineError.
+    """
+    return is_up(machine) and machine.serves_kubelet()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.faults.fault import COMMAND_LIMIT_S
-from harness.faults.seen import is_up
+from harness.faults.seen import has_booted
 from harness.machines.machine import Machine, MachineError, Shell
 
 Json = Any
@@ -69,8 +69,8 @@ class Shutdown:
         return not machine.is_powered() or machine.refuses_on_control() or _is_going_down(machine)
 
     def is_healed(self, machine: Machine) -> bool:
-        """It runs and stays, lets us in, and both ways of the data network are open."""
-        return is_up(machine) and not _is_going_down(machine)
+        """It runs and stays, lets us in, both ways of the data network are open, and its kubelet serves."""
+        return has_booted(machine) and not _is_going_down(machine)
 
 
 def _is_going_down(machine: Shell, limit_s: float = COMMAND_LIMIT_S) -> bool:

@@ -93,6 +93,10 @@ class Machine(Shell, Protocol):
         """Whether the control plane's side gets through to the machine's data address (a refusal counts)."""
         ...
 
+    def serves_kubelet(self) -> bool:
+        """Whether a kubelet accepts the control plane's connections."""
+        ...
+
     def reaches_control_plane(self) -> bool:
         """Whether what the machine sends to the control plane's data address is heard there."""
         ...

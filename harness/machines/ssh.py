@@ -23,7 +23,7 @@ from harness.private import check_private
 
 Json = Any
 SSH_PORT = 22
-PROBED_PORT = 10250
+KUBELET_PORT = 10250
 CONNECT_LIMIT_S = 10.0
 REACH_LIMIT_S = 0.4
 """How long a probe waits for an answer over the lab's own bridge, where a round trip takes well below 1
@@ -162,7 +162,11 @@ class SshMachine:
 
     def reached_from_control_plane(self) -> bool:
         """Whether the control plane's side gets through to the data address; a refusal is an answer too."""
-        return self._dialled(self.data_address, PROBED_PORT) != "silent"
+        return self._dialled(self.data_address, KUBELET_PORT) != "silent"
+
+    def serves_kubelet(self) -> bool:
+        """Whether a kubelet accepts the control plane's connections; a refusal is none."""
+        return self._dialled(self.data_address, KUBELET_PORT) == "accepted"
 
     def reaches_control_plane(self) -> bool:
         """Let the node send a token to the witness; only what the witness heard counts."""

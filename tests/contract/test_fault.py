@@ -136,6 +136,27 @@ def test_a_fault_injected_twice_is_seen_and_healed_twice_is_gone(fault: Fault, m
     assert not told(lambda: fault.is_injected(machine))
 
 
+END_KUBELET = """
+systemctl stop kubelet.service 2>/dev/null ||
+for process in /proc/[0-9]*; do
+    case $(readlink "$process/exe") in */bin/components) kill -KILL "${process#/proc/}" ;; esac
+done
+"""
+
+
+def test_a_machine_that_runs_without_its_kubelet_has_not_booted(
+    has_one: Callable[[str], Fault], machine: SshMachine
+) -> None:
+    fault = has_one("power-off")
+    machine.run(["sh", "-c", END_KUBELET], deadline_s=COMMAND_LIMIT_S)
+    assert eventually(lambda: not fault.is_healed(machine), INJECT_LIMIT_S)
+    assert machine.reaches_control_plane()
+
+    inject(fault, machine)
+    fault.heal(machine)
+    assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
+
+
 def test_a_heal_that_failed_half_way_is_made_good_by_the_next(
     has_one: Callable[[str], Fault], machine: SshMachine
 ) -> None:
