@@ -14,8 +14,8 @@ from harness.machines.machine import MachineError, Shell
 Json = Any
 LATE_S = 3.0
 """How much later than the lab's own switch this one fires: that one tells the history."""
-RETRY_S = 2.0
-"""How long after a healing that failed the machine tries again."""
+RETRY_S = 3.0
+"""How long after a healing that failed the machine tries again; systemd allows five starts in 10 s."""
 # The new timer waits before the old one is stopped, with a healing that it has begun. One that fails is tried
 # again for as long as nobody disarms it. systemd-run(1) would put variables into the command.
 _ARM = f"""
@@ -23,12 +23,12 @@ name=$0 after=$1; shift
 before=$(systemctl list-units --plain --no-legend "$name-*" | cut -d' ' -f1)
 systemd-run --quiet --collect --unit="$name-$(cat /proc/sys/kernel/random/uuid)" --on-active="$after" \\
     --timer-property=AccuracySec=1s --property=Restart=on-failure --property=RestartSec={RETRY_S:g} \\
-    --property=StartLimitIntervalSec=0 --expand-environment=no -- "$@" || exit 1
-[ -z "$before" ] || systemctl stop $before
+    --expand-environment=no -- "$@" || exit 1
+[ -z "$before" ] || systemctl stop $before || ! systemctl is-active --quiet $before
 """
 _DISARM = """
 armed=$(systemctl list-units --plain --no-legend "$0-*" | cut -d' ' -f1)
-[ -z "$armed" ] || systemctl stop $armed
+[ -z "$armed" ] || systemctl stop $armed || ! systemctl is-active --quiet $armed
 """
 
 
