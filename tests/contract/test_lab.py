@@ -18,6 +18,7 @@ from harness.cluster.workloads import is_running
 from harness.labs import process_lab
 from harness.labs.components import ROLES, Components, obtain
 from harness.labs.lab import Lab
+from harness.labs.process.logs import LIMIT_BYTES
 from harness.model.clocks import error_s, offset_s
 from harness.model.cluster import is_ready
 from harness.model.history import Entry
@@ -161,6 +162,15 @@ def test_a_kubelets_credential_reads_no_secret_that_no_pod_of_its_node_needs(
 
     assert done["status"] == 1
     assert "forbidden" in done["stderr"].lower()
+
+
+def test_a_component_that_says_too_much_keeps_its_last_words_only(lab: Lab) -> None:
+    log = lab.dir / "logs" / "etcd.log"
+    flood = ["sh", "-c", f"head -c {LIMIT_BYTES + 1} /dev/zero >>{log}"]
+    assert lab.supervisor.spawn_command(flood, COMMAND_LIMIT_S)["status"] == 0
+    assert eventually(lambda: log.stat().st_size < LIMIT_BYTES, EVENTS_LIMIT_S)
+    assert log.with_name("etcd.log.1").stat().st_size > LIMIT_BYTES
+    log.with_name("etcd.log.1").unlink()
 
 
 def test_clocks_are_measured_for_each_recording_and_after_each_boot_in_it(

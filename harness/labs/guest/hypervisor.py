@@ -12,6 +12,7 @@ from harness.labs.guest.kvm import runs_on_kvm
 from harness.labs.insist import insist
 from harness.labs.libvirt_domain import network_xml, pool_xml
 from harness.labs.process import etc
+from harness.labs.process.logs import LIMIT_BYTES
 from harness.labs.process.network import BRIDGES
 from harness.labs.process.processes import Processes
 from harness.model.problem import OutsideError, Problem
@@ -49,8 +50,9 @@ auth_unix_ro = "none"
 auth_unix_rw = "none"
 log_outputs = "3:stderr"
 """
-_VIRTLOGD_CONF = """
-max_size = 0
+_VIRTLOGD_CONF = f"""
+max_size = {LIMIT_BYTES}
+max_backups = 1
 log_outputs = "3:stderr"
 """
 

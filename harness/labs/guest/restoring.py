@@ -149,7 +149,9 @@ class Restorer:
 
     def _look_whether_settled(self, blank: Domain, begins: int) -> None:
         self._watch(blank.name)
-        if not blank.console.exists() or SETTLED.encode() not in blank.console.read_bytes()[begins:]:
+        said = blank.console.read_bytes() if blank.console.exists() else b""
+        # A log that has become shorter began anew meanwhile.
+        if SETTLED.encode() not in said[begins if begins <= len(said) else 0 :]:
             raise NotSettled
 
     def _say(self, name: str, step: str, detail: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from harness.labs.insist import insist
 from harness.labs.pki import Authority, Pair, service_account_key
+from harness.labs.process.logs import AUDIT_LIMIT_MB
 from harness.labs.process.network import BRIDGES
 from harness.labs.process.spec import API_ADDRESS, API_PORT, LabSpec
 from harness.labs.profiles import FIXED, profile_named
@@ -122,6 +123,8 @@ def api_server(spec: LabSpec, credentials: Credentials, logs: Path) -> list[str]
         "service-account-signing-key-file": str(credentials.service_account.key),
         "audit-policy-file": str(policy),
         "audit-log-path": str(logs / "audit.jsonl"),
+        "audit-log-maxsize": str(AUDIT_LIMIT_MB),
+        "audit-log-maxbackup": "1",
         **FIXED["kube-apiserver"],
         **profile_named(spec.profile).api_server,
     }

@@ -30,6 +30,7 @@ from harness.labs.libvirt_domain import owner
 from harness.labs.pki import ssh_key
 from harness.labs.process import control_plane, etc, network
 from harness.labs.process.deadman import Deadman
+from harness.labs.process.logs import keep_short
 from harness.labs.process.node import ProcessNodes
 from harness.labs.process.nodes import Nodes
 from harness.labs.process.processes import EventLog, Processes
@@ -68,6 +69,7 @@ class LabServer:
         self._supervisor = supervisor
         self._listener = listener
         self._logs = spec.dir / "logs"
+        keep_short(self._logs)
         self._events = EventLog(spec.dir / "events.jsonl")
         self._processes = Processes(self._logs, self._events)
         self._phase, self._error = "starting", ""

@@ -1,0 +1,45 @@
+"""Keeps the logs of a lab's components from growing without end: /run is mostly memory.
+
+As logrotate's `copytruncate` does: whoever appends to a file goes on at its beginning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from pathlib import Path
+
+LIMIT_BYTES = 8 << 20
+"""How long a component's log, or a guest's console, may get; there is one earlier part of each."""
+AUDIT_LIMIT_MB = 32
+"""How long the audit log may get, which has one earlier part, too."""
+_PERIOD_S = 1.0
+
+
+def keep_short(folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
+    """Look after the logs in a folder until this process ends."""
+    threading.Thread(target=_keep_short, args=(folder, limit_bytes), daemon=True).start()
+
+
+def _keep_short(folder: Path, limit_bytes: int) -> None:
+    never = threading.Event()
+    while not never.wait(_PERIOD_S):
+        for log in folder.glob("*.log"):
+            # What the disk has no room for is lost: the logs of a lab must not fill it.
+            with contextlib.suppress(OSError):
+                if log.stat().st_size > limit_bytes:
+                    begin_anew(log)
+
+
+def begin_anew(log: Path) -> None:
+    """Move what a log holds to `NAME.log.1`, or drop it where there is no room. Raises OSError."""
+    earlier = log.with_name(f"{log.name}.1")
+    try:
+        shutil.copyfile(log, earlier, follow_symlinks=False)
+    except OSError:
+        earlier.unlink(missing_ok=True)
+        raise
+    finally:
+        os.truncate(log, 0)

@@ -1,0 +1,41 @@
+"""Logs that must not fill the memory they are in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.labs.process.logs import begin_anew, keep_short
+from tests.waiting import eventually
+
+LIMIT_S = 10.0
+
+
+def test_who_appends_to_a_log_that_is_too_long_goes_on_at_its_beginning(tmp_path: Path) -> None:
+    log, earlier = tmp_path / "etcd.log", tmp_path / "etcd.log.1"
+    keep_short(tmp_path, limit_bytes=100)
+    with log.open("ab", buffering=0) as out:
+        for text in (b"a" * 101, b"b" * 102):
+            out.write(text)
+            assert eventually(lambda: log.stat().st_size == 0, LIMIT_S)
+            assert earlier.read_bytes() == text
+        out.write(b"after")
+    assert log.read_bytes() == b"after"
+
+
+def test_a_log_that_nothing_has_room_for_begins_anew_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "etcd.log"
+    log.write_text("too long")
+
+    def full(_source: Path, target: Path, **_how: bool) -> None:
+        target.write_text("to")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.copyfile", full)
+    with pytest.raises(OSError, match="No space left"):
+        begin_anew(log)
+    assert log.read_bytes() == b""
+    assert list(tmp_path.iterdir()) == [log]
