@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,8 +103,9 @@ def ssh_key(path: Path) -> str:
 
 def write_private(path: Path, content: bytes) -> None:
     """Write a secret that only its owner may read, from its first byte on."""
-    path.touch(mode=0o600)
-    path.write_bytes(content)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as out:
+        out.write(content)
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:

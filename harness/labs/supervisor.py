@@ -29,9 +29,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    lock = _make_folder(spec)
+    lock, listener = _make_folder(spec)
     try:
-        listener = _listen(spec)
         log = spec.dir / "logs" / "init.log"
         argv = ["unshare", *NAMESPACES, "--", sys.executable, "-P", "-m", "harness.labs.process.init"]
         life, _held = os.pipe()
@@ -48,31 +47,32 @@ def main() -> None:
             RUNTIME_ROOT.rmdir()
 
 
-def _make_folder(spec: LabSpec) -> int:
-    """Make the lab's folder and take its lock; the lock says that the lab lives.
+def _make_folder(spec: LabSpec) -> tuple[int, socket.socket]:
+    """Make the lab's folder, take its lock and listen at its socket; the lock says that the lab lives.
 
-    The folder gets its name with the lock held, so that no sweep finds it without.
+    The folder is given to the lab's owner last: until then nobody else can put a link where root writes. It
+    gets its name with the lock held, so that no sweep finds it without.
     """
     unborn = RUNTIME_ROOT / f".{spec.lab}"
     RUNTIME_ROOT.mkdir(exist_ok=True)
     RUNTIME_ROOT.chmod(0o755)
-    unborn.mkdir(mode=0o750)
     for folder in (unborn, unborn / "logs", unborn / "pki"):
-        folder.mkdir(mode=0o750, exist_ok=True)
-        os.chown(folder, spec.owner_uid, spec.owner_gid)
-    descriptor = os.open(unborn / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        folder.mkdir(mode=0o700)
+    descriptor = os.open(unborn / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     (unborn / "spec.json").write_text(spec.to_json())
+    listener = _listen(unborn / "s")
+    for path in (*unborn.iterdir(), unborn):
+        os.chown(path, spec.owner_uid, spec.owner_gid, follow_symlinks=False)
     unborn.rename(spec.dir)
-    return descriptor
+    return descriptor, listener
 
 
-def _listen(spec: LabSpec) -> socket.socket:
+def _listen(path: Path) -> socket.socket:
+    """A socket that only its owner may connect to; it keeps its place when its folder is renamed."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    path = Path(spec.dir / "s")
     listener.bind(str(path))
     path.chmod(0o600)
-    os.chown(path, spec.owner_uid, spec.owner_gid)
     listener.listen(64)
     return listener
 

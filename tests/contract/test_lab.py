@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -162,6 +164,13 @@ def test_a_kubelets_credential_reads_no_secret_that_no_pod_of_its_node_needs(
 
     assert done["status"] == 1
     assert "forbidden" in done["stderr"].lower()
+
+
+def test_a_labs_folder_is_its_owners_alone(lab: Lab) -> None:
+    status = lab.dir.stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o700, os.getuid())
+    for name in ("lock", "s", "record.json", "pki/admin.key", "pki/ssh"):
+        assert stat.S_IMODE((lab.dir / name).stat().st_mode) & 0o077 == 0, name
 
 
 def test_a_component_that_says_too_much_keeps_its_last_words_only(lab: Lab) -> None:

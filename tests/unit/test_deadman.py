@@ -72,18 +72,18 @@ def test_it_heals_for_as_long_as_that_takes_and_says_so(log: Path) -> None:
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch, log: Path) -> Iterator[pytest.MonkeyPatch]:
     """A disk that takes half a line of the event log, and no more; undo it to make room."""
-    real = Path.open
+    real = processes.open_owned
 
-    def torn(path: Path, *args: Json, **options: Json) -> Json:
-        if path != log or args != ("a",):
-            return real(path, *args, **options)
-        with real(path, "a") as out:
+    def torn(path: Path) -> int:
+        if path != log or not log.exists():
+            return real(path)
+        with path.open("a") as out:
             out.write('{"t": 1.0, "kind": "mach')
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(processes, "_ROOM_PERIOD_S", 0.01)
-        patch.setattr(Path, "open", torn)
+        patch.setattr(processes, "open_owned", torn)
         yield patch
 
 

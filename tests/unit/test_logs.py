@@ -1,4 +1,4 @@
-"""Logs that must not fill the memory they are in."""
+"""Logs that must not fill the memory they are in, nor lead root elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from harness import proc
+from harness.labs.pki import write_private
 from harness.labs.process.logs import begin_anew, keep_short
+from harness.labs.process.processes import EventLog, Processes
 from tests.waiting import eventually
 
 LIMIT_S = 10.0
@@ -39,3 +42,19 @@ def test_a_log_that_nothing_has_room_for_begins_anew_all_the_same(
         begin_anew(log)
     assert log.read_bytes() == b""
     assert list(tmp_path.iterdir()) == [log]
+
+
+def test_root_follows_no_link_in_the_folder_of_somebody_else(tmp_path: Path) -> None:
+    victim, logs = tmp_path / "victim", tmp_path / "logs"
+    logs.mkdir()
+    events = EventLog(tmp_path / "events.jsonl")
+    (logs / "etcd.log").symlink_to(victim)
+    with pytest.raises(proc.CommandFailed):
+        Processes(logs, events).start("etcd", ["true"])
+    events.path.unlink()
+    events.path.symlink_to(victim)
+    events.write("machine", node="node-1", step="booted")
+    (tmp_path / "key").symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic links"):
+        write_private(tmp_path / "key", b"secret")
+    assert not victim.exists()

@@ -27,7 +27,7 @@ from harness.labs.guest.hypervisor import Hypervisor
 from harness.labs.guest.nodes import GuestNodes
 from harness.labs.kinds import LIBVIRT
 from harness.labs.libvirt_domain import owner
-from harness.labs.pki import ssh_key
+from harness.labs.pki import ssh_key, write_private
 from harness.labs.process import control_plane, etc, network
 from harness.labs.process.deadman import Deadman
 from harness.labs.process.logs import keep_short
@@ -179,7 +179,10 @@ class LabServer:
             "zones": {spec.name: spec.zone for spec in specs},
             "owners": self._owners(specs),
         }
-        (self.spec.dir / "record.json").write_text(json.dumps(record))
+        # In one step: the guard may be reading.
+        fresh = self.spec.dir / ".record.json"
+        write_private(fresh, json.dumps(record).encode())
+        fresh.rename(self.spec.dir / "record.json")
         for folder in (self.spec.dir, self.spec.dir / "pki", self._logs):
             for path in folder.iterdir():
                 if path != self._memory:

@@ -28,7 +28,7 @@ class EventLog:
         self.path = path
         self._lock = threading.Lock()
         self._kept: list[str] = []
-        path.touch()
+        os.close(open_owned(path))
 
     def write(self, kind: str, **data: Json) -> None:
         """Append one entry at the present time, whole or not yet."""
@@ -44,7 +44,7 @@ class EventLog:
         try:
             size_bytes = self.path.stat().st_size
             try:
-                with self.path.open("a") as out:
+                with os.fdopen(open_owned(self.path), "a") as out:
                     out.write("".join(f"{line}\n" for line in self._kept))
             except OSError:
                 os.truncate(self.path, size_bytes)
@@ -61,6 +61,11 @@ class EventLog:
             with self._lock:
                 if not self._kept or self._write_kept():
                     return
+
+
+def open_owned(path: Path) -> int:
+    """Append to a file in the folder that is its owner's: root follows no link there. Raises OSError."""
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
 
 
 def enter(pid: int) -> list[str]:
@@ -84,7 +89,14 @@ class Processes:
     ) -> proc.Process:
         """Start a component; its output goes to `logs/NAME.log`. Raises CommandFailed."""
         full_env = {**os.environ, **env} if env else None
-        child = proc.start(argv, log=self._logs / f"{name}.log", env=full_env)
+        try:
+            log = open_owned(self._logs / f"{name}.log")
+        except OSError as error:
+            raise proc.CommandFailed(argv, 127, str(error)) from error
+        try:
+            child = proc.start(argv, log=log, env=full_env)
+        finally:
+            os.close(log)
         with self._lock:
             self._running[name] = child
             self._died.pop(name, None)
