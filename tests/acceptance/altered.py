@@ -21,7 +21,7 @@ from harness.report import rundir
 from tests.waiting import eventually
 
 Json = Any
-RUN_LIMIT_S = 300.0
+RUN_LIMIT_S = 600.0
 SEEN_LIMIT_S = 120.0
 COMMAND_LIMIT_S = 15.0
 SERVES_LIMIT_S = 60.0
