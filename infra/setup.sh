@@ -74,7 +74,7 @@ has_newest_sshd() {
     [ -x "$cache/sshd/usr/sbin/sshd" ] || return 1
     [ /var/lib/apt/lists -nt "$cache/.sshd-compared" ] || return 0
     local newest
-    newest=$(apt-cache policy openssh-server | awk '$1 == "Candidate:" && $2 != "(none)" { print $2 }')
+    newest=$(LC_ALL=C apt-cache policy openssh-server | awk '$1 == "Candidate:" && $2 != "(none)" { print $2 }')
     [ -z "$newest" ] || [ "$(readlink "$cache/sshd")" = "sshd-$newest" ] || return 1
     touch "$cache/.sshd-compared"
 }
@@ -90,6 +90,8 @@ unpack_sshd() (
     trap 'rm -rf "$work"' EXIT
     cd "$work"
     apt-get -qq download openssh-server 2>/dev/null || {
+        # An older one is better than none on a machine that is offline.
+        [ -x "$cache/sshd/usr/sbin/sshd" ] && exit 0
         as_root apt-get -qq update
         apt-get -qq download openssh-server 2>"$work/said" || refuse "no openssh-server: $(tail -n 1 "$work/said")" "install it"
     }
@@ -112,9 +114,11 @@ make_venv() {
     local lock
     for lock in "${locks[@]}"; do
         "$venv/bin/pip" install --quiet --require-hashes -r "$lock"
-        recipe "$lock" >"$venv/.set-up-${lock##*/}"
     done
     "$venv/bin/pip" install --quiet --no-deps --no-build-isolation -e "$top"
+    for lock in "${locks[@]}"; do
+        recipe "$lock" >"$venv/.set-up-${lock##*/}"
+    done
 }
 
 if ! all_from_their_locks || [ -n "$(missing_packages)" ] || missing_binding; then

@@ -295,6 +295,8 @@ def find_go(at_least: str, recipe: Path, report: Report) -> str:
     on_path = _on_path(at_least)
     if on_path:
         return on_path
+    if _numbers(pinned_go(recipe)) < _numbers(at_least):
+        raise Problem(f"no Go {at_least} or newer", "PATH", _INSTALL_GO)
     make_folder(cache_dir())
     with locked(cache_dir() / ".go.lock", "another process is installing Go", report):
         folder = cache_dir() / f"go-{pinned_go(recipe)}"

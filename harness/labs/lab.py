@@ -42,7 +42,7 @@ from harness.model.problem import OutsideError, Problem
 from harness.recording.recorder import Recording, Setting, events_end, unfaulted
 from harness.safety.deadman import Switches, Timers
 from harness.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Target
-from harness.safety.injector import Cut, Injector, healed_at, held_off
+from harness.safety.injector import HEAL_LIMIT_S, Cut, Injector, healed_at, held_off
 from harness.safety.janitor import heal_unfinished, sweep
 from harness.safety.ledger import Ledger
 
@@ -394,7 +394,7 @@ class Lab:
             return True
         # The lab's own switch alone: a machine's timer undoes no more than the fault.
         with held_off(self.supervisor, fault):
-            healed_t = healed_at(fault, self.machine(fault.node), CLEAN_LIMIT_S)
+            healed_t = healed_at(fault, self.machine(fault.node), HEAL_LIMIT_S)
         if healed_t is None:
             return False
         self.switches.arm(data, 0)

@@ -12,7 +12,7 @@ from harness.cluster.configuration import configz, kubelet_configz, seconds
 from harness.labs.components import Components
 from harness.labs.insist import insist
 from harness.labs.profiles import Profile, flags_set
-from harness.machines.machine import Machine
+from harness.machines.machine import Machine, MachineError
 from harness.model.clocks import Reading
 from harness.model.cluster import Calibration, Configuration
 
@@ -88,6 +88,10 @@ def read_clock(machine: Machine) -> Reading:
 
 def _reading(machine: Machine) -> Reading:
     before = time.time()
-    told = float(machine.run(["date", "+%s.%N"], deadline_s=_OFFSET_LIMIT_S).stdout)
-    after = time.time()
-    return Reading(machine.name, round(told - (before + after) / 2, 6), round((after - before) / 2, 6))
+    done = machine.run(["date", "+%s.%N"], deadline_s=_OFFSET_LIMIT_S)
+    after, t = time.time(), time.monotonic()
+    try:
+        offset_s = float(done.stdout) - (before + after) / 2
+    except ValueError as error:
+        raise MachineError(f"{machine.name}: date: {done.stderr.strip() or 'no answer'}") from error
+    return Reading(machine.name, round(t, 6), round(offset_s, 6), round((after - before) / 2, 6))

@@ -306,7 +306,8 @@ def _stillborn() -> list[Path]:
     """Folders that never got a lab's name, and are too old to get it yet."""
     if not RUNTIME_ROOT.is_dir():
         return []
-    found = [path for path in RUNTIME_ROOT.glob(".p-*") if _owner(path) == os.getuid()]
+    # Until it has its name, a folder is root's.
+    found = [path for path in RUNTIME_ROOT.glob(".p-*") if _owner(path) in (os.getuid(), 0)]
     return [path for path in found if time.time() - path.stat().st_mtime > END_LIMIT_S]
 
 

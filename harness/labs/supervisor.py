@@ -29,9 +29,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    lock, listener = _make_folder(spec)
+    lock, log, listener = _make_folder(spec)
     try:
-        log = spec.dir / "logs" / "init.log"
         argv = ["unshare", *NAMESPACES, "--", sys.executable, "-P", "-m", "harness.labs.process.init"]
         life, _held = os.pipe()
         passed = [listener.fileno(), life]
@@ -47,8 +46,9 @@ def main() -> None:
             RUNTIME_ROOT.rmdir()
 
 
-def _make_folder(spec: LabSpec) -> tuple[int, socket.socket]:
-    """Make the lab's folder, take its lock and listen at its socket; the lock says that the lab lives.
+def _make_folder(spec: LabSpec) -> tuple[int, int, socket.socket]:
+    """Make the lab's folder, take its lock, open the init's log and listen at its socket; the lock says that
+    the lab lives.
 
     The folder is given to the lab's owner last: until then nobody else can put a link where root writes. It
     gets its name with the lock held, so that no sweep finds it without.
@@ -61,11 +61,12 @@ def _make_folder(spec: LabSpec) -> tuple[int, socket.socket]:
     descriptor = os.open(unborn / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     (unborn / "spec.json").write_text(spec.to_json())
+    log = os.open(unborn / "logs" / "init.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     listener = _listen(unborn / "s")
     for path in (*unborn.iterdir(), unborn):
         os.chown(path, spec.owner_uid, spec.owner_gid, follow_symlinks=False)
     unborn.rename(spec.dir)
-    return descriptor, listener
+    return descriptor, log, listener
 
 
 def _listen(path: Path) -> socket.socket:

@@ -20,25 +20,29 @@ _NEW_CLOCK = (*MEASURED_AFTER, "reset", SETTING)
 
 @dataclass(frozen=True)
 class Reading:
-    """What a node's clock was ahead of the harness's when it was asked, and half of what asking took (s)."""
+    """What a node's clock was ahead of the harness's when its answer came at `t` (s, monotonic), and half of
+    what asking took (s).
+    """
 
     node: str
+    t: float
     offset_s: float
     error_s: float
 
 
 def offset_s(history: History, node: str, t: float) -> float | None:
-    """What a node's clock was ahead by at `t` (s); None where nobody measured it since it was set."""
+    """What a node's clock was ahead by at `t` (s); None where nobody measured it since it was set.
+
+    By the most exact reading of that clock: two of them would put a step between two renewals.
+    """
     set_t = clock_of(history, node, t)
     own = [entry for entry, since_t in _readings(history) if entry.data["node"] == node and since_t == set_t]
-    if not own:
-        return None
-    return float(min(own, key=lambda entry: abs(entry.t - t)).data["offset_s"])
+    return float(_best(own).data["offset_s"]) if own else None
 
 
 def error_s(history: History) -> float | None:
-    """How wrong these offsets may be (s): half of what asking took, and how far one clock was seen to move
-    between two readings; None where nobody measured.
+    """How wrong these offsets may be (s): half of what the most exact answer took, and how far a clock was
+    seen to move beyond what its other readings left open; None where nobody measured.
     """
     clocks: dict[tuple[str, float], list[Entry]] = {}
     for entry, set_t in _readings(history):
@@ -47,11 +51,16 @@ def error_s(history: History) -> float | None:
 
 
 def _error_s(readings: Sequence[Entry]) -> float:
-    """How wrong the readings of one clock may be (s)."""
-    offsets = [entry.data["offset_s"] for entry in readings]
-    worst: float = max(entry.data["error_s"] for entry in readings)
-    moved: float = max(offsets) - min(offsets)
-    return worst + moved
+    """How wrong the offset of one clock may be (s)."""
+    best = _best(readings).data
+    moved: float = max(
+        abs(entry.data["offset_s"] - best["offset_s"]) - entry.data["error_s"] for entry in readings
+    )
+    return max(float(best["error_s"]), moved)
+
+
+def _best(readings: Sequence[Entry]) -> Entry:
+    return min(readings, key=lambda entry: entry.data["error_s"])
 
 
 def _readings(history: History) -> Iterator[tuple[Entry, float]]:

@@ -71,6 +71,7 @@ class Recording:
         self._seen: dict[str, dict[str, float]] = {resource: {} for resource in WATCHED}
         self._sent = 0
         self._breaks: Counter[str] = Counter()
+        self._clocks = {node: threading.Lock() for node in setting.nodes}
         self._name = uuid.uuid4().hex[:8]
         self._out = path.open("a", buffering=1)
         at = setting.machine_events_at
@@ -92,9 +93,9 @@ class Recording:
             self._end()
             said = f"no LIST of every resource within {START_LIMIT_S:g} s"
             raise Problem(said, "recording", "see the API server's log") from error
-        self._read_clocks()
         self._thread(self._send_sentinels)
         self._thread(self._measure_stalls)
+        self._read_clocks()
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -168,11 +169,12 @@ class Recording:
             list(pool.map(self._read_clock, self._setting.nodes))
 
     def _read_clock(self, node: str) -> bool:
-        """Whether the node told its time, which is then written down."""
-        try:
-            reading = self._setting.read_clock(node)
-        except (OutsideError, Problem):
-            return False
+        """Whether the node told its time, which is then written down; one question at a time."""
+        with self._clocks[node]:
+            try:
+                reading = self._setting.read_clock(node)
+            except (OutsideError, Problem):
+                return False
         self.append("clock", **asdict(reading))
         return True
 

@@ -24,7 +24,7 @@ from harness.safety.shield import uninterrupted
 
 Json = Any
 INJECT_LIMIT_S = 10.0
-HEAL_LIMIT_S = 60.0
+HEAL_LIMIT_S = 120.0
 """How long after healing a probe may take to prove it: a kubelet comes up some time after sshd."""
 STILL_IN_LIMIT_S = 3.0
 """How long the probe before healing may take to see the fault once more: one that went by itself proves

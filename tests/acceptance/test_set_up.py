@@ -59,6 +59,9 @@ def test_what_was_installed_from_an_older_lock_is_installed_again(tmp_path: Path
         executable(top / ".venv" / "bin" / name, f'echo "$@" >> {calls}')
     executable(tmp_path / "path" / "dpkg-query", "echo install ok installed")
     environment = {**os.environ, "PATH": f"{tmp_path / 'path'}:{os.environ['PATH']}"}
+    environment["XDG_CACHE_HOME"] = str(tmp_path)
+    executable(tmp_path / "nodeproof" / "sshd" / "usr" / "sbin" / "sshd", "exit 1")
+    (tmp_path / "nodeproof" / ".sshd-compared").touch()
 
     def installed(*arguments: str) -> list[str]:
         """The locks that are installed from."""

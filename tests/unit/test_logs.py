@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -33,13 +34,13 @@ def test_a_log_that_nothing_has_room_for_begins_anew_all_the_same(
     log = tmp_path / "etcd.log"
     log.write_text("too long")
 
-    def full(_source: Path, target: Path, **_how: bool) -> None:
-        target.write_text("to")
+    def full(_source: IO[bytes], target: IO[bytes]) -> None:
+        target.write(b"to")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("shutil.copyfile", full)
+    monkeypatch.setattr("shutil.copyfileobj", full)
     with pytest.raises(OSError, match="No space left"):
-        begin_anew(log)
+        begin_anew(log, 1)
     assert log.read_bytes() == b""
     assert list(tmp_path.iterdir()) == [log]
 
@@ -54,6 +55,8 @@ def test_root_follows_no_link_in_the_folder_of_somebody_else(tmp_path: Path) -> 
     events.path.unlink()
     events.path.symlink_to(victim)
     events.write("machine", node="node-1", step="booted")
+    with pytest.raises(OSError, match="symbolic links"):
+        begin_anew(logs / "etcd.log", 0)
     (tmp_path / "key").symlink_to(victim)
     with pytest.raises(OSError, match="symbolic links"):
         write_private(tmp_path / "key", b"secret")

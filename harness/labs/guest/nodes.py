@@ -103,7 +103,8 @@ class GuestNodes:
 
     def all(self) -> list[RunningNode]:
         """Every node, on or off."""
-        return [self.get(name) for name in list(self._specs)]
+        specs = list(self._specs.values())
+        return [RunningNode(spec, self._hypervisor.pid(spec.name)) for spec in specs]
 
     def join(self, spec: NodeSpec) -> None:
         """Make the node's disks and start it: from its snapshot, or else by booting it.

@@ -182,6 +182,7 @@ class LabServer:
         # In one step: the guard may be reading.
         fresh = self.spec.dir / ".record.json"
         write_private(fresh, json.dumps(record).encode())
+        os.chown(fresh, self.spec.owner_uid, self.spec.owner_gid, follow_symlinks=False)
         fresh.rename(self.spec.dir / "record.json")
         for folder in (self.spec.dir, self.spec.dir / "pki", self._logs):
             for path in folder.iterdir():

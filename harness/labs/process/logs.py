@@ -29,17 +29,28 @@ def _keep_short(folder: Path, limit_bytes: int) -> None:
         for log in folder.glob("*.log"):
             # What the disk has no room for is lost: the logs of a lab must not fill it.
             with contextlib.suppress(OSError):
-                if log.stat().st_size > limit_bytes:
-                    begin_anew(log)
+                begin_anew(log, limit_bytes)
 
 
-def begin_anew(log: Path) -> None:
-    """Move what a log holds to `NAME.log.1`, or drop it where there is no room. Raises OSError."""
-    earlier = log.with_name(f"{log.name}.1")
-    try:
-        shutil.copyfile(log, earlier, follow_symlinks=False)
-    except OSError:
-        earlier.unlink(missing_ok=True)
-        raise
-    finally:
-        os.truncate(log, 0)
+def begin_anew(log: Path, limit_bytes: int) -> None:
+    """Move what a log beyond its limit holds to `NAME.log.1`, or drop it where there is no room.
+
+    Root follows no link in a folder that is somebody else's. Raises OSError.
+    """
+    with open(log, "r+b", opener=_no_link) as full:
+        if os.fstat(full.fileno()).st_size <= limit_bytes:
+            return
+        earlier = log.with_name(f"{log.name}.1")
+        try:
+            earlier.unlink(missing_ok=True)
+            with open(earlier, "xb", opener=_no_link) as kept:
+                shutil.copyfileobj(full, kept)
+        except OSError:
+            earlier.unlink(missing_ok=True)
+            raise
+        finally:
+            full.truncate(0)
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o644)

@@ -59,7 +59,7 @@ def _stored(folder: Path) -> list[_Mount]:
 
 
 def _mounts() -> Iterator[_Mount]:
-    for line in os.fsdecode(_MOUNTS.read_bytes()).splitlines():
+    for line in os.fsdecode(_MOUNTS.read_bytes()).split("\n")[:-1]:
         place, _separator, what = line.partition(" - ")
         number, _parent, _device, _root, point, options, *_tags = place.split(" ")
         writable = "rw" in options.split(",")
