@@ -28,6 +28,7 @@ from harness.labs.components import Components
 from harness.labs.guest.ends import last_words
 from harness.labs.guest.hypervisor import VIRSH
 from harness.labs.host import SupervisedHost
+from harness.labs.insist import insist
 from harness.labs.kinds import CAPABILITIES, LIBVIRT
 from harness.labs.libvirt_domain import METADATA_NAMESPACE, owner_told
 from harness.labs.measuring import Running, read_clock, read_configuration
@@ -57,6 +58,8 @@ LOG_LINES = 10
 _CALIBRATION_SENTINELS = 5
 _ASK_LIMIT_S = 10.0
 _JOURNAL_LIMIT_S = 20.0
+_SWEEP_LIMIT_S = 15.0
+"""Longer than one command's deadline: a machine that is busy, and not gone, gets a second chance."""
 
 
 @dataclass(frozen=True)
@@ -403,7 +406,7 @@ class Lab:
     def _sweep(self, name: str) -> str:
         """Remove what faults left on a node; why that did not work, if it did not."""
         try:
-            sweep(self.machine(name))
+            insist(lambda: sweep(self.machine(name)), MachineError, limit_s=_SWEEP_LIMIT_S)
         except (OutsideError, Problem) as error:
             return str(error)
         return ""

@@ -23,7 +23,8 @@ from harness.safety.ledger import Ledger
 from harness.safety.shield import uninterrupted
 
 Json = Any
-INJECT_LIMIT_S = 10.0
+INJECT_LIMIT_S = 30.0
+"""How long a probe may take to see the harm: on a busy machine a look alone may take its whole deadline."""
 HEAL_LIMIT_S = 120.0
 """How long after healing a probe may take to prove it: a kubelet comes up some time after sshd."""
 STILL_IN_LIMIT_S = 3.0
