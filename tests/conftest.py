@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -18,17 +20,36 @@ UNIT = "tests/unit/"
 GIB = 2**30
 PER_CORE = {LIBVIRT: 1}
 """Workers for each core; a process lab waits most of its time, an emulated machine computes."""
+IDLE_PER_CORE = {LIBVIRT: 0}
+"""Of these, so many for each core only where nobody else uses it."""
 WORKER_BYTES = {LIBVIRT: 5 * GIB}
 """What a worker's labs take: two guests and a third that joins, or up to five labs of nodes without any."""
-_PER_CORE, _WORKER_BYTES = 2, 4 * GIB
+_PER_CORE, _IDLE_PER_CORE, _WORKER_BYTES = 2, 2, 4 * GIB
+_LOOK_S = 1.0
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Workers for `-n auto`, by cores and memory and by the kind of lab that each has."""
+    """Workers for `-n auto`: by cores, by what others leave of them where there are labs, and by memory."""
     kind = config.getoption("contract_lab", default="")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    by_cores = len(os.sched_getaffinity(0)) * PER_CORE.get(kind, _PER_CORE)
-    return max(1, min(by_cores, memory // WORKER_BYTES.get(kind, _WORKER_BYTES)))
+    has_labs = not all(UNIT.rstrip("/") in str(argument) for argument in config.args)
+    idle = IDLE_PER_CORE.get(kind, _IDLE_PER_CORE) if has_labs else 0
+    per_core = PER_CORE.get(kind, _PER_CORE) - (idle * (1 - idle_share()) if idle else 0)
+    by_cores = len(os.sched_getaffinity(0)) * per_core
+    return max(1, min(round(by_cores), memory // WORKER_BYTES.get(kind, _WORKER_BYTES)))
+
+
+def idle_share() -> float:
+    """What part of the machine's cores is idle, from 0 to 1 (proc_stat(5): user to steal, then guests)."""
+    before = _ticks()
+    threading.Event().wait(_LOOK_S)
+    passed = [now - then for now, then in zip(_ticks(), before, strict=True)]
+    return (passed[3] + passed[4]) / max(1, sum(passed))
+
+
+def _ticks() -> list[int]:
+    first = Path("/proc/stat").read_text().splitlines()[0]
+    return [int(ticks) for ticks in first.split()[1:9]]
 
 
 @pytest.hookimpl(tryfirst=True)
