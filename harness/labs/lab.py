@@ -49,7 +49,7 @@ from harness.safety.ledger import Ledger
 
 Json = Any
 NODES_READY_LIMIT_S = 120.0
-POD_LIMIT_S = 30.0
+POD_LIMIT_S = 90.0
 WITNESS_LIMIT_S = 240.0
 """Real containers; several at once on an emulated machine of one CPU, on a busy host."""
 CLEAN_LIMIT_S = 60.0
