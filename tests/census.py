@@ -40,14 +40,13 @@ def census(lab: Lab) -> list[str]:
     found += [f"component {name}" for name in status["components"]]
     found += [f"open {entry.fault}" for entry in lab.ledger.unfinished()]
     found += [f"{each.name} is {'on' if each.on else 'off'}" for each in lab.nodes()]
+    found += leftovers.of_host(lab.name)
     found += [f"file {path.relative_to(lab.dir)}" for path in _files(lab.dir)]
     for name in lab.node_names():
         found += [f"{name}: {line}" for line in _inside(lab.machine(name))]
         if "systemd" in lab.capabilities:
             armed = lab.machine(name).run(TIMERS, deadline_s=_COMMAND_LIMIT_S).stdout
             found += [f"{name}: timer {line.split()[0]}" for line in armed.splitlines()]
-    # Only now: a look inside opens a connection to each node, and leaves it open for the next census.
-    found += leftovers.of_host(lab.name)
     for kind, path in _KINDS.items():
         found += [f"{kind} {_told(item)}" for item in lab.api.get(path)["items"]]
     if lab.kind == "libvirt":

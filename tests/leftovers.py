@@ -19,6 +19,8 @@ IMAGE_BUILD = ".build-"
 """In each mount point of a golden image that somebody builds beside us."""
 _KINDS = ("mnt", "net", "pid")
 _INIT = "-m harness.labs.process.init"
+_CONNECTION = "sshd: root@"
+"""What serves one connection: it comes and goes with who looks; what runs through it is a process, too."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,8 @@ def of_host(lab: str) -> list[str]:
     kinds = [name.partition(":")[0] for name in sorted(set(done.stdout.splitlines()))]
     mounts = [line for line in Path("/proc/self/mounts").read_text().splitlines() if "nodeproof" in line]
     own = [f"mount {line}" for line in mounts if IMAGE_BUILD not in line]
-    commands = [f"process {_without_pid(process.command)}" for process in family]
+    lasting = (process for process in family if not process.command.startswith(_CONNECTION))
+    commands = [f"process {_without_pid(process.command)}" for process in lasting]
     return [*commands, *(f"namespace {kind}" for kind in kinds), *own, f"nft {host_tables()}"]
 
 

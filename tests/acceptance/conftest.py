@@ -36,6 +36,13 @@ def test_a_cut_node_is_noticed(lab: Stage, judge: Judge) -> None:
     judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
     judge("taints.unreachable-noexecute", tainted)
 '''
+IMPATIENT = """
+
+import harness.safety.injector
+
+harness.safety.injector.HEAL_LIMIT_S = 10.0
+"""
+"""Appended to a scenario, so that a heal which no probe will ever prove need not be waited for in full."""
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,10 +22,10 @@ from harness.model.window import NEAR_S
 from harness.report import rundir
 from harness.report.outcome import verdict_of
 from harness.safety.guard import CONTROL_PLANE_LABEL
-from harness.safety.injector import HEAL_LIMIT_S, TTL_S
+from harness.safety.injector import TTL_S
 from tests.acceptance.altered import Cluster
 from tests.acceptance.command import labs_of, nodeproof, start, steps, the_run
-from tests.acceptance.conftest import SMALL, Run
+from tests.acceptance.conftest import IMPATIENT, SMALL, Run
 from tests.waiting import eventually, pause
 
 PHASE_LIMIT_S = 120.0
@@ -69,7 +69,8 @@ def test_a_heal_that_no_probe_proves_quarantines_the_node_and_is_judged_all_the_
     lab: Lab, run: Run, tmp_path: Path
 ) -> None:
     scenario = tmp_path / "test_small.py"
-    scenario.write_text(f"{SMALL}\n\n{SMALL[SMALL.index('@claims') :].replace('is_noticed', 'comes_second')}")
+    second = SMALL[SMALL.index("@claims") :].replace("is_noticed", "comes_second")
+    scenario.write_text(f"{SMALL}\n\n{second}{IMPATIENT}")
     node = lab.node_names()[0]
     try:
         ended = run(lab, stays_cut, str(scenario))
@@ -79,10 +80,10 @@ def test_a_heal_that_no_probe_proves_quarantines_the_node_and_is_judged_all_the_
     assert rundir.read_facts(ended.run).quarantined == (node,)
     rows = rundir.read_verdicts(ended.run)
     first = [verdict_of(row).label for row in rows if "is_noticed" in row["scenario"]]
-    second = [row for row in rows if "comes_second" in row["scenario"]]
-    assert (len(first), len(second)) == (len(CLAIMS), len(CLAIMS))
+    after = [row for row in rows if "comes_second" in row["scenario"]]
+    assert (len(first), len(after)) == (len(CLAIMS), len(CLAIMS))
     assert set(first) == {"conforms"}
-    assert all(row["code"] == "gap" and f"quarantined: {node}" in row["reason"] for row in second)
+    assert all(row["code"] == "gap" and f"quarantined: {node}" in row["reason"] for row in after)
     assert f"no probe proved these nodes healed: {node}" in ended.output
     assert nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path).status == 0
     assert lab.ledger.unfinished() == []
@@ -118,12 +119,13 @@ def test_an_interrupted_heal_that_is_not_proven_names_the_fault_and_its_switch(
     lab: Lab, small: str, tmp_path: Path
 ) -> None:
     node, log, run = lab.node_names()[0], tmp_path / "log", tmp_path / "run"
+    Path(small).write_text(SMALL + IMPATIENT)
     child = start("run", "--no-site", "--lab", lab.name, "--run", str(run), small, cwd=tmp_path, log=log)
     try:
         assert eventually(lambda: "injected" in steps(run), PHASE_LIMIT_S), log.read_text()
         _load(lab, node, RIVAL.format(api=lab.machine(node).control_plane_address))
         child.send_signal(signal.SIGINT)
-        status = child.wait(timeout=HEAL_LIMIT_S + ENDS_LIMIT_S)
+        status = child.wait(timeout=ENDS_LIMIT_S)
     finally:
         _load(lab, node, "add table inet rival\ndelete table inet rival\n")
 
