@@ -36,7 +36,7 @@ def write(home: Path, lab: LabSpec, spec: NodeSpec, authority: Authority) -> Non
     (inside / "authorized_keys").write_text(client_key.read_text())
     host_key = ssh_key(inside / "ssh_host_key")
     (lab.dir / "pki" / f"{spec.name}.hostkey").write_text(f"{host_key}\n")
-    (inside / "sshd_config").write_text(_sshd_config(spec))
+    (inside / "sshd_config").write_text(_sshd_config(spec, Path(lab.sshd)))
     _write_kubelet(inside, lab, spec, authority)
 
 
@@ -65,9 +65,16 @@ def _passwd(host: str) -> str:
     return passwd
 
 
-def _sshd_config(spec: NodeSpec) -> str:
+_PARTS_OF_SSHD = {"SshdSessionPath": "sshd-session", "SshdAuthPath": "sshd-auth"}
+"""The programs that sshd is made of since 9.8 and 10.0 (sshd_config(5)); each is where its package has it."""
+
+
+def _sshd_config(spec: NodeSpec, sshd: Path) -> str:
+    beside = sshd.parents[1] / "lib" / "openssh"
+    parts = [f"{name} {beside / file}" for name, file in _PARTS_OF_SSHD.items() if (beside / file).exists()]
     return "\n".join(
         [
+            *parts,
             f"ListenAddress {spec.control_address}:{SSH_PORT}",
             f"HostKey {INSIDE}/ssh_host_key",
             f"AuthorizedKeysFile {INSIDE}/authorized_keys",
