@@ -1,4 +1,4 @@
-"""The command line: doctor, run, up, status, shell, kubectl, down, heal, recheck, report, components,
+"""The command line: doctor, run, up, status, shell, logs, kubectl, down, heal, recheck, report, components,
 box.
 """
 
@@ -75,6 +75,10 @@ def _parser() -> argparse.ArgumentParser:
     shell.add_argument("argv", nargs="*", metavar="COMMAND")
     shell.add_argument("--lab-name", default=None)
     shell.set_defaults(do=_shell)
+    logs = commands.add_parser("logs", help="a component's log, or which there are", allow_abbrev=False)
+    logs.add_argument("name", nargs="?", default="", help="etcd, kubelet-node-1, console-node-1, ...")
+    logs.add_argument("--lab-name", default=None)
+    logs.set_defaults(do=_logs)
     kubectl = commands.add_parser("kubectl", help="the lab's own kubectl", add_help=False, allow_abbrev=False)
     kubectl.add_argument("--lab-name", default=None)
     kubectl.set_defaults(do=_kubectl)
@@ -251,6 +255,7 @@ def _status(arguments: argparse.Namespace, _rest: list[str]) -> int:
             print(f"  {node['name']:<12} {power:<4} {node['zone']:<8} {addresses}")
         components = sorted(part for part in status["components"] if not part.startswith("node-"))
         print(f"  components: {', '.join(components)}")
+        print(f"  {process_lab.memory_line(status)}")
         armed = ", ".join(f"{fault} in {left} s" for fault, left in status["armed"].items())
         print(f"  dead-man's switches: {armed or 'none'}")
     return 0
@@ -296,6 +301,25 @@ def _shell(arguments: argparse.Namespace, _rest: list[str]) -> int:
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
     return done.status
+
+
+def _logs(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Also of a lab that is starting: what does not come up says why in here."""
+    from harness.labs import process_lab
+    from harness.labs.wire import folder_of
+
+    lab = process_lab.the_lab(arguments.lab_name)
+    folder = folder_of(process_lab.client(lab).logs())
+    names = sorted(path.name.removesuffix(".log") for path in folder.iterdir())
+    if not arguments.name:
+        print("\n".join(names))
+        return 0
+    if arguments.name not in names:
+        raise Problem(f"no log {arguments.name!r}", f"lab {lab}", f"there are: {', '.join(names)}")
+    path = folder / arguments.name
+    text = (path if path.exists() else folder / f"{arguments.name}.log").read_text(errors="replace")
+    sys.stdout.write(text)
+    return 0
 
 
 def _kubectl(arguments: argparse.Namespace, rest: list[str]) -> int:

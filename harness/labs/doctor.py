@@ -22,7 +22,7 @@ from harness.labs.guest.nodes import MEMORY_MIB
 from harness.labs.kinds import LIBVIRT, PROCESS, check_kind
 from harness.labs.process.network import TRACKING
 from harness.labs.process.spec import check_node_count
-from harness.labs.process_lab import find_sshd
+from harness.labs.process_lab import client, find_sshd, memory_line, running
 from harness.labs.root import TOOLS, become_root, missing_tools
 from harness.labs.supervisor import NAMESPACES
 from harness.model.problem import Problem
@@ -268,11 +268,21 @@ def _plugin_lists() -> Iterator[Path]:
     yield Path(os.environ.get("VAGRANT_HOME") or Path.home() / ".vagrant.d") / "plugins.json"
 
 
+def _memory_of(lab: str) -> str:
+    """How full a lab's own memory is; one that gives no answer is no reason to tell nothing."""
+    try:
+        return memory_line(client(lab).status())
+    except Problem as problem:
+        return problem.what
+
+
 def report(kinds: Sequence[str], nodes: int, write: Callable[[str], None]) -> bool:
     """Say all about these kinds; gives whether each of them can start. Raises Problem."""
     diagnoses = [diagnose(kind, nodes) for kind in kinds]
     for diagnosis in diagnoses:
         write(str(diagnosis))
+    for name in running():
+        write(f"lab {name}: {_memory_of(name)}")
     write("Vagrantfile, which no lab needs:")
     for note in vagrant_notes(Path(os.environ.get("NODEPROOF_BOX", ".box"))):
         write(str(note))

@@ -33,7 +33,7 @@ from harness.labs.kinds import CAPABILITIES, LIBVIRT
 from harness.labs.libvirt_domain import METADATA_NAMESPACE, owner_told
 from harness.labs.measuring import Running, read_clock, read_configuration
 from harness.labs.profiles import Profile, profile_named
-from harness.labs.wire import SupervisorClient
+from harness.labs.wire import SupervisorClient, folder_of
 from harness.machines.machine import MachineError
 from harness.machines.ssh import SshAccess, SshMachine
 from harness.model.clocks import Reading
@@ -58,6 +58,11 @@ LOG_LINES = 10
 _CALIBRATION_SENTINELS = 5
 _ASK_LIMIT_S = 10.0
 _JOURNAL_LIMIT_S = 20.0
+_FULL_FRACTION = 0.02
+_LOST = {
+    "memory for logs": "what its components say now is lost; verdicts need none of it",
+    "memory": "its etcd and its machines cannot write; end it with `nodeproof down`",
+}
 _SWEEP_LIMIT_S = 15.0
 """Longer than one command's deadline: a machine that is busy, and not gone, gets a second chance."""
 
@@ -98,6 +103,7 @@ class Lab:
         self.ledger = Ledger(self.name)
         self._hold = hold
         self._reserved: int | None = None
+        self._logs: int | None = None
         self._machines: dict[tuple[str, str], SshMachine] = {}
         self._configuration: Configuration | None = None
         timers = (Timers(self._switched),) if "systemd" in self.capabilities else ()
@@ -197,7 +203,7 @@ class Lab:
             raise Problem(f"{name} {how}", f"lab {self.name}", "its last log lines follow", self._tail(name))
 
     def _tail(self, component: str) -> str:
-        logs = self.dir / "logs"
+        logs = self.logs
         log = logs / f"{component}.log"
         if not log.exists():
             # What a guest says ("node-NAME", "kubelet-NAME") it says to its console.
@@ -341,8 +347,28 @@ class Lab:
         self.api.delete(node(name))
         self._configuration = None
 
+    @property
+    def logs(self) -> Path:
+        """The folder of the components' logs, as long as the lab is not closed. Raises Problem."""
+        if self._logs is None:
+            self._logs = self.supervisor.logs()
+        return folder_of(self._logs)
+
+    @property
+    def journals(self) -> Path:
+        """Where `fetch_journals` puts them."""
+        return self.dir / "journals"
+
+    def full(self) -> list[str]:
+        """What of the lab's own memory is full, a line each. Raises Problem."""
+        return [
+            f"lab {self.name}: its {name} is full ({told['size_bytes'] >> 20} MiB): {_LOST[name]}"
+            for name, told in self.supervisor.status()["memory"].items()
+            if told["free_bytes"] < _FULL_FRACTION * told["size_bytes"]
+        ]
+
     def fetch_journals(self) -> None:
-        """Put what guests wrote of their present boot beside their consoles; who does not answer has none."""
+        """Fetch what guests wrote of their present boot; who does not answer has none."""
         if self.kind != LIBVIRT:
             return
         with contextlib.suppress(Problem), ThreadPoolExecutor(4) as pool:
@@ -352,14 +378,18 @@ class Lab:
         argv = ["journalctl", "--boot", "--output=short-precise", "--no-pager"]
         with contextlib.suppress(MachineError, Problem, OSError):
             said = self.machine(name).run(argv, deadline_s=_JOURNAL_LIMIT_S).stdout
-            (self.dir / "logs" / f"journal-{name}.log").write_text(said)
+            self.journals.mkdir(exist_ok=True)
+            (self.journals / f"journal-{name}.log").write_text(said)
 
     def keep_logs(self, into: Path) -> None:
         """Copy component logs, audit log and machine events to a run's folder."""
         target = into / self.name
-        shutil.copytree(self.dir / "logs", target, dirs_exist_ok=True)
-        with contextlib.suppress(OSError):
-            shutil.copy(self.dir / "events.jsonl", target / "events.jsonl")
+        shutil.copytree(self.logs, target, dirs_exist_ok=True)
+        if self.journals.exists():
+            shutil.copytree(self.journals, target, dirs_exist_ok=True)
+        for name in ("init.log", "events.jsonl"):
+            with contextlib.suppress(OSError):
+                shutil.copy(self.dir / name, target / name)
 
     def close(self) -> None:
         """Give up connections; the lab stays."""
@@ -367,6 +397,9 @@ class Lab:
         self.api.close()
         if self._hold is not None:
             self._hold.close()
+        if self._logs is not None:
+            os.close(self._logs)
+            self._logs = None
         if self._reserved is not None:
             os.close(self._reserved)
             self._reserved = None

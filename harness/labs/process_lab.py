@@ -137,6 +137,15 @@ def client(name: str) -> SupervisorClient:
     return SupervisorClient(_folder(name) / "s")
 
 
+def memory_line(status: Mapping[str, Json]) -> str:
+    """How full a lab's own memory is, as its status tells."""
+    parts = [
+        f"{name} {(told['size_bytes'] - told['free_bytes']) >> 20} of {told['size_bytes'] >> 20} MiB"
+        for name, told in status["memory"].items()
+    ]
+    return ", ".join(parts)
+
+
 def running() -> list[str]:
     """Names of the labs whose supervisor lives."""
     return [folder.name for folder in _folders() if _is_held(folder)]

@@ -56,12 +56,12 @@ def _make_folder(spec: LabSpec) -> tuple[int, int, socket.socket]:
     unborn = RUNTIME_ROOT / f".{spec.lab}"
     RUNTIME_ROOT.mkdir(exist_ok=True)
     RUNTIME_ROOT.chmod(0o755)
-    for folder in (unborn, unborn / "logs", unborn / "pki"):
+    for folder in (unborn, unborn / "pki"):
         folder.mkdir(mode=0o700)
     descriptor = os.open(unborn / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     (unborn / "spec.json").write_text(spec.to_json())
-    log = os.open(unborn / "logs" / "init.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    log = os.open(unborn / "init.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     listener = _listen(unborn / "s")
     for path in (*unborn.iterdir(), unborn):
         os.chown(path, spec.owner_uid, spec.owner_gid, follow_symlinks=False)

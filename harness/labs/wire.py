@@ -19,7 +19,13 @@ _BOOT_LIMIT_S = 270.0
 """How long power-on may take: an emulated machine boots for a minute."""
 _JOIN_LIMIT_S = 500.0
 """How long a join may take: a guest may boot to have its snapshot taken, and once more if that is no good."""
+_SEE_STATUS = "see `nodeproof status`"
 _DIAL_ERRORS = {"refused": ConnectionRefusedError, "timed-out": TimeoutError}
+
+
+def folder_of(descriptor: int) -> Path:
+    """Where a folder is that was handed over as a descriptor, for as long as that is open."""
+    return Path(f"/proc/self/fd/{descriptor}")
 
 
 def send(sock: socket.socket, message: Mapping[str, Json], descriptor: int | None = None) -> None:
@@ -53,7 +59,7 @@ def _descriptor(ancillary: list[Any]) -> int | None:
 
 
 class SupervisorClient:
-    """The six verbs of a lab's supervisor: dial, spawn, power, arm, status, down."""
+    """The seven verbs of a lab's supervisor: dial, spawn, power, arm, status, logs, down."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -94,6 +100,15 @@ class SupervisorClient:
         """What the lab is and does."""
         return self._checked({"verb": "status"}, 20)
 
+    def logs(self) -> int:
+        """The folder of the lab's logs, as a descriptor: it is in the lab's own memory, which has no path out
+        here.
+        """
+        reply, descriptor = self._ask({"verb": "logs"}, 20)
+        if descriptor is None:
+            raise Problem(str(reply.get("error", "no logs")), f"lab {self.path.parent.name}", _SEE_STATUS)
+        return descriptor
+
     def hold(self) -> socket.socket:
         """A connection that keeps the lab: when the last one closes, a lab that is not kept goes."""
         sock = self._connect(20)
@@ -108,7 +123,7 @@ class SupervisorClient:
     def _checked(self, request: Mapping[str, Json], timeout_s: float) -> Mapping[str, Json]:
         reply, _ = self._ask(request, timeout_s)
         if "error" in reply:
-            raise Problem(str(reply["error"]), f"lab {self.path.parent.name}", "see `nodeproof status`")
+            raise Problem(str(reply["error"]), f"lab {self.path.parent.name}", _SEE_STATUS)
         return reply
 
     def _ask(self, request: Mapping[str, Json], timeout_s: float) -> tuple[Mapping[str, Json], int | None]:
@@ -118,7 +133,7 @@ class SupervisorClient:
                 return receive(sock)
             except (OSError, EOFError) as error:
                 said = f"its supervisor gave no answer to {request['verb']}: {error}"
-                raise Problem(said, f"lab {self.path.parent.name}", "see `nodeproof status`") from error
+                raise Problem(said, f"lab {self.path.parent.name}", _SEE_STATUS) from error
 
     def _connect(self, timeout_s: float) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -68,9 +68,9 @@ def attach(run: Path, nodeid: str, closed: Closed, configuration: Configuration)
     allure.attach.file(str(folder / "history.jsonl"), "history", "application/jsonl", "jsonl")
 
 
-def attach_logs(logs: Path) -> None:
-    """Give Allure the tail of each component's log."""
-    for path in sorted(logs.glob("*.log")):
+def attach_logs(*folders: Path) -> None:
+    """Give Allure the tail of each log."""
+    for path in sorted(path for folder in folders for path in folder.glob("*.log")):
         tail = path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
         allure.attach(tail, path.name, allure.attachment_type.TEXT)
 

@@ -38,6 +38,7 @@ class LabProvider:
     report: Callable[[str], None]
     lab: Lab | None = None
     last_taint_t: float = field(default=float("-inf"))
+    _told_full: set[str] = field(default_factory=set)
 
     def get(self) -> Lab:
         """The worker's lab, started or attached to. Raises Problem."""
@@ -78,7 +79,14 @@ class LabProvider:
             self.discard()
             lab = self.get()
             lab.clean(faulted)
+        self._say_what_is_full(lab)
         return lab
+
+    def _say_what_is_full(self, lab: Lab) -> None:
+        for line in lab.full():
+            if line not in self._told_full:
+                self._told_full.add(line)
+                self.report(line)
 
     def close(self) -> None:
         """Keep the logs and end the lab, if it is ours to end."""
@@ -87,6 +95,8 @@ class LabProvider:
         lab, self.lab = self.lab, None
         try:
             self._note(lab)
+            with contextlib.suppress(Problem):
+                self._say_what_is_full(lab)
             lab.keep_logs(self.run / "labs")
         finally:
             if self.options.is_ours:

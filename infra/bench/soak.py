@@ -147,7 +147,7 @@ def _power_on(lab: Lab, name: str) -> tuple[float, str]:
 
 
 def _console(lab: Lab, name: str) -> Path:
-    return lab.dir / "logs" / f"console-{name}.log"
+    return lab.logs / f"console-{name}.log"
 
 
 def _line(made: Round) -> str:

@@ -89,6 +89,40 @@ def test_a_heal_that_no_probe_proves_quarantines_the_node_and_is_judged_all_the_
     assert lab.ledger.unfinished() == []
 
 
+def memory_fills(cluster: Cluster) -> None:
+    """While a node is without power nothing more can be written in all of the lab's own memory."""
+    cluster.until_recorded('"fault":"power-off"')
+    cluster.until_recorded('"step":"injected"')
+    for folder in ("mem", "mem/logs"):
+        filler = cluster.lab.dir / folder / "filler"
+        assert "No space left" in cluster.command("sh", "-c", f"cat /dev/zero 2>&1 >{filler} || true")
+
+
+def test_a_lab_whose_memory_is_full_says_so_heals_and_loses_no_verdict_that_it_had(
+    own_lab: Lab, run: Run, tmp_path: Path
+) -> None:
+    scenario = tmp_path / "test_small.py"
+    second = (
+        SMALL[SMALL.index("@claims") :]
+        .replace("is_noticed", "has_no_power")
+        .replace("(partition(", "(power_off(")
+    )
+    scenario.write_text(f"{SMALL.replace('partition,', 'partition, power_off,')}\n\n{second}")
+    ended = run(own_lab, memory_fills, str(scenario))
+
+    rows = rundir.read_verdicts(ended.run)
+    had = [verdict_of(row).label for row in rows if "is_noticed" in row["scenario"]]
+    late = [verdict_of(row).outcome for row in rows if "has_no_power" in row["scenario"]]
+    assert had == ["conforms"] * len(CLAIMS)
+    assert len(late) == len(CLAIMS)
+    assert "deviates" not in late
+    assert f"lab {own_lab.name}: its memory is full" in ended.output
+    assert f"lab {own_lab.name}: its memory for logs is full" in ended.output
+    assert own_lab.ledger.unfinished() == []
+    assert rundir.read_facts(ended.run).quarantined == ()
+    assert own_lab.machine(own_lab.node_names()[0]).is_powered()
+
+
 def test_a_second_interrupt_during_the_heal_waits_for_it(lab: Lab, small: str, tmp_path: Path) -> None:
     node, log = lab.node_names()[0], tmp_path / "log"
     run = tmp_path / "run"

@@ -164,6 +164,32 @@ def test_a_killed_run_is_healed_at_once_on_demand(
     assert is_whole(lab, clean)
 
 
+@pytest.fixture
+def full_logs(lab: Lab) -> Iterator[None]:
+    """A lab in which no component can write a line to its log."""
+    filler = lab.dir / "mem" / "logs" / "filler"
+    fill = ["sh", "-c", f"cat /dev/zero >{filler}"]
+    said = lab.supervisor.spawn_command(fill, COMMAND_LIMIT_S)["stderr"]
+    assert "No space left" in said
+    yield
+    lab.supervisor.spawn_command(["rm", str(filler)], COMMAND_LIMIT_S)
+    assert lab.full() == []
+
+
+@pytest.mark.usefixtures("full_logs")
+def test_a_lab_whose_logs_are_full_says_so_and_loses_no_verdict(
+    lab: Lab, clean: Left, tmp_path: Path
+) -> None:
+    scenario = tmp_path / "test_small.py"
+    scenario.write_text(SMALL)
+    run = tmp_path / "run"
+    done = nodeproof("run", "--no-site", "--lab", lab.name, "--run", str(run), str(scenario), cwd=tmp_path)
+    assert done.status == 0, done
+    assert f"lab {lab.name}: its memory for logs is full" in done.stdout + done.stderr
+    assert "conforms 2" in done.stdout
+    assert is_whole(lab, clean)
+
+
 def test_the_next_run_heals_a_killed_one_before_its_first_scenario(
     lab: Lab, node: str, clean: Left, killed_run: float, tmp_path: Path
 ) -> None:

@@ -72,10 +72,10 @@ def _start_libvirt(folder: Path) -> None:
     for argv in (["ip", "link", "set", "lo", "up"], ["mount", "-t", "tmpfs", "private", "/run"]):
         proc.run(argv, timeout_s=_MOUNT_LIMIT_S)
     memory = _LAB / "mem"
-    (_LAB / "logs").mkdir(parents=True)
-    memory.mkdir()
+    memory.mkdir(parents=True)
     proc.run(["mount", "-t", "tmpfs", "private", str(memory)], timeout_s=_MOUNT_LIMIT_S)
-    (memory / "scratch").mkdir()
+    for name in ("scratch", "logs"):
+        (memory / name).mkdir()
     own = etc.make(memory / "etc", {"hosts": "127.0.0.1 localhost\n", "resolv.conf": ""})
     proc.run(["mount", "--bind", str(own), str(etc.HOST)], timeout_s=_MOUNT_LIMIT_S)
     processes = Processes(folder, EventLog(folder / "events.jsonl"))

@@ -13,6 +13,7 @@ from harness.labs.insist import insist
 from harness.labs.libvirt_domain import network_xml, pool_xml
 from harness.labs.process import etc
 from harness.labs.process.logs import LIMIT_BYTES
+from harness.labs.process.memory import logs_in
 from harness.labs.process.network import BRIDGES
 from harness.labs.process.processes import Processes
 from harness.model.problem import OutsideError, Problem
@@ -131,7 +132,8 @@ class Hypervisor:
         _mount("-t", "tmpfs", "-o", "mode=0755", "nodeproof", str(fresh))
         inside.mkdir(parents=True)
         _mount("--bind", str(self._lab_folder), str(inside))
-        _mount("--bind", str(self._memory), str(inside / self._memory.name))
+        for path in (self._memory, logs_in(self._memory)):
+            _mount("--bind", str(path), str(inside / path.relative_to(self._lab_folder)))
         _mount("--move", str(fresh), str(_RUN))
         (_RUN / "libvirt").mkdir()
 

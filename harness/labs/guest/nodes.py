@@ -29,6 +29,7 @@ from harness.labs.libvirt_domain import (
     nic_xml,
 )
 from harness.labs.pki import Authority
+from harness.labs.process.memory import logs_in
 from harness.labs.process.network import BRIDGES, outer_end
 from harness.labs.process.node_shell import NodeShell
 from harness.labs.process.nodes import RunningNode
@@ -278,7 +279,7 @@ class GuestNodes:
         return self._memory / "nodes" / name
 
     def _console_log(self, name: str) -> Path:
-        return self._lab.dir / "logs" / f"console-{name}.log"
+        return logs_in(self._memory) / f"console-{name}.log"
 
     def _console(self, name: str) -> str:
         log = self._console_log(name)

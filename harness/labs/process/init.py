@@ -1,4 +1,4 @@
-"""The inside of a lab: first process of its PID namespace, and the server of the six verbs.
+"""The inside of a lab: first process of its PID namespace, and the server of the seven verbs.
 
 Run by the supervisor as `python -m harness.labs.process.init SPEC SOCKET PIPE`, in new network, mount, PID,
 UTS and IPC namespaces; SOCKET is the listening Unix socket, PIPE ends with the supervisor. The first process
@@ -28,9 +28,10 @@ from harness.labs.guest.nodes import GuestNodes
 from harness.labs.kinds import LIBVIRT
 from harness.labs.libvirt_domain import owner
 from harness.labs.pki import ssh_key, write_private
-from harness.labs.process import control_plane, etc, network
+from harness.labs.process import control_plane, etc, memory, network
 from harness.labs.process.deadman import Deadman
 from harness.labs.process.logs import keep_short
+from harness.labs.process.memory import logs_in, mount_memory
 from harness.labs.process.node import ProcessNodes
 from harness.labs.process.nodes import Nodes
 from harness.labs.process.processes import EventLog, Processes
@@ -68,10 +69,7 @@ class LabServer:
         self.spec = spec
         self._supervisor = supervisor
         self._listener = listener
-        self._logs = spec.dir / "logs"
-        keep_short(self._logs)
         self._events = EventLog(spec.dir / "events.jsonl")
-        self._processes = Processes(self._logs, self._events)
         self._phase, self._error = "starting", ""
         self._holders = 0
         self._lock = threading.Lock()
@@ -83,7 +81,11 @@ class LabServer:
         network.set_up_bridges()
         self._witness = Witness()
         self._protect_host()
-        self._memory = _mount_memory(spec.dir / "mem")
+        self._memory = mount_memory(spec.dir / "mem", spec.kind, len(spec.nodes))
+        os.environ["TMPDIR"] = str(self._memory / "scratch")
+        self._logs = logs_in(self._memory)
+        keep_short(self._logs)
+        self._processes = Processes(self._logs, self._events)
         _mount_etc(self._memory / "etc")
         self._credentials = control_plane.issue_credentials(spec.dir / "pki")
         (spec.dir / "pki" / "ssh.pub").write_text(ssh_key(spec.dir / "pki" / "ssh") + "\n")
@@ -184,7 +186,7 @@ class LabServer:
         write_private(fresh, json.dumps(record).encode())
         os.chown(fresh, self.spec.owner_uid, self.spec.owner_gid, follow_symlinks=False)
         fresh.rename(self.spec.dir / "record.json")
-        for folder in (self.spec.dir, self.spec.dir / "pki", self._logs):
+        for folder in (self.spec.dir, self.spec.dir / "pki"):
             for path in folder.iterdir():
                 if path != self._memory:
                     os.chown(path, self.spec.owner_uid, self.spec.owner_gid, follow_symlinks=False)
@@ -215,6 +217,8 @@ class LabServer:
         verb = request["verb"]
         if verb == "dial":
             self._dial(client, request)
+        elif verb == "logs":
+            self._hand_over_logs(client)
         elif verb == "status":
             wire.send(client, self._status())
             if request.get("hold"):
@@ -235,6 +239,13 @@ class LabServer:
         except OSError as error:
             failure = "lost" if isinstance(error, ConnectionError) else "timed-out"
             wire.send(client, {"error": str(error), "failure": failure})
+
+    def _hand_over_logs(self, client: socket.socket) -> None:
+        folder = os.open(self._logs, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            wire.send(client, {"ok": True}, folder)
+        finally:
+            os.close(folder)
 
     def _spawn(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
         if request["what"] == "node":
@@ -298,6 +309,7 @@ class LabServer:
             "nodes": nodes,
             "components": dict(self._processes.pids()),
             "died": dict(self._processes.died()),
+            "memory": memory.told(self._memory),
             "armed": dict(self._deadman.armed()),
             "not_disarmed": self._deadman.faults(),
             "control_plane_address": API_ADDRESS,
@@ -334,15 +346,6 @@ def _mount_etc(folder: Path) -> None:
     """Names come from the lab's own /etc/hosts alone: the host's name servers are no part of it."""
     own = {"hosts": f"127.0.0.1 localhost\n{API_ADDRESS} kubernetes\n", "resolv.conf": ""}
     proc.run(["mount", "--bind", str(etc.make(folder, own)), str(etc.HOST)], timeout_s=10)
-
-
-def _mount_memory(path: Path) -> Path:
-    path.mkdir()
-    proc.run(["mount", "-t", "tmpfs", "-o", "mode=0711", "nodeproof", str(path)], timeout_s=10)
-    (path / "nodes").mkdir()
-    (path / "scratch").mkdir()
-    os.environ["TMPDIR"] = str(path / "scratch")
-    return path
 
 
 def main() -> None:

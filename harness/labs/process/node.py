@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import socket
 import threading
@@ -66,7 +67,7 @@ class ProcessNodes:
         node = self.get(name)
         if node.pid is not None:
             raise Problem(f"node {name} is on already", f"lab {self._lab.lab}", "power it off first")
-        (self._home(node.spec) / "boot_id").write_text(f"{uuid.uuid4()}\n")
+        _overwrite(self._home(node.spec) / "boot_id", f"{uuid.uuid4()}\n")
         child = self._processes.start(f"node-{name}", self._first_process(node.spec), node=name)
         try:
             pid = _child_of(child.pid)
@@ -229,6 +230,12 @@ class ProcessNodes:
             f"--cert-dir={INSIDE}/kubelet",
             *kubelet.flags(self._lab, spec),
         ]
+
+
+def _overwrite(path: Path, text: str) -> None:
+    """Put a text of the same length in place: a node must boot where the lab's memory has no room left."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644), "w") as out:
+        out.write(text)
 
 
 def _touch(address: str) -> None:
