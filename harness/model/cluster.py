@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 Json = Any
@@ -62,8 +62,17 @@ class Configuration:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> Configuration:
-        """Read a stored configuration. Raises TypeError on unknown or missing fields."""
-        return cls(**{**data, "calibration": Calibration(**data["calibration"])})
+        """Read a stored configuration; what it does not know it passes over. Raises KeyError, TypeError on
+        missing fields.
+        """
+        calibration = Calibration(**known_fields(Calibration, data["calibration"]))
+        return cls(**{**known_fields(cls, data), "calibration": calibration})
+
+
+def known_fields(kind: type, data: Mapping[str, Json]) -> dict[str, Json]:
+    """What of stored data a dataclass has fields for: a later version may have written more."""
+    names = {each.name for each in fields(kind)}
+    return {name: value for name, value in data.items() if name in names}
 
 
 def condition(obj: Mapping[str, Json], type_: str) -> Mapping[str, Json] | None:

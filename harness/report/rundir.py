@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from harness.model.claim import Claim, page_agreement
-from harness.model.cluster import Configuration
+from harness.model.cluster import Configuration, known_fields
 from harness.model.history import History
 from harness.model.judgment import Check, Judgment
 from harness.model.problem import Problem
@@ -33,6 +33,10 @@ Json = Any
 Row = Mapping[str, Json]
 """One line of `verdicts.json`; its fields are in `reports/verdicts.schema.json`."""
 LATEST = "latest"
+FORMAT = 1
+"""Of a run's folder. What is added keeps the number, and who reads passes over what it does not know; where
+something that is there changes its meaning, the number goes up.
+"""
 ROW_FIELDS = frozenset(
     {
         "claim",
@@ -73,6 +77,7 @@ class RunFacts:
     quarantined: tuple[str, ...]
     selected: tuple[str, ...]
     exit_reason: str
+    format: int = FORMAT
 
     @property
     def duration_s(self) -> float:
@@ -209,9 +214,12 @@ def write_facts(run: Path, facts: RunFacts) -> None:
 
 
 def read_facts(run: Path) -> RunFacts:
-    """Read `run.json`. Raises Problem when it is missing or malformed."""
+    """Read `run.json`. Raises Problem when it is missing, malformed or of a newer format."""
     path = run / "run.json"
-    data = _read_object(path)
+    data = known_fields(RunFacts, _read_object(path))
+    if data.get("format", FORMAT) > FORMAT:
+        said = f"this run was written by a newer nodeproof (format {data['format']}, this one reads {FORMAT})"
+        raise Problem(said, str(path), "use that version")
     lists = ("settings", "quarantined", "selected")
     try:
         return RunFacts(**{**data, **{name: tuple(data[name]) for name in lists}})
@@ -282,7 +290,7 @@ def _rows(path: Path, data: Json) -> tuple[Row, ...]:
 
 
 def _is_row(entry: Json) -> bool:
-    if not isinstance(entry, dict) or entry.keys() != ROW_FIELDS:
+    if not isinstance(entry, dict) or not entry.keys() >= ROW_FIELDS:
         return False
     known = entry["verdict"] in get_args(Outcome) and entry["code"] in (None, *get_args(Code))
     return known and (entry["verdict"] == "unproven") == bool(entry["code"])

@@ -1,0 +1,46 @@
+"""`python -m tests.freeze SCENARIO NAME`: keep a stored scenario as `tests/runs/NAME`.
+
+SCENARIO is a folder below `scenarios` of a run; unit tests judge what is kept again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from harness.report import rundir
+
+RUNS = Path(__file__).resolve().parent / "runs"
+HISTORY, PLAIN = "history.jsonl", ("configuration.json", "judgments.json")
+
+
+def freeze(scenario: Path, name: str) -> None:
+    """Keep what the verdicts of a scenario come from."""
+    target = RUNS / name
+    target.mkdir(parents=True)
+    for file in PLAIN:
+        shutil.copy(scenario / file, target / file)
+    # No time in its header: the same recording gives the same bytes.
+    (target / f"{HISTORY}.gz").write_bytes(gzip.compress((scenario / HISTORY).read_bytes(), 9, mtime=0))
+
+
+@contextmanager
+def thawed(frozen: Path) -> Iterator[rundir.Scenario]:
+    """The scenario as a run has it."""
+    with TemporaryDirectory(prefix="nodeproof-") as run:
+        folder = Path(run, "scenarios", frozen.name)
+        folder.mkdir(parents=True)
+        for file in PLAIN:
+            shutil.copy(frozen / file, folder / file)
+        (folder / HISTORY).write_bytes(gzip.decompress((frozen / f"{HISTORY}.gz").read_bytes()))
+        (scenario,) = rundir.read_scenarios(Path(run))
+        yield scenario
+
+
+if __name__ == "__main__":
+    freeze(Path(sys.argv[1]), sys.argv[2])
