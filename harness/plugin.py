@@ -91,7 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "claims(*ids): the claims of the catalogue that a scenario judges")
     config.addinivalue_line(
         "markers",
-        "needs(nodes=2, faulted=0, zones=1, capabilities=(), profile=None): what a scenario needs "
+        "needs(nodes=2, faulted=0, zones=1, features=(), profile=''): what a scenario needs "
         "of its lab; `faulted` is how many nodes its faults may hit, `profile` the only one that proves it",
     )
 
@@ -159,7 +159,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in scenarios:
         for claim in asked.declared(item):
             _usage(lambda claim=claim: catalogue.known(claim, session.claims))
-        _usage(lambda item=item: asked.check_radius(item))
+        _usage(lambda item=item: asked.check(item))
     if session.options.claims:
         wanted = set(session.options.claims)
         dropped = [item for item in scenarios if not wanted & set(asked.declared(item))]
@@ -197,15 +197,19 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Stage]:
 
     session = _session(request.config)
     provider = _provider(session)
-    faulted = int(asked.needs(request.node).get("faulted", 0))
+    faulted = asked.needs(request.node).faulted
     try:
         folder = scenario_dir(session.run, request.node.nodeid)
-        stage = Stage(provider.clean(faulted), folder, faulted, allure.step)
+        living = provider.clean(faulted)
+        missing = asked.lacks_features(request.node, living.features)
+        stage = Stage(living, folder, faulted, allure.step)
     except TooFewNodes as problem:
         _store_unrecorded(request.node, session, problem)
         raise Unproven(str(problem)) from problem
     except (Problem, OutsideError) as problem:
         _break_off(session, str(problem))
+    if missing:
+        _skip_with_verdict(request.node, session, "lab-lacks", f"this lab has no {missing}")
     request.node.stash[STAGE] = stage
     yield stage
 
@@ -318,7 +322,7 @@ def _open_run(config: pytest.Config, session: Session, items: Sequence[pytest.It
     rundir.write_json(session.run / DECLARED, {item.nodeid: asked.declared(item) for item in items})
     (session.run / SELECTED).write_text("\n".join(sorted(session.selected)))
     scenarios = (item for item in items if item.get_closest_marker("claims"))
-    needed = max(int(asked.needs(item).get("nodes", 2)) for item in scenarios)
+    needed = max(asked.needs(item).nodes for item in scenarios)
     if not session.options.nodes:
         session.options = replace(session.options, nodes=max(needed, 2 * session.options.zones))
     if not config.getoption("allure_report_dir", default=None):

@@ -72,32 +72,32 @@ def power_off(node: str) -> PowerOff:
 
 
 def link_down(node: str) -> LinkDown:
-    """A new pull of a node's `data` cable; needs the capability `link`."""
+    """A new pull of a node's `data` cable; needs the feature `link`."""
     return LinkDown(uuid.uuid4().hex[:8], node)
 
 
 def freeze(node: str) -> Freeze:
-    """A new standstill of a node; needs the capability `freeze`."""
+    """A new standstill of a node; needs the feature `freeze`."""
     return Freeze(uuid.uuid4().hex[:8], node)
 
 
 def reset(node: str) -> Reset:
-    """A new reset of a node, which boots when the fault's context ends; needs the capability `reset`."""
+    """A new reset of a node, which boots when the fault's context ends; needs the feature `reset`."""
     return Reset(uuid.uuid4().hex[:8], node)
 
 
 def shutdown(node: str) -> Shutdown:
-    """A new shutdown of a node by its own systemd; needs the capability `systemd`."""
+    """A new shutdown of a node by its own systemd; needs the feature `systemd`."""
     return Shutdown(uuid.uuid4().hex[:8], node)
 
 
 def swap(node: str, size_mib: int = 128) -> Swap:
-    """New swap space of so many MiB on a node; needs the capability `swap`."""
+    """New swap space of so many MiB on a node; needs the feature `swap`."""
     return Swap(uuid.uuid4().hex[:8], node, size_mib)
 
 
 def kubelet_settings(node: str, **settings: Any) -> KubeletSettings:
-    """Other settings of a node's kubelet, fields of KubeletConfiguration; needs the capability `systemd`."""
+    """Other settings of a node's kubelet, fields of KubeletConfiguration; needs the feature `systemd`."""
     return KubeletSettings(uuid.uuid4().hex[:8], node, settings)
 
 

@@ -44,7 +44,7 @@ def census(lab: Lab) -> list[str]:
     found += [f"file {path.relative_to(lab.dir)}" for path in _files(lab.dir)]
     for name in lab.node_names():
         found += [f"{name}: {line}" for line in _inside(lab.machine(name))]
-        if "systemd" in lab.capabilities:
+        if "systemd" in lab.features:
             armed = lab.machine(name).run(TIMERS, deadline_s=_COMMAND_LIMIT_S).stdout
             found += [f"{name}: timer {line.split()[0]}" for line in armed.splitlines()]
     for kind, path in _KINDS.items():

@@ -1,4 +1,4 @@
-"""The kinds of lab that can be started, and what each can do."""
+"""The kinds of lab that can be started, and the features of each."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from harness.model.problem import Problem
 
 PROCESS, LIBVIRT = "process", "libvirt"
-CAPABILITIES: Mapping[str, frozenset[str]] = {
+KIND_FEATURES: Mapping[str, frozenset[str]] = {
     PROCESS: frozenset({"freeze", "link", "power", "reset"}),
     LIBVIRT: frozenset({"freeze", "link", "power", "real-pods", "reset", "swap", "systemd"}),
 }
-"""What scenarios may ask for, by kind."""
-LAB_KINDS = tuple(CAPABILITIES)
+"""What a lab of a kind has; the living lab is asked, too (`Lab.features`)."""
+LAB_KINDS = tuple(KIND_FEATURES)
 
 
 def check_kind(kind: str) -> None:
     """Refuse a kind of lab that there is none of. Raises Problem."""
-    if kind not in CAPABILITIES:
+    if kind not in KIND_FEATURES:
         raise Problem(f"unknown lab {kind!r}", "--lab", f"choose: {', '.join(LAB_KINDS)}")

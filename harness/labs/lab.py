@@ -29,7 +29,7 @@ from harness.labs.guest.ends import last_words
 from harness.labs.guest.hypervisor import VIRSH
 from harness.labs.host import SupervisedHost
 from harness.labs.insist import insist
-from harness.labs.kinds import CAPABILITIES, LIBVIRT
+from harness.labs.kinds import LIBVIRT
 from harness.labs.libvirt_domain import METADATA_NAMESPACE, owner_told
 from harness.labs.measuring import Running, read_clock, read_configuration
 from harness.labs.profiles import Profile, profile_named
@@ -97,7 +97,7 @@ class Lab:
         self.supervisor = SupervisorClient(folder / "s")
         status = self.supervisor.status()
         self.kind = str(status["kind"])
-        self.capabilities = CAPABILITIES[self.kind]
+        self.features: frozenset[str] = frozenset(status["features"])
         self.profile: Profile = profile_named(str(status["profile"]))
         self.api = Api(folder / "pki" / "admin.kubeconfig", self.supervisor.dial)
         self.ledger = Ledger(self.name)
@@ -106,7 +106,7 @@ class Lab:
         self._logs: int | None = None
         self._machines: dict[tuple[str, str], SshMachine] = {}
         self._configuration: Configuration | None = None
-        timers = (Timers(self._switched),) if "systemd" in self.capabilities else ()
+        timers = (Timers(self._switched),) if "systemd" in self.features else ()
         self.switches = Switches((self.supervisor, *timers))
         self.injector = Injector(
             self.machine,

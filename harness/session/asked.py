@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.labs.kinds import CAPABILITIES
+from harness.labs.kinds import KIND_FEATURES
+from harness.model.needs import Needs
 from harness.model.problem import Problem
 from harness.model.verdict import Code
 from harness.safety.guard import MOST_LOST
@@ -24,18 +24,24 @@ def declared(item: pytest.Item) -> tuple[str, ...]:
 
 def is_quick(item: pytest.Item) -> bool:
     """Whether a scenario waits for no fault: workers that begin with the others end together."""
-    return not needs(item).get("faulted")
+    return not needs(item).faulted
 
 
-def needs(item: pytest.Item) -> Mapping[str, Any]:
-    """What it needs of a lab."""
+def needs(item: pytest.Item) -> Needs:
+    """What it needs of a lab. Raises Problem on what no lab could be asked for."""
     marker = item.get_closest_marker("needs")
-    return marker.kwargs if marker else {}
+    if marker is None:
+        return Needs()
+    if marker.args:
+        raise Problem("@needs takes names with values only", item.nodeid, "say @needs(nodes=2)")
+    return Needs.of(marker.kwargs, item.nodeid)
 
 
-def check_radius(item: pytest.Item) -> None:
-    """Say beforehand that a scenario's faults could count as a disruption of their zone. Raises Problem."""
-    faulted = int(needs(item).get("faulted", 0))
+def check(item: pytest.Item) -> None:
+    """Say beforehand that a scenario asks for what no lab has, or that its faults could count as a disruption
+    of their zone. Raises Problem.
+    """
+    faulted = needs(item).faulted
     if faulted > MOST_LOST:
         raise Problem(
             f"faults on {faulted} nodes may count as a disruption of their zone", item.nodeid,
@@ -46,22 +52,20 @@ def check_radius(item: pytest.Item) -> None:
 def lacks(item: pytest.Item, options: Options) -> tuple[Code, str] | None:
     """Why this scenario can't prove anything here: a code and a reason."""
     asked = needs(item)
-    profile = asked.get("profile")
-    if profile and profile != options.profile:
-        return "scaled", f"it proves something in profile {profile} only, this is {options.profile}"
-    missing = sorted(set(asked.get("capabilities", ())) - CAPABILITIES[options.kind])
+    if asked.profile and asked.profile != options.profile:
+        return "scaled", f"it proves something in profile {asked.profile} only, this is {options.profile}"
+    missing = lacks_features(item, KIND_FEATURES[options.kind])
     if missing:
-        return "lab-lacks", f"a {options.kind} lab has no {', '.join(missing)}"
-    if int(asked.get("zones", 1)) > options.zones:
-        return (
-            "lab-lacks",
-            f"it needs {asked['zones']} zones, the lab has {options.zones}: use --zones",
-        )
-    if asked.get("faulted") and options.nodes < 2 * options.zones:
+        return "lab-lacks", f"a {options.kind} lab has no {missing}"
+    if asked.zones > options.zones:
+        return "lab-lacks", f"it needs {asked.zones} zones, the lab has {options.zones}: use --zones"
+    if asked.faulted and options.nodes < 2 * options.zones:
         return "lab-lacks", "a zone of one node would lose its only one: use --nodes"
-    if int(asked.get("nodes", 2)) > options.nodes:
-        return (
-            "lab-lacks",
-            f"it needs {asked['nodes']} nodes, the lab has {options.nodes}: use --nodes",
-        )
+    if asked.nodes > options.nodes:
+        return "lab-lacks", f"it needs {asked.nodes} nodes, the lab has {options.nodes}: use --nodes"
     return None
+
+
+def lacks_features(item: pytest.Item, has: frozenset[str]) -> str:
+    """The features that the scenario needs and a lab has not, or nothing."""
+    return ", ".join(sorted(needs(item).features - has))

@@ -24,7 +24,7 @@ REMOVAL_S = RECONNECTION_S + GRACE_S + 10
 
 
 @claims("partition.containers-keep-running", "partition.deferred-delete")
-@needs(nodes=2, faulted=1, capabilities=("real-pods",))
+@needs(nodes=2, faulted=1, features=("real-pods",))
 def test_containers_of_a_partitioned_node_run_until_it_is_back(lab: Stage, judge: Judge) -> None:
     node = lab.target
     (pod,) = lab.run_witnesses(Witness(grace_s=GRACE_S, tolerates_s=lab.toleration_s), on=node)

@@ -40,7 +40,7 @@ MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.
     "graceful-shutdown.normal-termination",
     "graceful-shutdown.two-phases",
 )
-@needs(nodes=2, faulted=1, capabilities=("systemd", "real-pods"))
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"))
 def test_a_shutdown_ends_regular_pods_and_then_critical_ones(lab: Stage, judge: Judge) -> None:
     node = lab.target
     patient = kubelet_settings(

@@ -15,7 +15,7 @@ from harness.scenario import (
 
 
 @claims("non-graceful.not-detected")
-@needs(nodes=2, faulted=1, capabilities=("systemd", "power"))
+@needs(nodes=2, faulted=1, features=("systemd", "power"))
 def test_a_cut_of_the_power_is_no_shutdown_to_the_kubelet(lab: Stage, judge: Judge) -> None:
     node, known = lab.target, lab.configuration
     quiet_s = known.node_monitor_grace_period_s + 3 * known.node_monitor_period_s + lab.quiet_s

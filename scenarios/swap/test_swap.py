@@ -26,7 +26,7 @@ START_S = 30
 
 
 @claims("swap.fail-on-default")
-@needs(nodes=2, faulted=1, capabilities=("swap", "systemd"))
+@needs(nodes=2, faulted=1, features=("swap", "systemd"))
 def test_a_kubelet_does_not_start_where_swap_is_on(lab: Stage, judge: Judge) -> None:
     node = lab.target
     restart = kubelet_restarted(node)
@@ -50,7 +50,7 @@ def test_a_kubelet_does_not_start_where_swap_is_on(lab: Stage, judge: Judge) -> 
 
 
 @claims("swap.limited-burstable-only")
-@needs(nodes=2, faulted=1, capabilities=("swap", "systemd", "real-pods"))
+@needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"))
 def test_limited_swap_is_for_burstable_pods(lab: Stage, judge: Judge) -> None:
     node = lab.target
     requests = {"cpu": CPU, "memory": f"{REQUEST_MIB}Mi"}

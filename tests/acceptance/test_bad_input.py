@@ -13,6 +13,7 @@ from harness.labs.process.spec import RUNTIME_ROOT
 from harness.labs.root import root_prefix
 from harness.model.problem import Problem
 from tests.acceptance.command import TOP, Done, nodeproof
+from tests.acceptance.conftest import SMALL
 
 SCENARIO = str(TOP / "scenarios" / "monitoring")
 
@@ -53,6 +54,14 @@ def test_a_version_that_cannot_be_had_is_refused_in_one_line(tmp_path: Path) -> 
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = nodeproof("components", "--kubernetes-version", "v1.36.999", cwd=tmp_path, env=env)
     _is_one_clear_line(done, "v1.36.999")
+
+
+def test_a_misspelt_need_ends_a_run_before_it_begins(tmp_path: Path) -> None:
+    """It would be a skip for ever, which nobody sees."""
+    (tmp_path / "test_small.py").write_text(SMALL.replace("faulted=1", 'features=("sytemd",)'))
+    done = nodeproof("run", "test_small.py", cwd=tmp_path)
+    _is_one_clear_line(done, "no feature 'sytemd'", "test_small.py::test_a_cut_node_is_noticed", "systemd")
+    assert not list(tmp_path.glob("reports/out/*"))
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from harness.faults import Fault
 from harness.labs.components import DEFAULT_KUBERNETES_VERSION, Components, obtain
-from harness.labs.kinds import CAPABILITIES, PROCESS
+from harness.labs.kinds import KIND_FEATURES, PROCESS
 from harness.labs.lab import Lab
 from harness.machines.ssh import SshMachine
 from harness.safety.injector import HEAL_LIMIT_S
@@ -39,7 +39,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "fault_name" in metafunc.fixturenames:
         metafunc.parametrize("fault_name", [name for name in FAULTS if name not in lacks])
     if "undone_inside" in metafunc.fixturenames:
-        has = "systemd" in CAPABILITIES[chosen]
+        has = "systemd" in KIND_FEATURES[chosen]
         names = [name for name, make in FAULTS.items() if has and make("node").undo]
         metafunc.parametrize("undone_inside", names)
     if "traced" in metafunc.fixturenames:

@@ -126,7 +126,7 @@ def test_every_step_is_on_disk_before_it_is_taken(lab: Lab, node: str, own: Inje
         during = steps(own.ledger.path)
         assert fault.id in armed(lab)
 
-    timers = 1 if "systemd" in lab.capabilities else 0
+    timers = 1 if "systemd" in lab.features else 0
     assert [fault.id in unit for unit in fault.read["timers"]] == [True] * timers
     assert timers_on(lab.machine(node)) == []
     assert fault.read["inject"] == ["planned", "armed", "injecting"]
@@ -308,7 +308,7 @@ def test_the_deadman_heals_a_fault_whose_time_is_over_and_says_so(
 def test_a_fault_that_needs_another_one_healed_first_heals_by_itself(
     kind: Kind, lab: Lab, machine: SshMachine
 ) -> None:
-    inner = FAULTS["kubelet-settings" if "systemd" in lab.capabilities else "partition-both"](machine.name)
+    inner = FAULTS["kubelet-settings" if "systemd" in lab.features else "partition-both"](machine.name)
     outer = FAULTS["power-off"](machine.name)
     bring_in(inner, machine)
     outer.inject(machine)
@@ -347,7 +347,7 @@ systemd-run --quiet --collect --on-active="$0" --timer-property=AccuracySec=1s u
 def test_a_partitioned_machine_that_nobody_reaches_heals_as_soon_as_it_can(
     lab: Lab, machine: SshMachine
 ) -> None:
-    if "systemd" not in lab.capabilities:
+    if "systemd" not in lab.features:
         pytest.skip("systemd holds the timer")
     fault, fails_until_s = new_partition(machine.name), SHORT_TTL_S + LATE_S + RETRY_S + 1.0
     bring_in(fault, machine)
@@ -365,7 +365,7 @@ def test_a_partitioned_machine_that_nobody_reaches_heals_as_soon_as_it_can(
 def test_a_healing_that_fails_on_the_machine_itself_ends_when_it_is_disarmed(
     lab: Lab, machine: SshMachine
 ) -> None:
-    if "systemd" not in lab.capabilities:
+    if "systemd" not in lab.features:
         pytest.skip("systemd holds the timer")
     fault, timers = new_partition(machine.name), Timers(lab.machine)
     done = machine.run(["mount", "--bind", "/bin/false", "/usr/sbin/nft"], deadline_s=COMMAND_LIMIT_S)

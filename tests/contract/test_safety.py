@@ -449,7 +449,7 @@ def _as_after_a_boot(clean: Left, node: str) -> Left:
 
 def _timers(lab: Lab, machine: SshMachine) -> str:
     """The dead-man's switches that systemd holds on a machine, where it has systemd."""
-    if "systemd" not in lab.capabilities:
+    if "systemd" not in lab.features:
         return ""
     return machine.run(TIMERS, deadline_s=COMMAND_LIMIT_S).stdout
 

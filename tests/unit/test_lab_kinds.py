@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from harness.labs import profiles
-from harness.labs.kinds import CAPABILITIES, LAB_KINDS, LIBVIRT, PROCESS, check_kind
+from harness.labs.kinds import KIND_FEATURES, LAB_KINDS, LIBVIRT, PROCESS, check_kind
 from harness.labs.process import kubelet
 from harness.labs.process.spec import MAX_NODES, LabSpec, NodeSpec, check_node_count
 from harness.labs.profiles import FAST, flags_set, settings
+from harness.model.needs import FEATURES
 from harness.model.problem import Problem
 
 NODE = NodeSpec("node-1", 0, "zone-a", "0" * 32)
@@ -60,7 +61,8 @@ def test_what_a_kind_of_lab_sets_is_no_default_to_look_at() -> None:
 def test_each_kind_has_a_limit_of_nodes_and_power(kind: str) -> None:
     check_kind(kind)
     check_node_count(MAX_NODES[kind], kind)
-    assert "power" in CAPABILITIES[kind]
+    assert "power" in KIND_FEATURES[kind]
+    assert KIND_FEATURES[kind] <= FEATURES.keys()
     with pytest.raises(Problem, match=f"a {kind} lab has 1 to"):
         check_node_count(MAX_NODES[kind] + 1, kind)
 

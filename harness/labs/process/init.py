@@ -25,7 +25,7 @@ from harness.faults import fault_from_json
 from harness.labs import wire
 from harness.labs.guest.hypervisor import Hypervisor
 from harness.labs.guest.nodes import GuestNodes
-from harness.labs.kinds import LIBVIRT
+from harness.labs.kinds import KIND_FEATURES, LIBVIRT
 from harness.labs.libvirt_domain import owner
 from harness.labs.pki import ssh_key, write_private
 from harness.labs.process import control_plane, etc, memory, network
@@ -301,6 +301,7 @@ class LabServer:
         return {
             "lab": self.spec.lab,
             "kind": self.spec.kind,
+            "features": sorted(KIND_FEATURES[self.spec.kind]),
             "kvm": self._hypervisor.kvm,
             "phase": self._phase,
             "failure": self._error,

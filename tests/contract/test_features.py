@@ -1,0 +1,59 @@
+"""What a lab says that it has is there, and what it does not say is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from harness.labs.kinds import KIND_FEATURES
+from harness.labs.lab import Lab
+from harness.machines.ssh import SshMachine
+from harness.model.needs import FEATURES
+from tests.contract.kinds import FAULTS, Kind
+
+COMMAND_LIMIT_S = 20.0
+
+
+Probe = Callable[[Kind, Lab, SshMachine], bool]
+
+
+def is_had(fault: str) -> Probe:
+    """Whether a fault can be had: each that can is injected and proven by `test_fault.py`."""
+
+    def probe(kind: Kind, _lab: Lab, machine: SshMachine) -> bool:
+        return fault not in kind.lacks and not FAULTS[fault](machine.name).available(machine)
+
+    return probe
+
+
+def runs_containers(_kind: Kind, lab: Lab, machine: SshMachine) -> bool:
+    """Whether a Running pod has a process on its node."""
+    lab.run_pod(machine.name)
+    look = ["sh", "-c", "grep -ls kubepods /proc/[0-9]*/cgroup"]
+    found = machine.run(look, deadline_s=COMMAND_LIMIT_S).stdout
+    lab.tidy()
+    return bool(found)
+
+
+PROBES: Mapping[str, Probe] = {
+    "freeze": is_had("freeze"),
+    "link": is_had("link-down"),
+    "power": is_had("power-off"),
+    "real-pods": runs_containers,
+    "reset": is_had("reset"),
+    "swap": is_had("swap"),
+    "systemd": is_had("shutdown"),
+}
+
+
+@pytest.mark.vm
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_lab_has_the_features_that_it_says_and_no_other(
+    lab: Lab, kind: Kind, machine: SshMachine, feature: str
+) -> None:
+    assert (feature in lab.features) == PROBES[feature](kind, lab, machine)
+
+
+def test_a_living_lab_says_what_was_expected_of_its_kind(lab: Lab) -> None:
+    assert lab.features == KIND_FEATURES[lab.kind]

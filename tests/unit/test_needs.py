@@ -1,0 +1,43 @@
+"""What a scenario may ask of its lab: nothing that is misspelt passes unseen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.model.needs import FEATURES, Needs
+from harness.model.problem import Problem
+
+
+def test_what_is_asked_is_what_is_needed() -> None:
+    asked = {"nodes": 3, "faulted": 1, "zones": 2, "features": ("swap", "systemd"), "profile": "documented"}
+    assert Needs.of(asked, "here") == Needs(3, 1, 2, frozenset({"swap", "systemd"}), "documented")
+    assert Needs.of({}, "here") == Needs()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"faultd": 1}, "knows no 'faultd'"),
+        ({"capabilities": ("systemd",)}, "knows no 'capabilities'"),
+        ({"features": ("sytemd",)}, "no feature 'sytemd'"),
+        ({"features": "systemd"}, "features is 'systemd'"),
+        ({"features": 1}, "features is 1"),
+        ({"features": ([],)}, "no feature"),
+        ({"nodes": "2"}, "nodes is '2'"),
+        ({"nodes": 0}, "nodes is 0"),
+        ({"faulted": True}, "faulted is True"),
+        ({"faulted": -1}, "faulted is -1"),
+        ({"profile": 1}, "profile is 1"),
+    ],
+)
+def test_what_nobody_knows_is_refused_in_one_line(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(Problem, match=said) as refused:
+        Needs.of(asked, "test_it.py::test_it")
+    assert "test_it.py::test_it" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_every_feature_is_said_in_a_sentence() -> None:
+    assert all(sentence.endswith(tuple("abcdefghijklmnopqrstuvwxyz")) for sentence in FEATURES.values())
