@@ -138,12 +138,12 @@ def client(name: str) -> SupervisorClient:
 
 
 def memory_line(status: Mapping[str, Json]) -> str:
-    """How full a lab's own memory is, as its status tells."""
+    """How full a lab's own memory is, as its status tells; an earlier version's tells nothing."""
     parts = [
         f"{name} {(told['size_bytes'] - told['free_bytes']) >> 20} of {told['size_bytes'] >> 20} MiB"
-        for name, told in status["memory"].items()
+        for name, told in status.get("memory", {}).items()
     ]
-    return ", ".join(parts)
+    return ", ".join(parts) or "it does not say how full its memory is"
 
 
 def running() -> list[str]:
