@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from harness.checks import looks, moments, witnessed
+from harness.checks import looks, moments
+from harness.checks.anchors import missing, unfenced
 from harness.checks.blind import blind
 from harness.checks.occurrence import Occurrence
 from harness.checks.read_off import find_event
@@ -18,10 +19,12 @@ from harness.model.claim import Claim, Constant
 from harness.model.history import History, fence
 from harness.model.judgment import Check, Moment
 from harness.model.verdict import Measured, Verdict, conforms, deviates, unproven
-from harness.model.window import Ground, Window, WindowSpec, compute, detection_from_fault
+from harness.model.window import Ground, Window, WindowSpec, compute
 
 Json = Any
 Args = Mapping[str, Json]
+_MOMENTS = ("event", "anchor", "since", "until")
+"""What a check calls the moments that it is about."""
 CheckFunction = Callable[[History, Args, Ground, Claim], Verdict]
 
 
@@ -57,19 +60,34 @@ def describe(check: Check) -> str:
 
 
 def run_check(check: Check, history: History, ground: Ground, claim: Claim) -> Verdict:
-    """Evaluate one check. Raises KeyError when this version does not know it."""
+    """Evaluate one check. Raises LookupError when this version does not know it, or nobody recorded what it
+    is read from.
+    """
+    _refuse_unrecorded(check, history)
     return _CHECKS[check.name](history, check.args, ground, claim)
 
 
+def _refuse_unrecorded(check: Check, history: History) -> None:
+    recorded = {entry.data["resource"] for entry in history.of_kind("listed")}
+    about = [Moment.from_json(check.args[part]) for part in _MOMENTS if part in check.args]
+    needed = {name for moment in about for name in moments.resources(moment)}
+    if recorded and not needed <= recorded:
+        raise LookupError(f"nobody recorded {', '.join(sorted(needed - recorded))}")
+
+
+def can_be_waited_for(check: Check) -> bool:
+    """Whether a check is decided at some time of a recording; others need what comes after it, or nothing."""
+    return check.name in ("after", "never", "renewals")
+
+
 def remaining_s(check: Check, history: History, ground: Ground, now_t: float) -> float | None:
-    """How long (s) a recording must still go on for `check`; 0 when it is decided or its window over.
+    """How long (s) a recording must still go on for a check that can be waited for; 0 when it is decided or
+    its window over.
 
     None while its anchor has not come: nobody knows yet.
     """
     if check.name == "renewals":
         return _renewals_remaining_s(check, history, ground, now_t)
-    if check.name not in ("after", "never"):
-        return 0.0
     event, anchor = Moment.from_json(check.args["event"]), Moment.from_json(check.args["anchor"])
     start = moments.find(history, anchor)
     if start is None:
@@ -96,7 +114,7 @@ def _after(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
     if start is None and anchor.name == "last-heartbeat":
         start = moments.long_silence(history, anchor, compute(spec, ground, {"heartbeat": "status"}).high_s)
     if start is None:
-        return _missing(history, anchor, ground)
+        return missing(history, anchor)
     window = compute(spec, ground, start.detail)
     if not window.discerning:
         return _indiscernible(spec, ground, start.detail, window)
@@ -106,9 +124,9 @@ def _after(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
         return unproven("gap", gap, window)
     if found is None:
         return _did_not_come(history, event, anchor, start, window)
-    unfenced = _unfenced(history, anchor, found.t) if anchor.name == "last-heartbeat" else ""
-    if unfenced:
-        return unproven("gap", f"a later heartbeat is not excluded: {unfenced}", window)
+    unsure = unfenced(history, anchor, found.t) if anchor.name == "last-heartbeat" else ""
+    if unsure:
+        return unproven("gap", f"a later heartbeat is not excluded: {unsure}", window)
     return _placed(history, event, anchor, window, found.t - start.t)
 
 
@@ -119,16 +137,6 @@ def _indiscernible(spec: WindowSpec, ground: Ground, anchor: Args, window: Windo
     said = f"the window {window.arithmetic} would also admit half or double"
     idle = compute(spec, Ground(ground.configuration, 0.0), anchor)
     return unproven("host-too-loaded" if idle.discerning else "scaled", said, window)
-
-
-def _unfenced(history: History, about: Moment, until_t: float) -> str:
-    """Why a moment's watches or witness may have missed something up to a time (s), or nothing."""
-    if witnessed.knows(about):
-        return witnessed.unheard(history, about, until_t)
-    passed = fence(history, moments.resources(about))
-    if not passed.passed:
-        return passed.reason
-    return f"the fence stands {until_t - passed.t:.1f} s too early" if passed.t < until_t else ""
 
 
 def _placed(history: History, event: Moment, anchor: Moment, window: Window, value: float) -> Verdict:
@@ -150,53 +158,20 @@ def _did_not_come(
     """The event is missing: a deviation only behind a fence that stands after the window's end."""
     end = start.t + window.high_s
     for about in (event, anchor):
-        unfenced = _unfenced(history, about, end)
-        if unfenced and about.name != "fault-step":
-            return unproven("gap", f"{event} was not seen by the window's end: {unfenced}", window)
+        unsure = unfenced(history, about, end)
+        if unsure and about.name != "fault-step":
+            return unproven("gap", f"{event} was not seen by the window's end: {unsure}", window)
     state = moments.last_state(history, event)
     return deviates(
         f"{event} did not come within {window.high_s:.2f} s after {anchor}", window, last_state=state
     )
 
 
-def _missing(history: History, anchor: Moment, ground: Ground) -> Verdict:
-    """The anchor is missing: what the claim starts from never happened.
-
-    That deviates only where the cluster had the time for it that the slowest anchor, a detection, takes.
-    """
-    if anchor.name == "fault-step":
-        return unproven("not-injected", f"{anchor} was never proven")
-    if anchor.name == "last-heartbeat":
-        before = Moment.from_json(anchor.args["before"])
-        if moments.find(history, before):
-            return unproven("gap", f"{before} came, and the recording holds no heartbeat before it")
-        anchor = before
-    if _is_premise(anchor):
-        return unproven("gap", f"{anchor} did not come, and the claim starts from it")
-    faults = [entry.t for entry in history.of_kind("fault") if entry.data["step"] == "injected"]
-    since_t = faults[0] if faults else history.began_t
-    end = since_t + compute(detection_from_fault(), ground, {}).high_s
-    gap = blind(history, (anchor,), since_t, history.ended_t)
-    unseen = gap or _unfenced(history, anchor, end)
-    if unseen:
-        return unproven("gap", f"{anchor} was not seen: {unseen}")
-    return deviates(f"{anchor} did not come", last_state=moments.last_state(history, anchor))
-
-
-def _is_premise(anchor: Moment) -> bool:
-    """Whether a moment is no promise of the claims that start from it: others promise it, or the scenario
-    does.
-    """
-    if anchor.name == "condition-became":
-        return bool(anchor.args["status"] == "True")
-    return anchor.name in ("pod-deletion", "pod-created")
-
-
 def _never(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdict:
     event, anchor = Moment.from_json(args["event"]), Moment.from_json(args["anchor"])
     start = moments.find(history, anchor)
     if start is None:
-        return _missing(history, anchor, ground)
+        return missing(history, anchor)
     window = compute(WindowSpec.from_json(args["window"]), ground, start.detail)
     if not window.discerning:
         return unproven("scaled", f"the window {window.arithmetic} waits for nothing", window)
@@ -211,7 +186,7 @@ def _never(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
         return deviates(f"{event} came {came} after {anchor} and should not have", window, came, state)
     unseen = (
         moments.already(history, event, start.t)
-        or _unfenced(history, event, end)
+        or unfenced(history, event, end)
         or blind(history, (event, anchor), start.t, end)
     )
     if unseen:
@@ -320,11 +295,11 @@ _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)
 _DURATION = re.compile(rf"[+-]?(?:{_DURATION_PART.pattern})+")
 
 
-def _shown_throughout(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdict:
+def _shown_throughout(history: History, args: Args, _ground: Ground, _claim: Claim) -> Verdict:
     first, last = Moment.from_json(args["since"]), Moment.from_json(args["until"])
     since = moments.find(history, first)
     if since is None:
-        return _missing(history, first, ground)
+        return missing(history, first)
     until = moments.find(history, last, since.t)
     until_t = until.t if until else history.ended_t
     unsure = blind(history, (first,), since.t, since.t)
@@ -345,7 +320,7 @@ def _shown_throughout(history: History, args: Args, ground: Ground, _claim: Clai
         said = f"{args['what']} of {args['subject']} was {value!r} {other.t - since.t:.1f} s after {first}"
         return deviates(said, measured=Measured(value), last_state=f"expected {args['value']!r}")
     if until is None:
-        return unproven("gap", f"{last} was not seen; nothing tells how long {args['what']} had to be shown")
+        return missing(history, last)
     if len(seen) < _LOOKS:
         return unproven(
             "gap", f"{len(seen)} looks at {args['what']} of {args['subject']}, {_LOOKS} are needed"

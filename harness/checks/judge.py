@@ -17,8 +17,16 @@ def judge(claim: Claim, check: Check, history: History, configuration: Configura
 
     Reasons that no recording could change come first, then the check, then what takes its answer's worth
     away: a fault that was not proven, a component that died, a host that was too loaded to tell the time just
-    when the answer was read off.
+    when the answer was read off. A check that raises costs no other judgment its verdict.
     """
+    try:
+        return _judge(claim, check, history, configuration)
+    except Exception as error:
+        said = f"check {check.name} of {claim.id} cannot be evaluated: {type(error).__name__}: {error}"
+        return unproven("check-failed", said)
+
+
+def _judge(claim: Claim, check: Check, history: History, configuration: Configuration) -> Verdict:
     ahead = _not_for_this_lab(claim, configuration)
     if ahead is not None:
         return ahead

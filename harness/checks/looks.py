@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from harness.checks import moments, witnessed
+from harness.checks.anchors import missing
 from harness.checks.blind import blind
 from harness.model.history import Entry, History
 from harness.model.judgment import Check, Moment
@@ -65,8 +66,8 @@ def judge_amount(history: History, args: Args) -> Verdict:
 def _each(history: History, args: Args, holds: Callable[[str], bool], expected: str) -> Verdict:
     what = f"{args['what']} of {args['subject']}"
     times = span(history, args)
-    if isinstance(times, str):
-        return unproven("gap", f"{times}; nothing tells when to look at {what}")
+    if isinstance(times, Verdict):
+        return times
     since_t, until_t = times
     looks = [look for look in _looks(history, args) if since_t <= look.data["asked_t"] and look.t <= until_t]
     if not looks:
@@ -89,8 +90,8 @@ def _looks(history: History, args: Args) -> list[Entry]:
 def judge_life(history: History, args: Args) -> Verdict:
     """See `lives_on`."""
     pod, times = str(args["subject"]), span(history, args)
-    if isinstance(times, str):
-        return unproven("gap", f"{times}; nothing tells how long {pod} had to live")
+    if isinstance(times, Verdict):
+        return times
     since_t, until_t = times
     if until_t - since_t < 2 * SILENCE_LIMIT_S:
         said = f"{until_t - since_t:.1f} s tell no life from a silence of {SILENCE_LIMIT_S:g} s"
@@ -119,21 +120,21 @@ def _moment(args: Args, name: str) -> Moment:
     return Moment.from_json(args[name])
 
 
-def span(history: History, args: Args) -> tuple[float, float] | str:
-    """The times (s) between which is judged, or which of the two moments did not come or when is unknown."""
+def span(history: History, args: Args) -> tuple[float, float] | Verdict:
+    """The times (s) between which is judged, or why nobody knows them."""
     since_t = history.began_t
     if "since" in args:
-        first = _moment(args, "since")
-        since = moments.find(history, first)
-        if since is None:
-            return f"{first} did not come"
-        since_t = since.t
-        unsure = blind(history, (first,), since_t, since_t)
-        if unsure:
-            return f"{first} came while {unsure}"
-    last = _moment(args, "until")
-    until = moments.find(history, last, since_t)
-    if until is None:
-        return f"{last} did not come"
-    unsure = blind(history, (last,), until.t, until.t)
-    return f"{last} came while {unsure}" if unsure else (since_t, until.t)
+        since = _when(history, _moment(args, "since"), since_t)
+        if isinstance(since, Verdict):
+            return since
+        since_t = since
+    until_t = _when(history, _moment(args, "until"), since_t)
+    return until_t if isinstance(until_t, Verdict) else (since_t, until_t)
+
+
+def _when(history: History, about: Moment, since_t: float) -> float | Verdict:
+    found = moments.find(history, about, since_t)
+    if found is None:
+        return missing(history, about)
+    unsure = blind(history, (about,), found.t, found.t)
+    return unproven("gap", f"{about} came while {unsure}") if unsure else found.t

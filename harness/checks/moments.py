@@ -112,16 +112,8 @@ def find(history: History, moment: Moment, since_t: float = float("-inf")) -> Oc
 
 
 def resources(moment: Moment) -> tuple[str, ...]:
-    """Which watches a moment is read from."""
-    if moment.name == "last-heartbeat":
-        return ("leases", "nodes")
-    if moment.name.startswith("pod-"):
-        return ("pods",)
-    if moment.name == "event-reported":
-        return ("events",)
-    if moment.name == "fault-step" or witnessed.knows(moment):
-        return ()
-    return ("nodes",)
+    """Which watches a moment is read from. Raises KeyError on an unknown moment."""
+    return _READ_FROM[moment.name]
 
 
 def last_state(history: History, moment: Moment) -> str:
@@ -471,4 +463,24 @@ _FINDERS: Mapping[str, Finder] = {
     "event-reported": _event_reported,
     "fault-step": _fault_step,
     **witnessed.FINDERS,
+}
+
+_READ_FROM: Mapping[str, tuple[str, ...]] = {
+    "condition-became": ("nodes",),
+    "condition-said": ("nodes",),
+    "taint-added": ("nodes",),
+    "taint-removed": ("nodes",),
+    "unschedulable-became": ("nodes",),
+    "condition-types-changed": ("nodes",),
+    "boot-id-changed": ("nodes",),
+    "last-heartbeat": ("leases", "nodes"),
+    "pod-deletion": ("pods",),
+    "pod-gone": ("pods",),
+    "pod-created": ("pods",),
+    "pod-bound": ("pods",),
+    "pod-unschedulable": ("pods",),
+    "pod-marked": ("pods",),
+    "event-reported": ("events",),
+    "fault-step": (),
+    **dict.fromkeys(witnessed.FINDERS, ()),
 }

@@ -10,6 +10,7 @@ from harness.checks.occurrence import Occurrence
 from harness.model.cluster import Configuration
 from harness.model.history import History
 from harness.model.judgment import Check, Moment
+from harness.model.verdict import Verdict
 from harness.model.window import Ground, Span, WindowSpec, compute, slack_s
 
 Json = Any
@@ -61,7 +62,7 @@ def _window(history: History, args: Args, configuration: Configuration, start: O
 
 def _throughout(history: History, args: Args, _configuration: Configuration) -> Times:
     span = looks.span(history, args)
-    return None if isinstance(span, str) else [Span(*span)]
+    return None if isinstance(span, Verdict) else [Span(*span)]
 
 
 def _anywhere(_history: History, _args: Args, _configuration: Configuration) -> Times:

@@ -9,7 +9,7 @@ from pathlib import Path
 import tenacity
 
 from harness.checks import moments
-from harness.checks.checks import describe
+from harness.checks.checks import can_be_waited_for, describe
 from harness.checks.occurrence import Occurrence
 from harness.cluster import workloads
 from harness.cluster.witness import Witness
@@ -143,7 +143,12 @@ class Stage:
             retry(lambda: next(moments.heartbeats(self.history(), node), None))
 
     def wait_for(self, check: Check) -> Check:
-        """Wait until a check is decided or its window has passed; gives the check, to be judged later."""
+        """Wait until a check is decided or its window has passed; gives the check, to be judged later.
+
+        Raises Problem on one that is decided when the recording is over, or by no recording.
+        """
+        if not can_be_waited_for(check):
+            raise Problem(f"nothing to wait for in {describe(check)}", "scenario", "judge it, without a wait")
         with self._step(f"wait for {describe(check)}"):
             self._lab.wait_for(self._recording(), check)
         return check

@@ -12,7 +12,16 @@ Json = Any
 Outcome = Literal["conforms", "deviates", "unproven"]
 Agreement = Literal["agrees", "differs", "silent", "unknown"]
 Code = Literal[
-    "", "not-applicable", "lab-lacks", "scaled", "not-injected", "gap", "component-died", "host-too-loaded"
+    "",
+    "not-applicable",
+    "lab-lacks",
+    "scaled",
+    "not-injected",
+    "no-anchor",
+    "gap",
+    "component-died",
+    "host-too-loaded",
+    "check-failed",
 ]
 SKIP_CODES: frozenset[str] = frozenset({"not-applicable", "lab-lacks", "scaled"})
 """Unproven for a reason that no run of this selection can change; pytest skips with the reason."""

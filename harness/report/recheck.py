@@ -38,8 +38,9 @@ class Difference:
 def recheck(run: Path, claims: Mapping[str, Claim]) -> list[Row]:
     """Judge all stored scenarios again and write the rows to `verdicts.recheck.json`.
 
-    Rows that were never judged from a recording (skips) are carried over. Raises Problem on a missing or
-    malformed file, and on a check or a claim that today's code does not know.
+    Rows that were never judged from a recording (skips) are carried over. A check that today's code cannot
+    evaluate is `check-failed`. Raises Problem on a missing or malformed file, and on a claim that the
+    catalogue does not have.
     """
     rows = [row for scenario in rundir.read_scenarios(run) for row in _rows(scenario, claims)]
     rundir.write_json(run / FILE, rows)
@@ -94,15 +95,7 @@ def _judge(
     if claim is None:
         next_step = "check the run with the version of nodeproof that wrote it"
         raise Problem(f"the catalogue has no claim {judgment.claim}", where, next_step)
-    try:
-        return judge(claim, judgment.check, history, configuration)
-    except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
-        raise Problem(
-            f"check {judgment.check.name} of {judgment.claim} cannot be evaluated by this version",
-            where,
-            "check the run with the version of nodeproof that wrote it, or restore its history",
-            f"{type(error).__name__}: {error}",
-        ) from error
+    return judge(claim, judgment.check, history, configuration)
 
 
 def _numbered(rows: Iterable[Row]) -> Mapping[tuple[str, str, int], Row]:

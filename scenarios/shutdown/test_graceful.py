@@ -80,6 +80,7 @@ def test_a_shutdown_ends_regular_pods_and_then_critical_ones(lab: Stage, judge: 
     judge("graceful-shutdown.pods-marked", told)
     hooked, unhooked = pre_stop_began(polite.name), pre_stop_ended(polite.name)
     judge("graceful-shutdown.normal-termination", hooked.after(down.ordered, windows.prompt(REGULAR_S)))
+    judge("graceful-shutdown.normal-termination", unhooked.after(hooked, windows.prompt(GRACE_S)))
     judge(
         "graceful-shutdown.normal-termination",
         sigterm(polite.name).after(unhooked, windows.afterwards(GRACE_S)),

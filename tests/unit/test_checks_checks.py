@@ -43,7 +43,6 @@ from tests.unit.histories import (
     ("check", "story", "left"),
     [
         (EVICTION, partition(), 0.0),
-        (DEFAULT, Story(), 0.0),
         (FROM_FAULT, silent(25.0), CUT_T + 0.02 + GRACE_S + 3.3 - 26.0),
         (STAYS, recovered(), 30.0 + 5.0 - 26.0),
         (RENEWALS, renewing(), 0.0),

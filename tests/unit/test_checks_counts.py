@@ -179,11 +179,12 @@ def test_too_few_looks_prove_nothing(looks: list[tuple[float, str]], word: str) 
 
 
 def test_without_an_end_nothing_is_shown_throughout() -> None:
-    assert_verdict(run(SHOWN, leaving(*GOOD, gone=False)), "unproven: gap", "was not seen")
+    assert_verdict(run(SHOWN, leaving(*GOOD, gone=False)), "unproven: no-anchor", "pod-gone")
 
 
 def test_without_a_beginning_nothing_is_shown_throughout() -> None:
-    assert_verdict(run(SHOWN, Story().fence(4.0)), "unproven: gap")
+    assert_verdict(run(SHOWN, Story().fence(4.0)), "unproven: no-anchor")
+    assert_verdict(run(SHOWN, Story()), "unproven: gap", "no fence")
 
 
 # How long to record, and Go's durations

@@ -35,7 +35,7 @@ def _judged(row: rundir.Row) -> str:
 
 
 def test_every_outcome_and_every_code_was_recorded_in_both_kinds_of_lab() -> None:
-    rows = []
+    rows: list[rundir.Row] = []
     for frozen in FROZEN:
         with thawed(frozen) as scenario:
             rows += scenario.rows

@@ -275,8 +275,10 @@ def test_a_configuration_survives_its_json() -> None:
     stored = json.loads(json.dumps(configuration().to_json()))
     assert Configuration.from_json(stored) == configuration()
     assert configuration().renew_interval_s == 2.0
+    later = {**stored, "surprise": 1, "calibration": {**stored["calibration"], "surprise": 1}}
+    assert Configuration.from_json(later) == configuration()
     with pytest.raises(TypeError):
-        Configuration.from_json({**stored, "surprise": 1})
+        Configuration.from_json({"calibration": {}})
 
 
 def test_what_a_later_list_lacks_was_removed_at_an_unknown_time_of_the_gap() -> None:

@@ -17,9 +17,11 @@ CODES: tuple[Code, ...] = (
     "lab-lacks",
     "scaled",
     "not-injected",
+    "no-anchor",
     "gap",
     "component-died",
     "host-too-loaded",
+    "check-failed",
 )
 verdicts = st.one_of(
     st.just(conforms("")), st.just(deviates("")), st.sampled_from(CODES).map(lambda code: unproven(code, ""))

@@ -63,6 +63,20 @@ CONFIGURATION = Configuration(
     negative_wait_s=20.0,
     calibration=Calibration(0.03, {"node-1": 0.002}, 0.0),
 )
+FACTS = rundir.RunFacts(
+    run="run-1",
+    began="2026-11-20T10:00:00+00:00",
+    ended="2026-11-20T10:01:00+00:00",
+    lab="process",
+    profile="fast",
+    kubernetes_version="v1.36.3",
+    command="pytest",
+    components={},
+    settings=(),
+    quarantined=(),
+    selected=(),
+    exit_reason="",
+)
 UNKNOWN_CONDITION = moments.condition_became("node-1", "Ready", "Unknown")
 TAINT = moments.taint_added("node-1", UNREACHABLE, "NoExecute")
 JUDGMENTS = (
@@ -278,21 +292,44 @@ def test_a_row_that_only_one_side_has_is_a_difference(run: Path) -> None:
     assert [(change.claim, change.after) for change in gone] == [(rows[0]["claim"], recheck.ABSENT)]
 
 
-@pytest.mark.parametrize(
-    ("asked", "named"),
-    [
-        (Judgment("monitoring.detection-time", Check("tea-leaves", {})), "tea-leaves"),
-        (Judgment("no.such-claim", JUDGMENTS[0].check), "no.such-claim"),
-    ],
-)
-def test_what_this_version_does_not_know_is_a_problem(run: Path, asked: Judgment, named: str) -> None:
-    folder = store(run)
+def _replace_first(folder: Path, asked: Judgment) -> None:
     stored = json.loads((folder / "judgments.json").read_text())
     stored["judgments"][0] = {"claim": asked.claim, "check": asked.check.to_json()}
     stored["verdicts"][0]["claim"] = asked.claim
     rundir.write_json(folder / "judgments.json", stored)
-    with pytest.raises(Problem, match=named):
+
+
+def test_a_claim_that_this_version_does_not_know_is_a_problem(run: Path) -> None:
+    _replace_first(store(run), Judgment("no.such-claim", JUDGMENTS[0].check))
+    with pytest.raises(Problem, match=r"no\.such-claim"):
         recheck.recheck(run, CLAIMS)
+
+
+def test_a_check_that_cannot_be_evaluated_costs_its_own_row_only(run: Path) -> None:
+    _replace_first(store(run), Judgment("monitoring.detection-time", Check("tea-leaves", {})))
+    before = rundir.merge_verdicts(run)
+    first, *others = recheck.recheck(run, CLAIMS)
+    assert (first["verdict"], first["code"]) == ("unproven", "check-failed")
+    assert "KeyError: 'tea-leaves'" in first["reason"]
+    assert [row["verdict"] for row in others] == [row["verdict"] for row in before[1:]]
+
+
+def test_a_run_of_a_newer_format_is_refused_in_one_line(run: Path) -> None:
+    rundir.write_facts(run, replace(FACTS, format=rundir.FORMAT + 1))
+    with pytest.raises(Problem, match="written by a newer nodeproof") as refused:
+        rundir.read_facts(run)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_a_later_version_added_is_passed_over(run: Path) -> None:
+    store(run)
+    rundir.write_facts(run, FACTS)
+    facts = json.loads((run / "run.json").read_text())
+    rundir.write_json(run / "run.json", {**facts, "surprise": 1})
+    rows = rundir.merge_verdicts(run)
+    rundir.write_json(run / "verdicts.json", [{**row, "surprise": 1} for row in rows])
+    assert rundir.read_facts(run) == FACTS
+    assert len(rundir.read_verdicts(run)) == len(rows)
 
 
 @pytest.mark.parametrize("name", ["history.jsonl", "configuration.json", "judgments.json"])

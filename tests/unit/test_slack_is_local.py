@@ -97,14 +97,6 @@ def test_a_state_is_too_loaded_where_it_had_to_last(check: Check, until_t: float
     assert label(stalled(story, until_t), check) == expected
 
 
-@pytest.mark.parametrize("until_t", [6.0, 60.0])
-def test_an_anchor_that_is_missing_is_missed_everywhere(until_t: float) -> None:
-    story = Story()
-    story.fault(20.0, "planned", "armed", "injected")
-    assert label(measured(story), TAINT) == "deviates"
-    assert label(stalled(story, until_t), TAINT) == TOO_LOADED
-
-
 def test_a_quiet_measurement_right_after_a_stall_does_not_hide_it() -> None:
     """The whole host stood still from 10.5 to 13.5, and the cluster had to catch up."""
     story = measured(Story())
