@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.checks.checks import default_of, renewals_of, shown_throughout
-from harness.checks.looks import amounts_to, listed, lives_on, not_listed
+from harness.checks.checks import default_of, renewals_of
+from harness.checks.looks import amounts_to, listed, lives_on, not_listed, shown_throughout
 from harness.checks.moments import (
     boot_id_changed,
     condition_became,

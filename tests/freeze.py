@@ -16,15 +16,19 @@ from tempfile import TemporaryDirectory
 from harness.report import rundir
 
 RUNS = Path(__file__).resolve().parent / "runs"
-HISTORY, PLAIN = "history.jsonl", ("configuration.json", "judgments.json")
+HISTORY, CONFIGURATION, JUDGMENTS = "history.jsonl", "configuration.json", "judgments.json"
 
 
 def freeze(scenario: Path, name: str) -> None:
     """Keep what the verdicts of a scenario come from."""
     target = RUNS / name
     target.mkdir(parents=True)
-    for file in PLAIN:
-        shutil.copy(scenario / file, target / file)
+    shutil.copy(scenario / JUDGMENTS, target / JUDGMENTS)
+    configuration = rundir.read_json(scenario / CONFIGURATION)
+    for component in configuration["components"].values():
+        # Where it was built is nobody's business.
+        component["path"] = Path(component["path"]).name
+    rundir.write_json(target / CONFIGURATION, configuration)
     # No time in its header: the same recording gives the same bytes.
     (target / f"{HISTORY}.gz").write_bytes(gzip.compress((scenario / HISTORY).read_bytes(), 9, mtime=0))
 
@@ -35,7 +39,7 @@ def thawed(frozen: Path) -> Iterator[rundir.Scenario]:
     with TemporaryDirectory(prefix="nodeproof-") as run:
         folder = Path(run, "scenarios", frozen.name)
         folder.mkdir(parents=True)
-        for file in PLAIN:
+        for file in (CONFIGURATION, JUDGMENTS):
             shutil.copy(frozen / file, folder / file)
         (folder / HISTORY).write_bytes(gzip.decompress((frozen / f"{HISTORY}.gz").read_bytes()))
         (scenario,) = rundir.read_scenarios(Path(run))

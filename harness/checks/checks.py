@@ -38,18 +38,6 @@ def default_of(constant: str) -> Check:
     return Check("default", {"constant": constant})
 
 
-def shown_throughout(what: str, subject: str, value: str, since: Moment, until: Moment) -> Check:
-    """Every look at `what` of `subject` between two moments showed `value`; no half of the time lacks one."""
-    args = {
-        "what": what,
-        "subject": subject,
-        "value": value,
-        "since": since.to_json(),
-        "until": until.to_json(),
-    }
-    return Check("shown-throughout", args)
-
-
 def describe(check: Check) -> str:
     """One line for people: what is waited for or judged."""
     if "event" not in check.args:
@@ -295,52 +283,12 @@ _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)
 _DURATION = re.compile(rf"[+-]?(?:{_DURATION_PART.pattern})+")
 
 
-def _shown_throughout(history: History, args: Args, _ground: Ground, _claim: Claim) -> Verdict:
-    first, last = Moment.from_json(args["since"]), Moment.from_json(args["until"])
-    since = moments.find(history, first)
-    if since is None:
-        return missing(history, first)
-    until = moments.find(history, last, since.t)
-    until_t = until.t if until else history.ended_t
-    unsure = blind(history, (first,), since.t, since.t)
-    unsure = unsure or (blind(history, (last,), until.t, until.t) if until else "")
-    if unsure:
-        return unproven("gap", f"nothing tells how long {args['what']} had to be shown: {unsure}")
-    seen = [
-        entry
-        for entry in history.of_kind("observed")
-        if entry.data["what"] == args["what"]
-        and entry.data["subject"] == args["subject"]
-        and since.t < entry.data.get("asked_t", entry.t)
-        and entry.t < until_t
-    ]
-    other = next((look for look in seen if look.data["value"] != args["value"]), None)
-    if other is not None:
-        value = str(other.data["value"])
-        said = f"{args['what']} of {args['subject']} was {value!r} {other.t - since.t:.1f} s after {first}"
-        return deviates(said, measured=Measured(value), last_state=f"expected {args['value']!r}")
-    if until is None:
-        return missing(history, last)
-    if len(seen) < _LOOKS:
-        return unproven(
-            "gap", f"{len(seen)} looks at {args['what']} of {args['subject']}, {_LOOKS} are needed"
-        )
-    unseen_s = max(b - a for a, b in pairwise([since.t, *(look.t for look in seen), until_t]))
-    if unseen_s > (until_t - since.t) * _MOST_BLIND:
-        return unproven("gap", f"nobody looked at {args['what']} of {args['subject']} for {unseen_s:.1f} s")
-    return conforms(f"{len(seen)} looks showed {args['value']!r}", measured=Measured(str(args["value"])))
-
-
-_LOOKS = 2
-_MOST_BLIND = 0.5
-"""The longest time without a look, as a part of the whole: a few looks at one end show nothing throughout."""
-
 _CHECKS: Mapping[str, CheckFunction] = {
     "after": _after,
     "never": _never,
     "renewals": _renewals,
     "default": _default,
-    "shown-throughout": _shown_throughout,
+    "shown-throughout": lambda history, args, _ground, _claim: looks.judge_throughout(history, args),
     "listed": lambda history, args, _ground, _claim: looks.judge_listed(history, args),
     "not-listed": lambda history, args, _ground, _claim: looks.judge_not_listed(history, args),
     "amounts-to": lambda history, args, _ground, _claim: looks.judge_amount(history, args),

@@ -16,6 +16,9 @@ from harness.model.verdict import Measured, Verdict, conforms, deviates, unprove
 
 Json = Any
 Args = Mapping[str, Json]
+_LEAST_LOOKS = 2
+_MOST_BLIND = 0.5
+"""The longest time without a look, as a part of the whole: a few looks at one end show nothing throughout."""
 SILENCE_LIMIT_S = 25 * BEAT_S
 """The longest that a living witness may be silent: a loaded node may not let it run for a while."""
 
@@ -35,6 +38,18 @@ def amounts_to(what: str, subject: str, low: float, high: float, since: Moment, 
     """Every look at `what` of `subject` between two moments shows a number in [low, high]; `max` is none."""
     args = {"since": since.to_json(), "until": until.to_json(), "low": low, "high": high}
     return Check("amounts-to", {"what": what, "subject": subject, **args})
+
+
+def shown_throughout(what: str, subject: str, value: str, since: Moment, until: Moment) -> Check:
+    """Every look at `what` of `subject` between two moments showed `value`; no half of the time lacks one."""
+    args = {
+        "what": what,
+        "subject": subject,
+        "value": value,
+        "since": since.to_json(),
+        "until": until.to_json(),
+    }
+    return Check("shown-throughout", args)
 
 
 def lives_on(pod: str, since: Moment, until: Moment) -> Check:
@@ -78,6 +93,33 @@ def _each(history: History, args: Args, holds: Callable[[str], bool], expected: 
         return deviates(f"{what} is {shown}, expected {expected}", measured=Measured(shown))
     shown = looks[-1].data["value"].replace("\n", " | ") or "nothing"
     return conforms(f"{what} is {shown}", measured=Measured(shown))
+
+
+def judge_throughout(history: History, args: Args) -> Verdict:
+    """See `shown_throughout`."""
+    what = f"{args['what']} of {args['subject']}"
+    times = span(history, args)
+    if isinstance(times, Verdict):
+        return times
+    since_t, until_t = times
+    seen = [
+        look
+        for look in _looks(history, args)
+        if since_t < look.data.get("asked_t", look.t) and look.t < until_t
+    ]
+    other = next((look for look in seen if look.data["value"] != args["value"]), None)
+    if other is not None:
+        value = str(other.data["value"])
+        said = f"{what} was {value!r} {other.t - since_t:.1f} s after {_moment(args, 'since')}"
+        return deviates(said, measured=Measured(value), last_state=f"expected {args['value']!r}")
+    if len(seen) < _LEAST_LOOKS:
+        return unproven("gap", f"{len(seen)} looks at {what}, {_LEAST_LOOKS} are needed")
+    unseen_s = max(
+        after - before for before, after in pairwise([since_t, *(look.t for look in seen), until_t])
+    )
+    if unseen_s > (until_t - since_t) * _MOST_BLIND:
+        return unproven("gap", f"nobody looked at {what} for {unseen_s:.1f} s")
+    return conforms(f"{len(seen)} looks showed {args['value']!r}", measured=Measured(str(args["value"])))
 
 
 def _looks(history: History, args: Args) -> list[Entry]:

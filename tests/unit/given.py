@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.checks import checks, moments
+from harness.checks import checks, looks, moments
 from harness.checks.checks import run_check
 from harness.model import window as windows
 from harness.model.claim import Claim, Constant
@@ -49,7 +49,7 @@ EVICTION = DELETION.after(TAINTED, windows.toleration(TOLERATION_S))
 STAYS = DELETION.never_after(READY, windows.absence(5.0))
 RENEWALS = checks.renewals_of(NODE, windows.renewals(), at_least=5)
 DEFAULT = checks.default_of("node-monitor-grace-period")
-SHOWN = checks.shown_throughout("status", POD, "Terminating", DELETION, moments.pod_gone(NAMESPACE, POD))
+SHOWN = looks.shown_throughout("status", POD, "Terminating", DELETION, moments.pod_gone(NAMESPACE, POD))
 
 
 def run(check: Check, story: Story | History, ground: Ground = GROUND) -> Verdict:

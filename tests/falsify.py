@@ -1,0 +1,400 @@
+"""A judgment that conforms, and all that must change its verdict: another cluster, or a recording with holes.
+
+Whatever is changed stays a recording that could be: times are moved with all that follows them, and the fence
+holds what the altered cluster would have listed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness.checks import looks, moments
+from harness.checks.occurrence import Occurrence
+from harness.checks.read_off import find_event
+from harness.model.claim import Claim
+from harness.model.cluster import Configuration
+from harness.model.history import SENTINEL_ANNOTATION, Entry, History, Version
+from harness.model.judgment import Check, Judgment, Moment
+from harness.model.testimony import STARTED
+from harness.model.verdict import Verdict
+from harness.model.window import Ground, Window, WindowSpec, compute, slack_s
+
+Json = Any
+DEVIATES, GAP, NO_ANCHOR = "deviates", "unproven: gap", "unproven: no-anchor"
+NOT_INJECTED, COMPONENT_DIED = "unproven: not-injected", "unproven: component-died"
+LONG_S = 600.0
+"""Longer than any window."""
+_MOMENT_S = 0.001
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A judgment that conforms, with all that it comes from."""
+
+    judgment: Judgment
+    claim: Claim
+    history: History
+    configuration: Configuration
+
+    @property
+    def check(self) -> Check:
+        """What was asked."""
+        return self.judgment.check
+
+    def moment(self, part: str) -> Moment:
+        """One of the check's moments."""
+        return Moment.from_json(self.check.args[part])
+
+
+@dataclass(frozen=True)
+class Altered:
+    """The same judgment of another cluster or another recording, and the labels that its verdict may have."""
+
+    how: str
+    expected: tuple[str, ...]
+    history: History
+    configuration: Configuration
+
+
+def falsified(judged: Judged) -> Iterator[Altered]:
+    """Everything that must change this judgment's verdict."""
+    return _BY_CHECK[judged.check.name](judged)
+
+
+def _after(judged: Judged) -> Iterator[Altered]:
+    event, anchor = judged.moment("event"), judged.moment("anchor")
+    start, window = _start(judged), _window(judged)
+    found = find_event(judged.history, event, start, judged.configuration)
+    assert found is not None
+    known_t = max(start.t, float(start.detail.get("received_t", start.t)))
+    if found.t > known_t:
+        late_s = start.t + window.high_s - found.t + 1.0
+        late = _later(judged.history, found.t, late_s, healing_stays="healing_took_s" in start.detail)
+        yield _altered(judged, "the event is late", DEVIATES, late)
+    if found.t > known_t and window.low_s > 1.0:
+        early = _sooner(judged.history, known_t, found.t, start.t + window.low_s - 0.5)
+        yield _altered(judged, "the event is early", DEVIATES, early)
+    away = _later(_without(judged.history, event, min(start.t + _MOMENT_S, found.t)), found.t, LONG_S)
+    yield _altered(judged, "the event is taken away", DEVIATES, away)
+    yield from _without_anchor(judged, anchor)
+    for resource in moments.resources(event):
+        history = _blind(judged.history, resource, found.t - 0.5, found.t + 0.5)
+        yield _altered(judged, f"the watch of {resource} is blind", GAP, history)
+
+
+def _never(judged: Judged) -> Iterator[Altered]:
+    event, anchor = judged.moment("event"), judged.moment("anchor")
+    start, window = _start(judged), _window(judged)
+    for at, t in (("first", start.t + _MOMENT_S), ("last", start.t + window.high_s - _MOMENT_S)):
+        history = _with(judged.history, event, t)
+        yield _altered(judged, f"the event comes at the {at} moment", DEVIATES, history)
+    yield _altered(
+        judged, "the fence is dropped", GAP, _drop(judged.history, lambda entry: entry.kind == "fence")
+    )
+    middle = start.t + window.high_s / 2
+    for resource in moments.resources(event):
+        history = _blind(judged.history, resource, middle - 0.5, middle + 0.5)
+        yield _altered(judged, f"the watch of {resource} is blind", GAP, history)
+    yield from _without_anchor(judged, anchor)
+
+
+def _without_anchor(judged: Judged, anchor: Moment) -> Iterator[Altered]:
+    """The last heartbeat can't be taken away: the one before it takes its place."""
+    if anchor.name == "last-heartbeat":
+        return
+    history = _fenced_anew(_without(judged.history, anchor, float("-inf")))
+    expected = (NOT_INJECTED, COMPONENT_DIED) if anchor.name == "fault-step" else (NO_ANCHOR,)
+    if any(gap.data["resource"] in moments.resources(anchor) for gap in history.of_kind("gap")):
+        expected = (GAP,)
+    yield Altered("the anchor is taken away", expected, history, judged.configuration)
+
+
+def _renewals(judged: Judged) -> Iterator[Altered]:
+    node = str(judged.check.args["node"])
+    renewed = list(moments.lease_renewals(judged.history, node))
+    middle = renewed[len(renewed) // 2]
+    received_t = float(middle.detail["received_t"])
+    yield _altered(
+        judged, "one renewal is missing", DEVIATES, _drop(judged.history, _is_lease(node, received_t))
+    )
+    blind = _blind(judged.history, "leases", received_t - 0.5, received_t + 0.5)
+    yield _altered(judged, "the watch of leases is blind", GAP, blind)
+    few = _drop(judged.history, lambda entry: _is_lease(node)(entry) and entry.t > received_t)
+    yield _altered(judged, "half of the renewals are missing", DEVIATES, few)
+
+
+def _default(judged: Judged) -> Iterator[Altered]:
+    constant = next(each for each in judged.claim.constants if each.name == judged.check.args["constant"])
+    for how, expected, change in (
+        ("the component reports another value", DEVIATES, _another),
+        ("the component reports no such setting", DEVIATES, lambda _value: None),
+    ):
+        reported = copy.deepcopy(dict(judged.configuration.reported))
+        _change(reported[constant.component], constant.reported.split("."), change)
+        yield Altered(how, (expected,), judged.history, replace(judged.configuration, reported=reported))
+    silent = {
+        name: told for name, told in judged.configuration.reported.items() if name != constant.component
+    }
+    configuration = replace(judged.configuration, reported=silent)
+    yield Altered("the component was not asked", (GAP,), judged.history, configuration)
+
+
+def _look(judged: Judged) -> Iterator[Altered]:
+    span = _span(judged)
+    about = (judged.check.args["what"], judged.check.args["subject"])
+
+    def is_look(entry: Entry) -> bool:
+        return entry.kind == "observed" and (entry.data["what"], entry.data["subject"]) == about
+
+    seen = [entry for entry in judged.history.entries if is_look(entry) and span[0] < entry.t < span[1]]
+    assert seen
+    other = {"not-listed": str(judged.check.args.get("line"))}.get(judged.check.name, "something else")
+    told = replace(seen[-1], data={**seen[-1].data, "value": other})
+    history = History.of(told if entry is seen[-1] else entry for entry in judged.history.entries)
+    yield _altered(judged, "one look shows another value", DEVIATES, history)
+    yield _altered(judged, "nobody looked", GAP, _drop(judged.history, is_look))
+    yield from _without_bounds(judged)
+
+
+def _life(judged: Judged) -> Iterator[Altered]:
+    pod, (since_t, until_t) = str(judged.check.args["subject"]), _span(judged)
+    middle = (since_t + until_t) / 2
+    silent_s = looks.SILENCE_LIMIT_S + 1.0
+
+    def is_told(entry: Entry) -> bool:
+        return entry.kind == "told" and entry.data["by"] == pod
+
+    silence = _drop(judged.history, lambda entry: is_told(entry) and abs(entry.t - middle) < silent_s)
+    yield _altered(judged, "it is silent for too long", DEVIATES, silence)
+    anew = Entry(middle, "told", {"by": pod, "what": STARTED})
+    yield _altered(judged, "it is started anew", DEVIATES, History.of([*judged.history.entries, anew]))
+    unheard = _drop(judged.history, lambda entry: entry.kind == "heard" and entry.data["by"] == pod)
+    yield _altered(judged, "nobody heard it", GAP, unheard)
+    yield from _without_bounds(judged)
+
+
+def _without_bounds(judged: Judged) -> Iterator[Altered]:
+    for part in ("since", "until"):
+        if part in judged.check.args:
+            yield from _without_anchor(judged, judged.moment(part))
+
+
+_BY_CHECK: Mapping[str, Callable[[Judged], Iterator[Altered]]] = {
+    "after": _after,
+    "never": _never,
+    "renewals": _renewals,
+    "default": _default,
+    "shown-throughout": _look,
+    "listed": _look,
+    "not-listed": _look,
+    "amounts-to": _look,
+    "lives-on": _life,
+}
+
+
+def _altered(judged: Judged, how: str, expected: str, history: History) -> Altered:
+    return Altered(how, (expected,), _fenced_anew(history), judged.configuration)
+
+
+def _start(judged: Judged) -> Occurrence:
+    start = moments.find(judged.history, judged.moment("anchor"))
+    assert start is not None
+    return start
+
+
+def _window(judged: Judged) -> Window:
+    ground = Ground(judged.configuration, slack_s(judged.history, judged.configuration))
+    return compute(WindowSpec.from_json(judged.check.args["window"]), ground, _start(judged).detail)
+
+
+def _span(judged: Judged) -> tuple[float, float]:
+    span = looks.span(judged.history, judged.check.args)
+    assert not isinstance(span, Verdict)
+    return span
+
+
+# Histories that could be
+
+
+def _drop(history: History, gone: Callable[[Entry], bool]) -> History:
+    return History.of(entry for entry in history.entries if not gone(entry))
+
+
+def _moved(history: History, moved: Callable[[float], float]) -> History:
+    """Every time of the recording moved; what the API wrote down stays."""
+    return History.of(
+        replace(entry, t=moved(entry.t), data=_moved_times(entry.data, moved)) for entry in history.entries
+    )
+
+
+def _moved_times(data: Mapping[str, Json], moved: Callable[[float], float]) -> Mapping[str, Json]:
+    times: dict[str, Json] = {name: moved(data[name]) for name in ("since", "asked_t") if name in data}
+    if "sent_t" in data:
+        times["sent_t"] = {name: moved(t) for name, t in data["sent_t"].items()}
+    return {**data, **times}
+
+
+def _later(history: History, from_t: float, by_s: float, *, healing_stays: bool = False) -> History:
+    """From one time on all is later; but for a healing, where windows count from its end."""
+    moved = _moved(history, lambda t: t + by_s if t >= from_t else t)
+    if not healing_stays:
+        return moved
+    stay = [entry for entry in history.entries if entry.kind == "fault"]
+    return History.of([*_drop(moved, lambda entry: entry.kind == "fault").entries, *stay])
+
+
+def _sooner(history: History, known_t: float, found_t: float, wanted_t: float) -> History:
+    """What was at `found_t` is at `wanted_t`; what lies between `known_t` and it draws together."""
+    share = (max(wanted_t, known_t + _MOMENT_S) - known_t) / (found_t - known_t)
+
+    def moved(t: float) -> float:
+        if t <= known_t:
+            return t
+        return known_t + (t - known_t) * share if t < found_t else t - (found_t - known_t) * (1 - share)
+
+    return _moved(history, moved)
+
+
+def _without(history: History, moment: Moment, since_t: float) -> History:
+    """A recording in which a moment never comes: every entry at which it is found is away."""
+    found = moments.find(history, moment, since_t)
+    while found is not None:
+        t = found.t
+        history = History.of(
+            kept
+            for entry in history.entries
+            for kept in ([entry] if entry.t != t or not _tells(entry, moment) else _undone(history, entry))
+        )
+        again = moments.find(history, moment, since_t)
+        assert again is None or again.t != t, f"{moment} cannot be taken away"
+        found = again
+    return history
+
+
+def _undone(history: History, entry: Entry) -> list[Entry]:
+    """Nothing; but the object as it was, where the entry delivers a sentinel."""
+    if entry.kind != "watch":
+        return []
+    meta = entry.data["object"]["metadata"]
+    sentinel = (meta.get("annotations") or {}).get(SENTINEL_ANNOTATION)
+    if history.sentinel_t(entry.data["resource"], sentinel or "") != entry.t:
+        return []
+    seen = history.versions(entry.data["resource"], meta.get("namespace", ""), meta["name"])
+    before = copy.deepcopy(dict(next(old for old in reversed(seen) if old.t < entry.t).object))
+    before["metadata"] |= {"annotations": meta["annotations"], "resourceVersion": meta["resourceVersion"]}
+    return [replace(entry, data={**entry.data, "object": before})]
+
+
+def _tells(entry: Entry, moment: Moment) -> bool:
+    read_from = moments.resources(moment)
+    if read_from:
+        return entry.kind == "watch" and entry.data["resource"] in read_from
+    return entry.kind in ("fault", "told", "machine", "component")
+
+
+def _blind(history: History, resource: str, since_t: float, until_t: float) -> History:
+    gap = Entry(until_t, "gap", {"resource": resource, "since": since_t, "reason": "the connection broke"})
+    return History.of([*history.entries, gap])
+
+
+def _is_lease(node: str, at_t: float | None = None) -> Callable[[Entry], bool]:
+    def is_lease(entry: Entry) -> bool:
+        if entry.kind != "watch" or entry.data["resource"] != "leases" or at_t not in (None, entry.t):
+            return False
+        return bool(entry.data["object"]["metadata"]["name"] == node)
+
+    return is_lease
+
+
+def _fenced_anew(history: History) -> History:
+    """The last fence holds what such a cluster would have listed, and what its watches would have counted."""
+    fences = history.of_kind("fence")
+    if not fences:
+        return history
+    last = fences[-1]
+    listed = {
+        name: {
+            **told,
+            "received": history.received(
+                name, history.sentinel_t(name, last.data["sentinels"][name]) or last.t
+            ),
+            "objects": dict(history.folded(name, int(told["rv"]))),
+        }
+        for name, told in last.data["listed"].items()
+    }
+    fence = replace(last, data={**last.data, "listed": listed})
+    return History.of(fence if entry is last else entry for entry in history.entries)
+
+
+# What a cluster would have written
+
+
+def _with(history: History, moment: Moment, t: float) -> History:
+    """A recording in which a moment comes at `t` (s)."""
+    if moment.name == "event-reported":
+        entry = Entry(t, "watch", {"resource": "events", "type": "ADDED", "object": _event(moment.args)})
+        return History.of([*history.entries, entry])
+    (resource,) = moments.resources(moment)
+    before = _last_before(history, resource, moment, t)
+    changed = copy.deepcopy(dict(before.object))
+    kind = _CHANGES[moment.name](changed, moment.args) or "MODIFIED"
+    entry = Entry(t, "watch", {"resource": resource, "type": kind, "object": changed})
+    return History.of([*history.entries, entry])
+
+
+def _last_before(history: History, resource: str, moment: Moment, t: float) -> Version:
+    args = moment.args
+    seen = history.versions(resource, args.get("namespace", ""), args.get("node", args.get("name")))
+    return [version for version in seen if version.t <= t][-1]
+
+
+def _event(args: Mapping[str, Json]) -> Json:
+    meta = {"name": "put-in", "namespace": "default", "uid": "put-in", "resourceVersion": "1"}
+    about = {"kind": args["kind"], "name": args["name"]}
+    return {"metadata": meta, "involvedObject": about, "reason": args["reason"], "message": args["message"]}
+
+
+def _set_condition(node: Json, args: Mapping[str, Json]) -> None:
+    for condition in node["status"]["conditions"]:
+        if condition["type"] == args["type"]:
+            condition["status"] = args["status"]
+
+
+def _add_condition(node: Json, _args: Mapping[str, Json]) -> None:
+    node["status"]["conditions"].append({"type": "PutIn", "status": "True"})
+
+
+def _add_taint(node: Json, args: Mapping[str, Json]) -> None:
+    taint = {"key": args["key"], "effect": args["effect"]}
+    node["spec"]["taints"] = [*(node["spec"].get("taints") or ()), taint]
+
+
+def _leave(pod: Json, _args: Mapping[str, Json]) -> None:
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+
+def _bind(pod: Json, _args: Mapping[str, Json]) -> None:
+    pod["spec"]["nodeName"] = "put-in"
+
+
+_CHANGES: Mapping[str, Callable[[Json, Mapping[str, Json]], str | None]] = {
+    "condition-became": _set_condition,
+    "condition-types-changed": _add_condition,
+    "taint-added": _add_taint,
+    "pod-deletion": _leave,
+    "pod-bound": _bind,
+    "pod-gone": lambda _pod, _args: "DELETED",
+}
+
+
+def _change(document: Json, path: list[str], change: Callable[[Json], Json]) -> None:
+    for part in path[:-1]:
+        document = document[part]
+    document[path[-1]] = change(document[path[-1]])
+
+
+def _another(value: Json) -> Json:
+    return not value if isinstance(value, bool) else "7s" if isinstance(value, str) else value + 7
