@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.checks import looks, moments
+from harness.checks import heartbeats, looks, moments
 from harness.checks.occurrence import Occurrence
 from harness.checks.read_off import find_event
 from harness.model.claim import Claim
@@ -114,7 +114,7 @@ def _without_anchor(judged: Judged, anchor: Moment) -> Iterator[Altered]:
 
 def _renewals(judged: Judged) -> Iterator[Altered]:
     node = str(judged.check.args["node"])
-    renewed = list(moments.lease_renewals(judged.history, node))
+    renewed = list(heartbeats.lease_renewals(judged.history, node))
     middle = renewed[len(renewed) // 2]
     received_t = float(middle.detail["received_t"])
     yield _altered(

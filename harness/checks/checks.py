@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from harness.checks import looks, moments
+from harness.checks import heartbeats, looks, moments
 from harness.checks.anchors import missing, unfenced
 from harness.checks.blind import blind
 from harness.checks.occurrence import Occurrence
@@ -88,7 +88,7 @@ def remaining_s(check: Check, history: History, ground: Ground, now_t: float) ->
 
 def _renewals_remaining_s(check: Check, history: History, ground: Ground, now_t: float) -> float:
     wanted = int(check.args["at_least"])
-    seen = sum(1 for _beat in moments.lease_renewals(history, str(check.args["node"])))
+    seen = sum(1 for _beat in heartbeats.lease_renewals(history, str(check.args["node"])))
     if seen > wanted:
         return 0.0
     window = compute(WindowSpec.from_json(check.args["window"]), ground, {})
@@ -190,7 +190,7 @@ def _renewals(history: History, args: Args, ground: Ground, _claim: Claim) -> Ve
     window = compute(spec, ground, {})
     if not window.discerning:
         return _indiscernible(spec, ground, {}, window)
-    renewed = [beat.t for beat in moments.lease_renewals(history, node)]
+    renewed = [beat.t for beat in heartbeats.lease_renewals(history, node)]
     gaps = [after - before for before, after in pairwise(renewed)]
     gap = history.gap("leases", renewed[0], history.ended_t) if renewed else None
     if gap is not None:

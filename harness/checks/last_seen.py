@@ -6,6 +6,19 @@ from harness.model.cluster import condition_status
 from harness.model.history import History
 
 
+def of(history: History, resource: str, namespace: str, name: str) -> str:
+    """Of any object; what decides most is told of nodes and pods, of others whether they are there."""
+    if resource == "nodes":
+        return of_node(history, name)
+    if resource == "pods":
+        return of_pod(history, namespace, name)
+    seen = history.versions(resource, namespace, name)
+    if not seen:
+        return f"{resource} {name}: never seen"
+    version = seen[-1].object["metadata"]["resourceVersion"]
+    return f"{resource} {name}: {'removed' if seen[-1].deleted else f'resourceVersion {version}'}"
+
+
 def of_node(history: History, name: str) -> str:
     """A Node's Ready condition, taints and cordon."""
     seen = history.versions("nodes", "", name)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-from harness.model.history import History
 
 Args = Mapping[str, Any]
 
@@ -17,6 +15,3 @@ class Occurrence:
 
     t: float
     detail: Args = field(default_factory=dict)
-
-
-Finder = Callable[[History, Args, float], Occurrence | None]

@@ -6,9 +6,10 @@ once somebody read it; from then on its silence counts too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from harness.checks.occurrence import Args, Finder, Occurrence
+from harness.checks.occurrence import Args, Occurrence
+from harness.checks.shapes import Computed, Said, Shape
 from harness.model.history import Entry, History
 from harness.model.judgment import Moment
 from harness.model.testimony import HOOK_BEGAN, HOOK_ENDED, SIGTERM
@@ -56,7 +57,7 @@ def journal(node: str, unit: str) -> str:
 
 def knows(moment: Moment) -> bool:
     """Whether a moment is one of these."""
-    return moment.name in FINDERS
+    return moment.name in WORDS
 
 
 def unheard(history: History, moment: Moment, until_t: float) -> str:
@@ -91,40 +92,22 @@ def _words(history: History, by: str) -> list[Entry]:
     return [entry for entry in history.of_kind("told") if entry.data["by"] == by]
 
 
-def _find_told(history: History, args: Args, since_t: float) -> Occurrence | None:
-    for entry in _words(history, args["by"]):
-        if entry.t >= since_t and args["what"] in entry.data["what"]:
-            return Occurrence(entry.t)
-    return None
+def _last_told(args: Args) -> Computed:
+    def last(history: History, since_t: float) -> Occurrence | None:
+        told = _words(history, args["by"])
+        return Occurrence(told[-1].t) if told and told[-1].t >= since_t else None
+
+    return Computed((), last)
 
 
-def _find_last(history: History, args: Args, since_t: float) -> Occurrence | None:
-    told = _words(history, args["by"])
-    return Occurrence(told[-1].t) if told and told[-1].t >= since_t else None
+def _machine_ended(args: Args) -> Said:
+    off = {"node": args["node"], "step": "powered-off"}
+    return Said((("component", {"name": f"node-{args['node']}"}), ("machine", off)))
 
 
-def _find_machine_end(history: History, args: Args, since_t: float) -> Occurrence | None:
-    name = f"node-{args['node']}"
-    ended = (entry.t for entry in history.of_kind("component") if entry.data["name"] == name)
-    off = (
-        entry.t
-        for entry in history.of_kind("machine")
-        if entry.data["node"] == args["node"] and entry.data["step"] == "powered-off"
-    )
-    seen = sorted(t for t in (*ended, *off) if t >= since_t)
-    return Occurrence(seen[0]) if seen else None
-
-
-def _find_machine_step(history: History, args: Args, since_t: float) -> Occurrence | None:
-    for entry in history.of_kind("machine"):
-        if entry.data["node"] == args["node"] and entry.data["step"] == args["step"] and entry.t >= since_t:
-            return Occurrence(entry.t)
-    return None
-
-
-FINDERS: Mapping[str, Finder] = {
-    "told": _find_told,
-    "last-told": _find_last,
-    "machine-ended": _find_machine_end,
-    "machine-step": _find_machine_step,
+WORDS: Mapping[str, Callable[[Args], Shape]] = {
+    "told": lambda args: Said((("told", {"by": args["by"], "what": {"$contains": args["what"]}}),)),
+    "last-told": _last_told,
+    "machine-ended": _machine_ended,
+    "machine-step": lambda args: Said((("machine", {"node": args["node"], "step": args["step"]}),)),
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tenacity
 
-from harness.checks import moments
+from harness.checks import heartbeats, moments
 from harness.checks.checks import can_be_waited_for, describe
 from harness.checks.occurrence import Occurrence
 from harness.cluster import workloads
@@ -140,7 +140,7 @@ class Stage:
             retry_error_callback=lambda _state: None,
         )
         with self._step(f"wait for a heartbeat of {node}"):
-            retry(lambda: next(moments.heartbeats(self.history(), node), None))
+            retry(lambda: next(heartbeats.heartbeats(self.history(), node), None))
 
     def wait_for(self, check: Check) -> Check:
         """Wait until a check is decided or its window has passed; gives the check, to be judged later.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -56,11 +57,15 @@ class Moment:
         return cls(data["name"], data["args"])
 
     def __str__(self) -> str:
-        said = (
-            str(Moment.from_json(value)) if isinstance(value, Mapping) else str(value)
-            for value in self.args.values()
-        )
+        said = (_said(value) for value in self.args.values())
         return f"{self.name}({', '.join(text for text in said if text)})"
+
+
+def _said(value: Json) -> str:
+    if not isinstance(value, Mapping):
+        return str(value)
+    is_moment = value.keys() == {"name", "args"}
+    return str(Moment.from_json(value)) if is_moment else json.dumps(value, separators=(",", ":"))
 
 
 @dataclass(frozen=True)

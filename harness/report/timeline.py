@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from harness.checks import moments
+from harness.checks import heartbeats, moments
 from harness.model.cluster import condition_status
 from harness.model.history import SENTINEL_ANNOTATION, History, Version, fence
 from harness.model.judgment import Judgment, Moment
@@ -114,7 +114,7 @@ def _lanes_of_node(history: History, node: str) -> Iterator[Lane]:
         yield Lane(node, "taint", bars)
     beats = tuple(
         Mark(beat.t, drawing.BEAT, "|" if beat.detail["heartbeat"] == "lease" else "D")
-        for beat in moments.heartbeats(history, node)
+        for beat in heartbeats.heartbeats(history, node)
     )
     if beats:
         yield Lane(node, "heartbeats", marks=beats)

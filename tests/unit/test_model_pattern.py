@@ -1,0 +1,68 @@
+"""Patterns: what an object must hold, as data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.model.pattern import PRESENT, matches, paths, value_at
+
+NODE = {
+    "metadata": {"name": "node-1"},
+    "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "NoExecute"}]},
+    "status": {"conditions": [{"type": "Ready", "status": "True", "message": "kubelet is posting"}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ({}, True),
+        ({"metadata": {"name": "node-1"}}, True),
+        ({"metadata": {"name": "node-2"}}, False),
+        ({"spec": {"taints": [{"key": "b", "effect": "NoExecute"}]}}, True),
+        ({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}, False),
+        ({"spec": {"taints": [{"key": "a"}, {"key": "b"}]}}, True),
+        ({"$not": {"spec": {"taints": [{"key": "c"}]}}}, True),
+        ({"status": {"conditions": [{"message": {"$contains": "posting"}}]}}, True),
+        ({"status": {"conditions": [{"message": {"$prefix": "posting"}}]}}, False),
+        ({"spec": {"unschedulable": {"$in": [None, False]}}}, True),
+        ({"spec": {"unschedulable": PRESENT}}, False),
+        ({"spec": {"unschedulable": {"$present": False}}}, True),
+        ({"absent": {"deep": {"field": 1}}}, False),
+        ({"absent": [{"type": "x"}]}, False),
+        ({"metadata": [{"name": "node-1"}]}, False),
+        ({"metadata": {"name": {"deeper": 1}}}, False),
+    ],
+)
+def test_what_matches(pattern: Any, expected: bool) -> None:
+    assert matches(pattern, NODE) is expected
+
+
+def test_an_operator_that_is_misspelt_is_no_pattern() -> None:
+    with pytest.raises(KeyError):
+        matches({"metadata": {"$perfix": "n"}}, NODE)
+
+
+def test_the_paths_of_a_pattern() -> None:
+    pattern = {
+        "$not": {"spec": {"taints": [{"key": "a", "effect": {"$in": ["x"]}}]}, "metadata": {"name": "n"}}
+    }
+    assert paths(pattern) == {"spec.taints[].key", "spec.taints[].effect", "metadata.name"}
+    assert paths({"spec": PRESENT}) == {"spec"}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("metadata.name", "node-1"),
+        ("status.conditions[].type", ["Ready"]),
+        ("spec.taints[].key", ["a", "b"]),
+        ("spec.absent[].key", []),
+        ("spec.absent", None),
+        ("spec.absent.deeper", None),
+    ],
+)
+def test_what_stands_at_a_path(path: str, expected: Any) -> None:
+    assert value_at(path, NODE) == expected
