@@ -5,7 +5,6 @@ So a saved run is judged again by today's code.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -16,6 +15,7 @@ from harness.checks.blind import blind
 from harness.checks.occurrence import Occurrence
 from harness.checks.read_off import find_event
 from harness.model.claim import Claim, Constant
+from harness.model.duration import duration_s
 from harness.model.history import History, fence
 from harness.model.judgment import Check, Moment
 from harness.model.verdict import Measured, Verdict, conforms, deviates, unproven
@@ -263,24 +263,6 @@ def _reported(configz: Json, path: str) -> float | None:
     if configz is None:
         return NOTHING
     return float(configz) if isinstance(configz, bool) else duration_s(configz)
-
-
-def duration_s(value: Json) -> float:
-    """Seconds of a Go duration such as `50s`, `5m0s` or `1m40s`, or of a plain number. Raises ValueError."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    text = str(value)
-    if text == "0":
-        return 0.0
-    if not _DURATION.fullmatch(text):
-        raise ValueError(f"not a Go duration: {text!r}")
-    total = sum(float(number) * _UNITS_S[unit] for number, unit in _DURATION_PART.findall(text))
-    return -total if text.startswith("-") else total
-
-
-_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
-_DURATION = re.compile(rf"[+-]?(?:{_DURATION_PART.pattern})+")
 
 
 _CHECKS: Mapping[str, CheckFunction] = {

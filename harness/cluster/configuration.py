@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.checks.checks import duration_s
 from harness.cluster.api import Api
 from harness.cluster.resources import node
 from harness.model.problem import Problem
@@ -23,16 +22,6 @@ def configz(api: Api, base: str) -> Mapping[str, Json]:
 def kubelet_configz(api: Api, name: str) -> Mapping[str, Json]:
     """A kubelet's configuration, through the API server's proxy and so its authenticated port."""
     return _inner(api.get(f"{node(name)}/proxy/configz"), f"kubelet {name}")
-
-
-def seconds(document: Mapping[str, Json], path: str) -> float:
-    """A duration in a configuration by its dotted path (s). Raises Problem when it is not there."""
-    value: Json = document
-    for part in path.split("."):
-        if part not in value:
-            raise Problem(f"no {path}", "/configz", "check the component's version")
-        value = value[part]
-    return duration_s(value)
 
 
 def _inner(document: Mapping[str, Json], where: str) -> Mapping[str, Json]:

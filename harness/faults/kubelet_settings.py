@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from harness.checks.checks import duration_s
 from harness.faults.fault import COMMAND_LIMIT_S
 from harness.machines.machine import Machine, MachineError, Shell
+from harness.model.duration import duration_s
 
 Json = Any
 _LIMIT_S = 90.0

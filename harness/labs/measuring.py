@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from harness.cluster import workloads
 from harness.cluster.api import Api, ApiError
-from harness.cluster.configuration import configz, kubelet_configz, seconds
+from harness.cluster.configuration import configz, kubelet_configz
 from harness.labs.components import Components
 from harness.labs.insist import insist
 from harness.labs.profiles import Profile, flags_set
 from harness.machines.machine import Machine, MachineError
 from harness.model.clocks import Reading
 from harness.model.cluster import Calibration, Configuration
+from harness.model.problem import Problem
+from harness.model.symbols import SYMBOLS, read
 
 Json = Any
 MANAGER = "https://127.0.0.1:10257"
@@ -37,17 +40,16 @@ class Running:
 
 def read_configuration(api: Api, running: Running, calibration: Calibration) -> Configuration:
     """What the components say of themselves, under what they were measured with. Raises ApiError, Problem."""
-    manager = configz(api, MANAGER)
     kubelet = insist(
         lambda: kubelet_configz(api, running.node), ApiError, limit_s=_SERVES_LIMIT_S, period_s=0.5
     )
-    tolerations = workloads.default_tolerations_s(api)
     reported = {
-        "kube-controller-manager": manager,
+        "kube-controller-manager": configz(api, MANAGER),
         "kube-scheduler": configz(api, SCHEDULER),
         "kubelet": kubelet,
-        "kube-apiserver": {"DefaultTolerationSeconds": tolerations},
+        "kube-apiserver": {"DefaultTolerationSeconds": workloads.default_tolerations_s(api)},
     }
+    _check_symbols(reported)
     components = {
         role: {
             "path": str(part.path),
@@ -62,12 +64,6 @@ def read_configuration(api: Api, running: Running, calibration: Calibration) -> 
         lab=running.kind,
         profile=running.profile.name,
         slack_limit_s=running.profile.slack_limit_s,
-        node_monitor_grace_period_s=seconds(manager, "NodeLifecycleController.NodeMonitorGracePeriod"),
-        node_monitor_period_s=seconds(manager, "KubeCloudShared.NodeMonitorPeriod"),
-        eviction_rate=float(manager["NodeLifecycleController"]["NodeEvictionRate"]),
-        lease_duration_s=float(kubelet["nodeLeaseDurationSeconds"]),
-        status_update_frequency_s=seconds(kubelet, "nodeStatusUpdateFrequency"),
-        default_toleration_s=tolerations["Unreachable"] or 0.0,
         negative_wait_s=running.profile.negative_wait_s,
         calibration=calibration,
         hollow_from_tree=running.components.hollow_from_tree,
@@ -75,6 +71,16 @@ def read_configuration(api: Api, running: Running, calibration: Calibration) -> 
         reported=reported,
         flags_set=flags_set(running.profile, running.kind),
     )
+
+
+def _check_symbols(reported: Mapping[str, Json]) -> None:
+    """What windows are computed from must be there. Raises Problem."""
+    for name, symbol in SYMBOLS.items():
+        try:
+            read(symbol, reported)
+        except (KeyError, TypeError, ValueError) as error:
+            said = f"{symbol.component} does not report {symbol.path}, which windows need ({name})"
+            raise Problem(said, "/configz", "check the component's version") from error
 
 
 def read_clock(machine: Machine) -> Reading:

@@ -134,7 +134,7 @@ class Stage:
     def _wait_for_heartbeat(self, node: str) -> None:
         """Wait for one renewal of the node's lease; a node that renews none is what the checks will find."""
         retry = tenacity.Retrying(
-            stop=tenacity.stop_after_delay(2 * self.configuration.renew_interval_s),
+            stop=tenacity.stop_after_delay(2 * self.configuration["R"]),
             wait=tenacity.wait_fixed(0.1),
             retry=tenacity.retry_if_result(lambda beat: beat is None),
             retry_error_callback=lambda _state: None,

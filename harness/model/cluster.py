@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from harness.model.symbols import SYMBOLS, read
+
 Json = Any
 UNREACHABLE = "node.kubernetes.io/unreachable"
 NOT_READY = "node.kubernetes.io/not-ready"
 LEASE_NAMESPACE = "kube-node-lease"
-RENEW_FRACTION = 0.25
-"""nodeLeaseRenewIntervalFraction, compiled in (pkg/kubelet/kubelet.go)."""
 RENEW_JITTER = 0.04
 """Sliding jitter of the renewal since 1.22 (k8s.io/component-helpers/apimachinery/lease/controller.go)."""
 
@@ -38,12 +38,6 @@ class Configuration:
     lab: str
     profile: str
     slack_limit_s: float
-    node_monitor_grace_period_s: float
-    node_monitor_period_s: float
-    eviction_rate: float
-    lease_duration_s: float
-    status_update_frequency_s: float
-    default_toleration_s: float
     negative_wait_s: float
     calibration: Calibration
     hollow_from_tree: bool = True
@@ -51,10 +45,11 @@ class Configuration:
     reported: Mapping[str, Json] = field(default_factory=dict)
     flags_set: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    @property
-    def renew_interval_s(self) -> float:
-        """How often the kubelet renews its lease: a quarter of nodeLeaseDurationSeconds."""
-        return self.lease_duration_s * RENEW_FRACTION
+    def __getitem__(self, symbol: str) -> float:
+        """What a symbol of `harness.model.symbols` stands for. Raises KeyError on one that there is none of,
+        or that its component did not report.
+        """
+        return read(SYMBOLS[symbol], self.reported)
 
     def to_json(self) -> Mapping[str, Json]:
         """As stored in a run's `configuration.json`."""

@@ -9,22 +9,18 @@ from typing import Any, Literal
 from harness.model import clocks
 from harness.model.cluster import RENEW_JITTER, Calibration, Configuration
 from harness.model.history import Entry, History
+from harness.model.symbols import SLACK, SYMBOLS
+from harness.model.term import Term
 
 Json = Any
 Shape = Literal["period", "within", "negative"]
 BASE_SLACK_S = 0.2
 """What a controller may take between waking up and writing, on an idle host."""
-TAINT_PASS_S = 1.0
-"""An empty rate-limited queue is served each 100 ms (NodeEvictionPeriod); with its writes, well below 1 s."""
 BIND_S = 15.0
 """An unschedulable pod is retried when its node changes, after at most 10 s (podMaxBackoffSeconds)."""
 
 POD_GC_S = 20.0
 """gcCheckPeriod of the pod garbage collector, compiled in (pkg/controller/podgc/gc_controller.go)."""
-RECOVERY_S = 60.0
-"""Beyond the healing itself: a kubelet notices a dead connection after its HTTP/2 read-idle and ping
-time-outs, then backs off.
-"""
 
 
 @dataclass(frozen=True)
@@ -193,12 +189,61 @@ def _clock_step_s(history: History) -> float:
     return abs(ended_at - began_at) if began_at is not None and ended_at is not None else 0.0
 
 
+@dataclass(frozen=True)
+class Formula:
+    """A window over symbols: the figure that is claimed, and both ends.
+
+    `given` are the symbols that stand for an argument of the window, `told` those for what the anchor tells
+    of itself (0 where it tells nothing).
+    """
+
+    shape: Shape
+    nominal: str
+    low: str
+    high: str
+    given: Mapping[str, str] = field(default_factory=dict)
+    told: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """All that it is computed from. Raises ValueError where it is no formula."""
+        return frozenset().union(*(Term.of(text).symbols for text in (self.nominal, self.low, self.high)))
+
+
 def compute(spec: WindowSpec, ground: Ground, anchor: Mapping[str, Json]) -> Window:
     """Compute a window by name; `anchor` is what the anchor's occurrence tells of itself.
 
-    Raises KeyError on a window that this version does not know.
+    Raises KeyError on a window or a symbol that this version does not know.
     """
-    return _WINDOWS[spec.name](ground, spec.args, anchor)
+    formula = _formula(spec, anchor)
+
+    def lookup(symbol: str) -> float:
+        if symbol in formula.given:
+            return float(spec.args[formula.given[symbol]])
+        if symbol in formula.told:
+            return float(anchor.get(formula.told[symbol], 0.0))
+        return ground.slack_s if symbol == SLACK else ground.configuration[symbol]
+
+    nominal, low, high = (Term.of(text) for text in (formula.nominal, formula.low, formula.high))
+    return Window(
+        low.value(lookup),
+        high.value(lookup),
+        nominal.value(lookup),
+        formula.shape,
+        low.arithmetic(lookup),
+        high.arithmetic(lookup),
+    )
+
+
+def _formula(spec: WindowSpec, anchor: Mapping[str, Json]) -> Formula:
+    if spec.name == "formula":
+        return Formula(**spec.args)
+    if spec.name == "detection":
+        # A status heartbeat is looked at anew one pass later than a lease.
+        passes = 3 if anchor.get("heartbeat") == "status" else 2
+        low = "G - clock" if anchor.get("error_s") else "G"
+        return Formula("period", "G", low, f"G + {passes}P + slack", told={"clock": "error_s"})
+    return _FORMULAS[spec.name]
 
 
 def detection() -> WindowSpec:
@@ -272,120 +317,37 @@ def grace_period(seconds: float) -> WindowSpec:
     return WindowSpec("grace_period", {"grace_s": seconds})
 
 
+def formula(shape: Shape, nominal: str, low: str, high: str) -> WindowSpec:
+    """A window of one's own, over the symbols of `harness.model.symbols` and `slack`. Raises ValueError where
+    it is no formula, KeyError on a symbol that there is none of.
+    """
+    made = Formula(shape, nominal, low, high)
+    for symbol in made.symbols - {SLACK}:
+        SYMBOLS[symbol]
+    return WindowSpec("formula", {"shape": shape, "nominal": nominal, "low": low, "high": high})
+
+
 def absence(seconds: float) -> WindowSpec:
     """How long something must not come."""
     return WindowSpec("absence", {"wait_s": seconds})
 
 
-def _detection(ground: Ground, _args: Mapping[str, Json], anchor: Mapping[str, Json]) -> Window:
-    grace, period = _grace(ground), ground.configuration.node_monitor_period_s
-    passes = 3 if anchor.get("heartbeat") == "status" else 2
-    high = grace + passes * period + ground.slack_s
-    formula = f"G + {passes}P + slack ({grace:g} + {passes * period:g} + {ground.slack_s:.2f})"
-    error = float(anchor.get("error_s", 0.0))
-    low = f"G - clock ({grace:g} - {error:.3f})" if error else "G"
-    return Window(grace - error, high, grace, "period", low, formula)
-
-
-def _detection_from_fault(ground: Ground, _args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
-    grace, period = _grace(ground), ground.configuration.node_monitor_period_s
-    renew = ground.configuration.renew_interval_s * (1 + RENEW_JITTER)
-    high = grace + 3 * period + ground.slack_s
-    formula = f"G + 3P + slack ({grace:g} + {3 * period:g} + {ground.slack_s:.2f})"
-    low = grace - renew - ground.slack_s
-    return Window(
-        low,
-        high,
-        grace,
-        "period",
-        f"G - 1.04R - slack ({grace:g} - {renew:g} - {ground.slack_s:.2f})",
-        formula,
-    )
-
-
-def _taint_pass(ground: Ground, _args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
-    rate, period = ground.configuration.eviction_rate, ground.configuration.node_monitor_period_s
-    again = max(period, 1 / rate if rate else float("inf"))
-    nominal = again + TAINT_PASS_S
-    formula = f"max(P, 1/E) + 1 + slack ({again:g} + {TAINT_PASS_S:g} + {ground.slack_s:.2f})"
-    return Window(-ground.slack_s, nominal + ground.slack_s, nominal, "within", "-slack", formula)
-
-
-def _monitor_pass(ground: Ground, _args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
-    period = ground.configuration.node_monitor_period_s
-    nominal = period + TAINT_PASS_S
-    formula = f"P + 1 + slack ({period:g} + {TAINT_PASS_S:g} + {ground.slack_s:.2f})"
-    return Window(-ground.slack_s, nominal + ground.slack_s, nominal, "within", "-slack", formula)
-
-
-def _prompt(ground: Ground, args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
-    bound = float(args["bound_s"])
-    formula = f"bound + slack ({bound:g} + {ground.slack_s:.2f})"
-    return Window(-ground.slack_s, bound + ground.slack_s, bound, "within", "-slack", formula)
-
-
-def _recovery(ground: Ground, _args: Mapping[str, Json], anchor: Mapping[str, Json]) -> Window:
-    healing = float(anchor.get("healing_took_s", 0.0))
-    bound = healing + RECOVERY_S
-    formula = f"healing + bound + slack ({healing:.2f} + {RECOVERY_S:g} + {ground.slack_s:.2f})"
-    return Window(0.0, bound + ground.slack_s, bound, "within", "0", formula)
-
-
-def _afterwards(ground: Ground, args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
-    bound = float(args["bound_s"])
-    formula = f"bound + slack ({bound:g} + {ground.slack_s:.2f})"
-    return Window(0.0, bound + ground.slack_s, bound, "within", "0", formula)
-
-
-def _grace_period(ground: Ground, args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
-    grace = float(args["grace_s"])
-    low, high = (
-        f"T - slack ({grace:g} - {ground.slack_s:.2f})",
-        f"1.5T + slack ({1.5 * grace:g} + {ground.slack_s:.2f})",
-    )
-    return Window(grace - ground.slack_s, 1.5 * grace + ground.slack_s, grace, "period", low, high)
-
-
-def _toleration(ground: Ground, args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
-    return _around(float(args["toleration_s"]), ground.slack_s)
-
-
-def _default_toleration(ground: Ground, _args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
-    return _around(ground.configuration.default_toleration_s, ground.slack_s)
-
-
-def _around(nominal: float, slack: float) -> Window:
-    low, high = f"T - slack ({nominal:g} - {slack:.2f})", f"T + slack ({nominal:g} + {slack:.2f})"
-    return Window(nominal - slack, nominal + slack, nominal, "period", low, high)
-
-
-def _renewals(ground: Ground, _args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
-    renew = ground.configuration.renew_interval_s
-    high = renew * (1 + RENEW_JITTER) + ground.slack_s
-    formula = f"1.04R + slack ({renew * (1 + RENEW_JITTER):g} + {ground.slack_s:.2f})"
-    return Window(renew - 0.1, high, renew, "period", f"R - 0.1 ({renew:g} - 0.1)", formula)
-
-
-def _absence(_ground: Ground, args: Mapping[str, Json], _anchor: Mapping[str, Json]) -> Window:
-    wait = float(args["wait_s"])
-    return Window(0.0, wait, wait, "negative", "0", f"wait ({wait:g})")
-
-
-def _grace(ground: Ground) -> float:
-    return ground.configuration.node_monitor_grace_period_s
-
-
-_WINDOWS = {
-    "detection": _detection,
-    "detection_from_fault": _detection_from_fault,
-    "taint_pass": _taint_pass,
-    "monitor_pass": _monitor_pass,
-    "prompt": _prompt,
-    "recovery": _recovery,
-    "afterwards": _afterwards,
-    "grace_period": _grace_period,
-    "toleration": _toleration,
-    "default_toleration": _default_toleration,
-    "renewals": _renewals,
-    "absence": _absence,
+_FORMULAS: Mapping[str, Formula] = {
+    "detection_from_fault": Formula("period", "G", f"G - {1 + RENEW_JITTER:g}R - slack", "G + 3P + slack"),
+    "taint_pass": Formula("within", "max(P, 1/E) + 1", "-slack", "max(P, 1/E) + 1 + slack"),
+    "monitor_pass": Formula("within", "P + 1", "-slack", "P + 1 + slack"),
+    "prompt": Formula("within", "bound", "-slack", "bound + slack", {"bound": "bound_s"}),
+    "recovery": Formula(
+        "within", "healing + 60", "0", "healing + 60 + slack", told={"healing": "healing_took_s"}
+    ),
+    "afterwards": Formula("within", "bound", "0", "bound + slack", {"bound": "bound_s"}),
+    "grace_period": Formula("period", "T", "T - slack", "1.5T + slack", {"T": "grace_s"}),
+    "toleration": Formula("period", "T", "T - slack", "T + slack", {"T": "toleration_s"}),
+    "default_toleration": Formula("period", "T", "T - slack", "T + slack"),
+    "renewals": Formula("period", "R", "R - 0.1", f"{1 + RENEW_JITTER:g}R + slack"),
+    "absence": Formula("negative", "wait", "0", "wait", {"wait": "wait_s"}),
 }
+"""In `taint_pass` and `monitor_pass` 1 s is for a pass: an empty rate-limited queue is served each 100 ms
+(NodeEvictionPeriod); with its writes, well below 1 s. In `recovery` 60 s are beyond the healing itself: a
+kubelet notices a dead connection after its HTTP/2 read-idle and ping time-outs, then backs off.
+"""

@@ -40,7 +40,12 @@ def store(
 def store_skipped(run: Path, nodeid: str, closed: Closed, claims: dict[str, Claim], options: Options) -> None:
     """Write the rows of a scenario that did not run; there is no recording."""
     nothing = Configuration(
-        options.kubernetes_version, options.kind, options.profile, 0, 0, 0, 0, 0, 0, 0, 0, Calibration(0)
+        kubernetes_version=options.kubernetes_version,
+        lab=options.kind,
+        profile=options.profile,
+        slack_limit_s=0.0,
+        negative_wait_s=0.0,
+        calibration=Calibration(0.0),
     )
     write_scenario(run, nodeid, [], nothing, closed.rows(claims, nodeid, nothing))
 

@@ -116,7 +116,7 @@ class LabProvider:
         """Wait until the zone's rate limiter is full again: 1/E since its last NoExecute taint."""
         if self.lab is None:
             return
-        due = self.last_taint_t + 1 / self.lab.configuration.eviction_rate
+        due = self.last_taint_t + 1 / self.lab.configuration["E"]
         threading.Event().wait(max(0.0, due - time.monotonic()))
 
     def _note(self, lab: Lab) -> None:

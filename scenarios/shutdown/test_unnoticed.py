@@ -18,7 +18,7 @@ from harness.scenario import (
 @needs(nodes=2, faulted=1, features=("systemd", "power"))
 def test_a_cut_of_the_power_is_no_shutdown_to_the_kubelet(lab: Stage, judge: Judge) -> None:
     node, known = lab.target, lab.configuration
-    quiet_s = known.node_monitor_grace_period_s + 3 * known.node_monitor_period_s + lab.quiet_s
+    quiet_s = known["G"] + 3 * known["P"] + lab.quiet_s
     patient = kubelet_settings(node, shutdownGracePeriod="60s", shutdownGracePeriodCriticalPods="20s")
     unknown, not_ready = condition_became(node, "Ready", "Unknown"), condition_became(node, "Ready", "False")
     noticed = event_reported("Shutdown", "Node", node, "")

@@ -247,7 +247,7 @@ def test_a_node_that_reaches_the_api_stays_ready_though_nobody_reaches_it(
     lab: Lab, machine: SshMachine
 ) -> None:
     fault = FAULTS["partition-api-to-node"](machine.name)
-    longer_than_the_grace_s = lab.configuration.node_monitor_grace_period_s + 4
+    longer_than_the_grace_s = lab.configuration["G"] + 4
     inject(fault, machine)
     try:
         assert throughout(lambda: ready(lab, machine.name) == "True", longer_than_the_grace_s)
@@ -259,7 +259,7 @@ def test_a_node_that_does_not_reach_the_api_becomes_unknown_and_comes_back(
     lab: Lab, machine: SshMachine
 ) -> None:
     fault = FAULTS["partition-node-to-api"](machine.name)
-    limit_s = lab.configuration.node_monitor_grace_period_s + DETECTION_MARGIN_S
+    limit_s = lab.configuration["G"] + DETECTION_MARGIN_S
     inject(fault, machine)
     try:
         assert eventually(lambda: ready(lab, machine.name) == "Unknown", limit_s)

@@ -19,6 +19,24 @@ NODE, OTHER, POD = "node-1", "node-2", "pod-1"
 CUT_T, GRACE_S, PERIOD_S, RENEW_S, TOLERATION_S = 20.0, 12.0, 1.0, 2.0, 10.0
 
 
+def reported(
+    grace_s: float = GRACE_S,
+    period_s: float = PERIOD_S,
+    rate: float = 0.5,
+    renew_s: float = RENEW_S,
+    toleration_s: float = TOLERATION_S,
+) -> Mapping[str, Json]:
+    """What components would report of what the symbols G, P, E, R and T stand for."""
+    return {
+        "kube-controller-manager": {
+            "NodeLifecycleController": {"NodeMonitorGracePeriod": f"{grace_s}s", "NodeEvictionRate": rate},
+            "KubeCloudShared": {"NodeMonitorPeriod": f"{period_s}s"},
+        },
+        "kubelet": {"nodeLeaseDurationSeconds": 4 * renew_s},
+        "kube-apiserver": {"DefaultTolerationSeconds": {"Unreachable": toleration_s}},
+    }
+
+
 def configuration(**changed: Json) -> Configuration:
     """A running configuration like the profile `fast`; the slack is 0.24 s unless the history tells more."""
     settings: dict[str, Json] = {
@@ -26,12 +44,7 @@ def configuration(**changed: Json) -> Configuration:
         "lab": "process",
         "profile": "fast",
         "slack_limit_s": 1.0,
-        "node_monitor_grace_period_s": GRACE_S,
-        "node_monitor_period_s": PERIOD_S,
-        "eviction_rate": 0.5,
-        "lease_duration_s": RENEW_S * 4,
-        "status_update_frequency_s": 2.0,
-        "default_toleration_s": TOLERATION_S,
+        "reported": reported(),
         "negative_wait_s": 5.0,
         "calibration": Calibration(watch_latency_s=0.02),
     }

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.checks import checks
-from harness.checks.checks import duration_s, run_check
+from harness.checks.checks import run_check
+from harness.model.duration import duration_s
 from harness.model.history import History
 from harness.model.judgment import Check
 from tests.unit.given import (

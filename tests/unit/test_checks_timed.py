@@ -31,6 +31,7 @@ from tests.unit.histories import (
     Story,
     configuration,
     partition,
+    reported,
 )
 
 
@@ -171,7 +172,7 @@ def test_a_window_that_slack_lets_admit_anything_is_a_loaded_host() -> None:
 
 
 def test_a_window_that_admits_double_by_its_configuration_is_scaled() -> None:
-    coarse = configuration(node_monitor_period_s=10.0)
+    coarse = configuration(reported=reported(period_s=10.0))
     verdict = run(DETECTION, partition().fence(60.0), Ground(coarse, 0.1))
     assert_verdict(verdict, "unproven: scaled", "half or double")
 

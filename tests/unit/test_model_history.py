@@ -274,7 +274,7 @@ def test_reading_nodes() -> None:
 def test_a_configuration_survives_its_json() -> None:
     stored = json.loads(json.dumps(configuration().to_json()))
     assert Configuration.from_json(stored) == configuration()
-    assert configuration().renew_interval_s == 2.0
+    assert configuration()["R"] == 2.0
     later = {**stored, "surprise": 1, "calibration": {**stored["calibration"], "surprise": 1}}
     assert Configuration.from_json(later) == configuration()
     with pytest.raises(TypeError):

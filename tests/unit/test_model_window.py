@@ -10,16 +10,11 @@ from harness.model import window as windows
 from harness.model.cluster import Calibration
 from harness.model.history import History
 from harness.model.window import Ground, Window, WindowSpec, compute, slack_s
-from tests.unit.histories import Story, configuration
+from tests.unit.histories import Story, configuration, reported
 
 FAST = Ground(configuration(), 0.5)
 DOCUMENTED = Ground(
-    configuration(
-        node_monitor_grace_period_s=50.0,
-        node_monitor_period_s=5.0,
-        lease_duration_s=40.0,
-        default_toleration_s=300.0,
-    ),
+    configuration(reported=reported(grace_s=50.0, period_s=5.0, renew_s=10.0, toleration_s=300.0)),
     1.0,
 )
 SPECS = [
@@ -33,6 +28,7 @@ SPECS = [
     windows.default_toleration(),
     windows.renewals(),
     windows.absence(5.0),
+    windows.formula("period", "G", "G - slack", "G + 0.5R + slack"),
 ]
 seconds = st.floats(0.01, 1e4)
 
@@ -53,6 +49,7 @@ seconds = st.floats(0.01, 1e4)
         (windows.default_toleration(), {}, DOCUMENTED, 299.0, 301.0),
         (windows.renewals(), {}, DOCUMENTED, 9.9, 11.4),
         (windows.absence(5.0), {}, FAST, 0.0, 5.0),
+        (windows.formula("within", "P + min(R, 1/E)", "-slack", "P + min(R, 1/E) + slack"), {}, FAST, -0.5, 3.5),
     ],
 )
 def test_bounds(
@@ -65,7 +62,7 @@ def test_bounds(
 
 def test_a_window_shows_its_arithmetic() -> None:
     window = compute(windows.detection(), FAST, {"heartbeat": "lease"})
-    assert window.arithmetic == "[G, G + 2P + slack (12 + 2 + 0.50)] = [12.00, 14.50] s"
+    assert window.arithmetic == "[G, G + 2P + slack (12 + 2 + 0.5)] = [12.00, 14.50] s"
     assert window.to_json()["arithmetic"] == window.arithmetic
 
 
@@ -105,9 +102,7 @@ def test_a_discerning_bound_does_not_hold_its_double(low: float, high: float, no
 def test_every_computed_window_is_discerning_or_says_so(
     spec: WindowSpec, slack: float, grace: float, period: float, lease: float, heartbeat: str
 ) -> None:
-    settings = configuration(
-        node_monitor_grace_period_s=grace, node_monitor_period_s=period, lease_duration_s=lease
-    )
+    settings = configuration(reported=reported(grace_s=grace, period_s=period, renew_s=lease / 4))
     window = compute(spec, Ground(settings, slack), {"heartbeat": heartbeat})
     if window.shape != "negative" and window.discerning:
         assert not window.holds(2 * window.nominal_s)

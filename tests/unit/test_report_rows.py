@@ -21,17 +21,20 @@ from harness.report.rundir import Row
 Json = Any
 SCHEMA = json.loads((Path(__file__).parents[2] / "reports" / "verdicts.schema.json").read_text())
 WINDOW = Window(12.0, 14.62, 12.0, "period", "G", "G + 2P + slack (12 + 2 + 0.62)")
+REPORTED = {
+    "kube-controller-manager": {
+        "NodeLifecycleController": {"NodeMonitorGracePeriod": "12s", "NodeEvictionRate": 0.9},
+        "KubeCloudShared": {"NodeMonitorPeriod": "1s"},
+    },
+    "kubelet": {"nodeLeaseDurationSeconds": 8},
+    "kube-apiserver": {"DefaultTolerationSeconds": {"Unreachable": 10.0}},
+}
 CONFIGURATION = Configuration(
     kubernetes_version="v1.36.3",
     lab="process",
     profile="fast",
     slack_limit_s=1.0,
-    node_monitor_grace_period_s=12.0,
-    node_monitor_period_s=1.0,
-    eviction_rate=0.9,
-    lease_duration_s=8.0,
-    status_update_frequency_s=2.0,
-    default_toleration_s=10.0,
+    reported=REPORTED,
     negative_wait_s=20.0,
     calibration=Calibration(0.03),
 )

@@ -49,17 +49,20 @@ CLAIMS = {
         claim("partition.others-stay", "partition"),
     )
 }
+REPORTED = {
+    "kube-controller-manager": {
+        "NodeLifecycleController": {"NodeMonitorGracePeriod": "12s", "NodeEvictionRate": 0.9},
+        "KubeCloudShared": {"NodeMonitorPeriod": "1s"},
+    },
+    "kubelet": {"nodeLeaseDurationSeconds": 8},
+    "kube-apiserver": {"DefaultTolerationSeconds": {"Unreachable": 10.0}},
+}
 CONFIGURATION = Configuration(
     kubernetes_version="v1.36.3",
     lab="process",
     profile="fast",
     slack_limit_s=1.0,
-    node_monitor_grace_period_s=12.0,
-    node_monitor_period_s=1.0,
-    eviction_rate=0.9,
-    lease_duration_s=8.0,
-    status_update_frequency_s=2.0,
-    default_toleration_s=10.0,
+    reported=REPORTED,
     negative_wait_s=20.0,
     calibration=Calibration(0.03, {"node-1": 0.002}, 0.0),
 )
@@ -271,7 +274,7 @@ def test_an_event_moved_in_time_deviates_on_recheck(run: Path) -> None:
 
 def test_recheck_judges_by_the_stored_configuration(run: Path) -> None:
     folder = store(run)
-    slower = replace(CONFIGURATION, node_monitor_grace_period_s=20.0)
+    slower = replace(CONFIGURATION, reported=json.loads(json.dumps(REPORTED).replace('"12s"', '"20s"')))
     rundir.write_json(folder / "configuration.json", slower.to_json())
     row = of(recheck.recheck(run, CLAIMS), "monitoring.detection-time")
     assert row["verdict"] == "deviates"

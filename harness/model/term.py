@@ -1,0 +1,97 @@
+"""Arithmetic over symbols, such as `max(P, 1/E) + 1 + slack`: one tree for its number and its words."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+Lookup = Callable[[str], float]
+_PRODUCT = re.compile(r"(?<![A-Za-z_0-9.])([0-9]+(?:\.[0-9]+)?)(?=[A-Za-z_])")
+"""`2P` is two times P."""
+_LENGTH_LIMIT = 200
+_OPERATORS: Mapping[type, tuple[str, Callable[[float, float], float]]] = {
+    ast.Add: ("+", operator.add),
+    ast.Sub: ("-", operator.sub),
+    ast.Mult: ("*", operator.mul),
+    ast.Div: ("/", lambda one, other: one / other if other else float("inf")),
+}
+_FUNCTIONS: Mapping[str, Callable[[list[float]], float]] = {"max": max, "min": min}
+
+
+@dataclass(frozen=True)
+class Term:
+    """A formula that was understood; `text` is as it was written."""
+
+    text: str
+    _tree: ast.expr
+
+    @classmethod
+    def of(cls, text: str) -> Term:
+        """Understand a formula: numbers, symbols, + - * /, max and min. Raises ValueError."""
+        if len(text) > _LENGTH_LIMIT:
+            raise ValueError(f"a formula of more than {_LENGTH_LIMIT} characters")
+        try:
+            tree = ast.parse(_PRODUCT.sub(r"\1*", text), mode="eval").body
+        except (SyntaxError, RecursionError) as error:
+            raise ValueError(f"not a formula: {text!r}") from error
+        _check(tree, text)
+        return cls(text, tree)
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The names in it, in no order."""
+        names = {node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)}
+        return frozenset(names - _FUNCTIONS.keys())
+
+    def value(self, lookup: Lookup) -> float:
+        """Its number. Raises KeyError like `lookup` on a symbol that there is none of."""
+        return _value(self._tree, lookup)
+
+    def arithmetic(self, lookup: Lookup) -> str:
+        """For people: `G + 2P + slack (12 + 2 + 0.31)`; what is no sum is itself."""
+        is_sum = isinstance(self._tree, ast.BinOp) and self.symbols
+        return f"{self.text} ({_numbers(self._tree, lookup)})" if is_sum else self.text
+
+
+def _check(node: ast.AST, text: str) -> None:
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        parts: list[ast.AST] = [node.left, node.right]
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        parts = [node.operand]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS:
+        parts = list(node.args)
+        if not parts or node.keywords:
+            raise ValueError(f"{node.func.id} of nothing in {text!r}")
+    elif isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and type(node.value) in (int, float)):
+        parts = []
+    else:
+        raise ValueError(f"no arithmetic: {ast.unparse(node)!r} in {text!r}")
+    for part in parts:
+        _check(part, text)
+
+
+def _value(node: ast.expr, lookup: Lookup) -> float:
+    if isinstance(node, ast.BinOp):
+        return _OPERATORS[type(node.op)][1](_value(node.left, lookup), _value(node.right, lookup))
+    if isinstance(node, ast.UnaryOp):
+        return -_value(node.operand, lookup)
+    if isinstance(node, ast.Call):
+        assert isinstance(node.func, ast.Name)  # noqa: S101
+        return _FUNCTIONS[node.func.id]([_value(part, lookup) for part in node.args])
+    if isinstance(node, ast.Name):
+        return lookup(node.id)
+    assert isinstance(node, ast.Constant) and isinstance(node.value, int | float)  # noqa: S101
+    return float(node.value)
+
+
+def _numbers(node: ast.expr, lookup: Lookup) -> str:
+    """Sums stay sums; what is multiplied, or chosen from, is one number."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        sign = _OPERATORS[type(node.op)][0]
+        return f"{_numbers(node.left, lookup)} {sign} {_numbers(node.right, lookup)}"
+    if isinstance(node, ast.UnaryOp):
+        return f"-{_numbers(node.operand, lookup)}"
+    return f"{round(_value(node, lookup), 3):g}"
