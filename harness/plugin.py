@@ -217,7 +217,7 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Stage]:
 @pytest.fixture
 def judge(request: pytest.FixtureRequest) -> Judge:
     """`judge(claim, check)`: decide a declared claim by a check of the recording."""
-    made = Judge(asked.declared(request.node))
+    made = Judge(asked.declared(request.node), _session(request.config).claims)
     request.node.stash[JUDGE] = made
     return made
 

@@ -12,8 +12,11 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from harness.model import window as windows
 from harness.model.claim import Claim, Constant
 from harness.model.problem import Problem
+from harness.model.symbols import SLACK, SYMBOLS
+from harness.model.term import Term
 
 Json = Any
 Path = Sequence[str | int]
@@ -53,6 +56,7 @@ def parse(text: str, name: str, schema: Mapping[str, Json]) -> tuple[Claim, ...]
             raise document.problem((number, "id"), "an id of its own", f"{entry['id']} again")
         seen.add(entry["id"])
         _check_ranges(document, number, entry)
+        _check_window(document, number, entry)
     return tuple(_claim(entry) for entry in data)
 
 
@@ -228,6 +232,20 @@ def _check_ranges(document: _Document, number: int, entry: Mapping[str, Json]) -
             raise document.problem(path, f"a value for {entry['versions']}", f"none for 1.{min(left)}")
 
 
+def _check_window(document: _Document, number: int, entry: Mapping[str, Json]) -> None:
+    """Each formula is one, over symbols that there are."""
+    for part, text in (entry.get("window") or {}).items():
+        if part == "shape":
+            continue
+        try:
+            unknown = Term.of(text).symbols - SYMBOLS.keys() - {SLACK}
+        except ValueError as error:
+            raise document.problem((number, "window", part), "a formula", str(error)) from None
+        if unknown:
+            known = ", ".join([*SYMBOLS, SLACK])
+            raise document.problem((number, "window", part), f"symbols of {known}", min(unknown))
+
+
 def _minors(document: _Document, path: Path, versions: str) -> frozenset[int]:
     try:
         range_ = SpecifierSet(versions)
@@ -241,7 +259,8 @@ def _minors(document: _Document, path: Path, versions: str) -> frozenset[int]:
 
 def _claim(entry: Mapping[str, Json]) -> Claim:
     constants = tuple(_constant(constant) for constant in entry["constants"])
-    return Claim(**{**entry, "constants": constants, "sources": tuple(entry["sources"])})
+    window = windows.formula(**entry["window"]) if "window" in entry else None
+    return Claim(**{**entry, "constants": constants, "sources": tuple(entry["sources"]), "window": window})
 
 
 def _constant(entry: Mapping[str, Json]) -> Constant:

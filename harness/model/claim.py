@@ -11,6 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from harness.model.verdict import Agreement, Outcome, Page, Verdict
+from harness.model.window import WindowSpec
 
 Kind = Literal["timing", "default", "behaviour"]
 Subject = Literal["control-plane", "kubelet"]
@@ -47,7 +48,8 @@ class Claim:
     """One row of the catalogue.
 
     `page` maps a version of the Nodes page to what it says (`true` as the statement, `false` nothing, else a
-    remark); `versions` is the range of Kubernetes versions in which the statement holds.
+    remark); `versions` is the range of Kubernetes versions in which the statement holds. `window` is how long
+    after its anchor a timing claim's event may come, where its YAML says so.
     """
 
     id: str
@@ -60,6 +62,7 @@ class Claim:
     constants: tuple[Constant, ...]
     sources: tuple[str, ...]
     drift: str = ""
+    window: WindowSpec | None = None
 
     @property
     def page_versions(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.checks.judge import died, judge
@@ -12,6 +12,7 @@ from harness.model.history import History
 from harness.model.judgment import Check, Judgment
 from harness.model.problem import Problem
 from harness.model.verdict import Code, Verdict, unproven, worst
+from harness.model.window import WindowSpec
 from harness.report.rundir import Row, row
 
 
@@ -24,6 +25,7 @@ class Judge:
     """`judge(claim, check)`: what a scenario asks of its recording, answered when the scenario ends."""
 
     declared: tuple[str, ...]
+    claims: Mapping[str, Claim] = field(default_factory=dict)
     judgments: list[Judgment] = field(default_factory=list)
 
     def __call__(self, claim: str, check: Check) -> None:
@@ -35,6 +37,13 @@ class Judge:
             declared = ", ".join(self.declared)
             raise Problem(f"judged and not declared: {claim}", "scenario", f"@claims names: {declared}")
         self.judgments.append(Judgment(claim, check))
+
+    def window(self, claim: str) -> WindowSpec:
+        """The window that the claim's YAML gives. Raises Problem where it gives none."""
+        found = self.claims[claim].window if claim in self.claims else None
+        if found is None:
+            raise Problem(f"{claim} has no window", "scenario", "give it one: `window` in its YAML")
+        return found
 
 
 @dataclass(frozen=True)

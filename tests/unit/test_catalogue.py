@@ -19,6 +19,9 @@ from hypothesis import strategies as st
 from harness import catalogue
 from harness.model.catalogue import DEPTH_LIMIT, SIZE_LIMIT, merge, parse
 from harness.model.problem import Problem
+from harness.model.window import Ground, compute
+from harness.session.judging import Judge
+from tests.unit.histories import configuration
 
 SCHEMA: Mapping[str, Any] = json.loads((catalogue.scenarios_dir() / "claims.schema.json").read_text())
 CLAIM = """\
@@ -337,3 +340,42 @@ def test_the_catalogue_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         catalogue.scenarios_dir()
     (data / "claims.schema.json").write_text("{}")
     assert catalogue.scenarios_dir() == data
+
+
+# A window in a claim's YAML
+
+
+WINDOW = """\
+  window: { shape: period, nominal: G, low: G - slack, high: "G + max(P, 1/E) + slack" }
+"""
+
+
+def test_a_claims_window_is_a_formula() -> None:
+    (claim,) = parse(CLAIM + WINDOW, "f.yaml", SCHEMA)
+    judge = Judge((claim.id,), {claim.id: claim})
+    window = compute(judge.window(claim.id), Ground(configuration(), 0.5), {})
+    assert (window.low_s, window.high_s, window.nominal_s) == (11.5, 14.5, 12.0)
+    assert window.high_arithmetic == "G + max(P, 1/E) + slack (12 + 2 + 0.5)"
+
+
+def test_a_claim_without_a_window_gives_none() -> None:
+    (claim,) = parse(CLAIM, "f.yaml", SCHEMA)
+    with pytest.raises(Problem, match="has no window"):
+        Judge((claim.id,), {claim.id: claim}).window(claim.id)
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        (WINDOW.replace("nominal: G", "nominal: Q"), "expected symbols of G, P, E, R, T, slack, found Q"),
+        (WINDOW.replace("G - slack", "G -"), "expected a formula"),
+        (WINDOW.replace("G - slack", "'__import__(1)'"), "expected text like"),
+        (WINDOW.replace("G - slack", "f(G)"), "expected a formula, found no arithmetic: 'f(G)'"),
+        (WINDOW.replace("shape: period", "shape: odd"), "expected one of period, within, negative"),
+        (WINDOW.replace("nominal: G, ", ""), "the key 'nominal'"),
+    ],
+)
+def test_a_window_that_is_none_is_refused_with_its_place(window: str, said: str) -> None:
+    problem = refused(CLAIM + window)
+    assert said in problem.what
+    assert problem.where.startswith("f.yaml:22:")

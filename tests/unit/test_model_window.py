@@ -49,7 +49,13 @@ seconds = st.floats(0.01, 1e4)
         (windows.default_toleration(), {}, DOCUMENTED, 299.0, 301.0),
         (windows.renewals(), {}, DOCUMENTED, 9.9, 11.4),
         (windows.absence(5.0), {}, FAST, 0.0, 5.0),
-        (windows.formula("within", "P + min(R, 1/E)", "-slack", "P + min(R, 1/E) + slack"), {}, FAST, -0.5, 3.5),
+        (
+            windows.formula("within", "P + min(R, 1/E)", "-slack", "P + min(R, 1/E) + slack"),
+            {},
+            FAST,
+            -0.5,
+            3.5,
+        ),
     ],
 )
 def test_bounds(
