@@ -123,7 +123,10 @@ def _renewals(judged: Judged) -> Iterator[Altered]:
     blind = _blind(judged.history, "leases", received_t - 0.5, received_t + 0.5)
     yield _altered(judged, "the watch of leases is blind", GAP, blind)
     few = _drop(judged.history, lambda entry: _is_lease(node)(entry) and entry.t > received_t)
-    yield _altered(judged, "half of the renewals are missing", DEVIATES, few)
+    # Of a recording that ends soon they are only too few.
+    yield Altered(
+        "half of the renewals are missing", (DEVIATES, GAP), _fenced_anew(few), judged.configuration
+    )
 
 
 def _default(judged: Judged) -> Iterator[Altered]:

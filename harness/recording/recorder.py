@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.checks.checks import remaining_s
+from harness.checks.judge import died
 from harness.cluster.api import Api, ApiError
 from harness.cluster.resources import WATCHED, sentinel
 from harness.model.clocks import MEASURED_AFTER, Reading
@@ -32,6 +33,7 @@ SILENCE_LIMIT_S = 3 * SENTINEL_PERIOD_S + 2.0
 """A watch that delivers no sentinel for so long is broken."""
 FENCE_LIMIT_S = 10.0
 START_LIMIT_S = 30.0
+ANCHOR_LIMIT_S = 60.0
 TICK_S, NOTABLE_S = 0.2, 0.05
 """How often the harness looks whether it is woken in time, and how late is written down at once."""
 WAIT_MARGIN_S = 0.5
@@ -134,15 +136,18 @@ class Recording:
         """Wait until `check` is decided or its window has passed. Never a verdict: that is the check's.
 
         An anchor that has not come is waited for until two sentinels have come back: the second was sent
-        after whatever was done before this call, and so has overtaken nothing.
+        after whatever was done before this call, and so has overtaken nothing. Where none comes back, as from
+        an API that is gone, for `ANCHOR_LIMIT_S`. Nothing is waited for once a component has died.
         """
-        enough = len(self._sentinels_back()) + 2
+        enough, until = len(self._sentinels_back()) + 2, time.monotonic() + ANCHOR_LIMIT_S
         while True:
             history = self.history()
+            if died(history) is not None:
+                return
             ground = Ground(configuration, slack_s(history, configuration))
             left = remaining_s(check, history, ground, time.monotonic() - WAIT_MARGIN_S)
             if left is None:
-                if len(self._sentinels_back()) >= enough:
+                if len(self._sentinels_back()) >= enough or time.monotonic() > until:
                     return
                 left = SENTINEL_PERIOD_S
             if left <= 0:

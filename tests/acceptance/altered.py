@@ -184,7 +184,7 @@ def run_scenarios(lab: Lab, run: Path, alter: Alteration, scenario: str, *argume
             check=False,
         )
         print(done.stdout, done.stderr)
-    return Ended(done.status, done.stdout, run)
+    return Ended(done.status, done.stdout + done.stderr, run)
 
 
 @contextmanager
