@@ -15,9 +15,11 @@ from harness.checks.blind import blind
 from harness.checks.occurrence import Occurrence
 from harness.checks.read_off import find_event
 from harness.model.claim import Claim, Constant
+from harness.model.cluster import Configuration
 from harness.model.duration import duration_s
 from harness.model.history import History, fence
 from harness.model.judgment import Check, Moment
+from harness.model.schema import unknown
 from harness.model.verdict import Measured, Verdict, conforms, deviates, unproven
 from harness.model.window import Ground, Window, WindowSpec, compute
 
@@ -48,19 +50,23 @@ def describe(check: Check) -> str:
 
 
 def run_check(check: Check, history: History, ground: Ground, claim: Claim) -> Verdict:
-    """Evaluate one check. Raises LookupError when this version does not know it, or nobody recorded what it
-    is read from.
-    """
-    _refuse_unrecorded(check, history)
+    """Evaluate one check. Raises LookupError like `refuse`, and when this version does not know it."""
+    refuse(check, history, ground.configuration)
     return _CHECKS[check.name](history, check.args, ground, claim)
 
 
-def _refuse_unrecorded(check: Check, history: History) -> None:
+def refuse(check: Check, history: History, configuration: Configuration) -> None:
+    """Refuse what would be misspelt or unwatched, and never come. Raises LookupError."""
     recorded = {entry.data["resource"] for entry in history.of_kind("listed")}
     about = [Moment.from_json(check.args[part]) for part in _MOMENTS if part in check.args]
     needed = {name for moment in about for name in moments.resources(moment)}
     if recorded and not needed <= recorded:
         raise LookupError(f"nobody recorded {', '.join(sorted(needed - recorded))}")
+    for moment in about:
+        for resource, paths in moments.paths(moment).items():
+            wrong = unknown(paths, configuration.fields.get(resource, frozenset()))
+            if wrong and resource in configuration.fields:
+                raise LookupError(f"objects of {resource} have no field {', '.join(wrong)}")
 
 
 def can_be_waited_for(check: Check) -> bool:

@@ -146,6 +146,11 @@ def resources(moment: Moment) -> tuple[str, ...]:
     return shapes.resources(shape(moment))
 
 
+def paths(moment: Moment) -> Mapping[str, frozenset[str]]:
+    """The fields that a moment's pattern or path names, by resource."""
+    return shapes.paths(shape(moment))
+
+
 def already(history: History, moment: Moment, t: float) -> str:
     """Why a moment cannot come any more after `t` (s), or nothing."""
     why = shapes.already(history, shape(moment), t)

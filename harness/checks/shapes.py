@@ -6,13 +6,14 @@ last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from harness.checks.occurrence import Occurrence
 from harness.model.history import Entry, History, Version
 from harness.model.pattern import matches, value_at
+from harness.model.pattern import paths as pattern_paths
 
 Json = Any
 
@@ -153,6 +154,15 @@ def resources(shape: Shape) -> tuple[str, ...]:
     if isinstance(shape, Said):
         return ()
     return shape.resources if isinstance(shape, Computed) else (shape.of.resource,)
+
+
+def paths(shape: Shape) -> Mapping[str, frozenset[str]]:
+    """The fields that its pattern or its path names, by resource."""
+    if isinstance(shape, Changed):
+        return {shape.of.resource: frozenset({shape.path})}
+    if isinstance(shape, Became | Written) and shape.pattern is not None:
+        return {shape.of.resource: pattern_paths(shape.pattern)}
+    return {}
 
 
 def already(history: History, shape: Shape, t: float) -> str:

@@ -17,6 +17,13 @@ WATCHED = {
     "events": "/api/v1/events",
 }
 """The recorded resources and the paths of their lists."""
+TYPES = {
+    "nodes": ("api/v1", "io.k8s.api.core.v1.Node"),
+    "pods": ("api/v1", "io.k8s.api.core.v1.Pod"),
+    "leases": ("apis/coordination.k8s.io/v1", "io.k8s.api.coordination.v1.Lease"),
+    "events": ("api/v1", "io.k8s.api.core.v1.Event"),
+}
+"""The group and the type of their objects, as /openapi/v3 calls them."""
 SENTINEL = "nodeproof-sentinel"
 
 

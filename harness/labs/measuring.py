@@ -10,6 +10,7 @@ from typing import Any
 from harness.cluster import workloads
 from harness.cluster.api import Api, ApiError
 from harness.cluster.configuration import configz, kubelet_configz
+from harness.cluster.schema import read_fields
 from harness.labs.components import Components
 from harness.labs.insist import insist
 from harness.labs.profiles import Profile, flags_set
@@ -70,6 +71,7 @@ def read_configuration(api: Api, running: Running, calibration: Calibration) -> 
         components=components,
         reported=reported,
         flags_set=flags_set(running.profile, running.kind),
+        fields=read_fields(api),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import tenacity
 
 from harness.checks import heartbeats, moments
-from harness.checks.checks import can_be_waited_for, describe
+from harness.checks.checks import can_be_waited_for, describe, refuse
 from harness.checks.occurrence import Occurrence
 from harness.cluster import workloads
 from harness.cluster.witness import Witness
@@ -149,6 +149,10 @@ class Stage:
         """
         if not can_be_waited_for(check):
             raise Problem(f"nothing to wait for in {describe(check)}", "scenario", "judge it, without a wait")
+        try:
+            refuse(check, self.history(), self.configuration)
+        except LookupError as error:
+            raise Problem(str(error), "scenario", f"see what {describe(check)} is read from") from error
         with self._step(f"wait for {describe(check)}"):
             self._lab.wait_for(self._recording(), check)
         return check

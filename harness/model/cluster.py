@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
+from dataclasses import fields as fields_of
 from typing import Any
 
 from harness.model.symbols import SYMBOLS, read
@@ -31,7 +32,7 @@ class Configuration:
 
     `reported` holds each component's `/configz`; `flags_set` the timing flags that the lab gave each
     component (an entry for every component it knows about), so that a default claim knows whether it looks
-    at a default.
+    at a default. `fields` are the paths that objects of each recorded resource have (kept once a run).
     """
 
     kubernetes_version: str
@@ -44,6 +45,7 @@ class Configuration:
     components: Mapping[str, Json] = field(default_factory=dict)
     reported: Mapping[str, Json] = field(default_factory=dict)
     flags_set: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def __getitem__(self, symbol: str) -> float:
         """What a symbol of `harness.model.symbols` stands for. Raises KeyError on one that there is none of,
@@ -53,7 +55,9 @@ class Configuration:
 
     def to_json(self) -> Mapping[str, Json]:
         """As stored in a run's `configuration.json`."""
-        return asdict(self)
+        told = asdict(replace(self, fields={}))
+        del told["fields"]
+        return told
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> Configuration:
@@ -66,7 +70,7 @@ class Configuration:
 
 def known_fields(kind: type, data: Mapping[str, Json]) -> dict[str, Json]:
     """What of stored data a dataclass has fields for: a later version may have written more."""
-    names = {each.name for each in fields(kind)}
+    names = {each.name for each in fields_of(kind)}
     return {name: value for name, value in data.items() if name in names}
 
 

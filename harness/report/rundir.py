@@ -17,7 +17,7 @@ import json
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
@@ -33,6 +33,7 @@ Json = Any
 Row = Mapping[str, Json]
 """One line of `verdicts.json`; its fields are in `reports/verdicts.schema.json`."""
 LATEST = "latest"
+_FIELDS = "fields.json"
 FORMAT = 1
 """Of a run's folder. What is added keeps the number, and who reads passes over what it does not know; where
 something that is there changes its meaning, the number goes up.
@@ -108,9 +109,20 @@ class Scenario:
         """Read the running configuration. Raises Problem when the file is missing or malformed."""
         path = self.folder / "configuration.json"
         try:
-            return Configuration.from_json(_read_object(path))
+            return replace(Configuration.from_json(_read_object(path)), fields=self._fields())
         except (KeyError, TypeError) as error:
             raise _malformed(path, f"not a configuration: {error}") from error
+
+    def _fields(self) -> Mapping[str, frozenset[str]]:
+        """The fields of the API's objects; a run of an earlier version did not keep them."""
+        path = self.folder.parents[1] / _FIELDS
+        kept = _read_object(path) if path.exists() else {}
+        return {resource: frozenset(paths) for resource, paths in kept.items()}
+
+
+def write_fields(run: Path, fields: Mapping[str, frozenset[str]]) -> None:
+    """Keep which fields the API's objects have, once a run."""
+    write_json(run / _FIELDS, {resource: sorted(paths) for resource, paths in fields.items()})
 
 
 def plan(base: Path, profile: str, lab: str) -> Path:

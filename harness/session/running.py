@@ -24,6 +24,7 @@ from harness.report.rundir import (
     point_latest,
     read_json,
     write_facts,
+    write_fields,
     write_json,
 )
 from harness.session.options import Options
@@ -130,6 +131,7 @@ class LabProvider:
             "calibration": asdict(lab.configuration.calibration),
         }
         write_json(self.run / "labs" / f"{lab.name}.json", facts)
+        write_fields(self.run, lab.configuration.fields)
 
     def _start(self) -> Lab:
         components = obtain(self.options.components, self.options.kubernetes_version, self.report)

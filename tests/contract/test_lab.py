@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from harness.checks import moments
 from harness.cluster.api import ApiError
 from harness.cluster.configuration import kubelet_configz
 from harness.cluster.resources import NAMESPACE, WATCHED
@@ -24,7 +25,9 @@ from harness.labs.process.logs import LIMIT_BYTES
 from harness.model.clocks import error_s, offset_s
 from harness.model.cluster import is_ready
 from harness.model.history import Entry
+from harness.model.pattern import PRESENT
 from harness.model.problem import Problem
+from harness.model.schema import unknown
 from harness.recording.recorder import Recording
 from harness.safety.guard import Refused, check_plan, check_target
 from tests import leftovers
@@ -180,6 +183,26 @@ def test_a_component_that_says_too_much_keeps_its_last_words_only(lab: Lab) -> N
     assert eventually(lambda: log.stat().st_size < LIMIT_BYTES, EVENTS_LIMIT_S)
     assert log.with_name("etcd.log.1").stat().st_size > LIMIT_BYTES
     lab.supervisor.spawn_command(["rm", f"{inside}.1"], COMMAND_LIMIT_S)
+
+
+def test_every_word_names_fields_that_the_api_has(lab: Lab, node: str) -> None:
+    words = [
+        moments.condition_said(node, "Ready", "False", "reason", "message"),
+        moments.taint_added(node, "key", "NoExecute"),
+        moments.cordoned(node),
+        moments.conditions_changed(node),
+        moments.boot_id_changed(node),
+        moments.pod_deletion(NAMESPACE, "pod"),
+        moments.pod_bound(NAMESPACE, "pod"),
+        moments.pod_unschedulable(NAMESPACE, "pod"),
+        moments.pod_marked(NAMESPACE, "pod", "reason", "message"),
+        moments.event_reported("reason", "Node", node, "message"),
+        moments.became("leases", node, {"spec": {"renewTime": PRESENT}}),
+    ]
+    for moment in words:
+        for resource, paths in moments.paths(moment).items():
+            assert unknown(paths, lab.configuration.fields[resource]) == []
+    assert unknown(["spec.taint[].key"], lab.configuration.fields["nodes"]) == ["spec.taint[].key"]
 
 
 def test_clocks_are_measured_for_each_recording_and_after_each_boot_in_it(
