@@ -35,12 +35,29 @@ def load(extra: Sequence[Path] = ()) -> Mapping[str, Claim]:
     return merge({str(path): parse(_read(path), str(path), schema) for path in files})
 
 
+def judged(claims: Mapping[str, Claim]) -> Mapping[str, Claim]:
+    """Those that a scenario judges."""
+    return {claim.id: claim for claim in claims.values() if claim.status == "judged"}
+
+
+def asked_for(claim_id: str, claims: Mapping[str, Claim]) -> Claim:
+    """A claim that a scenario judges. Raises Problem like `known`, and on one that nobody judges."""
+    claim = known(claim_id, claims)
+    if claim.status != "judged":
+        why = f": {claim.reason}" if claim.reason else ""
+        raise Problem(
+            f"{claim_id} is {claim.status}{why}", "catalogue", "`nodeproof claims` shows what is judged"
+        )
+    return claim
+
+
 def known(claim_id: str, claims: Mapping[str, Claim]) -> Claim:
     """The claim of an id. Raises Problem, with the ids that look like it, when there is none."""
     if claim_id in claims:
         return claims[claim_id]
-    near = difflib.get_close_matches(claim_id, claims, n=3) or sorted(claims)
-    raise Problem("no such claim", claim_id, f"use one of: {', '.join(near)}")
+    near = difflib.get_close_matches(claim_id, claims, n=3)
+    hint = f"use one of: {', '.join(near)}" if near else "`nodeproof claims` lists them"
+    raise Problem("no such claim", claim_id, hint)
 
 
 def _files(folder: Path) -> list[Path]:

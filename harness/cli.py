@@ -1,5 +1,5 @@
-"""The command line: doctor, run, up, status, shell, logs, kubectl, down, heal, recheck, report, components,
-box.
+"""The command line: doctor, run, up, status, shell, logs, claims, kubectl, down, heal, recheck, report,
+components, box.
 """
 
 from __future__ import annotations
@@ -94,6 +94,9 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_OUT / "latest")
     report.add_argument("--port", type=int, default=0, help="default: a free one")
     report.set_defaults(do=_report)
+    claims = commands.add_parser("claims", help="every claim, and where it is judged", allow_abbrev=False)
+    claims.add_argument("paths", nargs="*", metavar="PATH", help="scenarios; default: the shipped ones")
+    claims.set_defaults(do=_claims)
     components = commands.add_parser("components", help="build or check the components", allow_abbrev=False)
     _add_components(components)
     components.set_defaults(do=_components)
@@ -301,6 +304,13 @@ def _shell(arguments: argparse.Namespace, _rest: list[str]) -> int:
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
     return done.status
+
+
+def _claims(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    from harness.session.matrix import matrix
+
+    print(matrix(arguments.paths))
+    return 0
 
 
 def _logs(arguments: argparse.Namespace, _rest: list[str]) -> int:

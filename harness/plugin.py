@@ -158,7 +158,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     session = _session(config)
     for item in scenarios:
         for claim in asked.declared(item):
-            _usage(lambda claim=claim: catalogue.known(claim, session.claims))
+            _usage(lambda claim=claim: catalogue.asked_for(claim, session.claims))
         _usage(lambda item=item: asked.check(item))
     if session.options.claims:
         wanted = set(session.options.claims)
@@ -302,7 +302,7 @@ def _make_session(config: pytest.Config) -> Session:
         raise Problem("a lab that runs takes one worker", "--lab", "leave -n out")
     claims = dict(catalogue.load(config.getini("nodeproof_claims")))
     for claim in options.claims:
-        catalogue.known(claim, claims)
+        catalogue.asked_for(claim, claims)
     worker = getattr(config, "workerinput", None)
     top = config.rootpath if config.inipath else config.invocation_params.dir
     given = worker["nodeproof_run"] if worker else config.getoption("run")

@@ -260,7 +260,8 @@ def _minors(document: _Document, path: Path, versions: str) -> frozenset[int]:
 def _claim(entry: Mapping[str, Json]) -> Claim:
     constants = tuple(_constant(constant) for constant in entry["constants"])
     window = windows.formula(**entry["window"]) if "window" in entry else None
-    return Claim(**{**entry, "constants": constants, "sources": tuple(entry["sources"]), "window": window})
+    lists = {name: tuple(entry[name]) for name in ("sources", "needs", "upstream_tests") if name in entry}
+    return Claim(**{**entry, **lists, "constants": constants, "window": window})
 
 
 def _constant(entry: Mapping[str, Json]) -> Constant:

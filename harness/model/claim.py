@@ -15,6 +15,10 @@ from harness.model.window import WindowSpec
 
 Kind = Literal["timing", "default", "behaviour"]
 Subject = Literal["control-plane", "kubelet"]
+Status = Literal["judged", "planned", "cannot", "not-applicable"]
+"""Whether a scenario judges it; `cannot` and `not-applicable` say why none does."""
+Tier = Literal["process", "machine"]
+"""The least kind of node that proves it."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,8 @@ class Claim:
 
     `page` maps a version of the Nodes page to what it says (`true` as the statement, `false` nothing, else a
     remark); `versions` is the range of Kubernetes versions in which the statement holds. `window` is how long
-    after its anchor a timing claim's event may come, where its YAML says so.
+    after its anchor a timing claim's event may come, where its YAML says so. `measure` says how one that is
+    not judged yet is to be, `upstream_tests` which tests of Kubernetes look at it.
     """
 
     id: str
@@ -63,6 +68,12 @@ class Claim:
     sources: tuple[str, ...]
     drift: str = ""
     window: WindowSpec | None = None
+    status: Status = "judged"
+    reason: str = ""
+    tier: Tier = "process"
+    needs: tuple[str, ...] = ()
+    measure: str = ""
+    upstream_tests: tuple[str, ...] = ()
 
     @property
     def page_versions(self) -> tuple[str, ...]:

@@ -153,6 +153,7 @@ def test_every_shipped_claim_is_made_to_fall() -> None:
     elsewhere = {"monitoring.detection-time", "taints.unreachable-noexecute"}
     five_minutes = {"eviction.after-five-minutes-unreachable"}
 
-    on_machines = {claim for claim in catalogue.load() if claim.startswith(MACHINES)}
+    judged = catalogue.judged(catalogue.load())
+    on_machines = {claim for claim in judged if claim.startswith(MACHINES)}
 
-    assert fall | elsewhere | five_minutes | on_machines | set(IN_DEFAULTS) >= set(catalogue.load())
+    assert fall | elsewhere | five_minutes | on_machines | set(IN_DEFAULTS) >= judged.keys()

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def refused(text: str) -> Problem:
 
 
 def test_the_own_claims() -> None:
-    claims = catalogue.load()
+    claims = catalogue.judged(catalogue.load())
     assert set(claims) == {
         "heartbeat.lease-interval",
         "monitoring.detection-time",
@@ -91,8 +92,36 @@ def test_the_own_claims() -> None:
     assert (grace.at("v1.31.9"), grace.at("v1.32.0"), grace.page_value) == (40.0, 50.0, 40.0)
 
 
+def test_the_catalogue_takes_every_claim_of_the_page() -> None:
+    claims = catalogue.load().values()
+    assert len(claims) == 321
+    assert Counter(claim.tier for claim in claims) == {"process": 187, "machine": 134}
+    assert {claim.id for claim in claims if claim.status in ("cannot", "not-applicable")} == {
+        "cordon.load-balancer-removal",
+        "swap.limited-cgroup-v1-old",
+        "swap.limited-cgroup-v2-old",
+    }
+    assert all(claim.reason for claim in claims if claim.status in ("cannot", "not-applicable"))
+    assert all(claim.measure for claim in claims if claim.status == "planned")
+
+
+def test_a_claim_that_nobody_judges_is_not_run() -> None:
+    claims = catalogue.load()
+    assert catalogue.asked_for("cordon.blocks-new-pods", claims).status == "judged"
+    with pytest.raises(Problem, match=r"zones\.metrics is planned"):
+        catalogue.asked_for("zones.metrics", claims)
+    with pytest.raises(Problem, match=r"load-balancer-removal is not-applicable: true below 1\.19 only"):
+        catalogue.asked_for("cordon.load-balancer-removal", claims)
+
+
+def test_why_a_claim_cannot_be_judged_must_be_said() -> None:
+    assert "the key 'reason'" in refused(CLAIM + "  status: cannot\n").what
+    (claim,) = parse(CLAIM + "  status: cannot\n  reason: no such machine\n", "f.yaml", SCHEMA)
+    assert (claim.status, claim.reason) == ("cannot", "no such machine")
+
+
 def test_every_default_claim_has_something_to_read() -> None:
-    for claim in catalogue.load().values():
+    for claim in catalogue.judged(catalogue.load()).values():
         if claim.kind == "default":
             assert all(constant.reported and constant.flag for constant in claim.constants)
             assert claim.constants
@@ -122,7 +151,7 @@ def test_loading_is_quick() -> None:
     catalogue.load()
     began = time.perf_counter()
     catalogue.load()
-    assert time.perf_counter() - began < 0.15
+    assert time.perf_counter() - began < 0.5
 
 
 def test_loading_does_without_the_live_half() -> None:
@@ -327,7 +356,7 @@ def test_looking_a_claim_up() -> None:
     assert catalogue.known("cordon.blocks-new-pods", claims).area == "cordon"
     with pytest.raises(Problem, match=r"use one of: cordon.blocks-new-pods"):
         catalogue.known("cordon.blocks-pods", claims)
-    with pytest.raises(Problem, match=r"use one of: cordon.blocks-new-pods, cordon.not-a-condition, evic"):
+    with pytest.raises(Problem, match=r"`nodeproof claims` lists them"):
         catalogue.known("xyz", claims)
 
 

@@ -1,0 +1,64 @@
+"""Which claims the scenarios judge, by collecting them as pytest does; none is run."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from harness import catalogue
+from harness.labs.components import BUILD, DEFAULT_KUBERNETES_VERSION
+from harness.labs.kinds import LAB_KINDS
+from harness.labs.profiles import PROFILES
+from harness.model.claim import Claim
+from harness.model.problem import Problem
+from harness.report.matrix import Column, Judging, render
+from harness.session import asked
+from harness.session.options import Options
+
+COLUMNS: Sequence[Column] = [(kind, profile) for kind in LAB_KINDS for profile in PROFILES]
+
+
+def matrix(paths: Sequence[str]) -> str:
+    """The matrix of the catalogue and of the scenarios below these paths; the shipped ones where none is
+    given.
+
+    Raises Problem where they can't be collected.
+    """
+    collected, said = _Collected(), io.StringIO()
+    arguments = ["--collect-only", "-q", "-p", "no:cacheprovider", "--shipped", *paths]
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        status = pytest.main(arguments, plugins=[collected])
+    if status != pytest.ExitCode.OK:
+        last = next((line for line in reversed(said.getvalue().splitlines()) if line), "")
+        raise Problem("the scenarios cannot be collected", ", ".join(paths) or "shipped", "see below", last)
+    return render(collected.claims, collected.scenarios, COLUMNS)
+
+
+@dataclass
+class _Collected:
+    """A pytest plugin that keeps what is collected."""
+
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    scenarios: list[Judging] = field(default_factory=list)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Keep the claims and the needs of each scenario."""
+        self.claims = catalogue.load(session.config.getini("nodeproof_claims"))
+        self.scenarios = [_judging(item) for item in session.items if asked.declared(item)]
+
+
+def _judging(item: pytest.Item) -> Judging:
+    needs = asked.needs(item)
+    nodes = max(needs.nodes, 2 * needs.zones)
+
+    def lacks(column: Column) -> str:
+        kind, profile = column
+        options = Options(kind, profile, DEFAULT_KUBERNETES_VERSION, BUILD, (), nodes, needs.zones, kind)
+        found = asked.lacks(item, options)
+        return found[0] if found else ""
+
+    return Judging(asked.declared(item), lacks)

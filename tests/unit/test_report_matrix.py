@@ -1,0 +1,44 @@
+"""The matrix: what is judged where, and how much of each page that is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from harness.report.matrix import Judging, cell, render
+from harness.session.matrix import COLUMNS, matrix
+from tests.unit.given import CLAIM
+
+FAST, DOCUMENTED = ("process", "fast"), ("process", "documented")
+ONLY_DOCUMENTED = Judging((CLAIM.id,), lambda column: "" if column == DOCUMENTED else "scaled")
+EVERYWHERE = Judging((CLAIM.id,), lambda _column: "")
+
+
+def test_a_claim_is_judged_where_one_scenario_can() -> None:
+    assert cell(CLAIM, FAST, [ONLY_DOCUMENTED]) == "scaled"
+    assert cell(CLAIM, DOCUMENTED, [ONLY_DOCUMENTED]) == "judged"
+    assert cell(CLAIM, FAST, [ONLY_DOCUMENTED, EVERYWHERE]) == "judged"
+    assert cell(CLAIM, FAST, []) == "-"
+    assert cell(replace(CLAIM, status="planned"), FAST, [EVERYWHERE]) == "planned"
+
+
+def test_the_matrix_counts() -> None:
+    planned = replace(CLAIM, id="a.c", status="planned", page={"v1.18": True, "v1.28": False})
+    said = render({"a.b": CLAIM, "a.c": planned}, [EVERYWHERE], [FAST, DOCUMENTED]).splitlines()
+    assert said[0].split() == ["claim", "tier", "process", "fast", "process", "documented"]
+    assert said[1].split() == ["a.b", "process", "judged", "judged"]
+    assert said[2].split() == ["a.c", "process", "planned", "planned"]
+    assert "2 claims: 1 judged, 1 planned" in said
+    assert said[-3:] == ["page   claims  judged", "v1.18  1       0", "v1.28  1       1"]
+
+
+def test_the_shipped_scenarios_judge_what_the_catalogue_says() -> None:
+    table = matrix([]).partition("\n\n")[0].splitlines()[1:]
+    rows = {line.split()[0]: line.split()[2:] for line in table}
+    assert len(rows) == 321
+    at = {f"{kind} {profile}": number for number, (kind, profile) in enumerate(COLUMNS)}
+    assert not any("-" in cells for cells in rows.values())
+    assert rows["swap.fail-on-default"][at["process fast"]] == "lab-lacks"
+    assert rows["swap.fail-on-default"][at["libvirt fast"]] == "judged"
+    assert rows["eviction.after-five-minutes-unreachable"][at["process fast"]] == "scaled"
+    assert rows["eviction.after-five-minutes-unreachable"][at["process documented"]] == "judged"
+    assert set(rows["zones.metrics"]) == {"planned"}
