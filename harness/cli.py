@@ -1,14 +1,16 @@
-"""The command line: doctor, run, up, status, shell, logs, claims, kubectl, down, heal, recheck, report,
-components, box.
+"""The command line: doctor, run, up, status, shell, logs, claims, kubectl, exec, proxy, down, heal, recheck,
+report, components, box.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,6 +58,7 @@ def _interrupt(number: int, _frame: object) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="nodeproof", description=__doc__, allow_abbrev=False)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.add_argument("--version", action="version", version=f"nodeproof {version('nodeproof')}")
     commands = parser.add_subparsers(dest="command", required=True)
     _add_doctor(commands.add_parser("doctor", help="what is missing for a lab to start", allow_abbrev=False))
     _add_run(
@@ -82,6 +85,14 @@ def _parser() -> argparse.ArgumentParser:
     kubectl = commands.add_parser("kubectl", help="the lab's own kubectl", add_help=False, allow_abbrev=False)
     kubectl.add_argument("--lab-name", default=None)
     kubectl.set_defaults(do=_kubectl)
+    inside = commands.add_parser("exec", help="a program in the lab's network, after --", allow_abbrev=False)
+    inside.add_argument("--lab-name", default=None)
+    inside.add_argument("argv", nargs="+", metavar="COMMAND")
+    inside.set_defaults(do=_exec)
+    proxy = commands.add_parser("proxy", help="the lab's API on a loopback port", allow_abbrev=False)
+    proxy.add_argument("--lab-name", default=None)
+    proxy.add_argument("--port", type=int, default=0, help="default: a free one")
+    proxy.set_defaults(do=_proxy)
     recheck = commands.add_parser(
         "recheck", help="judge a saved run again, without a cluster", allow_abbrev=False
     )
@@ -329,6 +340,25 @@ def _logs(arguments: argparse.Namespace, _rest: list[str]) -> int:
     path = folder / arguments.name
     text = (path if path.exists() else folder / f"{arguments.name}.log").read_text(errors="replace")
     sys.stdout.write(text)
+    return 0
+
+
+def _exec(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    from harness.labs.outside import run_inside
+
+    return run_inside(_attach(arguments.lab_name), arguments.argv)
+
+
+def _proxy(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Until Ctrl-C, which is how it ends."""
+    from harness.labs.outside import serve_api
+
+    def say(port: int, config: Path) -> None:
+        print(f"export KUBECONFIG={config}", flush=True)
+        print(f"nodeproof: the lab's API is on 127.0.0.1:{port} until Ctrl-C", file=sys.stderr, flush=True)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        serve_api(_attach(arguments.lab_name), arguments.port, say)
     return 0
 
 

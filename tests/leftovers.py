@@ -80,6 +80,12 @@ def eventually_empty(look: object) -> list[str]:
     return last
 
 
+def family(lab: str) -> list[Process]:
+    """The supervisor of a living lab, and all that descends from it."""
+    supervisor = _supervisor(lab)
+    return [process for process in _processes() if process.pid == supervisor] + _descendants(supervisor)
+
+
 def of_host(lab: str) -> list[str]:
     """What the host itself has of a living lab, and beside it: processes, namespaces, mounts, nft tables."""
     supervisor = _supervisor(lab)

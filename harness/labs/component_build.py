@@ -251,6 +251,9 @@ _MEANINGS = (
 )
 
 
+_NO_ERROR = ("# ", "go: downloading ", "go: finding ")
+
+
 @contextlib.contextmanager
 def explained(version: Version, entry: Path) -> Iterator[None]:
     """Turn what makes the building of `entry` fail into a Problem."""
@@ -268,7 +271,14 @@ def _explain(failed: proc.CommandFailed, version: Version) -> Problem:
     if failed.status is None:
         return Problem("the build took too long", where, "try again: finished packages are kept", detail)
     _, what, next_step = next(row for row in _MEANINGS if re.search(row[0], failed.output))
-    return Problem(what, where, next_step, detail)
+    first = first_error(failed.output)
+    return Problem(f"{what}: {first}" if first else what, where, next_step, detail)
+
+
+def first_error(output: str) -> str:
+    """The first line of Go's output that is an error: no package's name, and no module that is downloaded."""
+    lines = (line.strip() for line in output.splitlines())
+    return next((line for line in lines if " " in line and not line.startswith(_NO_ERROR)), "")
 
 
 def tail(output: str) -> str:

@@ -85,8 +85,9 @@ def up(request: Request, components: Components, report: Callable[[str], None]) 
     become_root = root_prefix()
     spec = _spec(request, components, _guest(request, components, report))
     report(f"lab {spec.lab}: {request.nodes} nodes in {request.zones} zones, profile {request.profile}")
-    # -P: root must not import what happens to lie in the caller's working folder.
-    argv = [*become_root, sys.executable, "-P", "-m", "harness.labs.supervisor", spec.to_json()]
+    # -P: root must not import what happens to lie in the caller's working folder; -B: nor leave a __pycache__
+    # beside what it imports.
+    argv = [*become_root, sys.executable, "-P", "-B", "-m", "harness.labs.supervisor", spec.to_json()]
     # It has no name: whoever is killed here leaves no file.
     with tempfile.TemporaryFile() as startup:
         child = proc.start(argv, log=startup.fileno(), own_session=True)
@@ -128,8 +129,12 @@ def _without_snapshot(events: Sequence[str]) -> Iterator[str]:
 
 def attach(name: str) -> Lab:
     """Use a lab that runs, with the components that it was started with. Raises Problem."""
-    spec = LabSpec.from_json((_folder(name) / "spec.json").read_text())
-    return Lab(_folder(name), components_of(spec), None)
+    return Lab(_folder(name), components_of(spec_of(name)), None)
+
+
+def spec_of(name: str) -> LabSpec:
+    """What a lab was started as. Raises Problem when there is no such lab."""
+    return LabSpec.from_json((_folder(name) / "spec.json").read_text())
 
 
 def client(name: str) -> SupervisorClient:
@@ -152,12 +157,17 @@ def running() -> list[str]:
 
 
 def the_lab(name: str | None) -> str:
-    """The lab of that name, or the only one there is. Raises Problem when that is not clear."""
+    """The lab of that name; else the one that a person started, whatever labs runs hold beside it.
+
+    Raises Problem when that is not clear.
+    """
     names = running()
-    if name is None and len(names) == 1:
-        return names[0]
     if name in names:
         return str(name)
+    by_hand = [lab for lab in names if spec_of(lab).keep]
+    for chosen in (by_hand, names):
+        if name is None and len(chosen) == 1:
+            return chosen[0]
     what = "no lab is up" if not names else f"{len(names)} labs are up: {', '.join(names)}"
     raise Problem(
         what if name is None else f"no lab {name!r}; {what}", "--lab-name", "run `nodeproof up`, or name one"

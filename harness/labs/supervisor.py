@@ -31,7 +31,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     lock, log, listener = _make_folder(spec)
     try:
-        argv = ["unshare", *NAMESPACES, "--", sys.executable, "-P", "-m", "harness.labs.process.init"]
+        argv = ["unshare", *NAMESPACES, "--", sys.executable, "-P", "-B", "-m", "harness.labs.process.init"]
         life, _held = os.pipe()
         passed = [listener.fileno(), life]
         child = proc.start([*argv, spec.to_json(), *map(str, passed)], log=log, pass_fds=passed)

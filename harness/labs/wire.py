@@ -59,7 +59,7 @@ def _descriptor(ancillary: list[Any]) -> int | None:
 
 
 class SupervisorClient:
-    """The seven verbs of a lab's supervisor: dial, spawn, power, arm, status, logs, down."""
+    """The eight verbs of a lab's supervisor: dial, spawn, power, arm, status, logs, network, down."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -104,9 +104,17 @@ class SupervisorClient:
         """The folder of the lab's logs, as a descriptor: it is in the lab's own memory, which has no path out
         here.
         """
-        reply, descriptor = self._ask({"verb": "logs"}, 20)
+        return self._handed_over("logs")
+
+    def network(self) -> int:
+        """The lab's network namespace, as a descriptor."""
+        return self._handed_over("network")
+
+    def _handed_over(self, verb: str) -> int:
+        reply, descriptor = self._ask({"verb": verb}, 20)
         if descriptor is None:
-            raise Problem(str(reply.get("error", "no logs")), f"lab {self.path.parent.name}", _SEE_STATUS)
+            said = str(reply.get("error", f"no {verb}"))
+            raise Problem(said, f"lab {self.path.parent.name}", _SEE_STATUS)
         return descriptor
 
     def hold(self) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import ssl
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from harness import proc
 from harness.checks import moments
 from harness.cluster.api import ApiError
 from harness.cluster.configuration import kubelet_configz
@@ -31,6 +33,7 @@ from harness.model.schema import unknown
 from harness.recording.recorder import Recording
 from harness.safety.guard import Refused, check_plan, check_target
 from tests import leftovers
+from tests.acceptance.command import nodeproof, start
 from tests.contract.kinds import Kind
 from tests.waiting import eventually
 
@@ -183,6 +186,38 @@ def test_a_component_that_says_too_much_keeps_its_last_words_only(lab: Lab) -> N
     assert eventually(lambda: log.stat().st_size < LIMIT_BYTES, EVENTS_LIMIT_S)
     assert log.with_name("etcd.log.1").stat().st_size > LIMIT_BYTES
     lab.supervisor.spawn_command(["rm", f"{inside}.1"], COMMAND_LIMIT_S)
+
+
+def test_any_program_runs_in_the_labs_network(lab: Lab, tmp_path: Path) -> None:
+    kubectl = str(lab.components.path("kubectl"))
+    done = nodeproof("exec", "--lab-name", lab.name, "--", kubectl, "get", "nodes", cwd=tmp_path)
+    assert done.status == 0, done
+    assert all(name in done.stdout for name in lab.node_names())
+    assert nodeproof("exec", "--lab-name", lab.name, "--", "sh", "-c", "exit 7", cwd=tmp_path).status == 7
+
+
+def test_the_labs_api_is_on_loopback_as_long_as_somebody_wants_it(lab: Lab, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    child = start("proxy", "--lab-name", lab.name, cwd=tmp_path, log=log)
+    try:
+        assert eventually(lambda: "export KUBECONFIG=" in log.read_text(), EVENTS_LIMIT_S), log.read_text()
+        config = Path(log.read_text().partition("KUBECONFIG=")[2].split()[0])
+        assert config.stat().st_mode & 0o077 == 0
+        argv = [str(lab.components.path("kubectl")), f"--kubeconfig={config}", "get", "nodes", "-o", "name"]
+        for _ in range(2):
+            told = proc.run(argv, timeout_s=COMMAND_LIMIT_S).stdout.split()
+            assert told == [f"node/{name}" for name in sorted(lab.node_names())]
+    finally:
+        child.send_signal(signal.SIGINT)
+        status = child.wait(timeout=COMMAND_LIMIT_S)
+    assert status == 0
+    assert not config.exists()
+
+
+def test_root_leaves_no_compiled_files_where_the_package_is(lab: Lab) -> None:
+    mine = [entry.command for entry in leftovers.family(lab.name) if "-m harness.labs" in entry.command]
+    assert mine
+    assert all(" -B " in command for command in mine if "python" in command)
 
 
 def test_every_word_names_fields_that_the_api_has(lab: Lab, node: str) -> None:

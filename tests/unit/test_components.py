@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from harness.labs import component_build, components
+from harness.labs.component_build import first_error
 from harness.labs.components import DEFAULT_KUBERNETES_VERSION, HOLLOW, ROLES, obtain, recipe_dir, recipe_hash
 from harness.model.problem import Problem
 
@@ -449,3 +450,20 @@ def test_no_go_anywhere_is_a_problem(
     with pytest.raises(Problem, match="Go is missing") as caught:
         obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
     assert "no matching distribution" in caught.value.detail
+
+
+COMPILED = "k8s.io/api/core/v1\nk8s.io/kubernetes/pkg\n"
+WRONG = "x.go:1:2: undefined: y"
+GONE = "go: k8s.io/api@v0.1.0: 404 Not Found"
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (f"{COMPILED}# k8s.io/x\n{WRONG}\nmore of it\n", WRONG),
+        (f"go: downloading k8s.io/api v0.1.0\n{GONE}\n", GONE),
+        (COMPILED, ""),
+    ],
+)
+def test_the_first_error_of_a_build_is_no_packages_name(output: str, said: str) -> None:
+    assert first_error(output) == said

@@ -1,4 +1,4 @@
-"""The inside of a lab: first process of its PID namespace, and the server of the seven verbs.
+"""The inside of a lab: first process of its PID namespace, and the server of the eight verbs.
 
 Run by the supervisor as `python -m harness.labs.process.init SPEC SOCKET PIPE`, in new network, mount, PID,
 UTS and IPC namespaces; SOCKET is the listening Unix socket, PIPE ends with the supervisor. The first process
@@ -218,7 +218,9 @@ class LabServer:
         if verb == "dial":
             self._dial(client, request)
         elif verb == "logs":
-            self._hand_over_logs(client)
+            self._hand_over(client, self._logs, os.O_DIRECTORY)
+        elif verb == "network":
+            self._hand_over(client, Path("/proc/self/ns/net"))
         elif verb == "status":
             wire.send(client, self._status())
             if request.get("hold"):
@@ -240,12 +242,13 @@ class LabServer:
             failure = "lost" if isinstance(error, ConnectionError) else "timed-out"
             wire.send(client, {"error": str(error), "failure": failure})
 
-    def _hand_over_logs(self, client: socket.socket) -> None:
-        folder = os.open(self._logs, os.O_RDONLY | os.O_DIRECTORY)
+    def _hand_over(self, client: socket.socket, path: Path, flags: int = 0) -> None:
+        """Give a client what it has no path to."""
+        descriptor = os.open(path, os.O_RDONLY | flags)
         try:
-            wire.send(client, {"ok": True}, folder)
+            wire.send(client, {"ok": True}, descriptor)
         finally:
-            os.close(folder)
+            os.close(descriptor)
 
     def _spawn(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
         if request["what"] == "node":

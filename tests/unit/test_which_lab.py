@@ -1,0 +1,51 @@
+"""Which lab a command means when nobody names one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from harness.labs import process_lab
+from harness.model.problem import Problem
+
+
+@dataclass(frozen=True)
+class Started:
+    """What a lab was started as."""
+
+    keep: bool
+
+
+@pytest.mark.parametrize(
+    ("labs", "name", "meant"),
+    [
+        ({"p-1": False}, None, "p-1"),
+        ({"p-1": True, "p-2": False, "p-3": False}, None, "p-1"),
+        ({"p-1": True, "p-2": False}, "p-2", "p-2"),
+    ],
+)
+def test_the_lab_that_a_person_started_is_meant(
+    monkeypatch: pytest.MonkeyPatch, labs: dict[str, bool], name: str | None, meant: str
+) -> None:
+    monkeypatch.setattr(process_lab, "running", lambda: list(labs))
+    monkeypatch.setattr(process_lab, "spec_of", lambda lab: Started(labs[lab]))
+    assert process_lab.the_lab(name) == meant
+
+
+@pytest.mark.parametrize(
+    ("labs", "name", "said"),
+    [
+        ({}, None, "no lab is up"),
+        ({"p-1": True, "p-2": True}, None, "2 labs are up: p-1, p-2"),
+        ({"p-1": False, "p-2": False}, None, "2 labs are up: p-1, p-2"),
+        ({"p-1": True}, "p-9", "no lab 'p-9'; 1 labs are up: p-1"),
+    ],
+)
+def test_what_is_not_clear_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, labs: dict[str, bool], name: str | None, said: str
+) -> None:
+    monkeypatch.setattr(process_lab, "running", lambda: list(labs))
+    monkeypatch.setattr(process_lab, "spec_of", lambda lab: Started(labs[lab]))
+    with pytest.raises(Problem, match=said):
+        process_lab.the_lab(name)
