@@ -28,11 +28,19 @@ run: setup ## the whole line: lab, scenarios, verdicts, Allure site under report
 report: setup ## serve the last site on a free loopback port
 	@$(BIN)/nodeproof report
 
-lint: setup ## ruff, mypy, import-linter, shellcheck
+fmt: setup ## format what ruff formats
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format --quiet .
+
+docs: setup ## the tables of docs/claims.md and docs/words.md, from the code
+	@$(BIN)/python -m infra.docs
+
+lint: setup ## ruff, mypy, import-linter, shellcheck, stale docs
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
+	@$(BIN)/python -m infra.docs --check
 	@$(BIN)/shellcheck infra/*.sh infra/image/*.sh infra/image/files/usr/local/sbin/* .ci/run
 
 unit: setup ## unit tests
@@ -125,6 +133,6 @@ lock: ## write the lock files anew
 clean: ## remove the virtual environment, generated reports and the Vagrant box
 	@rm -rf .venv reports/out .box
 
-.PHONY: help setup run report lint unit test-go contract acceptance alone test test-vm vm-scenarios vm-contract vm-alone \
+.PHONY: help setup run report fmt docs lint unit test-go contract acceptance alone test test-vm vm-scenarios vm-contract vm-alone \
     night night-histories night-process night-contract night-alone night-vm night-scenarios box test-vagrant documented \
     soak bench soak-boots lock clean

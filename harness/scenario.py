@@ -60,7 +60,7 @@ from harness.faults.partition import Direction
 from harness.labs.evidence import INHIBITORS, SWAP_LIMIT
 from harness.labs.stage import STATUS, Stage
 from harness.model import window as windows
-from harness.model.cluster import NOT_READY, UNREACHABLE
+from harness.model.cluster import NOT_READY, UNREACHABLE, UNSCHEDULABLE
 
 claims = pytest.mark.claims
 needs = pytest.mark.needs
@@ -112,6 +112,7 @@ __all__ = [
     "STATUS",
     "SWAP_LIMIT",
     "UNREACHABLE",
+    "UNSCHEDULABLE",
     "Fault",
     "Stage",
     "Witness",

@@ -12,6 +12,7 @@ from harness.model.symbols import SYMBOLS, read
 Json = Any
 UNREACHABLE = "node.kubernetes.io/unreachable"
 NOT_READY = "node.kubernetes.io/not-ready"
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 LEASE_NAMESPACE = "kube-node-lease"
 RENEW_JITTER = 0.04
 """Sliding jitter of the renewal since 1.22 (k8s.io/component-helpers/apimachinery/lease/controller.go)."""

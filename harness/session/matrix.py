@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import pytest
@@ -28,14 +28,29 @@ def matrix(paths: Sequence[str]) -> str:
 
     Raises Problem where they can't be collected.
     """
-    collected, said = _Collected(), io.StringIO()
+    found = _collect(paths)
+    return render(found.claims, [_judging(item) for item in found.items], COLUMNS)
+
+
+def collected() -> tuple[Mapping[str, Claim], Mapping[str, Set[str]]]:
+    """The catalogue, and the files of shipped scenarios that judge each claim. Raises Problem."""
+    found = _collect(())
+    files: dict[str, set[str]] = {}
+    for item in found.items:
+        for claim in asked.declared(item):
+            files.setdefault(claim, set()).add(item.path.relative_to(catalogue.scenarios_dir()).as_posix())
+    return found.claims, files
+
+
+def _collect(paths: Sequence[str]) -> _Collected:
+    found, said = _Collected(), io.StringIO()
     arguments = ["--collect-only", "-q", "-p", "no:cacheprovider", "--shipped", *paths]
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        status = pytest.main(arguments, plugins=[collected])
+        status = pytest.main(arguments, plugins=[found])
     if status != pytest.ExitCode.OK:
         last = next((line for line in reversed(said.getvalue().splitlines()) if line), "")
         raise Problem("the scenarios cannot be collected", ", ".join(paths) or "shipped", "see below", last)
-    return render(collected.claims, collected.scenarios, COLUMNS)
+    return found
 
 
 @dataclass
@@ -43,12 +58,12 @@ class _Collected:
     """A pytest plugin that keeps what is collected."""
 
     claims: Mapping[str, Claim] = field(default_factory=dict)
-    scenarios: list[Judging] = field(default_factory=list)
+    items: list[pytest.Item] = field(default_factory=list)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Keep the claims and the needs of each scenario."""
+        """Keep the claims and the scenarios."""
         self.claims = catalogue.load(session.config.getini("nodeproof_claims"))
-        self.scenarios = [_judging(item) for item in session.items if asked.declared(item)]
+        self.items = [item for item in session.items if asked.declared(item)]
 
 
 def _judging(item: pytest.Item) -> Judging:

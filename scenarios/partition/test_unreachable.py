@@ -7,6 +7,7 @@ from harness.scenario import (
     Stage,
     claims,
     condition_became,
+    condition_said,
     last_heartbeat,
     needs,
     partition,
@@ -18,9 +19,12 @@ from harness.scenario import (
     windows,
 )
 
+WHY = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
+
 
 @claims(
     "monitoring.detection-time",
+    "monitoring.unknown-reason",
     "taints.unreachable-noexecute",
     "eviction.toleration-seconds-override",
     "partition.terminating",
@@ -31,6 +35,7 @@ def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, ju
     node = lab.target
     pod = lab.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s)
     unknown = condition_became(node, "Ready", "Unknown")
+    said = condition_said(node, "Ready", "Unknown", *WHY)
     ready_again = condition_became(node, "Ready", "True")
     unreachable = taint_added(node, UNREACHABLE, "NoExecute")
     deletion, removal = pod_deletion(pod.namespace, pod.name), pod_gone(pod.namespace, pod.name)
@@ -51,6 +56,7 @@ def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, ju
             untainted.append(lab.wait_for(back.never_after(gone, windows.pod_gc_pass())))
 
     judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
+    judge("monitoring.unknown-reason", said.after(cut.began, windows.detection_from_fault()))
     judge("taints.unreachable-noexecute", tainted)
     judge("eviction.toleration-seconds-override", evicted)
     judge("partition.terminating", shown_throughout(STATUS, pod.name, "Terminating", deletion, cut.healing))

@@ -90,6 +90,26 @@ def nobody_schedules(cluster: Cluster) -> None:
     cluster.pause("kube-scheduler")
 
 
+def nobody_taints(cluster: Cluster) -> None:
+    cluster.until_recorded()
+    cluster.pause("kube-controller-manager")
+
+
+def the_kubelet_sees_nothing(cluster: Cluster) -> None:
+    cluster.until_recorded()
+    cluster.pause(f"kubelet-{cluster.target}")
+
+
+def somebody_else_says_unknown(cluster: Cluster) -> None:
+    """The node controller leaves a condition as it is that is Unknown already."""
+    cluster.until_recorded('"step":"injected"')
+    conditions = [
+        {**entry, "status": "Unknown", "reason": "Altered"} if entry["type"] == "Ready" else entry
+        for entry in cluster.node()["status"]["conditions"]
+    ]
+    cluster.lab.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": conditions}})
+
+
 def a_boot_is_forgotten(cluster: Cluster) -> None:
     """A kubelet that finds no boot id to compare with reports no reboot."""
     cluster.until(lambda: condition_status(cluster.node(), "Ready") == "Unknown")
@@ -109,6 +129,9 @@ def a_boot_is_forgotten(cluster: Cluster) -> None:
         ("cordon.blocks-new-pods", a_pod_is_bound_to_a_cordoned_node, (CORDON,), "cordon.not-a-condition"),
         ("cordon.not-a-condition", a_cordon_is_a_condition, (CORDON,), "cordon.blocks-new-pods"),
         ("naming.reboot-event", a_boot_is_forgotten, (REBOOT,), "monitoring.detection-time"),
+        ("cordon.taint", nobody_taints, (CORDON,), "cordon.not-a-condition"),
+        ("cordon.kubelet-event", the_kubelet_sees_nothing, (CORDON,), "cordon.taint"),
+        ("monitoring.unknown-reason", somebody_else_says_unknown, LEAVE, ""),
         ("cordon.blocks-new-pods", nobody_schedules, (CORDON,), "cordon.not-a-condition"),
     ],
 )

@@ -1,0 +1,147 @@
+"""`python -m infra.docs [--check]`: write the tables of docs/claims.md and docs/words.md from the code.
+
+With --check nothing is written, and what is stale is an error.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from harness import scenario
+from harness.model import window
+from harness.model.claim import Claim
+from harness.model.judgment import Check, Moment
+from harness.model.needs import FEATURES
+from harness.model.symbols import SLACK, SYMBOLS, Symbol
+from harness.model.window import WindowSpec
+from harness.session.matrix import collected
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+GENERATED = "<!-- Written by `make docs`; `make lint` fails where it is stale. -->"
+CELL = str.maketrans({"|": r"\|", "\n": " "})
+
+
+def main() -> int:
+    """Write, or check, each page; 1 when one is stale."""
+    check, stale = "--check" in sys.argv[1:], []
+    for name, text in (("claims.md", claims_page()), ("words.md", words_page())):
+        path = DOCS / name
+        if path.exists() and path.read_text() == text:
+            continue
+        if check:
+            stale.append(name)
+        else:
+            path.write_text(text)
+    if stale:
+        print(f"docs: stale: {', '.join(stale)}; run `make docs`", file=sys.stderr)
+    return 1 if stale else 0
+
+
+def claims_page() -> str:
+    """Every claim by area, with what becomes of it."""
+    claims, judged_by = collected()
+    proven = {claim: sorted(files) for claim, files in judged_by.items()}
+    areas: dict[str, list[Claim]] = {}
+    for claim in claims.values():
+        areas.setdefault(claim.area, []).append(claim)
+    judged = sum(claim.status == "judged" for claim in claims.values())
+    parts = [
+        f"# Claims\n\n{GENERATED}\n",
+        f"{len(claims)} sentences of the Nodes page, {judged} of them judged. `nodeproof claims` says in "
+        "which kind of lab and profile. Tier is the least kind of node that proves it. More about each is in "
+        "`scenarios/claims/`.\n",
+    ]
+    for area, entries in sorted(areas.items()):
+        rows = [
+            (f"`{claim.id}`", claim.statement, claim.tier, _status(claim, proven.get(claim.id, ())))
+            for claim in entries
+        ]
+        parts.append(f"## {area}\n\n{_table(('claim', 'statement', 'tier', 'status'), rows)}\n")
+    return "\n".join(parts)
+
+
+def _status(claim: Claim, files: Sequence[str]) -> str:
+    if claim.status == "judged":
+        return "judged in " + ", ".join(f"`{name}`" for name in files)
+    return f"{claim.status}: {claim.reason}" if claim.reason else claim.status
+
+
+def words_page() -> str:
+    """What a scenario can say: moments, windows, checks, faults, features, symbols."""
+    words = {name: getattr(scenario, name) for name in scenario.__all__}
+    faults = {
+        name: made
+        for name, made in words.items()
+        if inspect.isfunction(made) and made.__module__ == scenario.__name__
+    }
+    windows = {name: made for name, made in vars(window).items() if _gives(made, WindowSpec)}
+    features = [(f"`{name}`", sentence) for name, sentence in FEATURES.items()]
+    symbols = [(f"`{name}`", each.meaning, _place(each)) for name, each in SYMBOLS.items()]
+    symbols.append((f"`{SLACK}`", "what measuring may add to a true duration (s)", "measured"))
+    return "\n".join(
+        [
+            f"# Words\n\n{GENERATED}\n",
+            "All are from `harness.scenario`; windows from its `windows`. How they go together is in "
+            "[scenarios.md](scenarios.md).\n",
+            f"## Moments\n\n{_functions(_those_that_give(words, Moment))}\n",
+            f"## Windows\n\n{_functions(windows)}\n",
+            f"## Checks\n\n{_functions({**_methods(), **_those_that_give(words, Check)})}\n",
+            f"## Faults\n\n{_functions(faults)}\n",
+            f"## Features\n\n{_table(('feature', 'a lab that has it'), features)}\n",
+            f"## Symbols of windows\n\n{_table(('symbol', 'stands for', 'read from'), symbols)}\n",
+        ]
+    )
+
+
+def _place(symbol: Symbol) -> str:
+    share = "" if symbol.share == 1 else f" x {symbol.share:g}"
+    return f"{symbol.component} `{symbol.path}`{share}"
+
+
+def _methods() -> Mapping[str, Callable[..., object]]:
+    public = {name: made for name, made in vars(Moment).items() if not name.startswith("_")}
+    return {f"MOMENT.{name}": made for name, made in public.items() if _gives(made, Check)}
+
+
+def _those_that_give(words: Mapping[str, object], kind: type) -> Mapping[str, Callable[..., object]]:
+    return {name: made for name, made in words.items() if inspect.isfunction(made) and _gives(made, kind)}
+
+
+def _gives(made: object, kind: type) -> bool:
+    return inspect.isfunction(made) and made.__annotations__.get("return") == kind.__name__
+
+
+def _functions(found: Mapping[str, Callable[..., object]]) -> str:
+    rows = [(f"`{name}({_parameters(made)})`", _first_sentence(made)) for name, made in sorted(found.items())]
+    return _table(("word", "meaning"), rows)
+
+
+def _parameters(made: Callable[..., object]) -> str:
+    given = inspect.signature(made).parameters.values()
+    return ", ".join(
+        each.name if each.default is each.empty else f"{each.name}={each.default!r}"
+        for each in given
+        if each.name != "self"
+    )
+
+
+def _first_sentence(made: Callable[..., object]) -> str:
+    """What it is for; what it raises is in the code."""
+    said = (inspect.getdoc(made) or "").partition("\n\n")[0].partition(" Raises ")[0]
+    return " ".join(said.split())
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [_line(header), "|" + "---|" * len(header)]
+    return "\n".join([*lines, *(_line([text.translate(CELL) for text in row]) for row in rows)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
