@@ -23,12 +23,12 @@ from harness.labs.kinds import LIBVIRT, PROCESS, check_kind
 from harness.labs.process.network import TRACKING
 from harness.labs.process.spec import check_node_count
 from harness.labs.process_lab import client, find_sshd, memory_line, running
+from harness.labs.remedy import remedy
 from harness.labs.root import TOOLS, become_root, missing_tools
 from harness.labs.supervisor import NAMESPACES
 from harness.model.problem import Problem
 
 OK, NOTE, MISSING = "ok", "note", "missing"
-_SET_UP = {PROCESS: "make setup", LIBVIRT: "infra/setup.sh libvirt"}
 _TRY_LIMIT_S = 10.0
 _MEMORY_INFO = Path("/proc/meminfo")
 _LIBVIRT_SOCKET = Path("/run/libvirt/libvirt-sock")
@@ -127,7 +127,7 @@ def _tools(kind: str, kept: _Kept) -> Finding:
         wanted |= {*hypervisor.TOOLS, *(() if kept.image else image.TOOLS)}
     missing = missing_tools(sorted(wanted))
     if missing:
-        return Finding(MISSING, f"programs: {', '.join(missing)}", f"run `{_SET_UP[kind]}`")
+        return Finding(MISSING, f"programs: {', '.join(missing)}", remedy(kind))
     return Finding(OK, f"programs: {', '.join(sorted(wanted))}")
 
 
@@ -249,7 +249,7 @@ def _existing(path: Path) -> Path:
 
 def vagrant_notes(box: Path) -> list[Finding]:
     """What `vagrant up` needs, with the folder of its box; no lab needs any of it."""
-    set_up = "run `infra/setup.sh vagrant`"
+    set_up = remedy("vagrant")
     found = shutil.which("vagrant")
     notes = [Finding(NOTE, f"vagrant: {found}") if found else Finding(NOTE, "no vagrant", set_up)]
     if not any(plugin.exists() and _PLUGIN in plugin.read_text() for plugin in _plugin_lists()):

@@ -22,6 +22,7 @@ from typing import Any
 from harness import proc
 from harness.labs.component_build import Report, cache_dir, locked, make_folder, tail
 from harness.labs.components import Component, Components
+from harness.labs.remedy import remedy
 from harness.labs.root import root_prefix
 from harness.model.problem import Problem
 
@@ -207,7 +208,7 @@ def _check_tools() -> None:
         raise Problem(
             f"missing tools: {', '.join(missing)}",
             "guest image",
-            "run `infra/setup.sh libvirt`",
+            remedy("libvirt"),
         )
 
 

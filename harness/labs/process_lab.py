@@ -27,6 +27,7 @@ from harness.labs.kinds import LIBVIRT, PROCESS, check_kind
 from harness.labs.lab import Lab, wait_gone
 from harness.labs.process.spec import RUNTIME_ROOT, LabSpec, NodeSpec, check_node_count
 from harness.labs.profiles import profile_named
+from harness.labs.remedy import remedy
 from harness.labs.root import check_tools, root_prefix
 from harness.labs.wire import SupervisorClient
 from harness.model.problem import Problem
@@ -104,8 +105,8 @@ def _guest(request: Request, components: Components, report: Callable[[str], Non
     """What the nodes boot where they are virtual machines: the golden image. Raises Problem."""
     if request.kind != LIBVIRT:
         return {}
-    remedy = "run `infra/setup.sh libvirt`, or `nodeproof doctor` for all that is missing"
-    check_tools(TOOLS, "libvirt lab", remedy)
+    mend = f"{remedy(LIBVIRT)}, or see `nodeproof doctor`"
+    check_tools(TOOLS, "libvirt lab", mend)
     binding()
     image = golden_image(components, report)
     make_folder(image.snapshots)
@@ -204,7 +205,7 @@ def find_sshd() -> str:
         if path.exists():
             # Its own version's, for as long as the lab runs: sshd starts itself for each connection.
             return str(path.resolve())
-    raise Problem("no sshd", "process lab", "run `make setup`")
+    raise Problem("no sshd", "process lab", remedy(PROCESS))
 
 
 def _spec(request: Request, components: Components, guest: Mapping[str, str]) -> LabSpec:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 
 from harness import proc
+from harness.labs.remedy import remedy
 from harness.model.problem import Problem
 
 TOOLS = ("bash", "ip", "mount", "nft", "nsenter", "unshare")
@@ -15,7 +16,7 @@ TOOLS = ("bash", "ip", "mount", "nft", "nsenter", "unshare")
 
 def root_prefix() -> list[str]:
     """How to become root here: nothing, or sudo. Raises Problem when neither works, or a tool is missing."""
-    check_tools(TOOLS, "process lab", "run `make setup`, or `nodeproof doctor` for all that is missing")
+    check_tools(TOOLS, "process lab", f"{remedy('process')}, or see `nodeproof doctor`")
     return become_root()
 
 

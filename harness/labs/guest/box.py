@@ -25,6 +25,7 @@ from harness.labs.kinds import LIBVIRT
 from harness.labs.libvirt_domain import mac
 from harness.labs.pki import ssh_key
 from harness.labs.process.spec import MAX_NODES, NodeSpec
+from harness.labs.remedy import remedy
 from harness.labs.root import check_tools, root_prefix
 from harness.model.problem import Problem
 
@@ -48,7 +49,7 @@ _METADATA = {"provider": "libvirt", "format": "qcow2", "virtual_size": _DISK_GB}
 
 def make(folder: Path, image: Image, report: Report) -> None:
     """Fill `folder`, which may hold an older box. Raises Problem."""
-    check_tools(("mke2fs", "qemu-system-x86_64"), "box", "run `infra/setup.sh vagrant`")
+    check_tools(("mke2fs", "qemu-system-x86_64"), "box", remedy("vagrant"))
     folder = folder.resolve()
     _refuse_foreign(folder)
     try:

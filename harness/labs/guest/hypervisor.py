@@ -16,6 +16,7 @@ from harness.labs.process.logs import LIMIT_BYTES
 from harness.labs.process.memory import logs_in
 from harness.labs.process.network import BRIDGES
 from harness.labs.process.processes import Processes
+from harness.labs.remedy import remedy
 from harness.model.problem import OutsideError, Problem
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def binding() -> str:
     """Where libvirt's library for Python is, which a plain set-up leaves out. Raises Problem."""
     found = find_spec("libvirt")
     if found is None:
-        raise Problem("no libvirt for this Python", "libvirt lab", "run `infra/setup.sh libvirt`")
+        raise Problem("no libvirt for this Python", "libvirt lab", remedy("libvirt"))
     return f"libvirt for Python: {found.origin}"
 
 
