@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 import yaml
@@ -248,13 +249,19 @@ def _check_window(document: _Document, number: int, entry: Mapping[str, Json]) -
 
 def _minors(document: _Document, path: Path, versions: str) -> frozenset[int]:
     try:
-        range_ = SpecifierSet(versions)
+        minors = _minors_in(versions)
     except InvalidSpecifier:
         raise document.problem(path, "a range like '>=1.18,<1.32'", repr(versions)) from None
-    minors = frozenset(minor for minor in _MINORS if range_.contains(f"1.{minor}.0"))
     if not minors:
         raise document.problem(path, "a range that holds a version 1.x", repr(versions))
     return minors
+
+
+@cache
+def _minors_in(versions: str) -> frozenset[int]:
+    """Hundreds of claims have the same few ranges. Raises InvalidSpecifier."""
+    range_ = SpecifierSet(versions)
+    return frozenset(minor for minor in _MINORS if range_.contains(f"1.{minor}.0"))
 
 
 def _claim(entry: Mapping[str, Json]) -> Claim:
