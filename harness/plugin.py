@@ -388,7 +388,8 @@ def _close(item: pytest.Item, error: Exception | None) -> None:
     if provider.lab is not None:
         if error is not None or closed.worst().outcome != "conforms":
             provider.lab.fetch_journals()
-        stored.attach_logs(provider.lab.logs, provider.lab.journals)
+        with contextlib.suppress(Problem, OSError):
+            stored.attach_logs(provider.lab.logs, provider.lab.journals)
     provider.last_taint_t = stored.last_no_execute_taint(history)
     if died(history) is not None:
         provider.discard()

@@ -181,7 +181,11 @@ def foreground(argv: Sequence[str]) -> int:
     """Run `argv` with this process's own terminal; gives its exit status. Raises CommandFailed when it can't
     start.
     """
+    # Ctrl-C is the program's. A handler of our own, unlike "ignore", does not go on beyond exec.
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         return subprocess.call(list(argv))
     except OSError as error:
         raise CommandFailed(argv, 127, str(error)) from error
+    finally:
+        signal.signal(signal.SIGINT, before)

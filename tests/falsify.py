@@ -9,13 +9,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from harness.checks import heartbeats, looks, moments
 from harness.checks.occurrence import Occurrence
 from harness.checks.read_off import find_event
 from harness.model.claim import Claim
-from harness.model.cluster import Configuration
+from harness.model.cluster import LEASE_NAMESPACE, Configuration
 from harness.model.history import SENTINEL_ANNOTATION, Entry, History, Version
 from harness.model.judgment import Check, Judgment, Moment
 from harness.model.testimony import STARTED
@@ -77,6 +78,13 @@ def _after(judged: Judged) -> Iterator[Altered]:
     if found.t > known_t and window.low_s > 1.0:
         early = _sooner(judged.history, known_t, found.t, start.t + window.low_s - 0.5)
         yield _altered(judged, "the event is early", DEVIATES, early)
+    before_t = start.t + window.low_s - 1.0
+    if window.low_s <= 0 and event.name in _CHANGES and _can_come(judged.history, event, before_t):
+        early = _with(judged.history, event, before_t)
+        yield _altered(judged, "the event comes before its anchor", DEVIATES, early)
+    if anchor.name == "last-heartbeat":
+        beat = _renewed(judged.history, str(anchor.args["node"]), found.t - 1.0)
+        yield _altered(judged, "a heartbeat comes right before the event", DEVIATES, beat)
     away = _later(_without(judged.history, event, min(start.t + _MOMENT_S, found.t)), found.t, LONG_S)
     yield _altered(judged, "the event is taken away", DEVIATES, away)
     yield from _without_anchor(judged, anchor)
@@ -117,6 +125,8 @@ def _renewals(judged: Judged) -> Iterator[Altered]:
     renewed = list(heartbeats.lease_renewals(judged.history, node))
     middle = renewed[len(renewed) // 2]
     received_t = float(middle.detail["received_t"])
+    early = _renewed(judged.history, node, middle.t + judged.configuration["R"] / 2)
+    yield _altered(judged, "one renewal is early", DEVIATES, early)
     yield _altered(
         judged, "one renewal is missing", DEVIATES, _drop(judged.history, _is_lease(node, received_t))
     )
@@ -154,12 +164,21 @@ def _look(judged: Judged) -> Iterator[Altered]:
 
     seen = [entry for entry in judged.history.entries if is_look(entry) and span[0] < entry.t < span[1]]
     assert seen
-    other = {"not-listed": str(judged.check.args.get("line"))}.get(judged.check.name, "something else")
-    told = replace(seen[-1], data={**seen[-1].data, "value": other})
-    history = History.of(told if entry is seen[-1] else entry for entry in judged.history.entries)
-    yield _altered(judged, "one look shows another value", DEVIATES, history)
+    for other in _other_values(judged.check):
+        told = replace(seen[-1], data={**seen[-1].data, "value": other})
+        history = History.of(told if entry is seen[-1] else entry for entry in judged.history.entries)
+        yield _altered(judged, f"one look shows {other!r}", DEVIATES, history)
     yield _altered(judged, "nobody looked", GAP, _drop(judged.history, is_look))
     yield from _without_bounds(judged)
+
+
+def _other_values(check: Check) -> list[str]:
+    if check.name == "not-listed":
+        return [str(check.args["line"])]
+    if check.name != "amounts-to":
+        return ["something else"]
+    low, high = int(check.args["low"]), int(check.args["high"])
+    return [str(high + 1), "max", *([str(low - 1)] if low > 0 else [])]
 
 
 def _life(judged: Judged) -> Iterator[Altered]:
@@ -296,6 +315,23 @@ def _tells(entry: Entry, moment: Moment) -> bool:
     if read_from:
         return entry.kind == "watch" and entry.data["resource"] in read_from
     return entry.kind in ("fault", "told", "machine", "component")
+
+
+def _renewed(history: History, node: str, t: float) -> History:
+    """A recording in which the node renewed its Lease at `t` (s) as well, told at once."""
+    lease = [seen for seen in history.versions("leases", LEASE_NAMESPACE, node) if seen.t < t][-1]
+    clocks = (each.data for each in history.of_kind("clock") if each.data["node"] == node)
+    ahead_s = next((float(clock["offset_s"]) for clock in clocks), 0.0)
+    wall = t + float(history.begun["wall_offset_s"]) + ahead_s
+    renewed = copy.deepcopy(dict(lease.object))
+    renewed["spec"]["renewTime"] = datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    data = {"resource": "leases", "type": "MODIFIED", "object": renewed}
+    return History.of([*history.entries, Entry(t + _MOMENT_S, "watch", data)])
+
+
+def _can_come(history: History, moment: Moment, t: float) -> bool:
+    """Whether the object of a moment was there at `t` (s), in another state."""
+    return not moments.already(history, moment, t)
 
 
 def _blind(history: History, resource: str, since_t: float, until_t: float) -> History:

@@ -16,6 +16,8 @@ from tempfile import TemporaryDirectory
 from harness.report import rundir
 
 RUNS = Path(__file__).resolve().parent / "runs"
+FIELDS = "fields.json"
+"""Which fields the API's objects have: of Kubernetes v1.36.3, which all of them were recorded on."""
 HISTORY, CONFIGURATION, JUDGMENTS = "history.jsonl", "configuration.json", "judgments.json"
 
 
@@ -41,6 +43,7 @@ def thawed(frozen: Path) -> Iterator[rundir.Scenario]:
         folder.mkdir(parents=True)
         for file in (CONFIGURATION, JUDGMENTS):
             shutil.copy(frozen / file, folder / file)
+        shutil.copy(RUNS / FIELDS, run)
         (folder / HISTORY).write_bytes(gzip.decompress((frozen / f"{HISTORY}.gz").read_bytes()))
         (scenario,) = rundir.read_scenarios(Path(run))
         yield scenario

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from harness.checks import heartbeats, looks, moments
+from harness.checks import heartbeats, looks, moments, shapes
 from harness.checks.anchors import missing, unfenced
 from harness.checks.blind import blind
 from harness.checks.occurrence import Occurrence
@@ -63,10 +63,22 @@ def refuse(check: Check, history: History, configuration: Configuration) -> None
     if recorded and not needed <= recorded:
         raise LookupError(f"nobody recorded {', '.join(sorted(needed - recorded))}")
     for moment in about:
-        for resource, paths in moments.paths(moment).items():
-            wrong = unknown(paths, configuration.fields.get(resource, frozenset()))
-            if wrong and resource in configuration.fields:
-                raise LookupError(f"objects of {resource} have no field {', '.join(wrong)}")
+        shape = moments.shape(moment)
+        wrong = shapes.fault(shape) or _unknown_fields(shape, configuration.fields)
+        if wrong:
+            raise LookupError(f"{moment}: {wrong}")
+
+
+def _unknown_fields(shape: shapes.Shape, known: Mapping[str, frozenset[str]]) -> str:
+    for resource, paths in shapes.paths(shape).items():
+        if resource not in known:
+            continue
+        # A path is split at its dots: what is below a mapping of anybody's keys can't be said by one.
+        said_by_path = isinstance(shape, shapes.Changed)
+        wrong = paths - known[resource] if said_by_path else unknown(paths, known[resource])
+        if wrong:
+            return f"objects of {resource} have no field {', '.join(sorted(wrong))}"
+    return ""
 
 
 def can_be_waited_for(check: Check) -> bool:
@@ -110,6 +122,8 @@ def _after(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
     if start is None:
         return missing(history, anchor)
     window = compute(spec, ground, start.detail)
+    if window.shape == "negative":
+        raise ValueError("the window of an absence says nothing about a time")
     if not window.discerning:
         return _indiscernible(spec, ground, start.detail, window)
     found = find_event(history, event, start, ground.configuration)

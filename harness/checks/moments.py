@@ -238,7 +238,7 @@ _WORDS: Mapping[str, Callable[[Args], Shape]] = {
         _node(args), {"spec": {"unschedulable": True if args["value"] else {"$in": [None, False]}}}
     ),
     "condition-types-changed": lambda args: Changed(_node(args), "status.conditions[].type"),
-    "boot-id-changed": lambda args: Changed(_node(args), "status.nodeInfo.bootID"),
+    "boot-id-changed": lambda args: Changed(_node(args), "status.nodeInfo.bootID", lasting=True),
     "last-heartbeat": _last_heartbeat,
     "pod-deletion": lambda args: Became(_pod(args), {"metadata": {"deletionTimestamp": PRESENT}}, gone=True),
     "pod-gone": lambda args: Became(_pod(args), gone=True),

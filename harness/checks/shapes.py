@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.checks.occurrence import Occurrence
+from harness.model.cluster import CLUSTER_WIDE
 from harness.model.history import Entry, History, Version
+from harness.model.pattern import fault as pattern_fault
 from harness.model.pattern import matches, value_at
 from harness.model.pattern import paths as pattern_paths
 
@@ -20,7 +22,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class Reference:
-    """An object, or all objects of a resource where no name is given."""
+    """An object; all objects of a resource for what is `Written`."""
 
     resource: str
     namespace: str = ""
@@ -94,23 +96,24 @@ class Written:
 
 @dataclass(frozen=True)
 class Changed:
-    """What stands at a path of an object becomes another than the last that was told; an empty text tells
-    nothing, an empty list does.
+    """What stands at a path of an object becomes another; a field that is not there is a value, too.
+
+    With `lasting`, only what is told counts: over states, and namesakes, that tell nothing.
     """
 
     of: Reference
     path: str
+    lasting: bool = False
 
     def find(self, history: History, since_t: float) -> Occurrence | None:
         """The first such change at or after `since_t` (s)."""
         last: Json = None
         for before, after in changes(self.of.seen(history)):
             told = value_at(self.path, after.object)
-            if before is None:
-                last = None
-            if told in (None, ""):
+            if self.lasting and not told:
                 continue
-            if last is not None and told != last and after.t >= since_t:
+            is_first = not last if self.lasting else before is None
+            if not is_first and told != last and after.t >= since_t:
                 return Occurrence(after.t)
             last = told
         return None
@@ -163,6 +166,21 @@ def paths(shape: Shape) -> Mapping[str, frozenset[str]]:
     if isinstance(shape, Became | Written) and shape.pattern is not None:
         return {shape.of.resource: pattern_paths(shape.pattern)}
     return {}
+
+
+def fault(shape: Shape) -> str:
+    """Why it could never come, whatever happens, or nothing: an object that is not named as the API names it,
+    a pattern that is none.
+    """
+    if isinstance(shape, Became | Written) and shape.pattern is not None and pattern_fault(shape.pattern):
+        return pattern_fault(shape.pattern)
+    if not isinstance(shape, Became | Made | Changed):
+        return ""
+    if not shape.of.name:
+        return f"an object of {shape.of.resource} without a name"
+    if shape.of.resource in CLUSTER_WIDE:
+        return f"objects of {shape.of.resource} are in no namespace" if shape.of.namespace else ""
+    return "" if shape.of.namespace else f"objects of {shape.of.resource} are in a namespace; none is given"
 
 
 def already(history: History, shape: Shape, t: float) -> str:

@@ -29,7 +29,7 @@ from harness.labs.guest.ends import last_words
 from harness.labs.guest.hypervisor import VIRSH
 from harness.labs.host import SupervisedHost
 from harness.labs.insist import insist
-from harness.labs.kinds import LIBVIRT
+from harness.labs.kinds import KIND_FEATURES, LIBVIRT
 from harness.labs.libvirt_domain import METADATA_NAMESPACE, owner_told
 from harness.labs.measuring import Running, read_clock, read_configuration
 from harness.labs.profiles import Profile, profile_named
@@ -97,7 +97,7 @@ class Lab:
         self.supervisor = SupervisorClient(folder / "s")
         status = self.supervisor.status()
         self.kind = str(status["kind"])
-        self.features: frozenset[str] = frozenset(status["features"])
+        self.features: frozenset[str] = frozenset(status.get("features", KIND_FEATURES[self.kind]))
         self.profile: Profile = profile_named(str(status["profile"]))
         self.api = Api(folder / "pki" / "admin.kubeconfig", self.supervisor.dial)
         self.ledger = Ledger(self.name)
@@ -363,7 +363,7 @@ class Lab:
         """What of the lab's own memory is full, a line each. Raises Problem."""
         return [
             f"lab {self.name}: its {name} is full ({told['size_bytes'] >> 20} MiB): {_LOST[name]}"
-            for name, told in self.supervisor.status()["memory"].items()
+            for name, told in self.supervisor.status().get("memory", {}).items()
             if told["free_bytes"] < _FULL_FRACTION * told["size_bytes"]
         ]
 
@@ -384,7 +384,9 @@ class Lab:
     def keep_logs(self, into: Path) -> None:
         """Copy component logs, audit log and machine events to a run's folder."""
         target = into / self.name
-        shutil.copytree(self.logs, target, dirs_exist_ok=True)
+        with contextlib.suppress(shutil.Error):
+            # What was made or removed this moment; the others are copied all the same.
+            shutil.copytree(self.logs, target, dirs_exist_ok=True)
         if self.journals.exists():
             shutil.copytree(self.journals, target, dirs_exist_ok=True)
         for name in ("init.log", "events.jsonl"):

@@ -51,7 +51,7 @@ def serve_api(lab: Lab, port: int, ready: Callable[[int, Path], None]) -> None:
     except OSError as error:
         raise Problem(f"port {port}: {error.strerror}", "127.0.0.1", "leave --port out") from error
     with listener:
-        config = lab.dir / "pki" / "proxy.kubeconfig"
+        config = lab.dir / "pki" / f"proxy-{os.getpid()}.kubeconfig"
         write_private(config, _on_loopback(lab, listener.getsockname()[1]))
         try:
             ready(listener.getsockname()[1], config)

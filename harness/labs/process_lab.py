@@ -165,7 +165,7 @@ def the_lab(name: str | None) -> str:
     names = running()
     if name in names:
         return str(name)
-    by_hand = [lab for lab in names if spec_of(lab).keep]
+    by_hand = [lab for lab in names if _is_by_hand(lab)]
     for chosen in (by_hand, names):
         if name is None and len(chosen) == 1:
             return chosen[0]
@@ -173,6 +173,14 @@ def the_lab(name: str | None) -> str:
     raise Problem(
         what if name is None else f"no lab {name!r}; {what}", "--lab-name", "run `nodeproof up`, or name one"
     )
+
+
+def _is_by_hand(lab: str) -> bool:
+    """Whether a lab is kept; one that just went, or that another version wrote, is not meant."""
+    try:
+        return spec_of(lab).keep
+    except (OSError, ValueError, TypeError, KeyError, Problem):
+        return False
 
 
 def down(name: str) -> None:

@@ -233,6 +233,9 @@ def _check_ranges(document: _Document, number: int, entry: Mapping[str, Json]) -
             raise document.problem(path, f"a value for {entry['versions']}", f"none for 1.{min(left)}")
 
 
+_NO_WINDOW = {"shape": "negative", "nominal": "0", "low": "0", "high": "0"}
+
+
 def _check_window(document: _Document, number: int, entry: Mapping[str, Json]) -> None:
     """Each formula is one, over symbols that there are."""
     for part, text in (entry.get("window") or {}).items():
@@ -245,6 +248,10 @@ def _check_window(document: _Document, number: int, entry: Mapping[str, Json]) -
         if unknown:
             known = ", ".join([*SYMBOLS, SLACK])
             raise document.problem((number, "window", part), f"symbols of {known}", min(unknown))
+    try:
+        windows.formula(**entry.get("window", _NO_WINDOW))
+    except ValueError as error:
+        raise document.problem((number, "window"), "a window", str(error)) from None
 
 
 def _minors(document: _Document, path: Path, versions: str) -> frozenset[int]:

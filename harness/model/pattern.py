@@ -30,6 +30,28 @@ def matches(pattern: Json, value: Json) -> bool:
     return bool(pattern == value)
 
 
+def fault(pattern: Json) -> str:
+    """Why something is no pattern, or nothing: an operator that there is none of, what matches everything."""
+    if isinstance(pattern, Mapping):
+        operators = sorted(str(name) for name in pattern if str(name).startswith("$"))
+        if operators:
+            return _fault_of_operator(pattern, operators)
+    if isinstance(pattern, Mapping | list):
+        if not pattern:
+            return "an empty pattern matches everything"
+        parts = pattern.values() if isinstance(pattern, Mapping) else pattern
+        return next(filter(None, map(fault, parts)), "")
+    return ""
+
+
+def _fault_of_operator(pattern: Mapping[str, Json], operators: list[str]) -> str:
+    if len(pattern) > 1:
+        return f"{operators[0]} stands beside other keys"
+    if operators[0] not in _OPERATORS:
+        return f"no operator {operators[0]!r}, there are: {', '.join(sorted(_OPERATORS))}"
+    return fault(pattern["$not"]) if operators == ["$not"] else ""
+
+
 def paths(pattern: Json, above: str = "") -> frozenset[str]:
     """Every field that a pattern names, such as `status.conditions[].type`."""
     operator = _operator(pattern)

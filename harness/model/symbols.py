@@ -31,7 +31,6 @@ SYMBOLS: Mapping[str, Symbol] = {
     "E": Symbol(
         "node-eviction-rate (1/s)", "kube-controller-manager", "NodeLifecycleController.NodeEvictionRate"
     ),
-    "U": Symbol("nodeStatusUpdateFrequency (s)", "kubelet", "nodeStatusUpdateFrequency"),
     # nodeLeaseRenewIntervalFraction is compiled in (pkg/kubelet/kubelet.go).
     "R": Symbol("interval of lease renewals (s)", "kubelet", "nodeLeaseDurationSeconds", 0.25),
     "T": Symbol("default toleration (s)", "kube-apiserver", "DefaultTolerationSeconds.Unreachable"),

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 Lookup = Callable[[str], float]
-_PRODUCT = re.compile(r"(?<![A-Za-z_0-9.])([0-9]+(?:\.[0-9]+)?)(?=[A-Za-z_])")
-"""`2P` is two times P."""
+_PRODUCT = re.compile(r"(?<![A-Za-z_0-9.])([0-9]+(?:\.[0-9]+)?)([A-Za-z_][A-Za-z_0-9]*)")
+"""`2P` is two times P, also below a stroke."""
 _LENGTH_LIMIT = 200
 _OPERATORS: Mapping[type, tuple[str, Callable[[float, float], float]]] = {
     ast.Add: ("+", operator.add),
@@ -34,7 +34,7 @@ class Term:
         if len(text) > _LENGTH_LIMIT:
             raise ValueError(f"a formula of more than {_LENGTH_LIMIT} characters")
         try:
-            tree = ast.parse(_PRODUCT.sub(r"\1*", text), mode="eval").body
+            tree = ast.parse(_PRODUCT.sub(r"(\1*\2)", text), mode="eval").body
         except (SyntaxError, RecursionError) as error:
             raise ValueError(f"not a formula: {text!r}") from error
         _check(tree, text)
@@ -57,20 +57,28 @@ class Term:
 
 
 def _check(node: ast.AST, text: str) -> None:
+    if _is_figure(node):
+        return
+    parts: list[ast.AST] = []
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        parts: list[ast.AST] = [node.left, node.right]
+        parts = [node.left, node.right]
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         parts = [node.operand]
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS:
-        parts = list(node.args)
-        if not parts or node.keywords:
+        parts = [] if node.keywords else list(node.args)
+        if not parts:
             raise ValueError(f"{node.func.id} of nothing in {text!r}")
-    elif isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and type(node.value) in (int, float)):
-        parts = []
-    else:
+    if not parts:
         raise ValueError(f"no arithmetic: {ast.unparse(node)!r} in {text!r}")
     for part in parts:
         _check(part, text)
+
+
+def _is_figure(node: ast.AST) -> bool:
+    """Whether it is a number or a symbol."""
+    if isinstance(node, ast.Name):
+        return node.id not in _FUNCTIONS
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float)
 
 
 def _value(node: ast.expr, lookup: Lookup) -> float:

@@ -319,9 +319,14 @@ def grace_period(seconds: float) -> WindowSpec:
 
 def formula(shape: Shape, nominal: str, low: str, high: str) -> WindowSpec:
     """A window of one's own, over the symbols of `harness.model.symbols` and `slack`. Raises ValueError where
-    it is no formula, KeyError on a symbol that there is none of.
+    it is no formula, or slack is where it may not be or not where it must; KeyError on a symbol that there is
+    none of.
     """
     made = Formula(shape, nominal, low, high)
+    if SLACK in Term.of(nominal).symbols:
+        raise ValueError("slack in the figure that is claimed")
+    if shape != "negative" and SLACK not in Term.of(high).symbols:
+        raise ValueError(f"no slack in {high!r}: measuring may add some to a true duration")
     for symbol in made.symbols - {SLACK}:
         SYMBOLS[symbol]
     return WindowSpec("formula", {"shape": shape, "nominal": nominal, "low": low, "high": high})

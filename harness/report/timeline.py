@@ -230,7 +230,8 @@ def _bracket(history: History, judgment: Judgment, verdict: Verdict) -> Bracket:
         label += f"   {verdict.reason}"
     label = label if len(label) <= _CHARACTERS else f"{label[: _CHARACTERS - 1]}…"
     colour = drawing.OUTCOME[verdict.outcome]
-    anchor = _anchor(history, judgment, window)
+    # A check that raised would raise here, too.
+    anchor = None if verdict.code == "check-failed" else _anchor(history, judgment, window)
     if anchor is None or window is None:
         return Bracket(label, colour, anchor)
     measured = value.value if value is not None and isinstance(value.value, float) else None

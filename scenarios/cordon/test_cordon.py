@@ -7,7 +7,6 @@ from harness.scenario import (
     claims,
     conditions_changed,
     cordoned,
-    event_reported,
     needs,
     pod_bound,
     pod_created,
@@ -19,20 +18,15 @@ from harness.scenario import (
 )
 
 
-@claims("cordon.blocks-new-pods", "cordon.not-a-condition", "cordon.taint", "cordon.kubelet-event")
+@claims("cordon.blocks-new-pods", "cordon.not-a-condition", "cordon.taint")
 @needs(nodes=2)
 def test_a_cordoned_node_gets_no_pods_and_no_condition(lab: Stage, judge: Judge) -> None:
     node = lab.target
-    noticed, noticed_again = (
-        event_reported(reason, "Node", node, "") for reason in ("NodeNotSchedulable", "NodeSchedulable")
-    )
     tainted, untainted = (made(node, UNSCHEDULABLE, "NoSchedule") for made in (taint_added, taint_removed))
-    soon = judge.window("cordon.kubelet-event")
 
     with lab.record():
         lab.kubectl("cordon", node)
         taints = [lab.wait_for(tainted.after(cordoned(node), windows.prompt(5)))]
-        events = [lab.wait_for(noticed.after(cordoned(node), soon))]
         pod = lab.pending_pod(only_on=node)
         created, bound = pod_created(pod.namespace, pod.name), pod_bound(pod.namespace, pod.name)
         tried = lab.wait_for(pod_unschedulable(pod.namespace, pod.name).after(created, windows.prompt(2)))
@@ -42,7 +36,6 @@ def test_a_cordoned_node_gets_no_pods_and_no_condition(lab: Stage, judge: Judge)
         )
         lab.kubectl("uncordon", node)
         taints.append(lab.wait_for(untainted.after(uncordoned(node), windows.prompt(5))))
-        events.append(lab.wait_for(noticed_again.after(uncordoned(node), soon)))
         released = lab.wait_for(bound.after(uncordoned(node), windows.prompt(windows.BIND_S)))
 
     for check in (tried, unbound, released):
@@ -50,5 +43,3 @@ def test_a_cordoned_node_gets_no_pods_and_no_condition(lab: Stage, judge: Judge)
     judge("cordon.not-a-condition", same)
     for check in taints:
         judge("cordon.taint", check)
-    for check in events:
-        judge("cordon.kubelet-event", check)

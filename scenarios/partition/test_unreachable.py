@@ -56,7 +56,7 @@ def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, ju
             untainted.append(lab.wait_for(back.never_after(gone, windows.pod_gc_pass())))
 
     judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
-    judge("monitoring.unknown-reason", said.after(cut.began, windows.detection_from_fault()))
+    judge("monitoring.unknown-reason", said.after(cut.began, judge.window("monitoring.unknown-reason")))
     judge("taints.unreachable-noexecute", tainted)
     judge("eviction.toleration-seconds-override", evicted)
     judge("partition.terminating", shown_throughout(STATUS, pod.name, "Terminating", deletion, cut.healing))

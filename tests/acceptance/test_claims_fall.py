@@ -95,11 +95,6 @@ def nobody_taints(cluster: Cluster) -> None:
     cluster.pause("kube-controller-manager")
 
 
-def the_kubelet_sees_nothing(cluster: Cluster) -> None:
-    cluster.until_recorded()
-    cluster.pause(f"kubelet-{cluster.target}")
-
-
 def somebody_else_says_unknown(cluster: Cluster) -> None:
     """The node controller leaves a condition as it is that is Unknown already."""
     cluster.until_recorded('"step":"injected"')
@@ -130,7 +125,6 @@ def a_boot_is_forgotten(cluster: Cluster) -> None:
         ("cordon.not-a-condition", a_cordon_is_a_condition, (CORDON,), "cordon.blocks-new-pods"),
         ("naming.reboot-event", a_boot_is_forgotten, (REBOOT,), "monitoring.detection-time"),
         ("cordon.taint", nobody_taints, (CORDON,), "cordon.not-a-condition"),
-        ("cordon.kubelet-event", the_kubelet_sees_nothing, (CORDON,), "cordon.taint"),
         ("monitoring.unknown-reason", somebody_else_says_unknown, LEAVE, ""),
         ("cordon.blocks-new-pods", nobody_schedules, (CORDON,), "cordon.not-a-condition"),
     ],

@@ -64,7 +64,6 @@ def test_the_own_claims() -> None:
     assert set(claims) == {
         "heartbeat.lease-interval",
         "cordon.taint",
-        "cordon.kubelet-event",
         "monitoring.detection-time",
         "monitoring.unknown-reason",
         "monitoring.grace-period-default",
@@ -399,7 +398,7 @@ def test_a_claim_without_a_window_gives_none() -> None:
 @pytest.mark.parametrize(
     ("window", "said"),
     [
-        (WINDOW.replace("nominal: G", "nominal: Q"), "expected symbols of G, P, E, U, R, T, slack, found Q"),
+        (WINDOW.replace("nominal: G", "nominal: Q"), "expected symbols of G, P, E, R, T, slack, found Q"),
         (WINDOW.replace("G - slack", "G -"), "expected a formula"),
         (WINDOW.replace("G - slack", "'__import__(1)'"), "expected text like"),
         (WINDOW.replace("G - slack", "f(G)"), "expected a formula, found no arithmetic: 'f(G)'"),

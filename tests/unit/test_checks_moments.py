@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from harness.checks import heartbeats, moments, witnessed
@@ -450,7 +452,7 @@ def test_a_field_that_has_no_word_of_its_own() -> None:
     assert moments.find(history, given) == Occurrence(1.0)
     assert moments.resources(given) == ("nodes",)
     assert moments.already(history, given, 1.5).endswith("it had come already")
-    assert moments.find(history, another) is None
+    assert moments.find(history, another) == Occurrence(1.0)
     assert moments.find(history, gone) == Occurrence(2.0)
     assert moments.last_state(history, gone).startswith("node node-1")
     assert "podCIDR" in str(given)
@@ -467,3 +469,28 @@ def test_any_write_of_any_object() -> None:
     assert moments.last_state(story.history(), moments.made("leases", "other", "kube-node-lease")) == (
         "leases other: never seen"
     )
+
+
+def test_a_field_that_comes_and_goes_has_changed() -> None:
+    story = Story()
+    for t, value in ((1.0, "a"), (2.0, None), (3.0, None), (4.0, "b")):
+        spec = {"podCIDR": value} if value else {}
+        story.change(t, "nodes", "", NODE, {**story.object("nodes", "", NODE), "spec": spec})
+    changed = moments.changed("nodes", NODE, "spec.podCIDR")
+    times = [
+        found.t if (found := moments.find(story.history(), changed, t)) else None
+        for t in (0.5, 1.5, 2.5, 4.5)
+    ]
+    assert times == [1.0, 2.0, 4.0, None]
+
+
+def test_a_boot_id_is_remembered_beyond_the_node_object() -> None:
+    story = Story()
+    story.boot(1.0, "one")
+    body = story.object("nodes", "", NODE)
+    story.remove(2.0, "nodes", "", NODE)
+    again = copy.deepcopy(body)
+    again["metadata"].pop("uid", None)
+    again["status"]["nodeInfo"]["bootID"] = "two"
+    story.change(3.0, "nodes", "", NODE, again)
+    assert moments.find(story.history(), moments.boot_id_changed(NODE)) == Occurrence(3.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import IO
 
@@ -9,7 +10,7 @@ import pytest
 
 from harness import proc
 from harness.labs.pki import write_private
-from harness.labs.process.logs import begin_anew, keep_short
+from harness.labs.process.logs import begin_anew, give, keep_short
 from harness.labs.process.processes import EventLog, Processes
 from tests.waiting import eventually
 
@@ -18,7 +19,7 @@ LIMIT_S = 10.0
 
 def test_who_appends_to_a_log_that_is_too_long_goes_on_at_its_beginning(tmp_path: Path) -> None:
     log, earlier = tmp_path / "etcd.log", tmp_path / "etcd.log.1"
-    keep_short(tmp_path, limit_bytes=100)
+    keep_short(tmp_path, os.getuid(), os.getgid(), limit_bytes=100)
     with log.open("ab", buffering=0) as out:
         for text in (b"a" * 101, b"b" * 102):
             out.write(text)
@@ -61,3 +62,14 @@ def test_root_follows_no_link_in_the_folder_of_somebody_else(tmp_path: Path) -> 
     with pytest.raises(OSError, match="symbolic links"):
         write_private(tmp_path / "key", b"secret")
     assert not victim.exists()
+
+
+def test_logs_that_root_makes_for_itself_are_their_owners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A console is QEMU's alone, an audit log the API server's; whoever started the lab reads both."""
+    given: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(os, "chown", lambda path, uid, gid, **_: given.append((path.name, uid, gid)))
+    (tmp_path / "audit.jsonl").touch(mode=0o600)
+    give(tmp_path, 1000, 1001)
+    assert given == [("audit.jsonl", 1000, 1001)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.model.pattern import PRESENT, matches, paths, value_at
+from harness.model.pattern import PRESENT, fault, matches, paths, value_at
 
 NODE = {
     "metadata": {"name": "node-1"},
@@ -66,3 +66,23 @@ def test_the_paths_of_a_pattern() -> None:
 )
 def test_what_stands_at_a_path(path: str, expected: Any) -> None:
     assert value_at(path, NODE) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ({"status": {"phase": "Failed", "reason": {"$prefx": "x"}}}, "no operator '$prefx'"),
+        ({"spec": {"$not": {"a": {"$contain": "x"}}}}, "no operator '$contain'"),
+        ({"spec": {"$prefix": "a", "b": 1}}, "stands beside other keys"),
+        ({"spec": {"taints": []}}, "an empty pattern matches everything"),
+        ({}, "an empty pattern"),
+        ({"$not": {"spec": {}}}, "an empty pattern"),
+    ],
+)
+def test_what_is_no_pattern_is_found_wherever_it_stands(pattern: Any, said: str) -> None:
+    assert said in fault(pattern)
+
+
+def test_what_is_a_pattern_has_no_fault() -> None:
+    assert fault({"spec": {"taints": [{"key": {"$in": ["a", None]}}], "unschedulable": PRESENT}}) == ""
+    assert fault({"$not": {"metadata": {"name": "n"}}}) == ""

@@ -6,8 +6,9 @@ import pytest
 
 from harness.checks import checks, moments
 from harness.model import window as windows
+from harness.model.judgment import Moment
 from harness.model.schema import fields_of, unknown
-from tests.unit.given import UNKNOWN
+from tests.unit.given import UNKNOWN, run
 from tests.unit.histories import NODE, Story, configuration
 
 SCHEMAS = {
@@ -68,3 +69,29 @@ def test_fields_are_kept_once_a_run_and_not_in_each_configuration() -> None:
     known = configuration(fields={"nodes": FIELDS})
     assert "fields" not in known.to_json()
     assert known.fields == {"nodes": FIELDS}
+
+
+@pytest.mark.parametrize(
+    ("moment", "said"),
+    [
+        (moments.made("pods", "late"), "objects of pods are in a namespace"),
+        (moments.became("nodes", NODE, {"metadata": {"name": "x"}}, "default"), "are in no namespace"),
+        (moments.removed("nodes", ""), "without a name"),
+        (moments.became("nodes", NODE, {"spec": {"taints": []}}), "an empty pattern"),
+        (moments.written("nodes", {"metadata": {"name": {"$prefx": "x"}}}), "no operator"),
+        (moments.changed("nodes", NODE, "metadata.labels.topology.kubernetes.io/zone"), "no field"),
+    ],
+)
+def test_a_moment_that_could_never_come_is_refused(moment: Moment, said: str) -> None:
+    story = Story()
+    story.condition(20.0, "Unknown")
+    check = moment.never_after(UNKNOWN, windows.absence(5.0))
+    with pytest.raises(LookupError, match=said):
+        checks.refuse(check, story.history(), configuration(fields={"nodes": FIELDS}))
+
+
+def test_the_window_of_an_absence_judges_no_time() -> None:
+    story = Story()
+    story.condition(20.0, "Unknown")
+    with pytest.raises(ValueError, match="says nothing about a time"):
+        run(UNKNOWN.after(UNKNOWN, windows.absence(5.0)), story.fence(40.0))

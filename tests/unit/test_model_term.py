@@ -20,6 +20,7 @@ FIGURES = {"G": 50.0, "P": 5.0, "E": 0.1, "slack": 0.31}
         ("G - 1.04P - slack", 44.49, "G - 1.04P - slack (50 - 5.2 - 0.31)"),
         ("max(P, 1/E) + 1", 11.0, "max(P, 1/E) + 1 (10 + 1)"),
         ("min(P, 1/E)", 5.0, "min(P, 1/E)"),
+        ("1/2E", 5.0, "1/2E (5)"),
         ("2 * P - (G - P) / 3", -5.0, "2 * P - (G - P) / 3 (10 - 15)"),
         ("1/(P - 5)", float("inf"), "1/(P - 5) (inf)"),
     ],
@@ -57,3 +58,11 @@ def test_a_symbol_that_there_is_none_of_is_refused_when_it_is_written() -> None:
         windows.formula("within", "Q", "0", "Q + slack")
     with pytest.raises(ValueError, match="no arithmetic"):
         windows.formula("within", "G", "G.x", "G + slack")
+
+
+def test_slack_belongs_to_the_end_and_not_to_the_figure() -> None:
+    with pytest.raises(ValueError, match="no slack in 'P'"):
+        windows.formula("within", "P", "0", "P")
+    with pytest.raises(ValueError, match="slack in the figure"):
+        windows.formula("within", "P + slack", "0", "P + slack")
+    assert windows.formula("negative", "P", "0", "P")

@@ -30,7 +30,7 @@ from harness.labs.libvirt_domain import owner
 from harness.labs.pki import ssh_key, write_private
 from harness.labs.process import control_plane, etc, memory, network
 from harness.labs.process.deadman import Deadman
-from harness.labs.process.logs import keep_short
+from harness.labs.process.logs import give, keep_short
 from harness.labs.process.memory import logs_in, mount_memory
 from harness.labs.process.node import ProcessNodes
 from harness.labs.process.nodes import Nodes
@@ -84,7 +84,7 @@ class LabServer:
         self._memory = mount_memory(spec.dir / "mem", spec.kind, len(spec.nodes))
         os.environ["TMPDIR"] = str(self._memory / "scratch")
         self._logs = logs_in(self._memory)
-        keep_short(self._logs)
+        keep_short(self._logs, spec.owner_uid, spec.owner_gid)
         self._processes = Processes(self._logs, self._events)
         _mount_etc(self._memory / "etc")
         self._credentials = control_plane.issue_credentials(spec.dir / "pki")
@@ -189,7 +189,8 @@ class LabServer:
         for folder in (self.spec.dir, self.spec.dir / "pki"):
             for path in folder.iterdir():
                 if path != self._memory:
-                    os.chown(path, self.spec.owner_uid, self.spec.owner_gid, follow_symlinks=False)
+                    with contextlib.suppress(FileNotFoundError):
+                        os.chown(path, self.spec.owner_uid, self.spec.owner_gid, follow_symlinks=False)
 
     def _owners(self, specs: Iterable[NodeSpec]) -> Mapping[str, str]:
         """Whose domain libvirt must say each node is, where nodes are domains."""
@@ -218,6 +219,7 @@ class LabServer:
         if verb == "dial":
             self._dial(client, request)
         elif verb == "logs":
+            give(self._logs, self.spec.owner_uid, self.spec.owner_gid)
             self._hand_over(client, self._logs, os.O_DIRECTORY)
         elif verb == "network":
             self._hand_over(client, Path("/proc/self/ns/net"))

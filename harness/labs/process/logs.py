@@ -18,14 +18,22 @@ AUDIT_LIMIT_MB = 32
 _PERIOD_S = 1.0
 
 
-def keep_short(folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
-    """Look after the logs in a folder until this process ends."""
-    threading.Thread(target=_keep_short, args=(folder, limit_bytes), daemon=True).start()
+def keep_short(folder: Path, uid: int, gid: int, limit_bytes: int = LIMIT_BYTES) -> None:
+    """Look after the logs in a folder until this process ends; they are the owner's, whoever writes them."""
+    threading.Thread(target=_keep_short, args=(folder, uid, gid, limit_bytes), daemon=True).start()
 
 
-def _keep_short(folder: Path, limit_bytes: int) -> None:
+def give(folder: Path, uid: int, gid: int) -> None:
+    """Give the logs in a folder to their owner: consoles and audit logs are made for their writer alone."""
+    for log in folder.iterdir():
+        with contextlib.suppress(OSError):
+            os.chown(log, uid, gid, follow_symlinks=False)
+
+
+def _keep_short(folder: Path, uid: int, gid: int, limit_bytes: int) -> None:
     never = threading.Event()
     while not never.wait(_PERIOD_S):
+        give(folder, uid, gid)
         for log in folder.glob("*.log"):
             # What the disk has no room for is lost: the logs of a lab must not fill it.
             with contextlib.suppress(OSError):
