@@ -55,6 +55,7 @@ def test_a_cluster_as_it_is_conforms(whole_run: Ended) -> None:
         "monitoring.detection-time",
         "taints.unreachable-noexecute",
         "eviction.toleration-seconds-override",
+        "monitoring.unknown-reason",
         "partition.terminating",
         "taints.removed-on-recovery",
     }
