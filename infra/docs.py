@@ -10,14 +10,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from harness import scenario
-from harness.model import window
-from harness.model.claim import Claim
-from harness.model.judgment import Check, Moment
-from harness.model.needs import FEATURES
-from harness.model.symbols import SLACK, SYMBOLS, Symbol
-from harness.model.window import WindowSpec
-from harness.session.matrix import collected
+from nodeproof import scenario
+from nodeproof.model import window
+from nodeproof.model.claim import Claim
+from nodeproof.model.judgment import Check, Moment
+from nodeproof.model.needs import FEATURES
+from nodeproof.model.symbols import SLACK, SYMBOLS, Symbol
+from nodeproof.model.window import WindowSpec
+from nodeproof.session.matrix import collected
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GENERATED = "<!-- Written by `make docs`; `make lint` fails where it is stale. -->"
@@ -84,7 +84,7 @@ def words_page() -> str:
     return "\n".join(
         [
             f"# Words\n\n{GENERATED}\n",
-            "All are from `harness.scenario`; windows from its `windows`. How they go together is in "
+            "All are from `nodeproof.scenario`; windows from its `windows`. How they go together is in "
             "[scenarios.md](scenarios.md).\n",
             f"## Moments\n\n{_functions(_those_that_give(words, Moment))}\n",
             f"## Windows\n\n{_functions(windows)}\n",

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.cluster.resources import WATCHED
-from harness.labs.lab import Lab
-from harness.machines.ssh import SshMachine
+from nodeproof.cluster.resources import WATCHED
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.kinds import LIBVIRT
+from nodeproof.machines.ssh import SshMachine
 from tests import leftovers
 
 Json = Any
@@ -33,25 +35,25 @@ def census(lab: Lab) -> list[str]:
 
     Raises ApiError, MachineError while something of it does not answer.
     """
-    status = lab.supervisor.status()
+    status = registry.client(lab.name).status()
     found = [f"switch {fault}" for fault in status["armed"]]
     found += [f"fault {fault}" for fault in status["not_disarmed"]]
     found += [f"died {name}" for name in status["died"]]
     found += [f"component {name}" for name in status["components"]]
-    found += [f"open {entry.fault}" for entry in lab.ledger.unfinished()]
-    found += [f"{each.name} is {'on' if each.on else 'off'}" for each in lab.nodes()]
+    found += [f"open {entry.fault}" for entry in lab.safety.ledger.unfinished()]
+    found += [f"{each.name} is {'on' if each.on else 'off'}" for each in lab.fleet.nodes()]
     found += leftovers.of_host(lab.name)
     found += [f"file {path.relative_to(lab.dir)}" for path in _files(lab.dir)]
-    for name in lab.node_names():
-        found += [f"{name}: {line}" for line in _inside(lab.machine(name))]
+    for name in lab.fleet.node_names():
+        found += [f"{name}: {line}" for line in _inside(lab.fleet.machine(name))]
         if "systemd" in lab.features:
-            armed = lab.machine(name).run(TIMERS, deadline_s=_COMMAND_LIMIT_S).stdout
+            armed = lab.fleet.machine(name).run(TIMERS, deadline_s=_COMMAND_LIMIT_S).stdout
             found += [f"{name}: timer {line.split()[0]}" for line in armed.splitlines()]
     for kind, path in _KINDS.items():
-        found += [f"{kind} {_told(item)}" for item in lab.api.get(path)["items"]]
-    if lab.kind == "libvirt":
+        found += [f"{kind} {_told(item)}" for item in lab.cluster.api.get(path)["items"]]
+    if lab.kind == LIBVIRT:
         for what in ("list --all --name", "net-list --all --name", "pool-list --all --name"):
-            done = lab.supervisor.spawn_command([*_VIRSH, *what.split()], _COMMAND_LIMIT_S)
+            done = registry.client(lab.name).spawn_command([*_VIRSH, *what.split()], _COMMAND_LIMIT_S)
             found += [f"{what.split('-', 1)[0]} {line}" for line in done["stdout"].splitlines() if line]
     return sorted(found)
 

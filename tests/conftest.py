@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from _pytest.runner import runtestprotocol
 
-from harness.labs.kinds import LIBVIRT
+from nodeproof.labs.kinds import LIBVIRT
 
 TOO_LOADED, AGAIN = "host-too-loaded", "tried-again"
 SHARED = ("altered_lab", "documented_lab", "finished", "installed", "other", "whole_run")
@@ -18,11 +18,11 @@ SHARED = ("altered_lab", "documented_lab", "finished", "installed", "other", "wh
 UNIT = "tests/unit/"
 """Tests without labs."""
 GIB = 2**30
-PER_CORE = {LIBVIRT: 1}
+PER_CORE = {LIBVIRT.name: 1}
 """Workers for each core; a process lab waits most of its time, an emulated machine computes."""
-IDLE_PER_CORE = {LIBVIRT: 0}
+IDLE_PER_CORE = {LIBVIRT.name: 0}
 """Of these, so many for each core only where nobody else uses it."""
-WORKER_BYTES = {LIBVIRT: 5 * GIB}
+WORKER_BYTES = {LIBVIRT.name: 5 * GIB}
 """What a worker's labs take: two guests and a third that joins, or up to five labs of nodes without any."""
 _PER_CORE, _IDLE_PER_CORE, _WORKER_BYTES = 2, 2, 4 * GIB
 _LOOK_S = 1.0

@@ -12,16 +12,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from harness.checks import heartbeats, looks, moments
-from harness.checks.occurrence import Occurrence
-from harness.checks.read_off import find_event
-from harness.model.claim import Claim
-from harness.model.cluster import LEASE_NAMESPACE, Configuration
-from harness.model.history import SENTINEL_ANNOTATION, Entry, History, Version
-from harness.model.judgment import Check, Judgment, Moment
-from harness.model.testimony import STARTED
-from harness.model.verdict import Verdict
-from harness.model.window import Ground, Window, WindowSpec, compute, slack_s
+from nodeproof.checks import heartbeats, looks, moments
+from nodeproof.checks.occurrence import Occurrence
+from nodeproof.checks.read_off import find_event
+from nodeproof.model.claim import Claim
+from nodeproof.model.cluster import LEASE_NAMESPACE, Configuration
+from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History, Version
+from nodeproof.model.judgment import Check, Judgment, Moment
+from nodeproof.model.slack import slack_s
+from nodeproof.model.testimony import STARTED
+from nodeproof.model.verdict import Verdict
+from nodeproof.model.window import Ground, Window, WindowSpec, compute
 
 Json = Any
 DEVIATES, GAP, NO_ANCHOR = "deviates", "unproven: gap", "unproven: no-anchor"

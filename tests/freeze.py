@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from harness.report import rundir
+from nodeproof.report import rundir
 
 RUNS = Path(__file__).resolve().parent / "runs"
 FIELDS = "fields.json"

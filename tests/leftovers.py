@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import proc
-from harness.labs.process.spec import RUNTIME_ROOT
-from harness.labs.root import root_prefix
+from nodeproof import proc
+from nodeproof.labs.ground.spec import RUNTIME_ROOT
+from nodeproof.root import root_prefix
 from tests.waiting import eventually
 
 _COMMAND_LIMIT_S = 20.0
@@ -18,7 +18,7 @@ GONE_LIMIT_S = 15.0
 IMAGE_BUILD = ".build-"
 """In each mount point of a golden image that somebody builds beside us."""
 _KINDS = ("mnt", "net", "pid")
-_INIT = "-m harness.labs.process.init"
+_INIT = "-m nodeproof.labs.supervisor.init"
 _CONNECTION = "sshd: root@"
 """What serves one connection: it comes and goes with who looks; what runs through it is a process, too."""
 
@@ -138,7 +138,7 @@ def _of_other_labs(lab: str) -> frozenset[str]:
     others = [
         entry.pid
         for entry in _processes()
-        if "-m harness.labs.supervisor" in entry.command and lab not in entry.command
+        if "-m nodeproof.labs.supervisor.supervisor" in entry.command and lab not in entry.command
     ]
     families = [process.pid for pid in others for process in _descendants(pid)]
     return _namespaces(families) - _namespaces(others)
@@ -148,7 +148,7 @@ def _supervisor(lab: str) -> int:
     wanted = [
         entry.pid
         for entry in _processes()
-        if "-m harness.labs.supervisor" in entry.command
+        if "-m nodeproof.labs.supervisor.supervisor" in entry.command
         and f'"lab": "{lab}"' in entry.command
         and not entry.command.startswith("sudo")
     ]

@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import proc
-from harness.labs import process_lab
-from harness.labs.components import DEFAULT_KUBERNETES_VERSION, obtain
-from harness.labs.kinds import LAB_KINDS, LIBVIRT, PROCESS
-from harness.labs.lab import Lab
+from nodeproof import proc
+from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, obtain
+from nodeproof.labs.client import registry, starting
+from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS
 from tests import leftovers
 from tests.acceptance.command import TOP, labs_of, nodeproof, the_run
 from tests.acceptance.conftest import SMALL
@@ -33,7 +33,7 @@ from tests.contract.kinds import FAULTS
 from tests.contract.victim import HOLD
 from tests.waiting import eventually, pause
 
-SAME_LIMIT_S = {PROCESS: 60.0, LIBVIRT: 180.0}
+SAME_LIMIT_S = {PROCESS.name: 60.0, LIBVIRT.name: 180.0}
 """A node that had no power boots and becomes Ready, and its taints go."""
 RUN_ENDS_LIMIT_S = 180.0
 END_LIMIT_S = 60.0
@@ -63,8 +63,8 @@ class Ground:
     def ready(self) -> Lab:
         """The kept lab, a new one where there is none."""
         if self.lab is None:
-            asked = process_lab.Request(process_lab.new_name(), 2, 1, "fast", True, self.kind)
-            self.lab = process_lab.up(asked, obtain("build", DEFAULT_KUBERNETES_VERSION, _quiet), _quiet)
+            asked = starting.Request(starting.new_name(), 2, 1, "fast", True, self.kind)
+            self.lab = starting.up(asked, obtain("build", DEFAULT_KUBERNETES_VERSION, _quiet), _quiet)
             self.lab.prepare()
         self.lab.wait_nodes_ready()
         return self.lab
@@ -87,7 +87,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", default=str(random.SystemRandom().randrange(10**6)))
-    parser.add_argument("--lab", default=PROCESS, choices=LAB_KINDS)
+    parser.add_argument("--lab", default=PROCESS.name, choices=KINDS)
     asked = parser.parse_args()
     alone = "-" in asked.seed
     seeds = [asked.seed] if alone else [f"{asked.seed}-{number}" for number in range(asked.rounds)]
@@ -115,7 +115,7 @@ def _harm_done(reached: list[str]) -> int:
 def _round(ground: Ground, seed: str) -> None:
     dice = random.Random(seed)  # noqa: S311  no secret depends on it
     part = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-    if ground.kind == LIBVIRT and part == "worker":
+    if ground.kind == LIBVIRT.name and part == "worker":
         part = "pytest"
     began = time.monotonic()
     said = _kill_a_worker(ground, dice) if part == "worker" else _kill_beside_a_lab(ground, part, dice)
@@ -125,9 +125,9 @@ def _round(ground: Ground, seed: str) -> None:
 def _kill_beside_a_lab(ground: Ground, part: str, dice: random.Random) -> str:
     lab = ground.ready()
     before, host = census(lab), leftovers.footprint(lab.name)
-    name, node = dice.choice(sorted(FAULTS)), dice.choice(lab.node_names())
+    name, node = dice.choice(sorted(FAULTS)), dice.choice(lab.fleet.node_names())
     fault = FAULTS[name](node)
-    while fault.available(lab.machine(node)):
+    while fault.available(lab.fleet.machine(node)):
         name = dice.choice(sorted(FAULTS))
         fault = FAULTS[name](node)
     after_s = dice.uniform(0.0, 25.0 if part == "pytest" else 4.0)
@@ -157,12 +157,12 @@ def _kill_beside_a_lab(ground: Ground, part: str, dice: random.Random) -> str:
 
 def _step(lab: Lab) -> str:
     """The last step in the ledger; none where nothing is open."""
-    unfinished = lab.ledger.unfinished()
+    unfinished = lab.safety.ledger.unfinished()
     return unfinished[-1].step if unfinished else ""
 
 
 def _kill_a_heal(ground: Ground, lab: Lab, dice: random.Random) -> float:
-    argv = [sys.executable, "-m", "harness.cli", "heal", "--lab-name", lab.name]
+    argv = [sys.executable, "-m", "nodeproof.cli", "heal", "--lab-name", lab.name]
     child = proc.start(argv, log=ground.folder / "log", cwd=ground.folder)
     after_s = dice.uniform(0.0, 3.0)
     pause(after_s)
@@ -187,9 +187,9 @@ def _is_gone(ground: Ground, host: leftovers.Footprint) -> str:
     """A lab that lost a part that it can't be without ends, and is swept."""
     ground.gone()
     began = time.monotonic()
-    if not eventually(lambda: host.lab not in process_lab.running(), END_LIMIT_S):
+    if not eventually(lambda: host.lab not in registry.running(), END_LIMIT_S):
         raise Different(f"lab {host.lab} still runs")
-    process_lab.sweep()
+    registry.sweep()
     left = leftovers.leftovers(host)
     ledger = list((ground.folder / "nodeproof" / "ledger").glob(f"{host.lab}*"))
     if left or ledger:
@@ -234,7 +234,7 @@ def _workers(controller: int) -> list[int]:
 def _run(ground: Ground, *options: str) -> list[str]:
     scenario = ground.folder / "test_small.py"
     scenario.write_text(SMALL)
-    return [sys.executable, "-m", "harness.cli", "run", "--no-site", *options, str(scenario)]
+    return [sys.executable, "-m", "nodeproof.cli", "run", "--no-site", *options, str(scenario)]
 
 
 def _pid_of(part: str, host: leftovers.Footprint) -> int:

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import tenacity
 
-from harness.cluster.api import ApiError
-from harness.machines.machine import MachineError
+from nodeproof.cluster.api import ApiError
+from nodeproof.machines.machine import MachineError
 
 Seen = TypeVar("Seen")
 _PERIOD_S = 0.1

@@ -9,7 +9,7 @@ import (
 )
 
 // The hollow kubelet reaches into packages of Kubernetes that promise nothing, and may not compile against another
-// version. Without this file and the folder hollow everything else still builds, and harness/labs/components.py then does so.
+// version. Without this file and the folder hollow everything else still builds, and the harness then builds without them.
 func init() {
 	programs["hollow-kubelet"] = func() int { return cli.Run(hollow.NewCommand(context.Background())) }
 }

@@ -1,7 +1,7 @@
 """Cordon: a node that takes no new pods, and says so in its spec, not in a condition."""
 
-from harness.plugin import Judge
-from harness.scenario import (
+from nodeproof.plugin import Judge
+from nodeproof.scenario import (
     UNSCHEDULABLE,
     Stage,
     claims,

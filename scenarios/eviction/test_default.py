@@ -1,7 +1,7 @@
 """Eviction at the toleration that every pod gets."""
 
-from harness.plugin import Judge
-from harness.scenario import (
+from nodeproof.plugin import Judge
+from nodeproof.scenario import (
     UNREACHABLE,
     Stage,
     claims,

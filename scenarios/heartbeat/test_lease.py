@@ -1,7 +1,7 @@
 """Heartbeats: the Lease of an idle node."""
 
-from harness.plugin import Judge
-from harness.scenario import Stage, claims, default_of, needs, renewals_of, windows
+from nodeproof.plugin import Judge
+from nodeproof.scenario import Stage, claims, default_of, needs, renewals_of, windows
 
 RENEWALS = 20
 

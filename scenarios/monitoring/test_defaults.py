@@ -1,7 +1,7 @@
 """Defaults of the node monitor, as the running components report them."""
 
-from harness.plugin import Judge
-from harness.scenario import Stage, claims, default_of, needs
+from nodeproof.plugin import Judge
+from nodeproof.scenario import Stage, claims, default_of, needs
 
 
 @claims("monitoring.grace-period-default")

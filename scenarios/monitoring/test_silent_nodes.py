@@ -1,7 +1,7 @@
 """Nodes that fall silent, each in its own way: the cluster can't tell them apart."""
 
-from harness.plugin import Judge
-from harness.scenario import (
+from nodeproof.plugin import Judge
+from nodeproof.scenario import (
     UNREACHABLE,
     Fault,
     Stage,

@@ -1,7 +1,7 @@
 """A Node whose machine was reset, and is known by another boot."""
 
-from harness.plugin import Judge
-from harness.scenario import (
+from nodeproof.plugin import Judge
+from nodeproof.scenario import (
     Stage,
     boot_id_changed,
     claims,

@@ -1,7 +1,7 @@
 """What the containers of a node do while the control plane has given them up."""
 
-from harness.plugin import Judge
-from harness.scenario import (
+from nodeproof.plugin import Judge
+from nodeproof.scenario import (
     UNREACHABLE,
     Stage,
     Witness,

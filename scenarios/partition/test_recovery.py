@@ -1,7 +1,7 @@
 """A node that comes back before its pods had to leave."""
 
-from harness.plugin import Judge
-from harness.scenario import (
+from nodeproof.plugin import Judge
+from nodeproof.scenario import (
     UNREACHABLE,
     Stage,
     claims,

@@ -1,7 +1,7 @@
 """A node that is cut off from the control plane, and what becomes of its pods."""
 
-from harness.plugin import Judge
-from harness.scenario import (
+from nodeproof.plugin import Judge
+from nodeproof.scenario import (
     STATUS,
     UNREACHABLE,
     Stage,

@@ -1,7 +1,7 @@
 """A machine that its own service manager shuts down, under a kubelet that was given time for it."""
 
-from harness.plugin import Judge
-from harness.scenario import (
+from nodeproof.plugin import Judge
+from nodeproof.scenario import (
     INHIBITORS,
     Stage,
     Witness,

@@ -1,7 +1,7 @@
 """A node that goes down without its kubelet being told."""
 
-from harness.plugin import Judge
-from harness.scenario import (
+from nodeproof.plugin import Judge
+from nodeproof.scenario import (
     Stage,
     claims,
     condition_became,

@@ -1,7 +1,7 @@
 """A node that pages: what its kubelet says to that."""
 
-from harness.plugin import Judge
-from harness.scenario import (
+from nodeproof.plugin import Judge
+from nodeproof.scenario import (
     SWAP_LIMIT,
     Stage,
     Witness,

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness import proc
-from harness.catalogue import scenarios_dir
-from harness.cluster.resources import NAMESPACE, SENTINEL, node, pod, pods
-from harness.labs.lab import Lab
-from harness.model.cluster import UNREACHABLE, condition_status, has_taint
-from harness.report import rundir
+from nodeproof import proc
+from nodeproof.catalogue import scenarios_dir
+from nodeproof.cluster.resources import NAMESPACE, SENTINEL, node, pod, pods
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.lab import Lab
+from nodeproof.model.cluster import UNREACHABLE, condition_status, has_taint
+from nodeproof.report import rundir
 from tests.waiting import eventually
 
 Json = Any
@@ -62,20 +63,20 @@ class Cluster:
     @property
     def target(self) -> str:
         """The node that scenarios harm."""
-        return self.lab.node_names()[0]
+        return self.lab.fleet.node_names()[0]
 
     def node(self) -> Json:
         """The target's Node."""
-        return self.lab.api.get(node(self.target))
+        return self.lab.cluster.api.get(node(self.target))
 
     def pod(self) -> Json:
         """The scenario's pod, or nothing."""
-        items = self.lab.api.get(pods(NAMESPACE))["items"]
+        items = self.lab.cluster.api.get(pods(NAMESPACE))["items"]
         return next((item for item in items if item["metadata"]["name"] != SENTINEL), None)
 
     def remove_pod(self, grace_s: int | None = None) -> None:
         """Delete the scenario's pod."""
-        self.lab.api.delete(pod(NAMESPACE, self.pod()["metadata"]["name"]), grace_s)
+        self.lab.cluster.api.delete(pod(NAMESPACE, self.pod()["metadata"]["name"]), grace_s)
 
     def until(self, look: Callable[[], object]) -> None:
         """Wait until something is so; the end of the scenarios is an error."""
@@ -105,7 +106,7 @@ class Cluster:
 
     def pid(self, component: str) -> int:
         """A component's process in the lab; a kubelet's is the child of what entered its node."""
-        pid = int(self.lab.supervisor.status()["components"][component])
+        pid = int(registry.client(self.lab.name).status()["components"][component])
         if not component.startswith("kubelet-"):
             return pid
         return int(self.command("pgrep", "-P", str(pid)).split()[0])
@@ -146,13 +147,13 @@ class Cluster:
 
     def command(self, *argv: str, stdin: str = "") -> str:
         """Run a command in the lab's own namespaces."""
-        done = self.lab.supervisor.spawn_command(list(argv), COMMAND_LIMIT_S, stdin)
+        done = registry.client(self.lab.name).spawn_command(list(argv), COMMAND_LIMIT_S, stdin)
         assert done["status"] == 0, f"{argv}: {done['stderr']}"
         return str(done["stdout"])
 
     def in_node(self, *argv: str) -> str:
         """Run a command in the target, without its sshd."""
-        entries: Sequence[Mapping[str, Json]] = self.lab.supervisor.status()["nodes"]
+        entries: Sequence[Mapping[str, Json]] = registry.client(self.lab.name).status()["nodes"]
         pid = next(entry["pid"] for entry in entries if entry["name"] == self.target)
         return self.command("nsenter", f"--target={pid}", "--mount", "--pid", "--", *argv)
 

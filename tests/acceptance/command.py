@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import proc
+from nodeproof import proc
 
 LIMIT_S = 300.0
 TOP = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ class Done:
 
 def nodeproof(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> Done:
     """Run `nodeproof` to its end; what it says is kept with the test's result."""
-    argv = [sys.executable, "-m", "harness.cli", *arguments]
+    argv = [sys.executable, "-m", "nodeproof.cli", *arguments]
     done = proc.run(argv, timeout_s=LIMIT_S, cwd=cwd, env={**os.environ, **(env or {})}, check=False)
     print(done.stdout, done.stderr)
     return Done(done.status, done.stdout, done.stderr)
@@ -35,7 +35,7 @@ def nodeproof(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) 
 
 def start(*arguments: str, cwd: Path, log: Path) -> proc.Process:
     """Start `nodeproof` in the background, in a session of its own."""
-    return proc.start([sys.executable, "-m", "harness.cli", *arguments], log=log, cwd=cwd, own_session=True)
+    return proc.start([sys.executable, "-m", "nodeproof.cli", *arguments], log=log, cwd=cwd, own_session=True)
 
 
 def the_run(cwd: Path) -> Path | None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.labs import process_lab
-from harness.labs.components import DEFAULT_KUBERNETES_VERSION, ROLES, Components, obtain
-from harness.labs.lab import Lab
+from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, ROLES, Components, obtain
+from nodeproof.labs.client import starting
+from nodeproof.labs.client.lab import Lab
 from tests.acceptance.altered import Alteration, Ended, run_scenarios, shipped, unaltered
 
 Run = Callable[..., Ended]
@@ -18,8 +18,8 @@ PARTITION = shipped("partition/test_unreachable.py")
 SMALL = '''
 """A cut, and whether the cluster notices."""
 
-from harness.plugin import Judge
-from harness.scenario import (
+from nodeproof.plugin import Judge
+from nodeproof.scenario import (
     UNREACHABLE, Stage, claims, condition_became, last_heartbeat, needs, partition, taint_added, windows,
 )
 
@@ -38,9 +38,9 @@ def test_a_cut_node_is_noticed(lab: Stage, judge: Judge) -> None:
 '''
 IMPATIENT = """
 
-import harness.safety.injector
+import nodeproof.safety.injector
 
-harness.safety.injector.HEAL_LIMIT_S = 10.0
+nodeproof.safety.injector.HEAL_LIMIT_S = 10.0
 """
 """Appended to a scenario, so that a heal which no probe will ever prove need not be waited for in full."""
 
@@ -135,8 +135,8 @@ def whole_run(shared_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ende
 
 @contextmanager
 def _started(components: Components, profile: str) -> Iterator[Lab]:
-    asked = process_lab.Request(process_lab.new_name(), 2, 1, profile, keep=False)
-    lab = process_lab.up(asked, components, print)
+    asked = starting.Request(starting.new_name(), 2, 1, profile, keep=False)
+    lab = starting.up(asked, components, print)
     try:
         yield lab
     finally:

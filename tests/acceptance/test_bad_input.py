@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.labs import process_lab
-from harness.labs.process.spec import RUNTIME_ROOT
-from harness.labs.root import root_prefix
-from harness.model.problem import Problem
+from nodeproof.labs.client import registry, starting
+from nodeproof.labs.ground.spec import RUNTIME_ROOT
+from nodeproof.model.problem import Problem
+from nodeproof.root import root_prefix
 from tests.acceptance.command import TOP, Done, nodeproof
 from tests.acceptance.conftest import SMALL
 
@@ -91,12 +91,12 @@ def test_without_root_and_without_sudo_a_lab_is_refused(monkeypatch: pytest.Monk
 
 @pytest.mark.alone
 def test_a_left_over_lab_is_swept_by_the_next_start(tmp_path: Path) -> None:
-    name = process_lab.new_name()
+    name = starting.new_name()
     left = RUNTIME_ROOT / name
     (left / "logs").mkdir(parents=True)
     (left / "lock").touch()
     (left / "spec.json").write_text("{}")
     done = nodeproof("down", "--lab-name", name, cwd=tmp_path)
     assert done.status == 2
-    assert name in process_lab.sweep()
+    assert name in registry.sweep()
     assert not left.exists()

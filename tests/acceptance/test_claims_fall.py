@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness import catalogue
-from harness.cluster.resources import NAMESPACE, node, pod
-from harness.labs.lab import Lab
-from harness.model.cluster import UNREACHABLE, condition_status, has_taint
+from nodeproof import catalogue
+from nodeproof.cluster.resources import NAMESPACE, node, pod
+from nodeproof.labs.client.lab import Lab
+from nodeproof.model.cluster import UNREACHABLE, condition_status, has_taint
 from tests.acceptance.altered import Alteration, Cluster, shipped, unaltered
 from tests.acceptance.conftest import PARTITION, Run
 from tests.acceptance.test_conformance import MACHINES
@@ -45,7 +45,7 @@ def taints_come_back(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.until(lambda: not has_taint(cluster.node(), UNREACHABLE, "NoExecute"))
     taint = {"key": UNREACHABLE, "effect": "NoExecute"}
-    cluster.lab.api.patch(node(cluster.target), {"spec": {"taints": [taint]}})
+    cluster.lab.cluster.api.patch(node(cluster.target), {"spec": {"taints": [taint]}})
 
 
 def pods_leave_after_recovery(cluster: Cluster) -> None:
@@ -71,7 +71,7 @@ def a_pod_is_bound_to_a_cordoned_node(cluster: Cluster) -> None:
         "metadata": {"name": name},
         "target": {"kind": "Node", "name": cluster.target},
     }
-    cluster.lab.api.create(f"{pod(NAMESPACE, name)}/binding", body)
+    cluster.lab.cluster.api.create(f"{pod(NAMESPACE, name)}/binding", body)
 
 
 def a_cordon_is_a_condition(cluster: Cluster) -> None:
@@ -79,10 +79,10 @@ def a_cordon_is_a_condition(cluster: Cluster) -> None:
     conditions = cluster.node()["status"]["conditions"]
     added = {"type": "Cordoned", "status": "True", "reason": "Altered", "message": ""}
     status = f"{node(cluster.target)}/status"
-    cluster.lab.api.patch(status, {"status": {"conditions": [*conditions, added]}})
+    cluster.lab.cluster.api.patch(status, {"status": {"conditions": [*conditions, added]}})
     cluster.over.wait()
     conditions = [entry for entry in cluster.node()["status"]["conditions"] if entry["type"] != "Cordoned"]
-    cluster.lab.api.patch(status, {"status": {"conditions": conditions}})
+    cluster.lab.cluster.api.patch(status, {"status": {"conditions": conditions}})
 
 
 def nobody_schedules(cluster: Cluster) -> None:
@@ -102,14 +102,14 @@ def somebody_else_says_unknown(cluster: Cluster) -> None:
         {**entry, "status": "Unknown", "reason": "Altered"} if entry["type"] == "Ready" else entry
         for entry in cluster.node()["status"]["conditions"]
     ]
-    cluster.lab.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": conditions}})
+    cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": conditions}})
 
 
 def a_boot_is_forgotten(cluster: Cluster) -> None:
     """A kubelet that finds no boot id to compare with reports no reboot."""
     cluster.until(lambda: condition_status(cluster.node(), "Ready") == "Unknown")
     forgotten = {"status": {"nodeInfo": {"bootID": ""}}}
-    cluster.lab.api.patch(f"{node(cluster.target)}/status", forgotten)
+    cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", forgotten)
 
 
 @pytest.mark.parametrize(

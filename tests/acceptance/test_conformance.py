@@ -8,9 +8,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from harness import catalogue
-from harness.report import rundir
-from harness.report.outcome import worst_by_claim
+from nodeproof import catalogue
+from nodeproof.report import rundir
+from nodeproof.report.outcome import worst_by_claim
 from tests.acceptance.command import TOP, Done, labs_of, nodeproof, the_run
 
 SCALED = {

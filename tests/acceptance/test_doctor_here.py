@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from harness import proc
-from harness.labs.guest import hypervisor
-from harness.labs.kinds import LAB_KINDS
-from harness.labs.root import TOOLS, become_root, missing_tools
+from nodeproof import proc
+from nodeproof.labs.kinds import KINDS
+from nodeproof.labs.kinds.libvirt import hypervisor
+from nodeproof.root import TOOLS, become_root, missing_tools
 from tests.acceptance.command import nodeproof
 from tests.leftovers import host_tables
 
 
-@pytest.mark.parametrize("kind", LAB_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_lab_that_starts_here_is_said_to(kind: str, tmp_path: Path) -> None:
     if kind == "libvirt" and (missing_tools(hypervisor.TOOLS) or find_spec("libvirt") is None):
         pytest.skip("set-up for virtual machines was not run here")

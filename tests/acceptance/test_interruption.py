@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.labs import process_lab
-from harness.labs.process.init import LINGER_S
-from harness.labs.process.spec import RUNTIME_ROOT
-from harness.safety.ledger import Ledger
+from nodeproof.labs.client import registry
+from nodeproof.labs.ground.spec import RUNTIME_ROOT
+from nodeproof.labs.supervisor.init import LINGER_S
+from nodeproof.safety.ledger import Ledger
 from tests.acceptance.command import labs_of, start, steps, the_run
 from tests.waiting import eventually
 
@@ -51,7 +51,7 @@ def test_an_interrupted_run_leaves_no_lab(phase: str, number: str, workers: int,
         child.send_signal(signal.Signals[number])
         status = child.wait(timeout=GONE_LIMIT_S)
     assert status == 2
-    assert not set(labs_of(run)) & set(process_lab.running())
+    assert not set(labs_of(run)) & set(registry.running())
     assert not any((RUNTIME_ROOT / name).exists() for name in labs_of(run))
     if phase == "in mid-fault" and not workers:
         assert steps(run)[-1] == "closed"
@@ -67,7 +67,7 @@ def test_the_lab_of_a_killed_run_goes_by_itself(tmp_path: Path) -> None:
         child.kill()
         child.wait(timeout=GONE_LIMIT_S)
     (name,) = labs_of(run)
-    assert name in process_lab.running()
+    assert name in registry.running()
     assert eventually(lambda: not (RUNTIME_ROOT / name).exists(), LINGER_S + 15.0)
-    process_lab.sweep()
+    registry.sweep()
     assert not Ledger(name).path.exists()

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from harness.checks.judge import died
-from harness.labs import lab as lab_module
-from harness.labs.lab import Lab
-from harness.recording.recorder import Recording
-from harness.report import rundir
+from nodeproof.checks.judge import died
+from nodeproof.labs.client import lab as lab_module
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.lab import Lab
+from nodeproof.recording.recorder import Recording
+from nodeproof.report import rundir
 from tests.acceptance.altered import Cluster
 from tests.acceptance.conftest import Run
 from tests.waiting import eventually
@@ -64,15 +65,15 @@ def test_a_paused_controller_manager_deviates(lab: Lab, run: Run, small: str) ->
 
 
 def test_an_injection_that_does_nothing_proves_nothing(lab: Lab, run: Run, small: str) -> None:
-    node = lab.node_names()[0]
+    node = lab.fleet.node_names()[0]
     ended = run(lab, injection_does_nothing, small)
 
     assert [ended.labels(claim) for claim in CLAIMS] == [["unproven: not-injected"]] * 2
     assert ended.status == 1
     assert ended.allure_statuses() == {"broken"}
-    assert lab.ledger.unfinished() == []
+    assert lab.safety.ledger.unfinished() == []
     lab.wait_nodes_ready([node])
-    assert lab.run_pod(node)
+    assert lab.cluster.run_pod(node)
 
 
 def test_a_watch_that_breaks_at_the_decisive_moment_is_a_gap(lab: Lab, run: Run, small: str) -> None:
@@ -93,8 +94,8 @@ def test_a_component_that_dies_just_before_its_recording_begins_is_in_it(
     events = own_lab.dir / "events.jsonl"
 
     def begin_late(*arguments: Any) -> Recording:
-        pid = int(own_lab.supervisor.status()["components"]["kube-scheduler"])
-        own_lab.supervisor.spawn_command(["kill", "-KILL", str(pid)], CLEAN_LIMIT_S)
+        pid = int(registry.client(own_lab.name).status()["components"]["kube-scheduler"])
+        registry.client(own_lab.name).spawn_command(["kill", "-KILL", str(pid)], CLEAN_LIMIT_S)
         assert eventually(lambda: '"kube-scheduler"' in events.read_text(), CLEAN_LIMIT_S)
         return Recording(*arguments)
 
@@ -114,5 +115,5 @@ def test_a_component_that_dies_takes_every_verdict_with_it(own_lab: Lab, run: Ru
     assert [ended.labels(claim) for claim in CLAIMS] == [["unproven: component-died"]] * 2
     assert ended.status == 1
     assert ended.allure_statuses() == {"broken"}
-    assert own_lab.ledger.unfinished() == []
-    assert eventually(lambda: not own_lab.supervisor.status()["armed"], CLEAN_LIMIT_S)
+    assert own_lab.safety.ledger.unfinished() == []
+    assert eventually(lambda: not registry.client(own_lab.name).status()["armed"], CLEAN_LIMIT_S)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from harness import catalogue
-from harness.model.cluster import UNREACHABLE
-from harness.report import rundir
-from harness.report.recheck import differences, recheck
+from nodeproof import catalogue
+from nodeproof.model.cluster import UNREACHABLE
+from nodeproof.report import rundir
+from nodeproof.report.recheck import differences, recheck
 from tests.acceptance.altered import Ended
 
 Json = Any

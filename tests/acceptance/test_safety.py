@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.cluster.resources import NAMESPACE
-from harness.cluster.resources import node as node_path
-from harness.labs import process_lab
-from harness.labs.lab import Lab
-from harness.labs.process.spec import RUNTIME_ROOT
-from harness.model.history import Entry
-from harness.model.window import NEAR_S
-from harness.report import rundir
-from harness.report.outcome import verdict_of
-from harness.safety.guard import CONTROL_PLANE_LABEL
-from harness.safety.injector import TTL_S
+from nodeproof.cluster.resources import NAMESPACE
+from nodeproof.cluster.resources import node as node_path
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.ground.spec import RUNTIME_ROOT
+from nodeproof.model.history import Entry
+from nodeproof.model.slack import NEAR_S
+from nodeproof.report import rundir
+from nodeproof.report.outcome import verdict_of
+from nodeproof.safety.guard import CONTROL_PLANE_LABEL
+from nodeproof.safety.injector import TTL_S
 from tests.acceptance.altered import Cluster
 from tests.acceptance.command import labs_of, nodeproof, start, steps, the_run
 from tests.acceptance.conftest import IMPATIENT, SMALL, Run
@@ -71,7 +71,7 @@ def test_a_heal_that_no_probe_proves_quarantines_the_node_and_is_judged_all_the_
     scenario = tmp_path / "test_small.py"
     second = SMALL[SMALL.index("@claims") :].replace("is_noticed", "comes_second")
     scenario.write_text(f"{SMALL}\n\n{second}{IMPATIENT}")
-    node = lab.node_names()[0]
+    node = lab.fleet.node_names()[0]
     try:
         ended = run(lab, stays_cut, str(scenario))
     finally:
@@ -86,7 +86,7 @@ def test_a_heal_that_no_probe_proves_quarantines_the_node_and_is_judged_all_the_
     assert all(row["code"] == "gap" and f"quarantined: {node}" in row["reason"] for row in after)
     assert f"no probe proved these nodes healed: {node}" in ended.output
     assert nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path).status == 0
-    assert lab.ledger.unfinished() == []
+    assert lab.safety.ledger.unfinished() == []
 
 
 def memory_fills(cluster: Cluster) -> None:
@@ -118,18 +118,18 @@ def test_a_lab_whose_memory_is_full_says_so_heals_and_loses_no_verdict_that_it_h
     assert "deviates" not in late
     assert f"lab {own_lab.name}: its memory is full" in ended.output
     assert f"lab {own_lab.name}: its memory for logs is full" in ended.output
-    assert own_lab.ledger.unfinished() == []
+    assert own_lab.safety.ledger.unfinished() == []
     assert rundir.read_facts(ended.run).quarantined == ()
-    assert own_lab.machine(own_lab.node_names()[0]).is_powered()
+    assert own_lab.fleet.machine(own_lab.fleet.node_names()[0]).is_powered()
 
 
 def test_a_second_interrupt_during_the_heal_waits_for_it(lab: Lab, small: str, tmp_path: Path) -> None:
-    node, log = lab.node_names()[0], tmp_path / "log"
+    node, log = lab.fleet.node_names()[0], tmp_path / "log"
     run = tmp_path / "run"
     child = start("run", "--no-site", "--lab", lab.name, "--run", str(run), small, cwd=tmp_path, log=log)
     try:
         assert eventually(lambda: "injected" in steps(run), PHASE_LIMIT_S), log.read_text()
-        _load(lab, node, RIVAL.format(api=lab.machine(node).control_plane_address))
+        _load(lab, node, RIVAL.format(api=lab.fleet.machine(node).control_plane_address))
         child.send_signal(signal.SIGINT)
         assert eventually(lambda: "healing" in steps(run), PHASE_LIMIT_S), log.read_text()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
@@ -143,7 +143,7 @@ def test_a_second_interrupt_during_the_heal_waits_for_it(lab: Lab, small: str, t
     said = log.read_text()
     assert status == 2, said
     assert steps(run)[-3:] == ["healing", "healed", "closed"], said
-    assert lab.ledger.unfinished() == []
+    assert lab.safety.ledger.unfinished() == []
     assert f"partition on {node}" in said
     assert f"dead-man's switch heals it within {TTL_S:g} s of this process's end" in said
     assert "Traceback" not in said
@@ -152,24 +152,24 @@ def test_a_second_interrupt_during_the_heal_waits_for_it(lab: Lab, small: str, t
 def test_an_interrupted_heal_that_is_not_proven_names_the_fault_and_its_switch(
     lab: Lab, small: str, tmp_path: Path
 ) -> None:
-    node, log, run = lab.node_names()[0], tmp_path / "log", tmp_path / "run"
+    node, log, run = lab.fleet.node_names()[0], tmp_path / "log", tmp_path / "run"
     Path(small).write_text(SMALL + IMPATIENT)
     child = start("run", "--no-site", "--lab", lab.name, "--run", str(run), small, cwd=tmp_path, log=log)
     try:
         assert eventually(lambda: "injected" in steps(run), PHASE_LIMIT_S), log.read_text()
-        _load(lab, node, RIVAL.format(api=lab.machine(node).control_plane_address))
+        _load(lab, node, RIVAL.format(api=lab.fleet.machine(node).control_plane_address))
         child.send_signal(signal.SIGINT)
         status = child.wait(timeout=ENDS_LIMIT_S)
     finally:
         _load(lab, node, "add table inet rival\ndelete table inet rival\n")
 
-    (entry,) = lab.ledger.unfinished()
+    (entry,) = lab.safety.ledger.unfinished()
     assert status == 2
     expected = (
         f"no probe proves that partition on {node} ({entry.fault['id']}) is healed; its dead-man's switch"
     )
     assert expected in log.read_text()
-    assert lab.heal_unfinished() == []
+    assert lab.safety.heal_unfinished() == []
 
 
 def test_a_run_that_stood_still_for_longer_than_its_switch_proves_nothing(
@@ -192,8 +192,8 @@ def test_a_run_that_stood_still_for_longer_than_its_switch_proves_nothing(
     assert fired == list(injected), log.read_text()
     assert {row["code"] for row in rundir.read_verdicts(run)} == {"not-injected"}, log.read_text()
     assert status == 3
-    assert lab.ledger.unfinished() == []
-    assert lab.supervisor.status()["not_disarmed"] == []
+    assert lab.safety.ledger.unfinished() == []
+    assert registry.client(lab.name).status()["not_disarmed"] == []
 
 
 def test_a_run_that_stood_still_while_nothing_was_decided_keeps_its_verdicts(
@@ -244,7 +244,7 @@ def test_a_killed_worker_ends_its_scenario_broken_and_the_run_in_order(tmp_path:
     assert {row["code"] for row in others} == {None}
     statuses = [rundir.read_json(path)["status"] for path in (run / "allure-results").glob("*-result.json")]
     assert "broken" in statuses
-    assert not set(labs_of(run)) & set(process_lab.running())
+    assert not set(labs_of(run)) & set(registry.running())
     assert not any((RUNTIME_ROOT / name).exists() for name in labs_of(run))
 
 
@@ -253,24 +253,24 @@ def test_a_fault_outside_the_declared_radius_is_refused_before_contact(
 ) -> None:
     scenario = tmp_path / "test_beyond.py"
     scenario.write_text(BEYOND)
-    armed = lab.ledger.path.read_bytes() if lab.ledger.path.exists() else b""
+    armed = lab.safety.ledger.path.read_bytes() if lab.safety.ledger.path.exists() else b""
     ended = run(lab, lambda _cluster: None, str(scenario))
 
-    first, second = lab.node_names()
+    first, second = lab.fleet.node_names()
     assert f"Refused: {second} is outside the declared blast radius: {first}" in ended.output
     assert "fault" not in {entry.kind for entry in _entries(ended.run)}
-    assert (lab.ledger.path.read_bytes() if lab.ledger.path.exists() else b"") == armed
+    assert (lab.safety.ledger.path.read_bytes() if lab.safety.ledger.path.exists() else b"") == armed
     assert [ended.labels(claim) for claim in CLAIMS] == [["unproven: gap"]] * 2
     assert ended.status == 1
 
 
 def test_a_fault_on_the_last_control_plane_node_is_refused(lab: Lab, run: Run, small: str) -> None:
-    node = lab.node_names()[0]
-    lab.api.patch(node_path(node), {"metadata": {"labels": {CONTROL_PLANE_LABEL: ""}}})
+    node = lab.fleet.node_names()[0]
+    lab.cluster.api.patch(node_path(node), {"metadata": {"labels": {CONTROL_PLANE_LABEL: ""}}})
     try:
         ended = run(lab, lambda _cluster: None, small)
     finally:
-        lab.api.patch(node_path(node), {"metadata": {"labels": {CONTROL_PLANE_LABEL: None}}})
+        lab.cluster.api.patch(node_path(node), {"metadata": {"labels": {CONTROL_PLANE_LABEL: None}}})
 
     assert f"Refused: {node} is the last control-plane node" in ended.output
     assert "fault" not in {entry.kind for entry in _entries(ended.run)}
@@ -312,6 +312,7 @@ def test_no_secret_is_in_anything_that_a_run_leaves(
     done = nodeproof("run", "--lab", lab.name, "--run", str(run), *paths, cwd=tmp_path)
 
     assert done.status == 3
+    assert "kubectl get nonsense: " in done.stdout, "what a tool said is in the report"
     assert {path.parts[-2] for path in run.rglob("*-result.json")} >= {"allure-results"}
     assert (run / "site" / "index.html").exists()
     texts = {path: path.read_bytes() for path in [*run.rglob("*"), junit] if path.is_file()}
@@ -329,11 +330,11 @@ def _canaries(lab: Lab) -> dict[str, str]:
     assert len(found) > 3
     found["secret"] = uuid.uuid4().hex
     secret = {"metadata": {"generateName": "canary-"}, "stringData": {"password": found["secret"]}}
-    lab.api.create(f"/api/v1/namespaces/{NAMESPACE}/secrets", secret)
+    lab.cluster.api.create(f"/api/v1/namespaces/{NAMESPACE}/secrets", secret)
     account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default/token"
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    assert eventually(lambda: lab.api.get(account.removesuffix("/token")), COMMAND_LIMIT_S)
-    found["token"] = lab.api.create(account, request)["status"]["token"]
+    assert eventually(lambda: lab.cluster.api.get(account.removesuffix("/token")), COMMAND_LIMIT_S)
+    found["token"] = lab.cluster.api.create(account, request)["status"]["token"]
     return found
 
 
@@ -349,15 +350,15 @@ def _measurements(run: Path) -> list[float]:
 
 def _load(lab: Lab, node: str, script: str) -> None:
     """Let nft run in a node, without its sshd."""
-    entries: list[Mapping[str, object]] = lab.supervisor.status()["nodes"]
+    entries: list[Mapping[str, object]] = registry.client(lab.name).status()["nodes"]
     pid = next(entry["pid"] for entry in entries if entry["name"] == node)
     argv = ["nsenter", f"--target={pid}", "--net", "--mount", "--", "nft", "-f", "-"]
-    done = lab.supervisor.spawn_command(argv, COMMAND_LIMIT_S, script)
+    done = registry.client(lab.name).spawn_command(argv, COMMAND_LIMIT_S, script)
     assert done["status"] == 0, done
 
 
 def _api(cluster: Cluster) -> str:
-    return cluster.lab.machine(cluster.target).control_plane_address
+    return cluster.lab.fleet.machine(cluster.target).control_plane_address
 
 
 def _entries(run: Path) -> Sequence[Entry]:

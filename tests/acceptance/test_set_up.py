@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import proc
+from nodeproof import proc
 from tests.acceptance.command import TOP
 
 SET_UP_LIMIT_S = 300.0

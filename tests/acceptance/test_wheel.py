@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import proc
-from harness.report import rundir
+from nodeproof import proc
+from nodeproof.report import rundir
 from tests.acceptance.command import TOP
 
 BUILD_LIMIT_S = 120.0
@@ -37,7 +37,7 @@ def _run(installed: Path, cwd: Path, *code: str) -> proc.Result:
 
 
 def test_the_shipped_scenarios_are_collected(installed: Path, tmp_path: Path) -> None:
-    done = _run(installed, tmp_path, "-m", "harness.cli", "run", "--collect-only", "-q")
+    done = _run(installed, tmp_path, "-m", "nodeproof.cli", "run", "--collect-only", "-q")
     assert done.status == 0, done.stdout
     assert "test_kubelet_renews_its_lease" in done.stdout
     assert not list(tmp_path.iterdir())
@@ -45,7 +45,7 @@ def test_the_shipped_scenarios_are_collected(installed: Path, tmp_path: Path) ->
 
 def test_recipes_are_found(installed: Path, tmp_path: Path) -> None:
     code = (
-        "from harness.labs.components import recipe_dir; from harness import catalogue;"
+        "from nodeproof.artifacts.components import recipe_dir; from nodeproof import catalogue;"
         "print(recipe_dir()); print(catalogue.scenarios_dir()); print(len(catalogue.load()))"
     )
     done = _run(installed, tmp_path, "-c", code)
@@ -58,7 +58,7 @@ def test_recipes_are_found(installed: Path, tmp_path: Path) -> None:
 
 def test_a_run_outside_a_checkout_leaves_its_verdicts(installed: Path, tmp_path: Path) -> None:
     done = _run(
-        installed, tmp_path, "-m", "harness.cli", "run", "--no-site", "-k", "test_defaults or test_default"
+        installed, tmp_path, "-m", "nodeproof.cli", "run", "--no-site", "-k", "test_defaults or test_default"
     )
     assert done.status == 0, done.stdout + done.stderr
     rows = rundir.read_verdicts(tmp_path / "reports" / "out" / "latest")

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.faults import Fault
-from harness.labs.components import DEFAULT_KUBERNETES_VERSION, Components, obtain
-from harness.labs.kinds import KIND_FEATURES, PROCESS
-from harness.labs.lab import Lab
-from harness.machines.ssh import SshMachine
-from harness.safety.injector import HEAL_LIMIT_S
+from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, Components, obtain
+from nodeproof.faults import Fault
+from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.kinds import PROCESS, kind_named
+from nodeproof.machines.ssh import SshMachine
+from nodeproof.safety.injector import HEAL_LIMIT_S
 from tests.contract.kinds import FAULTS, KINDS, Kind
 from tests.waiting import eventually
 
@@ -23,7 +23,7 @@ JOINED = "node-9"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Which kind of lab is tried, and how large."""
     group = parser.getgroup("contract", "the same tests for every kind of lab")
-    default = os.environ.get("NODEPROOF_CONTRACT_LAB", PROCESS)
+    default = os.environ.get("NODEPROOF_CONTRACT_LAB", PROCESS.name)
     group.addoption("--contract-lab", default=default, choices=list(KINDS), help="kind of lab to try")
     group.addoption(
         "--contract-nodes", type=int, default=0, help="nodes of the lab (default: as the kind has it)"
@@ -39,7 +39,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "fault_name" in metafunc.fixturenames:
         metafunc.parametrize("fault_name", [name for name in FAULTS if name not in lacks])
     if "undone_inside" in metafunc.fixturenames:
-        has = "systemd" in KIND_FEATURES[chosen]
+        has = "systemd" in kind_named(chosen).features
         names = [name for name, make in FAULTS.items() if has and make("node").undo]
         metafunc.parametrize("undone_inside", names)
     if "traced" in metafunc.fixturenames:
@@ -89,13 +89,13 @@ def lab(lab_kind: Lab) -> Lab:
 @pytest.fixture
 def node(lab: Lab) -> str:
     """The node that a test may harm."""
-    return sorted(lab.node_names())[0]
+    return sorted(lab.fleet.node_names())[0]
 
 
 @pytest.fixture
 def machine(lab: Lab, node: str) -> SshMachine:
     """That node as a computer."""
-    return lab.machine(node)
+    return lab.fleet.machine(node)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def joined(lab: Lab) -> Iterator[str]:
     """A node that joined the running lab, and leaves it."""
     lab.join(JOINED, "zone-a", 8)
     yield JOINED
-    if JOINED in lab.node_names():
+    if JOINED in lab.fleet.node_names():
         lab.leave(JOINED)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.faults import (
+from nodeproof.artifacts.components import Components
+from nodeproof.faults import (
     Fault,
     Freeze,
     KubeletSettings,
@@ -18,10 +19,9 @@ from harness.faults import (
     Shutdown,
     Swap,
 )
-from harness.labs import process_lab
-from harness.labs.components import Components
-from harness.labs.kinds import LIBVIRT, PROCESS
-from harness.labs.lab import Lab
+from nodeproof.labs.client import starting
+from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.kinds import LIBVIRT, PROCESS
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Kind:
 
     def start(self, components: Components, nodes: int) -> Lab:
         """A lab with so many nodes, all Ready. Raises Problem."""
-        asked = process_lab.Request(process_lab.new_name(), nodes, 1, "fast", False, self.name)
-        return process_lab.up(asked, components, print)
+        asked = starting.Request(starting.new_name(), nodes, 1, "fast", False, self.name)
+        return starting.up(asked, components, print)
 
     def node_files(self, lab: Lab, node: str) -> Path:
         """Where the lab's side sees a node's credentials."""
@@ -49,15 +49,17 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    PROCESS: Kind(
-        PROCESS,
+    PROCESS.name: Kind(
+        PROCESS.name,
         nodes=3,
         namespaces=6,
         credentials="run/node",
         boot_s=0.0,
         lacks={"shutdown": "systemd", "swap": "kernel of its own", "kubelet-settings": "systemd"},
     ),
-    LIBVIRT: Kind(LIBVIRT, nodes=2, namespaces=3, credentials="seed/root/etc/kubernetes", boot_s=90.0),
+    LIBVIRT.name: Kind(
+        LIBVIRT.name, nodes=2, namespaces=3, credentials="seed/root/etc/kubernetes", boot_s=90.0
+    ),
 }
 
 FAULTS: Mapping[str, Callable[[str], Fault]] = {

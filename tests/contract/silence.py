@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from harness.labs.lab import Lab
-from harness.machines.ssh import SshMachine
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.lab import Lab
+from nodeproof.machines.ssh import SshMachine
 
 _COMMAND_LIMIT_S = 10.0
 _ABSENT = "add table inet silent; delete table inet silent"
@@ -39,5 +40,5 @@ def end_silence(lab: Lab) -> None:
 
 
 def _nft(lab: Lab, script: str) -> None:
-    done = lab.supervisor.spawn_command(["nft", "-f", "-"], _COMMAND_LIMIT_S, script)
+    done = registry.client(lab.name).spawn_command(["nft", "-f", "-"], _COMMAND_LIMIT_S, script)
     assert done["status"] == 0, done

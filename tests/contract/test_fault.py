@@ -11,14 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness.cluster.resources import WATCHED
-from harness.cluster.resources import node as node_path
-from harness.faults import Fault, Partition, Swap, fault_from_json, faults_on
-from harness.labs.lab import Lab
-from harness.machines.machine import MachineError
-from harness.machines.ssh import SshMachine
-from harness.model.cluster import condition_status
-from harness.safety.injector import HEAL_LIMIT_S, INJECT_LIMIT_S
+from nodeproof.cluster.resources import WATCHED
+from nodeproof.cluster.resources import node as node_path
+from nodeproof.faults import Fault, Partition, Swap, fault_from_json, faults_on
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.lab import Lab
+from nodeproof.machines.machine import MachineError
+from nodeproof.machines.ssh import SshMachine
+from nodeproof.model.cluster import condition_status
+from nodeproof.safety.injector import HEAL_LIMIT_S, INJECT_LIMIT_S
 from tests.contract.kinds import FAULTS, Kind
 from tests.waiting import eventually, throughout, told
 
@@ -101,7 +102,7 @@ def inject(fault: Fault, machine: SshMachine) -> None:
 
 
 def ready(lab: Lab, node: str) -> str:
-    return condition_status(lab.api.get(node_path(node)), "Ready")
+    return condition_status(lab.cluster.api.get(node_path(node)), "Ready")
 
 
 def test_a_fault_is_available_and_not_there_by_itself(fault: Fault, machine: SshMachine) -> None:
@@ -274,7 +275,7 @@ def test_a_machine_that_is_cut_short_tells_no_peer(
     lab: Lab, machine: SshMachine, has_one: Callable[[str], Fault], name: str
 ) -> None:
     fault = has_one(name)
-    peer = lab.supervisor.dial(machine.data_address, KUBELET_PORT, ANSWER_LIMIT_S)
+    peer = registry.client(lab.name).dial(machine.data_address, KUBELET_PORT, ANSWER_LIMIT_S)
     peer.settimeout(ANSWER_LIMIT_S)
     inject(fault, machine)
 
@@ -403,7 +404,7 @@ def test_what_was_frozen_or_not_goes_on_when_thawed(machine: SshMachine) -> None
 
 
 def renewed(lab: Lab, node: str) -> str:
-    lease = lab.api.get(f"{WATCHED['leases']}/{node}")
+    lease = lab.cluster.api.get(f"{WATCHED['leases']}/{node}")
     return str(lease["spec"]["renewTime"])
 
 
@@ -414,7 +415,7 @@ def carriers(machine: SshMachine) -> dict[str, bool]:
 
 
 def _reported_boot(lab: Lab, node: str) -> str:
-    return str(lab.api.get(node_path(node))["status"]["nodeInfo"]["bootID"])
+    return str(lab.cluster.api.get(node_path(node))["status"]["nodeInfo"]["bootID"])
 
 
 def _exists(machine: SshMachine, path: str) -> bool:
@@ -424,7 +425,7 @@ def _exists(machine: SshMachine, path: str) -> bool:
 def _speak_to_kubelet(lab: Lab, machine: SshMachine) -> ssl.SSLSocket:
     """A connection that the control plane's side opens, and keeps."""
     context = ssl.create_default_context(cafile=str(lab.dir / "pki" / "ca.crt"))
-    made = lab.supervisor.dial(machine.data_address, KUBELET_PORT, ANSWER_LIMIT_S)
+    made = registry.client(lab.name).dial(machine.data_address, KUBELET_PORT, ANSWER_LIMIT_S)
     made.settimeout(COMMAND_LIMIT_S)
     speaking = context.wrap_socket(made, server_hostname=machine.data_address)
     speaking.settimeout(ANSWER_LIMIT_S)

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from harness.labs.kinds import KIND_FEATURES
-from harness.labs.lab import Lab
-from harness.machines.ssh import SshMachine
-from harness.model.needs import FEATURES
+from nodeproof.labs.client.lab import Lab
+from nodeproof.machines.ssh import SshMachine
+from nodeproof.model.needs import FEATURES
 from tests.contract.kinds import FAULTS, Kind
 
 COMMAND_LIMIT_S = 20.0
@@ -29,7 +28,7 @@ def is_had(fault: str) -> Probe:
 
 def runs_containers(_kind: Kind, lab: Lab, machine: SshMachine) -> bool:
     """Whether a Running pod has a process on its node."""
-    lab.run_pod(machine.name)
+    lab.cluster.run_pod(machine.name)
     look = ["sh", "-c", "grep -ls kubepods /proc/[0-9]*/cgroup"]
     found = machine.run(look, deadline_s=COMMAND_LIMIT_S).stdout
     lab.tidy()
@@ -56,4 +55,4 @@ def test_a_lab_has_the_features_that_it_says_and_no_other(
 
 
 def test_a_living_lab_says_what_was_expected_of_its_kind(lab: Lab) -> None:
-    assert lab.features == KIND_FEATURES[lab.kind]
+    assert lab.features == lab.kind.features

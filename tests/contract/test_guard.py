@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.safety.guard import Record, Refused, Target, check_plan, check_target
+from nodeproof.safety.guard import Record, Refused, Target, check_plan, check_target
 
 ONE_ZONE = {"node-1": "zone-a", "node-2": "zone-a"}
 OWNERS = {"node-1": "p-000001 id-1", "node-2": "p-000001 id-2"}

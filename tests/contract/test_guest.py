@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.labs.guest.hypervisor import VIRSH
-from harness.labs.kinds import LIBVIRT
-from harness.labs.lab import Lab
-from harness.labs.libvirt_domain import METADATA_NAMESPACE
-from harness.labs.process.spec import LabSpec
-from harness.machines.machine import MachineError
-from harness.model.problem import Problem
-from harness.safety.guard import Refused, check_target
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.ground.spec import LabSpec
+from nodeproof.labs.kinds import LIBVIRT
+from nodeproof.labs.kinds.libvirt.domain_xml import METADATA_NAMESPACE
+from nodeproof.labs.kinds.libvirt.hypervisor import VIRSH
+from nodeproof.machines.machine import MachineError
+from nodeproof.model.problem import Problem
+from nodeproof.safety.guard import Refused, check_target
 from tests.contract.conftest import JOINED
 from tests.contract.kinds import Kind
 from tests.waiting import eventually
@@ -30,18 +31,18 @@ MOST_CLOCK_OFFSET_S = 1.0
 
 @pytest.fixture(autouse=True)
 def _guests_only(kind: Kind) -> None:
-    if kind.name != LIBVIRT:
+    if kind.name != LIBVIRT.name:
         pytest.skip("no virtual machines")
 
 
 def virsh(lab: Lab, *arguments: str) -> str:
-    done = lab.supervisor.spawn_command([*VIRSH, *arguments], COMMAND_LIMIT_S)
+    done = registry.client(lab.name).spawn_command([*VIRSH, *arguments], COMMAND_LIMIT_S)
     assert done["status"] == 0, done["stderr"]
     return str(done["stdout"])
 
 
 def say(lab: Lab, node: str, *argv: str) -> str:
-    return lab.machine(node).run(list(argv), deadline_s=COMMAND_LIMIT_S).stdout.strip()
+    return lab.fleet.machine(node).run(list(argv), deadline_s=COMMAND_LIMIT_S).stdout.strip()
 
 
 def steps_of(lab: Lab, node: str) -> list[str]:
@@ -65,7 +66,7 @@ def test_a_restored_guest_has_its_own_identity_time_and_random_numbers(lab: Lab,
     assert steps_of(lab, joined)[-1] == "restored"
     assert "crng reseeded due to virtual machine fork" in say(lab, joined, "dmesg")
     assert say(lab, joined, "hostname") == joined
-    assert say(lab, joined, "cat", "/etc/machine-id") == lab.record_of_itself().machine_ids[joined]
+    assert say(lab, joined, "cat", "/etc/machine-id") == lab.safety.record_of_itself().machine_ids[joined]
     assert abs(lab.calibrate().clock_offset_s[joined]) < MOST_CLOCK_OFFSET_S
 
 
@@ -84,8 +85,8 @@ def test_a_guest_that_joins_keeps_no_other_from_its_power(lab: Lab, node: str) -
     with ThreadPoolExecutor(1) as pool:
         joining = pool.submit(lab.join, JOINED, "zone-a", 8)
         try:
-            eventually(lambda: JOINED in lab.node_names(), READY_LIMIT_S)
-            lab.supervisor.power(node, "link-up")
+            eventually(lambda: JOINED in lab.fleet.node_names(), READY_LIMIT_S)
+            registry.client(lab.name).power(node, "link-up")
             assert steps_of(lab, node)[-1] == "link-up"
             assert steps_of(lab, JOINED) == before
         finally:
@@ -99,17 +100,17 @@ def test_what_libvirt_has_says_whose_it_is(lab: Lab, node: str) -> None:
     assert {f"{node}.qcow2", f"{node}-seed.img"} <= set(virsh(lab, "vol-list", lab.name).split())
     for network in ("control", "data"):
         assert f'name="{lab.name}"' in virsh(lab, "net-dumpxml", network)
-    assert lab.injector.target(node).owner == lab.record_of_itself().owners[node]
+    assert lab.safety.injector.target(node).owner == lab.safety.record_of_itself().owners[node]
 
 
 def test_a_machine_that_libvirt_calls_somebody_elses_is_refused(lab: Lab, joined: str) -> None:
     lab.wait_nodes_ready([joined], READY_LIMIT_S)
-    check_target(lab.injector.target(joined), lab.record_of_itself())
+    check_target(lab.safety.injector.target(joined), lab.safety.record_of_itself())
 
     tag = '<lab name="p-000000"/>'
     virsh(lab, "metadata", joined, METADATA_NAMESPACE, "--live", "--key", "nodeproof", "--set", tag)
     with pytest.raises(Refused, match="owner by the hypervisor"):
-        check_target(lab.injector.target(joined), lab.record_of_itself())
+        check_target(lab.safety.injector.target(joined), lab.safety.record_of_itself())
 
 
 def test_a_guest_that_panics_is_a_component_that_panicked(lab: Lab, joined: str) -> None:
@@ -117,16 +118,16 @@ def test_a_guest_that_panics_is_a_component_that_panicked(lab: Lab, joined: str)
     with contextlib.suppress(MachineError):
         # By a unit: what a command's deadline cuts may not have come as far.
         panic = ["systemd-run", "--quiet", "--no-block", "sh", "-c", "echo c >/proc/sysrq-trigger"]
-        lab.machine(joined).run(panic, deadline_s=COMMAND_LIMIT_S)
+        lab.fleet.machine(joined).run(panic, deadline_s=COMMAND_LIMIT_S)
 
-    died = eventually(lambda: lab.supervisor.status()["died"], DEATH_LIMIT_S)
+    died = eventually(lambda: registry.client(lab.name).status()["died"], DEATH_LIMIT_S)
     assert died == {f"node-{joined}": "panicked"}
     with pytest.raises(Problem, match=f"node-{joined} panicked") as caught:
         lab.wait_nodes_ready([joined])
     assert "Kernel panic - not syncing: sysrq triggered crash" in caught.value.detail
 
     lab.leave(joined)
-    assert lab.supervisor.status()["died"] == {}
+    assert registry.client(lab.name).status()["died"] == {}
 
 
 @pytest.mark.vm

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from harness.faults import Fault, Partition
-from harness.labs import process_lab
-from harness.labs.lab import Lab
-from harness.machines.machine import MachineError, Shell
-from harness.machines.ssh import SshMachine
-from harness.safety import injector as injecting
-from harness.safety.deadman import LATE_S, RETRY_S, Timers
-from harness.safety.guard import Refused
-from harness.safety.injector import HEAL_LIMIT_S, Injector, NotInjected
-from harness.safety.ledger import Ledger
+from nodeproof.faults import Fault, Partition
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.lab import Lab
+from nodeproof.machines.machine import MachineError, Shell
+from nodeproof.machines.ssh import SshMachine
+from nodeproof.safety import injector as injecting
+from nodeproof.safety.deadman import LATE_S, RETRY_S, Timers
+from nodeproof.safety.guard import Refused
+from nodeproof.safety.injector import HEAL_LIMIT_S, Injector, NotInjected
+from nodeproof.safety.ledger import Ledger
 from tests.census import TIMERS
 from tests.contract.kinds import FAULTS, Kind
 from tests.contract.silence import silence
@@ -69,7 +69,7 @@ class Harmless(Partition):
 @pytest.fixture
 def own(lab: Lab, tmp_path: Path) -> Injector:
     """The lab's injector with a ledger of its own."""
-    return replace(lab.injector, ledger=Ledger(lab.name, tmp_path), quarantined=set(), active={})
+    return replace(lab.safety.injector, ledger=Ledger(lab.name, tmp_path), quarantined=set(), active={})
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def fired(lab: Lab, fault: Fault) -> bool:
 
 
 def armed(lab: Lab) -> Mapping[str, float]:
-    return dict(lab.supervisor.status()["armed"])
+    return dict(registry.client(lab.name).status()["armed"])
 
 
 def timers_on(machine: Shell) -> list[str]:
@@ -128,7 +128,7 @@ def test_every_step_is_on_disk_before_it_is_taken(lab: Lab, node: str, own: Inje
 
     timers = 1 if "systemd" in lab.features else 0
     assert [fault.id in unit for unit in fault.read["timers"]] == [True] * timers
-    assert timers_on(lab.machine(node)) == []
+    assert timers_on(lab.fleet.machine(node)) == []
     assert fault.read["inject"] == ["planned", "armed", "injecting"]
     assert during == ["planned", "armed", "injecting", "injected"]
     assert fault.read["heal"] == [*during, "healing"]
@@ -179,7 +179,7 @@ def test_a_plan_is_refused_before_its_target_is_spoken_to(node: str, own: Inject
 
 
 def test_a_node_that_is_not_proven_healed_counts_as_lost(lab: Lab, node: str, own: Injector) -> None:
-    others = set(lab.node_names()) - {node}
+    others = set(lab.fleet.node_names()) - {node}
     few = replace(own, quarantined=others)
     with pytest.raises(Refused), few.inject(new_partition(node), {node}, nothing):
         pytest.fail("it was refused")
@@ -197,7 +197,7 @@ def test_a_heal_that_no_probe_proves_stays_open_armed_and_quarantined(
     (left,) = own.ledger.unfinished()
     assert (left.fault, left.step) == (dict(fault.to_json()), "unhealed")
     assert fault.id in armed(lab)
-    lab.supervisor.arm(fault.to_json(), 0)
+    registry.client(lab.name).arm(fault.to_json(), 0)
 
 
 @dataclass(frozen=True)
@@ -212,9 +212,9 @@ class HalfWay(Partition):
 def test_a_fault_that_fails_after_another_one_is_in_heals_both_and_says_why(
     lab: Lab, own: Injector, tmp_path: Path
 ) -> None:
-    first, second, *_others = sorted(lab.node_names())
-    zones = dict.fromkeys([*lab.node_names(), "spare"], "zone-a")
-    roomy = replace(own, record=lambda: replace(lab.record_of_itself(), zones=zones))
+    first, second, *_others = sorted(lab.fleet.node_names())
+    zones = dict.fromkeys([*lab.fleet.node_names(), "spare"], "zone-a")
+    roomy = replace(own, record=lambda: replace(lab.safety.record_of_itself(), zones=zones))
     works, fails = new_partition(first), HalfWay(new_partition(second).id, second)
     declared = {first, second}
     with (
@@ -224,8 +224,8 @@ def test_a_fault_that_fails_after_another_one_is_in_heals_both_and_says_why(
     ):
         pytest.fail("the second one failed")
 
-    assert works.is_healed(lab.machine(first))
-    assert fails.is_healed(lab.machine(second))
+    assert works.is_healed(lab.fleet.machine(first))
+    assert fails.is_healed(lab.fleet.machine(second))
     assert (own.ledger.unfinished(), own.quarantined, own.active) == ([], set(), {})
     assert not {works.id, fails.id} & armed(lab).keys()
 
@@ -275,21 +275,21 @@ class Interrupting(Partition):
 
 def test_another_process_heals_what_a_killed_one_left(lab: Lab, machine: SshMachine, fault_name: str) -> None:
     fault = FAULTS[fault_name](machine.name)
-    lab.ledger.write("planned", fault.to_json())
-    lab.ledger.write("injecting", fault.to_json())
+    lab.safety.ledger.write("planned", fault.to_json())
+    lab.safety.ledger.write("injecting", fault.to_json())
     bring_in(fault, machine)
     # Less than a guest takes to boot: a switch that fires into the healing would cut its power.
-    lab.supervisor.arm(fault.to_json(), HELD_OFF_TTL_S)
+    registry.client(lab.name).arm(fault.to_json(), HELD_OFF_TTL_S)
 
-    other = process_lab.attach(lab.name)
+    other = registry.attach(lab.name)
     try:
-        assert other.heal_unfinished() == []
-        assert other.heal_unfinished() == []
+        assert other.safety.heal_unfinished() == []
+        assert other.safety.heal_unfinished() == []
     finally:
         other.close()
     assert not fired(lab, fault)
     assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
-    assert lab.ledger.unfinished() == []
+    assert lab.safety.ledger.unfinished() == []
     assert fault.id not in armed(lab)
 
 
@@ -297,7 +297,7 @@ def test_the_deadman_heals_a_fault_whose_time_is_over_and_says_so(
     kind: Kind, lab: Lab, machine: SshMachine, fault_name: str
 ) -> None:
     fault = FAULTS[fault_name](machine.name)
-    lab.supervisor.arm(fault.to_json(), SHORT_TTL_S)
+    registry.client(lab.name).arm(fault.to_json(), SHORT_TTL_S)
     fault.inject(machine)
 
     assert eventually(lambda: fired(lab, fault), FIRED_LIMIT_S)
@@ -312,22 +312,22 @@ def test_a_fault_that_needs_another_one_healed_first_heals_by_itself(
     outer = FAULTS["power-off"](machine.name)
     bring_in(inner, machine)
     outer.inject(machine)
-    lab.supervisor.arm(inner.to_json(), SHORT_TTL_S)
-    lab.supervisor.arm(outer.to_json(), FIRED_LIMIT_S)
+    registry.client(lab.name).arm(inner.to_json(), SHORT_TTL_S)
+    registry.client(lab.name).arm(outer.to_json(), FIRED_LIMIT_S)
     assert eventually(lambda: fired(lab, inner), FIRED_LIMIT_S)
     assert not outer.is_healed(machine)
     assert eventually(lambda: not armed(lab), FIRED_LIMIT_S + HEAL_LIMIT_S + 2 * kind.boot_s)
     both = (inner, outer)
     assert eventually(lambda: all(fault.is_healed(machine) for fault in both), HEAL_LIMIT_S + kind.boot_s)
     for fault in both:
-        lab.supervisor.arm(fault.to_json(), 0)
+        registry.client(lab.name).arm(fault.to_json(), 0)
 
 
 def test_a_machine_that_nobody_reaches_heals_by_itself(
     lab: Lab, machine: SshMachine, undone_inside: str
 ) -> None:
     fault = FAULTS[undone_inside](machine.name)
-    timers = Timers(lab.machine)
+    timers = Timers(lab.fleet.machine)
     bring_in(fault, machine)
     timers.arm(fault.to_json(), LONG_TTL_S)
     timers.arm(fault.to_json(), SHORT_TTL_S)
@@ -354,7 +354,7 @@ def test_a_partitioned_machine_that_nobody_reaches_heals_as_soon_as_it_can(
     fails_until_t = time.monotonic() + fails_until_s
     done = machine.run(["sh", "-c", BREAK_NFT, f"{fails_until_s:g}s"], deadline_s=COMMAND_LIMIT_S)
     assert done.status == 0, done.stderr
-    Timers(lab.machine).arm(fault.to_json(), SHORT_TTL_S)
+    Timers(lab.fleet.machine).arm(fault.to_json(), SHORT_TTL_S)
     with silence(lab, machine):
         fails_for_s = fails_until_t - time.monotonic() - ANSWER_LIMIT_S
         assert throughout(lambda: not machine.reached_from_control_plane(), max(0.1, fails_for_s))
@@ -367,7 +367,7 @@ def test_a_healing_that_fails_on_the_machine_itself_ends_when_it_is_disarmed(
 ) -> None:
     if "systemd" not in lab.features:
         pytest.skip("systemd holds the timer")
-    fault, timers = new_partition(machine.name), Timers(lab.machine)
+    fault, timers = new_partition(machine.name), Timers(lab.fleet.machine)
     done = machine.run(["mount", "--bind", "/bin/false", "/usr/sbin/nft"], deadline_s=COMMAND_LIMIT_S)
     assert done.status == 0, done.stderr
     try:
@@ -381,7 +381,7 @@ def test_a_healing_that_fails_on_the_machine_itself_ends_when_it_is_disarmed(
 
 def test_a_renewed_or_disarmed_timer_does_not_fire(lab: Lab, machine: SshMachine, undone_inside: str) -> None:
     fault = FAULTS[undone_inside](machine.name)
-    timers = Timers(lab.machine)
+    timers = Timers(lab.fleet.machine)
     bring_in(fault, machine)
     timers.arm(fault.to_json(), RENEWED_TTL_S)
     timers.arm(fault.to_json(), LONG_TTL_S)
@@ -397,10 +397,10 @@ def test_a_renewed_or_disarmed_timer_does_not_fire(lab: Lab, machine: SshMachine
 def test_a_renewed_or_disarmed_deadman_does_not_fire(lab: Lab, node: str) -> None:
     renewed, disarmed = new_partition(node), new_partition(node)
     for fault, ttl_s in ((renewed, 60.0), (disarmed, 0.0)):
-        lab.supervisor.arm(fault.to_json(), SHORT_TTL_S)
-        lab.supervisor.arm(fault.to_json(), ttl_s)
+        registry.client(lab.name).arm(fault.to_json(), SHORT_TTL_S)
+        registry.client(lab.name).arm(fault.to_json(), ttl_s)
 
     assert throughout(lambda: not fired(lab, renewed) and not fired(lab, disarmed), 2 * SHORT_TTL_S)
     assert renewed.id in armed(lab)
     assert disarmed.id not in armed(lab)
-    lab.supervisor.arm(renewed.to_json(), 0)
+    registry.client(lab.name).arm(renewed.to_json(), 0)

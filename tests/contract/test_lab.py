@@ -13,25 +13,25 @@ from typing import Any
 
 import pytest
 
-from harness import proc
-from harness.checks import moments
-from harness.cluster.api import ApiError
-from harness.cluster.configuration import kubelet_configz
-from harness.cluster.resources import NAMESPACE, WATCHED
-from harness.cluster.resources import node as node_path
-from harness.cluster.workloads import is_running
-from harness.labs import process_lab
-from harness.labs.components import ROLES, Components, obtain
-from harness.labs.lab import Lab
-from harness.labs.process.logs import LIMIT_BYTES
-from harness.model.clocks import error_s, offset_s
-from harness.model.cluster import is_ready
-from harness.model.history import Entry
-from harness.model.pattern import PRESENT
-from harness.model.problem import Problem
-from harness.model.schema import unknown
-from harness.recording.recorder import Recording
-from harness.safety.guard import Refused, check_plan, check_target
+from nodeproof import proc
+from nodeproof.artifacts.components import ROLES, Components, obtain
+from nodeproof.checks import moments
+from nodeproof.cluster.api import ApiError
+from nodeproof.cluster.configuration import kubelet_configz
+from nodeproof.cluster.resources import NAMESPACE, WATCHED
+from nodeproof.cluster.resources import node as node_path
+from nodeproof.cluster.workloads import is_running
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.ground.logs import LIMIT_BYTES
+from nodeproof.model.clocks import error_s, offset_s
+from nodeproof.model.cluster import is_ready
+from nodeproof.model.history import Entry
+from nodeproof.model.pattern import PRESENT
+from nodeproof.model.problem import Problem
+from nodeproof.model.schema import unknown
+from nodeproof.recording.recorder import Recording
+from nodeproof.safety.guard import Refused, check_plan, check_target
 from tests import leftovers
 from tests.acceptance.command import nodeproof, start
 from tests.contract.kinds import Kind
@@ -56,9 +56,9 @@ def second(kind: Kind, components: Components) -> Iterator[Lab]:
     lab = kind.start(components, 1)
     yield lab
     lab.close()
-    if lab.name in process_lab.running():
-        process_lab.down(lab.name)
-    process_lab.sweep()
+    if lab.name in registry.running():
+        registry.down(lab.name)
+    registry.sweep()
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def broken_components(components: Components, tmp_path: Path) -> Components:
 
 
 def audit(lab: Lab) -> list[Mapping[str, Json]]:
-    lines = (lab.logs / "audit.jsonl").read_text().splitlines(keepends=True)
+    lines = (lab.life.logs / "audit.jsonl").read_text().splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
@@ -83,33 +83,33 @@ def as_kubelet(kind: Kind, lab: Lab, name: str, *arguments: str) -> Mapping[str,
     argv = [
         str(lab.components.path("kubectl")),
         "--kubeconfig=/dev/null",
-        f"--server=https://{lab.machine(name).control_plane_address}:6443",
+        f"--server=https://{lab.fleet.machine(name).control_plane_address}:6443",
         f"--certificate-authority={files / 'ca.crt'}",
         f"--client-certificate={files / 'kubelet.crt'}",
         f"--client-key={files / 'kubelet.key'}",
     ]
-    return lab.supervisor.spawn_command([*argv, *arguments], COMMAND_LIMIT_S)
+    return registry.client(lab.name).spawn_command([*argv, *arguments], COMMAND_LIMIT_S)
 
 
 @pytest.mark.vm
 def test_all_nodes_are_ready(lab: Lab) -> None:
-    nodes = {entry["metadata"]["name"]: entry for entry in lab.api.get(WATCHED["nodes"])["items"]}
+    nodes = {entry["metadata"]["name"]: entry for entry in lab.cluster.api.get(WATCHED["nodes"])["items"]}
 
-    assert set(nodes) == set(lab.node_names())
+    assert set(nodes) == set(lab.fleet.node_names())
     assert all(is_ready(entry) for entry in nodes.values())
 
 
 @pytest.mark.vm
 def test_a_node_is_the_machine_that_the_lab_recorded(lab: Lab, node: str) -> None:
-    info = lab.api.get(node_path(node))["status"]["nodeInfo"]
+    info = lab.cluster.api.get(node_path(node))["status"]["nodeInfo"]
 
-    assert info["machineID"] == lab.record_of_itself().machine_ids[node]
-    assert info["bootID"] == lab.machine(node).boot_id()
+    assert info["machineID"] == lab.safety.record_of_itself().machine_ids[node]
+    assert info["bootID"] == lab.fleet.machine(node).boot_id()
 
 
 @pytest.mark.vm
 def test_a_kubelet_tells_its_configuration_through_its_authenticated_port(lab: Lab, node: str) -> None:
-    told = kubelet_configz(lab.api, node)
+    told = kubelet_configz(lab.cluster.api, node)
 
     assert told["nodeLeaseDurationSeconds"] == lab.profile.kubelet["nodeLeaseDurationSeconds"]
     assert told["authentication"]["anonymous"]["enabled"] is False
@@ -118,8 +118,8 @@ def test_a_kubelet_tells_its_configuration_through_its_authenticated_port(lab: L
 @pytest.mark.vm
 def test_a_kubelet_refuses_whom_it_does_not_know(lab: Lab, node: str) -> None:
     context = ssl.create_default_context(cafile=str(lab.dir / "pki" / "ca.crt"))
-    address = lab.machine(node).data_address
-    with lab.supervisor.dial(address, 10250, COMMAND_LIMIT_S) as made:
+    address = lab.fleet.machine(node).data_address
+    with registry.client(lab.name).dial(address, 10250, COMMAND_LIMIT_S) as made:
         made.settimeout(COMMAND_LIMIT_S)
         with context.wrap_socket(made, server_hostname=address) as speaking:
             speaking.sendall(b"GET /configz HTTP/1.0\r\n\r\n")
@@ -129,7 +129,7 @@ def test_a_kubelet_refuses_whom_it_does_not_know(lab: Lab, node: str) -> None:
 @pytest.mark.vm
 def test_kubelets_report_events_of_their_own(lab: Lab, node: str) -> None:
     def reasons() -> set[str]:
-        events = lab.api.get(WATCHED["events"])["items"]
+        events = lab.cluster.api.get(WATCHED["events"])["items"]
         return {
             event["reason"]
             for event in events
@@ -141,9 +141,9 @@ def test_kubelets_report_events_of_their_own(lab: Lab, node: str) -> None:
 
 @pytest.mark.vm
 def test_a_pod_runs_and_the_audit_log_says_who_made_it(lab: Lab, node: str) -> None:
-    pod = lab.run_pod(node)
+    pod = lab.cluster.run_pod(node)
 
-    assert is_running(lab.api, pod)
+    assert is_running(lab.cluster.api, pod)
     made = next(line for line in audit(lab) if line.get("objectRef", {}).get("name") == pod.name)
     assert (made["verb"], made["objectRef"]["resource"]) == ("create", "pods")
     assert made["user"]["username"] == "nodeproof-admin"
@@ -152,7 +152,7 @@ def test_a_pod_runs_and_the_audit_log_says_who_made_it(lab: Lab, node: str) -> N
 
 @pytest.mark.vm
 def test_a_kubelets_credential_is_good_for_its_own_node_only(kind: Kind, lab: Lab) -> None:
-    one, other = sorted(lab.node_names())[:2]
+    one, other = sorted(lab.fleet.node_names())[:2]
     body = json.dumps({"metadata": {"annotations": {"nodeproof.dev/test": "1"}}})
     own = as_kubelet(kind, lab, one, "patch", "node", one, "--patch", body)
     foreign = as_kubelet(kind, lab, one, "patch", "node", other, "--patch", body)
@@ -180,19 +180,19 @@ def test_a_labs_folder_is_its_owners_alone(lab: Lab) -> None:
 
 
 def test_a_component_that_says_too_much_keeps_its_last_words_only(lab: Lab) -> None:
-    log, inside = lab.logs / "etcd.log", lab.dir / "mem" / "logs" / "etcd.log"
+    log, inside = lab.life.logs / "etcd.log", lab.dir / "mem" / "logs" / "etcd.log"
     flood = ["sh", "-c", f"head -c {LIMIT_BYTES + 1} /dev/zero >>{inside}"]
-    assert lab.supervisor.spawn_command(flood, COMMAND_LIMIT_S)["status"] == 0
+    assert registry.client(lab.name).spawn_command(flood, COMMAND_LIMIT_S)["status"] == 0
     assert eventually(lambda: log.stat().st_size < LIMIT_BYTES, EVENTS_LIMIT_S)
     assert log.with_name("etcd.log.1").stat().st_size > LIMIT_BYTES
-    lab.supervisor.spawn_command(["rm", f"{inside}.1"], COMMAND_LIMIT_S)
+    registry.client(lab.name).spawn_command(["rm", f"{inside}.1"], COMMAND_LIMIT_S)
 
 
 def test_any_program_runs_in_the_labs_network(lab: Lab, tmp_path: Path) -> None:
     kubectl = str(lab.components.path("kubectl"))
     done = nodeproof("exec", "--lab-name", lab.name, "--", kubectl, "get", "nodes", cwd=tmp_path)
     assert done.status == 0, done
-    assert all(name in done.stdout for name in lab.node_names())
+    assert all(name in done.stdout for name in lab.fleet.node_names())
     assert nodeproof("exec", "--lab-name", lab.name, "--", "sh", "-c", "exit 7", cwd=tmp_path).status == 7
 
 
@@ -206,7 +206,7 @@ def test_the_labs_api_is_on_loopback_as_long_as_somebody_wants_it(lab: Lab, tmp_
         argv = [str(lab.components.path("kubectl")), f"--kubeconfig={config}", "get", "nodes", "-o", "name"]
         for _ in range(2):
             told = proc.run(argv, timeout_s=COMMAND_LIMIT_S).stdout.split()
-            assert told == [f"node/{name}" for name in sorted(lab.node_names())]
+            assert told == [f"node/{name}" for name in sorted(lab.fleet.node_names())]
     finally:
         child.send_signal(signal.SIGINT)
         status = child.wait(timeout=COMMAND_LIMIT_S)
@@ -215,7 +215,7 @@ def test_the_labs_api_is_on_loopback_as_long_as_somebody_wants_it(lab: Lab, tmp_
 
 
 def test_root_leaves_no_compiled_files_where_the_package_is(lab: Lab) -> None:
-    mine = [entry.command for entry in leftovers.family(lab.name) if "-m harness.labs" in entry.command]
+    mine = [entry.command for entry in leftovers.family(lab.name) if "-m nodeproof.labs" in entry.command]
     assert mine
     assert all(" -B " in command for command in mine if "python" in command)
 
@@ -244,8 +244,8 @@ def test_clocks_are_measured_for_each_recording_and_after_each_boot_in_it(
     lab: Lab, node: str, tmp_path: Path
 ) -> None:
     with lab.record(tmp_path / "history.jsonl", {node}) as recording:
-        lab.machine(node).power_off()
-        lab.machine(node).power_on()
+        lab.fleet.machine(node).power_off()
+        lab.fleet.machine(node).power_on()
         booted_t = eventually(lambda: [entry.t for entry in booted(recording, node)], EVENTS_LIMIT_S)[0]
         eventually(lambda: offset_s(recording.history(), node, booted_t) is not None, READY_LIMIT_S)
         early = offset_s(recording.history(), node, booted_t - 0.001)
@@ -267,23 +267,26 @@ def booted(recording: Recording, node: str) -> list[Entry]:
 
 def test_nodes_join_and_leave_while_the_lab_runs(lab: Lab, joined: str) -> None:
     lab.wait_nodes_ready([joined], READY_LIMIT_S)
-    assert lab.machine(joined).reaches_control_plane()
-    assert lab.api.get(node_path(joined))["metadata"]["labels"]["topology.kubernetes.io/zone"] == "zone-a"
-    target = lab.injector.target(joined)
-    check_plan(joined, lab.record_of_itself(), {joined}, set(), set)
-    check_target(target, lab.record_of_itself())
+    assert lab.fleet.machine(joined).reaches_control_plane()
+    assert (
+        lab.cluster.api.get(node_path(joined))["metadata"]["labels"]["topology.kubernetes.io/zone"]
+        == "zone-a"
+    )
+    target = lab.safety.injector.target(joined)
+    check_plan(joined, lab.safety.record_of_itself(), {joined}, set(), set)
+    check_target(target, lab.safety.record_of_itself())
 
     lab.leave(joined)
-    assert joined not in lab.node_names()
+    assert joined not in lab.fleet.node_names()
     with pytest.raises(ApiError, match="not found"):
-        lab.api.get(node_path(joined))
+        lab.cluster.api.get(node_path(joined))
     with pytest.raises(Refused, match="no node of lab"):
-        check_plan(joined, lab.record_of_itself(), {joined}, set(), set)
+        check_plan(joined, lab.safety.record_of_itself(), {joined}, set(), set)
     lab.wait_nodes_ready()
 
 
 def test_two_labs_with_the_same_addresses_do_not_meet(lab: Lab, node: str, second: Lab) -> None:
-    ours, theirs = lab.machine(node), second.machine(node)
+    ours, theirs = lab.fleet.machine(node), second.fleet.machine(node)
     assert (ours.data_address, ours.control_plane_address) == (
         theirs.data_address,
         theirs.control_plane_address,
@@ -293,8 +296,8 @@ def test_two_labs_with_the_same_addresses_do_not_meet(lab: Lab, node: str, secon
         str(at.run(["cat", "/etc/machine-id"], deadline_s=COMMAND_LIMIT_S).stdout) for at in (ours, theirs)
     ]
     assert identity[0] != identity[1]
-    assert lab.record_of_itself().kube_system_uid != second.record_of_itself().kube_system_uid
-    assert sorted(second.node_names()) == [node]
+    assert lab.safety.record_of_itself().kube_system_uid != second.safety.record_of_itself().kube_system_uid
+    assert sorted(second.fleet.node_names()) == [node]
     ours.power_off()
     try:
         assert theirs.reaches_control_plane()
@@ -310,14 +313,14 @@ def _by_down(lab: Lab, _seen: leftovers.Footprint) -> None:
 
 def _by_name(lab: Lab, _seen: leftovers.Footprint) -> None:
     lab.close()
-    process_lab.down(lab.name)
+    registry.down(lab.name)
 
 
 def _by_name_once_killed(lab: Lab, seen: leftovers.Footprint) -> None:
     lab.close()
     leftovers.kill(seen.supervisor)
-    assert eventually(lambda: lab.name not in process_lab.running(), READY_LIMIT_S)
-    process_lab.down(lab.name)
+    assert eventually(lambda: lab.name not in registry.running(), READY_LIMIT_S)
+    registry.down(lab.name)
 
 
 def _by_its_init(_lab: Lab, seen: leftovers.Footprint) -> None:
@@ -332,7 +335,7 @@ def test_a_lab_that_ends_leaves_nothing(
     kind: Kind, second: Lab, end: Callable[[Lab, leftovers.Footprint], None]
 ) -> None:
     second.prepare()
-    second.run_pod("node-1")
+    second.cluster.run_pod("node-1")
     seen = leftovers.footprint(second.name)
     assert len(seen.namespaces) >= kind.namespaces
 
@@ -345,17 +348,17 @@ def test_a_lab_whose_supervisor_is_killed_ends_and_a_sweep_removes_its_folder(se
     seen = leftovers.footprint(second.name)
     leftovers.kill(seen.supervisor)
 
-    assert eventually(lambda: second.name not in process_lab.running(), READY_LIMIT_S)
-    assert second.name in process_lab.sweep()
+    assert eventually(lambda: second.name not in registry.running(), READY_LIMIT_S)
+    assert second.name in registry.sweep()
     assert leftovers.leftovers(seen) == []
-    assert lab.name in process_lab.running()
+    assert lab.name in registry.running()
 
 
 @pytest.mark.alone
 def test_a_component_that_dies_on_start_is_one_problem_with_its_last_words(
     kind: Kind, broken_components: Components
 ) -> None:
-    before, tables = set(process_lab.running()), leftovers.host_tables()
+    before, tables = set(registry.running()), leftovers.host_tables()
     with pytest.raises(Problem) as caught:
         kind.start(broken_components, 1)
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.labs import process_lab
-from harness.labs.host import SupervisedHost
-from harness.labs.lab import Lab
-from harness.labs.pki import ssh_key
-from harness.machines.machine import Machine, MachineError
-from harness.machines.ssh import SshAccess, SshMachine
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.host import SupervisedHost
+from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.ground.pki import ssh_key
+from nodeproof.machines.machine import Machine, MachineError
+from nodeproof.machines.ssh import SshAccess, SshMachine
 from tests.waiting import eventually
 
 COMMAND_LIMIT_S = 10.0
@@ -84,10 +84,10 @@ def test_a_machine_that_somebody_else_booted_anew_answers_the_next_call(
     lab: Lab, machine: SshMachine
 ) -> None:
     boot = machine.boot_id()
-    elsewhere = process_lab.attach(lab.name)
+    elsewhere = registry.attach(lab.name)
     try:
-        elsewhere.machine(machine.name).power_off()
-        elsewhere.machine(machine.name).power_on()
+        elsewhere.fleet.machine(machine.name).power_off()
+        elsewhere.fleet.machine(machine.name).power_on()
     finally:
         elsewhere.close()
     assert machine.boot_id() != boot
@@ -95,7 +95,7 @@ def test_a_machine_that_somebody_else_booted_anew_answers_the_next_call(
 
 @pytest.mark.vm
 def test_a_machine_with_another_host_key_is_refused(lab: Lab, machine: SshMachine, tmp_path: Path) -> None:
-    info = next(entry for entry in lab.nodes() if entry.name == machine.name)
+    info = next(entry for entry in lab.fleet.nodes() if entry.name == machine.name)
     other_key = ssh_key(tmp_path / "other")
     access = SshAccess(
         info.name,
@@ -105,7 +105,9 @@ def test_a_machine_with_another_host_key_is_refused(lab: Lab, machine: SshMachin
         lab.dir / "pki" / "ssh",
         other_key,
     )
-    stranger = SshMachine(access, lab.supervisor.dial, SupervisedHost(lab.supervisor, lab.api))
+    stranger = SshMachine(
+        access, registry.client(lab.name).dial, SupervisedHost(registry.client(lab.name), lab.cluster.api)
+    )
 
     with pytest.raises(MachineError, match=r"(?i)host key"):
         stranger.run(["true"], deadline_s=COMMAND_LIMIT_S)
@@ -121,7 +123,7 @@ def test_a_healthy_machine_is_seen_so_from_everywhere(machine: SshMachine) -> No
 
 @pytest.mark.vm
 def test_a_machine_has_two_networks_and_a_default_route(lab: Lab, machine: SshMachine) -> None:
-    info = next(entry for entry in lab.nodes() if entry.name == machine.name)
+    info = next(entry for entry in lab.fleet.nodes() if entry.name == machine.name)
     links = {entry["ifname"]: entry for entry in json.loads(output(machine, "ip", "-json", "-4", "address"))}
     addresses = {name: [found["local"] for found in link["addr_info"]] for name, link in links.items()}
 
@@ -142,7 +144,11 @@ def test_a_machine_sees_only_its_own_processes(lab: Lab, machine: SshMachine) ->
     commands = output(machine, "ps", "-eww", "-o", "args=")
 
     assert f"--hostname-override={machine.name}" in commands
-    for stranger in ("kube-apiserver", "etcd", *(name for name in lab.node_names() if name != machine.name)):
+    for stranger in (
+        "kube-apiserver",
+        "etcd",
+        *(name for name in lab.fleet.node_names() if name != machine.name),
+    ):
         assert stranger not in commands
 
 
@@ -168,7 +174,7 @@ def test_a_machine_without_power_answers_nobody(power_cycled: SshMachine) -> Non
 def test_a_power_cycle_gives_a_new_boot_of_the_same_machine(lab: Lab, power_cycled: SshMachine) -> None:
     machine = power_cycled
     identity, boot = output(machine, "cat", "/etc/machine-id"), machine.boot_id()
-    info = next(entry for entry in lab.nodes() if entry.name == machine.name)
+    info = next(entry for entry in lab.fleet.nodes() if entry.name == machine.name)
     assert identity.strip() == info.machine_id
 
     machine.power_off()
@@ -180,7 +186,7 @@ def test_a_power_cycle_gives_a_new_boot_of_the_same_machine(lab: Lab, power_cycl
     assert eventually(machine.reaches_control_plane, BOOT_LIMIT_S)
     assert machine.boot_id() != boot
     assert output(machine, "cat", "/etc/machine-id") == identity
-    assert next(entry for entry in lab.nodes() if entry.name == machine.name) == info
+    assert next(entry for entry in lab.fleet.nodes() if entry.name == machine.name) == info
 
 
 def test_power_on_leaves_a_running_machine_alone(machine: SshMachine) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from harness import proc
-from harness.labs.root import become_root
+from nodeproof import proc
+from nodeproof.root import become_root
 
 _LIMIT_S = 20.0
 _PROTECT = """
 import sys
 from pathlib import Path
-from harness.labs.process.read_only import protect_host
+from nodeproof.labs.ground.read_only import protect_host
 protect_host(Path(sys.argv[1]))
 """
 

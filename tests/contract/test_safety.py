@@ -16,25 +16,25 @@ from typing import Any
 import paramiko
 import pytest
 
-from harness import catalogue, proc
-from harness.checks.judge import judge
-from harness.checks.moments import condition_became
-from harness.cluster.api import Api, ApiError
-from harness.cluster.resources import WATCHED
-from harness.cluster.resources import node as node_path
-from harness.faults import Fault
-from harness.labs import process_lab
-from harness.labs.kinds import PROCESS
-from harness.labs.lab import Lab
-from harness.machines.machine import MachineError
-from harness.machines.ssh import SshMachine
-from harness.model.cluster import condition_status
-from harness.model.problem import Problem
-from harness.recording.recorder import Recording, Setting
-from harness.report import rundir
-from harness.safety.deadman import Timers
-from harness.safety.injector import RENEW_PERIOD_S, TTL_S
-from harness.scenario import windows
+from nodeproof import catalogue, proc
+from nodeproof.checks.judge import judge
+from nodeproof.checks.moments import condition_became
+from nodeproof.cluster.api import Api, ApiError
+from nodeproof.cluster.resources import WATCHED
+from nodeproof.cluster.resources import node as node_path
+from nodeproof.faults import Fault
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.kinds import PROCESS
+from nodeproof.machines.machine import MachineError
+from nodeproof.machines.ssh import SshMachine
+from nodeproof.model.cluster import condition_status
+from nodeproof.model.problem import Problem
+from nodeproof.recording.recorder import Recording, Setting
+from nodeproof.report import rundir
+from nodeproof.safety.deadman import Timers
+from nodeproof.safety.injector import RENEW_PERIOD_S, TTL_S
+from nodeproof.scenario import windows
 from tests.acceptance.altered import run_scenarios, shipped, unaltered
 from tests.acceptance.command import TOP, nodeproof, start, steps
 from tests.acceptance.conftest import SMALL
@@ -67,7 +67,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
     chosen = metafunc.config.getoption("contract_lab")
     if "point" in metafunc.fixturenames:
-        metafunc.parametrize("point", POINTS if chosen == PROCESS else ["after injected"])
+        metafunc.parametrize("point", POINTS if chosen == PROCESS.name else ["after injected"])
     if "forgotten" in metafunc.fixturenames:
         names = [name for name in FAULTS if name not in KINDS[chosen].lacks]
         marks = {"partition-both": [pytest.mark.vm]}
@@ -86,24 +86,24 @@ class Left:
 
 
 def left(lab: Lab) -> Left:
-    status = lab.supervisor.status()
-    ledger = lab.ledger.path.read_bytes() if lab.ledger.path.exists() else b""
-    tables = {name: _tables(lab.machine(name)) for name in lab.node_names()}
-    timers = {name: _timers(lab, lab.machine(name)) for name in lab.node_names()}
+    status = registry.client(lab.name).status()
+    ledger = lab.safety.ledger.path.read_bytes() if lab.safety.ledger.path.exists() else b""
+    tables = {name: _tables(lab.fleet.machine(name)) for name in lab.fleet.node_names()}
+    timers = {name: _timers(lab, lab.fleet.machine(name)) for name in lab.fleet.node_names()}
     return Left(ledger, status["armed"], status["not_disarmed"], tables, timers)
 
 
 def is_whole(lab: Lab, clean: Left) -> bool:
     """Whether no fault is known and every machine is as it was."""
     now = left(lab)
-    known = now.armed or now.not_disarmed or lab.ledger.unfinished()
+    known = now.armed or now.not_disarmed or lab.safety.ledger.unfinished()
     return not known and (now.tables, now.timers) == (clean.tables, clean.timers)
 
 
 @pytest.fixture
 def clean(lab: Lab) -> Left:
     """The lab before anything is done to it."""
-    assert lab.heal_unfinished() == []
+    assert lab.safety.heal_unfinished() == []
     return left(lab)
 
 
@@ -144,9 +144,9 @@ def test_the_node_of_a_killed_run_heals_by_itself(
     took_s = time.monotonic() - killed_run
     assert took_s < BY_ITSELF_LIMIT_S
     print(f"healed by itself {took_s:.1f} s after the kill")
-    (entry,) = lab.ledger.unfinished()
+    (entry,) = lab.safety.ledger.unfinished()
     assert entry.step == "injected"
-    assert lab.heal_unfinished() == []
+    assert lab.safety.heal_unfinished() == []
     assert is_whole(lab, clean)
 
 
@@ -169,11 +169,11 @@ def full_logs(lab: Lab) -> Iterator[None]:
     """A lab in which no component can write a line to its log."""
     filler = lab.dir / "mem" / "logs" / "filler"
     fill = ["sh", "-c", f"cat /dev/zero >{filler}"]
-    said = lab.supervisor.spawn_command(fill, COMMAND_LIMIT_S)["stderr"]
+    said = registry.client(lab.name).spawn_command(fill, COMMAND_LIMIT_S)["stderr"]
     assert "No space left" in said
     yield
-    lab.supervisor.spawn_command(["rm", str(filler)], COMMAND_LIMIT_S)
-    assert lab.full() == []
+    registry.client(lab.name).spawn_command(["rm", str(filler)], COMMAND_LIMIT_S)
+    assert lab.life.full() == []
 
 
 @pytest.mark.usefixtures("full_logs")
@@ -193,7 +193,7 @@ def test_a_lab_whose_logs_are_full_says_so_and_loses_no_verdict(
 def test_the_next_run_heals_a_killed_one_before_its_first_scenario(
     lab: Lab, node: str, clean: Left, killed_run: float, tmp_path: Path
 ) -> None:
-    (entry,) = lab.ledger.unfinished()
+    (entry,) = lab.safety.ledger.unfinished()
     assert eventually(lambda: not _is_ready(lab, node), LOST_LIMIT_S)
     ended = run_scenarios(lab, tmp_path / "run", unaltered, shipped("cordon/test_cordon.py"))
 
@@ -218,9 +218,9 @@ def test_a_crash_at_any_step_is_healed_and_healing_again_changes_nothing(
     assert done.status == 0, done
     assert is_whole(lab, clean)
     healed = left(lab)
-    other = process_lab.attach(lab.name)
+    other = registry.attach(lab.name)
     try:
-        assert other.heal_unfinished() == []
+        assert other.safety.heal_unfinished() == []
     finally:
         other.close()
     assert left(lab) == healed
@@ -229,10 +229,10 @@ def test_a_crash_at_any_step_is_healed_and_healing_again_changes_nothing(
 def test_a_fault_whose_last_ledger_line_is_torn_is_healed(
     lab: Lab, clean: Left, killed_holder: Fault, machine: SshMachine
 ) -> None:
-    whole = lab.ledger.path.read_bytes()
-    lab.ledger.path.write_bytes(whole[:-9])
+    whole = lab.safety.ledger.path.read_bytes()
+    lab.safety.ledger.path.write_bytes(whole[:-9])
 
-    assert lab.heal_unfinished() == []
+    assert lab.safety.heal_unfinished() == []
     assert killed_holder.is_healed(machine)
     assert is_whole(lab, clean)
 
@@ -242,7 +242,7 @@ def test_a_fault_whose_ledger_is_gone_is_healed(
 ) -> None:
     fault = FAULTS[forgotten](machine.name)
     _hold_and_kill(lab, fault, tmp_path / "victim.log")
-    lab.ledger.path.unlink()
+    lab.safety.ledger.path.unlink()
 
     done = nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path)
     assert done.status == 0, done
@@ -257,7 +257,7 @@ def test_a_fault_that_neither_ledger_nor_switch_knows_is_swept_by_its_tag(
     fault.inject(machine)
     assert eventually(lambda: fault.is_injected(machine), IN_LIMIT_S)
 
-    assert lab.heal_unfinished() == []
+    assert lab.safety.heal_unfinished() == []
     assert machine.reaches_control_plane()
     assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
     assert is_whole(lab, clean)
@@ -275,7 +275,7 @@ CALLS: dict[str, Callable[[SshMachine], object]] = {
 def test_a_call_on_a_machine_that_falls_silent_returns_within_its_deadline(
     lab: Lab, clean: Left, node: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = process_lab.attach(lab.name).machine(node)
+    machine = registry.attach(lab.name).fleet.machine(node)
     machine.run(["true"], deadline_s=COMMAND_LIMIT_S)
     with _silence_at(lab, machine, moment, monkeypatch) as silent:
         began = time.monotonic()
@@ -295,7 +295,7 @@ def test_a_call_on_a_machine_that_falls_silent_returns_within_its_deadline(
 def test_what_the_harness_asks_of_a_silent_machine_ends_in_time(
     lab: Lab, clean: Left, node: str, cut: Fault, what: str
 ) -> None:
-    machine = process_lab.attach(lab.name).machine(node)
+    machine = registry.attach(lab.name).fleet.machine(node)
     timers = Timers(lambda _name: machine)
     asked: dict[str, Callable[[], object]] = {
         "the probe from inside": machine.reaches_control_plane,
@@ -321,8 +321,10 @@ def test_a_watch_whose_version_is_gone_is_a_gap_and_listed_again(
 ) -> None:
     # Read before the cut: it takes the nodes' own words.
     known = lab.configuration
-    api = Expiring(lab.api, how)
-    setting = Setting(tuple(lab.node_names()), lab.node_names()[-1], lab.read_clock, lab.dir / "events.jsonl")
+    api = Expiring(lab.cluster.api, how)
+    setting = Setting(
+        tuple(lab.fleet.node_names()), lab.fleet.node_names()[-1], lab.read_clock, lab.dir / "events.jsonl"
+    )
     unknown = condition_became(node, "Ready", "Unknown")
     recording = Recording(api, tmp_path / "history.jsonl", setting)
     with recording, lab.inject(cut, {node}, recording) as held:
@@ -375,7 +377,7 @@ def test_a_cluster_that_nobody_vouches_for_is_refused(lab: Lab, tmp_path: Path) 
     cluster = {"server": config["clusters"][0]["cluster"]["server"], "insecure-skip-tls-verify": True}
     insecure.write_text(json.dumps({**config, "clusters": [{"name": "lab", "cluster": cluster}]}))
     with pytest.raises(Problem, match="insecure-skip-tls-verify"):
-        Api(insecure, lab.supervisor.dial)
+        Api(insecure, registry.client(lab.name).dial)
 
     user = config["users"][0]["user"]
     key = tmp_path / "admin.key"
@@ -384,9 +386,9 @@ def test_a_cluster_that_nobody_vouches_for_is_refused(lab: Lab, tmp_path: Path) 
     users = [{"name": config["users"][0]["name"], "user": {**user, "client-key": str(key)}}]
     exposed.write_text(json.dumps({**config, "users": users}))
     with pytest.raises(Problem, match="others may read"):
-        Api(exposed, lab.supervisor.dial)
+        Api(exposed, registry.client(lab.name).dial)
     key.chmod(0o600)
-    assert Api(exposed, lab.supervisor.dial).get("/version")
+    assert Api(exposed, registry.client(lab.name).dial).get("/version")
 
 
 def test_a_key_that_others_may_read_is_refused(lab: Lab, machine: SshMachine, tmp_path: Path) -> None:
@@ -395,7 +397,7 @@ def test_a_key_that_others_may_read_is_refused(lab: Lab, machine: SshMachine, tm
         key = tmp_path / f"key-{mode:o}"
         key.write_bytes(access.key.read_bytes())
         key.chmod(mode)
-        other = SshMachine(replace(access, key=key), lab.supervisor.dial, machine._host)
+        other = SshMachine(replace(access, key=key), registry.client(lab.name).dial, machine._host)
         with pytest.raises(Problem, match=f"others may read .mode 0{mode:o}"):
             other.run(["true"], deadline_s=COMMAND_LIMIT_S)
 
@@ -455,13 +457,13 @@ def _timers(lab: Lab, machine: SshMachine) -> str:
 
 
 def _written(lab: Lab) -> list[Mapping[str, Json]]:
-    return [json.loads(line) for line in lab.ledger.path.read_text().splitlines()]
+    return [json.loads(line) for line in lab.safety.ledger.path.read_text().splitlines()]
 
 
 def _is_ready(lab: Lab, node: str) -> bool:
-    return condition_status(lab.api.get(node_path(node)), "Ready") == "True"
+    return condition_status(lab.cluster.api.get(node_path(node)), "Ready") == "True"
 
 
 def _step(lab: Lab) -> str:
-    unfinished = lab.ledger.unfinished()
+    unfinished = lab.safety.ledger.unfinished()
     return unfinished[-1].step if unfinished else ""

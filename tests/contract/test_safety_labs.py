@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from harness import cli, proc
-from harness.faults import Fault
-from harness.labs import process_lab
-from harness.labs.components import Components
-from harness.labs.lab import Lab
-from harness.model.problem import Problem
-from harness.safety.guard import Refused
-from harness.safety.ledger import Ledger
+from nodeproof import commands, proc
+from nodeproof.artifacts.components import Components
+from nodeproof.faults import Fault
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.lab import Lab
+from nodeproof.model.problem import Problem
+from nodeproof.safety.guard import Refused
+from nodeproof.safety.ledger import Ledger
 from tests import leftovers
 from tests.acceptance.altered import shipped
 from tests.acceptance.command import nodeproof
@@ -46,23 +46,23 @@ def other(kind: Kind, components: Components) -> Iterator[Lab]:
 def cut(lab: Lab, node: str) -> Iterator[Fault]:
     """A partition of the first lab's node that a run left."""
     yield left_in(lab, node)
-    assert lab.heal_unfinished() == []
+    assert lab.safety.heal_unfinished() == []
 
 
 @pytest.fixture
 def abandoned(other: Lab) -> Iterator[Fault]:
     """The same in the second lab."""
-    yield left_in(other, other.node_names()[0])
-    assert other.heal_unfinished() == []
+    yield left_in(other, other.fleet.node_names()[0])
+    assert other.safety.heal_unfinished() == []
 
 
 def left_in(lab: Lab, node: str) -> Fault:
     """Leave a partition in a lab: in the ledger, armed, in."""
     fault = FAULTS["partition-both"](node)
-    lab.ledger.write("planned", fault.to_json())
-    lab.supervisor.arm(fault.to_json(), START_LIMIT_S)
-    lab.ledger.write("injecting", fault.to_json())
-    fault.inject(lab.machine(node))
+    lab.safety.ledger.write("planned", fault.to_json())
+    registry.client(lab.name).arm(fault.to_json(), START_LIMIT_S)
+    lab.safety.ledger.write("injecting", fault.to_json())
+    fault.inject(lab.fleet.machine(node))
     return fault
 
 
@@ -70,8 +70,8 @@ def left_in(lab: Lab, node: str) -> Fault:
 def test_who_wants_a_lab_that_is_held_is_told_by_whom_at_once(
     lab: Lab, cut: Fault, command: str, tmp_path: Path
 ) -> None:
-    holder = process_lab.attach(lab.name)
-    holder.reserve()
+    holder = registry.attach(lab.name)
+    holder.life.reserve()
     arguments = {"run": ("--no-site", "--lab", lab.name, SCENARIO), "heal": ("--lab-name", lab.name)}
     try:
         began = time.monotonic()
@@ -83,16 +83,18 @@ def test_who_wants_a_lab_that_is_held_is_told_by_whom_at_once(
     assert done.status == 2, done
     assert f"process {os.getpid()} is using it (lab {lab.name})" in done.stderr + done.stdout
     assert took_s < AT_ONCE_S
-    assert not lab.machine(cut.node).reaches_control_plane()
-    assert [entry.fault["id"] for entry in lab.ledger.unfinished()] == [cut.id]
+    assert not lab.fleet.machine(cut.node).reaches_control_plane()
+    assert [entry.fault["id"] for entry in lab.safety.ledger.unfinished()] == [cut.id]
 
 
 def test_a_cluster_that_is_not_ours_is_refused_before_anything_is_touched(
     lab: Lab, other: Lab, node: str, tmp_path: Path
 ) -> None:
-    machine = other.machine(node)
+    machine = other.fleet.machine(node)
     tables = machine.run(["nft", "list", "ruleset"], deadline_s=COMMAND_LIMIT_S).stdout
-    ours = replace(other.injector, record=lab.record_of_itself, ledger=Ledger(lab.name, tmp_path))
+    ours = replace(
+        other.safety.injector, record=lab.safety.record_of_itself, ledger=Ledger(lab.name, tmp_path)
+    )
     for fault in (made(node) for made in FAULTS.values()):
         with (
             pytest.raises(Refused, match=f"kube-system UID of {node} is .*, lab {lab.name} recorded"),
@@ -101,7 +103,7 @@ def test_a_cluster_that_is_not_ours_is_refused_before_anything_is_touched(
             pytest.fail("it is another lab's")
 
     assert machine.run(["nft", "list", "ruleset"], deadline_s=COMMAND_LIMIT_S).stdout == tables
-    assert other.supervisor.status()["not_disarmed"] == []
+    assert registry.client(other.name).status()["not_disarmed"] == []
     assert not ours.ledger.path.exists()
 
 
@@ -109,14 +111,14 @@ def test_labs_side_by_side_neither_sweep_nor_heal_each_other(
     lab: Lab, other: Lab, cut: Fault, tmp_path: Path
 ) -> None:
     assert nodeproof("heal", "--lab-name", other.name, cwd=tmp_path).status == 0
-    assert not {lab.name, other.name} & set(process_lab.sweep())
+    assert not {lab.name, other.name} & set(registry.sweep())
 
-    assert not lab.machine(cut.node).reaches_control_plane()
-    assert [entry.fault["id"] for entry in lab.ledger.unfinished()] == [cut.id]
-    assert list(lab.supervisor.status()["armed"]) == [cut.id]
+    assert not lab.fleet.machine(cut.node).reaches_control_plane()
+    assert [entry.fault["id"] for entry in lab.safety.ledger.unfinished()] == [cut.id]
+    assert list(registry.client(lab.name).status()["armed"]) == [cut.id]
     for each in (lab, other):
-        assert each.supervisor.status()["phase"] == "ready"
-        assert all(entry.on for entry in each.nodes())
+        assert registry.client(each.name).status()["phase"] == "ready"
+        assert all(entry.on for entry in each.fleet.nodes())
         assert (each.dir / "spec.json").exists()
 
 
@@ -124,7 +126,7 @@ def test_labs_side_by_side_neither_sweep_nor_heal_each_other(
 @pytest.mark.parametrize("also", ["nothing else", "its supervisor"])
 def test_an_up_that_was_killed_is_cleaned(kind: Kind, lab: Lab, also: str, tmp_path: Path) -> None:
     tables = leftovers.host_tables()
-    argv = [sys.executable, "-m", "harness.cli", "up", "--lab", kind.name, "--nodes", "1"]
+    argv = [sys.executable, "-m", "nodeproof.cli", "up", "--lab", kind.name, "--nodes", "1"]
     child = proc.start(argv, log=tmp_path / "log", cwd=tmp_path, own_session=True)
     try:
         assert eventually(lambda: _is_starting(tmp_path / "log"), START_LIMIT_S), (
@@ -137,7 +139,7 @@ def test_an_up_that_was_killed_is_cleaned(kind: Kind, lab: Lab, also: str, tmp_p
 
     if also == "its supervisor":
         leftovers.kill(leftovers.footprint(name).supervisor)
-        assert eventually(lambda: name not in process_lab.running(), COMMAND_LIMIT_S)
+        assert eventually(lambda: name not in registry.running(), COMMAND_LIMIT_S)
         up = nodeproof("up", "--lab", kind.name, "--nodes", "1", cwd=tmp_path)
         assert up.status == 0, up
         next_one = re.findall(r"lab (p-[0-9a-f]{6}):", up.stderr + up.stdout)[0]
@@ -145,22 +147,22 @@ def test_an_up_that_was_killed_is_cleaned(kind: Kind, lab: Lab, also: str, tmp_p
     else:
         assert nodeproof("down", "--lab-name", name, cwd=tmp_path).status == 0
     assert leftovers.leftovers_of(name, tables) == []
-    assert lab.name in process_lab.running()
+    assert lab.name in registry.running()
 
 
 def test_a_lab_that_cannot_be_healed_keeps_no_other_one_from_it(
     lab: Lab, other: Lab, cut: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "_names", lambda _arguments: [other.name, lab.name])
-    holder = process_lab.attach(other.name)
-    holder.reserve()
+    monkeypatch.setattr(commands, "_names", lambda _arguments: [other.name, lab.name])
+    holder = registry.attach(other.name)
+    holder.life.reserve()
     try:
         with pytest.raises(Problem, match=f"is using it .lab {other.name}."):
-            cli._heal(argparse.Namespace(), [])
+            commands.heal(argparse.Namespace(), [])
     finally:
         holder.close()
-    assert lab.machine(cut.node).reaches_control_plane()
-    assert lab.ledger.unfinished() == []
+    assert lab.fleet.machine(cut.node).reaches_control_plane()
+    assert lab.safety.ledger.unfinished() == []
 
 
 def test_a_run_heals_what_was_left_in_a_lab_that_it_does_not_use(
@@ -170,16 +172,16 @@ def test_a_run_heals_what_was_left_in_a_lab_that_it_does_not_use(
 
     assert ended.status == 0, ended
     assert f"lab {other.name}: what an earlier run left is healed" in ended.stderr + ended.stdout
-    assert other.machine(abandoned.node).reaches_control_plane()
-    assert other.ledger.unfinished() == []
-    assert other.supervisor.status()["not_disarmed"] == []
+    assert other.fleet.machine(abandoned.node).reaches_control_plane()
+    assert other.safety.ledger.unfinished() == []
+    assert registry.client(other.name).status()["not_disarmed"] == []
 
 
 def test_a_run_leaves_a_lab_alone_that_somebody_uses(
     lab: Lab, other: Lab, abandoned: Fault, tmp_path: Path
 ) -> None:
-    holder = process_lab.attach(other.name)
-    holder.reserve()
+    holder = registry.attach(other.name)
+    holder.life.reserve()
     try:
         ended = nodeproof("run", "--no-site", "--lab", lab.name, SCENARIO, cwd=tmp_path)
     finally:
@@ -187,17 +189,17 @@ def test_a_run_leaves_a_lab_alone_that_somebody_uses(
 
     assert ended.status == 0, ended
     assert other.name not in ended.stderr + ended.stdout
-    assert not other.machine(abandoned.node).reaches_control_plane()
-    assert [entry.fault["id"] for entry in other.ledger.unfinished()] == [abandoned.id]
+    assert not other.fleet.machine(abandoned.node).reaches_control_plane()
+    assert [entry.fault["id"] for entry in other.safety.ledger.unfinished()] == [abandoned.id]
 
 
 def test_a_run_says_what_it_could_not_heal_in_another_lab(lab: Lab, other: Lab, tmp_path: Path) -> None:
     stranger = {"id": "deadbeef", "node": "node-1", "fault": "of-another-version"}
-    other.ledger.write("injected", stranger)
+    other.safety.ledger.write("injected", stranger)
     try:
         ended = nodeproof("run", "--no-site", "--lab", lab.name, SCENARIO, cwd=tmp_path)
     finally:
-        other.ledger.write("closed", stranger)
+        other.safety.ledger.write("closed", stranger)
 
     assert ended.status == 0, ended
     assert f"not proven healed: of-another-version on node-1 (deadbeef) (lab {other.name})" in (
@@ -210,13 +212,13 @@ def test_a_fault_that_is_not_known_keeps_no_other_one_from_being_healed(
     lab: Lab, cut: Fault, unknown: dict[str, str]
 ) -> None:
     stranger = {"id": "deadbeef", "node": cut.node, **unknown}
-    lab.ledger.write("injected", stranger)
-    (left,) = lab.heal_unfinished()
-    lab.ledger.write("closed", stranger)
+    lab.safety.ledger.write("injected", stranger)
+    (left,) = lab.safety.heal_unfinished()
+    lab.safety.ledger.write("closed", stranger)
 
     assert "deadbeef" in left
-    assert lab.machine(cut.node).reaches_control_plane()
-    assert lab.ledger.unfinished() == []
+    assert lab.fleet.machine(cut.node).reaches_control_plane()
+    assert lab.safety.ledger.unfinished() == []
 
 
 @pytest.mark.parametrize("command", ["run", "up", "down", "heal"])
@@ -238,4 +240,4 @@ def _announced(log: Path) -> str:
 
 def _is_starting(log: Path) -> bool:
     name = _announced(log)
-    return bool(name) and name in process_lab.running()
+    return bool(name) and name in registry.running()

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from harness.faults import fault_from_json
-from harness.labs import process_lab
-from harness.safety.ledger import Ledger
+from nodeproof.faults import fault_from_json
+from nodeproof.labs.client import registry
+from nodeproof.safety.ledger import Ledger
 
 Json = Any
 HOLD = "hold"
@@ -42,9 +42,9 @@ class FatalLedger(Ledger):
 def main() -> None:
     name, data, point = sys.argv[1:]
     fault = fault_from_json(json.loads(data))
-    lab = process_lab.attach(name)
-    lab.reserve()
-    injector = replace(lab.injector, ledger=FatalLedger(name, point))
+    lab = registry.attach(name)
+    lab.life.reserve()
+    injector = replace(lab.safety.injector, ledger=FatalLedger(name, point))
     with injector.inject(fault, {fault.node}, lambda *_args, **_data: None):
         if point == HOLD:
             threading.Event().wait()

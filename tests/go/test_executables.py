@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness import proc
-from harness.labs.component_build import find_go, go_environment, wanted_go
-from harness.labs.components import recipe_dir
+from nodeproof import proc
+from nodeproof.artifacts.components import recipe_dir
+from nodeproof.artifacts.go import find_go, go_environment, wanted_go
 
 LIMIT_S = 1500.0
 """From an empty build cache all of Kubernetes is compiled first."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from harness.checks import checks, looks, moments
-from harness.checks.checks import run_check
-from harness.model import window as windows
-from harness.model.claim import Claim, Constant
-from harness.model.cluster import UNREACHABLE
-from harness.model.history import History
-from harness.model.judgment import Check
-from harness.model.verdict import Verdict
-from harness.model.window import Ground
+from nodeproof.checks import checks, looks, moments
+from nodeproof.checks.checks import run_check
+from nodeproof.model import window as windows
+from nodeproof.model.claim import Claim, Constant
+from nodeproof.model.cluster import UNREACHABLE
+from nodeproof.model.history import History
+from nodeproof.model.judgment import Check
+from nodeproof.model.verdict import Verdict
+from nodeproof.model.window import Ground
 from tests.unit.histories import (
     CUT_T,
     NAMESPACE,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from harness.model.cluster import LEASE_NAMESPACE, UNREACHABLE, Calibration, Configuration
-from harness.model.history import SENTINEL_ANNOTATION, Entry, History
+from nodeproof.model.cluster import LEASE_NAMESPACE, UNREACHABLE, Calibration, Configuration
+from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
 
 Json = Any
 WALL_OFFSET_S = 1_700_000_000.0

@@ -10,10 +10,10 @@ from types import MappingProxyType
 
 import pytest
 
-from harness import proc
-from harness.labs.guest import box
-from harness.labs.image import Facts, Image
-from harness.model.problem import Problem
+from nodeproof import proc
+from nodeproof.artifacts.image import Facts, Image
+from nodeproof.labs.kinds.libvirt import box
+from nodeproof.model.problem import Problem
 from tests.acceptance.command import TOP
 
 pytestmark = pytest.mark.skipif(shutil.which("mke2fs", path="/usr/sbin:/sbin") is None, reason="no mke2fs")

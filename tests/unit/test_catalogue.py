@@ -17,11 +17,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import catalogue
-from harness.model.catalogue import DEPTH_LIMIT, SIZE_LIMIT, merge, parse
-from harness.model.problem import Problem
-from harness.model.window import Ground, compute
-from harness.session.judging import Judge
+from nodeproof import catalogue
+from nodeproof.model.catalogue import DEPTH_LIMIT, SIZE_LIMIT, merge, parse
+from nodeproof.model.problem import Problem
+from nodeproof.model.window import Ground, compute
+from nodeproof.session.judging import Judge
 from tests.unit.histories import configuration
 
 SCHEMA: Mapping[str, Any] = json.loads((catalogue.scenarios_dir() / "claims.schema.json").read_text())
@@ -158,7 +158,7 @@ def test_loading_is_quick() -> None:
 
 def test_loading_does_without_the_live_half() -> None:
     code = (
-        "import sys; from harness.catalogue import load; load();"
+        "import sys; from nodeproof.catalogue import load; load();"
         "sys.exit(bool({'kubernetes', 'paramiko', 'libvirt'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
@@ -282,7 +282,7 @@ def test_any_change_of_a_claim_is_refused_or_read(data: st.DataObject) -> None:
 
 
 def test_it_works_without_libyaml(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.model.catalogue._LOADER", yaml.SafeLoader)
+    monkeypatch.setattr("nodeproof.model.catalogue._LOADER", yaml.SafeLoader)
     assert parse(CLAIM, "f.yaml", SCHEMA)
     assert "levels" in refused("[" * 5000).what
     assert "control" in refused("\x00").what or "special" in refused("\x00").what
@@ -363,7 +363,7 @@ def test_looking_a_claim_up() -> None:
 
 
 def test_the_catalogue_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "site" / "harness"
+    package = tmp_path / "site" / "nodeproof"
     data = package / "_data" / "scenarios"
     data.mkdir(parents=True)
     monkeypatch.setattr(catalogue, "__file__", str(package / "catalogue.py"))

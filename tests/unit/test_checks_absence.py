@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.checks import moments
-from harness.model import window as windows
+from nodeproof.checks import moments
+from nodeproof.model import window as windows
 from tests.unit.given import (
     DELETION,
     READY,

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.checks import checks
-from harness.checks.checks import run_check
-from harness.model.duration import duration_s
-from harness.model.history import History
-from harness.model.judgment import Check
+from nodeproof.checks import checks
+from nodeproof.checks.checks import run_check
+from nodeproof.model.duration import duration_s
+from nodeproof.model.history import History
+from nodeproof.model.judgment import Check
 from tests.unit.given import (
     CLAIM,
     DEFAULT,

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from harness.checks import checks
-from harness.checks.checks import run_check
-from harness.model import window as windows
-from harness.model.claim import Constant
-from harness.model.cluster import Configuration
-from harness.model.window import Ground
+from nodeproof.checks import checks
+from nodeproof.checks.checks import run_check
+from nodeproof.model import window as windows
+from nodeproof.model.claim import Constant
+from nodeproof.model.cluster import Configuration
+from nodeproof.model.window import Ground
 from tests.unit.given import (
     CLAIM,
     DEFAULT,

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from harness.checks import checks, moments
-from harness.checks.judge import judge
-from harness.model import window as windows
-from harness.model.claim import Claim, Constant
-from harness.model.cluster import UNREACHABLE, Configuration
-from harness.model.judgment import Check
+from nodeproof.checks import checks, moments
+from nodeproof.checks.judge import judge
+from nodeproof.model import window as windows
+from nodeproof.model.claim import Claim, Constant
+from nodeproof.model.cluster import UNREACHABLE, Configuration
+from nodeproof.model.judgment import Check
 from tests.unit.histories import NODE, Story, configuration, partition
 
 GRACE = Constant(
@@ -156,11 +156,18 @@ def test_what_no_recording_can_change_comes_first() -> None:
     old = replace(CLAIM, versions="<1.20")
     assert label(broken, claim=old) == "unproven: not-applicable"
     kubelet = replace(CLAIM, subject="kubelet")
-    foreign = configuration(hollow_from_tree=False)
+    foreign = configuration(tested_kubelet=False)
     assert label(broken, claim=kubelet, settings=foreign) == "unproven: lab-lacks"
     assert label(partition(), claim=kubelet) == "conforms"
     assert label(partition(), settings=foreign) == "conforms"
-    assert label(partition(), claim=kubelet, settings=replace(foreign, lab="libvirt")) == "conforms"
+
+
+@pytest.mark.parametrize(("lab", "outcome"), [("process", "unproven: lab-lacks"), ("libvirt", "conforms")])
+def test_what_earlier_versions_say_of_the_kubelet_keeps_its_meaning(lab: str, outcome: str) -> None:
+    stored = {**configuration().to_json(), "lab": lab, "hollow_from_tree": False}
+    del stored["tested_kubelet"]
+    kubelet = replace(CLAIM, subject="kubelet")
+    assert label(partition(), claim=kubelet, settings=Configuration.from_json(stored)) == outcome
 
 
 @pytest.mark.parametrize(

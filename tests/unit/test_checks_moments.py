@@ -6,12 +6,12 @@ import copy
 
 import pytest
 
-from harness.checks import heartbeats, moments, witnessed
-from harness.checks.moments import find
-from harness.checks.occurrence import Occurrence
-from harness.model.cluster import NOT_READY, UNREACHABLE
-from harness.model.judgment import Moment
-from harness.model.testimony import BEAT, HOOK_BEGAN, HOOK_ENDED, SIGTERM
+from nodeproof.checks import heartbeats, moments, witnessed
+from nodeproof.checks.moments import find
+from nodeproof.checks.occurrence import Occurrence
+from nodeproof.model.cluster import NOT_READY, UNREACHABLE
+from nodeproof.model.judgment import Moment
+from nodeproof.model.testimony import BEAT, HOOK_BEGAN, HOOK_ENDED, SIGTERM
 from tests.unit.histories import (
     CUT_T,
     GRACE_S,

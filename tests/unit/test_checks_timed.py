@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.model import window as windows
-from harness.model.history import History
-from harness.model.judgment import Check
-from harness.model.window import Ground
+from nodeproof.model import window as windows
+from nodeproof.model.history import History
+from nodeproof.model.judgment import Check
+from nodeproof.model.window import Ground
 from tests.unit.given import (
     DETECTION,
     EVICTION,

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.checks import checks, looks, moments, witnessed
-from harness.checks.checks import run_check
-from harness.model import window as windows
-from harness.model.claim import Claim
-from harness.model.judgment import Check, Moment
-from harness.model.testimony import SIGTERM, STARTED
-from harness.model.window import Ground, slack_s
+from nodeproof.checks import checks, looks, moments, witnessed
+from nodeproof.checks.checks import run_check
+from nodeproof.model import window as windows
+from nodeproof.model.claim import Claim
+from nodeproof.model.judgment import Check, Moment
+from nodeproof.model.slack import slack_s
+from nodeproof.model.testimony import SIGTERM, STARTED
+from nodeproof.model.window import Ground
 from tests.unit.histories import NODE, POD, Story, configuration
 
 CLAIM = Claim("a.b", "a", "s", "behaviour", "kubelet", ">=1.18", {"v1.28": True}, (), ("s",))

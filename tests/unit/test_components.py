@@ -13,10 +13,18 @@ from typing import Any
 
 import pytest
 
-from harness.labs import component_build, components
-from harness.labs.component_build import first_error
-from harness.labs.components import DEFAULT_KUBERNETES_VERSION, HOLLOW, ROLES, obtain, recipe_dir, recipe_hash
-from harness.model.problem import Problem
+from nodeproof.artifacts import build as component_build
+from nodeproof.artifacts import components
+from nodeproof.artifacts.build import first_error
+from nodeproof.artifacts.components import (
+    DEFAULT_KUBERNETES_VERSION,
+    HOLLOW,
+    ROLES,
+    obtain,
+    recipe_dir,
+    recipe_hash,
+)
+from nodeproof.model.problem import Problem
 
 Json = Any
 

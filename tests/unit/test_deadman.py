@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from harness.labs.process import deadman, processes
-from harness.labs.process.deadman import Deadman
-from harness.labs.process.processes import EventLog
-from harness.machines.machine import MachineError
-from harness.model.problem import Problem
+from nodeproof.labs.ground import deadman, processes
+from nodeproof.labs.ground.deadman import Deadman
+from nodeproof.labs.ground.processes import EventLog
+from nodeproof.machines.machine import MachineError
+from nodeproof.model.problem import Problem
 from tests.waiting import eventually, throughout
 
 Json = Any

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
-from harness.labs import doctor, image
-from harness.labs.doctor import MISSING, NOTE, OK, Finding, diagnose
-from harness.labs.guest import hypervisor, kvm
-from harness.labs.kinds import LAB_KINDS, LIBVIRT, PROCESS
-from harness.labs.root import TOOLS
-from harness.model.problem import Problem
+from nodeproof import doctor
+from nodeproof.artifacts import image
+from nodeproof.cli import main
+from nodeproof.doctor import diagnose
+from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS
+from nodeproof.labs.kinds.kind import MISSING, NOTE, OK, Finding
+from nodeproof.labs.kinds.libvirt import hypervisor, kvm
+from nodeproof.model.problem import Problem
+from nodeproof.root import TOOLS
 
 # Without namespaces: what is tried runs, but all programs that would do something are told.
 UNSHARE = 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"'
@@ -65,7 +67,7 @@ def _about(kind: str, words: str, nodes: int = 2) -> Finding:
 
 
 @pytest.mark.usefixtures("tell")
-@pytest.mark.parametrize("kind", LAB_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_machine_that_has_everything_can_start_each_lab(kind: str) -> None:
     diagnosis = diagnose(kind, 2)
 
@@ -91,7 +93,7 @@ def test_a_missing_program_is_named_with_the_command_that_installs_it(
 def test_a_python_without_libvirt_gets_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hypervisor, "find_spec", lambda _name: None)
 
-    found = _about(LIBVIRT, "no libvirt for this Python")
+    found = _about(LIBVIRT.name, "no libvirt for this Python")
 
     assert found.state == MISSING
     assert found.mend == "run `infra/setup.sh libvirt`"
@@ -101,7 +103,7 @@ def test_a_python_without_libvirt_gets_the_command_that_brings_it(monkeypatch: p
 def test_a_lab_that_was_not_asked_for_decides_nothing(tmp_path: Path) -> None:
     (tmp_path / "bin" / "virsh").unlink()
 
-    assert main(["doctor", "--lab", PROCESS]) == 0
+    assert main(["doctor", "--lab", PROCESS.name]) == 0
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_what_the_kernel_refuses_is_named_with_its_words_and_a_remedy(
 ) -> None:
     tell(program, "echo first; echo Operation not permitted >&2; exit 1")
 
-    found = _about(LIBVIRT, words)
+    found = _about(LIBVIRT.name, words)
 
     assert found.state == MISSING
     assert "Operation not permitted" in found.what
@@ -134,12 +136,12 @@ def test_a_password_of_sudo_is_named_and_nothing_is_tried(
     tell("sudo", "exit 1")
     tell("unshare", f"touch {tmp_path}/tried")
 
-    found = _about(PROCESS, "asks for a password")
+    found = _about(PROCESS.name, "asks for a password")
 
     assert found.state == MISSING
     assert "sudo -v" in found.mend
     assert not (tmp_path / "tried").exists()
-    assert _about(PROCESS, "not tried").state == NOTE
+    assert _about(PROCESS.name, "not tried").state == NOTE
 
 
 @pytest.mark.usefixtures("tell")
@@ -148,44 +150,44 @@ def test_no_sshd_is_named(tmp_path: Path) -> None:
         pytest.skip("this machine has an sshd of its own, which is taken wherever the cache is")
     shutil.rmtree(tmp_path / "cache" / "nodeproof" / "sshd")
 
-    assert _about(PROCESS, "no sshd") == Finding(MISSING, "no sshd", "run `make setup`")
+    assert _about(PROCESS.name, "no sshd") == Finding(MISSING, "no sshd", "run `make setup`")
 
 
 @pytest.mark.usefixtures("tell")
 def test_memory_is_asked_for_by_kind_and_number_of_nodes() -> None:
-    assert _about(PROCESS, "memory for 8 nodes", 8).state == OK
-    assert _about(LIBVIRT, "memory for 8 nodes", 8).state == OK
+    assert _about(PROCESS.name, "memory for 8 nodes", 8).state == OK
+    assert _about(LIBVIRT.name, "memory for 8 nodes", 8).state == OK
     doctor._MEMORY_INFO.write_text("MemAvailable: 8388608 kB\n")
-    assert _about(PROCESS, "memory for 8 nodes", 8).state == OK
-    assert _about(LIBVIRT, "memory for 8 nodes", 8).state == MISSING
-    assert _about(LIBVIRT, "memory for 4 nodes", 4).state == OK
+    assert _about(PROCESS.name, "memory for 8 nodes", 8).state == OK
+    assert _about(LIBVIRT.name, "memory for 8 nodes", 8).state == MISSING
+    assert _about(LIBVIRT.name, "memory for 4 nodes", 4).state == OK
 
 
 @pytest.mark.usefixtures("tell")
 def test_disk_is_asked_for_what_is_still_to_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_free_gib", lambda _place: 8.0)
 
-    assert _about(PROCESS, "disk: 7 GiB").state == OK
-    assert _about(LIBVIRT, "disk: 12 GiB").state == MISSING
+    assert _about(PROCESS.name, "disk: 7 GiB").state == OK
+    assert _about(LIBVIRT.name, "disk: 12 GiB").state == MISSING
 
 
 def test_a_device_that_runs_no_guest_stops_no_lab(tell: Tell) -> None:
-    assert _about(LIBVIRT, "KVM runs guests").state == OK
+    assert _about(LIBVIRT.name, "KVM runs guests").state == OK
     tell("qemu-system-x86_64", "exit 1")
 
-    found = _about(LIBVIRT, "runs no guest")
+    found = _about(LIBVIRT.name, "runs no guest")
 
     assert found.state == NOTE
-    assert diagnose(LIBVIRT, 2).can_start
+    assert diagnose(LIBVIRT.name, 2).can_start
 
 
 def test_without_the_device_guests_are_emulated(tell: Tell) -> None:
     kvm.DEVICE.unlink()
 
-    assert _about(LIBVIRT, "emulated").state == NOTE
+    assert _about(LIBVIRT.name, "emulated").state == NOTE
 
 
-@pytest.mark.parametrize(("kind", "nodes"), [("vmware", 1), (LIBVIRT, 9), (PROCESS, 0)])
+@pytest.mark.parametrize(("kind", "nodes"), [("vmware", 1), (LIBVIRT.name, 9), (PROCESS.name, 0)])
 def test_what_no_lab_can_be_is_refused(kind: str, nodes: int) -> None:
     with pytest.raises(Problem):
         diagnose(kind, nodes)

@@ -12,12 +12,12 @@ from typing import Any, get_args
 
 import pytest
 
-from harness import catalogue
-from harness.checks.judge import judge
-from harness.model.verdict import Code, Outcome
-from harness.report.outcome import verdict_of
-from harness.report.recheck import rejudge
-from harness.report.rundir import Scenario
+from nodeproof import catalogue
+from nodeproof.checks.judge import judge
+from nodeproof.model.verdict import Code, Outcome
+from nodeproof.report.outcome import verdict_of
+from nodeproof.report.recheck import rejudge
+from nodeproof.report.rundir import Scenario
 from tests.falsify import Judged, falsified
 from tests.freeze import RUNS, thawed
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.labs.guest.ends import End, end_of, last_words
+from nodeproof.labs.ground.logs import last_words
+from nodeproof.labs.kinds.libvirt.ends import End, end_of
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.labs.guest.restoring import SETTLED, Restorer
-from harness.labs.guest.snapshots import Busy, Shelf
-from harness.labs.libvirt_domain import ROOT_TARGET, SEED_TARGET, Disk, Domain
-from harness.labs.process.processes import EventLog
-from harness.model.problem import OutsideError, Problem
+from nodeproof.labs.ground.processes import EventLog
+from nodeproof.labs.kinds.libvirt.domain_xml import ROOT_TARGET, SEED_TARGET, Disk, Domain
+from nodeproof.labs.kinds.libvirt.restoring import SETTLED, Restorer
+from nodeproof.labs.kinds.libvirt.snapshots import Busy, Shelf
+from nodeproof.model.problem import OutsideError, Problem
 
 LIMIT_S = 0.5
 

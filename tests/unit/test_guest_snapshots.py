@@ -9,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.labs.guest.snapshots import UNUSED_LIMIT_S, Busy, Shelf, Snapshot, half_taken, snapshot_key
-from harness.labs.libvirt_domain import ROOT_TARGET, Disk, Domain, Nic, mac
+from nodeproof.kept import half_made
+from nodeproof.labs.kinds.libvirt.domain_xml import ROOT_TARGET, Disk, Domain, Nic, mac
+from nodeproof.labs.kinds.libvirt.snapshots import (
+    UNUSED_LIMIT_S,
+    Busy,
+    Shelf,
+    Snapshot,
+    snapshot_key,
+)
 
 DOMAIN = Domain(
     name="node-1",
@@ -110,8 +117,8 @@ def test_what_is_being_taken_is_nothing_to_sweep(shelf: Shelf, tmp_path: Path) -
     half = tmp_path / f".{KEY}.new-gone"
     half.mkdir()
     with shelf.writing(KEY):
-        assert half_taken(tmp_path) == []
-    assert half_taken(tmp_path) == [half]
+        assert half_made(tmp_path) == []
+    assert half_made(tmp_path) == [half]
 
 
 def test_only_what_nobody_uses_any_more_is_pruned(shelf: Shelf, tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.labs import healing, process_lab
-from harness.labs.lab import InUse
-from harness.model.problem import Problem
-from harness.safety.ledger import Ledger
+from nodeproof.labs.client import healing, registry
+from nodeproof.labs.client.lab import InUse
+from nodeproof.model.problem import Problem
+from nodeproof.safety.ledger import Ledger
 
 MINE, OTHER = "p-000001", "p-000002"
 FAULT = {"fault": "partition", "id": "cut", "node": "node-1"}
@@ -34,12 +34,12 @@ def told(
     def heal(name: str) -> None:
         tried.append(name)
         if not still_runs:
-            monkeypatch.setattr(process_lab, "running", lambda: [MINE])
+            monkeypatch.setattr(registry, "running", lambda: [MINE])
         if error is not None:
             raise error
 
     monkeypatch.setattr(healing, "heal", heal)
-    monkeypatch.setattr(process_lab, "running", lambda: [MINE, OTHER])
+    monkeypatch.setattr(registry, "running", lambda: [MINE, OTHER])
     healing.heal_abandoned(MINE, reported.append)
     return tried, reported
 
@@ -75,7 +75,7 @@ def test_a_lab_whose_folder_goes_while_it_is_healed_is_a_problem_with_its_name(
     def gone(_name: str) -> None:
         raise GONE
 
-    monkeypatch.setattr(process_lab, "client", lambda _name: Ready())
-    monkeypatch.setattr(process_lab, "attach", gone)
+    monkeypatch.setattr(registry, "client", lambda _name: Ready())
+    monkeypatch.setattr(registry, "attach", gone)
     with pytest.raises(Problem, match=f"No such file or directory.*lab {OTHER}"):
         healing.heal(OTHER)

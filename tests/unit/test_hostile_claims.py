@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import catalogue
-from harness.model.problem import Problem
+from nodeproof import catalogue
+from nodeproof.model.problem import Problem
 
 LIMIT_S = 1.0
 BOMB = "\n".join(f"a{level + 1}: &a{level + 1} [{', '.join([f'*a{level}'] * 9)}]" for level in range(9))

@@ -11,10 +11,11 @@ from xml.etree import ElementTree as Tree
 
 import pytest
 
-from harness.labs import image
-from harness.labs.components import Component, Components
-from harness.labs.image import KERNEL_ARGUMENTS, golden_image, image_hash
-from harness.labs.libvirt_domain import (
+from nodeproof.artifacts import image
+from nodeproof.artifacts.components import Component, Components
+from nodeproof.artifacts.image import KERNEL_ARGUMENTS, golden_image, image_hash
+from nodeproof.labs.ground.network import TRACKING
+from nodeproof.labs.kinds.libvirt.domain_xml import (
     METADATA_NAMESPACE,
     ROOT_TARGET,
     SEED_TARGET,
@@ -28,8 +29,7 @@ from harness.labs.libvirt_domain import (
     owner,
     owner_told,
 )
-from harness.labs.process.network import TRACKING
-from harness.model.problem import Problem
+from nodeproof.model.problem import Problem
 
 RECIPE = """\
 echo "$1" >> "{calls}"

@@ -8,10 +8,10 @@ from typing import IO
 
 import pytest
 
-from harness import proc
-from harness.labs.pki import write_private
-from harness.labs.process.logs import begin_anew, give, keep_short
-from harness.labs.process.processes import EventLog, Processes
+from nodeproof import proc
+from nodeproof.labs.ground.logs import begin_anew, give, keep_short
+from nodeproof.labs.ground.pki import write_private
+from nodeproof.labs.ground.processes import EventLog, Processes
 from tests.waiting import eventually
 
 LIMIT_S = 10.0

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from harness.model.claim import Claim, Constant, includes, page_agreement
-from harness.model.verdict import Page, Verdict, conforms, deviates, unproven
+from nodeproof.model.claim import Claim, Constant, includes, page_agreement
+from nodeproof.model.verdict import Page, Verdict, conforms, deviates, unproven
 from tests.unit.given import GRACE
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.model.cluster import (
+from nodeproof.model.cluster import (
     NOT_READY,
     UNREACHABLE,
     Configuration,
@@ -17,7 +17,7 @@ from harness.model.cluster import (
     has_taint,
     is_ready,
 )
-from harness.model.history import Entry, Fence, History, fence, parse_time
+from nodeproof.model.history import Entry, Fence, History, fence, parse_time
 from tests.unit.histories import NAMESPACE, POD, Story, configuration, partition, wall
 
 json_values = st.recursive(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.model.pattern import PRESENT, fault, matches, paths, value_at
+from nodeproof.model.pattern import PRESENT, fault, matches, paths, value_at
 
 NODE = {
     "metadata": {"name": "node-1"},

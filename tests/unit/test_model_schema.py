@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.checks import checks, moments
-from harness.model import window as windows
-from harness.model.judgment import Moment
-from harness.model.schema import fields_of, unknown
+from nodeproof.checks import checks, moments
+from nodeproof.model import window as windows
+from nodeproof.model.judgment import Moment
+from nodeproof.model.schema import fields_of, unknown
 from tests.unit.given import UNKNOWN, run
 from tests.unit.histories import NODE, Story, configuration
 

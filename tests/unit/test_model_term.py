@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.model import window as windows
-from harness.model.term import Term
+from nodeproof.model import window as windows
+from nodeproof.model.term import Term
 
 FIGURES = {"G": 50.0, "P": 5.0, "E": 0.1, "slack": 0.31}
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.model.problem import Problem
-from harness.model.verdict import SKIP_CODES, Code, Measured, Verdict, conforms, deviates, unproven, worst
-from harness.model.window import Window
+from nodeproof.model.problem import Problem
+from nodeproof.model.verdict import SKIP_CODES, Code, Measured, Verdict, conforms, deviates, unproven, worst
+from nodeproof.model.window import Window
 
 CODES: tuple[Code, ...] = (
     "not-applicable",

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.model import window as windows
-from harness.model.cluster import Calibration
-from harness.model.history import History
-from harness.model.window import Ground, Window, WindowSpec, compute, slack_s
+from nodeproof.model import window as windows
+from nodeproof.model.cluster import Calibration
+from nodeproof.model.history import History
+from nodeproof.model.slack import slack_s
+from nodeproof.model.window import Ground, Window, WindowSpec, compute
 from tests.unit.histories import Story, configuration, reported
 
 FAST = Ground(configuration(), 0.5)

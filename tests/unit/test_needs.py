@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.model.needs import FEATURES, Needs
-from harness.model.problem import Problem
+from nodeproof.model.needs import FEATURES, Needs
+from nodeproof.model.problem import Problem
 
 
 def test_what_is_asked_is_what_is_needed() -> None:

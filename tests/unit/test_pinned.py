@@ -16,8 +16,9 @@ SOURCES = (
     ".ci/run",
     "infra/**/*.sh",
     "infra/**/*.yml",
-    "harness/**/*.py",
+    "harness/nodeproof/**/*.py",
     "infra/**/*.py",
+    "tests/bench/**/*.py",
 )
 INSTALLS = re.compile(
     r"""["' /]pip["',]*\s+["']?install|\bnpm["',]*\s+["']?(?:ci|install)|\bnpx\b|\bgo (?:install|get)\b"""
@@ -50,8 +51,8 @@ COMMANDS = dict(commands())
 def test_the_install_commands_are_found() -> None:
     assert {place.partition(":")[0] for place in COMMANDS} >= {
         "infra/setup.sh",
-        "harness/labs/component_build.py",
-        "harness/report/site.py",
+        "harness/nodeproof/artifacts/go.py",
+        "harness/nodeproof/report/site.py",
         "Makefile",
     }
 

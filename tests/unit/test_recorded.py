@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.cluster.resources import NAMESPACE, WATCHED, recorded
-from harness.recording.watching import follow
+from nodeproof.cluster.resources import NAMESPACE, WATCHED, recorded
+from nodeproof.recording.watching import follow
 
 Json = Any
 SECRET = "hunter2"  # noqa: S105  looked for, never used

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.labs.remedy import remedy
+from nodeproof.remedy import BASE, MACHINES, VAGRANT, Remedy, remedy
 
 
-@pytest.mark.parametrize("what", ["process", "libvirt", "vagrant"])
-def test_nobody_is_sent_to_a_file_that_is_not_there(what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", [BASE, MACHINES, VAGRANT])
+def test_nobody_is_sent_to_a_file_that_is_not_there(what: Remedy, tmp_path: Path) -> None:
     assert remedy(what).startswith("run `")
     assert "setup" not in remedy(what, tmp_path)
 
 
 def test_an_installed_package_names_its_extra(tmp_path: Path) -> None:
-    assert "pip install 'nodeproof[libvirt]'" in remedy("libvirt", tmp_path)
+    assert "pip install 'nodeproof[libvirt]'" in remedy(MACHINES, tmp_path)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.report.matrix import Judging, cell, render
-from harness.session.matrix import COLUMNS, matrix
+from nodeproof.report.matrix import Judging, cell, render
+from nodeproof.session.matrix import COLUMNS, matrix
 from tests.unit.given import CLAIM
 
 FAST, DOCUMENTED = ("process", "fast"), ("process", "documented")

@@ -9,14 +9,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from harness.model.claim import Claim, Constant
-from harness.model.cluster import Calibration, Configuration
-from harness.model.problem import Problem
-from harness.model.verdict import Measured, Verdict, conforms, deviates, unproven
-from harness.model.window import Window
-from harness.report import rundir, table
-from harness.report.outcome import exit_code, worst_by_claim
-from harness.report.rundir import Row
+from nodeproof.model.claim import Claim, Constant
+from nodeproof.model.cluster import Calibration, Configuration
+from nodeproof.model.problem import Problem
+from nodeproof.model.verdict import Measured, Verdict, conforms, deviates, unproven
+from nodeproof.model.window import Window
+from nodeproof.report import rundir, table
+from nodeproof.report.outcome import exit_code, worst_by_claim
+from nodeproof.report.rundir import Row
 
 Json = Any
 SCHEMA = json.loads((Path(__file__).parents[2] / "reports" / "verdicts.schema.json").read_text())

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from harness import proc
-from harness.checks import moments
-from harness.checks.checks import renewals_of
-from harness.checks.judge import judge
-from harness.model import window
-from harness.model.claim import Claim
-from harness.model.cluster import LEASE_NAMESPACE, UNREACHABLE, Calibration, Configuration
-from harness.model.history import SENTINEL_ANNOTATION, Entry, History
-from harness.model.judgment import Check, Judgment
-from harness.model.problem import Problem
-from harness.model.verdict import Verdict
-from harness.report import recheck, rundir, timeline
-from harness.report.rundir import Row
+from nodeproof import proc
+from nodeproof.checks import moments
+from nodeproof.checks.checks import renewals_of
+from nodeproof.checks.judge import judge
+from nodeproof.model import window
+from nodeproof.model.claim import Claim
+from nodeproof.model.cluster import LEASE_NAMESPACE, UNREACHABLE, Calibration, Configuration
+from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
+from nodeproof.model.judgment import Check, Judgment
+from nodeproof.model.problem import Problem
+from nodeproof.model.verdict import Verdict
+from nodeproof.report import recheck, rundir, timeline
+from nodeproof.report.rundir import Row
 
 Json = Any
 WALL = 1_790_000_000.0
@@ -388,12 +388,12 @@ class Blocker:
 sys.meta_path.insert(0, Blocker())
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from harness.report import outcome, recheck, rundir, site, table, timeline
+from nodeproof.report import outcome, recheck, rundir, site, table, timeline
 import test_report_run as sample
 rows = recheck.recheck(Path(sys.argv[2]), sample.CLAIMS)
 print(table.render(rows, 12.0, "here"))
-live = ("cluster", "machines", "labs", "faults", "recording", "safety", "plugin")
-loaded = [name for name in live if f"harness.{name}" in sys.modules]
+live = "artifacts cluster doctor faults labs machines plugin recording safety scenario".split()
+loaded = [name for name in live if f"nodeproof.{name}" in sys.modules]
 sys.exit(f"loaded: {loaded}" if loaded else outcome.exit_code(rows, (), ()))
 """
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.model.problem import Problem
-from harness.report import rundir, site
+from nodeproof.model.problem import Problem
+from nodeproof.report import rundir, site
 
 ALLURE = """
 const fs = require("fs"), at = (name) => process.argv[process.argv.indexOf(name) + 1];

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.safety import ledger as ledgers
-from harness.safety.ledger import Ledger, labs_with_ledgers
+from nodeproof.safety import ledger as ledgers
+from nodeproof.safety.ledger import Ledger, labs_with_ledgers
 
 FAULT = {"fault": "partition", "id": "00000001", "node": "node-1", "direction": "both"}
 OTHER = {**FAULT, "id": "00000002"}

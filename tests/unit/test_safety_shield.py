@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.safety.shield import SIGNALS, interrupt_once, uninterrupted
+from nodeproof.safety.shield import SIGNALS, interrupt_once, uninterrupted
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.labs.process.seed import _sshd_config
-from harness.labs.process.spec import NodeSpec
+from nodeproof.labs.ground.spec import NodeSpec
+from nodeproof.labs.kinds.process.seed import _sshd_config
 
 SPEC = NodeSpec("node-1", 0, "zone-a", "0" * 32)
 

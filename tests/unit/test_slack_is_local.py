@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.checks import looks, moments
-from harness.checks.judge import judge
-from harness.model.judgment import Check
-from harness.model.window import Span, slack_s
+from nodeproof.checks import looks, moments
+from nodeproof.checks.judge import judge
+from nodeproof.model.judgment import Check
+from nodeproof.model.slack import Span, slack_s
 from tests.unit.given import CLAIM, DETECTION, EVICTION, RENEWALS, STAYS, TAINT, UNKNOWN, recovered, renewing
 from tests.unit.histories import NODE, POD, Story, configuration, last_renewal_t, partition
 

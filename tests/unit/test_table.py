@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from harness import proc
+from nodeproof import proc
 from tests.table import ENDED, read_parts, render, slowest
 
 TABLE = Path(__file__).resolve().parents[1] / "table.py"

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import proc
-from harness.cluster import witness
-from harness.cluster.witness import FOLDER, Witness, file_of
-from harness.machines.machine import CommandResult, MachineError
-from harness.model.testimony import BEAT, EXITS, HOOK_BEGAN, HOOK_ENDED, SIGTERM, STARTED
-from harness.recording.testimony import BootClock, journal_of, read_clock, words_of
+from nodeproof import proc
+from nodeproof.cluster import witness
+from nodeproof.cluster.witness import FOLDER, Witness, file_of
+from nodeproof.machines.machine import CommandResult, MachineError
+from nodeproof.model.testimony import BEAT, EXITS, HOOK_BEGAN, HOOK_ENDED, SIGTERM, STARTED
+from nodeproof.recording.testimony import BootClock, journal_of, read_clock, words_of
 from tests.waiting import eventually, pause, throughout
 
 LIMIT_S = 20.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import proc
+from nodeproof import proc
 
 TOP = Path(__file__).resolve().parents[2]
 LIMIT_S = 60.0

@@ -18,10 +18,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.checks.judge import judge
-from harness.model.cluster import LEASE_NAMESPACE, UNREACHABLE
-from harness.model.history import SENTINEL_ANNOTATION, Entry, History
-from harness.model.judgment import Check
+from nodeproof.checks.judge import judge
+from nodeproof.model.cluster import LEASE_NAMESPACE, UNREACHABLE
+from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
+from nodeproof.model.judgment import Check
 from tests.unit.given import CLAIM, DETECTION, EVICTION, FROM_FAULT, STAYS, TAINT
 from tests.unit.histories import (
     GRACE_S,

@@ -14,15 +14,15 @@ import pytest
 from _pytest.mark import MarkMatcher
 from _pytest.mark.expression import Expression, ExpressionMatcher
 
-from harness import proc
-from harness.labs.kinds import LIBVIRT, PROCESS
+from nodeproof import proc
+from nodeproof.labs.kinds import LIBVIRT, PROCESS
 from tests import show_marks
 from tests.contract.kinds import FAULTS
 
 TOP = Path(__file__).resolve().parents[2]
 LIMIT_S = 120.0
 NIGHT = ("night",)
-MARKED = {"tests/acceptance": ("",), "tests/contract": (PROCESS, LIBVIRT)}
+MARKED = {"tests/acceptance": ("",), "tests/contract": (PROCESS.name, LIBVIRT.name)}
 """Folders of which targets take parts, by marker, with the kinds of lab that each is for."""
 ALONE_AT_THE_END = re.compile(r"\b(?<!not )alone\b")
 Test = tuple[str, str]
@@ -66,7 +66,7 @@ def selected(targets: Iterable[str], marks: Mapping[Test, frozenset[str]]) -> Co
     found: Counter[Test] = Counter()
     for command in commands(targets, "pytest"):
         kind = next(
-            (word.partition("=")[2] for word in command if word.startswith("--contract-lab=")), PROCESS
+            (word.partition("=")[2] for word in command if word.startswith("--contract-lab=")), PROCESS.name
         )
         folders = [word for word in command if word.startswith("tests/")]
         if "-m" not in command:
@@ -106,7 +106,8 @@ def test_every_fault_is_injected_and_healed_on_machines_in_ci(
 ) -> None:
     named = "test_a_fault_injected_twice_is_seen_and_healed_twice_is_gone"
     assert any(
-        kind == LIBVIRT and named in test and f"{fault}]" in test for kind, test in selected(in_ci(), marks)
+        kind == LIBVIRT.name and named in test and f"{fault}]" in test
+        for kind, test in selected(in_ci(), marks)
     )
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from harness.labs import process_lab
-from harness.model.problem import Problem
+from nodeproof.labs.client import registry
+from nodeproof.model.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Started:
 def test_the_lab_that_a_person_started_is_meant(
     monkeypatch: pytest.MonkeyPatch, labs: dict[str, bool], name: str | None, meant: str
 ) -> None:
-    monkeypatch.setattr(process_lab, "running", lambda: list(labs))
-    monkeypatch.setattr(process_lab, "spec_of", lambda lab: Started(labs[lab]))
-    assert process_lab.the_lab(name) == meant
+    monkeypatch.setattr(registry, "running", lambda: list(labs))
+    monkeypatch.setattr(registry, "spec_of", lambda lab: Started(labs[lab]))
+    assert registry.the_lab(name) == meant
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_the_lab_that_a_person_started_is_meant(
 def test_what_is_not_clear_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, labs: dict[str, bool], name: str | None, said: str
 ) -> None:
-    monkeypatch.setattr(process_lab, "running", lambda: list(labs))
-    monkeypatch.setattr(process_lab, "spec_of", lambda lab: Started(labs[lab]))
+    monkeypatch.setattr(registry, "running", lambda: list(labs))
+    monkeypatch.setattr(registry, "spec_of", lambda lab: Started(labs[lab]))
     with pytest.raises(Problem, match=said):
-        process_lab.the_lab(name)
+        registry.the_lab(name)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.labs import process_lab
-from harness.labs.components import DEFAULT_KUBERNETES_VERSION, obtain
-from harness.labs.kinds import LIBVIRT
-from harness.labs.lab import Lab
+from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, obtain
+from nodeproof.labs.client import starting
+from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.kinds import LIBVIRT
 from tests.acceptance.altered import Alteration, Ended, run_scenarios
 
 Run = Callable[..., Ended]
@@ -29,8 +29,8 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def shared_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """One lab of virtual machines in `fast`; `--components DIR` where the executables are not to be built."""
     components = obtain(request.config.getoption("components"), DEFAULT_KUBERNETES_VERSION, print)
-    asked = process_lab.Request(process_lab.new_name(), NODES, 1, "fast", False, LIBVIRT)
-    lab = process_lab.up(asked, components, print)
+    asked = starting.Request(starting.new_name(), NODES, 1, "fast", False, LIBVIRT.name)
+    lab = starting.up(asked, components, print)
     try:
         yield lab
     finally:

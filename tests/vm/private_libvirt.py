@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from harness import proc
-from harness.labs.guest.hypervisor import Hypervisor
-from harness.labs.process import etc
-from harness.labs.process.processes import EventLog, Processes
+from nodeproof import proc
+from nodeproof.labs.ground import etc
+from nodeproof.labs.ground.processes import EventLog, Processes
+from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
 
 _MOUNT_LIMIT_S = 10.0
 _LAB = Path("/run/private-libvirt")

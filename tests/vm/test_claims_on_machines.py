@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from harness import catalogue
-from harness.cluster.configuration import kubelet_configz
-from harness.cluster.resources import node
-from harness.labs.lab import Lab
+from nodeproof import catalogue
+from nodeproof.cluster.configuration import kubelet_configz
+from nodeproof.cluster.resources import node
+from nodeproof.labs.client.lab import Lab
 from tests.acceptance.altered import Alteration, Cluster, shipped, unaltered
 from tests.acceptance.test_conformance import MACHINES
 from tests.vm.conftest import Run
@@ -44,7 +44,7 @@ done & echo $!
 
 def sh(lab: Lab, script: str) -> str:
     """Run a script on the node that scenarios harm."""
-    machine = lab.machine(lab.node_names()[0])
+    machine = lab.fleet.machine(lab.fleet.node_names()[0])
     # The scenarios run in a process of their own: the node may have booted since we spoke to it.
     machine.close()
     done = machine.run(["sh", "-c", script], deadline_s=COMMAND_LIMIT_S)
@@ -63,7 +63,7 @@ def somebody_says_not_ready(cluster: Cluster) -> None:
     cluster.until_recorded('"step":"powered-off"')
     conditions = cluster.node()["status"]["conditions"]
     said = [{**entry, "status": "False"} if entry["type"] == "Ready" else entry for entry in conditions]
-    cluster.lab.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": said}})
+    cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": said}})
 
 
 def everybody_may_swap(cluster: Cluster) -> None:
@@ -79,7 +79,9 @@ def changed(lab: Lab, file: str, edit: str) -> Iterator[None]:
     restart = "systemctl restart kubelet"
     sh(lab, f"cp -p {file} {file}.kept && sed -i '{edit}' {file} && {restart}")
     try:
-        assert eventually(lambda: kubelet_configz(lab.api, lab.node_names()[0]), COMMAND_LIMIT_S)
+        assert eventually(
+            lambda: kubelet_configz(lab.cluster.api, lab.fleet.node_names()[0]), COMMAND_LIMIT_S
+        )
         yield
     finally:
         sh(lab, f"mv {file}.kept {file} && {restart}")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from harness import proc
-from harness.labs import image
-from harness.labs.components import BUILD, DEFAULT_KUBERNETES_VERSION, obtain
-from harness.labs.guest import box
-from harness.labs.guest.hypervisor import VIRSH
-from harness.labs.root import missing_tools, root_prefix
-from harness.labs.supervisor import NAMESPACES
+from nodeproof import proc
+from nodeproof.artifacts import image
+from nodeproof.artifacts.components import BUILD, DEFAULT_KUBERNETES_VERSION, obtain
+from nodeproof.labs.ground.spec import NAMESPACES
+from nodeproof.labs.kinds.libvirt import box
+from nodeproof.labs.kinds.libvirt.hypervisor import VIRSH
+from nodeproof.root import missing_tools, root_prefix
 from tests.acceptance.command import TOP
 from tests.leftovers import eventually_empty, host_tables
 from tests.vm.private_libvirt import Command, Done, read_done, write_commands

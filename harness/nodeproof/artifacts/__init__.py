@@ -1,0 +1,1 @@
+"""What labs are made from: executables, the guests' image, and where they are kept."""

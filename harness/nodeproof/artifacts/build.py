@@ -1,0 +1,270 @@
+"""Builds the executable of `infra/kubernetes` in a work folder, for any version of Kubernetes.
+
+What becomes of the executable, and where it is kept, is decided in `components`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodeproof import proc
+from nodeproof.artifacts.go import find_go, go_environment, go_version, tail, wanted_go
+from nodeproof.kept import Report
+from nodeproof.model.problem import Problem
+
+Json = Any
+
+DEFAULT_KUBERNETES_VERSION = "v1.36.3"
+
+_RECIPE_SUFFIXES = (".go", ".mod", ".sum")
+_BUILD_LIMIT_S = 3600.0
+_STEP_LIMIT_S = 900.0
+_REPORT_EVERY_S = 5.0
+# Constant, so that the same recipe gives the same bytes.
+_BUILD_DATE = "1970-01-01T00:00:00Z"
+_STAMPED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of Kubernetes, `v1.36.3` or `v1.37.0-rc.1`."""
+
+    minor: int
+    rest: str
+
+    @staticmethod
+    def parse(text: str) -> Version:
+        """Raises Problem when `text` names no version."""
+        found = re.fullmatch(r"v?1\.(\d+)\.(\d+(?:-[0-9A-Za-z.]+)?)", text)
+        if found is None:
+            raise Problem(
+                f"{text!r} is not a version of Kubernetes",
+                "kubernetes version",
+                f"write it like {DEFAULT_KUBERNETES_VERSION}",
+            )
+        return Version(int(found[1]), found[2])
+
+    def __str__(self) -> str:
+        return f"v1.{self.minor}.{self.rest}"
+
+    @property
+    def staging(self) -> str:
+        """The version of the modules that are published beside k8s.io/kubernetes."""
+        return f"v0.{self.minor}.{self.rest}"
+
+
+def recipe_files(recipe: Path) -> list[Path]:
+    """The sources that a build is made of, in a fixed order: no prose and no tests."""
+    files = (file for file in recipe.rglob("*") if file.suffix in _RECIPE_SUFFIXES and file.is_file())
+    return sorted(file for file in files if not file.name.endswith("_test.go"))
+
+
+class Work:
+    """One build in a folder of its own, whose `src` is the recipe's copy."""
+
+    def __init__(self, folder: Path, version: Version, report: Report) -> None:
+        self._src = folder / "src"
+        self._recipe = Path()
+        self._version = version
+        self._report = report
+        self._go = ""
+        self._adapted = False
+
+    def copy_recipe(self, recipe: Path) -> None:
+        """Copy the sources, and find a Go that builds them."""
+        for file in recipe_files(recipe):
+            target = self._src / file.relative_to(recipe)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+        self._go = find_go(self._wanted_go(), recipe, self._report)
+        self._recipe = recipe
+
+    def adapt(self) -> None:
+        """Rewrite go.mod for another version than the recipe's own."""
+        if f"\tk8s.io/kubernetes {self._version}\n" in self._go_mod.read_text():
+            return
+        self._adapted = True
+        self._report(f"resolving the modules of Kubernetes {self._version}")
+        upstream = self._upstream_go_mod()
+        self._go_mod.write_text(adapted_go_mod(upstream, str(self._version)))
+        (self._src / "go.sum").unlink()
+        self._go = find_go(self._wanted_go(), self._recipe, self._report)
+        self._tidy()
+
+    def compile(self, target: Path) -> None:
+        """Build the executable `target`; without the hollow kubelet when only that does not compile."""
+        try:
+            self._go_build(target)
+        except proc.CommandFailed as failed:
+            if not self._adapted or "nodeproof.dev/components/hollow" not in failed.output:
+                raise
+            self._report(f"the hollow kubelet does not compile against Kubernetes {self._version}: left out")
+            shutil.rmtree(self._src / "hollow")
+            (self._src / "hollow_kubelet.go").unlink()
+            self._tidy()
+            self._go_build(target)
+
+    @property
+    def has_hollow(self) -> bool:
+        """Whether the executable has the hollow kubelet in it."""
+        return (self._src / "hollow").is_dir()
+
+    def go_version(self) -> str:
+        """The version of the Go that builds."""
+        return go_version(self._go)
+
+    @property
+    def _go_mod(self) -> Path:
+        return self._src / "go.mod"
+
+    def _wanted_go(self) -> str:
+        return wanted_go(self._go_mod.read_text())
+
+    def _tidy(self) -> None:
+        # -e: a package of the hollow kubelet's that this version lacks must not stop the rest.
+        proc.run(
+            [self._go, "mod", "tidy", "-e"], timeout_s=_STEP_LIMIT_S, cwd=self._src, env=go_environment()
+        )
+
+    def _upstream_go_mod(self) -> str:
+        """The text of go.mod of k8s.io/kubernetes itself."""
+        wanted = f"k8s.io/kubernetes@{self._version}"
+        argv = [self._go, "mod", "download", "-json", wanted]
+        done = proc.run(
+            argv, timeout_s=_STEP_LIMIT_S, cwd=self._src.parent, env=go_environment(), check=False
+        )
+        try:
+            said: Json = json.loads(done.stdout)
+        except ValueError:
+            said = {}
+        if "GoMod" not in said or said.get("Error"):
+            raise proc.CommandFailed(argv, done.status, str(said.get("Error") or done.stderr))
+        return Path(said["GoMod"]).read_text()
+
+    def _go_build(self, target: Path) -> None:
+        env = go_environment()
+        reading = _Packages(f"reading Kubernetes {self._version}: {{}} packages", self._report)
+        proc.stream_lines(
+            [self._go, "list", "-deps", "."], reading, timeout_s=_STEP_LIMIT_S, cwd=self._src, env=env
+        )
+        wording = f"compiling Kubernetes {self._version}: {{}} of at most {reading.count} packages"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        argv = [self._go, "build", "-v", *build_flags(self._version), "-o", str(target), "."]
+        packages = _Packages(wording, self._report)
+        proc.stream_lines(argv, packages, timeout_s=_BUILD_LIMIT_S, cwd=self._src, env=env)
+
+
+class _Packages:
+    """Counts the lines in which Go names a package, and reports the count every few seconds."""
+
+    def __init__(self, wording: str, report: Report) -> None:
+        self.count = 0
+        self._wording = wording
+        self._report = report
+        self._began = self._last = time.monotonic()
+
+    def __call__(self, line: str) -> None:
+        self.count += not line.startswith("go: ")
+        now = time.monotonic()
+        if now - self._last >= _REPORT_EVERY_S:
+            self._last = now
+            self._report(f"{self._wording.format(self.count)}, {now - self._began:.0f} s")
+
+
+def adapted_go_mod(upstream: str, version: str) -> str:
+    """The recipe's go.mod for `version`, from the go.mod text of k8s.io/kubernetes of that version.
+
+    The staging modules, which it takes from its own tree, are published separately as v0.<minor>.<patch>. Go
+    version and compatibility settings are those that upstream builds with. Raises Problem.
+    """
+    staging = re.findall(r"^\s*(?:replace )?(\S+) => \./staging/src/\S+$", upstream, re.MULTILINE)
+    etcd = re.search(r"go\.etcd\.io/etcd/(?:server|api)/v3 (v\S+)", upstream)
+    go = re.search(r"^go (\S+)$", upstream, re.MULTILINE)
+    if not staging or etcd is None or go is None:
+        raise Problem(
+            f"go.mod of Kubernetes {version} is not laid out as expected",
+            "k8s.io/kubernetes",
+            f"use {DEFAULT_KUBERNETES_VERSION}, or supply a folder with its executables",
+        )
+    godebug = re.search(r"^godebug default=\S+$", upstream, re.MULTILINE)
+    published = Version.parse(version).staging
+    lines = ["module nodeproof.dev/components", "", f"go {go[1]}", ""]
+    lines += [godebug[0], ""] if godebug else []
+    lines += [
+        "require (",
+        f"\tgo.etcd.io/etcd/server/v3 {etcd[1]}",
+        f"\tk8s.io/kubernetes {version}",
+        ")",
+        "",
+    ]
+    lines += ["replace ("] + [f"\t{module} => {module} {published}" for module in staging] + [")", ""]
+    return "\n".join(lines)
+
+
+def build_flags(version: Version) -> tuple[str, ...]:
+    """What decides the bytes of a build, besides its sources."""
+    stamps = {
+        "gitVersion": str(version),
+        "gitMajor": "1",
+        "gitMinor": str(version.minor),
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": _BUILD_DATE,
+    }
+    stamped = [f"-X {package}.{name}={value}" for package in _STAMPED for name, value in stamps.items()]
+    return ("-trimpath", "-buildvcs=false", "-ldflags", " ".join(("-s -w", *stamped)))
+
+
+_NEXT_SPACE = "free some space (a first build needs about 6 GB), then try again"
+
+
+_SUPPLY = f"use {DEFAULT_KUBERNETES_VERSION}, or supply a folder with executables"
+# What Go's output means: pattern, what went wrong, the next step.
+_MEANINGS = (
+    (r"no space left on device", "no space left while building", _NEXT_SPACE),
+    (r"unknown revision|invalid version|40[34] |410 Gone", "this version is not available", _SUPPLY),
+    (
+        r"dial tcp|no such host|i/o timeout|connection refused|proxyconnect",
+        "modules cannot be downloaded",
+        "check GOPROXY and the network, or supply a folder with executables",
+    ),
+    (r"", "the build failed", _SUPPLY),
+)
+
+
+_NO_ERROR = ("# ", "go: downloading ", "go: finding ")
+
+
+@contextlib.contextmanager
+def explained(version: Version, entry: Path) -> Iterator[None]:
+    """Turn what makes the building of `entry` fail into a Problem."""
+    try:
+        yield
+    except proc.CommandFailed as failed:
+        raise _explain(failed, version) from failed
+    except OSError as error:
+        raise Problem(f"building Kubernetes {version} failed: {error}", str(entry), _NEXT_SPACE) from error
+
+
+def _explain(failed: proc.CommandFailed, version: Version) -> Problem:
+    """Say what a failed Go command means to the user."""
+    where, detail = f"Kubernetes {version}", tail(failed.output)
+    if failed.status is None:
+        return Problem("the build took too long", where, "try again: finished packages are kept", detail)
+    _, what, next_step = next(row for row in _MEANINGS if re.search(row[0], failed.output))
+    first = first_error(failed.output)
+    return Problem(f"{what}: {first}" if first else what, where, next_step, detail)
+
+
+def first_error(output: str) -> str:
+    """The first line of Go's output that is an error: no package's name, and no module that is downloaded."""
+    lines = (line.strip() for line in output.splitlines())
+    return next((line for line in lines if " " in line and not line.startswith(_NO_ERROR)), "")

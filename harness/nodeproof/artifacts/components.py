@@ -1,0 +1,296 @@
+"""Where a lab's Kubernetes executables come from: built from `infra/kubernetes`, or supplied in a folder.
+
+A build is kept under `${XDG_CACHE_HOME:-~/.cache}/nodeproof/components/<version>-<recipe>/`: one executable,
+a link per role, and a manifest. The recipe's hash covers its sources: a changed recipe is another entry, and
+an old entry is never wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from nodeproof import proc
+from nodeproof.artifacts.build import (
+    DEFAULT_KUBERNETES_VERSION,
+    Version,
+    Work,
+    build_flags,
+    explained,
+    recipe_files,
+)
+from nodeproof.artifacts.go import VERSION_LIMIT_S, go_that_builds, tail
+from nodeproof.kept import Report, cache_dir, locked, make_folder
+from nodeproof.model.problem import Problem
+
+__all__ = [
+    "BUILD",
+    "DEFAULT_KUBERNETES_VERSION",
+    "HOLLOW",
+    "ROLES",
+    "Component",
+    "Components",
+    "check_version",
+    "kept",
+    "obtain",
+    "read_version",
+    "recipe_dir",
+    "recipe_hash",
+    "supplied_version",
+]
+
+ROLES = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kubectl",
+    "hollow-kubelet",
+)
+HOLLOW = "hollow-kubelet"
+BUILD = "build"
+
+# What no release of Kubernetes ships, and a folder of its executables may therefore lack.
+_NOT_RELEASED = ("etcd", HOLLOW)
+_EXECUTABLE = "components"
+_MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Component:
+    """An executable: role, file, version as it reports it, SHA-256, and origin: `built` or `supplied`."""
+
+    role: str
+    path: Path
+    version: str
+    sha256: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class Components:
+    """Every executable a lab runs.
+
+    `hollow_from_tree` is False when the hollow kubelet is of another version than the tree under test.
+    """
+
+    kubernetes_version: str
+    by_role: Mapping[str, Component]
+    hollow_from_tree: bool
+
+    def path(self, role: str) -> Path:
+        """The executable of `role`. Raises KeyError for a role that is none of ROLES."""
+        return self.by_role[role].path
+
+
+def obtain(source: str, version: str, report: Report) -> Components:
+    """The executables of `source`: `build` for Kubernetes `version` built here, else a folder of executables.
+
+    `report` gets lines about slow steps. Raises Problem.
+    """
+    if source != BUILD:
+        return _supplied(Path(source).expanduser().resolve(), report)
+    return _built(Version.parse(version), report)
+
+
+def kept(version: str) -> Components | None:
+    """What an earlier build of Kubernetes `version` left; never builds. Raises Problem."""
+    parsed = Version.parse(version)
+    found = _load(_entry(parsed))
+    if found is None or HOLLOW not in found:
+        return None
+    return Components(str(parsed), MappingProxyType(found), hollow_from_tree=True)
+
+
+def supplied_version(source: str) -> str:
+    """The Kubernetes version of a folder of executables. Raises Problem when it has no API server."""
+    bin_dir = _bin_of(Path(source).expanduser().resolve())
+    if not (bin_dir / "kube-apiserver").is_file():
+        raise Problem("executables missing: kube-apiserver", str(bin_dir), "put them there under these names")
+    return read_version("kube-apiserver", bin_dir / "kube-apiserver")
+
+
+def check_version(version: str) -> None:
+    """Refuse what is no Kubernetes version, before anything is done with it. Raises Problem."""
+    Version.parse(version)
+
+
+def recipe_dir() -> Path:
+    """The folder with the Go module: in a checkout, else inside the installed package. Raises Problem."""
+    here = Path(__file__).resolve()
+    candidates = (
+        here.parents[3] / "infra" / "kubernetes",
+        here.parents[1] / "_data" / "infra" / "kubernetes",
+    )
+    for candidate in candidates:
+        if (candidate / "go.mod").is_file():
+            return candidate
+    raise Problem(
+        "the recipe of the Kubernetes executables is missing",
+        str(candidates[1]),
+        "install nodeproof again, or run it from a checkout",
+    )
+
+
+def recipe_hash(recipe: Path, version: str) -> str:
+    """12 hex digits over everything that decides what a build of `version` gives."""
+    decided = (version, go_that_builds(recipe), *build_flags(Version.parse(version)))
+    digest = hashlib.sha256(" ".join(decided).encode())
+    for file in recipe_files(recipe):
+        digest.update(f"\0{file.relative_to(recipe)}\0".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+# The cache of builds ------------------------------------------------------------------------------
+
+
+def _built(version: Version, report: Report) -> Components:
+    entry = _entry(version)
+    found = _load(entry)
+    if found is None:
+        make_folder(entry.parent)
+        with locked(entry.parent / f".{entry.name}.lock", "another process is building", report):
+            found = _load(entry)
+            if found is None:
+                _build(recipe_dir(), version, entry, report)
+                found = _load(entry)
+    if found is None:
+        raise Problem("a fresh build cannot be read back", str(entry), "remove this folder and try again")
+    if HOLLOW in found:
+        return Components(str(version), MappingProxyType(found), hollow_from_tree=True)
+    hollow = _built(Version.parse(DEFAULT_KUBERNETES_VERSION), report).by_role[HOLLOW]
+    return Components(str(version), MappingProxyType({**found, HOLLOW: hollow}), hollow_from_tree=False)
+
+
+def _entry(version: Version) -> Path:
+    """Where a build of that version is kept, once there is one."""
+    return cache_dir() / "components" / f"{version}-{recipe_hash(recipe_dir(), str(version))}"
+
+
+def _load(entry: Path) -> dict[str, Component] | None:
+    """A cache entry's components; None when there is none or its executable is not the recorded one."""
+    executable = entry / "bin" / _EXECUTABLE
+    try:
+        manifest = json.loads((entry / _MANIFEST).read_text())
+        stat = executable.stat()
+        same = (stat.st_size, stat.st_mtime_ns) == (manifest["size"], manifest["mtime_ns"])
+        if not same and _sha256(executable) != manifest["sha256"]:
+            return None
+        versions: Mapping[str, str] = manifest["versions"]
+        return {
+            role: Component(role, entry / "bin" / role, versions[role], manifest["sha256"], "built")
+            for role in manifest["roles"]
+        }
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _build(recipe: Path, version: Version, entry: Path, report: Report) -> None:
+    """Make a cache entry, whole or not at all. The caller holds the entry's lock. Raises Problem."""
+    for left_by_a_killed_build in entry.parent.glob(f".{entry.name}.build-*"):
+        shutil.rmtree(left_by_a_killed_build, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix=f".{entry.name}.build-", dir=entry.parent) as folder,
+        explained(version, entry),
+    ):
+        report(f"building Kubernetes {version}: some minutes the first time, later runs take it from {entry}")
+        fresh = Path(folder, "entry")
+        work = Work(Path(folder), version, report)
+        work.copy_recipe(recipe)
+        work.adapt()
+        work.compile(fresh / "bin" / _EXECUTABLE)
+        shutil.rmtree(entry, ignore_errors=True)
+        _finish(fresh, version, work)
+        fresh.rename(entry)
+
+
+def _finish(entry: Path, version: Version, work: Work) -> None:
+    """Write the links and the manifest of an entry whose executable is built."""
+    executable = entry / "bin" / _EXECUTABLE
+    roles = [role for role in ROLES if role != HOLLOW or work.has_hollow]
+    for role in roles:
+        (executable.parent / role).symlink_to(_EXECUTABLE)
+    stat = executable.stat()
+    manifest = {
+        "kubernetes_version": str(version),
+        "go_version": work.go_version(),
+        "roles": roles,
+        "versions": {role: read_version(role, executable.parent / role) for role in roles},
+        "sha256": _sha256(executable),
+        "size": stat.st_size,
+        "mtime_ns": stat.st_mtime_ns,
+    }
+    (entry / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# Supplied executables -----------------------------------------------------------------------------
+
+
+def _bin_of(folder: Path) -> Path:
+    return folder / "bin" if (folder / "bin" / "kube-apiserver").exists() else folder
+
+
+def _supplied(folder: Path, report: Report) -> Components:
+    """The executables in `folder`, or in its `bin`, by name."""
+    bin_dir = _bin_of(folder)
+    present = [role for role in ROLES if os.access(bin_dir / role, os.X_OK) and (bin_dir / role).is_file()]
+    missing = [role for role in ROLES if role not in present and role not in _NOT_RELEASED]
+    if missing:
+        raise Problem(
+            f"executables missing: {', '.join(missing)}", str(bin_dir), "put them there under these names"
+        )
+    hashes = {path: _sha256(path) for path in {(bin_dir / role).resolve() for role in present}}
+    by_role = {
+        role: Component(
+            role,
+            bin_dir / role,
+            read_version(role, bin_dir / role),
+            hashes[(bin_dir / role).resolve()],
+            "supplied",
+        )
+        for role in present
+    }
+    version = by_role["kube-apiserver"].version
+    lacking = [role for role in ROLES if role not in by_role]
+    if lacking:
+        report(f"{bin_dir} has no {' and no '.join(lacking)}: taking nodeproof's own")
+        own = _built(Version.parse(DEFAULT_KUBERNETES_VERSION), report)
+        by_role.update({role: own.by_role[role] for role in lacking})
+    # One multi-call binary is one build; two files of the same version may be of different trees.
+    from_tree = HOLLOW in present and by_role[HOLLOW].sha256 == by_role["kubelet"].sha256
+    return Components(version, MappingProxyType(by_role), from_tree)
+
+
+def read_version(role: str, path: Path) -> str:
+    """The version that an executable reports about itself, `v1.36.3` (etcd: `3.6.8`). Raises Problem."""
+    asked = ["version", "--client"] if role == "kubectl" else ["--version"]
+    try:
+        said = proc.run([str(path), *asked], timeout_s=VERSION_LIMIT_S).stdout
+    except proc.CommandFailed as failed:
+        raise Problem(
+            f"{role} does not run", str(path), "supply an executable for this machine", tail(failed.output)
+        ) from failed
+    found = re.search(r"v?\d+\.\d+\.\d+[-+.\w]*", said)
+    if found is None:
+        raise Problem(
+            f"{role} does not say its version",
+            str(path),
+            f"supply an executable whose {asked[0]} names one",
+            said,
+        )
+    return found[0]

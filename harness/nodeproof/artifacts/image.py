@@ -1,0 +1,243 @@
+"""The golden image of virtual machine labs: built from `infra/image`, kept, and found again.
+
+An image is kept under `${XDG_CACHE_HOME:-~/.cache}/nodeproof/images/<hash>/`: kernel, initial RAM disk, disk
+and a manifest with the version of every package that went in. The hash covers the recipe and the kubelet: a
+changed recipe is another entry, and an old entry is never wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from nodeproof import proc
+from nodeproof.artifacts.components import Component, Components
+from nodeproof.artifacts.go import tail
+from nodeproof.kept import Report, cache_dir, locked, make_folder
+from nodeproof.model.problem import Problem
+from nodeproof.remedy import MACHINES, remedy
+from nodeproof.root import root_prefix
+
+__all__ = ["KERNEL_ARGUMENTS", "TOOLS", "Facts", "Image", "golden_image", "image_hash", "kept", "recipe_dir"]
+
+Json = Any
+KERNEL_ARGUMENTS = (
+    "root=LABEL=NPROOT",
+    "rw",
+    "console=ttyS0",
+    "loglevel=4",
+    "mitigations=off",
+    "tsc=nowatchdog",
+    "net.ifnames=0",
+)
+"""How the image's kernel is started, on any hypervisor."""
+
+_KERNEL, _INITRD, _DISK, _MANIFEST = "vmlinuz", "initrd.img", "disk.qcow2", "manifest.json"
+_PACKAGES = "packages.txt"
+TOOLS = ("mmdebstrap", "mke2fs", "qemu-img", "apt-get")
+_MIRRORS = ("NODEPROOF_DEBIAN_MIRROR", "NODEPROOF_DEBIAN_SECURITY_MIRROR")
+_BUILD_LIMIT_S = 1800.0
+_REMOVE_LIMIT_S = 120.0
+# Prose beside the recipe decides nothing.
+_PROSE = (".md",)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is in an image: versions of kubelet, kernel package and all packages, and its size in bytes."""
+
+    kubelet_version: str
+    kubelet_sha256: str
+    kernel: str
+    packages: Mapping[str, str]
+    disk_bytes: int
+    built_in_s: float
+
+
+@dataclass(frozen=True)
+class Image:
+    """A bootable guest: kernel, initial RAM disk, a disk (only ever the base of overlays), facts."""
+
+    kernel: Path
+    initrd: Path
+    disk: Path
+    facts: Facts
+
+    @property
+    def snapshots(self) -> Path:
+        """The folder of this image's snapshots; it goes with the image that they were taken of."""
+        return self.disk.parent / "snapshots"
+
+
+def golden_image(components: Components, report: Report) -> Image:
+    """The guest with that kubelet: from the cache, else built now, which takes minutes.
+
+    `report` gets lines about slow steps. Raises Problem.
+    """
+    entry = _entry(components)
+    found = _load(entry)
+    if found is None:
+        make_folder(entry.parent)
+        with locked(entry.parent / f".{entry.name}.lock", "another process builds this image", report):
+            found = _load(entry)
+            if found is None:
+                _build(recipe_dir(), components.by_role["kubelet"], entry, report)
+                found = _load(entry)
+    if found is None:
+        raise Problem("a fresh image cannot be read back", str(entry), "remove this folder and try again")
+    return found
+
+
+def kept(components: Components) -> Image | None:
+    """The guest with that kubelet where an earlier build left it; never builds. Raises Problem."""
+    return _load(_entry(components))
+
+
+def recipe_dir() -> Path:
+    """The folder with the recipe: in a checkout, else inside the installed package. Raises Problem."""
+    here = Path(__file__).resolve()
+    candidates = (here.parents[3] / "infra" / "image", here.parents[1] / "_data" / "infra" / "image")
+    for candidate in candidates:
+        if (candidate / "build.sh").is_file():
+            return candidate
+    raise Problem(
+        "the recipe of the virtual machines' image is missing",
+        str(candidates[1]),
+        "install nodeproof again, or run it from a checkout",
+    )
+
+
+def image_hash(recipe: Path, kubelet: Component) -> str:
+    """12 hex digits over everything that decides what a build gives, but the mirror's package versions."""
+    digest = hashlib.sha256(kubelet.sha256.encode())
+    for file in sorted(recipe.rglob("*")):
+        if file.is_file() and file.suffix not in _PROSE:
+            executable = file.stat().st_mode & 0o100
+            digest.update(f"\0{file.relative_to(recipe)}\0{executable}\0".encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _entry(components: Components) -> Path:
+    """Where the guest with that kubelet is kept, once there is one."""
+    return cache_dir() / "images" / image_hash(recipe_dir(), components.by_role["kubelet"])
+
+
+def _load(entry: Path) -> Image | None:
+    """A cache entry; None when there is none or its disk is not the one that was built."""
+    try:
+        manifest: dict[str, Json] = json.loads((entry / _MANIFEST).read_text())
+        stat = (entry / _DISK).stat()
+        if [stat.st_size, stat.st_mtime_ns] != manifest["disk"]:
+            return None
+        if not all((entry / file).is_file() for file in (_KERNEL, _INITRD)):
+            return None
+        facts = Facts(**{**manifest["facts"], "packages": MappingProxyType(manifest["facts"]["packages"])})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return Image(entry / _KERNEL, entry / _INITRD, entry / _DISK, facts)
+
+
+def _build(recipe: Path, kubelet: Component, entry: Path, report: Report) -> None:
+    """Make a cache entry, whole or not at all. The caller holds the entry's lock. Raises Problem."""
+    root = root_prefix()
+    _check_tools()
+    _remove(root, sorted(entry.parent.glob(f".{entry.name}.build-*")))
+    report(f"building the guest image: a minute or two the first time, later runs take it from {entry}")
+    fresh = Path(tempfile.mkdtemp(prefix=f".{entry.name}.build-", dir=entry.parent))
+    try:
+        # The package manager's own user works below this folder.
+        fresh.chmod(0o755)
+        began = time.monotonic()
+        _run_recipe(root, recipe, kubelet, fresh, report)
+        _write_manifest(fresh, kubelet, time.monotonic() - began)
+        shutil.rmtree(entry, ignore_errors=True)
+        fresh.rename(entry)
+    except OSError as error:
+        raise Problem(
+            f"the image cannot be kept: {error}", str(entry), "free some space (4 GB), then try again"
+        ) from error
+    finally:
+        _remove(root, [fresh])
+
+
+def _run_recipe(root: list[str], recipe: Path, kubelet: Component, fresh: Path, report: Report) -> None:
+    """Run `build.sh` for `fresh`. Raises Problem with the last lines of its output."""
+    # sudo hands no variable on.
+    mirrors = [f"{name}={os.environ[name]}" for name in _MIRRORS if name in os.environ]
+    script = [str(recipe / "build.sh"), str(kubelet.path.resolve()), str(fresh)]
+    argv = [*root, "env", *mirrors, "nice", "bash", *script]
+    try:
+        proc.stream_lines(argv, _Lines(report), timeout_s=_BUILD_LIMIT_S)
+    except proc.CommandFailed as failed:
+        raise _explain(failed, fresh) from failed
+
+
+class _Lines:
+    """Reports the recipe's own lines, not those of the tools that it runs."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    def __call__(self, line: str) -> None:
+        if line.startswith("image: "):
+            self._report(line)
+
+
+def _explain(failed: proc.CommandFailed, where: Path) -> Problem:
+    """Say what a failed build means to the user."""
+    detail = tail(failed.output)
+    if failed.status is None:
+        return Problem(f"building took over {_BUILD_LIMIT_S:g} s", str(where), "try again", detail)
+    if "No space left on device" in failed.output:
+        return Problem("no space left while building", str(where), "free some space (4 GB)", detail)
+    return Problem("building the guest image failed", str(where), "the last lines follow", detail)
+
+
+def _check_tools() -> None:
+    missing = [tool for tool in TOOLS if shutil.which(tool, path="/usr/sbin:/usr/bin:/sbin:/bin") is None]
+    if missing:
+        raise Problem(
+            f"missing tools: {', '.join(missing)}",
+            "guest image",
+            remedy(MACHINES),
+        )
+
+
+def _remove(root: list[str], folders: list[Path]) -> None:
+    """Remove what a build left, which may be root's; none there is fine."""
+    if folders:
+        argv = [*root, "rm", "-rf", "--one-file-system", "--", *map(str, folders)]
+        proc.run(argv, timeout_s=_REMOVE_LIMIT_S, check=False)
+
+
+def _write_manifest(fresh: Path, kubelet: Component, took_s: float) -> None:
+    packages = _packages((fresh / _PACKAGES).read_text())
+    kernels = [name for name in packages if name.startswith("linux-image-") and name[12:13].isdigit()]
+    stat = (fresh / _DISK).stat()
+    facts = {
+        "kubelet_version": kubelet.version,
+        "kubelet_sha256": kubelet.sha256,
+        "kernel": kernels[0].removeprefix("linux-image-") if kernels else "",
+        "packages": packages,
+        "disk_bytes": stat.st_size,
+        "built_in_s": round(took_s, 1),
+    }
+    manifest = {"facts": facts, "disk": [stat.st_size, stat.st_mtime_ns]}
+    (fresh / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    (fresh / _PACKAGES).unlink()
+
+
+def _packages(listing: str) -> dict[str, str]:
+    """Versions by package name, from lines of both."""
+    pairs = (line.split() for line in listing.splitlines())
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}

@@ -1,0 +1,90 @@
+"""The catalogue of claims on disk: the project's own, and folders that a team adds."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from nodeproof.model.catalogue import SIZE_LIMIT, merge, parse
+from nodeproof.model.claim import Claim
+from nodeproof.model.problem import Problem
+
+_SCHEMA = "claims.schema.json"
+
+
+def scenarios_dir() -> Path:
+    """The folder `scenarios` of the checkout, else of the wheel. Raises Problem when there is none."""
+    package = Path(__file__).resolve().parent
+    for folder in (package.parents[1] / "scenarios", package / "_data" / "scenarios"):
+        if (folder / _SCHEMA).is_file():
+            return folder
+    raise Problem("the catalogue is missing", str(package), "install nodeproof again")
+
+
+def load(extra: Sequence[Path] = ()) -> Mapping[str, Claim]:
+    """Every claim by id: those of `scenarios/claims`, then those of `extra` folders.
+
+    Raises Problem on a folder without claims, a file that leads out of its folder, a malformed claim and on
+    an id that two files hold.
+    """
+    own = scenarios_dir()
+    schema = json.loads((own / _SCHEMA).read_text(encoding="utf-8"))
+    files = [path for folder in (own / "claims", *extra) for path in _files(folder)]
+    return merge({str(path): parse(_read(path), str(path), schema) for path in files})
+
+
+def judged(claims: Mapping[str, Claim]) -> Mapping[str, Claim]:
+    """Those that a scenario judges."""
+    return {claim.id: claim for claim in claims.values() if claim.status == "judged"}
+
+
+def asked_for(claim_id: str, claims: Mapping[str, Claim]) -> Claim:
+    """A claim that a scenario judges. Raises Problem like `known`, and on one that nobody judges."""
+    claim = known(claim_id, claims)
+    if claim.status != "judged":
+        why = f": {claim.reason}" if claim.reason else ""
+        raise Problem(
+            f"{claim_id} is {claim.status}{why}", "catalogue", "`nodeproof claims` shows what is judged"
+        )
+    return claim
+
+
+def known(claim_id: str, claims: Mapping[str, Claim]) -> Claim:
+    """The claim of an id. Raises Problem, with the ids that look like it, when there is none."""
+    if claim_id in claims:
+        return claims[claim_id]
+    near = difflib.get_close_matches(claim_id, claims, n=3)
+    hint = f"use one of: {', '.join(near)}" if near else "`nodeproof claims` lists them"
+    raise Problem("no such claim", claim_id, hint)
+
+
+def _files(folder: Path) -> list[Path]:
+    if ".." in folder.parts:
+        raise Problem("a folder of claims is named with ..", str(folder), "name it by its own path")
+    if not folder.is_dir():
+        raise Problem("no such folder of claims", str(folder), "name a folder that holds *.yaml")
+    files = sorted(folder.glob("*.yaml"))
+    if not files:
+        raise Problem("the folder holds no claims", str(folder), "name a folder that holds *.yaml")
+    inside = folder.resolve()
+    for path in files:
+        if not path.is_file() or not path.resolve().is_relative_to(inside):
+            raise Problem("not a file of this folder", str(path), "copy the file itself into the folder")
+    return files
+
+
+def _read(path: Path) -> str:
+    """The text of a file, read no further than `parse` allows. Raises Problem when it is not UTF-8."""
+    with path.open("rb") as file:
+        content = file.read(SIZE_LIMIT + 1)
+    if len(content) > SIZE_LIMIT:
+        raise Problem(f"expected at most {SIZE_LIMIT} bytes, found more", f"{path}:1:1", "split the file")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
+        what = f"expected UTF-8, found byte {content[error.start]:#04x}"
+        raise Problem(what, f"{path}:{line}:{column}", "save the file as UTF-8") from error

@@ -1,0 +1,298 @@
+"""Checks: pure functions `(History, args, Ground) -> Verdict`, stored by name and arguments.
+
+So a saved run is judged again by today's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any
+
+from nodeproof.checks import heartbeats, looks, moments, shapes
+from nodeproof.checks.anchors import missing, unfenced
+from nodeproof.checks.blind import blind
+from nodeproof.checks.occurrence import Occurrence
+from nodeproof.checks.read_off import find_event
+from nodeproof.model.claim import Claim, Constant
+from nodeproof.model.cluster import Configuration
+from nodeproof.model.duration import duration_s
+from nodeproof.model.history import History, fence
+from nodeproof.model.judgment import Check, Moment
+from nodeproof.model.schema import unknown
+from nodeproof.model.verdict import Measured, Verdict, conforms, deviates, unproven
+from nodeproof.model.window import Ground, Window, WindowSpec, compute
+
+Json = Any
+Args = Mapping[str, Json]
+_MOMENTS = ("event", "anchor", "since", "until")
+"""What a check calls the moments that it is about."""
+CheckFunction = Callable[[History, Args, Ground, Claim], Verdict]
+
+
+def renewals_of(node: str, window: WindowSpec, at_least: int) -> Check:
+    """Each gap between a node's lease renewals lies in `window`; at least `at_least` gaps."""
+    return Check("renewals", {"node": node, "window": window.to_json(), "at_least": at_least})
+
+
+def default_of(constant: str) -> Check:
+    """A component that was started without the flag reports the catalogue's constant for its version."""
+    return Check("default", {"constant": constant})
+
+
+def describe(check: Check) -> str:
+    """One line for people: what is waited for or judged."""
+    if "event" not in check.args:
+        about = next((check.args[key] for key in ("node", "subject", "constant") if key in check.args), "")
+        return f"{check.name}({about})"
+    event, anchor = Moment.from_json(check.args["event"]), Moment.from_json(check.args["anchor"])
+    return f"{'no ' if check.name == 'never' else ''}{event} after {anchor}"
+
+
+def run_check(check: Check, history: History, ground: Ground, claim: Claim) -> Verdict:
+    """Evaluate one check. Raises LookupError like `refuse`, and when this version does not know it."""
+    refuse(check, history, ground.configuration)
+    return _CHECKS[check.name](history, check.args, ground, claim)
+
+
+def refuse(check: Check, history: History, configuration: Configuration) -> None:
+    """Refuse what would be misspelt or unwatched, and never come. Raises LookupError."""
+    recorded = {entry.data["resource"] for entry in history.of_kind("listed")}
+    about = [Moment.from_json(check.args[part]) for part in _MOMENTS if part in check.args]
+    needed = {name for moment in about for name in moments.resources(moment)}
+    if recorded and not needed <= recorded:
+        raise LookupError(f"nobody recorded {', '.join(sorted(needed - recorded))}")
+    for moment in about:
+        shape = moments.shape(moment)
+        wrong = shapes.fault(shape) or _unknown_fields(shape, configuration.fields)
+        if wrong:
+            raise LookupError(f"{moment}: {wrong}")
+
+
+def _unknown_fields(shape: shapes.Shape, known: Mapping[str, frozenset[str]]) -> str:
+    for resource, paths in shapes.paths(shape).items():
+        if resource not in known:
+            continue
+        # A path is split at its dots: what is below a mapping of anybody's keys can't be said by one.
+        said_by_path = isinstance(shape, shapes.Changed)
+        wrong = paths - known[resource] if said_by_path else unknown(paths, known[resource])
+        if wrong:
+            return f"objects of {resource} have no field {', '.join(sorted(wrong))}"
+    return ""
+
+
+def can_be_waited_for(check: Check) -> bool:
+    """Whether a check is decided at some time of a recording; others need what comes after it, or nothing."""
+    return check.name in ("after", "never", "renewals")
+
+
+def remaining_s(check: Check, history: History, ground: Ground, now_t: float) -> float | None:
+    """How long (s) a recording must still go on for a check that can be waited for; 0 when it is decided or
+    its window over.
+
+    None while its anchor has not come: nobody knows yet.
+    """
+    if check.name == "renewals":
+        return _renewals_remaining_s(check, history, ground, now_t)
+    event, anchor = Moment.from_json(check.args["event"]), Moment.from_json(check.args["anchor"])
+    start = moments.find(history, anchor)
+    if start is None:
+        return None
+    window = compute(WindowSpec.from_json(check.args["window"]), ground, start.detail)
+    if moments.find(history, event, start.t + min(window.low_s, 0.0)) is not None:
+        return 0.0
+    return start.t + window.high_s - now_t
+
+
+def _renewals_remaining_s(check: Check, history: History, ground: Ground, now_t: float) -> float:
+    wanted = int(check.args["at_least"])
+    seen = sum(1 for _beat in heartbeats.lease_renewals(history, str(check.args["node"])))
+    if seen > wanted:
+        return 0.0
+    window = compute(WindowSpec.from_json(check.args["window"]), ground, {})
+    return history.entries[0].t + (wanted + 1) * window.high_s - now_t
+
+
+def _after(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdict:
+    event, anchor = Moment.from_json(args["event"]), Moment.from_json(args["anchor"])
+    spec = WindowSpec.from_json(args["window"])
+    start = moments.find(history, anchor)
+    if start is None and anchor.name == "last-heartbeat":
+        start = moments.long_silence(history, anchor, compute(spec, ground, {"heartbeat": "status"}).high_s)
+    if start is None:
+        return missing(history, anchor)
+    window = compute(spec, ground, start.detail)
+    if window.shape == "negative":
+        raise ValueError("the window of an absence says nothing about a time")
+    if not window.discerning:
+        return _indiscernible(spec, ground, start.detail, window)
+    found = find_event(history, event, start, ground.configuration)
+    gap = blind(history, (event, anchor), start.t, found.t if found else start.t + window.high_s)
+    if gap:
+        return unproven("gap", gap, window)
+    if found is None:
+        return _did_not_come(history, event, anchor, start, window)
+    unsure = unfenced(history, anchor, found.t) if anchor.name == "last-heartbeat" else ""
+    if unsure:
+        return unproven("gap", f"a later heartbeat is not excluded: {unsure}", window)
+    return _placed(history, event, anchor, window, found.t - start.t)
+
+
+def _indiscernible(spec: WindowSpec, ground: Ground, anchor: Args, window: Window) -> Verdict:
+    """A window that admits half or double proves nothing: by its configuration, or by the slack of a loaded
+    host.
+    """
+    said = f"the window {window.arithmetic} would also admit half or double"
+    idle = compute(spec, Ground(ground.configuration, 0.0), anchor)
+    return unproven("host-too-loaded" if idle.discerning else "scaled", said, window)
+
+
+def _placed(history: History, event: Moment, anchor: Moment, window: Window, value: float) -> Verdict:
+    measured = Measured(value, "s")
+    if window.holds(value):
+        return conforms(f"{event} came {value:.3f} s after {anchor}", window, measured)
+    side = "too early" if value < window.low_s else "too late"
+    return deviates(
+        f"{event} came {value:.3f} s after {anchor}: {side}",
+        window,
+        measured,
+        moments.last_state(history, event),
+    )
+
+
+def _did_not_come(
+    history: History, event: Moment, anchor: Moment, start: Occurrence, window: Window
+) -> Verdict:
+    """The event is missing: a deviation only behind a fence that stands after the window's end."""
+    end = start.t + window.high_s
+    for about in (event, anchor):
+        unsure = unfenced(history, about, end)
+        if unsure and about.name != "fault-step":
+            return unproven("gap", f"{event} was not seen by the window's end: {unsure}", window)
+    state = moments.last_state(history, event)
+    return deviates(
+        f"{event} did not come within {window.high_s:.2f} s after {anchor}", window, last_state=state
+    )
+
+
+def _never(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdict:
+    event, anchor = Moment.from_json(args["event"]), Moment.from_json(args["anchor"])
+    start = moments.find(history, anchor)
+    if start is None:
+        return missing(history, anchor)
+    window = compute(WindowSpec.from_json(args["window"]), ground, start.detail)
+    if not window.discerning:
+        return unproven("scaled", f"the window {window.arithmetic} waits for nothing", window)
+    end = start.t + window.high_s
+    found = moments.find(history, event, start.t)
+    if found is not None and found.t <= end:
+        gap = blind(history, (event, anchor), start.t, found.t)
+        if gap:
+            return unproven("gap", f"{event} may have come before {anchor}: {gap}", window)
+        came = Measured(found.t - start.t, "s")
+        state = moments.last_state(history, event)
+        return deviates(f"{event} came {came} after {anchor} and should not have", window, came, state)
+    unseen = (
+        moments.already(history, event, start.t)
+        or unfenced(history, event, end)
+        or blind(history, (event, anchor), start.t, end)
+    )
+    if unseen:
+        return unproven("gap", f"absence is not proven: {unseen}", window)
+    return conforms(
+        f"{event} did not come for {window.high_s:.2f} s after {anchor}", window, Measured("none")
+    )
+
+
+def _renewals(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdict:
+    node, wanted = str(args["node"]), max(1, int(args["at_least"]))
+    spec = WindowSpec.from_json(args["window"])
+    window = compute(spec, ground, {})
+    if not window.discerning:
+        return _indiscernible(spec, ground, {}, window)
+    renewed = [beat.t for beat in heartbeats.lease_renewals(history, node)]
+    gaps = [after - before for before, after in pairwise(renewed)]
+    gap = history.gap("leases", renewed[0], history.ended_t) if renewed else None
+    if gap is not None:
+        return unproven("gap", f"the watch of leases was blind: {gap.data['reason']}", window)
+    wrong = [gap for gap in gaps if not window.holds(gap)]
+    if wrong:
+        outside = Measured(wrong[0], "s")
+        return deviates(f"{len(wrong)} of {len(gaps)} renewals of {node} lie outside", window, outside)
+    silent = _silent_since(history, renewed, window)
+    if silent is not None or len(gaps) < wanted:
+        return silent or unproven(
+            "gap", f"{len(gaps)} renewals of {node} were seen, {wanted} are needed", window
+        )
+    mean = Measured(sum(gaps) / len(gaps), "s")
+    return conforms(
+        f"{len(gaps)} renewals of {node}, {min(gaps):.3f} to {max(gaps):.3f} s apart", window, mean
+    )
+
+
+def _silent_since(history: History, renewed: list[float], window: Window) -> Verdict | None:
+    """A deviation where no renewal came for longer than the window up to the fence; None without one."""
+    passed = fence(history, ("leases",))
+    silence = passed.t - (renewed[-1] if renewed else history.began_t)
+    if not passed.passed or silence <= window.high_s:
+        return None
+    return deviates(f"no renewal for {silence:.3f} s", window, Measured(silence, "s"))
+
+
+def _default(_history: History, args: Args, ground: Ground, claim: Claim) -> Verdict:
+    configuration = ground.configuration
+    constant = next((entry for entry in claim.constants if entry.name == args["constant"]), None)
+    if constant is None:
+        raise KeyError(f"{claim.id} has no constant {args['constant']}")
+    given = configuration.flags_set.get(constant.component)
+    if given is None:
+        said = f"the lab does not say which settings it gave {constant.component}; this may be no default"
+        return unproven("lab-lacks", said)
+    if constant.flag in given:
+        return unproven("scaled", f"{constant.flag}={given[constant.flag]} was given; this is no default")
+    reported = _reported(configuration.reported.get(constant.component), constant.reported)
+    if reported is None:
+        return unproven("gap", f"{constant.component} reported no {constant.reported}")
+    if reported == NOTHING:
+        return deviates(
+            f"{constant.component} was seen to set no {constant.name}", measured=Measured("nothing")
+        )
+    expected = constant.at(configuration.kubernetes_version)
+    measured = _shown(reported, constant)
+    if reported != expected:
+        said = f"{constant.name} is {measured}, expected {_shown(expected, constant)}"
+        return deviates(said, measured=measured)
+    return conforms(f"{constant.name} is {measured} without a flag", measured=measured)
+
+
+def _shown(value: float, constant: Constant) -> Measured:
+    if constant.unit == "boolean":
+        return Measured(str(bool(value)).lower())
+    return Measured(value, constant.unit)
+
+
+NOTHING = float("-inf")
+"""What a component reports that was asked and has no such setting (a null in its document)."""
+
+
+def _reported(configz: Json, path: str) -> float | None:
+    for part in path.split("."):
+        if not isinstance(configz, Mapping) or part not in configz:
+            return None
+        configz = configz[part]
+    if configz is None:
+        return NOTHING
+    return float(configz) if isinstance(configz, bool) else duration_s(configz)
+
+
+_CHECKS: Mapping[str, CheckFunction] = {
+    "after": _after,
+    "never": _never,
+    "renewals": _renewals,
+    "default": _default,
+    "shown-throughout": lambda history, args, _ground, _claim: looks.judge_throughout(history, args),
+    "listed": lambda history, args, _ground, _claim: looks.judge_listed(history, args),
+    "not-listed": lambda history, args, _ground, _claim: looks.judge_not_listed(history, args),
+    "amounts-to": lambda history, args, _ground, _claim: looks.judge_amount(history, args),
+    "lives-on": lambda history, args, _ground, _claim: looks.judge_life(history, args),
+}

@@ -1,0 +1,93 @@
+"""Heartbeats of nodes: both kinds of them, the last before a moment, the first long silence.
+
+API writes are timed by the watch's receipt, leases by renewTime put on the harness's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from nodeproof.checks.occurrence import Occurrence
+from nodeproof.model.clocks import clock_of, error_s, offset_s
+from nodeproof.model.cluster import LEASE_NAMESPACE, condition
+from nodeproof.model.history import History, Version
+
+
+def last_before(history: History, node: str, before_t: float) -> Occurrence | None:
+    """The node's last heartbeat that was in the API by a time (s)."""
+    beats = [beat for beat in heartbeats(history, node) if _arrived(beat) <= before_t]
+    return max(beats, key=lambda beat: beat.t, default=None)
+
+
+def first_long_silence(history: History, node: str, longer_than_s: float) -> Occurrence | None:
+    """The heartbeat that begins the first silence of more than so many seconds, else the last one."""
+    beats = sorted(heartbeats(history, node), key=_arrived)
+    for beat, following in pairwise(beats):
+        if _arrived(following) - _arrived(beat) > longer_than_s:
+            return beat
+    return beats[-1] if beats else None
+
+
+def _arrived(beat: Occurrence) -> float:
+    """When a heartbeat was in the API (s): one that a cut held up carries an old renewTime."""
+    return max(beat.t, float(beat.detail["received_t"]))
+
+
+def heartbeats(history: History, node: str) -> Iterator[Occurrence]:
+    """Every heartbeat of a node: lease renewals by renewTime, changed Ready heartbeats by receipt."""
+    yield from lease_renewals(history, node)
+    last: str | None = None
+    for version in history.versions("nodes", "", node):
+        ready = condition(version.object, "Ready")
+        beat = str(ready.get("lastHeartbeatTime")) if ready and ready["status"] != "Unknown" else last
+        if beat is not None and last is not None and beat != last:
+            yield Occurrence(version.t, {"heartbeat": "status", "received_t": version.t})
+        last = beat
+
+
+def lease_renewals(history: History, node: str) -> Iterator[Occurrence]:
+    """Every renewal of a node's Lease, at its renewTime on the harness's clock; `error_s` is how wrong that
+    may be.
+    """
+    renewed, error = list(_renewed(history, node)), error_s(history) or 0.0
+    for version, told_t in renewed:
+        ahead_s, wrong_s = offset_s(history, node, version.t), error
+        if ahead_s is None:
+            ahead_s, wrong_s = _promptest_s(history, node, version, renewed), _latency_s(history)
+        if ahead_s is not None:
+            data = {"heartbeat": "lease", "received_t": version.t, "error_s": wrong_s}
+            yield Occurrence(told_t - ahead_s, data)
+
+
+def _renewed(history: History, node: str) -> Iterator[tuple[Version, float]]:
+    """The versions of a node's Lease that a renewal made, each with its renewTime by the node's clock."""
+    last = ""
+    for version in history.versions("leases", LEASE_NAMESPACE, node):
+        told = str(version.object["spec"].get("renewTime") or "")
+        if told and told != last:
+            yield version, history.from_wall(told)
+        last = told
+
+
+def _promptest_s(
+    history: History, node: str, version: Version, renewed: Sequence[tuple[Version, float]]
+) -> float | None:
+    """What a clock that nobody asked was ahead by, but for a watch's latency: none is read before it is
+    written.
+    """
+    clock = clock_of(history, node, version.t)
+    return max(
+        (
+            told_t - seen.t
+            for seen, told_t in renewed
+            if not seen.listed and clock_of(history, node, seen.t) == clock
+        ),
+        default=None,
+    )
+
+
+def _latency_s(history: History) -> float:
+    """The worst latency of a watch in the recording (s)."""
+    told = (entry.data.get("latency_s") or {} for entry in history.of_kind("sentinel"))
+    return max((took for latencies in told for took in latencies.values()), default=0.0)

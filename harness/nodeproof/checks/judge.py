@@ -1,0 +1,125 @@
+"""From a check's answer to a verdict: what must be true of a recording before any answer counts."""
+
+from __future__ import annotations
+
+from nodeproof.checks.checks import run_check
+from nodeproof.checks.read_off import read_off
+from nodeproof.model.claim import Claim, includes
+from nodeproof.model.cluster import Configuration
+from nodeproof.model.history import Entry, History
+from nodeproof.model.judgment import Check
+from nodeproof.model.slack import hull, slack_s
+from nodeproof.model.verdict import Verdict, unproven
+from nodeproof.model.window import Ground
+
+
+def judge(claim: Claim, check: Check, history: History, configuration: Configuration) -> Verdict:
+    """Judge one claim from a recording.
+
+    Reasons that no recording could change come first, then the check, then what takes its answer's worth
+    away: a fault that was not proven, a component that died, a host that was too loaded to tell the time just
+    when the answer was read off. A check that raises costs no other judgment its verdict.
+    """
+    try:
+        return _judge(claim, check, history, configuration)
+    except Exception as error:
+        said = f"check {check.name} of {claim.id} cannot be evaluated: {type(error).__name__}: {error}"
+        return unproven("check-failed", said)
+
+
+def _judge(claim: Claim, check: Check, history: History, configuration: Configuration) -> Verdict:
+    ahead = _not_for_this_lab(claim, configuration)
+    if ahead is not None:
+        return ahead
+    times = read_off(check, history, configuration)
+    slack = slack_s(history, configuration, times)
+    verdict = run_check(check, history, Ground(configuration, slack), claim)
+    excused = False
+    if times and _is_late(verdict):
+        # What stood still between an anchor and its event may have put the event itself off.
+        slack = slack_s(history, configuration, [hull(times)])
+        excused = run_check(check, history, Ground(configuration, slack), claim).outcome != "deviates"
+    too_loaded = excused or slack > configuration.slack_limit_s
+    if check.name == "default" or (verdict.is_skip and not too_loaded):
+        return verdict
+    broken = _not_injected(history) or _component_died(history) or _not_healed(history, verdict)
+    if broken is not None:
+        return broken
+    if too_loaded and verdict.code in ("", "scaled"):
+        said = (
+            f"slack {slack:.2f} s (limit {configuration.slack_limit_s:g} s) leaves it open; {verdict.reason}"
+        )
+        return unproven("host-too-loaded", said, verdict.window, verdict.measured)
+    return verdict
+
+
+def _is_late(verdict: Verdict) -> bool:
+    """Whether it deviates, and not because something came too early: no load brings that about."""
+    if verdict.outcome != "deviates" or verdict.window is None or verdict.measured is None:
+        return verdict.outcome == "deviates"
+    value = verdict.measured.value
+    return not isinstance(value, float) or value >= verdict.window.low_s
+
+
+def _not_for_this_lab(claim: Claim, configuration: Configuration) -> Verdict | None:
+    if not includes(claim.versions, configuration.kubernetes_version):
+        said = f"the claim holds for {claim.versions}, the cluster runs {configuration.kubernetes_version}"
+        return unproven("not-applicable", said)
+    if claim.subject == "kubelet" and not configuration.tested_kubelet:
+        return unproven("lab-lacks", "the hollow kubelet was not built from the Kubernetes under test")
+    return None
+
+
+def _not_injected(history: History) -> Verdict | None:
+    ours = {entry.data["id"] for entry in history.of_kind("fault")}
+    fired = [entry for entry in history.of_kind("deadman") if entry.data["id"] in ours]
+    if fired:
+        return unproven(
+            "not-injected", f"the dead-man's switch healed fault {fired[0].data['id']} before its time"
+        )
+    steps: dict[str, list[str]] = {}
+    for entry in history.of_kind("fault"):
+        steps.setdefault(entry.data["id"], []).append(entry.data["step"])
+    for fault, seen in steps.items():
+        probed = [step for step in seen if step in ("injected", "unproven")]
+        if probed[-1:] != ["injected"]:
+            return unproven("not-injected", f"no probe proved fault {fault}; its steps: {', '.join(seen)}")
+    return None
+
+
+def _not_healed(history: History, verdict: Verdict) -> Verdict | None:
+    """A deviation may be what a fault did that was to be over."""
+    for entry in history.of_kind("fault"):
+        if entry.data["step"] == "unhealed" and verdict.outcome == "deviates":
+            return unproven("not-injected", f"fault {entry.data['id']} was not healed; {verdict.reason}")
+    return None
+
+
+def died(history: History) -> Entry | None:
+    """The first component that ended and should not have: no fault was to end it."""
+    for entry in history.of_kind("component"):
+        if not entry.data["expected"] and not _by_fault(history, entry):
+            return entry
+    return None
+
+
+def _component_died(history: History) -> Verdict | None:
+    entry = died(history)
+    if entry is None:
+        return None
+    where = f" on {entry.data['node']}" if entry.data.get("node") else ""
+    return unproven("component-died", f"{entry.data['name']}{where} {entry.data['status']}")
+
+
+def _by_fault(history: History, end: Entry) -> bool:
+    """Whether a component ended on the target of a fault that ends components, from the moment that the harm
+    was begun until it was undone.
+    """
+    steps = [
+        entry
+        for entry in history.of_kind("fault")
+        if entry.data.get("ends_components") and entry.data["node"] == end.data.get("node")
+    ]
+    begun = [entry.data["id"] for entry in steps if entry.data["step"] == "injecting" and entry.t <= end.t]
+    over = {entry.data["id"] for entry in steps if entry.data["step"] == "healed" and entry.t < end.t}
+    return any(fault not in over for fault in begun)

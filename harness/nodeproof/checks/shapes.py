@@ -1,0 +1,211 @@
+"""The shapes that a moment can have: a change of an object, or an entry that says it.
+
+From its shape follow the watches that a moment is read from, whether it can come at all, and what was seen
+last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nodeproof.checks.occurrence import Occurrence
+from nodeproof.model.cluster import CLUSTER_WIDE
+from nodeproof.model.history import Entry, History, Version
+from nodeproof.model.pattern import fault as pattern_fault
+from nodeproof.model.pattern import matches, value_at
+from nodeproof.model.pattern import paths as pattern_paths
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An object; all objects of a resource for what is `Written`."""
+
+    resource: str
+    namespace: str = ""
+    name: str = ""
+
+    def seen(self, history: History) -> tuple[Version, ...]:
+        """Every state of the object, in the order of receipt."""
+        return history.versions(self.resource, self.namespace, self.name)
+
+
+@dataclass(frozen=True)
+class Became:
+    """An object changes from not matching to matching; with `gone`, its removal is a match too.
+
+    With `born`, an object that the watch saw made in that state counts; one on a LIST never does.
+    """
+
+    of: Reference
+    pattern: Json = None
+    gone: bool = False
+    born: bool = False
+
+    def find(self, history: History, since_t: float) -> Occurrence | None:
+        """The first change to matching at or after `since_t` (s)."""
+        for before, after in changes(self.of.seen(history)):
+            if after.t < since_t or not self.holds(after):
+                continue
+            born = before is None and self.born and not after.listed
+            if born or (before is not None and not self.holds(before)):
+                return Occurrence(after.t)
+        return None
+
+    def holds(self, seen: Version) -> bool:
+        """Whether an object is in that state."""
+        if self.gone and seen.deleted:
+            return True
+        return self.pattern is not None and matches(self.pattern, seen.object)
+
+
+@dataclass(frozen=True)
+class Made:
+    """An object is made, as the watch saw it; one on a LIST is older than the recording."""
+
+    of: Reference
+
+    def find(self, history: History, since_t: float) -> Occurrence | None:
+        """The first that was made at or after `since_t` (s)."""
+        made = (after for before, after in changes(self.of.seen(history)) if before is None)
+        return next((Occurrence(seen.t) for seen in made if seen.t >= since_t and not seen.listed), None)
+
+
+@dataclass(frozen=True)
+class Written:
+    """Any object of a resource is written, matching."""
+
+    of: Reference
+    pattern: Json
+
+    def find(self, history: History, since_t: float) -> Occurrence | None:
+        """The first that the watch saw at or after `since_t` (s)."""
+        for seen in history.all_versions(self.of.resource):
+            if (
+                seen.t >= since_t
+                and not seen.deleted
+                and not seen.listed
+                and matches(self.pattern, seen.object)
+            ):
+                return Occurrence(seen.t)
+        return None
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What stands at a path of an object becomes another; a field that is not there is a value, too.
+
+    With `lasting`, only what is told counts: over states, and namesakes, that tell nothing.
+    """
+
+    of: Reference
+    path: str
+    lasting: bool = False
+
+    def find(self, history: History, since_t: float) -> Occurrence | None:
+        """The first such change at or after `since_t` (s)."""
+        last: Json = None
+        for before, after in changes(self.of.seen(history)):
+            told = value_at(self.path, after.object)
+            if self.lasting and not told:
+                continue
+            is_first = not last if self.lasting else before is None
+            if not is_first and told != last and after.t >= since_t:
+                return Occurrence(after.t)
+            last = told
+        return None
+
+
+@dataclass(frozen=True)
+class Said:
+    """An entry of the recording says it: one of these kinds, matching the pattern beside it."""
+
+    by: tuple[tuple[str, Json], ...]
+    tells: Callable[[History, Entry], Json] | None = None
+
+    def find(self, history: History, since_t: float) -> Occurrence | None:
+        """The first such entry at or after `since_t` (s)."""
+        said = [
+            entry
+            for kind, pattern in self.by
+            for entry in history.of_kind(kind)
+            if entry.t >= since_t and matches(pattern, entry.data)
+        ]
+        first = min(said, key=lambda entry: entry.t, default=None)
+        if first is None:
+            return None
+        return Occurrence(first.t, self.tells(history, first) if self.tells else {})
+
+
+@dataclass(frozen=True)
+class Computed:
+    """An algorithm over the states of some resources finds it."""
+
+    resources: tuple[str, ...]
+    find: Callable[[History, float], Occurrence | None]
+
+
+OfAnObject = Became | Made | Written | Changed
+Shape = OfAnObject | Said | Computed
+
+
+def resources(shape: Shape) -> tuple[str, ...]:
+    """Which watches it is read from."""
+    if isinstance(shape, Said):
+        return ()
+    return shape.resources if isinstance(shape, Computed) else (shape.of.resource,)
+
+
+def paths(shape: Shape) -> Mapping[str, frozenset[str]]:
+    """The fields that its pattern or its path names, by resource."""
+    if isinstance(shape, Changed):
+        return {shape.of.resource: frozenset({shape.path})}
+    if isinstance(shape, Became | Written) and shape.pattern is not None:
+        return {shape.of.resource: pattern_paths(shape.pattern)}
+    return {}
+
+
+def fault(shape: Shape) -> str:
+    """Why it could never come, whatever happens, or nothing: an object that is not named as the API names it,
+    a pattern that is none.
+    """
+    if isinstance(shape, Became | Written) and shape.pattern is not None and pattern_fault(shape.pattern):
+        return pattern_fault(shape.pattern)
+    if not isinstance(shape, Became | Made | Changed):
+        return ""
+    if not shape.of.name:
+        return f"an object of {shape.of.resource} without a name"
+    if shape.of.resource in CLUSTER_WIDE:
+        return f"objects of {shape.of.resource} are in no namespace" if shape.of.namespace else ""
+    return "" if shape.of.namespace else f"objects of {shape.of.resource} are in a namespace; none is given"
+
+
+def already(history: History, shape: Shape, t: float) -> str:
+    """Why it cannot come any more after `t` (s), or nothing: its object is away, or in that state already.
+
+    Without this, that something never comes would be proven by an object that never was.
+    """
+    if not isinstance(shape, Became | Changed):
+        return ""
+    seen = [version for version in shape.of.seen(history) if version.t <= t]
+    if not seen:
+        return f"{shape.of.name} was not there yet"
+    if seen[-1].deleted:
+        return f"{shape.of.name} was gone already"
+    return "it had come already" if isinstance(shape, Became) and shape.holds(seen[-1]) else ""
+
+
+def changes(seen: tuple[Version, ...]) -> Iterator[tuple[Version | None, Version]]:
+    """Each state with the one before it; none before the first of an object, or of a namesake."""
+    before: Version | None = None
+    for after in seen:
+        same = before is not None and _uid(before) == _uid(after)
+        yield before if same else None, after
+        before = after
+
+
+def _uid(version: Version) -> str:
+    return str(version.object["metadata"]["uid"])

@@ -1,0 +1,113 @@
+"""Moments that no watch sees: what witnesses on the nodes told, and the ends of machines.
+
+A witness is a pod that writes down what happens to it, or a unit's journal. What it told is in the history
+once somebody read it; from then on its silence counts too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from nodeproof.checks.occurrence import Args, Occurrence
+from nodeproof.checks.shapes import Computed, Said, Shape
+from nodeproof.model.history import Entry, History
+from nodeproof.model.judgment import Moment
+from nodeproof.model.testimony import HOOK_BEGAN, HOOK_ENDED, SIGTERM
+
+
+def sigterm(pod: str) -> Moment:
+    """A witness pod gets SIGTERM."""
+    return _told(pod, SIGTERM)
+
+
+def pre_stop_began(pod: str) -> Moment:
+    """A witness pod's preStop hook begins."""
+    return _told(pod, HOOK_BEGAN)
+
+
+def pre_stop_ended(pod: str) -> Moment:
+    """A witness pod's preStop hook ends."""
+    return _told(pod, HOOK_ENDED)
+
+
+def last_sign(pod: str) -> Moment:
+    """The last that a witness pod wrote: its end, to within `BEAT_S`, unless it lived when it was read."""
+    return Moment("last-told", {"by": pod})
+
+
+def logged(node: str, unit: str, text: str) -> Moment:
+    """A line with this text in the journal of a unit, or of systemd about it."""
+    return _told(journal(node, unit), text)
+
+
+def machine_ended(node: str) -> Moment:
+    """A node's machine ends: by itself, or because its power was cut."""
+    return Moment("machine-ended", {"node": node})
+
+
+def kubelet_restarted(node: str) -> Moment:
+    """The scenario restarts a node's kubelet."""
+    return Moment("machine-step", {"node": node, "step": "kubelet-restarted"})
+
+
+def journal(node: str, unit: str) -> str:
+    """How a unit's journal is called as a witness."""
+    return f"{node}/{unit}"
+
+
+def knows(moment: Moment) -> bool:
+    """Whether a moment is one of these."""
+    return moment.name in WORDS
+
+
+def unheard(history: History, moment: Moment, until_t: float) -> str:
+    """Why such a moment may have come by `until_t` (s) and not be in the history, or nothing."""
+    if "by" not in moment.args:
+        return (
+            ""
+            if history.ended_t >= until_t
+            else f"the recording ended {until_t - history.ended_t:.1f} s early"
+        )
+    heard = [entry for entry in history.of_kind("heard") if entry.data["by"] == moment.args["by"]]
+    if not heard:
+        return f"nobody read what {moment.args['by']} told"
+    early_s = until_t - heard[-1].t
+    return f"what {moment.args['by']} told was read {early_s:.1f} s too early" if early_s > 0 else ""
+
+
+def last_told(history: History, by: str) -> str:
+    """One line on what a witness told last."""
+    told = _words(history, by)
+    if not told:
+        return f"{by}: told nothing"
+    last, after_s = told[-1].data["what"], told[-1].t - told[0].t
+    return f"{by}: told {len(told)} times, last {last!r}, {after_s:.1f} s after the first"
+
+
+def _told(by: str, what: str) -> Moment:
+    return Moment("told", {"by": by, "what": what})
+
+
+def _words(history: History, by: str) -> list[Entry]:
+    return [entry for entry in history.of_kind("told") if entry.data["by"] == by]
+
+
+def _last_told(args: Args) -> Computed:
+    def last(history: History, since_t: float) -> Occurrence | None:
+        told = _words(history, args["by"])
+        return Occurrence(told[-1].t) if told and told[-1].t >= since_t else None
+
+    return Computed((), last)
+
+
+def _machine_ended(args: Args) -> Said:
+    off = {"node": args["node"], "step": "powered-off"}
+    return Said((("component", {"name": f"node-{args['node']}"}), ("machine", off)))
+
+
+WORDS: Mapping[str, Callable[[Args], Shape]] = {
+    "told": lambda args: Said((("told", {"by": args["by"], "what": {"$contains": args["what"]}}),)),
+    "last-told": _last_told,
+    "machine-ended": _machine_ended,
+    "machine-step": lambda args: Said((("machine", {"node": args["node"], "step": args["step"]}),)),
+}

@@ -1,0 +1,199 @@
+"""The command line: doctor, run, up, status, shell, logs, claims, kubectl, exec, proxy, down, heal, recheck,
+report, components, box.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from nodeproof import commands
+from nodeproof.model.problem import OutsideError, Problem
+
+Json = Any
+DEFAULT_RUN = Path("reports/out/latest")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """As argparse takes it."""
+
+    names: tuple[str, ...]
+    how: dict[str, Json]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: what it does, a line about it, what it takes; one that `passes_on` takes others' options."""
+
+    name: str
+    do: Callable[[argparse.Namespace, list[str]], int]
+    text: str
+    arguments: tuple[Argument, ...] = ()
+    about: str = ""
+    passes_on: bool = False
+    has_help: bool = True
+
+
+def argument(*names: str, **how: Json) -> Argument:
+    """An argument of a command."""
+    return Argument(names, how)
+
+
+_LAB_NAME = argument("--lab-name", default=None, help="which lab, when several are up")
+_PORT = argument("--port", type=int, default=0, help="default: a free one")
+_COMPONENTS = (
+    argument("--kubernetes-version", default="", help="default v1.36.3"),
+    argument("--components", default="build", help="'build', or a folder with the executables"),
+)
+COMMANDS = (
+    Command(
+        "doctor",
+        commands.doctor,
+        "what is missing for a lab to start",
+        (
+            argument("--lab", action="append", default=None, help="a kind of lab; default: all"),
+            argument("--nodes", type=int, default=2, help="for how many nodes; default 2"),
+        ),
+    ),
+    Command(
+        "run",
+        commands.run,
+        "run scenarios; verdicts and the Allure site",
+        (argument("--no-site", action="store_true", help="write no Allure site"),),
+        about="Other options go to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --nodes, ...",
+        passes_on=True,
+    ),
+    Command(
+        "up",
+        commands.up,
+        "start a lab to use by hand",
+        (
+            argument("--lab", default="", help="kind of lab; default: process nodes"),
+            argument("--nodes", type=int, default=3),
+            argument("--zones", type=int, default=1),
+            argument("--profile", default="fast"),
+            *_COMPONENTS,
+        ),
+    ),
+    Command("status", commands.status, "what runs in a lab", (_LAB_NAME,)),
+    Command("down", commands.down, "tear a lab down, and sweep what killed ones left", (_LAB_NAME,)),
+    Command("heal", commands.heal, "heal every fault that an interrupted run left", (_LAB_NAME,)),
+    Command(
+        "shell",
+        commands.shell,
+        "a shell on a node, or a command after --",
+        (argument("node"), argument("argv", nargs="*", metavar="COMMAND"), _LAB_NAME),
+    ),
+    Command(
+        "logs",
+        commands.logs,
+        "a component's log, or which there are",
+        (
+            argument("name", nargs="?", default="", help="etcd, kubelet-node-1, console-node-1, ..."),
+            _LAB_NAME,
+        ),
+    ),
+    Command(
+        "kubectl", commands.kubectl, "the lab's own kubectl", (_LAB_NAME,), passes_on=True, has_help=False
+    ),
+    Command(
+        "exec",
+        commands.inside,
+        "a program in the lab's network, after --",
+        (_LAB_NAME, argument("argv", nargs="+", metavar="COMMAND")),
+    ),
+    Command("proxy", commands.proxy, "the lab's API on a loopback port", (_LAB_NAME, _PORT)),
+    Command(
+        "recheck",
+        commands.recheck,
+        "judge a saved run again, without a cluster",
+        (
+            argument("run_folder", metavar="RUN", type=Path),
+            argument(
+                "--claims", type=Path, action="append", default=[], help="a folder with claims of your own"
+            ),
+        ),
+    ),
+    Command(
+        "report",
+        commands.report,
+        "serve a run's Allure site on loopback",
+        (argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN), _PORT),
+    ),
+    Command(
+        "claims",
+        commands.claims,
+        "every claim, and where it is judged",
+        (argument("paths", nargs="*", metavar="PATH", help="scenarios; default: the shipped ones"),),
+    ),
+    Command("components", commands.components, "build or check the components", _COMPONENTS),
+    Command(
+        "box",
+        commands.box,
+        "the guest as a Vagrant box, for the Vagrantfile",
+        (
+            argument(
+                "--folder", type=Path, default=Path(".box"), help="default: .box, where the Vagrantfile is"
+            ),
+            *_COMPONENTS,
+        ),
+    ),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; gives its exit code. A Problem is one line, its traceback only with --debug."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser()
+    arguments, rest = parser.parse_known_args(given)
+    if rest and not arguments.passes_on:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        run: Callable[[argparse.Namespace, list[str]], int] = arguments.do
+        return run(arguments, rest)
+    except (Problem, OutsideError) as problem:
+        if arguments.debug:
+            traceback.print_exc()
+        print(f"nodeproof: {problem}", file=sys.stderr)
+        return commands.ENVIRONMENT
+    except KeyboardInterrupt:
+        print("nodeproof: interrupted", file=sys.stderr)
+        return commands.ENVIRONMENT
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="nodeproof", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.add_argument("--version", action="version", version=f"nodeproof {version('nodeproof')}")
+    known = parser.add_subparsers(dest="command", required=True)
+    for command in COMMANDS:
+        added = known.add_parser(
+            command.name,
+            help=command.text,
+            description=command.about or None,
+            add_help=command.has_help,
+            allow_abbrev=False,
+        )
+        for entry in command.arguments:
+            added.add_argument(*entry.names, **entry.how)
+        added.set_defaults(do=command.do, passes_on=command.passes_on)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""The Kubernetes API over a dialled connection, as raw JSON: a watch line costs 17 us this way instead of
+950.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import urllib3
+from kubernetes.client import ApiClient
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config import new_client_from_config
+from urllib3.connection import HTTPSConnection
+
+from nodeproof.model.problem import OutsideError, Problem
+from nodeproof.private import check_private
+
+Json = Any
+Dial = Callable[[str, int, float], socket.socket]
+CALL_LIMIT_S = 15.0
+_CONNECT_LIMIT_S = 5.0
+
+
+class ApiError(OutsideError):
+    """The API server refused (HTTP `status`), or did not answer (status 0)."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"HTTP {status}: {message}" if status else message)
+        self.status = status
+
+
+class Api:
+    """One cluster's API server, reached with `kubeconfig` through `dial`."""
+
+    def __init__(self, kubeconfig: Path, dial: Dial) -> None:
+        """Raises Problem on a kubeconfig that skips the check of the server's certificate, or whose key
+        others may read.
+        """
+        self._client: ApiClient = new_client_from_config(config_file=str(kubeconfig))
+        if not self._client.configuration.verify_ssl:
+            raise Problem(
+                "insecure-skip-tls-verify is set: anybody could be this cluster",
+                str(kubeconfig),
+                "name the cluster's certificate-authority instead",
+            )
+        if self._client.configuration.key_file:
+            check_private(Path(self._client.configuration.key_file))
+        self._client.rest_client.pool_manager.pool_classes_by_scheme = {"https": _pool_class(dial)}
+        self._host: str = self._client.configuration.host
+        self._retries = urllib3.Retry(connect=2, read=0, status=0, redirect=0, backoff_factor=0.1)
+
+    def get(
+        self, path: str, query: Mapping[str, str] | None = None, accept: str = "application/json"
+    ) -> Json:
+        """GET `path` as JSON. Raises ApiError."""
+        return json.loads(self._call("GET", path, query, None, {"Accept": accept}))
+
+    def get_at(self, base: str, path: str) -> Json:
+        """GET from another component that trusts the same credentials, e.g. `https://127.0.0.1:10257`."""
+        return json.loads(self._send("GET", base + path, None, {"Accept": "application/json"}))
+
+    def create(self, path: str, body: Json) -> Json:
+        """POST an object. Raises ApiError (409 when it is there)."""
+        return json.loads(self._call("POST", path, None, body, {"Content-Type": "application/json"}))
+
+    def dry_run(self, path: str, body: Json) -> Json:
+        """POST an object through admission without keeping it. Raises ApiError."""
+        return json.loads(
+            self._call("POST", path, {"dryRun": "All"}, body, {"Content-Type": "application/json"})
+        )
+
+    def ensure(self, path: str, body: Json) -> None:
+        """POST an object unless it is there. Raises ApiError."""
+        try:
+            self.create(path, body)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
+    def patch(self, path: str, body: Json) -> Json:
+        """Merge-patch an object. Raises ApiError."""
+        return json.loads(
+            self._call("PATCH", path, None, body, {"Content-Type": "application/merge-patch+json"})
+        )
+
+    def delete(self, path: str, grace_s: int | None = None) -> None:
+        """DELETE an object; one that is gone is fine. Raises ApiError."""
+        query = {} if grace_s is None else {"gracePeriodSeconds": str(grace_s)}
+        try:
+            self._call("DELETE", path, query, None, {})
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    @contextmanager
+    def watch(self, path: str, rv: str, silence_limit_s: float) -> Iterator[Iterator[bytes]]:
+        """Stream watch events from `rv` on, a line each.
+
+        Raises ApiError when the watch is refused, and OSError or urllib3's HTTPError from the iterator when
+        it breaks or is silent for longer than `silence_limit_s`.
+        """
+        query = {"watch": "true", "resourceVersion": rv, "allowWatchBookmarks": "false"}
+        response = self._open("GET", f"{self._host}{path}?{urlencode(query)}", None, {}, silence_limit_s)
+        try:
+            if response.status != 200:
+                raise ApiError(response.status, response.read().decode(errors="replace")[:300])
+            yield _lines(response)
+        finally:
+            response.close()
+            response.release_conn()
+
+    def close(self) -> None:
+        """Drop all connections."""
+        self._client.rest_client.pool_manager.clear()
+
+    def _call(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Json, headers: Mapping[str, str]
+    ) -> bytes:
+        url = f"{self._host}{path}" + (f"?{urlencode(query)}" if query else "")
+        return self._send(method, url, None if body is None else json.dumps(body).encode(), headers)
+
+    def _send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+        response = self._open(method, url, body, headers, CALL_LIMIT_S)
+        try:
+            content = response.read()
+        except urllib3.exceptions.HTTPError as error:
+            raise ApiError(0, f"{method} {url}: {error}") from error
+        finally:
+            response.release_conn()
+        if response.status >= 400:
+            raise ApiError(response.status, _message(content))
+        return bytes(content)
+
+    def _open(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], read_limit_s: float
+    ) -> urllib3.BaseHTTPResponse:
+        timeout = urllib3.Timeout(connect=_CONNECT_LIMIT_S, read=read_limit_s)
+        given = {"User-Agent": "nodeproof", **headers}
+        self._client.update_params_for_auth(given, [], ["BearerToken"], url, method, body)
+        try:
+            return self._client.rest_client.pool_manager.request(  # type: ignore[no-any-return]
+                method,
+                url,
+                body=body,
+                headers=given,
+                timeout=timeout,
+                preload_content=False,
+                retries=self._retries,
+            )
+        except (urllib3.exceptions.HTTPError, ApiException, OSError, Problem) as error:
+            raise ApiError(0, f"{method} {url}: {error}") from error
+
+
+def _pool_class(dial: Dial) -> type[urllib3.HTTPSConnectionPool]:
+    """A connection pool whose connections come from `dial`; TLS is verified as ever."""
+
+    class DialledConnection(HTTPSConnection):
+        def _new_conn(self) -> socket.socket:
+            try:
+                return dial(self.host, int(self.port or 443), _CONNECT_LIMIT_S)
+            except TimeoutError as error:
+                raise urllib3.exceptions.ConnectTimeoutError(self, str(error)) from error
+            except OSError as error:
+                raise urllib3.exceptions.NewConnectionError(self, str(error)) from error
+
+    class DialledPool(urllib3.HTTPSConnectionPool):
+        ConnectionCls = DialledConnection
+
+    return DialledPool
+
+
+def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    rest = b""
+    for chunk in response.stream(amt=None, decode_content=False):
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from (line for line in whole if line)
+
+
+def _message(content: bytes) -> str:
+    try:
+        return str(json.loads(content)["message"])
+    except (ValueError, KeyError, TypeError):
+        return content.decode(errors="replace")[:300]

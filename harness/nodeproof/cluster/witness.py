@@ -1,0 +1,86 @@
+"""Pods that write down what happens to them, on their node's disk: it outlives them and a shutdown."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nodeproof.cluster.api import Api
+from nodeproof.cluster.workloads import Pod, pod_spec, start_pod, tolerates, wait_running
+from nodeproof.model.cluster import NOT_READY, UNREACHABLE
+from nodeproof.model.testimony import BEAT, BEAT_S, EXITS, HOOK_BEGAN, HOOK_ENDED, SIGTERM, STARTED
+
+Json = Any
+IMAGE = "nodeproof.local/busybox:1"
+FOLDER = "/var/lib/nodeproof/witness"
+"""Where a node keeps what its pods wrote: a file for each pod and boot."""
+
+# Only builtins of the shell: under emulation a process for each beat would take the node's CPU. The first
+# process of a container gets no signal that it did not ask for, so a trap that goes on is one that is deaf.
+_SAY = (
+    f"read -r boot </proc/sys/kernel/random/boot_id; "
+    f'say() {{ read -r up _ </proc/uptime; echo "$up $1" >>{FOLDER}/$NAME.$boot; }}'
+)
+_LIVE = f"mkfifo /tmp/never; exec 3<>/tmp/never; while :; do say {BEAT}; read -r -t {BEAT_S} _ <&3; done"
+
+
+@dataclass(frozen=True)
+class Witness:
+    """What kind of pod is to tell: its grace period (s), how long its preStop hook takes (s; 0 is none),
+    whether SIGTERM ends it, its priority class, its toleration of nodes that are not ready or unreachable
+    (s), its resources.
+    """
+
+    grace_s: int = 1
+    pre_stop_s: int = 0
+    deaf: bool = False
+    priority_class: str = ""
+    tolerates_s: int | None = None
+    resources: Mapping[str, Json] = field(default_factory=dict)
+
+
+def file_of(pod: str, boot_id: str) -> str:
+    """Where a node keeps what a pod wrote in one boot."""
+    return f"{FOLDER}/{pod}.{boot_id}"
+
+
+def run(api: Api, node_name: str, witnesses: Sequence[Witness], limit_s: float) -> list[Pod]:
+    """Create pods on a node and wait until all of them are Running. Raises Problem, ApiError."""
+    made = [start_pod(api, node_name, _spec(node_name, witness)) for witness in witnesses]
+    for pod in made:
+        wait_running(api, pod, limit_s)
+    return made
+
+
+def _spec(node_name: str, witness: Witness) -> dict[str, Json]:
+    spec = pod_spec({"nodeName": node_name})
+    spec["terminationGracePeriodSeconds"] = witness.grace_s
+    spec["volumes"] = [{"name": "disk", "hostPath": {"path": FOLDER, "type": "DirectoryOrCreate"}}]
+    spec["containers"] = [_container(witness)]
+    if witness.priority_class:
+        spec["priorityClassName"] = witness.priority_class
+    if witness.tolerates_s is not None:
+        spec["tolerations"] = [tolerates(key, witness.tolerates_s) for key in (NOT_READY, UNREACHABLE)]
+    return spec
+
+
+def _container(witness: Witness) -> dict[str, Json]:
+    heard = f"say {SIGTERM}" if witness.deaf else f"say {SIGTERM}; say {EXITS}; exit 0"
+    container: dict[str, Json] = {
+        "name": "main",
+        "image": IMAGE,
+        "command": _shell(f"{_SAY}; trap {shlex.quote(heard)} TERM; say {STARTED}; {_LIVE}"),
+        "env": [{"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "volumeMounts": [{"name": "disk", "mountPath": FOLDER}],
+        "resources": dict(witness.resources),
+    }
+    if witness.pre_stop_s:
+        hook = f"{_SAY}; say '{HOOK_BEGAN}'; sleep {witness.pre_stop_s}; say '{HOOK_ENDED}'"
+        container["lifecycle"] = {"preStop": {"exec": {"command": _shell(hook)}}}
+    return container
+
+
+def _shell(script: str) -> list[str]:
+    return ["/bin/sh", "-c", script]

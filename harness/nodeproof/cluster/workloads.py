@@ -1,0 +1,160 @@
+"""What the harness puts into a cluster: a namespace, sentinel objects, pods."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tenacity
+
+from nodeproof.cluster.api import Api, ApiError
+from nodeproof.cluster.resources import NAMESPACE, SENTINEL, WATCHED, node, pod, pods
+from nodeproof.model.cluster import LEASE_NAMESPACE, NOT_READY, UNREACHABLE, condition_status, is_ready
+from nodeproof.model.problem import Problem
+
+Json = Any
+IMAGE = "nodeproof.local/pause:1"
+"""In every guest; a fake container runtime takes any name."""
+_NOBODYS_SCHEDULER = "nodeproof-none"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+"""What kubectl asks for: the columns that it prints."""
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod that the harness made; `node` is empty while none was chosen."""
+
+    namespace: str
+    name: str
+    node: str
+
+
+def prepare(api: Api) -> None:
+    """Make the namespace, its service account and the sentinel objects. Raises ApiError."""
+    core = "/api/v1/namespaces"
+    meta = {"name": SENTINEL, "namespace": NAMESPACE}
+    api.ensure(core, {"metadata": {"name": NAMESPACE}})
+    api.ensure(f"{core}/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})
+    sentinel_pod = {"metadata": meta, "spec": {**pod_spec({}), "schedulerName": _NOBODYS_SCHEDULER}}
+    api.ensure(pods(NAMESPACE), sentinel_pod)
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": SENTINEL, "namespace": LEASE_NAMESPACE},
+        "spec": {"holderIdentity": "nodeproof"},
+    }
+    api.ensure(WATCHED["leases"], lease)
+    about = {"kind": "Namespace", "name": NAMESPACE, "namespace": NAMESPACE}
+    api.ensure(
+        f"{core}/{NAMESPACE}/events", {"metadata": meta, "involvedObject": about, "reason": "Sentinel"}
+    )
+
+
+def run_pod(api: Api, *, node_name: str, unreachable_toleration_s: int | None = None, limit_s: float) -> Pod:
+    """Create a pod for one node and wait until it is Running there. Raises Problem, ApiError."""
+    made = create_pod(api, node_name, unreachable_toleration_s, by_scheduler=False)
+    wait_running(api, made, limit_s)
+    return made
+
+
+def wait_running(api: Api, made: Pod, limit_s: float) -> None:
+    """Wait until a pod is Running. Raises Problem, ApiError."""
+    retry = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(limit_s),
+        wait=tenacity.wait_fixed(0.2),
+        retry=tenacity.retry_if_result(lambda running: not running),
+        retry_error_callback=lambda _state: False,
+    )
+    if not retry(is_running, api, made):
+        raise Problem(
+            f"pod {made.name} is not Running after {limit_s:g} s",
+            f"node {made.node}",
+            "see the kubelet's log",
+        )
+
+
+def create_pod(api: Api, node_name: str, unreachable_toleration_s: int | None, by_scheduler: bool) -> Pod:
+    """Create a pod that can only run on one node. Raises ApiError."""
+    placed = (
+        {"nodeSelector": {"kubernetes.io/hostname": node_name}} if by_scheduler else {"nodeName": node_name}
+    )
+    spec = pod_spec(placed)
+    if unreachable_toleration_s is not None:
+        spec["tolerations"] = [tolerates(UNREACHABLE, unreachable_toleration_s)]
+    return start_pod(api, node_name, spec)
+
+
+def start_pod(api: Api, node_name: str, spec: Json) -> Pod:
+    """Create a pod with this specification under a name of its own. Raises ApiError."""
+    made = Pod(NAMESPACE, f"probe-{uuid.uuid4().hex[:8]}", node_name)
+    api.create(pods(NAMESPACE), {"metadata": {"name": made.name, "namespace": NAMESPACE}, "spec": spec})
+    return made
+
+
+def is_running(api: Api, made: Pod) -> bool:
+    """Whether a pod is Running and Ready. Raises ApiError."""
+    found = api.get(pod(made.namespace, made.name))
+    return found["status"].get("phase") == "Running" and condition_status(found, "Ready") == "True"
+
+
+def shown_status(api: Api, made: Pod) -> str:
+    """The STATUS column that `kubectl get pod` prints; `gone` when there is no such pod. Raises ApiError."""
+    try:
+        table = api.get(pod(made.namespace, made.name), accept=TABLE)
+    except ApiError as error:
+        if error.status == 404:
+            return "gone"
+        raise
+    column = [entry["name"] for entry in table["columnDefinitions"]].index("Status")
+    return str(table["rows"][0]["cells"][column])
+
+
+def default_tolerations_s(api: Api) -> Mapping[str, float | None]:
+    """What DefaultTolerationSeconds gives a pod, None where it gives nothing.
+
+    Read by a server-side dry run, as the API server has no /configz.
+    """
+    seen = api.dry_run(pods(NAMESPACE), {"metadata": {"generateName": "probe-"}, "spec": pod_spec({})})
+    given = {
+        entry.get("key"): entry.get("tolerationSeconds") for entry in seen["spec"].get("tolerations", [])
+    }
+    return {"NotReady": given.get(NOT_READY), "Unreachable": given.get(UNREACHABLE)}
+
+
+def not_ready(api: Api, names: Sequence[str]) -> list[str]:
+    """Those of the named Nodes that are missing, not Ready, tainted or cordoned. Raises ApiError."""
+    clean = {
+        entry["metadata"]["name"]
+        for entry in api.get(WATCHED["nodes"])["items"]
+        if is_ready(entry) and not entry["spec"].get("taints") and not entry["spec"].get("unschedulable")
+    }
+    return [name for name in names if name not in clean]
+
+
+def sweep_pods(api: Api) -> None:
+    """Remove every pod of ours but the sentinel, at once. Raises ApiError."""
+    for entry in api.get(pods(NAMESPACE))["items"]:
+        if entry["metadata"]["name"] != SENTINEL:
+            api.delete(pod(NAMESPACE, entry["metadata"]["name"]), grace_s=0)
+
+
+def uncordon(api: Api, name: str) -> None:
+    """Make a node schedulable again. Raises ApiError."""
+    api.patch(node(name), {"spec": {"unschedulable": None}})
+
+
+def pod_spec(placed: Mapping[str, Json]) -> dict[str, Json]:
+    """The specification of a pod that does nothing, with where it is to run."""
+    return {
+        **placed,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{"name": "main", "image": IMAGE}],
+    }
+
+
+def tolerates(key: str, seconds: int) -> Mapping[str, Json]:
+    """A toleration of a NoExecute taint for so many seconds."""
+    return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}

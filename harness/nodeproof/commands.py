@@ -1,0 +1,295 @@
+"""What each command of `nodeproof` does; what it needs is imported when it runs, so that --help is quick."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nodeproof.model.problem import Problem
+
+if TYPE_CHECKING:
+    import pytest
+
+    from nodeproof.artifacts.components import Components
+    from nodeproof.labs.client.lab import Lab
+
+ENVIRONMENT = 2
+"""Exit code for usage errors and an environment that does not do."""
+
+
+def _say(line: str) -> None:
+    print(f"nodeproof: {line}", file=sys.stderr, flush=True)
+
+
+def doctor(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Say what is missing for labs to start."""
+    from nodeproof import doctor
+    from nodeproof.labs.kinds import KINDS
+
+    return 0 if doctor.report(arguments.lab or list(KINDS), arguments.nodes, print) else 1
+
+
+def run(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """pytest on the scenarios, then the site, and the exit code that the verdicts ask for."""
+    import pytest
+
+    from nodeproof.report import outcome, rundir, site
+
+    seen = _RunFolder()
+    status = int(pytest.main(["--shipped", *_joined(rest)], plugins=[seen]))
+    folder = seen.path
+    if folder is None or not (folder / "run.json").exists():
+        return 0 if status == 0 else ENVIRONMENT
+    if not arguments.no_site:
+        _say(f"Allure site: {site.generate(folder, _say)}")
+    facts = rundir.read_facts(folder)
+    broken_off = facts.exit_reason or ("" if status in (0, 1) else f"pytest ended with {status}")
+    rows = rundir.read_verdicts(folder)
+    return outcome.exit_code(rows, _values(rest, "--claim"), facts.selected, broken_off)
+
+
+class _RunFolder:
+    """A pytest plugin that remembers where the run was written."""
+
+    path: Path | None = None
+
+    def pytest_unconfigure(self, config: pytest.Config) -> None:
+        """Ask nodeproof's own plugin, once everything is written."""
+        from nodeproof.plugin import run_folder
+
+        self.path = run_folder(config)
+
+
+def _joined(rest: Sequence[str]) -> list[str]:
+    """`--components DIR` as `--components=DIR`: pytest takes a lone path for one of its own when it looks
+    for rootdir.
+    """
+    joined: list[str] = []
+    for argument in rest:
+        if joined and joined[-1] in _PATH_OPTIONS:
+            joined[-1] = f"{joined[-1]}={argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
+_PATH_OPTIONS = ("--components", "--lab")
+
+
+def _values(rest: Sequence[str], option: str) -> list[str]:
+    """The values of an option that is passed on to pytest."""
+    found = [argument.partition("=")[2] for argument in rest if argument.startswith(f"{option}=")]
+    return found + [value for name, value in pairwise(rest) if name == option]
+
+
+def _obtain(arguments: argparse.Namespace) -> Components:
+    from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, obtain
+
+    return obtain(arguments.components, arguments.kubernetes_version or DEFAULT_KUBERNETES_VERSION, _say)
+
+
+def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Start a lab that stays."""
+    from nodeproof.labs.client import registry, starting
+    from nodeproof.labs.client.starting import Request
+    from nodeproof.labs.ground.profiles import profile_named
+    from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
+
+    name, kind = starting.new_name(), kind_named(arguments.lab or DEFAULT_KIND.name)
+    request = Request(name, arguments.nodes, arguments.zones, arguments.profile, True, kind.name)
+    starting.check(request)
+    components = _obtain(arguments)
+    for name in registry.sweep():
+        _say(f"removed what was left of lab {name}")
+    for setting in kind.settings(profile_named(arguments.profile)):
+        _say(f"not upstream's default: {setting}")
+    lab = starting.up(request, components, _say)
+    lab.close()
+    print(lab.name)
+    _say("try `nodeproof kubectl get nodes`, `nodeproof shell node-1`, and in the end `nodeproof down`")
+    return 0
+
+
+def _attach(name: str | None) -> Lab:
+    from nodeproof.labs.client import registry
+
+    return registry.attach(registry.the_lab(name))
+
+
+def _names(arguments: argparse.Namespace) -> list[str]:
+    """The lab that was named, or all that are up. Raises Problem when the named one is not."""
+    from nodeproof.labs.client import registry
+
+    return [registry.the_lab(arguments.lab_name)] if arguments.lab_name else registry.running()
+
+
+def status(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Say what runs in labs."""
+    from nodeproof.labs.client import registry
+
+    names = _names(arguments)
+    if not names:
+        print("no lab is up")
+    for name in names:
+        status = registry.client(name).status()
+        print(
+            f"{name}: {status['kind']} lab, {status['phase']}, "
+            f"Kubernetes {status['kubernetes_version']}, profile {status['profile']}"
+        )
+        for node in status["nodes"]:
+            power = "on" if node["on"] else "off"
+            addresses = f"control {node['control_address']}  data {node['data_address']}"
+            print(f"  {node['name']:<12} {power:<4} {node['zone']:<8} {addresses}")
+        components = sorted(part for part in status["components"] if not part.startswith("node-"))
+        print(f"  components: {', '.join(components)}")
+        print(f"  {registry.memory_line(status)}")
+        armed = ", ".join(f"{fault} in {left} s" for fault, left in status["armed"].items())
+        print(f"  dead-man's switches: {armed or 'none'}")
+    return 0
+
+
+def down(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Tear labs down, and sweep what killed ones left."""
+    from nodeproof.labs.client import registry
+
+    for name in _names(arguments):
+        registry.down(name)
+        _say(f"lab {name} is gone")
+    for name in registry.sweep():
+        _say(f"removed what was left of lab {name}")
+    return 0
+
+
+def heal(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Heal what interrupted runs left."""
+    from nodeproof.labs.client import healing, registry
+
+    registry.sweep()
+    problems = []
+    for name in _names(arguments):
+        try:
+            healing.heal(name)
+        except Problem as problem:
+            problems.append(problem)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise Problem("; ".join(str(problem) for problem in problems), "heal", "see each of them")
+    _say("no fault is open")
+    return 0
+
+
+def shell(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Give a shell on a node, or run a command there."""
+    from nodeproof.labs.client.terminal import interactive
+
+    lab = _attach(arguments.lab_name)
+    if not arguments.argv:
+        return interactive(lab, arguments.node)
+    done = lab.fleet.machine(arguments.node).run(arguments.argv, deadline_s=600)
+    lab.close()
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    return done.status
+
+
+def claims(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Print the matrix of claims."""
+    from nodeproof.session.matrix import matrix
+
+    print(matrix(arguments.paths))
+    return 0
+
+
+def logs(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Also of a lab that is starting: what does not come up says why in here."""
+    from nodeproof.labs.client import registry
+    from nodeproof.labs.ground.wire import folder_of
+
+    lab = registry.the_lab(arguments.lab_name)
+    folder = folder_of(registry.client(lab).logs())
+    names = sorted(path.name.removesuffix(".log") for path in folder.iterdir())
+    if not arguments.name:
+        print("\n".join(names))
+        return 0
+    if arguments.name not in names:
+        raise Problem(f"no log {arguments.name!r}", f"lab {lab}", f"there are: {', '.join(names)}")
+    path = folder / arguments.name
+    text = (path if path.exists() else folder / f"{arguments.name}.log").read_text(errors="replace")
+    sys.stdout.write(text)
+    return 0
+
+
+def inside(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Run a program in a lab's network."""
+    from nodeproof.labs.client.outside import run_inside
+
+    return run_inside(_attach(arguments.lab_name), arguments.argv)
+
+
+def proxy(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Until Ctrl-C, which is how it ends."""
+    from nodeproof.labs.client.outside import serve_api
+
+    def say(port: int, config: Path) -> None:
+        print(f"export KUBECONFIG={config}", flush=True)
+        print(f"nodeproof: the lab's API is on 127.0.0.1:{port} until Ctrl-C", file=sys.stderr, flush=True)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        serve_api(_attach(arguments.lab_name), arguments.port, say)
+    return 0
+
+
+def kubectl(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Run a lab's own kubectl."""
+    stdin = sys.stdin.read() if "-" in rest else ""
+    done = _attach(arguments.lab_name).cluster.run_kubectl(rest, 600, stdin)
+    sys.stdout.write(done["stdout"])
+    sys.stderr.write(done["stderr"])
+    return int(done["status"])
+
+
+def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Judge a saved run again."""
+    from nodeproof import catalogue
+    from nodeproof.report import outcome, recheck, rundir, table
+
+    facts = rundir.read_facts(arguments.run_folder)
+    before = rundir.read_verdicts(arguments.run_folder)
+    rows = recheck.recheck(arguments.run_folder, catalogue.load(arguments.claims))
+    print(table.render(rows, facts.duration_s, str(arguments.run_folder)))
+    for difference in recheck.differences(before, rows):
+        print(f"changed: {difference}")
+    return outcome.exit_code(rows, [], facts.selected)
+
+
+def report(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Serve a run's site until Ctrl-C."""
+    from nodeproof.report import site
+
+    if not (arguments.run_folder / "site" / "index.html").exists():
+        site.generate(arguments.run_folder, _say)
+    site.serve(arguments.run_folder, _say, arguments.port)
+    return 0
+
+
+def components(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Build or check the components, and list them."""
+    components = _obtain(arguments)
+    for role, part in components.by_role.items():
+        print(f"{role:<24} {part.version:<10} {part.origin:<9} {part.sha256[:12]}  {part.path}")
+    return 0
+
+
+def box(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Make the guest a Vagrant box."""
+    from nodeproof.artifacts.image import golden_image
+    from nodeproof.labs.kinds.libvirt import box
+
+    box.make(arguments.folder, golden_image(_obtain(arguments), _say), _say)
+    return 0

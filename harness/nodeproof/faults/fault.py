@@ -1,0 +1,66 @@
+"""What every fault is: one harm and its exact inverse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from nodeproof.machines.machine import Machine, Shell
+
+Json = Any
+COMMAND_LIMIT_S = 10.0
+
+
+class Fault(Protocol):
+    """Constructed from data alone, so that another process can heal it on another day; every verb is
+    idempotent.
+
+    `inject` and `heal` act; `is_injected` and `is_healed` look from outside and never read what `inject`
+    wrote.
+    """
+
+    @property
+    def id(self) -> str:
+        """Unique in its lab; what the fault leaves on a machine carries it."""
+        ...
+
+    @property
+    def node(self) -> str:
+        """The target."""
+        ...
+
+    @property
+    def ends_components(self) -> bool:
+        """Whether the end of components on the target is part of the harm."""
+        ...
+
+    @property
+    def undo(self) -> Sequence[str]:
+        """The command that heals it on the machine itself, with nobody's help; empty where only the machine's
+        host can.
+        """
+        ...
+
+    def to_json(self) -> Mapping[str, Json]:
+        """The constructor's data, as kept in the ledger."""
+        ...
+
+    def available(self, machine: Shell) -> str:
+        """Why this machine can't have the fault; empty when it can. Raises MachineError."""
+        ...
+
+    def inject(self, machine: Shell) -> None:
+        """Do the harm. Raises MachineError."""
+        ...
+
+    def heal(self, machine: Shell) -> None:
+        """Undo it. Raises MachineError."""
+        ...
+
+    def is_injected(self, machine: Machine) -> bool:
+        """Whether the harm is seen from outside. Raises MachineError."""
+        ...
+
+    def is_healed(self, machine: Machine) -> bool:
+        """Whether the machine is seen as before. Raises MachineError."""
+        ...

@@ -1,0 +1,133 @@
+"""Kubelet settings: one node's kubelet runs with other settings than the lab gave it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from nodeproof.faults.fault import COMMAND_LIMIT_S
+from nodeproof.machines.machine import Machine, MachineError, Shell
+from nodeproof.model.duration import duration_s
+
+Json = Any
+_LIMIT_S = 90.0
+_BASE = "/etc/kubernetes/kubelet.json"
+_DROP_INS = "/etc/systemd/system/kubelet.service.d"
+_FILE = re.compile(r"^nodeproof-([0-9a-f]{8})\.json$", re.MULTILINE)
+_UNIT = """[Service]
+ExecStart=
+ExecStart=/usr/local/bin/kubelet --config=%s --kubeconfig=/etc/kubernetes/kubeconfig $KUBELET_FLAGS
+"""
+# Both files reach the disk before the kubelet starts: they must outlive a cut of the power.
+_PUT = """
+umask 077 && mkdir -p "$(dirname "$1")" && cat >"$0" && printf '%s' "$2" >"$1" && sync "$0" "$1" || exit 1
+"""
+# What was written first goes last: while it is there, there is something to heal.
+_DROP = """
+if [ ! -e "$0" ] && [ ! -e "$1" ]; then exit 0; fi
+rm -f "$1" || exit 1
+"""
+_DONE = """
+rm -f "$0"
+"""
+# Whether it serves again the probes say: this only gives an emulated machine the time for it.
+_RESTART = """
+systemctl reset-failed kubelet.service
+systemctl daemon-reload && systemctl restart kubelet.service || exit 1
+waited=0
+until ss -Hltn 'sport = :10250' | grep -q . || [ "$waited" -ge 200 ]; do
+    waited=$((waited + 1)); sleep 0.2
+done
+"""
+
+
+@dataclass(frozen=True)
+class KubeletSettings:
+    """Restarts `node`'s kubelet with other fields of KubeletConfiguration; healing restarts it without.
+
+    It outlives a power cycle. What the probes look at is `/configz`, which the kubelet serves of itself.
+    """
+
+    id: str
+    node: str
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    ends_components: bool = False
+
+    @property
+    def undo(self) -> Sequence[str]:
+        """Delete both files, there or not, and restart the kubelet where they were."""
+        return ["sh", "-c", _DROP + _RESTART + _DONE, self._file, self._drop_in]
+
+    def to_json(self) -> Mapping[str, Json]:
+        """The constructor's data."""
+        return {
+            "fault": "kubelet-settings",
+            "id": self.id,
+            "node": self.node,
+            "settings": dict(self.settings),
+        }
+
+    def available(self, machine: Shell) -> str:
+        """A kubelet that systemd runs, and whose settings nobody has changed yet."""
+        unit = machine.run(["systemctl", "is-active", "kubelet.service"], deadline_s=COMMAND_LIMIT_S)
+        if unit.status != 0:
+            return f"systemd runs no kubelet on {self.node}"
+        others = machine.run(["sh", "-c", f"ls {_DROP_INS}/nodeproof-*.conf"], deadline_s=COMMAND_LIMIT_S)
+        return f"its settings are changed already: {others.stdout.strip()}" if others.status == 0 else ""
+
+    def inject(self, machine: Shell) -> None:
+        """Write the merged configuration and let the kubelet start with it."""
+        base = machine.run(["cat", _BASE], deadline_s=COMMAND_LIMIT_S)
+        if base.status != 0:
+            raise MachineError(f"{self.node}: {base.stderr.strip()}")
+        merged = json.dumps({**json.loads(base.stdout), **self.settings})
+        argv = ["sh", "-c", _PUT + _RESTART, self._file, self._drop_in, _UNIT % self._file]
+        self._run(machine, argv, stdin=merged)
+
+    def heal(self, machine: Shell) -> None:
+        """Delete both files, there or not; the kubelet is restarted where they were."""
+        self._run(machine, self.undo)
+
+    def is_injected(self, machine: Machine) -> bool:
+        """The kubelet says that it runs with every one of the settings."""
+        told = machine.kubelet_configuration()
+        return all(_same(told.get(name), value) for name, value in self.settings.items())
+
+    def is_healed(self, machine: Machine) -> bool:
+        """The kubelet answers, and runs with none of them."""
+        told = machine.kubelet_configuration()
+        return not any(_same(told.get(name), value) for name, value in self.settings.items())
+
+    @property
+    def _file(self) -> str:
+        return f"/etc/kubernetes/nodeproof-{self.id}.json"
+
+    @property
+    def _drop_in(self) -> str:
+        return f"{_DROP_INS}/nodeproof-{self.id}.conf"
+
+    def _run(self, machine: Shell, argv: Sequence[str], stdin: str = "") -> None:
+        done = machine.run(argv, deadline_s=_LIMIT_S, stdin=stdin)
+        if done.status != 0:
+            raise MachineError(f"{self.node}: kubelet settings: {done.stderr.strip()}")
+
+
+def kubelet_settings_on(machine: Shell) -> list[KubeletSettings]:
+    """The settings whose files a machine has. Raises MachineError."""
+    folder = str(PurePosixPath(_BASE).parent)
+    listed = machine.run(["sh", "-c", 'ls "$0" || :', folder], deadline_s=COMMAND_LIMIT_S).stdout
+    return [KubeletSettings(found, machine.name) for found in _FILE.findall(listed)]
+
+
+def _same(told: Json, value: Json) -> bool:
+    """Whether both are the same, or the same duration: a kubelet tells 90s as 1m30s."""
+    if told == value:
+        return True
+    try:
+        return duration_s(told) == duration_s(value)
+    except ValueError:
+        return False

@@ -1,0 +1,94 @@
+"""Partition: the node's data network drops what goes between it and the control plane."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nodeproof.faults.fault import COMMAND_LIMIT_S
+from nodeproof.machines.machine import Machine, MachineError, Shell
+
+Json = Any
+_TABLE = re.compile(r"^table inet nodeproof_([0-9a-f]{8})$", re.MULTILINE)
+"""A fault's table carries the fault's id; what a node has by itself (`nodeproof_track`) does not match."""
+Direction = Literal["both", "node-to-api", "api-to-node"]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Cuts `node` from the control plane with one nftables table of its own.
+
+    `node-to-api` and `api-to-node` drop whole connections by who opened them (conntrack's original
+    direction), in both directions of their packets; the connections of the other opener live on.
+    """
+
+    id: str
+    node: str
+    direction: Direction = "both"
+    ends_components: bool = False
+
+    @property
+    def undo(self) -> Sequence[str]:
+        """Delete the table, there or not (`destroy table` is too new for nft 1.0.6)."""
+        return ["nft", self._drop_table()]
+
+    def to_json(self) -> Mapping[str, Json]:
+        """The constructor's data."""
+        return {"fault": "partition", "id": self.id, "node": self.node, "direction": self.direction}
+
+    def available(self, machine: Shell) -> str:
+        """nft must be there and allowed to list tables."""
+        done = machine.run(["nft", "list", "tables"], deadline_s=COMMAND_LIMIT_S)
+        return "" if done.status == 0 else f"nft does not work on {self.node}: {done.stderr.strip()}"
+
+    def inject(self, machine: Shell) -> None:
+        """Load the table in one transaction; whatever an earlier try left is replaced."""
+        self._run(machine, ["nft", "-f", "-"], f"{self._drop_table()}\n{self._rules(machine)}\n")
+
+    def heal(self, machine: Shell) -> None:
+        """Delete the table, there or not."""
+        self._run(machine, self.undo)
+
+    def is_injected(self, machine: Machine) -> bool:
+        """What must be cut is cut, and what must pass passes, seen from the other end."""
+        out_cut, in_cut = self.direction != "api-to-node", self.direction != "node-to-api"
+        return machine.reaches_control_plane() != out_cut and machine.reached_from_control_plane() != in_cut
+
+    def is_healed(self, machine: Machine) -> bool:
+        """Both ways are open again."""
+        return machine.reaches_control_plane() and machine.reached_from_control_plane()
+
+    @property
+    def _table(self) -> str:
+        return f"nodeproof_{self.id}"
+
+    def _drop_table(self) -> str:
+        return f"add table inet {self._table}; delete table inet {self._table}"
+
+    def _rules(self, machine: Shell) -> str:
+        node, api = machine.data_address, machine.control_plane_address
+        matches = {
+            "both": [f"ip daddr {api} drop", f"ip saddr {api} drop"],
+            "node-to-api": [f"ct original ip saddr {node} ct original ip daddr {api} drop"],
+            "api-to-node": [f"ct original ip saddr {api} ct original ip daddr {node} drop"],
+        }[self.direction]
+        lines = [f"add table inet {self._table}"]
+        for hook in ("input", "output"):
+            lines.append(f"add chain inet {self._table} {hook} {{ type filter hook {hook} priority 0; }}")
+            lines += [f"add rule inet {self._table} {hook} {match}" for match in matches]
+        return "\n".join(lines)
+
+    def _run(self, machine: Shell, argv: Sequence[str], stdin: str = "") -> None:
+        done = machine.run(argv, deadline_s=COMMAND_LIMIT_S, stdin=stdin)
+        if done.status != 0:
+            raise MachineError(f"{self.node}: nft: {done.stderr.strip()}")
+
+
+def partitions_on(machine: Shell) -> list[Partition]:
+    """The partitions whose tables a machine has. Raises MachineError."""
+    listed = machine.run(["nft", "list", "tables"], deadline_s=COMMAND_LIMIT_S)
+    if listed.status != 0:
+        raise MachineError(f"{machine.name}: nft: {listed.stderr.strip()}")
+    return [Partition(found, machine.name) for found in _TABLE.findall(listed.stdout)]

@@ -1,0 +1,24 @@
+"""What a machine is seen as from outside, by more than one fault."""
+
+from __future__ import annotations
+
+from nodeproof.machines.machine import Machine
+
+
+def is_silent(machine: Machine) -> bool:
+    """Nobody answers on either network."""
+    return not machine.answers_on_control() and not machine.reached_from_control_plane()
+
+
+def is_up(machine: Machine) -> bool:
+    """It runs, lets us in, and both ways of the data network are open. Raises MachineError."""
+    if not machine.is_powered() or not machine.answers_on_control():
+        return False
+    return machine.reaches_control_plane() and machine.reached_from_control_plane()
+
+
+def has_booted(machine: Machine) -> bool:
+    """It is up, and its kubelet with it: a node without one is no better than one that is off. Raises
+    MachineError.
+    """
+    return is_up(machine) and machine.serves_kubelet()

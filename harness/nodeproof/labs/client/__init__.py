@@ -1,0 +1,1 @@
+"""A lab as the harness and its users see it."""

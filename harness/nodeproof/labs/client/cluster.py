@@ -1,0 +1,61 @@
+"""The Kubernetes of a lab: its API, its kubectl, and what scenarios run in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nodeproof.cluster import witness, workloads
+from nodeproof.cluster.api import Api
+from nodeproof.cluster.resources import WATCHED
+from nodeproof.cluster.witness import Witness
+from nodeproof.cluster.workloads import Pod
+from nodeproof.model.problem import Problem
+
+Json = Any
+Kubectl = Callable[[Sequence[str], float, str], Mapping[str, Json]]
+"""Runs kubectl with arguments, a limit (s) and standard input; gives status, stdout, stderr."""
+POD_LIMIT_S = 90.0
+WITNESS_LIMIT_S = 240.0
+"""Real containers; several at once on an emulated machine of one CPU, on a busy host."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster, wherever its machines are."""
+
+    lab: str
+    api: Api
+    run_kubectl: Kubectl
+
+    def kubectl(self, *arguments: str, limit_s: float = 60.0) -> str:
+        """Run the cluster's own kubectl; gives its output. Raises Problem when it fails."""
+        done = self.run_kubectl(arguments, limit_s, "")
+        if done["status"] != 0:
+            said = str(done["stderr"]).strip().replace("\n", " ")
+            raise Problem(
+                f"kubectl {' '.join(arguments)}: {said}", f"lab {self.lab}", "try `nodeproof kubectl`"
+            )
+        return str(done["stdout"])
+
+    def run_pod(self, on: str, tolerates_unreachable_s: int | None = None) -> Pod:
+        """A Running pod on a node. Raises Problem, ApiError."""
+        return workloads.run_pod(
+            self.api, node_name=on, unreachable_toleration_s=tolerates_unreachable_s, limit_s=POD_LIMIT_S
+        )
+
+    def run_witnesses(self, on: str, witnesses: Sequence[Witness]) -> list[Pod]:
+        """Running pods that tell what happens to them. Raises Problem, ApiError."""
+        return witness.run(self.api, on, witnesses, WITNESS_LIMIT_S)
+
+    def pending_pod(self, only_on: str) -> Pod:
+        """A pod that the scheduler may bind to one node only. Raises ApiError."""
+        return workloads.create_pod(self.api, only_on, None, by_scheduler=True)
+
+    def tidy(self) -> None:
+        """Remove what scenarios left: their pods and cordons. Raises ApiError."""
+        workloads.sweep_pods(self.api)
+        for entry in self.api.get(WATCHED["nodes"])["items"]:
+            if entry["spec"].get("unschedulable"):
+                workloads.uncordon(self.api, entry["metadata"]["name"])

@@ -1,0 +1,92 @@
+"""The machines of a lab, as nodes and as computers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from nodeproof.machines.ssh import SshMachine
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """One node of a running lab."""
+
+    name: str
+    zone: str
+    on: bool
+    control_address: str
+    data_address: str
+    machine_id: str
+
+
+class Fleet(Protocol):
+    """Who a lab's machines are, how each is reached, and what is done to it from outside."""
+
+    def nodes(self) -> list[NodeInfo]:
+        """The nodes, on or off. Raises Problem."""
+        ...
+
+    def node_names(self) -> list[str]:
+        """Their names. Raises Problem."""
+        ...
+
+    def machine(self, name: str, purpose: str = ...) -> SshMachine:
+        """A node as a computer; its connection stays warm, one for each purpose: a command's deadline cuts
+        all that share its own. Raises Problem when there is no such node.
+        """
+        ...
+
+    def owner(self, name: str) -> str:
+        """Whose machine its hypervisor says a node is; nobody's where there is none. Raises Problem."""
+        ...
+
+    def join(self, name: str, zone: str, slot: int) -> None:
+        """Let a node join while the lab runs. Raises Problem."""
+        ...
+
+    def leave(self, name: str) -> None:
+        """Power a node off for good. Raises Problem."""
+        ...
+
+    def fetch_journals(self, into: Path) -> None:
+        """Fetch what machines wrote of their present boot; who does not answer has none."""
+        ...
+
+    def close(self) -> None:
+        """Give up all connections."""
+        ...
+
+
+class Life(Protocol):
+    """That a lab lives: who keeps it, what it says of itself, how it ends."""
+
+    def reserve(self) -> None:
+        """Keep the lab to this process until it ends or closes it. Raises InUse when another has it."""
+        ...
+
+    def check_alive(self) -> None:
+        """Refuse to go on with a lab whose component has died. Raises Problem with its last log lines."""
+        ...
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the components' logs, as long as the lab is not closed. Raises Problem."""
+        ...
+
+    def last_lines(self, component: str) -> str:
+        """What a component's log ends with; nothing where it has none. Raises Problem."""
+        ...
+
+    def full(self) -> list[str]:
+        """What of the lab's own memory is full, a line each. Raises Problem."""
+        ...
+
+    def close(self) -> None:
+        """Give the lab up; it stays."""
+        ...
+
+    def down(self) -> None:
+        """Tear the lab down and wait until nothing of it is left. Raises Problem."""
+        ...

@@ -1,0 +1,235 @@
+"""A lab as scenarios and the command line use it, whatever its nodes are made of and whoever runs them."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import uuid
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tenacity
+
+from nodeproof.artifacts.components import Components
+from nodeproof.cluster import workloads
+from nodeproof.cluster.api import ApiError
+from nodeproof.cluster.resources import node
+from nodeproof.faults import Fault
+from nodeproof.labs.client.cluster import Cluster
+from nodeproof.labs.client.fleet import Fleet, Life
+from nodeproof.labs.client.measuring import Running, read_clock, read_configuration
+from nodeproof.labs.client.safety import Safety
+from nodeproof.labs.ground.profiles import Profile
+from nodeproof.labs.kinds.kind import Kind
+from nodeproof.machines.machine import MachineError
+from nodeproof.model.clocks import Reading
+from nodeproof.model.cluster import Calibration, Configuration
+from nodeproof.model.judgment import Check
+from nodeproof.model.problem import Problem
+from nodeproof.recording.machine_events import events_end
+from nodeproof.recording.recorder import Recording, Setting, unfaulted
+from nodeproof.safety.injector import Cut
+
+NODES_READY_LIMIT_S = 120.0
+CLEAN_LIMIT_S = 60.0
+_CALIBRATION_SENTINELS = 5
+CLOCK = "clock"
+"""The purpose of the connections by which clocks are read."""
+
+
+class InUse(Problem):
+    """Another process has the lab: its faults are that one's to heal."""
+
+
+class TooFewNodes(Problem):
+    """So many nodes are quarantined that a scenario's faults have no target."""
+
+
+@dataclass(eq=False, repr=False)
+class Lab:
+    """One running cluster that may be harmed: its Kubernetes, its machines, what keeps its faults from
+    staying, and that it lives. What it is recorded in and judged by is here.
+    """
+
+    dir: Path
+    kind: Kind
+    features: frozenset[str]
+    profile: Profile
+    components: Components
+    cluster: Cluster
+    fleet: Fleet
+    safety: Safety
+    life: Life
+    _configuration: Configuration | None = field(default=None, init=False)
+
+    @property
+    def name(self) -> str:
+        """The lab's name, by which people and processes find it."""
+        return self.dir.name
+
+    def wait_nodes_ready(
+        self, names: Sequence[str] | None = None, limit_s: float = NODES_READY_LIMIT_S
+    ) -> None:
+        """Wait until the nodes are Ready, free of taints and not cordoned.
+
+        Raises Problem, with the last lines of a log, after `limit_s` or as soon as a component has died.
+        """
+        wanted = list(names) if names is not None else self.fleet.node_names()
+
+        def look() -> list[str]:
+            self.life.check_alive()
+            return workloads.not_ready(self.cluster.api, wanted)
+
+        left = until_empty(look, limit_s)
+        if left:
+            said = f"not Ready after {limit_s:g} s: {', '.join(left)}"
+            lines = self.life.last_lines(f"kubelet-{left[0]}")
+            raise Problem(said, f"lab {self.name}", "its last log lines follow", lines)
+
+    def prepare(self) -> None:
+        """Make the cluster ready for scenarios, and measure how well time can be told here."""
+        workloads.prepare(self.cluster.api)
+        running = Running(self.kind, self.profile, self.components, self.fleet.node_names()[0])
+        self._configuration = read_configuration(self.cluster.api, running, self.calibrate())
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the running configuration is known."""
+        return self._configuration is not None
+
+    @property
+    def configuration(self) -> Configuration:
+        """The running configuration as read when the lab was prepared."""
+        if self._configuration is None:
+            self.prepare()
+        assert self._configuration is not None  # noqa: S101  set by prepare()
+        return self._configuration
+
+    def calibrate(self) -> Calibration:
+        """Measure watch latency, and each node's clock against the harness's."""
+        names = self.fleet.node_names()
+        with ThreadPoolExecutor(4) as pool:
+            readings = list(pool.map(self.read_clock, names))
+        setting = Setting((), names[-1], self.read_clock, self._events, sentinel_period_s=0.1)
+        path = self.dir / f"calibration-{uuid.uuid4().hex[:8]}.jsonl"
+        try:
+            with Recording(self.cluster.api, path, setting) as recording:
+                latency = recording.worst_latency_s(_CALIBRATION_SENTINELS)
+        finally:
+            path.unlink(missing_ok=True)
+        return Calibration(latency, {reading.node: reading.offset_s for reading in readings})
+
+    def read_clock(self, name: str) -> Reading:
+        """What a node's clock is ahead of ours. Raises MachineError, Problem."""
+        return read_clock(self.fleet.machine(name, CLOCK))
+
+    @contextmanager
+    def record(self, path: Path, targets: Collection[str]) -> Iterator[Recording]:
+        """Record everything until the context ends, then fence it."""
+        # Read before the look: what dies from here on is seen by the one or in the other.
+        events_at = events_end(self._events)
+        self.life.check_alive()
+        names = self.fleet.node_names()
+        carrier = unfaulted(names, list(targets))
+        setting = Setting(tuple(names), carrier, self.read_clock, self._events, events_at)
+        with Recording(self.cluster.api, path, setting) as recording:
+            yield recording
+
+    def inject(
+        self, fault: Fault, declared: Collection[str], recording: Recording
+    ) -> AbstractContextManager[Cut]:
+        """Hold a fault for the length of the context; it is healed whatever happens."""
+        return self.safety.injector.inject(fault, declared, recording.append)
+
+    def wait_for(self, recording: Recording, check: Check) -> None:
+        """Wait until a check is decided or its window has passed."""
+        recording.wait_for(check, self.configuration)
+
+    def tidy(self) -> None:
+        """Remove what scenarios left, and calibrations that were broken off. Raises ApiError."""
+        for path in self.dir.glob("calibration-*.jsonl"):
+            path.unlink(missing_ok=True)
+        self.cluster.tidy()
+
+    def clean(self, faulted: int) -> None:
+        """Between scenarios: all components live, no pods of ours, no cordon, enough nodes, all Ready.
+
+        Raises Problem when the lab is not fit for a scenario that harms `faulted` nodes.
+        """
+        self.life.check_alive()
+        quarantined = self.safety.injector.quarantined
+        usable = [name for name in self.fleet.node_names() if name not in quarantined]
+        if len(usable) <= faulted:
+            left = ", ".join(sorted(quarantined)) or "none"
+            raise TooFewNodes("too few nodes that may be harmed", f"lab {self.name}", f"quarantined: {left}")
+        self.tidy()
+        self.wait_nodes_ready(usable, CLEAN_LIMIT_S)
+
+    def join(self, name: str, zone: str, slot: int) -> None:
+        """Let a node join while the lab runs. Raises Problem."""
+        self.fleet.join(name, zone, slot)
+        self._configuration = None
+
+    def leave(self, name: str) -> None:
+        """Power a node off for good and delete its Node. Raises Problem, ApiError."""
+        self.fleet.leave(name)
+        self.cluster.api.delete(node(name))
+        self._configuration = None
+
+    @property
+    def journals(self) -> Path:
+        """Where `fetch_journals` puts them."""
+        return self.dir / "journals"
+
+    def fetch_journals(self) -> None:
+        """Fetch what machines with a journal wrote of their present boot; who does not answer has none."""
+        if "systemd" in self.features:
+            self.fleet.fetch_journals(self.journals)
+
+    def keep_logs(self, into: Path) -> None:
+        """Copy component logs, audit log and machine events to a run's folder."""
+        target = into / self.name
+        with contextlib.suppress(shutil.Error):
+            # What was made or removed this moment; the others are copied all the same.
+            shutil.copytree(self.life.logs, target, dirs_exist_ok=True)
+        if self.journals.exists():
+            shutil.copytree(self.journals, target, dirs_exist_ok=True)
+        for name in ("init.log", "events.jsonl"):
+            with contextlib.suppress(OSError):
+                shutil.copy(self.dir / name, target / name)
+
+    def close(self) -> None:
+        """Give up connections; the lab stays."""
+        self.fleet.close()
+        self.cluster.api.close()
+        self.life.close()
+
+    def down(self) -> None:
+        """Tear the lab down and wait until nothing of it is left. Raises Problem."""
+        self.fleet.close()
+        self.cluster.api.close()
+        self.life.down()
+        # What another thread has opened meanwhile.
+        self.fleet.close()
+        self.safety.ledger.forget()
+
+    @property
+    def _events(self) -> Path:
+        """Where whoever runs the lab writes down what happens to machines and components."""
+        return self.dir / "events.jsonl"
+
+
+def until_empty(look: Callable[[], list[str]], limit_s: float) -> list[str]:
+    """Look until nothing is left or the time is over; an API server that does not answer yet counts as
+    something.
+    """
+    retry = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(limit_s),
+        wait=tenacity.wait_fixed(0.1),
+        retry=tenacity.retry_if_result(bool) | tenacity.retry_if_exception_type((ApiError, MachineError)),
+        retry_error_callback=lambda state: state.outcome.result() if state.outcome else [],
+    )
+    return list(retry(look))

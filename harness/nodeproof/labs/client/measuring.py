@@ -1,0 +1,106 @@
+"""What a running lab is judged by: its components' configuration, its machines' clocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nodeproof.artifacts.components import Components
+from nodeproof.cluster import workloads
+from nodeproof.cluster.api import Api, ApiError
+from nodeproof.cluster.configuration import configz, kubelet_configz
+from nodeproof.cluster.schema import read_fields
+from nodeproof.labs.ground.profiles import Profile
+from nodeproof.labs.kinds.kind import Kind
+from nodeproof.machines.machine import Machine, MachineError
+from nodeproof.model.clocks import Reading
+from nodeproof.model.cluster import Calibration, Configuration
+from nodeproof.model.problem import Problem
+from nodeproof.model.symbols import SYMBOLS, read
+from nodeproof.waiting import insist
+
+Json = Any
+MANAGER = "https://127.0.0.1:10257"
+SCHEDULER = "https://127.0.0.1:10259"
+_OFFSET_LIMIT_S = 10.0
+_READINGS = 3
+_SERVES_LIMIT_S = 20.0
+"""How long a kubelet that was restarted a moment ago may be Ready and not serve yet (503)."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """What runs in a lab: kind of lab, profile, executables, and the node whose kubelet speaks for all."""
+
+    kind: Kind
+    profile: Profile
+    components: Components
+    node: str
+
+
+def read_configuration(api: Api, running: Running, calibration: Calibration) -> Configuration:
+    """What the components say of themselves, under what they were measured with. Raises ApiError, Problem."""
+    kubelet = insist(
+        lambda: kubelet_configz(api, running.node), ApiError, limit_s=_SERVES_LIMIT_S, period_s=0.5
+    )
+    reported = {
+        "kube-controller-manager": configz(api, MANAGER),
+        "kube-scheduler": configz(api, SCHEDULER),
+        "kubelet": kubelet,
+        "kube-apiserver": {"DefaultTolerationSeconds": workloads.default_tolerations_s(api)},
+    }
+    _check_symbols(reported)
+    components = {
+        role: {
+            "path": str(part.path),
+            "version": part.version,
+            "sha256": part.sha256,
+            "origin": part.origin,
+        }
+        for role, part in running.components.by_role.items()
+    }
+    return Configuration(
+        kubernetes_version=running.components.kubernetes_version,
+        lab=running.kind.name,
+        profile=running.profile.name,
+        slack_limit_s=running.profile.slack_limit_s,
+        negative_wait_s=running.profile.negative_wait_s,
+        calibration=calibration,
+        tested_kubelet=running.kind.runs_tested_kubelet(running.components),
+        components=components,
+        reported=reported,
+        flags_set=running.kind.flags_set(running.profile),
+        fields=read_fields(api),
+    )
+
+
+def _check_symbols(reported: Mapping[str, Json]) -> None:
+    """What windows are computed from must be there. Raises Problem."""
+    for name, symbol in SYMBOLS.items():
+        try:
+            read(symbol, reported)
+        except (KeyError, TypeError, ValueError) as error:
+            said = f"{symbol.component} does not report {symbol.path}, which windows need ({name})"
+            raise Problem(said, "/configz", "check the component's version") from error
+
+
+def read_clock(machine: Machine) -> Reading:
+    """What a node's clock is ahead of ours, by the quickest of some answers on a warm connection.
+
+    Raises MachineError.
+    """
+    machine.run(["true"], deadline_s=_OFFSET_LIMIT_S)
+    return min((_reading(machine) for _ in range(_READINGS)), key=lambda reading: reading.error_s)
+
+
+def _reading(machine: Machine) -> Reading:
+    before = time.time()
+    done = machine.run(["date", "+%s.%N"], deadline_s=_OFFSET_LIMIT_S)
+    after, t = time.time(), time.monotonic()
+    try:
+        offset_s = float(done.stdout) - (before + after) / 2
+    except ValueError as error:
+        raise MachineError(f"{machine.name}: date: {done.stderr.strip() or 'no answer'}") from error
+    return Reading(machine.name, round(t, 6), round(offset_s, 6), round((after - before) / 2, 6))

@@ -1,0 +1,112 @@
+"""What keeps a lab's faults from staying: guard, ledger, switches and the healing of what was left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from nodeproof.cluster.api import Api
+from nodeproof.cluster.resources import WATCHED, node
+from nodeproof.faults import fault_from_json
+from nodeproof.labs.client.fleet import Fleet
+from nodeproof.machines.machine import MachineError
+from nodeproof.model.problem import OutsideError, Problem
+from nodeproof.safety.deadman import Deadman, Switches, Timers
+from nodeproof.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Target
+from nodeproof.safety.injector import HEAL_LIMIT_S, Injector, healed_at, held_off
+from nodeproof.safety.janitor import heal_unfinished, sweep
+from nodeproof.safety.ledger import Ledger
+from nodeproof.waiting import insist
+
+Json = Any
+_ASK_LIMIT_S = 10.0
+_SWEEP_LIMIT_S = 15.0
+"""Longer than one command's deadline: a machine that is busy, and not gone, gets a second chance."""
+SWITCHES = "switches"
+"""The purpose of the connections by which dead-man's switches reach their machines."""
+
+
+class Safety:
+    """One lab's; `switch` is the lab's own dead-man's switch, `not_disarmed` tells what it holds."""
+
+    def __init__(
+        self,
+        folder: Path,
+        api: Api,
+        fleet: Fleet,
+        switch: Deadman,
+        not_disarmed: Callable[[], Sequence[Mapping[str, Json]]],
+        has_systemd: bool,
+    ) -> None:
+        self._record = folder / "record.json"
+        self._api = api
+        self._fleet = fleet
+        self._switch = switch
+        self._not_disarmed = not_disarmed
+        self.ledger = Ledger(folder.name)
+        timers = (Timers(lambda name: fleet.machine(name, SWITCHES)),) if has_systemd else ()
+        self.switches = Switches((switch, *timers))
+        self.injector = Injector(
+            fleet.machine,
+            self._target,
+            self.record_of_itself,
+            self._control_planes,
+            self.ledger,
+            self.switches,
+        )
+
+    def record_of_itself(self) -> Record:
+        """What the lab wrote down of itself when it was made."""
+        return Record(**json.loads(self._record.read_text()))
+
+    def heal_unfinished(self) -> list[str]:
+        """Heal whatever an earlier run left, by the ledger, by the dead-man's switches and by the names of
+        what faults leave; gives what could not be proven healed.
+        """
+        left = heal_unfinished(self.ledger, self._not_disarmed(), self._heal)
+        with ThreadPoolExecutor(4) as pool:
+            unswept = list(pool.map(self._sweep, [entry.name for entry in self._fleet.nodes() if entry.on]))
+        return [*left, *filter(None, unswept)]
+
+    def _heal(self, data: Mapping[str, Json]) -> bool:
+        """Heal by a ledger's entry; whether a probe proved it. What a node had is gone with the node.
+
+        What no fault is made of, or can't be healed now, stays open and keeps nothing else from being healed.
+        """
+        try:
+            fault = fault_from_json(data)
+        except (KeyError, TypeError):
+            return False
+        if fault.node not in self._fleet.node_names():
+            self._switch.arm(data, 0)
+            return True
+        # The lab's own switch alone: a machine's timer undoes no more than the fault.
+        with held_off(self._switch, fault):
+            healed_t = healed_at(fault, self._fleet.machine(fault.node), HEAL_LIMIT_S)
+        if healed_t is None:
+            return False
+        self.switches.arm(data, 0)
+        return True
+
+    def _sweep(self, name: str) -> str:
+        """Remove what faults left on a node; why that did not work, if it did not."""
+        try:
+            insist(lambda: sweep(self._fleet.machine(name)), MachineError, limit_s=_SWEEP_LIMIT_S)
+        except (OutsideError, Problem) as error:
+            return str(error)
+        return ""
+
+    def _target(self, name: str) -> Target:
+        found = self._api.get(node(name))
+        uid = self._api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
+        asked = self._fleet.machine(name).run(["cat", "/etc/machine-id"], deadline_s=_ASK_LIMIT_S)
+        label = found["metadata"].get("labels", {}).get(LAB_LABEL, "")
+        told = found["status"]["nodeInfo"]["machineID"]
+        return Target(name, uid, label, told, asked.stdout.strip(), self._fleet.owner(name))
+
+    def _control_planes(self) -> frozenset[str]:
+        planes = self._api.get(WATCHED["nodes"], {"labelSelector": CONTROL_PLANE_LABEL})["items"]
+        return frozenset(entry["metadata"]["name"] for entry in planes)

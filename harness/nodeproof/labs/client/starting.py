@@ -1,0 +1,195 @@
+"""Starts a lab under a supervisor: from a request to Ready nodes, or to nothing at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import tenacity
+
+from nodeproof import proc
+from nodeproof.artifacts.components import Components
+from nodeproof.kept import cache_dir
+from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.supervised import supervised
+from nodeproof.labs.ground.profiles import profile_named
+from nodeproof.labs.ground.spec import LabSpec, NodeSpec
+from nodeproof.labs.ground.wire import SupervisorClient
+from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
+from nodeproof.model.problem import Problem
+from nodeproof.remedy import BASE, remedy
+from nodeproof.root import root_prefix
+
+Json = Any
+END_LIMIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What lab is wanted; `keep` lets it outlive the process that asked."""
+
+    lab: str
+    nodes: int
+    zones: int
+    profile: str
+    keep: bool
+    kind: str = DEFAULT_KIND.name
+
+
+def new_name() -> str:
+    """A name for a lab that is to be."""
+    return f"p-{uuid.uuid4().hex[:6]}"
+
+
+def check(request: Request) -> None:
+    """Refuse a request that no lab can meet. Raises Problem."""
+    kind_named(request.kind).check_nodes(request.nodes)
+    if not 1 <= request.zones <= request.nodes:
+        raise Problem(
+            f"{request.zones} zones for {request.nodes} nodes", "--zones", "ask for 1 to as many as nodes"
+        )
+    profile_named(request.profile)
+
+
+def up(request: Request, components: Components, report: Callable[[str], None]) -> Lab:
+    """Start a lab and wait until its nodes are Ready.
+
+    Raises Problem; nothing of a lab that did not come up is left behind.
+    """
+    check(request)
+    kind, become_root = kind_named(request.kind), root_prefix()
+    spec = _spec(request, components, kind.boots(components, report))
+    report(f"lab {spec.lab}: {request.nodes} nodes in {request.zones} zones, profile {request.profile}")
+    # -P: root must not import what happens to lie in the caller's working folder; -B: nor leave a __pycache__
+    # beside what it imports.
+    argv = [*become_root, sys.executable, "-P", "-B", "-m", "nodeproof.labs.supervisor.supervisor"]
+    # It has no name: whoever is killed here leaves no file.
+    with tempfile.TemporaryFile() as startup:
+        child = proc.start([*argv, spec.to_json()], log=startup.fileno(), own_session=True)
+        lab = _wait_up(spec, components, child, startup)
+    with contextlib.suppress(Problem, OSError, ValueError):
+        # It is up, whatever can be told of how.
+        for line in kind.started(SupervisorClient(spec.dir / "s").status(), _events(spec)):
+            report(line)
+    return lab
+
+
+def _events(spec: LabSpec) -> list[Mapping[str, Json]]:
+    """What happened to the lab's machines so far. Raises OSError, ValueError."""
+    return [json.loads(line) for line in (spec.dir / "events.jsonl").read_text().splitlines()]
+
+
+def find_sshd() -> str:
+    """The sshd that nodes run: the system's, or the one that set-up unpacked. Raises Problem."""
+    for path in (Path("/usr/sbin/sshd"), cache_dir() / "sshd" / "usr/sbin/sshd"):
+        if path.exists():
+            # Its own version's, for as long as the lab runs: sshd starts itself for each connection.
+            return str(path.resolve())
+    raise Problem("no sshd", "process lab", remedy(BASE))
+
+
+def _spec(request: Request, components: Components, guest: Mapping[str, str]) -> LabSpec:
+    nodes = tuple(
+        NodeSpec(f"node-{slot + 1}", slot, f"zone-{chr(ord('a') + slot % request.zones)}", uuid.uuid4().hex)
+        for slot in range(request.nodes)
+    )
+    return LabSpec(
+        lab=request.lab,
+        owner_uid=os.getuid(),
+        owner_gid=os.getgid(),
+        kubernetes_version=components.kubernetes_version,
+        components={
+            role: {
+                "path": str(part.path),
+                "version": part.version,
+                "sha256": part.sha256,
+                "origin": part.origin,
+            }
+            for role, part in components.by_role.items()
+        },
+        hollow_from_tree=components.hollow_from_tree,
+        sshd=find_sshd(),
+        profile=request.profile,
+        nodes=nodes,
+        keep=request.keep,
+        kind=request.kind,
+        guest=guest,
+    )
+
+
+def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup: IO[bytes]) -> Lab:
+    """From a started supervisor to Ready nodes; whatever goes wrong, the lab goes too."""
+    hold = None
+    try:
+        _wait_socket(spec, child, startup)
+        client = SupervisorClient(spec.dir / "s")
+        hold = client.hold()
+        _wait_phase(client, kind_named(spec.kind).limits.ready_s)
+        lab = supervised(spec.dir, components, hold)
+        lab.wait_nodes_ready()
+        return lab
+    except BaseException:
+        if hold is not None:
+            hold.close()
+        _end(spec, child)
+        raise
+
+
+def _end(spec: LabSpec, child: proc.Process) -> None:
+    """End a supervisor that has not brought its lab up, however far it got."""
+    if child.poll() is not None:
+        return
+    try:
+        SupervisorClient(spec.dir / "s").down()
+    except Problem:
+        # Only root may signal what sudo started.
+        proc.run([*root_prefix(), "kill", str(child.pid)], timeout_s=10, check=False)
+    try:
+        child.wait(timeout=END_LIMIT_S)
+    except proc.TimeoutExpired as error:
+        raise Problem("its supervisor does not end", f"lab {spec.lab}", "run `nodeproof down`") from error
+
+
+def _wait_socket(spec: LabSpec, child: proc.Process, startup: IO[bytes]) -> None:
+    def look() -> bool:
+        if child.poll() is not None:
+            startup.seek(0)
+            tail = "\n".join(startup.read().decode(errors="replace").splitlines()[-5:])
+            raise Problem("the supervisor died on start", f"lab {spec.lab}", "its last lines follow", tail)
+        return (spec.dir / "s").is_socket() and (spec.dir / "spec.json").exists()
+
+    _poll(look, 20, f"lab {spec.lab} has no socket")
+
+
+def _wait_phase(client: SupervisorClient, limit_s: float) -> None:
+    def look() -> bool:
+        status = client.status()
+        if status["phase"] == "failed":
+            what, _newline, detail = str(status["failure"]).partition("\n")
+            raise Problem(
+                what, f"lab {status['lab']}", "see docs/architecture.md, 'When a lab does not start'", detail
+            )
+        return bool(status["phase"] == "ready")
+
+    _poll(look, limit_s, "the control plane is not ready")
+
+
+def _poll(look: Callable[[], bool], limit_s: float, what: str) -> None:
+    retry = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(limit_s),
+        wait=tenacity.wait_fixed(0.05),
+        retry=tenacity.retry_if_result(lambda there: not there),
+        retry_error_callback=lambda _state: False,
+    )
+    if not retry(look):
+        raise Problem(
+            f"{what} after {limit_s:g} s", "process lab", "look whether the host is overloaded, and try again"
+        )

@@ -1,0 +1,232 @@
+"""A lab that runs under a supervisor of ours, seen from outside: its machines, and that it lives."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from nodeproof.artifacts.components import Components
+from nodeproof.cluster.api import Api
+from nodeproof.labs.client.cluster import Cluster
+from nodeproof.labs.client.fleet import NodeInfo
+from nodeproof.labs.client.host import SupervisedHost
+from nodeproof.labs.client.lab import InUse, Lab, until_empty
+from nodeproof.labs.client.safety import Safety
+from nodeproof.labs.ground.logs import last_words
+from nodeproof.labs.ground.profiles import profile_named
+from nodeproof.labs.ground.wire import SupervisorClient, folder_of
+from nodeproof.labs.kinds import kind_named
+from nodeproof.labs.kinds.kind import Kind
+from nodeproof.machines.machine import MachineError
+from nodeproof.machines.ssh import SshAccess, SshMachine
+from nodeproof.model.problem import Problem
+
+Json = Any
+DOWN_LIMIT_S = 30.0
+LOG_LINES = 10
+_ASK_LIMIT_S = 10.0
+_JOURNAL_LIMIT_S = 20.0
+_FULL_FRACTION = 0.02
+_LOST = {
+    "memory for logs": "what its components say now is lost; verdicts need none of it",
+    "memory": "its etcd and its machines cannot write; end it with `nodeproof down`",
+}
+
+
+def supervised(folder: Path, components: Components, hold: socket.socket | None) -> Lab:
+    """A running lab; `hold` is the connection that keeps it, where that is this process's to do.
+
+    Raises Problem.
+    """
+    supervisor = SupervisorClient(folder / "s")
+    status = supervisor.status()
+    kind = kind_named(str(status["kind"]))
+    features = frozenset(status.get("features", kind.features))
+    config = folder / "pki" / "admin.kubeconfig"
+    api = Api(config, supervisor.dial)
+    fleet = SupervisedFleet(folder, supervisor, api, kind)
+
+    def kubectl(arguments: Sequence[str], limit_s: float, stdin: str) -> Mapping[str, Json]:
+        argv = [str(components.path("kubectl")), f"--kubeconfig={config}", *arguments]
+        return supervisor.spawn_command(argv, limit_s, stdin)
+
+    return Lab(
+        dir=folder,
+        kind=kind,
+        features=features,
+        profile=profile_named(str(status["profile"])),
+        components=components,
+        cluster=Cluster(folder.name, api, kubectl),
+        fleet=fleet,
+        safety=Safety(
+            folder, api, fleet, supervisor, lambda: supervisor.status()["not_disarmed"], "systemd" in features
+        ),
+        life=SupervisedLife(folder, supervisor, hold),
+    )
+
+
+class SupervisedFleet:
+    """The machines of one lab: their supervisor has power over them and reaches them."""
+
+    def __init__(self, folder: Path, supervisor: SupervisorClient, api: Api, kind: Kind) -> None:
+        self._pki = folder / "pki"
+        self._lab = folder.name
+        self._supervisor = supervisor
+        self._api = api
+        self._kind = kind
+        self._machines: dict[tuple[str, str], SshMachine] = {}
+
+    def nodes(self) -> list[NodeInfo]:
+        """The lab's nodes, on or off. Raises Problem."""
+        fields = ("name", "zone", "on", "control_address", "data_address", "machine_id")
+        told = self._supervisor.status()["nodes"]
+        return [NodeInfo(**{key: entry[key] for key in fields}) for entry in told]
+
+    def node_names(self) -> list[str]:
+        """Names of the lab's nodes. Raises Problem."""
+        return [entry.name for entry in self.nodes()]
+
+    def machine(self, name: str, purpose: str = "scenario") -> SshMachine:
+        """A node as a computer; its connection stays warm, one for each purpose: a command's deadline cuts
+        all that share its own. Raises Problem when there is no such node.
+        """
+        key = (purpose, name)
+        if key not in self._machines:
+            self._machines[key] = self._reach(name)
+        return self._machines[key]
+
+    def _reach(self, name: str) -> SshMachine:
+        found = {entry.name: entry for entry in self.nodes()}
+        if name not in found:
+            raise Problem(f"no node {name!r}", f"lab {self._lab}", f"it has: {', '.join(found)}")
+        info = found[name]
+        host_key = (self._pki / f"{name}.hostkey").read_text().strip()
+        api_address = str(self._supervisor.status()["control_plane_address"])
+        key = self._pki / "ssh"
+        access = SshAccess(name, info.control_address, info.data_address, api_address, key, host_key)
+        return SshMachine(access, self._supervisor.dial, SupervisedHost(self._supervisor, self._api))
+
+    def owner(self, name: str) -> str:
+        """Whose machine its hypervisor says a node is; nobody's where there is none. Raises Problem."""
+        return self._kind.owner(self._run, name)
+
+    def _run(self, argv: Sequence[str]) -> str:
+        return str(self._supervisor.spawn_command(list(argv), _ASK_LIMIT_S)["stdout"])
+
+    def join(self, name: str, zone: str, slot: int) -> None:
+        """Let a node join while the lab runs. Raises Problem."""
+        spec = {"name": name, "zone": zone, "slot": slot, "machine_id": uuid.uuid4().hex}
+        self._supervisor.spawn_node(spec)
+
+    def leave(self, name: str) -> None:
+        """Power a node off for good. Raises Problem."""
+        self._supervisor.power(name, "remove")
+        for key in [key for key in self._machines if key[1] == name]:
+            self._machines.pop(key).close()
+
+    def fetch_journals(self, into: Path) -> None:
+        """Fetch what machines wrote of their present boot; who does not answer has none."""
+        with contextlib.suppress(Problem), ThreadPoolExecutor(4) as pool:
+            names = [entry.name for entry in self.nodes() if entry.on]
+            list(pool.map(lambda name: self._fetch_journal(name, into), names))
+
+    def _fetch_journal(self, name: str, into: Path) -> None:
+        argv = ["journalctl", "--boot", "--output=short-precise", "--no-pager"]
+        with contextlib.suppress(MachineError, Problem, OSError):
+            said = self.machine(name).run(argv, deadline_s=_JOURNAL_LIMIT_S).stdout
+            into.mkdir(exist_ok=True)
+            (into / f"journal-{name}.log").write_text(said)
+
+    def close(self) -> None:
+        """Give up all connections."""
+        for machine in list(self._machines.values()):
+            machine.close()
+
+
+class SupervisedLife:
+    """One lab's: its folder's lock says that it lives, its supervisor ends it."""
+
+    def __init__(self, folder: Path, supervisor: SupervisorClient, hold: socket.socket | None) -> None:
+        self._dir = folder
+        self._supervisor = supervisor
+        self._hold = hold
+        self._reserved: int | None = None
+        self._logs: int | None = None
+
+    def reserve(self) -> None:
+        """Keep the lab to this process until it ends or closes it: two runs would heal each other's faults.
+
+        Raises InUse when another process has it.
+        """
+        descriptor = os.open(self._dir / "in-use", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            who = os.pread(descriptor, 100, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            said = f"process {who} is using it"
+            raise InUse(said, f"lab {self._dir.name}", "wait for it, or start another lab") from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        self._reserved = descriptor
+
+    def check_alive(self) -> None:
+        """Refuse to go on with a lab whose component has died. Raises Problem with its last log lines."""
+        died = self._supervisor.status()["died"]
+        if died:
+            name, how = next(iter(died.items()))
+            said = self.last_lines(name)
+            raise Problem(f"{name} {how}", f"lab {self._dir.name}", "its last log lines follow", said)
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the components' logs, as long as the lab is not closed. Raises Problem."""
+        if self._logs is None:
+            self._logs = self._supervisor.logs()
+        return folder_of(self._logs)
+
+    def last_lines(self, component: str) -> str:
+        """What a component's log ends with; nothing where it has none. Raises Problem."""
+        logs = self.logs
+        log = logs / f"{component}.log"
+        if not log.exists():
+            # What a guest says ("node-NAME", "kubelet-NAME") it says to its console.
+            log = logs / f"console-{component.partition('-')[2]}.log"
+        return last_words(log.read_text(errors="replace"), LOG_LINES) if log.exists() else ""
+
+    def full(self) -> list[str]:
+        """What of the lab's own memory is full, a line each. Raises Problem."""
+        return [
+            f"lab {self._dir.name}: its {name} is full ({told['size_bytes'] >> 20} MiB): {_LOST[name]}"
+            for name, told in self._supervisor.status().get("memory", {}).items()
+            if told["free_bytes"] < _FULL_FRACTION * told["size_bytes"]
+        ]
+
+    def close(self) -> None:
+        """Give the lab up; it stays, unless nobody else holds it."""
+        if self._hold is not None:
+            self._hold.close()
+        for descriptor in (self._logs, self._reserved):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._logs = self._reserved = None
+
+    def down(self) -> None:
+        """Tear the lab down and wait until nothing of it is left. Raises Problem."""
+        self._supervisor.down()
+        self.close()
+        wait_gone(self._dir)
+
+
+def wait_gone(folder: Path) -> None:
+    """Wait until a lab's folder is gone. Raises Problem when it stays."""
+    left = until_empty(lambda: [str(folder)] if folder.exists() else [], DOWN_LIMIT_S)
+    if left:
+        raise Problem(f"{folder} is still there after {DOWN_LIMIT_S:g} s", "lab", "run `nodeproof down`")

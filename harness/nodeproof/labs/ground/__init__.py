@@ -1,0 +1,1 @@
+"""What any lab that runs under a supervisor stands on."""

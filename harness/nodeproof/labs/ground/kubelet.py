@@ -1,0 +1,44 @@
+"""A node's kubelet: its configuration and flags, the same for every kind of node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nodeproof.labs.ground.pki import pair_in
+from nodeproof.labs.ground.profiles import profile_named
+from nodeproof.labs.ground.spec import KUBELET_PORT, LabSpec, NodeSpec
+
+Json = Any
+
+
+def configuration(
+    lab: LabSpec, node: NodeSpec, folder: Path, settings: Mapping[str, Json]
+) -> dict[str, Json]:
+    """A KubeletConfiguration; `folder` is where the node finds its credentials, `settings` its kind's own."""
+    pair = pair_in(folder, "kubelet")
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": node.data_address,
+        "port": KUBELET_PORT,
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(folder / "ca.crt")},
+        },
+        "tlsCertFile": str(pair.cert),
+        "tlsPrivateKeyFile": str(pair.key),
+        **settings,
+        **profile_named(lab.profile).kubelet,
+    }
+
+
+def flags(lab: LabSpec, node: NodeSpec) -> list[str]:
+    """What a kubelet is told by flags: who it is, and whose."""
+    return [
+        f"--hostname-override={node.name}",
+        f"--node-ip={node.data_address}",
+        f"--node-labels=topology.kubernetes.io/zone={node.zone},nodeproof.dev/lab={lab.lab}",
+    ]

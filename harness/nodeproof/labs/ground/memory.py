@@ -1,0 +1,57 @@
+"""A lab's own memory: file systems with a size, so that whatever a lab writes fills no more than its own.
+
+Both are in the lab's mount namespace alone, below its folder, and end with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nodeproof import proc
+
+Json = Any
+_MIB = 1 << 20
+_BASE_MIB = 1024
+"""etcd with its write-ahead log, and what the lab's programs put down."""
+_LOGS_MIB, _NODE_LOGS_MIB = 192, 48
+"""The control plane's logs and the audit log at their limits; a console, or a kubelet's and an sshd's log."""
+_MOUNT_LIMIT_S = 10.0
+
+
+def mount_memory(path: Path, node_mib: int, nodes: int) -> Path:
+    """Mount a lab's memory at `path`, with its logs in a part of their own: full logs stop no etcd.
+
+    `node_mib` is for a node: a kubelet's folders; a guest's disk, as far as it was written to.
+
+    Raises CommandFailed.
+    """
+    _mount(path, 0o711, _BASE_MIB + nodes * node_mib)
+    for name in ("nodes", "scratch"):
+        (path / name).mkdir()
+    # Whoever is handed this folder may read it; there is no way to it from outside of the lab.
+    _mount(logs_in(path), 0o755, _LOGS_MIB + nodes * _NODE_LOGS_MIB)
+    return path
+
+
+def logs_in(memory: Path) -> Path:
+    """Where a lab's logs are in its memory."""
+    return memory / "logs"
+
+
+def told(memory: Path) -> Mapping[str, Mapping[str, int]]:
+    """How full they are: size and what is free, by name (bytes)."""
+    return {"memory": _told(memory), "memory for logs": _told(logs_in(memory))}
+
+
+def _told(path: Path) -> Mapping[str, int]:
+    stat = os.statvfs(path)
+    return {"size_bytes": stat.f_blocks * stat.f_frsize, "free_bytes": stat.f_bavail * stat.f_frsize}
+
+
+def _mount(path: Path, mode: int, size_mib: int) -> None:
+    path.mkdir()
+    options = f"mode={mode:04o},size={size_mib * _MIB}"
+    proc.run(["mount", "-t", "tmpfs", "-o", options, "nodeproof", str(path)], timeout_s=_MOUNT_LIMIT_S)

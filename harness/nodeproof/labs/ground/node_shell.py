@@ -1,0 +1,99 @@
+"""A node as its own lab's supervisor reaches it: the dead-man's switch heals through this."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from nodeproof import proc
+from nodeproof.labs.ground.nodes import Nodes
+from nodeproof.labs.ground.processes import enter
+from nodeproof.labs.ground.spec import API_ADDRESS
+from nodeproof.machines.machine import CommandResult, MachineError
+
+
+class Runner(Protocol):
+    """How a command gets into a node."""
+
+    def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
+        """Run a command in the node. Raises MachineError when it does not end within `deadline_s`."""
+        ...
+
+
+class NodeShell:
+    """Shell and power of one node, whatever it is made of; power goes with `power_lock` held."""
+
+    def __init__(self, nodes: Nodes, name: str, runner: Runner, power_lock: threading.Lock) -> None:
+        self.name = name
+        self.data_address = nodes.get(name).spec.data_address
+        self.control_plane_address = API_ADDRESS
+        self._nodes = nodes
+        self._runner = runner
+        self._power_lock = power_lock
+
+    def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
+        """Run a command in the node. Raises MachineError when it does not end within `deadline_s`."""
+        return self._runner.run(argv, deadline_s=deadline_s, stdin=stdin)
+
+    def is_powered(self) -> bool:
+        """Whether the node's first process runs."""
+        return self._nodes.get(self.name).pid is not None
+
+    def power_off(self) -> None:
+        """Power the node off. Off already is fine."""
+        with self._power_lock:
+            self._nodes.power_off(self.name)
+
+    def power_on(self) -> None:
+        """Power the node on and wait until it is up. On already is fine."""
+        with self._power_lock:
+            self._nodes.power_on(self.name)
+        self._nodes.wait_up(self.name)
+
+    def freeze(self) -> None:
+        """Let the node stand still. Frozen already is fine."""
+        with self._power_lock:
+            self._nodes.freeze(self.name)
+
+    def reset(self) -> None:
+        """Throw the node back to before its boot and hold it there."""
+        with self._power_lock:
+            self._nodes.reset(self.name)
+
+    def thaw(self) -> None:
+        """Let the node go on and wait until it is up. Running or off is fine."""
+        with self._power_lock:
+            self._nodes.thaw(self.name)
+        if self.is_powered():
+            self._nodes.wait_up(self.name)
+
+    def link_down(self) -> None:
+        """Take the carrier of the node's `data` away."""
+        with self._power_lock:
+            self._nodes.link_down(self.name)
+
+    def link_up(self) -> None:
+        """Give it back."""
+        with self._power_lock:
+            self._nodes.link_up(self.name)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """Runs commands in a process node's namespaces, without its sshd."""
+
+    nodes: Nodes
+    name: str
+
+    def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
+        """Run a command in the node. Raises MachineError when the node is off or the deadline passes."""
+        pid = self.nodes.get(self.name).pid
+        if pid is None:
+            raise MachineError(f"{self.name} is off")
+        try:
+            done = proc.run([*enter(pid), *argv], timeout_s=deadline_s, stdin=stdin, check=False)
+        except proc.CommandFailed as error:
+            raise MachineError(str(error)) from error
+        return CommandResult(done.status, done.stdout, done.stderr)

@@ -1,0 +1,110 @@
+"""What the nodes of a lab can do, whatever they are made of."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from nodeproof.labs.ground.pki import Authority
+from nodeproof.labs.ground.processes import EventLog, Processes
+from nodeproof.labs.ground.spec import LabSpec, NodeSpec
+from nodeproof.machines.machine import Shell
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What the nodes of one lab are made on; `memory` is the lab's own, `events` what happens to them,
+    `kubelet` how their kind's kubelets are set.
+    """
+
+    lab: LabSpec
+    kubelet: Mapping[str, Json]
+    memory: Path
+    authority: Authority
+    processes: Processes
+    events: EventLog
+
+
+@dataclass(frozen=True)
+class RunningNode:
+    """A node and the process id, in the lab's PID namespace, of what it runs in; None while it is off."""
+
+    spec: NodeSpec
+    pid: int | None
+
+
+class Nodes(Protocol):
+    """All nodes of one lab: join, power, links, leave."""
+
+    def prepare(self) -> None:
+        """Start what the nodes run on. Raises Problem, CommandFailed."""
+        ...
+
+    def get(self, name: str) -> RunningNode:
+        """Look a node up. Raises Problem when the lab has none of that name."""
+        ...
+
+    def all(self) -> list[RunningNode]:
+        """Every node, on or off."""
+        ...
+
+    def join(self, spec: NodeSpec) -> None:
+        """Write the node's seed and power it on. Raises Problem, CommandFailed."""
+        ...
+
+    def start_kubelet(self, name: str) -> None:
+        """Start the node's kubelet, where nothing in the node does. Raises Problem."""
+        ...
+
+    def wait_up(self, name: str) -> None:
+        """Wait until the node has booted as far as its sshd. Raises Problem with its last words."""
+        ...
+
+    def power_off(self, name: str) -> None:
+        """Stop the node in mid-instruction: no peer hears of it. Off already is fine."""
+        ...
+
+    def power_on(self, name: str) -> None:
+        """Let the node boot, its kubelet with it. On already is fine."""
+        ...
+
+    def freeze(self, name: str) -> None:
+        """Let the node stand still, silent on both networks. Frozen already is fine. Raises Problem."""
+        ...
+
+    def reset(self, name: str) -> None:
+        """Throw the node back to before its boot, nothing flushed, and hold it there. Raises Problem."""
+        ...
+
+    def thaw(self, name: str) -> None:
+        """Let a frozen node go on, and one that was reset boot. Running or off is fine."""
+        ...
+
+    def link_down(self, name: str) -> None:
+        """Take the carrier of the node's `data` away, until `link_up`, power cycles or not."""
+        ...
+
+    def link_up(self, name: str) -> None:
+        """Give it back."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Power the node off for good and forget it."""
+        ...
+
+    def shell(self, name: str, power_lock: threading.Lock) -> Shell:
+        """The node as the supervisor itself reaches it; power goes with `power_lock` held."""
+        ...
+
+    def owner(self, spec: NodeSpec) -> str:
+        """Whose machine a hypervisor must say the node is; nobody's where there is no hypervisor."""
+        ...
+
+    def facts(self) -> Mapping[str, Json]:
+        """What the lab's status says of its nodes' ground, besides what every lab's does."""
+        ...

@@ -1,0 +1,101 @@
+"""What a lab is asked to be, and where its things are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nodeproof.kept import half_made
+from nodeproof.model.problem import Problem
+
+Json = Any
+RUNTIME_ROOT = Path("/run/nodeproof")
+NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
+"""A lab's own, as `unshare` takes them."""
+CONTROL_NET = "10.78"
+DATA_NET = "10.77"
+API_ADDRESS = f"{DATA_NET}.0.1"
+API_PORT = 6443
+KUBELET_PORT = 10250
+SSH_PORT = 22
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One node to be: its slot gives its addresses, so that it keeps them over power cycles."""
+
+    name: str
+    slot: int
+    zone: str
+    machine_id: str
+
+    @property
+    def data_address(self) -> str:
+        """Address on the cluster's network."""
+        return f"{DATA_NET}.{1 + self.slot // 200}.{1 + self.slot % 200}"
+
+    @property
+    def control_address(self) -> str:
+        """Address on the SSH network, which no fault touches."""
+        return f"{CONTROL_NET}.{1 + self.slot // 200}.{1 + self.slot % 200}"
+
+
+@dataclass(frozen=True)
+class LabSpec:
+    """Everything the supervisor needs to build one lab.
+
+    `guest` says, where nodes are virtual machines, what they boot: kernel, initrd, disk, arguments.
+    """
+
+    lab: str
+    owner_uid: int
+    owner_gid: int
+    kubernetes_version: str
+    components: Mapping[str, Mapping[str, str]]
+    hollow_from_tree: bool
+    sshd: str
+    profile: str
+    nodes: tuple[NodeSpec, ...]
+    keep: bool
+    kind: str
+    guest: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def dir(self) -> Path:
+        """The lab's runtime folder."""
+        return RUNTIME_ROOT / self.lab
+
+    def half_made(self) -> list[Path]:
+        """What killed labs left half made in the cache, where nodes are kept there."""
+        return half_made(Path(self.guest["snapshots"])) if "snapshots" in self.guest else []
+
+    def binary(self, role: str) -> str:
+        """The executable of a role."""
+        return self.components[role]["path"]
+
+    def to_json(self) -> str:
+        """As handed to the supervisor."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> LabSpec:
+        """Read what `to_json` wrote. Raises ValueError for anything else."""
+        data: dict[str, Json] = json.loads(text)
+        try:
+            return cls(**{**data, "nodes": tuple(NodeSpec(**node) for node in data["nodes"])})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no lab's spec: {error}") from error
+
+
+def check_node_name(name: str) -> str:
+    """Refuse a node name that is no DNS label (RFC 1123). Raises Problem."""
+    if not _NAME.fullmatch(name):
+        raise Problem(
+            f"node name {name!r} is no DNS label", "lab", "use lower case letters, digits and dashes"
+        )
+    return name

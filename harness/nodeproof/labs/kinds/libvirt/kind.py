@@ -1,0 +1,108 @@
+"""Labs of virtual machines: real systemd, containerd and kubelet, with KVM or without."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nodeproof.artifacts import image
+from nodeproof.artifacts.components import Components
+from nodeproof.kept import make_folder
+from nodeproof.labs.ground.nodes import Ground, Nodes
+from nodeproof.labs.kinds.kind import NOTE, OK, Finding, HostNeeds, Image, Kind, Limits, Run, Trial
+from nodeproof.labs.kinds.libvirt import hypervisor, kvm, seed
+from nodeproof.labs.kinds.libvirt.domain_xml import METADATA_NAMESPACE, owner_told
+from nodeproof.labs.kinds.libvirt.nodes import MAX_NODES, MEMORY_MIB, GuestNodes
+from nodeproof.remedy import MACHINES, remedy
+from nodeproof.root import become_root, check_tools
+
+Json = Any
+_SNAPSHOT_GIB, _IMAGE_GIB = 0.5, 4
+_BESIDE_MIB = 256
+"""Measured: what QEMU and a guest's disk take beside its memory."""
+_SNAPSHOT_STEPS = {
+    "snapshot-taken": "booted, and a snapshot taken for later labs",
+    "snapshot-refused": "its snapshot was no good",
+    "no-snapshot": "no snapshot taken",
+}
+
+
+def _make_nodes(on: Ground) -> Nodes:
+    return GuestNodes(on, hypervisor.Hypervisor(on.lab.dir, on.memory, on.processes))
+
+
+def _boots(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
+    """The golden image. Raises Problem."""
+    check_tools(hypervisor.TOOLS, "libvirt lab", f"{remedy(MACHINES)}, or see `nodeproof doctor`")
+    hypervisor.binding()
+    golden = image.golden_image(components, report)
+    make_folder(golden.snapshots)
+    files = {
+        "kernel": golden.kernel,
+        "initrd": golden.initrd,
+        "disk": golden.disk,
+        "snapshots": golden.snapshots,
+    }
+    return {
+        **{role: str(path) for role, path in files.items()},
+        "arguments": " ".join(image.KERNEL_ARGUMENTS),
+    }
+
+
+def _started(status: Mapping[str, Json], events: Sequence[Mapping[str, Json]]) -> Iterator[str]:
+    """What the guests run on, and a line about each that did not just go on from its snapshot."""
+    accelerator = "KVM" if status["kvm"] else "QEMU's emulation, as no guest runs on KVM"
+    yield f"virtual machines on {accelerator}"
+    for entry in events:
+        if entry["kind"] == "machine" and entry["step"] in _SNAPSHOT_STEPS:
+            yield f"{entry['node']}: {_SNAPSHOT_STEPS[entry['step']]} ({entry['detail']})"
+
+
+def _owner(run: Run, node: str) -> str:
+    """Whose machine libvirt says a node is."""
+    return owner_told(run([*hypervisor.VIRSH, "metadata", node, METADATA_NAMESPACE]))
+
+
+def _accelerator() -> Iterator[Finding]:
+    slow = "guests are emulated and take half a minute to boot"
+    with tempfile.TemporaryDirectory(prefix="nodeproof-") as folder:
+        if kvm.runs_on_kvm(Path(folder, "boot-sector"), become_root()):
+            yield Finding(OK, "KVM runs guests")
+        elif kvm.DEVICE.exists():
+            yield Finding(NOTE, f"{kvm.DEVICE} is there and runs no guest, {slow}")
+        else:
+            mend = "with virtualization in the firmware: `modprobe kvm`"
+            yield Finding(NOTE, f"no {kvm.DEVICE}, {slow}", mend)
+
+
+_TRIALS = (
+    Trial(
+        "overlays of folders",
+        "mount -t tmpfs nodeproof /tmp && mkdir /tmp/upper /tmp/work && "
+        "mount -t overlay -o lowerdir=/var/lib,upperdir=/tmp/upper,workdir=/tmp/work overlay /var/lib",
+        "as root: `modprobe overlay`",
+    ),
+    Trial("network cards for guests", "ip tuntap add mode tap name one", "as root: `modprobe tun`"),
+)
+LIBVIRT = Kind(
+    "libvirt",
+    _make_nodes,
+    features=frozenset({"freeze", "link", "power", "real-pods", "reset", "swap", "systemd"}),
+    limits=Limits(nodes=MAX_NODES, ready_s=500.0, node_mib=4096),
+    host=HostNeeds(
+        node_mib=MEMORY_MIB + _BESIDE_MIB,
+        node_gib=_SNAPSHOT_GIB,
+        tools=hypervisor.TOOLS,
+        trials=_TRIALS,
+        checks=(hypervisor.binding,),
+        notes=_accelerator,
+        image=Image(image.TOOLS, _IMAGE_GIB, lambda components: image.kept(components) is not None),
+        remedy=MACHINES,
+    ),
+    kubelet=lambda: seed.KUBELET,
+    boots=_boots,
+    started=_started,
+    owner=_owner,
+)

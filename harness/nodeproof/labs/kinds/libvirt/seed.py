@@ -1,0 +1,117 @@
+"""A node's seed disk: everything that makes a golden image this node (`infra/image/README.md`)."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodeproof import proc
+from nodeproof.labs.ground import kubelet
+from nodeproof.labs.ground.control_plane import kubeconfig
+from nodeproof.labs.ground.pki import Authority, pair_in, ssh_key
+from nodeproof.labs.ground.profiles import FIXED_KUBELET, profile_named
+from nodeproof.labs.ground.spec import API_ADDRESS, SSH_PORT, LabSpec, NodeSpec
+
+Json = Any
+INSIDE = Path("/etc/kubernetes")
+"""Where a guest keeps its kubelet's configuration and credentials."""
+KUBELET: Mapping[str, Json] = {
+    **FIXED_KUBELET,
+    "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+    "cgroupDriver": "systemd",
+}
+_LABEL = "NPSEED"
+_SIZE = "1M"
+_LIMIT_S = 30.0
+_RANDOM_BYTES = 512
+PATIENT = "PerSourcePenalties no\n"
+"""For sshd: all who speak to a guest have one address, and none is locked out for giving a slow guest up."""
+
+
+@dataclass(frozen=True)
+class Seed:
+    """What a node is made from; `kubelet` is how its kubelet is set, `time_server` an address and a port."""
+
+    lab: LabSpec
+    node: NodeSpec
+    authority: Authority
+    kubelet: Mapping[str, Json]
+    time_server: str
+
+
+def make(folder: Path, disk: Path, of: Seed) -> str:
+    """Write a node's seed below `folder` and make `disk` of it; gives the host key by which the node is
+    known.
+
+    Raises CommandFailed, OSError.
+    """
+    root = folder / "seed" / "root"
+    for path, text in _files(of).items():
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    host_key = ssh_key(root / "etc/ssh/ssh_host_ed25519_key")
+    _write_credentials(root / INSIDE.relative_to("/"), of.node, of.authority)
+    (folder / "seed" / "time-server").write_text(f"{of.time_server}\n")
+    make_disk(folder, disk)
+    return host_key
+
+
+def make_disk(folder: Path, disk: Path) -> None:
+    """Make `disk` of the files in `folder/seed`. Raises CommandFailed, OSError."""
+    (folder / "seed" / "random-seed").write_bytes(secrets.token_bytes(_RANDOM_BYTES))
+    # Blocks no smaller than a CD-ROM's, as which Vagrant plugs it in.
+    options = ["-q", "-t", "ext4", "-b", "4096", "-L", _LABEL, "-O", "^has_journal", "-N", "64", "-m", "0"]
+    proc.run(["mke2fs", *options, "-d", str(folder / "seed"), str(disk), _SIZE], timeout_s=_LIMIT_S)
+
+
+def _files(of: Seed) -> dict[str, str]:
+    """The seed's plain files, by their path below the guest's /."""
+    lab, node = of.lab, of.node
+    environment = {
+        "KUBELET_FLAGS": " ".join(kubelet.flags(lab, node)),
+        **profile_named(lab.profile).kubelet_env,
+    }
+    settings = json.dumps(kubelet.configuration(lab, node, INSIDE, of.kubelet))
+    return {
+        "etc/hostname": f"{node.name}\n",
+        "etc/machine-id": f"{node.machine_id}\n",
+        "etc/hosts": f"127.0.0.1 localhost\n{node.data_address} {node.name}\n{API_ADDRESS} kubernetes\n",
+        "etc/systemd/network/10-control.network": network("control", f"Address={node.control_address}/16"),
+        "etc/systemd/network/10-data.network": network(
+            "data", f"Address={node.data_address}/16", f"Gateway={API_ADDRESS}"
+        ),
+        "etc/ssh/sshd_config.d/nodeproof.conf": f"ListenAddress {node.control_address}:{SSH_PORT}\n{PATIENT}",
+        "root/.ssh/authorized_keys": (lab.dir / "pki" / "ssh.pub").read_text(),
+        "etc/kubernetes/kubelet.json": settings,
+        "etc/default/kubelet": "".join(f"{name}={value}\n" for name, value in environment.items()),
+    }
+
+
+def _write_credentials(folder: Path, node: NodeSpec, authority: Authority) -> None:
+    authority.write_bundle(folder)
+    hosts = [node.name, node.data_address]
+    authority.issue("kubelet", f"system:node:{node.name}", "system:nodes", hosts, folder)
+    pair = pair_in(INSIDE, "kubelet")
+    (folder / "kubeconfig").write_text(kubeconfig(pair, INSIDE / "ca.crt", node.name))
+
+
+def network(name: str, *settings: str) -> str:
+    """An interface's settings, for systemd-networkd: it stays up whatever happens to its link."""
+    lines = [
+        "[Match]",
+        f"Name={name}",
+        "",
+        "[Network]",
+        *settings,
+        "LinkLocalAddressing=no",
+        "IPv6AcceptRA=no",
+        "ConfigureWithoutCarrier=yes",
+        "IgnoreCarrierLoss=yes",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Process nodes: namespaces, and a hollow kubelet in each."""

@@ -1,0 +1,16 @@
+"""Labs of process nodes: no virtual machine is needed, a node takes 30 MiB and starts in a second."""
+
+from __future__ import annotations
+
+from nodeproof.labs.kinds.kind import Kind
+from nodeproof.labs.kinds.process.node import ProcessNodes
+from nodeproof.labs.kinds.process.seed import kubelet_settings
+
+PROCESS = Kind(
+    "process",
+    ProcessNodes,
+    features=frozenset({"freeze", "link", "power", "reset"}),
+    kubelet=kubelet_settings,
+    is_hollow=True,
+    made_of=("kubelet on a fake container runtime (hollow), GOMAXPROCS=2",),
+)

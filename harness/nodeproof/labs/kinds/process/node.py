@@ -1,0 +1,278 @@
+"""A process node: nested namespaces with an sshd as first process and a hollow kubelet beside it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import threading
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tenacity
+
+from nodeproof.labs.ground import kubelet, network
+from nodeproof.labs.ground.node_shell import Inside, NodeShell
+from nodeproof.labs.ground.nodes import Ground, RunningNode
+from nodeproof.labs.ground.processes import enter
+from nodeproof.labs.ground.profiles import profile_named
+from nodeproof.labs.ground.spec import SSH_PORT, NodeSpec, check_node_name
+from nodeproof.labs.kinds.process import freezing, seed
+from nodeproof.labs.kinds.process.seed import INSIDE
+from nodeproof.model.problem import Problem
+from nodeproof.waiting import insist
+
+Json = Any
+_SPAWN_LIMIT_S = 20.0
+_SSHD_LIMIT_S = 20.0
+
+
+class ProcessNodes:
+    """All nodes of one lab: join, power, links, leave."""
+
+    def __init__(self, on: Ground) -> None:
+        self._lab = on.lab
+        self._settings = on.kubelet
+        self._memory = on.memory
+        self._authority = on.authority
+        self._processes = on.processes
+        self._events = on.events
+        self._nodes: dict[str, RunningNode] = {}
+        self._held: set[str] = set()
+        self._unplugged: set[str] = set()
+
+    def get(self, name: str) -> RunningNode:
+        """Look a node up. Raises Problem when the lab has none of that name."""
+        if name not in self._nodes:
+            raise Problem(f"no node {name!r}", f"lab {self._lab.lab}", f"it has: {', '.join(self._nodes)}")
+        return self._nodes[name]
+
+    def all(self) -> list[RunningNode]:
+        """Every node, on or off."""
+        return list(self._nodes.values())
+
+    def join(self, spec: NodeSpec) -> None:
+        """Write the node's seed and power it on, its kubelet not started yet. Raises Problem,
+        CommandFailed.
+        """
+        check_node_name(spec.name)
+        if spec.name in self._nodes:
+            raise Problem(f"node {spec.name} is there already", f"lab {self._lab.lab}", "choose another name")
+        seed.write(self._home(spec), self._lab, spec, self._authority, self._settings)
+        self._nodes[spec.name] = RunningNode(spec, None)
+        self.boot(spec.name)
+
+    def boot(self, name: str) -> None:
+        """New namespaces, a new boot id, links, sshd. Raises Problem when the node is on."""
+        node = self.get(name)
+        if node.pid is not None:
+            raise Problem(f"node {name} is on already", f"lab {self._lab.lab}", "power it off first")
+        _overwrite(self._home(node.spec) / "boot_id", f"{uuid.uuid4()}\n")
+        child = self._processes.start(f"node-{name}", self._first_process(node.spec), node=name)
+        try:
+            pid = _child_of(child.pid)
+            network.connect_node(node.spec, pid)
+            network.set_links(node.spec, self._pulled(name), "down")
+        except BaseException:
+            self._end(node.spec)
+            raise
+        (self._home(node.spec) / "network-up").touch()
+        self._nodes[name] = RunningNode(node.spec, pid)
+        self._events.write("machine", node=name, step="booted")
+
+    def start_kubelet(self, name: str) -> None:
+        """Start the node's kubelet inside its namespaces."""
+        pid, node = self._pid(name), self.get(name)
+        profile = profile_named(self._lab.profile)
+        env = {"GOMAXPROCS": "2", "TMPDIR": f"{INSIDE}/scratch", **profile.kubelet_env}
+        self._processes.start(f"kubelet-{name}", [*enter(pid), *self._kubelet(node.spec)], node=name, env=env)
+
+    def power_off(self, name: str) -> None:
+        """Links down, then kill the node's PID namespace: no peer hears a FIN. Off already is fine."""
+        node = self.get(name)
+        if node.pid is None:
+            return
+        network.set_links(node.spec, network.BRIDGES, "down")
+        self._end(node.spec)
+        self._held.discard(name)
+        self._nodes[name] = RunningNode(node.spec, None)
+        (self._home(node.spec) / "network-up").unlink(missing_ok=True)
+        self._events.write("machine", node=name, step="powered-off")
+
+    def power_on(self, name: str) -> None:
+        """Boot the node and start its kubelet, as its service manager would. On already is fine."""
+        if self.get(name).pid is None:
+            try:
+                self.boot(name)
+                self.start_kubelet(name)
+            except BaseException:
+                self.power_off(name)
+                raise
+            self._held.discard(name)
+
+    def freeze(self, name: str) -> None:
+        """Take the links down, for its kernel would still answer, and stop all processes. Raises Problem."""
+        pid = self._pid(name)
+        network.set_links(self.get(name).spec, network.BRIDGES, "down")
+        freezing.stop(pid, self._around(name))
+        self._events.write("machine", node=name, step="frozen")
+
+    def reset(self, name: str) -> None:
+        """Power off, and boot no further than a frozen first process. Raises Problem."""
+        self._pid(name)
+        self.power_off(name)
+        self._held.add(name)
+        self.boot(name)
+        self.freeze(name)
+        self._events.write("machine", node=name, step="reset")
+
+    def thaw(self, name: str) -> None:
+        """Continue all processes; the kubelet of one that was reset starts now. Running or off is fine."""
+        node = self.get(name)
+        if node.pid is None:
+            return
+        freezing.go_on(node.pid, self._around(name))
+        network.set_links(node.spec, set(network.BRIDGES) - self._pulled(name), "up")
+        self._events.write("machine", node=name, step="thawed")
+        if name in self._held:
+            self.start_kubelet(name)
+            self._held.discard(name)
+
+    def link_down(self, name: str) -> None:
+        """Take the lab's end of `data` down, now and at each boot."""
+        node = self.get(name)
+        self._unplugged.add(name)
+        if node.pid is not None:
+            network.set_links(node.spec, ["data"], "down")
+        self._events.write("machine", node=name, step="link-down")
+
+    def link_up(self, name: str) -> None:
+        """Take the lab's end of `data` up."""
+        node = self.get(name)
+        self._unplugged.discard(name)
+        if node.pid is not None:
+            network.set_links(node.spec, ["data"], "up")
+        self._events.write("machine", node=name, step="link-up")
+
+    def remove(self, name: str) -> None:
+        """Power the node off for good and forget it."""
+        self.power_off(name)
+        self._unplugged.discard(name)
+        del self._nodes[name]
+
+    def prepare(self) -> None:
+        """Namespaces need nothing to run on."""
+
+    def wait_up(self, name: str) -> None:
+        """Wait until the node's sshd listens. Off is fine. Raises Problem."""
+        node = self.get(name)
+        if node.pid is None:
+            return
+        try:
+            insist(lambda: _touch(node.spec.control_address), OSError, limit_s=_SSHD_LIMIT_S, period_s=0.02)
+        except OSError as error:
+            said = f"no sshd on {name} after {_SSHD_LIMIT_S:g} s: {error}"
+            raise Problem(said, f"lab {self._lab.lab}", f"see node-{name}.log") from error
+
+    def shell(self, name: str, power_lock: threading.Lock) -> NodeShell:
+        """The node without its sshd."""
+        return NodeShell(self, name, Inside(self, name), power_lock)
+
+    def owner(self, spec: NodeSpec) -> str:
+        """Nobody but the lab knows of it."""
+        del spec
+        return ""
+
+    def facts(self) -> Mapping[str, Json]:
+        """Nothing else."""
+        return {}
+
+    def _pid(self, name: str) -> int:
+        node = self.get(name)
+        if node.pid is None:
+            raise Problem(f"node {name} is off", f"lab {self._lab.lab}", "power it on first")
+        return node.pid
+
+    def _around(self, name: str) -> list[int]:
+        """What runs the node's processes from outside of its namespaces."""
+        components = (f"node-{name}", f"kubelet-{name}")
+        return [pid for component, pid in self._processes.pids().items() if component in components]
+
+    def _pulled(self, name: str) -> set[str]:
+        """The node's networks whose cable is pulled."""
+        return {"data"} if name in self._unplugged else set()
+
+    def _end(self, spec: NodeSpec) -> None:
+        """Kill the node's first process, and with it the others; its links go last."""
+        self._processes.expect_end([f"node-{spec.name}", f"kubelet-{spec.name}"])
+        self._processes.kill(f"node-{spec.name}")
+        network.disconnect_node(spec)
+
+    def _home(self, spec: NodeSpec) -> Path:
+        return self._memory / "nodes" / spec.name
+
+    def _first_process(self, spec: NodeSpec) -> list[str]:
+        """Own namespaces, the seed's files in place, then sshd as the node's first process."""
+        home = shlex.quote(str(self._home(spec)))
+        script = "\n".join(
+            [
+                "set -e",
+                f"hostname {spec.name}",
+                # Else an OOM kill of the host would become an event of every node.
+                f"mount --bind {home}/kmsg /dev/kmsg",
+                f"mount --bind {home}/boot_id /proc/sys/kernel/random/boot_id",
+                f"mount --bind {home}/etc /etc",
+                f"until [ -e {home}/network-up ]; do sleep 0.02; done",
+                f"mount --rbind {home}/run /run",
+                f"exec {shlex.quote(self._lab.sshd)} -D -e -f {INSIDE}/sshd_config",
+            ]
+        )
+        namespaces = ["--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        return ["unshare", *namespaces, "--", "bash", "-c", script]
+
+    def _kubelet(self, spec: NodeSpec) -> list[str]:
+        return [
+            self._lab.binary("hollow-kubelet"),
+            f"--config={INSIDE}/kubelet.json",
+            f"--kubeconfig={INSIDE}/kubeconfig",
+            f"--root-dir={INSIDE}/kubelet",
+            f"--cert-dir={INSIDE}/kubelet",
+            *kubelet.flags(self._lab, spec),
+        ]
+
+
+def _overwrite(path: Path, text: str) -> None:
+    """Put a text of the same length in place: a node must boot where the lab's memory has no room left."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644), "w") as out:
+        out.write(text)
+
+
+def _touch(address: str) -> None:
+    socket.create_connection((address, SSH_PORT), timeout=1.0).close()
+
+
+def _child_of(parent: int) -> int:
+    """The process that `unshare --fork` made. Raises Problem when it does not come up."""
+    retry = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(_SPAWN_LIMIT_S),
+        wait=tenacity.wait_fixed(0.01),
+        retry=tenacity.retry_if_result(lambda pid: pid is None),
+        retry_error_callback=lambda _state: None,
+    )
+    pid = retry(_find_child, parent)
+    if pid is None:
+        raise Problem(f"no first process within {_SPAWN_LIMIT_S:g} s", "process node", "see the node's log")
+    return int(pid)
+
+
+def _find_child(parent: int) -> int | None:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent:
+            return int(stat.parent.name)
+    return None

@@ -1,0 +1,345 @@
+"""The inside of a lab: first process of its PID namespace, and the server of the eight verbs.
+
+Run by the supervisor as `python -m nodeproof.labs.supervisor.init SPEC SOCKET PIPE`, in new network, mount,
+PID, UTS and IPC namespaces; SOCKET is the listening Unix socket, PIPE ends with the supervisor. The first
+process only reaps and, when it ends, the kernel ends all others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from nodeproof import proc
+from nodeproof.faults import fault_from_json
+from nodeproof.labs.ground import control_plane, etc, memory, network, wire
+from nodeproof.labs.ground.deadman import Deadman
+from nodeproof.labs.ground.logs import give, keep_short
+from nodeproof.labs.ground.memory import logs_in, mount_memory
+from nodeproof.labs.ground.nodes import Ground
+from nodeproof.labs.ground.pki import ssh_key, write_private
+from nodeproof.labs.ground.processes import EventLog, Processes
+from nodeproof.labs.ground.read_only import protect_host
+from nodeproof.labs.ground.spec import API_ADDRESS, LabSpec, NodeSpec
+from nodeproof.labs.kinds import kind_named
+from nodeproof.labs.supervisor.listener import Listener
+from nodeproof.model.problem import OutsideError, Problem
+
+Json = Any
+LINGER_S = 60.0
+"""How long a lab outlives the last client that holds it, when it is not kept."""
+_LOG_TAIL_LINES = 15
+
+
+class LabServer:
+    """Builds the lab and answers its clients."""
+
+    def __init__(self, spec: LabSpec, listener: socket.socket, supervisor: int) -> None:
+        self.spec = spec
+        self._kind = kind_named(spec.kind)
+        self._supervisor = supervisor
+        self._listener = listener
+        self._events = EventLog(spec.dir / "events.jsonl")
+        self._phase, self._error = "starting", ""
+        self._holders = 0
+        self._lock = threading.Lock()
+        self._power_locks: dict[str, threading.Lock] = {}
+        self._record_lock = threading.Lock()
+        self._ended = threading.Event()
+        self._linger: threading.Timer | None = None
+        self._leave_unless_held()
+        network.set_up_bridges()
+        self._listening = Listener()
+        self._protect_host()
+        self._memory = mount_memory(spec.dir / "mem", self._kind.limits.node_mib, len(spec.nodes))
+        os.environ["TMPDIR"] = str(self._memory / "scratch")
+        self._logs = logs_in(self._memory)
+        keep_short(self._logs, spec.owner_uid, spec.owner_gid)
+        self._processes = Processes(self._logs, self._events)
+        _mount_etc(self._memory / "etc")
+        self._credentials = control_plane.issue_credentials(spec.dir / "pki")
+        (spec.dir / "pki" / "ssh.pub").write_text(ssh_key(spec.dir / "pki" / "ssh") + "\n")
+        ground = Ground(
+            spec,
+            self._kind.kubelet(),
+            self._memory,
+            self._credentials.authority,
+            self._processes,
+            self._events,
+        )
+        self._nodes = self._kind.make_nodes(ground)
+        self._deadman = Deadman(self._heal, self._events)
+
+    def _protect_host(self) -> None:
+        """A lab that could write to its host's files builds nothing, and says why."""
+        try:
+            protect_host(self.spec.dir)
+        except Problem as problem:
+            self._phase, self._error = "failed", str(problem)
+
+    def run(self) -> None:
+        """Serve until `down`, or until nobody holds the lab any more."""
+        if self._phase == "starting":
+            threading.Thread(target=self._build, daemon=True).start()
+        threading.Thread(target=self._accept, daemon=True).start()
+        threading.Thread(target=self._follow_supervisor, daemon=True).start()
+        self._ended.wait()
+
+    def _follow_supervisor(self) -> None:
+        """A lab whose supervisor was killed has nobody to clean up after it, and goes."""
+        os.read(self._supervisor, 1)
+        self._ended.set()
+
+    def _build(self) -> None:
+        try:
+            self._nodes.prepare()
+            self._start_control_plane()
+            for node in self._nodes.all():
+                self._nodes.start_kubelet(node.spec.name)
+            for node in self._nodes.all():
+                self._nodes.wait_up(node.spec.name)
+            self._write_record()
+            self._phase = "ready"
+        except Exception as error:
+            self._error = str(error) if isinstance(error, Problem | proc.CommandFailed) else repr(error)
+            self._phase = "failed"
+
+    def _start_control_plane(self) -> None:
+        pki = self.spec.dir / "pki"
+        self._processes.start("etcd", control_plane.etcd(self.spec, self._memory / "etcd"))
+        self._processes.start(
+            "kube-apiserver", control_plane.api_server(self.spec, self._credentials, self._logs)
+        )
+        configs = {}
+        for name, pair in (
+            ("admin", self._credentials.admin),
+            ("controller-manager", self._credentials.controller_manager),
+            ("scheduler", self._credentials.scheduler),
+        ):
+            configs[name] = pki / f"{name}.kubeconfig"
+            configs[name].write_text(control_plane.kubeconfig(pair, self._credentials.authority.bundle, name))
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(self._nodes.join, self.spec.nodes))
+        control_plane.wait_ready(self._credentials, self._dead)
+        manager = control_plane.controller_manager(
+            self.spec, self._credentials, configs["controller-manager"]
+        )
+        self._processes.start("kube-controller-manager", manager)
+        scheduler = control_plane.scheduler(self.spec, self._credentials, configs["scheduler"])
+        self._processes.start("kube-scheduler", scheduler)
+
+    def _dead(self) -> str:
+        """The first component that has died, with its last log lines."""
+        for name in self._processes.died():
+            lines = (self._logs / f"{name}.log").read_text(errors="replace").splitlines()
+            return "\n".join([name, *lines[-_LOG_TAIL_LINES:]])
+        return ""
+
+    def _write_record(self) -> None:
+        """What makes a target provably ours: the guard compares a target with this."""
+        with self._record_lock:
+            self._write_record_alone()
+
+    def _write_record_alone(self) -> None:
+        specs = [node.spec for node in self._nodes.all()]
+        uid = control_plane.kube_system_uid(self._credentials)
+        owners = [(spec.name, self._nodes.owner(spec)) for spec in specs]
+        record = {
+            "lab": self.spec.lab,
+            "kube_system_uid": uid,
+            "machine_ids": {spec.name: spec.machine_id for spec in specs},
+            "zones": {spec.name: spec.zone for spec in specs},
+            "owners": {name: owner for name, owner in owners if owner},
+        }
+        # In one step: the guard may be reading.
+        fresh = self.spec.dir / ".record.json"
+        write_private(fresh, json.dumps(record).encode())
+        os.chown(fresh, self.spec.owner_uid, self.spec.owner_gid, follow_symlinks=False)
+        fresh.rename(self.spec.dir / "record.json")
+        for folder in (self.spec.dir, self.spec.dir / "pki"):
+            for path in folder.iterdir():
+                if path != self._memory:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.chown(path, self.spec.owner_uid, self.spec.owner_gid, follow_symlinks=False)
+
+    def _accept(self) -> None:
+        while True:
+            client, _address = self._listener.accept()
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError, EOFError):
+            request, _ = wire.receive(client)
+            try:
+                self._answer(client, request)
+            except (Problem, OutsideError, proc.CommandFailed) as error:
+                wire.send(client, {"error": (str(error) or repr(error)).splitlines()[0]})
+            except Exception as error:  # whatever it is, the client must hear of it
+                wire.send(client, {"error": repr(error)})
+
+    def _answer(self, client: socket.socket, request: Mapping[str, Json]) -> None:
+        verbs = {"spawn": self._spawn, "power": self._power, "arm": self._arm, "down": self._down}
+        verb = request["verb"]
+        if verb == "dial":
+            self._dial(client, request)
+        elif verb == "logs":
+            give(self._logs, self.spec.owner_uid, self.spec.owner_gid)
+            self._hand_over(client, self._logs, os.O_DIRECTORY)
+        elif verb == "network":
+            self._hand_over(client, Path("/proc/self/ns/net"))
+        elif verb == "status":
+            wire.send(client, self._status())
+            if request.get("hold"):
+                self._hold(client)
+        elif verb in verbs:
+            wire.send(client, verbs[verb](request))
+        else:
+            wire.send(client, {"error": f"unknown verb {verb!r}"})
+
+    def _dial(self, client: socket.socket, request: Mapping[str, Json]) -> None:
+        try:
+            address = (request["host"], request["port"])
+            with socket.create_connection(address, timeout=request["timeout_s"]) as made:
+                made.settimeout(None)
+                wire.send(client, {"ok": True}, made.fileno())
+        except ConnectionRefusedError as error:
+            wire.send(client, {"error": str(error), "failure": "refused"})
+        except OSError as error:
+            failure = "lost" if isinstance(error, ConnectionError) else "timed-out"
+            wire.send(client, {"error": str(error), "failure": failure})
+
+    def _hand_over(self, client: socket.socket, path: Path, flags: int = 0) -> None:
+        """Give a client what it has no path to."""
+        descriptor = os.open(path, os.O_RDONLY | flags)
+        try:
+            wire.send(client, {"ok": True}, descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _spawn(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
+        if request["what"] == "node":
+            node = NodeSpec(**request["node"])
+            with self._power_lock(node.name):
+                self._nodes.join(node)
+                self._nodes.start_kubelet(node.name)
+            self._write_record()
+            self._nodes.wait_up(node.name)
+            return {"ok": True}
+        done = proc.run(request["argv"], timeout_s=request["timeout_s"], stdin=request["stdin"], check=False)
+        return {"status": done.status, "stdout": done.stdout, "stderr": done.stderr}
+
+    def _power(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
+        name = request["node"]
+        if request["action"] == "remove":
+            with self._power_lock(name):
+                self._nodes.remove(name)
+            self._write_record()
+            return {"ok": True}
+        shell = self._nodes.shell(name, self._power_lock(name))
+        actions = {
+            "off": shell.power_off,
+            "on": shell.power_on,
+            "freeze": shell.freeze,
+            "reset": shell.reset,
+            "thaw": shell.thaw,
+            "link-down": shell.link_down,
+            "link-up": shell.link_up,
+        }
+        actions[request["action"]]()
+        return {"ok": True}
+
+    def _arm(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
+        self._deadman.arm(request["fault"], request["ttl_s"])
+        return {"ok": True}
+
+    def _heal(self, fault: Mapping[str, Json]) -> None:
+        fault_from_json(fault).heal(self._nodes.shell(fault["node"], self._power_lock(fault["node"])))
+
+    def _power_lock(self, node: str) -> threading.Lock:
+        """One for each node: a guest that joins for minutes must keep no other from being healed."""
+        with self._lock:
+            return self._power_locks.setdefault(node, threading.Lock())
+
+    def _status(self) -> Mapping[str, Json]:
+        nodes = [
+            {"name": node.spec.name, "zone": node.spec.zone, "on": node.pid is not None, "pid": node.pid,
+             "control_address": node.spec.control_address, "data_address": node.spec.data_address,
+             "slot": node.spec.slot, "machine_id": node.spec.machine_id}
+            for node in sorted(self._nodes.all(), key=lambda node: node.spec.slot)
+        ]  # fmt: skip
+        return {
+            **self._nodes.facts(),
+            "lab": self.spec.lab,
+            "kind": self.spec.kind,
+            "features": sorted(self._kind.features),
+            "phase": self._phase,
+            "failure": self._error,
+            "profile": self.spec.profile,
+            "kubernetes_version": self.spec.kubernetes_version,
+            "nodes": nodes,
+            "components": dict(self._processes.pids()),
+            "died": dict(self._processes.died()),
+            "memory": memory.told(self._memory),
+            "armed": dict(self._deadman.armed()),
+            "not_disarmed": self._deadman.faults(),
+            "control_plane_address": API_ADDRESS,
+            "witness_port": self._listening.port,
+            "heard": list(self._listening.heard),
+            "holders": self._holders,
+        }
+
+    def _hold(self, client: socket.socket) -> None:
+        with self._lock:
+            self._holders += 1
+            if self._linger:
+                self._linger.cancel()
+        client.settimeout(None)
+        with contextlib.suppress(OSError):
+            client.recv(1)
+        with self._lock:
+            self._holders -= 1
+            self._leave_unless_held()
+
+    def _leave_unless_held(self) -> None:
+        """A lab that is not kept goes some time after the last client that holds it, or if none ever came."""
+        if self._holders == 0 and not self.spec.keep:
+            self._linger = threading.Timer(LINGER_S, self._ended.set)
+            self._linger.daemon = True
+            self._linger.start()
+
+    def _down(self, _request: Mapping[str, Json]) -> Mapping[str, Json]:
+        threading.Timer(0.05, self._ended.set).start()
+        return {"ok": True}
+
+
+def _mount_etc(folder: Path) -> None:
+    """Names come from the lab's own /etc/hosts alone: the host's name servers are no part of it."""
+    own = {"hosts": f"127.0.0.1 localhost\n{API_ADDRESS} kubernetes\n", "resolv.conf": ""}
+    proc.run(["mount", "--bind", str(etc.make(folder, own)), str(etc.HOST)], timeout_s=10)
+
+
+def main() -> None:
+    """Reap as first process; serve in a child, and end with it."""
+    server = os.fork()
+    if server == 0:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        spec = LabSpec.from_json(sys.argv[1])
+        LabServer(spec, socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])).run()
+        os._exit(0)
+    while True:
+        pid, status = os.wait()
+        if pid == server:
+            os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The one root process that owns a lab: folder, lock, socket, and the lab's init as its child.
+
+`python -m nodeproof.labs.supervisor.supervisor SPEC`: holds the lab's flock, makes the socket, starts the
+init in new namespaces, and removes every trace when the init has ended, however it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from nodeproof import proc
+from nodeproof.labs.ground.spec import NAMESPACES, RUNTIME_ROOT, LabSpec
+
+
+def main() -> None:
+    """Own one lab from its first file to its last."""
+    spec = LabSpec.from_json(sys.argv[1])
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    lock, log, listener = _make_folder(spec)
+    try:
+        argv = [
+            "unshare",
+            *NAMESPACES,
+            "--",
+            sys.executable,
+            "-P",
+            "-B",
+            "-m",
+            "nodeproof.labs.supervisor.init",
+        ]
+        life, _held = os.pipe()
+        passed = [listener.fileno(), life]
+        child = proc.start([*argv, spec.to_json(), *map(str, passed)], log=log, pass_fds=passed)
+        listener.close()
+        signal.signal(signal.SIGTERM, lambda _number, _frame: child.kill())
+        child.wait()
+    finally:
+        for left in (spec.dir, *spec.half_made()):
+            shutil.rmtree(left, ignore_errors=True)
+        os.close(lock)
+        with contextlib.suppress(OSError):
+            RUNTIME_ROOT.rmdir()
+
+
+def _make_folder(spec: LabSpec) -> tuple[int, int, socket.socket]:
+    """Make the lab's folder, take its lock, open the init's log and listen at its socket; the lock says that
+    the lab lives.
+
+    The folder is given to the lab's owner last: until then nobody else can put a link where root writes. It
+    gets its name with the lock held, so that no sweep finds it without.
+    """
+    unborn = RUNTIME_ROOT / f".{spec.lab}"
+    RUNTIME_ROOT.mkdir(exist_ok=True)
+    RUNTIME_ROOT.chmod(0o755)
+    for folder in (unborn, unborn / "pki"):
+        folder.mkdir(mode=0o700)
+    descriptor = os.open(unborn / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    (unborn / "spec.json").write_text(spec.to_json())
+    log = os.open(unborn / "init.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    listener = _listen(unborn / "s")
+    for path in (*unborn.iterdir(), unborn):
+        os.chown(path, spec.owner_uid, spec.owner_gid, follow_symlinks=False)
+    unborn.rename(spec.dir)
+    return descriptor, log, listener
+
+
+def _listen(path: Path) -> socket.socket:
+    """A socket that only its owner may connect to; it keeps its place when its folder is renamed."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    path.chmod(0o600)
+    listener.listen(64)
+    return listener
+
+
+if __name__ == "__main__":
+    main()

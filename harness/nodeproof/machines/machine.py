@@ -1,0 +1,110 @@
+"""What a node is as a computer, whatever it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from nodeproof.model.problem import OutsideError
+
+Json = Any
+PowerAction = Literal["off", "on", "freeze", "reset", "thaw", "link-down", "link-up"]
+"""What a machine's host does to it from outside."""
+
+
+class MachineError(OutsideError):
+    """A machine could not be reached, or did not answer within its deadline."""
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What a finished remote command left."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+class Shell(Protocol):
+    """Enough of a machine to inject a fault and to heal it."""
+
+    name: str
+    data_address: str
+    control_plane_address: str
+
+    def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
+        """Run a command. Raises MachineError when the machine does not answer within `deadline_s`."""
+        ...
+
+    def is_powered(self) -> bool:
+        """Whether the machine's first process runs, as its host sees it. Raises MachineError."""
+        ...
+
+    def power_off(self) -> None:
+        """Cut the power: nothing is flushed and no peer is told. Off already is fine. Raises MachineError."""
+        ...
+
+    def power_on(self) -> None:
+        """Boot. On already is fine. Raises MachineError."""
+        ...
+
+    def freeze(self) -> None:
+        """Let it stand still with all that is in its memory. Frozen already is fine. Raises MachineError."""
+        ...
+
+    def reset(self) -> None:
+        """Throw it back to before its boot, nothing flushed, and hold it there until `thaw`. Raises
+        MachineError.
+        """
+        ...
+
+    def thaw(self) -> None:
+        """Let it go on, or boot after a `reset`, and set its clock. Running or off is fine. Raises
+        MachineError.
+        """
+        ...
+
+    def link_down(self) -> None:
+        """Take the carrier of `data` away, power cycles or not. Down already is fine. Raises MachineError."""
+        ...
+
+    def link_up(self) -> None:
+        """Give the carrier of `data` back. Up already is fine. Raises MachineError."""
+        ...
+
+
+class Machine(Shell, Protocol):
+    """A shell, and what can be seen of the machine from elsewhere: probes look only at this."""
+
+    def boot_id(self) -> str:
+        """The kernel's boot id, new with each boot. Raises MachineError."""
+        ...
+
+    def answers_on_control(self) -> bool:
+        """Whether its SSH port on `control` accepts a connection."""
+        ...
+
+    def refuses_on_control(self) -> bool:
+        """Whether its kernel answers on `control`, and nobody listens at its SSH port."""
+        ...
+
+    def reached_from_control_plane(self) -> bool:
+        """Whether the control plane's side gets through to the machine's data address (a refusal counts)."""
+        ...
+
+    def serves_kubelet(self) -> bool:
+        """Whether a kubelet accepts the control plane's connections."""
+        ...
+
+    def reaches_control_plane(self) -> bool:
+        """Whether what the machine sends to the control plane's data address is heard there."""
+        ...
+
+    def kubelet_configuration(self) -> Mapping[str, Json]:
+        """What its kubelet says of its configuration, asked through the API server. Raises MachineError."""
+        ...
+
+    def close(self) -> None:
+        """Give up connections; the machine itself is not touched."""
+        ...

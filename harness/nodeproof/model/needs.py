@@ -1,0 +1,67 @@
+"""What a scenario needs of its lab: a closed list of words, so that none can be misspelt unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from nodeproof.model.problem import Problem
+
+Json = Any
+FEATURES: Mapping[str, str] = {
+    "freeze": "a node can stand still and go on, its clock with it",
+    "link": "the cable of a node's `data` network can be pulled",
+    "power": "a node's power can be cut and given back",
+    "real-pods": "containers run: what a pod's program does can be seen",
+    "reset": "a node can be reset at once, without a shutdown",
+    "swap": "a node can have swap space of its own",
+    "systemd": "a node's services, its kubelet too, are run by systemd, which can shut it down",
+}
+"""All that a lab may have and another may not."""
+_MARKER = "@needs"
+
+
+@dataclass(frozen=True)
+class Needs:
+    """`@needs(...)`: the lab's size, how many nodes faults may hit, and what it must have.
+
+    `profile` is the only one in which the scenario proves anything; empty is any.
+    """
+
+    nodes: int = 2
+    faulted: int = 0
+    zones: int = 1
+    features: frozenset[str] = frozenset()
+    profile: str = ""
+
+    @classmethod
+    def of(cls, asked: Mapping[str, Json], where: str) -> Needs:
+        """What a marker says. Raises Problem on a word, a feature or a value that there is none of."""
+        words = {each.name: each for each in fields(cls)}
+        for word in asked:
+            if word not in words:
+                raise Problem(f"{_MARKER} knows no {word!r}", where, f"it knows: {', '.join(words)}")
+        for word in ("nodes", "faulted", "zones"):
+            _check_number(word, asked.get(word, words[word].default), where)
+        if not isinstance(asked.get("profile", ""), str):
+            raise Problem(f"{_MARKER}: profile is {asked['profile']!r}", where, "name one profile")
+        return cls(**{**asked, "features": _features(asked.get("features", ()), where)})
+
+
+def _check_number(word: str, value: Json, where: str) -> None:
+    least = 0 if word == "faulted" else 1
+    if type(value) is not int or value < least:
+        raise Problem(f"{_MARKER}: {word} is {value!r}", where, f"give a whole number from {least} on")
+
+
+def _features(asked: Json, where: str) -> frozenset[str]:
+    if isinstance(asked, str) or not isinstance(asked, Iterable):
+        raise Problem(f"{_MARKER}: features is {asked!r}", where, 'give several: features=("systemd",)')
+    named = list(asked)
+    for feature in named:
+        if not isinstance(feature, str) or feature not in FEATURES:
+            raise Problem(
+                f"there is no feature {feature!r}", where, f"there are: {', '.join(sorted(FEATURES))}"
+            )
+    return frozenset(named)

@@ -1,0 +1,108 @@
+"""Slack: what measuring on this host may add to a true duration, by the times that it was read off at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nodeproof.model import clocks
+from nodeproof.model.cluster import Calibration, Configuration
+from nodeproof.model.history import Entry, History
+
+BASE_SLACK_S = 0.2
+"""What a controller may take between waking up and writing, on an idle host."""
+NEAR_S = 2.0
+"""What stood still has to catch up: so long before and after, a measurement counts too."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Times (s, monotonic) from one to another, or one time."""
+
+    since_t: float
+    until_t: float
+
+    @classmethod
+    def at(cls, t: float) -> Span:
+        """One time."""
+        return cls(t, t)
+
+    def touches(self, other: Span) -> bool:
+        """Whether they have a time in common."""
+        return self.since_t <= other.until_t and other.since_t <= self.until_t
+
+
+def hull(spans: Sequence[Span]) -> Span:
+    """From the earliest to the latest of these times; there is at least one."""
+    return Span(min(span.since_t for span in spans), max(span.until_t for span in spans))
+
+
+def slack_s(history: History, configuration: Configuration, about: Sequence[Span] | None = None) -> float:
+    """What measuring on this host may add to a true duration (s) that was read off at the times `about`;
+    anywhere in the recording where none are told.
+
+    Base plus twice the worst watch latency (calibrated, or seen by a sentinel: one for the anchor, one for
+    the event), how wrong the offsets of nodes' clocks may be, the API's resolution, the longest time the
+    harness was not woken, and how wrong the times of witnesses on the nodes may be. Of sentinels and stalls
+    count those that can have touched these times.
+    """
+    calibration = configuration.calibration
+    told = max((entry.data["error_s"] for entry in history.of_kind("heard")), default=0.0)
+    return (
+        BASE_SLACK_S
+        + 2 * max(calibration.watch_latency_s, _worst(map(_sentinel, history.of_kind("sentinel")), about))
+        + _clock_error_s(history, calibration)
+        + calibration.api_resolution_s
+        + _worst(map(_stall, history.of_kind("stall")), about)
+        + told
+        + _clock_step_s(history)
+    )
+
+
+def _sentinel(entry: Entry) -> tuple[Span, float]:
+    """From when a sentinel was sent first until it was back or given up, and its worst latency (s)."""
+    worst = max((entry.data.get("latency_s") or {}).values(), default=0.0)
+    since_t = min((entry.data.get("sent_t") or {}).values(), default=entry.t - worst)
+    return Span(since_t, entry.t), worst
+
+
+def _stall(entry: Entry) -> tuple[Span, float]:
+    """The time for which the harness was not woken, and its length (s)."""
+    late_s = float(entry.data["late_s"])
+    return Span(entry.t - late_s, entry.t), late_s
+
+
+def _worst(measured: Iterable[tuple[Span, float]], about: Sequence[Span] | None) -> float:
+    """The longest of what was measured that can have touched `about`.
+
+    Between two measurements nobody looked: what happened there is vouched for by those near it on both sides,
+    and by one on each side at least.
+    """
+    everything = list(measured)
+    if about is None:
+        return max((took for _span, took in everything), default=0.0)
+    worst = 0.0
+    for span in about:
+        near = Span(span.since_t - NEAR_S, span.until_t + NEAR_S)
+        within = [took for seen, took in everything if seen.touches(near)]
+        before = [took for seen, took in everything if seen.until_t < span.since_t]
+        after = [took for seen, took in everything if seen.since_t > span.until_t]
+        worst = max([worst, *within, *before[-1:], *after[:1]])
+    return worst
+
+
+def _clock_error_s(history: History, calibration: Calibration) -> float:
+    """What is not known of nodes' clocks (s); all of it in a recording that did not measure them."""
+    measured = clocks.error_s(history)
+    told = calibration.clock_offset_s.values()
+    return max(map(abs, told), default=0.0) if measured is None else measured
+
+
+def _clock_step_s(history: History) -> float:
+    """How far the host's wall clock was moved during the recording (s): renewTimes are read on it."""
+    ended = history.of_kind("ended")
+    began_at, ended_at = (
+        history.begun.get("wall_offset_s"),
+        ended[-1].data.get("wall_offset_s") if ended else None,
+    )
+    return abs(ended_at - began_at) if began_at is not None and ended_at is not None else 0.0

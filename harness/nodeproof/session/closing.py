@@ -1,0 +1,125 @@
+"""What becomes of a scenario, and of the run: verdicts evaluated, stored, shown, and told to pytest."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from nodeproof.checks.judge import died
+from nodeproof.model.problem import Problem
+from nodeproof.model.verdict import Code
+from nodeproof.report import rundir, table
+from nodeproof.scenario.stage import Stage
+from nodeproof.session import asked, running
+from nodeproof.session import recording as stored
+from nodeproof.session.judging import JUDGE, Closed, Unproven, close, message, without_running
+from nodeproof.session.run import BROKEN_OFF, DECLARED, SELECTED, Session, provider_of, session_of
+
+STAGE = pytest.StashKey[Stage]()
+
+
+def skip_with_verdict(item: pytest.Item, session: Session, code: Code, reason: str) -> NoReturn:
+    """A scenario that can prove nothing here: every declared claim says why."""
+    declared = [session.claims[claim] for claim in asked.declared(item)]
+    stored.store_skipped(
+        session.run, item.nodeid, without_running(declared, code, reason), session.claims, session.options
+    )
+    pytest.skip(f"unproven: {code}: {reason}")
+
+
+def close_scenario(item: pytest.Item, error: Exception | None) -> None:
+    """Evaluate, store, attach, and give pytest the outcome that the verdicts ask for."""
+    __tracebackhide__ = True
+    session = session_of(item.config)
+    stage, made = item.stash.get(STAGE, None), item.stash.get(JUDGE, None)
+    if stage is None or made is None or stage.recording is None:
+        if error is not None:
+            store_unrecorded(item, session, error)
+            raise error
+        raise Unproven(
+            "the scenario recorded nothing: use the fixtures `lab` and `judge`, and `lab.record()`"
+        )
+    declared = [session.claims[claim] for claim in asked.declared(item)]
+    history = stage.history()
+    broken = f"{type(error).__name__}: {error}" if error else ""
+    closed = close(declared, made.judgments, history, stage.configuration, broken)
+    stored.store(session.run, item.nodeid, closed, session.claims, stage.configuration, history)
+    stored.attach(session.run, item.nodeid, closed, stage.configuration)
+    provider = provider_of(session)
+    if provider.lab is not None:
+        if error is not None or closed.worst().outcome != "conforms":
+            provider.lab.fetch_journals()
+        with contextlib.suppress(Problem, OSError):
+            stored.attach_logs(provider.lab.life.logs, provider.lab.journals)
+    provider.last_taint_t = stored.last_no_execute_taint(history)
+    if died(history) is not None:
+        provider.discard()
+    _raise_outcome(closed, message(closed, session.claims, stage.configuration.kubernetes_version), error)
+
+
+def store_unrecorded(item: pytest.Item, session: Session, error: Exception) -> None:
+    """A scenario that broke off before it recorded anything: every declared claim gets its verdict all the
+    same.
+    """
+    declared = [session.claims[claim] for claim in asked.declared(item)]
+    closed = without_running(declared, "gap", f"nothing was recorded: {type(error).__name__}: {error}")
+    stored.store_skipped(session.run, item.nodeid, closed, session.claims, session.options)
+
+
+def store_crashed(session: Session, nodeid: str) -> None:
+    """A scenario whose worker died: every declared claim is unproven, under a name of its own."""
+    died_as, reason = f"{nodeid} (its worker died)", "the worker that ran the scenario died"
+    with contextlib.suppress(OSError):
+        rundir.scenario_dir(session.run, nodeid).rename(rundir.scenario_dir(session.run, died_as))
+    declared = [session.claims[claim] for claim in rundir.read_json(session.run / DECLARED).get(nodeid, ())]
+    closed = without_running(declared, "gap", reason)
+    stored.store_skipped(session.run, died_as, closed, session.claims, session.options)
+    stored.report_broken(session.run, died_as, reason)
+
+
+def _raise_outcome(closed: Closed, text: str, error: Exception | None) -> None:
+    __tracebackhide__ = True
+    verdict = closed.worst()
+    if verdict.outcome == "deviates":
+        pytest.fail(text, pytrace=False)
+    if error is not None:
+        raise Unproven(text) from error
+    if verdict.is_skip:
+        pytest.skip(text)
+    if verdict.outcome == "unproven":
+        raise Unproven(text)
+
+
+def write_down(known: Session) -> None:
+    """End labs that outlived their worker, and write what the whole run was."""
+    left = running.end_labs(known.run, known.options)
+    if left:
+        known.say(f"ended labs of workers that are gone: {', '.join(left)}")
+    selected = sorted(known.selected or _written(known.run, SELECTED).split())
+    broken = _written(known.run, BROKEN_OFF)
+    running.write_run(known.run, known.options, known.began, known.command, selected, broken)
+
+
+def _written(run: Path, name: str) -> str:
+    """What a process of this run left for the others; nothing is fine."""
+    with contextlib.suppress(OSError):
+        return (run / name).read_text()
+    return ""
+
+
+def summary(run: Path) -> Iterator[str]:
+    """The closing table, and what a reader of it has to know of the run."""
+    facts, rows = rundir.read_facts(run), rundir.read_verdicts(run)
+    yield table.render(rows, facts.duration_s, str(run))
+    yield f"not upstream's defaults: {'; '.join(facts.settings)}"
+    if facts.quarantined:
+        yield f"no probe proved these nodes healed: {', '.join(facts.quarantined)}"
+    unjudged = sorted(set(facts.selected) - {row["claim"] for row in rows})
+    if unjudged:
+        yield f"selected and without a verdict: {', '.join(unjudged)}"
+    if facts.exit_reason:
+        yield f"nodeproof: {facts.exit_reason}"

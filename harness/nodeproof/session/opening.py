@@ -1,0 +1,37 @@
+"""What a scenario gets: a clean lab that has what it needs, or a verdict that says what is missing."""
+
+from __future__ import annotations
+
+import allure
+import pytest
+
+from nodeproof.labs.client.lab import TooFewNodes
+from nodeproof.model.problem import OutsideError, Problem
+from nodeproof.report.rundir import scenario_dir
+from nodeproof.scenario.stage import Stage
+from nodeproof.session import asked
+from nodeproof.session.closing import STAGE, skip_with_verdict, store_unrecorded
+from nodeproof.session.judging import Unproven
+from nodeproof.session.run import break_off, provider_of, session_of
+
+
+def open_stage(item: pytest.Item) -> Stage:
+    """The worker's lab, clean and fit for the scenario, as the scenario sees it.
+
+    Raises Unproven where too few nodes may be harmed; a lab that can't be had ends the whole session.
+    """
+    session = session_of(item.config)
+    faulted = asked.needs(item).faulted
+    try:
+        living = provider_of(session).clean(faulted)
+        missing = asked.lacks_features(item, living.features)
+        stage = Stage(living, scenario_dir(session.run, item.nodeid), faulted, allure.step)
+    except TooFewNodes as problem:
+        store_unrecorded(item, session, problem)
+        raise Unproven(str(problem)) from problem
+    except (Problem, OutsideError) as problem:
+        break_off(session, str(problem))
+    if missing:
+        skip_with_verdict(item, session, "lab-lacks", f"this lab has no {missing}")
+    item.stash[STAGE] = stage
+    return stage

@@ -1,0 +1,111 @@
+"""What is kept of a scenario: history, configuration, judgments, picture; and what Allure gets of it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import allure
+from allure_commons.logger import AllureFileLogger
+from allure_commons.model2 import Status, StatusDetails, TestResult
+
+from nodeproof.model.claim import Claim
+from nodeproof.model.cluster import Calibration, Configuration
+from nodeproof.model.history import History
+from nodeproof.model.judgment import Judgment
+from nodeproof.report import timeline
+from nodeproof.report.rundir import scenario_dir, write_scenario
+from nodeproof.session.judging import Closed
+from nodeproof.session.options import Options
+
+_LOG_TAIL_BYTES = 16 * 1024
+
+
+def store(
+    run: Path,
+    nodeid: str,
+    closed: Closed,
+    claims: dict[str, Claim],
+    configuration: Configuration,
+    history: History,
+) -> None:
+    """Write what the scenario is judged by, its rows and its picture; the recorder wrote the history."""
+    judgments: list[Judgment] = [judgment for judgment, _verdict in closed.judged]
+    folder = write_scenario(run, nodeid, judgments, configuration, closed.rows(claims, nodeid, configuration))
+    timeline.render(history, list(closed.judged), folder / "timeline.png", nodeid.rpartition("::")[2])
+
+
+def store_skipped(run: Path, nodeid: str, closed: Closed, claims: dict[str, Claim], options: Options) -> None:
+    """Write the rows of a scenario that did not run; there is no recording."""
+    nothing = Configuration(
+        kubernetes_version=options.kubernetes_version,
+        lab=options.kind,
+        profile=options.profile,
+        slack_limit_s=0.0,
+        negative_wait_s=0.0,
+        calibration=Calibration(0.0),
+    )
+    write_scenario(run, nodeid, [], nothing, closed.rows(claims, nodeid, nothing))
+
+
+def report_broken(run: Path, nodeid: str, reason: str) -> None:
+    """Give Allure a broken result for a scenario whose process died before it could write one."""
+    result = TestResult(
+        uuid=str(uuid.uuid4()),
+        name=nodeid.rpartition("::")[2],
+        fullName=nodeid,
+        status=Status.BROKEN,
+        statusDetails=StatusDetails(message=reason),
+    )
+    result.start = result.stop = int(time.time() * 1000)
+    AllureFileLogger(str(run / "allure-results")).report_result(result)
+
+
+def attach(run: Path, nodeid: str, closed: Closed, configuration: Configuration) -> None:
+    """Give Allure the version that ran, the picture, the history and the judgments."""
+    allure.dynamic.label("kubernetes", configuration.kubernetes_version)
+    folder = scenario_dir(run, nodeid)
+    allure.attach.file(str(folder / "timeline.png"), "timeline", allure.attachment_type.PNG)
+    allure.attach(_summary(closed), "verdicts", allure.attachment_type.TEXT)
+    allure.attach.file(str(folder / "judgments.json"), "judgments", allure.attachment_type.JSON)
+    allure.attach.file(str(folder / "history.jsonl"), "history", "application/jsonl", "jsonl")
+
+
+def attach_logs(*folders: Path) -> None:
+    """Give Allure the tail of each log."""
+    for path in sorted(path for folder in folders for path in folder.glob("*.log")):
+        tail = path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
+        allure.attach(tail, path.name, allure.attachment_type.TEXT)
+
+
+def last_no_execute_taint(history: History) -> float:
+    """When a node last got a NoExecute taint (s, monotonic); minus infinity when none did."""
+    latest = float("-inf")
+    for version in history.all_versions("nodes"):
+        if any(taint["effect"] == "NoExecute" for taint in version.object["spec"].get("taints") or ()):
+            latest = version.t
+    return latest
+
+
+def _summary(closed: Closed) -> str:
+    lines = []
+    for claim, verdict in closed.verdicts():
+        window = f"  window {verdict.window.arithmetic}" if verdict.window else ""
+        lines.append(f"{claim}: {verdict.label}: {verdict.reason}{window}")
+    return "\n".join(lines)
+
+
+def label(declared: Sequence[Claim], options: Options) -> None:
+    """Allure: the page's area as epic, each claim as feature; lab, profile and versions as labels."""
+    for area in sorted({claim.area for claim in declared}):
+        allure.dynamic.label("epic", area)
+    for claim in declared:
+        allure.dynamic.label("feature", claim.id)
+        allure.dynamic.label("claim", claim.id)
+    for page in sorted({page for claim in declared for page in claim.page_versions}):
+        allure.dynamic.label("page", page)
+    allure.dynamic.label("lab", options.kind)
+    allure.dynamic.label("profile", options.profile)
+    allure.dynamic.description("\n\n".join(f"**{claim.id}**: {claim.statement}" for claim in declared))

@@ -1,0 +1,139 @@
+"""One pytest process and its run: what was asked for, the run's folder, and its lab once one is wanted.
+
+Every pytest with this plugin loads this module: what a run needs is imported when there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from nodeproof import catalogue
+from nodeproof.model.claim import Claim
+from nodeproof.model.problem import Problem
+from nodeproof.safety.shield import interrupt_once
+from nodeproof.session import asked
+
+if TYPE_CHECKING:
+    from nodeproof.session.options import Options
+    from nodeproof.session.running import LabProvider
+
+SELECTED = "selected-claims"
+DECLARED = "declared-claims.json"
+BROKEN_OFF = "broken-off"
+
+
+@dataclass
+class Session:
+    """What one pytest process knows of its run; `provider` is made with the first scenario."""
+
+    options: Options
+    claims: dict[str, Claim]
+    run: Path
+    began: datetime
+    command: str
+    is_worker: bool
+    say: Callable[[str], None]
+    selected: set[str] = field(default_factory=set)
+    provider: LabProvider | None = None
+
+
+SESSION = pytest.StashKey[Session]()
+
+
+def session_of(config: pytest.Config) -> Session:
+    """What this process knows of its run, made when first asked for. Raises pytest.UsageError."""
+    if SESSION not in config.stash:
+        config.stash[SESSION] = usage(lambda: _make(config))
+    return config.stash[SESSION]
+
+
+def _make(config: pytest.Config) -> Session:
+    from nodeproof.report.rundir import plan
+    from nodeproof.session.options import resolve
+
+    names = ("lab", "profile", "kubernetes_version", "components", "claim", "nodes", "zones")
+    lab, profile, version, components, wanted, nodes, zones = (config.getoption(name) for name in names)
+    options = resolve(lab, profile, version, components, tuple(wanted), nodes, zones)
+    if not options.is_ours and config.getoption("numprocesses", None):
+        raise Problem("a lab that runs takes one worker", "--lab", "leave -n out")
+    claims = dict(catalogue.load(config.getini("nodeproof_claims")))
+    for claim in options.claims:
+        catalogue.asked_for(claim, claims)
+    worker = getattr(config, "workerinput", None)
+    top = config.rootpath if config.inipath else config.invocation_params.dir
+    given = worker["nodeproof_run"] if worker else config.getoption("run")
+    run = Path(given) if given else plan(top / config.getini("nodeproof_out"), options.profile, options.kind)
+    command = " ".join(["pytest", *config.invocation_params.args])
+    return Session(options, claims, run, datetime.now(UTC), command, worker is not None, _speaker(config))
+
+
+def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) -> None:
+    """Make the run's folder, size the lab for its scenarios, and let Allure write into the run."""
+    from nodeproof.report import rundir
+
+    rundir.create(session.run)
+    signal.signal(signal.SIGINT, interrupt_once(lambda: say_what_ends(config)))
+    rundir.write_json(session.run / DECLARED, {item.nodeid: asked.declared(item) for item in items})
+    (session.run / SELECTED).write_text("\n".join(sorted(session.selected)))
+    scenarios = (item for item in items if item.get_closest_marker("claims"))
+    needed = max(asked.needs(item).nodes for item in scenarios)
+    if not session.options.nodes:
+        session.options = replace(session.options, nodes=max(needed, 2 * session.options.zones))
+    if not config.getoption("allure_report_dir", default=None):
+        allure = config.pluginmanager.get_plugin("allure_pytest")
+        if allure is not None:
+            config.option.allure_report_dir = str(session.run / "allure-results")
+            allure.pytest_configure(config)
+
+
+def provider_of(session: Session) -> LabProvider:
+    from nodeproof.session.running import LabProvider
+
+    if session.provider is None:
+        session.provider = LabProvider(session.options, session.run, session.say)
+    return session.provider
+
+
+def break_off(session: Session, reason: str) -> NoReturn:
+    """End the whole session: its environment does not do. A worker leaves the reason for the controller."""
+    (session.run / BROKEN_OFF).write_text(reason)
+    session.say(reason)
+    pytest.exit(f"nodeproof: {reason}", returncode=2)
+
+
+def say_what_ends(config: pytest.Config) -> None:
+    """Answer who asks again to end."""
+    known = config.stash.get(SESSION, None)
+    if known is None:
+        return
+    known.say("what was begun is being ended in order, please wait")
+    if known.provider is not None and known.provider.lab is not None:
+        known.provider.lab.safety.injector.say_what_is_in()
+
+
+def _speaker(config: pytest.Config) -> Callable[[str], None]:
+    """Says a line on standard error at once, past pytest's capture."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+
+    def say(line: str) -> None:
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+            print(f"nodeproof: {line}", file=sys.stderr, flush=True)
+
+    return say
+
+
+def usage(make: Any) -> Any:
+    """Turn a Problem with the command line into pytest's usage error (exit code 4)."""
+    try:
+        return make()
+    except Problem as problem:
+        raise pytest.UsageError(f"nodeproof: {problem}") from problem

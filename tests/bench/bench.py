@@ -1,0 +1,141 @@
+"""The project's figures, each beside its anchor measured in the same run. `make bench`, or
+`.venv/bin/python -m tests.bench.bench --help`.
+
+Nothing here is a test: a figure beyond its target is printed as missed, and the exit code stays 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from nodeproof import proc
+from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, obtain
+from nodeproof.cluster.api import ApiError
+from nodeproof.labs.kinds import LIBVIRT, PROCESS
+from nodeproof.machines.machine import MachineError
+from nodeproof.model.problem import Problem
+from tests.bench import guests
+from tests.bench.command import command
+from tests.bench.drop import first_drop
+from tests.bench.figure import Bench, Figure, row, table
+from tests.bench.ground import machine_description, running_lab
+from tests.bench.lag import EVENTS_PER_S, recorder_lag
+from tests.bench.many import many
+from tests.bench.up import ready
+
+FIGURES = {PROCESS.name: ("up", "many", "drop", "lag"), LIBVIRT.name: guests.FIGURES}
+"""Which figures there are, by kind of lab."""
+Part = Callable[[], Iterable[Figure]]
+
+
+def measure(bench: Bench, parts: list[Part], commands: Sequence[str]) -> Iterator[Figure]:
+    """All wanted figures, each as soon as it is there; one that breaks off does not take the others along."""
+    parts += [lambda line=line: command(bench, line) for line in commands]  # type: ignore[misc]
+    for part in parts:
+        try:
+            yield from part()
+        except (RuntimeError, Problem, proc.CommandFailed, ApiError, MachineError) as error:
+            bench.failures.append(f"{type(error).__name__}: {error}")
+            bench.say(f"broke off: {bench.failures[-1]}")
+
+
+def parts_of(bench: Bench, kind: str, wanted: Sequence[str]) -> list[Part]:
+    """What gives the wanted figures of a kind of lab."""
+    if kind == LIBVIRT.name:
+        return [lambda: guests.guests(bench, wanted)] if wanted else []
+    parts: list[Part] = []
+    if "up" in wanted:
+        parts.append(lambda: ready(bench, 8, "fast"))
+    if "many" in wanted:
+        parts.append(lambda: many(bench, bench.many))
+    if {"drop", "lag"} & set(wanted):
+        parts.append(lambda: small_lab(bench, wanted))
+    return parts
+
+
+def small_lab(bench: Bench, wanted: Sequence[str]) -> Iterator[Figure]:
+    """The figures that need two nodes."""
+    with running_lab(bench, 2, "fast") as (lab, _took):
+        if "drop" in wanted:
+            yield from first_drop(bench, lab)
+        if "lag" in wanted:
+            yield from recorder_lag(bench, lab, EVENTS_PER_S // 4)
+            yield from recorder_lag(bench, lab, EVENTS_PER_S)
+
+
+def main() -> None:
+    """Measure what was asked for, print the table, and write JSON where wanted."""
+    options = _options()
+    signal.signal(signal.SIGTERM, _interrupt)
+    machine = dict(machine_description())
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="np-bench-") as scratch:
+        bench = _bench(options, Path(scratch))
+        machine["kubernetes"] = bench.components.kubernetes_version
+        failures = bench.failures
+        try:
+            for figure in measure(bench, parts_of(bench, options.lab, options.only), options.command):
+                figures.append(figure)
+                bench.say(" | ".join(row(figure)))
+        except KeyboardInterrupt as interrupt:
+            failures.append(f"interrupted {interrupt}")
+    print(table(machine, figures))
+    for failure in failures:
+        print(f"broke off: {failure}")
+    if options.json:
+        found = {
+            "machine": machine,
+            "figures": [figure.to_json() for figure in figures],
+            "failures": failures,
+        }
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    if failures:
+        sys.exit(1)
+
+
+def _bench(options: argparse.Namespace, scratch: Path) -> Bench:
+    def say(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    components = obtain(options.components, options.kubernetes_version, say)
+    return Bench(components, options.components, scratch, options.repeats, options.injections, options.many)
+
+
+def _options() -> argparse.Namespace:
+    parser = _parser()
+    options = parser.parse_args()
+    every = FIGURES[options.lab]
+    options.only = every if options.only is None else options.only
+    unknown = sorted(set(options.only) - set(every))
+    if unknown:
+        parser.error(f"--only {' '.join(unknown)}: with --lab {options.lab} there are {', '.join(every)}")
+    return options
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    each = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in FIGURES.items())
+    parser.add_argument("--lab", choices=list(FIGURES), default=PROCESS.name, help="whose figures")
+    parser.add_argument("--only", nargs="*", help=f"which figures ({each}; default: all)")
+    parser.add_argument("--command", action="append", default=[], help="time a command line as well")
+    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    parser.add_argument("--repeats", type=int, default=3, help="of `up` and power-off, and of their anchors")
+    parser.add_argument("--injections", type=int, default=24)
+    parser.add_argument("--many", type=int, default=64, help="nodes of the large lab")
+    parser.add_argument("--components", default="build", help="as for nodeproof")
+    parser.add_argument("--kubernetes-version", default=DEFAULT_KUBERNETES_VERSION)
+    return parser
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+if __name__ == "__main__":
+    main()
