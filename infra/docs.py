@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from nodeproof import scenario
+from nodeproof.actions.action import Action
 from nodeproof.model import window
 from nodeproof.model.claim import Claim
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.needs import FEATURES
 from nodeproof.model.symbols import SLACK, SYMBOLS, Symbol
 from nodeproof.model.window import WindowSpec
+from nodeproof.probes.probe import Probe
 from nodeproof.session.matrix import collected
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -89,6 +91,8 @@ def words_page() -> str:
             f"## Moments\n\n{_functions(_those_that_give(words, Moment))}\n",
             f"## Windows\n\n{_functions(windows)}\n",
             f"## Checks\n\n{_functions({**_methods(), **_those_that_give(words, Check)})}\n",
+            f"## Actions\n\n{_functions(_those_that_give(words, Action))}\n",
+            f"## Probes\n\n{_functions(_those_that_give(words, Probe))}\n",
             f"## Faults\n\n{_functions(faults)}\n",
             f"## Features\n\n{_table(('feature', 'a lab that has it'), features)}\n",
             f"## Symbols of windows\n\n{_table(('symbol', 'stands for', 'read from'), symbols)}\n",
@@ -111,7 +115,8 @@ def _those_that_give(words: Mapping[str, object], kind: type) -> Mapping[str, Ca
 
 
 def _gives(made: object, kind: type) -> bool:
-    return inspect.isfunction(made) and made.__annotations__.get("return") == kind.__name__
+    told = str(made.__annotations__.get("return")) if inspect.isfunction(made) else ""
+    return told.partition("[")[0] == kind.__name__
 
 
 def _functions(found: Mapping[str, Callable[..., object]]) -> str:

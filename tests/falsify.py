@@ -26,6 +26,7 @@ from nodeproof.model.window import Ground, Window, WindowSpec, compute
 
 Json = Any
 DEVIATES, GAP, NO_ANCHOR = "deviates", "unproven: gap", "unproven: no-anchor"
+HOST_TOO_LOADED = "unproven: host-too-loaded"
 NOT_INJECTED, COMPONENT_DIED = "unproven: not-injected", "unproven: component-died"
 LONG_S = 600.0
 """Longer than any window."""
@@ -99,13 +100,18 @@ def _never(judged: Judged) -> Iterator[Altered]:
     start, window = _start(judged), _window(judged)
     for at, t in (("first", start.t + _MOMENT_S), ("last", start.t + window.high_s - _MOMENT_S)):
         history = _with(judged.history, event, t)
-        yield _altered(judged, f"the event comes at the {at} moment", DEVIATES, history)
+        # Which of two watches is ahead is not known; of one that delivers both it is.
+        in_order = at == "first" and moments.resources(event) == moments.resources(anchor)
+        expected = DEVIATES if in_order else GAP
+        yield _altered(judged, f"the event comes at the {at} moment", expected, history)
+    middle = _with(judged.history, event, start.t + window.high_s / 2)
+    yield _altered(judged, "the event comes in the middle", DEVIATES, middle)
     yield _altered(
         judged, "the fence is dropped", GAP, _drop(judged.history, lambda entry: entry.kind == "fence")
     )
-    middle = start.t + window.high_s / 2
+    middle_t = start.t + window.high_s / 2
     for resource in moments.resources(event):
-        history = _blind(judged.history, resource, middle - 0.5, middle + 0.5)
+        history = _blind(judged.history, resource, middle_t - 0.5, middle_t + 0.5)
         yield _altered(judged, f"the watch of {resource} is blind", GAP, history)
     yield from _without_anchor(judged, anchor)
 
@@ -205,6 +211,42 @@ def _without_bounds(judged: Judged) -> Iterator[Altered]:
             yield from _without_anchor(judged, judged.moment(part))
 
 
+def _seen(judged: Judged) -> Iterator[Altered]:
+    """What was seen once: another value, or nobody looked."""
+    seen_id = judged.check.args["seen"]["id"]
+
+    def another(entry: Entry) -> Entry:
+        if entry.data.get("id") != seen_id:
+            return entry
+        value = _other(entry.data["value"], judged.check.args.get("pattern"))
+        return replace(entry, data={**entry.data, "value": value})
+
+    other = History.of(map(another, judged.history.entries))
+    yield _altered(judged, "another value was seen", DEVIATES, other)
+    look = next(entry for entry in judged.history.entries if entry.data.get("id") == seen_id)
+    still = Entry(look.t + _MOMENT_S, "stall", {"late_s": LONG_S})
+    yield _altered(
+        judged, "the host stood still", HOST_TOO_LOADED, History.of([*judged.history.entries, still])
+    )
+    unseen = _drop(judged.history, lambda entry: entry.data.get("id") == seen_id)
+    yield _altered(judged, "nobody looked", GAP, unseen)
+
+
+def _other(value: Json, pattern: Json) -> Json:
+    """A value that does not match a pattern; without one, another value."""
+    if isinstance(pattern, Mapping) and "$not" in pattern:
+        return _such(pattern["$not"])
+    if isinstance(value, Mapping):
+        parts = pattern if isinstance(pattern, Mapping) else {}
+        return {**value, **{name: _other(value.get(name), wanted) for name, wanted in parts.items()}}
+    return value + 1000 if isinstance(value, int | float) else ""
+
+
+def _such(pattern: Json) -> Json:
+    """A value that matches a pattern of text."""
+    return str(next(iter(pattern.values()))) if isinstance(pattern, Mapping) else pattern
+
+
 _BY_CHECK: Mapping[str, Callable[[Judged], Iterator[Altered]]] = {
     "after": _after,
     "never": _never,
@@ -215,6 +257,9 @@ _BY_CHECK: Mapping[str, Callable[[Judged], Iterator[Altered]]] = {
     "not-listed": _look,
     "amounts-to": _look,
     "lives-on": _life,
+    "shows": _seen,
+    "same-as": _seen,
+    "grew": _seen,
 }
 
 

@@ -7,10 +7,13 @@ from nodeproof.scenario import (
     claims,
     conditions_changed,
     cordoned,
+    kubectl,
     needs,
+    pending_pod,
     pod_bound,
     pod_created,
     pod_unschedulable,
+    shows,
     taint_added,
     taint_removed,
     uncordoned,
@@ -18,26 +21,31 @@ from nodeproof.scenario import (
 )
 
 
-@claims("cordon.blocks-new-pods", "cordon.not-a-condition", "cordon.taint")
+@claims("cordon.blocks-new-pods", "cordon.display", "cordon.not-a-condition", "cordon.taint")
 @needs(nodes=2)
 def test_a_cordoned_node_gets_no_pods_and_no_condition(lab: Stage, judge: Judge) -> None:
     node = lab.target
     tainted, untainted = (made(node, UNSCHEDULABLE, "NoSchedule") for made in (taint_added, taint_removed))
 
     with lab.record():
-        lab.kubectl("cordon", node)
+        lab.do(kubectl("cordon", node))
         taints = [lab.wait_for(tainted.after(cordoned(node), windows.prompt(5)))]
-        pod = lab.pending_pod(only_on=node)
+        pod = lab.do(pending_pod(only_on=node))
         created, bound = pod_created(pod.namespace, pod.name), pod_bound(pod.namespace, pod.name)
         tried = lab.wait_for(pod_unschedulable(pod.namespace, pod.name).after(created, windows.prompt(2)))
         unbound = lab.wait_for(bound.never_after(created, windows.absence(lab.quiet_s)))
         same = lab.wait_for(
             conditions_changed(node).never_after(cordoned(node), windows.absence(lab.quiet_s))
         )
-        lab.kubectl("uncordon", node)
+        cordoned_row = lab.do(kubectl("get", "node", node))
+        lab.do(kubectl("uncordon", node))
         taints.append(lab.wait_for(untainted.after(uncordoned(node), windows.prompt(5))))
         released = lab.wait_for(bound.after(uncordoned(node), windows.prompt(windows.BIND_S)))
 
+        row = lab.do(kubectl("get", "node", node))
+
+    judge("cordon.display", shows(cordoned_row, {"stdout": {"$contains": "Ready,SchedulingDisabled"}}))
+    judge("cordon.display", shows(row, {"stdout": {"$not": {"$contains": "SchedulingDisabled"}}}))
     for check in (tried, unbound, released):
         judge("cordon.blocks-new-pods", check)
     judge("cordon.not-a-condition", same)

@@ -11,6 +11,7 @@ from nodeproof.scenario import (
     needs,
     partition,
     pod_deletion,
+    run_pod,
     taint_added,
     windows,
 )
@@ -29,7 +30,7 @@ def test_tolerations_that_an_api_server_without_flags_gives(lab: Stage, judge: J
 @needs(nodes=2, faulted=1, profile="documented")
 def test_pods_without_a_toleration_of_their_own_leave_after_five_minutes(lab: Stage, judge: Judge) -> None:
     node = lab.target
-    pod = lab.run_pod(on=node)
+    pod = lab.do(run_pod(on=node))
     unknown = condition_became(node, "Ready", "Unknown")
     unreachable = taint_added(node, UNREACHABLE, "NoExecute")
 

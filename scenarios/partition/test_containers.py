@@ -12,6 +12,7 @@ from nodeproof.scenario import (
     partition,
     pod_deletion,
     pod_gone,
+    run_witnesses,
     sigterm,
     taint_added,
     windows,
@@ -27,7 +28,7 @@ REMOVAL_S = RECONNECTION_S + GRACE_S + 10
 @needs(nodes=2, faulted=1, features=("real-pods",))
 def test_containers_of_a_partitioned_node_run_until_it_is_back(lab: Stage, judge: Judge) -> None:
     node = lab.target
-    (pod,) = lab.run_witnesses(Witness(grace_s=GRACE_S, tolerates_s=lab.toleration_s), on=node)
+    (pod,) = lab.do(run_witnesses(Witness(grace_s=GRACE_S, tolerates_s=lab.toleration_s), on=node))
     unknown = condition_became(node, "Ready", "Unknown")
     unreachable = taint_added(node, UNREACHABLE, "NoExecute")
     deletion, removal = pod_deletion(pod.namespace, pod.name), pod_gone(pod.namespace, pod.name)

@@ -10,6 +10,7 @@ from nodeproof.scenario import (
     needs,
     partition,
     pod_deletion,
+    run_pod,
     taint_added,
     windows,
 )
@@ -19,7 +20,7 @@ from nodeproof.scenario import (
 @needs(nodes=2, faulted=1)
 def test_pods_stay_when_the_node_recovers_within_their_toleration(lab: Stage, judge: Judge) -> None:
     node = lab.target
-    pod = lab.run_pod(on=node, tolerates_unreachable_s=3 * lab.toleration_s)
+    pod = lab.do(run_pod(on=node, tolerates_unreachable_s=3 * lab.toleration_s))
     unknown = condition_became(node, "Ready", "Unknown")
     ready_again = condition_became(node, "Ready", "True")
     unreachable = taint_added(node, UNREACHABLE, "NoExecute")

@@ -9,17 +9,22 @@ from nodeproof.scenario import (
     condition_became,
     condition_said,
     last_heartbeat,
+    metric,
     needs,
     partition,
     pod_deletion,
     pod_gone,
+    run_pod,
     shown_throughout,
+    shows,
     taint_added,
     taint_removed,
     windows,
 )
 
 WHY = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
+
+MANAGER = "kube-controller-manager"
 
 
 @claims(
@@ -29,21 +34,33 @@ WHY = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
     "eviction.toleration-seconds-override",
     "partition.terminating",
     "taints.removed-on-recovery",
+    "zones.metrics",
 )
 @needs(nodes=2, faulted=1)
 def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, judge: Judge) -> None:
     node = lab.target
-    pod = lab.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s)
+    pod = lab.do(run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))
     unknown = condition_became(node, "Ready", "Unknown")
     said = condition_said(node, "Ready", "Unknown", *WHY)
     ready_again = condition_became(node, "Ready", "True")
     unreachable = taint_added(node, UNREACHABLE, "NoExecute")
+    zone = next(entry.zone for entry in lab.nodes() if entry.name == node)
+    size = sum(entry.zone == zone for entry in lab.nodes())
+    counts = {
+        "node_collector_zone_size": size,
+        "node_collector_unhealthy_nodes_in_zone": 1,
+        "node_collector_zone_health": 100 * (size - 1) / size,
+    }
     deletion, removal = pod_deletion(pod.namespace, pod.name), pod_gone(pod.namespace, pod.name)
 
     with lab.record(status_of=pod):
         with lab.inject(partition(node)) as cut:
             lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
             tainted = lab.wait_for(unreachable.after(unknown, windows.taint_pass()))
+            exported = [
+                (lab.look(metric(MANAGER, name, zone=f":\x00:{zone}")), value)
+                for name, value in counts.items()
+            ]
             evicted = lab.wait_for(deletion.after(unreachable, windows.toleration(lab.toleration_s)))
             stays = lab.wait_for(removal.never_after(deletion, windows.pod_gc_pass()))
         lab.wait_for(ready_again.after(cut.healing, windows.recovery()))
@@ -61,5 +78,7 @@ def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, ju
     judge("eviction.toleration-seconds-override", evicted)
     judge("partition.terminating", shown_throughout(STATUS, pod.name, "Terminating", deletion, cut.healing))
     judge("partition.terminating", stays)
+    for seen, value in exported:
+        judge("zones.metrics", shows(seen, value))
     for effect_is_gone in untainted:
         judge("taints.removed-on-recovery", effect_is_gone)

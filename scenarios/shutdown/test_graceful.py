@@ -9,6 +9,7 @@ from nodeproof.scenario import (
     condition_became,
     condition_said,
     event_reported,
+    inhibitors,
     kubelet_settings,
     last_sign,
     listed,
@@ -18,6 +19,7 @@ from nodeproof.scenario import (
     pod_marked,
     pre_stop_began,
     pre_stop_ended,
+    run_witnesses,
     shutdown,
     sigterm,
     windows,
@@ -52,15 +54,17 @@ def test_a_shutdown_ends_regular_pods_and_then_critical_ones(lab: Stage, judge: 
     not_ready = condition_said(node, "Ready", "False", "KubeletNotReady", "node is shutting down")
 
     with lab.record():
-        lab.look_at_inhibitors(node)
+        lab.look(inhibitors(node))
         with lab.inject(patient) as given_time:
-            polite, deaf, critical = lab.run_witnesses(
-                Witness(grace_s=GRACE_S, tolerates_s=STAYS_S, pre_stop_s=HOOK_S),
-                Witness(grace_s=GRACE_S, tolerates_s=STAYS_S, deaf=True),
-                Witness(grace_s=GRACE_S, tolerates_s=STAYS_S, priority_class="system-node-critical"),
-                on=node,
+            polite, deaf, critical = lab.do(
+                run_witnesses(
+                    Witness(grace_s=GRACE_S, tolerates_s=STAYS_S, pre_stop_s=HOOK_S),
+                    Witness(grace_s=GRACE_S, tolerates_s=STAYS_S, deaf=True),
+                    Witness(grace_s=GRACE_S, tolerates_s=STAYS_S, priority_class="system-node-critical"),
+                    on=node,
+                )
             )
-            lab.look_at_inhibitors(node)
+            lab.look(inhibitors(node))
             marked = pod_marked(deaf.namespace, deaf.name, *MARK)
             with lab.inject(shutdown(node)) as down:
                 detected = lab.wait_for(noticed.after(down.ordered, windows.prompt(5)))

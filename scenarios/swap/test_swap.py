@@ -3,6 +3,7 @@
 from nodeproof.plugin import Judge
 from nodeproof.scenario import (
     SWAP_LIMIT,
+    Journal,
     Stage,
     Witness,
     amounts_to,
@@ -13,7 +14,10 @@ from nodeproof.scenario import (
     kubelet_settings,
     logged,
     needs,
+    restart_kubelet,
+    run_witnesses,
     swap,
+    swap_limit,
     windows,
 )
 
@@ -36,11 +40,11 @@ def test_a_kubelet_does_not_start_where_swap_is_on(lab: Stage, judge: Judge) -> 
 
     with lab.record():
         with lab.inject(swap(node)) as paging:
-            lab.restart_kubelet(node)
+            lab.do(restart_kubelet(node))
             lab.wait_for(unknown.after(restart, windows.detection_from_fault()))
             refuses = lab.wait_for(refused.after(restart, windows.prompt(START_S)))
             stays_away = lab.wait_for(ready_again.never_after(unknown, windows.absence(lab.quiet_s)))
-            lab.hear_journal(node, KUBELET)
+            lab.hear(Journal(node, KUBELET))
         lab.wait_for(ready_again.after(paging.healing, windows.recovery()))
 
     judge("swap.fail-on-default", default_of("failSwapOn"))
@@ -57,15 +61,17 @@ def test_limited_swap_is_for_burstable_pods(lab: Stage, judge: Judge) -> None:
     limited = kubelet_settings(node, failSwapOn=False, memorySwap={"swapBehavior": "LimitedSwap"})
 
     with lab.record(), lab.inject(limited), lab.inject(swap(node, SWAP_MIB)) as paging:
-        lab.restart_kubelet(node)
-        best_effort, burstable, guaranteed = lab.run_witnesses(
-            Witness(),
-            Witness(resources={"requests": requests}),
-            Witness(resources={"requests": requests, "limits": requests}),
-            on=node,
+        lab.do(restart_kubelet(node))
+        best_effort, burstable, guaranteed = lab.do(
+            run_witnesses(
+                Witness(),
+                Witness(resources={"requests": requests}),
+                Witness(resources={"requests": requests, "limits": requests}),
+                on=node,
+            )
         )
         for pod in (best_effort, burstable, guaranteed):
-            lab.look_at_swap_limit(pod)
+            lab.look(swap_limit(pod))
 
     for pod, low, high in ((best_effort, 0, 0), (burstable, 1, SWAP_MIB << 20), (guaranteed, 0, 0)):
         judge(

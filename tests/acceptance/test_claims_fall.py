@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodeproof import catalogue
-from nodeproof.cluster.resources import NAMESPACE, node, pod
+from nodeproof.cluster.resources import NAMESPACE, WATCHED, node, pod
 from nodeproof.labs.client.lab import Lab
 from nodeproof.model.cluster import UNREACHABLE, condition_status, has_taint
 from tests.acceptance.altered import Alteration, Cluster, shipped, unaltered
@@ -14,8 +14,18 @@ from tests.acceptance.test_conformance import MACHINES
 from tests.waiting import pause
 
 LATE_S = 4.0
+SLACK_S = 1.5
 CORDON, LEASE = shipped("cordon/test_cordon.py"), shipped("heartbeat/test_lease.py")
 REBOOT = shipped("naming/test_reboot.py")
+NAMES, RESTRICTION = shipped("naming/test_names.py"), shipped("restriction/test_node_restriction.py")
+IN_NAMES = ("naming.dns-subdomain", "naming.unique", "manual-node.create")
+IN_RESTRICTION = tuple(
+    f"node-restriction.{name}"
+    for name in (
+        *("modify-own-only", "create-other-denied", "delete-denied", "labels", "taints"),
+        *("lease-own-only", "read-own-only"),
+    )
+)
 LEAVE, STAY = (PARTITION,), (shipped("partition/test_recovery.py"),)
 DEFAULTS = (
     shipped("monitoring/test_defaults.py"),
@@ -51,6 +61,8 @@ def taints_come_back(cluster: Cluster) -> None:
 def pods_leave_after_recovery(cluster: Cluster) -> None:
     cluster.until_unreachable()
     cluster.until_ready()
+    # What comes within the slack may have come before the node was Ready.
+    pause(SLACK_S)
     cluster.remove_pod()
 
 
@@ -112,6 +124,42 @@ def a_boot_is_forgotten(cluster: Cluster) -> None:
     cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", forgotten)
 
 
+def somebody_uncordons(cluster: Cluster) -> None:
+    cluster.until_cordoned()
+    cluster.lab.cluster.api.patch(node(cluster.target), {"spec": {"unschedulable": None}})
+
+
+def a_stranger_is_in_the_zone(cluster: Cluster) -> None:
+    cluster.until_recorded('"step":"injected"')
+    labels = {"topology.kubernetes.io/zone": cluster.lab.fleet.nodes()[0].zone}
+    stranger = {"metadata": {"name": "stranger", "labels": labels}}
+    cluster.lab.cluster.api.create(WATCHED["nodes"], stranger)
+    cluster.over.wait()
+    cluster.lab.cluster.api.delete(node("stranger"))
+
+
+def nobody_may_make_nodes(cluster: Cluster) -> None:
+    api, policies = cluster.lab.cluster.api, "/apis/admissionregistration.k8s.io/v1"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nodes"]}
+    policy = {
+        "metadata": {"name": "altered"},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": "false", "message": "altered"}],
+        },
+    }
+    binding = {
+        "metadata": {"name": "altered"},
+        "spec": {"policyName": "altered", "validationActions": ["Deny"]},
+    }
+    api.create(f"{policies}/validatingadmissionpolicies", policy)
+    api.create(f"{policies}/validatingadmissionpolicybindings", binding)
+    cluster.over.wait()
+    api.delete(f"{policies}/validatingadmissionpolicybindings/altered")
+    api.delete(f"{policies}/validatingadmissionpolicies/altered")
+
+
 @pytest.mark.parametrize(
     ("claim", "alter", "scenario", "unharmed"),
     [
@@ -127,6 +175,8 @@ def a_boot_is_forgotten(cluster: Cluster) -> None:
         ("cordon.taint", nobody_taints, (CORDON,), "cordon.not-a-condition"),
         ("monitoring.unknown-reason", somebody_else_says_unknown, LEAVE, ""),
         ("cordon.blocks-new-pods", nobody_schedules, (CORDON,), "cordon.not-a-condition"),
+        ("cordon.display", somebody_uncordons, (CORDON,), ""),
+        ("zones.metrics", a_stranger_is_in_the_zone, LEAVE, "monitoring.detection-time"),
     ],
 )
 def test_a_claim_falls_on_a_cluster_that_does_otherwise(
@@ -153,6 +203,18 @@ def test_defaults_deviate_where_other_ones_are_compiled_in(altered_lab: Lab, run
     assert altered.labels("eviction.default-tolerations-injected") == ["conforms", "deviates"]
 
 
+def test_claims_about_hand_made_nodes_fall_where_nobody_may_make_them(lab: Lab, run: Run) -> None:
+    ended = run(lab, nobody_may_make_nodes, NAMES)
+
+    assert ["deviates" in ended.labels(claim) for claim in IN_NAMES] == [True] * len(IN_NAMES)
+
+
+def test_node_restriction_falls_where_everybody_may_do_everything(altered_lab: Lab, run: Run) -> None:
+    ended = run(altered_lab, unaltered, RESTRICTION)
+
+    assert ["deviates" in ended.labels(claim) for claim in IN_RESTRICTION] == [True] * len(IN_RESTRICTION)
+
+
 def test_a_scaled_profile_proves_no_default(lab: Lab, run: Run) -> None:
     ended = run(lab, unaltered, *DEFAULTS)
 
@@ -173,4 +235,5 @@ def test_every_shipped_claim_is_made_to_fall() -> None:
     judged = catalogue.judged(catalogue.load())
     on_machines = {claim for claim in judged if claim.startswith(MACHINES)}
 
-    assert fall | elsewhere | five_minutes | on_machines | set(IN_DEFAULTS) >= judged.keys()
+    together = {*IN_DEFAULTS, *IN_NAMES, *IN_RESTRICTION}
+    assert fall | elsewhere | five_minutes | on_machines | together >= judged.keys()

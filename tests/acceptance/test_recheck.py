@@ -56,6 +56,7 @@ def test_a_cluster_as_it_is_conforms(whole_run: Ended) -> None:
         "taints.unreachable-noexecute",
         "eviction.toleration-seconds-override",
         "monitoring.unknown-reason",
+        "zones.metrics",
         "partition.terminating",
         "taints.removed-on-recovery",
     }

@@ -300,13 +300,16 @@ def test_watches_that_fall_silent_are_a_gap_and_listed_again(lab: Lab, run: Run,
 def test_no_secret_is_in_anything_that_a_run_leaves(
     lab: Lab, small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lab.prepare()
     canaries = _canaries(lab)
     for name in ("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "NODEPROOF_PASSWORD"):
         canaries[name] = uuid.uuid4().hex
         monkeypatch.setenv(name, canaries[name])
     broken = tmp_path / "test_broken.py"
-    failing = "    raise OSError(lab.kubectl('get', 'nonsense'))\n    judge("
-    broken.write_text(SMALL.replace("    judge(", failing, 1))
+    failing = "    raise OSError(lab.do(kubectl('get', 'nonsense')))\n    judge("
+    broken.write_text(
+        SMALL.replace("    judge(", failing, 1).replace("    UNREACHABLE,", "    kubectl, UNREACHABLE,")
+    )
     run, junit = tmp_path / "run", tmp_path / "junit.xml"
     paths = (f"--junitxml={junit}", small, str(broken))
     done = nodeproof("run", "--lab", lab.name, "--run", str(run), *paths, cwd=tmp_path)

@@ -352,8 +352,8 @@ def test_a_kubelet_keeps_its_other_settings_over_a_cut_of_the_power(
     assert before["shutdownGracePeriod"] == "0s"
     assert machine.kubelet_configuration() == {**before, "shutdownGracePeriod": "1m30s"}
 
-    machine.power_off()
-    machine.power_on()
+    machine.power("off")
+    machine.power("on")
     assert eventually(lambda: settings.is_injected(machine), READY_LIMIT_S)
     settings.heal(machine)
     assert eventually(lambda: machine.kubelet_configuration() == before, READY_LIMIT_S)
@@ -371,8 +371,8 @@ def test_a_pulled_cable_has_no_carrier_and_outlasts_a_power_cycle(
     inject(link_down, machine)
     assert carriers(machine) == {"control": True, "data": False}
 
-    machine.power_off()
-    machine.power_on()
+    machine.power("off")
+    machine.power("on")
     assert eventually(lambda: link_down.is_injected(machine), INJECT_LIMIT_S)
     link_down.heal(machine)
     assert eventually(lambda: carriers(machine) == {"control": True, "data": True}, HEAL_LIMIT_S)
@@ -394,11 +394,11 @@ def test_a_frozen_machine_does_nothing_and_goes_on_where_it_was_with_the_right_t
 
 
 def test_what_was_frozen_or_not_goes_on_when_thawed(machine: SshMachine) -> None:
-    machine.thaw()
-    machine.freeze()
-    machine.freeze()
-    machine.thaw()
-    machine.thaw()
+    machine.power("thaw")
+    machine.power("freeze")
+    machine.power("freeze")
+    machine.power("thaw")
+    machine.power("thaw")
 
     assert command(machine, "echo", "here") == "here\n"
 

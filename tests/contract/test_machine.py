@@ -29,7 +29,7 @@ OVERRUN_S = 2.0
 def power_cycled(lab: Lab, machine: SshMachine) -> Iterator[SshMachine]:
     """A machine that a test may turn off; it is on again afterwards."""
     yield machine
-    machine.power_on()
+    machine.power("on")
     assert eventually(machine.reaches_control_plane, BOOT_LIMIT_S)
 
 
@@ -86,8 +86,8 @@ def test_a_machine_that_somebody_else_booted_anew_answers_the_next_call(
     boot = machine.boot_id()
     elsewhere = registry.attach(lab.name)
     try:
-        elsewhere.fleet.machine(machine.name).power_off()
-        elsewhere.fleet.machine(machine.name).power_on()
+        elsewhere.fleet.machine(machine.name).power("off")
+        elsewhere.fleet.machine(machine.name).power("on")
     finally:
         elsewhere.close()
     assert machine.boot_id() != boot
@@ -162,7 +162,7 @@ def test_what_a_machine_writes_does_not_reach_its_host(machine: SshMachine, fold
 
 
 def test_a_machine_without_power_answers_nobody(power_cycled: SshMachine) -> None:
-    power_cycled.power_off()
+    power_cycled.power("off")
 
     assert not power_cycled.is_powered()
     assert not power_cycled.answers_on_control()
@@ -177,11 +177,11 @@ def test_a_power_cycle_gives_a_new_boot_of_the_same_machine(lab: Lab, power_cycl
     info = next(entry for entry in lab.fleet.nodes() if entry.name == machine.name)
     assert identity.strip() == info.machine_id
 
-    machine.power_off()
-    machine.power_off()
+    machine.power("off")
+    machine.power("off")
     assert not machine.is_powered()
-    machine.power_on()
-    machine.power_on()
+    machine.power("on")
+    machine.power("on")
 
     assert eventually(machine.reaches_control_plane, BOOT_LIMIT_S)
     assert machine.boot_id() != boot
@@ -191,6 +191,6 @@ def test_a_power_cycle_gives_a_new_boot_of_the_same_machine(lab: Lab, power_cycl
 
 def test_power_on_leaves_a_running_machine_alone(machine: SshMachine) -> None:
     boot = machine.boot_id()
-    machine.power_on()
+    machine.power("on")
 
     assert machine.boot_id() == boot

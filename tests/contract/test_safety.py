@@ -197,7 +197,12 @@ def test_the_next_run_heals_a_killed_one_before_its_first_scenario(
     assert eventually(lambda: not _is_ready(lab, node), LOST_LIMIT_S)
     ended = run_scenarios(lab, tmp_path / "run", unaltered, shipped("cordon/test_cordon.py"))
 
-    assert ended.claims() == {"cordon.blocks-new-pods", "cordon.not-a-condition", "cordon.taint"}
+    assert ended.claims() == {
+        "cordon.blocks-new-pods",
+        "cordon.display",
+        "cordon.not-a-condition",
+        "cordon.taint",
+    }
     assert is_whole(lab, clean)
     (scenario,) = rundir.read_scenarios(ended.run)
     (begun,) = scenario.history().of_kind("begun")

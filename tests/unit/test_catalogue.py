@@ -64,6 +64,18 @@ def test_the_own_claims() -> None:
     assert set(claims) == {
         "heartbeat.lease-interval",
         "cordon.taint",
+        "node-restriction.modify-own-only",
+        "node-restriction.create-other-denied",
+        "node-restriction.delete-denied",
+        "node-restriction.labels",
+        "node-restriction.taints",
+        "node-restriction.lease-own-only",
+        "node-restriction.read-own-only",
+        "naming.dns-subdomain",
+        "naming.unique",
+        "manual-node.create",
+        "cordon.display",
+        "zones.metrics",
         "monitoring.detection-time",
         "monitoring.unknown-reason",
         "monitoring.grace-period-default",
@@ -110,8 +122,8 @@ def test_the_catalogue_takes_every_claim_of_the_page() -> None:
 def test_a_claim_that_nobody_judges_is_not_run() -> None:
     claims = catalogue.load()
     assert catalogue.asked_for("cordon.blocks-new-pods", claims).status == "judged"
-    with pytest.raises(Problem, match=r"zones\.metrics is planned"):
-        catalogue.asked_for("zones.metrics", claims)
+    with pytest.raises(Problem, match=r"zones\.zone-key is planned"):
+        catalogue.asked_for("zones.zone-key", claims)
     with pytest.raises(Problem, match=r"load-balancer-removal is not-applicable: true below 1\.19 only"):
         catalogue.asked_for("cordon.load-balancer-removal", claims)
 

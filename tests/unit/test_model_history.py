@@ -17,6 +17,7 @@ from nodeproof.model.cluster import (
     has_taint,
     is_ready,
 )
+from nodeproof.model.fold import Fold
 from nodeproof.model.history import Entry, Fence, History, fence, parse_time
 from tests.unit.histories import NAMESPACE, POD, Story, configuration, partition, wall
 
@@ -288,3 +289,26 @@ def test_what_a_later_list_lacks_was_removed_at_an_unknown_time_of_the_gap() -> 
     story.gap(1.5, 3.0, "pods", lists=True)
     (made, gone) = story.history().versions("pods", NAMESPACE, POD)
     assert (made.deleted, gone.deleted, gone.listed, gone.t) == (False, True, True, 2.99)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_fold_that_grows_in_any_order_is_the_history_of_all(data: st.DataObject) -> None:
+    """Resources are watched by a thread each: one's entries come in order, between them there is none."""
+    entries = list(partition().entries)
+    late = data.draw(st.sampled_from([None, "nodes", "pods", "leases", "events"]))
+    by = data.draw(st.integers(1, 40))
+    held = [entry for entry in entries if entry.data.get("resource") == late]
+    others = [entry for entry in entries if entry.data.get("resource") != late]
+    arrived = [*others[:by], *held, *others[by:]]
+    fold = Fold()
+    for number, entry in enumerate(arrived, start=1):
+        fold.add(entry)
+        if number % 50 and number != len(arrived):
+            continue
+        grown, whole = History.so_far(fold), History.of(arrived[:number])
+        assert grown == whole
+        assert fence(grown) == fence(whole)
+        for resource, namespace, name in fold.versions:
+            assert grown.versions(resource, namespace, name) == whole.versions(resource, namespace, name)
+            assert list(grown.all_versions(resource)) == list(whole.all_versions(resource))

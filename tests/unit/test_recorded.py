@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from nodeproof.cluster.resources import NAMESPACE, WATCHED, recorded
+from nodeproof.cluster.resources import NAMESPACE, RESOURCES, WATCHED, recorded
+from nodeproof.model.cluster import CLUSTER_WIDE
 from nodeproof.recording.watching import follow
 
 Json = Any
@@ -85,3 +86,18 @@ def test_nothing_else_comes_by_list_or_by_watch() -> None:
     follow(TwoPods(), "pods", WATCHED["pods"], receive, lambda: None, stopping, 1.0)  # type: ignore[arg-type]
     assert [kind for kind, _data in told] == ["listed", "watch"]
     assert SECRET not in json.dumps(told)
+
+
+@pytest.mark.parametrize("name", RESOURCES)
+def test_moments_know_which_resources_are_in_namespaces(name: str) -> None:
+    resource = RESOURCES[name]
+    assert (name in CLUSTER_WIDE) == ("/namespaces/" not in resource.home)
+
+
+@pytest.mark.parametrize("name", ["daemonsets", "deployments", "replicasets", "services", "statefulsets"])
+def test_of_other_peoples_objects_no_specification_is_kept(name: str) -> None:
+    secret = {"spec": {"template": {"spec": {"containers": [{"env": [{"value": "secret"}]}]}}}}
+    meta = {"name": "theirs", "namespace": "theirs", "annotations": {"last-applied": "secret"}}
+    kept = recorded(name, {"metadata": meta, **secret, "status": {"replicas": 1}})
+    assert "secret" not in str(kept)
+    assert kept["status"] == {"replicas": 1}

@@ -14,7 +14,7 @@ import pytest
 from nodeproof import proc
 from nodeproof.cluster import witness
 from nodeproof.cluster.witness import FOLDER, Witness, file_of
-from nodeproof.machines.machine import CommandResult, MachineError
+from nodeproof.machines.machine import CommandResult, MachineError, PowerAction
 from nodeproof.model.testimony import BEAT, EXITS, HOOK_BEGAN, HOOK_ENDED, SIGTERM, STARTED
 from nodeproof.recording.testimony import BootClock, journal_of, read_clock, words_of
 from tests.waiting import eventually, pause, throughout
@@ -41,10 +41,8 @@ class Node:
     def is_powered(self) -> bool:
         return True
 
-    def power_off(self) -> None:
-        raise NotImplementedError
-
-    power_on = freeze = thaw = reset = link_down = link_up = power_off
+    def power(self, action: PowerAction) -> None:
+        raise NotImplementedError(action)
 
 
 def test_a_clock_is_told_with_its_error() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from nodeproof.checks import heartbeats, looks, moments, shapes
+from nodeproof.checks import heartbeats, looks, moments, observations, shapes
 from nodeproof.checks.anchors import missing, unfenced
 from nodeproof.checks.blind import blind
 from nodeproof.checks.occurrence import Occurrence
@@ -183,15 +183,21 @@ def _never(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
     window = compute(WindowSpec.from_json(args["window"]), ground, start.detail)
     if not window.discerning:
         return unproven("scaled", f"the window {window.arithmetic} waits for nothing", window)
-    end = start.t + window.high_s
-    found = moments.find(history, event, start.t)
-    if found is not None and found.t <= end:
+    end, slack_s = start.t + window.high_s, ground.slack_s
+    ahead_s = 0.0 if _come_in_order(event, anchor) else slack_s
+    found = moments.find(history, event, start.t + ahead_s)
+    if found is not None and found.t <= end - slack_s:
         gap = blind(history, (event, anchor), start.t, found.t)
         if gap:
             return unproven("gap", f"{event} may have come before {anchor}: {gap}", window)
         came = Measured(found.t - start.t, "s")
         state = moments.last_state(history, event)
         return deviates(f"{event} came {came} after {anchor} and should not have", window, came, state)
+    near = moments.find(history, event, start.t - ahead_s)
+    if near is not None and near.t <= end + slack_s:
+        said = f"{event} came {near.t - start.t:.3f} s after {anchor}"
+        said += f": within the slack of {slack_s:.2f} s of an end of {window.arithmetic}"
+        return unproven("gap", said, window)
     unseen = (
         moments.already(history, event, start.t)
         or unfenced(history, event, end)
@@ -202,6 +208,12 @@ def _never(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
     return conforms(
         f"{event} did not come for {window.high_s:.2f} s after {anchor}", window, Measured("none")
     )
+
+
+def _come_in_order(one: Moment, other: Moment) -> bool:
+    """Whether both are read from one watch, which delivers in order; of two, one may be ahead."""
+    watches = {moments.resources(one), moments.resources(other)}
+    return len(watches) == 1 and len(watches.pop()) == 1
 
 
 def _renewals(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdict:
@@ -294,5 +306,8 @@ _CHECKS: Mapping[str, CheckFunction] = {
     "listed": lambda history, args, _ground, _claim: looks.judge_listed(history, args),
     "not-listed": lambda history, args, _ground, _claim: looks.judge_not_listed(history, args),
     "amounts-to": lambda history, args, _ground, _claim: looks.judge_amount(history, args),
+    "shows": lambda history, args, _ground, _claim: observations.judge_shows(history, args),
+    "same-as": lambda history, args, _ground, _claim: observations.judge_same(history, args),
+    "grew": lambda history, args, _ground, _claim: observations.judge_growth(history, args),
     "lives-on": lambda history, args, _ground, _claim: looks.judge_life(history, args),
 }

@@ -8,7 +8,7 @@ from nodeproof.model.claim import Claim, includes
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Check
-from nodeproof.model.slack import hull, slack_s
+from nodeproof.model.slack import hull, slack_s, undisturbed_s
 from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.model.window import Ground
 
@@ -39,7 +39,11 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         # What stood still between an anchor and its event may have put the event itself off.
         slack = slack_s(history, configuration, [hull(times)])
         excused = run_check(check, history, Ground(configuration, slack), claim).outcome != "deviates"
-    too_loaded = excused or slack > configuration.slack_limit_s
+    too_loaded = (
+        excused
+        or slack > configuration.slack_limit_s
+        or _is_owed_to_load(verdict, check, claim, history, configuration, slack)
+    )
     if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict
     broken = _not_injected(history) or _component_died(history) or _not_healed(history, verdict)
@@ -51,6 +55,27 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         )
         return unproven("host-too-loaded", said, verdict.window, verdict.measured)
     return verdict
+
+
+def _is_owed_to_load(
+    verdict: Verdict, check: Check, claim: Claim, history: History, configuration: Configuration, slack: float
+) -> bool:
+    """Whether a time conforms that would not if what stood still had put it off, or brought it forward.
+
+    What a stall adds to the slack it may have added to the time as well: with so much less slack than an
+    undisturbed measurement has, the time must conform all the same. That something came too early after its
+    anchor is no matter where only a bound is claimed.
+    """
+    window, measured = verdict.window, verdict.measured
+    if verdict.outcome != "conforms" or window is None or window.shape == "negative" or measured is None:
+        return False
+    undisturbed = undisturbed_s(history, configuration)
+    if slack <= undisturbed:
+        return False
+    strict = run_check(check, history, Ground(configuration, 2 * undisturbed - slack), claim)
+    if strict.outcome == "conforms" or strict.window is None or not isinstance(measured.value, float):
+        return False
+    return window.shape == "period" or measured.value > strict.window.high_s
 
 
 def _is_late(verdict: Verdict) -> bool:

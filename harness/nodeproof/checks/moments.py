@@ -257,5 +257,7 @@ _WORDS: Mapping[str, Callable[[Args], Shape]] = {
         },
     ),
     "fault-step": lambda args: Said((("fault", {"id": args["id"], "step": args["step"]}),), _told_by_step),
+    "observed": lambda args: Said((("observed", {"id": args["id"]}),)),
+    "action-step": lambda args: Said((("action", {"id": args["id"], "step": args["step"]}),)),
     **witnessed.WORDS,
 }

@@ -176,6 +176,8 @@ def fault(shape: Shape) -> str:
         return pattern_fault(shape.pattern)
     if not isinstance(shape, Became | Made | Changed):
         return ""
+    if isinstance(shape, Changed) and shape.path == "metadata.uid":
+        return "an object with another uid is another object"
     if not shape.of.name:
         return f"an object of {shape.of.resource} without a name"
     if shape.of.resource in CLUSTER_WIDE:

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from nodeproof.private import check_private
 Json = Any
 Dial = Callable[[str, int, float], socket.socket]
 CALL_LIMIT_S = 15.0
+_TOO_MANY, _BROKEN = 429, 500
+_CONTENT = {"PATCH": "application/merge-patch+json"}
 _CONNECT_LIMIT_S = 5.0
 
 
@@ -65,6 +68,41 @@ class Api:
         """GET from another component that trusts the same credentials, e.g. `https://127.0.0.1:10257`."""
         return json.loads(self._send("GET", base + path, None, {"Accept": "application/json"}))
 
+    def text(self, path: str) -> str:
+        """GET `path` as text. Raises ApiError."""
+        return self.text_at(f"{self._host}{path}")
+
+    def text_at(self, url: str) -> str:
+        """GET a URL of the API server, or of a component that trusts the same credentials, as text. Raises
+        ApiError.
+        """
+        return self._send("GET", url, None, {}).decode(errors="replace")
+
+    def ask(
+        self, method: str, path: str, body: Json, headers: Mapping[str, str], groups: Sequence[str]
+    ) -> Mapping[str, Json]:
+        """Send a request; gives `status` and `body` of whatever the answer is (text where it is no JSON).
+
+        `groups` are those of an impersonated user. Raises ApiError where none comes, and where a server that
+        is overloaded or broken answers (429, 500 and above): it says nothing about what was asked.
+        """
+        given = urllib3.HTTPHeaderDict({"Content-Type": _CONTENT.get(method, "application/json"), **headers})
+        for group in groups:
+            given.add("Impersonate-Group", group)
+        data = None if body is None else json.dumps(body).encode()
+        response = self._open(method, f"{self._host}{path}", data, given, CALL_LIMIT_S)
+        try:
+            content = response.read().decode(errors="replace")
+        except urllib3.exceptions.HTTPError as error:
+            raise ApiError(0, f"{method} {path}: {error}") from error
+        finally:
+            response.release_conn()
+        if response.status == _TOO_MANY or response.status >= _BROKEN:
+            raise ApiError(response.status, _message(content.encode()))
+        with contextlib.suppress(ValueError):
+            return {"status": response.status, "body": json.loads(content)}
+        return {"status": response.status, "body": content}
+
     def create(self, path: str, body: Json) -> Json:
         """POST an object. Raises ApiError (409 when it is there)."""
         return json.loads(self._call("POST", path, None, body, {"Content-Type": "application/json"}))
@@ -89,11 +127,14 @@ class Api:
             self._call("PATCH", path, None, body, {"Content-Type": "application/merge-patch+json"})
         )
 
-    def delete(self, path: str, grace_s: int | None = None) -> None:
-        """DELETE an object; one that is gone is fine. Raises ApiError."""
+    def delete(self, path: str, grace_s: int | None = None, uid: str = "") -> None:
+        """DELETE an object, the one with that uid where it is told; one that is gone is fine. Raises
+        ApiError.
+        """
         query = {} if grace_s is None else {"gracePeriodSeconds": str(grace_s)}
+        body = {"preconditions": {"uid": uid}} if uid else None
         try:
-            self._call("DELETE", path, query, None, {})
+            self._call("DELETE", path, query, body, {"Content-Type": "application/json"} if body else {})
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -141,7 +182,8 @@ class Api:
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], read_limit_s: float
     ) -> urllib3.BaseHTTPResponse:
         timeout = urllib3.Timeout(connect=_CONNECT_LIMIT_S, read=read_limit_s)
-        given = {"User-Agent": "nodeproof", **headers}
+        given = urllib3.HTTPHeaderDict(headers)
+        given.setdefault("User-Agent", "nodeproof")
         self._client.update_params_for_auth(given, [], ["BearerToken"], url, method, body)
         try:
             return self._client.rest_client.pool_manager.request(  # type: ignore[no-any-return]

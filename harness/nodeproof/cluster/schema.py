@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from nodeproof.cluster.api import Api
-from nodeproof.cluster.resources import TYPES
+from nodeproof.cluster.resources import RESOURCES
 from nodeproof.model.problem import Problem
 from nodeproof.model.schema import fields_of
 
 
-def read_fields(api: Api) -> Mapping[str, frozenset[str]]:
-    """The paths that objects of each recorded resource have, by /openapi/v3. Raises ApiError, Problem."""
-    documents = {group: api.get(f"/openapi/v3/{group}") for group, _name in TYPES.values()}
+def read_fields(api: Api, resources: Iterable[str]) -> Mapping[str, frozenset[str]]:
+    """The paths that objects of each of these resources have, by /openapi/v3. Raises ApiError, Problem."""
+    wanted = {name: RESOURCES[name] for name in resources}
+    documents = {group: api.get(f"/openapi/v3/{group}") for group in {each.group for each in wanted.values()}}
     try:
         return {
-            resource: fields_of(documents[group]["components"]["schemas"], name)
-            for resource, (group, name) in TYPES.items()
+            name: fields_of(documents[each.group]["components"]["schemas"], each.type)
+            for name, each in wanted.items()
         }
     except KeyError as error:
         raise Problem(f"no schema of {error}", "/openapi/v3", "check the API server's version") from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from nodeproof.faults.fault import Fault
@@ -17,6 +18,7 @@ from nodeproof.faults.swap import Swap, swaps_on
 from nodeproof.machines.machine import Shell
 
 __all__ = [
+    "FAULTS",
     "Fault",
     "Freeze",
     "KubeletSettings",
@@ -30,16 +32,28 @@ __all__ = [
     "faults_on",
 ]
 
-_BY_NAME: Mapping[str, Callable[..., Fault]] = {
-    "freeze": Freeze,
-    "kubelet-settings": KubeletSettings,
-    "link-down": LinkDown,
-    "partition": Partition,
-    "power-off": PowerOff,
-    "reset": Reset,
-    "shutdown": Shutdown,
-    "swap": Swap,
-}
+
+@dataclass(frozen=True)
+class Registered:
+    """A fault, and how those are found that a machine shows by the names of what they leave on it."""
+
+    fault: Callable[..., Fault]
+    name: str
+    found_on: Callable[[Shell], Sequence[Fault]] = lambda _machine: ()
+
+
+FAULTS: Sequence[Registered] = (
+    Registered(Freeze, Freeze.name),
+    Registered(LinkDown, LinkDown.name),
+    Registered(Partition, Partition.name, partitions_on),
+    Registered(PowerOff, PowerOff.name),
+    Registered(Reset, Reset.name),
+    Registered(Shutdown, Shutdown.name),
+    Registered(Swap, Swap.name, swaps_on),
+    Registered(KubeletSettings, KubeletSettings.name, kubelet_settings_on),
+)
+"""Every fault that a ledger can hold."""
+_BY_NAME: Mapping[str, Callable[..., Fault]] = {entry.name: entry.fault for entry in FAULTS}
 
 
 def fault_from_json(data: Mapping[str, Any]) -> Fault:
@@ -50,4 +64,4 @@ def fault_from_json(data: Mapping[str, Any]) -> Fault:
 
 def faults_on(machine: Shell) -> list[Fault]:
     """The faults that a machine shows by the names of what they leave on it. Raises MachineError."""
-    return [fault for find in (partitions_on, swaps_on, kubelet_settings_on) for fault in find(machine)]
+    return [fault for entry in FAULTS for fault in entry.found_on(machine)]

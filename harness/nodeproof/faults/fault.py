@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from nodeproof.machines.machine import Machine, Shell
 
@@ -19,6 +19,11 @@ class Fault(Protocol):
     wrote.
     """
 
+    name: ClassVar[str]
+    """What ledgers and recordings call it."""
+    ends_components: ClassVar[bool]
+    """Whether the end of components on the target is part of the harm."""
+
     @property
     def id(self) -> str:
         """Unique in its lab; what the fault leaves on a machine carries it."""
@@ -27,11 +32,6 @@ class Fault(Protocol):
     @property
     def node(self) -> str:
         """The target."""
-        ...
-
-    @property
-    def ends_components(self) -> bool:
-        """Whether the end of components on the target is part of the harm."""
         ...
 
     @property

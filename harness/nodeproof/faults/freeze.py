@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from nodeproof.faults.seen import is_silent, is_up
 from nodeproof.machines.machine import Machine, Shell
@@ -16,9 +16,10 @@ Json = Any
 class Freeze:
     """Stops the processors of `node`; healing lets them go on where they were, with the clock set."""
 
+    name: ClassVar[str] = "freeze"
+    ends_components: ClassVar[bool] = False
     id: str
     node: str
-    ends_components: bool = False
 
     @property
     def undo(self) -> Sequence[str]:
@@ -27,7 +28,7 @@ class Freeze:
 
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""
-        return {"fault": "freeze", "id": self.id, "node": self.node}
+        return {"fault": self.name, "id": self.id, "node": self.node}
 
     def available(self, machine: Shell) -> str:
         """Every machine's host can stop it."""
@@ -36,11 +37,11 @@ class Freeze:
 
     def inject(self, machine: Shell) -> None:
         """Stop it."""
-        machine.freeze()
+        machine.power("freeze")
 
     def heal(self, machine: Shell) -> None:
         """Let it go on."""
-        machine.thaw()
+        machine.power("thaw")
 
     def is_injected(self, machine: Machine) -> bool:
         """The host sees it on, and no port answers on either network."""

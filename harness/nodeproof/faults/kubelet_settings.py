@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
 from nodeproof.faults.fault import COMMAND_LIMIT_S
 from nodeproof.machines.machine import Machine, MachineError, Shell
@@ -52,10 +52,11 @@ class KubeletSettings:
     It outlives a power cycle. What the probes look at is `/configz`, which the kubelet serves of itself.
     """
 
+    name: ClassVar[str] = "kubelet-settings"
+    ends_components: ClassVar[bool] = False
     id: str
     node: str
     settings: Mapping[str, Json] = field(default_factory=dict)
-    ends_components: bool = False
 
     @property
     def undo(self) -> Sequence[str]:
@@ -65,7 +66,7 @@ class KubeletSettings:
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""
         return {
-            "fault": "kubelet-settings",
+            "fault": self.name,
             "id": self.id,
             "node": self.node,
             "settings": dict(self.settings),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from nodeproof.machines.machine import Machine, Shell
 
@@ -18,9 +18,10 @@ class LinkDown:
     As with a cable, a power cycle of the node changes nothing.
     """
 
+    name: ClassVar[str] = "link-down"
+    ends_components: ClassVar[bool] = False
     id: str
     node: str
-    ends_components: bool = False
 
     @property
     def undo(self) -> Sequence[str]:
@@ -29,7 +30,7 @@ class LinkDown:
 
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""
-        return {"fault": "link-down", "id": self.id, "node": self.node}
+        return {"fault": self.name, "id": self.id, "node": self.node}
 
     def available(self, machine: Shell) -> str:
         """Every machine's host has the other end of its cable."""
@@ -38,11 +39,11 @@ class LinkDown:
 
     def inject(self, machine: Shell) -> None:
         """Pull the cable."""
-        machine.link_down()
+        machine.power("link-down")
 
     def heal(self, machine: Shell) -> None:
         """Plug it in."""
-        machine.link_up()
+        machine.power("link-up")
 
     def is_injected(self, machine: Machine) -> bool:
         """Nothing passes on `data` in either direction, though the machine lets us in on `control`."""

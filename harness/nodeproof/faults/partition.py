@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from nodeproof.faults.fault import COMMAND_LIMIT_S
 from nodeproof.machines.machine import Machine, MachineError, Shell
@@ -24,10 +24,11 @@ class Partition:
     direction), in both directions of their packets; the connections of the other opener live on.
     """
 
+    name: ClassVar[str] = "partition"
+    ends_components: ClassVar[bool] = False
     id: str
     node: str
     direction: Direction = "both"
-    ends_components: bool = False
 
     @property
     def undo(self) -> Sequence[str]:
@@ -36,7 +37,7 @@ class Partition:
 
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""
-        return {"fault": "partition", "id": self.id, "node": self.node, "direction": self.direction}
+        return {"fault": self.name, "id": self.id, "node": self.node, "direction": self.direction}
 
     def available(self, machine: Shell) -> str:
         """nft must be there and allowed to list tables."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from nodeproof.faults.seen import has_booted, is_silent
 from nodeproof.machines.machine import Machine, Shell
@@ -16,9 +16,10 @@ Json = Any
 class PowerOff:
     """Cuts the power of `node`; healing boots it."""
 
+    name: ClassVar[str] = "power-off"
+    ends_components: ClassVar[bool] = True
     id: str
     node: str
-    ends_components: bool = True
 
     @property
     def undo(self) -> Sequence[str]:
@@ -27,7 +28,7 @@ class PowerOff:
 
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""
-        return {"fault": "power-off", "id": self.id, "node": self.node}
+        return {"fault": self.name, "id": self.id, "node": self.node}
 
     def available(self, machine: Shell) -> str:
         """Every machine that has power can lose it."""
@@ -36,11 +37,11 @@ class PowerOff:
 
     def inject(self, machine: Shell) -> None:
         """Cut the power."""
-        machine.power_off()
+        machine.power("off")
 
     def heal(self, machine: Shell) -> None:
         """Boot."""
-        machine.power_on()
+        machine.power("on")
 
     def is_injected(self, machine: Machine) -> bool:
         """The host sees no first process, and no port answers on either network."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from nodeproof.faults.seen import has_booted, is_silent
 from nodeproof.machines.machine import Machine, Shell
@@ -20,9 +20,10 @@ class Reset:
     tell it from one that was never reset. To reset and let go at once, end the context at once.
     """
 
+    name: ClassVar[str] = "reset"
+    ends_components: ClassVar[bool] = True
     id: str
     node: str
-    ends_components: bool = True
 
     @property
     def undo(self) -> Sequence[str]:
@@ -31,7 +32,7 @@ class Reset:
 
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""
-        return {"fault": "reset", "id": self.id, "node": self.node}
+        return {"fault": self.name, "id": self.id, "node": self.node}
 
     def available(self, machine: Shell) -> str:
         """Every machine's host can reset it."""
@@ -40,12 +41,12 @@ class Reset:
 
     def inject(self, machine: Shell) -> None:
         """Press the button; pressed again it does the same."""
-        machine.reset()
+        machine.power("reset")
 
     def heal(self, machine: Shell) -> None:
         """Let go; one that was on its way only has no power yet."""
-        machine.thaw()
-        machine.power_on()
+        machine.power("thaw")
+        machine.power("on")
 
     def is_injected(self, machine: Machine) -> bool:
         """The host sees it on, and no port answers on either network."""

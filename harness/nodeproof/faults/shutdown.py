@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from nodeproof.faults.fault import COMMAND_LIMIT_S
 from nodeproof.faults.seen import has_booted
@@ -28,9 +28,10 @@ class Shutdown:
     passes by locks of the mode `block` only; `--force` would leave logind out.
     """
 
+    name: ClassVar[str] = "shutdown"
+    ends_components: ClassVar[bool] = True
     id: str
     node: str
-    ends_components: bool = True
 
     @property
     def undo(self) -> Sequence[str]:
@@ -39,7 +40,7 @@ class Shutdown:
 
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""
-        return {"fault": "shutdown", "id": self.id, "node": self.node}
+        return {"fault": self.name, "id": self.id, "node": self.node}
 
     def available(self, machine: Shell) -> str:
         """systemd must have booted the machine (sd_booted(3)), and its logind must answer."""
@@ -59,8 +60,8 @@ class Shutdown:
     def heal(self, machine: Shell) -> None:
         """Boot; what is still on its way down, or can't be asked any more, loses its power first."""
         if _cannot_stay(machine):
-            machine.power_off()
-        machine.power_on()
+            machine.power("off")
+        machine.power("on")
 
     def is_injected(self, machine: Machine) -> bool:
         """The host sees it off; or, while it is on its way: logind or systemd says so, or its kernel still

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from nodeproof.faults.fault import COMMAND_LIMIT_S
 from nodeproof.machines.machine import Machine, MachineError, Shell
@@ -36,10 +36,11 @@ class Swap:
     It ends with a power cycle, which leaves only the file.
     """
 
+    name: ClassVar[str] = "swap"
+    ends_components: ClassVar[bool] = False
     id: str
     node: str
     size_mib: int = 128
-    ends_components: bool = False
 
     @property
     def undo(self) -> Sequence[str]:
@@ -48,7 +49,7 @@ class Swap:
 
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""
-        return {"fault": "swap", "id": self.id, "node": self.node, "size_mib": self.size_mib}
+        return {"fault": self.name, "id": self.id, "node": self.node, "size_mib": self.size_mib}
 
     def available(self, machine: Shell) -> str:
         """The kernel must be the machine's own, or its host would swap; the file must fit twice."""

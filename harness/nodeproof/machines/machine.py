@@ -10,7 +10,15 @@ from nodeproof.model.problem import OutsideError
 
 Json = Any
 PowerAction = Literal["off", "on", "freeze", "reset", "thaw", "link-down", "link-up"]
-"""What a machine's host does to it from outside."""
+"""What a machine's host does to it from outside.
+
+`off` cuts the power: nothing is flushed, and no peer is told; `on` boots it. `freeze` lets it stand still
+with all that is in its memory; `reset` throws it back to before its boot, nothing flushed, and holds it
+there; `thaw` lets it go on, or boot after a `reset`, and sets its clock. `link-down` takes the carrier of
+`data`, power cycles or not, `link-up` gives it back.
+"""
+SILENCING: frozenset[PowerAction] = frozenset({"off", "freeze", "reset"})
+"""After these nobody answers any more on a connection that was open."""
 
 
 class MachineError(OutsideError):
@@ -41,36 +49,8 @@ class Shell(Protocol):
         """Whether the machine's first process runs, as its host sees it. Raises MachineError."""
         ...
 
-    def power_off(self) -> None:
-        """Cut the power: nothing is flushed and no peer is told. Off already is fine. Raises MachineError."""
-        ...
-
-    def power_on(self) -> None:
-        """Boot. On already is fine. Raises MachineError."""
-        ...
-
-    def freeze(self) -> None:
-        """Let it stand still with all that is in its memory. Frozen already is fine. Raises MachineError."""
-        ...
-
-    def reset(self) -> None:
-        """Throw it back to before its boot, nothing flushed, and hold it there until `thaw`. Raises
-        MachineError.
-        """
-        ...
-
-    def thaw(self) -> None:
-        """Let it go on, or boot after a `reset`, and set its clock. Running or off is fine. Raises
-        MachineError.
-        """
-        ...
-
-    def link_down(self) -> None:
-        """Take the carrier of `data` away, power cycles or not. Down already is fine. Raises MachineError."""
-        ...
-
-    def link_up(self) -> None:
-        """Give the carrier of `data` back. Up already is fine. Raises MachineError."""
+    def power(self, action: PowerAction) -> None:
+        """Let its host do something to it; what is so already is fine. Raises MachineError."""
         ...
 
 

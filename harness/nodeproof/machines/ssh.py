@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol
 import paramiko
 import tenacity
 
-from nodeproof.machines.machine import CommandResult, MachineError, PowerAction
+from nodeproof.machines.machine import SILENCING, CommandResult, MachineError, PowerAction
 from nodeproof.private import check_private
 
 Json = Any
@@ -113,36 +113,11 @@ class SshMachine:
             why = str(error) or f"no end within {deadline_s:g} s"
             raise MachineError(f"{self.name}: {argv[0]}: {why}") from error
 
-    def power_off(self) -> None:
-        """Cut the power. Raises MachineError."""
-        self.close()
-        self._host.power(self.name, "off")
-
-    def power_on(self) -> None:
-        """Boot. Raises MachineError."""
-        self._host.power(self.name, "on")
-
-    def freeze(self) -> None:
-        """Let it stand still. Raises MachineError."""
-        self.close()
-        self._host.power(self.name, "freeze")
-
-    def reset(self) -> None:
-        """Throw it back to before its boot and hold it there. Raises MachineError."""
-        self.close()
-        self._host.power(self.name, "reset")
-
-    def thaw(self) -> None:
-        """Let it go on. Raises MachineError."""
-        self._host.power(self.name, "thaw")
-
-    def link_down(self) -> None:
-        """Take the carrier of `data` away. Raises MachineError."""
-        self._host.power(self.name, "link-down")
-
-    def link_up(self) -> None:
-        """Give it back. Raises MachineError."""
-        self._host.power(self.name, "link-up")
+    def power(self, action: PowerAction) -> None:
+        """Let its host do something to it. Raises MachineError."""
+        if action in SILENCING:
+            self.close()
+        self._host.power(self.name, action)
 
     def boot_id(self) -> str:
         """The kernel's boot id. Raises MachineError."""

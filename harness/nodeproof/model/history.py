@@ -17,7 +17,8 @@ unhealed or closed) |
 | deadman | id, node |
 | machine | node, step (booted, powered-off, clock-set, kubelet-restarted and others) |
 | component | name, node, status, expected |
-| observed | what, subject, value |
+| observed | what, subject, value, asked_t (s), and an id where it was looked at once |
+| action | id, text, step (begun, ended, failed) |
 | told | by (a pod, or a node's unit), what: written down on the node at `t` |
 | heard | by, node, boot_id, error_s (how wrong the times of what it told may be); `t` is when it was read |
 | stall | late_s (how much later than asked the harness was woken, at the worst since the entry before) |
@@ -26,49 +27,16 @@ unhealed or closed) |
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from nodeproof.model.fold import SENTINEL_ANNOTATION, Entry, Fold, Version, received
+
+__all__ = ["SENTINEL_ANNOTATION", "Entry", "Fence", "History", "Version", "fence", "parse_time"]
 Json = Any
-SENTINEL_ANNOTATION = "nodeproof.dev/sentinel"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One thing that was seen or done at `t` (s, monotonic)."""
-
-    t: float
-    kind: str
-    data: Mapping[str, Json]
-
-    def to_json(self) -> str:
-        """One line of `history.jsonl`."""
-        return json.dumps({"t": round(self.t, 6), "kind": self.kind, **self.data}, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, line: str) -> Entry:
-        """Read one line of `history.jsonl`. Raises ValueError when it is not one."""
-        data = json.loads(line)
-        if not isinstance(data, dict) or not {"t", "kind"} <= data.keys():
-            raise ValueError(f"not an entry of a history: {line[:80]!r}")
-        return cls(float(data.pop("t")), str(data.pop("kind")), data)
-
-
-@dataclass(frozen=True)
-class Version:
-    """A state of one object, and when the harness received it; `object` is the last one when it was deleted.
-
-    `listed` tells that it came from a LIST: it held at `t` and may be much older.
-    """
-
-    t: float
-    deleted: bool
-    object: Mapping[str, Json]
-    listed: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,16 +55,20 @@ class History:
         """Read `history.jsonl`. Raises ValueError on a line that is not an entry."""
         return cls.of(Entry.from_json(line) for line in lines if line.strip())
 
-    @cached_property
-    def _by_kind(self) -> Mapping[str, tuple[Entry, ...]]:
-        kinds: dict[str, list[Entry]] = {}
-        for entry in self.entries:
-            kinds.setdefault(entry.kind, []).append(entry)
-        return {kind: tuple(entries) for kind, entries in kinds.items()}
+    @classmethod
+    def so_far(cls, fold: Fold) -> History:
+        """What a fold holds now; it is of no use any more once the fold has grown."""
+        history = cls(tuple(fold.entries))
+        history.__dict__["_fold"] = fold
+        return history
 
-    def of_kind(self, kind: str) -> tuple[Entry, ...]:
+    @cached_property
+    def _fold(self) -> Fold:
+        return Fold.of(self.entries)
+
+    def of_kind(self, kind: str) -> Sequence[Entry]:
         """All entries of one kind, in time order."""
-        return self._by_kind.get(kind, ())
+        return self._fold.by_kind.get(kind, ())
 
     @property
     def began_t(self) -> float:
@@ -121,29 +93,14 @@ class History:
         """Put an API timestamp (RFC 3339) on the monotonic clock (s)."""
         return parse_time(timestamp) - float(self.begun.get("wall_offset_s", 0.0))
 
-    @cached_property
-    def _versions(self) -> Mapping[tuple[str, str, str], tuple[Version, ...]]:
-        versions: dict[tuple[str, str, str], list[Version]] = {}
-        for entry in self.entries:
-            listed = set()
-            for version in _received(entry):
-                meta = version.object["metadata"]
-                key = (entry.data["resource"], meta.get("namespace", ""), meta["name"])
-                versions.setdefault(key, []).append(version)
-                listed.add(key)
-            if entry.kind == "listed":
-                _note_gone(versions, entry, listed)
-        return {key: tuple(seen) for key, seen in versions.items()}
-
     def versions(self, resource: str, namespace: str, name: str) -> tuple[Version, ...]:
         """Every state of one object in the order of receipt."""
-        return self._versions.get((resource, namespace, name), ())
+        return tuple(self._fold.versions.get((resource, namespace, name), ()))
 
     def all_versions(self, resource: str) -> Iterator[Version]:
         """Every received state of every object of one resource, in time order."""
-        for entry in self.entries:
-            if entry.data.get("resource") == resource:
-                yield from _received(entry)
+        for entry in self._fold.by_resource.get(resource, ()):
+            yield from received(entry)
 
     def folded(self, resource: str, up_to_rv: int) -> Mapping[str, str]:
         """The watch state as {uid: resourceVersion}, without what came after `up_to_rv`.
@@ -152,12 +109,10 @@ class History:
         well. A LIST after a gap begins the state anew: what is not on it is gone.
         """
         state: dict[str, str] = {}
-        for entry in self.entries:
-            if entry.data.get("resource") != resource:
-                continue
+        for entry in self._fold.by_resource.get(resource, ()):
             if entry.kind == "listed" and int(entry.data["rv"]) <= up_to_rv:
                 state.clear()
-            for version in _received(entry):
+            for version in received(entry):
                 meta = version.object["metadata"]
                 if int(meta["resourceVersion"]) > up_to_rv:
                     continue
@@ -169,7 +124,7 @@ class History:
 
     def received(self, resource: str, until_t: float) -> int:
         """How many watch events of a resource came up to `until_t` (s)."""
-        events = (entry for entry in self.of_kind("watch") if entry.data["resource"] == resource)
+        events = (entry for entry in self._fold.by_resource.get(resource, ()) if entry.kind == "watch")
         return sum(1 for entry in events if entry.t <= until_t)
 
     def gap(self, resource: str, since_t: float, until_t: float) -> Entry | None:
@@ -192,46 +147,17 @@ class History:
 
     def _sentinels(self, resource: str) -> Iterator[tuple[float, float]]:
         """When the sentinels of a watch that did not break meanwhile were sent and delivered (s)."""
-        received = self._sentinels_received.get(resource, {})
+        delivered = self._fold.sentinels.get(resource, {})
         for entry in self.of_kind("sentinel"):
             value, latency = entry.data["value"], entry.data.get("latency_s") or {}
-            if resource in latency and value in received:
+            if resource in latency and value in delivered:
                 # Recordings of earlier versions hold those only that all watches gave back.
-                sent = entry.data.get("sent_t") or {resource: received[value] - latency[resource]}
-                yield float(sent[resource]), received[value]
+                sent = entry.data.get("sent_t") or {resource: delivered[value] - latency[resource]}
+                yield float(sent[resource]), delivered[value]
 
     def sentinel_t(self, resource: str, value: str) -> float | None:
         """When a watch delivered a sentinel (s)."""
-        return self._sentinels_received.get(resource, {}).get(value)
-
-    @cached_property
-    def _sentinels_received(self) -> Mapping[str, Mapping[str, float]]:
-        """When each watch delivered each value of its sentinel first; one on a LIST proves no watch."""
-        received: dict[str, dict[str, float]] = {}
-        for entry in self.of_kind("watch"):
-            for version in _received(entry):
-                value = (version.object["metadata"].get("annotations") or {}).get(SENTINEL_ANNOTATION)
-                if value:
-                    received.setdefault(entry.data["resource"], {}).setdefault(value, version.t)
-        return received
-
-
-def _note_gone(
-    versions: Mapping[tuple[str, str, str], list[Version]], entry: Entry, listed: Set[tuple[str, str, str]]
-) -> None:
-    """What a LIST after a gap lacks was removed in it, at an unknown time."""
-    for key, seen in versions.items():
-        if key[0] == entry.data["resource"] and key not in listed and not seen[-1].deleted:
-            seen.append(Version(entry.t, True, seen[-1].object, listed=True))
-
-
-def _received(entry: Entry) -> Iterator[Version]:
-    """The objects of an entry; bookmarks and errors of a watch hold none."""
-    if entry.kind == "watch" and entry.data["type"] in ("ADDED", "MODIFIED", "DELETED"):
-        yield Version(entry.t, entry.data["type"] == "DELETED", entry.data["object"])
-    elif entry.kind == "listed":
-        for item in entry.data["items"]:
-            yield Version(entry.t, False, item, listed=True)
+        return self._fold.sentinels.get(resource, {}).get(value)
 
 
 def parse_time(timestamp: str) -> float:

@@ -59,6 +59,13 @@ def slack_s(history: History, configuration: Configuration, about: Sequence[Span
     )
 
 
+def undisturbed_s(history: History, configuration: Configuration) -> float:
+    """The slack (s) where nothing stood still and every watch was as fast as at its best."""
+    best = min((_sentinel(entry)[1] for entry in history.of_kind("sentinel")), default=0.0)
+    calibrated = configuration.calibration.watch_latency_s
+    return slack_s(history, configuration, []) + 2 * max(0.0, best - calibrated)
+
+
 def _sentinel(entry: Entry) -> tuple[Span, float]:
     """From when a sentinel was sent first until it was back or given up, and its worst latency (s)."""
     worst = max((entry.data.get("latency_s") or {}).values(), default=0.0)

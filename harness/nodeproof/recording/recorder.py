@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,16 @@ from typing import Any
 from nodeproof.checks.checks import remaining_s
 from nodeproof.checks.judge import died
 from nodeproof.cluster.api import Api, ApiError
-from nodeproof.cluster.resources import WATCHED, sentinel
+from nodeproof.cluster.resources import RESOURCES, WATCHED
 from nodeproof.model.clocks import MEASURED_AFTER, Reading
 from nodeproof.model.cluster import Configuration
+from nodeproof.model.fold import Fold
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History, fence
 from nodeproof.model.judgment import Check
-from nodeproof.model.problem import OutsideError, Problem
+from nodeproof.model.problem import Problem
 from nodeproof.model.slack import slack_s
 from nodeproof.model.window import Ground
+from nodeproof.recording.clocks import NodeClocks
 from nodeproof.recording.machine_events import MachineEvents
 from nodeproof.recording.stalls import measure_stalls
 from nodeproof.recording.watching import follow
@@ -39,7 +41,6 @@ ANCHOR_LIMIT_S = 60.0
 WAIT_MARGIN_S = 0.5
 """How long past a window's end is waited, so that the fence stands behind it."""
 _LOOK_PERIOD_S = 0.5
-_CLOCK_PERIOD_S = 0.5
 _EVALUATION_PERIOD_S = 0.25
 
 
@@ -55,6 +56,7 @@ class Setting:
     machine_events_at: int | None = None
     """From where on its lines are of this recording (bytes); from its end, where nobody looked before."""
     sentinel_period_s: float = SENTINEL_PERIOD_S
+    resources: tuple[str, ...] = tuple(WATCHED)
 
 
 class Recording:
@@ -70,10 +72,11 @@ class Recording:
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._seen: dict[str, dict[str, float]] = {resource: {} for resource in WATCHED}
+        self._seen: dict[str, dict[str, float]] = {resource: {} for resource in setting.resources}
+        self._fold, self._glanced = Fold(), 0
         self._sent = 0
         self._breaks: Counter[str] = Counter()
-        self._clocks = {node: threading.Lock() for node in setting.nodes}
+        self._clocks = NodeClocks(setting.nodes, setting.read_clock, self.append, self._stopping)
         self._name = uuid.uuid4().hex[:8]
         self._out = path.open("a", buffering=1)
         self._machine_events = MachineEvents(setting.machine_events, setting.machine_events_at)
@@ -85,9 +88,9 @@ class Recording:
             "sentinel_node": self._setting.sentinel_node,
         }
         self.append("begun", **began)
-        live = threading.Barrier(len(WATCHED) + 1)
-        for resource, path in WATCHED.items():
-            self._thread(lambda resource=resource, path=path: self._follow(resource, path, live))  # type: ignore[misc]
+        live = threading.Barrier(len(self._setting.resources) + 1)
+        for resource in self._setting.resources:
+            self._thread(partial(self._follow, resource, RESOURCES[resource].path, live))
         try:
             live.wait(timeout=START_LIMIT_S)
         except threading.BrokenBarrierError as error:
@@ -96,12 +99,12 @@ class Recording:
             raise Problem(said, "recording", "see the API server's log") from error
         self._thread(self._send_sentinels)
         self._thread(lambda: measure_stalls(self.append, self._stopping, self._setting.sentinel_period_s))
-        self._read_clocks()
+        self._clocks.read_all()
         return self
 
     def __exit__(self, *_error: object) -> None:
         try:
-            self._read_clocks()
+            self._clocks.read_all()
             self._fence()
         finally:
             self._end()
@@ -112,6 +115,7 @@ class Recording:
         self._wake_watches()
         for thread in self._threads:
             thread.join(timeout=2)
+        gc.unfreeze()
         self._read_machine_events()
         self.append("ended", wall_offset_s=time.time() - time.monotonic())
         self._out.close()
@@ -119,17 +123,30 @@ class Recording:
     def append(self, kind: str, t: float | None = None, **data: Json) -> None:
         """Write one entry, at the present time unless told (s, monotonic), rounded as it is on disk."""
         entry = Entry(round(time.monotonic() if t is None else t, 6), kind, data)
+        line = entry.to_json() + "\n"
         with self._changed:
             if self._out.closed:
                 return
             self._entries.append(entry)
-            self._out.write(entry.to_json() + "\n")
+            self._out.write(line)
             self._changed.notify_all()
 
     def history(self) -> History:
         """What was recorded up to now."""
         with self._changed:
             return History.of(self._entries)
+
+    def glance(self) -> History:
+        """What was recorded up to now, for one thread that looks again and again: only what is new is read.
+
+        It holds until the next glance.
+        """
+        with self._changed:
+            fresh = self._entries[self._glanced :]
+            self._glanced += len(fresh)
+        for entry in fresh:
+            self._fold.add(entry)
+        return History.so_far(self._fold)
 
     def wait_for(self, check: Check, configuration: Configuration) -> None:
         """Wait until `check` is decided or its window has passed. Never a verdict: that is the check's.
@@ -140,7 +157,7 @@ class Recording:
         """
         enough, until = len(self._sentinels_back()) + 2, time.monotonic() + ANCHOR_LIMIT_S
         while True:
-            history = self.history()
+            history = self.glance()
             if died(history) is not None:
                 return
             ground = Ground(configuration, slack_s(history, configuration))
@@ -167,27 +184,6 @@ class Recording:
 
         self._thread(keep_looking)
 
-    def _read_clocks(self) -> None:
-        """Ask all nodes at once; one that does not answer is asked again when it has booted."""
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(self._read_clock, self._setting.nodes))
-
-    def _read_clock(self, node: str) -> bool:
-        """Whether the node told its time, which is then written down; one question at a time."""
-        with self._clocks[node]:
-            try:
-                reading = self._setting.read_clock(node)
-            except (OutsideError, Problem):
-                return False
-        self.append("clock", **asdict(reading))
-        return True
-
-    def _insist_on_clock(self, node: str) -> None:
-        """Ask a node whose clock was set until it answers, or the recording ends."""
-        while not self._read_clock(node):
-            if self._stopping.wait(_CLOCK_PERIOD_S):
-                return
-
     def worst_latency_s(self, sentinels: int) -> float:
         """Wait for so many sentinels and give the slowest watch's latency (s)."""
         with self._changed:
@@ -203,7 +199,8 @@ class Recording:
         return [
             entry
             for entry in told
-            if len(entry.data["latency_s"]) == len(WATCHED) and self._is_back(entry.data["value"])
+            if len(entry.data["latency_s"]) == len(self._setting.resources)
+            and self._is_back(entry.data["value"])
         ]
 
     def _thread(self, target: Callable[[], None]) -> None:
@@ -222,8 +219,10 @@ class Recording:
                 self._breaks[data["resource"]] += 1
                 self._changed.notify_all()
             return
-        value = data["object"]["metadata"].get("annotations", {}).get(SENTINEL_ANNOTATION)
-        if value:
+        meta = data["object"]["metadata"]
+        value = meta.get("annotations", {}).get(SENTINEL_ANNOTATION)
+        # Controllers copy annotations to what they make.
+        if value and meta["name"] == self._sentinel_of(data["resource"]).rpartition("/")[2]:
             with self._changed:
                 self._seen[data["resource"]].setdefault(value, round(t, 6))
                 self._changed.notify_all()
@@ -234,6 +233,8 @@ class Recording:
         while not self._stopping.is_set():
             with contextlib.suppress(ApiError):
                 self._sentinel()
+            # What was recorded stays: a collector that goes through it again and again holds the watches up.
+            gc.freeze()
             self._read_machine_events()
             due = max(due + self._setting.sentinel_period_s, time.monotonic())
             if self._stopping.wait(due - time.monotonic()):
@@ -251,7 +252,7 @@ class Recording:
         breaks = self._breaks.copy()
         value = f"{self._name}-{self._sent}"
         sent = {}
-        for resource in WATCHED:
+        for resource in self._setting.resources:
             sent[resource] = round(time.monotonic(), 6)
             self._patch_sentinel(resource, value)
 
@@ -278,12 +279,16 @@ class Recording:
     def _wake_watches(self) -> None:
         """One last event for each watch, so that its thread comes back from reading."""
         with contextlib.suppress(ApiError):
-            for resource in WATCHED:
+            for resource in self._setting.resources:
                 self._patch_sentinel(resource, f"{self._name}-end")
 
+    def _sentinel_of(self, resource: str) -> str:
+        return RESOURCES[resource].sentinel(self._setting.sentinel_node)
+
     def _patch_sentinel(self, resource: str, value: str) -> None:
-        path = sentinel(resource, self._setting.sentinel_node)
-        self._api.patch(path, {"metadata": {"annotations": {SENTINEL_ANNOTATION: value}}})
+        self._api.patch(
+            self._sentinel_of(resource), {"metadata": {"annotations": {SENTINEL_ANNOTATION: value}}}
+        )
 
     def _fence(self) -> None:
         """Last sentinels, then a quorum LIST of everything; the check compares them with the watches."""
@@ -293,15 +298,15 @@ class Recording:
             history = self.history()
             listed = {
                 resource: {
-                    **self._list(path),
+                    **self._list(RESOURCES[resource].path),
                     "received": history.received(resource, self._seen[resource].get(value, began)),
                 }
-                for resource, path in WATCHED.items()
+                for resource in self._setting.resources
             }
         except ApiError as error:
             self.append("gap", resource="nodes", since=time.monotonic(), reason=f"fence: {error}")
             return
-        sentinels = dict.fromkeys(WATCHED, value)
+        sentinels = dict.fromkeys(self._setting.resources, value)
         probe = Entry(began, "fence", {"sentinels": sentinels, "listed": listed})
         until = time.monotonic() + FENCE_LIMIT_S
         with self._changed:
@@ -322,7 +327,7 @@ class Recording:
             self.append(entry.pop("kind"), entry.pop("t"), **entry)
             measured = entry.get("step") in MEASURED_AFTER and entry["node"] in self._setting.nodes
             if measured and not self._stopping.is_set():
-                self._thread(partial(self._insist_on_clock, str(entry["node"])))
+                self._thread(partial(self._clocks.insist, str(entry["node"])))
 
 
 def unfaulted(nodes: Sequence[str], targets: Sequence[str]) -> str:

@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from nodeproof.actions.ask import User, ask, kubelet_of, would
+from nodeproof.actions.kubectl import kubectl
+from nodeproof.actions.kubelet import restart_kubelet
+from nodeproof.actions.pods import pending_pod, run_pod, run_witnesses
 from nodeproof.checks.checks import default_of, renewals_of
 from nodeproof.checks.looks import amounts_to, listed, lives_on, not_listed, shown_throughout
 from nodeproof.checks.moments import (
@@ -35,6 +39,7 @@ from nodeproof.checks.moments import (
     uncordoned,
     written,
 )
+from nodeproof.checks.observations import grew, same_as, shows
 from nodeproof.checks.witnessed import (
     kubelet_restarted,
     last_sign,
@@ -59,7 +64,14 @@ from nodeproof.faults import (
 from nodeproof.faults.partition import Direction
 from nodeproof.model import window as windows
 from nodeproof.model.cluster import NOT_READY, UNREACHABLE, UNSCHEDULABLE
-from nodeproof.scenario.evidence import INHIBITORS, SWAP_LIMIT
+from nodeproof.model.pattern import PRESENT
+from nodeproof.probes.cgroup import SWAP_LIMIT, cgroup_file, swap_limit
+from nodeproof.probes.configz import kubelet_field
+from nodeproof.probes.field import field_of
+from nodeproof.probes.file import file_of
+from nodeproof.probes.inhibitors import INHIBITORS, inhibitors
+from nodeproof.probes.metric import metric
+from nodeproof.scenario.evidence import Journal
 from nodeproof.scenario.stage import STATUS, Stage
 
 claims = pytest.mark.claims
@@ -109,16 +121,21 @@ def kubelet_settings(node: str, **settings: Any) -> KubeletSettings:
 __all__ = [
     "INHIBITORS",
     "NOT_READY",
+    "PRESENT",
     "STATUS",
     "SWAP_LIMIT",
     "UNREACHABLE",
     "UNSCHEDULABLE",
     "Fault",
+    "Journal",
     "Stage",
+    "User",
     "Witness",
     "amounts_to",
+    "ask",
     "became",
     "boot_id_changed",
+    "cgroup_file",
     "changed",
     "claims",
     "condition_became",
@@ -127,7 +144,14 @@ __all__ = [
     "cordoned",
     "default_of",
     "event_reported",
+    "field_of",
+    "file_of",
     "freeze",
+    "grew",
+    "inhibitors",
+    "kubectl",
+    "kubelet_field",
+    "kubelet_of",
     "kubelet_restarted",
     "kubelet_settings",
     "last_heartbeat",
@@ -138,9 +162,11 @@ __all__ = [
     "logged",
     "machine_ended",
     "made",
+    "metric",
     "needs",
     "not_listed",
     "partition",
+    "pending_pod",
     "pod_bound",
     "pod_created",
     "pod_deletion",
@@ -153,13 +179,20 @@ __all__ = [
     "removed",
     "renewals_of",
     "reset",
+    "restart_kubelet",
+    "run_pod",
+    "run_witnesses",
+    "same_as",
     "shown_throughout",
+    "shows",
     "shutdown",
     "sigterm",
     "swap",
+    "swap_limit",
     "taint_added",
     "taint_removed",
     "uncordoned",
     "windows",
+    "would",
     "written",
 ]

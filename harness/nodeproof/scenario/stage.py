@@ -1,18 +1,25 @@
-"""What a scenario gets as `lab`: a clean cluster, one node that may be harmed, one recording."""
+"""What a scenario gets as `lab`: a clean cluster, one node that may be harmed, one recording.
+
+Six verbs: record, inject, do, look, hear, wait_for. What they are told is data: a fault, an action, a probe,
+a source, a check.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import tenacity
 
+from nodeproof.actions.action import Action, Doing, perform
 from nodeproof.checks import heartbeats, moments
 from nodeproof.checks.checks import can_be_waited_for, describe, refuse
 from nodeproof.checks.occurrence import Occurrence
 from nodeproof.cluster import workloads
-from nodeproof.cluster.witness import Witness
 from nodeproof.cluster.workloads import Pod
 from nodeproof.faults import Fault
 from nodeproof.labs.client.fleet import NodeInfo
@@ -20,11 +27,14 @@ from nodeproof.labs.client.lab import Lab
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment
+from nodeproof.model.observation import Observation
 from nodeproof.model.problem import Problem
+from nodeproof.probes.probe import Probe
 from nodeproof.recording.recorder import Recording
 from nodeproof.safety.injector import Cut
-from nodeproof.scenario.evidence import Evidence
+from nodeproof.scenario.evidence import Evidence, Journal
 
+Got = TypeVar("Got")
 STATUS = "STATUS"
 Step = Callable[[str], AbstractContextManager[object]]
 """Opens a named step of the report, such as `allure.step`."""
@@ -66,52 +76,39 @@ class Stage:
         """The lab's nodes."""
         return self._lab.fleet.nodes()
 
-    def run_pod(self, *, on: str, tolerates_unreachable_s: int | None = None) -> Pod:
-        """A Running pod on a node."""
-        return self._lab.cluster.run_pod(on, tolerates_unreachable_s)
+    def do(self, action: Action[Got]) -> Got:
+        """Do something to the cluster; its beginning and its end are moments. Gives what it gets.
 
-    def run_witnesses(self, *witnesses: Witness, on: str) -> list[Pod]:
-        """Running pods on a node that write down what happens to them, to be heard with `hear`."""
-        made = self._lab.cluster.run_witnesses(on, witnesses)
-        self._evidence.keep_clock(on)
-        return made
+        Raises Problem where it harms a node that is no target, and what the action raises.
+        """
+        for node in action.harms:
+            if node not in self.targets:
+                raise Problem(f"{node} is no target", "scenario", "declare it: @needs(faulted=...)")
+        with self._step(action.text):
+            return perform(action, Doing(self._lab, self.recording, self._evidence.keep_clock))
 
-    def hear(self, *pods: Pod) -> None:
-        """Take over what witnesses told; their node must be up, in whatever boot."""
+    def look(self, probe: Probe) -> Observation:
+        """Look once at what is no object of the API, and write it down. Raises ApiError, MachineError,
+        Problem.
+        """
+        recording, asked_t = self._recording(), time.monotonic()
+        with self._step(f"look at {probe.what} of {probe.subject}"):
+            seen = Observation(uuid.uuid4().hex[:8], probe.what, probe.subject, probe.read(self._lab))
+        recording.append("observed", **seen.to_json(), value=seen.value, asked_t=round(asked_t, 6))
+        return seen
+
+    def hear(self, *sources: Pod | Journal) -> None:
+        """Take over what witnesses, or units of a node, told; their node must be up, in whatever boot."""
         with self._step("hear witnesses"):
-            self._evidence.hear(self._recording(), pods)
-
-    def hear_journal(self, node: str, unit: str) -> None:
-        """Take over what a unit logged on a node since the recording began."""
-        self._evidence.hear_journal(self._recording(), node, unit)
-
-    def look_at_inhibitors(self, node: str) -> None:
-        """Look who holds locks on a node's shutdown, for `listed` and `not_listed` of `INHIBITORS`."""
-        self._evidence.look_at_inhibitors(self._recording(), node)
-
-    def look_at_swap_limit(self, pod: Pod) -> None:
-        """Look how much swap a pod may use, for `amounts_to` of `SWAP_LIMIT`."""
-        self._evidence.look_at_swap_limit(self._recording(), pod)
-
-    def restart_kubelet(self, node: str) -> None:
-        """Restart the kubelet of a target, whatever becomes of it. Raises Problem when it is none."""
-        if node not in self.targets:
-            raise Problem(f"{node} is no target", "scenario", "declare it: @needs(faulted=...)")
-        with self._step(f"restart the kubelet of {node}"):
-            self._evidence.restart_kubelet(self._recording(), node)
-
-    def pending_pod(self, *, only_on: str) -> Pod:
-        """A pod that the scheduler may bind to one node only."""
-        return self._lab.cluster.pending_pod(only_on)
-
-    def kubectl(self, *arguments: str) -> str:
-        """Run the cluster's own kubectl."""
-        return self._lab.cluster.kubectl(*arguments)
+            for source in sources:
+                self._evidence.hear(self._recording(), source)
 
     @contextmanager
-    def record(self, *, status_of: Pod | None = None) -> Iterator[Recording]:
-        """Record until the context ends; `status_of` has a pod's STATUS column looked at all the while."""
-        with self._lab.record(self._path, self.targets) as recording:
+    def record(self, *, status_of: Pod | None = None, also: Sequence[str] = ()) -> Iterator[Recording]:
+        """Record until the context ends; `status_of` has a pod's STATUS column looked at all the while,
+        `also` are resources to be recorded besides nodes, pods, leases and events.
+        """
+        with self._lab.record(self._path, self.targets, also) as recording:
             self.recording = recording
             if status_of is not None:
                 pod = status_of
@@ -143,7 +140,7 @@ class Stage:
             retry_error_callback=lambda _state: None,
         )
         with self._step(f"wait for a heartbeat of {node}"):
-            retry(lambda: next(heartbeats.heartbeats(self.history(), node), None))
+            retry(lambda: next(heartbeats.heartbeats(self._recording().glance(), node), None))
 
     def wait_for(self, check: Check) -> Check:
         """Wait until a check is decided or its window has passed; gives the check, to be judged later.

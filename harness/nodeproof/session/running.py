@@ -41,6 +41,7 @@ class LabProvider:
     lab: Lab | None = None
     last_taint_t: float = field(default=float("-inf"))
     _told_full: set[str] = field(default_factory=set)
+    _is_reserved: bool = False
 
     def get(self) -> Lab:
         """The worker's lab, started or attached to. Raises Problem."""
@@ -50,6 +51,7 @@ class LabProvider:
         self.lab = self._start() if self.options.is_ours else registry.attach(self.options.lab)
         self.lab.safety.injector.say = self.report
         self.lab.life.reserve()
+        self._is_reserved = True
         left = self.lab.safety.heal_unfinished()
         if left:
             raise Problem(f"cannot heal: {', '.join(left)}", f"lab {self.lab.name}", "run `nodeproof down`")
@@ -74,7 +76,7 @@ class LabProvider:
         self.rest()
         try:
             lab.clean(faulted)
-        except (Problem, OutsideError) as problem:
+        except (Problem, OutsideError, OSError) as problem:
             if not self.options.is_ours:
                 raise
             self.report(f"a new lab takes over: {problem}")
@@ -104,6 +106,9 @@ class LabProvider:
             if self.options.is_ours:
                 lab.down()
             else:
+                if self._is_reserved:
+                    with contextlib.suppress(Problem, OutsideError, OSError):
+                        lab.tidy()
                 lab.close()
 
     def discard(self) -> None:

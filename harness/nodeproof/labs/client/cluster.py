@@ -11,7 +11,6 @@ from nodeproof.cluster.api import Api
 from nodeproof.cluster.resources import WATCHED
 from nodeproof.cluster.witness import Witness
 from nodeproof.cluster.workloads import Pod
-from nodeproof.model.problem import Problem
 
 Json = Any
 Kubectl = Callable[[Sequence[str], float, str], Mapping[str, Json]]
@@ -25,19 +24,8 @@ WITNESS_LIMIT_S = 240.0
 class Cluster:
     """A cluster, wherever its machines are."""
 
-    lab: str
     api: Api
     run_kubectl: Kubectl
-
-    def kubectl(self, *arguments: str, limit_s: float = 60.0) -> str:
-        """Run the cluster's own kubectl; gives its output. Raises Problem when it fails."""
-        done = self.run_kubectl(arguments, limit_s, "")
-        if done["status"] != 0:
-            said = str(done["stderr"]).strip().replace("\n", " ")
-            raise Problem(
-                f"kubectl {' '.join(arguments)}: {said}", f"lab {self.lab}", "try `nodeproof kubectl`"
-            )
-        return str(done["stdout"])
 
     def run_pod(self, on: str, tolerates_unreachable_s: int | None = None) -> Pod:
         """A Running pod on a node. Raises Problem, ApiError."""

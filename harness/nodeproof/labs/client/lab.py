@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import tenacity
@@ -16,12 +16,13 @@ import tenacity
 from nodeproof.artifacts.components import Components
 from nodeproof.cluster import workloads
 from nodeproof.cluster.api import ApiError
-from nodeproof.cluster.resources import node
+from nodeproof.cluster.resources import RESOURCES, SENTINEL, WATCHED, node
+from nodeproof.cluster.schema import read_fields
 from nodeproof.faults import Fault
 from nodeproof.labs.client.cluster import Cluster
 from nodeproof.labs.client.fleet import Fleet, Life
 from nodeproof.labs.client.measuring import Running, read_clock, read_configuration
-from nodeproof.labs.client.safety import Safety
+from nodeproof.labs.client.safety import MARK, Safety
 from nodeproof.labs.ground.profiles import Profile
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.machines.machine import MachineError
@@ -127,16 +128,40 @@ class Lab:
         return read_clock(self.fleet.machine(name, CLOCK))
 
     @contextmanager
-    def record(self, path: Path, targets: Collection[str]) -> Iterator[Recording]:
-        """Record everything until the context ends, then fence it."""
+    def record(self, path: Path, targets: Collection[str], also: Collection[str] = ()) -> Iterator[Recording]:
+        """Record everything until the context ends, then fence it; `also` are further resources.
+
+        Raises Problem on a resource that can't be recorded.
+        """
+        self._take_in(also)
         # Read before the look: what dies from here on is seen by the one or in the other.
         events_at = events_end(self._events)
         self.life.check_alive()
         names = self.fleet.node_names()
         carrier = unfaulted(names, list(targets))
-        setting = Setting(tuple(names), carrier, self.read_clock, self._events, events_at)
+        resources = (*WATCHED, *also)
+        setting = Setting(
+            tuple(names), carrier, self.read_clock, self._events, events_at, resources=resources
+        )
         with Recording(self.cluster.api, path, setting) as recording:
             yield recording
+
+    def _take_in(self, also: Collection[str]) -> None:
+        """Make the sentinels of further resources, and learn which fields their objects have."""
+        if not also:
+            return
+        for name in also:
+            if name not in RESOURCES or name in WATCHED or list(also).count(name) > 1:
+                said = ", ".join(sorted(RESOURCES.keys() - WATCHED.keys()))
+                raise Problem(f"{name} cannot be recorded as well", "record(also=...)", f"there are: {said}")
+            resource = RESOURCES[name]
+            if resource.body is not None:
+                made = {MARK: self.safety.expect(resource.sentinel(""))}
+                meta = {"name": SENTINEL, "annotations": made}
+                self.cluster.api.ensure(resource.home, {**resource.body, "metadata": meta})
+        known = self.configuration.fields
+        fields = read_fields(self.cluster.api, [name for name in also if name not in known])
+        self._configuration = replace(self.configuration, fields={**known, **fields})
 
     def inject(
         self, fault: Fault, declared: Collection[str], recording: Recording
@@ -149,9 +174,13 @@ class Lab:
         recording.wait_for(check, self.configuration)
 
     def tidy(self) -> None:
-        """Remove what scenarios left, and calibrations that were broken off. Raises ApiError."""
+        """Remove what scenarios left, and calibrations that were broken off.
+
+        Raises ApiError, Problem, OSError.
+        """
         for path in self.dir.glob("calibration-*.jsonl"):
             path.unlink(missing_ok=True)
+        self.safety.remove_made()
         self.cluster.tidy()
 
     def clean(self, faulted: int) -> None:

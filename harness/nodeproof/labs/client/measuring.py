@@ -11,6 +11,7 @@ from nodeproof.artifacts.components import Components
 from nodeproof.cluster import workloads
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.configuration import configz, kubelet_configz
+from nodeproof.cluster.resources import WATCHED
 from nodeproof.cluster.schema import read_fields
 from nodeproof.labs.ground.profiles import Profile
 from nodeproof.labs.kinds.kind import Kind
@@ -72,7 +73,7 @@ def read_configuration(api: Api, running: Running, calibration: Calibration) -> 
         components=components,
         reported=reported,
         flags_set=running.kind.flags_set(running.profile),
-        fields=read_fields(api),
+        fields=read_fields(api, WATCHED),
     )
 
 

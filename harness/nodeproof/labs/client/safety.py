@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from nodeproof.cluster.api import Api
+from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import WATCHED, node
 from nodeproof.faults import fault_from_json
 from nodeproof.labs.client.fleet import Fleet
@@ -25,6 +26,12 @@ Json = Any
 _ASK_LIMIT_S = 10.0
 _SWEEP_LIMIT_S = 15.0
 """Longer than one command's deadline: a machine that is busy, and not gone, gets a second chance."""
+MADE = "object"
+"""What the ledger calls an object that a scenario made: its healing is its removal."""
+MARK = "nodeproof.dev/made"
+"""The annotation of an object that a scenario made."""
+_GONE_LIMIT_S = 10.0
+"""An object with a finalizer goes when somebody has taken that off."""
 SWITCHES = "switches"
 """The purpose of the connections by which dead-man's switches reach their machines."""
 
@@ -62,6 +69,53 @@ class Safety:
         """What the lab wrote down of itself when it was made."""
         return Record(**json.loads(self._record.read_text()))
 
+    def expect(self, path: str) -> str:
+        """Remember an object of the API that is about to be made, until it is removed. Gives what it has to
+        be marked with (`MARK`), so that no other is taken for it. Raises OSError.
+        """
+        mark = uuid.uuid4().hex
+        self.ledger.write("planned", {"fault": MADE, "id": mark, "path": path})
+        return mark
+
+    def never_made(self, mark: str, path: str) -> None:
+        """Forget an object that the API refused to make. Raises OSError."""
+        self.ledger.write("closed", {"fault": MADE, "id": mark, "path": path})
+
+    def remove_made(self) -> None:
+        """Remove every object that scenarios made and that is still remembered, the newest first.
+
+        Raises Problem where one stays, OSError.
+        """
+        made = [entry.fault for entry in self.ledger.unfinished() if entry.fault.get("fault") == MADE]
+        left = []
+        for data in reversed(made):
+            if self._remove(data):
+                self.ledger.write("closed", data)
+            else:
+                left.append(str(data["path"]))
+        if left:
+            raise Problem(f"not removed: {', '.join(left)}", "the API", "remove it with `nodeproof kubectl`")
+
+    def _remove(self, data: Mapping[str, Json]) -> bool:
+        """Remove what a scenario made, if it is that; whether it is gone."""
+        path = str(data["path"])
+        try:
+            found = self._api.get(path)["metadata"]
+            if (found.get("annotations") or {}).get(MARK) != data["id"]:
+                return True
+            self._api.delete(path, grace_s=0, uid=str(found["uid"]))
+            insist(lambda: self._check_gone(path), Problem, limit_s=_GONE_LIMIT_S)
+        except ApiError as error:
+            return error.status == 404
+        except Problem:
+            return False
+        return True
+
+    def _check_gone(self, path: str) -> None:
+        """Raises Problem while it is there, ApiError (404) once it is not."""
+        self._api.get(path)
+        raise Problem(f"{path} is still there", "the API", "wait")
+
     def heal_unfinished(self) -> list[str]:
         """Heal whatever an earlier run left, by the ledger, by the dead-man's switches and by the names of
         what faults leave; gives what could not be proven healed.
@@ -76,6 +130,8 @@ class Safety:
 
         What no fault is made of, or can't be healed now, stays open and keeps nothing else from being healed.
         """
+        if data.get("fault") == MADE:
+            return self._remove(data)
         try:
             fault = fault_from_json(data)
         except (KeyError, TypeError):

@@ -63,7 +63,7 @@ def supervised(folder: Path, components: Components, hold: socket.socket | None)
         features=features,
         profile=profile_named(str(status["profile"])),
         components=components,
-        cluster=Cluster(folder.name, api, kubectl),
+        cluster=Cluster(api, kubectl),
         fleet=fleet,
         safety=Safety(
             folder, api, fleet, supervisor, lambda: supervisor.status()["not_disarmed"], "systemd" in features

@@ -11,7 +11,7 @@ from nodeproof import proc
 from nodeproof.labs.ground.nodes import Nodes
 from nodeproof.labs.ground.processes import enter
 from nodeproof.labs.ground.spec import API_ADDRESS
-from nodeproof.machines.machine import CommandResult, MachineError
+from nodeproof.machines.machine import CommandResult, MachineError, PowerAction
 
 
 class Runner(Protocol):
@@ -41,43 +41,12 @@ class NodeShell:
         """Whether the node's first process runs."""
         return self._nodes.get(self.name).pid is not None
 
-    def power_off(self) -> None:
-        """Power the node off. Off already is fine."""
+    def power(self, action: PowerAction) -> None:
+        """Do something to the node from outside, and wait until one that goes on is up."""
         with self._power_lock:
-            self._nodes.power_off(self.name)
-
-    def power_on(self) -> None:
-        """Power the node on and wait until it is up. On already is fine."""
-        with self._power_lock:
-            self._nodes.power_on(self.name)
-        self._nodes.wait_up(self.name)
-
-    def freeze(self) -> None:
-        """Let the node stand still. Frozen already is fine."""
-        with self._power_lock:
-            self._nodes.freeze(self.name)
-
-    def reset(self) -> None:
-        """Throw the node back to before its boot and hold it there."""
-        with self._power_lock:
-            self._nodes.reset(self.name)
-
-    def thaw(self) -> None:
-        """Let the node go on and wait until it is up. Running or off is fine."""
-        with self._power_lock:
-            self._nodes.thaw(self.name)
-        if self.is_powered():
+            self._nodes.power(self.name, action)
+        if action == "on" or (action == "thaw" and self.is_powered()):
             self._nodes.wait_up(self.name)
-
-    def link_down(self) -> None:
-        """Take the carrier of the node's `data` away."""
-        with self._power_lock:
-            self._nodes.link_down(self.name)
-
-    def link_up(self) -> None:
-        """Give it back."""
-        with self._power_lock:
-            self._nodes.link_up(self.name)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from nodeproof.labs.ground.pki import Authority
 from nodeproof.labs.ground.processes import EventLog, Processes
 from nodeproof.labs.ground.spec import LabSpec, NodeSpec
-from nodeproof.machines.machine import Shell
+from nodeproof.machines.machine import PowerAction, Shell
 
 Json = Any
 
@@ -65,32 +65,10 @@ class Nodes(Protocol):
         """Wait until the node has booted as far as its sshd. Raises Problem with its last words."""
         ...
 
-    def power_off(self, name: str) -> None:
-        """Stop the node in mid-instruction: no peer hears of it. Off already is fine."""
-        ...
-
-    def power_on(self, name: str) -> None:
-        """Let the node boot, its kubelet with it. On already is fine."""
-        ...
-
-    def freeze(self, name: str) -> None:
-        """Let the node stand still, silent on both networks. Frozen already is fine. Raises Problem."""
-        ...
-
-    def reset(self, name: str) -> None:
-        """Throw the node back to before its boot, nothing flushed, and hold it there. Raises Problem."""
-        ...
-
-    def thaw(self, name: str) -> None:
-        """Let a frozen node go on, and one that was reset boot. Running or off is fine."""
-        ...
-
-    def link_down(self, name: str) -> None:
-        """Take the carrier of the node's `data` away, until `link_up`, power cycles or not."""
-        ...
-
-    def link_up(self, name: str) -> None:
-        """Give it back."""
+    def power(self, name: str, action: PowerAction) -> None:
+        """Do something to the node from outside; what is so already is fine. Booting takes its kubelet with
+        it. Raises Problem.
+        """
         ...
 
     def remove(self, name: str) -> None:

@@ -245,16 +245,7 @@ class LabServer:
             self._write_record()
             return {"ok": True}
         shell = self._nodes.shell(name, self._power_lock(name))
-        actions = {
-            "off": shell.power_off,
-            "on": shell.power_on,
-            "freeze": shell.freeze,
-            "reset": shell.reset,
-            "thaw": shell.thaw,
-            "link-down": shell.link_down,
-            "link-up": shell.link_up,
-        }
-        actions[request["action"]]()
+        shell.power(request["action"])
         return {"ok": True}
 
     def _arm(self, request: Mapping[str, Json]) -> Mapping[str, Json]:

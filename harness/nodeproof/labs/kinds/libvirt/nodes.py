@@ -6,7 +6,7 @@ import shutil
 import socket
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
 from nodeproof.labs.kinds.libvirt.over_ssh import OverSsh
 from nodeproof.labs.kinds.libvirt.restoring import Restorer
 from nodeproof.labs.kinds.libvirt.snapshots import Busy, Shelf
-from nodeproof.machines.machine import MachineError
+from nodeproof.machines.machine import MachineError, PowerAction
 from nodeproof.model.clocks import SET, SETTING
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.waiting import insist
@@ -175,6 +175,19 @@ class GuestNodes:
             self._hypervisor.domains.destroy(name)
         self._restorer.make_disk(self._domain(self._specs[name]))
         self.power_on(name)
+
+    def power(self, name: str, action: PowerAction) -> None:
+        """Do something to the node from outside. Raises Problem."""
+        actions: Mapping[PowerAction, Callable[[str], None]] = {
+            "off": self.power_off,
+            "on": self.power_on,
+            "freeze": self.freeze,
+            "reset": self.reset,
+            "thaw": self.thaw,
+            "link-down": self.link_down,
+            "link-up": self.link_up,
+        }
+        actions[action](name)
 
     def power_off(self, name: str) -> None:
         """End the virtual machine at once: nothing in it is flushed. Off already is fine."""

@@ -7,7 +7,7 @@ import shlex
 import socket
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from nodeproof.labs.ground.profiles import profile_named
 from nodeproof.labs.ground.spec import SSH_PORT, NodeSpec, check_node_name
 from nodeproof.labs.kinds.process import freezing, seed
 from nodeproof.labs.kinds.process.seed import INSIDE
+from nodeproof.machines.machine import PowerAction
 from nodeproof.model.problem import Problem
 from nodeproof.waiting import insist
 
@@ -88,6 +89,19 @@ class ProcessNodes:
         profile = profile_named(self._lab.profile)
         env = {"GOMAXPROCS": "2", "TMPDIR": f"{INSIDE}/scratch", **profile.kubelet_env}
         self._processes.start(f"kubelet-{name}", [*enter(pid), *self._kubelet(node.spec)], node=name, env=env)
+
+    def power(self, name: str, action: PowerAction) -> None:
+        """Do something to the node from outside. Raises Problem."""
+        actions: Mapping[PowerAction, Callable[[str], None]] = {
+            "off": self.power_off,
+            "on": self.power_on,
+            "freeze": self.freeze,
+            "reset": self.reset,
+            "thaw": self.thaw,
+            "link-down": self.link_down,
+            "link-up": self.link_up,
+        }
+        actions[action](name)
 
     def power_off(self, name: str) -> None:
         """Links down, then kill the node's PID namespace: no peer hears a FIN. Off already is fine."""

@@ -1,0 +1,106 @@
+"""A request to the API, as the lab's administrator or as somebody else, and its answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import quote
+
+from nodeproof.actions.action import Action, Doing
+from nodeproof.labs.client.safety import MARK
+from nodeproof.model.observation import Observation
+from nodeproof.model.problem import Problem
+
+Json = Any
+Method = Literal["GET", "POST", "PATCH", "DELETE"]
+NODES_GROUP = "system:nodes"
+ADMIN = "admin"
+_REFUSED = 400
+
+
+@dataclass(frozen=True)
+class User:
+    """Whom the administrator impersonates."""
+
+    name: str
+    groups: Sequence[str] = ()
+
+
+def kubelet_of(node: str) -> User:
+    """A node's kubelet, as the Node authorizer and NodeRestriction know it."""
+    return User(f"system:node:{node}", (NODES_GROUP,))
+
+
+def ask(method: Method, path: str, body: Json = None, *, by: User | None = None) -> Action[Observation]:
+    """Send a request; its answer is observed, a refusal too: `status` (HTTP) and `body`.
+
+    What a POST makes is removed when the scenario is over, or by the next run or `nodeproof heal` where that
+    was not to be: the ledger has it before it is asked for. What is asked for is in the report: ask for
+    nothing that is secret. The action raises Problem on a POST without a name, and on a path with a query.
+    """
+
+    def do(doing: Doing) -> Observation:
+        if method != "POST":
+            return _send(doing, method, path, body, by)
+        made, safety = _made(path, body), doing.lab.safety
+        mark = safety.expect(made)
+        annotations = {**(body["metadata"].get("annotations") or {}), MARK: mark}
+        marked = {**body, "metadata": {**body["metadata"], "annotations": annotations}}
+        seen = _send(doing, method, path, marked, by)
+        if seen.value["status"] >= _REFUSED:
+            safety.never_made(mark, made)
+        return seen
+
+    return Action(_text(method, path, by), do)
+
+
+def would(method: Method, path: str, body: Json = None, *, by: User | None = None) -> Action[Observation]:
+    """Send a request as `ask` does, as a dry run: it is authorized, admitted and validated, and not kept."""
+    return Action(
+        f"{_text(method, path, by)}, dry", lambda doing: _send(doing, method, path, body, by, dry_run=True)
+    )
+
+
+def _send(
+    doing: Doing, method: Method, path: str, body: Json, by: User | None, *, dry_run: bool = False
+) -> Observation:
+    _refuse_query(path)
+    asked_t = time.monotonic()
+    query = "?dryRun=All" if dry_run and method != "GET" else ""
+    headers = {} if by is None else {"Impersonate-User": by.name}
+    answer = doing.lab.cluster.api.ask(method, f"{path}{query}", body, headers, by.groups if by else ())
+    return doing.observed(
+        f"{method} {path}{query}", by.name if by else ADMIN, _without_secrets(answer), asked_t
+    )
+
+
+def _text(method: Method, path: str, by: User | None) -> str:
+    return f"{method} {path}" + (f" as {by.name}" if by else "")
+
+
+def _made(path: str, body: Json) -> str:
+    """Where what a POST makes will be. Raises Problem where nobody knows."""
+    _refuse_query(path)
+    name = str((body or {}).get("metadata", {}).get("name") or "")
+    if name in ("", ".", ".."):
+        raise Problem(f"POST {path}: an object without a name", "scenario", "name it: it has to be removed")
+    return f"{path}/{quote(name, safe='')}"
+
+
+def _refuse_query(path: str) -> None:
+    if "?" in path or "#" in path:
+        raise Problem(f"{path}: a query in a path", "scenario", "ask without one")
+
+
+def _without_secrets(answer: Mapping[str, Json]) -> Mapping[str, Json]:
+    """An answer as it may be in a report: no Secret's data, no token."""
+    body = answer["body"]
+    if not isinstance(body, Mapping):
+        return answer
+    if body.get("kind") in ("Secret", "SecretList"):
+        return {**answer, "body": {"kind": body["kind"]}}
+    if "token" in (body.get("status") or {} if isinstance(body.get("status"), Mapping) else {}):
+        return {**answer, "body": {**body, "status": {}}}
+    return answer

@@ -1,0 +1,30 @@
+"""Pods of a scenario's own; all of them are swept when it is over."""
+
+from __future__ import annotations
+
+from nodeproof.actions.action import Action, Doing
+from nodeproof.cluster.witness import Witness
+from nodeproof.cluster.workloads import Pod
+
+
+def run_pod(*, on: str, tolerates_unreachable_s: int | None = None) -> Action[Pod]:
+    """A Running pod on a node."""
+    return Action(f"run a pod on {on}", lambda doing: doing.lab.cluster.run_pod(on, tolerates_unreachable_s))
+
+
+def pending_pod(*, only_on: str) -> Action[Pod]:
+    """A pod that the scheduler may bind to one node only."""
+    return Action(f"a pod for {only_on} alone", lambda doing: doing.lab.cluster.pending_pod(only_on))
+
+
+def run_witnesses(*witnesses: Witness, on: str) -> Action[list[Pod]]:
+    """Running pods on a node that write down what happens to them, to be heard; needs the feature
+    `real-pods`.
+    """
+
+    def do(doing: Doing) -> list[Pod]:
+        made = doing.lab.cluster.run_witnesses(on, witnesses)
+        doing.keep_clock(on)
+        return made
+
+    return Action(f"run {len(witnesses)} witnesses on {on}", do)

@@ -1,0 +1,117 @@
+"""Entries of a history, put in order and indexed as they come: nothing is read twice."""
+
+from __future__ import annotations
+
+import json
+from bisect import insort
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = Any
+SENTINEL_ANNOTATION = "nodeproof.dev/sentinel"
+Key = tuple[str, str, str]
+"""A resource, a namespace and a name."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing that was seen or done at `t` (s, monotonic)."""
+
+    t: float
+    kind: str
+    data: Mapping[str, Json]
+
+    def to_json(self) -> str:
+        """One line of `history.jsonl`."""
+        return json.dumps({"t": round(self.t, 6), "kind": self.kind, **self.data}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, line: str) -> Entry:
+        """Read one line of `history.jsonl`. Raises ValueError when it is not one."""
+        data = json.loads(line)
+        if not isinstance(data, dict) or not {"t", "kind"} <= data.keys():
+            raise ValueError(f"not an entry of a history: {line[:80]!r}")
+        return cls(float(data.pop("t")), str(data.pop("kind")), data)
+
+
+@dataclass(frozen=True)
+class Version:
+    """A state of one object, and when the harness received it; `object` is the last one when it was deleted.
+
+    `listed` tells that it came from a LIST: it held at `t` and may be much older.
+    """
+
+    t: float
+    deleted: bool
+    object: Mapping[str, Json]
+    listed: bool = False
+
+
+@dataclass
+class Fold:
+    """Entries in the order of their times, by kind and by resource, and what follows from them.
+
+    It grows: whoever holds one sees what was added since. Entries of one resource come in order.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    by_kind: dict[str, list[Entry]] = field(default_factory=dict)
+    by_resource: dict[str, list[Entry]] = field(default_factory=dict)
+    versions: dict[Key, list[Version]] = field(default_factory=dict)
+    sentinels: dict[str, dict[str, float]] = field(default_factory=dict)
+    """When each watch delivered each value of its sentinel first (s); one on a LIST proves no watch."""
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> Fold:
+        """All of these."""
+        made = cls()
+        for entry in entries:
+            made.add(entry)
+        return made
+
+    def add(self, entry: Entry) -> None:
+        """One more."""
+        _put(self.entries, entry)
+        _put(self.by_kind.setdefault(entry.kind, []), entry)
+        if "resource" not in entry.data:
+            return
+        _put(self.by_resource.setdefault(str(entry.data["resource"]), []), entry)
+        self._take(entry, str(entry.data["resource"]))
+
+    def _take(self, entry: Entry, resource: str) -> None:
+        listed = set()
+        for version in received(entry):
+            meta = version.object["metadata"]
+            key = (resource, meta.get("namespace", ""), meta["name"])
+            self.versions.setdefault(key, []).append(version)
+            listed.add(key)
+            value = (meta.get("annotations") or {}).get(SENTINEL_ANNOTATION)
+            if value and entry.kind == "watch":
+                self.sentinels.setdefault(resource, {}).setdefault(value, version.t)
+        if entry.kind == "listed":
+            _note_gone(self.versions, entry, listed)
+
+
+def _put(entries: list[Entry], entry: Entry) -> None:
+    """Where its time belongs; after those of the same time."""
+    if not entries or entries[-1].t <= entry.t:
+        entries.append(entry)
+    else:
+        insort(entries, entry, key=lambda each: each.t)
+
+
+def _note_gone(versions: Mapping[Key, list[Version]], entry: Entry, listed: Set[Key]) -> None:
+    """What a LIST after a gap lacks was removed in it, at an unknown time."""
+    for key, seen in versions.items():
+        if key[0] == entry.data["resource"] and key not in listed and not seen[-1].deleted:
+            seen.append(Version(entry.t, True, seen[-1].object, listed=True))
+
+
+def received(entry: Entry) -> Iterator[Version]:
+    """The objects of an entry; bookmarks and errors of a watch hold none."""
+    if entry.kind == "watch" and entry.data["type"] in ("ADDED", "MODIFIED", "DELETED"):
+        yield Version(entry.t, entry.data["type"] == "DELETED", entry.data["object"])
+    elif entry.kind == "listed":
+        for item in entry.data["items"]:
+            yield Version(entry.t, False, item, listed=True)

@@ -1,0 +1,1 @@
+"""Looks at what is no object of the API: a file each."""

@@ -1,0 +1,32 @@
+"""What the kernel allows a container."""
+
+from __future__ import annotations
+
+from nodeproof.cluster.resources import pod as pod_path
+from nodeproof.cluster.workloads import Pod
+from nodeproof.labs.client.lab import Lab
+from nodeproof.machines.machine import MachineError
+from nodeproof.probes.probe import Probe, output_of
+
+SWAP_LIMIT = "memory.swap.max"
+
+
+def cgroup_file(pod: Pod, name: str) -> Probe:
+    """A file of the cgroup (v2) of a pod's first container; needs the feature `real-pods`."""
+
+    def read(lab: Lab) -> str:
+        found = lab.cluster.api.get(pod_path(pod.namespace, pod.name))
+        container = str(found["status"]["containerStatuses"][0]["containerID"]).rpartition("/")[2]
+        scope = f"cri-containerd-{container}.scope"
+        find = ["find", "/sys/fs/cgroup", "-path", f"*/{scope}/{name}", "-exec", "cat", "{}", ";"]
+        said = output_of(lab, pod.node, find).strip()
+        if not said:
+            raise MachineError(f"{pod.node}: no {name} in a cgroup of {pod.name}")
+        return said
+
+    return Probe(name, pod.name, read)
+
+
+def swap_limit(pod: Pod) -> Probe:
+    """How much swap the kernel lets a pod have (bytes), or `max`; needs the feature `real-pods`."""
+    return cgroup_file(pod, SWAP_LIMIT)

@@ -1,0 +1,21 @@
+"""Who holds locks on a node's shutdown, as logind tells."""
+
+from __future__ import annotations
+
+import json
+
+from nodeproof.labs.client.lab import Lab
+from nodeproof.probes.probe import Probe, output_of
+
+INHIBITORS = "shutdown inhibitors"
+_LOGIN = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
+
+
+def inhibitors(node: str) -> Probe:
+    """A line for each: `what who why mode`; needs the feature `systemd`."""
+
+    def read(lab: Lab) -> str:
+        said = output_of(lab, node, ["busctl", "--json=short", "call", *_LOGIN, "ListInhibitors"])
+        return "\n".join(" ".join(entry[:4]) for entry in json.loads(said)["data"][0])
+
+    return Probe(INHIBITORS, node, read)

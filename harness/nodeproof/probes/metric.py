@@ -1,0 +1,46 @@
+"""A metric of a component, as it exports it."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from nodeproof.cluster.resources import node as node_path
+from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.measuring import MANAGER, SCHEDULER
+from nodeproof.probes.probe import Probe
+
+_AT = {"kube-controller-manager": MANAGER, "kube-scheduler": SCHEDULER}
+
+
+def metric(component: str, name: str, **labels: str) -> Probe:
+    """The sum of a metric's samples that have these labels; None where there is none of them (a counter that
+    counted nothing is not exported).
+
+    `component` is kube-apiserver, kube-controller-manager, kube-scheduler, or a node for its kubelet.
+    """
+    chosen = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+    def read(lab: Lab) -> float | None:
+        return total(_text(lab, component), name, labels)
+
+    return Probe(f"{name}{{{chosen}}}", component, read)
+
+
+def _text(lab: Lab, component: str) -> str:
+    api = lab.cluster.api
+    if component in _AT:
+        return api.text_at(f"{_AT[component]}/metrics")
+    if component == "kube-apiserver":
+        return api.text("/metrics")
+    return api.text(f"{node_path(component)}/proxy/metrics")
+
+
+def total(text: str, name: str, labels: dict[str, str]) -> float | None:
+    """The sum over a metric's samples with these labels, from the text of /metrics."""
+    samples = [
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    ]
+    return sum(samples) if samples else None

@@ -1,0 +1,198 @@
+"""What a scenario does to its cluster: in the history, in the ledger, and gone afterwards."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nodeproof.actions.ask import ask, kubelet_of, would
+from nodeproof.actions.kubectl import kubectl
+from nodeproof.checks.moments import became, made
+from nodeproof.cluster.api import ApiError
+from nodeproof.cluster.resources import NAMESPACE, RESOURCES, WATCHED
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.safety import MARK
+from nodeproof.model import window as windows
+from nodeproof.model.history import fence
+from nodeproof.model.problem import Problem
+from nodeproof.probes.configz import kubelet_field
+from nodeproof.probes.file import file_of
+from nodeproof.probes.metric import metric
+from nodeproof.scenario.stage import Stage
+
+MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+
+
+@contextmanager
+def _step(_name: str) -> Iterator[None]:
+    yield
+
+
+@pytest.fixture
+def stage(lab: Lab, tmp_path: Path) -> Stage:
+    return Stage(lab, tmp_path, 1, _step)
+
+
+def _named() -> dict[str, dict[str, str]]:
+    return {"metadata": {"name": f"made-{uuid.uuid4().hex[:8]}"}}
+
+
+def _is_there(lab: Lab, path: str) -> bool:
+    try:
+        lab.cluster.api.get(path)
+    except ApiError as error:
+        assert error.status == 404
+        return False
+    return True
+
+
+def test_answers_and_refusals_are_in_the_history_with_their_times(stage: Stage) -> None:
+    with stage.record():
+        first, second = stage.nodes()[:2]
+        refused = stage.do(would("DELETE", f"/api/v1/nodes/{second.name}", by=kubelet_of(first.name)))
+        listed = stage.do(kubectl("get", "nodes"))
+        failed = stage.do(kubectl("get", "nonsense", may_fail=True))
+        with pytest.raises(Problem, match="kubectl get nonsense: "):
+            stage.do(kubectl("get", "nonsense"))
+    assert refused.value["status"] == 403
+    assert first.name in listed.value["stdout"]
+    assert (failed.value["status"], bool(failed.value["stderr"])) == (1, True)
+    times = [found.t for seen in (refused, listed, failed) if (found := stage.find(seen.came))]
+    assert times == sorted(times)
+    assert len(times) == 3
+    steps = [entry.data["step"] for entry in stage.history().of_kind("action")]
+    assert steps == ["begun", "ended"] * 3 + ["begun", "failed"]
+
+
+def test_looks_show_what_is_so(stage: Stage, lab: Lab) -> None:
+    node = stage.target
+    with stage.record():
+        period = stage.look(kubelet_field(node, "nodeStatusUpdateFrequency"))
+        nobody = stage.look(kubelet_field(node, "noSuchField"))
+        machine_id = stage.look(file_of(node, "/etc/machine-id"))
+        size = stage.look(metric("kube-controller-manager", "node_collector_zone_size"))
+        pods = stage.look(metric(node, "kubelet_running_pods"))
+        requests = stage.look(metric("kube-apiserver", "apiserver_request_total", verb="LIST"))
+        nothing = stage.look(metric("kube-scheduler", "no_such_metric"))
+    info = next(entry for entry in lab.fleet.nodes() if entry.name == node)
+    assert period.value == lab.configuration.reported["kubelet"]["nodeStatusUpdateFrequency"]
+    assert (nobody.value, nothing.value, machine_id.value) == (None, None, info.machine_id)
+    assert size.value == len(lab.fleet.nodes())
+    assert pods.value is not None
+    assert requests.value > 0
+    seen = [entry.data["id"] for entry in stage.history().of_kind("observed")]
+    assert seen == [each.id for each in (period, nobody, machine_id, size, pods, requests, nothing)]
+
+
+def test_what_a_scenario_made_is_gone_when_it_is_over(stage: Stage, lab: Lab) -> None:
+    body = _named()
+    path = f"{MAPS}/{body['metadata']['name']}"
+    assert stage.do(ask("POST", MAPS, body)).value["status"] == 201
+    assert _is_there(lab, path)
+    lab.tidy()
+    assert not _is_there(lab, path)
+    assert lab.safety.ledger.unfinished() == []
+
+
+@pytest.mark.parametrize("was_made", [True, False], ids=["after it was made", "before it was made"])
+def test_a_crash_leaves_no_object_behind(lab: Lab, was_made: bool) -> None:
+    body = _named()
+    path = f"{MAPS}/{body['metadata']['name']}"
+    mark = lab.safety.expect(path)
+    if was_made:
+        lab.cluster.api.create(MAPS, {"metadata": {**body["metadata"], "annotations": {MARK: mark}}})
+    another = registry.attach(lab.name)
+    try:
+        assert another.safety.heal_unfinished() == []
+    finally:
+        another.close()
+    assert not _is_there(lab, path)
+    assert lab.safety.ledger.unfinished() == []
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["the POST was refused", "a crash before the POST"])
+def test_an_object_that_was_there_before_is_left_alone(stage: Stage, lab: Lab, asked: bool) -> None:
+    body = _named()
+    path = f"{MAPS}/{body['metadata']['name']}"
+    lab.cluster.api.create(MAPS, body)
+    if asked:
+        assert stage.do(ask("POST", MAPS, body)).value["status"] == 409
+        assert lab.safety.ledger.unfinished() == []
+    else:
+        lab.safety.expect(path)
+    lab.tidy()
+    assert _is_there(lab, path)
+    assert lab.safety.ledger.unfinished() == []
+    lab.cluster.api.delete(path)
+
+
+def test_an_object_that_cannot_be_removed_yet_keeps_nothing_else_from_it(stage: Stage, lab: Lab) -> None:
+    other, held = _named(), _named()
+    path = f"{MAPS}/{held['metadata']['name']}"
+    stage.do(ask("POST", MAPS, other))
+    stage.do(ask("POST", MAPS, {"metadata": {**held["metadata"], "finalizers": ["nodeproof.dev/held"]}}))
+    with pytest.raises(Problem, match=f"not removed: {path}"):
+        lab.tidy()
+    assert not _is_there(lab, f"{MAPS}/{other['metadata']['name']}")
+    lab.cluster.api.patch(path, {"metadata": {"finalizers": None}})
+    lab.tidy()
+    assert lab.safety.ledger.unfinished() == []
+
+
+def test_a_secret_that_is_asked_for_is_not_in_the_history(stage: Stage) -> None:
+    secrets, value = f"/api/v1/namespaces/{NAMESPACE}/secrets", uuid.uuid4().hex
+    body = {**_named(), "stringData": {"key": value}}
+    with stage.record():
+        seen = [
+            stage.do(ask("POST", secrets, body)),
+            stage.do(ask("GET", f"{secrets}/{body['metadata']['name']}")),
+            stage.do(ask("GET", secrets)),
+        ]
+    assert [answer.value["status"] for answer in seen] == [201, 200, 200]
+    told = "".join(entry.to_json() for entry in stage.history().entries)
+    assert value not in told
+    assert base64.b64encode(value.encode()).decode() not in told
+
+
+@pytest.mark.parametrize("path", [f"{MAPS}?dryRun=None", f"{MAPS}#x"])
+def test_a_query_in_a_path_is_refused(stage: Stage, path: str) -> None:
+    for action in (ask("POST", path, _named()), would("POST", path, _named())):
+        with pytest.raises(Problem, match="a query in a path"):
+            stage.do(action)
+
+
+def test_an_object_without_a_name_is_not_made(stage: Stage) -> None:
+    with pytest.raises(Problem, match="an object without a name"):
+        stage.do(ask("POST", MAPS, {"metadata": {"generateName": "made-"}}))
+
+
+UNLABELLED = {"metadata": {"labels": {"nodeproof.dev/noted": None}}}
+ALSO = tuple(sorted(RESOURCES.keys() - WATCHED.keys()))
+
+
+def test_every_resource_that_can_be_recorded_is_watched_and_fenced(stage: Stage, lab: Lab) -> None:
+    body, labels = _named(), {"metadata": {"labels": {"nodeproof.dev/noted": "yes"}}}
+    labelled = became("namespaces", NAMESPACE, labels)
+    with stage.record(also=ALSO):
+        stage.do(ask("POST", RESOURCES["csinodes"].path, {**body, "spec": {"drivers": []}}))
+        asked = stage.do(ask("PATCH", f"{RESOURCES['namespaces'].path}/{NAMESPACE}", labels))
+        stage.wait_for(labelled.after(asked.came, windows.prompt(10)))
+    stage.do(ask("PATCH", f"{RESOURCES['namespaces'].path}/{NAMESPACE}", UNLABELLED))
+    assert stage.find(labelled) is not None
+    assert stage.find(made("csinodes", body["metadata"]["name"])) is not None
+    assert fence(stage.history(), ALSO).passed
+    lab.tidy()
+    assert [
+        name for name in ALSO if RESOURCES[name].body and _is_there(lab, RESOURCES[name].sentinel(""))
+    ] == []
+
+
+def test_what_cannot_be_recorded_is_refused_with_what_can(stage: Stage) -> None:
+    with pytest.raises(Problem, match="there are: csinodes, "), stage.record(also=("secrets",)):
+        pass
