@@ -60,7 +60,12 @@ class Story:
     """Tells what a cluster did, in order; every change is a watch event with its resourceVersion."""
 
     def __init__(
-        self, nodes: Iterable[str] = (NODE, OTHER), t: float = 0.0, resources: Iterable[str] = RESOURCES
+        self,
+        nodes: Iterable[str] = (NODE, OTHER),
+        t: float = 0.0,
+        resources: Iterable[str] = RESOURCES,
+        renewed_t: float = -1.0,
+        status_t: float = -5.0,
     ) -> None:
         self.entries: list[Entry] = []
         self.rv = 100
@@ -72,8 +77,8 @@ class Story:
         self.say(t, "begun", wall_offset_s=WALL_OFFSET_S, nodes=list(names), sentinel_node=OTHER)
         for name in names:
             self.say(t, "clock", node=name, offset_s=0.0, error_s=0.0)
-            self._put("nodes", "", name, _node_body())
-            self._put("leases", LEASE_NAMESPACE, name, {"spec": {"renewTime": wall(t - 1)}})
+            self._put("nodes", "", name, _node_body(status_t))
+            self._put("leases", LEASE_NAMESPACE, name, {"spec": {"renewTime": wall(t + renewed_t)}})
         for resource in ("pods", "leases", "events"):
             self._put(resource, _namespace(resource), "sentinel", {"spec": {}, "status": {}})
         for resource in self.resources:
@@ -339,7 +344,7 @@ def _namespace(resource: str) -> str:
     return {"nodes": "", "leases": LEASE_NAMESPACE}.get(resource, NAMESPACE)
 
 
-def _node_body() -> Json:
-    ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": wall(-5)}
+def _node_body(status_t: float) -> Json:
+    ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": wall(status_t)}
     pressure = {"type": "MemoryPressure", "status": "False", "lastHeartbeatTime": wall(-5)}
     return {"spec": {}, "status": {"conditions": [ready, pressure]}}

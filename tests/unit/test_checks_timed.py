@@ -218,9 +218,23 @@ def test_a_node_that_was_never_silent_owes_nothing() -> None:
 
 def test_unknown_without_any_heartbeat_before_it_proves_nothing() -> None:
     story = Story((OTHER,))
-    story.change(1.0, "nodes", "", NODE, story.object("nodes", "", OTHER))
+    story.change(1.0, "nodes", "", NODE, {"spec": {}, "status": {"conditions": []}})
     story.condition(30.0, "Unknown")
     assert_verdict(run(DETECTION, story.fence(60.0)), "unproven: gap", "no heartbeat")
+
+
+@pytest.mark.parametrize(("unknown_t", "code"), [(11.5, "gap"), (None, "no-anchor")])
+def test_a_status_from_before_the_recording_may_be_the_last_heartbeat(
+    unknown_t: float | None, code: str
+) -> None:
+    """A kubelet that was cut off for a minute reports its status before it renews its Lease; it is cut off
+    again at once.
+    """
+    story = Story(renewed_t=-53.0, status_t=-2.0)
+    if unknown_t is not None:
+        story.condition(unknown_t, "Unknown")
+    story.renewals(0.5, 50.0, OTHER)
+    assert_verdict(run(DETECTION, story.fence(60.0)), f"unproven: {code}")
 
 
 # A missing anchor

@@ -30,7 +30,9 @@ def missing(history: History, anchor: Moment) -> Verdict:
     if anchor.name == "last-heartbeat":
         before = Moment.from_json(anchor.args["before"])
         if moments.find(history, before):
-            return unproven("gap", f"{before} came, and the recording holds no heartbeat before it")
+            return unproven(
+                "gap", f"{before} came, and the recording holds no heartbeat that was the last before it"
+            )
         return missing(history, before)
     unseen = blind(history, (anchor,), history.began_t, history.ended_t) or unfenced(
         history, anchor, history.began_t

@@ -13,20 +13,42 @@ from nodeproof.model.clocks import clock_of, error_s, offset_s
 from nodeproof.model.cluster import LEASE_NAMESPACE, condition
 from nodeproof.model.history import History, Version
 
+_WHOLE_SECONDS_S = 1.0
+"""How much later than it says a lastHeartbeatTime may be: it is cut to seconds."""
+
 
 def last_before(history: History, node: str, before_t: float) -> Occurrence | None:
-    """The node's last heartbeat that was in the API by a time (s)."""
+    """The node's last heartbeat that was in the API by a time (s); None also where that came before the
+    recording.
+    """
     beats = [beat for beat in heartbeats(history, node) if _arrived(beat) <= before_t]
-    return max(beats, key=lambda beat: beat.t, default=None)
+    return _unless_unseen(history, node, max(beats, key=lambda beat: beat.t, default=None))
 
 
 def first_long_silence(history: History, node: str, longer_than_s: float) -> Occurrence | None:
-    """The heartbeat that begins the first silence of more than so many seconds, else the last one."""
+    """The heartbeat that begins the first silence of more than so many seconds, else the last one; None also
+    where that came before the recording.
+    """
     beats = sorted(heartbeats(history, node), key=_arrived)
     for beat, following in pairwise(beats):
         if _arrived(following) - _arrived(beat) > longer_than_s:
-            return beat
-    return beats[-1] if beats else None
+            return _unless_unseen(history, node, beat)
+    return _unless_unseen(history, node, beats[-1] if beats else None)
+
+
+def _unless_unseen(history: History, node: str, beat: Occurrence | None) -> Occurrence | None:
+    """A heartbeat, unless the status that the recording began with may be a later one: it was in the API some
+    time before, and nobody saw when. A kubelet that was cut off reports its status seconds before it renews
+    its Lease, whose renewTime is from before the cut until then.
+    """
+    first = next(iter(history.versions("nodes", "", node)), None)
+    ready = condition(first.object, "Ready") if first and first.listed else None
+    told = ready.get("lastHeartbeatTime") if ready and ready["status"] != "Unknown" else None
+    if beat is None or told is None:
+        return beat
+    ahead_s = offset_s(history, node, history.began_t) or 0.0
+    told_t = history.from_wall(str(told)) - ahead_s + _WHOLE_SECONDS_S
+    return None if told_t > beat.t else beat
 
 
 def _arrived(beat: Occurrence) -> float:
@@ -38,10 +60,11 @@ def heartbeats(history: History, node: str) -> Iterator[Occurrence]:
     """Every heartbeat of a node: lease renewals by renewTime, changed Ready heartbeats by receipt."""
     yield from lease_renewals(history, node)
     last: str | None = None
-    for version in history.versions("nodes", "", node):
+    for number, version in enumerate(history.versions("nodes", "", node)):
         ready = condition(version.object, "Ready")
         beat = str(ready.get("lastHeartbeatTime")) if ready and ready["status"] != "Unknown" else last
-        if beat is not None and last is not None and beat != last:
+        was_there = number == 0 and version.listed
+        if beat is not None and beat != last and not was_there:
             yield Occurrence(version.t, {"heartbeat": "status", "received_t": version.t})
         last = beat
 

@@ -11,7 +11,14 @@ import tenacity
 
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import NAMESPACE, SENTINEL, WATCHED, node, pod, pods
-from nodeproof.model.cluster import LEASE_NAMESPACE, NOT_READY, UNREACHABLE, condition_status, is_ready
+from nodeproof.model.cluster import (
+    LEASE_NAMESPACE,
+    NOT_READY,
+    UNREACHABLE,
+    condition,
+    condition_status,
+    is_ready,
+)
 from nodeproof.model.problem import Problem
 
 Json = Any
@@ -124,13 +131,30 @@ def default_tolerations_s(api: Api) -> Mapping[str, float | None]:
 
 
 def not_ready(api: Api, names: Sequence[str]) -> list[str]:
-    """Those of the named Nodes that are missing, not Ready, tainted or cordoned. Raises ApiError."""
+    """Those of the named Nodes that are missing, not Ready, tainted, cordoned, or renewed no Lease since
+    their last status. Raises ApiError.
+
+    A kubelet that was cut off reports its status up to seven seconds before it renews its Lease
+    (`maxBackoff`, k8s.io/component-helpers/apimachinery/lease/controller.go).
+    """
+    renewed = {_name(entry): entry["spec"].get("renewTime") for entry in api.get(WATCHED["leases"])["items"]}
     clean = {
-        entry["metadata"]["name"]
+        _name(entry)
         for entry in api.get(WATCHED["nodes"])["items"]
         if is_ready(entry) and not entry["spec"].get("taints") and not entry["spec"].get("unschedulable")
+        if _is_renewed(entry, renewed.get(_name(entry)))
     }
     return [name for name in names if name not in clean]
+
+
+def _is_renewed(node_read: Json, renew_time: str | None) -> bool:
+    """Whether a Lease was renewed in a later second than the Node's status; both by the node's clock."""
+    ready = condition(node_read, "Ready") or {}
+    return str(renew_time or "") > str(ready.get("lastHeartbeatTime") or "")
+
+
+def _name(obj: Json) -> str:
+    return str(obj["metadata"]["name"])
 
 
 def sweep_pods(api: Api) -> None:

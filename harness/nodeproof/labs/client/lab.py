@@ -74,7 +74,7 @@ class Lab:
     def wait_nodes_ready(
         self, names: Sequence[str] | None = None, limit_s: float = NODES_READY_LIMIT_S
     ) -> None:
-        """Wait until the nodes are Ready, free of taints and not cordoned.
+        """Wait until the nodes are Ready, free of taints and not cordoned, and their Leases renewed since.
 
         Raises Problem, with the last lines of a log, after `limit_s` or as soon as a component has died.
         """
@@ -86,7 +86,7 @@ class Lab:
 
         left = until_empty(look, limit_s)
         if left:
-            said = f"not Ready after {limit_s:g} s: {', '.join(left)}"
+            said = f"not Ready, or no Lease renewed, after {limit_s:g} s: {', '.join(left)}"
             lines = self.life.last_lines(f"kubelet-{left[0]}")
             raise Problem(said, f"lab {self.name}", "its last log lines follow", lines)
 
