@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nodeproof import scenario
 from nodeproof.actions.action import Action
+from nodeproof.actions.workloads import Workload
 from nodeproof.model import window
 from nodeproof.model.claim import Claim
 from nodeproof.model.judgment import Check, Moment
@@ -20,6 +21,7 @@ from nodeproof.model.symbols import SLACK, SYMBOLS, Symbol
 from nodeproof.model.window import WindowSpec
 from nodeproof.probes.probe import Probe
 from nodeproof.session.matrix import collected
+from nodeproof.sources.audit import Audit
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GENERATED = "<!-- Written by `make docs`; `make lint` fails where it is stale. -->"
@@ -79,6 +81,9 @@ def words_page() -> str:
         for name, made in words.items()
         if inspect.isfunction(made) and made.__module__ == scenario.__name__
     }
+    actions = {**_those_that_give(words, Action), **_those_that_give(words, Workload)}
+    sources: dict[str, Callable[..., object]] = {"Journal": scenario.Journal, "Log": scenario.Log}
+    sources |= _those_that_give(words, Audit)
     windows = {name: made for name, made in vars(window).items() if _gives(made, WindowSpec)}
     features = [(f"`{name}`", sentence) for name, sentence in FEATURES.items()]
     symbols = [(f"`{name}`", each.meaning, _place(each)) for name, each in SYMBOLS.items()]
@@ -91,8 +96,9 @@ def words_page() -> str:
             f"## Moments\n\n{_functions(_those_that_give(words, Moment))}\n",
             f"## Windows\n\n{_functions(windows)}\n",
             f"## Checks\n\n{_functions({**_methods(), **_those_that_give(words, Check)})}\n",
-            f"## Actions\n\n{_functions(_those_that_give(words, Action))}\n",
+            f"## Actions\n\n{_functions(actions)}\n",
             f"## Probes\n\n{_functions(_those_that_give(words, Probe))}\n",
+            f"## Sources\n\n{_functions(sources)}\n",
             f"## Faults\n\n{_functions(faults)}\n",
             f"## Features\n\n{_table(('feature', 'a lab that has it'), features)}\n",
             f"## Symbols of windows\n\n{_table(('symbol', 'stands for', 'read from'), symbols)}\n",

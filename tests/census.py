@@ -11,7 +11,7 @@ from nodeproof.cluster.resources import WATCHED
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.kinds import LIBVIRT
-from nodeproof.machines.ssh import SshMachine
+from nodeproof.machines.machine import Machine
 from tests import leftovers
 
 Json = Any
@@ -63,7 +63,7 @@ def _files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.parts[-2] != "logs" and path.name != "in-use"]
 
 
-def _inside(machine: SshMachine) -> list[str]:
+def _inside(machine: Machine) -> list[str]:
     """What a fault could leave on a machine."""
     lines = []
     for argv in (

@@ -14,6 +14,7 @@ from nodeproof.scenario import (
     partition,
     pod_deletion,
     pod_gone,
+    recording_began,
     run_pod,
     shown_throughout,
     shows,
@@ -25,6 +26,9 @@ from nodeproof.scenario import (
 WHY = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
 
 MANAGER = "kube-controller-manager"
+SIZE, UNHEALTHY, HEALTH = (
+    f"node_collector_{name}" for name in ("zone_size", "unhealthy_nodes_in_zone", "zone_health")
+)
 
 
 @claims(
@@ -46,22 +50,20 @@ def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, ju
     unreachable = taint_added(node, UNREACHABLE, "NoExecute")
     zone = next(entry.zone for entry in lab.nodes() if entry.name == node)
     size = sum(entry.zone == zone for entry in lab.nodes())
-    counts = {
-        "node_collector_zone_size": size,
-        "node_collector_unhealthy_nodes_in_zone": 1,
-        "node_collector_zone_health": 100 * (size - 1) / size,
-    }
+    exports = {name: metric(MANAGER, name, zone=f":\x00:{zone}") for name in (SIZE, UNHEALTHY, HEALTH)}
     deletion, removal = pod_deletion(pod.namespace, pod.name), pod_gone(pod.namespace, pod.name)
 
     with lab.record(status_of=pod):
+        # The gauges are as old as the last pass.
+        a_pass = windows.absence(lab.configuration["P"] + 1.0)
+        lab.wait_for(unknown.never_after(recording_began(), a_pass))
+        lost = 1 + (lab.look(exports[UNHEALTHY]).value or 0)
+        counts = {SIZE: size, UNHEALTHY: lost, HEALTH: 100 * (size - lost) / size}
         with lab.inject(partition(node)) as cut:
             lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
             tainted = lab.wait_for(unreachable.after(unknown, windows.taint_pass()))
-            exported = [
-                (lab.look(metric(MANAGER, name, zone=f":\x00:{zone}")), value)
-                for name, value in counts.items()
-            ]
             evicted = lab.wait_for(deletion.after(unreachable, windows.toleration(lab.toleration_s)))
+            exported = [(lab.look(exports[name]), value) for name, value in counts.items()]
             stays = lab.wait_for(removal.never_after(deletion, windows.pod_gc_pass()))
         lab.wait_for(ready_again.after(cut.healing, windows.recovery()))
         untainted = [

@@ -94,6 +94,15 @@ for flag; do
 done
 exec {real} "$@" {flags}
 """
+CARELESS = """#!/bin/sh
+case " $* " in *" --version "*) exec {folder}/kubelet --version ;; esac
+none='s/"registerWithTaints": \\[[^]]*\\]/"registerWithTaints": []/'
+for flag; do
+    case "$flag" in --config=*) sed -i "$none" "${{flag#*=}}" ;; esac
+done
+exec "{folder}/${{0##*/}}" "$@"
+"""
+"""A kubelet that takes whatever it is told of taints, and puts none on its node."""
 OTHER_FLAGS = {
     "kube-apiserver": "--default-unreachable-toleration-seconds=200 --authorization-mode=AlwaysAllow",
     "kube-controller-manager": "--node-monitor-grace-period=40s",
@@ -106,7 +115,10 @@ def altered_lab(components: Components, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("altered")
     for role in ROLES:
         real = components.path(role)
-        if role in OTHER_FLAGS:
+        if role in ("kubelet", "hollow-kubelet"):
+            (folder / role).write_text(CARELESS.format(folder=real.parent))
+            (folder / role).chmod(0o755)
+        elif role in OTHER_FLAGS:
             (folder / role).write_text(ALTERED.format(real=real, flags=OTHER_FLAGS[role]))
             (folder / role).chmod(0o755)
         else:
@@ -140,9 +152,16 @@ def whole_run(shared_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ende
     return run_scenarios(shared_lab, folder, unaltered, PARTITION, "-k", "leave_a_partitioned_node")
 
 
+@pytest.fixture(scope="session")
+def three_nodes(components: Components) -> Iterator[Lab]:
+    """A lab of three nodes in `fast`: two of them may be lost."""
+    with _started(components, "fast", 3) as lab:
+        yield lab
+
+
 @contextmanager
-def _started(components: Components, profile: str) -> Iterator[Lab]:
-    asked = starting.Request(starting.new_name(), 2, 1, profile, keep=False)
+def _started(components: Components, profile: str, nodes: int = 2) -> Iterator[Lab]:
+    asked = starting.Request(starting.new_name(), nodes, 1, profile, keep=False)
     lab = starting.up(asked, components, print)
     try:
         yield lab

@@ -26,6 +26,11 @@ IN_RESTRICTION = tuple(
         *("lease-own-only", "read-own-only"),
     )
 )
+FEW_NODES, JOINING = shipped("rate_limits/test_few_nodes.py"), shipped("registration/test_joining.py")
+REFUSED = shipped("heartbeat/test_refused.py")
+DAEMONS, FLAGS = shipped("cordon/test_daemons.py"), shipped("eviction/test_admission_flags.py")
+IN_JOINING = ("self-register-default", "with-taints", "kubeconfig-credentials")
+TAINTS_REFUSED = "registration.with-taints-format"
 LEAVE, STAY = (PARTITION,), (shipped("partition/test_recovery.py"),)
 DEFAULTS = (
     shipped("monitoring/test_defaults.py"),
@@ -47,6 +52,8 @@ def pods_are_removed_by_force(cluster: Cluster) -> None:
 
 def taints_stay(cluster: Cluster) -> None:
     cluster.until_pod_leaves()
+    # The scenario asks the controller manager for its metrics now.
+    cluster.until_recorded("node_collector_zone_health")
     cluster.pause("kube-controller-manager")
 
 
@@ -138,6 +145,19 @@ def a_stranger_is_in_the_zone(cluster: Cluster) -> None:
     cluster.lab.cluster.api.delete(node("stranger"))
 
 
+def somebody_else_writes_a_status(cluster: Cluster) -> None:
+    cluster.until_recorded()
+    # What comes within the slack may have come before.
+    pause(SLACK_S)
+    wrong = {"status": {"nodeInfo": {"kernelVersion": "altered"}}}
+    cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", wrong)
+
+
+def nobody_renews(cluster: Cluster) -> None:
+    cluster.until_recorded('"step":"injected"')
+    cluster.pause(f"kubelet-{cluster.target}")
+
+
 def nobody_may_make_nodes(cluster: Cluster) -> None:
     api, policies = cluster.lab.cluster.api, "/apis/admissionregistration.k8s.io/v1"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nodes"]}
@@ -177,6 +197,9 @@ def nobody_may_make_nodes(cluster: Cluster) -> None:
         ("cordon.blocks-new-pods", nobody_schedules, (CORDON,), "cordon.not-a-condition"),
         ("cordon.display", somebody_uncordons, (CORDON,), ""),
         ("zones.metrics", a_stranger_is_in_the_zone, LEAVE, "monitoring.detection-time"),
+        ("heartbeat.kubelet-is-writer", somebody_else_writes_a_status, (LEASE,), ""),
+        ("heartbeat.lease-independent", nobody_renews, (REFUSED,), ""),
+        ("cordon.daemonset-still-scheduled", nobody_taints, (DAEMONS,), ""),
     ],
 )
 def test_a_claim_falls_on_a_cluster_that_does_otherwise(
@@ -209,6 +232,32 @@ def test_claims_about_hand_made_nodes_fall_where_nobody_may_make_them(lab: Lab, 
     assert ["deviates" in ended.labels(claim) for claim in IN_NAMES] == [True] * len(IN_NAMES)
 
 
+def test_a_node_that_cannot_be_made_is_not_registered(lab: Lab, run: Run) -> None:
+    ended = run(lab, nobody_may_make_nodes, JOINING)
+
+    labels = {name: ended.labels(f"registration.{name}") for name in IN_JOINING}
+    assert "deviates" in labels["self-register-default"], labels
+    assert "deviates" in labels["kubeconfig-credentials"], labels
+
+
+def test_what_flags_say_falls_where_executables_do_not_care(altered_lab: Lab, run: Run) -> None:
+    ended = run(altered_lab, unaltered, FLAGS, JOINING)
+
+    assert ended.labels("eviction.admission-flags") == ["deviates"]
+    assert "deviates" in ended.labels(TAINTS_REFUSED)
+    assert ended.labels("registration.with-taints") == ["deviates"]
+
+
+def test_two_lost_nodes_of_three_are_no_disruption(three_nodes: Lab, run: Run) -> None:
+    as_it_is = run(three_nodes, unaltered, FEW_NODES)
+    assert set(as_it_is.labels("rate-limits.minimum-three")) == {"conforms"}
+
+
+def test_a_third_node_that_is_not_ready_stops_the_eviction(three_nodes: Lab, run: Run) -> None:
+    altered = run(three_nodes, a_stranger_is_in_the_zone, FEW_NODES)
+    assert "deviates" in altered.labels("rate-limits.minimum-three")
+
+
 def test_node_restriction_falls_where_everybody_may_do_everything(altered_lab: Lab, run: Run) -> None:
     ended = run(altered_lab, unaltered, RESTRICTION)
 
@@ -235,5 +284,7 @@ def test_every_shipped_claim_is_made_to_fall() -> None:
     judged = catalogue.judged(catalogue.load())
     on_machines = {claim for claim in judged if claim.startswith(MACHINES)}
 
-    together = {*IN_DEFAULTS, *IN_NAMES, *IN_RESTRICTION}
+    together = {*IN_DEFAULTS, *IN_NAMES, *IN_RESTRICTION, TAINTS_REFUSED}
+    together |= {f"registration.{name}" for name in IN_JOINING}
+    together |= {"eviction.admission-flags", "rate-limits.minimum-three"}
     assert fall | elsewhere | five_minutes | on_machines | together >= judged.keys()

@@ -22,14 +22,14 @@ from nodeproof.machines.machine import MachineError
 from nodeproof.model.problem import Problem
 from tests.bench import guests
 from tests.bench.command import command
-from tests.bench.drop import first_drop
+from tests.bench.drop import GROUP, first_drop, group_drop
 from tests.bench.figure import Bench, Figure, row, table
 from tests.bench.ground import machine_description, running_lab
 from tests.bench.lag import EVENTS_PER_S, recorder_lag
 from tests.bench.many import many
 from tests.bench.up import ready
 
-FIGURES = {PROCESS.name: ("up", "many", "drop", "lag"), LIBVIRT.name: guests.FIGURES}
+FIGURES = {PROCESS.name: ("up", "many", "drop", "group", "lag"), LIBVIRT.name: guests.FIGURES}
 """Which figures there are, by kind of lab."""
 Part = Callable[[], Iterable[Figure]]
 
@@ -54,9 +54,17 @@ def parts_of(bench: Bench, kind: str, wanted: Sequence[str]) -> list[Part]:
         parts.append(lambda: ready(bench, 8, "fast"))
     if "many" in wanted:
         parts.append(lambda: many(bench, bench.many))
+    if "group" in wanted:
+        parts.append(lambda: large_lab(bench))
     if {"drop", "lag"} & set(wanted):
         parts.append(lambda: small_lab(bench, wanted))
     return parts
+
+
+def large_lab(bench: Bench) -> Iterator[Figure]:
+    """The figure that needs a group."""
+    with running_lab(bench, GROUP + 2, "fast") as (lab, _took):
+        yield from group_drop(bench, lab)
 
 
 def small_lab(bench: Bench, wanted: Sequence[str]) -> Iterator[Figure]:

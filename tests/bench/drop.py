@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import cast
 
-from nodeproof.faults import Partition
+from nodeproof.faults import Fault, Partition
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.ground.wire import SupervisorClient
 from nodeproof.machines.machine import CommandResult, Machine
+from nodeproof.safety.guard import Declared
 from nodeproof.safety.ledger import Ledger
+from nodeproof.scenario import outage
 from tests.bench.figure import Bench, Figure, Json
 from tests.bench.ground import load_after, run_inside, settle
 
@@ -105,7 +107,7 @@ def first_drop(bench: Bench, lab: Lab) -> list[Figure]:
         try:
             lab.fleet.machine(target.name).run(["true"], deadline_s=10)
             for _ in range(bench.injections):
-                injected.append(_inject(lab, target.name))
+                injected.append(_inject(lab, Partition(uuid.uuid4().hex[:8], target.name)))
                 bare.append(_bare_nft(lab, int(pid), injected[-1][2].script))
         finally:
             stop.touch()
@@ -115,25 +117,67 @@ def first_drop(bench: Bench, lab: Lab) -> list[Figure]:
     return _drop_figures(probe, injected, bare, loads)
 
 
-def _inject(lab: Lab, name: str) -> tuple[float, float, Marks]:
+GROUP = 28
+"""So many of fifty are more than 55 percent."""
+
+
+def group_drop(bench: Bench, lab: Lab) -> list[Figure]:
+    """Cut a group of nodes at once, by the injector and by a bare nft in turn."""
+    loads = [settle(bench, lab.name)]
+    lost = lab.fleet.nodes()[:GROUP]
+    injected, bare = [], []
+    for _ in range(bench.injections):
+        injected.append(_inject(lab, outage(*lost)))
+        bare.append(_bare_table(lab, injected[-1][2].script))
+        lab.wait_nodes_ready()
+    loads.append(load_after(lab.name))
+    before = [1000 * (marks.command_t - entered) for entered, _proven, marks in injected]
+    notes = [_parts(injected)]
+    met = statistics.median(before) <= 150
+    return [
+        Figure(
+            f"what the protocol adds before the command, a group of {GROUP}", "ms", before,
+            "the same table by a bare nft", bare, "<= 150 ms", met, loads, notes,
+        )
+    ]  # fmt: skip
+
+
+def _bare_table(lab: Lab, script: str) -> float:
+    """How long loading the table takes without any protocol (ms); it is deleted again."""
+    client, nft = registry.client(lab.name), ["nft", "-f", "-"]
+    began = time.monotonic()
+    client.spawn_command(nft, 10, script)
+    took_ms = 1000 * (time.monotonic() - began)
+    client.spawn_command(nft, 10, script.splitlines()[0] + "\n")
+    return took_ms
+
+
+def _parts(injected: Sequence[tuple[float, float, Marks]]) -> str:
+    parts = {
+        part: statistics.median(1000 * marks.spent.get(part, 0.0) for _entered, _proven, marks in injected)
+        for part in ("guard", "available", "ledger", "deadman")
+    }
+    return ", ".join(f"{part} {value:.1f} ms" for part, value in parts.items())
+
+
+def _inject(lab: Lab, fault: Fault) -> tuple[float, float, Marks]:
     """One injection: when it was entered, when it was proven, and its marks."""
     marks = Marks()
     given = lab.safety.injector
 
-    def target(node_name: str) -> Json:
+    def targets(place: str, harms: Sequence[str]) -> Json:
         with marks.spending("guard"):
-            return given.target(node_name)
+            return given.targets(place, harms)
 
     injector = dataclasses.replace(
         given,
         machine=lambda node_name: cast(Machine, ClockedMachine(lab.fleet.machine(node_name), marks)),
-        target=target,
+        targets=targets,
         ledger=ClockedLedger(lab.name, marks),
         deadman=ClockedDeadman(registry.client(lab.name), marks),
     )
     entered = time.monotonic()
-    fault = Partition(f"bench{uuid.uuid4().hex[:8]}", name)
-    with injector.inject(fault, [name], lambda *_arguments, **_data: None):
+    with injector.inject(fault, Declared(fault.harms, (), "zone"), lambda *_arguments, **_data: None):
         proven = time.monotonic()
     return entered, proven, marks
 
@@ -164,10 +208,6 @@ def _drop_figures(
     anchors = [until_lost(t) for t in bare]
     before = [1000 * (marks.command_t - entered) for entered, _proven, marks in injected]
     proof = [1000 * (proven - marks.command_t) for _entered, proven, marks in injected]
-    parts = {
-        part: statistics.median(1000 * marks.spent.get(part, 0.0) for _entered, _proven, marks in injected)
-        for part in ("guard", "available", "ledger", "deadman")
-    }
     period = statistics.median(later - earlier for earlier, later in pairwise(sent))
     notes = [
         f"slowest of {len(ours)}: {max(ours):.1f} ms; a packet each {1000 * period:.2f} ms, {len(sent)} sent",
@@ -181,6 +221,6 @@ def _drop_figures(
         ),
         Figure(
             "what the protocol adds before the command", "ms", before, "the drop itself", ours, "as measured",
-            None, loads, [", ".join(f"{part} {value:.1f} ms" for part, value in parts.items())],
+            None, loads, [_parts(injected)],
         ),
     ]  # fmt: skip

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, Components, obtain
-from nodeproof.faults import Fault
+from nodeproof.faults import FAULTS as REGISTERED
+from nodeproof.faults import Fault, Registered
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.kinds import PROCESS, kind_named
-from nodeproof.machines.ssh import SshMachine
+from nodeproof.machines.machine import Machine
 from nodeproof.safety.injector import HEAL_LIMIT_S
 from tests.contract.kinds import FAULTS, KINDS, Kind
 from tests.waiting import eventually
@@ -43,7 +44,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         names = [name for name, make in FAULTS.items() if has and make("node").undo]
         metafunc.parametrize("undone_inside", names)
     if "traced" in metafunc.fixturenames:
-        metafunc.parametrize("traced", [n for n in FAULTS if n not in lacks and FAULTS[n]("node").undo])
+        found = {entry.name for entry in REGISTERED if entry.found_on is not Registered.found_on}
+        names = [name for name, make in FAULTS.items() if make("node").name in found and name not in lacks]
+        metafunc.parametrize("traced", names)
     if "lacked_fault" in metafunc.fixturenames:
         metafunc.parametrize("lacked_fault", lacks)
 
@@ -93,7 +96,7 @@ def node(lab: Lab) -> str:
 
 
 @pytest.fixture
-def machine(lab: Lab, node: str) -> SshMachine:
+def machine(lab: Lab, node: str) -> Machine:
     """That node as a computer."""
     return lab.fleet.machine(node)
 
@@ -108,7 +111,7 @@ def joined(lab: Lab) -> Iterator[str]:
 
 
 @pytest.fixture
-def fault(fault_name: str, machine: SshMachine) -> Iterator[Fault]:
+def fault(fault_name: str, machine: Machine) -> Iterator[Fault]:
     """Every fault that the kind of lab can have in turn, on that node; healed whatever the test does."""
     made = FAULTS[fault_name](machine.name)
     yield made

@@ -9,15 +9,18 @@ from pathlib import Path
 
 from nodeproof.artifacts.components import Components
 from nodeproof.faults import (
+    CalledOff,
     Fault,
     Freeze,
     KubeletSettings,
     LinkDown,
+    OtherFile,
     Partition,
     PowerOff,
     Reset,
     Shutdown,
     Swap,
+    UnitDown,
 )
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.lab import Lab
@@ -55,7 +58,7 @@ KINDS: Mapping[str, Kind] = {
         namespaces=6,
         credentials="run/node",
         boot_s=0.0,
-        lacks={"shutdown": "systemd", "swap": "kernel of its own", "kubelet-settings": "systemd"},
+        lacks={"called-off": "systemd", "shutdown": "systemd", "swap": "kernel of its own"},
     ),
     LIBVIRT.name: Kind(
         LIBVIRT.name, nodes=2, namespaces=3, credentials="seed/root/etc/kubernetes", boot_s=90.0
@@ -71,7 +74,10 @@ FAULTS: Mapping[str, Callable[[str], Fault]] = {
     "freeze": lambda node: Freeze(_new_id(), node),
     "link-down": lambda node: LinkDown(_new_id(), node),
     "shutdown": lambda node: Shutdown(_new_id(), node),
+    "called-off": lambda node: CalledOff(_new_id(), node),
     "swap": lambda node: Swap(_new_id(), node),
+    "other-file": lambda node: OtherFile(_new_id(), node, "/etc/motd.nodeproof-test", "another\n"),
+    "unit-down": lambda node: UnitDown(_new_id(), node),
     "kubelet-settings": lambda node: KubeletSettings(_new_id(), node, {"shutdownGracePeriod": "90s"}),
 }
 

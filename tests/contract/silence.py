@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
-from nodeproof.machines.ssh import SshMachine
+from nodeproof.machines.machine import Machine
 
 _COMMAND_LIMIT_S = 10.0
 _ABSENT = "add table inet silent; delete table inet silent"
 
 
 @contextmanager
-def silence(lab: Lab, machine: SshMachine) -> Iterator[None]:
+def silence(lab: Lab, machine: Machine) -> Iterator[None]:
     """Nothing goes to or comes from a node on `control` until the context ends."""
     fall_silent(lab, machine)
     try:
@@ -23,9 +23,9 @@ def silence(lab: Lab, machine: SshMachine) -> Iterator[None]:
         end_silence(lab)
 
 
-def fall_silent(lab: Lab, machine: SshMachine) -> None:
+def fall_silent(lab: Lab, machine: Machine) -> None:
     """Drop what goes to a node's `control` address, in the lab's own namespace."""
-    address = machine._access.control_address
+    (address,) = (entry.control_address for entry in lab.fleet.nodes() if entry.name == machine.name)
     rules = "".join(
         f"add chain inet silent {hook} {{ type filter hook {hook} priority 0; }}\n"
         f"add rule inet silent {hook} ip {side} {address} drop\n"

@@ -11,8 +11,13 @@ from pathlib import Path
 import pytest
 
 from nodeproof.actions.ask import ask, kubelet_of, would
+from nodeproof.actions.credential import OwnCredential
+from nodeproof.actions.exits import try_flags
+from nodeproof.actions.join import join
 from nodeproof.actions.kubectl import kubectl
-from nodeproof.checks.moments import became, made
+from nodeproof.actions.nodes import keep_alive, make_node
+from nodeproof.actions.workloads import LABEL, Kind, Workload, disruption_budget, workload
+from nodeproof.checks.moments import became, condition_became, made, written
 from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import NAMESPACE, RESOURCES, WATCHED
 from nodeproof.labs.client import registry
@@ -20,12 +25,20 @@ from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.client.safety import MARK
 from nodeproof.model import window as windows
 from nodeproof.model.history import fence
+from nodeproof.model.needs import Needs
 from nodeproof.model.problem import Problem
 from nodeproof.probes.configz import kubelet_field
+from nodeproof.probes.dbus import dbus_property
 from nodeproof.probes.file import file_of
 from nodeproof.probes.metric import metric
 from nodeproof.scenario.stage import Stage
+from tests.contract.conftest import JOINED
+from tests.waiting import eventually
 
+LOGIND = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
+UP_LIMIT_S = 30.0
+WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+WHO_AM_I = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 
 
@@ -36,7 +49,7 @@ def _step(_name: str) -> Iterator[None]:
 
 @pytest.fixture
 def stage(lab: Lab, tmp_path: Path) -> Stage:
-    return Stage(lab, tmp_path, 1, _step)
+    return Stage(lab, tmp_path, Needs(faulted=1), _step)
 
 
 def _named() -> dict[str, dict[str, str]]:
@@ -90,6 +103,33 @@ def test_looks_show_what_is_so(stage: Stage, lab: Lab) -> None:
     assert seen == [each.id for each in (period, nobody, machine_id, size, pods, requests, nothing)]
 
 
+@pytest.mark.vm
+def test_a_node_asks_with_its_own_credential(stage: Stage) -> None:
+    first, second = stage.nodes()[:2]
+    own = OwnCredential(first.name)
+    with stage.record():
+        itself = stage.do(ask("GET", f"/api/v1/nodes/{first.name}", by=own))
+        other = stage.do(would("DELETE", f"/api/v1/nodes/{second.name}", by=own))
+        who = stage.do(would("POST", WHO, WHO_AM_I, by=own))
+    assert (itself.value["status"], other.value["status"]) == (200, 403)
+    user = who.value["body"]["status"]["userInfo"]
+    assert (user["username"], "system:nodes" in user["groups"]) == (f"system:node:{first.name}", True)
+
+
+def test_a_node_that_was_made_by_hand_lives_while_it_is_kept_alive(stage: Stage, lab: Lab) -> None:
+    name = _named()["metadata"]["name"]
+    unknown = condition_became(name, "Ready", "Unknown")
+    with stage.record():
+        stage.do(make_node(name, {"topology.kubernetes.io/zone": "zone-nobody"}))
+        alive = keep_alive(name)
+        stage.do(alive)
+        long = windows.absence(1.5 * lab.configuration["G"])
+        stage.wait_for(unknown.never_after(alive.ended, long))
+        assert stage.find(unknown) is None
+    lab.tidy()
+    assert not _is_there(lab, f"/api/v1/nodes/{name}")
+
+
 def test_what_a_scenario_made_is_gone_when_it_is_over(stage: Stage, lab: Lab) -> None:
     body = _named()
     path = f"{MAPS}/{body['metadata']['name']}"
@@ -116,6 +156,71 @@ def test_a_crash_leaves_no_object_behind(lab: Lab, was_made: bool) -> None:
     assert lab.safety.ledger.unfinished() == []
 
 
+@pytest.mark.parametrize("joined", [True, False], ids=["after it joined", "before it joined"])
+def test_a_crash_leaves_no_node_behind(stage: Stage, lab: Lab, joined: bool) -> None:
+    before = lab.fleet.node_names()
+    if joined:
+        stage.do(join(JOINED, registerWithTaints=[]))
+        assert lab.fleet.has(JOINED)
+        assert eventually(lambda: _is_there(lab, f"/api/v1/nodes/{JOINED}"), UP_LIMIT_S)
+    else:
+        lab.safety.expect_node(JOINED)
+    another = registry.attach(lab.name)
+    try:
+        assert another.safety.heal_unfinished() == []
+    finally:
+        another.close()
+    assert lab.fleet.node_names() == before
+    assert not _is_there(lab, f"/api/v1/nodes/{JOINED}")
+    assert lab.safety.ledger.unfinished() == []
+
+
+@pytest.mark.parametrize("of", ["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"])
+def test_a_workload_goes_with_its_pods(stage: Stage, lab: Lab, of: Kind) -> None:
+    made = workload(of)
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/{of.lower()}s/{made.name}"
+    with stage.record():
+        assert stage.do(made.make).value["status"] == 201
+        running = written("pods", {**made.pods, "status": {"phase": "Running"}})
+        stage.wait_for(running.after(made.make.begun, windows.prompt(UP_LIMIT_S)))
+        assert stage.find(running) is not None
+        assert stage.do(disruption_budget(made)).value["status"] == 201
+    lab.tidy()
+    assert not _is_there(lab, path)
+    assert eventually(lambda: not _pods_of(lab, made), UP_LIMIT_S)
+    assert lab.safety.ledger.unfinished() == []
+
+
+def test_how_a_component_ends_is_in_the_history(stage: Stage) -> None:
+    with stage.record():
+        refused = stage.do(try_flags("kube-scheduler", "--no-such-flag=1"))
+        taken = stage.do(try_flags("kube-scheduler", "--leader-elect=false"))
+        with pytest.raises(Problem, match="no component 'kube-nothing'"):
+            stage.do(try_flags("kube-nothing"))
+    assert (refused.value["status"], taken.value["status"]) == (1, 0)
+    assert "unknown flag: --no-such-flag" in refused.value["stderr"]
+    seen = [entry.data["id"] for entry in stage.history().of_kind("observed")]
+    assert seen == [refused.id, taken.id]
+
+
+@pytest.mark.vm
+def test_a_property_on_a_nodes_bus_is_looked_at(stage: Stage, lab: Lab, node: str) -> None:
+    if "systemd" not in lab.features:
+        pytest.skip("it needs systemd")
+    with stage.record():
+        delay = stage.look(dbus_property(node, *LOGIND, "InhibitDelayMaxUSec"))
+        shutting_down = stage.look(dbus_property(node, *LOGIND, "PreparingForShutdown"))
+    assert delay.value > 0
+    assert shutting_down.value is False
+
+
+def _pods_of(lab: Lab, made: Workload) -> list[object]:
+    found = lab.cluster.api.get(
+        f"/api/v1/namespaces/{NAMESPACE}/pods", {"labelSelector": f"{LABEL}={made.name}"}
+    )
+    return list(found["items"])
+
+
 @pytest.mark.parametrize("asked", [True, False], ids=["the POST was refused", "a crash before the POST"])
 def test_an_object_that_was_there_before_is_left_alone(stage: Stage, lab: Lab, asked: bool) -> None:
     body = _named()
@@ -123,7 +228,6 @@ def test_an_object_that_was_there_before_is_left_alone(stage: Stage, lab: Lab, a
     lab.cluster.api.create(MAPS, body)
     if asked:
         assert stage.do(ask("POST", MAPS, body)).value["status"] == 409
-        assert lab.safety.ledger.unfinished() == []
     else:
         lab.safety.expect(path)
     lab.tidy()

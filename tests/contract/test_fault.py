@@ -16,8 +16,7 @@ from nodeproof.cluster.resources import node as node_path
 from nodeproof.faults import Fault, Partition, Swap, fault_from_json, faults_on
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
-from nodeproof.machines.machine import MachineError
-from nodeproof.machines.ssh import SshMachine
+from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.model.cluster import condition_status
 from nodeproof.safety.injector import HEAL_LIMIT_S, INJECT_LIMIT_S
 from tests.contract.kinds import FAULTS, Kind
@@ -42,7 +41,7 @@ add rule inet somebody_else mine tcp dport 9 counter drop
 
 
 @pytest.fixture
-def foreign_table(machine: SshMachine) -> Iterator[str]:
+def foreign_table(machine: Machine) -> Iterator[str]:
     """A table that somebody else has on the machine, as nft shows it."""
     nft(machine, "-f", "-", stdin=FOREIGN)
     yield nft(machine, "list", "table", "inet", "somebody_else")
@@ -50,7 +49,7 @@ def foreign_table(machine: SshMachine) -> Iterator[str]:
 
 
 @pytest.fixture(params=DIRECTIONS)
-def cut(request: pytest.FixtureRequest, machine: SshMachine) -> Iterator[Partition]:
+def cut(request: pytest.FixtureRequest, machine: Machine) -> Iterator[Partition]:
     """A partition of each direction."""
     made = FAULTS[f"partition-{request.param}"](machine.name)
     assert isinstance(made, Partition)
@@ -60,7 +59,7 @@ def cut(request: pytest.FixtureRequest, machine: SshMachine) -> Iterator[Partiti
 
 
 @pytest.fixture
-def has_one(kind: Kind, machine: SshMachine) -> Iterator[Callable[[str], Fault]]:
+def has_one(kind: Kind, machine: Machine) -> Iterator[Callable[[str], Fault]]:
     """Makes a fault of a name, healed afterwards; skips the test where the kind of lab can't have it."""
     made: list[Fault] = []
 
@@ -76,27 +75,27 @@ def has_one(kind: Kind, machine: SshMachine) -> Iterator[Callable[[str], Fault]]
         assert eventually(lambda fault=fault: fault.is_healed(machine), HEAL_LIMIT_S)  # type: ignore[misc]
 
 
-def command(machine: SshMachine, *argv: str) -> str:
+def command(machine: Machine, *argv: str) -> str:
     done = machine.run(argv, deadline_s=COMMAND_LIMIT_S)
     assert done.status == 0, done.stderr
     return done.stdout
 
 
-def journal_of_the_boot_before(machine: SshMachine) -> str:
+def journal_of_the_boot_before(machine: Machine) -> str:
     return command(machine, "journalctl", "--boot=-1", "--lines=300", "--output=cat", "--no-pager")
 
 
-def total_swap_kib(machine: SshMachine) -> int:
+def total_swap_kib(machine: Machine) -> int:
     return int(command(machine, "grep", "SwapTotal", "/proc/meminfo").split()[1])
 
 
-def nft(machine: SshMachine, *arguments: str, stdin: str = "") -> str:
+def nft(machine: Machine, *arguments: str, stdin: str = "") -> str:
     done = machine.run(["nft", *arguments], deadline_s=COMMAND_LIMIT_S, stdin=stdin)
     assert done.status == 0, done.stderr
     return done.stdout
 
 
-def inject(fault: Fault, machine: SshMachine) -> None:
+def inject(fault: Fault, machine: Machine) -> None:
     fault.inject(machine)
     assert eventually(lambda: fault.is_injected(machine), INJECT_LIMIT_S)
 
@@ -105,19 +104,19 @@ def ready(lab: Lab, node: str) -> str:
     return condition_status(lab.cluster.api.get(node_path(node)), "Ready")
 
 
-def test_a_fault_is_available_and_not_there_by_itself(fault: Fault, machine: SshMachine) -> None:
+def test_a_fault_is_available_and_not_there_by_itself(fault: Fault, machine: Machine) -> None:
     assert fault.available(machine) == ""
     assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
     assert not told(lambda: fault.is_injected(machine))
 
 
 def test_a_fault_that_a_kind_of_lab_cannot_have_is_refused_with_the_reason(
-    kind: Kind, machine: SshMachine, lacked_fault: str
+    kind: Kind, machine: Machine, lacked_fault: str
 ) -> None:
     assert kind.lacks[lacked_fault] in FAULTS[lacked_fault](machine.name).available(machine)
 
 
-def test_healing_what_was_never_injected_changes_nothing(fault: Fault, machine: SshMachine) -> None:
+def test_healing_what_was_never_injected_changes_nothing(fault: Fault, machine: Machine) -> None:
     boot = machine.boot_id()
     fault.heal(machine)
 
@@ -126,7 +125,7 @@ def test_healing_what_was_never_injected_changes_nothing(fault: Fault, machine: 
 
 
 @pytest.mark.vm
-def test_a_fault_injected_twice_is_seen_and_healed_twice_is_gone(fault: Fault, machine: SshMachine) -> None:
+def test_a_fault_injected_twice_is_seen_and_healed_twice_is_gone(fault: Fault, machine: Machine) -> None:
     fault.inject(machine)
     inject(fault, machine)
     assert not told(lambda: fault.is_healed(machine))
@@ -146,7 +145,7 @@ done
 
 
 def test_a_machine_that_runs_without_its_kubelet_has_not_booted(
-    has_one: Callable[[str], Fault], machine: SshMachine
+    has_one: Callable[[str], Fault], machine: Machine
 ) -> None:
     fault = has_one("power-off")
     machine.run(["sh", "-c", END_KUBELET], deadline_s=COMMAND_LIMIT_S)
@@ -159,8 +158,10 @@ def test_a_machine_that_runs_without_its_kubelet_has_not_booted(
 
 
 def test_a_heal_that_failed_half_way_is_made_good_by_the_next(
-    has_one: Callable[[str], Fault], machine: SshMachine
+    has_one: Callable[[str], Fault], machine: Machine, lab: Lab
 ) -> None:
+    if "systemd" not in lab.features:
+        pytest.skip("systemd is what is broken")
     fault = has_one("kubelet-settings")
     inject(fault, machine)
     broken = "/run/systemd/system/kubelet.service.d/broken.conf"
@@ -177,7 +178,7 @@ def test_a_heal_that_failed_half_way_is_made_good_by_the_next(
     assert faults_on(machine) == []
 
 
-def test_a_fault_is_healed_by_one_made_from_its_data_alone(fault: Fault, machine: SshMachine) -> None:
+def test_a_fault_is_healed_by_one_made_from_its_data_alone(fault: Fault, machine: Machine) -> None:
     stored = json.dumps(dict(fault.to_json()))
     inject(fault, machine)
 
@@ -192,7 +193,7 @@ def test_unknown_fault_data_is_refused() -> None:
         fault_from_json({"fault": "rm -rf", "id": "1", "node": "node-1"})
 
 
-def test_a_partition_leaves_ssh_alone(cut: Partition, machine: SshMachine) -> None:
+def test_a_partition_leaves_ssh_alone(cut: Partition, machine: Machine) -> None:
     inject(cut, machine)
 
     assert machine.run(["true"], deadline_s=COMMAND_LIMIT_S).status == 0
@@ -201,7 +202,7 @@ def test_a_partition_leaves_ssh_alone(cut: Partition, machine: SshMachine) -> No
 
 
 def test_a_partition_takes_away_its_own_table_and_no_other(
-    cut: Partition, machine: SshMachine, foreign_table: str
+    cut: Partition, machine: Machine, foreign_table: str
 ) -> None:
     before = nft(machine, "list", "tables")
     inject(cut, machine)
@@ -214,7 +215,7 @@ def test_a_partition_takes_away_its_own_table_and_no_other(
 
 
 @pytest.mark.vm
-def test_new_connections_are_cut_by_who_opens_them(cut: Partition, machine: SshMachine) -> None:
+def test_new_connections_are_cut_by_who_opens_them(cut: Partition, machine: Machine) -> None:
     inject(cut, machine)
 
     assert machine.reaches_control_plane() == (cut.direction == "api-to-node")
@@ -222,7 +223,7 @@ def test_new_connections_are_cut_by_who_opens_them(cut: Partition, machine: SshM
 
 
 def test_connections_from_before_are_cut_by_who_opened_them(
-    cut: Partition, lab: Lab, machine: SshMachine
+    cut: Partition, lab: Lab, machine: Machine
 ) -> None:
     to_kubelet = _speak_to_kubelet(lab, machine)
     assert _answers(to_kubelet)
@@ -244,9 +245,7 @@ def test_connections_from_before_are_cut_by_who_opened_them(
     to_kubelet.close()
 
 
-def test_a_node_that_reaches_the_api_stays_ready_though_nobody_reaches_it(
-    lab: Lab, machine: SshMachine
-) -> None:
+def test_a_node_that_reaches_the_api_stays_ready_though_nobody_reaches_it(lab: Lab, machine: Machine) -> None:
     fault = FAULTS["partition-api-to-node"](machine.name)
     longer_than_the_grace_s = lab.configuration["G"] + 4
     inject(fault, machine)
@@ -257,7 +256,7 @@ def test_a_node_that_reaches_the_api_stays_ready_though_nobody_reaches_it(
 
 
 def test_a_node_that_does_not_reach_the_api_becomes_unknown_and_comes_back(
-    lab: Lab, machine: SshMachine
+    lab: Lab, machine: Machine
 ) -> None:
     fault = FAULTS["partition-node-to-api"](machine.name)
     limit_s = lab.configuration["G"] + DETECTION_MARGIN_S
@@ -272,7 +271,7 @@ def test_a_node_that_does_not_reach_the_api_becomes_unknown_and_comes_back(
 
 @pytest.mark.parametrize("name", ["power-off", "reset"])
 def test_a_machine_that_is_cut_short_tells_no_peer(
-    lab: Lab, machine: SshMachine, has_one: Callable[[str], Fault], name: str
+    lab: Lab, machine: Machine, has_one: Callable[[str], Fault], name: str
 ) -> None:
     fault = has_one(name)
     peer = registry.client(lab.name).dial(machine.data_address, KUBELET_PORT, ANSWER_LIMIT_S)
@@ -286,7 +285,7 @@ def test_a_machine_that_is_cut_short_tells_no_peer(
 
 @pytest.mark.parametrize("name", ["power-off", "reset"])
 def test_a_machine_that_was_cut_short_has_booted_and_becomes_ready(
-    lab: Lab, machine: SshMachine, has_one: Callable[[str], Fault], name: str
+    lab: Lab, machine: Machine, has_one: Callable[[str], Fault], name: str
 ) -> None:
     fault = has_one(name)
     boot = machine.boot_id()
@@ -302,7 +301,7 @@ def test_a_machine_that_was_cut_short_has_booted_and_becomes_ready(
 
 
 def test_a_shutdown_waits_for_delay_locks_and_ends_in_order(
-    machine: SshMachine, has_one: Callable[[str], Fault]
+    machine: Machine, has_one: Callable[[str], Fault]
 ) -> None:
     shutdown = has_one("shutdown")
     lock = ["systemd-inhibit", "--what=shutdown", "--mode=delay", "--why=test", "sleep", "120"]
@@ -319,7 +318,7 @@ def test_a_shutdown_waits_for_delay_locks_and_ends_in_order(
 
 
 def test_a_machine_that_loses_power_says_no_last_words(
-    machine: SshMachine, has_one: Callable[[str], Fault]
+    machine: Machine, has_one: Callable[[str], Fault]
 ) -> None:
     assert has_one("shutdown").available(machine) == ""
     power_off = has_one("power-off")
@@ -332,7 +331,7 @@ def test_a_machine_that_loses_power_says_no_last_words(
 
 
 @pytest.mark.vm
-def test_swap_is_what_the_kernel_may_page_to(machine: SshMachine, has_one: Callable[[str], Fault]) -> None:
+def test_swap_is_what_the_kernel_may_page_to(machine: Machine, has_one: Callable[[str], Fault]) -> None:
     before = total_swap_kib(machine)
     swap = has_one("swap")
     assert isinstance(swap, Swap)
@@ -344,7 +343,7 @@ def test_swap_is_what_the_kernel_may_page_to(machine: SshMachine, has_one: Calla
 
 
 def test_a_kubelet_keeps_its_other_settings_over_a_cut_of_the_power(
-    machine: SshMachine, has_one: Callable[[str], Fault]
+    machine: Machine, has_one: Callable[[str], Fault]
 ) -> None:
     settings = has_one("kubelet-settings")
     before = machine.kubelet_configuration()
@@ -359,13 +358,13 @@ def test_a_kubelet_keeps_its_other_settings_over_a_cut_of_the_power(
     assert eventually(lambda: machine.kubelet_configuration() == before, READY_LIMIT_S)
 
 
-def test_a_second_change_of_settings_is_refused(machine: SshMachine, has_one: Callable[[str], Fault]) -> None:
+def test_a_second_change_of_settings_is_refused(machine: Machine, has_one: Callable[[str], Fault]) -> None:
     inject(has_one("kubelet-settings"), machine)
     assert "already" in has_one("kubelet-settings").available(machine)
 
 
 def test_a_pulled_cable_has_no_carrier_and_outlasts_a_power_cycle(
-    machine: SshMachine, has_one: Callable[[str], Fault]
+    machine: Machine, has_one: Callable[[str], Fault]
 ) -> None:
     link_down = has_one("link-down")
     inject(link_down, machine)
@@ -380,7 +379,7 @@ def test_a_pulled_cable_has_no_carrier_and_outlasts_a_power_cycle(
 
 @pytest.mark.vm
 def test_a_frozen_machine_does_nothing_and_goes_on_where_it_was_with_the_right_time(
-    lab: Lab, machine: SshMachine, has_one: Callable[[str], Fault]
+    lab: Lab, machine: Machine, has_one: Callable[[str], Fault]
 ) -> None:
     freeze, boot = has_one("freeze"), machine.boot_id()
     inject(freeze, machine)
@@ -393,7 +392,7 @@ def test_a_frozen_machine_does_nothing_and_goes_on_where_it_was_with_the_right_t
     assert eventually(lambda: renewed(lab, machine.name) != last, READY_LIMIT_S)
 
 
-def test_what_was_frozen_or_not_goes_on_when_thawed(machine: SshMachine) -> None:
+def test_what_was_frozen_or_not_goes_on_when_thawed(machine: Machine) -> None:
     machine.power("thaw")
     machine.power("freeze")
     machine.power("freeze")
@@ -408,7 +407,7 @@ def renewed(lab: Lab, node: str) -> str:
     return str(lease["spec"]["renewTime"])
 
 
-def carriers(machine: SshMachine) -> dict[str, bool]:
+def carriers(machine: Machine) -> dict[str, bool]:
     links = json.loads(command(machine, "ip", "-json", "link", "show"))
     seen = {link["ifname"]: "NO-CARRIER" not in link["flags"] for link in links}
     return {name: seen[name] for name in ("control", "data")}
@@ -418,11 +417,11 @@ def _reported_boot(lab: Lab, node: str) -> str:
     return str(lab.cluster.api.get(node_path(node))["status"]["nodeInfo"]["bootID"])
 
 
-def _exists(machine: SshMachine, path: str) -> bool:
+def _exists(machine: Machine, path: str) -> bool:
     return machine.run(["test", "-e", path], deadline_s=COMMAND_LIMIT_S).status == 0
 
 
-def _speak_to_kubelet(lab: Lab, machine: SshMachine) -> ssl.SSLSocket:
+def _speak_to_kubelet(lab: Lab, machine: Machine) -> ssl.SSLSocket:
     """A connection that the control plane's side opens, and keeps."""
     context = ssl.create_default_context(cafile=str(lab.dir / "pki" / "ca.crt"))
     made = registry.client(lab.name).dial(machine.data_address, KUBELET_PORT, ANSWER_LIMIT_S)

@@ -7,26 +7,26 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from nodeproof.labs.client.lab import Lab
-from nodeproof.machines.ssh import SshMachine
+from nodeproof.machines.machine import Machine
 from nodeproof.model.needs import FEATURES
 from tests.contract.kinds import FAULTS, Kind
 
 COMMAND_LIMIT_S = 20.0
 
 
-Probe = Callable[[Kind, Lab, SshMachine], bool]
+Probe = Callable[[Kind, Lab, Machine], bool]
 
 
 def is_had(fault: str) -> Probe:
     """Whether a fault can be had: each that can is injected and proven by `test_fault.py`."""
 
-    def probe(kind: Kind, _lab: Lab, machine: SshMachine) -> bool:
+    def probe(kind: Kind, _lab: Lab, machine: Machine) -> bool:
         return fault not in kind.lacks and not FAULTS[fault](machine.name).available(machine)
 
     return probe
 
 
-def runs_containers(_kind: Kind, lab: Lab, machine: SshMachine) -> bool:
+def runs_containers(_kind: Kind, lab: Lab, machine: Machine) -> bool:
     """Whether a Running pod has a process on its node."""
     lab.cluster.run_pod(machine.name)
     look = ["sh", "-c", "grep -ls kubepods /proc/[0-9]*/cgroup"]
@@ -49,7 +49,7 @@ PROBES: Mapping[str, Probe] = {
 @pytest.mark.vm
 @pytest.mark.parametrize("feature", FEATURES)
 def test_a_lab_has_the_features_that_it_says_and_no_other(
-    lab: Lab, kind: Kind, machine: SshMachine, feature: str
+    lab: Lab, kind: Kind, machine: Machine, feature: str
 ) -> None:
     assert (feature in lab.features) == PROBES[feature](kind, lab, machine)
 

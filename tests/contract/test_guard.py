@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from nodeproof.safety.guard import Record, Refused, Target, check_plan, check_target
+from nodeproof.faults import Fault, KubeletSettings, OtherFile, Partition, Reset, Shutdown, Swap, UnitDown
+from nodeproof.machines.machine import CONTROL_PLANE
+from nodeproof.model.needs import Radius
+from nodeproof.safety.guard import Declared, Record, Refused, Target, check_plan, check_target
 
 ONE_ZONE = {"node-1": "zone-a", "node-2": "zone-a"}
 OWNERS = {"node-1": "p-000001 id-1", "node-2": "p-000001 id-2"}
@@ -18,7 +22,7 @@ TARGET = Target("node-1", "uid-1", "p-000001", "id-1", "id-1", "p-000001 id-1")
 
 def plan(record: Record, declared: set[str], lost: set[str], planes: Collection[str] = ()) -> None:
     """Ask the guard for a fault on node-1."""
-    check_plan("node-1", record, declared, lost, lambda: planes)
+    check_plan("node-1", ("node",), ["node-1"], record, Declared(declared), lost, lambda: planes)
 
 
 def test_a_node_of_the_lab_inside_the_blast_radius_passes() -> None:
@@ -26,10 +30,88 @@ def test_a_node_of_the_lab_inside_the_blast_radius_passes() -> None:
     check_target(TARGET, RECORD)
 
 
+COMPONENTS = ("etcd", "kube-controller-manager")
+LARGE = replace(
+    RECORD,
+    machine_ids={f"node-{number}": f"id-{number}" for number in range(1, 6)},
+    zones={f"node-{number}": "zone-a" if number < 4 else "zone-b" for number in range(1, 6)},
+    components=COMPONENTS,
+)
+ZONE_A, EVERYBODY = ("node-1", "node-2", "node-3"), tuple(LARGE.machine_ids)
+
+
+def group(harms: Collection[str], radius: Radius) -> None:
+    """Ask the guard for a fault on the control plane's side that takes these nodes away."""
+    check_plan(CONTROL_PLANE, ("control-plane",), harms, LARGE, Declared(harms, (), radius), set(), set)
+
+
+@pytest.mark.parametrize(
+    ("harms", "radius", "said"),
+    [
+        (ZONE_A[:2], "", ""),
+        (ZONE_A, "", "more than 2 nodes"),
+        (("node-4", "node-5"), "", "zone-b without an unfaulted node"),
+        (ZONE_A, "zone", ""),
+        (EVERYBODY, "zone", "p-000001 without an unfaulted node"),
+        (EVERYBODY, "cluster", ""),
+    ],
+)
+def test_a_group_is_asked_for_once_and_within_the_declared_radius(
+    harms: Collection[str], radius: Radius, said: str
+) -> None:
+    with pytest.raises(Refused, match=said) if said else contextlib.nullcontext():
+        group(harms, radius)
+
+
+def test_one_of_a_group_that_was_not_declared_refuses_them_all() -> None:
+    with pytest.raises(Refused, match="node-2 is outside the declared blast radius: node-1"):
+        check_plan(
+            CONTROL_PLANE, ("control-plane",), ["node-1", "node-2"], LARGE, Declared(["node-1"]), set(), set
+        )
+
+
+@pytest.mark.parametrize(
+    ("place", "declared", "said"),
+    [
+        ("etcd", ("etcd",), ""),
+        ("etcd", ("kube-controller-manager",), "etcd is outside the declared blast radius: kube-controller"),
+        ("etcd", (), "no component"),
+        ("sshd", ("sshd",), "no such fault of a node"),
+        (CONTROL_PLANE, (CONTROL_PLANE,), "no such fault of a control-plane"),
+        ("node-1", ("node-1",), "no such fault of a node"),
+    ],
+)
+def test_a_component_is_hit_where_it_was_declared(place: str, declared: Collection[str], said: str) -> None:
+    with pytest.raises(Refused, match=said) if said else contextlib.nullcontext():
+        check_plan(place, ("component",), [], LARGE, Declared((), declared), set(), set)
+
+
+@pytest.mark.parametrize("made", [UnitDown, Shutdown, Partition, KubeletSettings, Swap, Reset, OtherFile])
+def test_a_fault_of_nodes_is_done_on_no_component(made: Callable[..., Fault]) -> None:
+    """There its commands would run in the lab's outer namespaces, beside the host's service manager."""
+    fault = made("12345678", "etcd")
+    with pytest.raises(Refused, match=r"no such fault of a component \(etcd\): it is for a node"):
+        check_plan(
+            fault.node, fault.places, fault.harms, LARGE, Declared((), COMPONENTS, "cluster"), set(), set
+        )
+
+
+def test_a_component_with_a_fault_is_no_lost_node() -> None:
+    check_plan("etcd", ("component",), ["etcd"], LARGE, Declared((), COMPONENTS), {"node-1", "node-2"}, set)
+    group(("node-1",), "")
+    check_plan("node-2", ("node",), ["node-2"], LARGE, Declared(["node-2"]), {"etcd", "node-1"}, set)
+
+
+def test_a_component_is_ours_if_its_cluster_is() -> None:
+    check_target(Target("etcd", "uid-1"), LARGE)
+    with pytest.raises(Refused, match="kube-system UID of etcd"):
+        check_target(Target("etcd", "uid-2"), LARGE)
+
+
 @pytest.mark.parametrize("stranger", ["node-9", ""])
 def test_a_node_that_the_record_does_not_know_is_refused(stranger: str) -> None:
     with pytest.raises(Refused, match="no node of lab"):
-        check_plan(stranger, RECORD, {stranger}, set(), set)
+        check_plan(stranger, ("node",), [stranger], RECORD, Declared({stranger}), set(), set)
 
 
 @pytest.mark.parametrize(

@@ -100,17 +100,17 @@ def test_what_libvirt_has_says_whose_it_is(lab: Lab, node: str) -> None:
     assert {f"{node}.qcow2", f"{node}-seed.img"} <= set(virsh(lab, "vol-list", lab.name).split())
     for network in ("control", "data"):
         assert f'name="{lab.name}"' in virsh(lab, "net-dumpxml", network)
-    assert lab.safety.injector.target(node).owner == lab.safety.record_of_itself().owners[node]
+    assert lab.safety.injector.targets(node, [node])[0].owner == lab.safety.record_of_itself().owners[node]
 
 
 def test_a_machine_that_libvirt_calls_somebody_elses_is_refused(lab: Lab, joined: str) -> None:
     lab.wait_nodes_ready([joined], READY_LIMIT_S)
-    check_target(lab.safety.injector.target(joined), lab.safety.record_of_itself())
+    check_target(lab.safety.injector.targets(joined, [joined])[0], lab.safety.record_of_itself())
 
     tag = '<lab name="p-000000"/>'
     virsh(lab, "metadata", joined, METADATA_NAMESPACE, "--live", "--key", "nodeproof", "--set", tag)
     with pytest.raises(Refused, match="owner by the hypervisor"):
-        check_target(lab.safety.injector.target(joined), lab.safety.record_of_itself())
+        check_target(lab.safety.injector.targets(joined, [joined])[0], lab.safety.record_of_itself())
 
 
 def test_a_guest_that_panics_is_a_component_that_panicked(lab: Lab, joined: str) -> None:

@@ -8,7 +8,7 @@ import errno
 import json
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,10 @@ import pytest
 from nodeproof.faults import Fault, Partition
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
-from nodeproof.machines.machine import MachineError, Shell
-from nodeproof.machines.ssh import SshMachine
+from nodeproof.machines.machine import Machine, MachineError, Shell
 from nodeproof.safety import injector as injecting
 from nodeproof.safety.deadman import LATE_S, RETRY_S, Timers
-from nodeproof.safety.guard import Refused
+from nodeproof.safety.guard import Declared, Refused
 from nodeproof.safety.injector import HEAL_LIMIT_S, Injector, NotInjected
 from nodeproof.safety.ledger import Ledger
 from tests.census import TIMERS
@@ -73,7 +72,7 @@ def own(lab: Lab, tmp_path: Path) -> Injector:
 
 
 @pytest.fixture
-def rival_table(machine: SshMachine) -> Iterator[None]:
+def rival_table(machine: Machine) -> Iterator[None]:
     """A table of somebody else that cuts the node as a partition does, whatever we heal."""
     rule = f"ip saddr {machine.control_plane_address} drop"
     script = "add table inet rival\nadd chain inet rival in { type filter hook input priority 0; }\n"
@@ -108,7 +107,7 @@ def timers_on(machine: Shell) -> list[str]:
     return machine.run(TIMERS, deadline_s=COMMAND_LIMIT_S).stdout.splitlines()
 
 
-def bring_in(fault: Fault, machine: SshMachine) -> None:
+def bring_in(fault: Fault, machine: Machine) -> None:
     """Inject by hand, without ledger and switch."""
     fault.inject(machine)
     assert eventually(lambda: fault.is_injected(machine), FIRED_LIMIT_S)
@@ -122,7 +121,7 @@ def nothing(*_args: Json, **_data: Json) -> None:
 def test_every_step_is_on_disk_before_it_is_taken(lab: Lab, node: str, own: Injector) -> None:
     plain = new_partition(node)
     fault = Reading(plain.id, node, path=own.ledger.path)
-    with own.inject(fault, {node}, nothing):
+    with own.inject(fault, Declared({node}), nothing):
         during = steps(own.ledger.path)
         assert fault.id in armed(lab)
 
@@ -137,9 +136,9 @@ def test_every_step_is_on_disk_before_it_is_taken(lab: Lab, node: str, own: Inje
     assert fault.id not in armed(lab)
 
 
-def test_a_fault_is_healed_when_what_happens_in_it_breaks_off(own: Injector, machine: SshMachine) -> None:
+def test_a_fault_is_healed_when_what_happens_in_it_breaks_off(own: Injector, machine: Machine) -> None:
     fault = new_partition(machine.name)
-    with pytest.raises(KeyboardInterrupt), own.inject(fault, {machine.name}, nothing):
+    with pytest.raises(KeyboardInterrupt), own.inject(fault, Declared({machine.name}), nothing):
         raise KeyboardInterrupt
 
     assert fault.is_healed(machine)
@@ -151,7 +150,7 @@ def test_a_fault_that_no_probe_sees_is_healed_and_not_injected(
 ) -> None:
     monkeypatch.setattr(injecting, "INJECT_LIMIT_S", 2.0)
     fault = Harmless(new_partition(node).id, node)
-    with pytest.raises(NotInjected), own.inject(fault, {node}, nothing):
+    with pytest.raises(NotInjected), own.inject(fault, Declared({node}), nothing):
         pytest.fail("nothing was injected")
 
     taken = ["planned", "armed", "injecting", "unproven", "healing", "healed", "closed"]
@@ -162,7 +161,7 @@ def test_a_fault_that_no_probe_sees_is_healed_and_not_injected(
 
 def test_a_refused_fault_leaves_no_trace(lab: Lab, node: str, own: Injector) -> None:
     fault = new_partition(node)
-    with pytest.raises(Refused), own.inject(fault, set(), nothing):
+    with pytest.raises(Refused), own.inject(fault, Declared(set()), nothing):
         pytest.fail("it was refused")
 
     assert not own.ledger.path.exists()
@@ -173,24 +172,27 @@ def test_a_plan_is_refused_before_its_target_is_spoken_to(node: str, own: Inject
     def spoken_to(_name: str) -> Any:
         pytest.fail("nobody may speak to it")
 
-    deaf = replace(own, machine=spoken_to, target=spoken_to)
-    with pytest.raises(Refused), deaf.inject(new_partition(node), set(), nothing):
+    def nobody_asks(_place: str, _harms: Sequence[str]) -> Any:
+        pytest.fail("nobody may ask for it")
+
+    deaf = replace(own, machine=spoken_to, targets=nobody_asks)
+    with pytest.raises(Refused), deaf.inject(new_partition(node), Declared(set()), nothing):
         pytest.fail("it was refused")
 
 
 def test_a_node_that_is_not_proven_healed_counts_as_lost(lab: Lab, node: str, own: Injector) -> None:
     others = set(lab.fleet.node_names()) - {node}
     few = replace(own, quarantined=others)
-    with pytest.raises(Refused), few.inject(new_partition(node), {node}, nothing):
+    with pytest.raises(Refused), few.inject(new_partition(node), Declared({node}), nothing):
         pytest.fail("it was refused")
 
 
 def test_a_heal_that_no_probe_proves_stays_open_armed_and_quarantined(
-    lab: Lab, machine: SshMachine, own: Injector, rival_table: None, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, machine: Machine, own: Injector, rival_table: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(injecting, "HEAL_LIMIT_S", 2.0)
     fault = new_partition(machine.name)
-    with own.inject(fault, {machine.name}, nothing):
+    with own.inject(fault, Declared({machine.name}), nothing):
         pass
 
     assert own.quarantined == {machine.name}
@@ -219,8 +221,8 @@ def test_a_fault_that_fails_after_another_one_is_in_heals_both_and_says_why(
     declared = {first, second}
     with (
         pytest.raises(MachineError, match="the original error"),
-        roomy.inject(works, declared, nothing),
-        roomy.inject(fails, declared, nothing),
+        roomy.inject(works, Declared(declared), nothing),
+        roomy.inject(fails, Declared(declared), nothing),
     ):
         pytest.fail("the second one failed")
 
@@ -239,10 +241,10 @@ class FullDisk(Ledger):
         super().write(step, fault)
 
 
-def test_a_full_disk_keeps_no_fault_in(lab: Lab, machine: SshMachine, own: Injector, tmp_path: Path) -> None:
+def test_a_full_disk_keeps_no_fault_in(lab: Lab, machine: Machine, own: Injector, tmp_path: Path) -> None:
     fault = new_partition(machine.name)
     full = replace(own, ledger=FullDisk(lab.name, tmp_path))
-    with full.inject(fault, {machine.name}, nothing):
+    with full.inject(fault, Declared({machine.name}), nothing):
         pass
 
     assert fault.is_healed(machine)
@@ -250,12 +252,12 @@ def test_a_full_disk_keeps_no_fault_in(lab: Lab, machine: SshMachine, own: Injec
     assert [entry.step for entry in full.ledger.unfinished()] == ["injected"]
 
 
-def test_an_interrupt_during_the_heal_waits_for_it(own: Injector, machine: SshMachine) -> None:
+def test_an_interrupt_during_the_heal_waits_for_it(own: Injector, machine: Machine) -> None:
     said: list[str] = []
     own.say = said.append
     plain = new_partition(machine.name)
     fault = Interrupting(plain.id, plain.node)
-    with pytest.raises(KeyboardInterrupt), own.inject(fault, {machine.name}, nothing):
+    with pytest.raises(KeyboardInterrupt), own.inject(fault, Declared({machine.name}), nothing):
         pass
 
     assert fault.is_healed(machine)
@@ -273,7 +275,7 @@ class Interrupting(Partition):
         super().heal(machine)
 
 
-def test_another_process_heals_what_a_killed_one_left(lab: Lab, machine: SshMachine, fault_name: str) -> None:
+def test_another_process_heals_what_a_killed_one_left(lab: Lab, machine: Machine, fault_name: str) -> None:
     fault = FAULTS[fault_name](machine.name)
     lab.safety.ledger.write("planned", fault.to_json())
     lab.safety.ledger.write("injecting", fault.to_json())
@@ -294,7 +296,7 @@ def test_another_process_heals_what_a_killed_one_left(lab: Lab, machine: SshMach
 
 
 def test_the_deadman_heals_a_fault_whose_time_is_over_and_says_so(
-    kind: Kind, lab: Lab, machine: SshMachine, fault_name: str
+    kind: Kind, lab: Lab, machine: Machine, fault_name: str
 ) -> None:
     fault = FAULTS[fault_name](machine.name)
     registry.client(lab.name).arm(fault.to_json(), SHORT_TTL_S)
@@ -306,7 +308,7 @@ def test_the_deadman_heals_a_fault_whose_time_is_over_and_says_so(
 
 
 def test_a_fault_that_needs_another_one_healed_first_heals_by_itself(
-    kind: Kind, lab: Lab, machine: SshMachine
+    kind: Kind, lab: Lab, machine: Machine
 ) -> None:
     inner = FAULTS["kubelet-settings" if "systemd" in lab.features else "partition-both"](machine.name)
     outer = FAULTS["power-off"](machine.name)
@@ -324,7 +326,7 @@ def test_a_fault_that_needs_another_one_healed_first_heals_by_itself(
 
 
 def test_a_machine_that_nobody_reaches_heals_by_itself(
-    lab: Lab, machine: SshMachine, undone_inside: str
+    lab: Lab, machine: Machine, undone_inside: str
 ) -> None:
     fault = FAULTS[undone_inside](machine.name)
     timers = Timers(lab.fleet.machine)
@@ -345,7 +347,7 @@ systemd-run --quiet --collect --on-active="$0" --timer-property=AccuracySec=1s u
 
 @pytest.mark.vm
 def test_a_partitioned_machine_that_nobody_reaches_heals_as_soon_as_it_can(
-    lab: Lab, machine: SshMachine
+    lab: Lab, machine: Machine
 ) -> None:
     if "systemd" not in lab.features:
         pytest.skip("systemd holds the timer")
@@ -363,7 +365,7 @@ def test_a_partitioned_machine_that_nobody_reaches_heals_as_soon_as_it_can(
 
 
 def test_a_healing_that_fails_on_the_machine_itself_ends_when_it_is_disarmed(
-    lab: Lab, machine: SshMachine
+    lab: Lab, machine: Machine
 ) -> None:
     if "systemd" not in lab.features:
         pytest.skip("systemd holds the timer")
@@ -379,7 +381,7 @@ def test_a_healing_that_fails_on_the_machine_itself_ends_when_it_is_disarmed(
         machine.run(["umount", "/usr/sbin/nft"], deadline_s=COMMAND_LIMIT_S)
 
 
-def test_a_renewed_or_disarmed_timer_does_not_fire(lab: Lab, machine: SshMachine, undone_inside: str) -> None:
+def test_a_renewed_or_disarmed_timer_does_not_fire(lab: Lab, machine: Machine, undone_inside: str) -> None:
     fault = FAULTS[undone_inside](machine.name)
     timers = Timers(lab.fleet.machine)
     bring_in(fault, machine)

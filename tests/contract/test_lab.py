@@ -31,7 +31,7 @@ from nodeproof.model.pattern import PRESENT
 from nodeproof.model.problem import Problem
 from nodeproof.model.schema import unknown
 from nodeproof.recording.recorder import Recording
-from nodeproof.safety.guard import Refused, check_plan, check_target
+from nodeproof.safety.guard import Declared, Refused, check_plan, check_target
 from tests import leftovers
 from tests.acceptance.command import nodeproof, start
 from tests.contract.kinds import Kind
@@ -274,8 +274,8 @@ def test_nodes_join_and_leave_while_the_lab_runs(lab: Lab, joined: str) -> None:
         lab.cluster.api.get(node_path(joined))["metadata"]["labels"]["topology.kubernetes.io/zone"]
         == "zone-a"
     )
-    target = lab.safety.injector.target(joined)
-    check_plan(joined, lab.safety.record_of_itself(), {joined}, set(), set)
+    (target,) = lab.safety.injector.targets(joined, [joined])
+    check_plan(joined, ("node",), [joined], lab.safety.record_of_itself(), Declared({joined}), set(), set)
     check_target(target, lab.safety.record_of_itself())
 
     lab.leave(joined)
@@ -283,7 +283,7 @@ def test_nodes_join_and_leave_while_the_lab_runs(lab: Lab, joined: str) -> None:
     with pytest.raises(ApiError, match="not found"):
         lab.cluster.api.get(node_path(joined))
     with pytest.raises(Refused, match="no node of lab"):
-        check_plan(joined, lab.safety.record_of_itself(), {joined}, set(), set)
+        check_plan(joined, ("node",), [joined], lab.safety.record_of_itself(), Declared({joined}), set(), set)
     lab.wait_nodes_ready()
 
 

@@ -26,13 +26,14 @@ from nodeproof.faults import Fault
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.kinds import PROCESS
-from nodeproof.machines.machine import MachineError
+from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.machines.ssh import SshMachine
 from nodeproof.model.cluster import condition_status
 from nodeproof.model.problem import Problem
 from nodeproof.recording.recorder import Recording, Setting
 from nodeproof.report import rundir
 from nodeproof.safety.deadman import Timers
+from nodeproof.safety.guard import Declared
 from nodeproof.safety.injector import RENEW_PERIOD_S, TTL_S
 from nodeproof.scenario import windows
 from tests.acceptance.altered import run_scenarios, shipped, unaltered
@@ -137,7 +138,7 @@ def killed_run(lab: Lab, clean: Left, tmp_path: Path) -> float:
 
 @pytest.mark.vm
 def test_the_node_of_a_killed_run_heals_by_itself(
-    lab: Lab, clean: Left, killed_run: float, machine: SshMachine
+    lab: Lab, clean: Left, killed_run: float, machine: Machine
 ) -> None:
     assert not machine.reaches_control_plane()
     assert eventually(machine.reaches_control_plane, BY_ITSELF_LIMIT_S)
@@ -151,7 +152,7 @@ def test_the_node_of_a_killed_run_heals_by_itself(
 
 
 def test_a_killed_run_is_healed_at_once_on_demand(
-    lab: Lab, clean: Left, killed_run: float, machine: SshMachine, tmp_path: Path
+    lab: Lab, clean: Left, killed_run: float, machine: Machine, tmp_path: Path
 ) -> None:
     assert not machine.reaches_control_plane()
     began = time.monotonic()
@@ -232,7 +233,7 @@ def test_a_crash_at_any_step_is_healed_and_healing_again_changes_nothing(
 
 
 def test_a_fault_whose_last_ledger_line_is_torn_is_healed(
-    lab: Lab, clean: Left, killed_holder: Fault, machine: SshMachine
+    lab: Lab, clean: Left, killed_holder: Fault, machine: Machine
 ) -> None:
     whole = lab.safety.ledger.path.read_bytes()
     lab.safety.ledger.path.write_bytes(whole[:-9])
@@ -243,7 +244,7 @@ def test_a_fault_whose_last_ledger_line_is_torn_is_healed(
 
 
 def test_a_fault_whose_ledger_is_gone_is_healed(
-    lab: Lab, clean: Left, machine: SshMachine, forgotten: str, tmp_path: Path
+    lab: Lab, clean: Left, machine: Machine, forgotten: str, tmp_path: Path
 ) -> None:
     fault = FAULTS[forgotten](machine.name)
     _hold_and_kill(lab, fault, tmp_path / "victim.log")
@@ -256,7 +257,7 @@ def test_a_fault_whose_ledger_is_gone_is_healed(
 
 
 def test_a_fault_that_neither_ledger_nor_switch_knows_is_swept_by_its_tag(
-    lab: Lab, clean: Left, machine: SshMachine, traced: str
+    lab: Lab, clean: Left, machine: Machine, traced: str
 ) -> None:
     fault = FAULTS[traced](machine.name)
     fault.inject(machine)
@@ -268,7 +269,7 @@ def test_a_fault_that_neither_ledger_nor_switch_knows_is_swept_by_its_tag(
     assert is_whole(lab, clean)
 
 
-CALLS: dict[str, Callable[[SshMachine], object]] = {
+CALLS: dict[str, Callable[[Machine], object]] = {
     "open_session": lambda machine: machine.run(["true"], deadline_s=DEADLINE_S),
     "exec_command": lambda machine: machine.run(["true"], deadline_s=DEADLINE_S),
     "sendall": lambda machine: machine.run(["cat"], deadline_s=DEADLINE_S, stdin="x" * 2**24),
@@ -332,7 +333,7 @@ def test_a_watch_whose_version_is_gone_is_a_gap_and_listed_again(
     )
     unknown = condition_became(node, "Ready", "Unknown")
     recording = Recording(api, tmp_path / "history.jsonl", setting)
-    with recording, lab.inject(cut, {node}, recording) as held:
+    with recording, lab.inject(cut, Declared({node}), recording) as held:
         assert eventually(lambda: recording.history().of_kind("sentinel"), RECORDED_LIMIT_S)
         api.expire()
         check = unknown.after(held.began, windows.detection_from_fault())
@@ -396,7 +397,8 @@ def test_a_cluster_that_nobody_vouches_for_is_refused(lab: Lab, tmp_path: Path) 
     assert Api(exposed, registry.client(lab.name).dial).get("/version")
 
 
-def test_a_key_that_others_may_read_is_refused(lab: Lab, machine: SshMachine, tmp_path: Path) -> None:
+def test_a_key_that_others_may_read_is_refused(lab: Lab, machine: Machine, tmp_path: Path) -> None:
+    assert isinstance(machine, SshMachine)
     access = machine._access
     for mode in (0o640, 0o604, 0o644):
         key = tmp_path / f"key-{mode:o}"
@@ -409,7 +411,7 @@ def test_a_key_that_others_may_read_is_refused(lab: Lab, machine: SshMachine, tm
 
 @contextmanager
 def _silence_at(
-    lab: Lab, machine: SshMachine, moment: str, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, machine: Machine, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[str]]:
     """Drop all that goes to a node's `control` address, from one step of paramiko on."""
     silent: list[str] = []
@@ -444,7 +446,7 @@ def _victim(lab: Lab, fault: Fault, point: str) -> list[str]:
     return [sys.executable, "-m", "tests.contract.victim", lab.name, json.dumps(fault.to_json()), point]
 
 
-def _tables(machine: SshMachine) -> frozenset[str]:
+def _tables(machine: Machine) -> frozenset[str]:
     return frozenset(machine.run(["nft", "list", "tables"], deadline_s=COMMAND_LIMIT_S).stdout.splitlines())
 
 
@@ -454,7 +456,7 @@ def _as_after_a_boot(clean: Left, node: str) -> Left:
     return replace(clean, tables={**clean.tables, node: own})
 
 
-def _timers(lab: Lab, machine: SshMachine) -> str:
+def _timers(lab: Lab, machine: Machine) -> str:
     """The dead-man's switches that systemd holds on a machine, where it has systemd."""
     if "systemd" not in lab.features:
         return ""

@@ -19,7 +19,7 @@ from nodeproof.faults import Fault
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
 from nodeproof.model.problem import Problem
-from nodeproof.safety.guard import Refused
+from nodeproof.safety.guard import Declared, Refused
 from nodeproof.safety.ledger import Ledger
 from tests import leftovers
 from tests.acceptance.altered import shipped
@@ -98,7 +98,7 @@ def test_a_cluster_that_is_not_ours_is_refused_before_anything_is_touched(
     for fault in (made(node) for made in FAULTS.values()):
         with (
             pytest.raises(Refused, match=f"kube-system UID of {node} is .*, lab {lab.name} recorded"),
-            ours.inject(fault, {node}, _nothing),
+            ours.inject(fault, Declared({node}), _nothing),
         ):
             pytest.fail("it is another lab's")
 

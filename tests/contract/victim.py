@@ -16,6 +16,7 @@ from typing import Any
 
 from nodeproof.faults import fault_from_json
 from nodeproof.labs.client import registry
+from nodeproof.safety.guard import Declared
 from nodeproof.safety.ledger import Ledger
 
 Json = Any
@@ -45,7 +46,8 @@ def main() -> None:
     lab = registry.attach(name)
     lab.life.reserve()
     injector = replace(lab.safety.injector, ledger=FatalLedger(name, point))
-    with injector.inject(fault, {fault.node}, lambda *_args, **_data: None):
+    declared = Declared(fault.harms, [fault.node], "cluster")
+    with injector.inject(fault, declared, lambda *_args, **_data: None):
         if point == HOLD:
             threading.Event().wait()
 

@@ -63,7 +63,16 @@ def test_the_own_claims() -> None:
     claims = catalogue.judged(catalogue.load())
     assert set(claims) == {
         "heartbeat.lease-interval",
+        "cordon.daemonset-still-scheduled",
         "cordon.taint",
+        "eviction.admission-flags",
+        "heartbeat.kubelet-is-writer",
+        "heartbeat.lease-independent",
+        "rate-limits.minimum-three",
+        "registration.kubeconfig-credentials",
+        "registration.self-register-default",
+        "registration.with-taints",
+        "registration.with-taints-format",
         "node-restriction.modify-own-only",
         "node-restriction.create-other-denied",
         "node-restriction.delete-denied",

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from nodeproof.actions.action import Action, Doing
+from nodeproof.actions.credential import OwnCredential, api_of
 from nodeproof.labs.client.safety import MARK
 from nodeproof.model.observation import Observation
 from nodeproof.model.problem import Problem
@@ -18,6 +19,8 @@ Method = Literal["GET", "POST", "PATCH", "DELETE"]
 NODES_GROUP = "system:nodes"
 ADMIN = "admin"
 _REFUSED = 400
+_IS_THERE = 409
+"""This may be our own: where a connection broke, a request was sent twice."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,16 @@ class User:
     groups: Sequence[str] = ()
 
 
+By = User | OwnCredential | None
+"""Whom a request comes from; nobody told is the lab's administrator."""
+
+
 def kubelet_of(node: str) -> User:
     """A node's kubelet, as the Node authorizer and NodeRestriction know it."""
     return User(f"system:node:{node}", (NODES_GROUP,))
 
 
-def ask(method: Method, path: str, body: Json = None, *, by: User | None = None) -> Action[Observation]:
+def ask(method: Method, path: str, body: Json = None, *, by: By = None) -> Action[Observation]:
     """Send a request; its answer is observed, a refusal too: `status` (HTTP) and `body`.
 
     What a POST makes is removed when the scenario is over, or by the next run or `nodeproof heal` where that
@@ -49,14 +56,14 @@ def ask(method: Method, path: str, body: Json = None, *, by: User | None = None)
         annotations = {**(body["metadata"].get("annotations") or {}), MARK: mark}
         marked = {**body, "metadata": {**body["metadata"], "annotations": annotations}}
         seen = _send(doing, method, path, marked, by)
-        if seen.value["status"] >= _REFUSED:
+        if seen.value["status"] >= _REFUSED and seen.value["status"] != _IS_THERE:
             safety.never_made(mark, made)
         return seen
 
     return Action(_text(method, path, by), do)
 
 
-def would(method: Method, path: str, body: Json = None, *, by: User | None = None) -> Action[Observation]:
+def would(method: Method, path: str, body: Json = None, *, by: By = None) -> Action[Observation]:
     """Send a request as `ask` does, as a dry run: it is authorized, admitted and validated, and not kept."""
     return Action(
         f"{_text(method, path, by)}, dry", lambda doing: _send(doing, method, path, body, by, dry_run=True)
@@ -64,19 +71,29 @@ def would(method: Method, path: str, body: Json = None, *, by: User | None = Non
 
 
 def _send(
-    doing: Doing, method: Method, path: str, body: Json, by: User | None, *, dry_run: bool = False
+    doing: Doing,
+    method: Method,
+    path: str,
+    body: Json,
+    by: By,
+    *,
+    dry_run: bool = False,
 ) -> Observation:
     _refuse_query(path)
     asked_t = time.monotonic()
     query = "?dryRun=All" if dry_run and method != "GET" else ""
-    headers = {} if by is None else {"Impersonate-User": by.name}
-    answer = doing.lab.cluster.api.ask(method, f"{path}{query}", body, headers, by.groups if by else ())
+    if isinstance(by, OwnCredential):
+        with api_of(doing.lab, by.node) as own:
+            answer = own.ask(method, f"{path}{query}", body, {}, ())
+    else:
+        headers = {} if by is None else {"Impersonate-User": by.name}
+        answer = doing.lab.cluster.api.ask(method, f"{path}{query}", body, headers, by.groups if by else ())
     return doing.observed(
         f"{method} {path}{query}", by.name if by else ADMIN, _without_secrets(answer), asked_t
     )
 
 
-def _text(method: Method, path: str, by: User | None) -> str:
+def _text(method: Method, path: str, by: By) -> str:
     return f"{method} {path}" + (f" as {by.name}" if by else "")
 
 
@@ -92,6 +109,8 @@ def _made(path: str, body: Json) -> str:
 def _refuse_query(path: str) -> None:
     if "?" in path or "#" in path:
         raise Problem(f"{path}: a query in a path", "scenario", "ask without one")
+    if "//" in path or path.endswith("/"):
+        raise Problem(f"{path}: an empty part in a path", "scenario", "ask without it")
 
 
 def _without_secrets(answer: Mapping[str, Json]) -> Mapping[str, Json]:

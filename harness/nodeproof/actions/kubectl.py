@@ -15,8 +15,12 @@ _LIMIT_S = 60.0
 def kubectl(*arguments: str, may_fail: bool = False) -> Action[Observation]:
     """Run it; what it says is observed: `status` (its exit code), `stdout` and `stderr`.
 
-    The action raises Problem where kubectl fails, unless it `may_fail`.
+    The action raises Problem where kubectl fails, unless it `may_fail`. Raises Problem on what would show a
+    secret: what it says is in the report.
     """
+    secret = next(filter(_shows_secret, arguments), None)
+    if secret is not None:
+        raise Problem(f"kubectl {secret} may show a secret", "scenario", "it would be in the report")
     command = f"kubectl {' '.join(arguments)}"
 
     def do(doing: Doing) -> Observation:
@@ -30,3 +34,10 @@ def kubectl(*arguments: str, may_fail: bool = False) -> Action[Observation]:
         return seen
 
     return Action(command, do)
+
+
+def _shows_secret(argument: str) -> bool:
+    names = {name.partition("/")[0].partition(".")[0] for name in argument.lower().split(",")}
+    return bool(names & {"secret", "secrets", "token"}) or argument.startswith(
+        ("--from-", "--token", "--raw")
+    )

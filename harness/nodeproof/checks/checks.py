@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from nodeproof.checks import heartbeats, looks, moments, observations, shapes
+from nodeproof.checks import counting, heartbeats, looks, moments, observations, shapes
 from nodeproof.checks.anchors import missing, unfenced
 from nodeproof.checks.blind import blind
 from nodeproof.checks.occurrence import Occurrence
@@ -309,5 +309,6 @@ _CHECKS: Mapping[str, CheckFunction] = {
     "shows": lambda history, args, _ground, _claim: observations.judge_shows(history, args),
     "same-as": lambda history, args, _ground, _claim: observations.judge_same(history, args),
     "grew": lambda history, args, _ground, _claim: observations.judge_growth(history, args),
+    "counted": lambda history, args, ground, _claim: counting.judge(history, args, ground),
     "lives-on": lambda history, args, _ground, _claim: looks.judge_life(history, args),
 }

@@ -44,7 +44,7 @@ def _unless_unseen(history: History, node: str, beat: Occurrence | None) -> Occu
     first = next(iter(history.versions("nodes", "", node)), None)
     ready = condition(first.object, "Ready") if first and first.listed else None
     told = ready.get("lastHeartbeatTime") if ready and ready["status"] != "Unknown" else None
-    if beat is None or told is None:
+    if beat is None or told is None or not beat.detail.get("listed"):
         return beat
     ahead_s = offset_s(history, node, history.began_t) or 0.0
     told_t = history.from_wall(str(told)) - ahead_s + _WHOLE_SECONDS_S
@@ -79,7 +79,12 @@ def lease_renewals(history: History, node: str) -> Iterator[Occurrence]:
         if ahead_s is None:
             ahead_s, wrong_s = _promptest_s(history, node, version, renewed), _latency_s(history)
         if ahead_s is not None:
-            data = {"heartbeat": "lease", "received_t": version.t, "error_s": wrong_s}
+            data = {
+                "heartbeat": "lease",
+                "received_t": version.t,
+                "error_s": wrong_s,
+                "listed": version.listed,
+            }
             yield Occurrence(told_t - ahead_s, data)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nodeproof.checks.checks import run_check
 from nodeproof.checks.read_off import read_off
+from nodeproof.checks.set_meanwhile import set_meanwhile
 from nodeproof.model.claim import Claim, includes
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import Entry, History
@@ -31,6 +32,9 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     ahead = _not_for_this_lab(claim, configuration)
     if ahead is not None:
         return ahead
+    other = set_meanwhile(check, claim, history)
+    if other:
+        return unproven("scaled", f"{other}: it is not what was read from the configuration")
     times = read_off(check, history, configuration)
     slack = slack_s(history, configuration, times)
     verdict = run_check(check, history, Ground(configuration, slack), claim)

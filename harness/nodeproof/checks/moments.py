@@ -6,7 +6,7 @@ its line in `_WORDS`; what `became`, `made`, `removed`, `written` and `changed` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nodeproof.checks import heartbeats, last_seen, shapes, witnessed
@@ -24,9 +24,10 @@ def became(resource: str, name: str, pattern: Json, namespace: str = "") -> Mome
     return Moment("became", {"resource": resource, "namespace": namespace, "name": name, "pattern": pattern})
 
 
-def made(resource: str, name: str, namespace: str = "") -> Moment:
-    """An object of any recorded resource is made."""
-    return Moment("made", {"resource": resource, "namespace": namespace, "name": name})
+def made(resource: str, name: str, namespace: str = "", like: Json = None) -> Moment:
+    """An object of any recorded resource is made; with `like`, matching that pattern from the beginning."""
+    told = {} if like is None else {"pattern": like}
+    return Moment("made", {"resource": resource, "namespace": namespace, "name": name, **told})
 
 
 def removed(resource: str, name: str, namespace: str = "") -> Moment:
@@ -126,6 +127,11 @@ def event_reported(reason: str, kind: str, name: str, message: str) -> Moment:
     return Moment("event-reported", {"reason": reason, "kind": kind, "name": name, "message": message})
 
 
+def recording_began() -> Moment:
+    """The recording began."""
+    return Moment("recording-began", {})
+
+
 def fault_step(fault_id: str, step: str) -> Moment:
     """A step of a fault's protocol, by the names that `nodeproof.model.history` lists."""
     return Moment("fault-step", {"id": fault_id, "step": step})
@@ -138,7 +144,15 @@ def shape(moment: Moment) -> Shape:
 
 def find(history: History, moment: Moment, since_t: float = float("-inf")) -> Occurrence | None:
     """The first occurrence of a moment at or after `since_t` (s). Raises KeyError on an unknown moment."""
-    return shape(moment).find(history, since_t)
+    return shapes.find(history, shape(moment), since_t)
+
+
+def each(history: History, moment: Moment) -> Iterator[Occurrence]:
+    """Every occurrence of a moment. Raises LookupError on one that is found once, or unknown."""
+    about = shape(moment)
+    if isinstance(about, Computed):
+        raise LookupError(f"{moment} cannot be counted")
+    return about.each(history)
 
 
 def resources(moment: Moment) -> tuple[str, ...]:
@@ -221,7 +235,7 @@ def _told_by_step(history: History, step: Entry) -> Args:
 
 _WORDS: Mapping[str, Callable[[Args], Shape]] = {
     "became": lambda args: Became(_any(args), args["pattern"]),
-    "made": lambda args: Made(_any(args)),
+    "made": lambda args: Made(_any(args), args.get("pattern")),
     "removed": lambda args: Became(_any(args), gone=True),
     "written": lambda args: Written(Reference(str(args["resource"])), args["pattern"]),
     "changed": lambda args: Changed(_any(args), str(args["path"])),
@@ -257,6 +271,7 @@ _WORDS: Mapping[str, Callable[[Args], Shape]] = {
         },
     ),
     "fault-step": lambda args: Said((("fault", {"id": args["id"], "step": args["step"]}),), _told_by_step),
+    "recording-began": lambda _args: Said((("begun", {}),)),
     "observed": lambda args: Said((("observed", {"id": args["id"]}),)),
     "action-step": lambda args: Said((("action", {"id": args["id"], "step": args["step"]}),)),
     **witnessed.WORDS,

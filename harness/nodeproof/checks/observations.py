@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,7 +47,7 @@ def judge_shows(history: History, args: Args) -> Verdict:
     measured = Measured(_short(value))
     if matches(args["pattern"], value):
         return conforms(said, measured=measured)
-    return deviates(f"{said}, expected {_short(args['pattern'])}", measured=measured)
+    return deviates(f"{said}, expected {_cut(json.dumps(args['pattern']))}", measured=measured)
 
 
 def judge_same(history: History, args: Args) -> Verdict:
@@ -54,6 +55,8 @@ def judge_same(history: History, args: Args) -> Verdict:
     found, before = find(history, args["seen"]), find(history, args["before"])
     if found is None or before is None:
         return _unseen(args["seen"] if found is None else args["before"])
+    if found.data["value"] is None and before.data["value"] is None:
+        return unproven("gap", f"there is no {_name(args['seen'])}, and there was none before")
     said, measured = _said(args["seen"], found), Measured(_short(found.data["value"]))
     if found.data["value"] == before.data["value"]:
         return conforms(said, measured=measured)
@@ -99,5 +102,8 @@ def _short(value: Json) -> str:
         value = f"{value['status']} {message}".strip()
     if isinstance(value, Mapping) and value.keys() == {"status", "stdout", "stderr"}:
         value = f"{value['stdout']}{value['stderr']}".strip()
-    text = str(value).replace("\n", " | ").replace("\0", "")
+    return _cut(str(value).replace("\n", " | ").replace("\0", ""))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."

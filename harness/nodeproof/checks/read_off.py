@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nodeproof.checks import looks, moments, observations
+from nodeproof.checks import counting, looks, moments, observations
 from nodeproof.checks.occurrence import Occurrence
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import History
@@ -66,6 +66,11 @@ def _throughout(history: History, args: Args, _configuration: Configuration) -> 
     return None if isinstance(span, Verdict) else [Span(*span)]
 
 
+def _counted(history: History, args: Args, _configuration: Configuration) -> Times:
+    span = counting.span(history, args)
+    return None if isinstance(span, Verdict) else [span]
+
+
 def _looks(history: History, args: Args, _configuration: Configuration) -> Times:
     found = (observations.find(history, args[part]) for part in ("before", "seen") if part in args)
     return [Span(float(look.data["asked_t"]), look.t) for look in found if look is not None] or None
@@ -88,4 +93,5 @@ _TIMES: Mapping[str, Callable[[History, Args, Configuration], Times]] = {
     "shows": _looks,
     "same-as": _looks,
     "grew": _looks,
+    "counted": _counted,
 }

@@ -45,15 +45,12 @@ class Became:
     gone: bool = False
     born: bool = False
 
-    def find(self, history: History, since_t: float) -> Occurrence | None:
-        """The first change to matching at or after `since_t` (s)."""
+    def each(self, history: History) -> Iterator[Occurrence]:
+        """Every change to matching."""
         for before, after in changes(self.of.seen(history)):
-            if after.t < since_t or not self.holds(after):
-                continue
             born = before is None and self.born and not after.listed
-            if born or (before is not None and not self.holds(before)):
-                return Occurrence(after.t)
-        return None
+            if self.holds(after) and (born or (before is not None and not self.holds(before))):
+                yield Occurrence(after.t)
 
     def holds(self, seen: Version) -> bool:
         """Whether an object is in that state."""
@@ -67,11 +64,13 @@ class Made:
     """An object is made, as the watch saw it; one on a LIST is older than the recording."""
 
     of: Reference
+    pattern: Json = None
 
-    def find(self, history: History, since_t: float) -> Occurrence | None:
-        """The first that was made at or after `since_t` (s)."""
+    def each(self, history: History) -> Iterator[Occurrence]:
+        """Every time that it was made: under one name there may be one after another."""
         made = (after for before, after in changes(self.of.seen(history)) if before is None)
-        return next((Occurrence(seen.t) for seen in made if seen.t >= since_t and not seen.listed), None)
+        wanted = (seen for seen in made if self.pattern is None or matches(self.pattern, seen.object))
+        return (Occurrence(seen.t) for seen in wanted if not seen.listed)
 
 
 @dataclass(frozen=True)
@@ -81,17 +80,11 @@ class Written:
     of: Reference
     pattern: Json
 
-    def find(self, history: History, since_t: float) -> Occurrence | None:
-        """The first that the watch saw at or after `since_t` (s)."""
+    def each(self, history: History) -> Iterator[Occurrence]:
+        """Every write that the watch saw."""
         for seen in history.all_versions(self.of.resource):
-            if (
-                seen.t >= since_t
-                and not seen.deleted
-                and not seen.listed
-                and matches(self.pattern, seen.object)
-            ):
-                return Occurrence(seen.t)
-        return None
+            if not seen.deleted and not seen.listed and matches(self.pattern, seen.object):
+                yield Occurrence(seen.t)
 
 
 @dataclass(frozen=True)
@@ -105,18 +98,17 @@ class Changed:
     path: str
     lasting: bool = False
 
-    def find(self, history: History, since_t: float) -> Occurrence | None:
-        """The first such change at or after `since_t` (s)."""
+    def each(self, history: History) -> Iterator[Occurrence]:
+        """Every such change."""
         last: Json = None
         for before, after in changes(self.of.seen(history)):
             told = value_at(self.path, after.object)
             if self.lasting and not told:
                 continue
             is_first = not last if self.lasting else before is None
-            if not is_first and told != last and after.t >= since_t:
-                return Occurrence(after.t)
+            if not is_first and told != last:
+                yield Occurrence(after.t)
             last = told
-        return None
 
 
 @dataclass(frozen=True)
@@ -126,30 +118,35 @@ class Said:
     by: tuple[tuple[str, Json], ...]
     tells: Callable[[History, Entry], Json] | None = None
 
-    def find(self, history: History, since_t: float) -> Occurrence | None:
-        """The first such entry at or after `since_t` (s)."""
+    def each(self, history: History) -> Iterator[Occurrence]:
+        """Every such entry."""
         said = [
             entry
             for kind, pattern in self.by
             for entry in history.of_kind(kind)
-            if entry.t >= since_t and matches(pattern, entry.data)
+            if matches(pattern, entry.data)
         ]
-        first = min(said, key=lambda entry: entry.t, default=None)
-        if first is None:
-            return None
-        return Occurrence(first.t, self.tells(history, first) if self.tells else {})
+        for entry in sorted(said, key=lambda entry: entry.t):
+            yield Occurrence(entry.t, self.tells(history, entry) if self.tells else {})
 
 
 @dataclass(frozen=True)
 class Computed:
-    """An algorithm over the states of some resources finds it."""
+    """An algorithm over the states of some resources finds it, once."""
 
     resources: tuple[str, ...]
-    find: Callable[[History, float], Occurrence | None]
+    first: Callable[[History, float], Occurrence | None]
 
 
 OfAnObject = Became | Made | Written | Changed
 Shape = OfAnObject | Said | Computed
+
+
+def find(history: History, shape: Shape, since_t: float) -> Occurrence | None:
+    """The first occurrence at or after `since_t` (s)."""
+    if isinstance(shape, Computed):
+        return shape.first(history, since_t)
+    return next((came for came in shape.each(history) if came.t >= since_t), None)
 
 
 def resources(shape: Shape) -> tuple[str, ...]:
@@ -163,7 +160,7 @@ def paths(shape: Shape) -> Mapping[str, frozenset[str]]:
     """The fields that its pattern or its path names, by resource."""
     if isinstance(shape, Changed):
         return {shape.of.resource: frozenset({shape.path})}
-    if isinstance(shape, Became | Written) and shape.pattern is not None:
+    if isinstance(shape, Became | Made | Written) and shape.pattern is not None:
         return {shape.of.resource: pattern_paths(shape.pattern)}
     return {}
 
@@ -172,8 +169,9 @@ def fault(shape: Shape) -> str:
     """Why it could never come, whatever happens, or nothing: an object that is not named as the API names it,
     a pattern that is none.
     """
-    if isinstance(shape, Became | Written) and shape.pattern is not None and pattern_fault(shape.pattern):
-        return pattern_fault(shape.pattern)
+    pattern = shape.pattern if isinstance(shape, Became | Made | Written) else None
+    if pattern is not None and pattern_fault(pattern):
+        return pattern_fault(pattern)
     if not isinstance(shape, Became | Made | Changed):
         return ""
     if isinstance(shape, Changed) and shape.path == "metadata.uid":

@@ -45,6 +45,11 @@ def machine_ended(node: str) -> Moment:
     return Moment("machine-ended", {"node": node})
 
 
+def booted(node: str) -> Moment:
+    """A node's machine boots."""
+    return Moment("machine-step", {"node": node, "step": "booted"})
+
+
 def kubelet_restarted(node: str) -> Moment:
     """The scenario restarts a node's kubelet."""
     return Moment("machine-step", {"node": node, "step": "kubelet-restarted"})
@@ -71,6 +76,8 @@ def unheard(history: History, moment: Moment, until_t: float) -> str:
     heard = [entry for entry in history.of_kind("heard") if entry.data["by"] == moment.args["by"]]
     if not heard:
         return f"nobody read what {moment.args['by']} told"
+    if heard[-1].data.get("unsure"):
+        return str(heard[-1].data["unsure"])
     early_s = until_t - heard[-1].t
     return f"what {moment.args['by']} told was read {early_s:.1f} s too early" if early_s > 0 else ""
 
@@ -107,6 +114,7 @@ def _machine_ended(args: Args) -> Said:
 
 WORDS: Mapping[str, Callable[[Args], Shape]] = {
     "told": lambda args: Said((("told", {"by": args["by"], "what": {"$contains": args["what"]}}),)),
+    "heard": lambda args: Said((("heard", {"by": args["by"]}),)),
     "last-told": _last_told,
     "machine-ended": _machine_ended,
     "machine-step": lambda args: Said((("machine", {"node": args["node"], "step": args["step"]}),)),

@@ -45,6 +45,7 @@ class Api:
         """Raises Problem on a kubeconfig that skips the check of the server's certificate, or whose key
         others may read.
         """
+        self.dial = dial
         self._client: ApiClient = new_client_from_config(config_file=str(kubeconfig))
         if not self._client.configuration.verify_ssl:
             raise Problem(
@@ -56,7 +57,7 @@ class Api:
             check_private(Path(self._client.configuration.key_file))
         self._client.rest_client.pool_manager.pool_classes_by_scheme = {"https": _pool_class(dial)}
         self._host: str = self._client.configuration.host
-        self._retries = urllib3.Retry(connect=2, read=0, status=0, redirect=0, backoff_factor=0.1)
+        self._retries = urllib3.Retry(connect=2, read=0, status=0, redirect=0, other=0, backoff_factor=0.1)
 
     def get(
         self, path: str, query: Mapping[str, str] | None = None, accept: str = "application/json"

@@ -10,6 +10,8 @@ from nodeproof.model.cluster import LEASE_NAMESPACE
 
 Json = Any
 NAMESPACE = "nodeproof"
+AUDIT_MARK = "nodeproof"
+"""The query of requests that an audit line has to be told by; the API server reads no such parameter."""
 """Everything that the harness makes inside a cluster is in here, but for its sentinel Lease."""
 WATCHED = {
     "nodes": "/api/v1/nodes",

@@ -6,28 +6,44 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nodeproof.faults.fault import Fault
+from nodeproof.faults.called_off import CalledOff, called_off_on
+from nodeproof.faults.fault import Fault, Place
 from nodeproof.faults.freeze import Freeze
 from nodeproof.faults.kubelet_settings import KubeletSettings, kubelet_settings_on
 from nodeproof.faults.link_down import LinkDown
+from nodeproof.faults.node_deleted import NodeDeleted
+from nodeproof.faults.other_file import OtherFile, other_files_on
+from nodeproof.faults.outage import Outage, outages_on
 from nodeproof.faults.partition import Partition, partitions_on
 from nodeproof.faults.power_off import PowerOff
+from nodeproof.faults.refused import Refused, refused_on
 from nodeproof.faults.reset import Reset
+from nodeproof.faults.settings import Settings, settings_on
 from nodeproof.faults.shutdown import Shutdown
 from nodeproof.faults.swap import Swap, swaps_on
-from nodeproof.machines.machine import Shell
+from nodeproof.faults.taint import Taint
+from nodeproof.faults.unit_down import UnitDown
+from nodeproof.machines.machine import CONTROL_PLANE, Shell
 
 __all__ = [
     "FAULTS",
+    "CalledOff",
     "Fault",
     "Freeze",
     "KubeletSettings",
     "LinkDown",
+    "NodeDeleted",
+    "OtherFile",
+    "Outage",
     "Partition",
     "PowerOff",
+    "Refused",
     "Reset",
+    "Settings",
     "Shutdown",
     "Swap",
+    "Taint",
+    "UnitDown",
     "fault_from_json",
     "faults_on",
 ]
@@ -39,18 +55,27 @@ class Registered:
 
     fault: Callable[..., Fault]
     name: str
+    places: Sequence[Place]
     found_on: Callable[[Shell], Sequence[Fault]] = lambda _machine: ()
 
 
 FAULTS: Sequence[Registered] = (
-    Registered(Freeze, Freeze.name),
-    Registered(LinkDown, LinkDown.name),
-    Registered(Partition, Partition.name, partitions_on),
-    Registered(PowerOff, PowerOff.name),
-    Registered(Reset, Reset.name),
-    Registered(Shutdown, Shutdown.name),
-    Registered(Swap, Swap.name, swaps_on),
-    Registered(KubeletSettings, KubeletSettings.name, kubelet_settings_on),
+    Registered(CalledOff, CalledOff.name, CalledOff.places, called_off_on),
+    Registered(Freeze, Freeze.name, Freeze.places),
+    Registered(LinkDown, LinkDown.name, LinkDown.places),
+    Registered(NodeDeleted, NodeDeleted.name, NodeDeleted.places),
+    Registered(Outage, Outage.name, Outage.places, outages_on),
+    Registered(OtherFile, OtherFile.name, OtherFile.places, other_files_on),
+    Registered(Partition, Partition.name, Partition.places, partitions_on),
+    Registered(PowerOff, PowerOff.name, PowerOff.places),
+    Registered(Refused, Refused.name, Refused.places, refused_on),
+    Registered(Reset, Reset.name, Reset.places),
+    Registered(Settings, Settings.name, Settings.places, settings_on),
+    Registered(Shutdown, Shutdown.name, Shutdown.places),
+    Registered(Swap, Swap.name, Swap.places, swaps_on),
+    Registered(Taint, Taint.name, Taint.places),
+    Registered(UnitDown, UnitDown.name, UnitDown.places),
+    Registered(KubeletSettings, KubeletSettings.name, KubeletSettings.places, kubelet_settings_on),
 )
 """Every fault that a ledger can hold."""
 _BY_NAME: Mapping[str, Callable[..., Fault]] = {entry.name: entry.fault for entry in FAULTS}
@@ -64,4 +89,6 @@ def fault_from_json(data: Mapping[str, Any]) -> Fault:
 
 def faults_on(machine: Shell) -> list[Fault]:
     """The faults that a machine shows by the names of what they leave on it. Raises MachineError."""
-    return [fault for entry in FAULTS for fault in entry.found_on(machine)]
+    is_node = machine.name != CONTROL_PLANE
+    there = (entry for entry in FAULTS if ("node" in entry.places) is is_node)
+    return [fault for entry in there for fault in entry.found_on(machine)]

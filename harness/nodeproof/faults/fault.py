@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from nodeproof.machines.machine import Machine, Shell
 
 Json = Any
 COMMAND_LIMIT_S = 10.0
+Place = Literal["node", "component", "control-plane"]
 
 
 class Fault(Protocol):
@@ -21,6 +22,10 @@ class Fault(Protocol):
 
     name: ClassVar[str]
     """What ledgers and recordings call it."""
+    places: ClassVar[Sequence[Place]]
+    """What it can be done on: a component's commands run in the lab's outer namespaces, where a service
+    manager may be the host's.
+    """
     ends_components: ClassVar[bool]
     """Whether the end of components on the target is part of the harm."""
 
@@ -31,7 +36,12 @@ class Fault(Protocol):
 
     @property
     def node(self) -> str:
-        """The target."""
+        """The machine that it is done on: a node, a component of the control plane, or that as a whole."""
+        ...
+
+    @property
+    def harms(self) -> Sequence[str]:
+        """The nodes that it may take away, all at once."""
         ...
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from nodeproof.faults.fault import Place
 from nodeproof.faults.seen import is_silent, is_up
 from nodeproof.machines.machine import Machine, Shell
 
@@ -17,9 +18,15 @@ class Freeze:
     """Stops the processors of `node`; healing lets them go on where they were, with the clock set."""
 
     name: ClassVar[str] = "freeze"
+    places: ClassVar[Sequence[Place]] = ("node", "component")
     ends_components: ClassVar[bool] = False
     id: str
     node: str
+
+    @property
+    def harms(self) -> Sequence[str]:
+        """The target."""
+        return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
-from nodeproof.faults.fault import COMMAND_LIMIT_S
+from nodeproof.faults.fault import COMMAND_LIMIT_S, Place
 from nodeproof.machines.machine import Machine, MachineError, Shell
 from nodeproof.model.duration import duration_s
 
 Json = Any
 _LIMIT_S = 90.0
 _BASE = "/etc/kubernetes/kubelet.json"
+_BASE_OF_PROCESS_NODE = "/run/node/kubelet.json"
+"""Its host starts the kubelet with the file that lies beside it, if there is one."""
 _DROP_INS = "/etc/systemd/system/kubelet.service.d"
 _FILE = re.compile(r"^nodeproof-([0-9a-f]{8})\.json$", re.MULTILINE)
 _UNIT = """[Service]
@@ -53,10 +55,16 @@ class KubeletSettings:
     """
 
     name: ClassVar[str] = "kubelet-settings"
+    places: ClassVar[Sequence[Place]] = ("node",)
     ends_components: ClassVar[bool] = False
     id: str
     node: str
     settings: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def harms(self) -> Sequence[str]:
+        """The target."""
+        return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:
@@ -74,6 +82,9 @@ class KubeletSettings:
 
     def available(self, machine: Shell) -> str:
         """A kubelet that systemd runs, and whose settings nobody has changed yet."""
+        if _is_process_node(machine):
+            held = kubelet_settings_on(machine)
+            return f"its settings are changed already: {held[0].id}" if held else ""
         unit = machine.run(["systemctl", "is-active", "kubelet.service"], deadline_s=COMMAND_LIMIT_S)
         if unit.status != 0:
             return f"systemd runs no kubelet on {self.node}"
@@ -82,16 +93,29 @@ class KubeletSettings:
 
     def inject(self, machine: Shell) -> None:
         """Write the merged configuration and let the kubelet start with it."""
-        base = machine.run(["cat", _BASE], deadline_s=COMMAND_LIMIT_S)
-        if base.status != 0:
-            raise MachineError(f"{self.node}: {base.stderr.strip()}")
-        merged = json.dumps({**json.loads(base.stdout), **self.settings})
+        is_process = _is_process_node(machine)
+        base = self._run(machine, ["cat", _BASE_OF_PROCESS_NODE if is_process else _BASE])
+        merged = json.dumps({**json.loads(base), **self.settings})
+        if is_process:
+            self._run(machine, ["sh", "-c", 'cat >"$0.new" && mv "$0.new" "$0"', self._own_file], merged)
+            machine.power("kubelet-off")
+            machine.power("kubelet-on")
+            return
         argv = ["sh", "-c", _PUT + _RESTART, self._file, self._drop_in, _UNIT % self._file]
         self._run(machine, argv, stdin=merged)
 
     def heal(self, machine: Shell) -> None:
-        """Delete both files, there or not; the kubelet is restarted where they were."""
-        self._run(machine, self.undo)
+        """Delete the files, there or not; the kubelet is restarted where they were."""
+        if not _is_process_node(machine):
+            self._run(machine, self.undo)
+            return
+        # Under its second name it is no setting any more, and there is still something to heal.
+        healing = f"{self._own_file}.healing"
+        move = 'if [ -e "$0" ]; then mv "$0" "$1"; fi; [ ! -e "$1" ] || echo changed'
+        if self._run(machine, ["sh", "-c", move, self._own_file, healing]).strip():
+            machine.power("kubelet-off")
+        machine.power("kubelet-on")
+        self._run(machine, ["rm", "-f", healing])
 
     def is_injected(self, machine: Machine) -> bool:
         """The kubelet says that it runs with every one of the settings."""
@@ -111,17 +135,27 @@ class KubeletSettings:
     def _drop_in(self) -> str:
         return f"{_DROP_INS}/nodeproof-{self.id}.conf"
 
-    def _run(self, machine: Shell, argv: Sequence[str], stdin: str = "") -> None:
+    @property
+    def _own_file(self) -> str:
+        """On a process node."""
+        return f"/run/node/nodeproof-{self.id}.json"
+
+    def _run(self, machine: Shell, argv: Sequence[str], stdin: str = "") -> str:
         done = machine.run(argv, deadline_s=_LIMIT_S, stdin=stdin)
         if done.status != 0:
             raise MachineError(f"{self.node}: kubelet settings: {done.stderr.strip()}")
+        return done.stdout
 
 
 def kubelet_settings_on(machine: Shell) -> list[KubeletSettings]:
     """The settings whose files a machine has. Raises MachineError."""
-    folder = str(PurePosixPath(_BASE).parent)
+    folder = str(PurePosixPath(_BASE_OF_PROCESS_NODE if _is_process_node(machine) else _BASE).parent)
     listed = machine.run(["sh", "-c", 'ls "$0" || :', folder], deadline_s=COMMAND_LIMIT_S).stdout
     return [KubeletSettings(found, machine.name) for found in _FILE.findall(listed)]
+
+
+def _is_process_node(machine: Shell) -> bool:
+    return machine.run(["test", "-e", _BASE_OF_PROCESS_NODE], deadline_s=COMMAND_LIMIT_S).status == 0
 
 
 def _same(told: Json, value: Json) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from nodeproof.faults.fault import Place
 from nodeproof.machines.machine import Machine, Shell
 
 Json = Any
@@ -19,9 +20,15 @@ class LinkDown:
     """
 
     name: ClassVar[str] = "link-down"
+    places: ClassVar[Sequence[Place]] = ("node",)
     ends_components: ClassVar[bool] = False
     id: str
     node: str
+
+    @property
+    def harms(self) -> Sequence[str]:
+        """The target."""
+        return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from nodeproof.faults.fault import COMMAND_LIMIT_S
+from nodeproof.faults.fault import COMMAND_LIMIT_S, Place
 from nodeproof.machines.machine import Machine, MachineError, Shell
 
 Json = Any
@@ -25,10 +25,16 @@ class Partition:
     """
 
     name: ClassVar[str] = "partition"
+    places: ClassVar[Sequence[Place]] = ("node",)
     ends_components: ClassVar[bool] = False
     id: str
     node: str
     direction: Direction = "both"
+
+    @property
+    def harms(self) -> Sequence[str]:
+        """The target."""
+        return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:

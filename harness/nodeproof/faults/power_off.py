@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from nodeproof.faults.fault import Place
 from nodeproof.faults.seen import has_booted, is_silent
 from nodeproof.machines.machine import Machine, Shell
 
@@ -17,9 +18,15 @@ class PowerOff:
     """Cuts the power of `node`; healing boots it."""
 
     name: ClassVar[str] = "power-off"
+    places: ClassVar[Sequence[Place]] = ("node", "component")
     ends_components: ClassVar[bool] = True
     id: str
     node: str
+
+    @property
+    def harms(self) -> Sequence[str]:
+        """The target."""
+        return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:

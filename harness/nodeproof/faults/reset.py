@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from nodeproof.faults.fault import Place
 from nodeproof.faults.seen import has_booted, is_silent
 from nodeproof.machines.machine import Machine, Shell
 
@@ -21,9 +22,15 @@ class Reset:
     """
 
     name: ClassVar[str] = "reset"
+    places: ClassVar[Sequence[Place]] = ("node",)
     ends_components: ClassVar[bool] = True
     id: str
     node: str
+
+    @property
+    def harms(self) -> Sequence[str]:
+        """The target."""
+        return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from nodeproof.faults.fault import COMMAND_LIMIT_S
+from nodeproof.faults.fault import COMMAND_LIMIT_S, Place
 from nodeproof.faults.seen import has_booted
 from nodeproof.machines.machine import Machine, MachineError, Shell
 
@@ -14,7 +14,7 @@ Json = Any
 _HEAL_LIMIT_S = 30.0
 """How long healing waits for an answer: a busy machine is not one on its way down."""
 _MANAGER = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
-_PREPARING = ["busctl", "get-property", *_MANAGER, "PreparingForShutdown"]
+PREPARING = ["busctl", "get-property", *_MANAGER, "PreparingForShutdown"]
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,15 @@ class Shutdown:
     """
 
     name: ClassVar[str] = "shutdown"
+    places: ClassVar[Sequence[Place]] = ("node",)
     ends_components: ClassVar[bool] = True
     id: str
     node: str
+
+    @property
+    def harms(self) -> Sequence[str]:
+        """The target."""
+        return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:
@@ -46,7 +52,7 @@ class Shutdown:
         """systemd must have booted the machine (sd_booted(3)), and its logind must answer."""
         if machine.run(["test", "-d", "/run/systemd/system"], deadline_s=COMMAND_LIMIT_S).status != 0:
             return f"{self.node} was not booted by systemd"
-        done = machine.run(_PREPARING, deadline_s=COMMAND_LIMIT_S)
+        done = machine.run(PREPARING, deadline_s=COMMAND_LIMIT_S)
         return "" if done.status == 0 else f"no logind on {self.node}: {done.stderr.strip()}"
 
     def inject(self, machine: Shell) -> None:
@@ -80,7 +86,7 @@ def _is_going_down(machine: Shell, limit_s: float = COMMAND_LIMIT_S) -> bool:
     logind says so from the request on, and ends soon after the last lock is released; systemd says so from
     then on, almost to the end.
     """
-    either = f"{' '.join(_PREPARING)}; systemctl is-system-running"
+    either = f"{' '.join(PREPARING)}; systemctl is-system-running"
     said = machine.run(["sh", "-c", either], deadline_s=limit_s).stdout.splitlines()
     return "b false" not in said or "stopping" in said
 

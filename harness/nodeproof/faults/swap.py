@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from nodeproof.faults.fault import COMMAND_LIMIT_S
+from nodeproof.faults.fault import COMMAND_LIMIT_S, Place
 from nodeproof.machines.machine import Machine, MachineError, Shell
 
 Json = Any
@@ -37,10 +37,16 @@ class Swap:
     """
 
     name: ClassVar[str] = "swap"
+    places: ClassVar[Sequence[Place]] = ("node",)
     ends_components: ClassVar[bool] = False
     id: str
     node: str
     size_mib: int = 128
+
+    @property
+    def harms(self) -> Sequence[str]:
+        """The target."""
+        return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:

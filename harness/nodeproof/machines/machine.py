@@ -9,13 +9,20 @@ from typing import Any, Literal, Protocol
 from nodeproof.model.problem import OutsideError
 
 Json = Any
-PowerAction = Literal["off", "on", "freeze", "reset", "thaw", "link-down", "link-up"]
+PowerAction = Literal[
+    "off", "on", "freeze", "reset", "thaw", "link-down", "link-up", "kubelet-off", "kubelet-on"
+]
 """What a machine's host does to it from outside.
 
 `off` cuts the power: nothing is flushed, and no peer is told; `on` boots it. `freeze` lets it stand still
 with all that is in its memory; `reset` throws it back to before its boot, nothing flushed, and holds it
 there; `thaw` lets it go on, or boot after a `reset`, and sets its clock. `link-down` takes the carrier of
-`data`, power cycles or not, `link-up` gives it back.
+`data`, power cycles or not, `link-up` gives it back. `kubelet-off` and `kubelet-on` are for nodes without a
+service manager: a guest's own does that.
+"""
+CONTROL_PLANE = "control-plane"
+"""What a lab's control plane is called as a machine; each of its components is one by its own name. It has
+power, of which `off` is SIGKILL and `freeze` SIGSTOP; a command runs beside it, as its administrator.
 """
 SILENCING: frozenset[PowerAction] = frozenset({"off", "freeze", "reset"})
 """After these nobody answers any more on a connection that was open."""

@@ -19,8 +19,9 @@ unhealed or closed) |
 | component | name, node, status, expected |
 | observed | what, subject, value, asked_t (s), and an id where it was looked at once |
 | action | id, text, step (begun, ended, failed) |
-| told | by (a pod, or a node's unit), what: written down on the node at `t` |
-| heard | by, node, boot_id, error_s (how wrong the times of what it told may be); `t` is when it was read |
+| told | by (a pod, a node's unit, a log), what: written down there at `t` |
+| heard | by, error_s (how wrong the times of what it told may be), unsure (why it vouches for no absence, or
+nothing), and node and boot_id where it was told on a node; it vouches up to `t` |
 | stall | late_s (how much later than asked the harness was woken, at the worst since the entry before) |
 | ended | |
 """

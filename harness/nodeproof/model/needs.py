@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from nodeproof.model.problem import Problem
 
@@ -19,6 +19,10 @@ FEATURES: Mapping[str, str] = {
     "systemd": "a node's services, its kubelet too, are run by systemd, which can shut it down",
 }
 """All that a lab may have and another may not."""
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+"""Of a lab's control plane, that faults may hit where a scenario declares it."""
+Radius = Literal["", "zone", "cluster"]
+RADII: Sequence[Radius] = ("", "zone", "cluster")
 _MARKER = "@needs"
 
 
@@ -26,7 +30,9 @@ _MARKER = "@needs"
 class Needs:
     """`@needs(...)`: the lab's size, how many nodes faults may hit, and what it must have.
 
-    `profile` is the only one in which the scenario proves anything; empty is any.
+    `profile` is the only one in which the scenario proves anything; empty is any. `components` of the control
+    plane may be hit as well. `radius` is how much faults may take away at once: nothing told is at most two
+    nodes and no whole zone, `zone` all but one zone, `cluster` everything.
     """
 
     nodes: int = 2
@@ -34,6 +40,8 @@ class Needs:
     zones: int = 1
     features: frozenset[str] = frozenset()
     profile: str = ""
+    components: tuple[str, ...] = ()
+    radius: Radius = ""
 
     @classmethod
     def of(cls, asked: Mapping[str, Json], where: str) -> Needs:
@@ -46,7 +54,12 @@ class Needs:
             _check_number(word, asked.get(word, words[word].default), where)
         if not isinstance(asked.get("profile", ""), str):
             raise Problem(f"{_MARKER}: profile is {asked['profile']!r}", where, "name one profile")
-        return cls(**{**asked, "features": _features(asked.get("features", ()), where)})
+        if asked.get("radius", "") not in RADII:
+            said = f"there are: {', '.join(filter(None, RADII))}"
+            raise Problem(f"{_MARKER}: radius is {asked['radius']!r}", where, said)
+        components = _named(asked.get("components", ()), "component", COMPONENTS, where)
+        features = _named(asked.get("features", ()), "feature", FEATURES, where)
+        return cls(**{**asked, "features": features, "components": tuple(sorted(components))})
 
 
 def _check_number(word: str, value: Json, where: str) -> None:
@@ -55,13 +68,12 @@ def _check_number(word: str, value: Json, where: str) -> None:
         raise Problem(f"{_MARKER}: {word} is {value!r}", where, f"give a whole number from {least} on")
 
 
-def _features(asked: Json, where: str) -> frozenset[str]:
+def _named(asked: Json, what: str, known: Iterable[str], where: str) -> frozenset[str]:
     if isinstance(asked, str) or not isinstance(asked, Iterable):
-        raise Problem(f"{_MARKER}: features is {asked!r}", where, 'give several: features=("systemd",)')
+        said = f'give several: {what}s=("{min(known)}",)'
+        raise Problem(f"{_MARKER}: {what}s is {asked!r}", where, said)
     named = list(asked)
-    for feature in named:
-        if not isinstance(feature, str) or feature not in FEATURES:
-            raise Problem(
-                f"there is no feature {feature!r}", where, f"there are: {', '.join(sorted(FEATURES))}"
-            )
+    for each in named:
+        if not isinstance(each, str) or each not in known:
+            raise Problem(f"there is no {what} {each!r}", where, f"there are: {', '.join(sorted(known))}")
     return frozenset(named)

@@ -134,6 +134,12 @@ def compute(spec: WindowSpec, ground: Ground, anchor: Mapping[str, Json]) -> Win
     )
 
 
+def symbols_of(spec: WindowSpec) -> frozenset[str]:
+    """What a window is computed from. Raises KeyError on a window that this version does not know."""
+    formula = _formula(spec, {})
+    return formula.symbols - formula.given.keys() - formula.told.keys()
+
+
 def _formula(spec: WindowSpec, anchor: Mapping[str, Json]) -> Formula:
     if spec.name == "formula":
         return Formula(**spec.args)

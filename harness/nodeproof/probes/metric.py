@@ -41,6 +41,11 @@ def total(text: str, name: str, labels: dict[str, str]) -> float | None:
         sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.name == name and labels.items() <= sample.labels.items()
+        if sample.name in _names(name, family.type) and labels.items() <= sample.labels.items()
     ]
     return sum(samples) if samples else None
+
+
+def _names(name: str, type_: str) -> tuple[str, ...]:
+    """What the parser calls a metric's samples: those of a counter it gives OpenMetrics' suffix."""
+    return (name, f"{name}_total") if type_ == "counter" else (name,)

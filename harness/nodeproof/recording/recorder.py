@@ -17,7 +17,7 @@ from typing import Any
 from nodeproof.checks.checks import remaining_s
 from nodeproof.checks.judge import died
 from nodeproof.cluster.api import Api, ApiError
-from nodeproof.cluster.resources import RESOURCES, WATCHED
+from nodeproof.cluster.resources import AUDIT_MARK, RESOURCES, WATCHED
 from nodeproof.model.clocks import MEASURED_AFTER, Reading
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.fold import Fold
@@ -176,13 +176,23 @@ class Recording:
     def look_at(self, what: str, subject: str, look: Callable[[], str]) -> None:
         """Write down what `look` gives, twice a second, until the recording ends."""
 
-        def keep_looking() -> None:
-            while not self._stopping.wait(_LOOK_PERIOD_S):
-                asked = time.monotonic()
-                with contextlib.suppress(ApiError):
-                    self.append("observed", what=what, subject=subject, value=look(), asked_t=asked)
+        def look_once() -> None:
+            asked = time.monotonic()
+            self.append("observed", what=what, subject=subject, value=look(), asked_t=asked)
 
-        self._thread(keep_looking)
+        self.repeat(_LOOK_PERIOD_S, look_once)
+
+    def repeat(self, period_s: float, deed: Callable[[], object]) -> None:
+        """Do something each period until the recording ends; where the API does not take it, once more in the
+        next.
+        """
+
+        def keep_doing() -> None:
+            while not self._stopping.wait(period_s):
+                with contextlib.suppress(ApiError):
+                    deed()
+
+        self._thread(keep_doing)
 
     def worst_latency_s(self, sentinels: int) -> float:
         """Wait for so many sentinels and give the slowest watch's latency (s)."""
@@ -286,9 +296,8 @@ class Recording:
         return RESOURCES[resource].sentinel(self._setting.sentinel_node)
 
     def _patch_sentinel(self, resource: str, value: str) -> None:
-        self._api.patch(
-            self._sentinel_of(resource), {"metadata": {"annotations": {SENTINEL_ANNOTATION: value}}}
-        )
+        path = f"{self._sentinel_of(resource)}?{AUDIT_MARK}={value}"
+        self._api.patch(path, {"metadata": {"annotations": {SENTINEL_ANNOTATION: value}}})
 
     def _fence(self) -> None:
         """Last sentinels, then a quorum LIST of everything; the check compares them with the watches."""
@@ -331,8 +340,7 @@ class Recording:
 
 
 def unfaulted(nodes: Sequence[str], targets: Sequence[str]) -> str:
-    """A node that carries the sentinel because no fault of the scenario targets it. Raises ValueError."""
-    for name in nodes:
-        if name not in targets:
-            return name
-    raise ValueError("every node is a target: none can carry the sentinel")
+    """A node that carries the sentinel because no fault of the scenario targets it; the first where every
+    node is a target: with what it carries the API server alone has to do.
+    """
+    return next((name for name in nodes if name not in targets), nodes[0])

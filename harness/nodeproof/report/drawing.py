@@ -12,6 +12,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 Json = Any
 DOTS_PER_INCH = 100
@@ -109,6 +110,9 @@ def draw(picture: Picture, path: Path) -> Path:
     _draw_head(figure, picture, height)
     _draw_lanes(upper, picture)
     _draw_brackets(lower, picture)
+    for text in figure.findobj(Text):
+        # A dollar sign in a pattern begins no formula.
+        text.set_parse_math(False)
     canvas.print_png(str(path))
     return path
 

@@ -42,7 +42,8 @@ class Deadman(Protocol):
 
 @dataclass(frozen=True)
 class Timers:
-    """Switches on the machines themselves, of the faults that a machine can heal without its host.
+    """Switches on the nodes themselves, of the faults that a node can heal without its host; the control
+    plane has none.
 
     A timer ends with a power cycle (transient units are in /run), and its clock stands still while the
     machine is frozen.
@@ -57,7 +58,7 @@ class Timers:
         only.
         """
         made = fault_from_json(fault)
-        if not made.undo:
+        if not made.undo or made.node not in made.harms:
             return
         name = f"nodeproof-heal-{made.id}"
         if ttl_s > 0:

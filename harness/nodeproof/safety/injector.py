@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +18,7 @@ from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.model.judgment import Moment
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.safety.deadman import Deadman
-from nodeproof.safety.guard import Record, Target, check_plan, check_target
+from nodeproof.safety.guard import Declared, Record, Target, check_plan, check_target
 from nodeproof.safety.ledger import Ledger
 from nodeproof.safety.shield import uninterrupted
 
@@ -83,7 +83,8 @@ class Injector:
     """
 
     machine: Callable[[str], Machine]
-    target: Callable[[str], Target]
+    targets: Callable[[str, Sequence[str]], Sequence[Target]]
+    """What is said just now of where a fault is done, and of the nodes that it harms."""
     record: Callable[[], Record]
     control_planes: Callable[[], frozenset[str]]
     """The nodes that run the cluster's control plane."""
@@ -96,15 +97,17 @@ class Injector:
     """Tells a person who waits."""
 
     @contextmanager
-    def inject(self, fault: Fault, declared: Collection[str], append: Append) -> Iterator[Cut]:
+    def inject(self, fault: Fault, declared: Declared, append: Append) -> Iterator[Cut]:
         """Hold a fault for the length of the context.
 
         Raises Refused, Unavailable before anything was touched, NotInjected or MachineError after it was
         healed again.
         """
-        record, lost = self.record(), {other.node for other in self.active.values()} | self.quarantined
-        check_plan(fault.node, record, declared, lost, self.control_planes)
-        check_target(self.target(fault.node), record)
+        record = self.record()
+        lost = {node for other in self.active.values() for node in other.harms} | self.quarantined
+        check_plan(fault.node, fault.places, fault.harms, record, declared, lost, self.control_planes)
+        for target in self.targets(fault.node, fault.harms):
+            check_target(target, record)
         machine = self.machine(fault.node)
         unavailable = fault.available(machine)
         if unavailable:
@@ -161,7 +164,7 @@ class Injector:
                 note.try_write("healed", healed_t)
                 self._disarm(fault, note)
             else:
-                self.quarantined.add(fault.node)
+                self.quarantined |= {fault.node, *fault.harms}
                 note.try_write("unhealed")
                 self.say(
                     f"no probe proves that {_name(fault)} is healed; its dead-man's switch heals it within "

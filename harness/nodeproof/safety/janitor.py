@@ -32,7 +32,7 @@ def heal_unfinished(
     return left
 
 
-def sweep(machine: Shell) -> None:
+def sweep(machine: Callable[[str], Shell], name: str) -> None:
     """Heal what faults left on a machine and nobody knows of any more. Raises MachineError."""
-    for fault in faults_on(machine):
-        fault.heal(machine)
+    for fault in faults_on(machine(name)):
+        fault.heal(machine(fault.node))

@@ -1,55 +1,45 @@
-"""What a scenario hears from its nodes, for its recording: words of witnesses, journals."""
+"""What a scenario hears from its sources, for its recording."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 
-from nodeproof.checks.witnessed import journal as journal_name
-from nodeproof.cluster.workloads import Pod
 from nodeproof.labs.client.lab import Lab
+from nodeproof.model.problem import Problem
 from nodeproof.recording.recorder import Recording
-from nodeproof.recording.testimony import BootClock, Word, journal_of, read_clock, words_of
-
-
-@dataclass(frozen=True)
-class Journal:
-    """What a unit logged on a node since the recording began, in the boot whose clock was kept."""
-
-    node: str
-    unit: str
+from nodeproof.recording.testimony import BootClock, read_clock
+from nodeproof.sources.source import Hearing, Source
 
 
 @dataclass
 class Evidence:
-    """Hears on one lab's nodes; remembers each node's clock in the boot that its witnesses live in."""
+    """Hears for one lab; remembers each node's clock in the boot that its witnesses live in."""
 
     lab: Lab
     _clocks: dict[str, BootClock] = field(default_factory=dict)
+    _told: set[tuple[str, float, str]] = field(default_factory=set)
 
     def keep_clock(self, node: str) -> None:
         """Measure a node's clock in this boot: its witnesses write by it. Raises MachineError."""
         self._clocks[node] = read_clock(self.lab.fleet.machine(node))
 
-    def hear(self, recording: Recording, source: Pod | Journal) -> None:
-        """Write down what a witness, or a unit, told since the recording began. Raises MachineError."""
-        clock, machine = self._clocks[source.node], self.lab.fleet.machine(source.node)
-        if isinstance(source, Journal):
-            by, read = (
-                journal_name(source.node, source.unit),
-                partial(journal_of, machine, source.unit, clock),
-            )
-        else:
-            by, read = source.name, partial(words_of, machine, source.name, clock)
-        self._write(recording, source.node, by, read)
+    def hear(self, recording: Recording, source: Source) -> None:
+        """Write down what a source told since the recording began, and up to when it vouches for that; what
+        was heard before is not written again.
 
-    def _write(self, recording: Recording, node: str, by: str, read: Callable[[], Iterator[Word]]) -> None:
-        until_t, since_t = time.monotonic(), recording.history().began_t
-        for word in list(read()):
-            if word.t >= since_t:
-                recording.append("told", word.t, by=by, what=word.what)
-        clock = self._clocks[node]
-        facts = {"by": by, "node": node, "boot_id": clock.boot_id, "error_s": round(clock.error_s, 6)}
-        recording.append("heard", until_t, **facts)
+        Raises ApiError, MachineError, Problem, OSError.
+        """
+        history = recording.history()
+        told = source.read(Hearing(self.lab, history, self._clock))
+        for word in told.words:
+            known = (source.by, round(word.t, 6), word.what)
+            if word.t >= history.began_t and known not in self._told:
+                self._told.add(known)
+                recording.append("told", word.t, by=source.by, what=word.what)
+        facts = {"by": source.by, "error_s": round(told.error_s, 6), "unsure": told.unsure}
+        recording.append("heard", told.until_t, **facts, node=told.node, boot_id=told.boot_id)
+
+    def _clock(self, node: str) -> BootClock:
+        if node not in self._clocks:
+            raise Problem(f"nobody kept the clock of {node}", "scenario", "run a witness there first")
+        return self._clocks[node]

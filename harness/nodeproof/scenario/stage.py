@@ -27,12 +27,16 @@ from nodeproof.labs.client.lab import Lab
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment
+from nodeproof.model.needs import Needs
 from nodeproof.model.observation import Observation
 from nodeproof.model.problem import Problem
 from nodeproof.probes.probe import Probe
 from nodeproof.recording.recorder import Recording
+from nodeproof.safety.guard import Declared
 from nodeproof.safety.injector import Cut
-from nodeproof.scenario.evidence import Evidence, Journal
+from nodeproof.scenario.evidence import Evidence
+from nodeproof.sources.source import Source
+from nodeproof.sources.witness import Words
 
 Got = TypeVar("Got")
 STATUS = "STATUS"
@@ -44,15 +48,16 @@ class Stage:
     """One scenario's view of a lab.
 
     `targets` are the nodes that its faults may hit, as many as its `needs(faulted=...)` declares; `target` is
-    the node that it is about.
+    the node that it is about. `needs(components=..., radius=...)` declare what else they may hit.
     """
 
-    def __init__(self, lab: Lab, folder: Path, faulted: int, step: Step) -> None:
+    def __init__(self, lab: Lab, folder: Path, needs: Needs, step: Step) -> None:
         self._lab = lab
         self._step = step
         self._path = folder / "history.jsonl"
         usable = [name for name in lab.fleet.node_names() if name not in lab.safety.injector.quarantined]
-        self.targets = usable[:faulted]
+        self.targets = usable[: needs.faulted]
+        self._declared = Declared(self.targets, needs.components, needs.radius)
         self.target = usable[0]
         self.recording: Recording | None = None
         self._evidence = Evidence(lab)
@@ -97,11 +102,14 @@ class Stage:
         recording.append("observed", **seen.to_json(), value=seen.value, asked_t=round(asked_t, 6))
         return seen
 
-    def hear(self, *sources: Pod | Journal) -> None:
-        """Take over what witnesses, or units of a node, told; their node must be up, in whatever boot."""
-        with self._step("hear witnesses"):
-            for source in sources:
-                self._evidence.hear(self._recording(), source)
+    def hear(self, *sources: Pod | Source) -> None:
+        """Take over what witnesses and other sources told since the recording began. Raises ApiError,
+        MachineError, Problem, OSError.
+        """
+        for source in sources:
+            heard = Words(source) if isinstance(source, Pod) else source
+            with self._step(f"hear {heard.by}"):
+                self._evidence.hear(self._recording(), heard)
 
     @contextmanager
     def record(self, *, status_of: Pod | None = None, also: Sequence[str] = ()) -> Iterator[Recording]:
@@ -125,22 +133,31 @@ class Stage:
         from its last one.
         """
         recording = self._recording()
-        self._wait_for_heartbeat(fault.node)
+        for node in fault.harms:
+            if node in self.targets:
+                self._wait_for_heartbeat(node)
         data = fault.to_json()
         name = " ".join(str(data[key]) for key in ("direction", "fault") if key in data)
-        with self._step(f"{name} on {fault.node}"), self._lab.inject(fault, self.targets, recording) as cut:
+        hit = ", ".join(fault.harms) or fault.node
+        with self._step(f"{name} on {hit}"), self._lab.inject(fault, self._declared, recording) as cut:
             yield cut
 
     def _wait_for_heartbeat(self, node: str) -> None:
-        """Wait for one renewal of the node's lease; a node that renews none is what the checks will find."""
+        """Wait for one renewal of the node's lease that comes by the watch: when those on its first LIST came
+        nobody saw. A node that renews none is what the checks will find.
+        """
         retry = tenacity.Retrying(
             stop=tenacity.stop_after_delay(2 * self.configuration["R"]),
             wait=tenacity.wait_fixed(0.1),
-            retry=tenacity.retry_if_result(lambda beat: beat is None),
+            retry=tenacity.retry_if_result(lambda came: not came),
             retry_error_callback=lambda _state: None,
         )
         with self._step(f"wait for a heartbeat of {node}"):
-            retry(lambda: next(heartbeats.heartbeats(self._recording().glance(), node), None))
+            retry(lambda: self._has_renewed(node))
+
+    def _has_renewed(self, node: str) -> bool:
+        renewals = heartbeats.lease_renewals(self._recording().glance(), node)
+        return any(not beat.detail["listed"] for beat in renewals)
 
     def wait_for(self, check: Check) -> Check:
         """Wait until a check is decided or its window has passed; gives the check, to be judged later.
@@ -168,6 +185,11 @@ class Stage:
             raise Problem(
                 f"{moment} did not come within {within_s:g} s after {after}", "scenario", "run it again"
             )
+
+    def expect(self, so: bool, what: str, next_step: str) -> None:
+        """Break off unless the lab is as the scenario needs it. Raises Problem."""
+        if not so:
+            raise Problem(f"this lab is not {what}", "scenario", next_step)
 
     def find(self, moment: Moment) -> Occurrence | None:
         """A moment of the recording so far."""

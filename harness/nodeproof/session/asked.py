@@ -40,11 +40,12 @@ def check(item: pytest.Item) -> None:
     """Say beforehand that a scenario asks for what no lab has, or that its faults could count as a disruption
     of their zone. Raises Problem.
     """
-    faulted = needs(item).faulted
-    if faulted > MOST_LOST:
+    asked = needs(item)
+    if asked.faulted > MOST_LOST and not asked.radius:
         raise Problem(
-            f"faults on {faulted} nodes may count as a disruption of their zone", item.nodeid,
-            f"declare at most {MOST_LOST}",
+            f"faults on {asked.faulted} nodes may count as a disruption of their zone", item.nodeid,
+            f'declare at most {MOST_LOST}, or radius="zone"',
+
         )  # fmt: skip
 
 
@@ -60,7 +61,7 @@ def lacks(item: pytest.Item, options: Options) -> tuple[Code, str] | None:
         return "lab-lacks", f"a {options.kind} lab has no {missing}"
     if asked.zones > options.zones:
         return "lab-lacks", f"it needs {asked.zones} zones, the lab has {options.zones}: use --zones"
-    if asked.faulted and options.nodes < 2 * options.zones:
+    if asked.faulted and not asked.radius and options.nodes < 2 * options.zones:
         return "lab-lacks", "a zone of one node would lose its only one: use --nodes"
     if asked.nodes > options.nodes:
         return "lab-lacks", f"it needs {asked.nodes} nodes, the lab has {options.nodes}: use --nodes"

@@ -21,11 +21,11 @@ def open_stage(item: pytest.Item) -> Stage:
     Raises Unproven where too few nodes may be harmed; a lab that can't be had ends the whole session.
     """
     session = session_of(item.config)
-    faulted = asked.needs(item).faulted
+    needs = asked.needs(item)
     try:
-        living = provider_of(session).clean(faulted)
+        living = provider_of(session).clean(needs)
         missing = asked.lacks_features(item, living.features)
-        stage = Stage(living, scenario_dir(session.run, item.nodeid), faulted, allure.step)
+        stage = Stage(living, scenario_dir(session.run, item.nodeid), needs, allure.step)
     except TooFewNodes as problem:
         store_unrecorded(item, session, problem)
         raise Unproven(str(problem)) from problem

@@ -16,6 +16,7 @@ from nodeproof.labs.client.healing import heal_abandoned
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.ground.profiles import profile_named
 from nodeproof.labs.kinds import kind_named
+from nodeproof.model.needs import Needs
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.report.rundir import (
     Row,
@@ -41,17 +42,20 @@ class LabProvider:
     lab: Lab | None = None
     last_taint_t: float = field(default=float("-inf"))
     _told_full: set[str] = field(default_factory=set)
-    _is_reserved: bool = False
 
     def get(self) -> Lab:
         """The worker's lab, started or attached to. Raises Problem."""
         if self.lab is not None:
             return self.lab
         heal_abandoned(self.options.lab, self.report)
-        self.lab = self._start() if self.options.is_ours else registry.attach(self.options.lab)
-        self.lab.safety.injector.say = self.report
-        self.lab.life.reserve()
-        self._is_reserved = True
+        lab = self._start() if self.options.is_ours else registry.attach(self.options.lab)
+        lab.safety.injector.say = self.report
+        try:
+            lab.life.reserve()
+        except Problem:
+            lab.close()
+            raise
+        self.lab = lab
         left = self.lab.safety.heal_unfinished()
         if left:
             raise Problem(f"cannot heal: {', '.join(left)}", f"lab {self.lab.name}", "run `nodeproof down`")
@@ -66,23 +70,23 @@ class LabProvider:
         self._note(self.lab)
         return self.lab
 
-    def clean(self, faulted: int) -> Lab:
-        """The worker's lab, fit for a scenario that harms `faulted` nodes; one of ours that isn't is
-        replaced.
+    def clean(self, needs: Needs) -> Lab:
+        """The worker's lab, fit for a scenario that harms as many nodes as it needs; one of ours that isn't
+        is replaced.
 
         Raises Problem when a new lab is not fit either, or a lab that we were given is not.
         """
         lab = self.get()
         self.rest()
         try:
-            lab.clean(faulted)
+            lab.clean(needs)
         except (Problem, OutsideError, OSError) as problem:
             if not self.options.is_ours:
                 raise
             self.report(f"a new lab takes over: {problem}")
             self.discard()
             lab = self.get()
-            lab.clean(faulted)
+            lab.clean(needs)
         self._say_what_is_full(lab)
         return lab
 
@@ -106,9 +110,8 @@ class LabProvider:
             if self.options.is_ours:
                 lab.down()
             else:
-                if self._is_reserved:
-                    with contextlib.suppress(Problem, OutsideError, OSError):
-                        lab.tidy()
+                with contextlib.suppress(Problem, OutsideError, OSError):
+                    lab.tidy()
                 lab.close()
 
     def discard(self) -> None:

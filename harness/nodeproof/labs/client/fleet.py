@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from nodeproof.machines.ssh import SshMachine
+from nodeproof.machines.machine import Machine
+
+Json = Any
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,7 @@ class NodeInfo:
     """One node of a running lab."""
 
     name: str
+    slot: int
     zone: str
     on: bool
     control_address: str
@@ -32,9 +36,15 @@ class Fleet(Protocol):
         """Their names. Raises Problem."""
         ...
 
-    def machine(self, name: str, purpose: str = ...) -> SshMachine:
+    def has(self, name: str) -> bool:
+        """Whether there is a node, or a component of the control plane, of that name. Raises Problem."""
+        ...
+
+    def machine(self, name: str, purpose: str = ...) -> Machine:
         """A node as a computer; its connection stays warm, one for each purpose: a command's deadline cuts
-        all that share its own. Raises Problem when there is no such node.
+        all that share its own. A component of the control plane, or that as a whole, is one, too.
+
+        Raises Problem when there is none of that name.
         """
         ...
 
@@ -42,8 +52,11 @@ class Fleet(Protocol):
         """Whose machine its hypervisor says a node is; nobody's where there is none. Raises Problem."""
         ...
 
-    def join(self, name: str, zone: str, slot: int) -> None:
-        """Let a node join while the lab runs. Raises Problem."""
+    def join(self, name: str, zone: str, slot: int, kubelet: Mapping[str, Json]) -> None:
+        """Let a node join while the lab runs, with these fields of its KubeletConfiguration besides.
+
+        Raises Problem.
+        """
         ...
 
     def leave(self, name: str) -> None:

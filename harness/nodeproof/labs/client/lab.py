@@ -29,9 +29,11 @@ from nodeproof.machines.machine import MachineError
 from nodeproof.model.clocks import Reading
 from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.judgment import Check
+from nodeproof.model.needs import Needs
 from nodeproof.model.problem import Problem
 from nodeproof.recording.machine_events import events_end
 from nodeproof.recording.recorder import Recording, Setting, unfaulted
+from nodeproof.safety.guard import Declared
 from nodeproof.safety.injector import Cut
 
 NODES_READY_LIMIT_S = 120.0
@@ -163,9 +165,7 @@ class Lab:
         fields = read_fields(self.cluster.api, [name for name in also if name not in known])
         self._configuration = replace(self.configuration, fields={**known, **fields})
 
-    def inject(
-        self, fault: Fault, declared: Collection[str], recording: Recording
-    ) -> AbstractContextManager[Cut]:
+    def inject(self, fault: Fault, declared: Declared, recording: Recording) -> AbstractContextManager[Cut]:
         """Hold a fault for the length of the context; it is healed whatever happens."""
         return self.safety.injector.inject(fault, declared, recording.append)
 
@@ -183,23 +183,26 @@ class Lab:
         self.safety.remove_made()
         self.cluster.tidy()
 
-    def clean(self, faulted: int) -> None:
+    def clean(self, needs: Needs) -> None:
         """Between scenarios: all components live, no pods of ours, no cordon, enough nodes, all Ready.
 
-        Raises Problem when the lab is not fit for a scenario that harms `faulted` nodes.
+        Raises Problem when the lab is not fit for a scenario that harms as many nodes.
         """
         self.life.check_alive()
-        quarantined = self.safety.injector.quarantined
-        usable = [name for name in self.fleet.node_names() if name not in quarantined]
-        if len(usable) <= faulted:
+        self.tidy()
+        quarantined, names = self.safety.injector.quarantined, self.fleet.node_names()
+        broken = ", ".join(sorted(quarantined - set(names)))
+        if broken:
+            raise Problem(f"not proven healed: {broken}", f"lab {self.name}", "run `nodeproof heal`")
+        usable = [name for name in names if name not in quarantined]
+        if len(usable) < needs.faulted + (needs.radius != "cluster"):
             left = ", ".join(sorted(quarantined)) or "none"
             raise TooFewNodes("too few nodes that may be harmed", f"lab {self.name}", f"quarantined: {left}")
-        self.tidy()
         self.wait_nodes_ready(usable, CLEAN_LIMIT_S)
 
     def join(self, name: str, zone: str, slot: int) -> None:
         """Let a node join while the lab runs. Raises Problem."""
-        self.fleet.join(name, zone, slot)
+        self.fleet.join(name, zone, slot, {})
         self._configuration = None
 
     def leave(self, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import WATCHED, node
 from nodeproof.faults import fault_from_json
 from nodeproof.labs.client.fleet import Fleet
-from nodeproof.machines.machine import MachineError
+from nodeproof.machines.machine import CONTROL_PLANE, MachineError
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.safety.deadman import Deadman, Switches, Timers
 from nodeproof.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Target
@@ -28,10 +29,12 @@ _SWEEP_LIMIT_S = 15.0
 """Longer than one command's deadline: a machine that is busy, and not gone, gets a second chance."""
 MADE = "object"
 """What the ledger calls an object that a scenario made: its healing is its removal."""
+JOINED = "joined"
+"""What the ledger calls a node that a scenario let join: its healing is its leaving."""
 MARK = "nodeproof.dev/made"
 """The annotation of an object that a scenario made."""
-_GONE_LIMIT_S = 10.0
-"""An object with a finalizer goes when somebody has taken that off."""
+_GONE_LIMIT_S = 60.0
+"""An object with a finalizer goes when somebody has taken that off; a namespace, when it is empty."""
 SWITCHES = "switches"
 """The purpose of the connections by which dead-man's switches reach their machines."""
 
@@ -58,7 +61,7 @@ class Safety:
         self.switches = Switches((switch, *timers))
         self.injector = Injector(
             fleet.machine,
-            self._target,
+            self._targets,
             self.record_of_itself,
             self._control_planes,
             self.ledger,
@@ -77,52 +80,77 @@ class Safety:
         self.ledger.write("planned", {"fault": MADE, "id": mark, "path": path})
         return mark
 
+    def expect_node(self, name: str) -> None:
+        """Remember a node that is about to join, until it has left. Raises OSError."""
+        self.ledger.write("planned", {"fault": JOINED, "id": uuid.uuid4().hex, "node": name})
+
     def never_made(self, mark: str, path: str) -> None:
         """Forget an object that the API refused to make. Raises OSError."""
         self.ledger.write("closed", {"fault": MADE, "id": mark, "path": path})
 
     def remove_made(self) -> None:
-        """Remove every object that scenarios made and that is still remembered, the newest first.
+        """Remove every object that scenarios made, and every node that they let join, and that is still
+        remembered, the newest first.
 
         Raises Problem where one stays, OSError.
         """
-        made = [entry.fault for entry in self.ledger.unfinished() if entry.fault.get("fault") == MADE]
+        made = [
+            entry.fault for entry in self.ledger.unfinished() if entry.fault.get("fault") in (MADE, JOINED)
+        ]
         left = []
         for data in reversed(made):
             if self._remove(data):
                 self.ledger.write("closed", data)
             else:
-                left.append(str(data["path"]))
+                left.append(str(data.get("path", data.get("node"))))
         if left:
             raise Problem(f"not removed: {', '.join(left)}", "the API", "remove it with `nodeproof kubectl`")
 
     def _remove(self, data: Mapping[str, Json]) -> bool:
         """Remove what a scenario made, if it is that; whether it is gone."""
+        if data["fault"] == JOINED:
+            return self._let_leave(str(data["node"]))
         path = str(data["path"])
         try:
             found = self._api.get(path)["metadata"]
             if (found.get("annotations") or {}).get(MARK) != data["id"]:
                 return True
             self._api.delete(path, grace_s=0, uid=str(found["uid"]))
-            insist(lambda: self._check_gone(path), Problem, limit_s=_GONE_LIMIT_S)
+            insist(lambda: self._check_gone(path, found["uid"]), Problem, limit_s=_GONE_LIMIT_S)
         except ApiError as error:
             return error.status == 404
         except Problem:
             return False
         return True
 
-    def _check_gone(self, path: str) -> None:
-        """Raises Problem while it is there, ApiError (404) once it is not."""
-        self._api.get(path)
-        raise Problem(f"{path} is still there", "the API", "wait")
+    def _let_leave(self, name: str) -> bool:
+        """Power a node off for good and delete its Node; whether it is gone."""
+        try:
+            # One that is joining still is waited for, and then there.
+            with contextlib.suppress(Problem):
+                self._fleet.leave(name)
+            if name in self._fleet.node_names():
+                return False
+            self._api.delete(node(name))
+        except ApiError as error:
+            return error.status == 404
+        except Problem:
+            return False
+        return True
+
+    def _check_gone(self, path: str, uid: str) -> None:
+        """Raises Problem while it is there, ApiError (404) once nothing is; a namesake is another."""
+        if self._api.get(path)["metadata"]["uid"] == uid:
+            raise Problem(f"{path} is still there", "the API", "wait")
 
     def heal_unfinished(self) -> list[str]:
         """Heal whatever an earlier run left, by the ledger, by the dead-man's switches and by the names of
         what faults leave; gives what could not be proven healed.
         """
         left = heal_unfinished(self.ledger, self._not_disarmed(), self._heal)
+        on = [entry.name for entry in self._fleet.nodes() if entry.on]
         with ThreadPoolExecutor(4) as pool:
-            unswept = list(pool.map(self._sweep, [entry.name for entry in self._fleet.nodes() if entry.on]))
+            unswept = list(pool.map(self._sweep, [CONTROL_PLANE, *on]))
         return [*left, *filter(None, unswept)]
 
     def _heal(self, data: Mapping[str, Json]) -> bool:
@@ -130,13 +158,13 @@ class Safety:
 
         What no fault is made of, or can't be healed now, stays open and keeps nothing else from being healed.
         """
-        if data.get("fault") == MADE:
+        if data.get("fault") in (MADE, JOINED):
             return self._remove(data)
         try:
             fault = fault_from_json(data)
         except (KeyError, TypeError):
             return False
-        if fault.node not in self._fleet.node_names():
+        if not self._fleet.has(fault.node):
             self._switch.arm(data, 0)
             return True
         # The lab's own switch alone: a machine's timer undoes no more than the fault.
@@ -150,17 +178,34 @@ class Safety:
     def _sweep(self, name: str) -> str:
         """Remove what faults left on a node; why that did not work, if it did not."""
         try:
-            insist(lambda: sweep(self._fleet.machine(name)), MachineError, limit_s=_SWEEP_LIMIT_S)
+            insist(lambda: sweep(self._fleet.machine, name), MachineError, limit_s=_SWEEP_LIMIT_S)
         except (OutsideError, Problem) as error:
             return str(error)
         return ""
 
-    def _target(self, name: str) -> Target:
-        found = self._api.get(node(name))
+    def _targets(self, place: str, harms: Sequence[str]) -> list[Target]:
+        """Of where a fault is done, and of every node that it harms. Of nodes that are harmed from the
+        control plane's side, in the lab's own namespaces, only the cluster is asked: nobody logs in there.
+        """
         uid = self._api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
-        asked = self._fleet.machine(name).run(["cat", "/etc/machine-id"], deadline_s=_ASK_LIMIT_S)
+        names = list(dict.fromkeys((place, *harms)))
+        ours = set(self._fleet.node_names())
+        if len(names) == 1 and place in ours:
+            found = [self._api.get(node(place))]
+        else:
+            found = self._api.get(WATCHED["nodes"])["items"] if ours & set(names) else []
+        nodes = {entry["metadata"]["name"]: entry for entry in found}
+        return [self._target(name, uid, nodes.get(name), name == place) for name in names]
+
+    def _target(self, name: str, uid: str, found: Json, is_place: bool) -> Target:
+        """`found` is its Node; nothing for what has none, such as a component of the control plane."""
+        if found is None:
+            return Target(name, uid)
         label = found["metadata"].get("labels", {}).get(LAB_LABEL, "")
         told = found["status"]["nodeInfo"]["machineID"]
+        if not is_place:
+            return Target(name, uid, label, told)
+        asked = self._fleet.machine(name).run(["cat", "/etc/machine-id"], deadline_s=_ASK_LIMIT_S)
         return Target(name, uid, label, told, asked.stdout.strip(), self._fleet.owner(name))
 
     def _control_planes(self) -> frozenset[str]:

@@ -19,12 +19,13 @@ from nodeproof.labs.client.fleet import NodeInfo
 from nodeproof.labs.client.host import SupervisedHost
 from nodeproof.labs.client.lab import InUse, Lab, until_empty
 from nodeproof.labs.client.safety import Safety
+from nodeproof.labs.client.service import SERVICES, ServiceMachine
 from nodeproof.labs.ground.logs import last_words
 from nodeproof.labs.ground.profiles import profile_named
 from nodeproof.labs.ground.wire import SupervisorClient, folder_of
 from nodeproof.labs.kinds import kind_named
 from nodeproof.labs.kinds.kind import Kind
-from nodeproof.machines.machine import MachineError
+from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.machines.ssh import SshAccess, SshMachine
 from nodeproof.model.problem import Problem
 
@@ -51,11 +52,11 @@ def supervised(folder: Path, components: Components, hold: socket.socket | None)
     features = frozenset(status.get("features", kind.features))
     config = folder / "pki" / "admin.kubeconfig"
     api = Api(config, supervisor.dial)
-    fleet = SupervisedFleet(folder, supervisor, api, kind)
+    own_kubectl = (str(components.path("kubectl")), f"--kubeconfig={config}")
+    fleet = SupervisedFleet(folder, supervisor, api, kind, own_kubectl)
 
     def kubectl(arguments: Sequence[str], limit_s: float, stdin: str) -> Mapping[str, Json]:
-        argv = [str(components.path("kubectl")), f"--kubeconfig={config}", *arguments]
-        return supervisor.spawn_command(argv, limit_s, stdin)
+        return supervisor.spawn_command([*own_kubectl, *arguments], limit_s, stdin)
 
     return Lab(
         dir=folder,
@@ -75,17 +76,20 @@ def supervised(folder: Path, components: Components, hold: socket.socket | None)
 class SupervisedFleet:
     """The machines of one lab: their supervisor has power over them and reaches them."""
 
-    def __init__(self, folder: Path, supervisor: SupervisorClient, api: Api, kind: Kind) -> None:
+    def __init__(
+        self, folder: Path, supervisor: SupervisorClient, api: Api, kind: Kind, kubectl: Sequence[str]
+    ) -> None:
+        self._kubectl = kubectl
         self._pki = folder / "pki"
         self._lab = folder.name
         self._supervisor = supervisor
         self._api = api
         self._kind = kind
-        self._machines: dict[tuple[str, str], SshMachine] = {}
+        self._machines: dict[tuple[str, str], Machine] = {}
 
     def nodes(self) -> list[NodeInfo]:
         """The lab's nodes, on or off. Raises Problem."""
-        fields = ("name", "zone", "on", "control_address", "data_address", "machine_id")
+        fields = ("name", "slot", "zone", "on", "control_address", "data_address", "machine_id")
         told = self._supervisor.status()["nodes"]
         return [NodeInfo(**{key: entry[key] for key in fields}) for entry in told]
 
@@ -93,16 +97,24 @@ class SupervisedFleet:
         """Names of the lab's nodes. Raises Problem."""
         return [entry.name for entry in self.nodes()]
 
-    def machine(self, name: str, purpose: str = "scenario") -> SshMachine:
+    def has(self, name: str) -> bool:
+        """Whether there is a node, or a component of the control plane, of that name. Raises Problem."""
+        return name in SERVICES or name in self.node_names()
+
+    def machine(self, name: str, purpose: str = "scenario") -> Machine:
         """A node as a computer; its connection stays warm, one for each purpose: a command's deadline cuts
-        all that share its own. Raises Problem when there is no such node.
+        all that share its own. A component of the control plane, or that as a whole, is one, too.
+
+        Raises Problem when there is none of that name.
         """
         key = (purpose, name)
         if key not in self._machines:
             self._machines[key] = self._reach(name)
         return self._machines[key]
 
-    def _reach(self, name: str) -> SshMachine:
+    def _reach(self, name: str) -> Machine:
+        if name in SERVICES:
+            return ServiceMachine(name, self._supervisor, self._api, self._pki / "ca.crt", self._kubectl)
         found = {entry.name: entry for entry in self.nodes()}
         if name not in found:
             raise Problem(f"no node {name!r}", f"lab {self._lab}", f"it has: {', '.join(found)}")
@@ -120,9 +132,12 @@ class SupervisedFleet:
     def _run(self, argv: Sequence[str]) -> str:
         return str(self._supervisor.spawn_command(list(argv), _ASK_LIMIT_S)["stdout"])
 
-    def join(self, name: str, zone: str, slot: int) -> None:
-        """Let a node join while the lab runs. Raises Problem."""
-        spec = {"name": name, "zone": zone, "slot": slot, "machine_id": uuid.uuid4().hex}
+    def join(self, name: str, zone: str, slot: int, kubelet: Mapping[str, Json]) -> None:
+        """Let a node join while the lab runs, with these fields of its KubeletConfiguration besides.
+
+        Raises Problem.
+        """
+        spec = {"name": name, "zone": zone, "slot": slot, "machine_id": uuid.uuid4().hex, "kubelet": kubelet}
         self._supervisor.spawn_node(spec)
 
     def leave(self, name: str) -> None:

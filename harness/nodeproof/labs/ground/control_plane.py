@@ -23,11 +23,16 @@ READY_LIMIT_S = 120.0
 SERVICE_RANGE = "10.96.0.0/16"
 SERVICE_ADDRESS = "10.96.0.1"
 _ETCD = "http://127.0.0.1:2379"
+_LEASES = {"group": "coordination.k8s.io", "resources": ["leases"]}
 _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
-    "rules": [{"level": "None", "verbs": ["get", "list", "watch"]}, {"level": "Metadata"}],
+    "rules": [
+        {"level": "Metadata", "verbs": ["get"], "resources": [_LEASES]},
+        {"level": "None", "verbs": ["get", "list", "watch"]},
+        {"level": "Metadata"},
+    ],
 }
 
 

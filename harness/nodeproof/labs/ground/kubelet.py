@@ -32,6 +32,7 @@ def configuration(
         "tlsPrivateKeyFile": str(pair.key),
         **settings,
         **profile_named(lab.profile).kubelet,
+        **node.kubelet,
     }
 
 

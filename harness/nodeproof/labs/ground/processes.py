@@ -88,7 +88,8 @@ class Processes:
         self, name: str, argv: Sequence[str], *, node: str = "", env: Mapping[str, str] | None = None
     ) -> proc.Process:
         """Start a component; its output goes to `logs/NAME.log`. Raises CommandFailed."""
-        full_env = {**os.environ, **env} if env else None
+        # klog writes local time without a zone.
+        full_env = {**os.environ, "TZ": "UTC", **(env or {})}
         try:
             log = open_owned(self._logs / f"{name}.log")
         except OSError as error:

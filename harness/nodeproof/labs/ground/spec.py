@@ -27,12 +27,15 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node to be: its slot gives its addresses, so that it keeps them over power cycles."""
+    """One node to be: its slot gives its addresses, so that it keeps them over power cycles; `kubelet` are
+    fields of its KubeletConfiguration that are not as in the rest of the lab.
+    """
 
     name: str
     slot: int
     zone: str
     machine_id: str
+    kubelet: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def data_address(self) -> str:

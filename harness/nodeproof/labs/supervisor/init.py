@@ -29,9 +29,11 @@ from nodeproof.labs.ground.nodes import Ground
 from nodeproof.labs.ground.pki import ssh_key, write_private
 from nodeproof.labs.ground.processes import EventLog, Processes
 from nodeproof.labs.ground.read_only import protect_host
+from nodeproof.labs.ground.services import Kubectl, Services
 from nodeproof.labs.ground.spec import API_ADDRESS, LabSpec, NodeSpec
 from nodeproof.labs.kinds import kind_named
 from nodeproof.labs.supervisor.listener import Listener
+from nodeproof.machines.machine import Shell
 from nodeproof.model.problem import OutsideError, Problem
 
 Json = Any
@@ -77,6 +79,8 @@ class LabServer:
             self._events,
         )
         self._nodes = self._kind.make_nodes(ground)
+        kubectl = Kubectl(spec.binary("kubectl"), spec.dir / "pki" / "admin.kubeconfig")
+        self._services = Services(self._processes, self._memory / "settings", self._events, kubectl)
         self._deadman = Deadman(self._heal, self._events)
 
     def _protect_host(self) -> None:
@@ -115,10 +119,9 @@ class LabServer:
 
     def _start_control_plane(self) -> None:
         pki = self.spec.dir / "pki"
-        self._processes.start("etcd", control_plane.etcd(self.spec, self._memory / "etcd"))
-        self._processes.start(
-            "kube-apiserver", control_plane.api_server(self.spec, self._credentials, self._logs)
-        )
+        self._services.start("etcd", control_plane.etcd(self.spec, self._memory / "etcd"))
+        server = control_plane.api_server(self.spec, self._credentials, self._logs)
+        self._services.start("kube-apiserver", server)
         configs = {}
         for name, pair in (
             ("admin", self._credentials.admin),
@@ -133,9 +136,9 @@ class LabServer:
         manager = control_plane.controller_manager(
             self.spec, self._credentials, configs["controller-manager"]
         )
-        self._processes.start("kube-controller-manager", manager)
+        self._services.start("kube-controller-manager", manager)
         scheduler = control_plane.scheduler(self.spec, self._credentials, configs["scheduler"])
-        self._processes.start("kube-scheduler", scheduler)
+        self._services.start("kube-scheduler", scheduler)
 
     def _dead(self) -> str:
         """The first component that has died, with its last log lines."""
@@ -159,6 +162,7 @@ class LabServer:
             "machine_ids": {spec.name: spec.machine_id for spec in specs},
             "zones": {spec.name: spec.zone for spec in specs},
             "owners": {name: owner for name, owner in owners if owner},
+            "components": list(self._services.told()),
         }
         # In one step: the guard may be reading.
         fresh = self.spec.dir / ".record.json"
@@ -244,16 +248,20 @@ class LabServer:
                 self._nodes.remove(name)
             self._write_record()
             return {"ok": True}
-        shell = self._nodes.shell(name, self._power_lock(name))
-        shell.power(request["action"])
+        self._shell(name).power(request["action"])
         return {"ok": True}
+
+    def _shell(self, name: str) -> Shell:
+        if name in self._services:
+            return self._services.shell(name)
+        return self._nodes.shell(name, self._power_lock(name))
 
     def _arm(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
         self._deadman.arm(request["fault"], request["ttl_s"])
         return {"ok": True}
 
     def _heal(self, fault: Mapping[str, Json]) -> None:
-        fault_from_json(fault).heal(self._nodes.shell(fault["node"], self._power_lock(fault["node"])))
+        fault_from_json(fault).heal(self._shell(fault["node"]))
 
     def _power_lock(self, node: str) -> threading.Lock:
         """One for each node: a guest that joins for minutes must keep no other from being healed."""
@@ -278,6 +286,8 @@ class LabServer:
             "kubernetes_version": self.spec.kubernetes_version,
             "nodes": nodes,
             "components": dict(self._processes.pids()),
+            "services": self._services.told(),
+            "settings": str(self._memory / "settings"),
             "died": dict(self._processes.died()),
             "memory": memory.told(self._memory),
             "armed": dict(self._deadman.armed()),

@@ -187,6 +187,8 @@ class GuestNodes:
             "link-down": self.link_down,
             "link-up": self.link_up,
         }
+        if action not in actions:
+            raise Problem(f"no {action} for {name}", f"lab {self._lab.lab}", "its systemd runs its kubelet")
         actions[action](name)
 
     def power_off(self, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import socket
 import threading
 import uuid
@@ -27,6 +28,8 @@ from nodeproof.waiting import insist
 
 Json = Any
 _SPAWN_LIMIT_S = 20.0
+_ONCE_SEEDED = f'until [ -e {INSIDE}/kubelet.json ]; do sleep 0.02; done; exec "$0" "$@"'
+"""A node that boots sees its own files some milliseconds after it is there."""
 _SSHD_LIMIT_S = 20.0
 
 
@@ -88,7 +91,8 @@ class ProcessNodes:
         pid, node = self._pid(name), self.get(name)
         profile = profile_named(self._lab.profile)
         env = {"GOMAXPROCS": "2", "TMPDIR": f"{INSIDE}/scratch", **profile.kubelet_env}
-        self._processes.start(f"kubelet-{name}", [*enter(pid), *self._kubelet(node.spec)], node=name, env=env)
+        argv = [*enter(pid), "sh", "-c", _ONCE_SEEDED, *self._kubelet(node.spec)]
+        self._processes.start(f"kubelet-{name}", argv, node=name, env=env)
 
     def power(self, name: str, action: PowerAction) -> None:
         """Do something to the node from outside. Raises Problem."""
@@ -100,6 +104,8 @@ class ProcessNodes:
             "thaw": self.thaw,
             "link-down": self.link_down,
             "link-up": self.link_up,
+            "kubelet-off": self.kubelet_off,
+            "kubelet-on": self.kubelet_on,
         }
         actions[action](name)
 
@@ -169,6 +175,24 @@ class ProcessNodes:
         if node.pid is not None:
             network.set_links(node.spec, ["data"], "up")
         self._events.write("machine", node=name, step="link-up")
+
+    def kubelet_off(self, name: str) -> None:
+        """End the node's kubelet at once. Off already is fine."""
+        component = f"kubelet-{name}"
+        runner = self._processes.pids().get(component)
+        if runner is None:
+            return
+        self._processes.expect_end([component])
+        for pid in _children_of(runner):
+            os.kill(pid, signal.SIGKILL)
+        self._processes.kill(component)
+        self._events.write("machine", node=name, step="kubelet-stopped")
+
+    def kubelet_on(self, name: str) -> None:
+        """Start the node's kubelet. Running already, or a node that is off, is fine."""
+        if self.get(name).pid is not None and f"kubelet-{name}" not in self._processes.pids():
+            self.start_kubelet(name)
+            self._events.write("machine", node=name, step="kubelet-started")
 
     def remove(self, name: str) -> None:
         """Power the node off for good and forget it."""
@@ -247,9 +271,10 @@ class ProcessNodes:
         return ["unshare", *namespaces, "--", "bash", "-c", script]
 
     def _kubelet(self, spec: NodeSpec) -> list[str]:
+        changed = sorted(path.name for path in (self._home(spec) / "run" / "node").glob("nodeproof-*.json"))
         return [
             self._lab.binary("hollow-kubelet"),
-            f"--config={INSIDE}/kubelet.json",
+            f"--config={INSIDE / (changed or ['kubelet.json'])[0]}",
             f"--kubeconfig={INSIDE}/kubeconfig",
             f"--root-dir={INSIDE}/kubelet",
             f"--cert-dir={INSIDE}/kubelet",
@@ -265,6 +290,12 @@ def _overwrite(path: Path, text: str) -> None:
 
 def _touch(address: str) -> None:
     socket.create_connection((address, SSH_PORT), timeout=1.0).close()
+
+
+def _children_of(parent: int) -> list[int]:
+    """The processes that one has started and that live."""
+    told = Path(f"/proc/{parent}/task/{parent}/children")
+    return [int(pid) for pid in told.read_text().split()] if told.exists() else []
 
 
 def _child_of(parent: int) -> int:

@@ -1,0 +1,55 @@
+"""Nodes made by hand: objects of the API that no kubelet reports for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from nodeproof.actions.action import Action, Doing
+from nodeproof.actions.ask import ask
+from nodeproof.cluster.resources import node as node_path
+from nodeproof.model.cluster import LEASE_NAMESPACE
+from nodeproof.model.observation import Observation
+from nodeproof.model.problem import Problem
+
+Json = Any
+_LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"
+
+
+def make_node(name: str, labels: Mapping[str, str] | None = None) -> Action[Observation]:
+    """Make a Node by hand; it goes when the scenario is over."""
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": dict(labels or {})}}
+    return ask("POST", "/api/v1/nodes", body)
+
+
+def keep_alive(name: str) -> Action[None]:
+    """Report a Node that was made by hand as Ready, and renew a Lease of its own each R until the recording
+    ends, as a kubelet would. The action raises Problem where nothing is recorded.
+    """
+
+    def do(doing: Doing) -> None:
+        recording, api = doing.recording, doing.lab.cluster.api
+        if recording is None:
+            raise Problem("nothing is being recorded", "keep_alive", "use `with lab.record():` around it")
+        spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": _now()}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}}
+        ask("POST", _LEASES, {**body, "spec": spec}).do(doing)
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", **_times()}
+        api.patch(f"{node_path(name)}/status", {"status": {"conditions": [ready]}})
+
+        def renew() -> None:
+            api.patch(f"{_LEASES}/{name}", {"spec": {"renewTime": _now()}})
+
+        recording.repeat(doing.lab.configuration["R"], renew)
+
+    return Action(f"keep {name} alive", do)
+
+
+def _times() -> Mapping[str, str]:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"lastHeartbeatTime": now, "lastTransitionTime": now}
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

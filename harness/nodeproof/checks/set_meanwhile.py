@@ -1,0 +1,52 @@
+"""Figures of the configuration that a fault of the recording set: what was read before does not hold then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nodeproof.model.claim import Claim
+from nodeproof.model.history import History
+from nodeproof.model.judgment import Check
+from nodeproof.model.symbols import SYMBOLS
+from nodeproof.model.window import WindowSpec, symbols_of
+
+Json = Any
+KUBELET = "kubelet"
+_SETTINGS = ("settings", "kubelet-settings")
+
+
+def set_meanwhile(check: Check, claim: Claim, history: History) -> str:
+    """Which figure that a check is judged by was set by a fault of the recording, or nothing."""
+    for fault in _settings(history):
+        component = KUBELET if fault["fault"] == "kubelet-settings" else str(fault["node"])
+        names = {_plain(name) for name in fault.get("flags") or fault.get("settings") or ()}
+        for what, of, path in _figures(check, claim):
+            if of == component and any(_plain(path.rpartition(".")[2]) in name for name in names):
+                return f"{what} of {component} was set by fault {fault['id']}"
+    return ""
+
+
+def _settings(history: History) -> Iterator[Mapping[str, Json]]:
+    for entry in history.of_kind("fault"):
+        if entry.data["step"] == "injecting" and entry.data["fault"].get("fault") in _SETTINGS:
+            yield entry.data["fault"]
+    for entry in history.of_kind("machine"):
+        if entry.data["step"] == "joining":
+            told = {"id": f"join of {entry.data['node']}", "settings": entry.data["kubelet"]}
+            yield {"fault": "kubelet-settings", "node": entry.data["node"], **told}
+
+
+def _figures(check: Check, claim: Claim) -> Iterator[tuple[str, str, str]]:
+    """What a check reads of the configuration: what people call it, whose it is, where that reports it."""
+    if "window" in check.args:
+        for name in sorted(symbols_of(WindowSpec.from_json(check.args["window"])) & SYMBOLS.keys()):
+            yield name, SYMBOLS[name].component, SYMBOLS[name].path
+    for constant in claim.constants if check.name == "default" else ():
+        if constant.name == check.args["constant"]:
+            yield constant.name, constant.component, constant.reported or constant.flag
+
+
+def _plain(name: str) -> str:
+    """A flag, and a field that stands for it, alike: node-monitor-period, NodeMonitorPeriod."""
+    return name.replace("-", "").lower()

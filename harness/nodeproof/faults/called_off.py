@@ -1,0 +1,114 @@
+"""A shutdown that is called off: the machine prepares to power off, and systemd's last step is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from nodeproof.faults.fault import COMMAND_LIMIT_S, Place
+from nodeproof.faults.seen import has_booted
+from nodeproof.faults.shutdown import PREPARING
+from nodeproof.machines.machine import Machine, MachineError, Shell
+
+Json = Any
+_TARGET = "poweroff.target"
+_HEAL_LIMIT_S = 120.0
+# logind looks whether the target is loaded before it accepts: masked any earlier, it would refuse. Our own
+# lock keeps it from going on before the target is masked, also where no kubelet holds one.
+_INJECT = f"""
+case "$({" ".join(PREPARING)})" in *true*) exec systemctl mask --runtime {_TARGET} ;; esac
+exec systemd-inhibit --what=shutdown --mode=delay --who=nodeproof --why="$0" \\
+    sh -c 'systemctl poweroff && systemctl mask --runtime {_TARGET}'
+"""
+# Masked first: a machine whose last lock goes with the kubelet would power off. Unmasked last, when logind
+# has forgotten that it was asked.
+_HEAL = f"""
+systemctl is-enabled {_TARGET} | grep -q masked || case "$({" ".join(PREPARING)})" in *false*) exit 0 ;; esac
+systemctl mask --runtime {_TARGET} || exit 1
+case "$({" ".join(PREPARING)})" in *true*) systemctl restart kubelet.service ;; esac
+waited=0
+until {" ".join(PREPARING)} | grep -q false; do
+    [ "$waited" -lt 300 ] || exit 1
+    waited=$((waited + 1)); sleep 0.2
+done
+systemctl unmask --runtime {_TARGET}
+"""
+_REFUSED = ["journalctl", "--boot", "--unit=systemd-logind", "--grep=poweroff.target is masked", "--quiet"]
+
+
+@dataclass(frozen=True)
+class CalledOff:
+    """Asks logind of `node` to power off, and masks poweroff.target while delay locks hold it up.
+
+    The kubelet ends its pods as ever. When the last lock is released logind's StartUnit fails, and it takes
+    the shutdown back: PrepareForShutdown(false) (src/login/logind-dbus.c, `execute_shutdown_or_sleep` and
+    `manager_dispatch_delayed`). What it does not show is the end of the machine.
+    """
+
+    name: ClassVar[str] = "called-off-shutdown"
+    places: ClassVar[Sequence[Place]] = ("node",)
+    ends_components: ClassVar[bool] = False
+    id: str
+    node: str
+
+    @property
+    def harms(self) -> Sequence[str]:
+        """The target."""
+        return (self.node,)
+
+    @property
+    def undo(self) -> Sequence[str]:
+        """Restart the kubelet while the target is masked still, wait for logind, unmask."""
+        return ["sh", "-c", _HEAL]
+
+    def to_json(self) -> Mapping[str, Json]:
+        """The constructor's data."""
+        return {"fault": self.name, "id": self.id, "node": self.node}
+
+    def available(self, machine: Shell) -> str:
+        """systemd must have booted the machine, and nobody may be shutting it down."""
+        if machine.run(["test", "-d", "/run/systemd/system"], deadline_s=COMMAND_LIMIT_S).status != 0:
+            return f"{self.node} was not booted by systemd"
+        if _is_masked(machine):
+            return f"{_TARGET} of {self.node} is masked already"
+        done = machine.run(PREPARING, deadline_s=COMMAND_LIMIT_S)
+        return "" if "false" in done.stdout else f"{self.node} is shutting down: {done.stdout.strip()}"
+
+    def inject(self, machine: Shell) -> None:
+        """Ask once, and mask; where that was done, it stays so."""
+        if not _is_masked(machine):
+            self._run(machine, ["sh", "-c", _INJECT, self.id])
+
+    def heal(self, machine: Shell) -> None:
+        """Take it back where it was not yet, and unmask. A machine that is off has nothing to take back."""
+        if machine.is_powered():
+            self._run(machine, self.undo)
+
+    def is_injected(self, machine: Machine) -> bool:
+        """logind says that it prepares for a shutdown, or that it was refused one."""
+        if "true" in machine.run(PREPARING, deadline_s=COMMAND_LIMIT_S).stdout:
+            return True
+        refused = machine.run(_REFUSED, deadline_s=COMMAND_LIMIT_S)
+        return bool(refused.stdout.strip()) and _is_masked(machine)
+
+    def is_healed(self, machine: Machine) -> bool:
+        """logind prepares for none, the target can be started again, and the kubelet serves."""
+        if not has_booted(machine) or _is_masked(machine):
+            return False
+        return "false" in machine.run(PREPARING, deadline_s=COMMAND_LIMIT_S).stdout
+
+    def _run(self, machine: Shell, argv: Sequence[str]) -> None:
+        done = machine.run(argv, deadline_s=_HEAL_LIMIT_S)
+        if done.status != 0:
+            raise MachineError(f"{self.node}: called-off shutdown: {done.stderr.strip()}")
+
+
+def called_off_on(machine: Shell) -> list[CalledOff]:
+    """A shutdown that is called off on a machine whose poweroff.target is masked. Raises MachineError."""
+    return [CalledOff("00000000", machine.name)] if _is_masked(machine) else []
+
+
+def _is_masked(machine: Shell) -> bool:
+    asked = machine.run(["sh", "-c", f"systemctl is-enabled {_TARGET} || :"], deadline_s=COMMAND_LIMIT_S)
+    return "masked" in asked.stdout

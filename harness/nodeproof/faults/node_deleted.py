@@ -1,0 +1,86 @@
+"""Node deleted: an administrator deletes a Node, and gives it back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from nodeproof.faults.fault import COMMAND_LIMIT_S, Place
+from nodeproof.machines.machine import CONTROL_PLANE, Machine, MachineError, Shell
+from nodeproof.model.cluster import is_ready
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class NodeDeleted:
+    """Deletes the Node `on`; healing makes it again with `labels`, and its kubelet goes on reporting.
+
+    A running kubelet does not make its Node again by itself (`registrationCompleted` in
+    pkg/kubelet/kubelet_node_status.go); one that is started does.
+    """
+
+    name: ClassVar[str] = "node-deleted"
+    places: ClassVar[Sequence[Place]] = ("control-plane",)
+    ends_components: ClassVar[bool] = False
+    id: str
+    on: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    node: str = CONTROL_PLANE
+
+    @property
+    def harms(self) -> Sequence[str]:
+        """The node, whose pods go."""
+        return (self.on,)
+
+    @property
+    def undo(self) -> Sequence[str]:
+        """No machine's own command: the API's."""
+        return ()
+
+    def to_json(self) -> Mapping[str, Json]:
+        """The constructor's data."""
+        told = {"on": self.on, "labels": dict(self.labels)}
+        return {"fault": self.name, "id": self.id, **told, "node": self.node}
+
+    def available(self, machine: Shell) -> str:
+        """A Node that is there, and whose labels are known: they name its lab."""
+        if not self.labels:
+            return f"nobody told the labels of {self.on}"
+        return "" if self._found(machine) else f"there is no Node {self.on}"
+
+    def inject(self, machine: Shell) -> None:
+        """Delete it, there or not."""
+        self._kubectl(machine, "delete", "node", self.on, "--ignore-not-found", "--wait=false")
+
+    def heal(self, machine: Shell) -> None:
+        """Make it, unless it is there."""
+        if self._found(machine):
+            return
+        metadata = {"name": self.on, "labels": dict(self.labels)}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+        self._kubectl(machine, "apply", "--filename=-", stdin=json.dumps(body))
+
+    def is_injected(self, machine: Machine) -> bool:
+        """It is not there."""
+        return not self._found(machine)
+
+    def is_healed(self, machine: Machine) -> bool:
+        """It is there, with its labels, and Ready."""
+        found = self._found(machine)
+        if found is None:
+            return False
+        labels = found["metadata"].get("labels") or {}
+        return is_ready(found) and self.labels.items() <= labels.items()
+
+    def _found(self, machine: Shell) -> Json:
+        said = self._kubectl(machine, "get", "node", self.on, "--output=json", "--ignore-not-found")
+        return json.loads(said) if said.strip() else None
+
+    def _kubectl(self, machine: Shell, *arguments: str, stdin: str = "") -> str:
+        done = machine.run(["kubectl", *arguments], deadline_s=COMMAND_LIMIT_S, stdin=stdin)
+        if done.status != 0:
+            raise MachineError(f"node {self.on} deleted: {done.stderr.strip()}")
+        return done.stdout

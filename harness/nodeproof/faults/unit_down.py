@@ -1,0 +1,99 @@
+"""Unit down: a service of a node is stopped, in good order, and stays so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from nodeproof.faults.fault import COMMAND_LIMIT_S, Place
+from nodeproof.faults.seen import has_booted
+from nodeproof.machines.machine import Machine, MachineError, Shell
+
+Json = Any
+KUBELET = "kubelet.service"
+_LIMIT_S = 120.0
+"""systemd kills what does not end by itself after 90 s (DefaultTimeoutStopSec=)."""
+_START = """
+systemctl reset-failed "$0" 2>/dev/null
+systemctl start "$0"
+"""
+
+
+@dataclass(frozen=True)
+class UnitDown:
+    """Stops `unit` of `node`; healing starts it. A process node has one unit, its kubelet.
+
+    It ends with a power cycle, which starts every unit.
+    """
+
+    name: ClassVar[str] = "unit-down"
+    places: ClassVar[Sequence[Place]] = ("node",)
+    ends_components: ClassVar[bool] = True
+    id: str
+    node: str
+    unit: str = KUBELET
+
+    @property
+    def harms(self) -> Sequence[str]:
+        """The target."""
+        return (self.node,)
+
+    @property
+    def undo(self) -> Sequence[str]:
+        """Start it, running or not."""
+        return ["sh", "-c", _START, self.unit]
+
+    def to_json(self) -> Mapping[str, Json]:
+        """The constructor's data."""
+        return {"fault": self.name, "id": self.id, "node": self.node, "unit": self.unit}
+
+    def available(self, machine: Shell) -> str:
+        """A unit that runs."""
+        if not _has_systemd(machine):
+            return "" if self.unit == KUBELET else f"{self.node} has no systemd, and so no {self.unit}"
+        state = self._state(machine)
+        return "" if state == "active" else f"{self.unit} of {self.node} is {state}"
+
+    def inject(self, machine: Shell) -> None:
+        """Stop it; stopped already is fine."""
+        if _has_systemd(machine):
+            self._run(machine, ["systemctl", "stop", self.unit])
+        else:
+            machine.power("kubelet-off")
+
+    def heal(self, machine: Shell) -> None:
+        """Start it; running already is fine. On a node that is off nothing is stopped."""
+        if not machine.is_powered():
+            return
+        if _has_systemd(machine):
+            self._run(machine, self.undo)
+        else:
+            machine.power("kubelet-on")
+
+    def is_injected(self, machine: Machine) -> bool:
+        """It does not run; where it is the kubelet, nobody serves in its place."""
+        if self.unit == KUBELET:
+            return machine.answers_on_control() and not machine.serves_kubelet()
+        return self._state(machine) in ("inactive", "failed")
+
+    def is_healed(self, machine: Machine) -> bool:
+        """It runs; where it is the kubelet, it serves."""
+        if self.unit == KUBELET:
+            return has_booted(machine)
+        return self._state(machine) == "active"
+
+    def _state(self, machine: Shell) -> str:
+        asked = machine.run(["systemctl", "is-active", self.unit], deadline_s=COMMAND_LIMIT_S)
+        return asked.stdout.strip()
+
+    def _run(self, machine: Shell, argv: Sequence[str]) -> None:
+        done = machine.run(argv, deadline_s=_LIMIT_S)
+        if done.status != 0:
+            raise MachineError(f"{self.node}: {self.unit}: {done.stderr.strip()}")
+
+
+def _has_systemd(machine: Shell) -> bool:
+    """Whether systemd is the machine's first process (sd_booted(3))."""
+    asked = machine.run(["test", "-d", "/run/systemd/system"], deadline_s=COMMAND_LIMIT_S)
+    return asked.status == 0

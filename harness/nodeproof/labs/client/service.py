@@ -1,0 +1,134 @@
+"""A component of a lab's control plane as a machine: commands beside it, power over it, if it answers."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodeproof.cluster.api import Api, ApiError
+from nodeproof.labs.client.measuring import MANAGER
+from nodeproof.labs.ground.spec import API_ADDRESS, API_PORT
+from nodeproof.labs.ground.wire import SupervisorClient
+from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, MachineError, PowerAction
+from nodeproof.model.problem import Problem
+
+Json = Any
+_ANSWER_LIMIT_S = 1.0
+_PORTS: Mapping[str, tuple[str, int]] = {
+    "etcd": ("127.0.0.1", 2379),
+    "kube-apiserver": (API_ADDRESS, API_PORT),
+    "kube-controller-manager": ("127.0.0.1", 10257),
+    "kube-scheduler": ("127.0.0.1", 10259),
+    CONTROL_PLANE: (API_ADDRESS, API_PORT),
+}
+"""Where each serves."""
+_ZONES_SEEN = "node_collector_zone_size{"
+"""Exported once the node lifecycle controller has gone through the nodes."""
+_WITHOUT_TLS = ("etcd",)
+_ASK = b"GET /healthz HTTP/1.0\r\n\r\n"
+SERVICES = tuple(_PORTS)
+
+
+@dataclass
+class ServiceMachine:
+    """One component, through its lab's supervisor; of its networks only whether it answers."""
+
+    name: str
+    supervisor: SupervisorClient
+    api: Api
+    bundle: Path
+    kubectl: Sequence[str]
+    """The lab's own, as its administrator."""
+    data_address: str = API_ADDRESS
+    control_plane_address: str = API_ADDRESS
+
+    def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
+        """Run a command in the lab's own namespaces, where the settings of components are; `kubectl` is the
+        lab's. Raises MachineError.
+        """
+        full = [*self.kubectl, *argv[1:]] if argv[0] == "kubectl" else list(argv)
+        try:
+            folder = self.supervisor.status()["settings"]
+            done = self.supervisor.spawn_command(["env", f"--chdir={folder}", *full], deadline_s, stdin)
+        except Problem as problem:
+            raise MachineError(str(problem)) from problem
+        return CommandResult(done["status"], done["stdout"], done["stderr"])
+
+    def power(self, action: PowerAction) -> None:
+        """End it, start it, let it stand still or go on. Raises MachineError."""
+        try:
+            self.supervisor.power(self.name, action)
+        except Problem as problem:
+            raise MachineError(str(problem)) from problem
+
+    def is_powered(self) -> bool:
+        """Whether its process runs."""
+        return self.name == CONTROL_PLANE or self._told()["pid"] is not None
+
+    def boot_id(self) -> str:
+        """New each time that it is started."""
+        return str(self._told()["pid"])
+
+    def command(self) -> Sequence[str]:
+        """Its command line as it would be started now. Raises Problem."""
+        return tuple(self._told()["argv"])
+
+    def answers_on_control(self) -> bool:
+        """Whether it answers a request; of one that stands still the kernel still takes connections."""
+        host, port = _PORTS[self.name]
+        with contextlib.suppress(OSError), self.supervisor.dial(host, port, _ANSWER_LIMIT_S) as plain:
+            plain.settimeout(_ANSWER_LIMIT_S)
+            if self.name in _WITHOUT_TLS:
+                plain.sendall(_ASK)
+                return bool(plain.recv(1))
+            context = ssl.create_default_context(cafile=str(self.bundle))
+            with context.wrap_socket(plain, server_hostname=host) as sock:
+                sock.sendall(_ASK)
+                return bool(sock.recv(1))
+        return False
+
+    def refuses_on_control(self) -> bool:
+        """Whether nobody listens where it serves."""
+        try:
+            self.supervisor.dial(*_PORTS[self.name], _ANSWER_LIMIT_S).close()
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def reached_from_control_plane(self) -> bool:
+        """Whether it answers."""
+        return self.answers_on_control()
+
+    def reaches_control_plane(self) -> bool:
+        """Whether it answers."""
+        return self.answers_on_control()
+
+    def serves_kubelet(self) -> bool:
+        """Whether it does its work: it has no kubelet. A controller manager answers for a second before its
+        controllers run, and ends if the API server begins anew in that second.
+        """
+        try:
+            if self.name == "kube-controller-manager":
+                return _ZONES_SEEN in self.api.text_at(f"{MANAGER}/metrics")
+            if self.name in ("kube-apiserver", CONTROL_PLANE):
+                return bool(self.api.text("/readyz"))
+        except ApiError:
+            return False
+        return self.answers_on_control()
+
+    def kubelet_configuration(self) -> Mapping[str, Json]:
+        """It has no kubelet. Raises MachineError."""
+        raise MachineError(f"{self.name} has no kubelet")
+
+    def close(self) -> None:
+        """It has no connection that stays."""
+
+    def _told(self) -> Mapping[str, Json]:
+        told: Mapping[str, Json] = self.supervisor.status()["services"][self.name]
+        return told

@@ -1,0 +1,138 @@
+"""The components of a lab's control plane: started as the lab tells, with what faults set besides."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodeproof import proc
+from nodeproof.labs.ground.processes import EventLog, Processes
+from nodeproof.labs.ground.spec import API_ADDRESS
+from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, MachineError, PowerAction
+from nodeproof.model.problem import Problem
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    """The lab's own kubectl, as its administrator."""
+
+    path: str
+    kubeconfig: Path
+
+    def full(self, argv: Sequence[str]) -> list[str]:
+        """A command as it is run: `kubectl` is this one."""
+        if argv[0] == "kubectl":
+            return [self.path, f"--kubeconfig={self.kubeconfig}", *argv[1:]]
+        return list(argv)
+
+
+class Services:
+    """The components by name; `folder` holds what faults set, a folder for each component."""
+
+    def __init__(self, processes: Processes, folder: Path, events: EventLog, kubectl: Kubectl) -> None:
+        self._processes = processes
+        self._folder = folder
+        self._events = events
+        self._kubectl = kubectl
+        self._argv: dict[str, Sequence[str]] = {}
+        self._lock = threading.Lock()
+        folder.mkdir(exist_ok=True)
+
+    def __contains__(self, name: str) -> bool:
+        return name == CONTROL_PLANE or name in self._argv
+
+    def start(self, name: str, argv: Sequence[str]) -> None:
+        """Start a component, and remember how. Raises CommandFailed."""
+        self._argv[name] = argv
+        (self._folder / name).mkdir(exist_ok=True)
+        self._processes.start(name, self.command(name))
+
+    def command(self, name: str) -> list[str]:
+        """A component's command line, with the flags that faults set in place of the lab's."""
+        argv = list(self._argv[name])
+        for path in sorted((self._folder / name).glob("*.json")):
+            for flag, value in json.loads(path.read_text()).items():
+                argv = [entry for entry in argv if not entry.startswith(f"--{flag}=")]
+                argv.append(f"--{flag}={value}")
+        return argv
+
+    def power(self, name: str, action: PowerAction) -> None:
+        """End a component at once, start it again, let it stand still and go on; what is so already is fine.
+
+        Raises Problem on what can't be done to it, CommandFailed.
+        """
+        verbs: Mapping[PowerAction, Callable[[str], None]] = {
+            "off": self._off,
+            "on": self._on,
+            "freeze": lambda name: self._signal(name, signal.SIGSTOP, "frozen"),
+            "thaw": lambda name: self._signal(name, signal.SIGCONT, "thawed"),
+        }
+        if name not in self._argv or action not in verbs:
+            raise Problem(f"no {action} for {name}", "control plane", f"there are: {', '.join(verbs)}")
+        with self._lock:
+            verbs[action](name)
+
+    def told(self) -> Mapping[str, Json]:
+        """For the lab's status: each component's process id, None while it is off, and its command line."""
+        pids = self._processes.pids()
+        return {name: {"pid": pids.get(name), "argv": self.command(name)} for name in list(self._argv)}
+
+    def shell(self, name: str) -> ServiceShell:
+        """A component as the supervisor itself reaches it."""
+        return ServiceShell(self, name, self._folder, self._kubectl)
+
+    def is_running(self, name: str) -> bool:
+        """Whether its process runs; the control plane as a whole always does."""
+        return name == CONTROL_PLANE or name in self._processes.pids()
+
+    def _off(self, name: str) -> None:
+        self._processes.expect_end([name])
+        self._processes.kill(name)
+        self._events.write("machine", node=name, step="powered-off")
+
+    def _on(self, name: str) -> None:
+        if not self.is_running(name):
+            self._processes.start(name, self.command(name))
+            self._events.write("machine", node=name, step="booted")
+
+    def _signal(self, name: str, number: signal.Signals, step: str) -> None:
+        pid = self._processes.pids().get(name)
+        if pid is not None:
+            os.kill(pid, number)
+            self._events.write("machine", node=name, step=step)
+
+
+class ServiceShell:
+    """Commands beside a component, where its settings are, and power over it."""
+
+    def __init__(self, services: Services, name: str, folder: Path, kubectl: Kubectl) -> None:
+        self.name = name
+        self.data_address = self.control_plane_address = API_ADDRESS
+        self._services = services
+        self._folder = folder
+        self._kubectl = kubectl
+
+    def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
+        """Run a command in the lab's own namespaces. Raises MachineError when it does not end in time."""
+        full = ["env", f"--chdir={self._folder}", *self._kubectl.full(argv)]
+        try:
+            done = proc.run(full, timeout_s=deadline_s, stdin=stdin, check=False)
+        except proc.CommandFailed as error:
+            raise MachineError(str(error)) from error
+        return CommandResult(done.status, done.stdout, done.stderr)
+
+    def is_powered(self) -> bool:
+        """Whether its process runs."""
+        return self._services.is_running(self.name)
+
+    def power(self, action: PowerAction) -> None:
+        """Do something to the component. Raises Problem, CommandFailed."""
+        self._services.power(self.name, action)

@@ -1,0 +1,126 @@
+"""What a component of the lab logs, by lines that hold a text."""
+
+from __future__ import annotations
+
+import mmap
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from nodeproof.artifacts.components import HOLLOW, ROLES
+from nodeproof.labs.client.lab import Lab
+from nodeproof.model.judgment import Moment
+from nodeproof.model.problem import Problem
+from nodeproof.recording.testimony import Word
+from nodeproof.sources.source import Hearing, Told, any_word, last_heard
+
+_HEADER = re.compile(r"[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6}) ")
+"""How klog begins a line: level, month and day, time of day (k8s.io/klog/v2, `formatHeader`); no year."""
+_TORN = re.compile(r".[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6}  *\d+ \S+\.go:\d+\] ")
+"""A header inside a line: what stood before it was cut off, as a full disk does."""
+_HALF_A_YEAR_S = 183 * 86400.0
+
+
+@dataclass(frozen=True)
+class Log:
+    """The lines of `component` (kube-controller-manager, `kubelet-NODE` of a process node) that hold `text`.
+
+    The text has to be one that stands in the component's executable, which may be that of others, too: the
+    silence of a text that nobody can say proves nothing.
+    """
+
+    component: str
+    text: str
+
+    @property
+    def by(self) -> str:
+        """The text is part of it."""
+        return f"log of {self.component}: {self.text!r}"
+
+    @property
+    def line(self) -> Moment:
+        """The next of these lines."""
+        return any_word(self)
+
+    @property
+    def heard(self) -> Moment:
+        """Up to when it was heard."""
+        return last_heard(self)
+
+    def read(self, hearing: Hearing) -> Told:
+        """Read the log and its earlier part. Raises Problem on a component without a log, and on a text that
+        it can't say, OSError.
+        """
+        self._check_said(hearing.lab)
+        history, until_t = hearing.history, time.monotonic()
+        offset_s = float(history.begun["wall_offset_s"])
+        words = [Word(at - offset_s, line) for at, line in _lines(hearing.lab, self.component)]
+        moved_s = abs(time.time() - time.monotonic() - offset_s)
+        said = [word for word in words if self.text in word.what]
+        return Told(said, until_t, moved_s, unsure=self._why_unsure(hearing, words))
+
+    def _check_said(self, lab: Lab) -> None:
+        role = HOLLOW if self.component.startswith("kubelet-") else self.component
+        if role not in ROLES or not _log(lab, self.component).exists():
+            raise Problem(f"no component {self.component!r}", "Log(...)", f"there are: {', '.join(ROLES)}")
+        if not _holds(lab.components.path(role), self.text.encode()):
+            said = f"{self.component} has no text {self.text!r}"
+            raise Problem(said, "Log(...)", "take what stands in its source, without what is filled in")
+
+    def _why_unsure(self, hearing: Hearing, words: list[Word]) -> str:
+        """Why the log may lack a line since the recording began, or nothing."""
+        began_t, lab = hearing.history.began_t, hearing.lab
+        if not words or words[0].t > began_t:
+            return f"the log of {self.component} begins after the recording"
+        earlier = _earlier(lab, self.component)
+        if earlier.exists() and earlier.stat().st_mtime - hearing.history.begun["wall_offset_s"] > began_t:
+            return f"the log of {self.component} was cut while it was recorded"
+        torn = [line.t for line in words if _TORN.search(line.what) and line.t >= began_t]
+        if torn or not _log(lab, self.component).read_bytes().endswith(b"\n"):
+            return f"a line of the log of {self.component} was torn: there was no room for it"
+        full = lab.life.full()
+        return full[0] if full else ""
+
+
+def _earlier(lab: Lab, component: str) -> Path:
+    return lab.life.logs / f"{component}.log.1"
+
+
+def _log(lab: Lab, component: str) -> Path:
+    return lab.life.logs / f"{component}.log"
+
+
+def _lines(lab: Lab, component: str) -> Iterator[tuple[float, str]]:
+    """Each line with its time (s since the epoch); one without is part of the one before it."""
+    at = 0.0
+    for log in (_earlier(lab, component), _log(lab, component)):
+        for line in log.read_text(errors="replace").splitlines() if log.exists() else ():
+            at = _told_at(line) or at
+            if at:
+                yield at, line
+
+
+def _told_at(line: str) -> float | None:
+    """When a line was written (s since the epoch); its year is the one that brings it nearest to now."""
+    header = _HEADER.match(line)
+    if header is None:
+        return None
+    now = datetime.now(UTC)
+    month, day, hour, minute, second, micro = map(int, header.groups())
+    for year in (now.year, now.year - 1, now.year + 1):
+        try:
+            at = datetime(year, month, day, hour, minute, second, micro, UTC).timestamp()
+        except ValueError:
+            continue
+        if abs(at - now.timestamp()) < _HALF_A_YEAR_S:
+            return at
+    return None
+
+
+def _holds(executable: Path, text: bytes) -> bool:
+    """Whether a text stands in an executable."""
+    with executable.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        return mapped.find(text) >= 0

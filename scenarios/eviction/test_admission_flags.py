@@ -1,0 +1,27 @@
+"""How long pods tolerate an unreachable node, where the API server was told otherwise."""
+
+from nodeproof.plugin import Judge
+from nodeproof.scenario import NOT_READY, UNREACHABLE, Stage, claims, needs, settings, shows, would
+
+SERVER = "kube-apiserver"
+OTHER_S = {UNREACHABLE: 21, NOT_READY: 23}
+POD = {
+    "metadata": {"name": "newcomer"},
+    "spec": {"containers": [{"name": "main", "image": "nodeproof.local/pause:1"}]},
+}
+
+
+@claims("eviction.admission-flags")
+@needs(nodes=2, components=(SERVER,))
+def test_new_pods_tolerate_as_long_as_the_api_servers_flags_say(lab: Stage, judge: Judge) -> None:
+    told = settings(
+        SERVER,
+        default_unreachable_toleration_seconds=str(OTHER_S[UNREACHABLE]),
+        default_not_ready_toleration_seconds=str(OTHER_S[NOT_READY]),
+    )
+    with lab.record(), lab.inject(told):
+        answer = lab.do(would("POST", "/api/v1/namespaces/nodeproof/pods", POD))
+
+    given = [{"key": key, "tolerationSeconds": seconds} for key, seconds in OTHER_S.items()]
+    told_so = {"status": 201, "body": {"spec": {"tolerations": given}}}
+    judge("eviction.admission-flags", shows(answer, told_so))
