@@ -1,5 +1,7 @@
 """A node that pages: what its kubelet says to that."""
 
+from functools import partial
+
 from nodeproof.plugin import Judge
 from nodeproof.scenario import (
     SWAP_LIMIT,
@@ -13,6 +15,7 @@ from nodeproof.scenario import (
     kubelet_restarted,
     kubelet_settings,
     logged,
+    meminfo,
     needs,
     restart_kubelet,
     run_witnesses,
@@ -25,6 +28,8 @@ KUBELET = "kubelet.service"
 SWAP_MIB, REQUEST_MIB = 128, 64
 CPU = "400m"
 """As a limit it holds for the runtime's start of the container too, which on 10m takes minutes."""
+PAGE = 4096
+"""The kernel rounds a limit down to whole pages (bytes)."""
 START_S = 30
 """A kubelet is up to its refusal in a second; emulated, in up to 20."""
 
@@ -53,28 +58,46 @@ def test_a_kubelet_does_not_start_where_swap_is_on(lab: Stage, judge: Judge) -> 
     judge("swap.fail-on-default", stays_away)
 
 
-@claims("swap.limited-burstable-only")
+@claims(
+    "swap.limited-burstable-only",
+    "swap.limited-besteffort-guaranteed-zero",
+    "swap.limited-formula",
+    "swap.opt-out",
+    "swap.no-request-no-swap",
+    "swap.critical-pods-none",
+)
 @needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"))
-def test_limited_swap_is_for_burstable_pods(lab: Stage, judge: Judge) -> None:
+def test_limited_swap_is_for_burstable_containers_by_their_memory_request(lab: Stage, judge: Judge) -> None:
     node = lab.target
-    requests = {"cpu": CPU, "memory": f"{REQUEST_MIB}Mi"}
+    memory, cpu = {"memory": f"{REQUEST_MIB}Mi"}, {"cpu": "50m"}
+    all_of_it = memory | {"cpu": CPU}
     limited = kubelet_settings(node, failSwapOn=False, memorySwap={"swapBehavior": "LimitedSwap"})
 
     with lab.record(), lab.inject(limited), lab.inject(swap(node, SWAP_MIB)) as paging:
         lab.do(restart_kubelet(node))
-        best_effort, burstable, guaranteed = lab.do(
+        best_effort, burstable, guaranteed, opted_out, without_request, critical = pods = lab.do(
             run_witnesses(
                 Witness(),
-                Witness(resources={"requests": requests}),
-                Witness(resources={"requests": requests, "limits": requests}),
+                Witness(resources={"requests": cpu | memory}),
+                Witness(resources={"requests": all_of_it, "limits": all_of_it}),
+                Witness(resources={"requests": cpu | memory, "limits": memory}),
+                Witness(resources={"requests": cpu}),
+                Witness(resources={"requests": cpu | memory}, priority_class="system-node-critical"),
                 on=node,
             )
         )
-        for pod in (best_effort, burstable, guaranteed):
+        for pod in pods:
             lab.look(swap_limit(pod))
+        total, swappable = (lab.look(meminfo(node, name)).value for name in ("MemTotal", "SwapTotal"))
 
-    for pod, low, high in ((best_effort, 0, 0), (burstable, 1, SWAP_MIB << 20), (guaranteed, 0, 0)):
-        judge(
-            "swap.limited-burstable-only",
-            amounts_to(SWAP_LIMIT, pod.name, low, high, paging.began, paging.healing),
-        )
+    allowed = partial(amounts_to, SWAP_LIMIT, since=paging.began, until=paging.healing)
+    share = (REQUEST_MIB << 20) * swappable // total
+    judge("swap.limited-formula", allowed(burstable.name, low=share - PAGE, high=share))
+    judge("swap.limited-burstable-only", allowed(burstable.name, low=1, high=SWAP_MIB << 20))
+    for pod in (best_effort, guaranteed):
+        judge("swap.limited-burstable-only", allowed(pod.name, low=0, high=0))
+        judge("swap.limited-besteffort-guaranteed-zero", allowed(pod.name, low=0, high=0))
+    judge("swap.opt-out", allowed(opted_out.name, low=0, high=0))
+    judge("swap.opt-out", allowed(burstable.name, low=1, high=SWAP_MIB << 20))
+    judge("swap.no-request-no-swap", allowed(without_request.name, low=0, high=0))
+    judge("swap.critical-pods-none", allowed(critical.name, low=0, high=0))

@@ -28,6 +28,7 @@ IN_RESTRICTION = tuple(
 )
 FEW_NODES, JOINING = shipped("rate_limits/test_few_nodes.py"), shipped("registration/test_joining.py")
 REFUSED = shipped("heartbeat/test_refused.py")
+NOT_READY = shipped("eviction/test_not_ready.py")
 DAEMONS, FLAGS = shipped("cordon/test_daemons.py"), shipped("eviction/test_admission_flags.py")
 IN_JOINING = ("self-register-default", "with-taints", "kubeconfig-credentials")
 TAINTS_REFUSED = "registration.with-taints-format"
@@ -153,6 +154,19 @@ def somebody_else_writes_a_status(cluster: Cluster) -> None:
     cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", wrong)
 
 
+def somebody_marks_the_pod(cluster: Cluster) -> None:
+    cluster.until_recorded('"step":"injected"')
+    # What comes within the slack may have come before.
+    pause(SLACK_S)
+    found = cluster.pod()
+    conditions = [
+        {**entry, "status": "False"} if entry["type"] == "Ready" else entry
+        for entry in found["status"]["conditions"]
+    ]
+    status = f"{pod(NAMESPACE, found['metadata']['name'])}/status"
+    cluster.lab.cluster.api.patch(status, {"status": {"conditions": conditions}})
+
+
 def nobody_renews(cluster: Cluster) -> None:
     cluster.until_recorded('"step":"injected"')
     cluster.pause(f"kubelet-{cluster.target}")
@@ -200,6 +214,13 @@ def nobody_may_make_nodes(cluster: Cluster) -> None:
         ("heartbeat.kubelet-is-writer", somebody_else_writes_a_status, (LEASE,), ""),
         ("heartbeat.lease-independent", nobody_renews, (REFUSED,), ""),
         ("cordon.daemonset-still-scheduled", nobody_taints, (DAEMONS,), ""),
+        ("taints.not-ready-noexecute", nobody_taints, (NOT_READY,), ""),
+        (
+            "conditions.pods-not-marked-on-kubelet-false",
+            somebody_marks_the_pod,
+            (NOT_READY,),
+            "taints.not-ready-noexecute",
+        ),
     ],
 )
 def test_a_claim_falls_on_a_cluster_that_does_otherwise(

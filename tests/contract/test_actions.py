@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from nodeproof.actions.kubectl import kubectl
 from nodeproof.actions.nodes import keep_alive, make_node
 from nodeproof.actions.workloads import LABEL, Kind, Workload, disruption_budget, workload
 from nodeproof.checks.moments import became, condition_became, made, written
+from nodeproof.cluster import api as api_module
 from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import NAMESPACE, RESOURCES, WATCHED
 from nodeproof.labs.client import registry
@@ -33,10 +35,12 @@ from nodeproof.probes.file import file_of
 from nodeproof.probes.metric import metric
 from nodeproof.scenario.stage import Stage
 from tests.contract.conftest import JOINED
-from tests.waiting import eventually
+from tests.waiting import eventually, pause, told
 
 LOGIND = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
 UP_LIMIT_S = 30.0
+LATE_S = 1.5
+COMMAND_LIMIT_S = 20.0
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 WHO_AM_I = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
@@ -156,6 +160,36 @@ def test_a_crash_leaves_no_object_behind(lab: Lab, was_made: bool) -> None:
     assert lab.safety.ledger.unfinished() == []
 
 
+def test_an_object_that_comes_after_nobody_answered_for_it_is_removed(
+    stage: Stage, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where etcd stood still, and took the request all the same when it went on."""
+    monkeypatch.setattr(api_module, "CALL_LIMIT_S", 1.0)
+    body = _named()
+    path = f"{MAPS}/{body['metadata']['name']}"
+    etcd = lab.fleet.machine("etcd")
+    etcd.power("freeze")
+    try:
+        with pytest.raises(ApiError):
+            stage.do(ask("POST", MAPS, body))
+    finally:
+        etcd.power("thaw")
+    (entry,) = lab.safety.ledger.unfinished()
+    assert entry.step == "unanswered"
+    comes_late = {"metadata": {**body["metadata"], "annotations": {MARK: entry.fault["id"]}}}
+    monkeypatch.setattr(api_module, "CALL_LIMIT_S", 15.0)
+    assert eventually(lambda: told(lambda: lab.cluster.api.get(MAPS)), UP_LIMIT_S)
+
+    with ThreadPoolExecutor(1) as pool:
+        tidying = pool.submit(lab.tidy)
+        pause(LATE_S)
+        assert not tidying.done()
+        lab.cluster.api.ensure(MAPS, comes_late)
+        tidying.result()
+    assert not _is_there(lab, path)
+    assert lab.safety.ledger.unfinished() == []
+
+
 @pytest.mark.parametrize("joined", [True, False], ids=["after it joined", "before it joined"])
 def test_a_crash_leaves_no_node_behind(stage: Stage, lab: Lab, joined: bool) -> None:
     before = lab.fleet.node_names()
@@ -175,6 +209,22 @@ def test_a_crash_leaves_no_node_behind(stage: Stage, lab: Lab, joined: bool) -> 
     assert lab.safety.ledger.unfinished() == []
 
 
+def test_a_node_comes_back_under_its_name_as_another_machine(stage: Stage, lab: Lab) -> None:
+    seen = []
+    for _ in range(2):
+        stage.do(join(JOINED))
+        lab.wait_nodes_ready([JOINED])
+        seen.append(
+            lab.fleet.machine(JOINED).run(["cat", "/etc/machine-id"], deadline_s=COMMAND_LIMIT_S).stdout
+        )
+        # As `nodeproof heal` does it, in a process of its own.
+        another = registry.attach(lab.name)
+        assert another.safety.heal_unfinished() == []
+        another.close()
+    assert len(set(seen)) == len(seen)
+    assert lab.safety.ledger.unfinished() == []
+
+
 @pytest.mark.parametrize("of", ["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"])
 def test_a_workload_goes_with_its_pods(stage: Stage, lab: Lab, of: Kind) -> None:
     made = workload(of)
@@ -183,7 +233,7 @@ def test_a_workload_goes_with_its_pods(stage: Stage, lab: Lab, of: Kind) -> None
         assert stage.do(made.make).value["status"] == 201
         running = written("pods", {**made.pods, "status": {"phase": "Running"}})
         stage.wait_for(running.after(made.make.begun, windows.prompt(UP_LIMIT_S)))
-        assert stage.find(running) is not None
+        assert stage.find(running) is not None, _told_of_pods(lab)
         assert stage.do(disruption_budget(made)).value["status"] == 201
     lab.tidy()
     assert not _is_there(lab, path)
@@ -212,6 +262,17 @@ def test_a_property_on_a_nodes_bus_is_looked_at(stage: Stage, lab: Lab, node: st
         shutting_down = stage.look(dbus_property(node, *LOGIND, "PreparingForShutdown"))
     assert delay.value > 0
     assert shutting_down.value is False
+
+
+def _told_of_pods(lab: Lab) -> str:
+    """What the cluster says of our pods, for whoever reads a failure."""
+    told = (
+        lab.cluster.run_kubectl(["--namespace", NAMESPACE, *arguments], COMMAND_LIMIT_S, "")["stdout"]
+        for arguments in (["describe", "replicasets,pods"], ["get", "nodes", "--output=yaml"])
+    )
+    return "\n".join(
+        [*told, lab.life.last_lines("kube-controller-manager"), lab.life.last_lines("kube-scheduler")]
+    )
 
 
 def _pods_of(lab: Lab, made: Workload) -> list[object]:

@@ -19,6 +19,7 @@ from nodeproof.faults import (
     NodeDeleted,
     Outage,
     PowerOff,
+    ReadyPatched,
     Refused,
     Settings,
     Taint,
@@ -52,10 +53,11 @@ FAULTS: Mapping[str, Callable[[Lab, str], Fault]] = {
     "outage": lambda lab, _node: Outage(_new_id(), {e.name: e.data_address for e in lab.fleet.nodes()}),
     "node-deleted": lambda lab, node: NodeDeleted(_new_id(), node, _labels(lab, node)),
     "taint": lambda _lab, node: Taint(_new_id(), node, "nodeproof.dev/test", "x", "NoExecute"),
+    "ready-patched": lambda _lab, node: ReadyPatched(_new_id(), node),
     "refused-status": lambda _lab, node: Refused(_new_id(), node, "status"),
     "refused-lease": lambda _lab, node: Refused(_new_id(), node, "lease"),
 }
-FOUND_BY_NAME = ("settings", "outage", "refused-status", "refused-lease")
+FOUND_BY_NAME = ("settings", "outage", "ready-patched", "refused-status", "refused-lease")
 
 
 def _labels(lab: Lab, node: str) -> Mapping[str, str]:
@@ -202,6 +204,20 @@ def test_a_scenario_may_lose_everything_that_it_declared(lab: Lab, tmp_path: Pat
 @contextmanager
 def _step(_name: str) -> Iterator[None]:
     yield
+
+
+def test_what_a_lab_was_given_is_read_from_what_runs(lab: Lab) -> None:
+    flag = "terminated-pod-gc-threshold"
+    fault = Settings(_new_id(), MANAGER, {flag: "777"})
+    lab.prepare()
+    for component, flags in lab.kind.flags_set(lab.profile).items():
+        assert flags.keys() <= lab.configuration.flags_set[component].keys(), component
+    assert flag not in lab.configuration.flags_set[MANAGER]
+    with lab.safety.injector.inject(fault, Declared((), (MANAGER,)), nothing):
+        lab.prepare()
+    assert lab.configuration.flags_set[MANAGER][flag] == "777"
+    lab.prepare()
+    assert flag not in lab.configuration.flags_set[MANAGER]
 
 
 def test_a_lab_says_what_its_components_were_started_with(lab: Lab) -> None:

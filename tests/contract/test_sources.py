@@ -18,11 +18,13 @@ from nodeproof.cluster.resources import AUDIT_MARK, WATCHED
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.ground.logs import LOOKED_EACH_S
 from nodeproof.model.history import Entry
 from nodeproof.model.judgment import Moment
 from nodeproof.model.needs import Needs
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
+from nodeproof.scenario import kubelet_settings
 from nodeproof.scenario.stage import Stage
 from nodeproof.sources import audit as audit_log
 from nodeproof.sources.audit import Audit, audit
@@ -41,6 +43,10 @@ CLEAR_S = 0.8
 EARLIER = "audit-2000-01-01T00-00-00.000.jsonl"
 """How the API server names the earlier part of its audit log."""
 MANAGER = "kube-controller-manager"
+MAIN_LOOP = "Starting kubelet main sync loop"
+"""Once each time that a kubelet starts."""
+QUIET = "Trying to delete pod"
+"""Of a mirror pod: there is none."""
 NEW_ZONE = Log(MANAGER, "Initializing eviction metric for zone")
 """Once for each zone that a first node appears in."""
 
@@ -300,6 +306,62 @@ def test_a_log_that_could_not_be_written_for_a_while_vouches_for_none(stage: Sta
     assert told(stage, NEW_ZONE) == []
     verdict = count(stage, NEW_ZONE.line, NEW_ZONE.heard, 0)
     assert verdict.label == "unproven: gap", verdict
+
+
+def test_a_lab_tells_that_its_memory_for_logs_was_full(stage: Stage, lab: Lab) -> None:
+    """Nothing shows it any more, and no line was torn."""
+    with stage.record():
+        before_t = time.monotonic()
+        in_logs(lab, "! cat /dev/zero >filler 2>&1")
+        pause(2 * LOOKED_EACH_S)
+        in_logs(lab, "rm filler")
+        after_t = time.monotonic()
+        stage.hear(NEW_ZONE)
+    assert lab.life.full() == []
+    assert lab.life.full(since_t=after_t) == []
+    (line,) = lab.life.full(since_t=before_t)
+    assert "its memory for logs was full" in line
+    (said,) = unsure(stage, NEW_ZONE)
+    assert "was full" in said or "torn" in said
+    assert count(stage, NEW_ZONE.line, NEW_ZONE.heard, 0).label == "unproven: gap"
+
+
+@pytest.mark.vm
+def test_what_a_kubelet_says_is_heard_wherever_it_runs(stage: Stage, lab: Lab, node: str) -> None:
+    """Of a guest from its journal, which begins at its boot."""
+    begins = Log(f"kubelet-{node}", MAIN_LOOP)
+    quiet = Log(f"kubelet-{node}", QUIET)
+    with stage.record():
+        pause(CLEAR_S)
+        with stage.inject(kubelet_settings(node, registryBurst=11)):
+            pass
+        pause(2 * CLEAR_S)
+        stage.hear(begins, quiet, begins)
+    assert len(told(stage, begins)) == 2
+    assert {MAIN_LOOP in entry.data["what"] for entry in told(stage, begins)} == {True}
+    assert set(unsure(stage, begins)) | set(unsure(stage, quiet)) == {""}
+    twice = count(stage, begins.line, begins.heard, 2)
+    assert twice.label == "conforms", (twice, told(stage, begins))
+    assert count(stage, begins.line, begins.heard, 1).label == "deviates"
+    assert count(stage, quiet.line, quiet.heard, 0).label == "conforms"
+
+
+@pytest.mark.vm
+def test_a_kubelet_that_began_anew_after_its_node_booted_vouches_for_nothing_before(
+    stage: Stage, lab: Lab, node: str
+) -> None:
+    """A guest's journal of an earlier boot is not read; a process node's log goes on."""
+    if "systemd" not in lab.features:
+        pytest.skip("its kubelet's log outlives a boot")
+    source = Log(f"kubelet-{node}", QUIET)
+    with stage.record():
+        machine = lab.fleet.machine(node)
+        machine.power("off")
+        machine.power("on")
+        lab.wait_nodes_ready([node])
+        stage.hear(source)
+    assert unsure(stage, source) == [f"the journal of {node} begins after the recording"]
+    assert count(stage, source.line, source.heard, 0).label == "unproven: gap"
 
 
 @pytest.mark.parametrize(

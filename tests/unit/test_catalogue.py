@@ -22,7 +22,9 @@ from nodeproof.model.catalogue import DEPTH_LIMIT, SIZE_LIMIT, merge, parse
 from nodeproof.model.problem import Problem
 from nodeproof.model.window import Ground, compute
 from nodeproof.session.judging import Judge
+from tests.acceptance.test_conformance import MACHINES
 from tests.unit.histories import configuration
+from tests.vm.test_claims_on_machines import made_to_fall
 
 SCHEMA: Mapping[str, Any] = json.loads((catalogue.scenarios_dir() / "claims.schema.json").read_text())
 CLAIM = """\
@@ -109,6 +111,13 @@ def test_the_own_claims() -> None:
         "non-graceful.not-detected",
         "swap.fail-on-default",
         "swap.limited-burstable-only",
+        "swap.limited-besteffort-guaranteed-zero",
+        "swap.limited-formula",
+        "swap.opt-out",
+        "swap.no-request-no-swap",
+        "swap.critical-pods-none",
+        "taints.not-ready-noexecute",
+        "conditions.pods-not-marked-on-kubelet-false",
     }
     assert all(claim.id == key and claim.id.split(".")[0] == claim.area for key, claim in claims.items())
     grace = claims["monitoring.grace-period-default"].constants[0]
@@ -118,7 +127,7 @@ def test_the_own_claims() -> None:
 def test_the_catalogue_takes_every_claim_of_the_page() -> None:
     claims = catalogue.load().values()
     assert len(claims) == 321
-    assert Counter(claim.tier for claim in claims) == {"process": 187, "machine": 134}
+    assert Counter(claim.tier for claim in claims) == {"process": 189, "machine": 132}
     assert {claim.id for claim in claims if claim.status in ("cannot", "not-applicable")} == {
         "cordon.load-balancer-removal",
         "swap.limited-cgroup-v1-old",
@@ -126,6 +135,11 @@ def test_the_catalogue_takes_every_claim_of_the_page() -> None:
     }
     assert all(claim.reason for claim in claims if claim.status in ("cannot", "not-applicable"))
     assert all(claim.measure for claim in claims if claim.status == "planned")
+
+
+def test_every_claim_that_needs_a_machine_is_made_to_fall_at_night() -> None:
+    judged = catalogue.judged(catalogue.load())
+    assert made_to_fall() == {claim for claim in judged if claim.startswith(MACHINES)}
 
 
 def test_a_claim_that_nobody_judges_is_not_run() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO
 
 import pytest
 
 from nodeproof import proc
 from nodeproof.labs.ground.logs import begin_anew, give, keep_short
+from nodeproof.labs.ground.memory import Room, logs_in
 from nodeproof.labs.ground.pki import write_private
 from nodeproof.labs.ground.processes import EventLog, Processes
 from tests.waiting import eventually
@@ -19,7 +22,14 @@ LIMIT_S = 10.0
 
 def test_who_appends_to_a_log_that_is_too_long_goes_on_at_its_beginning(tmp_path: Path) -> None:
     log, earlier = tmp_path / "etcd.log", tmp_path / "etcd.log.1"
-    keep_short(tmp_path, os.getuid(), os.getgid(), limit_bytes=100)
+    looks: list[int] = []
+    keep_short(
+        tmp_path,
+        os.getuid(),
+        os.getgid(),
+        lambda: looks.append(log.stat().st_size if log.exists() else 0),
+        limit_bytes=100,
+    )
     with log.open("ab", buffering=0) as out:
         for text in (b"a" * 101, b"b" * 102):
             out.write(text)
@@ -27,6 +37,22 @@ def test_who_appends_to_a_log_that_is_too_long_goes_on_at_its_beginning(tmp_path
             assert earlier.read_bytes() == text
         out.write(b"after")
     assert log.read_bytes() == b"after"
+    assert {101, 102} <= set(looks)
+
+
+def test_a_lab_remembers_when_its_memory_was_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = {tmp_path: 100, logs_in(tmp_path): 100}
+    monkeypatch.setattr(
+        "os.statvfs", lambda path: SimpleNamespace(f_blocks=1000, f_bavail=free[path], f_frsize=4096)
+    )
+    room = Room(tmp_path)
+    assert room.told()["memory for logs"] == {"size_bytes": 4096000, "free_bytes": 409600, "full_t": None}
+    free[logs_in(tmp_path)], before_t = 19, time.monotonic()
+    room.look()
+    free[logs_in(tmp_path)], after_t = 100, time.monotonic()
+    told = room.told()
+    assert told["memory"]["full_t"] is None
+    assert before_t - 0.001 < told["memory for logs"]["full_t"] < after_t + 0.001
 
 
 def test_a_log_that_nothing_has_room_for_begins_anew_all_the_same(

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from nodeproof.actions.action import Action, Doing
 from nodeproof.actions.credential import OwnCredential, api_of
+from nodeproof.cluster.api import ApiError
 from nodeproof.labs.client.safety import MARK
 from nodeproof.model.observation import Observation
 from nodeproof.model.problem import Problem
@@ -55,7 +56,11 @@ def ask(method: Method, path: str, body: Json = None, *, by: By = None) -> Actio
         mark = safety.expect(made)
         annotations = {**(body["metadata"].get("annotations") or {}), MARK: mark}
         marked = {**body, "metadata": {**body["metadata"], "annotations": annotations}}
-        seen = _send(doing, method, path, marked, by)
+        try:
+            seen = _send(doing, method, path, marked, by)
+        except ApiError:
+            safety.unanswered(mark, made)
+            raise
         if seen.value["status"] >= _REFUSED and seen.value["status"] != _IS_THERE:
             safety.never_made(mark, made)
         return seen

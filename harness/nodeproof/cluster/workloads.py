@@ -101,8 +101,13 @@ def start_pod(api: Api, node_name: str, spec: Json) -> Pod:
 
 
 def is_running(api: Api, made: Pod) -> bool:
-    """Whether a pod is Running and Ready. Raises ApiError."""
+    """Whether a pod is Running and Ready. Raises ApiError; Problem on one that never will be."""
     found = api.get(pod(made.namespace, made.name))
+    if found["status"].get("phase") == "Failed":
+        why = " ".join(str(found["status"].get(key, "")) for key in ("reason", "message"))
+        raise Problem(
+            f"pod {made.name} has failed: {why.strip()}", f"node {made.node}", "see its kubelet's log"
+        )
     return found["status"].get("phase") == "Running" and condition_status(found, "Ready") == "True"
 
 

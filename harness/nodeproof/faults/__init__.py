@@ -16,6 +16,7 @@ from nodeproof.faults.other_file import OtherFile, other_files_on
 from nodeproof.faults.outage import Outage, outages_on
 from nodeproof.faults.partition import Partition, partitions_on
 from nodeproof.faults.power_off import PowerOff
+from nodeproof.faults.ready_patched import ReadyPatched
 from nodeproof.faults.refused import Refused, refused_on
 from nodeproof.faults.reset import Reset
 from nodeproof.faults.settings import Settings, settings_on
@@ -37,6 +38,7 @@ __all__ = [
     "Outage",
     "Partition",
     "PowerOff",
+    "ReadyPatched",
     "Refused",
     "Reset",
     "Settings",
@@ -68,6 +70,7 @@ FAULTS: Sequence[Registered] = (
     Registered(OtherFile, OtherFile.name, OtherFile.places, other_files_on),
     Registered(Partition, Partition.name, Partition.places, partitions_on),
     Registered(PowerOff, PowerOff.name, PowerOff.places),
+    Registered(ReadyPatched, ReadyPatched.name, ReadyPatched.places),
     Registered(Refused, Refused.name, Refused.places, refused_on),
     Registered(Reset, Reset.name, Reset.places),
     Registered(Settings, Settings.name, Settings.places, settings_on),

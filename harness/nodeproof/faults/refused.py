@@ -70,7 +70,7 @@ class Refused:
         for kind in _KINDS:
             self._must(self._kubectl(machine, "delete", kind, self._policy, "--ignore-not-found"))
 
-    def is_injected(self, machine: Machine) -> bool:
+    def is_injected(self, machine: Shell) -> bool:
         """An update as the node is denied by this policy."""
         asked = self._ask(machine)
         return asked.status != 0 and self._policy in asked.stderr

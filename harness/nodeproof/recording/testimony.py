@@ -24,6 +24,9 @@ _READ = [
     "read -r up _ </proc/uptime; read -r boot </proc/sys/kernel/random/boot_id; echo $up $boot",
 ]
 
+_READ_JOURNAL = 'journalctl --sync && exec journalctl "$0" "$@"'
+"""What was said before it is asked for is in it then."""
+
 
 @dataclass(frozen=True)
 class BootClock:
@@ -60,7 +63,16 @@ def journal_of(machine: Shell, unit: str, clock: BootClock) -> Iterator[Word]:
     """What a unit, or systemd about it, logged in the boot of `clock`, in order. Raises MachineError."""
     boot = clock.boot_id.replace("-", "")
     fields = "--output-fields=MESSAGE,__MONOTONIC_TIMESTAMP"
-    argv = ["journalctl", f"--boot={boot}", f"--unit={unit}", "--output=json", fields, "--no-pager"]
+    argv = [
+        "sh",
+        "-c",
+        _READ_JOURNAL,
+        f"--boot={boot}",
+        f"--unit={unit}",
+        "--output=json",
+        fields,
+        "--no-pager",
+    ]
     for line in _output(machine, argv).splitlines():
         entry = json.loads(line)
         up = int(entry["__MONOTONIC_TIMESTAMP"]) / 1e6

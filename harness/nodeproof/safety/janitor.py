@@ -28,7 +28,7 @@ def heal_unfinished(
         if heal(fault):
             ledger.write("closed", fault)
         else:
-            left.append(f"{fault.get('fault')} on {fault.get('node')} ({fault['id']})")
+            left.append(f"{fault.get('fault')} on {fault.get('node', fault.get('path'))} ({fault['id']})")
     return left
 
 

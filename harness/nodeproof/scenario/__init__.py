@@ -70,6 +70,7 @@ from nodeproof.faults import (
     Outage,
     Partition,
     PowerOff,
+    ReadyPatched,
     Refused,
     Reset,
     Settings,
@@ -91,6 +92,7 @@ from nodeproof.probes.dbus import dbus_property
 from nodeproof.probes.field import field_of
 from nodeproof.probes.file import file_of
 from nodeproof.probes.inhibitors import INHIBITORS, inhibitors
+from nodeproof.probes.meminfo import meminfo
 from nodeproof.probes.metric import metric
 from nodeproof.scenario.stage import STATUS, Stage
 from nodeproof.sources.audit import Audit, audit
@@ -178,6 +180,11 @@ def refused(node: str, what: What) -> Refused:
     return Refused(uuid.uuid4().hex[:8], node, what)
 
 
+def ready_patched(node: str) -> ReadyPatched:
+    """A new PATCH of a node's Ready to False, which its kubelet can't put right; the node itself is well."""
+    return ReadyPatched(uuid.uuid4().hex[:8], node)
+
+
 def kubelet_settings(node: str, **settings: Any) -> KubeletSettings:
     """Other settings of a node's kubelet, fields of KubeletConfiguration."""
     return KubeletSettings(uuid.uuid4().hex[:8], node, settings)
@@ -239,6 +246,7 @@ __all__ = [
     "machine_ended",
     "made",
     "make_node",
+    "meminfo",
     "metric",
     "needs",
     "node_deleted",
@@ -256,6 +264,7 @@ __all__ = [
     "power_off",
     "pre_stop_began",
     "pre_stop_ended",
+    "ready_patched",
     "recording_began",
     "refused",
     "removed",

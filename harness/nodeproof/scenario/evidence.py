@@ -17,6 +17,7 @@ class Evidence:
 
     lab: Lab
     _clocks: dict[str, BootClock] = field(default_factory=dict)
+    _present: dict[tuple[str, str], BootClock] = field(default_factory=dict)
     _told: set[tuple[str, float, str]] = field(default_factory=set)
 
     def keep_clock(self, node: str) -> None:
@@ -30,7 +31,7 @@ class Evidence:
         Raises ApiError, MachineError, Problem, OSError.
         """
         history = recording.history()
-        told = source.read(Hearing(self.lab, history, self._clock))
+        told = source.read(Hearing(self.lab, history, self._clock, self._present_clock))
         for word in told.words:
             known = (source.by, round(word.t, 6), word.what)
             if word.t >= history.began_t and known not in self._told:
@@ -43,3 +44,8 @@ class Evidence:
         if node not in self._clocks:
             raise Problem(f"nobody kept the clock of {node}", "scenario", "run a witness there first")
         return self._clocks[node]
+
+    def _present_clock(self, node: str) -> BootClock:
+        """Measured once in each boot: what is heard twice has the same time."""
+        fresh = read_clock(self.lab.fleet.machine(node))
+        return self._present.setdefault((node, fresh.boot_id), fresh)

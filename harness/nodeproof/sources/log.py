@@ -6,27 +6,30 @@ import mmap
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from nodeproof.artifacts.components import HOLLOW, ROLES
 from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.ground.logs import LOOKED_EACH_S
 from nodeproof.model.judgment import Moment
 from nodeproof.model.problem import Problem
-from nodeproof.recording.testimony import Word
+from nodeproof.recording.testimony import Word, journal_of
 from nodeproof.sources.source import Hearing, Told, any_word, last_heard
 
 _HEADER = re.compile(r"[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6}) ")
 """How klog begins a line: level, month and day, time of day (k8s.io/klog/v2, `formatHeader`); no year."""
 _TORN = re.compile(r".[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6}  *\d+ \S+\.go:\d+\] ")
 """A header inside a line: what stood before it was cut off, as a full disk does."""
+_KUBELET = "kubelet-"
+_UNIT = "kubelet.service"
 _HALF_A_YEAR_S = 183 * 86400.0
 
 
 @dataclass(frozen=True)
 class Log:
-    """The lines of `component` (kube-controller-manager, `kubelet-NODE` of a process node) that hold `text`.
+    """The lines of `component` (kube-controller-manager, `kubelet-NODE`) that hold `text`.
 
     The text has to be one that stands in the component's executable, which may be that of others, too: the
     silence of a text that nobody can say proves nothing.
@@ -51,24 +54,40 @@ class Log:
         return last_heard(self)
 
     def read(self, hearing: Hearing) -> Told:
-        """Read the log and its earlier part. Raises Problem on a component without a log, and on a text that
-        it can't say, OSError.
+        """Read the log and its earlier part; of a node with a journal that, in its present boot. Raises
+        Problem on a component without a log, and on a text that it can't say, MachineError, OSError.
         """
-        self._check_said(hearing.lab)
-        history, until_t = hearing.history, time.monotonic()
-        offset_s = float(history.begun["wall_offset_s"])
-        words = [Word(at - offset_s, line) for at, line in _lines(hearing.lab, self.component)]
-        moved_s = abs(time.time() - time.monotonic() - offset_s)
-        said = [word for word in words if self.text in word.what]
-        return Told(said, until_t, moved_s, unsure=self._why_unsure(hearing, words))
-
-    def _check_said(self, lab: Lab) -> None:
-        role = HOLLOW if self.component.startswith("kubelet-") else self.component
-        if role not in ROLES or not _log(lab, self.component).exists():
+        lab, is_kubelet = hearing.lab, self.component.startswith(_KUBELET)
+        role = _kubelet_of(lab) if is_kubelet else self.component
+        in_journal = is_kubelet and _has_journal(lab, self._node)
+        if role not in ROLES or not (in_journal or _log(lab, self.component).exists()):
             raise Problem(f"no component {self.component!r}", "Log(...)", f"there are: {', '.join(ROLES)}")
         if not _holds(lab.components.path(role), self.text.encode()):
             said = f"{self.component} has no text {self.text!r}"
             raise Problem(said, "Log(...)", "take what stands in its source, without what is filled in")
+        kept = self._journal(hearing) if in_journal else self._files(hearing)
+        return replace(kept, words=[word for word in kept.words if self.text in word.what])
+
+    @property
+    def _node(self) -> str:
+        return self.component.removeprefix(_KUBELET)
+
+    def _files(self, hearing: Hearing) -> Told:
+        """Every line that is left of the log's two parts."""
+        history, until_t = hearing.history, time.monotonic()
+        offset_s = float(history.begun["wall_offset_s"])
+        words = [Word(at - offset_s, line) for at, line in _lines(hearing.lab, self.component)]
+        moved_s = abs(time.time() - time.monotonic() - offset_s)
+        return Told(words, until_t, moved_s, unsure=self._why_unsure(hearing, words))
+
+    def _journal(self, hearing: Hearing) -> Told:
+        """Every line of the kubelet's unit since its node booted."""
+        machine = hearing.lab.fleet.machine(self._node)
+        clock, until_t = hearing.present_clock(self._node), time.monotonic()
+        words = list(journal_of(machine, _UNIT, clock))
+        begins = not words or words[0].t > hearing.history.began_t
+        unsure = f"the journal of {self._node} begins after the recording" if begins else ""
+        return Told(words, until_t, clock.error_s, unsure, self._node, clock.boot_id)
 
     def _why_unsure(self, hearing: Hearing, words: list[Word]) -> str:
         """Why the log may lack a line since the recording began, or nothing."""
@@ -81,8 +100,17 @@ class Log:
         torn = [line.t for line in words if _TORN.search(line.what) and line.t >= began_t]
         if torn or not _log(lab, self.component).read_bytes().endswith(b"\n"):
             return f"a line of the log of {self.component} was torn: there was no room for it"
-        full = lab.life.full()
+        full = lab.life.full(since_t=began_t - LOOKED_EACH_S)
         return full[0] if full else ""
+
+
+def _kubelet_of(lab: Lab) -> str:
+    """Which executable its nodes run."""
+    return HOLLOW if lab.kind.is_hollow else "kubelet"
+
+
+def _has_journal(lab: Lab, node: str) -> bool:
+    return "systemd" in lab.features and node in lab.fleet.node_names()
 
 
 def _earlier(lab: Lab, component: str) -> Path:

@@ -14,13 +14,14 @@ from nodeproof.recording.testimony import BootClock, Word
 
 @dataclass(frozen=True)
 class Hearing:
-    """What a source is heard with: the lab, the recording so far, and each node's clock in the boot whose
-    words are wanted.
+    """What a source is heard with: the lab, the recording so far, and each node's clock, in the boot whose
+    words are wanted and in the present one. Both raise MachineError, Problem.
     """
 
     lab: Lab
     history: History
     clock: Callable[[str], BootClock]
+    present_clock: Callable[[str], BootClock]
 
 
 @dataclass(frozen=True)

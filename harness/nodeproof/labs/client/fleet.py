@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -45,6 +45,12 @@ class Fleet(Protocol):
         all that share its own. A component of the control plane, or that as a whole, is one, too.
 
         Raises Problem when there is none of that name.
+        """
+        ...
+
+    def command_lines(self) -> Mapping[str, Sequence[str]]:
+        """How each component of the control plane is started; of whom nobody knows it has none. Raises
+        Problem.
         """
         ...
 
@@ -92,8 +98,10 @@ class Life(Protocol):
         """What a component's log ends with; nothing where it has none. Raises Problem."""
         ...
 
-    def full(self) -> list[str]:
-        """What of the lab's own memory is full, a line each. Raises Problem."""
+    def full(self, since_t: float | None = None) -> list[str]:
+        """What of the lab's own memory is full, or was since a time (s, monotonic); a line each. Raises
+        Problem.
+        """
         ...
 
     def close(self) -> None:

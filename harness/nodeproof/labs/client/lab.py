@@ -95,7 +95,8 @@ class Lab:
     def prepare(self) -> None:
         """Make the cluster ready for scenarios, and measure how well time can be told here."""
         workloads.prepare(self.cluster.api)
-        running = Running(self.kind, self.profile, self.components, self.fleet.node_names()[0])
+        node = self.fleet.machine(self.fleet.node_names()[0])
+        running = Running(self.kind, self.profile, self.components, self.fleet.command_lines(), node)
         self._configuration = read_configuration(self.cluster.api, running, self.calibrate())
 
     @property

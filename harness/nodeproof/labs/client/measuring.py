@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from nodeproof.cluster.configuration import configz, kubelet_configz
 from nodeproof.cluster.resources import WATCHED
 from nodeproof.cluster.schema import read_fields
 from nodeproof.labs.ground.profiles import Profile
+from nodeproof.labs.ground.spec import KUBELET_PORT
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.model.clocks import Reading
@@ -27,24 +29,32 @@ MANAGER = "https://127.0.0.1:10257"
 SCHEDULER = "https://127.0.0.1:10259"
 _OFFSET_LIMIT_S = 10.0
 _READINGS = 3
+_KUBELET_LINE = f"""
+pid=$(ss -Hltnp 'sport = :{KUBELET_PORT}' | grep -o 'pid=[0-9]*' | head -n 1)
+cat "/proc/${{pid#pid=}}/cmdline"
+"""
+"""The command line of who serves as a node's kubelet."""
 _SERVES_LIMIT_S = 20.0
 """How long a kubelet that was restarted a moment ago may be Ready and not serve yet (503)."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """What runs in a lab: kind of lab, profile, executables, and the node whose kubelet speaks for all."""
+    """What runs in a lab: kind of lab, profile, executables, how the control plane's are started, and the
+    node whose kubelet speaks for all.
+    """
 
     kind: Kind
     profile: Profile
     components: Components
-    node: str
+    command_lines: Mapping[str, Sequence[str]]
+    node: Machine
 
 
 def read_configuration(api: Api, running: Running, calibration: Calibration) -> Configuration:
     """What the components say of themselves, under what they were measured with. Raises ApiError, Problem."""
     kubelet = insist(
-        lambda: kubelet_configz(api, running.node), ApiError, limit_s=_SERVES_LIMIT_S, period_s=0.5
+        lambda: kubelet_configz(api, running.node.name), ApiError, limit_s=_SERVES_LIMIT_S, period_s=0.5
     )
     reported = {
         "kube-controller-manager": configz(api, MANAGER),
@@ -72,9 +82,39 @@ def read_configuration(api: Api, running: Running, calibration: Calibration) -> 
         tested_kubelet=running.kind.runs_tested_kubelet(running.components),
         components=components,
         reported=reported,
-        flags_set=running.kind.flags_set(running.profile),
+        flags_set=_flags_set(running),
         fields=read_fields(api, WATCHED),
     )
+
+
+def _flags_set(running: Running) -> Mapping[str, Mapping[str, str]]:
+    """What each component was given by flags, and the kubelet by its file, too; read from what runs. Raises
+    MachineError.
+    """
+    given = {name: flags_of(argv) for name, argv in running.command_lines.items()}
+    return {**given, "kubelet": _given_to_kubelet(running.node)}
+
+
+def flags_of(argv: Sequence[str]) -> Mapping[str, str]:
+    """The flags of a command line, and what each is set to."""
+    told = (entry.removeprefix("--").partition("=") for entry in argv if entry.startswith("--"))
+    return {name: value if equals else "true" for name, equals, value in told}
+
+
+def _given_to_kubelet(machine: Machine) -> Mapping[str, str]:
+    """The flags of the kubelet that runs on a machine, and the fields of the file that it was started with.
+    Raises MachineError.
+    """
+    flags = flags_of(_output(machine, ["sh", "-c", _KUBELET_LINE]).split("\0"))
+    fields = json.loads(_output(machine, ["cat", flags["config"]])) if "config" in flags else {}
+    return {**flags, **{name: json.dumps(value) for name, value in fields.items()}}
+
+
+def _output(machine: Machine, argv: Sequence[str]) -> str:
+    done = machine.run(argv, deadline_s=_OFFSET_LIMIT_S)
+    if done.status != 0:
+        raise MachineError(f"{machine.name}: how its kubelet runs: {done.stderr.strip()}")
+    return done.stdout
 
 
 def _check_symbols(reported: Mapping[str, Json]) -> None:

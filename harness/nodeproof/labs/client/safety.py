@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,9 @@ JOINED = "joined"
 """What the ledger calls a node that a scenario let join: its healing is its leaving."""
 MARK = "nodeproof.dev/made"
 """The annotation of an object that a scenario made."""
+SERVED_LIMIT_S = 60.0
+"""How long an API server goes on with a request that its client gave up (--request-timeout)."""
+_COMES_PERIOD_S = 0.5
 _GONE_LIMIT_S = 60.0
 """An object with a finalizer goes when somebody has taken that off; a namespace, when it is empty."""
 SWITCHES = "switches"
@@ -88,6 +92,11 @@ class Safety:
         """Forget an object that the API refused to make. Raises OSError."""
         self.ledger.write("closed", {"fault": MADE, "id": mark, "path": path})
 
+    def unanswered(self, mark: str, path: str) -> None:
+        """Remember of an object that nobody answered for that it may come yet. Raises OSError."""
+        until = {"may_come_until": time.time() + SERVED_LIMIT_S}
+        self.ledger.write("unanswered", {"fault": MADE, "id": mark, "path": path, **until})
+
     def remove_made(self) -> None:
         """Remove every object that scenarios made, and every node that they let join, and that is still
         remembered, the newest first.
@@ -110,9 +119,9 @@ class Safety:
         """Remove what a scenario made, if it is that; whether it is gone."""
         if data["fault"] == JOINED:
             return self._let_leave(str(data["node"]))
-        path = str(data["path"])
+        path, come_until = str(data["path"]), float(data.get("may_come_until", 0))
         try:
-            found = self._api.get(path)["metadata"]
+            found = self._found(path, come_until)["metadata"]
             if (found.get("annotations") or {}).get(MARK) != data["id"]:
                 return True
             self._api.delete(path, grace_s=0, uid=str(found["uid"]))
@@ -122,6 +131,13 @@ class Safety:
         except Problem:
             return False
         return True
+
+    def _found(self, path: str, come_until: float) -> Json:
+        """An object, waited for until it can't come any more (s since the epoch). Raises ApiError (404)."""
+        left_s = come_until - time.time()
+        if left_s <= 0:
+            return self._api.get(path)
+        return insist(lambda: self._api.get(path), ApiError, limit_s=left_s, period_s=_COMES_PERIOD_S)
 
     def _let_leave(self, name: str) -> bool:
         """Power a node off for good and delete its Node; whether it is gone."""

@@ -21,6 +21,7 @@ from nodeproof.labs.client.lab import InUse, Lab, until_empty
 from nodeproof.labs.client.safety import Safety
 from nodeproof.labs.client.service import SERVICES, ServiceMachine
 from nodeproof.labs.ground.logs import last_words
+from nodeproof.labs.ground.memory import FULL_FRACTION
 from nodeproof.labs.ground.profiles import profile_named
 from nodeproof.labs.ground.wire import SupervisorClient, folder_of
 from nodeproof.labs.kinds import kind_named
@@ -34,9 +35,8 @@ DOWN_LIMIT_S = 30.0
 LOG_LINES = 10
 _ASK_LIMIT_S = 10.0
 _JOURNAL_LIMIT_S = 20.0
-_FULL_FRACTION = 0.02
 _LOST = {
-    "memory for logs": "what its components say now is lost; verdicts need none of it",
+    "memory for logs": "what its components say then is lost",
     "memory": "its etcd and its machines cannot write; end it with `nodeproof down`",
 }
 
@@ -125,6 +125,10 @@ class SupervisedFleet:
         access = SshAccess(name, info.control_address, info.data_address, api_address, key, host_key)
         return SshMachine(access, self._supervisor.dial, SupervisedHost(self._supervisor, self._api))
 
+    def command_lines(self) -> Mapping[str, Sequence[str]]:
+        """How each component of the control plane is started. Raises Problem."""
+        return {name: told["argv"] for name, told in self._supervisor.status()["services"].items()}
+
     def owner(self, name: str) -> str:
         """Whose machine its hypervisor says a node is; nobody's where there is none. Raises Problem."""
         return self._kind.owner(self._run, name)
@@ -138,11 +142,16 @@ class SupervisedFleet:
         Raises Problem.
         """
         spec = {"name": name, "zone": zone, "slot": slot, "machine_id": uuid.uuid4().hex, "kubelet": kubelet}
+        self._forget(name)
         self._supervisor.spawn_node(spec)
 
     def leave(self, name: str) -> None:
         """Power a node off for good. Raises Problem."""
         self._supervisor.power(name, "remove")
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        """Another machine may come under the name; somebody else may have let this one leave."""
         for key in [key for key in self._machines if key[1] == name]:
             self._machines.pop(key).close()
 
@@ -216,12 +225,14 @@ class SupervisedLife:
             log = logs / f"console-{component.partition('-')[2]}.log"
         return last_words(log.read_text(errors="replace"), LOG_LINES) if log.exists() else ""
 
-    def full(self) -> list[str]:
-        """What of the lab's own memory is full, a line each. Raises Problem."""
+    def full(self, since_t: float | None = None) -> list[str]:
+        """What of the lab's own memory is full, or was since a time (s, monotonic); a line each. Raises
+        Problem.
+        """
         return [
-            f"lab {self._dir.name}: its {name} is full ({told['size_bytes'] >> 20} MiB): {_LOST[name]}"
+            f"lab {self._dir.name}: its {name} {verb} full ({told['size_bytes'] >> 20} MiB): {_LOST[name]}"
             for name, told in self._supervisor.status().get("memory", {}).items()
-            if told["free_bytes"] < _FULL_FRACTION * told["size_bytes"]
+            if (verb := _is_or_was(told, since_t))
         ]
 
     def close(self) -> None:
@@ -238,6 +249,14 @@ class SupervisedLife:
         self._supervisor.down()
         self.close()
         wait_gone(self._dir)
+
+
+def _is_or_was(told: Mapping[str, Json], since_t: float | None) -> str:
+    """Whether a part of a lab's memory is full, or was since a time, as a verb; nothing where neither."""
+    if told["free_bytes"] < FULL_FRACTION * told["size_bytes"]:
+        return "is"
+    was_t = told.get("full_t")
+    return "was" if was_t is not None and since_t is not None and was_t >= since_t else ""
 
 
 def wait_gone(folder: Path) -> None:

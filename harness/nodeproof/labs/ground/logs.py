@@ -9,19 +9,26 @@ import contextlib
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 LIMIT_BYTES = 8 << 20
 """How long a component's log, or a guest's console, may get; there is one earlier part of each."""
 AUDIT_LIMIT_MB = 32
 """How long the audit log may get, which has one earlier part, too."""
-_PERIOD_S = 1.0
+LOOKED_EACH_S = 1.0
+"""How often it is looked how long the logs are, and if there is room for them."""
 _PANIC = "Kernel panic"
 
 
-def keep_short(folder: Path, uid: int, gid: int, limit_bytes: int = LIMIT_BYTES) -> None:
-    """Look after the logs in a folder until this process ends; they are the owner's, whoever writes them."""
-    threading.Thread(target=_keep_short, args=(folder, uid, gid, limit_bytes), daemon=True).start()
+def keep_short(
+    folder: Path, uid: int, gid: int, look: Callable[[], None], limit_bytes: int = LIMIT_BYTES
+) -> None:
+    """Look after the logs in a folder until this process ends; they are the owner's, whoever writes them.
+
+    `look` is called each time before a log may be cut, while it still shows if there was room.
+    """
+    threading.Thread(target=_keep_short, args=(folder, uid, gid, look, limit_bytes), daemon=True).start()
 
 
 def give(folder: Path, uid: int, gid: int) -> None:
@@ -31,9 +38,10 @@ def give(folder: Path, uid: int, gid: int) -> None:
             os.chown(log, uid, gid, follow_symlinks=False)
 
 
-def _keep_short(folder: Path, uid: int, gid: int, limit_bytes: int) -> None:
+def _keep_short(folder: Path, uid: int, gid: int, look: Callable[[], None], limit_bytes: int) -> None:
     never = threading.Event()
-    while not never.wait(_PERIOD_S):
+    while not never.wait(LOOKED_EACH_S):
+        look()
         give(folder, uid, gid)
         for log in folder.glob("*.log"):
             # What the disk has no room for is lost: the logs of a lab must not fill it.

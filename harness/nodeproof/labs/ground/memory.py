@@ -6,6 +6,7 @@ Both are in the lab's mount namespace alone, below its folder, and end with it.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ _BASE_MIB = 1024
 _LOGS_MIB, _NODE_LOGS_MIB = 192, 48
 """The control plane's logs and the audit log at their limits; a console, or a kubelet's and an sshd's log."""
 _MOUNT_LIMIT_S = 10.0
+FULL_FRACTION = 0.02
+"""Of what is free; more than logs take in the time between two looks, so that no full moment is missed."""
 
 
 def mount_memory(path: Path, node_mib: int, nodes: int) -> Path:
@@ -41,9 +44,24 @@ def logs_in(memory: Path) -> Path:
     return memory / "logs"
 
 
-def told(memory: Path) -> Mapping[str, Mapping[str, int]]:
-    """How full they are: size and what is free, by name (bytes)."""
-    return {"memory": _told(memory), "memory for logs": _told(logs_in(memory))}
+class Room:
+    """How full a lab's memory is, and when a part of it was seen full last."""
+
+    def __init__(self, memory: Path) -> None:
+        self._parts = {"memory": memory, "memory for logs": logs_in(memory)}
+        self._full_t: dict[str, float] = {}
+
+    def look(self) -> None:
+        """See which parts are full: what is made room in goes on as if nothing had been lost."""
+        for name, path in self._parts.items():
+            stat = os.statvfs(path)
+            if stat.f_bavail < FULL_FRACTION * stat.f_blocks:
+                self._full_t[name] = round(time.monotonic(), 6)
+
+    def told(self) -> Mapping[str, Mapping[str, Json]]:
+        """By name: size and what is free (bytes), and when it was full last (s, monotonic; None: never)."""
+        self.look()
+        return {name: {**_told(path), "full_t": self._full_t.get(name)} for name, path in self._parts.items()}
 
 
 def _told(path: Path) -> Mapping[str, int]:

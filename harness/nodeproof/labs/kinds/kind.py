@@ -116,7 +116,9 @@ class Kind:
         return components.hollow_from_tree or not self.is_hollow
 
     def flags_set(self, profile: Profile) -> Mapping[str, Mapping[str, str]]:
-        """Per component, what a lab sets and upstream does not: no default claim may look at it."""
+        """Per component, what a lab sets and upstream does not, for people. What a default claim may not look
+        at is read from what runs.
+        """
         kubelet = {**self.kubelet(), **profile.kubelet}
         return {
             **FIXED,

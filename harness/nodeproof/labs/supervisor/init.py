@@ -21,10 +21,10 @@ from typing import Any
 
 from nodeproof import proc
 from nodeproof.faults import fault_from_json
-from nodeproof.labs.ground import control_plane, etc, memory, network, wire
+from nodeproof.labs.ground import control_plane, etc, network, wire
 from nodeproof.labs.ground.deadman import Deadman
 from nodeproof.labs.ground.logs import give, keep_short
-from nodeproof.labs.ground.memory import logs_in, mount_memory
+from nodeproof.labs.ground.memory import Room, logs_in, mount_memory
 from nodeproof.labs.ground.nodes import Ground
 from nodeproof.labs.ground.pki import ssh_key, write_private
 from nodeproof.labs.ground.processes import EventLog, Processes
@@ -65,7 +65,8 @@ class LabServer:
         self._memory = mount_memory(spec.dir / "mem", self._kind.limits.node_mib, len(spec.nodes))
         os.environ["TMPDIR"] = str(self._memory / "scratch")
         self._logs = logs_in(self._memory)
-        keep_short(self._logs, spec.owner_uid, spec.owner_gid)
+        self._room = Room(self._memory)
+        keep_short(self._logs, spec.owner_uid, spec.owner_gid, self._room.look)
         self._processes = Processes(self._logs, self._events)
         _mount_etc(self._memory / "etc")
         self._credentials = control_plane.issue_credentials(spec.dir / "pki")
@@ -289,7 +290,7 @@ class LabServer:
             "services": self._services.told(),
             "settings": str(self._memory / "settings"),
             "died": dict(self._processes.died()),
-            "memory": memory.told(self._memory),
+            "memory": self._room.told(),
             "armed": dict(self._deadman.armed()),
             "not_disarmed": self._deadman.faults(),
             "control_plane_address": API_ADDRESS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import signal
 import socket
 import threading
@@ -195,10 +196,12 @@ class ProcessNodes:
             self._events.write("machine", node=name, step="kubelet-started")
 
     def remove(self, name: str) -> None:
-        """Power the node off for good and forget it."""
+        """Power the node off for good and forget it, with its files: another may come under its name."""
+        home = self._home(self.get(name).spec)
         self.power_off(name)
         self._unplugged.discard(name)
         del self._nodes[name]
+        shutil.rmtree(home)
 
     def prepare(self) -> None:
         """Namespaces need nothing to run on."""
