@@ -23,6 +23,7 @@ from nodeproof.cluster.resources import node as node_path
 from nodeproof.cluster.workloads import is_running
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.ground import autogroup
 from nodeproof.labs.ground.logs import LIMIT_BYTES
 from nodeproof.model.clocks import error_s, offset_s
 from nodeproof.model.cluster import is_ready
@@ -172,6 +173,17 @@ def test_a_kubelets_credential_reads_no_secret_that_no_pod_of_its_node_needs(
 
     assert done["status"] == 1
     assert "forbidden" in done["stderr"].lower()
+
+
+@pytest.mark.vm
+def test_all_of_a_lab_gives_way_to_who_watches_it(lab: Lab) -> None:
+    status = registry.client(lab.name).status()
+    pids = [*status["components"].values(), *(entry["pid"] for entry in status["nodes"])]
+    files = [f"/proc/{pid}/autogroup" for pid in pids]
+    if not Path("/proc/self/autogroup").exists():
+        pytest.skip("its kernel has no autogroups")
+    said = registry.client(lab.name).spawn_command(["cat", *files], COMMAND_LIMIT_S)["stdout"]
+    assert {line.rpartition(" ")[2] for line in said.splitlines()} == {str(autogroup.NICE)}
 
 
 def test_a_labs_folder_is_its_owners_alone(lab: Lab) -> None:

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from nodeproof import proc
+from nodeproof.labs.ground import autogroup
 from nodeproof.labs.ground.spec import NAMESPACES, RUNTIME_ROOT, LabSpec
 
 
@@ -25,6 +26,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    autogroup.give_way()
     lock, log, listener = _make_folder(spec)
     try:
         argv = [

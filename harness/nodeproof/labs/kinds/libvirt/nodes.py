@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof import proc
+from nodeproof.labs.ground import autogroup
 from nodeproof.labs.ground.logs import last_words
 from nodeproof.labs.ground.memory import logs_in
 from nodeproof.labs.ground.network import BRIDGES, outer_end
@@ -276,6 +277,8 @@ class GuestNodes:
     def _want(self, name: str) -> None:
         """From now on this guest's end is nobody's wish, unless it is powered off."""
         self._wanted.add(name)
+        # libvirt gives each a session of its own.
+        autogroup.give_way(self.get(name).pid or "self")
         self._processes.found(f"node-{name}")
 
     def _on_end(self, end: End) -> None:
