@@ -6,8 +6,9 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -203,27 +204,47 @@ class Safety:
         """Of where a fault is done, and of every node that it harms. Of nodes that are harmed from the
         control plane's side, in the lab's own namespaces, only the cluster is asked: nobody logs in there.
         """
-        uid = self._api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
         names = list(dict.fromkeys((place, *harms)))
         ours = set(self._fleet.node_names())
-        if len(names) == 1 and place in ours:
-            found = [self._api.get(node(place))]
-        else:
-            found = self._api.get(WATCHED["nodes"])["items"] if ours & set(names) else []
-        nodes = {entry["metadata"]["name"]: entry for entry in found}
-        return [self._target(name, uid, nodes.get(name), name == place) for name in names]
+        with ThreadPoolExecutor(2) as pool:
+            # Asked at once: whoever waits for a fault waits for the slowest answer alone.
+            asked_uid = pool.submit(self._api.get, "/api/v1/namespaces/kube-system")
+            asked_nodes = pool.submit(self._nodes_among, names, ours)
+            own = self._own_facts(place) if place in ours else None
+            uid, nodes = str(asked_uid.result()["metadata"]["uid"]), asked_nodes.result()
+        return [_target(name, uid, nodes.get(name), own if name == place else None) for name in names]
 
-    def _target(self, name: str, uid: str, found: Json, is_place: bool) -> Target:
-        """`found` is its Node; nothing for what has none, such as a component of the control plane."""
-        if found is None:
-            return Target(name, uid)
-        label = found["metadata"].get("labels", {}).get(LAB_LABEL, "")
-        told = found["status"]["nodeInfo"]["machineID"]
-        if not is_place:
-            return Target(name, uid, label, told)
+    def _nodes_among(self, names: Sequence[str], ours: Set[str]) -> Mapping[str, Json]:
+        """Those of the names that have a Node, by one request. Raises ApiError."""
+        if len(names) == 1 and names[0] in ours:
+            return {names[0]: self._api.get(node(names[0]))}
+        found = self._api.get(WATCHED["nodes"])["items"] if ours & set(names) else []
+        return {entry["metadata"]["name"]: entry for entry in found}
+
+    def _own_facts(self, name: str) -> _OwnFacts:
+        """What a machine and its hypervisor say of it. Raises MachineError, Problem."""
         asked = self._fleet.machine(name).run(["cat", "/etc/machine-id"], deadline_s=_ASK_LIMIT_S)
-        return Target(name, uid, label, told, asked.stdout.strip(), self._fleet.owner(name))
+        return _OwnFacts(asked.stdout.strip(), self._fleet.owner(name))
 
     def _control_planes(self) -> frozenset[str]:
         planes = self._api.get(WATCHED["nodes"], {"labelSelector": CONTROL_PLANE_LABEL})["items"]
         return frozenset(entry["metadata"]["name"] for entry in planes)
+
+
+@dataclass(frozen=True)
+class _OwnFacts:
+    """The machine id of a machine, and whose its hypervisor says it is."""
+
+    machine_id: str
+    owner: str
+
+
+def _target(name: str, uid: str, found: Json, own: _OwnFacts | None) -> Target:
+    """`found` is its Node; nothing for what has none, such as a component of the control plane."""
+    if found is None:
+        return Target(name, uid)
+    label = found["metadata"].get("labels", {}).get(LAB_LABEL, "")
+    told = found["status"]["nodeInfo"]["machineID"]
+    return (
+        Target(name, uid, label, told, own.machine_id, own.owner) if own else Target(name, uid, label, told)
+    )

@@ -9,6 +9,9 @@ from nodeproof import proc
 from nodeproof.labs.client.lab import Lab
 from nodeproof.machines.ssh import SSH_PORT
 
+_SHELL = "command -v bash >/dev/null && exec bash -l; exec sh -l"
+"""A process node's root has the quickest shell for commands, which is none for people."""
+
 
 def interactive(lab: Lab, node: str) -> int:
     """Give the terminal to ssh; its ProxyCommand carries the connection into the lab. Gives ssh's exit
@@ -29,6 +32,6 @@ def interactive(lab: Lab, node: str) -> int:
         "IdentitiesOnly": "yes",
     }
     flags = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
-    return proc.foreground(
-        ["ssh", "-F", os.devnull, "-i", str(lab.dir / "pki" / "ssh"), *flags, f"root@{address}"]
-    )
+    terminal = ["-t"] if sys.stdin.isatty() else []
+    key = str(lab.dir / "pki" / "ssh")
+    return proc.foreground(["ssh", "-F", os.devnull, "-i", key, *flags, *terminal, f"root@{address}", _SHELL])

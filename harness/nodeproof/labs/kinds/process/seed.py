@@ -70,10 +70,11 @@ def _write_kubelet(
 
 
 def _passwd(host: str) -> str:
-    """The host's users, but root at home in the node: bash under sshd reads ~/.bashrc, and that of whoever
-    owns the host is no part of a node (nor free: one with pyenv in it made each command 100 ms slower).
+    """The host's users, but root at home in the node, with the quickest shell: bash under sshd reads
+    ~/.bashrc, and that of whoever owns the host is no part of a node (nor free: one with pyenv in it made
+    each command 100 ms slower; bash without one is 1 ms slower than dash).
     """
-    passwd = re.sub(r"^root:.*$", f"root:x:0:0:root:{INSIDE}:/bin/bash", host, count=1, flags=re.MULTILINE)
+    passwd = re.sub(r"^root:.*$", f"root:x:0:0:root:{INSIDE}:/bin/sh", host, count=1, flags=re.MULTILINE)
     if "\nsshd:" not in passwd:
         passwd += "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n"
     return passwd
