@@ -27,11 +27,13 @@ from nodeproof.labs.ground import autogroup
 from nodeproof.labs.ground.logs import LIMIT_BYTES
 from nodeproof.model.clocks import error_s, offset_s
 from nodeproof.model.cluster import is_ready
-from nodeproof.model.history import Entry
+from nodeproof.model.history import Entry, History
 from nodeproof.model.pattern import PRESENT
 from nodeproof.model.problem import Problem
 from nodeproof.model.schema import unknown
+from nodeproof.model.slack import LAB, slack_s
 from nodeproof.recording.recorder import Recording
+from nodeproof.recording.stalls import TICK_S
 from nodeproof.safety.guard import Declared, Refused, check_plan, check_target
 from tests import leftovers
 from tests.acceptance.command import nodeproof, start
@@ -43,6 +45,7 @@ COMMAND_LIMIT_S = 10.0
 READY_LIMIT_S = 60.0
 EVENTS_LIMIT_S = 20.0
 MOST_CLOCK_ERROR_S = 1.0
+STOPPED_S = 0.6
 BROKEN = """#!/bin/sh
 [ "$1" = --version ] && echo "Kubernetes v1.36.3" && exit 0
 echo "first words" >&2
@@ -184,6 +187,22 @@ def test_all_of_a_lab_gives_way_to_who_watches_it(lab: Lab) -> None:
         pytest.skip("its kernel has no autogroups")
     said = registry.client(lab.name).spawn_command(["cat", *files], COMMAND_LIMIT_S)["stdout"]
     assert {line.rpartition(" ")[2] for line in said.splitlines()} == {str(autogroup.NICE)}
+
+
+@pytest.mark.vm
+def test_a_lab_tells_when_it_stood_still(lab: Lab, tmp_path: Path) -> None:
+    """The harness did not: what a component was late by is seen by nobody else."""
+    with lab.record(tmp_path / "history.jsonl", []) as recording:
+        stop = f"kill -STOP $PPID; sleep {STOPPED_S}; kill -CONT $PPID"
+        registry.client(lab.name).spawn_command(["sh", "-c", stop], COMMAND_LIMIT_S)
+        eventually(lambda: _told_by_lab(recording.history()), EVENTS_LIMIT_S)
+    late = _told_by_lab(recording.history())
+    assert max(late, default=0.0) > STOPPED_S - 2 * TICK_S
+    assert slack_s(recording.history(), lab.configuration) > STOPPED_S
+
+
+def _told_by_lab(history: History) -> list[float]:
+    return [entry.data["late_s"] for entry in history.of_kind("stall") if entry.data.get("by") == LAB]
 
 
 def test_a_labs_folder_is_its_owners_alone(lab: Lab) -> None:

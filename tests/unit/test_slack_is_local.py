@@ -7,7 +7,7 @@ import pytest
 from nodeproof.checks import looks, moments
 from nodeproof.checks.judge import judge
 from nodeproof.model.judgment import Check
-from nodeproof.model.slack import Span, slack_s
+from nodeproof.model.slack import LAB, Span, slack_s
 from tests.unit.given import CLAIM, DETECTION, EVICTION, RENEWALS, STAYS, TAINT, UNKNOWN, recovered, renewing
 from tests.unit.histories import NODE, POD, Story, configuration, last_renewal_t, partition
 
@@ -41,7 +41,12 @@ def late_sentinel(story: Story, until_t: float) -> Story:
     return story
 
 
-@pytest.mark.parametrize("disturb", [stalled, late_sentinel])
+def lab_stalled(story: Story, until_t: float) -> Story:
+    story.say(until_t, "stall", late_s=LATE_S, by=LAB)
+    return story
+
+
+@pytest.mark.parametrize("disturb", [stalled, lab_stalled, late_sentinel])
 @pytest.mark.parametrize(
     ("check", "until_t", "expected"),
     [

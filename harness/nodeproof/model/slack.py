@@ -11,6 +11,8 @@ from nodeproof.model.history import Entry, History
 
 BASE_SLACK_S = 0.2
 """What a controller may take between waking up and writing, on an idle host."""
+LAB = "lab"
+"""Who wrote a stall down, where that was not the harness."""
 NEAR_S = 2.0
 """What stood still has to catch up: so long before and after, a measurement counts too."""
 
@@ -42,18 +44,20 @@ def slack_s(history: History, configuration: Configuration, about: Sequence[Span
     anywhere in the recording where none are told.
 
     Base plus twice the worst watch latency (calibrated, or seen by a sentinel: one for the anchor, one for
-    the event), how wrong the offsets of nodes' clocks may be, the API's resolution, the longest time the
-    harness was not woken, and how wrong the times of witnesses on the nodes may be. Of sentinels and stalls
-    count those that can have touched these times.
+    the event), how wrong the offsets of nodes' clocks may be, the API's resolution, the longest times that
+    the harness and that the lab were not woken, and how wrong the times of witnesses on the nodes may be. Of
+    sentinels and stalls count those that can have touched these times.
     """
     calibration = configuration.calibration
+    stalls = history.of_kind("stall")
     told = max((entry.data["error_s"] for entry in history.of_kind("heard")), default=0.0)
     return (
         BASE_SLACK_S
         + 2 * max(calibration.watch_latency_s, _worst(map(_sentinel, history.of_kind("sentinel")), about))
         + _clock_error_s(history, calibration)
         + calibration.api_resolution_s
-        + _worst(map(_stall, history.of_kind("stall")), about)
+        + _worst((_stall(entry) for entry in stalls if entry.data.get("by") != LAB), about)
+        + _worst_near((_stall(entry) for entry in stalls if entry.data.get("by") == LAB), about)
         + told
         + _clock_step_s(history)
     )
@@ -74,7 +78,7 @@ def _sentinel(entry: Entry) -> tuple[Span, float]:
 
 
 def _stall(entry: Entry) -> tuple[Span, float]:
-    """The time for which the harness was not woken, and its length (s)."""
+    """The time for which the harness, or the lab, was not woken, and its length (s)."""
     late_s = float(entry.data["late_s"])
     return Span(entry.t - late_s, entry.t), late_s
 
@@ -88,14 +92,21 @@ def _worst(measured: Iterable[tuple[Span, float]], about: Sequence[Span] | None)
     everything = list(measured)
     if about is None:
         return max((took for _span, took in everything), default=0.0)
-    worst = 0.0
+    worst = _worst_near(everything, about)
     for span in about:
-        near = Span(span.since_t - NEAR_S, span.until_t + NEAR_S)
-        within = [took for seen, took in everything if seen.touches(near)]
         before = [took for seen, took in everything if seen.until_t < span.since_t]
         after = [took for seen, took in everything if seen.since_t > span.until_t]
-        worst = max([worst, *within, *before[-1:], *after[:1]])
+        worst = max([worst, *before[-1:], *after[:1]])
     return worst
+
+
+def _worst_near(measured: Iterable[tuple[Span, float]], about: Sequence[Span] | None) -> float:
+    """The longest of what was measured near `about`, by somebody who looked all the time."""
+    near = [Span(span.since_t - NEAR_S, span.until_t + NEAR_S) for span in about or ()]
+    return max(
+        (took for seen, took in measured if about is None or any(seen.touches(span) for span in near)),
+        default=0.0,
+    )
 
 
 def _clock_error_s(history: History, calibration: Calibration) -> float:

@@ -1,4 +1,4 @@
-"""How late the harness is woken: what slack has to allow for."""
+"""How late the harness, and the lab, are woken: what slack has to allow for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Protocol
 
-TICK_S, NOTABLE_S = 0.2, 0.05
+TICK_S, NOTABLE_S = 0.05, 0.05
 """How often it is looked, and how late is written down at once."""
 
 
@@ -18,9 +18,10 @@ class Append(Protocol):
 
 
 def measure_stalls(append: Append, stopping: threading.Event, period_s: float) -> None:
-    """Write down how late the harness is woken: the worst of each period, and at once what is notable.
+    """Write down how late this process is woken: the worst of each period, and at once what is notable.
 
-    For a thread of its own, which does nothing else: whenever the harness stood still, it was waiting.
+    For a thread of its own, which does nothing else: whenever the process stood still, it was waiting. A lab
+    does so, too, in a session of its own: the harness may be woken in time where the lab is not.
     """
     worst_s, told_t = 0.0, time.monotonic()
     woken_t = told_t
