@@ -57,6 +57,13 @@ def test_renewals_that_stop_deviate() -> None:
     assert_verdict(run(RENEWALS, Story((OTHER,)).fence(40.0)), "deviates", "no renewal for")
 
 
+def test_a_renewal_from_before_the_recording_is_none_of_it() -> None:
+    """A node that was healed a moment ago, whose renewals backed off."""
+    story = Story(renewed_t=-2.1)
+    story.renewals(0.9, 20.0)
+    assert_verdict(run(RENEWALS, story.fence(20.5)), "conforms", "renewals of node-1")
+
+
 def test_too_few_renewals_in_too_short_a_time() -> None:
     assert_verdict(run(RENEWALS, renewing(until_t=4.0).fence(5.0)), "unproven: gap", "are needed")
     assert_verdict(run(RENEWALS, renewing(until_t=4.0)), "unproven: gap", "are needed")

@@ -440,6 +440,8 @@ CHECKS: Mapping[str, Check] = {
 # What came just before the anchor, and just before the wait was over, while the harness stood still.
 @example(Told(9.0, 2.1, 10.0, 0.3, 21.5, ()), [], [], Stopped(3, 0.0, 0.5), 0.01, 0.0)
 @example(Told(9.0, 2.1, 15.3, 0.3, 21.5, ()), [], [], Stopped(3, 0.0, 0.5), 0.01, 0.0)
+# What came near the end of its wait, by a slower watch.
+@example(Told(12.5, 2.1, 10.0, 0.3, 20.0, ()), [], [], None, 0.2, 0.0)
 # What came too early, and was told late because the harness stood still.
 @example(Told(9.0, 0.1, None, 0.3, 20.0, ()), [], [], Stopped(1, 0.0, 0.75), 0.01, 0.0)
 def test_a_verdict_is_the_truths_or_none(
@@ -468,5 +470,6 @@ def test_a_verdict_is_the_truths_or_none(
         if "within the slack" in true.reason:
             continue
         assert verdict.outcome in (true.outcome, "unproven"), (name, true, verdict)
-        undisturbed = not (broken or late or stopped)
+        # A slower watch has more slack.
+        undisturbed = not (broken or late or stopped or "within the slack" in verdict.reason)
         assert not undisturbed or verdict.outcome == true.outcome, (name, true, verdict)

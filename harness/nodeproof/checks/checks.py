@@ -106,11 +106,10 @@ def remaining_s(check: Check, history: History, ground: Ground, now_t: float) ->
 
 def _renewals_remaining_s(check: Check, history: History, ground: Ground, now_t: float) -> float:
     wanted = int(check.args["at_least"])
-    seen = sum(1 for _beat in heartbeats.lease_renewals(history, str(check.args["node"])))
-    if seen > wanted:
+    if len(heartbeats.seen_renewals(history, str(check.args["node"]))) > wanted:
         return 0.0
     window = compute(WindowSpec.from_json(check.args["window"]), ground, {})
-    return history.entries[0].t + (wanted + 1) * window.high_s - now_t
+    return history.entries[0].t + (wanted + 2) * window.high_s - now_t
 
 
 def _after(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdict:
@@ -222,7 +221,7 @@ def _renewals(history: History, args: Args, ground: Ground, _claim: Claim) -> Ve
     window = compute(spec, ground, {})
     if not window.discerning:
         return _indiscernible(spec, ground, {}, window)
-    renewed = [beat.t for beat in heartbeats.lease_renewals(history, node)]
+    renewed = [beat.t for beat in heartbeats.seen_renewals(history, node)]
     gaps = [after - before for before, after in pairwise(renewed)]
     gap = history.gap("leases", renewed[0], history.ended_t) if renewed else None
     if gap is not None:

@@ -88,6 +88,13 @@ def lease_renewals(history: History, node: str) -> Iterator[Occurrence]:
             yield Occurrence(told_t - ahead_s, data)
 
 
+def seen_renewals(history: History, node: str) -> Sequence[Occurrence]:
+    """Those that the watch saw: one from before the recording belongs to what came before, such as the
+    healing of another fault.
+    """
+    return [beat for beat in lease_renewals(history, node) if not beat.detail["listed"]]
+
+
 def _renewed(history: History, node: str) -> Iterator[tuple[Version, float]]:
     """The versions of a node's Lease that a renewal made, each with its renewTime by the node's clock."""
     last = ""

@@ -156,8 +156,7 @@ class Stage:
             retry(lambda: self._has_renewed(node))
 
     def _has_renewed(self, node: str) -> bool:
-        renewals = heartbeats.lease_renewals(self._recording().glance(), node)
-        return any(not beat.detail["listed"] for beat in renewals)
+        return bool(heartbeats.seen_renewals(self._recording().glance(), node))
 
     def wait_for(self, check: Check) -> Check:
         """Wait until a check is decided or its window has passed; gives the check, to be judged later.

@@ -72,7 +72,7 @@ class LabServer:
         self._room = Room(self._memory)
         keep_short(self._logs, spec.owner_uid, spec.owner_gid, self._room.look)
         self._processes = Processes(self._logs, self._events)
-        _mount_etc(self._memory / "etc")
+        etc.mount(self._memory / "etc")
         self._credentials = control_plane.issue_credentials(spec.dir / "pki")
         (spec.dir / "pki" / "ssh.pub").write_text(ssh_key(spec.dir / "pki" / "ssh") + "\n")
         ground = Ground(
@@ -330,12 +330,6 @@ class LabServer:
     def _down(self, _request: Mapping[str, Json]) -> Mapping[str, Json]:
         threading.Timer(0.05, self._ended.set).start()
         return {"ok": True}
-
-
-def _mount_etc(folder: Path) -> None:
-    """Names come from the lab's own /etc/hosts alone: the host's name servers are no part of it."""
-    own = {"hosts": f"127.0.0.1 localhost\n{API_ADDRESS} kubernetes\n", "resolv.conf": ""}
-    proc.run(["mount", "--bind", str(etc.make(folder, own)), str(etc.HOST)], timeout_s=10)
 
 
 def main() -> None:
