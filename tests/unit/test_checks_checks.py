@@ -47,7 +47,7 @@ from tests.unit.histories import (
         (FROM_FAULT, silent(25.0), CUT_T + 0.02 + GRACE_S + 3.3 - 26.0),
         (STAYS, recovered(), 30.0 + 5.0 - 26.0),
         (RENEWALS, renewing(), 0.0),
-        (RENEWALS, Story(), 6 * (RENEW_S * 1.04 + 0.3) - 26.0),
+        (RENEWALS, Story(), 7 * (RENEW_S * 1.04 + 0.3) - 26.0),
     ],
 )
 def test_how_long_a_recording_must_go_on(check: Check, story: Story, left: float) -> None:
