@@ -303,6 +303,7 @@ def test_a_log_that_could_not_be_written_for_a_while_vouches_for_none(stage: Sta
             in_logs(lab, "rm filler")
         stage.hear(NEW_ZONE)
     lab.tidy()
+    pause(2 * LOOKED_EACH_S)
     assert told(stage, NEW_ZONE) == []
     verdict = count(stage, NEW_ZONE.line, NEW_ZONE.heard, 0)
     assert verdict.label == "unproven: gap", verdict
@@ -324,6 +325,8 @@ def test_a_lab_tells_that_its_memory_for_logs_was_full(stage: Stage, lab: Lab) -
     (said,) = unsure(stage, NEW_ZONE)
     assert "was full" in said or "torn" in said
     assert count(stage, NEW_ZONE.line, NEW_ZONE.heard, 0).label == "unproven: gap"
+    # The next recording in this lab does not begin near it.
+    pause(2 * LOOKED_EACH_S)
 
 
 @pytest.mark.vm
