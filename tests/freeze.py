@@ -31,7 +31,8 @@ def freeze(scenario: Path, name: str) -> None:
         # Where it was built is nobody's business.
         component["path"] = Path(component["path"]).name
     for flags in configuration["flags_set"].values():
-        flags.update({name: Path(value).name for name, value in flags.items() if value.startswith("/")})
+        told = {flag: value.strip('"') for flag, value in flags.items()}
+        flags.update({flag: Path(value).name for flag, value in told.items() if value.startswith("/")})
     rundir.write_json(target / CONFIGURATION, configuration)
     # No time in its header: the same recording gives the same bytes.
     (target / f"{HISTORY}.gz").write_bytes(gzip.compress((scenario / HISTORY).read_bytes(), 9, mtime=0))

@@ -32,7 +32,7 @@ def test_a_node_that_is_not_ready_is_tainted_and_its_pods_are_not_marked(lab: St
     with lab.record():
         with lab.inject(ready_patched(node)) as cut:
             tainted = lab.wait_for(
-                taint_added(node, NOT_READY, "NoExecute").after(not_ready, windows.monitor_pass())
+                taint_added(node, NOT_READY, "NoExecute").after(not_ready, windows.taint_pass())
             )
             stays_ready = lab.wait_for(marked.never_after(not_ready, a_pass))
         lab.wait_for(ready_again.after(cut.began, windows.recovery()))

@@ -92,12 +92,15 @@ def test_limited_swap_is_for_burstable_containers_by_their_memory_request(lab: S
 
     allowed = partial(amounts_to, SWAP_LIMIT, since=paging.began, until=paging.healing)
     share = (REQUEST_MIB << 20) * swappable // total
+    some = allowed(burstable.name, low=1, high=SWAP_MIB << 20)
     judge("swap.limited-formula", allowed(burstable.name, low=share - PAGE, high=share))
-    judge("swap.limited-burstable-only", allowed(burstable.name, low=1, high=SWAP_MIB << 20))
-    for pod in (best_effort, guaranteed):
-        judge("swap.limited-burstable-only", allowed(pod.name, low=0, high=0))
-        judge("swap.limited-besteffort-guaranteed-zero", allowed(pod.name, low=0, high=0))
-    judge("swap.opt-out", allowed(opted_out.name, low=0, high=0))
-    judge("swap.opt-out", allowed(burstable.name, low=1, high=SWAP_MIB << 20))
-    judge("swap.no-request-no-swap", allowed(without_request.name, low=0, high=0))
-    judge("swap.critical-pods-none", allowed(critical.name, low=0, high=0))
+    for claim, pods_without in (
+        ("swap.limited-burstable-only", (best_effort, guaranteed)),
+        ("swap.limited-besteffort-guaranteed-zero", (best_effort, guaranteed)),
+        ("swap.opt-out", (opted_out,)),
+        ("swap.no-request-no-swap", (without_request,)),
+        ("swap.critical-pods-none", (critical,)),
+    ):
+        judge(claim, some)
+        for pod in pods_without:
+            judge(claim, allowed(pod.name, low=0, high=0))

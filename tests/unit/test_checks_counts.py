@@ -64,6 +64,18 @@ def test_a_renewal_from_before_the_recording_is_none_of_it() -> None:
     assert_verdict(run(RENEWALS, story.fence(20.5)), "conforms", "renewals of node-1")
 
 
+def test_a_node_that_is_silent_at_first_proves_nothing() -> None:
+    story = Story()
+    story.renewals(8.0, 30.0)
+    assert_verdict(run(RENEWALS, story.fence(30.5)), "unproven: gap", "renewed nothing for the first 8")
+
+
+def test_a_watch_that_was_blind_from_the_beginning_on_proves_no_silence() -> None:
+    story = Story()
+    story.gap(0.5, 4.0, "leases", lists=True)
+    assert_verdict(run(RENEWALS, story.fence(40.0)), "unproven: gap", "blind")
+
+
 def test_too_few_renewals_in_too_short_a_time() -> None:
     assert_verdict(run(RENEWALS, renewing(until_t=4.0).fence(5.0)), "unproven: gap", "are needed")
     assert_verdict(run(RENEWALS, renewing(until_t=4.0)), "unproven: gap", "are needed")

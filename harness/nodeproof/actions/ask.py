@@ -20,6 +20,7 @@ Method = Literal["GET", "POST", "PATCH", "DELETE"]
 NODES_GROUP = "system:nodes"
 ADMIN = "admin"
 _REFUSED = 400
+_TOO_MANY = 429
 _IS_THERE = 409
 """This may be our own: where a connection broke, a request was sent twice."""
 
@@ -58,8 +59,10 @@ def ask(method: Method, path: str, body: Json = None, *, by: By = None) -> Actio
         marked = {**body, "metadata": {**body["metadata"], "annotations": annotations}}
         try:
             seen = _send(doing, method, path, marked, by)
-        except ApiError:
-            safety.unanswered(mark, made)
+        except (ApiError, KeyboardInterrupt) as error:
+            # A server with too much to do has not begun with it.
+            is_refused = isinstance(error, ApiError) and error.status == _TOO_MANY
+            (safety.never_made if is_refused else safety.unanswered)(mark, made)
             raise
         if seen.value["status"] >= _REFUSED and seen.value["status"] != _IS_THERE:
             safety.never_made(mark, made)

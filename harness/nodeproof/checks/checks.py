@@ -223,13 +223,17 @@ def _renewals(history: History, args: Args, ground: Ground, _claim: Claim) -> Ve
         return _indiscernible(spec, ground, {}, window)
     renewed = [beat.t for beat in heartbeats.seen_renewals(history, node)]
     gaps = [after - before for before, after in pairwise(renewed)]
-    gap = history.gap("leases", renewed[0], history.ended_t) if renewed else None
+    gap = history.gap("leases", history.began_t, history.ended_t)
     if gap is not None:
         return unproven("gap", f"the watch of leases was blind: {gap.data['reason']}", window)
     wrong = [gap for gap in gaps if not window.holds(gap)]
     if wrong:
         outside = Measured(wrong[0], "s")
         return deviates(f"{len(wrong)} of {len(gaps)} renewals of {node} lie outside", window, outside)
+    first_s = renewed[0] - history.began_t if renewed else 0.0
+    if first_s > window.high_s:
+        said = f"{node} renewed nothing for the first {first_s:.3f} s; when it did so last is not known"
+        return unproven("gap", said, window)
     silent = _silent_since(history, renewed, window)
     if silent is not None or len(gaps) < wanted:
         return silent or unproven(

@@ -33,10 +33,10 @@ class Calibration:
 class Configuration:
     """The running configuration that windows are computed from; read from the cluster, never assumed.
 
-    `reported` holds each component's `/configz`; `flags_set` the timing flags that the lab gave each
-    component (an entry for every component it knows about), so that a default claim knows whether it looks
-    at a default. `tested_kubelet` says that the kubelets are of the Kubernetes under test. `fields` are the
-    paths that objects of each recorded resource have (kept once a run).
+    `reported` holds each component's `/configz`; `flags_set` what was given to each component by flags, and
+    to a kubelet by its file (an entry for every component that is known about), so that a default claim knows
+    whether it looks at a default. `tested_kubelet` says that the kubelets are of the Kubernetes under test.
+    `fields` are the paths that objects of each recorded resource have (kept once a run).
     """
 
     kubernetes_version: str

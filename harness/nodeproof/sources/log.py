@@ -24,6 +24,7 @@ _TORN = re.compile(r".[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6}  *\d+ \S+\.go:\d+\] ")
 """A header inside a line: what stood before it was cut off, as a full disk does."""
 _KUBELET = "kubelet-"
 _UNIT = "kubelet.service"
+_STANDS_STILL = ("frozen", "thawed", "reset")
 _HALF_A_YEAR_S = 183 * 86400.0
 
 
@@ -85,9 +86,19 @@ class Log:
         machine = hearing.lab.fleet.machine(self._node)
         clock, until_t = hearing.present_clock(self._node), time.monotonic()
         words = list(journal_of(machine, _UNIT, clock))
-        begins = not words or words[0].t > hearing.history.began_t
-        unsure = f"the journal of {self._node} begins after the recording" if begins else ""
+        unsure = self._why_journal_is_unsure(hearing, words)
         return Told(words, until_t, clock.error_s, unsure, self._node, clock.boot_id)
+
+    def _why_journal_is_unsure(self, hearing: Hearing, words: list[Word]) -> str:
+        """Why the journal may lack a line since the recording began, or tell its time wrongly, or nothing."""
+        began_t = hearing.history.began_t
+        if not words or words[0].t > began_t:
+            return f"the journal of {self._node} begins after the recording"
+        for entry in hearing.history.of_kind("machine"):
+            if entry.data["node"] == self._node and entry.data["step"] in _STANDS_STILL:
+                return f"{self._node} stood still: its time since boot did not go on"
+        full = hearing.lab.life.full(since_t=began_t - LOOKED_EACH_S)
+        return full[0] if full else ""
 
     def _why_unsure(self, hearing: Hearing, words: list[Word]) -> str:
         """Why the log may lack a line since the recording began, or nothing."""

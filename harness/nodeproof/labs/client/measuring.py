@@ -31,6 +31,7 @@ _OFFSET_LIMIT_S = 10.0
 _READINGS = 3
 _KUBELET_LINE = f"""
 pid=$(ss -Hltnp 'sport = :{KUBELET_PORT}' | grep -o 'pid=[0-9]*' | head -n 1)
+[ -n "$pid" ] || {{ echo "nobody serves port {KUBELET_PORT}" >&2; exit 1; }}
 cat "/proc/${{pid#pid=}}/cmdline"
 """
 """The command line of who serves as a node's kubelet."""
@@ -52,7 +53,9 @@ class Running:
 
 
 def read_configuration(api: Api, running: Running, calibration: Calibration) -> Configuration:
-    """What the components say of themselves, under what they were measured with. Raises ApiError, Problem."""
+    """What the components say of themselves, under what they were measured with. Raises ApiError,
+    MachineError, Problem.
+    """
     kubelet = insist(
         lambda: kubelet_configz(api, running.node.name), ApiError, limit_s=_SERVES_LIMIT_S, period_s=0.5
     )
@@ -92,7 +95,8 @@ def _flags_set(running: Running) -> Mapping[str, Mapping[str, str]]:
     MachineError.
     """
     given = {name: flags_of(argv) for name, argv in running.command_lines.items()}
-    return {**given, "kubelet": _given_to_kubelet(running.node)}
+    kubelet = insist(lambda: _given_to_kubelet(running.node), MachineError, limit_s=_SERVES_LIMIT_S)
+    return {**given, "kubelet": kubelet}
 
 
 def flags_of(argv: Sequence[str]) -> Mapping[str, str]:
@@ -103,10 +107,13 @@ def flags_of(argv: Sequence[str]) -> Mapping[str, str]:
 
 def _given_to_kubelet(machine: Machine) -> Mapping[str, str]:
     """The flags of the kubelet that runs on a machine, and the fields of the file that it was started with.
-    Raises MachineError.
+    Raises MachineError, where it was started without one, too: nothing would be known then.
     """
     flags = flags_of(_output(machine, ["sh", "-c", _KUBELET_LINE]).split("\0"))
-    fields = json.loads(_output(machine, ["cat", flags["config"]])) if "config" in flags else {}
+    try:
+        fields = json.loads(_output(machine, ["cat", flags["config"]]))
+    except (KeyError, ValueError) as error:
+        raise MachineError(f"{machine.name}: its kubelet has no file of settings: {error}") from error
     return {**flags, **{name: json.dumps(value) for name, value in fields.items()}}
 
 

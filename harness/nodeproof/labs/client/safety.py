@@ -135,7 +135,7 @@ class Safety:
 
     def _found(self, path: str, come_until: float) -> Json:
         """An object, waited for until it can't come any more (s since the epoch). Raises ApiError (404)."""
-        left_s = come_until - time.time()
+        left_s = min(come_until - time.time(), SERVED_LIMIT_S)
         if left_s <= 0:
             return self._api.get(path)
         return insist(lambda: self._api.get(path), ApiError, limit_s=left_s, period_s=_COMES_PERIOD_S)

@@ -147,12 +147,14 @@ class SupervisedFleet:
 
     def leave(self, name: str) -> None:
         """Power a node off for good. Raises Problem."""
-        self._supervisor.power(name, "remove")
-        self._forget(name)
+        try:
+            self._supervisor.power(name, "remove")
+        finally:
+            self._forget(name)
 
     def _forget(self, name: str) -> None:
         """Another machine may come under the name; somebody else may have let this one leave."""
-        for key in [key for key in self._machines if key[1] == name]:
+        for key in [key for key in list(self._machines) if key[1] == name]:
             self._machines.pop(key).close()
 
     def fetch_journals(self, into: Path) -> None:

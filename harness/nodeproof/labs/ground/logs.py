@@ -41,8 +41,9 @@ def give(folder: Path, uid: int, gid: int) -> None:
 def _keep_short(folder: Path, uid: int, gid: int, look: Callable[[], None], limit_bytes: int) -> None:
     never = threading.Event()
     while not never.wait(LOOKED_EACH_S):
-        look()
-        give(folder, uid, gid)
+        with contextlib.suppress(OSError):
+            look()
+            give(folder, uid, gid)
         for log in folder.glob("*.log"):
             # What the disk has no room for is lost: the logs of a lab must not fill it.
             with contextlib.suppress(OSError):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof import proc
+from nodeproof.labs.ground.logs import LIMIT_BYTES
 
 Json = Any
 _MIB = 1 << 20
@@ -21,7 +22,8 @@ _LOGS_MIB, _NODE_LOGS_MIB = 192, 48
 """The control plane's logs and the audit log at their limits; a console, or a kubelet's and an sshd's log."""
 _MOUNT_LIMIT_S = 10.0
 FULL_FRACTION = 0.02
-"""Of what is free; more than logs take in the time between two looks, so that no full moment is missed."""
+_LEAST_FREE_BYTES = 2 * LIMIT_BYTES
+"""With less a log that is cut, of which a copy is made, may leave no room for the others."""
 
 
 def mount_memory(path: Path, node_mib: int, nodes: int) -> Path:
@@ -54,8 +56,8 @@ class Room:
     def look(self) -> None:
         """See which parts are full: what is made room in goes on as if nothing had been lost."""
         for name, path in self._parts.items():
-            stat = os.statvfs(path)
-            if stat.f_bavail < FULL_FRACTION * stat.f_blocks:
+            told = _told(path)
+            if told["free_bytes"] < max(FULL_FRACTION * told["size_bytes"], _LEAST_FREE_BYTES):
                 self._full_t[name] = round(time.monotonic(), 6)
 
     def told(self) -> Mapping[str, Mapping[str, Json]]:

@@ -117,7 +117,7 @@ class Kind:
 
     def flags_set(self, profile: Profile) -> Mapping[str, Mapping[str, str]]:
         """Per component, what a lab sets and upstream does not, for people. What a default claim may not look
-        at is read from what runs.
+        at is read from command lines and from a kubelet's file.
         """
         kubelet = {**self.kubelet(), **profile.kubelet}
         return {

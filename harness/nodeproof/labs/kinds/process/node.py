@@ -32,6 +32,7 @@ _SPAWN_LIMIT_S = 20.0
 _ONCE_SEEDED = f'until [ -e {INSIDE}/kubelet.json ]; do sleep 0.02; done; exec "$0" "$@"'
 """A node that boots sees its own files some milliseconds after it is there."""
 _SSHD_LIMIT_S = 20.0
+_REMOVE_LIMIT_S = 10.0
 
 
 class ProcessNodes:
@@ -201,7 +202,8 @@ class ProcessNodes:
         self.power_off(name)
         self._unplugged.discard(name)
         del self._nodes[name]
-        shutil.rmtree(home)
+        # What dies in there may still write.
+        insist(lambda: shutil.rmtree(home), OSError, limit_s=_REMOVE_LIMIT_S)
 
     def prepare(self) -> None:
         """Namespaces need nothing to run on."""
