@@ -89,18 +89,20 @@ def test_answers_and_refusals_are_in_the_history_with_their_times(stage: Stage) 
 
 def test_looks_show_what_is_so(stage: Stage, lab: Lab) -> None:
     node = stage.target
+    info = next(entry for entry in lab.fleet.nodes() if entry.name == node)
+    in_zone = {"zone": f":\x00:{info.zone}"}
     with stage.record():
         period = stage.look(kubelet_field(node, "nodeStatusUpdateFrequency"))
         nobody = stage.look(kubelet_field(node, "noSuchField"))
         machine_id = stage.look(file_of(node, "/etc/machine-id"))
-        size = stage.look(metric("kube-controller-manager", "node_collector_zone_size"))
+        size = stage.look(metric("kube-controller-manager", "node_collector_zone_size", **in_zone))
         pods = stage.look(metric(node, "kubelet_running_pods"))
         requests = stage.look(metric("kube-apiserver", "apiserver_request_total", verb="LIST"))
         nothing = stage.look(metric("kube-scheduler", "no_such_metric"))
-    info = next(entry for entry in lab.fleet.nodes() if entry.name == node)
     assert period.value == lab.configuration.reported["kubelet"]["nodeStatusUpdateFrequency"]
     assert (nobody.value, nothing.value, machine_id.value) == (None, None, info.machine_id)
-    assert size.value == len(lab.fleet.nodes())
+    # Of zones that are gone the manager goes on telling.
+    assert size.value == sum(entry.zone == info.zone for entry in lab.fleet.nodes())
     assert pods.value is not None
     assert requests.value > 0
     seen = [entry.data["id"] for entry in stage.history().of_kind("observed")]
