@@ -7,7 +7,7 @@ import os
 import signal
 import ssl
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.schema import unknown
 from nodeproof.model.slack import LAB, slack_s
 from nodeproof.recording.recorder import Recording
-from nodeproof.recording.stalls import TICK_S
+from nodeproof.recording.stalls import NOTABLE_S, TICK_S
 from nodeproof.safety.guard import Declared, Refused, check_plan, check_target
 from tests import leftovers
 from tests.acceptance.command import nodeproof, start
@@ -46,6 +46,7 @@ READY_LIMIT_S = 60.0
 EVENTS_LIMIT_S = 20.0
 MOST_CLOCK_ERROR_S = 1.0
 STOPPED_S = 0.6
+RIVALS = 4
 BROKEN = """#!/bin/sh
 [ "$1" = --version ] && echo "Kubernetes v1.36.3" && exit 0
 echo "first words" >&2
@@ -179,14 +180,13 @@ def test_a_kubelets_credential_reads_no_secret_that_no_pod_of_its_node_needs(
 
 
 @pytest.mark.vm
-def test_all_of_a_lab_gives_way_to_who_watches_it(lab: Lab) -> None:
-    status = registry.client(lab.name).status()
-    pids = [*status["components"].values(), *(entry["pid"] for entry in status["nodes"])]
-    files = [f"/proc/{pid}/autogroup" for pid in pids]
+def test_a_lab_gives_way_to_who_watches_it_and_its_machines_to_its_controllers(kind: Kind, lab: Lab) -> None:
     if not Path("/proc/self/autogroup").exists():
         pytest.skip("its kernel has no autogroups")
-    said = registry.client(lab.name).spawn_command(["cat", *files], COMMAND_LIMIT_S)["stdout"]
-    assert {line.rpartition(" ")[2] for line in said.splitlines()} == {str(autogroup.NICE)}
+    status = registry.client(lab.name).status()
+    assert _nice(lab, status["components"].values()) == {autogroup.LAB}
+    nodes = autogroup.MACHINE if kind.name == "libvirt" else autogroup.LAB
+    assert _nice(lab, [entry["pid"] for entry in status["nodes"]]) == {nodes}
 
 
 @pytest.mark.vm
@@ -199,6 +199,27 @@ def test_a_lab_tells_when_it_stood_still(lab: Lab, tmp_path: Path) -> None:
     late = _told_by_lab(recording.history())
     assert max(late, default=0.0) > STOPPED_S - 2 * TICK_S
     assert slack_s(recording.history(), lab.configuration) > STOPPED_S
+
+
+def test_a_lab_tells_when_its_control_plane_waited_for_a_processor(lab: Lab, tmp_path: Path) -> None:
+    """Its own threads did not: the API server alone is kept to one processor, which others want."""
+    server = registry.client(lab.name).status()["components"]["kube-apiserver"]
+    one = min(os.sched_getaffinity(0))
+    busy = f"timeout {STOPPED_S} taskset -c {one} sh -c 'while :; do :; done' &"
+    crowd = (
+        f"was=$(taskset -p {server} | sed 's/.* //'); taskset -acp {one} {server}; {busy * RIVALS} wait; "
+        f"taskset -ap $was {server}"
+    )
+    with lab.record(tmp_path / "history.jsonl", []) as recording:
+        registry.client(lab.name).spawn_command(["sh", "-c", crowd], COMMAND_LIMIT_S)
+        eventually(lambda: _told_by_lab(recording.history()), EVENTS_LIMIT_S)
+    assert max(_told_by_lab(recording.history()), default=0.0) > NOTABLE_S
+
+
+def _nice(lab: Lab, pids: Iterable[int]) -> set[int]:
+    files = [f"/proc/{pid}/autogroup" for pid in pids]
+    said = registry.client(lab.name).spawn_command(["cat", *files], COMMAND_LIMIT_S)["stdout"]
+    return {int(line.rpartition(" ")[2]) for line in said.splitlines()}
 
 
 def _told_by_lab(history: History) -> list[float]:

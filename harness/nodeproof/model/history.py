@@ -22,7 +22,8 @@ unhealed or closed) |
 | told | by (a pod, a node's unit, a log), what: written down there at `t` |
 | heard | by, error_s (how wrong the times of what it told may be), unsure (why it vouches for no absence, or
 nothing), and node and boot_id where it was told on a node; it vouches up to `t` |
-| stall | late_s (how much later than asked the harness was woken, at the worst since the entry before) |
+| stall | late_s (how much later than asked the harness was woken, at the worst since the entry before; by:
+who else was) |
 | ended | |
 """
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import signal
 import socket
@@ -17,7 +16,6 @@ import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +31,11 @@ from nodeproof.labs.ground.processes import EventLog, Processes
 from nodeproof.labs.ground.read_only import protect_host
 from nodeproof.labs.ground.services import Kubectl, Services
 from nodeproof.labs.ground.spec import API_ADDRESS, LabSpec, NodeSpec
+from nodeproof.labs.ground.stalls import tell_stalls
 from nodeproof.labs.kinds import kind_named
 from nodeproof.labs.supervisor.listener import Listener
 from nodeproof.machines.machine import Shell
 from nodeproof.model.problem import OutsideError, Problem
-from nodeproof.model.slack import LAB
-from nodeproof.recording.stalls import measure_stalls
 
 Json = Any
 LINGER_S = 60.0
@@ -101,17 +98,13 @@ class LabServer:
             threading.Thread(target=self._build, daemon=True).start()
         threading.Thread(target=self._accept, daemon=True).start()
         threading.Thread(target=self._follow_supervisor, daemon=True).start()
-        threading.Thread(target=self._tell_stalls, daemon=True).start()
+        tell_stalls(self._events, self._processes.pids, self._ended)
         self._ended.wait()
 
     def _follow_supervisor(self) -> None:
         """A lab whose supervisor was killed has nobody to clean up after it, and goes."""
         os.read(self._supervisor, 1)
         self._ended.set()
-
-    def _tell_stalls(self) -> None:
-        """Only what is notable: a lab may be kept for days."""
-        measure_stalls(partial(self._events.write, by=LAB), self._ended, math.inf)
 
     def _build(self) -> None:
         try:

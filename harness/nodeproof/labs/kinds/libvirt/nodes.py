@@ -278,7 +278,8 @@ class GuestNodes:
         """From now on this guest's end is nobody's wish, unless it is powered off."""
         self._wanted.add(name)
         # libvirt gives each a session of its own.
-        autogroup.give_way(self.get(name).pid or "self")
+        if (pid := self.get(name).pid) is not None:
+            autogroup.give_way(autogroup.MACHINE, pid)
         self._processes.found(f"node-{name}")
 
     def _on_end(self, end: End) -> None:

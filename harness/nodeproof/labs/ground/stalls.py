@@ -1,0 +1,70 @@
+"""How late a lab is woken and how long its control plane waits for a processor: slack allows for both."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from nodeproof.labs.ground.processes import EventLog
+from nodeproof.model.needs import COMPONENTS
+from nodeproof.model.slack import LAB
+from nodeproof.recording.stalls import NOTABLE_S, measure_stalls
+
+PERIOD_S = 1.0
+_NS = 1e-9
+Pids = Callable[[], Mapping[str, int]]
+
+
+def tell_stalls(events: EventLog, pids: Pids, ended: threading.Event) -> None:
+    """Write down both until the lab has ended, from threads of their own; `pids` are of its components.
+
+    Only what is notable: a lab may be kept for days.
+    """
+    write = partial(events.write, "stall", by=LAB)
+    for tell in (
+        lambda: measure_stalls(partial(events.write, by=LAB), ended, math.inf),
+        lambda: _measure_waits(write, pids, ended),
+    ):
+        threading.Thread(target=tell, daemon=True).start()
+
+
+def _measure_waits(write: Callable[..., None], pids: Pids, ended: threading.Event) -> None:
+    """A thread that ticks may be woken in time while a controller is not: it is seen in run queues only."""
+    waits = RunQueueWaits(Path("/proc"))
+    while not ended.wait(PERIOD_S):
+        control_plane = [pid for name, pid in pids().items() if name in COMPONENTS]
+        late_s = sum(map(waits.since_last_look_s, control_plane))
+        if late_s > NOTABLE_S:
+            write(late_s=round(late_s, 4))
+
+
+class RunQueueWaits:
+    """How long processes waited for a processor, from one look at them to the next."""
+
+    def __init__(self, proc: Path) -> None:
+        self._proc = proc
+        self._seen_s: dict[int, dict[str, float]] = {}
+
+    def since_last_look_s(self, pid: int) -> float:
+        """How long (s) that thread waited which waited longest; 0 at the first look at a process.
+
+        Source: Documentation/scheduler/sched-stats.rst, second field of schedstat; a kernel without it tells
+        of no wait.
+        """
+        before, now = self._seen_s.get(pid), dict(self._waited_s(pid))
+        self._seen_s[pid] = now
+        if before is None:
+            return 0.0
+        return max((waited - before.get(thread, 0.0) for thread, waited in now.items()), default=0.0)
+
+    def _waited_s(self, pid: int) -> Iterator[tuple[str, float]]:
+        """Of each thread, since it began; one that ends meanwhile is left out."""
+        with contextlib.suppress(OSError):
+            for thread in os.scandir(self._proc / str(pid) / "task"):
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    yield thread.name, int(Path(thread.path, "schedstat").read_text().split()[1]) * _NS

@@ -1,0 +1,49 @@
+"""How long processes waited for a processor: read from real ones that have to share one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeproof.labs.ground.stalls import RunQueueWaits
+from tests.waiting import pause
+
+BUSY = "while True: pass"
+PROC = Path("/proc")
+
+
+@pytest.fixture
+def rivals() -> Iterator[list[int]]:
+    """Two processes that want the same processor all the time."""
+    processor = str(min(os.sched_getaffinity(0)))
+    started = [subprocess.Popen(["taskset", "-c", processor, sys.executable, "-c", BUSY]) for _ in range(2)]
+    yield [each.pid for each in started]
+    for each in started:
+        each.kill()
+        each.wait()
+
+
+def test_who_has_to_share_a_processor_waited_for_it(rivals: list[int]) -> None:
+    waits = RunQueueWaits(PROC)
+    first = [waits.since_last_look_s(pid) for pid in rivals]
+    pause(1)
+    assert first == [0, 0]
+    assert all(waits.since_last_look_s(pid) > 0.2 for pid in rivals)
+
+
+def test_a_process_that_is_gone_waited_for_nothing() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    waits = RunQueueWaits(PROC)
+    assert [waits.since_last_look_s(ended.pid), waits.since_last_look_s(ended.pid)] == [0, 0]
+
+
+def test_a_kernel_that_tells_of_no_waits_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "7/task/7").mkdir(parents=True)
+    waits = RunQueueWaits(tmp_path)
+    assert [waits.since_last_look_s(7), waits.since_last_look_s(7)] == [0, 0]
