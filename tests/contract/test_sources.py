@@ -38,7 +38,7 @@ LINE_LIMIT_S = 15.0
 SENTINEL_LIMIT_S = 10.0
 LOST_S = 3.0
 """After so long the manager has said what it had to say of a new Node."""
-CLEAR_S = 0.8
+CLEAR_S = 1.0
 """More than the slack: what is counted lies clear of an end."""
 EARLIER = "audit-2000-01-01T00-00-00.000.jsonl"
 """How the API server names the earlier part of its audit log."""

@@ -38,7 +38,7 @@ def _measure_waits(write: Callable[..., None], pids: Pids, ended: threading.Even
     waits = RunQueueWaits(Path("/proc"))
     while not ended.wait(PERIOD_S):
         control_plane = [pid for name, pid in pids().items() if name in COMPONENTS]
-        late_s = sum(map(waits.since_last_look_s, control_plane))
+        late_s = max(map(waits.since_last_look_s, control_plane), default=0.0)
         if late_s > NOTABLE_S:
             write(late_s=round(late_s, 4))
 
