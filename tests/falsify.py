@@ -12,17 +12,18 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from nodeproof.checks import heartbeats, looks, moments
+from nodeproof.checks import counting, heartbeats, looks, moments
 from nodeproof.checks.occurrence import Occurrence
 from nodeproof.checks.read_off import find_event
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import LEASE_NAMESPACE, Configuration
-from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History, Version
+from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
 from nodeproof.model.judgment import Check, Judgment, Moment
 from nodeproof.model.slack import slack_s
 from nodeproof.model.testimony import STARTED
 from nodeproof.model.verdict import Verdict
 from nodeproof.model.window import Ground, Window, WindowSpec, compute
+from tests.put_in import CHANGES, put_in
 
 Json = Any
 DEVIATES, GAP, NO_ANCHOR = "deviates", "unproven: gap", "unproven: no-anchor"
@@ -81,38 +82,59 @@ def _after(judged: Judged) -> Iterator[Altered]:
         early = _sooner(judged.history, known_t, found.t, start.t + window.low_s - 0.5)
         yield _altered(judged, "the event is early", DEVIATES, early)
     before_t = start.t + window.low_s - 1.0
-    if window.low_s <= 0 and event.name in _CHANGES and _can_come(judged.history, event, before_t):
-        early = _with(judged.history, event, before_t)
+    if window.low_s <= 0 and event.name in CHANGES and _can_come(judged.history, event, before_t):
+        early = put_in(judged.history, event, before_t)
         yield _altered(judged, "the event comes before its anchor", DEVIATES, early)
     if anchor.name == "last-heartbeat":
         beat = _renewed(judged.history, str(anchor.args["node"]), found.t - 1.0)
         yield _altered(judged, "a heartbeat comes right before the event", DEVIATES, beat)
-    away = _later(_without(judged.history, event, min(start.t + _MOMENT_S, found.t)), found.t, LONG_S)
-    yield _altered(judged, "the event is taken away", DEVIATES, away)
+    if event.name == "made" and found.t == start.t:
+        otherwise = _made_otherwise(judged.history, event, found.t)
+        yield _altered(judged, "it was made otherwise", DEVIATES, otherwise)
+    else:
+        away = _later(_without(judged.history, event, min(start.t + _MOMENT_S, found.t)), found.t, LONG_S)
+        yield _altered(judged, "the event is taken away", DEVIATES, away)
     yield from _without_anchor(judged, anchor)
     for resource in moments.resources(event):
         history = _blind(judged.history, resource, found.t - 0.5, found.t + 0.5)
         yield _altered(judged, f"the watch of {resource} is blind", GAP, history)
 
 
+def _made_otherwise(history: History, event: Moment, t: float) -> History:
+    """A recording in which the object that is made at `t` (s) lacks what the moment wants it to have."""
+
+    def without(entry: Entry) -> Entry:
+        if entry.t != t or entry.kind != "watch" or entry.data["resource"] != event.args["resource"]:
+            return entry
+        made = copy.deepcopy(dict(entry.data["object"]))
+        for part, wanted in event.args["pattern"].items():
+            for name in wanted:
+                made[part].pop(name)
+        return replace(entry, data={**entry.data, "object": made})
+
+    return History.of(map(without, history.entries))
+
+
 def _never(judged: Judged) -> Iterator[Altered]:
     event, anchor = judged.moment("event"), judged.moment("anchor")
     start, window = _start(judged), _window(judged)
     for at, t in (("first", start.t + _MOMENT_S), ("last", start.t + window.high_s - _MOMENT_S)):
-        history = _with(judged.history, event, t)
+        history = put_in(judged.history, event, t)
         # Which of two watches is ahead is not known; of one that delivers both it is.
         in_order = at == "first" and moments.resources(event) == moments.resources(anchor)
         expected = DEVIATES if in_order else GAP
         yield _altered(judged, f"the event comes at the {at} moment", expected, history)
-    middle = _with(judged.history, event, start.t + window.high_s / 2)
+    middle = put_in(judged.history, event, start.t + window.high_s / 2)
     yield _altered(judged, "the event comes in the middle", DEVIATES, middle)
-    yield _altered(
-        judged, "the fence is dropped", GAP, _drop(judged.history, lambda entry: entry.kind == "fence")
-    )
+    if moments.resources(event):
+        unfenced = _drop(judged.history, lambda entry: entry.kind == "fence")
+        yield _altered(judged, "the fence is dropped", GAP, unfenced)
     middle_t = start.t + window.high_s / 2
     for resource in moments.resources(event):
         history = _blind(judged.history, resource, middle_t - 0.5, middle_t + 0.5)
         yield _altered(judged, f"the watch of {resource} is blind", GAP, history)
+    if "by" in event.args:
+        yield from _without_source(judged, str(event.args["by"]))
     yield from _without_anchor(judged, anchor)
 
 
@@ -247,6 +269,45 @@ def _such(pattern: Json) -> Json:
     return str(next(iter(pattern.values()))) if isinstance(pattern, Mapping) else pattern
 
 
+def _counted(judged: Judged) -> Iterator[Altered]:
+    """Of what a source told: too often, too rarely, and a source that does not vouch."""
+    event, args = judged.moment("event"), judged.check.args
+    by, (since_t, until_t) = str(event.args["by"]), _counted_span(judged)
+    told = [entry for entry in judged.history.of_kind("told") if entry.data["by"] == by]
+    middle = (since_t + until_t) / 2
+    more = [
+        Entry(middle + number * _MOMENT_S, "told", {"by": by, "what": str(event.args["what"])})
+        for number in range(int(args["high"]) + 1)
+    ]
+    often = History.of([*judged.history.entries, *more])
+    yield _altered(judged, "it came too often", DEVIATES, often)
+    if int(args["low"]) > 0:
+        silent = _drop(judged.history, lambda entry: entry in told)
+        yield _altered(judged, "it never came", DEVIATES, silent)
+
+    yield from _without_source(judged, by)
+
+
+def _without_source(judged: Judged, by: str) -> Iterator[Altered]:
+    """What tells vouches for nothing, or was not heard."""
+
+    def is_heard(entry: Entry) -> bool:
+        return entry.kind == "heard" and entry.data["by"] == by
+
+    def unsure(entry: Entry) -> Entry:
+        return replace(entry, data={**entry.data, "unsure": "altered"}) if is_heard(entry) else entry
+
+    unvouched = History.of(map(unsure, judged.history.entries))
+    yield _altered(judged, "the source vouches for nothing", GAP, unvouched)
+    yield _altered(judged, "nobody heard the source", GAP, _drop(judged.history, is_heard))
+
+
+def _counted_span(judged: Judged) -> tuple[float, float]:
+    within = counting.span(judged.history, judged.check.args)
+    assert not isinstance(within, Verdict)
+    return within.since_t, within.until_t
+
+
 _BY_CHECK: Mapping[str, Callable[[Judged], Iterator[Altered]]] = {
     "after": _after,
     "never": _never,
@@ -256,6 +317,7 @@ _BY_CHECK: Mapping[str, Callable[[Judged], Iterator[Altered]]] = {
     "listed": _look,
     "not-listed": _look,
     "amounts-to": _look,
+    "counted": _counted,
     "lives-on": _life,
     "shows": _seen,
     "same-as": _seen,
@@ -360,7 +422,7 @@ def _tells(entry: Entry, moment: Moment) -> bool:
     read_from = moments.resources(moment)
     if read_from:
         return entry.kind == "watch" and entry.data["resource"] in read_from
-    return entry.kind in ("fault", "told", "machine", "component")
+    return entry.kind in ("fault", "told", "machine", "component", "action", "observed")
 
 
 def _renewed(history: History, node: str, t: float) -> History:
@@ -412,67 +474,6 @@ def _fenced_anew(history: History) -> History:
     }
     fence = replace(last, data={**last.data, "listed": listed})
     return History.of(fence if entry is last else entry for entry in history.entries)
-
-
-# What a cluster would have written
-
-
-def _with(history: History, moment: Moment, t: float) -> History:
-    """A recording in which a moment comes at `t` (s)."""
-    if moment.name == "event-reported":
-        entry = Entry(t, "watch", {"resource": "events", "type": "ADDED", "object": _event(moment.args)})
-        return History.of([*history.entries, entry])
-    (resource,) = moments.resources(moment)
-    before = _last_before(history, resource, moment, t)
-    changed = copy.deepcopy(dict(before.object))
-    kind = _CHANGES[moment.name](changed, moment.args) or "MODIFIED"
-    entry = Entry(t, "watch", {"resource": resource, "type": kind, "object": changed})
-    return History.of([*history.entries, entry])
-
-
-def _last_before(history: History, resource: str, moment: Moment, t: float) -> Version:
-    args = moment.args
-    seen = history.versions(resource, args.get("namespace", ""), args.get("node", args.get("name")))
-    return [version for version in seen if version.t <= t][-1]
-
-
-def _event(args: Mapping[str, Json]) -> Json:
-    meta = {"name": "put-in", "namespace": "default", "uid": "put-in", "resourceVersion": "1"}
-    about = {"kind": args["kind"], "name": args["name"]}
-    return {"metadata": meta, "involvedObject": about, "reason": args["reason"], "message": args["message"]}
-
-
-def _set_condition(node: Json, args: Mapping[str, Json]) -> None:
-    for condition in node["status"]["conditions"]:
-        if condition["type"] == args["type"]:
-            condition["status"] = args["status"]
-
-
-def _add_condition(node: Json, _args: Mapping[str, Json]) -> None:
-    node["status"]["conditions"].append({"type": "PutIn", "status": "True"})
-
-
-def _add_taint(node: Json, args: Mapping[str, Json]) -> None:
-    taint = {"key": args["key"], "effect": args["effect"]}
-    node["spec"]["taints"] = [*(node["spec"].get("taints") or ()), taint]
-
-
-def _leave(pod: Json, _args: Mapping[str, Json]) -> None:
-    pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-
-
-def _bind(pod: Json, _args: Mapping[str, Json]) -> None:
-    pod["spec"]["nodeName"] = "put-in"
-
-
-_CHANGES: Mapping[str, Callable[[Json, Mapping[str, Json]], str | None]] = {
-    "condition-became": _set_condition,
-    "condition-types-changed": _add_condition,
-    "taint-added": _add_taint,
-    "pod-deletion": _leave,
-    "pod-bound": _bind,
-    "pod-gone": lambda _pod, _args: "DELETED",
-}
 
 
 def _change(document: Json, path: list[str], change: Callable[[Json], Json]) -> None:

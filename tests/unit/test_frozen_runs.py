@@ -23,7 +23,7 @@ from tests.freeze import RUNS, thawed
 
 FROZEN = sorted(path.name for path in RUNS.iterdir() if (path / "judgments.json").exists())
 CLAIMS = catalogue.load([RUNS / "claims"])
-LEAST_WAYS, LATE = 3, "the event is late"
+LEAST_WAYS, LATE = 3, {"the event is late", "it was made otherwise"}
 CHANGED: Mapping[str, Mapping[int, str]] = {
     # A renewal from before the recording is none of it.
     "lease": {0: "unproven: gap"},
@@ -61,7 +61,7 @@ def test_whatever_conforms_can_fall(frozen: Scenario) -> None:
         judged = Judged(judgment, CLAIMS[judgment.claim], history, configuration)
         altered = list(falsified(judged))
         assert len(altered) >= LEAST_WAYS, judgment.claim
-        assert judgment.check.name != "after" or LATE in {each.how for each in altered}, judgment.claim
+        assert judgment.check.name != "after" or LATE & {each.how for each in altered}, judgment.claim
         for each in altered:
             said = judge(judged.claim, judgment.check, each.history, each.configuration)
             assert said.label in each.expected, f"{judgment.claim}: {each.how}: {said.reason}"

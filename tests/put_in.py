@@ -1,0 +1,102 @@
+"""What another cluster would have written: entries for a recording in which a moment comes at some time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nodeproof.checks import moments
+from nodeproof.model.history import Entry, History, Version
+from nodeproof.model.judgment import Moment
+from nodeproof.model.pattern import PRESENT, matches
+
+Json = Any
+
+
+_IDENTITY = ("namespace", "name", "labels")
+
+
+def put_in(history: History, moment: Moment, t: float) -> History:
+    """A recording in which a moment comes at `t` (s)."""
+    return History.of([*history.entries, _entry(history, moment, t)])
+
+
+def _entry(history: History, moment: Moment, t: float) -> Entry:
+    if moment.name == "told":
+        return Entry(t, "told", {"by": moment.args["by"], "what": moment.args["what"]})
+    if moment.name == "event-reported":
+        return Entry(t, "watch", {"resource": "events", "type": "ADDED", "object": _event(moment.args)})
+    if moment.name == "written":
+        written = _like(_last_such(history, moment, t), moment.args["pattern"])
+        data = {"resource": moment.args["resource"], "type": "MODIFIED", "object": written}
+        return Entry(t, "watch", data)
+    (resource,) = moments.resources(moment)
+    changed = copy.deepcopy(dict(_last_before(history, resource, moment, t).object))
+    kind = CHANGES[moment.name](changed, moment.args) or "MODIFIED"
+    return Entry(t, "watch", {"resource": resource, "type": kind, "object": changed})
+
+
+def _last_before(history: History, resource: str, moment: Moment, t: float) -> Version:
+    args = moment.args
+    seen = history.versions(resource, args.get("namespace", ""), args.get("node", args.get("name")))
+    return [version for version in seen if version.t <= t][-1]
+
+
+def _last_such(history: History, moment: Moment, t: float) -> Json:
+    """The last object that has the names and labels which a pattern wants."""
+    wanted = {name: value for name, value in moment.args["pattern"]["metadata"].items() if name in _IDENTITY}
+    seen = history.all_versions(str(moment.args["resource"]))
+    return [old.object for old in seen if old.t <= t and matches({"metadata": wanted}, old.object)][-1]
+
+
+def _like(value: Json, pattern: Json) -> Json:
+    """A value, changed as little as a pattern wants."""
+    if pattern == PRESENT:
+        return value or "put-in"
+    if isinstance(pattern, Mapping):
+        before = value if isinstance(value, Mapping) else {}
+        return {**before, **{name: _like(before.get(name), wanted) for name, wanted in pattern.items()}}
+    if not isinstance(pattern, list):
+        return pattern
+    kept = [each for each in value or () if all(each.get("type") != wanted["type"] for wanted in pattern)]
+    return [*kept, *(_like(None, wanted) for wanted in pattern)]
+
+
+def _event(args: Mapping[str, Json]) -> Json:
+    meta = {"name": "put-in", "namespace": "default", "uid": "put-in", "resourceVersion": "1"}
+    about = {"kind": args["kind"], "name": args["name"]}
+    return {"metadata": meta, "involvedObject": about, "reason": args["reason"], "message": args["message"]}
+
+
+def _set_condition(node: Json, args: Mapping[str, Json]) -> None:
+    for condition in node["status"]["conditions"]:
+        if condition["type"] == args["type"]:
+            condition["status"] = args["status"]
+
+
+def _add_condition(node: Json, _args: Mapping[str, Json]) -> None:
+    node["status"]["conditions"].append({"type": "PutIn", "status": "True"})
+
+
+def _add_taint(node: Json, args: Mapping[str, Json]) -> None:
+    taint = {"key": args["key"], "effect": args["effect"]}
+    node["spec"]["taints"] = [*(node["spec"].get("taints") or ()), taint]
+
+
+def _leave(pod: Json, _args: Mapping[str, Json]) -> None:
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+
+def _bind(pod: Json, _args: Mapping[str, Json]) -> None:
+    pod["spec"]["nodeName"] = "put-in"
+
+
+CHANGES: Mapping[str, Callable[[Json, Mapping[str, Json]], str | None]] = {
+    "condition-became": _set_condition,
+    "condition-types-changed": _add_condition,
+    "taint-added": _add_taint,
+    "pod-deletion": _leave,
+    "pod-bound": _bind,
+    "pod-gone": lambda _pod, _args: "DELETED",
+}
