@@ -15,7 +15,10 @@ from nodeproof.model.needs import COMPONENTS
 from nodeproof.model.slack import LAB
 from nodeproof.recording.stalls import NOTABLE_S, measure_stalls
 
-PERIOD_S = 1.0
+PERIOD_S = 0.2
+"""How often run queues are looked at: many short waits of a busy thread come to no more, and one that is
+longer is told whole, as it counts once it is over.
+"""
 _NS = 1e-9
 Pids = Callable[[], Mapping[str, int]]
 
@@ -67,4 +70,13 @@ class RunQueueWaits:
         with contextlib.suppress(OSError):
             for thread in os.scandir(self._proc / str(pid) / "task"):
                 with contextlib.suppress(OSError, ValueError, IndexError):
-                    yield thread.name, int(Path(thread.path, "schedstat").read_text().split()[1]) * _NS
+                    yield thread.name, int(_read(f"{thread.path}/schedstat").split()[1]) * _NS
+
+
+def _read(path: str) -> bytes:
+    """A small file: five times a second for each thread, without the price of a buffer."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 200)
+    finally:
+        os.close(descriptor)
