@@ -23,7 +23,7 @@ setup: ## OS packages, virtual environment, Kubernetes components; done already 
 	@$(BIN)/nodeproof components >/dev/null
 
 run: setup ## the whole line: lab, scenarios, verdicts, Allure site under reports/out/latest
-	@$(BIN)/nodeproof run --lab=$(LAB) --profile=$(PROFILE) -n $(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/nodeproof run --lab=$(LAB) --profile=$(PROFILE) -n $(WORKERS) $(ARGS)
 
 report: setup ## serve the last site on a free loopback port
 	@$(BIN)/nodeproof report

@@ -72,6 +72,13 @@ COMMANDS = (
         passes_on=True,
     ),
     Command(
+        "plan",
+        commands.plan,
+        "which scenario would run in which slot, until when; starts nothing",
+        about="Takes the options of `nodeproof run`; -n is the number of slots.",
+        passes_on=True,
+    ),
+    Command(
         "up",
         commands.up,
         "start a lab to use by hand",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -51,6 +52,35 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     broken_off = facts.exit_reason or ("" if status in (0, 1) else f"pytest ended with {status}")
     rows = rundir.read_verdicts(folder)
     return outcome.exit_code(rows, _values(rest, "--claim"), facts.selected, broken_off)
+
+
+def plan(_arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Say which scenario would run in which slot, and until when; nothing is started."""
+    import pytest
+
+    seen, said = _Plan(), io.StringIO()
+    with contextlib.redirect_stdout(said):
+        status = int(pytest.main(["--shipped", "--collect-only", *_joined(rest)], plugins=[seen]))
+    if status != 0 or not seen.lines:
+        print(said.getvalue(), file=sys.stderr)
+        return ENVIRONMENT
+    print("\n".join(seen.lines))
+    return 0
+
+
+class _Plan:
+    """A pytest plugin that puts the plan into words once everything is collected."""
+
+    lines: Sequence[str] = ()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Ask the session that nodeproof's own plugin made."""
+        from nodeproof.session.planning import describe, starts_s
+        from nodeproof.session.run import SESSION
+
+        known = session.config.stash.get(SESSION, None)
+        if known is not None and known.slots:
+            self.lines = list(describe(known.slots, known.options, starts_s(known.options, known.known)))
 
 
 class _RunFolder:

@@ -17,7 +17,16 @@ from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.safety.shield import SIGNALS, interrupt_once
 from nodeproof.session import asked
 from nodeproof.session.judging import JUDGE, Judge, Unproven
-from nodeproof.session.run import SESSION, open_run, say_what_ends, session_of, usage
+from nodeproof.session.run import (
+    SESSION,
+    is_planned,
+    open_run,
+    plan_for,
+    say_what_ends,
+    session_of,
+    usage,
+)
+from nodeproof.session.times import TIMES, Times
 
 if TYPE_CHECKING:
     from nodeproof.scenario.stage import Stage
@@ -64,9 +73,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "claims(*ids): the claims of the catalogue that a scenario judges")
     config.addinivalue_line(
         "markers",
-        "needs(nodes=2, faulted=0, zones=1, features=(), profile=''): what a scenario needs "
+        "needs(nodes=2, faulted=0, zones=1, features=(), profile='', lasts=''): what a scenario needs "
         "of its lab; `faulted` is how many nodes its faults may hit, `profile` the only one that proves it",
     )
+    if not hasattr(config, "workerinput"):
+        config.stash[TIMES] = Times()
+        config.pluginmanager.register(config.stash[TIMES])
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -86,7 +98,20 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell an xdist worker which run it belongs to; the controller merges what the workers write."""
-    node.workerinput["nodeproof_run"] = str(session_of(node.config).run)
+    session = session_of(node.config)
+    told = {"run": str(session.run), "known": dict(session.known), "planned": is_planned(node.config)}
+    node.workerinput.update({f"nodeproof_{name}": value for name, value in told.items()})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give out scenarios by the plan of the run."""
+    if not is_planned(config):
+        return None
+    from nodeproof.session.planning import slot_of
+    from nodeproof.session.scheduling import Planned
+
+    return Planned(config, log, lambda: slot_of(session_of(config).run))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -118,8 +143,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         dropped = [item for item in scenarios if not wanted & set(asked.declared(item))]
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in dropped]
-    items.sort(key=asked.is_quick)
     session.selected = {claim for item in items for claim in asked.declared(item)}
+    if session.selected:
+        plan_for(config, session, items)
     if not config.option.collectonly and session.selected:
         open_run(config, session, items)
 
@@ -186,7 +212,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not known.is_worker:
         from nodeproof.session.closing import write_down
 
-        write_down(known)
+        write_down(known, session.config.stash[TIMES].taken())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

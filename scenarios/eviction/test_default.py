@@ -27,7 +27,7 @@ def test_tolerations_that_an_api_server_without_flags_gives(lab: Stage, judge: J
 
 
 @claims("monitoring.detection-time", "eviction.after-five-minutes-unreachable")
-@needs(nodes=2, faulted=1, profile="documented")
+@needs(nodes=2, faulted=1, profile="documented", lasts="G + T + 20")
 def test_pods_without_a_toleration_of_their_own_leave_after_five_minutes(lab: Stage, judge: Judge) -> None:
     node = lab.target
     pod = lab.do(run_pod(on=node))

@@ -17,7 +17,7 @@ from nodeproof.scenario import (
 
 
 @claims("taints.not-ready-noexecute", "conditions.pods-not-marked-on-kubelet-false")
-@needs(nodes=2, faulted=1)
+@needs(nodes=2, faulted=1, lasts="10")
 def test_a_node_that_is_not_ready_is_tainted_and_its_pods_are_not_marked(lab: Stage, judge: Judge) -> None:
     node = lab.target
     pod = lab.do(run_pod(on=node))

@@ -17,7 +17,7 @@ RENEWALS = 20
 
 
 @claims("heartbeat.lease-interval", "heartbeat.kubelet-is-writer")
-@needs(nodes=2)
+@needs(nodes=2, lasts="20R + 2")
 def test_kubelet_renews_its_lease_at_a_quarter_of_the_lease_duration(lab: Stage, judge: Judge) -> None:
     node = lab.target
     writes = {"verb": {"$in": ["create", "update", "patch", "delete"]}, "name": node}

@@ -43,12 +43,12 @@ def is_noticed_until_it_is_over(lab: Stage, judge: Judge, fault: Fault) -> None:
 
 
 @silence
-@needs(nodes=2, faulted=1, features=("link",))
+@needs(nodes=2, faulted=1, features=("link",), lasts="G + 7")
 def test_a_node_whose_cable_is_pulled(lab: Stage, judge: Judge) -> None:
     is_noticed_until_it_is_over(lab, judge, link_down(lab.target))
 
 
 @silence
-@needs(nodes=2, faulted=1, features=("freeze",))
+@needs(nodes=2, faulted=1, features=("freeze",), lasts="G + 7")
 def test_a_node_that_stands_still(lab: Stage, judge: Judge) -> None:
     is_noticed_until_it_is_over(lab, judge, freeze(lab.target))

@@ -18,7 +18,7 @@ ONE_AFTER_THE_OTHER = "max(P, 1/E) + 1/E + 1"
 
 
 @claims("rate-limits.minimum-three")
-@needs(nodes=3, faulted=2)
+@needs(nodes=3, faulted=2, lasts="G + 1/E + 6")
 def test_two_lost_nodes_of_three_are_no_disruption_of_their_zone(lab: Stage, judge: Judge) -> None:
     """Two thirds of the zone are lost: far more than the threshold of 55 percent."""
     one_after_the_other = windows.formula(

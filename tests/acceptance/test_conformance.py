@@ -27,7 +27,7 @@ MACHINES = ("graceful-shutdown.", "non-graceful.", "swap.", "partition.container
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
     """A whole run with three workers, and its folder."""
     cwd = tmp_path_factory.mktemp("run")
-    done = nodeproof("run", "-n", "3", "--dist=loadfile", "--no-loadscope-reorder", cwd=cwd)
+    done = nodeproof("run", "-n", "3", cwd=cwd)
     run = the_run(cwd)
     assert run is not None, done
     return done, run

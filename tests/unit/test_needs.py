@@ -30,6 +30,9 @@ def test_what_is_asked_is_what_is_needed() -> None:
         ({"faulted": True}, "faulted is True"),
         ({"faulted": -1}, "faulted is -1"),
         ({"profile": 1}, "profile is 1"),
+        ({"lasts": "2G +"}, "lasts is '2G \\+'"),
+        ({"lasts": "2X"}, "no symbol X"),
+        ({"lasts": 20}, "lasts is 20"),
     ],
 )
 def test_what_nobody_knows_is_refused_in_one_line(asked: dict[str, Any], said: str) -> None:

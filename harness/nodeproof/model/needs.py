@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from nodeproof.model.problem import Problem
+from nodeproof.model.symbols import SYMBOLS
+from nodeproof.model.term import Term
 
 Json = Any
 FEATURES: Mapping[str, str] = {
@@ -32,7 +34,8 @@ class Needs:
 
     `profile` is the only one in which the scenario proves anything; empty is any. `components` of the control
     plane may be hit as well. `radius` is how much faults may take away at once: nothing told is at most two
-    nodes and no whole zone, `zone` all but one zone, `cluster` everything.
+    nodes and no whole zone, `zone` all but one zone, `cluster` everything. `lasts` is how long the scenario
+    takes (s), as a formula of `nodeproof.model.symbols`: a plan goes by it until a run was timed.
     """
 
     nodes: int = 2
@@ -42,6 +45,7 @@ class Needs:
     profile: str = ""
     components: tuple[str, ...] = ()
     radius: Radius = ""
+    lasts: str = ""
 
     @classmethod
     def of(cls, asked: Mapping[str, Json], where: str) -> Needs:
@@ -57,6 +61,7 @@ class Needs:
         if asked.get("radius", "") not in RADII:
             said = f"there are: {', '.join(filter(None, RADII))}"
             raise Problem(f"{_MARKER}: radius is {asked['radius']!r}", where, said)
+        _check_formula(asked.get("lasts", ""), where)
         components = _named(asked.get("components", ()), "component", COMPONENTS, where)
         features = _named(asked.get("features", ()), "feature", FEATURES, where)
         return cls(**{**asked, "features": features, "components": tuple(sorted(components))})
@@ -66,6 +71,16 @@ def _check_number(word: str, value: Json, where: str) -> None:
     least = 0 if word == "faulted" else 1
     if type(value) is not int or value < least:
         raise Problem(f"{_MARKER}: {word} is {value!r}", where, f"give a whole number from {least} on")
+
+
+def _check_formula(value: Json, where: str) -> None:
+    try:
+        unknown = Term.of(value).symbols - SYMBOLS.keys() if value else frozenset()
+    except (TypeError, ValueError) as error:
+        raise Problem(f"{_MARKER}: lasts is {value!r}", where, "give seconds, such as '2G + 10'") from error
+    if unknown:
+        said = f"there are: {', '.join(SYMBOLS)}"
+        raise Problem(f"{_MARKER}: lasts is {value!r}: no symbol {min(unknown)}", where, said)
 
 
 def _named(asked: Json, what: str, known: Iterable[str], where: str) -> frozenset[str]:

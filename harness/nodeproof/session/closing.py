@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,7 +14,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Code
 from nodeproof.report import rundir, table
 from nodeproof.scenario.stage import Stage
-from nodeproof.session import asked, running
+from nodeproof.session import asked, planning, running
 from nodeproof.session import recording as stored
 from nodeproof.session.judging import JUDGE, Closed, Unproven, close, message, without_running
 from nodeproof.session.run import BROKEN_OFF, DECLARED, SELECTED, Session, provider_of, session_of
@@ -94,8 +94,9 @@ def _raise_outcome(closed: Closed, text: str, error: Exception | None) -> None:
         raise Unproven(text)
 
 
-def write_down(known: Session) -> None:
-    """End labs that outlived their worker, and write what the whole run was."""
+def write_down(known: Session, times: Mapping[str, float]) -> None:
+    """End labs that outlived their worker, and write what the whole run was, and how long its parts took."""
+    planning.write_times(known.run, times)
     left = running.end_labs(known.run, known.options)
     if left:
         known.say(f"ended labs of workers that are gone: {', '.join(left)}")
@@ -115,6 +116,7 @@ def summary(run: Path) -> Iterator[str]:
     """The closing table, and what a reader of it has to know of the run."""
     facts, rows = rundir.read_facts(run), rundir.read_verdicts(run)
     yield table.render(rows, facts.duration_s, str(run))
+    yield from planning.compare(run, facts.duration_s)
     yield f"not upstream's defaults: {'; '.join(facts.settings)}"
     if facts.quarantined:
         yield f"no probe proved these nodes healed: {', '.join(facts.quarantined)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ import pytest
 
 from nodeproof import catalogue
 from nodeproof.model.claim import Claim
+from nodeproof.model.plan import Slot
 from nodeproof.model.problem import Problem
 from nodeproof.safety.shield import interrupt_once
 from nodeproof.session import asked
@@ -42,7 +43,10 @@ class Session:
     command: str
     is_worker: bool
     say: Callable[[str], None]
+    out: Path
+    known: Mapping[str, float]
     selected: set[str] = field(default_factory=set)
+    slots: tuple[Slot, ...] = ()
     provider: LabProvider | None = None
 
 
@@ -59,6 +63,7 @@ def session_of(config: pytest.Config) -> Session:
 def _make(config: pytest.Config) -> Session:
     from nodeproof.report.rundir import plan
     from nodeproof.session.options import resolve
+    from nodeproof.session.planning import earlier
 
     names = ("lab", "profile", "kubernetes_version", "components", "claim", "nodes", "zones")
     lab, profile, version, components, wanted, nodes, zones = (config.getoption(name) for name in names)
@@ -70,29 +75,56 @@ def _make(config: pytest.Config) -> Session:
         catalogue.asked_for(claim, claims)
     worker = getattr(config, "workerinput", None)
     top = config.rootpath if config.inipath else config.invocation_params.dir
+    out = top / config.getini("nodeproof_out")
     given = worker["nodeproof_run"] if worker else config.getoption("run")
-    run = Path(given) if given else plan(top / config.getini("nodeproof_out"), options.profile, options.kind)
+    run = Path(given) if given else plan(out, options.profile, options.kind)
+    # Workers have to come to the same plan: they are told what the controller found.
+    known = worker["nodeproof_known"] if worker else earlier(out, options)
     command = " ".join(["pytest", *config.invocation_params.args])
-    return Session(options, claims, run, datetime.now(UTC), command, worker is not None, _speaker(config))
+    began, is_worker = datetime.now(UTC), worker is not None
+    return Session(options, claims, run, began, command, is_worker, _speaker(config), out, known)
+
+
+def plan_for(config: pytest.Config, session: Session, items: list[pytest.Item]) -> None:
+    """Size the lab for its scenarios, and put them into as many slots as there are workers."""
+    from nodeproof.session import planning
+
+    scenarios = [item for item in items if item.get_closest_marker("claims")]
+    needed = max(asked.needs(item).nodes for item in scenarios)
+    if not session.options.nodes:
+        session.options = replace(session.options, nodes=max(needed, 2 * session.options.zones))
+    workers = getattr(config, "workerinput", {}).get("workercount") or config.getoption("numprocesses", None)
+    session.slots = planning.plan(scenarios, session.options, workers or 1, session.known)
+    if len(session.slots) > 1:
+        items[:] = planning.in_order(items, session.slots)
+    else:
+        items.sort(key=asked.is_quick)
 
 
 def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) -> None:
-    """Make the run's folder, size the lab for its scenarios, and let Allure write into the run."""
+    """Make the run's folder with its plan, and let Allure write into the run."""
     from nodeproof.report import rundir
+    from nodeproof.session import planning
 
     rundir.create(session.run)
     signal.signal(signal.SIGINT, interrupt_once(lambda: say_what_ends(config)))
     rundir.write_json(session.run / DECLARED, {item.nodeid: asked.declared(item) for item in items})
     (session.run / SELECTED).write_text("\n".join(sorted(session.selected)))
-    scenarios = (item for item in items if item.get_closest_marker("claims"))
-    needed = max(asked.needs(item).nodes for item in scenarios)
-    if not session.options.nodes:
-        session.options = replace(session.options, nodes=max(needed, 2 * session.options.zones))
+    if len(session.slots) == 1 or is_planned(config):
+        planning.write(session.run, session.slots, planning.starts_s(session.options, session.known))
     if not config.getoption("allure_report_dir", default=None):
         allure = config.pluginmanager.get_plugin("allure_pytest")
         if allure is not None:
             config.option.allure_report_dir = str(session.run / "allure-results")
             allure.pytest_configure(config)
+
+
+def is_planned(config: pytest.Config) -> bool:
+    """Whether xdist gives out scenarios by the plan: in nodeproof's own runs, unless told otherwise."""
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        return bool(worker["nodeproof_planned"])
+    return bool(config.getoption("shipped")) and config.getoption("dist", "no") == "load"
 
 
 def provider_of(session: Session) -> LabProvider:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nodeproof.model.duration import duration_s
 from nodeproof.model.problem import Problem
 
 Json = Any
@@ -72,6 +73,20 @@ FIXED_KUBELET: Mapping[str, Json] = {
     "authorization": {"mode": "Webhook"},
 }
 """The same for KubeletConfiguration. Nobody listens at that DNS address: it keeps kubelets from warning."""
+
+
+def symbols(profile: Profile) -> Mapping[str, float]:
+    """What formulas' symbols (`nodeproof.model.symbols`) stand for before any lab is asked, which alone is
+    evidence: the profile's setting, or upstream's default.
+    """
+    manager, kubelet, server = profile.controller_manager, profile.kubelet, profile.api_server
+    return {
+        "G": duration_s(manager.get("node-monitor-grace-period", "50s")),
+        "P": duration_s(manager.get("node-monitor-period", "5s")),
+        "E": float(manager.get("node-eviction-rate", "0.1")),
+        "R": float(kubelet.get("nodeLeaseDurationSeconds", 40)) / 4,
+        "T": float(server.get("default-unreachable-toleration-seconds", 300)),
+    }
 
 
 def profile_named(name: str) -> Profile:

@@ -1,0 +1,44 @@
+"""A static plan: which scenarios a slot runs, one after another, and when all of them are done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A scenario's expected duration (s), and what it is known from."""
+
+    scenario: str
+    lasts_s: float
+    known_from: str
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What one worker runs in its lab, in this order."""
+
+    scenarios: tuple[Expected, ...]
+
+    @property
+    def lasts_s(self) -> float:
+        """How long all of it takes (s)."""
+        return sum(each.lasts_s for each in self.scenarios)
+
+
+def pack(expected: Iterable[Expected], slots: int) -> tuple[Slot, ...]:
+    """Longest first, each into the slot that is done first: at most 4/3 of the shortest plan there is.
+
+    A slot without a scenario is none. Source: R. L. Graham, Bounds on Multiprocessing Timing Anomalies,
+    1969.
+    """
+    filled: list[list[Expected]] = [[] for _ in range(slots)]
+    for each in sorted(expected, key=lambda one: (-one.lasts_s, one.scenario)):
+        min(filled, key=lambda slot: sum(one.lasts_s for one in slot)).append(each)
+    return tuple(Slot(tuple(slot)) for slot in filled if slot)
+
+
+def critical(slots: Iterable[Slot]) -> Slot:
+    """The slot that is done last; there is at least one."""
+    return max(slots, key=lambda slot: slot.lasts_s)

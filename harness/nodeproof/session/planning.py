@@ -1,0 +1,145 @@
+"""The plan of a run: how long each scenario is expected to last, in which slot it runs, what was kept of it.
+
+Durations come from earlier runs in the same lab and profile, or else from what the scenario says it lasts, or
+else from whether it harms a node.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeproof.labs.ground.profiles import Profile, profile_named, symbols
+from nodeproof.model.plan import Expected, Slot, critical, pack
+from nodeproof.model.problem import Problem
+from nodeproof.model.term import Term
+from nodeproof.report.rundir import read_json, write_json
+from nodeproof.session import asked
+from nodeproof.session.options import Options
+from nodeproof.session.times import START
+
+Json = Any
+PLAN, TIMES = "plan.json", "times.json"
+MOST_RUNS = 5
+"""So many earlier runs tell: what scenarios were long ago is no measure of them."""
+QUICK, HARMING, STARTING = Term.of("5"), Term.of("2G + 15"), Term.of("15")
+"""Of a scenario without a fault, of one with faults, and of a lab, where nothing else is known."""
+
+
+def earlier(out: Path, options: Options) -> Mapping[str, float]:
+    """How long (s) scenarios, and the start of a lab, took in the last runs of the same kind: the medians."""
+    told: dict[str, list[float]] = {}
+    runs = sorted(out.glob(f"*-{options.profile}-{options.kind}-*/{TIMES}"), reverse=True)
+    for path in runs[:MOST_RUNS]:
+        for scenario, took_s in _times(path).items():
+            told.setdefault(scenario, []).append(took_s)
+    return {scenario: statistics.median(times) for scenario, times in told.items()}
+
+
+def _times(path: Path) -> Mapping[str, float]:
+    """What one run kept; a damaged file tells nothing."""
+    try:
+        return {str(name): float(took_s) for name, took_s in dict(read_json(path)).items()}
+    except (Problem, TypeError, ValueError):
+        return {}
+
+
+def plan(
+    scenarios: Iterable[pytest.Item], options: Options, slots: int, known: Mapping[str, float]
+) -> tuple[Slot, ...]:
+    """The plan for scenarios: what cannot be proven here takes no time."""
+    return pack([_expected(item, options, known) for item in scenarios], slots)
+
+
+def _expected(item: pytest.Item, options: Options, known: Mapping[str, float]) -> Expected:
+    lacks = asked.lacks(item, options)
+    if lacks is not None:
+        return Expected(item.nodeid, 0.0, lacks[0])
+    if item.nodeid in known:
+        return Expected(item.nodeid, known[item.nodeid], "earlier runs")
+    needs = asked.needs(item)
+    term = Term.of(needs.lasts) if needs.lasts else HARMING if needs.faulted else QUICK
+    return Expected(item.nodeid, _value(term, profile_named(options.profile)), term.text)
+
+
+def _value(term: Term, profile: Profile) -> float:
+    return term.value(symbols(profile).__getitem__)
+
+
+def starts_s(options: Options, known: Mapping[str, float]) -> float:
+    """How long (s) a lab is expected to take until its first scenario begins; none where one runs already."""
+    if not options.is_ours:
+        return 0.0
+    return known.get(START, _value(STARTING, profile_named(options.profile)))
+
+
+def in_order(items: Sequence[pytest.Item], slots: Sequence[Slot]) -> list[pytest.Item]:
+    """The items as the plan has them; what is no scenario comes first."""
+    order = {each.scenario: number for number, each in enumerate(_all(slots))}
+    return sorted(items, key=lambda item: order.get(item.nodeid, -1))
+
+
+def _all(slots: Sequence[Slot]) -> Iterator[Expected]:
+    for slot in slots:
+        yield from slot.scenarios
+
+
+def write(run: Path, slots: Sequence[Slot], start_s: float) -> None:
+    """Keep the plan with its run: for the scheduler, and for the comparison at the end."""
+    planned = [
+        [{"scenario": each.scenario, "lasts_s": round(each.lasts_s, 3)} for each in slot.scenarios]
+        for slot in slots
+    ]
+    write_json(run / PLAN, {"start_s": round(start_s, 3), "slots": planned})
+
+
+def write_times(run: Path, times: Mapping[str, float]) -> None:
+    """Keep how long (s) scenarios, and the start of a lab, took."""
+    write_json(run / TIMES, {name: round(took_s, 3) for name, took_s in times.items()})
+
+
+def slot_of(run: Path) -> Mapping[str, str]:
+    """The slot of each scenario, as a name; nothing where the run has no plan. Raises Problem."""
+    path = run / PLAN
+    slots = read_json(path)["slots"] if path.exists() else []
+    return {each["scenario"]: f"slot {number}" for number, slot in enumerate(slots, 1) for each in slot}
+
+
+def describe(slots: Sequence[Slot], options: Options, start_s: float) -> Iterator[str]:
+    """The plan for people: a line for each slot and scenario, the expected end and the critical path."""
+    lab = f"{options.kind} lab, profile {options.profile}, {options.nodes} nodes, zones: {options.zones}"
+    last = critical(slots)
+    for number, slot in enumerate(slots, 1):
+        path = ", the critical path" if slot is last else ""
+        yield f"slot {number}: {slot.lasts_s:.0f} s in a {lab}{path}"
+        for each in slot.scenarios:
+            if each.lasts_s:
+                yield f"{each.lasts_s:7.1f} s  {each.scenario}  ({each.known_from})"
+    for each in _all(slots):
+        if not each.lasts_s:
+            yield f"not here: {each.scenario}  ({each.known_from})"
+    total_s = sum(slot.lasts_s for slot in slots)
+    yield (
+        f"expected end: {start_s + last.lasts_s:.0f} s ({start_s:.0f} s for the start of a lab); "
+        f"scenarios together: {total_s:.0f} s"
+    )
+
+
+def compare(run: Path, took_s: float) -> Iterator[str]:
+    """One line: what was planned, beside what it took; nothing without a plan."""
+    path = run / PLAN
+    if not path.exists():
+        return
+    told = read_json(path)
+    times = _times(run / TIMES)
+    ends = [
+        (sum(each["lasts_s"] for each in slot), sum(times.get(each["scenario"], 0.0) for each in slot))
+        for slot in told["slots"]
+    ]
+    slots = ", ".join(f"{planned:.0f}/{took:.0f} s" for planned, took in ends)
+    expected_s = told["start_s"] + max(planned for planned, _took in ends)
+    yield f"planned {expected_s:.0f} s, took {took_s:.0f} s; slots, planned/taken: {slots}"

@@ -1,0 +1,158 @@
+"""The plan of a run: what runs in which slot, how long it is expected to last, and what became of that."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeproof.labs.ground.profiles import DOCUMENTED, FAST, symbols
+from nodeproof.model.plan import Expected, Slot, critical, pack
+from nodeproof.session import planning
+from nodeproof.session.options import Options
+from nodeproof.session.times import START, Times
+
+OPTIONS = Options("process", "fast", "v1.36.3", "build", (), 2, 1, "process")
+DURATIONS = st.lists(st.floats(0, 600), min_size=1, max_size=30)
+RUN_LIMIT_S = 60.0
+
+
+def expected(*durations: float) -> list[Expected]:
+    return [Expected(f"test_{number}", lasts_s, "") for number, lasts_s in enumerate(durations)]
+
+
+@given(DURATIONS, st.integers(1, 8))
+def test_every_scenario_is_in_one_slot_and_none_waits_for_longer_than_it_must(
+    durations: list[float], slots: int
+) -> None:
+    packed = pack(expected(*durations), slots)
+    names = [each.scenario for slot in packed for each in slot.scenarios]
+    assert sorted(names) == sorted(each.scenario for each in expected(*durations))
+    assert len(packed) == min(slots, len(durations))
+    at_least = max(max(durations), sum(durations) / slots)
+    assert critical(packed).lasts_s <= at_least + (1 - 1 / slots) * max(durations) + 1e-6
+
+
+def test_a_long_scenario_has_a_slot_of_its_own_and_is_begun_first() -> None:
+    long, *others = pack(expected(5, 40, 105, 40, 20), 2)
+    assert [each.lasts_s for each in long.scenarios] == [105]
+    assert [[each.lasts_s for each in slot.scenarios] for slot in others] == [[40, 40, 20, 5]]
+
+
+def test_a_plan_is_the_same_in_every_process_that_makes_it() -> None:
+    durations = (10.0, 10.0, 10.0, 5.0)
+    assert pack(expected(*durations), 3) == pack(reversed(expected(*durations)), 3)
+
+
+@pytest.mark.parametrize(("profile", "grace_s", "toleration_s"), [(FAST, 12, 10), (DOCUMENTED, 50, 300)])
+def test_formulas_are_of_the_profile(profile: object, grace_s: float, toleration_s: float) -> None:
+    told = symbols(profile)  # type: ignore[arg-type]
+    assert (told["G"], told["T"]) == (grace_s, toleration_s)
+
+
+def keep(out: Path, name: str, times: Mapping[str, float] | str) -> None:
+    (out / name).mkdir()
+    text = times if isinstance(times, str) else json.dumps(times)
+    (out / name / planning.TIMES).write_text(text)
+
+
+def test_the_last_runs_of_the_same_lab_and_profile_tell_how_long_it_takes(tmp_path: Path) -> None:
+    for day in range(1, 8):
+        keep(tmp_path, f"2026010{day}-000000-fast-process-0000", {"test_it": day, START: 10})
+    keep(tmp_path, "20260109-000000-fast-process-0000", "{torn")
+    keep(tmp_path, "20260109-000000-documented-process-0000", {"test_it": 300})
+    keep(tmp_path, "20260109-000000-fast-libvirt-0000", {"test_it": 400})
+    # Of the last five one is torn.
+    assert planning.earlier(tmp_path, OPTIONS) == {"test_it": 5.5, START: 10}
+    assert planning.earlier(tmp_path / "none", OPTIONS) == {}
+
+
+def report(nodeid: str, when: str, duration_s: float, worker: str) -> pytest.TestReport:
+    made = pytest.TestReport(nodeid, (nodeid, 0, nodeid), {}, "passed", None, when, duration=duration_s)  # type: ignore[arg-type]
+    made.worker_id = worker  # type: ignore[attr-defined]
+    return made
+
+
+def test_a_workers_first_scenario_waits_for_its_lab() -> None:
+    times = Times()
+    for nodeid, worker, setup_s in (("one", "gw0", 12.0), ("two", "gw0", 1.0), ("three", "gw1", 14.0)):
+        for when, duration_s in (("setup", setup_s), ("call", 20.0), ("teardown", 2.0)):
+            times.pytest_runtest_logreport(report(nodeid, when, duration_s, worker))
+    assert times.taken() == {"one": 22.0, "two": 23.0, "three": 22.0, START: 13.0}
+
+
+def kept(run: Path, slots: Sequence[Slot]) -> None:
+    planning.write(run, slots, 10.0)
+    planning.write_times(run, {"test_0": 50.0, "test_1": 35.0, "test_2": 5.0, START: 12.0})
+
+
+def test_a_run_ends_with_what_was_planned_beside_what_it_took(tmp_path: Path) -> None:
+    kept(tmp_path, pack(expected(40, 30, 5), 2))
+    (line,) = planning.compare(tmp_path, 70.0)
+    assert line == "planned 50 s, took 70 s; slots, planned/taken: 40/50 s, 35/40 s"
+    assert planning.slot_of(tmp_path) == {"test_0": "slot 1", "test_1": "slot 2", "test_2": "slot 2"}
+
+
+def test_a_run_without_a_plan_compares_nothing(tmp_path: Path) -> None:
+    assert list(planning.compare(tmp_path, 70.0)) == []
+    assert planning.slot_of(tmp_path) == {}
+
+
+def test_people_read_slots_their_scenarios_the_end_and_what_is_not_for_this_lab() -> None:
+    slots = pack([*expected(40, 30, 5), Expected("test_swap", 0.0, "lab-lacks")], 2)
+    said = list(planning.describe(slots, OPTIONS, 15.0))
+    assert said[0] == "slot 1: 40 s in a process lab, profile fast, 2 nodes, zones: 1, the critical path"
+    assert said[-2:] == [
+        "not here: test_swap  (lab-lacks)",
+        "expected end: 55 s (15 s for the start of a lab); scenarios together: 75 s",
+    ]
+
+
+SLOTS = """
+from nodeproof.session.scheduling import Planned
+
+def pytest_xdist_make_scheduler(config, log):
+    return Planned(config, log, lambda: {f"test_it.py::test_it[{n}]": f"slot {n % 2}" for n in range(5)})
+"""
+TESTS = """
+import os, pathlib, pytest
+
+@pytest.mark.parametrize("number", range(6))
+def test_it(number):
+    pathlib.Path(f"{number}.ran").write_text(os.environ["PYTEST_XDIST_WORKER"])
+"""
+
+
+def ran(cwd: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False)
+
+
+def test_a_slot_is_one_workers_and_what_no_plan_knows_runs_too(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(SLOTS)
+    (tmp_path / "test_it.py").write_text(TESTS)
+    argv = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        argv, cwd=tmp_path, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    workers = [(tmp_path / f"{number}.ran").read_text() for number in range(6)]
+    assert workers[0] == workers[2] == workers[4] != workers[1] == workers[3]
+
+
+def test_the_plan_of_the_shipped_scenarios_starts_nothing_and_names_each_once(tmp_path: Path) -> None:
+    argv = [str(Path(sys.executable).with_name("nodeproof")), "plan", "-n", "3"]
+    done = subprocess.run(
+        argv, cwd=tmp_path, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    slots = [line for line in done.stdout.splitlines() if line.startswith("slot ")]
+    assert len(slots) == 3
+    assert sum("the critical path" in line for line in slots) == 1
+    assert done.stdout.count("test_pods_leave_a_partitioned_node_after_their_own_toleration") == 1
+    assert list(tmp_path.iterdir()) == []
