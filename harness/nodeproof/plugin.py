@@ -61,6 +61,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--run", default="", metavar="DIR", help="folder of this run (default: a new one below reports/out)"
     )
+    group.addoption(
+        "--settings", action="store_true", help="list the settings that are not upstream's in the end"
+    )
     group.addoption("--shipped", action="store_true", help="run the shipped scenarios when no path is given")
     parser.addini("nodeproof_claims", "folders with claims of your own", type="paths", default=[])
     parser.addini("nodeproof_out", "where runs are kept", default=DEFAULT_OUT)
@@ -223,7 +226,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     from nodeproof.session.closing import summary
 
     terminalreporter.section("claims")
-    for line in summary(known.run):
+    for line in summary(known.run, bool(config.getoption("settings"))):
         terminalreporter.write_line(line)
 
 

@@ -157,6 +157,8 @@ def test_the_table_shows_each_claim_once_with_reasons_and_totals() -> None:
         "page: 40 s",
         "x2",
     ]
+    order = [line.partition(" ")[0] for line in lines[2:] if line and line[0] != " "][:4]
+    assert order == ["eviction.late", "heartbeat.blind", "swap.scaled", "monitoring.grace"]
     late = next(index for index, line in enumerate(lines) if line.startswith("eviction.late"))
     assert lines[late + 1].strip() == "came 15.2 s after: too late"
     assert "G + 2P + slack (12 + 2 + 0.62)" in lines[late + 2]

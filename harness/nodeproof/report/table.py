@@ -16,16 +16,29 @@ _GAP = "  "
 
 
 def render(rows: Iterable[Row], duration_s: float, report: str) -> str:
-    """One line per claim with its worst verdict and the reasons of what does not conform, then totals."""
+    """One line per claim with its worst verdict and the reasons of what does not conform, then totals.
+
+    What does not conform comes first, then the rest, both by area; what this lab can't prove is between them.
+    """
     rows = list(rows)
-    worst = worst_by_claim(rows)
+    worst = dict(sorted(worst_by_claim(rows).items(), key=lambda entry: (_group(entry[1]), entry[0])))
     scenarios = {claim: {row["scenario"] for row in rows if row["claim"] == claim} for claim in worst}
     cells = [_HEAD, *(_cells(row, len(scenarios[claim])) for claim, row in worst.items())]
     head, *lines = _aligned(cells)
     out = [head, "-" * len(head)]
+    group = _group(next(iter(worst.values()))) if worst else 0
     for line, row in zip(lines, worst.values(), strict=True):
+        if _group(row) != group:
+            group = _group(row)
+            out.append("")
         out += [line, *_reason(row)]
     return "\n".join([*out, "", totals(worst.values()), f"{_duration(duration_s)}; report: {report}"])
+
+
+def _group(row: Row) -> int:
+    """What deviates or should have been proven, what can't be proven here, what conforms."""
+    verdict = verdict_of(row)
+    return 2 if verdict.outcome == "conforms" else 1 if verdict.is_skip else 0
 
 
 def totals(worst: Iterable[Row]) -> str:

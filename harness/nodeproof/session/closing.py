@@ -112,12 +112,16 @@ def _written(run: Path, name: str) -> str:
     return ""
 
 
-def summary(run: Path) -> Iterator[str]:
-    """The closing table, and what a reader of it has to know of the run."""
+def summary(run: Path, settings: bool) -> Iterator[str]:
+    """The closing table, and what a reader of it has to know of the run; each of the lab's settings that are
+    not upstream's, where `settings` are asked for.
+    """
     facts, rows = rundir.read_facts(run), rundir.read_verdicts(run)
     yield table.render(rows, facts.duration_s, str(run))
     yield from planning.compare(run, facts.duration_s)
-    yield f"not upstream's defaults: {'; '.join(facts.settings)}"
+    yield f"{len(facts.settings)} settings of the lab are not upstream's: {run / 'run.json'}, or --settings"
+    if settings:
+        yield from (f"  {setting}" for setting in facts.settings)
     if facts.quarantined:
         yield f"no probe proved these nodes healed: {', '.join(facts.quarantined)}"
     unjudged = sorted(set(facts.selected) - {row["claim"] for row in rows})
