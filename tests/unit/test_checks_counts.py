@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from nodeproof.checks.checks import run_check
 from nodeproof.model import window as windows
 from nodeproof.model.claim import Constant
 from nodeproof.model.cluster import Configuration
+from nodeproof.model.verdict import Verdict
 from nodeproof.model.window import Ground
 from tests.unit.given import (
     CLAIM,
@@ -137,14 +139,23 @@ def test_defaults(settings: Configuration, label: str) -> None:
     [(True, "conforms", "true"), (False, "deviates", "false"), (None, "deviates", "nothing")],
 )
 def test_a_default_that_is_on_or_off(told: bool | None, label: str, shown: str) -> None:
+    verdict = of_swap(told, {})
+    assert_verdict(verdict, label)
+    assert str(verdict.measured) == shown
+
+
+def of_swap(told: bool | None, given: Mapping[str, str]) -> Verdict:
     swap = Constant(
         "swap", "kubelet", "failSwapOn", "failSwapOn", "boolean", ((">=1.18", 1.0),), None, "f.go"
     )
     claim = replace(CLAIM, constants=(swap,))
-    settings = configuration(reported={"kubelet": {"failSwapOn": told}}, flags_set={"kubelet": {}})
-    verdict = run_check(checks.default_of("swap"), Story().history(), Ground(settings, 0.3), claim)
-    assert_verdict(verdict, label)
-    assert str(verdict.measured) == shown
+    settings = configuration(reported={"kubelet": {"failSwapOn": told}}, flags_set={"kubelet": given})
+    return run_check(checks.default_of("swap"), Story().history(), Ground(settings, 0.3), claim)
+
+
+@pytest.mark.parametrize("given", ["fail-swap-on", "failSwapOn"])
+def test_a_flag_sets_the_field_that_is_called_alike(given: str) -> None:
+    assert_verdict(of_swap(True, {given: "true"}), "unproven: scaled")
 
 
 def test_a_constant_that_the_claim_does_not_have_is_a_key_error() -> None:

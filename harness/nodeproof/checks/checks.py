@@ -14,6 +14,7 @@ from nodeproof.checks.anchors import missing, unfenced
 from nodeproof.checks.blind import blind
 from nodeproof.checks.occurrence import Occurrence
 from nodeproof.checks.read_off import find_event
+from nodeproof.checks.set_meanwhile import plain
 from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.duration import duration_s
@@ -263,8 +264,9 @@ def _default(_history: History, args: Args, ground: Ground, claim: Claim) -> Ver
     if given is None:
         said = f"the lab does not say which settings it gave {constant.component}; this may be no default"
         return unproven("lab-lacks", said)
-    if constant.flag in given:
-        return unproven("scaled", f"{constant.flag}={given[constant.flag]} was given; this is no default")
+    flag = next((name for name in given if plain(name) == plain(constant.flag)), None)
+    if flag is not None:
+        return unproven("scaled", f"{flag}={given[flag]} was given; this is no default")
     reported = _reported(configuration.reported.get(constant.component), constant.reported)
     if reported is None:
         return unproven("gap", f"{constant.component} reported no {constant.reported}")

@@ -20,9 +20,9 @@ def set_meanwhile(check: Check, claim: Claim, history: History) -> str:
     """Which figure that a check is judged by was set by a fault of the recording, or nothing."""
     for fault in _settings(history):
         component = KUBELET if fault["fault"] == "kubelet-settings" else str(fault["node"])
-        names = {_plain(name) for name in fault.get("flags") or fault.get("settings") or ()}
+        names = {plain(name) for name in fault.get("flags") or fault.get("settings") or ()}
         for what, of, path in _figures(check, claim):
-            if of == component and any(_plain(path.rpartition(".")[2]) in name for name in names):
+            if of == component and any(plain(path.rpartition(".")[2]) in name for name in names):
                 return f"{what} of {component} was set by fault {fault['id']}"
     return ""
 
@@ -47,6 +47,6 @@ def _figures(check: Check, claim: Claim) -> Iterator[tuple[str, str, str]]:
             yield constant.name, constant.component, constant.reported or constant.flag
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """A flag, and a field that stands for it, alike: node-monitor-period, NodeMonitorPeriod."""
     return name.replace("-", "").lower()

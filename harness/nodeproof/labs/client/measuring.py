@@ -35,6 +35,8 @@ pid=$(ss -Hltnp 'sport = :{KUBELET_PORT}' | grep -o 'pid=[0-9]*' | head -n 1)
 cat "/proc/${{pid#pid=}}/cmdline"
 """
 """The command line of who serves as a node's kubelet."""
+_DROP_INS = "config-dir"
+"""The flag that names a folder with more settings."""
 _SERVES_LIMIT_S = 20.0
 """How long a kubelet that was restarted a moment ago may be Ready and not serve yet (503)."""
 
@@ -107,9 +109,11 @@ def flags_of(argv: Sequence[str]) -> Mapping[str, str]:
 
 def _given_to_kubelet(machine: Machine) -> Mapping[str, str]:
     """The flags of the kubelet that runs on a machine, and the fields of the file that it was started with.
-    Raises MachineError, where it was started without one, too: nothing would be known then.
+    Raises MachineError, where it was started without one or with drop-ins, too: not all would be known then.
     """
     flags = flags_of(_output(machine, ["sh", "-c", _KUBELET_LINE]).split("\0"))
+    if _DROP_INS in flags:
+        raise MachineError(f"{machine.name}: its kubelet is set by {flags[_DROP_INS]}, too")
     try:
         fields = json.loads(_output(machine, ["cat", flags["config"]]))
     except (KeyError, ValueError) as error:
