@@ -28,8 +28,12 @@ _PER_CORE, _IDLE_PER_CORE, _WORKER_BYTES = 2, 2, 4 * GIB
 _LOOK_S = 1.0
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Workers for `-n auto`: by cores, by what others leave of them where there are labs, and by memory."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Workers for `-n auto`: by cores, by what others leave of them where there are labs, and by memory.
+    Scenarios know better.
+    """
+    if config.getoption("shipped"):
+        return None
     kind = config.getoption("contract_lab", default="")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     has_labs = not all(UNIT.rstrip("/") in str(argument) for argument in config.args)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeproof import proc
+from nodeproof import proc, room
 from nodeproof.artifacts import components
 from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION
 from nodeproof.kept import cache_dir
@@ -27,12 +27,10 @@ from nodeproof.remedy import VAGRANT, remedy
 from nodeproof.root import TOOLS, become_root, missing_tools
 
 _TRY_LIMIT_S = 10.0
-_MEMORY_INFO = Path("/proc/meminfo")
 _LIBVIRT_SOCKET = Path("/run/libvirt/libvirt-sock")
 _PLUGIN = "vagrant-libvirt"
 
 # Measured.
-_CONTROL_PLANE_MIB = 512
 _BUILD_GIB, _LEFT_GIB = 6, 1
 _MODULE = "as root: `modprobe {}`"
 _TRIALS = (
@@ -139,19 +137,11 @@ def _try(trial: Trial) -> Finding:
 
 
 def _memory(kind: Kind, nodes: int) -> Finding:
-    needed_mib = _CONTROL_PLANE_MIB + nodes * kind.host.node_mib
-    free_mib = _available_mib()
+    needed_mib, free_mib = room.lab_mib(kind, nodes), room.available_mib()
     what = f"memory for {nodes} nodes: {needed_mib / 1024:.1f} GiB of {free_mib / 1024:.1f} GiB available"
     if free_mib < needed_mib:
         return Finding(MISSING, what, "end other programs, or ask for fewer nodes (`--nodes`)")
     return Finding(OK, what)
-
-
-def _available_mib() -> int:
-    for line in _MEMORY_INFO.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) // 1024
-    raise Problem("no MemAvailable", str(_MEMORY_INFO), "use Linux 3.14 or newer")
 
 
 def _disk(kind: Kind, nodes: int, build_gib: float, to_build: Image | None) -> Finding:

@@ -99,6 +99,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """`-n auto`: as many labs side by side as this machine bears; other tests are others' business."""
+    if not config.getoption("shipped"):
+        return None
+    from nodeproof.session.slots import auto
+
+    return int(usage(lambda: auto(config)))
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell an xdist worker which run it belongs to; the controller merges what the workers write."""
     session = session_of(node.config)

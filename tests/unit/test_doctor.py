@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof import doctor
+from nodeproof import doctor, room
 from nodeproof.artifacts import image
 from nodeproof.cli import main
 from nodeproof.doctor import diagnose
@@ -54,7 +54,7 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tell:
     monkeypatch.syspath_prepend(str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(doctor, "_MEMORY_INFO", memory)
+    monkeypatch.setattr(room, "_MEMORY_INFO", memory)
     monkeypatch.setattr(doctor, "_free_gib", lambda _place: 50.0)
     monkeypatch.setattr(kvm, "DEVICE", device)
     return program
@@ -157,7 +157,7 @@ def test_no_sshd_is_named(tmp_path: Path) -> None:
 def test_memory_is_asked_for_by_kind_and_number_of_nodes() -> None:
     assert _about(PROCESS.name, "memory for 8 nodes", 8).state == OK
     assert _about(LIBVIRT.name, "memory for 8 nodes", 8).state == OK
-    doctor._MEMORY_INFO.write_text("MemAvailable: 8388608 kB\n")
+    room._MEMORY_INFO.write_text("MemAvailable: 8388608 kB\n")
     assert _about(PROCESS.name, "memory for 8 nodes", 8).state == OK
     assert _about(LIBVIRT.name, "memory for 8 nodes", 8).state == MISSING
     assert _about(LIBVIRT.name, "memory for 4 nodes", 4).state == OK
