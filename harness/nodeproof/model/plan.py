@@ -35,7 +35,7 @@ def pack(expected: Iterable[Expected], slots: int) -> tuple[Slot, ...]:
     """
     filled: list[list[Expected]] = [[] for _ in range(slots)]
     for each in sorted(expected, key=lambda one: (-one.lasts_s, one.scenario)):
-        min(filled, key=lambda slot: sum(one.lasts_s for one in slot)).append(each)
+        min(filled, key=lambda slot: (sum(one.lasts_s for one in slot), len(slot))).append(each)
     return tuple(Slot(tuple(slot)) for slot in filled if slot)
 
 
