@@ -1,4 +1,4 @@
-"""How late a lab is woken and how long its control plane waits for a processor: slack allows for both."""
+"""How late a lab is woken and how long its controllers wait for a processor: slack allows for both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 from nodeproof.labs.ground.processes import EventLog
-from nodeproof.model.needs import COMPONENTS
 from nodeproof.model.slack import LAB
 from nodeproof.recording.stalls import NOTABLE_S, measure_stalls
 
@@ -20,6 +19,8 @@ PERIOD_S = 0.2
 longer is told whole, as it counts once it is over.
 """
 _NS = 1e-9
+CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
+"""How long the API server and etcd wait is in the latency of each sentinel."""
 Pids = Callable[[], Mapping[str, int]]
 
 
@@ -40,8 +41,8 @@ def _measure_waits(write: Callable[..., None], pids: Pids, ended: threading.Even
     """A thread that ticks may be woken in time while a controller is not: it is seen in run queues only."""
     waits = RunQueueWaits(Path("/proc"))
     while not ended.wait(PERIOD_S):
-        control_plane = [pid for name, pid in pids().items() if name in COMPONENTS]
-        late_s = max(map(waits.since_last_look_s, control_plane), default=0.0)
+        controllers = [pid for name, pid in pids().items() if name in CONTROLLERS]
+        late_s = max(map(waits.since_last_look_s, controllers), default=0.0)
         if late_s > NOTABLE_S:
             write(late_s=round(late_s, 4))
 
