@@ -213,8 +213,15 @@ def test_a_lab_tells_when_its_controllers_waited_for_a_processor(lab: Lab, tmp_p
     )
     with lab.record(tmp_path / "history.jsonl", []) as recording:
         registry.client(lab.name).spawn_command(["sh", "-c", crowd], COMMAND_LIMIT_S)
-        eventually(lambda: _told_by_lab(recording.history()), EVENTS_LIMIT_S)
-    assert max(_told_by_lab(recording.history()), default=0.0) > NOTABLE_S
+        eventually(lambda: _waited(recording.history()), EVENTS_LIMIT_S)
+    history = recording.history()
+    told = max(_waited(history), key=lambda entry: float(entry.data["late_s"]))
+    assert told.data["waited_s"] >= told.data["late_s"] > NOTABLE_S
+    assert slack_s(history, lab.configuration) > told.data["late_s"]
+
+
+def _waited(history: History) -> list[Entry]:
+    return [entry for entry in history.of_kind("stall") if "waited_s" in entry.data]
 
 
 def _nice(lab: Lab, pids: Iterable[int]) -> set[int]:

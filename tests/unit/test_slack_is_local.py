@@ -9,7 +9,7 @@ from nodeproof.checks.judge import judge
 from nodeproof.model.judgment import Check
 from nodeproof.model.slack import LAB, Span, slack_s
 from tests.unit.given import CLAIM, DETECTION, EVICTION, RENEWALS, STAYS, TAINT, UNKNOWN, recovered, renewing
-from tests.unit.histories import NODE, POD, Story, configuration, last_renewal_t, partition
+from tests.unit.histories import GRACE_S, NODE, POD, Story, configuration, last_renewal_t, partition
 
 PERIOD_S, LATE_S = 2.0, 4.0
 UNKNOWN_T, EVICTED_T = 31.4, 41.7
@@ -141,3 +141,17 @@ def test_what_nobody_measured_is_vouched_for_by_both_neighbours() -> None:
     both = slack_s(history, configuration(), [Span.at(5.0), Span.at(35.0)])
     assert both - base == pytest.approx(0.2)
     assert slack_s(history, configuration()) - base == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("waits", "before_s", "expected"), [(6, 0.0, TOO_LOADED), (1, 0.0, "deviates"), (6, 5.0, "deviates")]
+)
+def test_waits_for_one_processor_after_another_may_have_put_an_event_off(
+    waits: int, before_s: float, expected: str
+) -> None:
+    """They add up, as no slack does: nothing conforms by them."""
+    event_t = last_renewal_t() + GRACE_S + 0.6 + 0.15 + 11.0
+    story = measured(partition(eviction_s=11.0))
+    for number in range(waits):
+        story.say(event_t - before_s - 0.2 * number, "stall", late_s=0.0, waited_s=0.2, by=LAB)
+    assert label(story, EVICTION) == expected

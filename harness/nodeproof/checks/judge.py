@@ -9,7 +9,7 @@ from nodeproof.model.claim import Claim, includes
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Check
-from nodeproof.model.slack import hull, slack_s, undisturbed_s
+from nodeproof.model.slack import hull, slack_s, undisturbed_s, waited_before_s
 from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.model.window import Ground
 
@@ -41,8 +41,10 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     excused = False
     if times and _is_late(verdict):
         # What stood still between an anchor and its event may have put the event itself off.
-        slack = slack_s(history, configuration, [hull(times)])
-        excused = run_check(check, history, Ground(configuration, slack), claim).outcome != "deviates"
+        within = hull(times)
+        slack = slack_s(history, configuration, [within])
+        allowed = slack + waited_before_s(history, within.until_t)
+        excused = run_check(check, history, Ground(configuration, allowed), claim).outcome != "deviates"
     too_loaded = (
         excused
         or slack > configuration.slack_limit_s

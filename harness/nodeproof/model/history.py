@@ -23,7 +23,7 @@ unhealed or closed) |
 | heard | by, error_s (how wrong the times of what it told may be), unsure (why it vouches for no absence, or
 nothing), and node and boot_id where it was told on a node; it vouches up to `t` |
 | stall | late_s (how much later than asked the harness was woken, at the worst since the entry before; by:
-who else was) |
+who else was; waited_s: how long what a change goes through waited for processors, one after another) |
 | ended | |
 """
 

@@ -15,6 +15,8 @@ LAB = "lab"
 """Who wrote a stall down, where that was not the harness."""
 NEAR_S = 2.0
 """What stood still has to catch up: so long before and after, a measurement counts too."""
+TOLD_WITHIN_S = 0.5
+"""So much later a wait is told of, at the most."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,19 @@ def slack_s(history: History, configuration: Configuration, about: Sequence[Span
         + _worst_near((_stall(entry) for entry in stalls if entry.data.get("by") == LAB), about)
         + told
         + _clock_step_s(history)
+    )
+
+
+def waited_before_s(history: History, t: float) -> float:
+    """How long (s), at most, what came at `t` may have waited in the lab for one processor after another.
+
+    What a change goes through it waits for in turn. As a sum of all of it this is no slack: it takes a
+    lateness its meaning, and nothing becomes timely by it.
+    """
+    return sum(
+        float(entry.data["waited_s"])
+        for entry in history.of_kind("stall")
+        if "waited_s" in entry.data and t - NEAR_S <= entry.t <= t + TOLD_WITHIN_S
     )
 
 

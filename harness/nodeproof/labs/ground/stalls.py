@@ -6,11 +6,12 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from nodeproof.labs.ground.processes import EventLog
+from nodeproof.model.needs import COMPONENTS
 from nodeproof.model.slack import LAB
 from nodeproof.recording.stalls import NOTABLE_S, measure_stalls
 
@@ -18,9 +19,11 @@ PERIOD_S = 0.2
 """How often run queues are looked at: many short waits of a busy thread come to no more, and one that is
 longer is told whole, as it counts once it is over.
 """
-_NS = 1e-9
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 """How long the API server and etcd wait is in the latency of each sentinel."""
+_KUBELET, _MOST_KUBELETS = "kubelet-", 8
+"""Of a large lab's kubelets only so many are looked at: a look has its price, for each thread."""
+_NS = 1e-9
 Pids = Callable[[], Mapping[str, int]]
 
 
@@ -38,13 +41,26 @@ def tell_stalls(events: EventLog, pids: Pids, ended: threading.Event) -> None:
 
 
 def _measure_waits(write: Callable[..., None], pids: Pids, ended: threading.Event) -> None:
-    """A thread that ticks may be woken in time while a controller is not: it is seen in run queues only."""
+    """A thread that ticks may be woken in time while a controller is not: it is seen in run queues only.
+
+    `late_s` is the longest of the controllers' waits, `waited_s` those of all that a change goes through one
+    after another: control plane, then the slowest kubelet.
+    """
     waits = RunQueueWaits(Path("/proc"))
     while not ended.wait(PERIOD_S):
-        controllers = [pid for name, pid in pids().items() if name in CONTROLLERS]
-        late_s = max(map(waits.since_last_look_s, controllers), default=0.0)
-        if late_s > NOTABLE_S:
-            write(late_s=round(late_s, 4))
+        running = pids()
+        waited = {name: waits.since_last_look_s(pid) for name, pid in _looked_at(running).items()}
+        waits.forget_all_but(running.values())
+        kubelets = [took for name, took in waited.items() if name.startswith(_KUBELET)]
+        waited_s = sum(waited.values()) - sum(kubelets) + max(kubelets, default=0.0)
+        if waited_s > NOTABLE_S:
+            late_s = max((waited.get(name, 0.0) for name in CONTROLLERS), default=0.0)
+            write(late_s=round(late_s, 4), waited_s=round(waited_s, 4))
+
+
+def _looked_at(running: Mapping[str, int]) -> Mapping[str, int]:
+    kubelets = [name for name in running if name.startswith(_KUBELET)][:_MOST_KUBELETS]
+    return {name: running[name] for name in (*COMPONENTS, *kubelets) if name in running}
 
 
 class RunQueueWaits:
@@ -57,14 +73,18 @@ class RunQueueWaits:
     def since_last_look_s(self, pid: int) -> float:
         """How long (s) that thread waited which waited longest; 0 at the first look at a process.
 
+        A thread that is new since is not told of: it may as well be one that could not be read before.
         Source: Documentation/scheduler/sched-stats.rst, second field of schedstat; a kernel without it tells
         of no wait.
         """
-        before, now = self._seen_s.get(pid), dict(self._waited_s(pid))
+        before, now = self._seen_s.get(pid, {}), dict(self._waited_s(pid))
         self._seen_s[pid] = now
-        if before is None:
-            return 0.0
-        return max((waited - before.get(thread, 0.0) for thread, waited in now.items()), default=0.0)
+        return max((now[thread] - before[thread] for thread in now.keys() & before.keys()), default=0.0)
+
+    def forget_all_but(self, pids: Iterable[int]) -> None:
+        """Forget processes that are gone."""
+        for pid in self._seen_s.keys() - set(pids):
+            del self._seen_s[pid]
 
     def _waited_s(self, pid: int) -> Iterator[tuple[str, float]]:
         """Of each thread, since it began; one that ends meanwhile is left out."""
