@@ -76,11 +76,16 @@ class _Plan:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Ask the session that nodeproof's own plugin made."""
         from nodeproof.session.planning import describe, starts_s
-        from nodeproof.session.run import SESSION
+        from nodeproof.session.run import SESSION, is_planned
 
         known = session.config.stash.get(SESSION, None)
-        if known is not None and known.slots:
-            self.lines = list(describe(known.slots, known.options, starts_s(known.options, known.known)))
+        if known is None or not known.slots:
+            return
+        if len(known.slots) > 1 and not is_planned(session.config):
+            raise pytest.UsageError(
+                "nodeproof: with --dist xdist gives scenarios out, and no plan does: leave it out"
+            )
+        self.lines = list(describe(known.slots, known.options, starts_s(known.options, known.known)))
 
 
 class _RunFolder:

@@ -98,7 +98,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         signal.signal(number, handler or signal.SIG_DFL)
 
 
-@pytest.hookimpl(optionalhook=True)
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """`-n auto`: as many labs side by side as this machine bears; other tests are others' business."""
     if not config.getoption("shipped"):
@@ -225,7 +225,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not known.is_worker:
         from nodeproof.session.closing import write_down
 
-        write_down(known, session.config.stash[TIMES].taken())
+        write_down(known, session.config.stash[TIMES])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -68,23 +69,42 @@ def test_the_last_runs_of_the_same_lab_and_profile_tell_how_long_it_takes(tmp_pa
     keep(tmp_path, "20260109-000000-fast-process-0000", "{torn")
     keep(tmp_path, "20260109-000000-documented-process-0000", {"test_it": 300})
     keep(tmp_path, "20260109-000000-fast-libvirt-0000", {"test_it": 400})
-    # Of the last five one is torn.
-    assert planning.earlier(tmp_path, OPTIONS) == {"test_it": 5.5, START: 10}
+    # The torn one tells nothing, and of those before it the last five do.
+    assert planning.earlier(tmp_path, OPTIONS) == {"test_it": 5, START: 10}
     assert planning.earlier(tmp_path / "none", OPTIONS) == {}
 
 
-def report(nodeid: str, when: str, duration_s: float, worker: str) -> pytest.TestReport:
-    made = pytest.TestReport(nodeid, (nodeid, 0, nodeid), {}, "passed", None, when, duration=duration_s)  # type: ignore[arg-type]
+def report(nodeid: str, when: Any, took_s: float, worker: str, outcome: Any = "passed") -> pytest.TestReport:
+    made = pytest.TestReport(nodeid, (nodeid, 0, nodeid), {}, outcome, None, when, duration=took_s)
     made.worker_id = worker  # type: ignore[attr-defined]
     return made
 
 
+WHOLE = (("setup", 12.0), ("call", 20.0), ("teardown", 2.0))
+
+
+def reported(times: Times, nodeid: str, worker: str, phases: Sequence[tuple[str, float]]) -> None:
+    for when, duration_s in phases:
+        times.pytest_runtest_logreport(report(nodeid, when, duration_s, worker))
+
+
 def test_a_workers_first_scenario_waits_for_its_lab() -> None:
     times = Times()
-    for nodeid, worker, setup_s in (("one", "gw0", 12.0), ("two", "gw0", 1.0), ("three", "gw1", 14.0)):
-        for when, duration_s in (("setup", setup_s), ("call", 20.0), ("teardown", 2.0)):
-            times.pytest_runtest_logreport(report(nodeid, when, duration_s, worker))
-    assert times.taken() == {"one": 22.0, "two": 23.0, "three": 22.0, START: 13.0}
+    for nodeid, worker in (("one", "gw0"), ("two", "gw0"), ("three", "gw1")):
+        reported(times, nodeid, worker, WHOLE)
+    scenarios = {"one": 22.0, "two": 34.0, "three": 22.0}
+    assert times.taken(scenarios, starts_labs=True) == {**scenarios, START: 12}
+    assert times.taken(scenarios, starts_labs=False) == scenarios
+
+
+def test_what_did_not_come_to_its_end_or_is_no_scenario_tells_nothing() -> None:
+    times = Times()
+    reported(times, "interrupted", "gw0", WHOLE[:1])
+    reported(times, "crashed", "gw1", [("setup", 12.0), ("???", 0.0)])
+    reported(times, "no scenario", "gw2", WHOLE)
+    times.pytest_runtest_logreport(report("skipped", "setup", 0.0, "gw3", "skipped"))
+    reported(times, "skipped", "gw3", [("teardown", 0.0)])
+    assert times.taken({"interrupted", "crashed", "skipped"}, starts_labs=True) == {}
 
 
 def kept(run: Path, slots: Sequence[Slot]) -> None:
@@ -105,7 +125,7 @@ def test_a_run_without_a_plan_compares_nothing(tmp_path: Path) -> None:
 
 
 def test_people_read_slots_their_scenarios_the_end_and_what_is_not_for_this_lab() -> None:
-    slots = pack([*expected(40, 30, 5), Expected("test_swap", 0.0, "lab-lacks")], 2)
+    slots = pack([*expected(40, 30, 5), Expected("test_swap", 0.0, f"{planning.NOT_HERE}lab-lacks")], 2)
     said = list(planning.describe(slots, OPTIONS, 15.0))
     assert said[0] == "slot 1: 40 s in a process lab, profile fast, 2 nodes, zones: 1, the critical path"
     assert said[-2:] == [
@@ -125,7 +145,10 @@ import os, pathlib, pytest
 
 @pytest.mark.parametrize("number", range(6))
 def test_it(number):
-    pathlib.Path(f"{number}.ran").write_text(os.environ["PYTEST_XDIST_WORKER"])
+    with pathlib.Path(f"{number}.ran").open("a") as out:
+        out.write(os.environ["PYTEST_XDIST_WORKER"] + " ")
+    if number in KILLS:
+        os._exit(1)
 """
 
 
@@ -133,16 +156,26 @@ def ran(cwd: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False)
 
 
+def slots_ran(cwd: Path, kills: set[int]) -> tuple[int, list[list[str]]]:
+    """The status, and for each of six tests the workers that ran it."""
+    (cwd / "conftest.py").write_text(SLOTS)
+    (cwd / "test_it.py").write_text(f"KILLS = {kills or ()}\n{TESTS}")
+    done = ran(cwd, sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider")
+    return done.returncode, [(cwd / f"{number}.ran").read_text().split() for number in range(6)]
+
+
 def test_a_slot_is_one_workers_and_what_no_plan_knows_runs_too(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(SLOTS)
-    (tmp_path / "test_it.py").write_text(TESTS)
-    argv = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        argv, cwd=tmp_path, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False
-    )
-    assert done.returncode == 0, done.stdout
-    workers = [(tmp_path / f"{number}.ran").read_text() for number in range(6)]
+    status, workers = slots_ran(tmp_path, set())
+    assert status == 0
+    assert all(len(each) == 1 for each in workers)
     assert workers[0] == workers[2] == workers[4] != workers[1] == workers[3]
+
+
+@pytest.mark.parametrize("kills", [{2}, {0, 1}, {5}])
+def test_a_dead_workers_slot_goes_on_after_what_it_died_of(kills: set[int], tmp_path: Path) -> None:
+    status, workers = slots_ran(tmp_path, kills)
+    assert status == 1
+    assert [len(each) for each in workers] == [1] * 6
 
 
 def test_the_plan_of_the_shipped_scenarios_starts_nothing_and_names_each_once(tmp_path: Path) -> None:

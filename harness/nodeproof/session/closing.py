@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +19,7 @@ from nodeproof.session import asked, planning, running
 from nodeproof.session import recording as stored
 from nodeproof.session.judging import JUDGE, Closed, Unproven, close, message, without_running
 from nodeproof.session.run import BROKEN_OFF, DECLARED, SELECTED, Session, provider_of, session_of
+from nodeproof.session.times import Times
 
 STAGE = pytest.StashKey[Stage]()
 
@@ -71,11 +73,16 @@ def store_unrecorded(item: pytest.Item, session: Session, error: Exception) -> N
 
 
 def store_crashed(session: Session, nodeid: str) -> None:
-    """A scenario whose worker died: every declared claim is unproven, under a name of its own."""
+    """A scenario whose worker died: every declared claim is unproven, under a name of its own. A test that is
+    no scenario is others' business.
+    """
+    claims = json.loads(_written(session.run, DECLARED) or "{}").get(nodeid)
+    if not claims:
+        return
     died_as, reason = f"{nodeid} (its worker died)", "the worker that ran the scenario died"
     with contextlib.suppress(OSError):
         rundir.scenario_dir(session.run, nodeid).rename(rundir.scenario_dir(session.run, died_as))
-    declared = [session.claims[claim] for claim in rundir.read_json(session.run / DECLARED).get(nodeid, ())]
+    declared = [session.claims[claim] for claim in claims]
     closed = without_running(declared, "gap", reason)
     stored.store_skipped(session.run, died_as, closed, session.claims, session.options)
     stored.report_broken(session.run, died_as, reason)
@@ -94,14 +101,16 @@ def _raise_outcome(closed: Closed, text: str, error: Exception | None) -> None:
         raise Unproven(text)
 
 
-def write_down(known: Session, times: Mapping[str, float]) -> None:
+def write_down(known: Session, times: Times) -> None:
     """End labs that outlived their worker, and write what the whole run was, and how long its parts took."""
-    planning.write_times(known.run, times)
     left = running.end_labs(known.run, known.options)
     if left:
         known.say(f"ended labs of workers that are gone: {', '.join(left)}")
     selected = sorted(known.selected or _written(known.run, SELECTED).split())
     broken = _written(known.run, BROKEN_OFF)
+    scenarios = json.loads(_written(known.run, DECLARED) or "{}")
+    with contextlib.suppress(OSError):
+        planning.write_times(known.run, times.taken(scenarios, known.options.is_ours))
     running.write_run(known.run, known.options, known.began, known.command, selected, broken)
 
 

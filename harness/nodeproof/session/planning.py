@@ -9,7 +9,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,10 +21,12 @@ from nodeproof.session import asked
 from nodeproof.session.options import Options
 from nodeproof.session.times import START
 
-Json = Any
 PLAN, TIMES = "plan.json", "times.json"
-MOST_RUNS = 5
-"""So many earlier runs tell: what scenarios were long ago is no measure of them."""
+MOST_TIMES = 5
+"""So many of the last times of a scenario tell: what it took long ago is no measure of it."""
+_MOST_RUNS = 50
+NOT_HERE = "not here: "
+"""Begins what a scenario that nothing can be proven by here is known from."""
 QUICK, HARMING, STARTING = Term.of("5"), Term.of("2G + 15"), Term.of("15")
 """Of a scenario without a fault, of one with faults, and of a lab, where nothing else is known."""
 
@@ -34,10 +35,10 @@ def earlier(out: Path, options: Options) -> Mapping[str, float]:
     """How long (s) scenarios, and the start of a lab, took in the last runs of the same kind: the medians."""
     told: dict[str, list[float]] = {}
     runs = sorted(out.glob(f"*-{options.profile}-{options.kind}-*/{TIMES}"), reverse=True)
-    for path in runs[:MOST_RUNS]:
+    for path in runs[:_MOST_RUNS]:
         for scenario, took_s in _times(path).items():
             told.setdefault(scenario, []).append(took_s)
-    return {scenario: statistics.median(times) for scenario, times in told.items()}
+    return {scenario: statistics.median(times[:MOST_TIMES]) for scenario, times in told.items()}
 
 
 def _times(path: Path) -> Mapping[str, float]:
@@ -58,7 +59,7 @@ def plan(
 def _expected(item: pytest.Item, options: Options, known: Mapping[str, float]) -> Expected:
     lacks = asked.lacks(item, options)
     if lacks is not None:
-        return Expected(item.nodeid, 0.0, lacks[0])
+        return Expected(item.nodeid, 0.0, f"{NOT_HERE}{lacks[0]}")
     if item.nodeid in known:
         return Expected(item.nodeid, known[item.nodeid], "earlier runs")
     needs = asked.needs(item)
@@ -78,9 +79,9 @@ def starts_s(options: Options, known: Mapping[str, float]) -> float:
 
 
 def in_order(items: Sequence[pytest.Item], slots: Sequence[Slot]) -> list[pytest.Item]:
-    """The items as the plan has them; what is no scenario comes first."""
+    """The items as the plan has them; what is no scenario comes last."""
     order = {each.scenario: number for number, each in enumerate(_all(slots))}
-    return sorted(items, key=lambda item: order.get(item.nodeid, -1))
+    return sorted(items, key=lambda item: order.get(item.nodeid, len(order)))
 
 
 def _all(slots: Sequence[Slot]) -> Iterator[Expected]:
@@ -117,11 +118,11 @@ def describe(slots: Sequence[Slot], options: Options, start_s: float) -> Iterato
         path = ", the critical path" if slot is last else ""
         yield f"slot {number}: {slot.lasts_s:.0f} s in a {lab}{path}"
         for each in slot.scenarios:
-            if each.lasts_s:
+            if not each.known_from.startswith(NOT_HERE):
                 yield f"{each.lasts_s:7.1f} s  {each.scenario}  ({each.known_from})"
     for each in _all(slots):
-        if not each.lasts_s:
-            yield f"not here: {each.scenario}  ({each.known_from})"
+        if each.known_from.startswith(NOT_HERE):
+            yield f"{NOT_HERE}{each.scenario}  ({each.known_from.removeprefix(NOT_HERE)})"
     total_s = sum(slot.lasts_s for slot in slots)
     yield (
         f"expected end: {start_s + last.lasts_s:.0f} s ({start_s:.0f} s for the start of a lab); "
@@ -134,7 +135,10 @@ def compare(run: Path, took_s: float) -> Iterator[str]:
     path = run / PLAN
     if not path.exists():
         return
-    told = read_json(path)
+    try:
+        told = read_json(path)
+    except Problem:
+        return
     times = _times(run / TIMES)
     ends = [
         (sum(each["lasts_s"] for each in slot), sum(times.get(each["scenario"], 0.0) for each in slot))

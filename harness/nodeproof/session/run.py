@@ -43,7 +43,6 @@ class Session:
     command: str
     is_worker: bool
     say: Callable[[str], None]
-    out: Path
     known: Mapping[str, float]
     selected: set[str] = field(default_factory=set)
     slots: tuple[Slot, ...] = ()
@@ -82,7 +81,7 @@ def _make(config: pytest.Config) -> Session:
     known = worker["nodeproof_known"] if worker else earlier(out, options)
     command = " ".join(["pytest", *config.invocation_params.args])
     began, is_worker = datetime.now(UTC), worker is not None
-    return Session(options, claims, run, began, command, is_worker, _speaker(config), out, known)
+    return Session(options, claims, run, began, command, is_worker, _speaker(config), known)
 
 
 def plan_for(config: pytest.Config, session: Session, items: list[pytest.Item]) -> None:
@@ -93,9 +92,8 @@ def plan_for(config: pytest.Config, session: Session, items: list[pytest.Item]) 
     needed = max(asked.needs(item).nodes for item in scenarios)
     if not session.options.nodes:
         session.options = replace(session.options, nodes=max(needed, 2 * session.options.zones))
-    workers = getattr(config, "workerinput", {}).get("workercount") or config.getoption("numprocesses", None)
-    session.slots = planning.plan(scenarios, session.options, workers or 1, session.known)
-    if len(session.slots) > 1:
+    session.slots = planning.plan(scenarios, session.options, _slots(config), session.known)
+    if is_planned(config) or len(session.slots) == 1:
         items[:] = planning.in_order(items, session.slots)
     else:
         items.sort(key=asked.is_quick)
@@ -125,6 +123,12 @@ def is_planned(config: pytest.Config) -> bool:
     if worker is not None:
         return bool(worker["nodeproof_planned"])
     return bool(config.getoption("shipped")) and config.getoption("dist", "no") == "load"
+
+
+def _slots(config: pytest.Config) -> int:
+    """As many as workers."""
+    told = getattr(config, "workerinput", {}).get("workercount")
+    return int(told or len(config.getoption("tx", None) or ()) or config.getoption("numprocesses", None) or 1)
 
 
 def provider_of(session: Session) -> LabProvider:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 
 class Planned(LoadScopeScheduling):  # type: ignore[misc]
@@ -21,7 +22,20 @@ class Planned(LoadScopeScheduling):  # type: ignore[misc]
         """Begin, once every worker has collected and the plan is written."""
         if self.collection is None:
             self._slots = self._slot_of()
+            # In the order of the collection: a slot of one long scenario comes before what is no scenario.
+            self.config.option.loadscopereorder = False
         super().schedule()
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Give the rest of a dead worker's slot to another; what it died of is not begun again."""
+        crashed: str | None = super().remove_node(node)
+        for slot, unit in list(self.workqueue.items()):
+            if crashed in unit:
+                unit[crashed] = True
+            if all(unit.values()):
+                # Whoever got it would wait for nothing, for ever.
+                del self.workqueue[slot]
+        return crashed
 
     def _split_scope(self, nodeid: str) -> str:
         return self._slots.get(nodeid, nodeid)

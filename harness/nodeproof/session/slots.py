@@ -18,6 +18,7 @@ def auto(config: pytest.Config) -> int:
     lab = config.getoption("lab") or DEFAULT_KIND.name
     if lab not in KINDS:
         return 0
-    slots, said = labs_at_once(KINDS[lab], config.getoption("nodes") or _NODES)
+    nodes = config.getoption("nodes") or max(_NODES, 2 * config.getoption("zones"))
+    slots, said = labs_at_once(KINDS[lab], nodes)
     print(f"nodeproof: {slots} slots ({said})", file=sys.stderr)
     return slots

@@ -98,7 +98,7 @@ def _flags_set(running: Running) -> Mapping[str, Mapping[str, str]]:
     """
     given = {name: flags_of(argv) for name, argv in running.command_lines.items()}
     kubelet = insist(lambda: _given_to_kubelet(running.node), MachineError, limit_s=_SERVES_LIMIT_S)
-    return {**given, "kubelet": kubelet}
+    return given if kubelet is None else {**given, "kubelet": kubelet}
 
 
 def flags_of(argv: Sequence[str]) -> Mapping[str, str]:
@@ -107,13 +107,13 @@ def flags_of(argv: Sequence[str]) -> Mapping[str, str]:
     return {name: value if equals else "true" for name, equals, value in told}
 
 
-def _given_to_kubelet(machine: Machine) -> Mapping[str, str]:
+def _given_to_kubelet(machine: Machine) -> Mapping[str, str] | None:
     """The flags of the kubelet that runs on a machine, and the fields of the file that it was started with.
-    Raises MachineError, where it was started without one or with drop-ins, too: not all would be known then.
+    Nothing where drop-ins set it, too: not all is known then. Raises MachineError, where it has no file, too.
     """
     flags = flags_of(_output(machine, ["sh", "-c", _KUBELET_LINE]).split("\0"))
-    if _DROP_INS in flags:
-        raise MachineError(f"{machine.name}: its kubelet is set by {flags[_DROP_INS]}, too")
+    if flags.get(_DROP_INS):
+        return None
     try:
         fields = json.loads(_output(machine, ["cat", flags["config"]]))
     except (KeyError, ValueError) as error:
