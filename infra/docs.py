@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nodeproof import scenario
 from nodeproof.actions.action import Action
-from nodeproof.actions.workloads import Workload
+from nodeproof.actions.workloads import Namespace, Workload
 from nodeproof.model import window
 from nodeproof.model.claim import Claim
 from nodeproof.model.judgment import Check, Moment
@@ -81,7 +81,11 @@ def words_page() -> str:
         for name, made in words.items()
         if inspect.isfunction(made) and made.__module__ == scenario.__name__
     }
-    actions = {**_those_that_give(words, Action), **_those_that_give(words, Workload)}
+    actions = {
+        name: word
+        for kind in (Action, Namespace, Workload)
+        for name, word in _those_that_give(words, kind).items()
+    }
     sources: dict[str, Callable[..., object]] = {"Journal": scenario.Journal, "Log": scenario.Log}
     sources |= _those_that_give(words, Audit)
     windows = {name: made for name, made in vars(window).items() if _gives(made, WindowSpec)}

@@ -17,7 +17,15 @@ from nodeproof.actions.exits import try_flags
 from nodeproof.actions.join import join
 from nodeproof.actions.kubectl import kubectl
 from nodeproof.actions.nodes import keep_alive, make_node
-from nodeproof.actions.workloads import LABEL, Kind, Workload, disruption_budget, workload
+from nodeproof.actions.workloads import (
+    LABEL,
+    Kind,
+    Workload,
+    disruption_budget,
+    own_namespace,
+    service,
+    workload,
+)
 from nodeproof.checks.moments import became, condition_became, made, written
 from nodeproof.cluster import api as api_module
 from nodeproof.cluster.api import ApiError
@@ -243,6 +251,33 @@ def test_a_workload_goes_with_its_pods(stage: Stage, lab: Lab, of: Kind) -> None
     assert not _is_there(lab, path)
     assert eventually(lambda: not _pods_of(lab, made), UP_LIMIT_S)
     assert lab.safety.ledger.unfinished() == []
+
+
+def test_a_namespace_of_a_scenarios_own_goes_with_all_that_is_in_it(stage: Stage, lab: Lab) -> None:
+    own = own_namespace()
+    made = workload("Deployment", namespace=own.name)
+    inside = f"/api/v1/namespaces/{own.name}"
+    with stage.record():
+        assert stage.do(own.make).value["status"] == 201
+        assert stage.do(made.make).value["status"] == 201
+        assert stage.do(service(made)).value["status"] == 201
+        running = written("pods", {**made.pods, "status": {"phase": "Running"}})
+        stage.wait_for(running.after(made.make.begun, windows.prompt(UP_LIMIT_S)))
+        assert stage.find(running) is not None, _told_of_pods(lab)
+        assert eventually(lambda: _endpoints(lab, made), UP_LIMIT_S)
+    # As another process does it where this one was killed.
+    another = registry.attach(lab.name)
+    assert another.safety.heal_unfinished() == []
+    another.close()
+    assert not _is_there(lab, inside)
+    assert lab.safety.ledger.unfinished() == []
+
+
+def _endpoints(lab: Lab, made: Workload) -> list[object]:
+    """Where its Service leads."""
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{made.namespace}/endpointslices"
+    slices = lab.cluster.api.get(path, {"labelSelector": f"kubernetes.io/service-name={made.name}"})["items"]
+    return [endpoint for each in slices for endpoint in each["endpoints"] or ()]
 
 
 def test_how_a_component_ends_is_in_the_history(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""Workloads of a scenario's own: what controllers make pods of."""
+"""Workloads of a scenario's own: what controllers make pods of, and a namespace for them."""
 
 from __future__ import annotations
 
@@ -19,25 +19,40 @@ Kind = Literal["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"]
 
 
 @dataclass(frozen=True)
+class Namespace:
+    """A namespace that is yet to be made: `make` is the action that does."""
+
+    name: str
+    make: Action[Observation]
+
+
+@dataclass(frozen=True)
 class Workload:
     """A workload that is yet to be made: `make` is the action that does."""
 
     name: str
     make: Action[Observation]
+    namespace: str = NAMESPACE
 
     @property
     def pods(self) -> Mapping[str, Json]:
         """What its pods hold, for a moment's pattern."""
-        return {"metadata": {"namespace": NAMESPACE, "labels": {LABEL: self.name}}}
+        return {"metadata": {"namespace": self.namespace, "labels": {LABEL: self.name}}}
 
 
-def workload(kind: Kind, *, replicas: int = 1, **pod: Json) -> Workload:
+def own_namespace() -> Namespace:
+    """A namespace of the scenario's own, which goes with all that is in it when the scenario is over."""
+    name = _name()
+    return Namespace(name, ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}}))
+
+
+def workload(kind: Kind, *, replicas: int = 1, namespace: str = NAMESPACE, **pod: Json) -> Workload:
     """A workload under a name of its own, whose pods do nothing; `pod` are fields of their spec. A DaemonSet
-    has no replicas.
+    has no replicas. It is in the namespace that all scenarios have, or in one of the scenario's own.
 
     What it makes goes with it: when the scenario is over, or by the next run or `nodeproof heal`.
     """
-    name = f"probe-{uuid.uuid4().hex[:8]}"
+    name = _name()
     labels = {LABEL: name}
     spec: dict[str, Json] = {
         "selector": {"matchLabels": labels},
@@ -48,7 +63,15 @@ def workload(kind: Kind, *, replicas: int = 1, **pod: Json) -> Workload:
     if kind == "StatefulSet":
         spec["serviceName"] = name
     body = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-    return Workload(name, ask("POST", f"/apis/apps/v1/namespaces/{NAMESPACE}/{kind.lower()}s", body))
+    made = ask("POST", f"/apis/apps/v1/namespaces/{namespace}/{kind.lower()}s", body)
+    return Workload(name, made, namespace)
+
+
+def service(over: Workload, *, port: int = 80) -> Action[Observation]:
+    """A Service over a workload's pods, by the workload's name: what a StatefulSet's pods are found under."""
+    spec = {"selector": {LABEL: over.name}, "ports": [{"port": port}]}
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": over.name}, "spec": spec}
+    return ask("POST", f"/api/v1/namespaces/{over.namespace}/services", body)
 
 
 def disruption_budget(over: Workload, *, min_available: str = "100%") -> Action[Observation]:
@@ -60,4 +83,8 @@ def disruption_budget(over: Workload, *, min_available: str = "100%") -> Action[
         "metadata": {"name": over.name},
         "spec": {"minAvailable": min_available, "selector": selector},
     }
-    return ask("POST", f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets", body)
+    return ask("POST", f"/apis/policy/v1/namespaces/{over.namespace}/poddisruptionbudgets", body)
+
+
+def _name() -> str:
+    return f"probe-{uuid.uuid4().hex[:8]}"

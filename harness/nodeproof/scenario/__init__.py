@@ -19,7 +19,7 @@ from nodeproof.actions.kubectl import kubectl
 from nodeproof.actions.kubelet import restart_kubelet
 from nodeproof.actions.nodes import keep_alive, make_node
 from nodeproof.actions.pods import pending_pod, run_pod, run_witnesses
-from nodeproof.actions.workloads import disruption_budget, workload
+from nodeproof.actions.workloads import disruption_budget, own_namespace, service, workload
 from nodeproof.checks.checks import default_of, renewals_of
 from nodeproof.checks.counting import counted
 from nodeproof.checks.looks import amounts_to, listed, lives_on, not_listed, shown_throughout
@@ -253,6 +253,7 @@ __all__ = [
     "not_listed",
     "other_file",
     "outage",
+    "own_namespace",
     "partition",
     "pending_pod",
     "pod_bound",
@@ -274,6 +275,7 @@ __all__ = [
     "run_pod",
     "run_witnesses",
     "same_as",
+    "service",
     "settings",
     "shown_throughout",
     "shows",
