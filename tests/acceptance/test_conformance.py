@@ -25,9 +25,9 @@ MACHINES = ("graceful-shutdown.", "non-graceful.", "swap.", "partition.container
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
-    """A whole run with three workers, and its folder."""
+    """A whole run with two workers, and its folder."""
     cwd = tmp_path_factory.mktemp("run")
-    done = nodeproof("run", "-n", "3", cwd=cwd)
+    done = nodeproof("run", "-n", "2", cwd=cwd)
     run = the_run(cwd)
     assert run is not None, done
     return done, run
@@ -52,7 +52,7 @@ def test_every_claim_conforms_unless_this_lab_cannot_prove_it(finished: tuple[Do
 def test_each_worker_has_a_lab_and_none_is_left(finished: tuple[Done, Path]) -> None:
     _done, run = finished
     names = labs_of(run)
-    assert len(names) == 3
+    assert len(names) == 2
     assert not any((Path("/run/nodeproof") / name).exists() for name in names)
     for name in names:
         assert (run / "labs" / name / "kube-apiserver.log").stat().st_size > 0

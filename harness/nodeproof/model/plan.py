@@ -30,11 +30,11 @@ class Slot:
 def pack(expected: Iterable[Expected], slots: int) -> tuple[Slot, ...]:
     """Longest first, each into the slot that is done first: at most 4/3 of the shortest plan there is.
 
-    A slot without a scenario is none. Source: R. L. Graham, Bounds on Multiprocessing Timing Anomalies,
-    1969.
+    Of two that take as long, the one that is told first comes first. A slot without a scenario is none.
+    Source: R. L. Graham, Bounds on Multiprocessing Timing Anomalies, 1969.
     """
     filled: list[list[Expected]] = [[] for _ in range(slots)]
-    for each in sorted(expected, key=lambda one: (-one.lasts_s, one.scenario)):
+    for each in sorted(expected, key=lambda one: -one.lasts_s):
         min(filled, key=lambda slot: (sum(one.lasts_s for one in slot), len(slot))).append(each)
     return tuple(Slot(tuple(slot)) for slot in filled if slot)
 

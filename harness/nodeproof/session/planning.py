@@ -84,6 +84,12 @@ def in_order(items: Sequence[pytest.Item], slots: Sequence[Slot]) -> list[pytest
     return sorted(items, key=lambda item: order.get(item.nodeid, len(order)))
 
 
+def as_they_come(items: Sequence[pytest.Item], slot: Slot) -> tuple[Slot, ...]:
+    """The plan of a run without workers: its scenarios in the order of the items."""
+    number = {item.nodeid: place for place, item in enumerate(items)}
+    return (Slot(tuple(sorted(slot.scenarios, key=lambda each: number[each.scenario]))),)
+
+
 def _all(slots: Sequence[Slot]) -> Iterator[Expected]:
     for slot in slots:
         yield from slot.scenarios

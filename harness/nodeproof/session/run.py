@@ -93,10 +93,12 @@ def plan_for(config: pytest.Config, session: Session, items: list[pytest.Item]) 
     if not session.options.nodes:
         session.options = replace(session.options, nodes=max(needed, 2 * session.options.zones))
     session.slots = planning.plan(scenarios, session.options, _slots(config), session.known)
-    if is_planned(config) or len(session.slots) == 1:
+    if is_planned(config):
         items[:] = planning.in_order(items, session.slots)
-    else:
-        items.sort(key=asked.is_quick)
+        return
+    items.sort(key=asked.is_quick)
+    if len(session.slots) == 1:
+        session.slots = planning.as_they_come(items, session.slots[0])
 
 
 def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) -> None:
