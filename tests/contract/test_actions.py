@@ -309,11 +309,18 @@ def _told_of_pods(lab: Lab) -> str:
     """What the cluster says of our pods, for whoever reads a failure."""
     told = (
         lab.cluster.run_kubectl(["--namespace", NAMESPACE, *arguments], COMMAND_LIMIT_S, "")["stdout"]
-        for arguments in (["describe", "replicasets,pods"], ["get", "nodes", "--output=yaml"])
+        for arguments in (
+            ["describe", "replicasets,pods"],
+            ["get", "events"],
+            ["get", "nodes", "--output=yaml"],
+        )
     )
-    return "\n".join(
-        [*told, lab.life.last_lines("kube-controller-manager"), lab.life.last_lines("kube-scheduler")]
-    )
+    components = [
+        "kube-controller-manager",
+        "kube-scheduler",
+        *(f"kubelet-{n}" for n in lab.fleet.node_names()),
+    ]
+    return "\n".join([*told, *(f"{name}:\n{lab.life.last_lines(name)}" for name in components)])
 
 
 def _pods_of(lab: Lab, made: Workload) -> list[object]:
