@@ -37,5 +37,12 @@ class Planned(LoadScopeScheduling):  # type: ignore[misc]
                 del self.workqueue[slot]
         return crashed
 
+    def _reschedule(self, node: WorkerController) -> None:
+        """Give work to nobody that has not collected yet: xdist asks all as soon as one of several that came
+        for dead ones has, and would raise KeyError. Whoever collects is asked again.
+        """
+        if node in self.registered_collections:
+            super()._reschedule(node)
+
     def _split_scope(self, nodeid: str) -> str:
         return self._slots.get(nodeid, nodeid)
