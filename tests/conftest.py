@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from _pytest.runner import runtestprotocol
 
-from nodeproof.labs.kinds import LIBVIRT
+from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS
 
 TOO_LOADED, AGAIN = "host-too-loaded", "tried-again"
 SHARED = ("altered_lab", "documented_lab", "finished", "installed", "other", "whole_run")
@@ -18,15 +18,13 @@ SHARED = ("altered_lab", "documented_lab", "finished", "installed", "other", "wh
 UNIT = "tests/unit/"
 """Tests without labs."""
 GIB = 2**30
-PER_CORE = {LIBVIRT.name: 1}
-"""Workers for each core; a process lab waits most of its time, an emulated machine computes. With two process
-labs a core, and those of runs inside tests, slack passed its limit.
-"""
+UNIT_PER_CORE = 2.0
+"""Workers for each core of tests without labs."""
 IDLE_PER_CORE = {LIBVIRT.name: 0}
 """Of these, so many for each core only where nobody else uses it."""
 WORKER_BYTES = {LIBVIRT.name: 5 * GIB}
 """What a worker's labs take: two guests and a third that joins, or up to five labs of nodes without any."""
-_PER_CORE, _IDLE_PER_CORE, _WORKER_BYTES = 1.5, 1.5, 4 * GIB
+_IDLE_PER_CORE, _WORKER_BYTES = 1.5, 4 * GIB
 _LOOK_S = 1.0
 
 
@@ -40,7 +38,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     has_labs = not all(UNIT.rstrip("/") in str(argument) for argument in config.args)
     idle = IDLE_PER_CORE.get(kind, _IDLE_PER_CORE) if has_labs else 0
-    per_core = PER_CORE.get(kind, _PER_CORE) - (idle * (1 - idle_share()) if idle else 0)
+    most = KINDS.get(kind, PROCESS).limits.labs_per_core if has_labs else UNIT_PER_CORE
+    per_core = most - (idle * (1 - idle_share()) if idle else 0)
     by_cores = len(os.sched_getaffinity(0)) * per_core
     return max(1, min(round(by_cores), memory // WORKER_BYTES.get(kind, _WORKER_BYTES)))
 

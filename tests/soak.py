@@ -25,6 +25,7 @@ from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, obtain
 from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS
+from nodeproof.report import rundir
 from tests import leftovers
 from tests.acceptance.command import TOP, labs_of, nodeproof, the_run
 from tests.acceptance.conftest import SMALL
@@ -43,7 +44,22 @@ FIRST_STEP_LIMIT_S = 60.0
 FROM_FIRST_STEP = 0.8
 """In so many of the rounds the moment is counted from the first step, else from the start of Python."""
 LAB_PARTS = ("supervisor", "init", "lab server")
-WEIGHTS = {"harness": 5, "pytest": 3, "heal": 4, "supervisor": 1, "init": 1, "lab server": 1, "worker": 1}
+WEIGHTS = {
+    "harness": 5, "pytest": 3, "heal": 4, "supervisor": 1, "init": 1, "lab server": 1,
+    "worker": 1, "lease holder": 1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Workers:
+    """How many workers run how many scenarios, and the options by which each has a lab or a zone."""
+
+    count: int
+    scenarios: int
+    options: tuple[str, ...] = ()
+
+
+WORKERS = {"worker": Workers(2, 2, ("--dist=loadfile",)), "lease holder": Workers(4, 6)}
 
 
 class Different(Exception):
@@ -115,10 +131,13 @@ def _harm_done(reached: list[str]) -> int:
 def _round(ground: Ground, seed: str) -> None:
     dice = random.Random(seed)  # noqa: S311  no secret depends on it
     part = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-    if ground.kind == LIBVIRT.name and part == "worker":
+    if ground.kind == LIBVIRT.name and part in WORKERS:
         part = "pytest"
     began = time.monotonic()
-    said = _kill_a_worker(ground, dice) if part == "worker" else _kill_beside_a_lab(ground, part, dice)
+    if part in WORKERS:
+        said = _kill_a_worker(ground, WORKERS[part], dice)
+    else:
+        said = _kill_beside_a_lab(ground, part, dice)
     print(f"soak: round {seed}: {part}: {said}, {time.monotonic() - began:.1f} s in all", flush=True)
 
 
@@ -197,18 +216,20 @@ def _is_gone(ground: Ground, host: leftovers.Footprint) -> str:
     return f", gone in {time.monotonic() - began:.1f} s"
 
 
-def _kill_a_worker(ground: Ground, dice: random.Random) -> str:
-    """A run with two workers of its own labs, of which one is killed at some moment of its life."""
+def _kill_a_worker(ground: Ground, workers: Workers, dice: random.Random) -> str:
+    """A run with workers, of which one is killed at some moment of its life; the others don't notice."""
     folder = Path(tempfile.mkdtemp(dir=ground.folder))
     tables = leftovers.host_tables()
-    argv = _run(Ground(ground.kind, folder), "-n", "2", "--dist=loadfile", str(folder / "test_other.py"))
-    (folder / "test_other.py").write_text(SMALL)
-    child = proc.start(argv, log=folder / "log", cwd=folder)
+    others = [folder / f"test_{number}.py" for number in range(1, workers.scenarios)]
+    for other in others:
+        other.write_text(SMALL)
+    options = ["-n", str(workers.count), *workers.options, *map(str, others)]
+    child = proc.start(_run(Ground(ground.kind, folder), *options), log=folder / "log", cwd=folder)
     run = eventually(lambda: the_run(folder), END_LIMIT_S)
-    workers = eventually(lambda: _workers(child.pid), END_LIMIT_S)
+    running = eventually(lambda: _workers(child.pid, workers.count), END_LIMIT_S)
     after_s = dice.uniform(0.0, 40.0)
     pause(after_s)
-    victim = dice.choice(workers)
+    victim = dice.choice(running)
     with contextlib.suppress(ProcessLookupError):
         os.kill(victim, signal.SIGKILL)
     try:
@@ -220,15 +241,22 @@ def _kill_a_worker(ground: Ground, dice: random.Random) -> str:
     left = [line for lab in labs_of(run) for line in leftovers.leftovers_of(lab, tables)]
     if left:
         raise Different(f"the run left {left}")
+    wrong = [row for row in rundir.read_verdicts(run) if row["code"] and not _is_dead(row)]
+    if wrong:
+        raise Different(f"verdicts beside a killed worker: {[(row['code'], row['reason']) for row in wrong]}")
     return f"killed after {after_s:.1f} s, the run ended with {status}"
 
 
-def _workers(controller: int) -> list[int]:
+def _is_dead(row: rundir.Row) -> bool:
+    return str(row["scenario"]).endswith("(its worker died)")
+
+
+def _workers(controller: int, count: int) -> list[int]:
     lines = proc.run(
         ["ps", "-o", "pid=,args=", "--ppid", str(controller)], timeout_s=END_LIMIT_S, check=False
     )
     found = [int(line.split()[0]) for line in lines.stdout.splitlines() if "-c" in line.split()]
-    return found if len(found) == 2 else []
+    return found if len(found) == count else []
 
 
 def _run(ground: Ground, *options: str) -> list[str]:

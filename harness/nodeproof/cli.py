@@ -75,7 +75,7 @@ COMMANDS = (
         "plan",
         commands.plan,
         "which scenario would run in which slot, until when; starts nothing",
-        about="Takes the options of `nodeproof run`; -n is the number of slots.",
+        about="Takes the options that `nodeproof run` gives to pytest; -n is the number of slots.",
         passes_on=True,
     ),
     Command(

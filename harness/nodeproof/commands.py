@@ -85,7 +85,8 @@ class _Plan:
             raise pytest.UsageError(
                 "nodeproof: with --dist xdist gives scenarios out, and no plan does: leave it out"
             )
-        self.lines = list(describe(known.slots, known.options, starts_s(known.options, known.known)))
+        start_s = starts_s(known.options, known.durations_s)
+        self.lines = list(describe(known.slots, known.options, start_s, known.zones_shared))
 
 
 class _RunFolder:

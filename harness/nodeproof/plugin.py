@@ -76,8 +76,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "claims(*ids): the claims of the catalogue that a scenario judges")
     config.addinivalue_line(
         "markers",
-        "needs(nodes=2, faulted=0, zones=1, features=(), profile='', lasts=''): what a scenario needs "
-        "of its lab; `faulted` is how many nodes its faults may hit, `profile` the only one that proves it",
+        "needs(nodes=2, faulted=0, zones=1, features=(), profile='', lasts='', isolation='zone'): what a "
+        "scenario needs of its lab; `faulted` is how many nodes its faults may hit, `profile` the only one "
+        "that proves it, `isolation` whether others may run in other zones of its lab",
     )
     if not hasattr(config, "workerinput"):
         config.stash[TIMES] = Times()
@@ -85,11 +86,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """SIGTERM and SIGHUP end a session as Ctrl-C does, so that every lab is torn down."""
+    """SIGTERM and SIGHUP end a session as Ctrl-C does, so that every lab is torn down. Say that too many
+    slots were asked for.
+    """
     handler = interrupt_once(lambda: say_what_ends(session.config))
     session.config.stash[HANDLERS] = {number: signal.getsignal(number) for number in SIGNALS}
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, handler)
+    if session.config.getoption("shipped") and not hasattr(session.config, "workerinput"):
+        from nodeproof.session.slots import warn_of_more
+
+        usage(lambda: warn_of_more(session.config))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -112,7 +119,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 def pytest_configure_node(node: Any) -> None:
     """Tell an xdist worker which run it belongs to; the controller merges what the workers write."""
     session = session_of(node.config)
-    told = {"run": str(session.run), "known": dict(session.known), "planned": is_planned(node.config)}
+    told = {"run": str(session.run), "known": dict(session.durations_s), "planned": is_planned(node.config)}
     node.workerinput.update({f"nodeproof_{name}": value for name, value in told.items()})
 
 

@@ -40,3 +40,18 @@ def labs_at_once(kind: Kind, nodes: int) -> tuple[int, str]:
         f"{free_mib / 1024:.1f} GiB of memory: {by_memory}"
     )
     return max(1, min(by_cores, by_memory)), said
+
+
+def zones_at_once(kind: Kind, nodes: int) -> tuple[int, str]:
+    """How many zones of so many nodes one lab can be tried with, at least one, and why so many. Raises
+    Problem.
+    """
+    cores, free_mib = len(os.sched_getaffinity(0)), available_mib() - lab_mib(kind, 0)
+    by_cores = int(cores * kind.limits.zones_per_core)
+    by_memory = max(0, free_mib) // (nodes * kind.host.node_mib + _WORKER_MIB)
+    by_limit = kind.limits.nodes // nodes
+    said = (
+        f"{kind.limits.zones_per_core:g} zones of one {kind.name} lab a core and {cores} cores: {by_cores}; "
+        f"{free_mib / 1024:.1f} GiB of memory: {by_memory}"
+    )
+    return max(1, min(by_cores, by_memory, by_limit)), said

@@ -40,7 +40,7 @@ SIZE, UNHEALTHY, HEALTH = (
     "taints.removed-on-recovery",
     "zones.metrics",
 )
-@needs(nodes=2, faulted=1, lasts="4G + 2T")
+@needs(nodes=2, faulted=1, lasts="G + 2P + 80")
 def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, judge: Judge) -> None:
     node = lab.target
     pod = lab.do(run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))

@@ -13,7 +13,7 @@ from nodeproof.scenario import (
     windows,
 )
 
-STATE_CHANGES = Log("kube-controller-manager", "Controller detected that zone is now in new state")
+NEW_STATE = "Controller detected that zone is now in new state"
 ONE_AFTER_THE_OTHER = "max(P, 1/E) + 1/E + 1"
 
 
@@ -24,6 +24,8 @@ def test_two_lost_nodes_of_three_are_no_disruption_of_their_zone(lab: Stage, jud
     one_after_the_other = windows.formula(
         "within", ONE_AFTER_THE_OTHER, "-slack", f"{ONE_AFTER_THE_OTHER} + slack"
     )
+    (zone,) = {entry.zone for entry in lab.nodes()}
+    state_changes = Log("kube-controller-manager", NEW_STATE, about=f':{zone}"')
     unknown = {node: condition_became(node, "Ready", "Unknown") for node in lab.targets}
     lost = [entry for entry in lab.nodes() if entry.name in lab.targets]
     lab.expect(len(lab.nodes()) == 3, "two of three nodes, in one zone", "run it with --nodes=3")
@@ -36,10 +38,10 @@ def test_two_lost_nodes_of_three_are_no_disruption_of_their_zone(lab: Stage, jud
             lab.wait_for(taints[node].after(unknown[node], one_after_the_other)) for node in lab.targets
         ]
         same = [
-            lab.wait_for(STATE_CHANGES.line.never_after(moment, windows.absence(lab.quiet_s)))
+            lab.wait_for(state_changes.line.never_after(moment, windows.absence(lab.quiet_s)))
             for moment in unknown.values()
         ]
-        lab.hear(STATE_CHANGES)
+        lab.hear(state_changes)
 
     for check in (*tainted, *same):
         judge("rate-limits.minimum-three", check)

@@ -39,7 +39,7 @@ REFUSED = {
 def test_a_kubelet_registers_its_node_with_its_taints_under_its_own_name(lab: Stage, judge: Judge) -> None:
     joins = join(NEW, registerWithTaints=TAINTS)
     own, others = (
-        audit(verb="create", resource="nodes", user=user)
+        audit(verb="create", resource="nodes", name=NEW, user=user)
         for user in (f"system:node:{NEW}", {"$not": f"system:node:{NEW}"})
     )
     with lab.record():

@@ -14,11 +14,13 @@ from nodeproof.labs.client.lab import Lab
 from nodeproof.recording.recorder import Recording
 from nodeproof.report import rundir
 from tests.acceptance.altered import Cluster
-from tests.acceptance.conftest import Run
+from tests.acceptance.command import labs_of, start, steps, the_run
+from tests.acceptance.conftest import SMALL, Run
 from tests.waiting import eventually
 
 CLAIMS = ("monitoring.detection-time", "taints.unreachable-noexecute")
 CLEAN_LIMIT_S = 30.0
+PHASE_LIMIT_S, ENDS_LIMIT_S = 120.0, 240.0
 
 
 def controllers_pause(cluster: Cluster) -> None:
@@ -117,3 +119,32 @@ def test_a_component_that_dies_takes_every_verdict_with_it(own_lab: Lab, run: Ru
     assert ended.allure_statuses() == {"broken"}
     assert own_lab.safety.ledger.unfinished() == []
     assert eventually(lambda: not registry.client(own_lab.name).status()["armed"], CLEAN_LIMIT_S)
+
+
+def test_a_control_plane_that_dies_under_several_scenarios_takes_theirs_and_no_others(tmp_path: Path) -> None:
+    """Two run in its zones, two come after them: those have a fresh lab."""
+    for number in range(4):
+        (tmp_path / f"test_{number}.py").write_text(SMALL)
+    log = tmp_path / "log"
+    child = start("run", "--no-site", "-n", "2", str(tmp_path), cwd=tmp_path, log=log)
+    try:
+        run = eventually(lambda: the_run(tmp_path), PHASE_LIMIT_S)
+        assert run is not None, log.read_text()
+        assert eventually(lambda: steps(run).count("injected") == 2, PHASE_LIMIT_S), log.read_text()
+        (name,) = labs_of(run)
+        client = registry.client(name)
+        pid = client.status()["components"]["kube-controller-manager"]
+        client.spawn_command(["kill", "-9", str(pid)], CLEAN_LIMIT_S)
+        status = child.wait(timeout=ENDS_LIMIT_S)
+    finally:
+        child.kill()
+
+    codes = [row["code"] for row in rundir.read_verdicts(run)]
+    assert sorted(map(str, codes)) == [*["None"] * 4, *["component-died"] * 4], log.read_text()
+    assert status == 3
+    assert len(labs_of(run)) == 2
+    for lab in labs_of(run):
+        told = {path.stem.removeprefix(lab) for path in (run / "labs").glob(f"{lab}-*.json")}
+        assert told == {"-zone-a", "-zone-b"}
+        assert (run / "labs" / lab / "kube-controller-manager.log").stat().st_size > 0
+        assert lab not in registry.running()

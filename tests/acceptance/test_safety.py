@@ -216,17 +216,27 @@ def test_a_run_that_stood_still_while_nothing_was_decided_keeps_its_verdicts(
     assert status == 0
 
 
-def test_a_killed_worker_ends_its_scenario_broken_and_the_run_in_order(tmp_path: Path) -> None:
-    for name in ("test_one.py", "test_two.py"):
-        (tmp_path / name).write_text(SMALL)
+SHARES = {"a lab each": (("--dist=loadfile",), "in-use", 2, 2), "a zone each": ((), "in-use-zone-a", 4, 3)}
+"""How two workers have labs: by which options, what says who has one, how many scenarios they get, and how
+many of them are judged: without a plan xdist begins anew what a worker died of.
+"""
+
+
+@pytest.mark.parametrize(("options", "lock", "scenarios", "judged"), SHARES.values(), ids=SHARES)
+def test_a_killed_worker_ends_its_scenario_broken_and_the_run_in_order(
+    options: Sequence[str], lock: str, scenarios: int, judged: int, tmp_path: Path
+) -> None:
+    """In a zone, what was to run after it does, and what runs beside it is judged as ever."""
+    for number in range(scenarios):
+        (tmp_path / f"test_{number}.py").write_text(SMALL)
     log = tmp_path / "log"
-    child = start("run", "--no-site", "-n", "2", "--dist=loadfile", str(tmp_path), cwd=tmp_path, log=log)
+    child = start("run", "--no-site", "-n", "2", *options, str(tmp_path), cwd=tmp_path, log=log)
     try:
         run = eventually(lambda: the_run(tmp_path), PHASE_LIMIT_S)
         assert run is not None, log.read_text()
         assert eventually(lambda: steps(run).count("injected") == 2, PHASE_LIMIT_S), log.read_text()
         names = labs_of(run)
-        killed = int((RUNTIME_ROOT / names[0] / "in-use").read_text())
+        killed = int((RUNTIME_ROOT / names[0] / lock).read_text())
         os.kill(killed, signal.SIGKILL)
         began = time.monotonic()
         status = child.wait(timeout=ENDS_LIMIT_S)
@@ -240,10 +250,12 @@ def test_a_killed_worker_ends_its_scenario_broken_and_the_run_in_order(tmp_path:
     lost = [row for row in rows if row["scenario"].endswith("(its worker died)")]
     assert sorted((row["claim"], row["code"]) for row in lost) == [(claim, "gap") for claim in CLAIMS]
     others = [row for row in rows if row not in lost]
+    assert len(others) == judged * len(CLAIMS)
     assert {row["claim"] for row in others} == set(CLAIMS)
     assert {row["code"] for row in others} == {None}
     statuses = [rundir.read_json(path)["status"] for path in (run / "allure-results").glob("*-result.json")]
     assert "broken" in statuses
+    assert options or labs_of(run) == names, "a zone needs no other lab"
     assert not set(labs_of(run)) & set(registry.running())
     assert not any((RUNTIME_ROOT / name).exists() for name in labs_of(run))
 

@@ -90,7 +90,7 @@ def _floor_plan(bench: Bench, folder: Path, nodes: int, profile: str) -> Mapping
         "kube-scheduler": control_plane.scheduler(spec, credentials, configs["scheduler"]),
     }
     none: Mapping[str, str] = {}
-    env = {"GOMAXPROCS": "2", **profile_named(profile).kubelet_env}
+    env = {"GOMAXPROCS": "1", **profile_named(profile).kubelet_env}
     kubelets = _floor_kubelets(spec, folder, credentials)
     return {
         "first": {name: {"argv": argv, "env": none} for name, argv in first.items()},

@@ -104,10 +104,10 @@ def run_inside(lab: Lab, script: str, *arguments: str, limit_s: float) -> Json:
 
 @contextlib.contextmanager
 def running_lab(
-    bench: Bench, nodes: int, profile: str, kind: str = PROCESS.name
+    bench: Bench, nodes: int, profile: str, kind: str = PROCESS.name, zones: int = 1
 ) -> Iterator[tuple[Lab, float]]:
     """A lab by `nodeproof up`, and how long (s) that took from the command to Ready nodes."""
-    name, took = _command_up(bench, nodes, profile, kind)
+    name, took = _command_up(bench, nodes, profile, kind, zones)
     try:
         lab = registry.attach(name)
         try:
@@ -119,10 +119,11 @@ def running_lab(
             registry.down(name)
 
 
-def _command_up(bench: Bench, nodes: int, profile: str, kind: str) -> tuple[str, float]:
+def _command_up(bench: Bench, nodes: int, profile: str, kind: str, zones: int) -> tuple[str, float]:
     """Run `nodeproof up`; when we are interrupted it gets a Ctrl-C and tears its lab down itself."""
     out = bench.scratch / f"up-{uuid.uuid4().hex[:6]}.log"
-    options = [f"--lab={kind}", f"--nodes={nodes}", f"--profile={profile}", f"--components={bench.source}"]
+    options = [f"--lab={kind}", f"--nodes={nodes}", f"--zones={zones}", f"--profile={profile}"]
+    options.append(f"--components={bench.source}")
     began = time.monotonic()
     child = proc.start([sys.executable, "-m", "nodeproof.cli", "up", *options], log=out)
     try:

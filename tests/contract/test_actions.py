@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -56,14 +55,9 @@ WHO_AM_I = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview
 MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 
 
-@contextmanager
-def _step(_name: str) -> Iterator[None]:
-    yield
-
-
 @pytest.fixture
 def stage(lab: Lab, tmp_path: Path) -> Stage:
-    return Stage(lab, tmp_path, Needs(faulted=1), _step)
+    return Stage(lab, tmp_path, Needs(faulted=1), nullcontext)
 
 
 def _named() -> dict[str, dict[str, str]]:

@@ -6,7 +6,7 @@ import json
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -190,7 +190,7 @@ def test_an_outage_is_one_instant_for_all(lab: Lab, node: str) -> None:
 
 def test_a_scenario_may_lose_everything_that_it_declared(lab: Lab, tmp_path: Path) -> None:
     everybody = lab.fleet.nodes()
-    stage = Stage(lab, tmp_path, Needs(faulted=len(everybody), radius="cluster"), _step)
+    stage = Stage(lab, tmp_path, Needs(faulted=len(everybody), radius="cluster"), nullcontext)
     lab.clean(Needs(faulted=len(everybody), radius="cluster"))
     with pytest.raises(TooFewNodes):
         lab.clean(Needs(faulted=len(everybody), radius="zone"))
@@ -199,11 +199,6 @@ def test_a_scenario_may_lose_everything_that_it_declared(lab: Lab, tmp_path: Pat
     assert stage.find(cut.healed) is not None
     assert fence(stage.history()).passed
     lab.wait_nodes_ready()
-
-
-@contextmanager
-def _step(_name: str) -> Iterator[None]:
-    yield
 
 
 def test_what_a_lab_was_given_is_read_from_what_runs(lab: Lab) -> None:

@@ -71,7 +71,7 @@ def test_who_wants_a_lab_that_is_held_is_told_by_whom_at_once(
     lab: Lab, cut: Fault, command: str, tmp_path: Path
 ) -> None:
     holder = registry.attach(lab.name)
-    holder.life.reserve()
+    holder.leases.take_lab()
     arguments = {"run": ("--no-site", "--lab", lab.name, SCENARIO), "heal": ("--lab-name", lab.name)}
     try:
         began = time.monotonic()
@@ -155,7 +155,7 @@ def test_a_lab_that_cannot_be_healed_keeps_no_other_one_from_it(
 ) -> None:
     monkeypatch.setattr(commands, "_names", lambda _arguments: [other.name, lab.name])
     holder = registry.attach(other.name)
-    holder.life.reserve()
+    holder.leases.take_lab()
     try:
         with pytest.raises(Problem, match=f"is using it .lab {other.name}."):
             commands.heal(argparse.Namespace(), [])
@@ -181,7 +181,7 @@ def test_a_run_leaves_a_lab_alone_that_somebody_uses(
     lab: Lab, other: Lab, abandoned: Fault, tmp_path: Path
 ) -> None:
     holder = registry.attach(other.name)
-    holder.life.reserve()
+    holder.leases.take_lab()
     try:
         ended = nodeproof("run", "--no-site", "--lab", lab.name, SCENARIO, cwd=tmp_path)
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -51,14 +51,9 @@ NEW_ZONE = Log(MANAGER, "Initializing eviction metric for zone")
 """Once for each zone that a first node appears in."""
 
 
-@contextmanager
-def _step(_name: str) -> Iterator[None]:
-    yield
-
-
 @pytest.fixture
 def stage(lab: Lab, tmp_path: Path) -> Stage:
-    return Stage(lab, tmp_path, Needs(faulted=1), _step)
+    return Stage(lab, tmp_path, Needs(faulted=1), nullcontext)
 
 
 @pytest.fixture

@@ -7,25 +7,47 @@ rate limiter and a state for each zone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
 
 from nodeproof.artifacts.components import Components
+from nodeproof.checks.judge import died
 from nodeproof.checks.moments import find
-from nodeproof.labs.client import starting
-from nodeproof.labs.client.lab import Lab
+from nodeproof.cluster.resources import node as node_path
+from nodeproof.cluster.workloads import is_running
+from nodeproof.faults.fault import COMMAND_LIMIT_S
+from nodeproof.labs.client import registry, starting
+from nodeproof.labs.client.lab import ZONE_LABEL, Lab
+from nodeproof.labs.client.leases import InUse
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment
 from nodeproof.model.needs import Needs
+from nodeproof.model.problem import Problem
 from nodeproof.model.slack import slack_s
-from nodeproof.scenario import UNREACHABLE, condition_became, outage, taint_added, windows
+from nodeproof.safety.guard import Refused
+from nodeproof.scenario import (
+    UNREACHABLE,
+    condition_became,
+    join,
+    kubectl,
+    outage,
+    partition,
+    run_pod,
+    taint_added,
+    windows,
+    workload,
+)
 from nodeproof.scenario.stage import Stage
+from tests.contract.kinds import FAULTS
+from tests.waiting import eventually
 
 NODES, ZONES = 9, 3
 LOST = (2, 2, 1)
 """Of each zone: more in all than one bucket would evict before the last zone's first."""
+HELD_S = 60.0
+"""Longer than the test: a switch must not heal what somebody else has to."""
 Zones = Mapping[str, Sequence[str]]
 
 
@@ -40,11 +62,25 @@ def zoned(components: Components) -> Iterator[Lab]:
         lab.down()
 
 
+@pytest.fixture
+def ours(zoned: Lab) -> Iterator[Lab]:
+    """The lab as one worker has it, who leases a zone."""
+    yield from _leased(zoned)
+
+
+@pytest.fixture
+def theirs(zoned: Lab, ours: Lab) -> Iterator[Lab]:
+    """The lab as another worker has it."""
+    assert ours.zone
+    yield from _leased(zoned)
+
+
 @pytest.mark.alone
 def test_each_zone_evicts_at_a_rate_of_its_own(zoned: Lab, tmp_path: Path) -> None:
     lost = _lost(zoned)
     nodes = [entry for entry in zoned.fleet.nodes() if any(entry.name in names for names in lost.values())]
-    stage = Stage(zoned, tmp_path, Needs(nodes=NODES, zones=ZONES, faulted=len(nodes), radius="zone"), _step)
+    needs = Needs(nodes=NODES, zones=ZONES, faulted=len(nodes), radius="zone")
+    stage = Stage(zoned, tmp_path, needs, nullcontext)
     with stage.record(), stage.inject(outage(*nodes)) as cut:
         for entry in nodes:
             unknown = _unknown(entry.name)
@@ -61,6 +97,121 @@ def test_each_zone_evicts_at_a_rate_of_its_own(zoned: Lab, tmp_path: Path) -> No
         for other in others:
             assert _t(history, _tainted(other)) - _t(history, _tainted(first)) > period_s - slack
     zoned.wait_nodes_ready()
+
+
+@pytest.mark.alone
+def test_who_leases_a_zone_knows_its_nodes_only(zoned: Lab, ours: Lab, theirs: Lab, tmp_path: Path) -> None:
+    assert (ours.zone, theirs.zone) == ("zone-a", "zone-b")
+    own, other = (set(lab.fleet.node_names()) for lab in (ours, theirs))
+    assert (len(own), own & other) == (NODES // ZONES, set())
+    stranger = min(other)
+    with pytest.raises(Problem, match=f"no node '{stranger}'"):
+        ours.fleet.machine(stranger)
+    stage = Stage(ours, tmp_path, Needs(faulted=1), nullcontext)
+    assert {entry.name for entry in stage.nodes()} == own
+    with stage.record(), pytest.raises(Refused, match=stranger), stage.inject(partition(stranger)):
+        pytest.fail("it is a neighbour's")
+    assert set(stage.history().begun["nodes"]) == own
+    with (
+        closing(registry.attach(zoned.name)) as another,
+        pytest.raises(InUse, match="others are using its zones"),
+    ):
+        another.leases.take_lab()
+
+
+@pytest.mark.alone
+def test_whoever_heals_and_tidies_leaves_the_neighbours_alone(ours: Lab, theirs: Lab, tmp_path: Path) -> None:
+    stage, node = Stage(theirs, tmp_path, Needs(faulted=1), nullcontext), theirs.fleet.node_names()[0]
+    with stage.record():
+        pod = stage.do(run_pod(on=node))
+        daemons = stage.do(workload("DaemonSet").make).value["body"]
+        stage.do(kubectl("cordon", node))
+        with stage.inject(partition(node)):
+            assert ours.safety.heal_unfinished() == []
+            ours.clean(Needs(faulted=1))
+            assert not theirs.fleet.machine(node).reaches_control_plane()
+        ours.tidy()
+        assert is_running(theirs.cluster.api, pod)
+        assert theirs.cluster.api.get(node_path(node))["spec"]["unschedulable"]
+    assert daemons["spec"]["template"]["spec"]["nodeSelector"] == {ZONE_LABEL: theirs.zone}
+    theirs.tidy()
+    assert not theirs.cluster.api.get(node_path(node))["spec"].get("unschedulable")
+    theirs.wait_nodes_ready()
+
+
+@pytest.mark.alone
+def test_what_a_dead_worker_left_in_its_zone_is_healed_by_the_next_who_leases_it(
+    zoned: Lab, ours: Lab, theirs: Lab
+) -> None:
+    fault = FAULTS["partition-both"](theirs.fleet.node_names()[0])
+    theirs.safety.ledger.write("planned", fault.to_json())
+    theirs.safety.switches.arm(fault.to_json(), HELD_S)
+    fault.inject(theirs.fleet.machine(fault.node))
+    zone = theirs.zone
+    theirs.close()
+
+    assert ours.safety.heal_unfinished() == []
+    later = registry.attach(zoned.name)
+    try:
+        assert later.lease(), "somebody had it"
+        assert later.zone == zone
+        assert not later.fleet.machine(fault.node).reaches_control_plane()
+        assert later.safety.heal_unfinished() == []
+        assert later.fleet.machine(fault.node).reaches_control_plane()
+        assert later.safety.ledger.unfinished() == []
+        later.wait_nodes_ready()
+    finally:
+        later.close()
+
+
+@pytest.mark.alone
+def test_a_node_joins_the_zone_of_who_lets_it(ours: Lab, theirs: Lab, tmp_path: Path) -> None:
+    names = {lab.zone: f"joiner-{lab.zone}" for lab in (ours, theirs)}
+    for lab in (ours, theirs):
+        stage = Stage(lab, tmp_path, Needs(), nullcontext)
+        stage.do(join(names[lab.zone]))
+        assert names[lab.zone] in lab.fleet.node_names()
+    slots = [entry.slot for lab in (ours, theirs) for entry in lab.fleet.nodes()]
+    assert len(slots) == len(set(slots))
+    taken = Stage(ours, tmp_path, Needs(), nullcontext)
+    with pytest.raises(Problem, match="is there already"):
+        taken.do(join(names[theirs.zone]))
+    with pytest.raises(Problem, match="is not the scenario's zone"):
+        taken.do(join("elsewhere", zone=theirs.zone))
+    ours.tidy()
+    assert names[ours.zone] not in ours.fleet.node_names()
+    assert names[theirs.zone] in theirs.fleet.node_names()
+    theirs.tidy()
+
+
+@pytest.mark.alone
+def test_what_dies_in_another_zone_is_the_neighbours_business(ours: Lab, theirs: Lab, tmp_path: Path) -> None:
+    """The last test of this lab: it has a dead kubelet afterwards."""
+    kubelet = f"kubelet-{theirs.fleet.node_names()[0]}"
+    client = registry.client(ours.name)
+    entered = str(client.status()["components"][kubelet])
+    pid = client.spawn_command(["pgrep", "-P", entered], COMMAND_LIMIT_S)["stdout"].split()[0]
+    with (
+        ours.record(tmp_path / "ours.jsonl", []) as own,
+        theirs.record(tmp_path / "theirs.jsonl", []) as other,
+    ):
+        client.spawn_command(["kill", "-9", pid], COMMAND_LIMIT_S)
+        assert eventually(lambda: died(other.history()), COMMAND_LIMIT_S)
+    assert died(own.history()) is None
+    ours.life.check_alive()
+    with pytest.raises(Problem, match=kubelet):
+        theirs.life.check_alive()
+    assert theirs.life.has_control_plane()
+
+
+def _leased(lab: Lab) -> Iterator[Lab]:
+    leased = registry.attach(lab.name)
+    try:
+        leased.lease()
+        leased.prepare()
+        yield leased
+    finally:
+        leased.close()
 
 
 def _lost(lab: Lab) -> Zones:
@@ -82,8 +233,3 @@ def _t(history: History, moment: Moment) -> float:
     found = find(history, moment)
     assert found is not None, moment
     return found.t
-
-
-@contextmanager
-def _step(_name: str) -> Iterator[None]:
-    yield

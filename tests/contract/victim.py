@@ -44,7 +44,7 @@ def main() -> None:
     name, data, point = sys.argv[1:]
     fault = fault_from_json(json.loads(data))
     lab = registry.attach(name)
-    lab.life.reserve()
+    lab.leases.take_lab()
     injector = replace(lab.safety.injector, ledger=FatalLedger(name, point))
     declared = Declared(fault.harms, [fault.node], "cluster")
     with injector.inject(fault, declared, lambda *_args, **_data: None):

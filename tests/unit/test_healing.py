@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodeproof.labs.client import healing, registry
-from nodeproof.labs.client.lab import InUse
+from nodeproof.labs.client.leases import InUse
 from nodeproof.model.problem import Problem
 from nodeproof.safety.ledger import Ledger
 

@@ -43,15 +43,16 @@ def test_who_appends_to_a_log_that_is_too_long_goes_on_at_its_beginning(tmp_path
 def test_a_lab_remembers_when_its_memory_was_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = {tmp_path: 100, logs_in(tmp_path): 100}
     monkeypatch.setattr(
-        "os.statvfs", lambda path: SimpleNamespace(f_blocks=1000, f_bavail=free[path], f_frsize=1 << 20)
+        "os.statvfs", lambda path: SimpleNamespace(f_blocks=240, f_bavail=free[path], f_frsize=1 << 20)
     )
     room = Room(tmp_path)
     assert room.told()["memory for logs"] == {
-        "size_bytes": 1000 << 20,
+        "size_bytes": 240 << 20,
         "free_bytes": 100 << 20,
+        "is_full": False,
         "full_t": None,
     }
-    free[logs_in(tmp_path)], before_t = 19, time.monotonic()
+    free[logs_in(tmp_path)], before_t = 10, time.monotonic()
     room.look()
     free[logs_in(tmp_path)], after_t = 100, time.monotonic()
     told = room.told()

@@ -33,6 +33,7 @@ def test_what_is_asked_is_what_is_needed() -> None:
         ({"lasts": "2G +"}, "lasts is '2G \\+'"),
         ({"lasts": "2X"}, "no symbol X"),
         ({"lasts": 20}, "lasts is 20"),
+        ({"isolation": "node"}, "isolation is 'node'"),
     ],
 )
 def test_what_nobody_knows_is_refused_in_one_line(asked: dict[str, Any], said: str) -> None:
@@ -40,6 +41,21 @@ def test_what_nobody_knows_is_refused_in_one_line(asked: dict[str, Any], said: s
         Needs.of(asked, "test_it.py::test_it")
     assert "test_it.py::test_it" in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_alone"),
+    [
+        ({}, False),
+        ({"nodes": 3, "faulted": 2}, False),
+        ({"isolation": "cluster"}, True),
+        ({"components": ("etcd",)}, True),
+        ({"radius": "zone"}, True),
+        ({"zones": 2}, True),
+    ],
+)
+def test_who_harms_more_than_a_zone_shares_its_lab_with_nobody(asked: dict[str, Any], is_alone: bool) -> None:
+    assert Needs.of(asked, "here").is_alone is is_alone
 
 
 def test_every_feature_is_said_in_a_sentence() -> None:

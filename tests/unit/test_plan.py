@@ -17,7 +17,7 @@ from nodeproof.labs.ground.profiles import DOCUMENTED, FAST, symbols
 from nodeproof.model.plan import Expected, Slot, critical, pack
 from nodeproof.session import planning
 from nodeproof.session.options import Options
-from nodeproof.session.times import START, Times
+from nodeproof.session.times import ENDED, START, Times
 
 OPTIONS = Options("process", "fast", "v1.36.3", "build", (), 2, 1, "process")
 DURATIONS = st.lists(st.floats(0, 600), min_size=1, max_size=30)
@@ -51,6 +51,20 @@ def test_what_takes_as_long_stays_in_its_order() -> None:
     assert [each.scenario for each in slot.scenarios] == ["test_0", "test_2", "test_3", "test_1", "test_4"]
 
 
+def test_what_is_alone_comes_first_and_has_its_slots_lab_to_itself() -> None:
+    first, second = pack([*expected(30, 20), Expected("test_alone", 5, "", is_alone=True)], 2)
+    assert [each.scenario for each in second.scenarios] == ["test_alone", "test_1"]
+    assert (first.is_alone, second.is_alone) == (False, True)
+    assert planning.zones((first, second), OPTIONS) == 1
+
+
+def test_a_shared_lab_is_no_larger_than_a_lab_may_be_and_has_no_zone_for_what_does_not_run() -> None:
+    slots = pack(expected(*[10.0] * 60), 60)
+    assert planning.zones(slots, OPTIONS) == 50
+    idle = Slot((Expected("test_swap", 0.0, f"{planning.NOT_HERE}lab-lacks"),))
+    assert planning.zones((*slots[:3], idle), OPTIONS) == 3
+
+
 @pytest.mark.parametrize(("profile", "grace_s", "toleration_s"), [(FAST, 12, 10), (DOCUMENTED, 50, 300)])
 def test_formulas_are_of_the_profile(profile: object, grace_s: float, toleration_s: float) -> None:
     told = symbols(profile)  # type: ignore[arg-type]
@@ -74,8 +88,13 @@ def test_the_last_runs_of_the_same_lab_and_profile_tell_how_long_it_takes(tmp_pa
     assert planning.earlier(tmp_path / "none", OPTIONS) == {}
 
 
-def report(nodeid: str, when: Any, took_s: float, worker: str, outcome: Any = "passed") -> pytest.TestReport:
-    made = pytest.TestReport(nodeid, (nodeid, 0, nodeid), {}, outcome, None, when, duration=took_s)
+def report(
+    nodeid: str, when: Any, took_s: float, worker: str, outcome: Any, ended: bool
+) -> pytest.TestReport:
+    told = [(ENDED, True)] if ended and when == "teardown" else []
+    made = pytest.TestReport(
+        nodeid, (nodeid, 0, nodeid), {}, outcome, None, when, duration=took_s, user_properties=told
+    )
     made.worker_id = worker  # type: ignore[attr-defined]
     return made
 
@@ -83,15 +102,23 @@ def report(nodeid: str, when: Any, took_s: float, worker: str, outcome: Any = "p
 WHOLE = (("setup", 12.0), ("call", 20.0), ("teardown", 2.0))
 
 
-def reported(times: Times, nodeid: str, worker: str, phases: Sequence[tuple[str, float]]) -> None:
+def reported(
+    times: Times,
+    nodeid: str,
+    worker: str,
+    phases: Sequence[tuple[str, float]] = WHOLE,
+    outcome: str = "passed",
+    ended: bool = True,
+) -> None:
     for when, duration_s in phases:
-        times.pytest_runtest_logreport(report(nodeid, when, duration_s, worker))
+        of_it = outcome if when == "call" else "passed"
+        times.pytest_runtest_logreport(report(nodeid, when, duration_s, worker, of_it, ended))
 
 
 def test_a_workers_first_scenario_waits_for_its_lab() -> None:
     times = Times()
     for nodeid, worker in (("one", "gw0"), ("two", "gw0"), ("three", "gw1")):
-        reported(times, nodeid, worker, WHOLE)
+        reported(times, nodeid, worker)
     scenarios = {"one": 22.0, "two": 34.0, "three": 22.0}
     assert times.taken(scenarios, starts_labs=True) == {**scenarios, START: 12}
     assert times.taken(scenarios, starts_labs=False) == scenarios
@@ -101,10 +128,20 @@ def test_what_did_not_come_to_its_end_or_is_no_scenario_tells_nothing() -> None:
     times = Times()
     reported(times, "interrupted", "gw0", WHOLE[:1])
     reported(times, "crashed", "gw1", [("setup", 12.0), ("???", 0.0)])
-    reported(times, "no scenario", "gw2", WHOLE)
-    times.pytest_runtest_logreport(report("skipped", "setup", 0.0, "gw3", "skipped"))
-    reported(times, "skipped", "gw3", [("teardown", 0.0)])
-    assert times.taken({"interrupted", "crashed", "skipped"}, starts_labs=True) == {}
+    reported(times, "no scenario", "gw2")
+    reported(times, "skipped", "gw3", [("setup", 0.0), ("teardown", 0.0)], ended=False)
+    reported(times, "broke off", "gw4", outcome="failed", ended=False)
+    scenarios = {"interrupted", "crashed", "skipped", "broke off"}
+    assert times.taken(scenarios, starts_labs=True) == {}
+
+
+@pytest.mark.parametrize("outcome", ["passed", "skipped", "failed"])
+def test_a_scenario_takes_its_time_whatever_its_verdict(outcome: str) -> None:
+    """And what is no scenario waits for no lab, though its worker ran it first."""
+    times = Times()
+    reported(times, "no scenario", "gw0", [("setup", 0.1), ("call", 0.1), ("teardown", 0.1)], ended=False)
+    reported(times, "it", "gw0", outcome=outcome)
+    assert times.taken({"it"}, starts_labs=True) == {"it": 22.0, START: 12.0}
 
 
 def kept(run: Path, slots: Sequence[Slot]) -> None:
@@ -126,7 +163,7 @@ def test_a_run_without_a_plan_compares_nothing(tmp_path: Path) -> None:
 
 def test_people_read_slots_their_scenarios_the_end_and_what_is_not_for_this_lab() -> None:
     slots = pack([*expected(40, 30, 5), Expected("test_swap", 0.0, f"{planning.NOT_HERE}lab-lacks")], 2)
-    said = list(planning.describe(slots, OPTIONS, 15.0))
+    said = list(planning.describe(slots, OPTIONS, 15.0, 0))
     assert said[0] == "slot 1: 40 s in a process lab, profile fast, 2 nodes, zones: 1, the critical path"
     assert said[-2:] == [
         "not here: test_swap  (lab-lacks)",
@@ -148,12 +185,21 @@ def pytest_collection_modifyitems(config):
     threading.Event().wait(number / 2 if number > 1 else 0)
 """
 TESTS = """
-import os, pathlib, pytest
+import os, pathlib, threading, time, pytest
+
+def wait_for(path):
+    until = time.monotonic() + 20
+    while not pathlib.Path(path).exists() and time.monotonic() < until:
+        threading.Event().wait(0.05)
 
 @pytest.mark.parametrize("number", range(6))
 def test_it(number):
     with pathlib.Path(f"{number}.ran").open("a") as out:
         out.write(os.environ["PYTEST_XDIST_WORKER"] + " ")
+    # Who came for the first dead worker has little left to do when the second dies.
+    if {0, 3} == set(KILLS) and number in (2, 3):
+        wait_for({3: "2.ran", 2: "3.ran"}[number])
+        threading.Event().wait(1.5 if number == 2 else 0)
     if number in KILLS:
         os._exit(1)
 """
@@ -178,21 +224,30 @@ def test_a_slot_is_one_workers_and_what_no_plan_knows_runs_too(tmp_path: Path) -
     assert workers[0] == workers[2] == workers[4] != workers[1] == workers[3]
 
 
-@pytest.mark.parametrize("kills", [{2}, {0, 1}, {5}])
+@pytest.mark.parametrize("kills", [{2}, {0, 1}, {5}, {0, 3}])
 def test_a_dead_workers_slot_goes_on_after_what_it_died_of(kills: set[int], tmp_path: Path) -> None:
     status, workers = slots_ran(tmp_path, kills)
     assert status == 1
     assert [len(each) for each in workers] == [1] * 6
 
 
+def planned(cwd: Path, slots: int) -> subprocess.CompletedProcess[str]:
+    return ran(cwd, str(Path(sys.executable).with_name("nodeproof")), "plan", "-n", str(slots))
+
+
 def test_the_plan_of_the_shipped_scenarios_starts_nothing_and_names_each_once(tmp_path: Path) -> None:
-    argv = [str(Path(sys.executable).with_name("nodeproof")), "plan", "-n", "3"]
-    done = subprocess.run(
-        argv, cwd=tmp_path, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False
-    )
+    done = planned(tmp_path, 3)
     assert done.returncode == 0, done.stderr
     slots = [line for line in done.stdout.splitlines() if line.startswith("slot ")]
     assert len(slots) == 3
+    place = "in a zone of a process lab, profile fast, 3 nodes in each of its 2 zones"
+    assert [place in line for line in slots].count(True) == 2
     assert sum("the critical path" in line for line in slots) == 1
     assert done.stdout.count("test_pods_leave_a_partitioned_node_after_their_own_toleration") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_more_slots_than_the_machine_bears_are_named(tmp_path: Path) -> None:
+    done = planned(tmp_path, 999)
+    assert done.returncode == 0, done.stderr
+    assert "999 slots were asked for, this machine bears" in done.stderr

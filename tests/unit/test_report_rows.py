@@ -181,7 +181,7 @@ def test_a_run_without_verdicts_has_a_table() -> None:
 
 
 def test_runs_that_start_in_one_second_get_folders_of_their_own(tmp_path: Path) -> None:
-    runs = [rundir.create(rundir.plan(tmp_path / "out", "fast", "process")) for _ in range(5)]
+    runs = [rundir.create(rundir.new_folder(tmp_path / "out", "fast", "process")) for _ in range(5)]
     assert len(set(runs)) == 5
     assert all((run / "scenarios").is_dir() for run in runs)
 
@@ -195,7 +195,7 @@ def test_slugs_are_readable_and_tell_node_ids_apart() -> None:
 
 def test_latest_is_a_relative_link_to_the_newest_run(tmp_path: Path) -> None:
     for _ in range(2):
-        run = rundir.create(rundir.plan(tmp_path, "fast", "process"))
+        run = rundir.create(rundir.new_folder(tmp_path, "fast", "process"))
         rundir.point_latest(tmp_path, run)
         assert (tmp_path / "latest").readlink() == Path(run.name)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []

@@ -227,7 +227,7 @@ def is_leaving(line: dict[str, Json]) -> bool:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    return rundir.create(rundir.plan(tmp_path / "out", "fast", "process"))
+    return rundir.create(rundir.new_folder(tmp_path / "out", "fast", "process"))
 
 
 def of(rows: list[Row], claim_id: str) -> Row:

@@ -54,7 +54,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     npm.chmod(0o755)
     node = site.find_node()
     monkeypatch.setattr(site, "find_node", lambda: site.Node(node.program, (str(npm),)))
-    folder = rundir.create(rundir.plan(tmp_path / "out", "fast", "process"))
+    folder = rundir.create(rundir.new_folder(tmp_path / "out", "fast", "process"))
     rundir.write_facts(folder, FACTS)
     return folder
 
@@ -75,7 +75,7 @@ def test_the_site_is_built_once_installed_and_keeps_home(run: Path, tmp_path: Pa
 
 
 def test_the_trend_goes_over_runs(run: Path) -> None:
-    other = rundir.create(rundir.plan(run.parent, "fast", "process"))
+    other = rundir.create(rundir.new_folder(run.parent, "fast", "process"))
     rundir.write_facts(other, FACTS)
     for folder in (run, other):
         site.generate(folder, print)

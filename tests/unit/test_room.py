@@ -40,6 +40,19 @@ def test_cores_and_memory_say_how_many_labs_stand_side_by_side(
     assert f"{gib:.1f} GiB of memory" in said
 
 
+@pytest.mark.parametrize(("cores", "gib", "nodes", "zones"), [(2, 24, 3, 6), (2, 2, 3, 4), (64, 99, 3, 33)])
+def test_cores_memory_and_the_largest_lab_say_how_many_zones_it_has(
+    cores: int, gib: int, nodes: int, zones: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = tmp_path / "meminfo"
+    memory.write_text(f"MemAvailable: {gib * GIB_KB} kB\n")
+    monkeypatch.setattr(room, "_MEMORY_INFO", memory)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)))
+    at_once, said = room.zones_at_once(PROCESS, nodes)
+    assert at_once == zones
+    assert f"{cores} cores" in said
+
+
 def test_a_machine_that_does_not_tell_its_memory_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

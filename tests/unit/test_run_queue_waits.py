@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof.labs.ground.stalls import RunQueueWaits
+from nodeproof.labs.ground.stalls import RunQueueWaits, one_after_another_s
 from tests.waiting import pause
 
 BUSY = "while True: pass"
 PROC = Path("/proc")
+PASSED_S = 0.3
 
 
 @pytest.fixture
@@ -47,3 +48,16 @@ def test_a_kernel_that_tells_of_no_waits_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "7/task/7").mkdir(parents=True)
     waits = RunQueueWaits(tmp_path)
     assert [waits.since_last_look_s(7), waits.since_last_look_s(7)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("waited", "expected"),
+    [
+        ({}, 0.0),
+        ({"etcd": 0.03, "kube-apiserver": 0.04, "kubelet-node-1": 0.02, "kubelet-node-2": 0.05}, 0.12),
+        ({"etcd": 0.19, "kube-apiserver": 0.19, "kube-scheduler": 0.19, "kubelet-node-1": 0.19}, PASSED_S),
+        ({"etcd": 0.01, "kube-controller-manager": 0.9}, 0.9),
+    ],
+)
+def test_nobody_waits_longer_in_turn_than_time_went_by(waited: dict[str, float], expected: float) -> None:
+    assert one_after_another_s(waited, PASSED_S) == pytest.approx(expected)

@@ -101,3 +101,18 @@ def test_another_places_ledgers_in_the_same_home_are_not_ours(
     assert labs_with_ledgers(tmp_path) == ["p-000002"]
     Ledger("p-000001", tmp_path).forget()
     assert theirs.path.exists()
+
+
+def test_who_leases_a_part_of_a_lab_finds_its_own_faults_and_who_has_it_all_finds_all(tmp_path: Path) -> None:
+    whole = Ledger("p-000001", tmp_path)
+    first, second = (Ledger("p-000001", tmp_path, lease=zone) for zone in ("zone-a", "zone-b"))
+    first.write("planned", FAULT)
+    second.write("planned", OTHER)
+    assert [open_faults(each) for each in (first, second)] == [
+        [("00000001", "planned")],
+        [("00000002", "planned")],
+    ]
+    assert len(whole.unfinished()) == 2
+    whole.write("closed", FAULT)
+    assert open_faults(first) == []
+    assert open_faults(whole) == [("00000002", "planned")]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nodeproof.actions.action import Action
+from nodeproof.actions.action import Action, Doing
 from nodeproof.actions.ask import ask
 from nodeproof.cluster.resources import NAMESPACE
 from nodeproof.cluster.workloads import pod_spec
@@ -48,7 +48,8 @@ def own_namespace() -> Namespace:
 
 def workload(kind: Kind, *, replicas: int = 1, namespace: str = NAMESPACE, **pod: Json) -> Workload:
     """A workload under a name of its own, whose pods do nothing; `pod` are fields of their spec. A DaemonSet
-    has no replicas. It is in the namespace that all scenarios have, or in one of the scenario's own.
+    has no replicas. It is in the namespace that all scenarios have, or in one of the scenario's own; its pods
+    are on the scenario's nodes.
 
     What it makes goes with it: when the scenario is over, or by the next run or `nodeproof heal`.
     """
@@ -56,20 +57,27 @@ def workload(kind: Kind, *, replicas: int = 1, namespace: str = NAMESPACE, **pod
     labels = {LABEL: name}
     spec: dict[str, Json] = {
         "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": pod_spec(pod)},
     }
     if kind != "DaemonSet":
         spec["replicas"] = replicas
     if kind == "StatefulSet":
         spec["serviceName"] = name
     body = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-    made = ask("POST", f"/apis/apps/v1/namespaces/{namespace}/{kind.lower()}s", body)
-    return Workload(name, made, namespace)
+    path = f"/apis/apps/v1/namespaces/{namespace}/{kind.lower()}s"
+
+    def make(doing: Doing) -> Observation:
+        placed = pod | {"nodeSelector": {**doing.lab.placement, **pod.get("nodeSelector", {})}}
+        template = {"metadata": {"labels": labels}, "spec": pod_spec(placed)}
+        return ask("POST", path, {**body, "spec": {**spec, "template": template}}).do(doing)
+
+    return Workload(name, Action(f"POST {path}", make), namespace)
 
 
 def service(over: Workload, *, port: int = 80) -> Action[Observation]:
-    """A Service over a workload's pods, by the workload's name: what a StatefulSet's pods are found under."""
-    spec = {"selector": {LABEL: over.name}, "ports": [{"port": port}]}
+    """A headless Service over a workload's pods, by the workload's name: what a StatefulSet's pods are found
+    under.
+    """
+    spec = {"clusterIP": "None", "selector": {LABEL: over.name}, "ports": [{"port": port}]}
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": over.name}, "spec": spec}
     return ask("POST", f"/api/v1/namespaces/{over.namespace}/services", body)
 

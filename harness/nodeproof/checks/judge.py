@@ -38,13 +38,14 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     times = read_off(check, history, configuration)
     slack = slack_s(history, configuration, times)
     verdict = run_check(check, history, Ground(configuration, slack), claim)
-    excused = False
+    waited_s, excused = 0.0, False
     if times and _is_late(verdict):
         # What stood still between an anchor and its event may have put the event itself off.
         within = hull(times)
         slack = slack_s(history, configuration, [within])
-        allowed = slack + waited_before_s(history, within.until_t)
-        excused = run_check(check, history, Ground(configuration, allowed), claim).outcome != "deviates"
+        waited_s = waited_before_s(history, within.until_t)
+        allowed = Ground(configuration, slack + waited_s)
+        excused = run_check(check, history, allowed, claim).outcome != "deviates"
     too_loaded = (
         excused
         or slack > configuration.slack_limit_s
@@ -56,9 +57,9 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     if broken is not None:
         return broken
     if too_loaded and verdict.code in ("", "scaled"):
-        said = (
-            f"slack {slack:.2f} s (limit {configuration.slack_limit_s:g} s) leaves it open; {verdict.reason}"
-        )
+        waits = f", with waits of {waited_s:.2f} s for processors," if waited_s else ""
+        slacks = f"slack {slack:.2f} s (limit {configuration.slack_limit_s:g} s)"
+        said = f"{slacks}{waits} leaves it open; {verdict.reason}"
         return unproven("host-too-loaded", said, verdict.window, verdict.measured)
     return verdict
 

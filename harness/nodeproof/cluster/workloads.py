@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from nodeproof.model.problem import Problem
 Json = Any
 IMAGE = "nodeproof.local/pause:1"
 """In every guest; a fake container runtime takes any name."""
+HOSTNAME_LABEL = "kubernetes.io/hostname"
 _NOBODYS_SCHEDULER = "nodeproof-none"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 """What kubectl asks for: the columns that it prints."""
@@ -84,9 +85,7 @@ def wait_running(api: Api, made: Pod, limit_s: float) -> None:
 
 def create_pod(api: Api, node_name: str, unreachable_toleration_s: int | None, by_scheduler: bool) -> Pod:
     """Create a pod that can only run on one node. Raises ApiError."""
-    placed = (
-        {"nodeSelector": {"kubernetes.io/hostname": node_name}} if by_scheduler else {"nodeName": node_name}
-    )
+    placed = {"nodeSelector": {HOSTNAME_LABEL: node_name}} if by_scheduler else {"nodeName": node_name}
     spec = pod_spec(placed)
     if unreachable_toleration_s is not None:
         spec["tolerations"] = [tolerates(UNREACHABLE, unreachable_toleration_s)]
@@ -162,10 +161,14 @@ def _name(obj: Json) -> str:
     return str(obj["metadata"]["name"])
 
 
-def sweep_pods(api: Api) -> None:
-    """Remove every pod of ours but the sentinel, at once. Raises ApiError."""
+def sweep_pods(api: Api, nodes: Collection[str] | None) -> None:
+    """Remove every pod of ours that is, or may only be, on one of these nodes, or anywhere; but the sentinel.
+    Raises ApiError.
+    """
     for entry in api.get(pods(NAMESPACE))["items"]:
-        if entry["metadata"]["name"] != SENTINEL:
+        spec = entry["spec"]
+        place = spec.get("nodeName") or (spec.get("nodeSelector") or {}).get(HOSTNAME_LABEL)
+        if entry["metadata"]["name"] != SENTINEL and (nodes is None or place in nodes):
             api.delete(pod(NAMESPACE, entry["metadata"]["name"]), grace_s=0)
 
 

@@ -25,6 +25,8 @@ COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-schedul
 """Of a lab's control plane, that faults may hit where a scenario declares it."""
 Radius = Literal["", "zone", "cluster"]
 RADII: Sequence[Radius] = ("", "zone", "cluster")
+Isolation = Literal["zone", "cluster"]
+ISOLATIONS: Sequence[Isolation] = ("zone", "cluster")
 _MARKER = "@needs"
 
 
@@ -35,7 +37,9 @@ class Needs:
     `profile` is the only one in which the scenario proves anything; empty is any. `components` of the control
     plane may be hit as well. `radius` is how much faults may take away at once: nothing told is at most two
     nodes and no whole zone, `zone` all but one zone, `cluster` everything. `lasts` is how long the scenario
-    takes (s), as a formula of `nodeproof.model.symbols`: a plan goes by it until a run was timed.
+    takes (s), as a formula of `nodeproof.model.symbols`: a plan goes by it until a run was timed. `isolation`
+    is what it has for itself: the nodes of a `zone`, while others run in other zones of its lab, or the whole
+    `cluster`.
     """
 
     nodes: int = 2
@@ -46,6 +50,14 @@ class Needs:
     components: tuple[str, ...] = ()
     radius: Radius = ""
     lasts: str = ""
+    isolation: Isolation = "zone"
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other scenario may run in its lab: one that harms more than nodes of its zone harms all
+        the others, too.
+        """
+        return bool(self.isolation == "cluster" or self.components or self.radius or self.zones > 1)
 
     @classmethod
     def of(cls, asked: Mapping[str, Json], where: str) -> Needs:
@@ -61,6 +73,9 @@ class Needs:
         if asked.get("radius", "") not in RADII:
             said = f"there are: {', '.join(filter(None, RADII))}"
             raise Problem(f"{_MARKER}: radius is {asked['radius']!r}", where, said)
+        if asked.get("isolation", "zone") not in ISOLATIONS:
+            said = f"there are: {', '.join(ISOLATIONS)}"
+            raise Problem(f"{_MARKER}: isolation is {asked['isolation']!r}", where, said)
         _check_formula(asked.get("lasts", ""), where)
         components = _named(asked.get("components", ()), "component", COMPONENTS, where)
         features = _named(asked.get("features", ()), "feature", FEATURES, where)

@@ -55,6 +55,8 @@ class Setting:
     machine_events: Path
     machine_events_at: int | None = None
     """From where on its lines are of this recording (bytes); from its end, where nobody looked before."""
+    is_others: Callable[[str], bool] = lambda _name: False
+    """Whether a node is in somebody else's zone: what happens to it is none of this recording's business."""
     sentinel_period_s: float = SENTINEL_PERIOD_S
     resources: tuple[str, ...] = tuple(WATCHED)
 
@@ -333,6 +335,8 @@ class Recording:
     def _read_machine_events(self) -> None:
         """Take over what whoever runs the lab wrote since the last look."""
         for entry in self._machine_events.read():
+            if entry.get("node") and self._setting.is_others(str(entry["node"])):
+                continue
             self.append(entry.pop("kind"), entry.pop("t"), **entry)
             measured = entry.get("step") in MEASURED_AFTER and entry["node"] in self._setting.nodes
             if measured and not self._stopping.is_set():

@@ -2,6 +2,8 @@
 
 <run>/run.json                            what ran, on what (RunFacts)
 <run>/verdicts.json                       every scenario's rows, merged
+<run>/plan.json  <run>/times.json         which slot each scenario was to run in, and how long it took
+<run>/fields.json                         the fields that recorded objects can have, by the API's schema
 <run>/scenarios/<slug>/history.jsonl      the recording
 <run>/scenarios/<slug>/configuration.json the running configuration it is judged on
 <run>/scenarios/<slug>/judgments.json     {scenario, judgments: [{claim, check}], verdicts: [row]}
@@ -125,7 +127,7 @@ def write_fields(run: Path, fields: Mapping[str, frozenset[str]]) -> None:
     write_json(run / _FIELDS, {resource: sorted(paths) for resource, paths in fields.items()})
 
 
-def plan(base: Path, profile: str, lab: str) -> Path:
+def new_folder(base: Path, profile: str, lab: str) -> Path:
     """Name the folder of a new run after the time (UTC), profile and lab; never one that exists. Makes
     nothing.
     """

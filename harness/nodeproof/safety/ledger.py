@@ -25,22 +25,31 @@ def state_dir() -> Path:
 
 @dataclass(frozen=True)
 class Open:
-    """A fault that was planned and never closed, and the last step that is known of it."""
+    """A fault that was planned and never closed, the last step that is known of it, and whose lease wrote
+    that.
+    """
 
     fault: Mapping[str, Json]
     step: str
+    lease: str = ""
 
 
 class Ledger:
-    """The ledger of one lab; append-only, data only, read by whoever heals on another day."""
+    """The ledger of one lab; append-only, data only, read by whoever heals on another day.
 
-    def __init__(self, lab: str, folder: Path | None = None) -> None:
+    Who leases a part of the lab writes under the name of that lease, and finds no other's entries; who has
+    the whole lab finds all.
+    """
+
+    def __init__(self, lab: str, folder: Path | None = None, lease: str = "") -> None:
         self.path = (folder or state_dir()) / f"{lab}{_here()}"
+        self._lease = lease
 
     def write(self, step: str, fault: Mapping[str, Json]) -> None:
         """Append a step and return once it is on disk. Raises OSError."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        line = json.dumps({"at": time.time(), "pid": os.getpid(), "step": step, "fault": dict(fault)}) + "\n"
+        known = {"at": time.time(), "pid": os.getpid(), "lease": self._lease, "step": step}
+        line = json.dumps({**known, "fault": dict(fault)}) + "\n"
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -53,8 +62,14 @@ class Ledger:
 
     def unfinished(self) -> list[Open]:
         """Every fault without a `closed`, oldest first; a line that was torn is passed over."""
-        last = {str(entry.fault["id"]): entry for entry in self._entries()}
-        return [entry for entry in last.values() if entry.step != "closed"]
+        entries = self._entries()
+        first = {str(entry.fault["id"]): entry for entry in reversed(entries)}
+        last = {str(entry.fault["id"]): entry for entry in entries}
+        return [
+            entry
+            for fault, entry in last.items()
+            if entry.step != "closed" and self._lease in ("", first[fault].lease)
+        ]
 
     def forget(self) -> None:
         """Remove the ledger of a lab that is gone: what died with it needs no healing."""
@@ -70,7 +85,8 @@ class Ledger:
 def _entry(line: str) -> Open | None:
     try:
         data = json.loads(line)
-        return Open({**data["fault"], "id": data["fault"]["id"]}, str(data["step"]))
+        fault = {**data["fault"], "id": data["fault"]["id"]}
+        return Open(fault, str(data["step"]), str(data.get("lease", "")))
     except (ValueError, KeyError, TypeError):
         return None
 

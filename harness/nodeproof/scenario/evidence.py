@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nodeproof.labs.client.lab import Lab
+from nodeproof.model.history import History
 from nodeproof.model.problem import Problem
 from nodeproof.recording.recorder import Recording
 from nodeproof.recording.testimony import BootClock, read_clock
 from nodeproof.sources.source import Hearing, Source
+
+_STANDS_STILL = ("frozen", "thawed")
 
 
 @dataclass
@@ -32,12 +35,13 @@ class Evidence:
         """
         history = recording.history()
         told = source.read(Hearing(self.lab, history, self._clock, self._present_clock))
-        for word in told.words:
+        stood_still = _stood_still(history, told.node)
+        for word in () if stood_still else told.words:
             known = (source.by, round(word.t, 6), word.what)
             if word.t >= history.began_t and known not in self._told:
                 self._told.add(known)
                 recording.append("told", word.t, by=source.by, what=word.what)
-        facts = {"by": source.by, "error_s": round(told.error_s, 6), "unsure": told.unsure}
+        facts = {"by": source.by, "error_s": round(told.error_s, 6), "unsure": stood_still or told.unsure}
         recording.append("heard", told.until_t, **facts, node=told.node, boot_id=told.boot_id)
 
     def _clock(self, node: str) -> BootClock:
@@ -49,3 +53,11 @@ class Evidence:
         """Measured once in each boot: what is heard twice has the same time."""
         fresh = read_clock(self.lab.fleet.machine(node))
         return self._present.setdefault((node, fresh.boot_id), fresh)
+
+
+def _stood_still(history: History, node: str) -> str:
+    """Why nothing that was told on a node has its time, or nothing: its clock did not go on meanwhile."""
+    for entry in history.of_kind("machine"):
+        if entry.data["node"] == node and entry.data["step"] in _STANDS_STILL:
+            return f"{node} stood still: its time since boot did not go on"
+    return ""

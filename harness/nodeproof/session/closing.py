@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,7 +19,7 @@ from nodeproof.session import asked, planning, running
 from nodeproof.session import recording as stored
 from nodeproof.session.judging import JUDGE, Closed, Unproven, close, message, without_running
 from nodeproof.session.run import BROKEN_OFF, DECLARED, SELECTED, Session, provider_of, session_of
-from nodeproof.session.times import Times
+from nodeproof.session.times import ENDED, Times
 
 STAGE = pytest.StashKey[Stage]()
 
@@ -57,6 +57,8 @@ def close_scenario(item: pytest.Item, error: Exception | None) -> None:
             provider.lab.fetch_journals()
         with contextlib.suppress(Problem, OSError):
             stored.attach_logs(provider.lab.life.logs, provider.lab.journals)
+    if error is None:
+        item.user_properties.append((ENDED, True))
     provider.last_taint_t = stored.last_no_execute_taint(history)
     if died(history) is not None:
         provider.discard()
@@ -76,7 +78,7 @@ def store_crashed(session: Session, nodeid: str) -> None:
     """A scenario whose worker died: every declared claim is unproven, under a name of its own. A test that is
     no scenario is others' business.
     """
-    claims = json.loads(_written(session.run, DECLARED) or "{}").get(nodeid)
+    claims = _declared(session.run).get(nodeid)
     if not claims:
         return
     died_as, reason = f"{nodeid} (its worker died)", "the worker that ran the scenario died"
@@ -108,10 +110,16 @@ def write_down(known: Session, times: Times) -> None:
         known.say(f"ended labs of workers that are gone: {', '.join(left)}")
     selected = sorted(known.selected or _written(known.run, SELECTED).split())
     broken = _written(known.run, BROKEN_OFF)
-    scenarios = json.loads(_written(known.run, DECLARED) or "{}")
+    scenarios = _declared(known.run)
     with contextlib.suppress(OSError):
         planning.write_times(known.run, times.taken(scenarios, known.options.is_ours))
     running.write_run(known.run, known.options, known.began, known.command, selected, broken)
+
+
+def _declared(run: Path) -> Mapping[str, Sequence[str]]:
+    """The claims of each of the run's scenarios."""
+    told: Mapping[str, Sequence[str]] = json.loads(_written(run, DECLARED) or "{}")
+    return told
 
 
 def _written(run: Path, name: str) -> str:

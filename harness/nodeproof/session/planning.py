@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nodeproof.labs.ground.profiles import Profile, profile_named, symbols
+from nodeproof.labs.kinds import kind_named
 from nodeproof.model.plan import Expected, Slot, critical, pack
 from nodeproof.model.problem import Problem
 from nodeproof.model.term import Term
@@ -50,21 +52,36 @@ def _times(path: Path) -> Mapping[str, float]:
 
 
 def plan(
-    scenarios: Iterable[pytest.Item], options: Options, slots: int, known: Mapping[str, float]
+    scenarios: Iterable[pytest.Item], options: Options, slots: int, known: Mapping[str, float], shared: bool
 ) -> tuple[Slot, ...]:
-    """The plan for scenarios: what cannot be proven here takes no time."""
-    return pack([_expected(item, options, known) for item in scenarios], slots)
+    """The plan for scenarios, whose slots are zones of one lab where it is `shared`: what cannot be proven
+    here takes no time.
+    """
+    expected = [_expected(item, options, known) for item in scenarios]
+    return pack(expected if shared else [replace(each, is_alone=False) for each in expected], slots)
+
+
+def zones(slots: Iterable[Slot], options: Options) -> int:
+    """How many zones the lab has that slots share: one for each that needs one, as far as a lab may be as
+    large; whoever finds none has a lab of its own.
+    """
+    needed = sum(not slot.is_alone and any(map(_runs_here, slot.scenarios)) for slot in slots)
+    return min(needed, kind_named(options.kind).limits.nodes // options.nodes)
+
+
+def _runs_here(each: Expected) -> bool:
+    return not each.known_from.startswith(NOT_HERE)
 
 
 def _expected(item: pytest.Item, options: Options, known: Mapping[str, float]) -> Expected:
     lacks = asked.lacks(item, options)
     if lacks is not None:
         return Expected(item.nodeid, 0.0, f"{NOT_HERE}{lacks[0]}")
-    if item.nodeid in known:
-        return Expected(item.nodeid, known[item.nodeid], "earlier runs")
     needs = asked.needs(item)
+    if item.nodeid in known:
+        return Expected(item.nodeid, known[item.nodeid], "earlier runs", needs.is_alone)
     term = Term.of(needs.lasts) if needs.lasts else HARMING if needs.faulted else QUICK
-    return Expected(item.nodeid, _value(term, profile_named(options.profile)), term.text)
+    return Expected(item.nodeid, _value(term, profile_named(options.profile)), term.text, needs.is_alone)
 
 
 def _value(term: Term, profile: Profile) -> float:
@@ -87,7 +104,7 @@ def in_order(items: Sequence[pytest.Item], slots: Sequence[Slot]) -> list[pytest
 def as_they_come(items: Sequence[pytest.Item], slot: Slot) -> tuple[Slot, ...]:
     """The plan of a run without workers: its scenarios in the order of the items."""
     number = {item.nodeid: place for place, item in enumerate(items)}
-    return (Slot(tuple(sorted(slot.scenarios, key=lambda each: number[each.scenario]))),)
+    return (replace(slot, scenarios=tuple(sorted(slot.scenarios, key=lambda each: number[each.scenario]))),)
 
 
 def _all(slots: Sequence[Slot]) -> Iterator[Expected]:
@@ -116,13 +133,16 @@ def slot_of(run: Path) -> Mapping[str, str]:
     return {each["scenario"]: f"slot {number}" for number, slot in enumerate(slots, 1) for each in slot}
 
 
-def describe(slots: Sequence[Slot], options: Options, start_s: float) -> Iterator[str]:
+def describe(slots: Sequence[Slot], options: Options, start_s: float, zones_shared: int) -> Iterator[str]:
     """The plan for people: a line for each slot and scenario, the expected end and the critical path."""
-    lab = f"{options.kind} lab, profile {options.profile}, {options.nodes} nodes, zones: {options.zones}"
+    lab = f"{options.kind} lab, profile {options.profile}"
+    own = f"a {lab}, {options.nodes} nodes, zones: {options.zones}"
+    shared = f"a zone of a {lab}, {options.nodes} nodes in each of its {zones_shared} zones"
     last = critical(slots)
     for number, slot in enumerate(slots, 1):
         path = ", the critical path" if slot is last else ""
-        yield f"slot {number}: {slot.lasts_s:.0f} s in a {lab}{path}"
+        place = shared if zones_shared and not slot.is_alone else own
+        yield f"slot {number}: {slot.lasts_s:.0f} s in {place}{path}"
         for each in slot.scenarios:
             if not each.known_from.startswith(NOT_HERE):
                 yield f"{each.lasts_s:7.1f} s  {each.scenario}  ({each.known_from})"

@@ -43,9 +43,12 @@ class Session:
     command: str
     is_worker: bool
     say: Callable[[str], None]
-    known: Mapping[str, float]
+    durations_s: Mapping[str, float]
+    """How long scenarios took before."""
     selected: set[str] = field(default_factory=set)
     slots: tuple[Slot, ...] = ()
+    zones_shared: int = 0
+    """As many zones has the lab that slots share; none is shared where there are none."""
     provider: LabProvider | None = None
 
 
@@ -60,7 +63,7 @@ def session_of(config: pytest.Config) -> Session:
 
 
 def _make(config: pytest.Config) -> Session:
-    from nodeproof.report.rundir import plan
+    from nodeproof.report.rundir import new_folder
     from nodeproof.session.options import resolve
     from nodeproof.session.planning import earlier
 
@@ -76,7 +79,7 @@ def _make(config: pytest.Config) -> Session:
     top = config.rootpath if config.inipath else config.invocation_params.dir
     out = top / config.getini("nodeproof_out")
     given = worker["nodeproof_run"] if worker else config.getoption("run")
-    run = Path(given) if given else plan(out, options.profile, options.kind)
+    run = Path(given) if given else new_folder(out, options.profile, options.kind)
     # Workers have to come to the same plan: they are told what the controller found.
     known = worker["nodeproof_known"] if worker else earlier(out, options)
     command = " ".join(["pytest", *config.invocation_params.args])
@@ -90,15 +93,25 @@ def plan_for(config: pytest.Config, session: Session, items: list[pytest.Item]) 
 
     scenarios = [item for item in items if item.get_closest_marker("claims")]
     needed = max(asked.needs(item).nodes for item in scenarios)
+    shared = is_planned(config) and _may_share(session.options)
     if not session.options.nodes:
         session.options = replace(session.options, nodes=max(needed, 2 * session.options.zones))
-    session.slots = planning.plan(scenarios, session.options, _slots(config), session.known)
+    session.slots = planning.plan(scenarios, session.options, _slots(config), session.durations_s, shared)
+    session.zones_shared = planning.zones(session.slots, session.options) if shared else 0
     if is_planned(config):
         items[:] = planning.in_order(items, session.slots)
         return
     items.sort(key=asked.is_quick)
     if len(session.slots) == 1:
         session.slots = planning.as_they_come(items, session.slots[0])
+
+
+def _may_share(options: Options) -> bool:
+    """Whether slots may be zones of one lab: where nobody said what labs have to be like."""
+    from nodeproof.labs.kinds import kind_named
+
+    is_free = options.is_ours and not options.nodes and options.zones == 1
+    return is_free and kind_named(options.kind).limits.zones_per_core > 0
 
 
 def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) -> None:
@@ -108,15 +121,20 @@ def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Ite
 
     rundir.create(session.run)
     signal.signal(signal.SIGINT, interrupt_once(lambda: say_what_ends(config)))
-    rundir.write_json(session.run / DECLARED, {item.nodeid: asked.declared(item) for item in items})
+    rundir.write_json(session.run / DECLARED, _declared(items))
     (session.run / SELECTED).write_text("\n".join(sorted(session.selected)))
     if len(session.slots) == 1 or is_planned(config):
-        planning.write(session.run, session.slots, planning.starts_s(session.options, session.known))
+        planning.write(session.run, session.slots, planning.starts_s(session.options, session.durations_s))
     if not config.getoption("allure_report_dir", default=None):
         allure = config.pluginmanager.get_plugin("allure_pytest")
         if allure is not None:
             config.option.allure_report_dir = str(session.run / "allure-results")
             allure.pytest_configure(config)
+
+
+def _declared(items: Sequence[pytest.Item]) -> Mapping[str, Sequence[str]]:
+    """The claims of each scenario; what is no scenario has none."""
+    return {item.nodeid: claims for item in items if (claims := asked.declared(item))}
 
 
 def is_planned(config: pytest.Config) -> bool:
@@ -137,7 +155,7 @@ def provider_of(session: Session) -> LabProvider:
     from nodeproof.session.running import LabProvider
 
     if session.provider is None:
-        session.provider = LabProvider(session.options, session.run, session.say)
+        session.provider = LabProvider(session.options, session.run, session.say, session.zones_shared)
     return session.provider
 
 

@@ -14,6 +14,7 @@ from nodeproof.artifacts.components import obtain
 from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.healing import heal_abandoned
 from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.leases import InUse
 from nodeproof.labs.ground.profiles import profile_named
 from nodeproof.labs.kinds import kind_named
 from nodeproof.model.needs import Needs
@@ -30,45 +31,90 @@ from nodeproof.report.rundir import (
     write_json,
 )
 from nodeproof.session.options import Options
+from nodeproof.session.sharing import Shared, give_back
 
 
 @dataclass
 class LabProvider:
-    """One worker's lab: made when the first scenario wants it, gone when the session ends."""
+    """One worker's lab, or its zone of the lab that the run's workers share: made when the first scenario
+    wants it, gone when the session ends.
+    """
 
     options: Options
     run: Path
     report: Callable[[str], None]
+    zones_shared: int = 0
     lab: Lab | None = None
     last_taint_t: float = field(default=float("-inf"))
     _told_full: set[str] = field(default_factory=set)
 
-    def get(self) -> Lab:
-        """The worker's lab, started or attached to. Raises Problem."""
+    def get(self, is_alone: bool) -> Lab:
+        """The worker's lab, started or attached to: all of it where the scenario `is_alone`, else maybe a
+        zone. Raises Problem.
+        """
         if self.lab is not None:
-            return self.lab
+            if not (is_alone and self.lab.zone):
+                return self.lab
+            try:
+                self.close()
+            except (Problem, OutsideError, OSError) as problem:
+                self.report(f"the shared lab could not be ended in order: {problem}")
         heal_abandoned(self.options.lab, self.report)
-        lab = self._start() if self.options.is_ours else registry.attach(self.options.lab)
-        lab.safety.injector.say = self.report
+        self.lab, was_used = self._own() if is_alone or not self.zones_shared else self._zone()
+        # Whoever had it before may have taken of its rate limiter just now.
+        self.last_taint_t = time.monotonic() if was_used and self.lab.zone else float("-inf")
         try:
-            lab.life.reserve()
+            self._make_fit(self.lab, was_used)
+        except (Problem, OutsideError, OSError) as problem:
+            if not self.lab.zone:
+                raise
+            self.report(f"a lab for one worker takes over: {problem}")
+            self.discard()
+            self.lab, was_used = self._own()
+            self._make_fit(self.lab, was_used)
+        return self.lab
+
+    def _own(self) -> tuple[Lab, bool]:
+        """A lab for this worker alone, and whether somebody may have had it before."""
+        if self.options.is_ours:
+            lab = self._start(self.options.nodes, self.options.zones)
+        else:
+            lab = registry.attach(self.options.lab)
+        try:
+            lab.leases.take_lab()
         except Problem:
             lab.close()
             raise
-        self.lab = lab
-        left = self.lab.safety.heal_unfinished()
+        return lab, not self.options.is_ours
+
+    def _zone(self) -> tuple[Lab, bool]:
+        """A zone of the shared lab, a lab of its own where none is free; and whether somebody had it."""
+        try:
+            return self._shared.lease()
+        except InUse as problem:
+            self.report(f"a lab for one worker: {problem}")
+            return self._own()
+
+    @property
+    def _shared(self) -> Shared:
+        zones = self.zones_shared
+        return Shared(self.run / "labs", lambda: self._start(zones * self.options.nodes, zones))
+
+    def _make_fit(self, lab: Lab, was_used: bool) -> None:
+        """Heal what was left, where somebody may have left something, and measure. Raises Problem."""
+        lab.safety.injector.say = self.report
+        left = lab.safety.heal_unfinished() if was_used else []
         if left:
-            raise Problem(f"cannot heal: {', '.join(left)}", f"lab {self.lab.name}", "run `nodeproof down`")
-        self.lab.wait_nodes_ready()
-        self.lab.prepare()
-        calibration = self.lab.configuration.calibration
+            raise Problem(f"cannot heal: {', '.join(left)}", f"lab {lab.name}", "run `nodeproof down`")
+        lab.wait_nodes_ready()
+        lab.prepare()
+        calibration = lab.configuration.calibration
         offset = max((abs(value) for value in calibration.clock_offset_s.values()), default=0.0)
         self.report(
             f"calibrated: watch latency {calibration.watch_latency_s * 1000:.0f} ms, clock offsets up to "
-            f"{offset * 1000:.0f} ms; slack is limited to {self.lab.profile.slack_limit_s:g} s"
+            f"{offset * 1000:.0f} ms; slack is limited to {lab.profile.slack_limit_s:g} s"
         )
-        self._note(self.lab)
-        return self.lab
+        self._note(lab)
 
     def clean(self, needs: Needs) -> Lab:
         """The worker's lab, fit for a scenario that harms as many nodes as it needs; one of ours that isn't
@@ -76,16 +122,17 @@ class LabProvider:
 
         Raises Problem when a new lab is not fit either, or a lab that we were given is not.
         """
-        lab = self.get()
+        lab = self.get(needs.is_alone)
         self.rest()
         try:
             lab.clean(needs)
         except (Problem, OutsideError, OSError) as problem:
             if not self.options.is_ours:
                 raise
-            self.report(f"a new lab takes over: {problem}")
+            self.report(f"{'another zone' if lab.zone else 'a new lab'} takes over: {problem}")
             self.discard()
-            lab = self.get()
+            lab = self.get(needs.is_alone)
+            self.rest()
             lab.clean(needs)
         self._say_what_is_full(lab)
         return lab
@@ -105,22 +152,45 @@ class LabProvider:
             self._note(lab)
             with contextlib.suppress(Problem):
                 self._say_what_is_full(lab)
-            lab.keep_logs(self.run / "labs")
+            if not lab.zone:
+                self._keep_logs(lab)
         finally:
-            if self.options.is_ours:
-                lab.down()
-            else:
-                with contextlib.suppress(Problem, OutsideError, OSError):
-                    lab.tidy()
-                lab.close()
+            self._end(lab)
+
+    def _end(self, lab: Lab) -> None:
+        if lab.zone or not self.options.is_ours:
+            with contextlib.suppress(Problem, OutsideError, OSError):
+                lab.tidy()
+        if lab.zone:
+            give_back(lab, self._keep_logs)
+        elif self.options.is_ours:
+            lab.down()
+        else:
+            lab.close()
+
+    def _keep_logs(self, lab: Lab) -> None:
+        lab.keep_logs(self.run / "labs")
 
     def discard(self) -> None:
-        """Give up a lab that can't be trusted any more; the next scenario gets a new one."""
+        """Give up a lab, or a zone, that can't be trusted any more; the next scenario gets another."""
         with contextlib.suppress(Problem, OutsideError, OSError):
             if self.lab is not None:
                 self.lab.fetch_journals()
         with contextlib.suppress(Problem, OutsideError, OSError):
+            if self.lab is not None and self.lab.zone:
+                self._give_up_zone(self.lab)
+        with contextlib.suppress(Problem, OutsideError, OSError):
             self.close()
+
+    def _give_up_zone(self, lab: Lab) -> None:
+        """Of a shared lab the zone is out, and where a component died that all need, the lab."""
+        lab.leases.give_up_zone()
+        try:
+            lives = lab.life.has_control_plane()
+        except Problem:
+            lives = False
+        if not lives:
+            self._shared.forget(lab.name)
 
     def rest(self) -> None:
         """Wait until the zone's rate limiter is full again: 1/E since its last NoExecute taint."""
@@ -139,17 +209,16 @@ class LabProvider:
             "quarantined": sorted(lab.safety.injector.quarantined),
             "calibration": asdict(lab.configuration.calibration),
         }
-        write_json(self.run / "labs" / f"{lab.name}.json", facts)
+        name = "-".join(filter(None, (lab.name, lab.zone)))
+        write_json(self.run / "labs" / f"{name}.json", facts)
         write_fields(self.run, lab.configuration.fields)
 
-    def _start(self) -> Lab:
+    def _start(self, nodes: int, zones: int) -> Lab:
         components = obtain(self.options.components, self.options.kubernetes_version, self.report)
         name = starting.new_name()
         (self.run / "labs" / name).mkdir(parents=True, exist_ok=True)
         registry.sweep()
-        asked = starting.Request(
-            name, self.options.nodes, self.options.zones, self.options.profile, False, self.options.kind
-        )
+        asked = starting.Request(name, nodes, zones, self.options.profile, False, self.options.kind)
         return starting.up(asked, components, self.report)
 
 
@@ -166,7 +235,14 @@ def end_labs(run: Path, options: Options) -> list[str]:
     )
     left = sorted(mine & set(registry.running()))
     for name in left:
+        # Whoever was to keep them is gone.
+        with (
+            contextlib.suppress(Problem, OutsideError, OSError),
+            contextlib.closing(registry.attach(name)) as lab,
+        ):
+            lab.keep_logs(run / "labs")
         registry.down(name)
+    Shared.remove_files(run / "labs")
     return left
 
 

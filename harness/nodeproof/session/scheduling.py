@@ -17,6 +17,7 @@ class Planned(LoadScopeScheduling):  # type: ignore[misc]
         super().__init__(config, log)
         self._slot_of = slot_of
         self._slots: Mapping[str, str] = {}
+        self._holds_back = False
 
     def schedule(self) -> None:
         """Begin, once every worker has collected and the plan is written."""
@@ -28,20 +29,28 @@ class Planned(LoadScopeScheduling):  # type: ignore[misc]
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Give the rest of a dead worker's slot to another; what it died of is not begun again."""
-        crashed: str | None = super().remove_node(node)
+        self._holds_back = True
+        try:
+            crashed: str | None = super().remove_node(node)
+        finally:
+            self._holds_back = False
         for slot, unit in list(self.workqueue.items()):
             if crashed in unit:
                 unit[crashed] = True
             if all(unit.values()):
                 # Whoever got it would wait for nothing, for ever.
                 del self.workqueue[slot]
+        # Before anything is given out there is nothing left, and whoever is asked would be sent home.
+        for other in self.assigned_work if self.collection is not None else ():
+            self._reschedule(other)
         return crashed
 
     def _reschedule(self, node: WorkerController) -> None:
         """Give work to nobody that has not collected yet: xdist asks all as soon as one of several that came
-        for dead ones has, and would raise KeyError. Whoever collects is asked again.
+        for dead ones has, and would raise KeyError. Whoever collects is asked again. Nor while it is not said
+        yet what a dead one died of.
         """
-        if node in self.registered_collections:
+        if node in self.registered_collections and not self._holds_back:
             super()._reschedule(node)
 
     def _split_scope(self, nodeid: str) -> str:

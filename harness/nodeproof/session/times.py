@@ -9,6 +9,8 @@ import pytest
 
 START = "start"
 """What the start of a lab is called among them."""
+ENDED = "nodeproof_ended"
+"""The property of a report whose scenario came to its end, whatever its verdict."""
 _PHASES = ("setup", "call", "teardown")
 
 
@@ -17,28 +19,35 @@ class Times:
 
     def __init__(self) -> None:
         self._phases: dict[str, dict[str, float]] = {}
-        self._first: dict[str, str] = {}
+        self._worker: dict[str, str] = {}
+        self._ended: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note one phase. What was skipped or broke off before its end tells nothing."""
-        if report.when not in _PHASES or report.skipped:
-            return
-        self._phases.setdefault(report.nodeid, {})[report.when] = report.duration
-        if report.when == "setup" and report.passed:
-            self._first.setdefault(str(getattr(report, "worker_id", "")), report.nodeid)
+        """Note one phase, whatever its outcome: a scenario that came to its end took its time."""
+        if report.when in _PHASES:
+            self._phases.setdefault(report.nodeid, {})[report.when] = report.duration
+            self._worker.setdefault(report.nodeid, str(getattr(report, "worker_id", "")))
+        if (ENDED, True) in report.user_properties:
+            self._ended.add(report.nodeid)
 
     def taken(self, scenarios: Collection[str], starts_labs: bool) -> Mapping[str, float]:
         """The times (s) of scenarios that came to their end; a worker's first one waits for the lab, whose
-        start is the median of that.
+        start is the median of that. What broke off before tells nothing.
         """
-        first = set(self._first.values()) & set(scenarios)
         whole = {
-            name: phases for name, phases in self._phases.items() if name in scenarios and len(phases) == 3
+            name: phases
+            for name, phases in self._phases.items()
+            if name in scenarios and name in self._ended and len(phases) == len(_PHASES)
         }
-        starts = [whole[name]["setup"] for name in first & whole.keys()] if starts_labs else []
+        first: dict[str, str] = {}
+        for name in self._phases:
+            if name in scenarios and "call" in self._phases[name]:
+                first.setdefault(self._worker[name], name)
+        waited = set(first.values()) & whole.keys()
+        starts = [whole[name]["setup"] for name in waited] if starts_labs else []
         told = {START: statistics.median(starts)} if starts else {}
         for name, phases in whole.items():
-            told[name] = sum(phases.values()) - (phases["setup"] if name in first else 0.0)
+            told[name] = sum(phases.values()) - (phases["setup"] if name in waited else 0.0)
         return told
 
 

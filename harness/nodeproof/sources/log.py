@@ -24,7 +24,6 @@ _TORN = re.compile(r".[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6}  *\d+ \S+\.go:\d+\] ")
 """A header inside a line: what stood before it was cut off, as a full disk does."""
 _KUBELET = "kubelet-"
 _UNIT = "kubelet.service"
-_STANDS_STILL = ("frozen", "thawed", "reset")
 _HALF_A_YEAR_S = 183 * 86400.0
 
 
@@ -33,16 +32,19 @@ class Log:
     """The lines of `component` (kube-controller-manager, `kubelet-NODE`) that hold `text`.
 
     The text has to be one that stands in the component's executable, which may be that of others, too: the
-    silence of a text that nobody can say proves nothing.
+    silence of a text that nobody can say proves nothing. `about` has to be in the line as well: what is
+    filled in, such as a name.
     """
 
     component: str
     text: str
+    about: str = ""
 
     @property
     def by(self) -> str:
         """The text is part of it."""
-        return f"log of {self.component}: {self.text!r}"
+        about = f" about {self.about!r}" if self.about else ""
+        return f"log of {self.component}: {self.text!r}{about}"
 
     @property
     def line(self) -> Moment:
@@ -67,7 +69,10 @@ class Log:
             said = f"{self.component} has no text {self.text!r}"
             raise Problem(said, "Log(...)", "take what stands in its source, without what is filled in")
         kept = self._journal(hearing) if in_journal else self._files(hearing)
-        return replace(kept, words=[word for word in kept.words if self.text in word.what])
+        return replace(kept, words=[word for word in kept.words if self._is_meant(word.what)])
+
+    def _is_meant(self, line: str) -> bool:
+        return self.text in line and self.about in line
 
     @property
     def _node(self) -> str:
@@ -90,13 +95,10 @@ class Log:
         return Told(words, until_t, clock.error_s, unsure, self._node, clock.boot_id)
 
     def _why_journal_is_unsure(self, hearing: Hearing, words: list[Word]) -> str:
-        """Why the journal may lack a line since the recording began, or tell its time wrongly, or nothing."""
+        """Why the journal may lack a line since the recording began, or nothing."""
         began_t = hearing.history.began_t
         if not words or words[0].t > began_t:
             return f"the journal of {self._node} begins after the recording"
-        for entry in hearing.history.of_kind("machine"):
-            if entry.data["node"] == self._node and entry.data["step"] in _STANDS_STILL:
-                return f"{self._node} stood still: its time since boot did not go on"
         full = hearing.lab.life.full(since_t=began_t - LOOKED_EACH_S)
         return full[0] if full else ""
 

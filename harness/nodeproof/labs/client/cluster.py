@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,9 +41,10 @@ class Cluster:
         """A pod that the scheduler may bind to one node only. Raises ApiError."""
         return workloads.create_pod(self.api, only_on, None, by_scheduler=True)
 
-    def tidy(self) -> None:
-        """Remove what scenarios left: their pods and cordons. Raises ApiError."""
-        workloads.sweep_pods(self.api)
+    def tidy(self, nodes: Collection[str] | None) -> None:
+        """Remove what scenarios left on these nodes, or anywhere: their pods and cordons. Raises ApiError."""
+        workloads.sweep_pods(self.api, nodes)
         for entry in self.api.get(WATCHED["nodes"])["items"]:
-            if entry["spec"].get("unschedulable"):
-                workloads.uncordon(self.api, entry["metadata"]["name"])
+            name = entry["metadata"]["name"]
+            if entry["spec"].get("unschedulable") and (nodes is None or name in nodes):
+                workloads.uncordon(self.api, name)

@@ -29,7 +29,23 @@ class Fleet(Protocol):
     """Who a lab's machines are, how each is reached, and what is done to it from outside."""
 
     def nodes(self) -> list[NodeInfo]:
-        """The nodes, on or off. Raises Problem."""
+        """The nodes, on or off; of a narrowed fleet those of its zone. Raises Problem."""
+        ...
+
+    def zones(self) -> list[str]:
+        """The whole lab's zones. Raises Problem."""
+        ...
+
+    def narrow(self, zone: str) -> None:
+        """Know the nodes of one zone only, from now on."""
+        ...
+
+    def is_others(self, name: str) -> bool:
+        """Whether a node is in a zone that is not ours. Raises Problem."""
+        ...
+
+    def free_slot(self) -> int:
+        """Where a node may join, whoever else lets one join meanwhile in another zone. Raises Problem."""
         ...
 
     def node_names(self) -> list[str]:
@@ -81,12 +97,14 @@ class Fleet(Protocol):
 class Life(Protocol):
     """That a lab lives: who keeps it, what it says of itself, how it ends."""
 
-    def reserve(self) -> None:
-        """Keep the lab to this process until it ends or closes it. Raises InUse when another has it."""
+    def check_alive(self) -> None:
+        """Refuse to go on with a lab whose component has died; those of other zones' nodes are others'
+        business. Raises Problem with its last log lines.
+        """
         ...
 
-    def check_alive(self) -> None:
-        """Refuse to go on with a lab whose component has died. Raises Problem with its last log lines."""
+    def has_control_plane(self) -> bool:
+        """Whether no component of the control plane has died. Raises Problem."""
         ...
 
     @property

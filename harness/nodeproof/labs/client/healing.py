@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.lab import InUse
+from nodeproof.labs.client.leases import InUse
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.safety.ledger import Ledger
 
@@ -20,7 +20,7 @@ def heal(name: str) -> None:
         if registry.client(name).status()["phase"] != "ready":
             return
         lab = registry.attach(name)
-        lab.life.reserve()
+        lab.leases.take_lab()
         left = lab.safety.heal_unfinished()
         lab.tidy()
     except (OutsideError, OSError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,6 +21,7 @@ from nodeproof.cluster.schema import read_fields
 from nodeproof.faults import Fault
 from nodeproof.labs.client.cluster import Cluster
 from nodeproof.labs.client.fleet import Fleet, Life
+from nodeproof.labs.client.leases import Leases
 from nodeproof.labs.client.measuring import Running, read_clock, read_configuration
 from nodeproof.labs.client.safety import MARK, Safety
 from nodeproof.labs.ground.profiles import Profile
@@ -39,12 +40,9 @@ from nodeproof.safety.injector import Cut
 NODES_READY_LIMIT_S = 120.0
 CLEAN_LIMIT_S = 60.0
 _CALIBRATION_SENTINELS = 5
+ZONE_LABEL = "topology.kubernetes.io/zone"
 CLOCK = "clock"
 """The purpose of the connections by which clocks are read."""
-
-
-class InUse(Problem):
-    """Another process has the lab: its faults are that one's to heal."""
 
 
 class TooFewNodes(Problem):
@@ -55,6 +53,8 @@ class TooFewNodes(Problem):
 class Lab:
     """One running cluster that may be harmed: its Kubernetes, its machines, what keeps its faults from
     staying, and that it lives. What it is recorded in and judged by is here.
+
+    To a process that leases a zone of it, its nodes are that zone's.
     """
 
     dir: Path
@@ -66,12 +66,29 @@ class Lab:
     fleet: Fleet
     safety: Safety
     life: Life
+    leases: Leases
+    zone: str = ""
+    """The leased one; empty where the lab is not shared."""
     _configuration: Configuration | None = field(default=None, init=False)
 
     @property
     def name(self) -> str:
         """The lab's name, by which people and processes find it."""
         return self.dir.name
+
+    def lease(self) -> bool:
+        """Keep one zone to this process, until it closes the lab; whether somebody had it before. Raises
+        InUse, Problem.
+        """
+        self.zone, had = self.leases.take_zone(self.fleet.zones())
+        self.fleet.narrow(self.zone)
+        self.safety.narrow(self.zone)
+        return had
+
+    @property
+    def placement(self) -> Mapping[str, str]:
+        """The labels of the nodes that pods of a scenario may be on."""
+        return {ZONE_LABEL: self.zone} if self.zone else {}
 
     def wait_nodes_ready(
         self, names: Sequence[str] | None = None, limit_s: float = NODES_READY_LIMIT_S
@@ -144,7 +161,13 @@ class Lab:
         carrier = unfaulted(names, list(targets))
         resources = (*WATCHED, *also)
         setting = Setting(
-            tuple(names), carrier, self.read_clock, self._events, events_at, resources=resources
+            tuple(names),
+            carrier,
+            self.read_clock,
+            self._events,
+            events_at,
+            is_others=self.fleet.is_others,
+            resources=resources,
         )
         with Recording(self.cluster.api, path, setting) as recording:
             yield recording
@@ -159,7 +182,8 @@ class Lab:
                 raise Problem(f"{name} cannot be recorded as well", "record(also=...)", f"there are: {said}")
             resource = RESOURCES[name]
             if resource.body is not None:
-                made = {MARK: self.safety.expect(resource.sentinel(""))}
+                # In a lab that is shared others record with it, too: it stays as long as the lab.
+                made = {} if self.zone else {MARK: self.safety.expect(resource.sentinel(""))}
                 meta = {"name": SENTINEL, "annotations": made}
                 self.cluster.api.ensure(resource.home, {**resource.body, "metadata": meta})
         known = self.configuration.fields
@@ -182,7 +206,7 @@ class Lab:
         for path in self.dir.glob("calibration-*.jsonl"):
             path.unlink(missing_ok=True)
         self.safety.remove_made()
-        self.cluster.tidy()
+        self.cluster.tidy(self.fleet.node_names() if self.zone else None)
 
     def clean(self, needs: Needs) -> None:
         """Between scenarios: all components live, no pods of ours, no cordon, enough nodes, all Ready.
@@ -239,6 +263,7 @@ class Lab:
         self.fleet.close()
         self.cluster.api.close()
         self.life.close()
+        self.leases.close()
 
     def down(self) -> None:
         """Tear the lab down and wait until nothing of it is left. Raises Problem."""
@@ -247,6 +272,7 @@ class Lab:
         self.life.down()
         # What another thread has opened meanwhile.
         self.fleet.close()
+        self.leases.close()
         self.safety.ledger.forget()
 
     @property

@@ -26,9 +26,12 @@ STILLBORN_S = 30.0
 _LAB_NAME = re.compile(r"p-[0-9a-f]{6}")
 
 
-def attach(name: str) -> Lab:
-    """Use a lab that runs, with the components that it was started with. Raises Problem."""
-    return supervised(_folder(name), components_of(spec_of(name)), None)
+def attach(name: str, holds: bool = False) -> Lab:
+    """Use a lab that runs, with the components that it was started with; where it `holds`, the lab does not
+    go before this one is closed. Raises Problem.
+    """
+    folder, components = _folder(name), components_of(spec_of(name))
+    return supervised(folder, components, client(name).hold() if holds else None)
 
 
 def spec_of(name: str) -> LabSpec:

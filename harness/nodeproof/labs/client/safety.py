@@ -61,7 +61,8 @@ class Safety:
         self._fleet = fleet
         self._switch = switch
         self._not_disarmed = not_disarmed
-        self.ledger = Ledger(folder.name)
+        self._lab, self._zone = folder.name, ""
+        self.ledger = Ledger(self._lab)
         timers = (Timers(lambda name: fleet.machine(name, SWITCHES)),) if has_systemd else ()
         self.switches = Switches((switch, *timers))
         self.injector = Injector(
@@ -72,6 +73,11 @@ class Safety:
             self.ledger,
             self.switches,
         )
+
+    def narrow(self, zone: str) -> None:
+        """Answer for one zone only, from now on."""
+        self._zone = zone
+        self.ledger = self.injector.ledger = Ledger(self._lab, lease=zone)
 
     def record_of_itself(self) -> Record:
         """What the lab wrote down of itself when it was made."""
@@ -141,8 +147,12 @@ class Safety:
         return insist(lambda: self._api.get(path), ApiError, limit_s=left_s, period_s=_COMES_PERIOD_S)
 
     def _let_leave(self, name: str) -> bool:
-        """Power a node off for good and delete its Node; whether it is gone."""
+        """Power a node off for good and delete its Node; whether it is gone. One of another zone is another,
+        that kept ours from joining.
+        """
         try:
+            if self._fleet.is_others(name):
+                return True
             # One that is joining still is waited for, and then there.
             with contextlib.suppress(Problem):
                 self._fleet.leave(name)
@@ -163,12 +173,24 @@ class Safety:
     def heal_unfinished(self) -> list[str]:
         """Heal whatever an earlier run left, by the ledger, by the dead-man's switches and by the names of
         what faults leave; gives what could not be proven healed.
+
+        In a lab that is shared, what is left on the control plane may be in use: names don't tell whose it
+        is.
         """
-        left = heal_unfinished(self.ledger, self._not_disarmed(), self._heal)
+        armed = [fault for fault in self._not_disarmed() if self._is_ours(fault)]
+        left = heal_unfinished(self.ledger, armed, self._heal)
         on = [entry.name for entry in self._fleet.nodes() if entry.on]
         with ThreadPoolExecutor(4) as pool:
-            unswept = list(pool.map(self._sweep, [CONTROL_PLANE, *on]))
+            unswept = list(pool.map(self._sweep, on if self._zone else [CONTROL_PLANE, *on]))
         return [*left, *filter(None, unswept)]
+
+    def _is_ours(self, data: Mapping[str, Json]) -> bool:
+        """Whether a fault is none of another zone's."""
+        try:
+            fault = fault_from_json(data)
+        except (KeyError, TypeError):
+            return not self._zone
+        return not any(map(self._fleet.is_others, (fault.node, *fault.harms)))
 
     def _heal(self, data: Mapping[str, Json]) -> bool:
         """Heal by a ledger's entry; whether a probe proved it. What a node had is gone with the node.

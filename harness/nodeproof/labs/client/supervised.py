@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import socket
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,18 @@ from nodeproof.cluster.api import Api
 from nodeproof.labs.client.cluster import Cluster
 from nodeproof.labs.client.fleet import NodeInfo
 from nodeproof.labs.client.host import SupervisedHost
-from nodeproof.labs.client.lab import InUse, Lab, until_empty
+from nodeproof.labs.client.lab import Lab, until_empty
+from nodeproof.labs.client.leases import Leases
 from nodeproof.labs.client.safety import Safety
 from nodeproof.labs.client.service import SERVICES, ServiceMachine
 from nodeproof.labs.ground.logs import last_words
-from nodeproof.labs.ground.memory import FULL_FRACTION
 from nodeproof.labs.ground.profiles import profile_named
 from nodeproof.labs.ground.wire import SupervisorClient, folder_of
 from nodeproof.labs.kinds import kind_named
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.machines.ssh import SshAccess, SshMachine
+from nodeproof.model.needs import COMPONENTS
 from nodeproof.model.problem import Problem
 
 Json = Any
@@ -69,7 +69,8 @@ def supervised(folder: Path, components: Components, hold: socket.socket | None)
         safety=Safety(
             folder, api, fleet, supervisor, lambda: supervisor.status()["not_disarmed"], "systemd" in features
         ),
-        life=SupervisedLife(folder, supervisor, hold),
+        life=SupervisedLife(folder, supervisor, hold, fleet.is_others),
+        leases=Leases(folder),
     )
 
 
@@ -86,15 +87,47 @@ class SupervisedFleet:
         self._api = api
         self._kind = kind
         self._machines: dict[tuple[str, str], Machine] = {}
+        self._zone = ""
+        self._zones: dict[str, str] = {}
 
     def nodes(self) -> list[NodeInfo]:
-        """The lab's nodes, on or off. Raises Problem."""
+        """The nodes, on or off. Raises Problem."""
+        return [entry for entry in self._all() if self._zone in ("", entry.zone)]
+
+    def _all(self) -> list[NodeInfo]:
+        """The whole lab's."""
         fields = ("name", "slot", "zone", "on", "control_address", "data_address", "machine_id")
-        told = self._supervisor.status()["nodes"]
-        return [NodeInfo(**{key: entry[key] for key in fields}) for entry in told]
+        told = [
+            NodeInfo(**{key: entry[key] for key in fields}) for entry in self._supervisor.status()["nodes"]
+        ]
+        self._zones |= {entry.name: entry.zone for entry in told}
+        return told
+
+    def zones(self) -> list[str]:
+        """The whole lab's zones. Raises Problem."""
+        return sorted({entry.zone for entry in self._all()})
+
+    def narrow(self, zone: str) -> None:
+        """Know the nodes of one zone only, from now on."""
+        self._zone = zone
+
+    def is_others(self, name: str) -> bool:
+        """Whether a node is in a zone that is not ours. Raises Problem."""
+        if not self._zone:
+            return False
+        if name not in self._zones:
+            self._all()
+        return self._zones.get(name, self._zone) != self._zone
+
+    def free_slot(self) -> int:
+        """Where a node may join; the slots of zones interleave, so that no other zone's is the same. Raises
+        Problem.
+        """
+        step = len(self.zones()) if self._zone else 1
+        return step + max(entry.slot for entry in self.nodes())
 
     def node_names(self) -> list[str]:
-        """Names of the lab's nodes. Raises Problem."""
+        """Their names. Raises Problem."""
         return [entry.name for entry in self.nodes()]
 
     def has(self, name: str) -> bool:
@@ -179,37 +212,32 @@ class SupervisedFleet:
 class SupervisedLife:
     """One lab's: its folder's lock says that it lives, its supervisor ends it."""
 
-    def __init__(self, folder: Path, supervisor: SupervisorClient, hold: socket.socket | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        supervisor: SupervisorClient,
+        hold: socket.socket | None,
+        is_others: Callable[[str], bool],
+    ) -> None:
         self._dir = folder
         self._supervisor = supervisor
         self._hold = hold
-        self._reserved: int | None = None
+        self._is_others = is_others
         self._logs: int | None = None
 
-    def reserve(self) -> None:
-        """Keep the lab to this process until it ends or closes it: two runs would heal each other's faults.
-
-        Raises InUse when another process has it.
-        """
-        descriptor = os.open(self._dir / "in-use", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            who = os.pread(descriptor, 100, 0).decode(errors="replace").strip()
-            os.close(descriptor)
-            said = f"process {who} is using it"
-            raise InUse(said, f"lab {self._dir.name}", "wait for it, or start another lab") from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        self._reserved = descriptor
-
     def check_alive(self) -> None:
-        """Refuse to go on with a lab whose component has died. Raises Problem with its last log lines."""
-        died = self._supervisor.status()["died"]
-        if died:
-            name, how = next(iter(died.items()))
+        """Refuse to go on with a lab whose component has died; those of other zones' nodes are others'
+        business. Raises Problem with its last log lines.
+        """
+        for name, how in self._supervisor.status()["died"].items():
+            if self._is_others(name.partition("-")[2]):
+                continue
             said = self.last_lines(name)
             raise Problem(f"{name} {how}", f"lab {self._dir.name}", "its last log lines follow", said)
+
+    def has_control_plane(self) -> bool:
+        """Whether no component of the control plane has died. Raises Problem."""
+        return not set(COMPONENTS) & set(self._supervisor.status()["died"])
 
     @property
     def logs(self) -> Path:
@@ -241,10 +269,9 @@ class SupervisedLife:
         """Give the lab up; it stays, unless nobody else holds it."""
         if self._hold is not None:
             self._hold.close()
-        for descriptor in (self._logs, self._reserved):
-            if descriptor is not None:
-                os.close(descriptor)
-        self._logs = self._reserved = None
+        if self._logs is not None:
+            os.close(self._logs)
+            self._logs = None
 
     def down(self) -> None:
         """Tear the lab down and wait until nothing of it is left. Raises Problem."""
@@ -255,7 +282,7 @@ class SupervisedLife:
 
 def _is_or_was(told: Mapping[str, Json], since_t: float | None) -> str:
     """Whether a part of a lab's memory is full, or was since a time, as a verb; nothing where neither."""
-    if told["free_bytes"] < FULL_FRACTION * told["size_bytes"]:
+    if told.get("is_full"):
         return "is"
     was_t = told.get("full_t")
     return "was" if was_t is not None and since_t is not None and was_t >= since_t else ""

@@ -21,7 +21,8 @@ _BASE_MIB = 1024
 _LOGS_MIB, _NODE_LOGS_MIB = 192, 48
 """The control plane's logs and the audit log at their limits; a console, or a kubelet's and an sshd's log."""
 _MOUNT_LIMIT_S = 10.0
-FULL_FRACTION = 0.02
+_FULL_FRACTION = 0.02
+"""A part with less of it free is full."""
 _LEAST_FREE_BYTES = 2 * LIMIT_BYTES
 """With less a log that is cut, of which a copy is made, may leave no room for the others."""
 
@@ -56,19 +57,22 @@ class Room:
     def look(self) -> None:
         """See which parts are full: what is made room in goes on as if nothing had been lost."""
         for name, path in self._parts.items():
-            told = _told(path)
-            if told["free_bytes"] < max(FULL_FRACTION * told["size_bytes"], _LEAST_FREE_BYTES):
+            if _told(path)["is_full"]:
                 self._full_t[name] = round(time.monotonic(), 6)
 
     def told(self) -> Mapping[str, Mapping[str, Json]]:
-        """By name: size and what is free (bytes), and when it was full last (s, monotonic; None: never)."""
+        """By name: size and what is free (bytes), whether that is too little, and when it was so last (s,
+        monotonic; None: never).
+        """
         self.look()
         return {name: {**_told(path), "full_t": self._full_t.get(name)} for name, path in self._parts.items()}
 
 
 def _told(path: Path) -> Mapping[str, int]:
     stat = os.statvfs(path)
-    return {"size_bytes": stat.f_blocks * stat.f_frsize, "free_bytes": stat.f_bavail * stat.f_frsize}
+    size_bytes, free_bytes = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+    is_full = free_bytes < max(_FULL_FRACTION * size_bytes, _LEAST_FREE_BYTES)
+    return {"size_bytes": size_bytes, "free_bytes": free_bytes, "is_full": is_full}
 
 
 def _mount(path: Path, mode: int, size_mib: int) -> None:

@@ -149,3 +149,11 @@ class Processes:
         self._events.write(
             "component", name=name, node=node, status=proc.describe_exit(status), expected=expected
         )
+
+
+def children_of(parent: int) -> list[int]:
+    """The processes that one has started and that live; of one that is gone, none."""
+    try:
+        return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+    except OSError:
+        return []

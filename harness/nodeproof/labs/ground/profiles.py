@@ -42,6 +42,10 @@ FAST = Profile(
         "node-startup-grace-period": "15s",
         # Not 1: with exactly 1 evictions never resume after all zones were down (docs/findings.md).
         "node-eviction-rate": "0.5",
+        "secondary-node-eviction-rate": "0.05",
+        # As much faster as the rest: a group of lost nodes would wait for 20/s and a burst of 30.
+        "kube-api-qps": "100",
+        "kube-api-burst": "150",
     },
     kubelet={
         "nodeLeaseDurationSeconds": 8,

@@ -1,4 +1,4 @@
-"""How late a lab is woken and how long its controllers wait for a processor: slack allows for both."""
+"""How late a lab is woken and how long what is in it waits for a processor: verdicts allow for both."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import contextlib
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from nodeproof.labs.ground.processes import EventLog
+from nodeproof.labs.ground.processes import EventLog, children_of
 from nodeproof.model.needs import COMPONENTS
 from nodeproof.model.slack import LAB
 from nodeproof.recording.stalls import NOTABLE_S, measure_stalls
@@ -21,7 +22,7 @@ longer is told whole, as it counts once it is over.
 """
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 """How long the API server and etcd wait is in the latency of each sentinel."""
-_KUBELET, _MOST_KUBELETS = "kubelet-", 8
+_KUBELET, _MOST_KUBELETS = "kubelet-", 24
 """Of a large lab's kubelets only so many are looked at: a look has its price, for each thread."""
 _NS = 1e-9
 Pids = Callable[[], Mapping[str, int]]
@@ -44,23 +45,38 @@ def _measure_waits(write: Callable[..., None], pids: Pids, ended: threading.Even
     """A thread that ticks may be woken in time while a controller is not: it is seen in run queues only.
 
     `late_s` is the longest of the controllers' waits, `waited_s` those of all that a change goes through one
-    after another: control plane, then the slowest kubelet.
+    after another.
     """
     waits = RunQueueWaits(Path("/proc"))
+    looked_t = time.monotonic()
     while not ended.wait(PERIOD_S):
-        running = pids()
-        waited = {name: waits.since_last_look_s(pid) for name, pid in _looked_at(running).items()}
-        waits.forget_all_but(running.values())
-        kubelets = [took for name, took in waited.items() if name.startswith(_KUBELET)]
-        waited_s = sum(waited.values()) - sum(kubelets) + max(kubelets, default=0.0)
+        before_t, looked_t = looked_t, time.monotonic()
+        looked_at = _looked_at(pids())
+        waited = {name: waits.since_last_look_s(pid) for name, pid in looked_at.items()}
+        waits.forget_all_but(looked_at.values())
+        waited_s = one_after_another_s(waited, looked_t - before_t)
         if waited_s > NOTABLE_S:
             late_s = max((waited.get(name, 0.0) for name in CONTROLLERS), default=0.0)
             write(late_s=round(late_s, 4), waited_s=round(waited_s, 4))
 
 
+def one_after_another_s(waited: Mapping[str, float], passed_s: float) -> float:
+    """How long (s) a change may have waited that goes through the control plane, and then through the slowest
+    kubelet, since the last look `passed_s` ago: no longer than that, but for a wait that began before it.
+    """
+    kubelets = [took for name, took in waited.items() if name.startswith(_KUBELET)]
+    in_turn = sum(waited.values()) - sum(kubelets) + max(kubelets, default=0.0)
+    return min(in_turn, max(passed_s, *waited.values())) if waited else 0.0
+
+
 def _looked_at(running: Mapping[str, int]) -> Mapping[str, int]:
+    """The process ids of the control plane, and of kubelets: what is started for one enters its node, and
+    waits for a child that is the kubelet.
+    """
     kubelets = [name for name in running if name.startswith(_KUBELET)][:_MOST_KUBELETS]
-    return {name: running[name] for name in (*COMPONENTS, *kubelets) if name in running}
+    entered = {name: children_of(running[name])[:1] for name in kubelets}
+    planes = {name: running[name] for name in COMPONENTS if name in running}
+    return planes | {name: found[0] for name, found in entered.items() if found}
 
 
 class RunQueueWaits:

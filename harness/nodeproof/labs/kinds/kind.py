@@ -72,13 +72,15 @@ class HostNeeds:
 @dataclass(frozen=True)
 class Limits:
     """How many nodes a lab has at most, how long until it serves (s), of its own memory, what each node gets,
-    and how many labs side by side a core bears without making verdicts unproven.
+    and how many labs, or zones of one lab, side by side a core bears without making verdicts unproven; none
+    where zones are not shared.
     """
 
     nodes: int = 100
     ready_s: float = 180.0
     node_mib: int = 64
     labs_per_core: float = 1.5
+    zones_per_core: float = 3.0
 
 
 @dataclass(frozen=True)

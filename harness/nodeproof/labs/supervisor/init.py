@@ -247,9 +247,11 @@ class LabServer:
     def _power(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
         name = request["node"]
         if request["action"] == "remove":
-            with contextlib.ExitStack() as afterwards, self._power_lock(name):
-                afterwards.callback(self._write_record)
-                self._nodes.remove(name)
+            try:
+                with self._power_lock(name):
+                    self._nodes.remove(name)
+            finally:
+                self._write_record()
             return {"ok": True}
         self._shell(name).power(request["action"])
         return {"ok": True}

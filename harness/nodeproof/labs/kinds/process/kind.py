@@ -12,5 +12,5 @@ PROCESS = Kind(
     features=frozenset({"freeze", "link", "power", "reset"}),
     kubelet=kubelet_settings,
     is_hollow=True,
-    made_of=("kubelet on a fake container runtime (hollow), GOMAXPROCS=2",),
+    made_of=("kubelet on a fake container runtime (hollow), GOMAXPROCS=1",),
 )

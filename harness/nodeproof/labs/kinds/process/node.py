@@ -18,7 +18,7 @@ import tenacity
 from nodeproof.labs.ground import kubelet, network
 from nodeproof.labs.ground.node_shell import Inside, NodeShell
 from nodeproof.labs.ground.nodes import Ground, RunningNode
-from nodeproof.labs.ground.processes import enter
+from nodeproof.labs.ground.processes import children_of, enter
 from nodeproof.labs.ground.profiles import profile_named
 from nodeproof.labs.ground.spec import SSH_PORT, NodeSpec, check_node_name
 from nodeproof.labs.kinds.process import freezing, seed
@@ -92,7 +92,7 @@ class ProcessNodes:
         """Start the node's kubelet inside its namespaces."""
         pid, node = self._pid(name), self.get(name)
         profile = profile_named(self._lab.profile)
-        env = {"GOMAXPROCS": "2", "TMPDIR": f"{INSIDE}/scratch", **profile.kubelet_env}
+        env = {"GOMAXPROCS": "1", "TMPDIR": f"{INSIDE}/scratch", **profile.kubelet_env}
         argv = [*enter(pid), "sh", "-c", _ONCE_SEEDED, *self._kubelet(node.spec)]
         self._processes.start(f"kubelet-{name}", argv, node=name, env=env)
 
@@ -185,7 +185,7 @@ class ProcessNodes:
         if runner is None:
             return
         self._processes.expect_end([component])
-        for pid in _children_of(runner):
+        for pid in children_of(runner):
             os.kill(pid, signal.SIGKILL)
         self._processes.kill(component)
         self._events.write("machine", node=name, step="kubelet-stopped")
@@ -295,12 +295,6 @@ def _overwrite(path: Path, text: str) -> None:
 
 def _touch(address: str) -> None:
     socket.create_connection((address, SSH_PORT), timeout=1.0).close()
-
-
-def _children_of(parent: int) -> list[int]:
-    """The processes that one has started and that live."""
-    told = Path(f"/proc/{parent}/task/{parent}/children")
-    return [int(pid) for pid in told.read_text().split()] if told.exists() else []
 
 
 def _child_of(parent: int) -> int:
