@@ -7,6 +7,7 @@ import os
 import signal
 import ssl
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,19 +28,20 @@ from nodeproof.labs.ground import autogroup
 from nodeproof.labs.ground.logs import LIMIT_BYTES
 from nodeproof.labs.ground.stalls import CONTROLLERS
 from nodeproof.model.clocks import error_s, offset_s
-from nodeproof.model.cluster import is_ready
+from nodeproof.model.cluster import condition, is_ready
 from nodeproof.model.history import Entry, History
 from nodeproof.model.pattern import PRESENT
 from nodeproof.model.problem import Problem
 from nodeproof.model.schema import unknown
 from nodeproof.model.slack import LAB, slack_s
+from nodeproof.recording.machine_events import MachineEvents
 from nodeproof.recording.recorder import Recording
 from nodeproof.recording.stalls import NOTABLE_S, TICK_S
 from nodeproof.safety.guard import Declared, Refused, check_plan, check_target
 from tests import leftovers
 from tests.acceptance.command import nodeproof, start
 from tests.contract.kinds import Kind
-from tests.waiting import eventually
+from tests.waiting import eventually, pause
 
 Json = Any
 COMMAND_LIMIT_S = 10.0
@@ -48,6 +50,15 @@ EVENTS_LIMIT_S = 20.0
 MOST_CLOCK_ERROR_S = 1.0
 STOPPED_S = 0.6
 RIVALS = 40
+OF_THIS_LAB = """
+below() {
+    for child in $(cat /proc/$1/task/*/children); do
+        [ "$child" = $$ ] || echo "$child $(below "$child")"
+    done
+}
+all="$PPID $(below $PPID)"
+"""
+"""A shell's variable with its parent and all processes below that, but its own."""
 BROKEN = """#!/bin/sh
 [ "$1" = --version ] && echo "Kubernetes v1.36.3" && exit 0
 echo "first words" >&2
@@ -200,6 +211,29 @@ def test_a_lab_tells_when_it_stood_still(lab: Lab, tmp_path: Path) -> None:
     late = _told_by_lab(recording.history())
     assert max(late, default=0.0) > STOPPED_S - 2 * TICK_S
     assert slack_s(recording.history(), lab.configuration) > STOPPED_S
+
+
+def test_a_recording_begins_once_nodes_are_back_that_a_lab_lost_when_it_stood_still(
+    kind: Kind, lab: Lab, node: str, tmp_path: Path
+) -> None:
+    """As a host does that is suspended: with every process."""
+    if kind.name != "process":
+        pytest.skip("its machines are no processes of its supervisor")
+    limits, events = lab.configuration, MachineEvents(lab.dir / "events.jsonl")
+    stopped = f"kill -STOP $all; sleep {limits['G'] + 1}; kill -CONT $all"
+    registry.client(lab.name).spawn_command(["sh", "-c", f"{OF_THIS_LAB}{stopped}"], 2 * limits["G"])
+    went_on_t = time.monotonic()
+    assert eventually(
+        lambda: any(told.get("late_s", 0) > limits["G"] for told in events.read()), EVENTS_LIMIT_S
+    )
+    with lab.record(tmp_path / "history.jsonl", []) as recording:
+        pause(limits["P"] + 1)
+    history = recording.history()
+    (ready,) = (condition(version.object, "Ready") for version in history.versions("nodes", "", node)[:1])
+    assert ready is not None
+    assert history.from_wall(ready["lastTransitionTime"]) > went_on_t - 1.0, "it was not lost"
+    assert moments.find(history, moments.condition_became(node, "Ready", "Unknown")) is None
+    assert history.began_t > went_on_t + limits["P"], "a pass of the controller may still have lost it"
 
 
 def test_a_lab_tells_when_its_controllers_waited_for_a_processor(lab: Lab, tmp_path: Path) -> None:

@@ -155,3 +155,28 @@ def test_waits_for_one_processor_after_another_may_have_put_an_event_off(
     for number in range(waits):
         story.say(event_t - before_s - 0.2 * number, "stall", late_s=0.0, waited_s=0.2, by=LAB)
     assert label(story, EVICTION) == expected
+
+
+@pytest.mark.parametrize("by", [{"by": LAB}, {}])
+@pytest.mark.parametrize(
+    ("until_t", "late_s", "expected"), [(31.0, 8.0, TOO_LOADED), (12.0, 4.0, "deviates")]
+)
+def test_what_stood_still_may_have_kept_the_last_heartbeats_from_the_controller(
+    by: dict[str, str], until_t: float, late_s: float, expected: str
+) -> None:
+    """It was to be awaited from 12 s before on."""
+    story = Story()
+    story.renewals(0.0, 18.0)
+    story.renew(31.1)
+    story.condition(31.4, "Unknown")
+    story.say(until_t, "stall", late_s=late_s, **by)
+    assert label(measured(story), DETECTION) == expected
+
+
+@pytest.mark.parametrize(("late_s", "expected"), [(GRACE_S - 2.0, TOO_LOADED), (GRACE_S - 5.0, "deviates")])
+def test_a_lab_that_stood_still_for_as_long_as_nodes_may_be_silent_has_lost_them(
+    late_s: float, expected: str
+) -> None:
+    story = measured(partition(eviction_s=14.0))
+    story.say(15.0, "stall", late_s=late_s, by=LAB)
+    assert label(story, EVICTION) == expected

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nodeproof.checks.checks import run_check
 from nodeproof.checks.read_off import read_off
 from nodeproof.checks.set_meanwhile import set_meanwhile
@@ -9,7 +11,15 @@ from nodeproof.model.claim import Claim, includes
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Check
-from nodeproof.model.slack import hull, slack_s, undisturbed_s, waited_before_s
+from nodeproof.model.slack import (
+    Span,
+    hull,
+    longest_stall_s,
+    loses_nodes_s,
+    slack_s,
+    undisturbed_s,
+    waited_before_s,
+)
 from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.model.window import Ground
 
@@ -39,15 +49,16 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     slack = slack_s(history, configuration, times)
     verdict = run_check(check, history, Ground(configuration, slack), claim)
     waited_s, excused = 0.0, False
-    if times and _is_late(verdict):
-        # What stood still between an anchor and its event may have put the event itself off.
-        within = hull(times)
-        slack = slack_s(history, configuration, [within])
-        waited_s = waited_before_s(history, within.until_t)
+    if times and verdict.outcome == "deviates":
+        # What stood still meanwhile may have put the event itself off, or kept an anchor from who acts on it.
+        is_late = _is_late(verdict)
+        slack = slack_s(history, configuration, [hull(times) if is_late else _awaited(verdict, times)])
+        waited_s = waited_before_s(history, hull(times).until_t) if is_late else 0.0
         allowed = Ground(configuration, slack + waited_s)
         excused = run_check(check, history, allowed, claim).outcome != "deviates"
     too_loaded = (
         excused
+        or _may_have_lost_nodes(verdict, history, configuration)
         or slack > configuration.slack_limit_s
         or _is_owed_to_load(verdict, check, claim, history, configuration, slack)
     )
@@ -85,8 +96,26 @@ def _is_owed_to_load(
     return window.shape == "period" or measured.value > strict.window.high_s
 
 
+def _awaited(verdict: Verdict, times: Sequence[Span]) -> Span:
+    """From when on an event that came too early was to be awaited: what stood still in that time may have
+    kept an anchor that is in the API from a controller, which counts from the one before.
+    """
+    low_s = verdict.window.low_s if verdict.window else 0.0
+    return hull([*times, Span.at(times[-1].until_t - low_s)])
+
+
+def _may_have_lost_nodes(verdict: Verdict, history: History, configuration: Configuration) -> bool:
+    """Whether a deviation may be due to nodes that a fault never hit: those of a lab that stood still for so
+    long have sent no heartbeat, either, and are Unknown when it goes on.
+    """
+    stall_s = longest_stall_s(history)
+    if verdict.outcome != "deviates" or stall_s <= configuration.slack_limit_s:
+        return False
+    return stall_s > loses_nodes_s(configuration)
+
+
 def _is_late(verdict: Verdict) -> bool:
-    """Whether it deviates, and not because something came too early: no load brings that about."""
+    """Whether it deviates, and not because something came too early."""
     if verdict.outcome != "deviates" or verdict.window is None or verdict.measured is None:
         return verdict.outcome == "deviates"
     value = verdict.measured.value

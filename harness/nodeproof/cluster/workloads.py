@@ -151,6 +151,17 @@ def not_ready(api: Api, names: Sequence[str]) -> list[str]:
     return [name for name in names if name not in clean]
 
 
+def lost(api: Api, names: Sequence[str]) -> list[str]:
+    """Those of the named Nodes whose Ready is Unknown, or that carry the taint for it. Raises ApiError."""
+    return [
+        _name(entry)
+        for entry in api.get(WATCHED["nodes"])["items"]
+        if _name(entry) in names
+        if (condition(entry, "Ready") or {}).get("status") == "Unknown"
+        or any(taint["key"] == UNREACHABLE for taint in entry["spec"].get("taints") or ())
+    ]
+
+
 def _is_renewed(node_read: Json, renew_time: str | None) -> bool:
     """Whether a Lease was renewed in a later second than the Node's status; both by the node's clock."""
     ready = condition(node_read, "Ready") or {}

@@ -78,6 +78,20 @@ def waited_before_s(history: History, t: float) -> float:
     )
 
 
+def loses_nodes_s(configuration: Configuration) -> float:
+    """For how long (s) a lab may stand still, at the most, and lose no node. When it goes on, its controller
+    may act before the next heartbeats are there, and the last ones were R old, with jitter. Raises KeyError
+    where G or R is not known.
+    """
+    return configuration["G"] - 2 * configuration["R"]
+
+
+def longest_stall_s(history: History) -> float:
+    """For how long (s) the lab was not woken, at the worst."""
+    stalls = (entry for entry in history.of_kind("stall") if entry.data.get("by") == LAB)
+    return max((float(entry.data["late_s"]) for entry in stalls), default=0.0)
+
+
 def undisturbed_s(history: History, configuration: Configuration) -> float:
     """The slack (s) where nothing stood still and every watch was as fast as at its best."""
     best = min((_sentinel(entry)[1] for entry in history.of_kind("sentinel")), default=0.0)

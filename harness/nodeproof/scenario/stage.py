@@ -24,7 +24,7 @@ from nodeproof.cluster.workloads import Pod
 from nodeproof.faults import Fault
 from nodeproof.labs.client.fleet import NodeInfo
 from nodeproof.labs.client.lab import Lab
-from nodeproof.model.cluster import Configuration
+from nodeproof.model.cluster import Configuration, condition
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.needs import Needs
@@ -55,12 +55,14 @@ class Stage:
         self._lab = lab
         self._step = step
         self._path = folder / "history.jsonl"
-        usable = [name for name in lab.fleet.node_names() if name not in lab.safety.injector.quarantined]
-        self.targets = usable[: needs.faulted]
+        quarantined = lab.safety.injector.quarantined
+        self._usable = [name for name in lab.fleet.node_names() if name not in quarantined]
+        self.targets = self._usable[: needs.faulted]
         self._declared = Declared(self.targets, needs.components, needs.radius)
-        self.target = usable[0]
+        self.target = self._usable[0]
         self.recording: Recording | None = None
         self._evidence = Evidence(lab)
+        self._is_harmed = False
 
     @property
     def configuration(self) -> Configuration:
@@ -89,6 +91,7 @@ class Stage:
         for node in action.harms:
             if node not in self.targets:
                 raise Problem(f"{node} is no target", "scenario", "declare it: @needs(faulted=...)")
+        self._is_harmed = self._is_harmed or bool(action.harms)
         with self._step(action.text):
             return perform(action, Doing(self._lab, self.recording, self._evidence.keep_clock))
 
@@ -130,17 +133,30 @@ class Stage:
         """Hold a fault for the length of the context; it is healed whatever happens. Needs a recording.
 
         It begins once a heartbeat of its target is recorded: what the cluster does to a silent node counts
-        from its last one.
+        from its last one. Raises Problem where nodes are lost before anything was done to one.
         """
         recording = self._recording()
         for node in fault.harms:
             if node in self.targets:
                 self._wait_for_heartbeat(node)
+        self._refuse_lost()
         data = fault.to_json()
         name = " ".join(str(data[key]) for key in ("direction", "fault") if key in data)
         hit = ", ".join(fault.harms) or fault.node
         with self._step(f"{name} on {hit}"), self._lab.inject(fault, self._declared, recording) as cut:
             yield cut
+
+    def _refuse_lost(self) -> None:
+        """Break off where a node is lost, and nothing that was done here is why."""
+        lost = [] if self._is_harmed else [name for name in self._usable if self._is_lost(name)]
+        if lost:
+            said = f"Ready is Unknown before anything was done: {', '.join(lost)}"
+            raise Problem(said, "scenario", "see the controller manager's log; run it again on an idle host")
+        self._is_harmed = True
+
+    def _is_lost(self, node: str) -> bool:
+        last = self.history().versions("nodes", "", node)[-1:]
+        return any((condition(version.object, "Ready") or {}).get("status") == "Unknown" for version in last)
 
     def _wait_for_heartbeat(self, node: str) -> None:
         """Wait for one renewal of the node's lease that comes by the watch: when those on its first LIST came

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import threading
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +34,8 @@ from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.judgment import Check
 from nodeproof.model.needs import Needs
 from nodeproof.model.problem import Problem
-from nodeproof.recording.machine_events import events_end
+from nodeproof.model.slack import loses_nodes_s
+from nodeproof.recording.machine_events import MachineEvents, events_end
 from nodeproof.recording.recorder import Recording, Setting, unfaulted
 from nodeproof.safety.guard import Declared
 from nodeproof.safety.injector import Cut
@@ -70,6 +73,10 @@ class Lab:
     zone: str = ""
     """The leased one; empty where the lab is not shared."""
     _configuration: Configuration | None = field(default=None, init=False)
+    _told: MachineEvents = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._told = MachineEvents(self._events)
 
     @property
     def name(self) -> str:
@@ -154,6 +161,7 @@ class Lab:
         Raises Problem on a resource that can't be recorded.
         """
         self._take_in(also)
+        self._settle()
         # Read before the look: what dies from here on is seen by the one or in the other.
         events_at = events_end(self._events)
         self.life.check_alive()
@@ -171,6 +179,25 @@ class Lab:
         )
         with Recording(self.cluster.api, path, setting) as recording:
             yield recording
+
+    def _settle(self) -> None:
+        """Where the lab stood still since the last recording, wait until nodes that it lost by that are back.
+        It loses them at a pass of the node lifecycle controller. Raises Problem.
+        """
+        limit_s = loses_nodes_s(self.configuration)
+        ended = [
+            told["t"] for told in self._told.read() if told["kind"] == "stall" and told["late_s"] > limit_s
+        ]
+        if not ended:
+            return
+        usable = [name for name in self.fleet.node_names() if name not in self.safety.injector.quarantined]
+        _sleep_until(ended[-1] + 2 * self.configuration["P"])
+        left = until_empty(lambda: workloads.lost(self.cluster.api, usable), CLEAN_LIMIT_S)
+        if left:
+            said = f"lost when the lab stood still, and {CLEAN_LIMIT_S:g} s later: {', '.join(left)}"
+            raise Problem(said, f"lab {self.name}", "run it again on an idle host")
+        # What their taints took of the rate limiter.
+        _sleep_until(time.monotonic() + 1 / self.configuration["E"])
 
     def _take_in(self, also: Collection[str]) -> None:
         """Make the sentinels of further resources, and learn which fields their objects have."""
@@ -279,6 +306,10 @@ class Lab:
     def _events(self) -> Path:
         """Where whoever runs the lab writes down what happens to machines and components."""
         return self.dir / "events.jsonl"
+
+
+def _sleep_until(t: float) -> None:
+    threading.Event().wait(max(0.0, t - time.monotonic()))
 
 
 def until_empty(look: Callable[[], list[str]], limit_s: float) -> list[str]:
