@@ -64,6 +64,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--settings", action="store_true", help="list the settings that are not upstream's in the end"
     )
+    group.addoption(
+        "--again", type=int, default=1, metavar="N",
+        help="run a scenario up to N times more whose host was too loaded to tell (default 1)",
+    )  # fmt: skip
     group.addoption("--shipped", action="store_true", help="run the shipped scenarios when no path is given")
     parser.addini("nodeproof_claims", "folders with claims of your own", type="paths", default=[])
     parser.addini("nodeproof_out", "where runs are kept", default=DEFAULT_OUT)
@@ -184,6 +188,38 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     lacks = asked.lacks(item, session.options)
     if lacks is not None:
         skip_with_verdict(item, session, *lacks)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
+    """Run a scenario again that the host's load left open."""
+    done = yield
+    if not item.get_closest_marker("claims"):
+        return done
+    from nodeproof.session import again
+
+    if not again.is_due(item):
+        return done
+    again.prepare(item)
+    return item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """A try that is followed by another is no failure."""
+    report = yield
+    if not item.get_closest_marker("claims"):
+        return report
+    from nodeproof.session import again
+
+    if report.when == "call" and again.is_due(item):
+        report.outcome = again.RERUN
+    return report
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Show such a try as pytest-rerunfailures does."""
+    return ("rerun", "R", "RERUN") if str(report.outcome) == "rerun" else None
 
 
 @pytest.fixture

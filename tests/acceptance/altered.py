@@ -178,7 +178,7 @@ def run_scenarios(lab: Lab, run: Path, alter: Alteration, scenario: str, *argume
             [
                 *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull),
                 *("--rootdir", str(Path(scenario).parent), "--run", str(run), "--lab", lab.name),
-                *("--profile", lab.profile.name, scenario, *arguments),
+                *("--profile", lab.profile.name, "--again", "0", scenario, *arguments),
             ],
             timeout_s=RUN_LIMIT_S,
             cwd=run.parent,

@@ -13,12 +13,36 @@ from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
 from nodeproof.recording.recorder import Recording
 from nodeproof.report import rundir
-from tests.acceptance.altered import Cluster
+from tests.acceptance.altered import Cluster, unaltered
 from tests.acceptance.command import labs_of, start, steps, the_run
 from tests.acceptance.conftest import SMALL, Run
 from tests.waiting import eventually
 
 CLAIMS = ("monitoring.detection-time", "taints.unreachable-noexecute")
+STALLED = """
+import subprocess
+from os import getpid
+from pathlib import Path
+
+from nodeproof.plugin import Judge
+from nodeproof.scenario import UNSCHEDULABLE, Stage, claims, cordoned, kubectl, needs, taint_added, windows
+
+STALLED = Path("{stalled}")
+
+
+@claims("cordon.taint")
+@needs(nodes=2)
+def test_a_host_that_stands_still(lab: Stage, judge: Judge) -> None:
+    node = lab.target
+    tainted = taint_added(node, UNSCHEDULABLE, "NoSchedule").after(cordoned(node), windows.prompt(5))
+    with lab.record():
+        lab.do(kubectl("cordon", node))
+        if {always} or not STALLED.exists():
+            STALLED.touch()
+            subprocess.run(["sh", "-c", f"kill -STOP {{getpid()}}; sleep 1.5; kill -CONT {{getpid()}}"])
+        lab.wait_for(tainted)
+    judge("cordon.taint", tainted)
+"""
 CLEAN_LIMIT_S = 30.0
 PHASE_LIMIT_S, ENDS_LIMIT_S = 120.0, 240.0
 
@@ -64,6 +88,29 @@ def test_a_paused_controller_manager_deviates(lab: Lab, run: Run, small: str) ->
     steps = [entry.data["step"] for entry in scenario.history().of_kind("fault")]
     assert steps == ["planned", "armed", "injecting", "injected", "healing", "healed", "closed"]
     assert scenario.history().of_kind("fence")
+
+
+@pytest.mark.parametrize(
+    ("always", "label", "status", "tries"),
+    [(False, "conforms", 0, 1), (True, "unproven: host-too-loaded", 1, 2)],
+)
+def test_a_scenario_whose_host_stood_still_runs_again(
+    lab: Lab, run: Run, tmp_path: Path, always: bool, label: str, status: int, tries: int
+) -> None:
+    scenario = tmp_path / "test_stalled.py"
+    scenario.write_text(STALLED.format(stalled=tmp_path / "stalled", always=always))
+    ended = run(lab, unaltered, str(scenario), "--again", str(tries))
+
+    assert ended.labels("cordon.taint") == [label]
+    assert ended.status == status
+    assert f"{tries} rerun" in ended.output
+    aside = sorted((ended.run / rundir.TOO_LOADED).iterdir())
+    assert len(aside) == tries
+    assert all((path / "history.jsonl").stat().st_size for path in aside)
+    assert f"too loaded to tell: {tries}" in ended.output
+    results = [rundir.read_json(path) for path in (ended.run / "allure-results").glob("*-result.json")]
+    assert len(results) == tries + 1
+    assert len({result["historyId"] for result in results}) == 1
 
 
 def test_an_injection_that_does_nothing_proves_nothing(lab: Lab, run: Run, small: str) -> None:

@@ -8,6 +8,7 @@
 <run>/scenarios/<slug>/configuration.json the running configuration it is judged on
 <run>/scenarios/<slug>/judgments.json     {scenario, judgments: [{claim, check}], verdicts: [row]}
 <run>/scenarios/<slug>/timeline.png
+<run>/too-loaded/<slug>-N/                tries of scenarios that were run again, with what they recorded
 <run>/labs/<lab>/                         component logs and the audit log
 <run>/allure-results/  <run>/site/index.html
 """
@@ -35,6 +36,7 @@ Json = Any
 Row = Mapping[str, Json]
 """One line of `verdicts.json`; its fields are in `reports/verdicts.schema.json`."""
 LATEST = "latest"
+TOO_LOADED = "too-loaded"
 _FIELDS = "fields.json"
 FORMAT = 1
 """Of a run's folder. What is added keeps the number, and who reads passes over what it does not know; where
@@ -154,6 +156,19 @@ def scenario_dir(run: Path, nodeid: str) -> Path:
     folder = run / "scenarios" / slug(nodeid)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def put_aside(run: Path, nodeid: str) -> Path:
+    """Move what a scenario recorded to where no verdict is read from; gives where that is."""
+    tries = run / TOO_LOADED
+    tries.mkdir(exist_ok=True)
+    number = 1 + len(list(tries.glob(f"{slug(nodeid)}-*")))
+    return scenario_dir(run, nodeid).rename(tries / f"{slug(nodeid)}-{number}")
+
+
+def run_again(run: Path) -> int:
+    """How many tries of scenarios were put aside."""
+    return len(list((run / TOO_LOADED).glob("*")))
 
 
 def row(claim: Claim, scenario: str, verdict: Verdict, configuration: Configuration) -> Row:

@@ -15,7 +15,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Code
 from nodeproof.report import rundir, table
 from nodeproof.scenario.stage import Stage
-from nodeproof.session import asked, planning, running
+from nodeproof.session import again, asked, planning, running
 from nodeproof.session import recording as stored
 from nodeproof.session.judging import JUDGE, Closed, Unproven, close, message, without_running
 from nodeproof.session.run import BROKEN_OFF, DECLARED, SELECTED, Session, provider_of, session_of
@@ -62,6 +62,7 @@ def close_scenario(item: pytest.Item, error: Exception | None) -> None:
     provider.last_taint_t = stored.last_no_execute_taint(history)
     if died(history) is not None:
         provider.discard()
+    again.note(item, closed)
     _raise_outcome(closed, message(closed, session.claims, stage.configuration.kubernetes_version), error)
 
 
@@ -139,6 +140,9 @@ def summary(run: Path, settings: bool) -> Iterator[str]:
     yield f"{len(facts.settings)} settings of the lab are not upstream's: {run / 'run.json'}, or --settings"
     if settings:
         yield from (f"  {setting}" for setting in facts.settings)
+    tries = rundir.run_again(run)
+    if tries:
+        yield f"run again, as the host was too loaded to tell: {tries}, see {run / rundir.TOO_LOADED}"
     if facts.quarantined:
         yield f"no probe proved these nodes healed: {', '.join(facts.quarantined)}"
     unjudged = sorted(set(facts.selected) - {row["claim"] for row in rows})
