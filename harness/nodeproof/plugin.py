@@ -98,8 +98,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, handler)
     if session.config.getoption("shipped") and not hasattr(session.config, "workerinput"):
+        from nodeproof.session.live import show
         from nodeproof.session.slots import warn_of_more
 
+        show(session.config)
         usage(lambda: warn_of_more(session.config))
 
 
@@ -124,6 +126,7 @@ def pytest_configure_node(node: Any) -> None:
     """Tell an xdist worker which run it belongs to; the controller merges what the workers write."""
     session = session_of(node.config)
     told = {"run": str(session.run), "known": dict(session.durations_s), "planned": is_planned(node.config)}
+    told["drawn"] = session.telling is not None
     node.workerinput.update({f"nodeproof_{name}": value for name, value in told.items()})
 
 
@@ -184,6 +187,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     from nodeproof.session.recording import label
 
     session = session_of(item.config)
+    if session.telling is not None:
+        session.telling.began(item.nodeid)
     label([session.claims[claim] for claim in asked.declared(item)], session.options)
     lacks = asked.lacks(item, session.options)
     if lacks is not None:

@@ -1,4 +1,4 @@
-"""Asks again while what is asked is not there yet."""
+"""Asks again while what is asked is not there yet; and tells until when something is waited for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from typing import TypeVar
 import tenacity
 
 Answer = TypeVar("Answer")
+Tell = Callable[[float], None]
+"""Told until when a wait lasts at the latest (s, monotonic)."""
+
+
+def tell_nobody(_until_t: float) -> None:
+    """For a wait that nobody looks at."""
 
 
 def insist(

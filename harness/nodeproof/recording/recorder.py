@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from nodeproof.recording.clocks import NodeClocks
 from nodeproof.recording.machine_events import MachineEvents
 from nodeproof.recording.stalls import measure_stalls
 from nodeproof.recording.watching import follow
+from nodeproof.waiting import Tell
 
 Json = Any
 SENTINEL_PERIOD_S = 2.0
@@ -150,8 +151,9 @@ class Recording:
             self._fold.add(entry)
         return History.so_far(self._fold)
 
-    def wait_for(self, check: Check, configuration: Configuration) -> None:
-        """Wait until `check` is decided or its window has passed. Never a verdict: that is the check's.
+    def wait_for(self, check: Check, configuration: Configuration, tell: Tell) -> None:
+        """Wait until `check` is decided or its window has passed, and `tell` until when (s, monotonic) at the
+        latest, as far as that is known. Never a verdict: that is the check's.
 
         An anchor that has not come is waited for until two sentinels have come back: the second was sent
         after whatever was done before this call, and so has overtaken nothing. Where none comes back, as from
@@ -168,6 +170,8 @@ class Recording:
                 if len(self._sentinels_back()) >= enough or time.monotonic() > until:
                     return
                 left = SENTINEL_PERIOD_S
+            elif left > 0:
+                tell(time.monotonic() + left)
             if left <= 0:
                 return
             with self._changed:
@@ -341,10 +345,3 @@ class Recording:
             measured = entry.get("step") in MEASURED_AFTER and entry["node"] in self._setting.nodes
             if measured and not self._stopping.is_set():
                 self._thread(partial(self._clocks.insist, str(entry["node"])))
-
-
-def unfaulted(nodes: Sequence[str], targets: Sequence[str]) -> str:
-    """A node that carries the sentinel because no fault of the scenario targets it; the first where every
-    node is a target: with what it carries the API server alone has to do.
-    """
-    return next((name for name in nodes if name not in targets), nodes[0])

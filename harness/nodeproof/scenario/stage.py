@@ -37,6 +37,7 @@ from nodeproof.safety.injector import Cut
 from nodeproof.scenario.evidence import Evidence
 from nodeproof.sources.source import Source
 from nodeproof.sources.witness import Words
+from nodeproof.waiting import Tell, tell_nobody
 
 Got = TypeVar("Got")
 STATUS = "STATUS"
@@ -51,9 +52,10 @@ class Stage:
     the node that it is about. `needs(components=..., radius=...)` declare what else they may hit.
     """
 
-    def __init__(self, lab: Lab, folder: Path, needs: Needs, step: Step) -> None:
+    def __init__(self, lab: Lab, folder: Path, needs: Needs, step: Step, until: Tell = tell_nobody) -> None:
         self._lab = lab
         self._step = step
+        self._until = until
         self._path = folder / "history.jsonl"
         quarantined = lab.safety.injector.quarantined
         self._usable = [name for name in lab.fleet.node_names() if name not in quarantined]
@@ -186,7 +188,7 @@ class Stage:
         except LookupError as error:
             raise Problem(str(error), "scenario", f"see what {describe(check)} is read from") from error
         with self._step(f"wait for {describe(check)}"):
-            self._lab.wait_for(self._recording(), check)
+            self._lab.wait_for(self._recording(), check, self._until)
         return check
 
     def require(self, moment: Moment, *, within_s: float, after: Moment) -> None:

@@ -12,14 +12,14 @@ import pytest
 
 from nodeproof.checks.judge import died
 from nodeproof.model.problem import Problem
-from nodeproof.model.verdict import Code
+from nodeproof.model.verdict import Code, unproven
 from nodeproof.report import rundir, table
 from nodeproof.scenario.stage import Stage
 from nodeproof.session import again, asked, planning, running
 from nodeproof.session import recording as stored
 from nodeproof.session.judging import JUDGE, Closed, Unproven, close, message, without_running
 from nodeproof.session.run import BROKEN_OFF, DECLARED, SELECTED, Session, provider_of, session_of
-from nodeproof.session.times import ENDED, Times
+from nodeproof.session.times import ENDED, LABEL, Times
 
 STAGE = pytest.StashKey[Stage]()
 
@@ -27,6 +27,7 @@ STAGE = pytest.StashKey[Stage]()
 def skip_with_verdict(item: pytest.Item, session: Session, code: Code, reason: str) -> NoReturn:
     """A scenario that can prove nothing here: every declared claim says why."""
     declared = [session.claims[claim] for claim in asked.declared(item)]
+    item.user_properties.append((LABEL, unproven(code, reason).label))
     stored.store_skipped(
         session.run, item.nodeid, without_running(declared, code, reason), session.claims, session.options
     )
@@ -62,6 +63,7 @@ def close_scenario(item: pytest.Item, error: Exception | None) -> None:
     provider.last_taint_t = stored.last_no_execute_taint(history)
     if died(history) is not None:
         provider.discard()
+    item.user_properties.append((LABEL, closed.worst().label))
     again.note(item, closed)
     _raise_outcome(closed, message(closed, session.claims, stage.configuration.kubernetes_version), error)
 

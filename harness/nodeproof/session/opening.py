@@ -25,7 +25,9 @@ def open_stage(item: pytest.Item) -> Stage:
     try:
         living = provider_of(session).clean(needs)
         missing = asked.lacks_features(item, living.features)
-        stage = Stage(living, scenario_dir(session.run, item.nodeid), needs, allure.step)
+        folder = scenario_dir(session.run, item.nodeid)
+        told = (session.telling.step, session.telling.until) if session.telling else (allure.step,)
+        stage = Stage(living, folder, needs, *told)
     except TooFewNodes as problem:
         store_unrecorded(item, session, problem)
         raise Unproven(str(problem)) from problem

@@ -133,6 +133,13 @@ def slot_of(run: Path) -> Mapping[str, str]:
     return {each["scenario"]: f"slot {number}" for number, slot in enumerate(slots, 1) for each in slot}
 
 
+def planned_s(run: Path) -> Mapping[str, float]:
+    """How long (s) each scenario was to take; nothing where the run has no plan. Raises Problem."""
+    path = run / PLAN
+    slots = read_json(path)["slots"] if path.exists() else []
+    return {each["scenario"]: float(each["lasts_s"]) for slot in slots for each in slot}
+
+
 def describe(slots: Sequence[Slot], options: Options, start_s: float, zones_shared: int) -> Iterator[str]:
     """The plan for people: a line for each slot and scenario, the expected end and the critical path."""
     lab = f"{options.kind} lab, profile {options.profile}"

@@ -24,8 +24,10 @@ from nodeproof.safety.shield import interrupt_once
 from nodeproof.session import asked
 
 if TYPE_CHECKING:
+    from nodeproof.session.live import Live
     from nodeproof.session.options import Options
     from nodeproof.session.running import LabProvider
+    from nodeproof.session.telling import Telling
 
 SELECTED = "selected-claims"
 DECLARED = "declared-claims.json"
@@ -50,9 +52,12 @@ class Session:
     zones_shared: int = 0
     """As many zones has the lab that slots share; none is shared where there are none."""
     provider: LabProvider | None = None
+    telling: Telling | None = None
+    """Where slots are drawn on a terminal."""
 
 
 SESSION = pytest.StashKey[Session]()
+LIVE = pytest.StashKey["Live"]()
 
 
 def session_of(config: pytest.Config) -> Session:
@@ -84,7 +89,20 @@ def _make(config: pytest.Config) -> Session:
     known = worker["nodeproof_known"] if worker else earlier(out, options)
     command = " ".join(["pytest", *config.invocation_params.args])
     began, is_worker = datetime.now(UTC), worker is not None
-    return Session(options, claims, run, began, command, is_worker, _speaker(config), known)
+    telling = _telling(config, run)
+    say = _speaker(config, telling if is_worker else config.stash.get(LIVE, None))
+    return Session(options, claims, run, began, command, is_worker, say, known, telling=telling)
+
+
+def _telling(config: pytest.Config, run: Path) -> Telling | None:
+    """What this process tells whoever draws the run, where somebody does."""
+    from nodeproof.session.telling import Telling
+
+    worker, live = getattr(config, "workerinput", None), config.stash.get(LIVE, None)
+    if live is not None:
+        live.follow(run)
+    is_drawn = worker["nodeproof_drawn"] if worker else live is not None and live.is_drawn
+    return Telling(run, worker["workerid"] if worker else "run") if is_drawn else None
 
 
 def plan_for(config: pytest.Config, session: Session, items: list[pytest.Item]) -> None:
@@ -176,11 +194,15 @@ def say_what_ends(config: pytest.Config) -> None:
         known.provider.lab.safety.injector.say_what_is_in()
 
 
-def _speaker(config: pytest.Config) -> Callable[[str], None]:
-    """Says a line on standard error at once, past pytest's capture."""
+def _speaker(config: pytest.Config, drawn: Telling | Live | None) -> Callable[[str], None]:
+    """Says a line at once: above the slots where they are drawn, else on standard error, past pytest's
+    capture.
+    """
     capture = config.pluginmanager.getplugin("capturemanager")
 
     def say(line: str) -> None:
+        if drawn is not None and drawn.say(line):
+            return
         with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
             print(f"nodeproof: {line}", file=sys.stderr, flush=True)
 

@@ -11,6 +11,8 @@ START = "start"
 """What the start of a lab is called among them."""
 ENDED = "nodeproof_ended"
 """The property of a report whose scenario came to its end, whatever its verdict."""
+LABEL = "nodeproof_label"
+"""The property of a report with the worst verdict of its scenario."""
 _PHASES = ("setup", "call", "teardown")
 
 

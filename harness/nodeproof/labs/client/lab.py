@@ -36,9 +36,10 @@ from nodeproof.model.needs import Needs
 from nodeproof.model.problem import Problem
 from nodeproof.model.slack import loses_nodes_s
 from nodeproof.recording.machine_events import MachineEvents, events_end
-from nodeproof.recording.recorder import Recording, Setting, unfaulted
+from nodeproof.recording.recorder import Recording, Setting
 from nodeproof.safety.guard import Declared
 from nodeproof.safety.injector import Cut
+from nodeproof.waiting import Tell, tell_nobody
 
 NODES_READY_LIMIT_S = 120.0
 CLEAN_LIMIT_S = 60.0
@@ -221,9 +222,11 @@ class Lab:
         """Hold a fault for the length of the context; it is healed whatever happens."""
         return self.safety.injector.inject(fault, declared, recording.append)
 
-    def wait_for(self, recording: Recording, check: Check) -> None:
-        """Wait until a check is decided or its window has passed."""
-        recording.wait_for(check, self.configuration)
+    def wait_for(self, recording: Recording, check: Check, until: Tell = tell_nobody) -> None:
+        """Wait until a check is decided or its window has passed; `until` is told when that is at the latest
+        (s, monotonic).
+        """
+        recording.wait_for(check, self.configuration, until)
 
     def tidy(self) -> None:
         """Remove what scenarios left, and calibrations that were broken off.
@@ -323,3 +326,10 @@ def until_empty(look: Callable[[], list[str]], limit_s: float) -> list[str]:
         retry_error_callback=lambda state: state.outcome.result() if state.outcome else [],
     )
     return list(retry(look))
+
+
+def unfaulted(nodes: Sequence[str], targets: Sequence[str]) -> str:
+    """A node that carries the sentinel because no fault of the scenario targets it; the first where every
+    node is a target: with what it carries the API server alone has to do.
+    """
+    return next((name for name in nodes if name not in targets), nodes[0])

@@ -1,0 +1,158 @@
+"""What a person sees of a run while it goes on: a line for each slot on a terminal, plain lines elsewhere.
+
+Both instead of pytest's dots, in nodeproof's own runs and where nobody asked pytest for more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+from rich.console import Console
+from rich.live import Live as Screen
+from rich.table import Table
+from rich.text import Text
+
+from nodeproof.session.planning import planned_s
+from nodeproof.session.run import LIVE
+from nodeproof.session.telling import FOLDER, Board, Doing
+from nodeproof.session.times import LABEL
+
+_REFRESHES_PER_S = 2
+_STYLES = {"conforms": "green", "deviates": "bold red"}
+
+
+class Live:
+    """A plugin of the process that gets all reports."""
+
+    def __init__(self, terminal: Any) -> None:
+        self._run = Path()
+        self._lasts_s: Mapping[str, float] = {}
+        self._took_s: dict[str, float] = {}
+        self._out = _past_capture(terminal._tw._file)
+        self._console = Console(file=self._out, highlight=False, soft_wrap=True)
+        self._board: Board | None = None
+        self._screen: Screen | None = None
+        # Else pytest begins a line with the name of each file.
+        terminal.showfspath = False
+
+    def follow(self, run: Path) -> None:
+        """Show what is told in this run's folder."""
+        self._run, self._board = run, Board(run)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether there is a terminal that can be drawn on."""
+        return self._console.is_terminal and not self._console.is_dumb_terminal
+
+    def say(self, line: str) -> bool:
+        """A line above those of the slots; False where they are not drawn."""
+        if self._screen is None:
+            return False
+        self._console.print(Text(f"nodeproof: {line}"))
+        return True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_teststatus(self) -> Generator[None, Any, tuple[str, str, str]]:
+        """Count as pytest does, without its letters."""
+        category, _letter, _word = yield
+        return category, "", ""
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Draw from the first scenario on; without a terminal a line says that it begins."""
+        if not self.is_drawn:
+            self._print(f"{'begins':<28}        {nodeid}")
+        elif self._screen is None:
+            self._lasts_s = planned_s(self._run)
+            self._screen = Screen(
+                console=self._console,
+                get_renderable=self._draw,
+                refresh_per_second=_REFRESHES_PER_S,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._screen.start()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A line for each scenario that is done, with its worst verdict and how long it took."""
+        self._took_s[report.nodeid] = self._took_s.get(report.nodeid, 0.0) + report.duration
+        if report.when == "call" or (report.when == "setup" and not report.passed):
+            label = dict(report.user_properties).get(LABEL, report.outcome)
+            self._print(f"{label:<28}{self._took_s[report.nodeid]:5.0f} s {report.nodeid}", str(label))
+        if report.when == "teardown" and self._board is not None:
+            self._board.is_done(report.nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Draw no more: what comes now is the summary."""
+        self.close()
+
+    def close(self) -> None:
+        """Take the lines of the slots away."""
+        screen, self._screen = self._screen, None
+        if screen is not None:
+            screen.stop()
+            self._print_what_was_said()
+        if self._board is not None:
+            shutil.rmtree(self._run / FOLDER, ignore_errors=True)
+
+    def _print(self, line: str, label: str = "") -> None:
+        with contextlib.suppress(OSError):
+            self._console.print(Text(line, style=_STYLES.get(label, "")))
+
+    def _print_what_was_said(self) -> None:
+        for line in self._board.look() if self._board else ():
+            self._print(f"nodeproof: {line}")
+
+    def _draw(self) -> Table:
+        self._print_what_was_said()
+        now, doing = time.monotonic(), sorted(self._board.doing.items() if self._board else ())
+        return table(row(name, each, self._lasts_s.get(each.scenario, 0.0), now) for name, each in doing)
+
+
+def table(rows: Iterable[Sequence[str]]) -> Table:
+    """The slots, as wide as the terminal: what is too long is cut off."""
+    made = Table.grid(padding=(0, 1), expand=True)
+    made.add_column(no_wrap=True)
+    made.add_column(no_wrap=True, justify="right")
+    made.add_column(no_wrap=True, overflow="ellipsis", ratio=2)
+    made.add_column(no_wrap=True, justify="right")
+    made.add_column(no_wrap=True, overflow="ellipsis", ratio=3)
+    for each in rows:
+        made.add_row(*map(Text, each))
+    return made
+
+
+def row(name: str, doing: Doing, lasts_s: float, now_t: float) -> tuple[str, str, str, str, str]:
+    """One slot: who, how long of how long, which scenario, for how long at the most the step lasts, and which
+    that is.
+    """
+    of = f"/{lasts_s:.0f}" if lasts_s else ""
+    left_s = doing.until_t - now_t
+    at_most = f"≤ {left_s:.0f} s" if left_s > 0 else ""
+    since = f"{now_t - doing.since_t:.0f}{of} s"
+    return name, since, doing.scenario.rpartition("::")[2], at_most, doing.step
+
+
+def _past_capture(out: TextIO) -> TextIO:
+    """The same terminal, by a descriptor that pytest's capture does not redirect."""
+    try:
+        return os.fdopen(os.dup(out.fileno()), "w", buffering=1)
+    except OSError:
+        return out
+
+
+def show(config: pytest.Config) -> None:
+    """Show the run, unless somebody asked pytest for more or less, or only what there is."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is None or config.option.verbose or config.option.collectonly:
+        return
+    config.stash[LIVE] = Live(terminal)
+    config.pluginmanager.register(config.stash[LIVE])
