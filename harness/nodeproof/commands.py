@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nodeproof.kept import Counted
 from nodeproof.model.problem import Problem
 
 if TYPE_CHECKING:
@@ -21,10 +22,16 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = 2
 """Exit code for usage errors and an environment that does not do."""
+_CLEAR_LINE = "\r\x1b[2K"
 
 
 def _say(line: str) -> None:
-    print(f"nodeproof: {line}", file=sys.stderr, flush=True)
+    """A line on standard error. On a terminal what is counted is a bar, which the next line takes away."""
+    cleared = _CLEAR_LINE if sys.stderr.isatty() else ""
+    if cleared and isinstance(line, Counted):
+        print(f"{cleared}nodeproof: {line.bar}", end="", file=sys.stderr, flush=True)
+    else:
+        print(f"{cleared}nodeproof: {line}", file=sys.stderr, flush=True)
 
 
 def doctor(arguments: argparse.Namespace, _rest: list[str]) -> int:

@@ -11,6 +11,28 @@ from pathlib import Path
 from nodeproof.model.problem import Problem
 
 Report = Callable[[str], None]
+_BAR = 30
+"""So many characters wide."""
+
+
+class Counted(str):
+    """A line about work that is counted: `done` of `total`, at the most."""
+
+    done: int
+    total: int
+
+    @classmethod
+    def of(cls, line: str, done: int, total: int) -> Counted:
+        """The line, with both numbers."""
+        counted = cls(line)
+        counted.done, counted.total = done, total
+        return counted
+
+    @property
+    def bar(self) -> str:
+        """How far that is, for a terminal."""
+        full = _BAR * min(self.done, self.total) // self.total if self.total else 0
+        return f"{'█' * full}{'░' * (_BAR - full)} {self}"
 
 
 def cache_dir() -> Path:

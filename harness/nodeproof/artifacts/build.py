@@ -17,7 +17,7 @@ from typing import Any
 
 from nodeproof import proc
 from nodeproof.artifacts.go import find_go, go_environment, go_version, tail, wanted_go
-from nodeproof.kept import Report
+from nodeproof.kept import Counted, Report
 from nodeproof.model.problem import Problem
 
 Json = Any
@@ -151,22 +151,23 @@ class Work:
 
     def _go_build(self, target: Path) -> None:
         env = go_environment()
-        reading = _Packages(f"reading Kubernetes {self._version}: {{}} packages", self._report)
+        reading = _Packages(f"reading Kubernetes {self._version}: {{}} packages", 0, self._report)
         proc.stream_lines(
             [self._go, "list", "-deps", "."], reading, timeout_s=_STEP_LIMIT_S, cwd=self._src, env=env
         )
         wording = f"compiling Kubernetes {self._version}: {{}} of at most {reading.count} packages"
         target.parent.mkdir(parents=True, exist_ok=True)
         argv = [self._go, "build", "-v", *build_flags(self._version), "-o", str(target), "."]
-        packages = _Packages(wording, self._report)
+        packages = _Packages(wording, reading.count, self._report)
         proc.stream_lines(argv, packages, timeout_s=_BUILD_LIMIT_S, cwd=self._src, env=env)
 
 
 class _Packages:
     """Counts the lines in which Go names a package, and reports the count every few seconds."""
 
-    def __init__(self, wording: str, report: Report) -> None:
+    def __init__(self, wording: str, total: int, report: Report) -> None:
         self.count = 0
+        self._total = total
         self._wording = wording
         self._report = report
         self._began = self._last = time.monotonic()
@@ -176,7 +177,8 @@ class _Packages:
         now = time.monotonic()
         if now - self._last >= _REPORT_EVERY_S:
             self._last = now
-            self._report(f"{self._wording.format(self.count)}, {now - self._began:.0f} s")
+            line = f"{self._wording.format(self.count)}, {now - self._began:.0f} s"
+            self._report(Counted.of(line, self.count, self._total) if self._total else line)
 
 
 def adapted_go_mod(upstream: str, version: str) -> str:

@@ -39,7 +39,8 @@ _REFUSED = ["journalctl", "--boot", "--unit=systemd-logind", "--grep=poweroff.ta
 
 @dataclass(frozen=True)
 class CalledOff:
-    """Asks logind of `node` to power off, and masks poweroff.target while delay locks hold it up.
+    """Asks logind of `node` to power off, and masks poweroff.target while delay locks hold it up; healing
+    takes the request back and unmasks.
 
     The kubelet ends its pods as ever. When the last lock is released logind's StartUnit fails, and it takes
     the shutdown back: PrepareForShutdown(false) (src/login/logind-dbus.c, `execute_shutdown_or_sleep` and

@@ -25,7 +25,8 @@ wait
 
 @dataclass(frozen=True)
 class Outage:
-    """Drops all that goes between the control plane and `nodes`, by one nftables table: from one instant on.
+    """Drops all that goes between the control plane and `nodes`, by one nftables table, from one instant on;
+    healing deletes it.
 
     `nodes` are their data addresses by name.
     """

@@ -18,7 +18,7 @@ Direction = Literal["both", "node-to-api", "api-to-node"]
 
 @dataclass(frozen=True)
 class Partition:
-    """Cuts `node` from the control plane with one nftables table of its own.
+    """Cuts `node` from the control plane with one nftables table of its own; healing deletes it.
 
     `node-to-api` and `api-to-node` drop whole connections by who opened them (conntrack's original
     direction), in both directions of their packets; the connections of the other opener live on.

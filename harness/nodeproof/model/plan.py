@@ -9,13 +9,15 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Expected:
     """A scenario's expected duration (s), what it is known from, and whether it shares its lab with no other
-    slot.
+    slot; what it may harm, and by which faults.
     """
 
     scenario: str
     lasts_s: float
     known_from: str
     is_alone: bool = False
+    targets: str = ""
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

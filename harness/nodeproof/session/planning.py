@@ -19,7 +19,7 @@ from nodeproof.model.plan import Expected, Slot, critical, pack
 from nodeproof.model.problem import Problem
 from nodeproof.model.term import Term
 from nodeproof.report.rundir import read_json, write_json
-from nodeproof.session import asked
+from nodeproof.session import asked, harm
 from nodeproof.session.options import Options
 from nodeproof.session.times import START
 
@@ -78,10 +78,11 @@ def _expected(item: pytest.Item, options: Options, known: Mapping[str, float]) -
     if lacks is not None:
         return Expected(item.nodeid, 0.0, f"{NOT_HERE}{lacks[0]}")
     needs = asked.needs(item)
-    if item.nodeid in known:
-        return Expected(item.nodeid, known[item.nodeid], "earlier runs", needs.is_alone)
     term = Term.of(needs.lasts) if needs.lasts else HARMING if needs.faulted else QUICK
-    return Expected(item.nodeid, _value(term, profile_named(options.profile)), term.text, needs.is_alone)
+    timed = (known[item.nodeid], "earlier runs") if item.nodeid in known else None
+    lasts_s, known_from = timed or (_value(term, profile_named(options.profile)), term.text)
+    may_harm = (harm.targets(needs, options.nodes), harm.faults(item))
+    return Expected(item.nodeid, lasts_s, known_from, needs.is_alone, *may_harm)
 
 
 def _value(term: Term, profile: Profile) -> float:
@@ -153,9 +154,13 @@ def describe(slots: Sequence[Slot], options: Options, start_s: float, zones_shar
         for each in slot.scenarios:
             if not each.known_from.startswith(NOT_HERE):
                 yield f"{each.lasts_s:7.1f} s  {each.scenario}  ({each.known_from})"
+                if each.targets:
+                    yield f"{'':11}harms {each.targets}: {', '.join(each.faults) or 'by its actions'}"
     for each in _all(slots):
         if each.known_from.startswith(NOT_HERE):
             yield f"{NOT_HERE}{each.scenario}  ({each.known_from.removeprefix(NOT_HERE)})"
+    for word in sorted({word for each in _all(slots) for word in each.faults}):
+        yield f"{word}: {harm.inverse(word)}"
     total_s = sum(slot.lasts_s for slot in slots)
     yield (
         f"expected end: {start_s + last.lasts_s:.0f} s ({start_s:.0f} s for the start of a lab); "
