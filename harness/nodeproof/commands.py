@@ -93,7 +93,7 @@ class _Plan:
                 "nodeproof: with --dist xdist gives scenarios out, and no plan does: leave it out"
             )
         start_s = starts_s(known.options, known.durations_s)
-        self.lines = list(describe(known.slots, known.options, start_s, known.zones_shared))
+        self.lines = list(describe(known.slots, known.options, start_s, known.size, known.zones_shared))
 
 
 class _RunFolder:

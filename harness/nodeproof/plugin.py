@@ -57,7 +57,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--nodes", type=int, default=0, help="nodes of the lab (default: as many as the scenarios need)"
     )
-    group.addoption("--zones", type=int, default=1, help="zones that the lab's nodes are spread over")
+    group.addoption(
+        "--zones", type=int, default=0, help="zones that the lab's nodes are spread over (default: as needed)"
+    )
     group.addoption(
         "--run", default="", metavar="DIR", help="folder of this run (default: a new one below reports/out)"
     )

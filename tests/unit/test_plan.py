@@ -14,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeproof.labs.ground.profiles import DOCUMENTED, FAST, symbols
-from nodeproof.model.plan import Expected, Slot, critical, pack
+from nodeproof.model.plan import Expected, Size, Slot, critical, pack
 from nodeproof.session import planning
 from nodeproof.session.options import Options
 from nodeproof.session.times import ENDED, START, Times
 
-OPTIONS = Options("process", "fast", "v1.36.3", "build", (), 2, 1, "process")
+OPTIONS = Options("process", "fast", "v1.36.3", "build", (), 0, 0, "process")
+COMMON = Size(2, 1)
+SIZES = (Size(9, 3), Size(27, 3))
 DURATIONS = st.lists(st.floats(0, 600), min_size=1, max_size=30)
 RUN_LIMIT_S = 60.0
 
@@ -55,14 +57,26 @@ def test_what_is_alone_comes_first_and_has_its_slots_lab_to_itself() -> None:
     first, second = pack([*expected(30, 20), Expected("test_alone", 5, "", is_alone=True)], 2)
     assert [each.scenario for each in second.scenarios] == ["test_alone", "test_1"]
     assert (first.is_alone, second.is_alone) == (False, True)
-    assert planning.zones((first, second), OPTIONS) == 1
+    assert planning.zones((first, second), OPTIONS, COMMON) == 1
+
+
+def test_those_with_labs_of_one_size_go_together_and_come_first() -> None:
+    large = [
+        Expected(f"test_large_{size.nodes}_{n}", 10, "", True, size=size) for n in (1, 2) for size in SIZES
+    ]
+    slots = pack([*expected(25, 1), Expected("test_alone", 0.5, "", is_alone=True), *large], 2)
+    for slot in slots:
+        sizes = [each.size for each in slot.scenarios]
+        assert sizes == sorted(sizes, key=lambda size: (size is None, size or COMMON))
+    for size in SIZES:
+        assert sorted(sum(each.size == size for each in slot.scenarios) for slot in slots) == [0, 2]
 
 
 def test_a_shared_lab_is_no_larger_than_a_lab_may_be_and_has_no_zone_for_what_does_not_run() -> None:
     slots = pack(expected(*[10.0] * 60), 60)
-    assert planning.zones(slots, OPTIONS) == 50
+    assert planning.zones(slots, OPTIONS, COMMON) == 50
     idle = Slot((Expected("test_swap", 0.0, f"{planning.NOT_HERE}lab-lacks"),))
-    assert planning.zones((*slots[:3], idle), OPTIONS) == 3
+    assert planning.zones((*slots[:3], idle), OPTIONS, COMMON) == 3
 
 
 @pytest.mark.parametrize(("profile", "grace_s", "toleration_s"), [(FAST, 12, 10), (DOCUMENTED, 50, 300)])
@@ -163,7 +177,7 @@ def test_a_run_without_a_plan_compares_nothing(tmp_path: Path) -> None:
 
 def test_people_read_slots_their_scenarios_the_end_and_what_is_not_for_this_lab() -> None:
     slots = pack([*expected(40, 30, 5), Expected("test_swap", 0.0, f"{planning.NOT_HERE}lab-lacks")], 2)
-    said = list(planning.describe(slots, OPTIONS, 15.0, 0))
+    said = list(planning.describe(slots, OPTIONS, 15.0, COMMON, 0))
     assert said[0] == "slot 1: 40 s in a process lab, profile fast, 2 nodes, zones: 1, the critical path"
     assert said[-2:] == [
         "not here: test_swap  (lab-lacks)",
@@ -251,3 +265,44 @@ def test_more_slots_than_the_machine_bears_are_named(tmp_path: Path) -> None:
     done = planned(tmp_path, 999)
     assert done.returncode == 0, done.stderr
     assert "999 slots were asked for, this machine bears" in done.stderr
+
+
+LARGE = """
+from nodeproof.plugin import Judge
+from nodeproof.scenario import Stage, claims, needs
+
+
+@claims("zones.metrics")
+@needs(nodes=9, zones=3)
+def test_large(lab: Stage, judge: Judge) -> None: ...
+
+
+@claims("zones.metrics")
+@needs(nodes=5)
+def test_small(lab: Stage, judge: Judge) -> None: ...
+
+
+@claims("zones.metrics")
+@needs(nodes=101)
+def test_too_large(lab: Stage, judge: Judge) -> None: ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "large", "small"),
+    [
+        (["-n2"], "9 nodes, zones: 3", "5 nodes in each of its 1 zones"),
+        (["-n0"], "5 nodes, zones: 1, then 9 nodes, zones: 3", ""),
+        (["-n2", "--nodes=12", "--zones=3"], "12 nodes, zones: 3", "12 nodes, zones: 3"),
+    ],
+)
+def test_labs_are_as_large_as_their_scenarios_need_unless_somebody_says_so(
+    tmp_path: Path, options: list[str], large: str, small: str
+) -> None:
+    (tmp_path / "test_sizes.py").write_text(LARGE)
+    done = ran(tmp_path, str(Path(sys.executable).with_name("nodeproof")), "plan", *options, "test_sizes.py")
+    assert done.returncode == 0, done.stderr
+    slots = [line for line in done.stdout.splitlines() if line.startswith("slot ")]
+    assert any(large in line for line in slots), slots
+    assert any(small in line for line in slots), slots
+    assert "not here: test_sizes.py::test_too_large  (lab-lacks)" in done.stdout

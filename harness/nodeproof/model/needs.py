@@ -27,6 +27,8 @@ Radius = Literal["", "zone", "cluster"]
 RADII: Sequence[Radius] = ("", "zone", "cluster")
 Isolation = Literal["zone", "cluster"]
 ISOLATIONS: Sequence[Isolation] = ("zone", "cluster")
+MOST_IN_A_ZONE = 6
+"""Nodes, of a lab that several scenarios share: one that needs more has a lab of its own."""
 _MARKER = "@needs"
 
 
@@ -55,9 +57,14 @@ class Needs:
     @property
     def is_alone(self) -> bool:
         """Whether no other scenario may run in its lab: one that harms more than nodes of its zone harms all
-        the others, too.
+        the others, too, and one that needs many nodes does not need as many for each of them.
         """
-        return bool(self.isolation == "cluster" or self.components or self.radius or self.zones > 1)
+        return bool(self.isolation == "cluster" or self.components or self.radius or self.is_large)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it needs a lab of a size of its own."""
+        return self.nodes > MOST_IN_A_ZONE or self.zones > 1
 
     @classmethod
     def of(cls, asked: Mapping[str, Json], where: str) -> Needs:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pytest
 
 from nodeproof.model.needs import Needs
+from nodeproof.model.plan import Size
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Code
 from nodeproof.safety.guard import MOST_LOST
@@ -59,13 +61,29 @@ def lacks(item: pytest.Item, options: Options) -> tuple[Code, str] | None:
     missing = lacks_features(item, kind_named(options.kind).features)
     if missing:
         return "lab-lacks", f"a {options.kind} lab has no {missing}"
-    if asked.zones > options.zones:
-        return "lab-lacks", f"it needs {asked.zones} zones, the lab has {options.zones}: use --zones"
-    if asked.faulted and not asked.radius and options.nodes < 2 * options.zones:
+    lab, most = size(asked, options), kind_named(options.kind).limits.nodes
+    if lab.nodes > most:
+        return "lab-lacks", f"it needs {lab.nodes} nodes, a {options.kind} lab has at most {most}"
+    if asked.zones > lab.zones:
+        return "lab-lacks", f"it needs {asked.zones} zones, the lab has {lab.zones}: use --zones"
+    if asked.faulted and not asked.radius and lab.nodes < 2 * lab.zones:
         return "lab-lacks", "a zone of one node would lose its only one: use --nodes"
-    if asked.nodes > options.nodes:
-        return "lab-lacks", f"it needs {asked.nodes} nodes, the lab has {options.nodes}: use --nodes"
+    if asked.nodes > lab.nodes:
+        return "lab-lacks", f"it needs {asked.nodes} nodes, the lab has {lab.nodes}: use --nodes"
     return None
+
+
+def size(needs: Needs, options: Options) -> Size:
+    """Of the lab that a scenario needs, unless somebody said how large labs are to be."""
+    zones = options.zones or needs.zones
+    return Size(options.nodes or max(needs.nodes, 2 * zones), zones)
+
+
+def common_size(all_needs: Iterable[Needs], options: Options) -> Size:
+    """Of the labs of all that need no lab of a size of their own: what is enough for each of them."""
+    sizes = [size(each, options) for each in all_needs if not each.is_large or options.nodes]
+    zones = options.zones or 1
+    return Size(max((each.nodes for each in sizes), default=2 * zones), zones)
 
 
 def lacks_features(item: pytest.Item, has: frozenset[str]) -> str:

@@ -23,7 +23,8 @@ def open_stage(item: pytest.Item) -> Stage:
     session = session_of(item.config)
     needs = asked.needs(item)
     try:
-        living = provider_of(session).clean(needs)
+        size = asked.size(needs, session.options) if needs.is_large else session.size
+        living = provider_of(session).clean(needs, size)
         missing = asked.lacks_features(item, living.features)
         folder = scenario_dir(session.run, item.nodeid)
         told = (session.telling.step, session.telling.until) if session.telling else (allure.step,)

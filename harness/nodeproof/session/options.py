@@ -17,7 +17,7 @@ class Options:
     """A run's lab, profile and components; `lab` is a kind to start, or the name of a lab that runs,
     `kind` what kind it is.
 
-    `nodes` 0 means as many as the scenarios need.
+    `nodes` and `zones` 0 mean as many as the scenarios need.
     """
 
     lab: str

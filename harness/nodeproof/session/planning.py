@@ -15,7 +15,7 @@ import pytest
 
 from nodeproof.labs.ground.profiles import Profile, profile_named, symbols
 from nodeproof.labs.kinds import kind_named
-from nodeproof.model.plan import Expected, Slot, critical, pack
+from nodeproof.model.plan import Expected, Size, Slot, critical, pack
 from nodeproof.model.problem import Problem
 from nodeproof.model.term import Term
 from nodeproof.report.rundir import read_json, write_json
@@ -52,28 +52,33 @@ def _times(path: Path) -> Mapping[str, float]:
 
 
 def plan(
-    scenarios: Iterable[pytest.Item], options: Options, slots: int, known: Mapping[str, float], shared: bool
+    scenarios: Iterable[pytest.Item],
+    options: Options,
+    slots: int,
+    known: Mapping[str, float],
+    common: Size,
+    shared: bool,
 ) -> tuple[Slot, ...]:
-    """The plan for scenarios, whose slots are zones of one lab where it is `shared`: what cannot be proven
-    here takes no time.
+    """The plan for scenarios, whose slots are zones of one lab where it is `shared`, each of a `common` size:
+    what cannot be proven here takes no time.
     """
-    expected = [_expected(item, options, known) for item in scenarios]
+    expected = [_expected(item, options, known, common) for item in scenarios]
     return pack(expected if shared else [replace(each, is_alone=False) for each in expected], slots)
 
 
-def zones(slots: Iterable[Slot], options: Options) -> int:
+def zones(slots: Iterable[Slot], options: Options, common: Size) -> int:
     """How many zones the lab has that slots share: one for each that needs one, as far as a lab may be as
     large; whoever finds none has a lab of its own.
     """
     needed = sum(not slot.is_alone and any(map(_runs_here, slot.scenarios)) for slot in slots)
-    return min(needed, kind_named(options.kind).limits.nodes // options.nodes)
+    return min(needed, kind_named(options.kind).limits.nodes // common.nodes)
 
 
 def _runs_here(each: Expected) -> bool:
     return not each.known_from.startswith(NOT_HERE)
 
 
-def _expected(item: pytest.Item, options: Options, known: Mapping[str, float]) -> Expected:
+def _expected(item: pytest.Item, options: Options, known: Mapping[str, float], common: Size) -> Expected:
     lacks = asked.lacks(item, options)
     if lacks is not None:
         return Expected(item.nodeid, 0.0, f"{NOT_HERE}{lacks[0]}")
@@ -81,8 +86,9 @@ def _expected(item: pytest.Item, options: Options, known: Mapping[str, float]) -
     term = Term.of(needs.lasts) if needs.lasts else HARMING if needs.faulted else QUICK
     timed = (known[item.nodeid], "earlier runs") if item.nodeid in known else None
     lasts_s, known_from = timed or (_value(term, profile_named(options.profile)), term.text)
-    may_harm = (harm.targets(needs, options.nodes), harm.faults(item))
-    return Expected(item.nodeid, lasts_s, known_from, needs.is_alone, *may_harm)
+    size = asked.size(needs, options) if needs.is_large else common
+    told = (harm.targets(needs, size.nodes), harm.faults(item), None if size == common else size)
+    return Expected(item.nodeid, lasts_s, known_from, needs.is_alone, *told)
 
 
 def _value(term: Term, profile: Profile) -> float:
@@ -141,15 +147,18 @@ def planned_s(run: Path) -> Mapping[str, float]:
     return {each["scenario"]: float(each["lasts_s"]) for slot in slots for each in slot}
 
 
-def describe(slots: Sequence[Slot], options: Options, start_s: float, zones_shared: int) -> Iterator[str]:
+def describe(
+    slots: Sequence[Slot], options: Options, start_s: float, common: Size, zones_shared: int
+) -> Iterator[str]:
     """The plan for people: a line for each slot and scenario, the expected end and the critical path."""
     lab = f"{options.kind} lab, profile {options.profile}"
-    own = f"a {lab}, {options.nodes} nodes, zones: {options.zones}"
-    shared = f"a zone of a {lab}, {options.nodes} nodes in each of its {zones_shared} zones"
+    shared = f"a zone of a {lab}, {common.nodes} nodes in each of its {zones_shared} zones"
     last = critical(slots)
     for number, slot in enumerate(slots, 1):
         path = ", the critical path" if slot is last else ""
-        place = shared if zones_shared and not slot.is_alone else own
+        sizes = dict.fromkeys(each.size or common for each in slot.scenarios if _runs_here(each))
+        own = ", then ".join(f"{size.nodes} nodes, zones: {size.zones}" for size in sizes)
+        place = shared if zones_shared and not slot.is_alone else f"a {lab}, {own}"
         yield f"slot {number}: {slot.lasts_s:.0f} s in {place}{path}"
         for each in slot.scenarios:
             if not each.known_from.startswith(NOT_HERE):

@@ -9,7 +9,7 @@ import contextlib
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,7 +18,7 @@ import pytest
 
 from nodeproof import catalogue
 from nodeproof.model.claim import Claim
-from nodeproof.model.plan import Slot
+from nodeproof.model.plan import Size, Slot
 from nodeproof.model.problem import Problem
 from nodeproof.safety.shield import interrupt_once
 from nodeproof.session import asked
@@ -49,6 +49,8 @@ class Session:
     """How long scenarios took before."""
     selected: set[str] = field(default_factory=set)
     slots: tuple[Slot, ...] = ()
+    size: Size = field(default_factory=lambda: Size(2, 1))
+    """Of a lab, or of a zone of one that is shared, for all that need no lab of a size of their own."""
     zones_shared: int = 0
     """As many zones has the lab that slots share; none is shared where there are none."""
     provider: LabProvider | None = None
@@ -106,20 +108,21 @@ def _telling(config: pytest.Config, run: Path) -> Telling | None:
 
 
 def plan_for(config: pytest.Config, session: Session, items: list[pytest.Item]) -> None:
-    """Size the lab for its scenarios, and put them into as many slots as there are workers."""
+    """Size the labs for their scenarios, and put those into as many slots as there are workers."""
     from nodeproof.session import planning
 
     scenarios = [item for item in items if item.get_closest_marker("claims")]
-    needed = max(asked.needs(item).nodes for item in scenarios)
-    shared = is_planned(config) and _may_share(session.options)
-    if not session.options.nodes:
-        session.options = replace(session.options, nodes=max(needed, 2 * session.options.zones))
-    session.slots = planning.plan(scenarios, session.options, _slots(config), session.durations_s, shared)
-    session.zones_shared = planning.zones(session.slots, session.options) if shared else 0
+    options, shared = session.options, is_planned(config) and _may_share(session.options)
+    session.size = asked.common_size(map(asked.needs, scenarios), options)
+    known, slots = session.durations_s, _slots(config)
+    session.slots = planning.plan(scenarios, options, slots, known, session.size, shared)
+    session.zones_shared = planning.zones(session.slots, options, session.size) if shared else 0
     if is_planned(config):
         items[:] = planning.in_order(items, session.slots)
         return
-    items.sort(key=asked.is_quick)
+    # A lab of another size costs a start: those that need one come together.
+    sizes = {item: asked.size(asked.needs(item), options) for item in scenarios if asked.needs(item).is_large}
+    items.sort(key=lambda item: (item in sizes, sizes.get(item, session.size), asked.is_quick(item)))
     if len(session.slots) == 1:
         session.slots = planning.as_they_come(items, session.slots[0])
 
@@ -128,7 +131,7 @@ def _may_share(options: Options) -> bool:
     """Whether slots may be zones of one lab: where nobody said what labs have to be like."""
     from nodeproof.labs.kinds import kind_named
 
-    is_free = options.is_ours and not options.nodes and options.zones == 1
+    is_free = options.is_ours and not options.nodes and not options.zones
     return is_free and kind_named(options.kind).limits.zones_per_core > 0
 
 
@@ -173,7 +176,9 @@ def provider_of(session: Session) -> LabProvider:
     from nodeproof.session.running import LabProvider
 
     if session.provider is None:
-        session.provider = LabProvider(session.options, session.run, session.say, session.zones_shared)
+        session.provider = LabProvider(
+            session.options, session.run, session.say, session.size, session.zones_shared
+        )
     return session.provider
 
 

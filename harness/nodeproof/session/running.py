@@ -18,6 +18,7 @@ from nodeproof.labs.client.leases import InUse
 from nodeproof.labs.ground.profiles import profile_named
 from nodeproof.labs.kinds import kind_named
 from nodeproof.model.needs import Needs
+from nodeproof.model.plan import Size
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.report.rundir import (
     Row,
@@ -43,24 +44,28 @@ class LabProvider:
     options: Options
     run: Path
     report: Callable[[str], None]
+    common: Size
+    """Of a zone of the shared lab."""
     zones_shared: int = 0
     lab: Lab | None = None
     last_taint_t: float = field(default=float("-inf"))
+    _size: Size | None = None
     _told_full: set[str] = field(default_factory=set)
 
-    def get(self, is_alone: bool) -> Lab:
-        """The worker's lab, started or attached to: all of it where the scenario `is_alone`, else maybe a
-        zone. Raises Problem.
+    def get(self, size: Size, is_alone: bool) -> Lab:
+        """The worker's lab of a size, started or attached to: all of it where the scenario `is_alone`, else
+        maybe a zone. Raises Problem.
         """
         if self.lab is not None:
-            if not (is_alone and self.lab.zone):
+            if self._size == size and not (is_alone and self.lab.zone):
                 return self.lab
             try:
                 self.close()
             except (Problem, OutsideError, OSError) as problem:
-                self.report(f"the shared lab could not be ended in order: {problem}")
+                self.report(f"a lab could not be ended in order: {problem}")
         heal_abandoned(self.options.lab, self.report)
-        self.lab, was_used = self._own() if is_alone or not self.zones_shared else self._zone()
+        self._size = size
+        self.lab, was_used = self._own(size) if is_alone or not self.zones_shared else self._zone()
         # Whoever had it before may have taken of its rate limiter just now.
         self.last_taint_t = time.monotonic() if was_used and self.lab.zone else float("-inf")
         try:
@@ -70,16 +75,13 @@ class LabProvider:
                 raise
             self.report(f"a lab for one worker takes over: {problem}")
             self.discard()
-            self.lab, was_used = self._own()
+            self.lab, was_used = self._own(size)
             self._make_fit(self.lab, was_used)
         return self.lab
 
-    def _own(self) -> tuple[Lab, bool]:
+    def _own(self, size: Size) -> tuple[Lab, bool]:
         """A lab for this worker alone, and whether somebody may have had it before."""
-        if self.options.is_ours:
-            lab = self._start(self.options.nodes, self.options.zones)
-        else:
-            lab = registry.attach(self.options.lab)
+        lab = self._start(size) if self.options.is_ours else registry.attach(self.options.lab)
         try:
             lab.leases.take_lab()
         except Problem:
@@ -93,12 +95,12 @@ class LabProvider:
             return self._shared.lease()
         except InUse as problem:
             self.report(f"a lab for one worker: {problem}")
-            return self._own()
+            return self._own(self.common)
 
     @property
     def _shared(self) -> Shared:
         zones = self.zones_shared
-        return Shared(self.run / "labs", lambda: self._start(zones * self.options.nodes, zones))
+        return Shared(self.run / "labs", lambda: self._start(Size(zones * self.common.nodes, zones)))
 
     def _make_fit(self, lab: Lab, was_used: bool) -> None:
         """Heal what was left, where somebody may have left something, and measure. Raises Problem."""
@@ -116,13 +118,13 @@ class LabProvider:
         )
         self._note(lab)
 
-    def clean(self, needs: Needs) -> Lab:
-        """The worker's lab, fit for a scenario that harms as many nodes as it needs; one of ours that isn't
-        is replaced.
+    def clean(self, needs: Needs, size: Size) -> Lab:
+        """The worker's lab of a size, fit for a scenario that harms as many nodes as it needs; one of ours
+        that isn't is replaced.
 
         Raises Problem when a new lab is not fit either, or a lab that we were given is not.
         """
-        lab = self.get(needs.is_alone)
+        lab = self.get(size, needs.is_alone)
         self.rest()
         try:
             lab.clean(needs)
@@ -131,7 +133,7 @@ class LabProvider:
                 raise
             self.report(f"{'another zone' if lab.zone else 'a new lab'} takes over: {problem}")
             self.discard()
-            lab = self.get(needs.is_alone)
+            lab = self.get(size, needs.is_alone)
             self.rest()
             lab.clean(needs)
         self._say_what_is_full(lab)
@@ -213,12 +215,12 @@ class LabProvider:
         write_json(self.run / "labs" / f"{name}.json", facts)
         write_fields(self.run, lab.configuration.fields)
 
-    def _start(self, nodes: int, zones: int) -> Lab:
+    def _start(self, size: Size) -> Lab:
         components = obtain(self.options.components, self.options.kubernetes_version, self.report)
         name = starting.new_name()
         (self.run / "labs" / name).mkdir(parents=True, exist_ok=True)
         registry.sweep()
-        asked = starting.Request(name, nodes, zones, self.options.profile, False, self.options.kind)
+        asked = starting.Request(name, size.nodes, size.zones, self.options.profile, False, self.options.kind)
         return starting.up(asked, components, self.report)
 
 

@@ -39,7 +39,7 @@ def _borne(config: pytest.Config) -> tuple[int, str]:
     if lab not in KINDS:
         return 0, ""
     nodes, zones, kind = config.getoption("nodes"), config.getoption("zones"), KINDS[lab]
-    if kind.limits.zones_per_core and not nodes and zones == 1:
+    if kind.limits.zones_per_core and not nodes and not zones:
         return zones_at_once(kind, _NODES)
     return labs_at_once(kind, nodes or max(_NODES, 2 * zones))
 
