@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,7 +46,7 @@ FROM_FIRST_STEP = 0.8
 LAB_PARTS = ("supervisor", "init", "lab server")
 WEIGHTS = {
     "harness": 5, "pytest": 3, "heal": 4, "supervisor": 1, "init": 1, "lab server": 1,
-    "worker": 1, "lease holder": 1,
+    "worker": 1, "lease holder": 1, "controller": 1,
 }  # fmt: skip
 
 
@@ -59,7 +59,11 @@ class Workers:
     options: tuple[str, ...] = ()
 
 
-WORKERS = {"worker": Workers(2, 2, ("--dist=loadfile",)), "lease holder": Workers(4, 6)}
+WORKERS = {
+    "worker": Workers(2, 2, ("--dist=loadfile",)),
+    "lease holder": Workers(4, 6),
+    "controller": Workers(4, 6),
+}
 
 
 class Different(Exception):
@@ -134,10 +138,7 @@ def _round(ground: Ground, seed: str) -> None:
     if ground.kind == LIBVIRT.name and part in WORKERS:
         part = "pytest"
     began = time.monotonic()
-    if part in WORKERS:
-        said = _kill_a_worker(ground, WORKERS[part], dice)
-    else:
-        said = _kill_beside_a_lab(ground, part, dice)
+    said = (_kill_in_a_run if part in WORKERS else _kill_beside_a_lab)(ground, part, dice)
     print(f"soak: round {seed}: {part}: {said}, {time.monotonic() - began:.1f} s in all", flush=True)
 
 
@@ -216,8 +217,9 @@ def _is_gone(ground: Ground, host: leftovers.Footprint) -> str:
     return f", gone in {time.monotonic() - began:.1f} s"
 
 
-def _kill_a_worker(ground: Ground, workers: Workers, dice: random.Random) -> str:
-    """A run with workers, of which one is killed at some moment of its life; the others don't notice."""
+def _kill_in_a_run(ground: Ground, part: str, dice: random.Random) -> str:
+    """A run with workers, of which one is killed at some moment of its life, or who tells them what to do."""
+    workers = WORKERS[part]
     folder = Path(tempfile.mkdtemp(dir=ground.folder))
     tables = leftovers.host_tables()
     others = [folder / f"test_{number}.py" for number in range(1, workers.scenarios)]
@@ -229,22 +231,48 @@ def _kill_a_worker(ground: Ground, workers: Workers, dice: random.Random) -> str
     running = eventually(lambda: _workers(child.pid, workers.count), END_LIMIT_S)
     after_s = dice.uniform(0.0, 40.0)
     pause(after_s)
-    victim = dice.choice(running)
     with contextlib.suppress(ProcessLookupError):
-        os.kill(victim, signal.SIGKILL)
+        os.kill(child.pid if part == "controller" else dice.choice(running), signal.SIGKILL)
+    assert run is not None
+    if part == "controller":
+        return _all_are_gone(run, running, tables) + f", killed after {after_s:.1f} s"
+    return _the_others_go_on(child, folder, run, tables) + f", killed after {after_s:.1f} s"
+
+
+def _all_are_gone(run: Path, workers: Sequence[int], tables: str) -> str:
+    """Workers without anybody to tell end by themselves, and with the last of them their lab."""
+    began = time.monotonic()
+    if not eventually(lambda: not any(map(_is_alive, workers)), RUN_ENDS_LIMIT_S):
+        raise Different(f"workers live: {list(filter(_is_alive, workers))}")
+    if not eventually(lambda: not set(labs_of(run)) & set(registry.running()), END_LIMIT_S):
+        raise Different(f"labs run: {set(labs_of(run)) & set(registry.running())}")
+    registry.sweep()
+    _nothing_left(run, tables)
+    return f"all were gone in {time.monotonic() - began:.1f} s"
+
+
+def _is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}/cmdline").exists() and bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+def _the_others_go_on(child: proc.Process, folder: Path, run: Path, tables: str) -> str:
+    """They don't notice."""
     try:
         status = child.wait(timeout=RUN_ENDS_LIMIT_S)
     except proc.TimeoutExpired as error:
         child.kill()
         raise Different(f"the run hangs: {(folder / 'log').read_text()[-2000:]}") from error
-    assert run is not None
-    left = [line for lab in labs_of(run) for line in leftovers.leftovers_of(lab, tables)]
-    if left:
-        raise Different(f"the run left {left}")
+    _nothing_left(run, tables)
     wrong = [row for row in rundir.read_verdicts(run) if row["code"] and not _is_dead(row)]
     if wrong:
         raise Different(f"verdicts beside a killed worker: {[(row['code'], row['reason']) for row in wrong]}")
-    return f"killed after {after_s:.1f} s, the run ended with {status}"
+    return f"the run ended with {status}"
+
+
+def _nothing_left(run: Path, tables: str) -> None:
+    left = [line for lab in labs_of(run) for line in leftovers.leftovers_of(lab, tables)]
+    if left:
+        raise Different(f"the run left {left}")
 
 
 def _is_dead(row: rundir.Row) -> bool:
