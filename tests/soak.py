@@ -252,7 +252,9 @@ def _all_are_gone(run: Path, workers: Sequence[int], tables: str) -> str:
 
 
 def _is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}/cmdline").exists() and bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    with contextlib.suppress(OSError):
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    return False
 
 
 def _the_others_go_on(child: proc.Process, folder: Path, run: Path, tables: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import shutil
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -29,7 +30,8 @@ def _say(line: str) -> None:
     """A line on standard error. On a terminal what is counted is a bar, which the next line takes away."""
     cleared = _CLEAR_LINE if sys.stderr.isatty() else ""
     if cleared and isinstance(line, Counted):
-        print(f"{cleared}nodeproof: {line.bar}", end="", file=sys.stderr, flush=True)
+        width = shutil.get_terminal_size().columns - 1
+        print(f"{cleared}{f'nodeproof: {line.bar}'[:width]}", end="", file=sys.stderr, flush=True)
     else:
         print(f"{cleared}nodeproof: {line}", file=sys.stderr, flush=True)
 
@@ -133,7 +135,11 @@ def _values(rest: Sequence[str], option: str) -> list[str]:
 def _obtain(arguments: argparse.Namespace) -> Components:
     from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, obtain
 
-    return obtain(arguments.components, arguments.kubernetes_version or DEFAULT_KUBERNETES_VERSION, _say)
+    try:
+        return obtain(arguments.components, arguments.kubernetes_version or DEFAULT_KUBERNETES_VERSION, _say)
+    finally:
+        if sys.stderr.isatty():
+            print(_CLEAR_LINE, end="", file=sys.stderr, flush=True)
 
 
 def up(arguments: argparse.Namespace, _rest: list[str]) -> int:

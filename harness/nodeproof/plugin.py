@@ -68,7 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--again", type=int, default=1, metavar="N",
-        help="run a scenario up to N times more whose host was too loaded to tell (default 1)",
+        help="run a scenario again, up to N times, where its host was too loaded to tell (default 1)",
     )  # fmt: skip
     group.addoption("--shipped", action="store_true", help="run the shipped scenarios when no path is given")
     parser.addini("nodeproof_claims", "folders with claims of your own", type="paths", default=[])
@@ -205,6 +205,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         return done
     from nodeproof.session import again
 
+    session = session_of(item.config)
+    if session.telling is not None:
+        session.telling.ended()
     if not again.is_due(item):
         return done
     again.prepare(item)

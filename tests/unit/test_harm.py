@@ -8,7 +8,8 @@ from nodeproof import scenario
 from nodeproof.faults import FAULTS
 from nodeproof.model.needs import Needs
 from nodeproof.plugin import Judge
-from nodeproof.scenario import Stage, outage, partition, swap
+from nodeproof.scenario import Stage, outage, partition
+from nodeproof.scenario import swap as paging
 from nodeproof.session import harm
 
 
@@ -20,7 +21,7 @@ def of_two_kinds(lab: Stage, judge: Judge) -> None:
 
 
 def also(lab: Stage) -> None:
-    for made in (lambda: swap(lab.target), lambda: outage(*lab.nodes())):
+    for made in (lambda: paging(lab.target), lambda: outage(*lab.nodes())):
         lab.inject(made())
     if lab.quiet_s > 1:
         also(lab)

@@ -29,7 +29,8 @@ def test_a_board_shows_what_each_process_told_last(tmp_path: Path) -> None:
     with one.step("wait"):
         assert list(board.look()) == []
     assert (board.doing["gw0"].step, board.doing["gw0"].until_t) == ("wait", 0.0)
-    board.is_done(FIRST)
+    one.ended()
+    assert list(board.look()) == []
     assert list(board.doing) == ["gw1"]
 
 

@@ -254,7 +254,7 @@ def test_the_plan_of_the_shipped_scenarios_starts_nothing_and_names_each_once(tm
     assert done.returncode == 0, done.stderr
     slots = [line for line in done.stdout.splitlines() if line.startswith("slot ")]
     assert len(slots) == 3
-    place = "in a zone of a process lab, profile fast, 3 nodes in each of its 2 zones"
+    place = "in a zone of a process lab, profile fast, 3 nodes in each, zones: 2"
     assert [place in line for line in slots].count(True) == 2
     assert sum("the critical path" in line for line in slots) == 1
     assert done.stdout.count("test_pods_leave_a_partitioned_node_after_their_own_toleration") == 1
@@ -291,8 +291,8 @@ def test_too_large(lab: Stage, judge: Judge) -> None: ...
 @pytest.mark.parametrize(
     ("options", "large", "small"),
     [
-        (["-n2"], "9 nodes, zones: 3", "5 nodes in each of its 1 zones"),
-        (["-n0"], "5 nodes, zones: 1, then 9 nodes, zones: 3", ""),
+        (["-n2"], "9 nodes, zones: 3", "5 nodes in each, zones: 1"),
+        (["-n0"], "lab, profile fast, 5 nodes, zones: 1, then 9 nodes, zones: 3, the", "slot 1"),
         (["-n2", "--nodes=12", "--zones=3"], "12 nodes, zones: 3", "12 nodes, zones: 3"),
     ],
 )

@@ -159,7 +159,7 @@ def test_waits_for_one_processor_after_another_may_have_put_an_event_off(
 
 @pytest.mark.parametrize("by", [{"by": LAB}, {}])
 @pytest.mark.parametrize(
-    ("until_t", "late_s", "expected"), [(31.0, 8.0, TOO_LOADED), (12.0, 4.0, "deviates")]
+    ("until_t", "late_s", "expected"), [(31.0, 12.0, TOO_LOADED), (12.0, 4.0, "deviates")]
 )
 def test_what_stood_still_may_have_kept_the_last_heartbeats_from_the_controller(
     by: dict[str, str], until_t: float, late_s: float, expected: str
@@ -173,10 +173,27 @@ def test_what_stood_still_may_have_kept_the_last_heartbeats_from_the_controller(
     assert label(measured(story), DETECTION) == expected
 
 
-@pytest.mark.parametrize(("late_s", "expected"), [(GRACE_S - 2.0, TOO_LOADED), (GRACE_S - 5.0, "deviates")])
+@pytest.mark.parametrize(
+    ("stalls", "expected"),
+    [
+        ({15.0: GRACE_S - 2.0}, TOO_LOADED),
+        ({15.0: GRACE_S - 5.0}, "deviates"),
+        ({8.0: 5.0, 15.0: 6.0}, TOO_LOADED),
+        ({8.0: 5.0, 18.0: 6.0}, "deviates"),
+        ({80.0: GRACE_S}, "deviates"),
+    ],
+)
 def test_a_lab_that_stood_still_for_as_long_as_nodes_may_be_silent_has_lost_them(
-    late_s: float, expected: str
+    stalls: dict[float, float], expected: str
 ) -> None:
     story = measured(partition(eviction_s=14.0))
-    story.say(15.0, "stall", late_s=late_s, by=LAB)
+    for until_t, late_s in stalls.items():
+        story.say(until_t, "stall", late_s=late_s, by=LAB)
     assert label(story, EVICTION) == expected
+
+
+def test_a_stall_long_before_hides_nothing_that_came_too_early() -> None:
+    """It touches neither the anchor nor the event, and would not explain the time."""
+    story = measured(partition(eviction_s=2.0))
+    story.say(26.0, "stall", late_s=1.2, by=LAB)
+    assert label(story, EVICTION) == "deviates"

@@ -27,7 +27,17 @@ from nodeproof.model.problem import Problem
 from nodeproof.remedy import MACHINES, remedy
 from nodeproof.root import root_prefix
 
-__all__ = ["KERNEL_ARGUMENTS", "TOOLS", "Facts", "Image", "golden_image", "image_hash", "kept", "recipe_dir"]
+__all__ = [
+    "KERNEL_ARGUMENTS",
+    "TOOLS",
+    "Facts",
+    "Image",
+    "golden_image",
+    "image_hash",
+    "kept",
+    "kept_kernel",
+    "recipe_dir",
+]
 
 Json = Any
 KERNEL_ARGUMENTS = (
@@ -100,6 +110,11 @@ def golden_image(components: Components, report: Report) -> Image:
 def kept(components: Components) -> Image | None:
     """The guest with that kubelet where an earlier build left it; never builds. Raises Problem."""
     return _load(_entry(components))
+
+
+def kept_kernel() -> Path | None:
+    """The kernel of an image in the cache, whichever that is."""
+    return next(iter(sorted((cache_dir() / "images").glob("*/vmlinuz"))), None)
 
 
 def recipe_dir() -> Path:

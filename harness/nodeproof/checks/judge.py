@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from nodeproof.checks.checks import run_check
-from nodeproof.checks.read_off import read_off
+from nodeproof.checks.read_off import Times, read_off
 from nodeproof.checks.set_meanwhile import set_meanwhile
 from nodeproof.model.claim import Claim, includes
 from nodeproof.model.cluster import Configuration
@@ -14,9 +15,9 @@ from nodeproof.model.judgment import Check
 from nodeproof.model.slack import (
     Span,
     hull,
-    longest_stall_s,
     loses_nodes_s,
     slack_s,
+    stood_still_s,
     undisturbed_s,
     waited_before_s,
 )
@@ -49,16 +50,18 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     slack = slack_s(history, configuration, times)
     verdict = run_check(check, history, Ground(configuration, slack), claim)
     waited_s, excused = 0.0, False
-    if times and verdict.outcome == "deviates":
-        # What stood still meanwhile may have put the event itself off, or kept an anchor from who acts on it.
-        is_late = _is_late(verdict)
-        slack = slack_s(history, configuration, [hull(times) if is_late else _awaited(verdict, times)])
-        waited_s = waited_before_s(history, hull(times).until_t) if is_late else 0.0
+    if times and _is_late(verdict):
+        # What stood still between an anchor and its event may have put the event itself off.
+        within = hull(times)
+        slack = slack_s(history, configuration, [within])
+        waited_s = waited_before_s(history, within.until_t)
         allowed = Ground(configuration, slack + waited_s)
         excused = run_check(check, history, allowed, claim).outcome != "deviates"
+    elif times and verdict.outcome == "deviates":
+        awaited = slack_s(history, configuration, [_awaited(verdict, times)])
+        excused = run_check(check, history, Ground(configuration, awaited), claim).outcome != "deviates"
     too_loaded = (
         excused
-        or _may_have_lost_nodes(verdict, history, configuration)
         or slack > configuration.slack_limit_s
         or _is_owed_to_load(verdict, check, claim, history, configuration, slack)
     )
@@ -67,6 +70,9 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     broken = _not_injected(history) or _component_died(history) or _not_healed(history, verdict)
     if broken is not None:
         return broken
+    lost = _may_have_lost_nodes(verdict, history, configuration, times)
+    if lost:
+        return unproven("host-too-loaded", f"{lost}; {verdict.reason}", verdict.window, verdict.measured)
     if too_loaded and verdict.code in ("", "scaled"):
         waits = f", with waits of {waited_s:.2f} s for processors," if waited_s else ""
         slacks = f"slack {slack:.2f} s (limit {configuration.slack_limit_s:g} s)"
@@ -104,14 +110,19 @@ def _awaited(verdict: Verdict, times: Sequence[Span]) -> Span:
     return hull([*times, Span.at(times[-1].until_t - low_s)])
 
 
-def _may_have_lost_nodes(verdict: Verdict, history: History, configuration: Configuration) -> bool:
-    """Whether a deviation may be due to nodes that a fault never hit: those of a lab that stood still for so
-    long have sent no heartbeat, either, and are Unknown when it goes on.
+def _may_have_lost_nodes(
+    verdict: Verdict, history: History, configuration: Configuration, times: Times
+) -> str:
+    """Why a deviation may be due to nodes that no fault hit, or nothing: those of a lab that stood still for
+    so long before have sent no heartbeat, either, and are Unknown when it goes on.
     """
-    stall_s = longest_stall_s(history)
-    if verdict.outcome != "deviates" or stall_s <= configuration.slack_limit_s:
-        return False
-    return stall_s > loses_nodes_s(configuration)
+    if verdict.outcome != "deviates":
+        return ""
+    before_t = hull(times).until_t if times else math.inf
+    stalled_s = stood_still_s(history, before_t)
+    if stalled_s <= configuration.slack_limit_s or stalled_s <= loses_nodes_s(configuration):
+        return ""
+    return f"the lab stood still for {stalled_s:.1f} s and may have lost nodes by that"
 
 
 def _is_late(verdict: Verdict) -> bool:

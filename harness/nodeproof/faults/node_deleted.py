@@ -16,7 +16,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class NodeDeleted:
-    """Deletes the Node `on`; healing makes it again with `labels`, and its kubelet goes on reporting.
+    """Deletes a Node; healing makes it again with its labels, and its kubelet goes on reporting.
 
     A running kubelet does not make its Node again by itself (`registrationCompleted` in
     pkg/kubelet/kubelet_node_status.go); one that is started does.

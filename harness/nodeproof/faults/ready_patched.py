@@ -22,9 +22,9 @@ _ACTS_LIMIT_S = 8.0
 
 @dataclass(frozen=True)
 class ReadyPatched:
-    """Patches Ready to False on the Node `on`, as an administrator can, and refuses its kubelet the status by
-    which it would put that right within U. Healing patches it back to True, so that the node is ready at
-    once, and lets the kubelet report again.
+    """Patches Ready to False on a Node, as an administrator can, and refuses its kubelet the status that
+    would put it right; healing patches it back to True, so that the node is ready at once, and lets the
+    kubelet report again.
     """
 
     name: ClassVar[str] = "ready-patched"

@@ -25,7 +25,8 @@ _KINDS = ("validatingadmissionpolicybindings", "validatingadmissionpolicies")
 
 @dataclass(frozen=True)
 class Refused:
-    """A ValidatingAdmissionPolicy denies the kubelet of `on` its updates of `what`; healing deletes it.
+    """A ValidatingAdmissionPolicy denies a kubelet the updates of its Node's status, or its Lease; healing
+    deletes it.
 
     The probe asks for such an update as the node, as a dry run.
     """

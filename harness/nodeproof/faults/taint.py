@@ -15,7 +15,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class Taint:
-    """Taints the Node `on`, as `kubectl taint` does; healing removes that taint alone."""
+    """Taints a Node, as `kubectl taint` does; healing removes that taint alone."""
 
     name: ClassVar[str] = "taint"
     places: ClassVar[Sequence[Place]] = ("control-plane",)

@@ -22,5 +22,9 @@ class Problem(Exception):
         return f"{line}\n{self.detail}" if self.detail else line
 
 
+class HostTooLoaded(Problem):
+    """The host stood still for so long that a lab is not as it was: another try may tell more."""
+
+
 class OutsideError(Exception):
     """Something outside (a machine, an API server) refused or did not answer; its message is one line."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -86,10 +87,20 @@ def loses_nodes_s(configuration: Configuration) -> float:
     return configuration["G"] - 2 * configuration["R"]
 
 
-def longest_stall_s(history: History) -> float:
-    """For how long (s) the lab was not woken, at the worst."""
-    stalls = (entry for entry in history.of_kind("stall") if entry.data.get("by") == LAB)
-    return max((float(entry.data["late_s"]) for entry in stalls), default=0.0)
+def stood_still_s(history: History, before_t: float = math.inf) -> float:
+    """For how long (s) the lab was not woken until a time (s): in one piece, or in several that are closer to
+    each other than `NEAR_S`.
+    """
+    longest_s, added_s, ended_t = 0.0, 0.0, -math.inf
+    for entry in history.of_kind("stall"):
+        if entry.data.get("by") != LAB or "waited_s" in entry.data:
+            continue
+        span, late_s = _stall(entry)
+        if span.since_t >= before_t:
+            break
+        added_s = late_s + (added_s if span.since_t - ended_t < NEAR_S else 0.0)
+        longest_s, ended_t = max(longest_s, added_s), span.until_t
+    return longest_s
 
 
 def undisturbed_s(history: History, configuration: Configuration) -> float:

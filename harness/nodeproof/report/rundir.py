@@ -162,8 +162,9 @@ def put_aside(run: Path, nodeid: str) -> Path:
     """Move what a scenario recorded to where no verdict is read from; gives where that is."""
     tries = run / TOO_LOADED
     tries.mkdir(exist_ok=True)
-    number = 1 + len(list(tries.glob(f"{slug(nodeid)}-*")))
-    return scenario_dir(run, nodeid).rename(tries / f"{slug(nodeid)}-{number}")
+    name = slug(nodeid)
+    number = 1 + max((int(path.name.rpartition("-")[2]) for path in tries.glob(f"{name}-*")), default=0)
+    return scenario_dir(run, nodeid).rename(tries / f"{name}-{number}")
 
 
 def run_again(run: Path) -> int:

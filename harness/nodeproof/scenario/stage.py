@@ -150,15 +150,12 @@ class Stage:
 
     def _refuse_lost(self) -> None:
         """Break off where a node is lost, and nothing that was done here is why."""
-        lost = [] if self._is_harmed else [name for name in self._usable if self._is_lost(name)]
+        history = self.history()
+        lost = [] if self._is_harmed else [name for name in self._usable if _is_lost(history, name)]
         if lost:
             said = f"Ready is Unknown before anything was done: {', '.join(lost)}"
             raise Problem(said, "scenario", "see the controller manager's log; run it again on an idle host")
         self._is_harmed = True
-
-    def _is_lost(self, node: str) -> bool:
-        last = self.history().versions("nodes", "", node)[-1:]
-        return any((condition(version.object, "Ready") or {}).get("status") == "Unknown" for version in last)
 
     def _wait_for_heartbeat(self, node: str) -> None:
         """Wait for one renewal of the node's lease that comes by the watch: when those on its first LIST came
@@ -220,3 +217,8 @@ class Stage:
         if self.recording is None:
             raise Problem("nothing is being recorded", "scenario", "use `with lab.record():` around it")
         return self.recording
+
+
+def _is_lost(history: History, node: str) -> bool:
+    last = history.versions("nodes", "", node)[-1:]
+    return any((condition(version.object, "Ready") or {}).get("status") == "Unknown" for version in last)

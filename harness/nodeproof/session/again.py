@@ -7,6 +7,7 @@ import pytest
 from nodeproof.report import rundir
 from nodeproof.session.judging import Closed
 from nodeproof.session.run import session_of
+from nodeproof.session.times import ENDED, LABEL
 
 RERUN = "rerun"
 """The outcome of a try that is followed by another; as pytest-rerunfailures names it."""
@@ -36,3 +37,5 @@ def prepare(item: pytest.Item) -> None:
     session.say(f"{item.nodeid} runs again, as the host was too loaded to tell; what it recorded: {kept}")
     item.stash[_TRIES] = item.stash.get(_TRIES, 0) + 1
     item.stash[_LEFT_OPEN] = False
+    ours = (ENDED, LABEL)
+    item.user_properties[:] = [told for told in item.user_properties if told[0] not in ours]

@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 from nodeproof.checks.judge import died
-from nodeproof.model.problem import Problem
+from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.verdict import Code, unproven
 from nodeproof.report import rundir, table
 from nodeproof.scenario.stage import Stage
@@ -41,7 +41,7 @@ def close_scenario(item: pytest.Item, error: Exception | None) -> None:
     stage, made = item.stash.get(STAGE, None), item.stash.get(JUDGE, None)
     if stage is None or made is None or stage.recording is None:
         if error is not None:
-            store_unrecorded(item, session, error)
+            again.note(item, store_unrecorded(item, session, error))
             raise error
         raise Unproven(
             "the scenario recorded nothing: use the fixtures `lab` and `judge`, and `lab.record()`"
@@ -68,13 +68,15 @@ def close_scenario(item: pytest.Item, error: Exception | None) -> None:
     _raise_outcome(closed, message(closed, session.claims, stage.configuration.kubernetes_version), error)
 
 
-def store_unrecorded(item: pytest.Item, session: Session, error: Exception) -> None:
+def store_unrecorded(item: pytest.Item, session: Session, error: Exception) -> Closed:
     """A scenario that broke off before it recorded anything: every declared claim gets its verdict all the
     same.
     """
     declared = [session.claims[claim] for claim in asked.declared(item)]
-    closed = without_running(declared, "gap", f"nothing was recorded: {type(error).__name__}: {error}")
+    code: Code = "host-too-loaded" if isinstance(error, HostTooLoaded) else "gap"
+    closed = without_running(declared, code, f"nothing was recorded: {type(error).__name__}: {error}")
     stored.store_skipped(session.run, item.nodeid, closed, session.claims, session.options)
+    return closed
 
 
 def store_crashed(session: Session, nodeid: str) -> None:

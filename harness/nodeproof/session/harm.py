@@ -33,8 +33,8 @@ def _faults(function: FunctionType, seen: set[FunctionType]) -> Iterator[str]:
         if not isinstance(told, FunctionType) or told in seen:
             continue
         if told.__module__ == scenario.__name__:
-            if inverse(name):
-                yield name
+            if inverse(told.__name__):
+                yield told.__name__
         elif told.__module__ == function.__module__:
             yield from _faults(told, seen)
 

@@ -13,7 +13,7 @@ from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Judgment
 from nodeproof.model.problem import Problem
-from nodeproof.model.slack import longest_stall_s
+from nodeproof.model.slack import stood_still_s
 from nodeproof.model.verdict import Code, Verdict, unproven, worst
 from nodeproof.model.window import WindowSpec
 from nodeproof.report.rundir import Row, row
@@ -95,21 +95,23 @@ def close(
         if broken
         else "the scenario declares the claim and never judged it"
     )
-    code = code_of(history, configuration)
+    code = code_of(history)
+    if broken and code == "gap" and stood_still_s(history) > configuration.slack_limit_s:
+        code = "host-too-loaded"
     left = tuple((claim.id, unproven(code, reason)) for claim in declared if claim.id not in asked)
     return Closed(judged, left)
 
 
-def code_of(history: History, configuration: Configuration) -> Code:
-    """Why a scenario that broke off knows nothing: a component's death, a fault that is not in, a lab that
-    stood still, or missing evidence.
+def code_of(history: History) -> Code:
+    """Why nothing is known of what was not judged: a component's death, a fault that is not in, or missing
+    evidence.
     """
     if died(history) is not None:
         return "component-died"
     steps = {entry.data["step"] for entry in history.of_kind("fault")}
     if "injecting" in steps and "injected" not in steps:
         return "not-injected"
-    return "host-too-loaded" if longest_stall_s(history) > configuration.slack_limit_s else "gap"
+    return "gap"
 
 
 def without_running(declared: Sequence[Claim], code: Code, reason: str) -> Closed:

@@ -36,9 +36,11 @@ class Live:
         self._lasts_s: Mapping[str, float] = {}
         self._took_s: dict[str, float] = {}
         self._out = _past_capture(terminal._tw._file)
-        self._console = Console(file=self._out, highlight=False, soft_wrap=True)
+        # Not what FORCE_COLOR says: a log that is read later is no terminal.
+        self._console = Console(file=self._out, force_terminal=self._out.isatty(), soft_wrap=True)
         self._board: Board | None = None
         self._screen: Screen | None = None
+        self._dead: set[str] = set()
         # Else pytest begins a line with the name of each file.
         terminal.showfspath = False
 
@@ -55,7 +57,7 @@ class Live:
         """A line above those of the slots; False where they are not drawn."""
         if self._screen is None:
             return False
-        self._console.print(Text(f"nodeproof: {line}"))
+        self._print(f"nodeproof: {line}")
         return True
 
     @pytest.hookimpl(wrapper=True)
@@ -81,13 +83,22 @@ class Live:
             self._screen.start()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A line for each scenario that is done, with its worst verdict and how long it took."""
-        self._took_s[report.nodeid] = self._took_s.get(report.nodeid, 0.0) + report.duration
-        if report.when == "call" or (report.when == "setup" and not report.passed):
+        """A line for each scenario that is done, with its worst verdict and how long it took: it has come to
+        its call, or has failed before, or its worker died.
+        """
+        took_s = self._took_s.pop(report.nodeid, 0.0) + report.duration
+        if report.when == "setup" and report.passed:
+            self._took_s[report.nodeid] = took_s
+        elif report.when != "teardown":
             label = dict(report.user_properties).get(LABEL, report.outcome)
-            self._print(f"{label:<28}{self._took_s[report.nodeid]:5.0f} s {report.nodeid}", str(label))
-        if report.when == "teardown" and self._board is not None:
-            self._board.is_done(report.nodeid)
+            self._print(f"{label:<28}{took_s:5.0f} s {report.nodeid}", str(label))
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """Draw nothing while xdist says that a worker died, and its slot no more."""
+        if error:
+            self._dead.add(node.gateway.id)
+            self._stop()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
@@ -95,17 +106,26 @@ class Live:
         self.close()
 
     def close(self) -> None:
-        """Take the lines of the slots away."""
+        """Take the lines of the slots away; who tells something from now on is not heard."""
+        self._stop()
+        folder = self._run / FOLDER
+        with contextlib.suppress(OSError):
+            shutil.rmtree(folder.rename(folder.with_name(f".{FOLDER}")))
+        with contextlib.suppress(OSError):
+            self._out.close()
+
+    def _stop(self) -> None:
         screen, self._screen = self._screen, None
         if screen is not None:
             screen.stop()
             self._print_what_was_said()
-        if self._board is not None:
-            shutil.rmtree(self._run / FOLDER, ignore_errors=True)
 
     def _print(self, line: str, label: str = "") -> None:
         with contextlib.suppress(OSError):
-            self._console.print(Text(line, style=_STYLES.get(label, "")))
+            if self.is_drawn:
+                self._console.print(Text(line, style=_STYLES.get(label, "")))
+            else:
+                self._out.write(f"{line}\n")
 
     def _print_what_was_said(self) -> None:
         for line in self._board.look() if self._board else ():
@@ -113,7 +133,8 @@ class Live:
 
     def _draw(self) -> Table:
         self._print_what_was_said()
-        now, doing = time.monotonic(), sorted(self._board.doing.items() if self._board else ())
+        known = self._board.doing.items() if self._board else ()
+        now, doing = time.monotonic(), sorted((name, each) for name, each in known if name not in self._dead)
         return table(row(name, each, self._lasts_s.get(each.scenario, 0.0), now) for name, each in doing)
 
 

@@ -152,19 +152,20 @@ def describe(
 ) -> Iterator[str]:
     """The plan for people: a line for each slot and scenario, the expected end and the critical path."""
     lab = f"{options.kind} lab, profile {options.profile}"
-    shared = f"a zone of a {lab}, {common.nodes} nodes in each of its {zones_shared} zones"
-    last = critical(slots)
+    shared = f"a zone of a {lab}, {common.nodes} nodes in each, zones: {zones_shared}"
+    last, labs = critical(slots), 0
     for number, slot in enumerate(slots, 1):
-        path = ", the critical path" if slot is last else ""
         sizes = dict.fromkeys(each.size or common for each in slot.scenarios if _runs_here(each))
         own = ", then ".join(f"{size.nodes} nodes, zones: {size.zones}" for size in sizes)
         place = shared if zones_shared and not slot.is_alone else f"a {lab}, {own}"
-        yield f"slot {number}: {slot.lasts_s:.0f} s in {place}{path}"
+        path = ", the critical path" if slot is last else ""
+        yield f"slot {number}: {slot.lasts_s:.0f} s in {place}{path}" if sizes else f"slot {number}: nothing"
+        labs = max(1, len(sizes)) if slot is last else labs
         for each in slot.scenarios:
             if not each.known_from.startswith(NOT_HERE):
                 yield f"{each.lasts_s:7.1f} s  {each.scenario}  ({each.known_from})"
                 if each.targets:
-                    yield f"{'':11}harms {each.targets}: {', '.join(each.faults) or 'by its actions'}"
+                    yield f"{'':11}harms {each.targets}: {', '.join(each.faults) or 'see its code'}"
     for each in _all(slots):
         if each.known_from.startswith(NOT_HERE):
             yield f"{NOT_HERE}{each.scenario}  ({each.known_from.removeprefix(NOT_HERE)})"
@@ -172,7 +173,7 @@ def describe(
         yield f"{word}: {harm.inverse(word)}"
     total_s = sum(slot.lasts_s for slot in slots)
     yield (
-        f"expected end: {start_s + last.lasts_s:.0f} s ({start_s:.0f} s for the start of a lab); "
+        f"expected end: {labs * start_s + last.lasts_s:.0f} s ({start_s:.0f} s for the start of a lab); "
         f"scenarios together: {total_s:.0f} s"
     )
 

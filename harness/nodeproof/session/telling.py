@@ -34,6 +34,10 @@ class Telling:
         """A scenario begins."""
         self._tell(scenario=scenario, since_t=round(time.monotonic(), 3))
 
+    def ended(self) -> None:
+        """The scenario is over, and nothing is done for now."""
+        self._tell(ended=True)
+
     def step(self, text: str) -> AbstractContextManager[object]:
         """A step of the scenario begins; also the report's."""
         self._until_t = 0.0
@@ -64,7 +68,7 @@ class Telling:
         return True
 
 
-@dataclass
+@dataclass(order=True)
 class Doing:
     """What one process does."""
 
@@ -75,7 +79,7 @@ class Doing:
 
 
 class Board:
-    """What all of them do, read as they tell it."""
+    """What all of them do, read as they tell it; for one thread."""
 
     def __init__(self, run: Path) -> None:
         self._folder = run / FOLDER
@@ -88,12 +92,10 @@ class Board:
             for told in self._new(path):
                 if "said" in told:
                     yield str(told["said"])
+                elif "ended" in told:
+                    self.doing.pop(path.stem, None)
                 else:
                     self._take(self.doing.setdefault(path.stem, Doing()), told)
-
-    def is_done(self, scenario: str) -> None:
-        """Whoever did a scenario does nothing for now."""
-        self.doing = {name: doing for name, doing in self.doing.items() if doing.scenario != scenario}
 
     def _new(self, path: Path) -> Iterator[dict[str, Json]]:
         with path.open() as lines:

@@ -33,7 +33,7 @@ from nodeproof.model.clocks import Reading
 from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.judgment import Check
 from nodeproof.model.needs import Needs
-from nodeproof.model.problem import Problem
+from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.slack import loses_nodes_s
 from nodeproof.recording.machine_events import MachineEvents, events_end
 from nodeproof.recording.recorder import Recording, Setting
@@ -183,7 +183,7 @@ class Lab:
 
     def _settle(self) -> None:
         """Where the lab stood still since the last recording, wait until nodes that it lost by that are back.
-        It loses them at a pass of the node lifecycle controller. Raises Problem.
+        It loses them at a pass of the node lifecycle controller. Raises HostTooLoaded.
         """
         limit_s = loses_nodes_s(self.configuration)
         ended = [
@@ -196,7 +196,7 @@ class Lab:
         left = until_empty(lambda: workloads.lost(self.cluster.api, usable), CLEAN_LIMIT_S)
         if left:
             said = f"lost when the lab stood still, and {CLEAN_LIMIT_S:g} s later: {', '.join(left)}"
-            raise Problem(said, f"lab {self.name}", "run it again on an idle host")
+            raise HostTooLoaded(said, f"lab {self.name}", "run it again on an idle host")
         # What their taints took of the rate limiter.
         _sleep_until(time.monotonic() + 1 / self.configuration["E"])
 

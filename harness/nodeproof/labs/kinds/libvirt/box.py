@@ -98,7 +98,7 @@ def _fill(fresh: Path, folder: Path, image: Image) -> None:
         # Vagrant keeps boxes by name: another image has to be another box.
         "box": f"nodeproof-{image.disk.parent.name}",
         "arguments": " ".join(KERNEL_ARGUMENTS),
-        "kvm": runs_on_kvm(fresh / "boot-sector", root_prefix()),
+        "kvm": runs_on_kvm(fresh / "boot-sector", image.kernel, root_prefix()),
         "memory_mib": MEMORY_MIB,
         "cpus": CPUS,
         "nodes": [_node(fresh, folder, spec, specs, public) for spec in specs],

@@ -82,9 +82,12 @@ class Hypervisor:
         self._memory = memory
         self._processes = processes
 
-    def start(self) -> None:
-        """Start the daemons; make the lab's pool and networks. Raises Problem, CommandFailed."""
+    def start(self, kernel: Path) -> None:
+        """Start the daemons; make the lab's pool and networks; find out what guests with that kernel run on.
+        Raises Problem, CommandFailed.
+        """
         self.start_daemons()
+        self.kvm = runs_on_kvm(self._memory / "scratch" / "boot-sector", kernel)
         self._make_pool_and_networks()
 
     def start_daemons(self) -> None:
@@ -93,7 +96,6 @@ class Hypervisor:
         for folder in ("lib", "log", "cache"):
             self._mount_overlay(folder)
         _write_configuration()
-        self.kvm = runs_on_kvm(self._memory / "scratch" / "boot-sector")
         for daemon in ("virtlogd", "libvirtd"):
             pid_file = _RUN / "libvirt" / f"{daemon}.pid"
             self._processes.start(

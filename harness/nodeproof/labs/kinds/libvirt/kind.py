@@ -67,9 +67,12 @@ def _owner(run: Run, node: str) -> str:
 
 def _accelerator() -> Iterator[Finding]:
     slow = "guests are emulated and take half a minute to boot"
+    kernel = image.kept_kernel()
     with tempfile.TemporaryDirectory(prefix="nodeproof-") as folder:
-        if kvm.runs_on_kvm(Path(folder, "boot-sector"), become_root()):
-            yield Finding(OK, "KVM runs guests")
+        if kvm.runs_on_kvm(Path(folder, "boot-sector"), kernel, become_root()):
+            yield Finding(
+                OK, "KVM runs guests" if kernel else "KVM runs guests, as far as a boot sector tells"
+            )
         elif kvm.DEVICE.exists():
             yield Finding(NOTE, f"{kvm.DEVICE} is there and runs no guest, {slow}")
         else:

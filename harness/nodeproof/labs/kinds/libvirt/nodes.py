@@ -77,7 +77,7 @@ class GuestNodes:
 
     def prepare(self) -> None:
         """Start the hypervisor. Raises Problem, OutsideError, CommandFailed."""
-        self._hypervisor.start()
+        self._hypervisor.start(Path(self._lab.guest["kernel"]))
         self._hypervisor.domains.follow(self._on_end)
         self._time = TimeServer()
         guest = self._lab.guest
