@@ -24,7 +24,7 @@ def open_stage(item: pytest.Item) -> Stage:
     needs = asked.needs(item)
     try:
         size = asked.size(needs, session.options) if needs.is_large else session.size
-        living = provider_of(session).clean(needs, size)
+        living = provider_of(session).clean(needs, size, session.is_alone(item.nodeid))
         missing = asked.lacks_features(item, living.features)
         folder = scenario_dir(session.run, item.nodeid)
         told = (session.telling.step, session.telling.until) if session.telling else (allure.step,)

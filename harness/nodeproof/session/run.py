@@ -57,6 +57,11 @@ class Session:
     telling: Telling | None = None
     """Where slots are drawn on a terminal."""
 
+    def is_alone(self, nodeid: str) -> bool:
+        """Whether the scenario's slot shares no lab with others."""
+        mine = (slot for slot in self.slots if any(each.scenario == nodeid for each in slot.scenarios))
+        return any(slot.is_alone for slot in mine)
+
 
 SESSION = pytest.StashKey[Session]()
 LIVE = pytest.StashKey["Live"]()

@@ -118,13 +118,13 @@ class LabProvider:
         )
         self._note(lab)
 
-    def clean(self, needs: Needs, size: Size) -> Lab:
-        """The worker's lab of a size, fit for a scenario that harms as many nodes as it needs; one of ours
-        that isn't is replaced.
+    def clean(self, needs: Needs, size: Size, is_alone: bool) -> Lab:
+        """The worker's lab of a size, maybe a zone where it is not `is_alone`, fit for a scenario that harms
+        as many nodes as it needs; one of ours that isn't is replaced.
 
         Raises Problem when a new lab is not fit either, or a lab that we were given is not.
         """
-        lab = self.get(size, needs.is_alone)
+        lab = self.get(size, is_alone)
         self.rest()
         try:
             lab.clean(needs)
@@ -133,7 +133,7 @@ class LabProvider:
                 raise
             self.report(f"{'another zone' if lab.zone else 'a new lab'} takes over: {problem}")
             self.discard()
-            lab = self.get(size, needs.is_alone)
+            lab = self.get(size, is_alone)
             self.rest()
             lab.clean(needs)
         self._say_what_is_full(lab)
