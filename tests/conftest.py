@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from _pytest.runner import runtestprotocol
 
-from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS
+from nodeproof.labs.kinds import LIBVIRT
+from tests.turns import alone, beside_others
 
 TOO_LOADED, AGAIN = "host-too-loaded", "tried-again"
 SHARED = ("altered_lab", "documented_lab", "finished", "installed", "other", "whole_run")
@@ -22,10 +24,12 @@ UNIT_PER_CORE = 2.0
 """Workers for each core of tests without labs."""
 IDLE_PER_CORE = {LIBVIRT.name: 0}
 """Of these, so many for each core only where nobody else uses it."""
+LABS_PER_CORE = {LIBVIRT.name: LIBVIRT.limits.labs_per_core}
+"""Workers for each core of tests with labs: they wait, and share labs, more than scenarios do."""
 WORKER_BYTES = {LIBVIRT.name: 5 * GIB}
 """What a worker's labs take: two guests and a third that joins, or up to five labs of nodes without any."""
-_IDLE_PER_CORE, _WORKER_BYTES = 1.5, 4 * GIB
-_LOOK_S = 1.0
+_PER_CORE, _WORKER_BYTES = 2.0, 4 * GIB
+_LOOK_S = 3.0
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
@@ -37,8 +41,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     kind = config.getoption("contract_lab", default="")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     has_labs = not all(UNIT.rstrip("/") in str(argument) for argument in config.args)
-    idle = IDLE_PER_CORE.get(kind, _IDLE_PER_CORE) if has_labs else 0
-    most = KINDS.get(kind, PROCESS).limits.labs_per_core if has_labs else UNIT_PER_CORE
+    idle = IDLE_PER_CORE.get(kind, _PER_CORE) if has_labs else 0
+    most = LABS_PER_CORE.get(kind, _PER_CORE) if has_labs else UNIT_PER_CORE
     per_core = most - (idle * (1 - idle_share()) if idle else 0)
     by_cores = len(os.sched_getaffinity(0)) * per_core
     return max(1, min(round(by_cores), memory // WORKER_BYTES.get(kind, _WORKER_BYTES)))
@@ -72,18 +76,31 @@ def _shared_by(item: pytest.Item) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """Run a test; one that fails beside the word that the host was too loaded runs once more on new labs.
+    """Run a test; one that fails beside the word that the host was too loaded runs once more on new labs, and
+    alone: the tests of other workers wait.
 
     Only tests of the harness are: the verdicts of a run of nodeproof itself are never tried again.
     """
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    with beside_others(_turns(item)) if _has_labs(item) else nullcontext():
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
     if _is_too_loaded(reports):
-        reports = _tried_again(item, nextitem, reports)
+        with alone(_turns(item)):
+            reports = _tried_again(item, nextitem, reports)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
+
+
+def _has_labs(item: pytest.Item) -> bool:
+    return not item.nodeid.startswith(UNIT)
+
+
+def _turns(item: pytest.Item) -> Path:
+    """A folder that the workers of a run share."""
+    own = item.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    return Path(own.parent if hasattr(item.config, "workerinput") else own) / "turns"
 
 
 def _tried_again(

@@ -1,4 +1,5 @@
-"""`python -m tests.soak --rounds N --seed S`: kills random parts at random moments of random faults.
+"""`python -m tests.soak --rounds N --seed S [--part PART]`: kills random parts at random moments of random
+faults.
 
 After each kill comes `nodeproof heal`, and everything that is there is compared with what was there before.
 A round's seed is printed: `--seed S-K` repeats that round alone.
@@ -108,6 +109,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", default=str(random.SystemRandom().randrange(10**6)))
     parser.add_argument("--lab", default=PROCESS.name, choices=KINDS)
+    parser.add_argument("--part", choices=WEIGHTS, help="kill only this, in every round")
     asked = parser.parse_args()
     alone = "-" in asked.seed
     seeds = [asked.seed] if alone else [f"{asked.seed}-{number}" for number in range(asked.rounds)]
@@ -115,14 +117,14 @@ def main() -> int:
         ground = Ground(asked.lab, folder)
         try:
             for seed in seeds:
-                _round(ground, seed)
+                _round(ground, seed, asked.part)
         except Different as difference:
             print(f"soak: round {seed}: {difference}", flush=True)
             return 1
         finally:
             ground.down()
     print(f"soak: {len(seeds)} rounds, nothing was left", flush=True)
-    return 0 if alone else _harm_done(ground.reached)
+    return 0 if alone or asked.part else _harm_done(ground.reached)
 
 
 def _harm_done(reached: list[str]) -> int:
@@ -132,9 +134,10 @@ def _harm_done(reached: list[str]) -> int:
     return 0 if len(harmed) >= HARMED_SHARE * len(reached) else 1
 
 
-def _round(ground: Ground, seed: str) -> None:
+def _round(ground: Ground, seed: str, only: str | None) -> None:
     dice = random.Random(seed)  # noqa: S311  no secret depends on it
-    part = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+    drawn = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+    part = only or drawn
     if ground.kind == LIBVIRT.name and part in WORKERS:
         part = "pytest"
     began = time.monotonic()

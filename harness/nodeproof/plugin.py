@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--lab",
         default="",
-        help="kind of lab to start, or the name of a running one (default: process nodes)",
+        help="kind of lab to start, or NAME or NAME/ZONE of a running one (default: process nodes)",
     )
     group.addoption("--profile", default="", help="timing of the components: fast (default) or documented")
     group.addoption(
@@ -83,8 +83,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "needs(nodes=2, faulted=0, zones=1, features=(), profile='', lasts='', isolation='zone'): what a "
-        "scenario needs of its lab; `faulted` is how many nodes its faults may hit, `profile` the only one "
+        "scenario needs of its lab; nodes=(20, 3) is a lab of two zones of these sizes; `faulted` is how "
+        "many nodes its faults may hit, of each zone where several are told, `profile` the only one "
         "that proves it, `isolation` whether others may run in other zones of its lab",
+    )
+    config.addinivalue_line(
+        "markers", "standing(fault, *args, **kwargs): a fault that stands before the scenario begins"
     )
     if not hasattr(config, "workerinput"):
         config.stash[TIMES] = Times()
@@ -272,7 +276,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     try:
         if known.provider is not None:
-            known.provider.close()
+            known.provider.end()
     except (Problem, OutsideError, OSError) as problem:
         known.say(f"the lab could not be ended in order: {problem}")
     if not known.is_worker:

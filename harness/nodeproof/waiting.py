@@ -16,6 +16,17 @@ def tell_nobody(_until_t: float) -> None:
     """For a wait that nobody looks at."""
 
 
+def wait_for(look: Callable[[], bool], limit_s: float, period_s: float = 0.1) -> bool:
+    """Whether something is so, or comes to be within `limit_s`."""
+    retry = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(limit_s),
+        wait=tenacity.wait_fixed(period_s),
+        retry=tenacity.retry_if_result(lambda so: not so),
+        retry_error_callback=lambda _state: False,
+    )
+    return bool(retry(look))
+
+
 def insist(
     ask: Callable[[], Answer], *errors: type[BaseException], limit_s: float, period_s: float = 0.1
 ) -> Answer:

@@ -22,7 +22,7 @@ from nodeproof.scenario import (
 
 
 @claims("cordon.blocks-new-pods", "cordon.display", "cordon.not-a-condition", "cordon.taint")
-@needs(nodes=2)
+@needs(nodes=2, lasts="6R")
 def test_a_cordoned_node_gets_no_pods_and_no_condition(lab: Stage, judge: Judge) -> None:
     node = lab.target
     tainted, untainted = (made(node, UNSCHEDULABLE, "NoSchedule") for made in (taint_added, taint_removed))

@@ -17,7 +17,7 @@ PLACED_S, RUNS_S = 10.0, 60.0
 
 
 @claims("cordon.daemonset-still-scheduled")
-@needs(nodes=2)
+@needs(nodes=2, lasts="6R")
 def test_a_daemon_runs_on_a_cordoned_node_and_stays(lab: Stage, judge: Judge) -> None:
     node = lab.target
     daemons = workload("DaemonSet")

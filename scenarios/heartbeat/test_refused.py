@@ -5,9 +5,11 @@ from nodeproof.scenario import (
     Stage,
     ask,
     audit,
+    changed,
     claims,
     condition_became,
     counted,
+    kubelet_settings,
     needs,
     refused,
     renewals_of,
@@ -16,9 +18,14 @@ from nodeproof.scenario import (
 
 WRONG = {"status": {"nodeInfo": {"kernelVersion": "nodeproof"}}}
 """What a kubelet puts right: an idle one reports nothing for minutes."""
+RETRIES = 5
+"""Of each, and a period is up to 4 % longer than told, with the time that the tries take."""
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+REPORTS_S = 5
+"""How often a kubelet reports that has nothing new to say: more often than the shortest grace period."""
 
 
-@claims("heartbeat.lease-independent")
+@claims("heartbeat.lease-independent", "heartbeat.status-retries")
 @needs(nodes=2, faulted=1)
 def test_a_node_lives_by_its_lease_when_its_status_is_refused(lab: Stage, judge: Judge) -> None:
     node = lab.target
@@ -38,5 +45,38 @@ def test_a_node_lives_by_its_lease_when_its_status_is_refused(lab: Stage, judge:
     for source in (tried, denied):
         many = counted(source.request, 3, 9999, after=wrong.ended, until=cut.healing)
         judge("heartbeat.lease-independent", many)
+    periods = 2 * lab.configuration["G"] / lab.configuration["U"]
+    low, high = RETRIES * (0.6 * periods - 1), RETRIES * (periods + 1)
+    often = counted(tried.request, int(low), int(high), after=wrong.ended, until=cut.healing)
+    judge("heartbeat.status-retries", often)
     judge("heartbeat.lease-independent", lives)
     judge("heartbeat.lease-independent", renewals)
+
+
+@claims("heartbeat.status-alone-suffices", "heartbeat.lease-immediate-retries")
+@needs(nodes=2, faulted=1, lasts="2G + 15")
+def test_a_node_lives_by_its_status_when_its_lease_is_refused(lab: Stage, judge: Judge) -> None:
+    """Each time that its Lease is due: five tries, a look whether it is there, and five more."""
+    node, known = lab.target, lab.configuration
+    itself = {"name": node, "user": f"system:node:{node}"}
+    tried = audit(verb="update", resource="leases", code={"$not": 200}, **itself)
+    looked = audit(verb="get", resource="leases", **itself)
+    often = kubelet_settings(node, nodeStatusReportFrequency=f"{REPORTS_S}s")
+    lost = condition_became(node, "Ready", "Unknown")
+    renewed = changed("leases", node, "spec.renewTime", "kube-node-lease")
+
+    with lab.record():
+        with lab.inject(often), lab.inject(refused(node, "lease")) as cut:
+            acts = lab.do(ask("GET", f"{LEASES}/{node}"))
+            long = windows.absence(2 * known["G"])
+            lives = lost.never_after(cut.began, long)
+            lab.wait_for(renewed.never_after(acts.came, windows.absence(2 * known["G"] + lab.clear_s)))
+        lab.hear(tried, looked)
+
+    due = 2 * known["G"] / known["R"]
+    for source, each in ((tried, 2 * RETRIES), (looked, 1)):
+        low, high = each * (0.7 * due - 1), each * (due + 3)
+        many = counted(source.request, int(low), int(high), after=cut.began, until=cut.healing)
+        judge("heartbeat.lease-immediate-retries", many)
+    for check in (lives, renewed.never_after(acts.came, long)):
+        judge("heartbeat.status-alone-suffices", check)

@@ -12,7 +12,7 @@ from nodeproof.scenario import (
     link_down,
     needs,
     taint_added,
-    taint_removed,
+    untainted,
     windows,
 )
 
@@ -31,14 +31,14 @@ def is_noticed_until_it_is_over(lab: Stage, judge: Judge, fault: Fault) -> None:
                 taint_added(node, UNREACHABLE, "NoExecute").after(unknown, windows.taint_pass())
             )
         lab.wait_for(ready_again.after(silenced.healing, windows.recovery()))
-        untainted = [
-            lab.wait_for(taint_removed(node, UNREACHABLE, effect).after(ready_again, window))
+        taints_go = [
+            lab.wait_for(untainted(node, effect).after(ready_again, window))
             for effect, window in (("NoSchedule", windows.prompt(2)), ("NoExecute", windows.monitor_pass()))
         ]
 
     judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
     judge("taints.unreachable-noexecute", tainted)
-    for effect_is_gone in untainted:
+    for effect_is_gone in taints_go:
         judge("taints.removed-on-recovery", effect_is_gone)
 
 

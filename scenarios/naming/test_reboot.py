@@ -15,7 +15,7 @@ from nodeproof.scenario import (
 
 
 @claims("naming.reboot-event", "monitoring.detection-time")
-@needs(nodes=2, faulted=1, features=("reset",), lasts="15")
+@needs(nodes=2, faulted=1, features=("reset",), lasts="G + 4R")
 def test_a_machine_that_was_reset_is_reported_as_rebooted(lab: Stage, judge: Judge) -> None:
     node = lab.target
     unknown, booted = condition_became(node, "Ready", "Unknown"), boot_id_changed(node)

@@ -5,6 +5,7 @@ from nodeproof.scenario import (
     STATUS,
     UNREACHABLE,
     Stage,
+    became,
     claims,
     condition_became,
     condition_said,
@@ -37,6 +38,7 @@ SIZE, UNHEALTHY, HEALTH = (
     "taints.unreachable-noexecute",
     "eviction.toleration-seconds-override",
     "partition.terminating",
+    "partition.unknown-state",
     "taints.removed-on-recovery",
     "zones.metrics",
 )
@@ -80,6 +82,12 @@ def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, ju
     judge("eviction.toleration-seconds-override", evicted)
     judge("partition.terminating", shown_throughout(STATUS, pod.name, "Terminating", deletion, cut.healing))
     judge("partition.terminating", stays)
+    never_said = (
+        became("pods", pod.name, {"status": status}, pod.namespace)
+        for status in ({"reason": "NodeLost"}, {"phase": "Unknown"})
+    )
+    for moment in never_said:
+        judge("partition.unknown-state", moment.never_after(unreachable, windows.absence(lab.toleration_s)))
     for seen, value in exported:
         judge("zones.metrics", shows(seen, value))
     for effect_is_gone in untainted:

@@ -9,6 +9,8 @@ from nodeproof.scenario import (
     condition_became,
     needs,
     outage,
+    pod_deletion,
+    run_pod,
     taint_added,
     windows,
 )
@@ -17,18 +19,22 @@ NEW_STATE = "Controller detected that zone is now in new state"
 ONE_AFTER_THE_OTHER = "max(P, 1/E) + 1/E + 1"
 
 
-@claims("rate-limits.minimum-three")
-@needs(nodes=3, faulted=2, lasts="G + 1/E + 6")
+@claims("rate-limits.minimum-three", "rate-limits.limits-taints-not-pods")
+@needs(nodes=3, faulted=2, lasts="2G + 3/E + 20")
 def test_two_lost_nodes_of_three_are_no_disruption_of_their_zone(lab: Stage, judge: Judge) -> None:
-    """Two thirds of the zone are lost: far more than the threshold of 55 percent."""
+    """Two thirds of the zone are lost: far more than the threshold of 55 percent. Pods of one of the nodes
+    leave it together, though the zone's rate would allow one in 1/E.
+    """
     one_after_the_other = windows.formula(
         "within", ONE_AFTER_THE_OTHER, "-slack", f"{ONE_AFTER_THE_OTHER} + slack"
     )
-    (zone,) = {entry.zone for entry in lab.nodes()}
+    lab.expect(len(lab.nodes()) == 3, "two of three nodes, in one zone", "run it with --nodes=3")
+    zone = lab.nodes()[0].zone
     state_changes = Log("kube-controller-manager", NEW_STATE, about=f':{zone}"')
     unknown = {node: condition_became(node, "Ready", "Unknown") for node in lab.targets}
     lost = [entry for entry in lab.nodes() if entry.name in lab.targets]
-    lab.expect(len(lab.nodes()) == 3, "two of three nodes, in one zone", "run it with --nodes=3")
+
+    pods = [lab.do(run_pod(on=lab.target, tolerates_unreachable_s=lab.toleration_s)) for _pod in range(3)]
 
     with lab.record(), lab.inject(outage(*lost)) as cut:
         for node in lab.targets:
@@ -36,6 +42,14 @@ def test_two_lost_nodes_of_three_are_no_disruption_of_their_zone(lab: Stage, jud
         taints = {node: taint_added(node, UNREACHABLE, "NoExecute") for node in lab.targets}
         tainted = [
             lab.wait_for(taints[node].after(unknown[node], one_after_the_other)) for node in lab.targets
+        ]
+        leave = [
+            lab.wait_for(
+                pod_deletion(pod.namespace, pod.name).after(
+                    taints[lab.target], windows.toleration(lab.toleration_s)
+                )
+            )
+            for pod in pods
         ]
         same = [
             lab.wait_for(state_changes.line.never_after(moment, windows.absence(lab.quiet_s)))
@@ -45,3 +59,5 @@ def test_two_lost_nodes_of_three_are_no_disruption_of_their_zone(lab: Stage, jud
 
     for check in (*tainted, *same):
         judge("rate-limits.minimum-three", check)
+    for check in leave:
+        judge("rate-limits.limits-taints-not-pods", check)

@@ -10,20 +10,21 @@ from nodeproof.scenario import (
     last_heartbeat,
     needs,
     power_off,
+    standing,
     windows,
 )
 
 
 @claims("non-graceful.not-detected")
 @needs(nodes=2, faulted=1, features=("systemd", "power"))
+@standing(kubelet_settings, shutdownGracePeriod="60s", shutdownGracePeriodCriticalPods="20s")
 def test_a_cut_of_the_power_is_no_shutdown_to_the_kubelet(lab: Stage, judge: Judge) -> None:
     node, known = lab.target, lab.configuration
     quiet_s = known["G"] + 3 * known["P"] + lab.quiet_s
-    patient = kubelet_settings(node, shutdownGracePeriod="60s", shutdownGracePeriodCriticalPods="20s")
     unknown, not_ready = condition_became(node, "Ready", "Unknown"), condition_became(node, "Ready", "False")
     noticed = event_reported("Shutdown", "Node", node, "")
 
-    with lab.record(), lab.inject(patient):
+    with lab.record():
         with lab.inject(power_off(node)) as off:
             lab.wait_for(unknown.after(off.began, windows.detection_from_fault()))
             never = [

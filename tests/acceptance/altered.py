@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -15,9 +16,10 @@ from typing import Any
 from nodeproof import proc
 from nodeproof.catalogue import scenarios_dir
 from nodeproof.cluster.resources import NAMESPACE, SENTINEL, node, pod, pods
+from nodeproof.cluster.workloads import HOSTNAME_LABEL
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
-from nodeproof.model.cluster import UNREACHABLE, condition_status, has_taint
+from nodeproof.model.cluster import UNREACHABLE, ZONE_LABEL, condition_status, has_taint
 from nodeproof.report import rundir
 from tests.waiting import eventually
 
@@ -70,9 +72,18 @@ class Cluster:
         return self.lab.cluster.api.get(node(self.target))
 
     def pod(self) -> Json:
-        """The scenario's pod, or nothing."""
+        """The scenario's pod, or nothing; what controllers made is none."""
         items = self.lab.cluster.api.get(pods(NAMESPACE))["items"]
-        return next((item for item in items if item["metadata"]["name"] != SENTINEL), None)
+        bare = (item for item in items if not item["metadata"].get("ownerReferences"))
+        return next((item for item in bare if self._is_ours(item)), None)
+
+    def _is_ours(self, found: Json) -> bool:
+        """Whether a pod is the scenario's: bound to a node of ours, or to be bound to one."""
+        spec, selected = found["spec"], found["spec"].get("nodeSelector") or {}
+        on = spec.get("nodeName") or selected.get(HOSTNAME_LABEL)
+        zone = selected.get(ZONE_LABEL, "")
+        is_here = on in self.lab.fleet.node_names() if on else zone == self.lab.zone
+        return is_here and found["metadata"]["name"] != SENTINEL
 
     def remove_pod(self, grace_s: int | None = None) -> None:
         """Delete the scenario's pod."""
@@ -87,6 +98,20 @@ class Cluster:
         """Wait until a recording holds a text."""
         histories = "scenarios/*/history.jsonl"
         self.until(lambda: any(text in path.read_text() for path in self.run.glob(histories)))
+
+    def injected(self, fault: str, scenario: str = "") -> list[str]:
+        """The nodes that this fault was injected into, in a scenario whose name holds a text."""
+        found = []
+        for path in self.run.glob(f"scenarios/*{scenario}*/history.jsonl"):
+            lines = (line for line in path.read_text().splitlines() if '"step":"injected"' in line)
+            told = (json.loads(line)["fault"] for line in lines)
+            found += [str(data.get("on", data["node"])) for data in told if data["fault"] == fault]
+        return found
+
+    def until_injected(self, fault: str, scenario: str = "", often: int = 1) -> str:
+        """Wait until a fault was injected so many times; the node that it was injected into last."""
+        self.until(lambda: len(self.injected(fault, scenario)) >= often)
+        return self.injected(fault, scenario)[often - 1]
 
     def until_unreachable(self) -> None:
         """Wait until the target has its NoExecute taint."""
@@ -170,6 +195,11 @@ def shipped(name: str) -> str:
     return str(scenarios_dir() / name)
 
 
+def named(lab: Lab) -> str:
+    """A lab, or the zone that is ours of it, as `--lab` has it."""
+    return f"{lab.name}/{lab.zone}" if lab.zone else lab.name
+
+
 def run_scenarios(lab: Lab, run: Path, alter: Alteration, scenario: str, *arguments: str) -> Ended:
     """Run a file of scenarios on a lab by a child pytest, while `alter` does its work beside it."""
     cluster = Cluster(lab, run)
@@ -177,7 +207,7 @@ def run_scenarios(lab: Lab, run: Path, alter: Alteration, scenario: str, *argume
         done = proc.run(
             [
                 *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull),
-                *("--rootdir", str(Path(scenario).parent), "--run", str(run), "--lab", lab.name),
+                *("--rootdir", str(Path(scenario).parent), "--run", str(run), "--lab", named(lab)),
                 *("--profile", lab.profile.name, "--again", "0", scenario, *arguments),
             ],
             timeout_s=RUN_LIMIT_S,

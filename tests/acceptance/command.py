@@ -25,10 +25,12 @@ class Done:
     stderr: str
 
 
-def nodeproof(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> Done:
+def nodeproof(
+    *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, limit_s: float = LIMIT_S
+) -> Done:
     """Run `nodeproof` to its end; what it says is kept with the test's result."""
     argv = [sys.executable, "-m", "nodeproof.cli", *arguments]
-    done = proc.run(argv, timeout_s=LIMIT_S, cwd=cwd, env={**os.environ, **(env or {})}, check=False)
+    done = proc.run(argv, timeout_s=limit_s, cwd=cwd, env={**os.environ, **(env or {})}, check=False)
     print(done.stdout, done.stderr)
     return Done(done.status, done.stdout, done.stderr)
 

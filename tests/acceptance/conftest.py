@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, ROLES, Components, obtain
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.lab import Lab
+from tests.acceptance import shared
 from tests.acceptance.altered import Alteration, Ended, run_scenarios, shipped, unaltered
 
 Run = Callable[..., Ended]
@@ -60,37 +62,58 @@ def components(request: pytest.FixtureRequest) -> Components:
 
 
 @pytest.fixture(scope="session")
-def shared_lab(components: Components) -> Iterator[Lab]:
-    """One lab of two nodes in `fast`, for all who leave it whole."""
-    with _started(components, "fast") as lab:
+def shared_zone(components: Components, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A zone of three nodes in `fast`, of a lab that all workers share, for what alters no more than that."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    folder = tmp_path_factory.getbasetemp()
+
+    def start() -> Lab:
+        asked = starting.Request(starting.new_name(), 3 * workers, workers, "fast", keep=False)
+        return starting.up(asked, components, print)
+
+    with shared.by_all(folder.parent if workers > 1 else folder, start) as lab:
         yield lab
 
 
 @pytest.fixture
-def lab(shared_lab: Lab) -> Lab:
-    """The shared lab with its nodes Ready."""
-    shared_lab.wait_nodes_ready()
-    return shared_lab
+def lab(shared_zone: Lab) -> Lab:
+    """The worker's zone with its nodes Ready."""
+    shared_zone.wait_nodes_ready()
+    return shared_zone
+
+
+@pytest.fixture(scope="session")
+def altered_whole(components: Components) -> Iterator[Lab]:
+    """A lab of three nodes in `fast`, for what alters all of a cluster and puts it right."""
+    with started(components, "fast", 3) as lab:
+        yield lab
+
+
+@pytest.fixture
+def whole_lab(altered_whole: Lab) -> Lab:
+    """That lab with its nodes Ready."""
+    altered_whole.wait_nodes_ready()
+    return altered_whole
 
 
 @pytest.fixture
 def own_lab(components: Components) -> Iterator[Lab]:
     """A lab that the test may break for good."""
-    with _started(components, "fast") as lab:
+    with started(components, "fast") as lab:
         yield lab
 
 
 @pytest.fixture(scope="session")
 def documented_lab(components: Components) -> Iterator[Lab]:
     """A lab in which nobody was given a timing flag."""
-    with _started(components, "documented") as lab:
+    with started(components, "documented") as lab:
         yield lab
 
 
 ALTERED = """#!/bin/sh
 for flag; do
     shift
-    case "$flag" in --enable-admission-plugins=*) ;; *) set -- "$@" "$flag" ;; esac
+    case "$flag" in --enable-admission-plugins=*|--pod-eviction-timeout=*) ;; *) set -- "$@" "$flag" ;; esac
 done
 exec {real} "$@" {flags}
 """
@@ -105,7 +128,7 @@ exec "{folder}/${{0##*/}}" "$@"
 """A kubelet that takes whatever it is told of taints, and puts none on its node."""
 OTHER_FLAGS = {
     "kube-apiserver": "--default-unreachable-toleration-seconds=200 --authorization-mode=AlwaysAllow",
-    "kube-controller-manager": "--node-monitor-grace-period=40s",
+    "kube-controller-manager": "--node-monitor-grace-period=40s --node-monitor-period=4s",
 }
 
 
@@ -113,18 +136,24 @@ OTHER_FLAGS = {
 def altered_lab(components: Components, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab of executables that behave as if other defaults were compiled into them."""
     folder = tmp_path_factory.mktemp("altered")
-    for role in ROLES:
-        real = components.path(role)
-        if role in ("kubelet", "hollow-kubelet"):
-            (folder / role).write_text(CARELESS.format(folder=real.parent))
-            (folder / role).chmod(0o755)
-        elif role in OTHER_FLAGS:
-            (folder / role).write_text(ALTERED.format(real=real, flags=OTHER_FLAGS[role]))
-            (folder / role).chmod(0o755)
-        else:
-            (folder / role).symlink_to(real)
-    with _started(obtain(str(folder), "", print), "documented") as lab:
+    scripts = {
+        role: ALTERED.format(real=components.path(role), flags=flags) for role, flags in OTHER_FLAGS.items()
+    }
+    for role in ("kubelet", "hollow-kubelet"):
+        scripts[role] = CARELESS.format(folder=components.path(role).parent)
+    with started(in_place_of(components, scripts, folder), "documented") as lab:
         yield lab
+
+
+def in_place_of(components: Components, scripts: Mapping[str, str], folder: Path) -> Components:
+    """The executables, with scripts in place of some of them."""
+    for role in ROLES:
+        if role not in scripts:
+            (folder / role).symlink_to(components.path(role))
+            continue
+        (folder / role).write_text(scripts[role])
+        (folder / role).chmod(0o755)
+    return obtain(str(folder), "", print)
 
 
 @pytest.fixture
@@ -146,22 +175,19 @@ def run(tmp_path: Path) -> Run:
 
 
 @pytest.fixture(scope="session")
-def whole_run(shared_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+def whole_run(shared_zone: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     """The shipped partition scenario on the cluster as it is."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    return run_scenarios(shared_lab, folder, unaltered, PARTITION, "-k", "leave_a_partitioned_node")
-
-
-@pytest.fixture(scope="session")
-def three_nodes(components: Components) -> Iterator[Lab]:
-    """A lab of three nodes in `fast`: two of them may be lost."""
-    with _started(components, "fast", 3) as lab:
-        yield lab
+    return run_scenarios(shared_zone, folder, unaltered, PARTITION, "-k", "leave_a_partitioned_node")
 
 
 @contextmanager
-def _started(components: Components, profile: str, nodes: int = 2) -> Iterator[Lab]:
-    asked = starting.Request(starting.new_name(), nodes, 1, profile, keep=False)
+def started(
+    components: Components, profile: str, nodes: int = 2, spread: tuple[int, ...] = ()
+) -> Iterator[Lab]:
+    """A lab that ends with the context; `spread` is how many nodes are in each of its zones."""
+    zones = len(spread) or 1
+    asked = starting.Request(starting.new_name(), nodes, zones, profile, keep=False, spread=spread)
     lab = starting.up(asked, components, print)
     try:
         yield lab

@@ -65,7 +65,7 @@ def watches_break(cluster: Cluster) -> None:
         rule = f"add rule inet altered out {match} reject with tcp reset\n"
         cluster.command("nft", "-f", "-", stdin=table + rule)
         try:
-            cluster.until_recorded('"kind":"gap"')
+            cluster.until_recorded('"kind":"gap","resource":"nodes"')
         finally:
             cluster.command("nft", "delete", "table", "inet", "altered")
 
@@ -77,8 +77,8 @@ def injection_does_nothing(cluster: Cluster) -> None:
     cluster.in_node("umount", nft)
 
 
-def test_a_paused_controller_manager_deviates(lab: Lab, run: Run, small: str) -> None:
-    ended = run(lab, controllers_pause, small)
+def test_a_paused_controller_manager_deviates(whole_lab: Lab, run: Run, small: str) -> None:
+    ended = run(whole_lab, controllers_pause, small)
 
     assert [ended.labels(claim) for claim in CLAIMS] == [["deviates"], ["unproven: no-anchor"]]
     assert ended.status == 1
@@ -125,8 +125,8 @@ def test_an_injection_that_does_nothing_proves_nothing(lab: Lab, run: Run, small
     assert lab.cluster.run_pod(node)
 
 
-def test_a_watch_that_breaks_at_the_decisive_moment_is_a_gap(lab: Lab, run: Run, small: str) -> None:
-    ended = run(lab, watches_break, small)
+def test_a_watch_that_breaks_at_the_decisive_moment_is_a_gap(whole_lab: Lab, run: Run, small: str) -> None:
+    ended = run(whole_lab, watches_break, small)
 
     (scenario,) = rundir.read_scenarios(ended.run)
     assert scenario.history().of_kind("gap")

@@ -58,6 +58,7 @@ def test_a_cluster_as_it_is_conforms(whole_run: Ended) -> None:
         "monitoring.unknown-reason",
         "zones.metrics",
         "partition.terminating",
+        "partition.unknown-state",
         "taints.removed-on-recovery",
     }
     labels = {label for claim in whole_run.claims() for label in whole_run.labels(claim)}

@@ -1,4 +1,6 @@
-"""Virtual machines: the golden image, two nodes to Ready by either road, power-off, memory, tear-down."""
+"""Virtual machines: the golden image, two nodes to Ready by either road, what scenarios wait for, power-off,
+memory, tear-down.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,15 @@ from nodeproof.labs.kinds.libvirt.nodes import MEMORY_MIB
 from tests.bench.boots import reboot
 from tests.bench.figure import MIB, Bench, Figure
 from tests.bench.ground import load_after, run_inside, running_lab, settle
+from tests.bench.pieces import pieces
 from tests.bench.scratch import forget_snapshots, scratch_cache, take_image
 
 NODES, PROFILE = 2, "fast"
 IMAGE_TARGET_S, NOTHING_TARGET_S, RESTORED_TARGET_S, OFF_TARGET_S = 300, 150, 25, 1
 MEMORY_TARGET_MIB = 1536
 BOOT_LIMIT_S, OFF_LIMIT_S, POD_LIMIT_S = 400.0, 30.0, 120.0
-IMAGE, UP, POWER, MEMORY = "image", "up", "power", "memory"
-FIGURES = (IMAGE, UP, POWER, MEMORY)
+IMAGE, UP, PIECES, POWER, MEMORY = "image", "up", "pieces", "power", "memory"
+FIGURES = (IMAGE, UP, PIECES, POWER, MEMORY)
 _BEGIN, _CUSTOMIZE = "image: installing", "image: adding"
 
 
@@ -42,7 +45,7 @@ def guests(bench: Bench, wanted: Collection[str]) -> Iterator[Figure]:
         with scratch_cache():
             take_image(there)
             yield from roads(bench)
-    if {POWER, MEMORY} & set(wanted):
+    if {PIECES, POWER, MEMORY} & set(wanted):
         yield from _inside(bench, wanted)
 
 
@@ -50,6 +53,8 @@ def _inside(bench: Bench, wanted: Collection[str]) -> Iterator[Figure]:
     with running_lab(bench, NODES, PROFILE, LIBVIRT.name) as (lab, _took):
         if MEMORY in wanted:
             yield memory(bench, lab)
+        if PIECES in wanted:
+            yield from pieces(bench, lab)
         if POWER in wanted:
             yield from power(bench, lab)
 
@@ -106,7 +111,7 @@ def memory(bench: Bench, lab: Lab) -> Figure:
     """What a Ready node with one pod costs its host: its process, and its disks in the lab's memory."""
     workloads.prepare(lab.cluster.api)
     for name in lab.fleet.node_names():
-        workloads.run_pod(lab.cluster.api, node_name=name, unreachable_toleration_s=None, limit_s=POD_LIMIT_S)
+        workloads.run_pod(lab.cluster.api, node_name=name, limit_s=POD_LIMIT_S)
     found = run_inside(lab, "guest_memory.py", str(lab.dir), limit_s=60)
     values = [(entry["process"] + entry["disks"]) / MIB for entry in found.values()]
     notes = [

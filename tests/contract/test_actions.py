@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from nodeproof.actions.ask import ask, kubelet_of, would
 from nodeproof.actions.credential import OwnCredential
 from nodeproof.actions.exits import try_flags
 from nodeproof.actions.join import join
+from nodeproof.actions.joined import leave, run_on, start_again, try_kubelet
 from nodeproof.actions.kubectl import kubectl
 from nodeproof.actions.nodes import keep_alive, make_node
 from nodeproof.actions.workloads import (
@@ -231,6 +234,33 @@ def test_a_node_comes_back_under_its_name_as_another_machine(stage: Stage, lab: 
         another.close()
     assert len(set(seen)) == len(seen)
     assert lab.safety.ledger.unfinished() == []
+
+
+def test_a_machine_is_called_otherwise_than_its_node_and_leaves_alone(stage: Stage, lab: Lab) -> None:
+    label = {"nodeproof.dev/told": "once"}
+    stage.do(join(JOINED, node="called", flags=["--node-labels=nodeproof.dev/told=once"]))
+    lab.wait_nodes_ready(["called"])
+    assert label.items() <= stage.labels("called").items()
+    assert stage.do(run_on(JOINED, "hostname")).value["stdout"] == f"{JOINED}\n"
+    with pytest.raises(Problem, match="is there already"):
+        stage.do(join("another", node=lab.usable()[0]))
+
+    stage.do(start_again(JOINED, "--node-labels=node.kubernetes.io/instance-type=told"))
+    type_ = "node.kubernetes.io/instance-type"
+    assert eventually(lambda: stage.labels("called").get(type_) == "told", UP_LIMIT_S)
+    assert stage.do(try_kubelet(JOINED, "--node-labels=k8s.io/own=yes")).value["status"] == 1
+    stage.do(leave(JOINED))
+    assert not lab.fleet.has(JOINED)
+    assert _is_there(lab, "/api/v1/nodes/called")
+    lab.tidy()
+    assert not _is_there(lab, "/api/v1/nodes/called")
+    assert lab.safety.ledger.unfinished() == []
+
+
+@pytest.mark.parametrize("does", [leave, start_again, run_on, try_kubelet])
+def test_only_a_machine_that_joined_is_done_anything_to(stage: Stage, does: Callable[..., Any]) -> None:
+    with pytest.raises(Problem, match="was not let join"):
+        stage.do(does(stage.target))
 
 
 @pytest.mark.parametrize("of", ["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"])

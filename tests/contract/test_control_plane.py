@@ -16,6 +16,7 @@ from nodeproof.cluster.resources import node as node_path
 from nodeproof.faults import (
     Fault,
     Freeze,
+    Labelled,
     NodeDeleted,
     Outage,
     PowerOff,
@@ -53,6 +54,7 @@ FAULTS: Mapping[str, Callable[[Lab, str], Fault]] = {
     "outage": lambda lab, _node: Outage(_new_id(), {e.name: e.data_address for e in lab.fleet.nodes()}),
     "node-deleted": lambda lab, node: NodeDeleted(_new_id(), node, _labels(lab, node)),
     "taint": lambda _lab, node: Taint(_new_id(), node, "nodeproof.dev/test", "x", "NoExecute"),
+    "labelled": lambda _lab, node: Labelled(_new_id(), "nodeproof.dev/test", "x", {node: None}),
     "ready-patched": lambda _lab, node: ReadyPatched(_new_id(), node),
     "refused-status": lambda _lab, node: Refused(_new_id(), node, "status"),
     "refused-lease": lambda _lab, node: Refused(_new_id(), node, "lease"),

@@ -19,19 +19,22 @@ from nodeproof.cluster.resources import node as node_path
 from nodeproof.cluster.workloads import is_running
 from nodeproof.faults.fault import COMMAND_LIMIT_S
 from nodeproof.labs.client import registry, starting
-from nodeproof.labs.client.lab import ZONE_LABEL, Lab
+from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.client.leases import InUse
+from nodeproof.model.cluster import ZONE_LABEL
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment
 from nodeproof.model.needs import Needs
 from nodeproof.model.problem import Problem
 from nodeproof.model.slack import slack_s
+from nodeproof.report import rundir
 from nodeproof.safety.guard import Refused
 from nodeproof.scenario import (
     UNREACHABLE,
     condition_became,
     join,
     kubectl,
+    node_deleted,
     outage,
     partition,
     run_pod,
@@ -40,6 +43,8 @@ from nodeproof.scenario import (
     workload,
 )
 from nodeproof.scenario.stage import Stage
+from tests.acceptance.command import nodeproof, the_run
+from tests.acceptance.conftest import SMALL
 from tests.contract.kinds import FAULTS
 from tests.waiting import eventually
 
@@ -140,6 +145,20 @@ def test_whoever_heals_and_tidies_leaves_the_neighbours_alone(ours: Lab, theirs:
 
 
 @pytest.mark.alone
+def test_whoever_tidies_leaves_pods_of_a_node_that_a_neighbour_deleted(
+    ours: Lab, theirs: Lab, tmp_path: Path
+) -> None:
+    stage, node = Stage(theirs, tmp_path, Needs(faulted=1), nullcontext), theirs.fleet.node_names()[0]
+    with stage.record():
+        pod = stage.do(run_pod(on=node))
+        with stage.inject(node_deleted(node, stage.labels(node))):
+            ours.tidy()
+            assert is_running(theirs.cluster.api, pod)
+    theirs.tidy()
+    theirs.wait_nodes_ready()
+
+
+@pytest.mark.alone
 def test_what_a_dead_worker_left_in_its_zone_is_healed_by_the_next_who_leases_it(
     zoned: Lab, ours: Lab, theirs: Lab
 ) -> None:
@@ -182,6 +201,52 @@ def test_a_node_joins_the_zone_of_who_lets_it(ours: Lab, theirs: Lab, tmp_path: 
     assert names[ours.zone] not in ours.fleet.node_names()
     assert names[theirs.zone] in theirs.fleet.node_names()
     theirs.tidy()
+
+
+ALONE = SMALL.replace("@needs(nodes=2, faulted=1)", '@needs(nodes=2, faulted=1, isolation="cluster")')
+
+
+@pytest.mark.alone
+def test_workers_of_a_run_lease_zones_of_a_lab_that_runs(zoned: Lab, tmp_path: Path) -> None:
+    for name, scenario in (("one", SMALL), ("two", SMALL), ("alone", ALONE)):
+        (tmp_path / f"test_{name}.py").write_text(scenario)
+    done = nodeproof("run", "--no-site", "--lab", zoned.name, "-n", "2", str(tmp_path), cwd=tmp_path)
+
+    run = the_run(tmp_path)
+    assert run is not None, done
+    told = {(Path(row["scenario"].partition("::")[0]).name, row["code"]) for row in rundir.read_verdicts(run)}
+    assert told == {("test_one.py", None), ("test_two.py", None), ("test_alone.py", "lab-lacks")}
+    assert {path.stem for path in (run / "labs").glob("*.json")} == {f"{zoned.name}-zone-{z}" for z in "ab"}
+    assert done.status == 0
+    assert zoned.life.has_control_plane()
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--lab", "{lab}", "-n", "4"), "4 workers for zones of lab {lab}: 3"),
+        (("--lab", "{lab}/zone-a", "-n", "2"), "2 workers for zones of lab {lab}: 1"),
+        (("--lab", "{lab}/zone-x"), "lab {lab} has no zone 'zone-x'"),
+    ],
+)
+def test_more_zones_than_there_are_or_another_are_refused(
+    zoned: Lab, options: Sequence[str], said: str, tmp_path: Path
+) -> None:
+    told = [option.format(lab=zoned.name) for option in options]
+    done = nodeproof("run", *told, cwd=tmp_path)
+    assert done.status == 2
+    assert said.format(lab=zoned.name) in done.stderr + done.stdout
+    assert the_run(tmp_path) is None
+
+
+@pytest.mark.alone
+def test_a_zone_that_somebody_has_is_not_given_to_another(zoned: Lab, ours: Lab, tmp_path: Path) -> None:
+    (tmp_path / "test_small.py").write_text(SMALL)
+    named = f"{zoned.name}/{ours.zone}"
+    done = nodeproof("run", "--no-site", "--lab", named, str(tmp_path), cwd=tmp_path)
+    assert done.status == 2
+    assert f"zone {ours.zone} is in use" in done.stderr + done.stdout
 
 
 @pytest.mark.alone

@@ -39,6 +39,7 @@ seconds = st.floats(0.01, 1e4)
     [
         (windows.detection(), {"heartbeat": "lease"}, FAST, 12.0, 14.5),
         (windows.detection(), {"heartbeat": "status"}, FAST, 12.0, 15.5),
+        (windows.detection(), {"heartbeat": "lease", "under_way_s": 1.5}, FAST, 12.0, 16.0),
         (windows.detection(), {"heartbeat": "lease"}, DOCUMENTED, 50.0, 61.0),
         (windows.detection_from_fault(), {}, DOCUMENTED, 38.6, 66.0),
         (windows.taint_pass(), {}, FAST, -0.5, 3.5),

@@ -16,6 +16,12 @@ def test_what_is_asked_is_what_is_needed() -> None:
     assert Needs.of({}, "here") == Needs()
 
 
+def test_zones_may_be_of_different_sizes_and_lose_nodes_each() -> None:
+    needs = Needs.of({"nodes": (20, 3), "faulted": (11, 2), "radius": "zone"}, "here")
+    assert (needs.nodes, needs.zones, needs.spread) == (23, 2, (20, 3))
+    assert (needs.faulted, needs.faulted_in) == (13, (11, 2))
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -33,6 +39,10 @@ def test_what_is_asked_is_what_is_needed() -> None:
         ({"lasts": "2G +"}, "lasts is '2G \\+'"),
         ({"lasts": "2X"}, "no symbol X"),
         ({"lasts": 20}, "lasts is 20"),
+        ({"nodes": (20, 0)}, "nodes is 0"),
+        ({"nodes": (20, 3), "zones": 3}, "3 zones, and other numbers"),
+        ({"nodes": 4, "faulted": (1, 1)}, "1 zones, and other numbers"),
+        ({"spread": (20, 3)}, "knows no 'spread'"),
         ({"isolation": "node"}, "isolation is 'node'"),
     ],
 )

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeproof.labs.ground.profiles import DOCUMENTED, FAST, symbols
-from nodeproof.model.plan import Expected, Size, Slot, critical, pack
+from nodeproof.model.plan import NOT_HERE, Expected, Size, Slot, critical, pack
 from nodeproof.session import planning
 from nodeproof.session.options import Options
 from nodeproof.session.times import ENDED, START, Times
@@ -56,8 +56,16 @@ def test_what_takes_as_long_stays_in_its_order() -> None:
 def test_what_is_alone_comes_first_and_has_its_slots_lab_to_itself() -> None:
     first, second = pack([*expected(30, 20), Expected("test_alone", 5, "", is_alone=True)], 2)
     assert [each.scenario for each in second.scenarios] == ["test_alone", "test_1"]
-    assert (first.is_alone, second.is_alone) == (False, True)
-    assert planning.zones((first, second), OPTIONS, COMMON) == 1
+    assert planning.zones((first, second), OPTIONS, COMMON) == 2
+
+
+def test_those_before_which_the_same_is_put_in_come_one_after_another() -> None:
+    asked = [
+        Expected(f"test_{number}", 10 - number, "", standing=("", "swap", "", "swap")[number])
+        for number in range(4)
+    ]
+    (slot,) = pack(asked, 1)
+    assert [each.scenario for each in slot.scenarios] == ["test_0", "test_2", "test_1", "test_3"]
 
 
 def test_those_with_labs_of_one_size_go_together_and_come_first() -> None:
@@ -75,7 +83,7 @@ def test_those_with_labs_of_one_size_go_together_and_come_first() -> None:
 def test_a_shared_lab_is_no_larger_than_a_lab_may_be_and_has_no_zone_for_what_does_not_run() -> None:
     slots = pack(expected(*[10.0] * 60), 60)
     assert planning.zones(slots, OPTIONS, COMMON) == 50
-    idle = Slot((Expected("test_swap", 0.0, f"{planning.NOT_HERE}lab-lacks"),))
+    idle = Slot((Expected("test_swap", 0.0, f"{NOT_HERE}lab-lacks"),))
     assert planning.zones((*slots[:3], idle), OPTIONS, COMMON) == 3
 
 
@@ -176,7 +184,7 @@ def test_a_run_without_a_plan_compares_nothing(tmp_path: Path) -> None:
 
 
 def test_people_read_slots_their_scenarios_the_end_and_what_is_not_for_this_lab() -> None:
-    slots = pack([*expected(40, 30, 5), Expected("test_swap", 0.0, f"{planning.NOT_HERE}lab-lacks")], 2)
+    slots = pack([*expected(40, 30, 5), Expected("test_swap", 0.0, f"{NOT_HERE}lab-lacks")], 2)
     said = list(planning.describe(slots, OPTIONS, 15.0, COMMON, 0))
     assert said[0] == "slot 1: 40 s in a process lab, profile fast, 2 nodes, zones: 1, the critical path"
     assert said[-2:] == [
@@ -254,8 +262,8 @@ def test_the_plan_of_the_shipped_scenarios_starts_nothing_and_names_each_once(tm
     assert done.returncode == 0, done.stderr
     slots = [line for line in done.stdout.splitlines() if line.startswith("slot ")]
     assert len(slots) == 3
-    place = "in a zone of a process lab, profile fast, 3 nodes in each, zones: 2"
-    assert [place in line for line in slots].count(True) == 2
+    assert any("zone of a process lab, profile fast, 3 nodes in each, zones: " in line for line in slots)
+    assert any("in a process lab, profile fast, 52 nodes, zones: 50 + 2" in line for line in slots)
     assert sum("the critical path" in line for line in slots) == 1
     assert done.stdout.count("test_pods_leave_a_partitioned_node_after_their_own_toleration") == 1
     assert list(tmp_path.iterdir()) == []
@@ -306,3 +314,23 @@ def test_labs_are_as_large_as_their_scenarios_need_unless_somebody_says_so(
     assert any(large in line for line in slots), slots
     assert any(small in line for line in slots), slots
     assert "not here: test_sizes.py::test_too_large  (lab-lacks)" in done.stdout
+
+
+UNEVEN = LARGE.replace("nodes=9, zones=3", "nodes=(20, 3)")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["-n0"], "23 nodes, zones: 20 + 3"),
+        (["-n0", "--nodes=23"], "not here: test_sizes.py::test_large  (lab-lacks)"),
+        (["-n0", "--zones=2"], "not here: test_sizes.py::test_large  (lab-lacks)"),
+    ],
+)
+def test_zones_are_of_different_sizes_unless_somebody_says_how_many_there_are(
+    tmp_path: Path, options: list[str], told: str
+) -> None:
+    (tmp_path / "test_sizes.py").write_text(UNEVEN)
+    done = ran(tmp_path, str(Path(sys.executable).with_name("nodeproof")), "plan", *options, "test_sizes.py")
+    assert done.returncode == 0, done.stderr
+    assert told in done.stdout

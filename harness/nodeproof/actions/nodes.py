@@ -9,6 +9,7 @@ from typing import Any
 from nodeproof.actions.action import Action, Doing
 from nodeproof.actions.ask import ask
 from nodeproof.cluster.resources import node as node_path
+from nodeproof.cluster.workloads import OWN_LABELS
 from nodeproof.model.cluster import LEASE_NAMESPACE
 from nodeproof.model.observation import Observation
 from nodeproof.model.problem import Problem
@@ -21,6 +22,27 @@ def make_node(name: str, labels: Mapping[str, str] | None = None) -> Action[Obse
     """Make a Node by hand; it goes when the scenario is over."""
     body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": dict(labels or {})}}
     return ask("POST", "/api/v1/nodes", body)
+
+
+def labels_of(key: str, value: str) -> Mapping[str, str]:
+    """The label that `label_node` gives, as a nodeSelector or a pattern has it."""
+    return {f"{OWN_LABELS}{key}": value}
+
+
+def label_node(name: str, key: str, value: str) -> Action[None]:
+    """Give a node a label of the scenario's own, another value where it has it; it goes when that is over."""
+    body = {"metadata": {"labels": labels_of(key, value)}}
+
+    def do(doing: Doing) -> None:
+        doing.lab.cluster.api.patch(node_path(name), body)
+
+    return Action(f"label {name} with {key}={value}", do)
+
+
+def say_condition(name: str, type_: str, status: str) -> Action[Observation]:
+    """Say a condition of a node, as its kubelet or another reporter would; a kubelet says its own again."""
+    conditions = [{"type": type_, "status": status, "reason": "Said", "message": "by nodeproof"}]
+    return ask("PATCH", f"{node_path(name)}/status", {"status": {"conditions": conditions}})
 
 
 def keep_alive(name: str) -> Action[None]:

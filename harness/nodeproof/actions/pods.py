@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from nodeproof.actions.action import Action, Doing
 from nodeproof.cluster.witness import Witness
-from nodeproof.cluster.workloads import Pod
+from nodeproof.cluster.workloads import Pod, tolerates
+from nodeproof.model.cluster import UNREACHABLE
+
+Json = Any
 
 
-def run_pod(*, on: str, tolerates_unreachable_s: int | None = None) -> Action[Pod]:
-    """A Running pod on a node."""
-    return Action(f"run a pod on {on}", lambda doing: doing.lab.cluster.run_pod(on, tolerates_unreachable_s))
+def run_pod(
+    *, on: str, tolerates_unreachable_s: int | None = None, tolerations: Sequence[Mapping[str, Json]] = ()
+) -> Action[Pod]:
+    """A Running pod on a node, which tolerates its being unreachable so long, and what else it is given."""
+    unreachable = [] if tolerates_unreachable_s is None else [tolerates(UNREACHABLE, tolerates_unreachable_s)]
+    given = [*unreachable, *tolerations]
+    return Action(f"run a pod on {on}", lambda doing: doing.lab.cluster.run_pod(on, given))
 
 
-def pending_pod(*, only_on: str) -> Action[Pod]:
-    """A pod that the scheduler may bind to one node only."""
-    return Action(f"a pod for {only_on} alone", lambda doing: doing.lab.cluster.pending_pod(only_on))
+def pending_pod(
+    *,
+    only_on: str,
+    tolerations: Sequence[Mapping[str, Json]] = (),
+    requests: Mapping[str, str] | None = None,
+) -> Action[Pod]:
+    """A pod that the scheduler may bind to one node only, and that asks for so much of it."""
+    return Action(
+        f"a pod for {only_on} alone",
+        lambda doing: doing.lab.cluster.pending_pod(only_on, tolerations, requests),
+    )
 
 
 def run_witnesses(*witnesses: Witness, on: str) -> Action[list[Pod]]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from nodeproof.actions.action import Action, Doing
 from nodeproof.actions.ask import ask
 from nodeproof.cluster.resources import NAMESPACE
-from nodeproof.cluster.workloads import pod_spec
+from nodeproof.cluster.workloads import HOSTNAME_LABEL, pod_spec
 from nodeproof.model.observation import Observation
 
 Json = Any
@@ -71,6 +71,13 @@ def workload(kind: Kind, *, replicas: int = 1, namespace: str = NAMESPACE, **pod
         return ask("POST", path, {**body, "spec": {**spec, "template": template}}).do(doing)
 
     return Workload(name, Action(f"POST {path}", make), namespace)
+
+
+def preferring(node: str) -> dict[str, Json]:
+    """Fields of pods that are to be on a node where that can be, for `workload`."""
+    here = {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": [node]}]}
+    preferred = [{"weight": 100, "preference": here}]
+    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
 
 
 def service(over: Workload, *, port: int = 80) -> Action[Observation]:

@@ -15,8 +15,11 @@ from nodeproof.model.verdict import Verdict, unproven
 
 def unfenced(history: History, about: Moment, until_t: float) -> str:
     """Why a moment's watches or witness may have missed something up to a time (s), or nothing."""
-    if witnessed.knows(about):
-        return witnessed.unheard(history, about, until_t)
+    for part in moments.parts(about):
+        if witnessed.knows(part):
+            unheard = witnessed.unheard(history, part, until_t)
+            if unheard or part == about:
+                return unheard
     passed = fence(history, moments.resources(about))
     if not passed.passed:
         return passed.reason

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from nodeproof.checks import counting, heartbeats, looks, moments, observations, shapes
+from nodeproof.checks import counting, heartbeats, looks, moments, observations, rates, shapes
 from nodeproof.checks.anchors import missing, unfenced
 from nodeproof.checks.blind import blind
 from nodeproof.checks.occurrence import Occurrence
@@ -63,7 +63,7 @@ def refuse(check: Check, history: History, configuration: Configuration) -> None
     needed = {name for moment in about for name in moments.resources(moment)}
     if recorded and not needed <= recorded:
         raise LookupError(f"nobody recorded {', '.join(sorted(needed - recorded))}")
-    for moment in about:
+    for moment in (part for named in about for part in moments.parts(named)):
         shape = moments.shape(moment)
         wrong = shapes.fault(shape) or _unknown_fields(shape, configuration.fields)
         if wrong:
@@ -84,7 +84,7 @@ def _unknown_fields(shape: shapes.Shape, known: Mapping[str, frozenset[str]]) ->
 
 def can_be_waited_for(check: Check) -> bool:
     """Whether a check is decided at some time of a recording; others need what comes after it, or nothing."""
-    return check.name in ("after", "never", "renewals")
+    return check.name in ("after", "never", "renewals", "spaced")
 
 
 def remaining_s(check: Check, history: History, ground: Ground, now_t: float) -> float | None:
@@ -95,12 +95,15 @@ def remaining_s(check: Check, history: History, ground: Ground, now_t: float) ->
     """
     if check.name == "renewals":
         return _renewals_remaining_s(check, history, ground, now_t)
+    if check.name == "spaced":
+        return rates.remaining_s(history, check.args, ground, now_t)
     event, anchor = Moment.from_json(check.args["event"]), Moment.from_json(check.args["anchor"])
     start = moments.find(history, anchor)
     if start is None:
         return None
     window = compute(WindowSpec.from_json(check.args["window"]), ground, start.detail)
-    if moments.find(history, event, start.t + min(window.low_s, 0.0)) is not None:
+    since_s = window.low_s if check.name == "never" else min(window.low_s, 0.0)
+    if moments.find(history, event, start.t + since_s) is not None:
         return 0.0
     return start.t + window.high_s - now_t
 
@@ -183,9 +186,9 @@ def _never(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
     window = compute(WindowSpec.from_json(args["window"]), ground, start.detail)
     if not window.discerning:
         return unproven("scaled", f"the window {window.arithmetic} waits for nothing", window)
-    end, slack_s = start.t + window.high_s, ground.slack_s
-    ahead_s = 0.0 if _come_in_order(event, anchor) else slack_s
-    found = moments.find(history, event, start.t + ahead_s)
+    begin, end, slack_s = start.t + window.low_s, start.t + window.high_s, ground.slack_s
+    ahead_s = 0.0 if window.low_s == 0.0 and _come_in_order(event, anchor) else slack_s
+    found = moments.find(history, event, begin + ahead_s)
     if found is not None and found.t <= end - slack_s:
         gap = blind(history, (event, anchor), start.t, found.t)
         if gap:
@@ -193,21 +196,21 @@ def _never(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
         came = Measured(found.t - start.t, "s")
         state = moments.last_state(history, event)
         return deviates(f"{event} came {came} after {anchor} and should not have", window, came, state)
-    near = moments.find(history, event, start.t - ahead_s)
+    near = moments.find(history, event, begin - ahead_s)
     if near is not None and near.t <= end + slack_s:
         said = f"{event} came {near.t - start.t:.3f} s after {anchor}"
         said += f": within the slack of {slack_s:.2f} s of an end of {window.arithmetic}"
         return unproven("gap", said, window)
     unseen = (
-        moments.already(history, event, start.t)
+        moments.already(history, event, begin)
         or unfenced(history, event, end)
         or blind(history, (event, anchor), start.t, end)
     )
     if unseen:
         return unproven("gap", f"absence is not proven: {unseen}", window)
-    return conforms(
-        f"{event} did not come for {window.high_s:.2f} s after {anchor}", window, Measured("none")
-    )
+    since = f" from {window.low_s:.2f} s on" if window.low_s else ""
+    said = f"{event} did not come{since} for {window.high_s - window.low_s:.2f} s after {anchor}"
+    return conforms(said, window, Measured("none"))
 
 
 def _come_in_order(one: Moment, other: Moment) -> bool:
@@ -314,6 +317,7 @@ _CHECKS: Mapping[str, CheckFunction] = {
     "shows": lambda history, args, _ground, _claim: observations.judge_shows(history, args),
     "same-as": lambda history, args, _ground, _claim: observations.judge_same(history, args),
     "grew": lambda history, args, _ground, _claim: observations.judge_growth(history, args),
+    "spaced": lambda history, args, ground, _claim: rates.judge(history, args, ground),
     "counted": lambda history, args, ground, _claim: counting.judge(history, args, ground),
     "lives-on": lambda history, args, _ground, _claim: looks.judge_life(history, args),
 }

@@ -13,6 +13,8 @@ from nodeproof.model.clocks import clock_of, error_s, offset_s
 from nodeproof.model.cluster import LEASE_NAMESPACE, condition
 from nodeproof.model.history import History, Version
 
+_PROMPT_S = 0.2
+"""A write that takes no longer is the slack's: it holds the latency of a watch."""
 _WHOLE_SECONDS_S = 1.0
 """How much later than it says a lastHeartbeatTime may be: it is cut to seconds."""
 
@@ -71,7 +73,7 @@ def heartbeats(history: History, node: str) -> Iterator[Occurrence]:
 
 def lease_renewals(history: History, node: str) -> Iterator[Occurrence]:
     """Every renewal of a node's Lease, at its renewTime on the harness's clock; `error_s` is how wrong that
-    may be.
+    may be, `under_way_s` how long it took at least until somebody could see it.
     """
     renewed, error = list(_renewed(history, node)), error_s(history) or 0.0
     for version, told_t in renewed:
@@ -79,11 +81,13 @@ def lease_renewals(history: History, node: str) -> Iterator[Occurrence]:
         if ahead_s is None:
             ahead_s, wrong_s = _promptest_s(history, node, version, renewed), _latency_s(history)
         if ahead_s is not None:
+            took_s = version.t - (told_t - ahead_s) - wrong_s
             data = {
                 "heartbeat": "lease",
                 "received_t": version.t,
                 "error_s": wrong_s,
                 "listed": version.listed,
+                "under_way_s": 0.0 if version.listed or took_s < _PROMPT_S else took_s,
             }
             yield Occurrence(told_t - ahead_s, data)
 

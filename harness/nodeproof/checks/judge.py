@@ -60,6 +60,7 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     elif times and verdict.outcome == "deviates":
         awaited = slack_s(history, configuration, [_awaited(verdict, times)])
         excused = run_check(check, history, Ground(configuration, awaited), claim).outcome != "deviates"
+        slack = awaited if excused else slack
     too_loaded = (
         excused
         or slack > configuration.slack_limit_s
@@ -91,6 +92,9 @@ def _is_owed_to_load(
     anchor is no matter where only a bound is claimed.
     """
     window, measured = verdict.window, verdict.measured
+    if check.name == "spaced":
+        # Of several in a row: it says itself how sure their rate is.
+        return False
     if verdict.outcome != "conforms" or window is None or window.shape == "negative" or measured is None:
         return False
     undisturbed = undisturbed_s(history, configuration)

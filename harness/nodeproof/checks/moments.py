@@ -11,8 +11,20 @@ from typing import Any
 
 from nodeproof.checks import heartbeats, last_seen, shapes, witnessed
 from nodeproof.checks.occurrence import Args, Occurrence
-from nodeproof.checks.shapes import Became, Changed, Computed, Made, Reference, Said, Shape, Written
-from nodeproof.model.history import Entry, History
+from nodeproof.checks.shapes import (
+    Became,
+    Changed,
+    Computed,
+    Made,
+    Reference,
+    Rewritten,
+    Said,
+    Shape,
+    Written,
+    told_by_step,
+)
+from nodeproof.model.cluster import NOT_READY, UNREACHABLE
+from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment
 from nodeproof.model.pattern import PRESENT
 
@@ -64,6 +76,22 @@ def taint_added(node: str, key: str, effect: str) -> Moment:
 def taint_removed(node: str, key: str, effect: str) -> Moment:
     """A Node that carried the taint lacks it."""
     return Moment("taint-removed", {"node": node, "key": key, "effect": effect})
+
+
+def untainted(node: str, effect: str) -> Moment:
+    """A Node has no taint of this effect any more that says it is not-ready or unreachable; it may have had
+    one after the other (pkg/controller/nodelifecycle, taintKeyToNodeConditionMap).
+    """
+    lost = {"key": {"$in": [NOT_READY, UNREACHABLE]}, "effect": effect}
+    return became("nodes", node, {"spec": {"taints": {"$not": [lost]}}})
+
+
+def no_execute_written(*nodes: str) -> Moment:
+    """On one of these Nodes the taint that evicts, not-ready or unreachable, is written: it appears, or its
+    timeAdded moves. Each write takes a token of the zone's rate limiter, and one node may get two
+    (pkg/controller/nodelifecycle: doNoExecuteTaintingPass; AddOrUpdateTaint compares timeAdded).
+    """
+    return Moment("no-execute-written", {"nodes": list(nodes)})
 
 
 def last_heartbeat(node: str, before: Moment) -> Moment:
@@ -127,6 +155,16 @@ def event_reported(reason: str, kind: str, name: str, message: str) -> Moment:
     return Moment("event-reported", {"reason": reason, "kind": kind, "name": name, "message": message})
 
 
+def all_came(*each: Moment) -> Moment:
+    """The last of these, once each has come for the first time."""
+    return Moment("all-came", {"each": [moment.to_json() for moment in each]})
+
+
+def next_of(moment: Moment, after: Moment) -> Moment:
+    """A moment's first occurrence since another moment: what came before is not meant."""
+    return Moment("next-of", {"of": moment.to_json(), "after": after.to_json()})
+
+
 def recording_began() -> Moment:
     """The recording began."""
     return Moment("recording-began", {})
@@ -158,6 +196,16 @@ def each(history: History, moment: Moment) -> Iterator[Occurrence]:
 def resources(moment: Moment) -> tuple[str, ...]:
     """Which watches a moment is read from. Raises KeyError on an unknown moment."""
     return shapes.resources(shape(moment))
+
+
+def parts(moment: Moment) -> Iterator[Moment]:
+    """The moment, or all that it is made of."""
+    about = shape(moment)
+    if not isinstance(about, Computed) or not about.parts:
+        yield moment
+        return
+    for part in about.parts:
+        yield from parts(part)
 
 
 def paths(moment: Moment) -> Mapping[str, frozenset[str]]:
@@ -221,16 +269,26 @@ def _last_heartbeat(args: Args) -> Computed:
     return Computed(("leases", "nodes"), last)
 
 
-def _told_by_step(history: History, step: Entry) -> Args:
-    """How long the healing took, where the step is its beginning: windows count from its end."""
-    if step.data["step"] != "healing":
-        return {}
-    ends = [
-        entry.t - step.t
-        for entry in history.of_kind("fault")
-        if entry.data["id"] == step.data["id"] and entry.data["step"] == "healed"
-    ]
-    return {"healing_took_s": round(ends[0], 3)} if ends else {}
+def _all_came(args: Args) -> Computed:
+    each = [Moment.from_json(told) for told in args["each"]]
+
+    def last(history: History, since_t: float) -> Occurrence | None:
+        came = [find(history, moment) for moment in each]
+        times = [found.t for found in came if found is not None]
+        is_all = times and len(times) == len(each) and max(times) >= since_t
+        return Occurrence(max(times)) if is_all else None
+
+    return Computed(tuple({name for moment in each for name in resources(moment)}), last, tuple(each))
+
+
+def _next_of(args: Args) -> Computed:
+    of, after = Moment.from_json(args["of"]), Moment.from_json(args["after"])
+
+    def following(history: History, since_t: float) -> Occurrence | None:
+        start = find(history, after)
+        return None if start is None else find(history, of, max(start.t, since_t))
+
+    return Computed(tuple({*resources(of), *resources(after)}), following, (of, after))
 
 
 _WORDS: Mapping[str, Callable[[Args], Shape]] = {
@@ -248,6 +306,12 @@ _WORDS: Mapping[str, Callable[[Args], Shape]] = {
     ),
     "taint-added": lambda args: Became(_node(args), _taint(args)),
     "taint-removed": lambda args: Became(_node(args), {"$not": _taint(args)}),
+    "no-execute-written": lambda args: Rewritten(
+        Reference("nodes"),
+        tuple(args["nodes"]),
+        "spec.taints",
+        {"key": {"$in": [NOT_READY, UNREACHABLE]}, "effect": "NoExecute"},
+    ),
     "unschedulable-became": lambda args: Became(
         _node(args), {"spec": {"unschedulable": True if args["value"] else {"$in": [None, False]}}}
     ),
@@ -270,7 +334,9 @@ _WORDS: Mapping[str, Callable[[Args], Shape]] = {
             "message": {"$prefix": args["message"]},
         },
     ),
-    "fault-step": lambda args: Said((("fault", {"id": args["id"], "step": args["step"]}),), _told_by_step),
+    "fault-step": lambda args: Said((("fault", {"id": args["id"], "step": args["step"]}),), told_by_step),
+    "all-came": _all_came,
+    "next-of": _next_of,
     "recording-began": lambda _args: Said((("begun", {}),)),
     "observed": lambda args: Said((("observed", {"id": args["id"]}),)),
     "action-step": lambda args: Said((("action", {"id": args["id"], "step": args["step"]}),)),

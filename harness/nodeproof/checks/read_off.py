@@ -94,4 +94,5 @@ _TIMES: Mapping[str, Callable[[History, Args, Configuration], Times]] = {
     "same-as": _looks,
     "grew": _looks,
     "counted": _counted,
+    "spaced": _counted,
 }

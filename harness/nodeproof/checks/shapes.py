@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nodeproof.checks.occurrence import Occurrence
+from nodeproof.checks.occurrence import Args, Occurrence
 from nodeproof.model.cluster import CLUSTER_WIDE
 from nodeproof.model.history import Entry, History, Version
+from nodeproof.model.judgment import Moment
+from nodeproof.model.pattern import LISTED, matches, value_at
 from nodeproof.model.pattern import fault as pattern_fault
-from nodeproof.model.pattern import matches, value_at
 from nodeproof.model.pattern import paths as pattern_paths
 
 Json = Any
@@ -112,6 +113,35 @@ class Changed:
 
 
 @dataclass(frozen=True)
+class Rewritten:
+    """In a list of one of these objects, what matches a pattern appears or becomes another."""
+
+    of: Reference
+    names: tuple[str, ...]
+    path: str
+    pattern: Json
+
+    def each(self, history: History) -> Iterator[Occurrence]:
+        """Every such write, of whichever object."""
+        came = [Occurrence(t, {"name": name}) for name in self.names for t in self._times(history, name)]
+        yield from sorted(came, key=lambda each: each.t)
+
+    def seen(self, history: History, name: str) -> tuple[Version, ...]:
+        """Every state of one of the objects."""
+        return history.versions(self.of.resource, self.of.namespace, name)
+
+    def found(self, seen: Version) -> list[Json]:
+        """What matches in a state."""
+        return [each for each in value_at(self.path, seen.object) or () if matches(self.pattern, each)]
+
+    def _times(self, history: History, name: str) -> Iterator[float]:
+        for before, after in changes(self.seen(history, name)):
+            told = [] if after.deleted else self.found(after)
+            if before is not None and told and told != self.found(before):
+                yield after.t
+
+
+@dataclass(frozen=True)
 class Said:
     """An entry of the recording says it: one of these kinds, matching the pattern beside it."""
 
@@ -136,9 +166,11 @@ class Computed:
 
     resources: tuple[str, ...]
     first: Callable[[History, float], Occurrence | None]
+    parts: tuple[Moment, ...] = ()
+    """The moments that it is made of."""
 
 
-OfAnObject = Became | Made | Written | Changed
+OfAnObject = Became | Made | Written | Changed | Rewritten
 Shape = OfAnObject | Said | Computed
 
 
@@ -160,6 +192,8 @@ def paths(shape: Shape) -> Mapping[str, frozenset[str]]:
     """The fields that its pattern or its path names, by resource."""
     if isinstance(shape, Changed):
         return {shape.of.resource: frozenset({shape.path})}
+    if isinstance(shape, Rewritten):
+        return {shape.of.resource: pattern_paths({f"{shape.path}{LISTED}": shape.pattern})}
     if isinstance(shape, Became | Made | Written) and shape.pattern is not None:
         return {shape.of.resource: pattern_paths(shape.pattern)}
     return {}
@@ -169,7 +203,9 @@ def fault(shape: Shape) -> str:
     """Why it could never come, whatever happens, or nothing: an object that is not named as the API names it,
     a pattern that is none.
     """
-    pattern = shape.pattern if isinstance(shape, Became | Made | Written) else None
+    if isinstance(shape, Rewritten) and not shape.names:
+        return f"no object of {shape.of.resource} is named"
+    pattern = shape.pattern if isinstance(shape, Became | Made | Written | Rewritten) else None
     if pattern is not None and pattern_fault(pattern):
         return pattern_fault(pattern)
     if not isinstance(shape, Became | Made | Changed):
@@ -188,6 +224,8 @@ def already(history: History, shape: Shape, t: float) -> str:
 
     Without this, that something never comes would be proven by an object that never was.
     """
+    if isinstance(shape, Rewritten):
+        return _all_rewritten(history, shape, t)
     if not isinstance(shape, Became | Changed):
         return ""
     seen = [version for version in shape.of.seen(history) if version.t <= t]
@@ -196,6 +234,17 @@ def already(history: History, shape: Shape, t: float) -> str:
     if seen[-1].deleted:
         return f"{shape.of.name} was gone already"
     return "it had come already" if isinstance(shape, Became) and shape.holds(seen[-1]) else ""
+
+
+def _all_rewritten(history: History, shape: Rewritten, t: float) -> str:
+    """Why none of the objects can be written any more after `t` (s), or nothing; or why one may not count."""
+    last = {name: [each for each in shape.seen(history, name) if each.t <= t][-1:] for name in shape.names}
+    for name, seen in last.items():
+        if not seen or seen[-1].deleted:
+            return f"{name} was not there"
+    if all(shape.found(seen[-1]) for seen in last.values()):
+        return "it had come to all of them already"
+    return ""
 
 
 def changes(seen: tuple[Version, ...]) -> Iterator[tuple[Version | None, Version]]:
@@ -209,3 +258,15 @@ def changes(seen: tuple[Version, ...]) -> Iterator[tuple[Version | None, Version
 
 def _uid(version: Version) -> str:
     return str(version.object["metadata"]["uid"])
+
+
+def told_by_step(history: History, step: Entry) -> Args:
+    """How long the healing took, where the step is its beginning: windows count from its end."""
+    if step.data["step"] != "healing":
+        return {}
+    ends = [
+        entry.t - step.t
+        for entry in history.of_kind("fault")
+        if entry.data["id"] == step.data["id"] and entry.data["step"] == "healed"
+    ]
+    return {"healing_took_s": round(ends[0], 3)} if ends else {}

@@ -46,8 +46,8 @@ def machine_ended(node: str) -> Moment:
 
 
 def booted(node: str) -> Moment:
-    """A node's machine boots."""
-    return Moment("machine-step", {"node": node, "step": "booted"})
+    """A node's machine boots, or goes on from a snapshot; the last time that it does."""
+    return Moment("machine-began", {"node": node})
 
 
 def kubelet_restarted(node: str) -> Moment:
@@ -107,6 +107,17 @@ def _last_told(args: Args) -> Computed:
     return Computed((), last)
 
 
+def _machine_began(args: Args) -> Computed:
+    """The last: a guest whose snapshot is of no use boots after that."""
+
+    def last(history: History, since_t: float) -> Occurrence | None:
+        steps = (entry for entry in history.of_kind("machine") if entry.data["node"] == args["node"])
+        began = [entry.t for entry in steps if entry.data["step"] in ("booted", "restored")]
+        return Occurrence(began[-1]) if began and began[-1] >= since_t else None
+
+    return Computed((), last)
+
+
 def _machine_ended(args: Args) -> Said:
     off = {"node": args["node"], "step": "powered-off"}
     return Said((("component", {"name": f"node-{args['node']}"}), ("machine", off)))
@@ -117,5 +128,6 @@ WORDS: Mapping[str, Callable[[Args], Shape]] = {
     "heard": lambda args: Said((("heard", {"by": args["by"]}),)),
     "last-told": _last_told,
     "machine-ended": _machine_ended,
+    "machine-began": _machine_began,
     "machine-step": lambda args: Said((("machine", {"node": args["node"], "step": args["step"]}),)),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ from nodeproof.model.problem import Problem
 Json = Any
 IMAGE = "nodeproof.local/pause:1"
 """In every guest; a fake container runtime takes any name."""
+OWN_LABELS = "scenario.nodeproof.dev/"
+"""Begins the key of each label that a scenario gives a node."""
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 _NOBODYS_SCHEDULER = "nodeproof-none"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -60,9 +62,9 @@ def prepare(api: Api) -> None:
     )
 
 
-def run_pod(api: Api, *, node_name: str, unreachable_toleration_s: int | None = None, limit_s: float) -> Pod:
+def run_pod(api: Api, *, node_name: str, tolerations: Sequence[Json] = (), limit_s: float) -> Pod:
     """Create a pod for one node and wait until it is Running there. Raises Problem, ApiError."""
-    made = create_pod(api, node_name, unreachable_toleration_s, by_scheduler=False)
+    made = create_pod(api, node_name, tolerations, by_scheduler=False)
     wait_running(api, made, limit_s)
     return made
 
@@ -83,12 +85,18 @@ def wait_running(api: Api, made: Pod, limit_s: float) -> None:
         )
 
 
-def create_pod(api: Api, node_name: str, unreachable_toleration_s: int | None, by_scheduler: bool) -> Pod:
-    """Create a pod that can only run on one node. Raises ApiError."""
+def create_pod(
+    api: Api,
+    node_name: str,
+    tolerations: Sequence[Json],
+    by_scheduler: bool,
+    requests: Mapping[str, str] | None = None,
+) -> Pod:
+    """Create a pod that can only run on one node, and asks for so much of it. Raises ApiError."""
     placed = {"nodeSelector": {HOSTNAME_LABEL: node_name}} if by_scheduler else {"nodeName": node_name}
-    spec = pod_spec(placed)
-    if unreachable_toleration_s is not None:
-        spec["tolerations"] = [tolerates(UNREACHABLE, unreachable_toleration_s)]
+    spec = {**pod_spec(placed), "tolerations": list(tolerations)}
+    (container,) = spec["containers"]
+    container["resources"] = {"requests": dict(requests or {})}
     return start_pod(api, node_name, spec)
 
 
@@ -135,20 +143,28 @@ def default_tolerations_s(api: Api) -> Mapping[str, float | None]:
 
 
 def not_ready(api: Api, names: Sequence[str]) -> list[str]:
-    """Those of the named Nodes that are missing, not Ready, tainted, cordoned, or renewed no Lease since
-    their last status. Raises ApiError.
+    """Those of the named Nodes that are missing, not Ready, tainted or cordoned. Raises ApiError."""
+    clean = set(map(_name, _clean(api)))
+    return [name for name in names if name not in clean]
+
+
+def not_fit(api: Api, names: Sequence[str]) -> list[str]:
+    """The same, and those that renewed no Lease since their last status. Raises ApiError.
 
     A kubelet that was cut off reports its status up to seven seconds before it renews its Lease
     (`maxBackoff`, k8s.io/component-helpers/apimachinery/lease/controller.go).
     """
     renewed = {_name(entry): entry["spec"].get("renewTime") for entry in api.get(WATCHED["leases"])["items"]}
-    clean = {
-        _name(entry)
+    fit = {_name(entry) for entry in _clean(api) if _is_renewed(entry, renewed.get(_name(entry)))}
+    return [name for name in names if name not in fit]
+
+
+def _clean(api: Api) -> list[Json]:
+    return [
+        entry
         for entry in api.get(WATCHED["nodes"])["items"]
         if is_ready(entry) and not entry["spec"].get("taints") and not entry["spec"].get("unschedulable")
-        if _is_renewed(entry, renewed.get(_name(entry)))
-    }
-    return [name for name in names if name not in clean]
+    ]
 
 
 def lost(api: Api, names: Sequence[str]) -> list[str]:
@@ -172,20 +188,30 @@ def _name(obj: Json) -> str:
     return str(obj["metadata"]["name"])
 
 
-def sweep_pods(api: Api, nodes: Collection[str] | None) -> None:
-    """Remove every pod of ours that is, or may only be, on one of these nodes, or anywhere; but the sentinel.
-    Raises ApiError.
+def sweep_pods(api: Api, nodes: Collection[str] | None, is_others: Callable[[str], bool]) -> None:
+    """Remove every pod of ours that is, or may only be, on one of these nodes or on none that there is, or
+    anywhere; but the sentinel, and what is on `is_others`, nodes whose Nodes others may have deleted. Raises
+    ApiError.
     """
+    there = set(map(_name, api.get(WATCHED["nodes"])["items"]))
     for entry in api.get(pods(NAMESPACE))["items"]:
         spec = entry["spec"]
         place = spec.get("nodeName") or (spec.get("nodeSelector") or {}).get(HOSTNAME_LABEL)
-        if entry["metadata"]["name"] != SENTINEL and (nodes is None or place in nodes):
+        is_nowhere = place is not None and place not in there and not is_others(place)
+        is_ours = nodes is None or place in nodes or is_nowhere
+        if entry["metadata"]["name"] != SENTINEL and is_ours:
             api.delete(pod(NAMESPACE, entry["metadata"]["name"]), grace_s=0)
 
 
-def uncordon(api: Api, name: str) -> None:
-    """Make a node schedulable again. Raises ApiError."""
-    api.patch(node(name), {"spec": {"unschedulable": None}})
+def restore(api: Api, nodes: Collection[str] | None) -> None:
+    """Make these nodes, or all, schedulable again, and take scenarios' own labels off. Raises ApiError."""
+    for entry in api.get(WATCHED["nodes"])["items"]:
+        name, labels = _name(entry), entry["metadata"].get("labels") or {}
+        if nodes is not None and name not in nodes:
+            continue
+        own = {key: None for key in labels if key.startswith(OWN_LABELS)}
+        if own or entry["spec"].get("unschedulable"):
+            api.patch(node(name), {"metadata": {"labels": own}, "spec": {"unschedulable": None}})
 
 
 def pod_spec(placed: Mapping[str, Json]) -> dict[str, Json]:
@@ -198,6 +224,7 @@ def pod_spec(placed: Mapping[str, Json]) -> dict[str, Json]:
     }
 
 
-def tolerates(key: str, seconds: int) -> Mapping[str, Json]:
-    """A toleration of a NoExecute taint for so many seconds."""
-    return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+def tolerates(key: str, seconds: int | None = None) -> Mapping[str, Json]:
+    """A toleration of a NoExecute taint for so many seconds, or for ever."""
+    for_s = {} if seconds is None else {"tolerationSeconds": seconds}
+    return {"key": key, "operator": "Exists", "effect": "NoExecute", **for_s}

@@ -10,6 +10,7 @@ from nodeproof.faults.called_off import CalledOff, called_off_on
 from nodeproof.faults.fault import Fault, Place
 from nodeproof.faults.freeze import Freeze
 from nodeproof.faults.kubelet_settings import KubeletSettings, kubelet_settings_on
+from nodeproof.faults.labelled import Labelled
 from nodeproof.faults.link_down import LinkDown
 from nodeproof.faults.node_deleted import NodeDeleted
 from nodeproof.faults.other_file import OtherFile, other_files_on
@@ -32,6 +33,7 @@ __all__ = [
     "Fault",
     "Freeze",
     "KubeletSettings",
+    "Labelled",
     "LinkDown",
     "NodeDeleted",
     "OtherFile",
@@ -64,6 +66,7 @@ class Registered:
 FAULTS: Sequence[Registered] = (
     Registered(CalledOff, CalledOff.name, CalledOff.places, called_off_on),
     Registered(Freeze, Freeze.name, Freeze.places),
+    Registered(Labelled, Labelled.name, Labelled.places),
     Registered(LinkDown, LinkDown.name, LinkDown.places),
     Registered(NodeDeleted, NodeDeleted.name, NodeDeleted.places),
     Registered(Outage, Outage.name, Outage.places, outages_on),

@@ -12,6 +12,8 @@ from nodeproof.machines.machine import CONTROL_PLANE, Machine, MachineError, She
 from nodeproof.model.cluster import is_ready
 
 Json = Any
+_GIVEN_AT_REGISTRATION = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+"""Without it the attach-detach controller leaves a node alone (initialNode in kubelet_node_status.go)."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class NodeDeleted:
         """Make it, unless it is there."""
         if self._found(machine):
             return
-        metadata = {"name": self.on, "labels": dict(self.labels)}
+        metadata = {"name": self.on, "labels": dict(self.labels), "annotations": _GIVEN_AT_REGISTRATION}
         body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
         self._kubectl(machine, "apply", "--filename=-", stdin=json.dumps(body))
 

@@ -69,8 +69,11 @@ class ReadyPatched:
         self._refusal.heal(machine)
 
     def is_injected(self, machine: Machine) -> bool:
-        """The Node says so, and its kubelet can't say otherwise."""
-        return self._is_said(machine) and self._refusal.is_injected(machine)
+        """Nobody says otherwise, and its kubelet can't: of a node that falls silent, the control plane says
+        that it is Unknown.
+        """
+        found = self._found(machine)
+        return found is not None and not is_ready(found) and self._refusal.is_injected(machine)
 
     def is_healed(self, machine: Machine) -> bool:
         """The Node does not say so, and its kubelet may report."""

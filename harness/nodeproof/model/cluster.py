@@ -13,10 +13,11 @@ Json = Any
 UNREACHABLE = "node.kubernetes.io/unreachable"
 NOT_READY = "node.kubernetes.io/not-ready"
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+ZONE_LABEL = "topology.kubernetes.io/zone"
 LEASE_NAMESPACE = "kube-node-lease"
 CLUSTER_WIDE = frozenset({"nodes", "namespaces", "csinodes", "volumeattachments"})
 """The recorded resources whose objects are in no namespace."""
-RENEW_JITTER = 0.04
+RENEW_JITTER = UPDATE_JITTER = 0.04
 """Sliding jitter of the renewal since 1.22 (k8s.io/component-helpers/apimachinery/lease/controller.go)."""
 
 

@@ -41,7 +41,7 @@ class Moment:
         return self._timed("after", anchor, window)
 
     def never_after(self, anchor: Moment, window: WindowSpec) -> Check:
-        """It does not come for the length of `window` after `anchor`."""
+        """It does not come inside `window` after `anchor`, which begins there unless it has a lower end."""
         return self._timed("never", anchor, window)
 
     def _timed(self, name: str, anchor: Moment, window: WindowSpec) -> Check:
@@ -62,6 +62,9 @@ class Moment:
 
 
 def _said(value: Json) -> str:
+    if isinstance(value, list) and value:
+        more = f" and {len(value) - 1} more" if len(value) > 1 else ""
+        return f"{_said(value[0])}{more}"
     if not isinstance(value, Mapping):
         return str(value)
     is_moment = value.keys() == {"name", "args"}

@@ -36,6 +36,8 @@ _MARKER = "@needs"
 class Needs:
     """`@needs(...)`: the lab's size, how many nodes faults may hit, and what it must have.
 
+    `nodes=(20, 3)` is a lab whose zones are not of one size, told in `spread`; `faulted=(11, 2)` how many
+    nodes of each zone, told in `faulted_in`.
     `profile` is the only one in which the scenario proves anything; empty is any. `components` of the control
     plane may be hit as well. `radius` is how much faults may take away at once: nothing told is at most two
     nodes and no whole zone, `zone` all but one zone, `cluster` everything. `lasts` is how long the scenario
@@ -53,6 +55,8 @@ class Needs:
     radius: Radius = ""
     lasts: str = ""
     isolation: Isolation = "zone"
+    spread: tuple[int, ...] = ()
+    faulted_in: tuple[int, ...] = ()
 
     @property
     def is_alone(self) -> bool:
@@ -69,10 +73,16 @@ class Needs:
     @classmethod
     def of(cls, asked: Mapping[str, Json], where: str) -> Needs:
         """What a marker says. Raises Problem on a word, a feature or a value that there is none of."""
-        words = {each.name: each for each in fields(cls)}
+        words = {each.name: each for each in fields(cls) if each.name not in ("spread", "faulted_in")}
         for word in asked:
             if word not in words:
                 raise Problem(f"{_MARKER} knows no {word!r}", where, f"it knows: {', '.join(words)}")
+        spread = _spread("nodes", asked.get("nodes"), where)
+        faulted_in = _spread("faulted", asked.get("faulted"), where)
+        if spread:
+            asked = {"zones": len(spread), **asked, "nodes": sum(spread)}
+        if faulted_in:
+            asked = {**asked, "faulted": sum(faulted_in)}
         for word in ("nodes", "faulted", "zones"):
             _check_number(word, asked.get(word, words[word].default), where)
         if not isinstance(asked.get("profile", ""), str):
@@ -86,7 +96,23 @@ class Needs:
         _check_formula(asked.get("lasts", ""), where)
         components = _named(asked.get("components", ()), "component", COMPONENTS, where)
         features = _named(asked.get("features", ()), "feature", FEATURES, where)
-        return cls(**{**asked, "features": features, "components": tuple(sorted(components))})
+        several = {"features": features, "components": tuple(sorted(components))}
+        made = cls(**{**asked, **several, "spread": spread, "faulted_in": faulted_in})
+        if (spread and made.zones != len(spread)) or len(faulted_in) > made.zones:
+            raise Problem(
+                f"{_MARKER}: {made.zones} zones, and other numbers of zones besides", where,
+                "give a number for each zone, the first zone's first",
+            )  # fmt: skip
+        return made
+
+
+def _spread(word: str, value: Json, where: str) -> tuple[int, ...]:
+    """A number for each zone, where several are given."""
+    if not isinstance(value, tuple):
+        return ()
+    for number in value:
+        _check_number(word, number, where)
+    return value
 
 
 def _check_number(word: str, value: Json, where: str) -> None:

@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+NOT_HERE = "not here: "
+"""Begins what a scenario that nothing can be proven by here is known from."""
+
 
 @dataclass(frozen=True, order=True)
 class Size:
-    """Of a lab: how many nodes, in how many zones."""
+    """Of a lab: how many nodes, in how many zones; `spread` how many in each where they are not even."""
 
     nodes: int
     zones: int
+    spread: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        """For people."""
+        zones = " + ".join(str(nodes) for nodes in self.spread)
+        return f"{self.nodes} nodes, zones: {zones or self.zones}"
 
 
 @dataclass(frozen=True)
 class Expected:
     """A scenario's expected duration (s), what it is known from, and whether it shares its lab with no other
-    slot; what it may harm, and by which faults. `size` is that of a lab which only it and others that ask
-    for the same have.
+    slot; what it may harm, and by which faults. `size` is that of the lab while it, or others that ask
+    for the same, run in it, `standing` the same for those before which the same is put in.
     """
 
     scenario: str
@@ -28,6 +37,12 @@ class Expected:
     targets: str = ""
     faults: tuple[str, ...] = ()
     size: Size | None = None
+    standing: str = ""
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether it can prove something in this run."""
+        return not self.known_from.startswith(NOT_HERE)
 
 
 @dataclass(frozen=True)
@@ -41,20 +56,14 @@ class Slot:
         """How long all of it takes (s)."""
         return _sum_s(self.scenarios)
 
-    @property
-    def is_alone(self) -> bool:
-        """Whether one of them is: the slot has its lab to itself from the beginning on. One that started
-        beside others' scenarios would disturb them.
-        """
-        return any(each.is_alone for each in self.scenarios)
-
 
 def pack(expected: Iterable[Expected], slots: int) -> tuple[Slot, ...]:
     """Longest first, each into the slot that is done first: at most 4/3 of the shortest plan there is.
 
-    Those that ask for a lab of one size go together, one after another in the same lab. Of two that take as
-    long, the one that is told first comes first; what has a lab of its size comes before what is alone, and
-    that before what is not. A slot without a scenario is none.
+    Those that have a lab of one size to themselves go together, one after another in the same lab. Of two
+    that take as long, the one that is told first comes first; what has a lab of its size comes before what
+    is alone, and that before what is not; those before which the same is put in come one after another. A
+    slot without a scenario is none.
     Source: R. L. Graham, Bounds on Multiprocessing Timing Anomalies, 1969.
     """
     filled: list[list[Expected]] = [[] for _ in range(slots)]
@@ -64,18 +73,20 @@ def pack(expected: Iterable[Expected], slots: int) -> tuple[Slot, ...]:
 
 
 def _groups(expected: Iterable[Expected]) -> Iterator[Sequence[Expected]]:
-    """What is not to be apart: those with labs of one size, and each of the others alone."""
-    sized: dict[Size, list[Expected]] = {}
+    """What is not to be apart: those with labs of one size, those alone in one of the common size, and each
+    of the others by itself. Each lab more is a control plane that takes processors from all.
+    """
+    together: dict[Size | None, list[Expected]] = {}
     for each in expected:
-        if each.size is None:
+        if each.size is None and not each.is_alone:
             yield [each]
         else:
-            sized.setdefault(each.size, []).append(each)
-    yield from sized.values()
+            together.setdefault(each.size, []).append(each)
+    yield from together.values()
 
 
-def _turn(each: Expected) -> tuple[bool, Size, bool]:
-    return each.size is None, each.size or Size(0, 0), not each.is_alone
+def _turn(each: Expected) -> tuple[bool, Size, bool, str]:
+    return each.size is None, each.size or Size(0, 0), not each.is_alone, each.standing
 
 
 def _sum_s(scenarios: Iterable[Expected]) -> float:

@@ -18,8 +18,12 @@ class Problem(Exception):
         self.detail = detail
 
     def __str__(self) -> str:
-        line = f"{self.what} ({self.where}); {self.next_step}"
-        return f"{line}\n{self.detail}" if self.detail else line
+        return f"{self.line}\n{self.detail}" if self.detail else self.line
+
+    @property
+    def line(self) -> str:
+        """The message without its detail."""
+        return f"{self.what} ({self.where}); {self.next_step}"
 
 
 class HostTooLoaded(Problem):

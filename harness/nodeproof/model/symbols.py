@@ -31,8 +31,19 @@ SYMBOLS: Mapping[str, Symbol] = {
     "E": Symbol(
         "node-eviction-rate (1/s)", "kube-controller-manager", "NodeLifecycleController.NodeEvictionRate"
     ),
+    "E2": Symbol(
+        "secondary-node-eviction-rate (1/s)",
+        "kube-controller-manager",
+        "NodeLifecycleController.SecondaryNodeEvictionRate",
+    ),
     # nodeLeaseRenewIntervalFraction is compiled in (pkg/kubelet/kubelet.go).
     "R": Symbol("interval of lease renewals (s)", "kubelet", "nodeLeaseDurationSeconds", 0.25),
+    "S": Symbol(
+        "node-startup-grace-period (s)",
+        "kube-controller-manager",
+        "NodeLifecycleController.NodeStartupGracePeriod",
+    ),
+    "U": Symbol("period in which a kubelet computes its status (s)", "kubelet", "nodeStatusUpdateFrequency"),
     "T": Symbol("default toleration (s)", "kube-apiserver", "DefaultTolerationSeconds.Unreachable"),
 }
 SLACK = "slack"

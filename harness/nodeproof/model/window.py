@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from nodeproof.model.cluster import RENEW_JITTER, Configuration
+from nodeproof.model.cluster import RENEW_JITTER, UPDATE_JITTER, Configuration
 from nodeproof.model.symbols import SLACK, SYMBOLS
 from nodeproof.model.term import Term
 
@@ -147,7 +147,10 @@ def _formula(spec: WindowSpec, anchor: Mapping[str, Json]) -> Formula:
         # A status heartbeat is looked at anew one pass later than a lease.
         passes = 3 if anchor.get("heartbeat") == "status" else 2
         low = "G - clock" if anchor.get("error_s") else "G"
-        return Formula("period", "G", low, f"G + {passes}P + slack", told={"clock": "error_s"})
+        # The controller counts from when it sees it: a busy machine's may be under way for seconds.
+        under_way = " + under_way" if anchor.get("under_way_s") else ""
+        told = {"clock": "error_s", "under_way": "under_way_s"}
+        return Formula("period", "G", low, f"G + {passes}P{under_way} + slack", told=told)
     return _FORMULAS[spec.name]
 
 
@@ -161,6 +164,13 @@ def detection_from_fault() -> WindowSpec:
     return WindowSpec("detection_from_fault")
 
 
+def status_update() -> WindowSpec:
+    """From a change of a Node's status to the kubelet's report of how it is: it compares each U, 4 % later at
+    the most (pkg/kubelet/kubelet.go: JitterUntil), with a copy that lags a little.
+    """
+    return WindowSpec("status_update")
+
+
 def taint_pass() -> WindowSpec:
     """From Ready=Unknown to the NoExecute taint, for the first node of a healthy zone.
 
@@ -169,6 +179,26 @@ def taint_pass() -> WindowSpec:
     pkg/controller/nodelifecycle/node_lifecycle_controller.go).
     """
     return WindowSpec("taint_pass")
+
+
+def spacing() -> WindowSpec:
+    """From one NoExecute taint of a zone to the next, where nodes wait for theirs: its bucket holds one
+    token, and is looked at each 100 ms (pkg/controller/nodelifecycle/scheduler/rate_limited_queue.go:
+    EvictionRateLimiterBurst, NodeEvictionPeriod).
+    """
+    return WindowSpec("spacing")
+
+
+def secondary_spacing() -> WindowSpec:
+    """The same in a large zone that is partially disrupted."""
+    return WindowSpec("secondary_spacing")
+
+
+def stopped() -> WindowSpec:
+    """From the node that disrupts a small zone on: no NoExecute taint once a pass has seen it, for longer
+    than the secondary rate would allow.
+    """
+    return WindowSpec("stopped")
 
 
 def monitor_pass() -> WindowSpec:
@@ -242,10 +272,15 @@ def absence(seconds: float) -> WindowSpec:
     return WindowSpec("absence", {"wait_s": seconds})
 
 
+_UPDATE = f"{1 + UPDATE_JITTER:g}U"
 _FORMULAS: Mapping[str, Formula] = {
     "detection_from_fault": Formula("period", "G", f"G - {1 + RENEW_JITTER:g}R - slack", "G + 3P + slack"),
+    "status_update": Formula("within", _UPDATE, "-slack", f"{_UPDATE} + 1 + slack"),
     "taint_pass": Formula("within", "max(P, 1/E) + 1", "-slack", "max(P, 1/E) + 1 + slack"),
     "monitor_pass": Formula("within", "P + 1", "-slack", "P + 1 + slack"),
+    "spacing": Formula("period", "1/E", "1/E - slack", "1/E + 0.6 + slack"),
+    "secondary_spacing": Formula("period", "1/E2", "1/E2 - slack", "1/E2 + 0.6 + slack"),
+    "stopped": Formula("negative", "1.15/E2", "P + 1", "P + 1 + 1.15/E2"),
     "prompt": Formula("within", "bound", "-slack", "bound + slack", {"bound": "bound_s"}),
     "recovery": Formula(
         "within", "healing + 60", "0", "healing + 60 + slack", told={"healing": "healing_took_s"}
@@ -258,6 +293,7 @@ _FORMULAS: Mapping[str, Formula] = {
     "absence": Formula("negative", "wait", "0", "wait", {"wait": "wait_s"}),
 }
 """In `taint_pass` and `monitor_pass` 1 s is for a pass: an empty rate-limited queue is served each 100 ms
-(NodeEvictionPeriod); with its writes, well below 1 s. In `recovery` 60 s are beyond the healing itself: a
+(NodeEvictionPeriod); with its writes, well below 1 s. In `spacing` 0.1 s are that, 0.5 s for a controller's
+client, which may queue requests. In `recovery` 60 s are beyond the healing itself: a
 kubelet notices a dead connection after its HTTP/2 read-idle and ping time-outs, then backs off.
 """

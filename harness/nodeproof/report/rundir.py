@@ -8,6 +8,7 @@
 <run>/scenarios/<slug>/configuration.json the running configuration it is judged on
 <run>/scenarios/<slug>/judgments.json     {scenario, judgments: [{claim, check}], verdicts: [row]}
 <run>/scenarios/<slug>/timeline.png
+<run>/scenarios/<slug>/rates.png         where a rate was judged: what came by when, beside what may
 <run>/too-loaded/<slug>-N/                tries of scenarios that were run again, with what they recorded
 <run>/labs/<lab>/                         component logs and the audit log
 <run>/allure-results/  <run>/site/index.html

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -122,12 +122,40 @@ class Injector:
             renewal.start()
             self._do(fault, machine, note)
             yield Cut(fault)
-            if not _seen(lambda: fault.is_injected(machine), STILL_IN_LIMIT_S):
+            if not self.is_in(fault):
                 note.write("unproven")
         finally:
             with uninterrupted(self.say_what_is_in):
                 self._undo(fault, machine, note, renewal)
                 del self.active[fault.id]
+
+    @contextmanager
+    def standing(self, append: Append) -> Iterator[None]:
+        """Tell a recording what was in before it began, with the time at which it begins, and whether that is
+        in still when it ends.
+        """
+        stands = list(self.active.values())
+        for fault in stands:
+            for step in ("injecting", "injected"):
+                append("fault", None, **_told(fault, step), stands=True)
+        try:
+            yield
+        finally:
+            for fault in stands:
+                if not self._stands(fault):
+                    append("fault", None, **_told(fault, "unproven"), stands=True)
+
+    def is_in(self, fault: Fault) -> bool:
+        """Whether a probe sees a fault that was injected."""
+        machine = self.machine(fault.node)
+        return fault.id in self.active and _seen(lambda: fault.is_injected(machine), STILL_IN_LIMIT_S)
+
+    def _stands(self, fault: Fault) -> bool:
+        """Whether it is in; of one that nobody can ask for, nobody knows."""
+        try:
+            return self.is_in(fault)
+        except (OutsideError, Problem):
+            return False
 
     def say_what_is_in(self) -> None:
         """Name the faults that are in, and what becomes of them if nobody waits."""
@@ -236,9 +264,13 @@ class _Notes:
             self._tell(step, t)
 
     def _tell(self, step: str, t: float | None) -> None:
-        data = dict(self.fault.to_json())
-        known = {"id": self.fault.id, "fault": data, "node": self.fault.node, "step": step}
-        self.append("fault", t, **known, ends_components=self.fault.ends_components)
+        self.append("fault", t, **_told(self.fault, step))
+
+
+def _told(fault: Fault, step: str) -> Mapping[str, Json]:
+    """What a history says of a fault's step."""
+    known = {"id": fault.id, "fault": dict(fault.to_json()), "node": fault.node, "step": step}
+    return {**known, "ends_components": fault.ends_components}
 
 
 def _name(fault: Fault) -> str:

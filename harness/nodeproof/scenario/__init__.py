@@ -5,8 +5,7 @@ from nodeproof.scenario import claims, condition_became, needs, windows
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,15 +14,24 @@ from nodeproof.actions.ask import User, ask, kubelet_of, would
 from nodeproof.actions.credential import OwnCredential
 from nodeproof.actions.exits import try_flags
 from nodeproof.actions.join import join
+from nodeproof.actions.joined import leave, run_on, start_again, try_kubelet
 from nodeproof.actions.kubectl import kubectl
 from nodeproof.actions.kubelet import restart_kubelet
-from nodeproof.actions.nodes import keep_alive, make_node
+from nodeproof.actions.nodes import keep_alive, label_node, labels_of, make_node, say_condition
 from nodeproof.actions.pods import pending_pod, run_pod, run_witnesses
-from nodeproof.actions.workloads import disruption_budget, own_namespace, service, workload
+from nodeproof.actions.workloads import (
+    Workload,
+    disruption_budget,
+    own_namespace,
+    preferring,
+    service,
+    workload,
+)
 from nodeproof.checks.checks import default_of, renewals_of
 from nodeproof.checks.counting import counted
 from nodeproof.checks.looks import amounts_to, listed, lives_on, not_listed, shown_throughout
 from nodeproof.checks.moments import (
+    all_came,
     became,
     boot_id_changed,
     changed,
@@ -34,6 +42,8 @@ from nodeproof.checks.moments import (
     event_reported,
     last_heartbeat,
     made,
+    next_of,
+    no_execute_written,
     pod_bound,
     pod_created,
     pod_deletion,
@@ -45,9 +55,11 @@ from nodeproof.checks.moments import (
     taint_added,
     taint_removed,
     uncordoned,
+    untainted,
     written,
 )
 from nodeproof.checks.observations import grew, same_as, shows
+from nodeproof.checks.rates import spaced
 from nodeproof.checks.witnessed import (
     booted,
     kubelet_restarted,
@@ -59,41 +71,48 @@ from nodeproof.checks.witnessed import (
     sigterm,
 )
 from nodeproof.cluster.witness import Witness
-from nodeproof.faults import (
-    CalledOff,
-    Fault,
-    Freeze,
-    KubeletSettings,
-    LinkDown,
-    NodeDeleted,
-    OtherFile,
-    Outage,
-    Partition,
-    PowerOff,
-    ReadyPatched,
-    Refused,
-    Reset,
-    Settings,
-    Shutdown,
-    Swap,
-    Taint,
-    UnitDown,
-)
-from nodeproof.faults.partition import Direction
-from nodeproof.faults.refused import What
-from nodeproof.faults.unit_down import KUBELET
+from nodeproof.cluster.workloads import Pod, tolerates
+from nodeproof.faults import Fault
 from nodeproof.labs.client.fleet import NodeInfo
 from nodeproof.model import window as windows
-from nodeproof.model.cluster import NOT_READY, UNREACHABLE, UNSCHEDULABLE
+from nodeproof.model.cluster import NOT_READY, UNREACHABLE, UNSCHEDULABLE, ZONE_LABEL
+from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.pattern import PRESENT
 from nodeproof.probes.cgroup import SWAP_LIMIT, cgroup_file, swap_limit
 from nodeproof.probes.configz import kubelet_field
 from nodeproof.probes.dbus import dbus_property
+from nodeproof.probes.described import described
 from nodeproof.probes.field import field_of
 from nodeproof.probes.file import file_of
+from nodeproof.probes.flag import flag_of
+from nodeproof.probes.healthz import healthz
 from nodeproof.probes.inhibitors import INHIBITORS, inhibitors
 from nodeproof.probes.meminfo import meminfo
 from nodeproof.probes.metric import metric
+from nodeproof.probes.ranges import overlapping_ranges
+from nodeproof.probes.size import times_as_large
+from nodeproof.probes.source_address import source_address
+from nodeproof.safety.injector import Cut
+from nodeproof.scenario.faults import (
+    called_off_shutdown,
+    freeze,
+    kubelet_settings,
+    labelled,
+    link_down,
+    node_deleted,
+    other_file,
+    outage,
+    partition,
+    power_off,
+    ready_patched,
+    refused,
+    reset,
+    settings,
+    shutdown,
+    swap,
+    taint,
+    unit_down,
+)
 from nodeproof.scenario.stage import STATUS, Stage
 from nodeproof.sources.audit import Audit, audit
 from nodeproof.sources.journal import Journal
@@ -103,91 +122,11 @@ claims = pytest.mark.claims
 needs = pytest.mark.needs
 
 
-def partition(node: str, direction: Direction = "both") -> Partition:
-    """A new partition between a node and the control plane."""
-    return Partition(uuid.uuid4().hex[:8], node, direction)
-
-
-def power_off(node: str) -> PowerOff:
-    """A new power-off of a node."""
-    return PowerOff(uuid.uuid4().hex[:8], node)
-
-
-def link_down(node: str) -> LinkDown:
-    """A new pull of a node's `data` cable; needs the feature `link`."""
-    return LinkDown(uuid.uuid4().hex[:8], node)
-
-
-def freeze(node: str) -> Freeze:
-    """A new standstill of a node; needs the feature `freeze`."""
-    return Freeze(uuid.uuid4().hex[:8], node)
-
-
-def reset(node: str) -> Reset:
-    """A new reset of a node, which boots when the fault's context ends; needs the feature `reset`."""
-    return Reset(uuid.uuid4().hex[:8], node)
-
-
-def shutdown(node: str) -> Shutdown:
-    """A new shutdown of a node by its own systemd; needs the feature `systemd`."""
-    return Shutdown(uuid.uuid4().hex[:8], node)
-
-
-def called_off_shutdown(node: str) -> CalledOff:
-    """A new shutdown of a node whose last step is refused: pods end, the machine stays; needs `systemd`."""
-    return CalledOff(uuid.uuid4().hex[:8], node)
-
-
-def swap(node: str, size_mib: int = 128) -> Swap:
-    """New swap space of so many MiB on a node; needs the feature `swap`."""
-    return Swap(uuid.uuid4().hex[:8], node, size_mib)
-
-
-def unit_down(node: str, unit: str = KUBELET) -> UnitDown:
-    """A new stop of a node's unit; any but the kubelet's needs the feature `systemd`."""
-    return UnitDown(uuid.uuid4().hex[:8], node, unit)
-
-
-def other_file(node: str, path: str, content: str) -> OtherFile:
-    """A new file of a node with other content; what was there is put back."""
-    return OtherFile(uuid.uuid4().hex[:8], node, path, content)
-
-
-def outage(*nodes: NodeInfo) -> Outage:
-    """A new cut of all these nodes (`lab.nodes()`) from the control plane, at one instant."""
-    return Outage(uuid.uuid4().hex[:8], {node.name: node.data_address for node in nodes})
-
-
-def node_deleted(node: str, labels: Mapping[str, str]) -> NodeDeleted:
-    """A new deletion of a node's Node, which is given back with these labels."""
-    return NodeDeleted(uuid.uuid4().hex[:8], node, labels)
-
-
-def settings(component: str, **flags: str) -> Settings:
-    """Other flags of a component of the control plane, an underscore for each dash; it has to be declared:
-    `needs(components=...)`.
+def standing(word: Callable[..., Fault], *args: Any, **settings: Any) -> pytest.MarkDecorator:
+    """A fault on `lab.target` that stands before the scenario begins, and stays for others that ask for the
+    same: `@standing(swap, 256)`. Several are put in from the first line to the last.
     """
-    return Settings(uuid.uuid4().hex[:8], component, {name.replace("_", "-"): flags[name] for name in flags})
-
-
-def taint(node: str, key: str, effect: str, value: str = "nodeproof") -> Taint:
-    """A new taint of a node, as an administrator's."""
-    return Taint(uuid.uuid4().hex[:8], node, key, value, effect)
-
-
-def refused(node: str, what: What) -> Refused:
-    """A new refusal of a node's updates: of its `status`, or of its `lease`."""
-    return Refused(uuid.uuid4().hex[:8], node, what)
-
-
-def ready_patched(node: str) -> ReadyPatched:
-    """A new PATCH of a node's Ready to False, which its kubelet can't put right; the node itself is well."""
-    return ReadyPatched(uuid.uuid4().hex[:8], node)
-
-
-def kubelet_settings(node: str, **settings: Any) -> KubeletSettings:
-    """Other settings of a node's kubelet, fields of KubeletConfiguration."""
-    return KubeletSettings(uuid.uuid4().hex[:8], node, settings)
+    return pytest.mark.standing.with_args(word, *args, **settings)
 
 
 __all__ = [
@@ -198,14 +137,22 @@ __all__ = [
     "SWAP_LIMIT",
     "UNREACHABLE",
     "UNSCHEDULABLE",
+    "ZONE_LABEL",
     "Audit",
+    "Check",
+    "Cut",
     "Fault",
     "Journal",
     "Log",
+    "Moment",
+    "NodeInfo",
     "OwnCredential",
+    "Pod",
     "Stage",
     "User",
     "Witness",
+    "Workload",
+    "all_came",
     "amounts_to",
     "ask",
     "audit",
@@ -223,12 +170,15 @@ __all__ = [
     "counted",
     "dbus_property",
     "default_of",
+    "described",
     "disruption_budget",
     "event_reported",
     "field_of",
     "file_of",
+    "flag_of",
     "freeze",
     "grew",
+    "healthz",
     "inhibitors",
     "join",
     "keep_alive",
@@ -237,8 +187,12 @@ __all__ = [
     "kubelet_of",
     "kubelet_restarted",
     "kubelet_settings",
+    "label_node",
+    "labelled",
+    "labels_of",
     "last_heartbeat",
     "last_sign",
+    "leave",
     "link_down",
     "listed",
     "lives_on",
@@ -249,10 +203,13 @@ __all__ = [
     "meminfo",
     "metric",
     "needs",
+    "next_of",
+    "no_execute_written",
     "node_deleted",
     "not_listed",
     "other_file",
     "outage",
+    "overlapping_ranges",
     "own_namespace",
     "partition",
     "pending_pod",
@@ -265,6 +222,7 @@ __all__ = [
     "power_off",
     "pre_stop_began",
     "pre_stop_ended",
+    "preferring",
     "ready_patched",
     "recording_began",
     "refused",
@@ -272,23 +230,33 @@ __all__ = [
     "renewals_of",
     "reset",
     "restart_kubelet",
+    "run_on",
     "run_pod",
     "run_witnesses",
     "same_as",
+    "say_condition",
     "service",
     "settings",
     "shown_throughout",
     "shows",
     "shutdown",
     "sigterm",
+    "source_address",
+    "spaced",
+    "standing",
+    "start_again",
     "swap",
     "swap_limit",
     "taint",
     "taint_added",
     "taint_removed",
+    "times_as_large",
+    "tolerates",
     "try_flags",
+    "try_kubelet",
     "uncordoned",
     "unit_down",
+    "untainted",
     "windows",
     "workload",
     "would",

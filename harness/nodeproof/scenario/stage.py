@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -20,10 +20,11 @@ from nodeproof.checks import heartbeats, moments
 from nodeproof.checks.checks import can_be_waited_for, describe, refuse
 from nodeproof.checks.occurrence import Occurrence
 from nodeproof.cluster import workloads
+from nodeproof.cluster.resources import node as node_path
 from nodeproof.cluster.workloads import Pod
 from nodeproof.faults import Fault
 from nodeproof.labs.client.fleet import NodeInfo
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.lab import Lab, TooFewNodes
 from nodeproof.model.cluster import Configuration, condition
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment
@@ -57,9 +58,8 @@ class Stage:
         self._step = step
         self._until = until
         self._path = folder / "history.jsonl"
-        quarantined = lab.safety.injector.quarantined
-        self._usable = [name for name in lab.fleet.node_names() if name not in quarantined]
-        self.targets = self._usable[: needs.faulted]
+        self._usable = lab.usable()
+        self.targets = _targets(lab, needs)
         self._declared = Declared(self.targets, needs.components, needs.radius)
         self.target = self._usable[0]
         self.recording: Recording | None = None
@@ -81,9 +81,21 @@ class Stage:
         """How long this profile waits for something that must not happen."""
         return self.configuration.negative_wait_s
 
+    @property
+    def clear_s(self) -> float:
+        """How much longer than it is judged an absence is waited for, where what must not come is what the
+        scenario does next: more than any slack.
+        """
+        return self._lab.profile.slack_limit_s + 1.0
+
     def nodes(self) -> list[NodeInfo]:
         """The lab's nodes."""
         return self._lab.fleet.nodes()
+
+    def labels(self, node: str) -> Mapping[str, str]:
+        """What labels a Node has, to be given back to it. Raises ApiError."""
+        labels: Mapping[str, str] = self._lab.cluster.api.get(node_path(node))["metadata"]["labels"]
+        return labels
 
     def do(self, action: Action[Got]) -> Got:
         """Do something to the cluster; its beginning and its end are moments. Gives what it gets.
@@ -217,6 +229,23 @@ class Stage:
         if self.recording is None:
             raise Problem("nothing is being recorded", "scenario", "use `with lab.record():` around it")
         return self.recording
+
+
+def _targets(lab: Lab, needs: Needs) -> list[str]:
+    """The nodes that faults may hit: the first of the lab, or of each of its zones."""
+    usable = lab.usable()
+    if not needs.faulted_in:
+        return usable[: needs.faulted]
+    nodes = [entry for entry in lab.fleet.nodes() if entry.name in usable]
+    chosen: list[str] = []
+    for zone, many in zip(lab.fleet.zones(), needs.faulted_in, strict=False):
+        there = [node.name for node in nodes if node.zone == zone]
+        if len(there) < many:
+            raise TooFewNodes(
+                f"too few nodes that may be harmed in {zone}", f"lab {lab.name}", "see its ledger"
+            )
+        chosen += there[:many]
+    return chosen
 
 
 def _is_lost(history: History, node: str) -> bool:

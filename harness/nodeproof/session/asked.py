@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,7 +15,11 @@ from nodeproof.model.verdict import Code
 from nodeproof.safety.guard import MOST_LOST
 
 if TYPE_CHECKING:
+    from nodeproof.faults import Fault
     from nodeproof.session.options import Options
+
+Make = Callable[[str], "Fault"]
+"""Makes a new fault of a node."""
 
 
 def declared(item: pytest.Item) -> tuple[str, ...]:
@@ -38,11 +43,36 @@ def needs(item: pytest.Item) -> Needs:
     return Needs.of(marker.kwargs, item.nodeid)
 
 
+def standing(item: pytest.Item) -> tuple[Make, ...]:
+    """What is to stand on its target before it begins, in the order of its lines."""
+    marks = reversed(list(item.iter_markers("standing")))
+    return tuple(_make(mark.args[0], mark.args[1:], mark.kwargs) for mark in marks)
+
+
+def _make(word: Callable[..., Fault], args: Sequence[Any], settings: Mapping[str, Any]) -> Make:
+    return lambda node: word(node, *args, **settings)
+
+
+def key(makes: Sequence[Make]) -> str:
+    """The same for those who ask for the same; empty for nothing. Raises TypeError, ValueError."""
+    told = [{**make("").to_json(), "id": ""} for make in makes]
+    return json.dumps(told, sort_keys=True) if told else ""
+
+
 def check(item: pytest.Item) -> None:
-    """Say beforehand that a scenario asks for what no lab has, or that its faults could count as a disruption
-    of their zone. Raises Problem.
+    """Say beforehand that a scenario asks for what no lab has, that its faults could count as a disruption of
+    their zone, or that what is to stand is no fault of its target. Raises Problem.
     """
     asked = needs(item)
+    try:
+        for mark in item.iter_markers("standing"):
+            if mark.args[0].__module__ != "nodeproof.scenario.faults":
+                raise TypeError(f"{mark.args[0].__name__} is no word for a fault")
+        stands = key(standing(item))
+    except (TypeError, ValueError, IndexError, AttributeError) as error:
+        raise Problem(f"@standing: {error}", item.nodeid, "say @standing(swap, 256)") from error
+    if stands and not asked.faulted:
+        raise Problem("@standing harms a node", item.nodeid, "declare it: @needs(faulted=1)")
     if asked.faulted > MOST_LOST and not asked.radius:
         raise Problem(
             f"faults on {asked.faulted} nodes may count as a disruption of their zone", item.nodeid,
@@ -61,9 +91,14 @@ def lacks(item: pytest.Item, options: Options) -> tuple[Code, str] | None:
     missing = lacks_features(item, kind_named(options.kind).features)
     if missing:
         return "lab-lacks", f"a {options.kind} lab has no {missing}"
+    if options.zone and asked.is_alone:
+        return "lab-lacks", "it needs a lab to itself: leave the zone out, and -n"
     lab, most = size(asked, options), kind_named(options.kind).limits.nodes
     if lab.nodes > most:
         return "lab-lacks", f"it needs {lab.nodes} nodes, a {options.kind} lab has at most {most}"
+    if asked.spread != lab.spread:
+        told = ", ".join(str(nodes) for nodes in asked.spread)
+        return "lab-lacks", f"it needs zones of {told} nodes: leave out --nodes, --zones and the lab's name"
     if asked.zones > lab.zones:
         return "lab-lacks", f"it needs {asked.zones} zones, the lab has {lab.zones}: use --zones"
     if asked.faulted and not asked.radius and lab.nodes < 2 * lab.zones:
@@ -73,15 +108,24 @@ def lacks(item: pytest.Item, options: Options) -> tuple[Code, str] | None:
     return None
 
 
+def is_large(needs: Needs, options: Options) -> bool:
+    """Whether it needs a lab of a size of its own, of such a kind."""
+    from nodeproof.labs.kinds import kind_named
+
+    return needs.zones > 1 or needs.nodes > kind_named(options.kind).limits.common_nodes
+
+
 def size(needs: Needs, options: Options) -> Size:
     """Of the lab that a scenario needs, unless somebody said how large labs are to be."""
+    if needs.spread and (needs.spread == options.spread or not (options.nodes or options.zones)):
+        return Size(needs.nodes, needs.zones, needs.spread)
     zones = options.zones or needs.zones
     return Size(options.nodes or max(needs.nodes, 2 * zones), zones)
 
 
 def common_size(all_needs: Iterable[Needs], options: Options) -> Size:
     """Of the labs of all that need no lab of a size of their own: what is enough for each of them."""
-    sizes = [size(each, options) for each in all_needs if not each.is_large or options.nodes]
+    sizes = [size(each, options) for each in all_needs if not is_large(each, options) or options.nodes]
     zones = options.zones or 1
     return Size(max((each.nodes for each in sizes), default=2 * zones), zones)
 

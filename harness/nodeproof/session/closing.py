@@ -15,10 +15,11 @@ from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.verdict import Code, unproven
 from nodeproof.report import rundir, table
 from nodeproof.scenario.stage import Stage
-from nodeproof.session import again, asked, planning, running
+from nodeproof.session import again, asked, leftover, planning, running
 from nodeproof.session import recording as stored
 from nodeproof.session.judging import JUDGE, Closed, Unproven, close, message, without_running
 from nodeproof.session.run import BROKEN_OFF, DECLARED, SELECTED, Session, provider_of, session_of
+from nodeproof.session.standing import DoesNotStand
 from nodeproof.session.times import ENDED, LABEL, Times
 
 STAGE = pytest.StashKey[Stage]()
@@ -73,7 +74,11 @@ def store_unrecorded(item: pytest.Item, session: Session, error: Exception) -> C
     same.
     """
     declared = [session.claims[claim] for claim in asked.declared(item)]
-    code: Code = "host-too-loaded" if isinstance(error, HostTooLoaded) else "gap"
+    codes: Sequence[tuple[type[Exception], Code]] = (
+        (HostTooLoaded, "host-too-loaded"),
+        (DoesNotStand, "not-injected"),
+    )
+    code: Code = next((code for kind, code in codes if isinstance(error, kind)), "gap")
     closed = without_running(declared, code, f"nothing was recorded: {type(error).__name__}: {error}")
     stored.store_skipped(session.run, item.nodeid, closed, session.claims, session.options)
     return closed
@@ -110,9 +115,11 @@ def _raise_outcome(closed: Closed, text: str, error: Exception | None) -> None:
 
 def write_down(known: Session, times: Times) -> None:
     """End labs that outlived their worker, and write what the whole run was, and how long its parts took."""
-    left = running.end_labs(known.run, known.options)
+    left = leftover.end_labs(known.run, known.options)
     if left:
         known.say(f"ended labs of workers that are gone: {', '.join(left)}")
+    for line in leftover.heal_zones(known.run, known.options):
+        known.say(line)
     selected = sorted(known.selected or _written(known.run, SELECTED).split())
     broken = _written(known.run, BROKEN_OFF)
     scenarios = _declared(known.run)

@@ -12,6 +12,7 @@ import pytest
 from nodeproof import scenario
 from nodeproof.faults import FAULTS
 from nodeproof.model.needs import Needs
+from nodeproof.scenario import faults as words
 
 
 def targets(needs: Needs, nodes: int) -> str:
@@ -21,9 +22,12 @@ def targets(needs: Needs, nodes: int) -> str:
 
 
 def faults(item: pytest.Item) -> tuple[str, ...]:
-    """The words for faults (`nodeproof.scenario`) that its function names, or one beside it that it calls."""
+    """The words for faults (`nodeproof.scenario`) that its function names, or one beside it that it calls;
+    and for what stands before it.
+    """
     function = getattr(item, "function", None)
-    return tuple(sorted(set(_faults(function, set())))) if isinstance(function, FunctionType) else ()
+    named = set(_faults(function, set())) if isinstance(function, FunctionType) else set()
+    return tuple(sorted(named | {mark.args[0].__name__ for mark in item.iter_markers("standing")}))
 
 
 def _faults(function: FunctionType, seen: set[FunctionType]) -> Iterator[str]:
@@ -32,7 +36,7 @@ def _faults(function: FunctionType, seen: set[FunctionType]) -> Iterator[str]:
         told = function.__globals__.get(name)
         if not isinstance(told, FunctionType) or told in seen:
             continue
-        if told.__module__ == scenario.__name__:
+        if told.__module__ == words.__name__:
             if inverse(told.__name__):
                 yield told.__name__
         elif told.__module__ == function.__module__:

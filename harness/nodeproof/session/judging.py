@@ -108,10 +108,12 @@ def code_of(history: History) -> Code:
     """
     if died(history) is not None:
         return "component-died"
-    steps = {entry.data["step"] for entry in history.of_kind("fault")}
-    if "injecting" in steps and "injected" not in steps:
-        return "not-injected"
-    return "gap"
+    probed = {
+        entry.data["id"]: entry.data["step"]
+        for entry in history.of_kind("fault")
+        if entry.data["step"] in ("injecting", "injected", "unproven")
+    }
+    return "not-injected" if set(probed.values()) - {"injected"} else "gap"
 
 
 def without_running(declared: Sequence[Claim], code: Code, reason: str) -> Closed:

@@ -72,7 +72,8 @@ def _judging(item: pytest.Item) -> Judging:
 
     def lacks(column: Column) -> str:
         kind, profile = column
-        options = Options(kind, profile, DEFAULT_KUBERNETES_VERSION, BUILD, (), nodes, needs.zones, kind)
+        size = (0, 0) if needs.spread else (nodes, needs.zones)
+        options = Options(kind, profile, DEFAULT_KUBERNETES_VERSION, BUILD, (), *size, kind)
         found = asked.lacks(item, options)
         return found[0] if found else ""
 

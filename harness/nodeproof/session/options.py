@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +12,16 @@ from nodeproof.labs.ground.profiles import FAST, profile_named
 from nodeproof.labs.kinds import DEFAULT_KIND, KINDS
 from nodeproof.model.problem import Problem
 
+ANY = "any"
+
 
 @dataclass(frozen=True)
 class Options:
     """A run's lab, profile and components; `lab` is a kind to start, or the name of a lab that runs,
     `kind` what kind it is.
 
-    `nodes` and `zones` 0 mean as many as the scenarios need.
+    `nodes` and `zones` 0 mean as many as the scenarios need. `zone` is the one that a worker leases of a lab
+    that runs, `ANY` for whichever is free; without one it takes the whole lab.
     """
 
     lab: str
@@ -28,6 +32,8 @@ class Options:
     nodes: int
     zones: int
     kind: str
+    zone: str = ""
+    spread: tuple[int, ...] = ()
 
     @property
     def is_ours(self) -> bool:
@@ -36,12 +42,20 @@ class Options:
 
 
 def resolve(
-    lab: str, profile: str, version: str, components: str, claims: tuple[str, ...], nodes: int, zones: int
+    lab: str,
+    profile: str,
+    version: str,
+    components: str,
+    claims: tuple[str, ...],
+    nodes: int,
+    zones: int,
+    workers: int = 0,
 ) -> Options:
-    """Check what was asked for. A lab that runs decides about its profile, version and nodes itself.
+    """Check what was asked for. A lab that runs decides about its profile, version and nodes itself; of its
+    zones each worker leases one.
 
-    Raises Problem on an unknown lab, profile or version, on too many nodes, and where the lab is something
-    else than what was asked for.
+    Raises Problem on an unknown lab, profile or version, on too many nodes or workers, and where the lab is
+    something else than what was asked for.
     """
     lab = lab or DEFAULT_KIND.name
     if profile:
@@ -55,15 +69,30 @@ def resolve(
             DEFAULT_KUBERNETES_VERSION if components == BUILD else supplied_version(components)
         )
         return Options(lab, profile or FAST.name, found, components, claims, nodes, zones, lab)
-    if lab not in registry.running():
+    name, _slash, zone = lab.partition("/")
+    if name not in registry.running():
         alive = ", ".join(registry.running()) or "none is up"
         kinds = ", ".join(KINDS)
-        raise Problem(f"unknown lab {lab!r}", "--lab", f"choose {kinds}, or a running lab ({alive})")
-    return _of_running(lab, profile, version, components, claims)
+        raise Problem(f"unknown lab {name!r}", "--lab", f"choose {kinds}, or a running lab ({alive})")
+    status: Any = registry.client(name).status()
+    _refuse_other(name, status, profile, version)
+    sizes = Counter(node["zone"] for node in status["nodes"])
+    zone = zone or (ANY if workers else "")
+    if zone and zone not in (ANY, *sizes):
+        raise Problem(f"lab {name} has no zone {zone!r}", "--lab", f"there are: {', '.join(sorted(sizes))}")
+    most = 1 if zone in sizes else len(sizes)
+    if workers > most:
+        raise Problem(
+            f"{workers} workers for zones of lab {name}: {most}", "-n", "each takes a zone: ask for fewer"
+        )
+    nodes = sizes[zone] if zone in sizes else min(sizes.values()) if zone else sizes.total()
+    runs = (status["profile"], status["kubernetes_version"], components, claims)
+    spread = () if zone else tuple(sizes[each] for each in sorted(sizes))
+    return Options(name, *runs, nodes, 1 if zone else len(sizes), status["kind"], zone, spread)
 
 
-def _of_running(lab: str, profile: str, version: str, components: str, claims: tuple[str, ...]) -> Options:
-    status: Any = registry.client(lab).status()
+def _refuse_other(lab: str, status: Any, profile: str, version: str) -> None:
+    """Raises Problem where the lab is something else than what was asked for."""
     asked = (
         ("--profile", profile, status["profile"]),
         ("--kubernetes-version", version, status["kubernetes_version"]),
@@ -73,8 +102,3 @@ def _of_running(lab: str, profile: str, version: str, components: str, claims: t
             raise Problem(
                 f"{wanted} was asked for, lab {lab} runs {runs}", option, "leave it out, or start another lab"
             )
-    zones = len({node["zone"] for node in status["nodes"]})
-    nodes = len(status["nodes"])
-    return Options(
-        lab, status["profile"], status["kubernetes_version"], components, claims, nodes, zones, status["kind"]
-    )

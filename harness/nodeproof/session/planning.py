@@ -15,7 +15,7 @@ import pytest
 
 from nodeproof.labs.ground.profiles import Profile, profile_named, symbols
 from nodeproof.labs.kinds import kind_named
-from nodeproof.model.plan import Expected, Size, Slot, critical, pack
+from nodeproof.model.plan import NOT_HERE, Expected, Size, Slot, critical, pack
 from nodeproof.model.problem import Problem
 from nodeproof.model.term import Term
 from nodeproof.report.rundir import read_json, write_json
@@ -27,8 +27,6 @@ PLAN, TIMES = "plan.json", "times.json"
 MOST_TIMES = 5
 """So many of the last times of a scenario tell: what it took long ago is no measure of it."""
 _MOST_RUNS = 50
-NOT_HERE = "not here: "
-"""Begins what a scenario that nothing can be proven by here is known from."""
 QUICK, HARMING, STARTING = Term.of("5"), Term.of("2G + 15"), Term.of("15")
 """Of a scenario without a fault, of one with faults, and of a lab, where nothing else is known."""
 
@@ -70,12 +68,13 @@ def zones(slots: Iterable[Slot], options: Options, common: Size) -> int:
     """How many zones the lab has that slots share: one for each that needs one, as far as a lab may be as
     large; whoever finds none has a lab of its own.
     """
-    needed = sum(not slot.is_alone and any(map(_runs_here, slot.scenarios)) for slot in slots)
+    needed = sum(any(each.runs_here and not each.is_alone for each in slot.scenarios) for slot in slots)
     return min(needed, kind_named(options.kind).limits.nodes // common.nodes)
 
 
-def _runs_here(each: Expected) -> bool:
-    return not each.known_from.startswith(NOT_HERE)
+def in_use(slots: Iterable[Slot]) -> int:
+    """How many have something to run."""
+    return sum(any(each.runs_here for each in slot.scenarios) for slot in slots)
 
 
 def _expected(item: pytest.Item, options: Options, known: Mapping[str, float], common: Size) -> Expected:
@@ -86,9 +85,9 @@ def _expected(item: pytest.Item, options: Options, known: Mapping[str, float], c
     term = Term.of(needs.lasts) if needs.lasts else HARMING if needs.faulted else QUICK
     timed = (known[item.nodeid], "earlier runs") if item.nodeid in known else None
     lasts_s, known_from = timed or (_value(term, profile_named(options.profile)), term.text)
-    size = asked.size(needs, options) if needs.is_large else common
+    size = asked.size(needs, options) if asked.is_large(needs, options) else common
     told = (harm.targets(needs, size.nodes), harm.faults(item), None if size == common else size)
-    return Expected(item.nodeid, lasts_s, known_from, needs.is_alone, *told)
+    return Expected(item.nodeid, lasts_s, known_from, needs.is_alone, *told, asked.key(asked.standing(item)))
 
 
 def _value(term: Term, profile: Profile) -> float:
@@ -152,22 +151,26 @@ def describe(
 ) -> Iterator[str]:
     """The plan for people: a line for each slot and scenario, the expected end and the critical path."""
     lab = f"{options.kind} lab, profile {options.profile}"
+    lab = f"zone of lab {options.lab}, a {lab}" if options.zone else lab
     shared = f"a zone of a {lab}, {common.nodes} nodes in each, zones: {zones_shared}"
     last, labs = critical(slots), 0
     for number, slot in enumerate(slots, 1):
-        sizes = dict.fromkeys(each.size or common for each in slot.scenarios if _runs_here(each))
-        own = ", then ".join(f"{size.nodes} nodes, zones: {size.zones}" for size in sizes)
-        place = shared if zones_shared and not slot.is_alone else f"a {lab}, {own}"
+        here = [each for each in slot.scenarios if each.runs_here]
+        own = [each for each in here if each.is_alone or not zones_shared]
+        sizes = dict.fromkeys(each.size or common for each in own)
+        places = [f"a {lab}, {', then '.join(map(str, sizes))}"] if sizes else []
+        place = ", then ".join([*places, *([shared] if len(own) < len(here) else [])])
         path = ", the critical path" if slot is last else ""
-        yield f"slot {number}: {slot.lasts_s:.0f} s in {place}{path}" if sizes else f"slot {number}: nothing"
-        labs = max(1, len(sizes)) if slot is last else labs
+        yield f"slot {number}: {slot.lasts_s:.0f} s in {place}{path}" if here else f"slot {number}: nothing"
+        # Of two sizes in as many zones the one is made of the other.
+        labs = max(1, len({(size.zones, size.spread) for size in sizes})) if slot is last else labs
         for each in slot.scenarios:
-            if not each.known_from.startswith(NOT_HERE):
+            if each.runs_here:
                 yield f"{each.lasts_s:7.1f} s  {each.scenario}  ({each.known_from})"
                 if each.targets:
                     yield f"{'':11}harms {each.targets}: {', '.join(each.faults) or 'see its code'}"
     for each in _all(slots):
-        if each.known_from.startswith(NOT_HERE):
+        if not each.runs_here:
             yield f"{NOT_HERE}{each.scenario}  ({each.known_from.removeprefix(NOT_HERE)})"
     for word in sorted({word for each in _all(slots) for word in each.faults}):
         yield f"{word}: {harm.inverse(word)}"

@@ -15,7 +15,7 @@ from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Judgment
-from nodeproof.report import timeline
+from nodeproof.report import rates, timeline
 from nodeproof.report.rundir import scenario_dir, write_scenario
 from nodeproof.session.judging import Closed
 from nodeproof.session.options import Options
@@ -35,6 +35,7 @@ def store(
     judgments: list[Judgment] = [judgment for judgment, _verdict in closed.judged]
     folder = write_scenario(run, nodeid, judgments, configuration, closed.rows(claims, nodeid, configuration))
     timeline.render(history, list(closed.judged), folder / "timeline.png", nodeid.rpartition("::")[2])
+    rates.render(history, list(closed.judged), folder / "rates.png")
 
 
 def store_skipped(run: Path, nodeid: str, closed: Closed, claims: dict[str, Claim], options: Options) -> None:
@@ -68,6 +69,8 @@ def attach(run: Path, nodeid: str, closed: Closed, configuration: Configuration)
     allure.dynamic.label("kubernetes", configuration.kubernetes_version)
     folder = scenario_dir(run, nodeid)
     allure.attach.file(str(folder / "timeline.png"), "timeline", allure.attachment_type.PNG)
+    if (folder / "rates.png").exists():
+        allure.attach.file(str(folder / "rates.png"), "rates", allure.attachment_type.PNG)
     allure.attach(_summary(closed), "verdicts", allure.attachment_type.TEXT)
     allure.attach.file(str(folder / "judgments.json"), "judgments", allure.attachment_type.JSON)
     allure.attach.file(str(folder / "history.jsonl"), "history", "application/jsonl", "jsonl")

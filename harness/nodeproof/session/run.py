@@ -58,9 +58,15 @@ class Session:
     """Where slots are drawn on a terminal."""
 
     def is_alone(self, nodeid: str) -> bool:
-        """Whether the scenario's slot shares no lab with others."""
-        mine = (slot for slot in self.slots if any(each.scenario == nodeid for each in slot.scenarios))
-        return any(slot.is_alone for slot in mine)
+        """Whether the scenario has a lab to itself."""
+        return any(each.is_alone for slot in self.slots for each in slot.scenarios if each.scenario == nodeid)
+
+    def shares_later(self, nodeid: str) -> bool:
+        """Whether the scenario has a lab to itself, and others of its slot come that share one."""
+        for slot in self.slots:
+            if any(each.scenario == nodeid and each.is_alone for each in slot.scenarios):
+                return any(each.runs_here and not each.is_alone for each in slot.scenarios)
+        return False
 
 
 SESSION = pytest.StashKey[Session]()
@@ -81,9 +87,7 @@ def _make(config: pytest.Config) -> Session:
 
     names = ("lab", "profile", "kubernetes_version", "components", "claim", "nodes", "zones")
     lab, profile, version, components, wanted, nodes, zones = (config.getoption(name) for name in names)
-    options = resolve(lab, profile, version, components, tuple(wanted), nodes, zones)
-    if not options.is_ours and config.getoption("numprocesses", None):
-        raise Problem("a lab that runs takes one worker", "--lab", "leave -n out")
+    options = resolve(lab, profile, version, components, tuple(wanted), nodes, zones, _workers(config))
     claims = dict(catalogue.load(config.getini("nodeproof_claims")))
     for claim in options.claims:
         catalogue.asked_for(claim, claims)
@@ -119,15 +123,23 @@ def plan_for(config: pytest.Config, session: Session, items: list[pytest.Item]) 
     scenarios = [item for item in items if item.get_closest_marker("claims")]
     options, shared = session.options, is_planned(config) and _may_share(session.options)
     session.size = asked.common_size(map(asked.needs, scenarios), options)
-    known, slots = session.durations_s, _slots(config)
+    known, slots = session.durations_s, _workers(config) or 1
     session.slots = planning.plan(scenarios, options, slots, known, session.size, shared)
     session.zones_shared = planning.zones(session.slots, options, session.size) if shared else 0
     if is_planned(config):
         items[:] = planning.in_order(items, session.slots)
         return
-    # A lab of another size costs a start: those that need one come together.
-    sizes = {item: asked.size(asked.needs(item), options) for item in scenarios if asked.needs(item).is_large}
-    items.sort(key=lambda item: (item in sizes, sizes.get(item, session.size), asked.is_quick(item)))
+    # A lab of another size costs a start, what stands an injection: those that need the same come together.
+    needs = {item: asked.needs(item) for item in scenarios}
+    large = (item for item in scenarios if asked.is_large(needs[item], options))
+    sizes = {item: asked.size(needs[item], options) for item in large}
+    stands = {item: asked.key(asked.standing(item)) for item in scenarios}
+
+    def turn(item: pytest.Item) -> tuple[bool, Size, str, bool]:
+        size = sizes.get(item, session.size)
+        return item in sizes, size, stands.get(item, ""), asked.is_quick(item)
+
+    items.sort(key=turn)
     if len(session.slots) == 1:
         session.slots = planning.as_they_come(items, session.slots[0])
 
@@ -171,19 +183,22 @@ def is_planned(config: pytest.Config) -> bool:
     return bool(config.getoption("shipped")) and config.getoption("dist", "no") == "load"
 
 
-def _slots(config: pytest.Config) -> int:
-    """As many as workers."""
+def _workers(config: pytest.Config) -> int:
+    """How many xdist has; none without it."""
     told = getattr(config, "workerinput", {}).get("workercount")
-    return int(told or len(config.getoption("tx", None) or ()) or config.getoption("numprocesses", None) or 1)
+    return int(told or len(config.getoption("tx", None) or ()) or config.getoption("numprocesses", None) or 0)
 
 
 def provider_of(session: Session) -> LabProvider:
+    from nodeproof.labs.kinds import kind_named
+    from nodeproof.session import planning
     from nodeproof.session.running import LabProvider
 
     if session.provider is None:
-        session.provider = LabProvider(
-            session.options, session.run, session.say, session.size, session.zones_shared
-        )
+        takes_all = kind_named(session.options.kind).limits.zones_per_core > 0
+        slots = planning.in_use(session.slots) if takes_all and session.options.is_ours else 0
+        told = (session.size, session.zones_shared, slots)
+        session.provider = LabProvider(session.options, session.run, session.say, *told)
     return session.provider
 
 

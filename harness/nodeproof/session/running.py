@@ -12,9 +12,10 @@ from pathlib import Path
 
 from nodeproof.artifacts.components import obtain
 from nodeproof.labs.client import registry, starting
-from nodeproof.labs.client.healing import heal_abandoned
+from nodeproof.labs.client.healing import heal_abandoned, heal_whole
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.client.leases import InUse
+from nodeproof.labs.client.resizing import resize
 from nodeproof.labs.ground.profiles import profile_named
 from nodeproof.labs.kinds import kind_named
 from nodeproof.model.needs import Needs
@@ -31,8 +32,15 @@ from nodeproof.report.rundir import (
     write_fields,
     write_json,
 )
-from nodeproof.session.options import Options
+from nodeproof.session.asked import Make
+from nodeproof.session.gate import Gate
+from nodeproof.session.options import ANY, Options
+from nodeproof.session.settling import Settling
 from nodeproof.session.sharing import Shared, give_back
+from nodeproof.session.standing import Standing
+
+_MOST_MORE = 2
+"""Nodes that may join a lab whose memory was sized for those that it started with."""
 
 
 @dataclass
@@ -47,31 +55,57 @@ class LabProvider:
     common: Size
     """Of a zone of the shared lab."""
     zones_shared: int = 0
+    slots: int = 0
+    """As many begin with a lab that takes processors from the others when it starts."""
     lab: Lab | None = None
     last_taint_t: float = field(default=float("-inf"))
+    _standing: Standing | None = None
+    _settling: Settling = field(default_factory=Settling)
     _size: Size | None = None
+    _gate: Gate = field(init=False)
+    _was_alone: bool = False
+    _reserved: tuple[Lab, bool] | None = None
     _told_full: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._gate = Gate(self.run / "labs", self.slots)
 
     def get(self, size: Size, is_alone: bool) -> Lab:
         """The worker's lab of a size, started or attached to: all of it where the scenario `is_alone`, else
         maybe a zone. Raises Problem.
         """
-        if self.lab is not None:
+        leaves, self._was_alone = self._was_alone and not is_alone and self.zones_shared > 0, is_alone
+        if self.lab is not None and not leaves:
             if self._size == size and not (is_alone and self.lab.zone):
                 return self.lab
+            with contextlib.suppress(Problem):
+                # Before nodes leave, whose watches are counted, too.
+                self._settling.end(self.lab)
+            if self._is_resized(self.lab, size):
+                return self.lab
+        if self.lab is not None:
             try:
                 self.close()
             except (Problem, OutsideError, OSError) as problem:
                 self.report(f"a lab could not be ended in order: {problem}")
         heal_abandoned(self.options.lab, self.report)
+        if self.options.zone:
+            heal_whole(self.options.lab)
         self._size = size
+        with self._gate.alone():
+            lab = self._begin(size, is_alone)
+        self._gate.wait(self.report)
+        return lab
+
+    def _begin(self, size: Size, is_alone: bool) -> Lab:
+        """A lab, or a zone, and what can be said of how well time is told in it while no other starts."""
         self.lab, was_used = self._own(size) if is_alone or not self.zones_shared else self._zone()
         # Whoever had it before may have taken of its rate limiter just now.
         self.last_taint_t = time.monotonic() if was_used and self.lab.zone else float("-inf")
         try:
             self._make_fit(self.lab, was_used)
         except (Problem, OutsideError, OSError) as problem:
-            if not self.lab.zone:
+            if not self.lab.zone or not self.options.is_ours:
                 raise
             self.report(f"a lab for one worker takes over: {problem}")
             self.discard()
@@ -79,18 +113,54 @@ class LabProvider:
             self._make_fit(self.lab, was_used)
         return self.lab
 
+    def _is_resized(self, lab: Lab, size: Size) -> bool:
+        """Whether a lab of ours could be made that large by nodes that join or leave: faster than another."""
+        if lab.zone or not self.options.is_ours or lab.safety.injector.quarantined or self._size is None:
+            return False
+        if self._size.zones != size.zones or self._size.spread or size.spread:
+            return False
+        if size.nodes > self._size.nodes + _MOST_MORE:
+            return False
+        self.report(f"lab {lab.name}: from now on {size.nodes} nodes")
+        try:
+            self._end_standing()
+            lab.tidy()
+            resize(lab, size.nodes)
+            self._make_fit(lab, was_used=False)
+        except (Problem, OutsideError, OSError) as problem:
+            self.report(f"a new lab takes over: {problem}")
+            return False
+        self._size = size
+        return True
+
     def _own(self, size: Size) -> tuple[Lab, bool]:
-        """A lab for this worker alone, and whether somebody may have had it before."""
+        """A lab for this worker alone, or its zone of one that runs, and whether somebody may have had it
+        before.
+        """
         lab = self._start(size) if self.options.is_ours else registry.attach(self.options.lab)
         try:
-            lab.leases.take_lab()
+            if self.options.zone:
+                lab.lease("" if self.options.zone == ANY else self.options.zone)
+            else:
+                lab.leases.take_lab()
         except Problem:
             lab.close()
             raise
         return lab, not self.options.is_ours
 
+    def reserve(self) -> None:
+        """Lease a zone for what comes later, so that the shared lab starts before anything is measured.
+        Raises Problem.
+        """
+        if self.zones_shared and self.lab is None and self._reserved is None:
+            with contextlib.suppress(InUse), self._gate.alone():
+                self._reserved = self._shared.lease()
+
     def _zone(self) -> tuple[Lab, bool]:
         """A zone of the shared lab, a lab of its own where none is free; and whether somebody had it."""
+        if self._reserved is not None:
+            reserved, self._reserved = self._reserved, None
+            return reserved
         try:
             return self._shared.lease()
         except InUse as problem:
@@ -118,15 +188,17 @@ class LabProvider:
         )
         self._note(lab)
 
-    def clean(self, needs: Needs, size: Size, is_alone: bool) -> Lab:
+    def clean(self, needs: Needs, size: Size, is_alone: bool, standing: Sequence[Make] = ()) -> Lab:
         """The worker's lab of a size, maybe a zone where it is not `is_alone`, fit for a scenario that harms
-        as many nodes as it needs; one of ours that isn't is replaced.
+        as many nodes as it needs, with what is `standing` before it; one of ours that isn't is replaced.
 
-        Raises Problem when a new lab is not fit either, or a lab that we were given is not.
+        Raises Problem when a new lab is not fit either, or a lab that we were given is not, DoesNotStand.
         """
         lab = self.get(size, is_alone)
         self.rest()
         try:
+            self._settling.end(lab)
+            self._end_standing(lambda stands: not stands.is_fit(standing))
             lab.clean(needs)
         except (Problem, OutsideError, OSError) as problem:
             if not self.options.is_ours:
@@ -136,8 +208,18 @@ class LabProvider:
             lab = self.get(size, is_alone)
             self.rest()
             lab.clean(needs)
+        if standing and self._standing is None:
+            self._standing = Standing(lab)
+            self._standing.begin(standing, needs)
+        self._settling.begin(lab, needs)
         self._say_what_is_full(lab)
         return lab
+
+    def _end_standing(self, is_over: Callable[[Standing], bool] = lambda _stands: True) -> None:
+        """Heal what stands, where nobody asks for it any more."""
+        if self._standing is not None and is_over(self._standing):
+            stands, self._standing = self._standing, None
+            stands.end()
 
     def _say_what_is_full(self, lab: Lab) -> None:
         for line in lab.life.full():
@@ -145,16 +227,26 @@ class LabProvider:
                 self._told_full.add(line)
                 self.report(line)
 
+    def end(self) -> None:
+        """Close what the worker has, at its end."""
+        try:
+            self.close()
+        finally:
+            if self._reserved is not None:
+                (lab, _had), self._reserved = self._reserved, None
+                give_back(lab, self._keep_logs)
+
     def close(self) -> None:
         """Keep the logs and end the lab, if it is ours to end."""
         if self.lab is None:
             return
         lab, self.lab = self.lab, None
         try:
+            self._end_standing()
             self._note(lab)
             with contextlib.suppress(Problem):
                 self._say_what_is_full(lab)
-            if not lab.zone:
+            if not lab.zone or not self.options.is_ours:
                 self._keep_logs(lab)
         finally:
             self._end(lab)
@@ -163,12 +255,12 @@ class LabProvider:
         if lab.zone or not self.options.is_ours:
             with contextlib.suppress(Problem, OutsideError, OSError):
                 lab.tidy()
-        if lab.zone:
-            give_back(lab, self._keep_logs)
-        elif self.options.is_ours:
-            lab.down()
-        else:
+        if not self.options.is_ours:
             lab.close()
+        elif lab.zone:
+            give_back(lab, self._keep_logs)
+        else:
+            lab.down()
 
     def _keep_logs(self, lab: Lab) -> None:
         lab.keep_logs(self.run / "labs")
@@ -179,7 +271,7 @@ class LabProvider:
             if self.lab is not None:
                 self.lab.fetch_journals()
         with contextlib.suppress(Problem, OutsideError, OSError):
-            if self.lab is not None and self.lab.zone:
+            if self.lab is not None and self.lab.zone and self.options.is_ours:
                 self._give_up_zone(self.lab)
         with contextlib.suppress(Problem, OutsideError, OSError):
             self.close()
@@ -220,32 +312,9 @@ class LabProvider:
         name = starting.new_name()
         (self.run / "labs" / name).mkdir(parents=True, exist_ok=True)
         registry.sweep()
-        asked = starting.Request(name, size.nodes, size.zones, self.options.profile, False, self.options.kind)
+        run = (self.options.profile, False, self.options.kind)
+        asked = starting.Request(name, size.nodes, size.zones, *run, size.spread)
         return starting.up(asked, components, self.report)
-
-
-def end_labs(run: Path, options: Options) -> list[str]:
-    """Tear down labs of this run that outlived their worker; one attached to is not ours. Gives their
-    names.
-    """
-    if not options.is_ours:
-        return []
-    mine = (
-        {path.name for path in (run / "labs").iterdir() if path.is_dir()}
-        if (run / "labs").is_dir()
-        else set()
-    )
-    left = sorted(mine & set(registry.running()))
-    for name in left:
-        # Whoever was to keep them is gone.
-        with (
-            contextlib.suppress(Problem, OutsideError, OSError),
-            contextlib.closing(registry.attach(name)) as lab,
-        ):
-            lab.keep_logs(run / "labs")
-        registry.down(name)
-    Shared.remove_files(run / "labs")
-    return left
 
 
 def write_run(

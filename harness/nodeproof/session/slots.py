@@ -34,7 +34,9 @@ def warn_of_more(config: pytest.Config) -> None:
 
 
 def _borne(config: pytest.Config) -> tuple[int, str]:
-    """As many slots as are tried without being told, and why; none in a lab that runs already."""
+    """As many slots as are tried without being told, and why; none in a lab that runs already: zones are not
+    all that its scenarios may need.
+    """
     lab = config.getoption("lab") or DEFAULT_KIND.name
     if lab not in KINDS:
         return 0, ""

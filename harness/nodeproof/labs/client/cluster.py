@@ -8,7 +8,6 @@ from typing import Any
 
 from nodeproof.cluster import witness, workloads
 from nodeproof.cluster.api import Api
-from nodeproof.cluster.resources import WATCHED
 from nodeproof.cluster.witness import Witness
 from nodeproof.cluster.workloads import Pod
 
@@ -27,24 +26,23 @@ class Cluster:
     api: Api
     run_kubectl: Kubectl
 
-    def run_pod(self, on: str, tolerates_unreachable_s: int | None = None) -> Pod:
+    def run_pod(self, on: str, tolerations: Sequence[Json] = ()) -> Pod:
         """A Running pod on a node. Raises Problem, ApiError."""
-        return workloads.run_pod(
-            self.api, node_name=on, unreachable_toleration_s=tolerates_unreachable_s, limit_s=POD_LIMIT_S
-        )
+        return workloads.run_pod(self.api, node_name=on, tolerations=tolerations, limit_s=POD_LIMIT_S)
 
     def run_witnesses(self, on: str, witnesses: Sequence[Witness]) -> list[Pod]:
         """Running pods that tell what happens to them. Raises Problem, ApiError."""
         return witness.run(self.api, on, witnesses, WITNESS_LIMIT_S)
 
-    def pending_pod(self, only_on: str) -> Pod:
+    def pending_pod(
+        self, only_on: str, tolerations: Sequence[Json] = (), requests: Mapping[str, str] | None = None
+    ) -> Pod:
         """A pod that the scheduler may bind to one node only. Raises ApiError."""
-        return workloads.create_pod(self.api, only_on, None, by_scheduler=True)
+        return workloads.create_pod(self.api, only_on, tolerations, by_scheduler=True, requests=requests)
 
-    def tidy(self, nodes: Collection[str] | None) -> None:
-        """Remove what scenarios left on these nodes, or anywhere: their pods and cordons. Raises ApiError."""
-        workloads.sweep_pods(self.api, nodes)
-        for entry in self.api.get(WATCHED["nodes"])["items"]:
-            name = entry["metadata"]["name"]
-            if entry["spec"].get("unschedulable") and (nodes is None or name in nodes):
-                workloads.uncordon(self.api, name)
+    def tidy(self, nodes: Collection[str] | None, is_others: Callable[[str], bool]) -> None:
+        """Remove what scenarios left on these nodes, or anywhere: their pods, cordons and labels. Raises
+        ApiError.
+        """
+        workloads.sweep_pods(self.api, nodes, is_others)
+        workloads.restore(self.api, nodes)

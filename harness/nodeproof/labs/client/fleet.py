@@ -74,8 +74,17 @@ class Fleet(Protocol):
         """Whose machine its hypervisor says a node is; nobody's where there is none. Raises Problem."""
         ...
 
-    def join(self, name: str, zone: str, slot: int, kubelet: Mapping[str, Json]) -> None:
-        """Let a node join while the lab runs, with these fields of its KubeletConfiguration besides.
+    def join(
+        self,
+        name: str,
+        zone: str,
+        slot: int,
+        kubelet: Mapping[str, Json],
+        flags: Sequence[str] = (),
+        node: str = "",
+    ) -> None:
+        """Let a machine join while the lab runs, with these fields of its KubeletConfiguration and these
+        flags besides, as the node that is called like it or otherwise.
 
         Raises Problem.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from nodeproof.labs.client import registry
@@ -10,8 +11,8 @@ from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.safety.ledger import Ledger
 
 
-def heal(name: str) -> None:
-    """Heal a lab that nobody uses; one that is still starting has no fault.
+def heal(name: str, zone: str = "") -> None:
+    """Heal a lab that nobody uses, or a zone of it; one that is still starting has no fault.
 
     Raises InUse, and Problem when it can't be healed or that can't be proven.
     """
@@ -20,7 +21,10 @@ def heal(name: str) -> None:
         if registry.client(name).status()["phase"] != "ready":
             return
         lab = registry.attach(name)
-        lab.leases.take_lab()
+        if zone:
+            lab.lease(zone)
+        else:
+            lab.leases.take_lab()
         left = lab.safety.heal_unfinished()
         lab.tidy()
     except (OutsideError, OSError) as error:
@@ -30,6 +34,15 @@ def heal(name: str) -> None:
             lab.close()
     if left:
         raise Problem(f"not proven healed: {', '.join(left)}", f"lab {name}", "run `nodeproof down`")
+
+
+def heal_whole(name: str) -> None:
+    """Heal what somebody left who had a lab to himself: who leases a zone of it would not find that. In a lab
+    that is in use it is whoever uses it who does. Raises Problem.
+    """
+    if any(not entry.lease for entry in Ledger(name).unfinished()):
+        with contextlib.suppress(InUse):
+            heal(name)
 
 
 def heal_abandoned(mine: str, report: Callable[[str], None]) -> None:

@@ -26,7 +26,7 @@ class SupervisedHost:
         try:
             self._supervisor.power(node_name, action)
         except Problem as problem:
-            raise MachineError(str(problem)) from problem
+            raise MachineError(problem.line) from problem
 
     def is_powered(self, node_name: str) -> bool:
         """Whether the node's first process runs."""

@@ -17,7 +17,7 @@ import tenacity
 
 from nodeproof.artifacts.components import Components
 from nodeproof.cluster import workloads
-from nodeproof.cluster.api import ApiError
+from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import RESOURCES, SENTINEL, WATCHED, node
 from nodeproof.cluster.schema import read_fields
 from nodeproof.faults import Fault
@@ -30,7 +30,7 @@ from nodeproof.labs.ground.profiles import Profile
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.clocks import Reading
-from nodeproof.model.cluster import Calibration, Configuration
+from nodeproof.model.cluster import ZONE_LABEL, Calibration, Configuration
 from nodeproof.model.judgment import Check
 from nodeproof.model.needs import Needs
 from nodeproof.model.problem import HostTooLoaded, Problem
@@ -44,7 +44,6 @@ from nodeproof.waiting import Tell, tell_nobody
 NODES_READY_LIMIT_S = 120.0
 CLEAN_LIMIT_S = 60.0
 _CALIBRATION_SENTINELS = 5
-ZONE_LABEL = "topology.kubernetes.io/zone"
 CLOCK = "clock"
 """The purpose of the connections by which clocks are read."""
 
@@ -84,14 +83,23 @@ class Lab:
         """The lab's name, by which people and processes find it."""
         return self.dir.name
 
-    def lease(self) -> bool:
-        """Keep one zone to this process, until it closes the lab; whether somebody had it before. Raises
-        InUse, Problem.
+    def lease(self, zone: str = "") -> bool:
+        """Keep one zone to this process, any where none is named, until it closes the lab; whether somebody
+        had it before. Raises InUse, Problem.
         """
-        self.zone, had = self.leases.take_zone(self.fleet.zones())
-        self.fleet.narrow(self.zone)
-        self.safety.narrow(self.zone)
+        leased, had = self.leases.take_zone([zone] if zone else self.fleet.zones())
+        self.narrow(leased)
         return had
+
+    def narrow(self, zone: str) -> None:
+        """Know one zone only, from now on."""
+        self.zone = zone
+        self.fleet.narrow(zone)
+        self.safety.narrow(zone)
+
+    def usable(self) -> list[str]:
+        """The nodes that may be harmed: all whose last heal was proven."""
+        return [name for name in self.fleet.node_names() if name not in self.safety.injector.quarantined]
 
     @property
     def placement(self) -> Mapping[str, str]:
@@ -99,9 +107,13 @@ class Lab:
         return {ZONE_LABEL: self.zone} if self.zone else {}
 
     def wait_nodes_ready(
-        self, names: Sequence[str] | None = None, limit_s: float = NODES_READY_LIMIT_S
+        self,
+        names: Sequence[str] | None = None,
+        limit_s: float = NODES_READY_LIMIT_S,
+        unready: Callable[[Api, Sequence[str]], list[str]] = workloads.not_fit,
     ) -> None:
-        """Wait until the nodes are Ready, free of taints and not cordoned, and their Leases renewed since.
+        """Wait until no node is `unready` any more: all are Ready, free of taints and not cordoned, and their
+        Leases renewed since.
 
         Raises Problem, with the last lines of a log, after `limit_s` or as soon as a component has died.
         """
@@ -109,7 +121,7 @@ class Lab:
 
         def look() -> list[str]:
             self.life.check_alive()
-            return workloads.not_ready(self.cluster.api, wanted)
+            return unready(self.cluster.api, wanted)
 
         left = until_empty(look, limit_s)
         if left:
@@ -153,6 +165,8 @@ class Lab:
 
     def read_clock(self, name: str) -> Reading:
         """What a node's clock is ahead of ours. Raises MachineError, Problem."""
+        if self.kind.has_host_clock:
+            return Reading(name, round(time.monotonic(), 6), 0.0, 0.0)
         return read_clock(self.fleet.machine(name, CLOCK))
 
     @contextmanager
@@ -178,7 +192,10 @@ class Lab:
             is_others=self.fleet.is_others,
             resources=resources,
         )
-        with Recording(self.cluster.api, path, setting) as recording:
+        with (
+            Recording(self.cluster.api, path, setting) as recording,
+            self.safety.injector.standing(recording.append),
+        ):
             yield recording
 
     def _settle(self) -> None:
@@ -191,9 +208,8 @@ class Lab:
         ]
         if not ended:
             return
-        usable = [name for name in self.fleet.node_names() if name not in self.safety.injector.quarantined]
         _sleep_until(ended[-1] + 2 * self.configuration["P"])
-        left = until_empty(lambda: workloads.lost(self.cluster.api, usable), CLEAN_LIMIT_S)
+        left = until_empty(lambda: workloads.lost(self.cluster.api, self.usable()), CLEAN_LIMIT_S)
         if left:
             said = f"lost when the lab stood still, and {CLEAN_LIMIT_S:g} s later: {', '.join(left)}"
             raise HostTooLoaded(said, f"lab {self.name}", "run it again on an idle host")
@@ -236,7 +252,7 @@ class Lab:
         for path in self.dir.glob("calibration-*.jsonl"):
             path.unlink(missing_ok=True)
         self.safety.remove_made()
-        self.cluster.tidy(self.fleet.node_names() if self.zone else None)
+        self.cluster.tidy(self.fleet.node_names() if self.zone else None, self.fleet.is_others)
 
     def clean(self, needs: Needs) -> None:
         """Between scenarios: all components live, no pods of ours, no cordon, enough nodes, all Ready.
@@ -245,11 +261,10 @@ class Lab:
         """
         self.life.check_alive()
         self.tidy()
-        quarantined, names = self.safety.injector.quarantined, self.fleet.node_names()
-        broken = ", ".join(sorted(quarantined - set(names)))
+        quarantined, usable = self.safety.injector.quarantined, self.usable()
+        broken = ", ".join(sorted(quarantined - set(self.fleet.node_names())))
         if broken:
             raise Problem(f"not proven healed: {broken}", f"lab {self.name}", "run `nodeproof heal`")
-        usable = [name for name in names if name not in quarantined]
         if len(usable) < needs.faulted + (needs.radius != "cluster"):
             left = ", ".join(sorted(quarantined)) or "none"
             raise TooFewNodes("too few nodes that may be harmed", f"lab {self.name}", f"quarantined: {left}")

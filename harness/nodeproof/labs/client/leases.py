@@ -51,7 +51,8 @@ class Leases:
                 return zone, bool(said)
             os.close(descriptor)
         os.close(shared)
-        raise InUse("every zone is in use", f"lab {self._folder.name}", "use fewer workers, or more zones")
+        what = f"zone {zones[0]} is" if len(zones) == 1 else "every zone is"
+        raise InUse(f"{what} in use", f"lab {self._folder.name}", "use fewer workers, or more zones")
 
     def give_up_zone(self) -> None:
         """Let nobody have the zone any more that this process has: its nodes are not fit."""

@@ -17,6 +17,7 @@ from nodeproof.cluster.resources import WATCHED, node
 from nodeproof.faults import fault_from_json
 from nodeproof.labs.client.fleet import Fleet
 from nodeproof.machines.machine import CONTROL_PLANE, MachineError
+from nodeproof.model.cluster import ZONE_LABEL
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.safety.deadman import Deadman, Switches, Timers
 from nodeproof.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Target
@@ -91,9 +92,17 @@ class Safety:
         self.ledger.write("planned", {"fault": MADE, "id": mark, "path": path})
         return mark
 
-    def expect_node(self, name: str) -> None:
-        """Remember a node that is about to join, until it has left. Raises OSError."""
-        self.ledger.write("planned", {"fault": JOINED, "id": uuid.uuid4().hex, "node": name})
+    def expect_node(self, name: str, node_name: str = "") -> None:
+        """Remember a machine that is about to join, until it has left and its Node, which may be called
+        otherwise, is gone. Raises OSError.
+        """
+        data = {"fault": JOINED, "id": uuid.uuid4().hex, "node": name, "as": node_name or name}
+        self.ledger.write("planned", data)
+
+    def has_joined(self, name: str) -> bool:
+        """Whether a scenario let this machine join, and has not been cleaned up after since."""
+        joined = [entry.fault for entry in self.ledger.unfinished() if entry.fault.get("fault") == JOINED]
+        return any(data["node"] == name for data in joined)
 
     def never_made(self, mark: str, path: str) -> None:
         """Forget an object that the API refused to make. Raises OSError."""
@@ -125,7 +134,7 @@ class Safety:
     def _remove(self, data: Mapping[str, Json]) -> bool:
         """Remove what a scenario made, if it is that; whether it is gone."""
         if data["fault"] == JOINED:
-            return self._let_leave(str(data["node"]))
+            return self._let_leave(str(data["node"]), str(data.get("as", data["node"])))
         path, come_until = str(data["path"]), float(data.get("may_come_until", 0))
         try:
             found = self._found(path, come_until)["metadata"]
@@ -146,9 +155,9 @@ class Safety:
             return self._api.get(path)
         return insist(lambda: self._api.get(path), ApiError, limit_s=left_s, period_s=_COMES_PERIOD_S)
 
-    def _let_leave(self, name: str) -> bool:
-        """Power a node off for good and delete its Node; whether it is gone. One of another zone is another,
-        that kept ours from joining.
+    def _let_leave(self, name: str, node_name: str) -> bool:
+        """Power a machine off for good and delete its Node; whether both are gone. One of another zone, and a
+        Node there, is another, that kept ours from joining or came after it.
         """
         try:
             if self._fleet.is_others(name):
@@ -158,7 +167,9 @@ class Safety:
                 self._fleet.leave(name)
             if name in self._fleet.node_names():
                 return False
-            self._api.delete(node(name))
+            found = self._api.get(node(node_name))["metadata"]
+            if self._zone in ("", (found.get("labels") or {}).get(ZONE_LABEL)):
+                self._api.delete(node(node_name), uid=str(found["uid"]))
         except ApiError as error:
             return error.status == 404
         except Problem:

@@ -55,7 +55,7 @@ class ServiceMachine:
             folder = self.supervisor.status()["settings"]
             done = self.supervisor.spawn_command(["env", f"--chdir={folder}", *full], deadline_s, stdin)
         except Problem as problem:
-            raise MachineError(str(problem)) from problem
+            raise MachineError(problem.line) from problem
         return CommandResult(done["status"], done["stdout"], done["stderr"])
 
     def power(self, action: PowerAction) -> None:
@@ -63,7 +63,7 @@ class ServiceMachine:
         try:
             self.supervisor.power(self.name, action)
         except Problem as problem:
-            raise MachineError(str(problem)) from problem
+            raise MachineError(problem.line) from problem
 
     def is_powered(self) -> bool:
         """Whether its process runs."""

@@ -8,15 +8,14 @@ import os
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import tenacity
-
 from nodeproof import proc
 from nodeproof.artifacts.components import Components
+from nodeproof.cluster import workloads
 from nodeproof.kept import cache_dir
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.client.supervised import supervised
@@ -27,6 +26,7 @@ from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
 from nodeproof.model.problem import Problem
 from nodeproof.remedy import BASE, remedy
 from nodeproof.root import root_prefix
+from nodeproof.waiting import wait_for
 
 Json = Any
 END_LIMIT_S = 30.0
@@ -34,7 +34,9 @@ END_LIMIT_S = 30.0
 
 @dataclass(frozen=True)
 class Request:
-    """What lab is wanted; `keep` lets it outlive the process that asked."""
+    """What lab is wanted; `keep` lets it outlive the process that asked. `spread` is how many nodes are in
+    each zone, where not as many in each.
+    """
 
     lab: str
     nodes: int
@@ -42,6 +44,15 @@ class Request:
     profile: str
     keep: bool
     kind: str = DEFAULT_KIND.name
+    spread: tuple[int, ...] = ()
+
+    @property
+    def zone_of_each(self) -> Sequence[str]:
+        """The zone of each node, in the order of their slots."""
+        names = [f"zone-{chr(ord('a') + number)}" for number in range(self.zones)]
+        if not self.spread:
+            return [names[slot % self.zones] for slot in range(self.nodes)]
+        return [name for name, nodes in zip(names, self.spread, strict=True) for _node in range(nodes)]
 
 
 def new_name() -> str:
@@ -98,8 +109,8 @@ def find_sshd() -> str:
 
 def _spec(request: Request, components: Components, guest: Mapping[str, str]) -> LabSpec:
     nodes = tuple(
-        NodeSpec(f"node-{slot + 1}", slot, f"zone-{chr(ord('a') + slot % request.zones)}", uuid.uuid4().hex)
-        for slot in range(request.nodes)
+        NodeSpec(f"node-{slot + 1}", slot, zone, uuid.uuid4().hex)
+        for slot, zone in enumerate(request.zone_of_each)
     )
     return LabSpec(
         lab=request.lab,
@@ -134,7 +145,8 @@ def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup
         hold = client.hold()
         _wait_phase(client, kind_named(spec.kind).limits.ready_s)
         lab = supervised(spec.dir, components, hold)
-        lab.wait_nodes_ready()
+        # Whoever takes times waits for renewed Leases before: in `documented` up to ten seconds.
+        lab.wait_nodes_ready(unready=workloads.not_ready)
         return lab
     except BaseException:
         if hold is not None:
@@ -183,13 +195,7 @@ def _wait_phase(client: SupervisorClient, limit_s: float) -> None:
 
 
 def _poll(look: Callable[[], bool], limit_s: float, what: str) -> None:
-    retry = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(limit_s),
-        wait=tenacity.wait_fixed(0.05),
-        retry=tenacity.retry_if_result(lambda there: not there),
-        retry_error_callback=lambda _state: False,
-    )
-    if not retry(look):
+    if not wait_for(look, limit_s, 0.05):
         raise Problem(
             f"{what} after {limit_s:g} s", "process lab", "look whether the host is overloaded, and try again"
         )

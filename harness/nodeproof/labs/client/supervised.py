@@ -8,6 +8,7 @@ import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from nodeproof.labs.client.safety import Safety
 from nodeproof.labs.client.service import SERVICES, ServiceMachine
 from nodeproof.labs.ground.logs import last_words
 from nodeproof.labs.ground.profiles import profile_named
+from nodeproof.labs.ground.spec import NodeSpec
 from nodeproof.labs.ground.wire import SupervisorClient, folder_of
 from nodeproof.labs.kinds import kind_named
 from nodeproof.labs.kinds.kind import Kind
@@ -169,14 +171,23 @@ class SupervisedFleet:
     def _run(self, argv: Sequence[str]) -> str:
         return str(self._supervisor.spawn_command(list(argv), _ASK_LIMIT_S)["stdout"])
 
-    def join(self, name: str, zone: str, slot: int, kubelet: Mapping[str, Json]) -> None:
-        """Let a node join while the lab runs, with these fields of its KubeletConfiguration besides.
+    def join(
+        self,
+        name: str,
+        zone: str,
+        slot: int,
+        kubelet: Mapping[str, Json],
+        flags: Sequence[str] = (),
+        node: str = "",
+    ) -> None:
+        """Let a machine join while the lab runs, with these fields of its KubeletConfiguration and these
+        flags besides, as the node that is called like it or otherwise.
 
         Raises Problem.
         """
-        spec = {"name": name, "zone": zone, "slot": slot, "machine_id": uuid.uuid4().hex, "kubelet": kubelet}
+        spec = NodeSpec(name, slot, zone, uuid.uuid4().hex, kubelet, tuple(flags), node)
         self._forget(name)
-        self._supervisor.spawn_node(spec)
+        self._supervisor.spawn_node(asdict(spec))
 
     def leave(self, name: str) -> None:
         """Power a node off for good. Raises Problem."""

@@ -37,9 +37,12 @@ def configuration(
 
 
 def flags(lab: LabSpec, node: NodeSpec) -> list[str]:
-    """What a kubelet is told by flags: who it is, and whose."""
+    """What a kubelet is told by flags: who it is, and whose. Of one given twice the last counts;
+    labels add up.
+    """
     return [
-        f"--hostname-override={node.name}",
+        f"--hostname-override={node.node_name}",
         f"--node-ip={node.data_address}",
         f"--node-labels=topology.kubernetes.io/zone={node.zone},nodeproof.dev/lab={lab.lab}",
+        *node.flags,
     ]

@@ -44,7 +44,9 @@ def connect_node(node: NodeSpec, pid: int) -> None:
 
 def set_links(node: NodeSpec, names: Iterable[str], state: Literal["up", "down"]) -> None:
     """Take a node's links at the bridges up or down: down, the node has no carrier. Raises CommandFailed."""
-    ip_batch([f"link set {outer_end(node, bridge)} {state}" for bridge in names])
+    lines = [f"link set {outer_end(node, bridge)} {state}" for bridge in names]
+    if lines:
+        ip_batch(lines)
 
 
 def disconnect_node(node: NodeSpec) -> None:

@@ -42,7 +42,7 @@ FAST = Profile(
         "node-startup-grace-period": "15s",
         # Not 1: with exactly 1 evictions never resume after all zones were down (docs/findings.md).
         "node-eviction-rate": "0.5",
-        "secondary-node-eviction-rate": "0.05",
+        "secondary-node-eviction-rate": "0.2",
         # As much faster as the rest: a group of lost nodes would wait for 20/s and a burst of 30.
         "kube-api-qps": "100",
         "kube-api-burst": "150",
@@ -88,7 +88,10 @@ def symbols(profile: Profile) -> Mapping[str, float]:
         "G": duration_s(manager.get("node-monitor-grace-period", "50s")),
         "P": duration_s(manager.get("node-monitor-period", "5s")),
         "E": float(manager.get("node-eviction-rate", "0.1")),
+        "E2": float(manager.get("secondary-node-eviction-rate", "0.01")),
         "R": float(kubelet.get("nodeLeaseDurationSeconds", 40)) / 4,
+        "S": duration_s(manager.get("node-startup-grace-period", "60s")),
+        "U": duration_s(str(kubelet.get("nodeStatusUpdateFrequency", "10s"))),
         "T": float(server.get("default-unreachable-toleration-seconds", 300)),
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,9 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node to be: its slot gives its addresses, so that it keeps them over power cycles; `kubelet` are
-    fields of its KubeletConfiguration that are not as in the rest of the lab.
+    """One machine to be: its slot gives its addresses, so that it keeps them over power cycles; `kubelet` are
+    fields of its KubeletConfiguration that are not as in the rest of the lab, `flags` what its kubelet is
+    told besides, and `node` whose Node it is, where that is not called like the machine.
     """
 
     name: str
@@ -36,6 +37,18 @@ class NodeSpec:
     zone: str
     machine_id: str
     kubelet: Mapping[str, Json] = field(default_factory=dict)
+    flags: Sequence[str] = ()
+    node: str = ""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> NodeSpec:
+        """Read what `asdict` gave. Raises TypeError for anything else."""
+        return cls(**{**data, "flags": tuple(data.get("flags", ()))})
+
+    @property
+    def node_name(self) -> str:
+        """The name of its Node."""
+        return self.node or self.name
 
     @property
     def data_address(self) -> str:
@@ -90,7 +103,7 @@ class LabSpec:
         """Read what `to_json` wrote. Raises ValueError for anything else."""
         data: dict[str, Json] = json.loads(text)
         try:
-            return cls(**{**data, "nodes": tuple(NodeSpec(**node) for node in data["nodes"])})
+            return cls(**{**data, "nodes": tuple(map(NodeSpec.from_json, data["nodes"]))})
         except (KeyError, TypeError) as error:
             raise ValueError(f"no lab's spec: {error}") from error
 

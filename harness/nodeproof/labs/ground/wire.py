@@ -131,7 +131,8 @@ class SupervisorClient:
     def _checked(self, request: Mapping[str, Json], timeout_s: float) -> Mapping[str, Json]:
         reply, _ = self._ask(request, timeout_s)
         if "error" in reply:
-            raise Problem(str(reply["error"]), f"lab {self.path.parent.name}", _SEE_STATUS)
+            where, detail = f"lab {self.path.parent.name}", str(reply.get("detail", ""))
+            raise Problem(str(reply["error"]), where, _SEE_STATUS, detail)
         return reply
 
     def _ask(self, request: Mapping[str, Json], timeout_s: float) -> tuple[Mapping[str, Json], int | None]:

@@ -9,6 +9,7 @@ from typing import Any
 from nodeproof.artifacts.components import Components
 from nodeproof.labs.ground.nodes import Ground, Nodes
 from nodeproof.labs.ground.profiles import FIXED, FIXED_KUBELET, Profile
+from nodeproof.model.needs import MOST_IN_A_ZONE
 from nodeproof.model.problem import Problem
 from nodeproof.remedy import BASE, Remedy
 
@@ -73,7 +74,8 @@ class HostNeeds:
 class Limits:
     """How many nodes a lab has at most, how long until it serves (s), of its own memory, what each node gets,
     and how many labs, or zones of one lab, side by side a core bears without making verdicts unproven; none
-    where zones are not shared.
+    where zones are not shared. A scenario that needs more than `common_nodes` has a lab of its own size, or
+    one that is made as large for it.
     """
 
     nodes: int = 100
@@ -81,6 +83,7 @@ class Limits:
     node_mib: int = 64
     labs_per_core: float = 1.5
     zones_per_core: float = 3.0
+    common_nodes: int = MOST_IN_A_ZONE
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,8 @@ class Kind:
     looks for, `kubelet` how its kubelets are set before the profile. `make_nodes` is for the lab's init.
     `boots` obtains, before it starts, what nodes boot; `started` says what a user should know of how that
     went; `owner` asks the hypervisor whose machine a node is. `is_hollow` says that its kubelets are hollow
-    ones, `made_of` what its nodes differ in from what somebody installs.
+    ones, `has_host_clock` that its nodes tell the time by the kernel that the harness runs on, `made_of` what
+    its nodes differ in from what somebody installs.
     """
 
     name: str
@@ -101,6 +105,7 @@ class Kind:
     host: HostNeeds = HostNeeds()
     kubelet: Callable[[], Mapping[str, Json]] = lambda: FIXED_KUBELET
     is_hollow: bool = False
+    has_host_clock: bool = False
     made_of: Sequence[str] = ()
     boots: Callable[[Components, Report], Mapping[str, str]] = lambda _components, _report: {}
     started: Callable[[Mapping[str, Json], Sequence[Mapping[str, Json]]], Iterator[str]] = field(

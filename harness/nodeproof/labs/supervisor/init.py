@@ -189,7 +189,8 @@ class LabServer:
             try:
                 self._answer(client, request)
             except (Problem, OutsideError, proc.CommandFailed) as error:
-                wire.send(client, {"error": (str(error) or repr(error)).splitlines()[0]})
+                said, _, detail = (str(error) or repr(error)).partition("\n")
+                wire.send(client, {"error": said, "detail": detail})
             except Exception as error:  # whatever it is, the client must hear of it
                 wire.send(client, {"error": repr(error)})
 
@@ -234,7 +235,7 @@ class LabServer:
 
     def _spawn(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
         if request["what"] == "node":
-            node = NodeSpec(**request["node"])
+            node = NodeSpec.from_json(request["node"])
             with self._power_lock(node.name):
                 self._nodes.join(node)
                 self._nodes.start_kubelet(node.name)

@@ -94,10 +94,10 @@ def _files(of: Seed) -> dict[str, str]:
 
 def _write_credentials(folder: Path, node: NodeSpec, authority: Authority) -> None:
     authority.write_bundle(folder)
-    hosts = [node.name, node.data_address]
-    authority.issue("kubelet", f"system:node:{node.name}", "system:nodes", hosts, folder)
+    hosts = [node.node_name, node.data_address]
+    authority.issue("kubelet", f"system:node:{node.node_name}", "system:nodes", hosts, folder)
     pair = pair_in(INSIDE, "kubelet")
-    (folder / "kubeconfig").write_text(kubeconfig(pair, INSIDE / "ca.crt", node.name))
+    (folder / "kubeconfig").write_text(kubeconfig(pair, INSIDE / "ca.crt", node.node_name))
 
 
 def network(name: str, *settings: str) -> str:

@@ -12,5 +12,6 @@ PROCESS = Kind(
     features=frozenset({"freeze", "link", "power", "reset"}),
     kubelet=kubelet_settings,
     is_hollow=True,
+    has_host_clock=True,
     made_of=("kubelet on a fake container runtime (hollow), GOMAXPROCS=1",),
 )

@@ -15,7 +15,7 @@ from typing import Any
 
 import tenacity
 
-from nodeproof.labs.ground import kubelet, network
+from nodeproof.labs.ground import network
 from nodeproof.labs.ground.node_shell import Inside, NodeShell
 from nodeproof.labs.ground.nodes import Ground, RunningNode
 from nodeproof.labs.ground.processes import children_of, enter
@@ -29,7 +29,10 @@ from nodeproof.waiting import insist
 
 Json = Any
 _SPAWN_LIMIT_S = 20.0
-_ONCE_SEEDED = f'until [ -e {INSIDE}/kubelet.json ]; do sleep 0.02; done; exec "$0" "$@"'
+_ONCE_SEEDED = f"""
+until [ -e {INSIDE}/kubelet.json ]; do sleep 0.02; done
+exec "$0" "$@" $(cat {INSIDE}/kubelet.flags)
+"""
 """A node that boots sees its own files some milliseconds after it is there."""
 _SSHD_LIMIT_S = 20.0
 _REMOVE_LIMIT_S = 10.0
@@ -283,7 +286,6 @@ class ProcessNodes:
             f"--kubeconfig={INSIDE}/kubeconfig",
             f"--root-dir={INSIDE}/kubelet",
             f"--cert-dir={INSIDE}/kubelet",
-            *kubelet.flags(self._lab, spec),
         ]
 
 
@@ -302,21 +304,10 @@ def _child_of(parent: int) -> int:
     retry = tenacity.Retrying(
         stop=tenacity.stop_after_delay(_SPAWN_LIMIT_S),
         wait=tenacity.wait_fixed(0.01),
-        retry=tenacity.retry_if_result(lambda pid: pid is None),
-        retry_error_callback=lambda _state: None,
+        retry=tenacity.retry_if_result(lambda pids: not pids),
+        retry_error_callback=lambda _state: [],
     )
-    pid = retry(_find_child, parent)
-    if pid is None:
+    pids: list[int] = retry(children_of, parent)
+    if not pids:
         raise Problem(f"no first process within {_SPAWN_LIMIT_S:g} s", "process node", "see the node's log")
-    return int(pid)
-
-
-def _find_child(parent: int) -> int | None:
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == parent:
-            return int(stat.parent.name)
-    return None
+    return pids[0]

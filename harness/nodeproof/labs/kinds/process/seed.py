@@ -57,10 +57,15 @@ def _write_kubelet(
 ) -> None:
     authority.write_bundle(inside)
     authority.issue(
-        "kubelet", f"system:node:{spec.name}", "system:nodes", [spec.name, spec.data_address], inside
+        "kubelet",
+        f"system:node:{spec.node_name}",
+        "system:nodes",
+        [spec.node_name, spec.data_address],
+        inside,
     )
     pair, bundle = pair_in(INSIDE, "kubelet"), INSIDE / "ca.crt"
-    (inside / "kubeconfig").write_text(kubeconfig(pair, bundle, spec.name))
+    (inside / "kubeconfig").write_text(kubeconfig(pair, bundle, spec.node_name))
+    (inside / "kubelet.flags").write_text(" ".join(kubelet.flags(lab, spec)))
     configuration = {
         **kubelet.configuration(lab, spec, INSIDE, settings),
         "volumePluginDir": f"{INSIDE}/kubelet/volume-plugins",

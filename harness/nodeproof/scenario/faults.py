@@ -1,0 +1,124 @@
+"""The words for faults: each makes a new one, of an id of its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from nodeproof.faults import (
+    CalledOff,
+    Freeze,
+    KubeletSettings,
+    Labelled,
+    LinkDown,
+    NodeDeleted,
+    OtherFile,
+    Outage,
+    Partition,
+    PowerOff,
+    ReadyPatched,
+    Refused,
+    Reset,
+    Settings,
+    Shutdown,
+    Swap,
+    Taint,
+    UnitDown,
+)
+from nodeproof.faults.partition import Direction
+from nodeproof.faults.refused import What
+from nodeproof.faults.unit_down import KUBELET
+from nodeproof.labs.client.fleet import NodeInfo
+
+
+def partition(node: str, direction: Direction = "both") -> Partition:
+    """A new partition between a node and the control plane."""
+    return Partition(uuid.uuid4().hex[:8], node, direction)
+
+
+def power_off(node: str) -> PowerOff:
+    """A new power-off of a node."""
+    return PowerOff(uuid.uuid4().hex[:8], node)
+
+
+def link_down(node: str) -> LinkDown:
+    """A new pull of a node's `data` cable; needs the feature `link`."""
+    return LinkDown(uuid.uuid4().hex[:8], node)
+
+
+def freeze(node: str) -> Freeze:
+    """A new standstill of a node; needs the feature `freeze`."""
+    return Freeze(uuid.uuid4().hex[:8], node)
+
+
+def reset(node: str) -> Reset:
+    """A new reset of a node, which boots when the fault's context ends; needs the feature `reset`."""
+    return Reset(uuid.uuid4().hex[:8], node)
+
+
+def shutdown(node: str) -> Shutdown:
+    """A new shutdown of a node by its own systemd; needs the feature `systemd`."""
+    return Shutdown(uuid.uuid4().hex[:8], node)
+
+
+def called_off_shutdown(node: str) -> CalledOff:
+    """A new shutdown of a node whose last step is refused: pods end, the machine stays; needs `systemd`."""
+    return CalledOff(uuid.uuid4().hex[:8], node)
+
+
+def swap(node: str, size_mib: int = 128) -> Swap:
+    """New swap space of so many MiB on a node; needs the feature `swap`."""
+    return Swap(uuid.uuid4().hex[:8], node, size_mib)
+
+
+def unit_down(node: str, unit: str = KUBELET) -> UnitDown:
+    """A new stop of a node's unit; any but the kubelet's needs the feature `systemd`."""
+    return UnitDown(uuid.uuid4().hex[:8], node, unit)
+
+
+def other_file(node: str, path: str, content: str) -> OtherFile:
+    """A new file of a node with other content; what was there is put back."""
+    return OtherFile(uuid.uuid4().hex[:8], node, path, content)
+
+
+def outage(*nodes: NodeInfo) -> Outage:
+    """A new cut of all these nodes (`lab.nodes()`) from the control plane, at one instant."""
+    return Outage(uuid.uuid4().hex[:8], {node.name: node.data_address for node in nodes})
+
+
+def node_deleted(node: str, labels: Mapping[str, str]) -> NodeDeleted:
+    """A new deletion of a node's Node, which is given back with these labels."""
+    return NodeDeleted(uuid.uuid4().hex[:8], node, labels)
+
+
+def settings(component: str, **flags: str) -> Settings:
+    """Other flags of a component of the control plane, an underscore for each dash; it has to be declared:
+    `needs(components=...)`.
+    """
+    return Settings(uuid.uuid4().hex[:8], component, {name.replace("_", "-"): flags[name] for name in flags})
+
+
+def taint(node: str, key: str, effect: str, value: str = "nodeproof") -> Taint:
+    """A new taint of a node, as an administrator's."""
+    return Taint(uuid.uuid4().hex[:8], node, key, value, effect)
+
+
+def labelled(key: str, value: str | None, before: Mapping[str, str | None]) -> Labelled:
+    """A new value of a label on the nodes that are told with what they had `before`; None takes it away."""
+    return Labelled(uuid.uuid4().hex[:8], key, value, before)
+
+
+def refused(node: str, what: What) -> Refused:
+    """A new refusal of a node's updates: of its `status`, or of its `lease`."""
+    return Refused(uuid.uuid4().hex[:8], node, what)
+
+
+def ready_patched(node: str) -> ReadyPatched:
+    """A new PATCH of a node's Ready to False, which its kubelet can't put right; the node itself is well."""
+    return ReadyPatched(uuid.uuid4().hex[:8], node)
+
+
+def kubelet_settings(node: str, **settings: Any) -> KubeletSettings:
+    """Other settings of a node's kubelet, fields of KubeletConfiguration."""
+    return KubeletSettings(uuid.uuid4().hex[:8], node, settings)
