@@ -9,6 +9,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 
 from nodeproof import scenario
 from nodeproof.actions.action import Action
@@ -76,11 +77,7 @@ def _status(claim: Claim, files: Sequence[str]) -> str:
 def words_page() -> str:
     """What a scenario can say: moments, windows, checks, faults, features, symbols."""
     words = {name: getattr(scenario, name) for name in scenario.__all__}
-    faults = {
-        name: made
-        for name, made in words.items()
-        if inspect.isfunction(made) and made.__module__ == scenario.__name__
-    }
+    markers, faults = (_defined_in(place, words) for place in (scenario, scenario.faults))
     actions = {
         name: word
         for kind in (Action, Namespace, Workload)
@@ -97,6 +94,7 @@ def words_page() -> str:
             f"# Words\n\n{GENERATED}\n",
             "All are from `nodeproof.scenario`; windows from its `windows`. How they go together is in "
             "[scenarios.md](scenarios.md).\n",
+            f"## Markers\n\n{_functions(markers)}\n",
             f"## Moments\n\n{_functions(_those_that_give(words, Moment))}\n",
             f"## Windows\n\n{_functions(windows)}\n",
             f"## Checks\n\n{_functions({**_methods(), **_those_that_give(words, Check)})}\n",
@@ -120,6 +118,14 @@ def _methods() -> Mapping[str, Callable[..., object]]:
     return {f"MOMENT.{name}": made for name, made in public.items() if _gives(made, Check)}
 
 
+def _defined_in(module: ModuleType, words: Mapping[str, object]) -> Mapping[str, Callable[..., object]]:
+    return {
+        name: made
+        for name, made in words.items()
+        if inspect.isfunction(made) and made.__module__ == module.__name__
+    }
+
+
 def _those_that_give(words: Mapping[str, object], kind: type) -> Mapping[str, Callable[..., object]]:
     return {name: made for name, made in words.items() if inspect.isfunction(made) and _gives(made, kind)}
 
@@ -136,8 +142,9 @@ def _functions(found: Mapping[str, Callable[..., object]]) -> str:
 
 def _parameters(made: Callable[..., object]) -> str:
     given = inspect.signature(made).parameters.values()
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     return ", ".join(
-        each.name if each.default is each.empty else f"{each.name}={each.default!r}"
+        stars.get(each.kind, "") + each.name if each.default is each.empty else f"{each.name}={each.default!r}"
         for each in given
         if each.name != "self"
     )
