@@ -142,9 +142,11 @@ def _functions(found: Mapping[str, Callable[..., object]]) -> str:
 
 def _parameters(made: Callable[..., object]) -> str:
     given = inspect.signature(made).parameters.values()
-    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    stars: Mapping[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     return ", ".join(
-        stars.get(each.kind, "") + each.name if each.default is each.empty else f"{each.name}={each.default!r}"
+        stars.get(each.kind, "") + each.name
+        if each.default is each.empty
+        else f"{each.name}={each.default!r}"
         for each in given
         if each.name != "self"
     )

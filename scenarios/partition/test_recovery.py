@@ -29,7 +29,6 @@ def test_pods_stay_when_the_node_recovers_within_their_toleration(lab: Stage, ju
     deletion = pod_deletion(pod.namespace, pod.name)
     cancelled = event_reported("TaintManagerEviction", "Pod", pod.name, "Cancelling deletion of Pod")
     well = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    pod_ready = next_of(became("pods", pod.name, well, pod.namespace), after=ready_again)
     restarted = {"status": {"containerStatuses": [{"restartCount": {"$not": 0}}]}}
 
     with lab.record():
@@ -40,7 +39,9 @@ def test_pods_stay_when_the_node_recovers_within_their_toleration(lab: Stage, ju
         lab.wait_for(ready_again.after(cut.healing, windows.recovery()))
         lab.require(ready_again, within_s=3 * lab.toleration_s, after=unreachable)
         revoked = lab.wait_for(cancelled.after(ready_again, windows.monitor_pass()))
-        serves = lab.wait_for(pod_ready.after(ready_again, windows.prompt(60)))
+        # Its kubelet may report the pod before the node.
+        pod_ready = next_of(became("pods", pod.name, well, pod.namespace), after=cut.healing)
+        serves = lab.wait_for(pod_ready.after(cut.healing, windows.recovery()))
         stays = lab.wait_for(deletion.never_after(unreachable, windows.absence(3 * lab.toleration_s + 2)))
 
     judge("eviction.cancelled-on-recovery", revoked)

@@ -208,4 +208,5 @@ def test_pods_of_an_unreachable_node_are_deleted_unless_they_tolerate_that(lab: 
     judge("monitoring.recovery", back)
     judge("eviction.api-initiated", counted(deleted.request, 1, 1, after=cut.began, until=cut.healing))
     judge("eviction.api-initiated", counted(by_eviction.request, 0, 0, after=cut.began, until=cut.healing))
-    judge("eviction.metrics", grew(before, after, 1, 1))
+    # The taint may be written twice, and each time is counted.
+    judge("eviction.metrics", grew(before, after, 1, 2))
