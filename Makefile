@@ -80,7 +80,7 @@ vm-alone:
 night: ## what .ci/run leaves out because it repeats: docs/testing.md says why
 	@$(MAKE) --no-print-directory setup LAB=vagrant
 	@$(MAKE) --no-print-directory --keep-going night-histories night-process night-contract night-alone night-vm \
-	    night-scenarios
+	    night-scenarios sensitivity night-false-alarms
 
 night-histories:
 	@NODEPROOF_EXAMPLES=10000 $(PYTEST).xml tests/unit/test_verdicts_against_the_truth.py
@@ -96,6 +96,9 @@ night-alone:
 
 night-vm:
 	@$(PYTEST).xml tests/vm
+
+night-false-alarms:
+	@$(BIN)/python -m tests.false_alarms --rounds 20
 
 night-scenarios:
 	@$(BIN)/nodeproof run --lab=libvirt --nodes=2 $(VM_SCENARIOS:%=--deselect=%)
@@ -113,6 +116,16 @@ documented: setup ## the defaults at their real length (about 8 minutes)
 
 soak: setup ## kill random parts at random moments of random faults, N times from SEED; nothing may be left
 	@$(BIN)/python -m tests.soak --rounds $(N) --seed $(SEED) --lab $(LAB)
+
+sensitivity: setup ## bugs compiled into Kubernetes, each in a lab of its own: the claims that it names must fall
+	@$(BIN)/python -m tests.sensitivity $(ARGS)
+
+# Which ten, the commit decides: in time all of them.
+sensitivity-ten: setup
+	@$(BIN)/python -m tests.sensitivity --some 10 --seed "$$(git rev-parse HEAD)"
+
+false-alarms: setup ## the fast profile N times on the unaltered build, a quarter of them on a busy machine: nothing may deviate
+	@$(BIN)/python -m tests.false_alarms --rounds $(N)
 
 bench: setup ## figures beside their anchors, with the machine's description
 	@$(BIN)/python -m tests.bench.bench --lab=$(LAB) $(ARGS)
@@ -134,5 +147,5 @@ clean: ## remove the virtual environment, generated reports and the Vagrant box
 	@rm -rf .venv reports/out .box
 
 .PHONY: help setup run report fmt docs lint unit test-go contract acceptance alone test test-vm vm-scenarios vm-contract vm-alone \
-    night night-histories night-process night-contract night-alone night-vm night-scenarios box test-vagrant documented \
-    soak bench soak-boots lock clean
+    night night-histories night-process night-contract night-alone night-vm night-scenarios night-false-alarms box test-vagrant documented \
+    soak sensitivity sensitivity-ten false-alarms bench soak-boots lock clean

@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,7 @@ class Work:
         self._report = report
         self._go = ""
         self._adapted = False
+        self._overlay: tuple[str, ...] = ()
 
     def copy_recipe(self, recipe: Path) -> None:
         """Copy the sources, and find a Go that builds them."""
@@ -98,6 +99,34 @@ class Work:
         (self._src / "go.sum").unlink()
         self._go = find_go(self._wanted_go(), self._recipe, self._report)
         self._tidy()
+
+    def alter(self, alter: Callable[[Mapping[str, str]], Mapping[str, str]], files: Sequence[str]) -> None:
+        """Build with other sources of Kubernetes: `alter` is given those of `files`, by import path, and says
+        what is compiled instead of them or beside them.
+        """
+        links = {module: self._linked(module) for module in sorted({_module_of(name) for name in files})}
+        sources = {name: (_below(links, name)).read_text() for name in files}
+        replaced = {}
+        for at, (name, text) in enumerate(alter(sources).items()):
+            path = self._src.parent / "altered" / f"{at}.go"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+            replaced[str(_below(links, name))] = str(path)
+        overlay = self._src.parent / "overlay.json"
+        overlay.write_text(json.dumps({"Replace": replaced}))
+        self._overlay = ("-overlay", str(overlay))
+
+    def _linked(self, module: str) -> Path:
+        """A module's folder outside of the module cache, below which Go takes no overlay."""
+        argv = [self._go, "list", "-m", "-f", "{{.Dir}}", module]
+        env = go_environment()
+        found = proc.run(argv, timeout_s=_STEP_LIMIT_S, cwd=self._src, env=env).stdout.strip()
+        link = self._src.parent / "modules" / module
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(found)
+        replace = f"-replace={module}={link}"
+        proc.run([self._go, "mod", "edit", replace], timeout_s=_STEP_LIMIT_S, cwd=self._src, env=env)
+        return link
 
     def compile(self, target: Path) -> None:
         """Build the executable `target`; without the hollow kubelet when only that does not compile."""
@@ -153,13 +182,27 @@ class Work:
         env = go_environment()
         reading = _Packages(f"reading Kubernetes {self._version}: {{}} packages", 0, self._report)
         proc.stream_lines(
-            [self._go, "list", "-deps", "."], reading, timeout_s=_STEP_LIMIT_S, cwd=self._src, env=env
+            [self._go, "list", "-deps", *self._overlay, "."],
+            reading,
+            timeout_s=_STEP_LIMIT_S,
+            cwd=self._src,
+            env=env,
         )
         wording = f"compiling Kubernetes {self._version}: {{}} of at most {reading.count} packages"
         target.parent.mkdir(parents=True, exist_ok=True)
-        argv = [self._go, "build", "-v", *build_flags(self._version), "-o", str(target), "."]
+        argv = [self._go, "build", "-v", *build_flags(self._version), *self._overlay, "-o", str(target), "."]
         packages = _Packages(wording, reading.count, self._report)
         proc.stream_lines(argv, packages, timeout_s=_BUILD_LIMIT_S, cwd=self._src, env=env)
+
+
+def _module_of(name: str) -> str:
+    """The module of Kubernetes that a file is in, by its import path: `k8s.io/kubelet`."""
+    return "/".join(name.split("/")[:2])
+
+
+def _below(links: Mapping[str, Path], name: str) -> Path:
+    module = _module_of(name)
+    return links[module] / name.removeprefix(f"{module}/")
 
 
 class _Packages:

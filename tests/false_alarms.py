@@ -1,0 +1,96 @@
+"""`python -m tests.false_alarms --rounds N`: the `fast` profile N times on the unaltered build.
+
+A quarter of the rounds run beside two busy loops. Nothing may deviate, and nothing may be unproven but what
+this lab cannot prove, or what a host was too loaded to tell. Prints a line for each round. Runs that raised
+an alarm stay below `reports/out/false-alarms/`; exits with 1 where one did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from nodeproof import proc
+from nodeproof.model.problem import Problem
+from nodeproof.report import outcome, rundir
+from nodeproof.report.outcome import worst_by_claim
+
+OUT = Path("reports/out/false-alarms")
+ROUND_LIMIT_S = 1200.0
+LOOPS = 2
+BESIDE_LOOPS = 4
+"""One round of so many runs beside busy loops."""
+LOADED = "host-too-loaded"
+NOT_TOLD = frozenset({"lab-lacks", "scaled", "not-applicable", LOADED})
+ENDED = (outcome.CONFORMS, outcome.DEVIATES, outcome.UNPROVEN)
+END_LIMIT_S = 10.0
+
+
+def main() -> int:
+    """Run the command line; its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.false_alarms")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("arguments", nargs="*", help="for nodeproof run, after --")
+    asked = parser.parse_args()
+    shutil.rmtree(OUT, ignore_errors=True)
+    raised = [one_round(number, asked.arguments) for number in range(asked.rounds)]
+    print(f"{sum(raised)} of {len(raised)} rounds raised a false alarm")
+    return int(any(raised))
+
+
+def one_round(number: int, arguments: list[str]) -> bool:
+    """Run the suite once; whether it raised an alarm."""
+    run, is_beside_loops = (OUT / str(number)).resolve(), number % BESIDE_LOOPS == BESIDE_LOOPS - 1
+    began = time.monotonic()
+    with busy_loops(LOOPS if is_beside_loops else 0):
+        argv = [sys.executable, "-m", "nodeproof.cli", "run", "--no-site", "-n", "auto", "--run", str(run)]
+        done = proc.run([*argv, *arguments], timeout_s=ROUND_LIMIT_S, check=False)
+    rows = _rows(run)
+    said = alarms(rows)
+    if done.status not in ENDED:
+        said.append(f"status {done.status}: {done.stderr[-500:]}")
+    beside = f" beside {LOOPS} busy loops" if is_beside_loops else ""
+    loaded = sum(row["code"] == LOADED for row in worst_by_claim(rows).values())
+    line = f"round {number}{beside}: {time.monotonic() - began:.0f} s, {loaded} too loaded to tell"
+    print(line, *said, sep="\n  ", flush=True)
+    if not said:
+        shutil.rmtree(run, ignore_errors=True)
+    return bool(said)
+
+
+def _rows(run: Path) -> Sequence[rundir.Row]:
+    try:
+        return rundir.read_verdicts(run)
+    except Problem:
+        return ()
+
+
+def alarms(rows: Iterable[rundir.Row]) -> list[str]:
+    """What an unaltered cluster must not give, a line for each claim."""
+    return [
+        f"{claim}: {row['verdict']} {row['code']}: {row['reason']} ({row['scenario']})"
+        for claim, row in sorted(worst_by_claim(rows).items())
+        if row["verdict"] != "conforms" and row["code"] not in NOT_TOLD
+    ]
+
+
+@contextlib.contextmanager
+def busy_loops(count: int) -> Iterator[None]:
+    """So many processes that never wait."""
+    argv = [sys.executable, "-c", "while True: pass"]
+    loops = [proc.start(argv, log=Path("/dev/null")) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait(END_LIMIT_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""`python -m tests.sensitivity [--some N --seed S] [--slots N] [NAME...]`: which claims fall by which bugs.
+
+Each bug of `infra/bugs` has a lab of its own; the claims that it names must fall there, and nothing else
+but what it lists. Prints a table, and keeps it, with the runs of what was not caught, below
+`reports/out/sensitivity/`. Exits with 1 where a bug was not caught.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from nodeproof.model.problem import Problem
+from nodeproof.report.rundir import write_json
+from tests.sensitivity.bugs import BadBug, Bug, load, some
+from tests.sensitivity.build import build
+from tests.sensitivity.running import CAUGHT, Tried, run_bug
+
+OUT = Path("reports/out/sensitivity")
+SLOTS = 4
+"""Labs side by side: two cores bear so many scenarios that wait."""
+
+
+def main() -> int:
+    """Run the command line; its exit code."""
+    asked = _parser().parse_args()
+    try:
+        chosen = _chosen(asked, load())
+        executables = build(load(), _say)
+    except (BadBug, Problem) as error:
+        print(f"nodeproof: {error}", file=sys.stderr)
+        return 2
+    shutil.rmtree(OUT, ignore_errors=True)
+    began = time.monotonic()
+    tried = _run_all(chosen, executables, asked.slots)
+    lines = table(tried)
+    print("\n".join(lines))
+    caught = sum(each.outcome == CAUGHT for each in tried)
+    print(f"{caught} of {len(tried)} bugs caught, {time.monotonic() - began:.0f} s")
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / "table.md").write_text("\n".join(lines) + "\n")
+    write_json(OUT / "table.json", [_told(each) for each in tried])
+    return 0 if caught == len(tried) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.sensitivity")
+    parser.add_argument("names", nargs="*", help="these bugs; without any, all")
+    parser.add_argument("--some", type=int, default=0, help="so many that are not slow, chosen by the seed")
+    parser.add_argument("--seed", default="", help="for --some: a commit")
+    parser.add_argument("--slots", type=int, default=SLOTS, help="labs side by side")
+    parser.add_argument("--file", default="", help="bugs of one component only")
+    return parser
+
+
+def _chosen(asked: argparse.Namespace, bugs: Sequence[Bug]) -> list[Bug]:
+    unknown = set(asked.names) - {bug.name for bug in bugs}
+    if unknown:
+        raise BadBug(f"no bug is named {', '.join(sorted(unknown))} (infra/bugs); look for its name there")
+    found = [bug for bug in bugs if not asked.names or bug.name in asked.names]
+    found = [bug for bug in found if not asked.file or bug.of == asked.file]
+    return some(found, asked.some, asked.seed) if asked.some else found
+
+
+def _run_all(bugs: Sequence[Bug], executables: Path, slots: int) -> list[Tried]:
+    """Side by side; what the host was too loaded to tell once more, one at a time."""
+
+    def attempt(bug: Bug, suffix: str = "") -> Tried:
+        keep = (OUT / f"{bug.name}{suffix}").resolve()
+        tried = run_bug(bug, executables, keep)
+        _say(f"{bug.name}: {tried.outcome} ({tried.took_s:.0f} s)")
+        if tried.outcome == CAUGHT:
+            shutil.rmtree(keep, ignore_errors=True)
+        return tried
+
+    with ThreadPoolExecutor(slots) as pool:
+        first = list(pool.map(attempt, sorted(bugs, key=lambda bug: not bug.slow)))
+    return [attempt(each.bug, "-again") if each.is_untold else each for each in first]
+
+
+def table(tried: Iterable[Tried]) -> list[str]:
+    """The alteration, what it should make fall, and what fell, as lines of Markdown."""
+    head = ["| bug | of | should fall | fell | outcome | s |", "|---|---|---|---|---|---|"]
+    return head + [
+        f"| {each.bug.name} | {each.bug.of} | {', '.join(each.bug.falls)} | {', '.join(sorted(each.fell))} "
+        f"| {each.outcome} | {each.took_s:.0f} |"
+        for each in tried
+    ]
+
+
+def _told(tried: Tried) -> dict[str, object]:
+    return {
+        "bug": tried.bug.name,
+        "of": tried.bug.of,
+        "falls": list(tried.bug.falls),
+        "may": list(tried.bug.may),
+        "fell": sorted(tried.fell),
+        "stood": sorted(tried.stood),
+        "codes": sorted(tried.codes),
+        "outcome": tried.outcome,
+        "took_s": round(tried.took_s, 1),
+        "said": "" if tried.outcome == CAUGHT else tried.said,
+    }
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

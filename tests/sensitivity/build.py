@@ -1,0 +1,87 @@
+"""One build of Kubernetes that has all bugs in it, and none as long as nobody chooses one."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from nodeproof.artifacts.build import DEFAULT_KUBERNETES_VERSION, Version, Work, explained
+from nodeproof.artifacts.components import ROLES, recipe_dir, recipe_hash
+from nodeproof.kept import Report, cache_dir, locked, make_folder
+from tests.sensitivity.bugs import CHOOSES, Bug, altered, by_file, chooser
+
+_KEPT = 3
+"""So many builds, the last ones."""
+_EXECUTABLE = "components"
+_SCRIPT = """#!/bin/sh
+{chooses}={bug} exec "{folder}/${{0##*/}}" "$@" {flags}
+"""
+_ROLES_OF = {"kubelet": ("kubelet", "hollow-kubelet")}
+"""Which executables are a component, where that is not the one of its name."""
+
+
+def build(bugs: Sequence[Bug], report: Report) -> Path:
+    """The folder of executables with these bugs, from the cache or built now. Raises Problem and BadBug."""
+    version = Version.parse(DEFAULT_KUBERNETES_VERSION)
+    entry = cache_dir() / "components-with-bugs" / _key(bugs, version)
+    make_folder(entry.parent)
+    with locked(entry.parent / ".lock", "another process is building", report):
+        if not entry.is_dir():
+            _build(bugs, version, entry, report)
+        entry.touch()
+        _forget(entry.parent)
+    return entry
+
+
+def _key(bugs: Sequence[Bug], version: Version) -> str:
+    digest = hashlib.sha256(recipe_hash(recipe_dir(), str(version)).encode())
+    for bug in bugs:
+        digest.update(repr(bug.edits).encode())
+    return digest.hexdigest()[:12]
+
+
+def _build(bugs: Sequence[Bug], version: Version, entry: Path, report: Report) -> None:
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=entry.parent) as folder, explained(version, entry):
+        work = Work(Path(folder), version, report)
+        work.copy_recipe(recipe_dir())
+        work.alter(lambda files: _altered(bugs, files), tuple(by_file(bugs)))
+        fresh = Path(folder, "entry")
+        work.compile(fresh / _EXECUTABLE)
+        for role in ROLES:
+            (fresh / role).symlink_to(_EXECUTABLE)
+        fresh.rename(entry)
+
+
+def _altered(bugs: Sequence[Bug], files: Mapping[str, str]) -> dict[str, str]:
+    """The files with their bugs, and beside each what lets its package ask which was chosen."""
+    edits = by_file(bugs)
+    texts = {name: altered(source, edits[name]) for name, source in files.items()}
+    asking = {_beside(name): chooser(source) for name, source in files.items()}
+    return texts | asking
+
+
+def _beside(name: str) -> str:
+    return f"{name.rpartition('/')[0]}/nodeproof_bug.go"
+
+
+def _forget(folder: Path) -> None:
+    entries = [path for path in folder.iterdir() if path.is_dir()]
+    entries.sort(key=lambda path: path.stat().st_mtime)
+    for path in entries[:-_KEPT]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def with_bug(executables: Path, bug: Bug, folder: Path) -> None:
+    """Fill a folder with executables of which one component has a bug."""
+    having = _ROLES_OF.get(bug.of, (bug.of,))
+    script = _SCRIPT.format(chooses=CHOOSES, bug=bug.name, folder=executables, flags=" ".join(bug.flags))
+    folder.mkdir(parents=True)
+    for role in ROLES:
+        if role not in having:
+            (folder / role).symlink_to(executables / role)
+            continue
+        (folder / role).write_text(script)
+        (folder / role).chmod(0o755)

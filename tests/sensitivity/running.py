@@ -1,0 +1,92 @@
+"""Runs the scenario that must catch a bug, and says which claims fell."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeproof import proc
+from nodeproof.catalogue import scenarios_dir
+from nodeproof.model.problem import Problem
+from nodeproof.report import rundir
+from tests.sensitivity.bugs import Bug
+from tests.sensitivity.build import with_bug
+
+RUN_LIMIT_S = 900.0
+CAUGHT = "caught"
+LOADED = "host-too-loaded"
+_LAST_LINES = 12
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What became of a bug: which claims fell, which others had a verdict, and how long that took (s)."""
+
+    bug: Bug
+    fell: frozenset[str]
+    stood: frozenset[str]
+    codes: frozenset[str]
+    took_s: float
+    said: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """`caught`, or what is wrong."""
+        if not self.fell | self.stood:
+            return "the cluster does not come up"
+        missed = sorted(set(self.bug.falls) - self.fell)
+        if missed:
+            return f"missed by {', '.join(missed)}"
+        more = sorted(self.fell - {*self.bug.falls, *self.bug.may})
+        return f"fell too: {', '.join(more)}" if more else CAUGHT
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether the host was too loaded to tell."""
+        return self.outcome != CAUGHT and LOADED in self.codes
+
+
+def run_bug(bug: Bug, executables: Path, keep: Path) -> Tried:
+    """Start a lab that has the bug, and run its scenario on it. `keep` gets the run's folder."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="nodeproof-bug-") as folder:
+        components = Path(folder, "bin")
+        with_bug(executables, bug, components)
+        try:
+            done = proc.run(
+                _command(bug, components, keep),
+                timeout_s=RUN_LIMIT_S,
+                cwd=Path(folder),
+                env={**os.environ, "XDG_STATE_HOME": f"{folder}/state"},
+                check=False,
+            )
+            said = done.stdout + done.stderr
+        except proc.CommandFailed as failed:
+            said = str(failed)
+    last = "\n".join(said.strip().splitlines()[-_LAST_LINES:])
+    return _tried(bug, keep, time.monotonic() - began, last)
+
+
+def _command(bug: Bug, components: Path, keep: Path) -> Sequence[str]:
+    scenario = scenarios_dir() / bug.scenario
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull]
+    argv += ["--rootdir", str(scenario.parent), "--run", str(keep), "--components", str(components)]
+    argv += ["--profile", bug.profile, str(scenario)]
+    return [*argv, "-k", bug.select] if bug.select else argv
+
+
+def _tried(bug: Bug, run: Path, took_s: float, said: str) -> Tried:
+    try:
+        rows = rundir.read_verdicts(run)
+    except Problem:
+        rows = ()
+    told = [row for row in rows if row["code"] not in ("lab-lacks", "scaled", "not-applicable")]
+    fell = frozenset(str(row["claim"]) for row in told if row["verdict"] == "deviates")
+    stood = frozenset(str(row["claim"]) for row in told if row["verdict"] == "conforms") - fell
+    codes = frozenset(str(row["code"]) for row in told if row["code"])
+    return Tried(bug, fell, stood, codes, took_s, said)
