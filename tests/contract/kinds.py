@@ -69,6 +69,7 @@ FAULTS: Mapping[str, Callable[[str], Fault]] = {
     "partition-both": lambda node: Partition(_new_id(), node, "both"),
     "partition-node-to-api": lambda node: Partition(_new_id(), node, "node-to-api"),
     "partition-api-to-node": lambda node: Partition(_new_id(), node, "api-to-node"),
+    "partition-rejects": lambda node: Partition(_new_id(), node, answer="reject"),
     "power-off": lambda node: PowerOff(_new_id(), node),
     "reset": lambda node: Reset(_new_id(), node),
     "freeze": lambda node: Freeze(_new_id(), node),

@@ -32,7 +32,7 @@ LOCKED_S, FROZEN_S = 3.0, 8.0
 IN_ORDER = "Reached target poweroff.target"
 """What systemd says last in a shutdown, and never when the power goes."""
 KIB_PER_MIB, HEADER_KIB = 1024, 4
-DIRECTIONS = ["both", "node-to-api", "api-to-node"]
+DIRECTIONS = ["both", "node-to-api", "api-to-node", "rejects"]
 FOREIGN = """
 add table inet somebody_else
 add chain inet somebody_else mine { type filter hook input priority 5; }
@@ -50,7 +50,7 @@ def foreign_table(machine: Machine) -> Iterator[str]:
 
 @pytest.fixture(params=DIRECTIONS)
 def cut(request: pytest.FixtureRequest, machine: Machine) -> Iterator[Partition]:
-    """A partition of each direction."""
+    """A partition of each direction, and one that rejects."""
     made = FAULTS[f"partition-{request.param}"](machine.name)
     assert isinstance(made, Partition)
     yield made
@@ -220,6 +220,19 @@ def test_new_connections_are_cut_by_who_opens_them(cut: Partition, machine: Mach
 
     assert machine.reaches_control_plane() == (cut.direction == "api-to-node")
     assert machine.reached_from_control_plane() == (cut.direction == "node-to-api")
+
+
+def test_a_partition_that_rejects_lets_nobody_wait(machine: Machine) -> None:
+    fault = FAULTS["partition-rejects"](machine.name)
+    dial = f"exec 3<>/dev/tcp/{machine.control_plane_address}/{API_PORT}"
+    inject(fault, machine)
+    try:
+        done = machine.run(["timeout", "5", "bash", "-c", dial], deadline_s=COMMAND_LIMIT_S)
+    finally:
+        fault.heal(machine)
+
+    assert done.status == 1
+    assert "Connection refused" in done.stderr
 
 
 def test_connections_from_before_are_cut_by_who_opened_them(

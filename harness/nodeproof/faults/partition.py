@@ -1,4 +1,4 @@
-"""Partition: the node's data network drops what goes between it and the control plane."""
+"""Partition: the node's data network drops or rejects what goes between it and the control plane."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ Json = Any
 _TABLE = re.compile(r"^table inet nodeproof_([0-9a-f]{8})$", re.MULTILINE)
 """A fault's table carries the fault's id; what a node has by itself (`nodeproof_track`) does not match."""
 Direction = Literal["both", "node-to-api", "api-to-node"]
+Answer = Literal["drop", "reject"]
+_ANSWERS: Mapping[Answer, Sequence[str]] = {
+    "drop": ("{match} drop",),
+    "reject": ("meta l4proto tcp {match} reject with tcp reset", "{match} reject"),
+}
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,9 @@ class Partition:
     """Cuts `node` from the control plane with one nftables table of its own; healing deletes it.
 
     `node-to-api` and `api-to-node` drop whole connections by who opened them (conntrack's original
-    direction), in both directions of their packets; the connections of the other opener live on.
+    direction), in both directions of their packets; the connections of the other opener live on. With `answer`
+    `reject` nobody waits: TCP is answered by a reset, all else by an ICMP message, as a closed port and a
+    firewall do.
     """
 
     name: ClassVar[str] = "partition"
@@ -30,6 +37,7 @@ class Partition:
     id: str
     node: str
     direction: Direction = "both"
+    answer: Answer = "drop"
 
     @property
     def harms(self) -> Sequence[str]:
@@ -43,7 +51,13 @@ class Partition:
 
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""
-        return {"fault": self.name, "id": self.id, "node": self.node, "direction": self.direction}
+        return {
+            "fault": self.name,
+            "id": self.id,
+            "node": self.node,
+            "direction": self.direction,
+            "answer": self.answer,
+        }
 
     def available(self, machine: Shell) -> str:
         """nft must be there and allowed to list tables."""
@@ -77,14 +91,17 @@ class Partition:
     def _rules(self, machine: Shell) -> str:
         node, api = machine.data_address, machine.control_plane_address
         matches = {
-            "both": [f"ip daddr {api} drop", f"ip saddr {api} drop"],
-            "node-to-api": [f"ct original ip saddr {node} ct original ip daddr {api} drop"],
-            "api-to-node": [f"ct original ip saddr {api} ct original ip daddr {node} drop"],
+            "both": [f"ip daddr {api}", f"ip saddr {api}"],
+            "node-to-api": [f"ct original ip saddr {node} ct original ip daddr {api}"],
+            "api-to-node": [f"ct original ip saddr {api} ct original ip daddr {node}"],
         }[self.direction]
         lines = [f"add table inet {self._table}"]
-        for hook in ("input", "output"):
+        for hook, passes in (("input", "iifname"), ("output", "oifname")):
             lines.append(f"add chain inet {self._table} {hook} {{ type filter hook {hook} priority 0; }}")
-            lines += [f"add rule inet {self._table} {hook} {match}" for match in matches]
+            # The node's own kernel sends the resets, from the control plane's address.
+            lines.append(f'add rule inet {self._table} {hook} {passes} "lo" accept')
+            verdicts = [verdict.format(match=match) for match in matches for verdict in _ANSWERS[self.answer]]
+            lines += [f"add rule inet {self._table} {hook} {verdict}" for verdict in verdicts]
         return "\n".join(lines)
 
     def _run(self, machine: Shell, argv: Sequence[str], stdin: str = "") -> None:

@@ -26,15 +26,15 @@ from nodeproof.faults import (
     Taint,
     UnitDown,
 )
-from nodeproof.faults.partition import Direction
+from nodeproof.faults.partition import Answer, Direction
 from nodeproof.faults.refused import What
 from nodeproof.faults.unit_down import KUBELET
 from nodeproof.labs.client.fleet import NodeInfo
 
 
-def partition(node: str, direction: Direction = "both") -> Partition:
-    """A new partition between a node and the control plane."""
-    return Partition(uuid.uuid4().hex[:8], node, direction)
+def partition(node: str, direction: Direction = "both", answer: Answer = "drop") -> Partition:
+    """A new partition between a node and the control plane, silent or answered at once (`reject`)."""
+    return Partition(uuid.uuid4().hex[:8], node, direction, answer)
 
 
 def power_off(node: str) -> PowerOff:
