@@ -15,6 +15,7 @@ from nodeproof.scenario import (
     label_node,
     made,
     needs,
+    outweighs,
     recording_began,
     removed,
     spaced,
@@ -38,6 +39,7 @@ def reports(node: str) -> Moment:
     "heartbeat.status-report-interval",
     "heartbeat.status-longer-than-grace",
     "heartbeat.lease-lightweight",
+    "heartbeat.lease-reduces-load",
     "heartbeat.request-timeout",
     "registration.status-update-frequency",
 )
@@ -46,9 +48,10 @@ def test_a_kubelet_with_nothing_new_to_say_renews_its_lease_and_seldom_reports_i
     lab: Stage, judge: Judge
 ) -> None:
     """One reports once in two grace periods; one knows only how often it looks at its status,
-    longer than its Lease lasts. The interval that is begun by a change is drawn by lot: it is not judged.
+    longer than its Lease lasts; one reports as often as it renews its Lease. The interval that is begun by a
+    change is drawn by lot: it is not judged.
     """
-    quiet, frequent, known = "quiet", "frequent", lab.configuration
+    quiet, frequent, chatty, known = "quiet", "frequent", "chatty", lab.configuration
     interval_s, update_s = int(2 * known["G"]), int(known["U"])
     seldom, often = reports(quiet), reports(frequent)
     settled, ended = label_node(quiet, "settled", "yes"), label_node(quiet, "ended", "yes")
@@ -77,7 +80,9 @@ def test_a_kubelet_with_nothing_new_to_say_renews_its_lease_and_seldom_reports_i
                 nodeStatusReportFrequency=UNSET,
             )
         )
-        for node in (quiet, frequent):
+        at_one_rate = {"nodeStatusUpdateFrequency": f"{known['R']:g}s", "nodeStatusReportFrequency": UNSET}
+        lab.do(join(chatty, **at_one_rate))
+        for node in (chatty, frequent, quiet):
             ready = condition_became(node, "Ready", "True")
             lab.wait_for(ready.after(made("nodes", node), windows.prompt(UP_S)))
         lab.wait_for(removed("nodes", quiet).never_after(ready, windows.absence(2 * known["U"])))
@@ -105,6 +110,10 @@ def test_a_kubelet_with_nothing_new_to_say_renews_its_lease_and_seldom_reports_i
     )
     for check in (renewed, told):
         judge("heartbeat.two-forms", check)
+    leased = changed("leases", chatty, "spec.renewTime", LEASES)
+    of_one_rate = [spaced(each, in_time, at_least=RENEWALS, **span) for each in (reports(chatty), leased)]
+    for check in (*of_one_rate, outweighs(reports(chatty), leased, TIMES, **span)):
+        judge("heartbeat.lease-reduces-load", check)
     judge("heartbeat.status-report-interval", told)
     for check in (told, alive):
         judge("heartbeat.status-longer-than-grace", check)

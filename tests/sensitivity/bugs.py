@@ -57,11 +57,18 @@ class Bug:
 
 def load(folder: Path = FOLDER) -> list[Bug]:
     """All bugs, in the order of files and entries. Raises BadBug."""
-    texts = (path.read_text() for path in sorted(folder.glob("*.yaml")))
-    found = [_bug(entry) for text in texts for entry in yaml.safe_load(text)]
+    found = [_bug(entry) for path in sorted(folder.glob("*.yaml")) for entry in _entries(path)]
     twice = [name for name, times in Counter(bug.name for bug in found).items() if times > 1]
     if twice:
         raise BadBug(f"named twice: {', '.join(twice)}")
+    return found
+
+
+def _entries(path: Path) -> list[Mapping[str, Json]]:
+    try:
+        found: list[Mapping[str, Json]] = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise BadBug(f"no YAML: {error} ({path})") from error
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from nodeproof.checks import counting, heartbeats, looks, moments, observations, rates, shapes
+from nodeproof.checks import counting, heartbeats, looks, moments, observations, rates, shapes, weights
 from nodeproof.checks.anchors import missing, unfenced
 from nodeproof.checks.blind import blind
 from nodeproof.checks.occurrence import Occurrence
@@ -26,7 +26,7 @@ from nodeproof.model.window import Ground, Window, WindowSpec, compute
 
 Json = Any
 Args = Mapping[str, Json]
-_MOMENTS = ("event", "anchor", "since", "until")
+_MOMENTS = ("event", "other", "anchor", "since", "until")
 """What a check calls the moments that it is about."""
 CheckFunction = Callable[[History, Args, Ground, Claim], Verdict]
 
@@ -319,5 +319,6 @@ _CHECKS: Mapping[str, CheckFunction] = {
     "grew": lambda history, args, _ground, _claim: observations.judge_growth(history, args),
     "spaced": lambda history, args, ground, _claim: rates.judge(history, args, ground),
     "counted": lambda history, args, ground, _claim: counting.judge(history, args, ground),
+    "outweighs": lambda history, args, _ground, _claim: weights.judge(history, args),
     "lives-on": lambda history, args, _ground, _claim: looks.judge_life(history, args),
 }

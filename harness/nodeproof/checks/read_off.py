@@ -95,4 +95,5 @@ _TIMES: Mapping[str, Callable[[History, Args, Configuration], Times]] = {
     "grew": _looks,
     "counted": _counted,
     "spaced": _counted,
+    "outweighs": _counted,
 }

@@ -26,9 +26,9 @@ class Partition:
     """Cuts `node` from the control plane with one nftables table of its own; healing deletes it.
 
     `node-to-api` and `api-to-node` drop whole connections by who opened them (conntrack's original
-    direction), in both directions of their packets; the connections of the other opener live on. With `answer`
-    `reject` nobody waits: TCP is answered by a reset, all else by an ICMP message, as a closed port and a
-    firewall do.
+    direction), in both directions of their packets; the connections of the other opener live on. With
+    `answer` `reject` nobody waits: TCP is answered by a reset, all else by an ICMP message, as a closed port
+    and a firewall do.
     """
 
     name: ClassVar[str] = "partition"

@@ -60,6 +60,7 @@ from nodeproof.checks.moments import (
 )
 from nodeproof.checks.observations import grew, same_as, shows
 from nodeproof.checks.rates import spaced
+from nodeproof.checks.weights import outweighs
 from nodeproof.checks.witnessed import (
     booted,
     kubelet_restarted,
@@ -209,6 +210,7 @@ __all__ = [
     "not_listed",
     "other_file",
     "outage",
+    "outweighs",
     "overlapping_ranges",
     "own_namespace",
     "partition",
