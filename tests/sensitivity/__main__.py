@@ -35,16 +35,16 @@ def main() -> int:
     except (BadBug, Problem) as error:
         print(f"nodeproof: {error}", file=sys.stderr)
         return 2
-    shutil.rmtree(OUT, ignore_errors=True)
+    shutil.rmtree(asked.out, ignore_errors=True)
+    asked.out.mkdir(parents=True)
     began = time.monotonic()
-    tried = _run_all(chosen, executables, asked.slots)
+    tried = _run_all(chosen, executables, asked.slots, asked.out)
     lines = table(tried)
     print("\n".join(lines))
     caught = sum(each.outcome == CAUGHT for each in tried)
     print(f"{caught} of {len(tried)} bugs caught, {time.monotonic() - began:.0f} s")
-    OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / "table.md").write_text("\n".join(lines) + "\n")
-    write_json(OUT / "table.json", [_told(each) for each in tried])
+    (asked.out / "table.md").write_text("\n".join(lines) + "\n")
+    write_json(asked.out / "table.json", [_told(each) for each in tried])
     return 0 if caught == len(tried) else 1
 
 
@@ -54,7 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--some", type=int, default=0, help="so many that are not slow, chosen by the seed")
     parser.add_argument("--seed", default="", help="for --some: a commit")
     parser.add_argument("--slots", type=int, default=SLOTS, help="labs side by side")
-    parser.add_argument("--file", default="", help="bugs of one component only")
+    parser.add_argument("--of", default="", help="bugs of one component only")
+    parser.add_argument("--out", type=Path, default=OUT, help="where the table goes, and runs to look at")
     return parser
 
 
@@ -63,15 +64,15 @@ def _chosen(asked: argparse.Namespace, bugs: Sequence[Bug]) -> list[Bug]:
     if unknown:
         raise BadBug(f"no bug is named {', '.join(sorted(unknown))} (infra/bugs); look for its name there")
     found = [bug for bug in bugs if not asked.names or bug.name in asked.names]
-    found = [bug for bug in found if not asked.file or bug.of == asked.file]
+    found = [bug for bug in found if not asked.of or bug.of == asked.of]
     return some(found, asked.some, asked.seed) if asked.some else found
 
 
-def _run_all(bugs: Sequence[Bug], executables: Path, slots: int) -> list[Tried]:
+def _run_all(bugs: Sequence[Bug], executables: Path, slots: int, out: Path) -> list[Tried]:
     """Side by side; what the host was too loaded to tell once more, one at a time."""
 
     def attempt(bug: Bug, suffix: str = "") -> Tried:
-        keep = (OUT / f"{bug.name}{suffix}").resolve()
+        keep = (out / f"{bug.name}{suffix}").resolve()
         tried = run_bug(bug, executables, keep)
         _say(f"{bug.name}: {tried.outcome} ({tried.took_s:.0f} s)")
         if tried.outcome == CAUGHT:
