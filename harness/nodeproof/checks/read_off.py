@@ -95,4 +95,6 @@ _TIMES: Mapping[str, Callable[[History, Args, Configuration], Times]] = {
     "grew": _looks,
     "counted": _counted,
     "spaced": _counted,
+    "doubled": _counted,
+    "in-bursts": _counted,
 }
