@@ -9,8 +9,10 @@ from nodeproof.scenario import (
     claims,
     condition_became,
     counted,
+    in_bursts,
     kubelet_settings,
     needs,
+    next_of,
     refused,
     renewals_of,
     windows,
@@ -19,8 +21,11 @@ from nodeproof.scenario import (
 WRONG = {"status": {"nodeInfo": {"kernelVersion": "nodeproof"}}}
 """What a kubelet puts right: an idle one reports nothing for minutes."""
 RETRIES = 5
-"""Of each, and a period is up to 4 % longer than told, with the time that the tries take."""
+"""Of each (nodeStatusUpdateRetry in pkg/kubelet/kubelet.go, maxUpdateRetries in
+k8s.io/component-helpers/apimachinery/lease/controller.go); then none for a period, 4 % longer at the most.
+"""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+BURSTS, STARTS_S = 4, 60.0
 REPORTS_S = 5
 """How often a kubelet reports that has nothing new to say: more often than the shortest grace period."""
 
@@ -45,10 +50,12 @@ def test_a_node_lives_by_its_lease_when_its_status_is_refused(lab: Stage, judge:
     for source in (tried, denied):
         many = counted(source.request, 3, 9999, after=wrong.ended, until=cut.healing)
         judge("heartbeat.lease-independent", many)
-    periods = 2 * lab.configuration["G"] / lab.configuration["U"]
-    low, high = RETRIES * (0.6 * periods - 1), RETRIES * (periods + 1)
-    often = counted(tried.request, int(low), int(high), after=wrong.ended, until=cut.healing)
-    judge("heartbeat.status-retries", often)
+    a_period = windows.formula("period", "U", "U - slack", "1.04U + 0.5 + slack")
+    five = (tried.request, RETRIES)
+    judge(
+        "heartbeat.status-retries",
+        in_bursts(five, apart=a_period, at_least=BURSTS, after=wrong.ended, until=cut.healing),
+    )
     judge("heartbeat.lease-independent", lives)
     judge("heartbeat.lease-independent", renewals)
 
@@ -66,17 +73,22 @@ def test_a_node_lives_by_its_status_when_its_lease_is_refused(lab: Stage, judge:
     renewed = changed("leases", node, "spec.renewTime", "kube-node-lease")
 
     with lab.record():
-        with lab.inject(often), lab.inject(refused(node, "lease")) as cut:
-            acts = lab.do(ask("GET", f"{LEASES}/{node}"))
-            long = windows.absence(2 * known["G"])
-            lives = lost.never_after(cut.began, long)
-            lab.wait_for(renewed.never_after(acts.came, windows.absence(2 * known["G"] + lab.clear_s)))
+        with lab.inject(often) as restart:
+            # What a kubelet tries first after its start begins with the look.
+            first = next_of(renewed, after=restart.began)
+            lab.wait_for(first.after(restart.began, windows.prompt(STARTS_S)))
+            with lab.inject(refused(node, "lease")) as cut:
+                acts = lab.do(ask("GET", f"{LEASES}/{node}"))
+                long = windows.absence(2 * known["G"])
+                lives = lost.never_after(cut.began, long)
+                lab.wait_for(renewed.never_after(acts.came, windows.absence(2 * known["G"] + lab.clear_s)))
         lab.hear(tried, looked)
 
-    due = 2 * known["G"] / known["R"]
-    for source, each in ((tried, 2 * RETRIES), (looked, 1)):
-        low, high = each * (0.7 * due - 1), each * (due + 3)
-        many = counted(source.request, int(low), int(high), after=cut.began, until=cut.healing)
-        judge("heartbeat.lease-immediate-retries", many)
+    a_renewal = windows.formula("period", "R", "R - slack", "1.04R + 0.5 + slack")
+    five, once = (tried.request, RETRIES), (looked.request, 1)
+    judge(
+        "heartbeat.lease-immediate-retries",
+        in_bursts(five, once, five, apart=a_renewal, at_least=BURSTS, after=cut.began, until=cut.healing),
+    )
     for check in (lives, renewed.never_after(acts.came, long)):
         judge("heartbeat.status-alone-suffices", check)

@@ -163,8 +163,10 @@ def nothing(cluster: Cluster) -> None:
 
 def a_kubelet_stands_still_between_its_tries(cluster: Cluster) -> None:
     """Once while it may reach nobody, and once more as soon as it may."""
-    for text in ("run true on retrying", "run nft delete"):
+    for text, later_s in (("restart the kubelet of retrying", SURELY_LATER_S), ("run nft delete", 0.0)):
         cluster.until_recorded(text)
+        # What restarts is another process in the end.
+        cluster.over.wait(later_s)
         cluster.pause("kubelet-retrying")
         cluster.over.wait(2 * PAUSED_S)
         cluster.go_on()

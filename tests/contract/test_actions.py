@@ -56,6 +56,7 @@ COMMAND_LIMIT_S = 20.0
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 WHO_AM_I = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+HELD, OTHERS = "nodeproof.dev/held", "example.com/held"
 
 
 @pytest.fixture
@@ -373,12 +374,29 @@ def test_an_object_that_cannot_be_removed_yet_keeps_nothing_else_from_it(stage: 
     other, held = _named(), _named()
     path = f"{MAPS}/{held['metadata']['name']}"
     stage.do(ask("POST", MAPS, other))
-    stage.do(ask("POST", MAPS, {"metadata": {**held["metadata"], "finalizers": ["nodeproof.dev/held"]}}))
+    stage.do(ask("POST", MAPS, {"metadata": {**held["metadata"], "finalizers": [HELD, OTHERS]}}))
     with pytest.raises(Problem, match=f"not removed: {path}"):
         lab.tidy()
     assert not _is_there(lab, f"{MAPS}/{other['metadata']['name']}")
+    assert lab.cluster.api.get(path)["metadata"]["finalizers"] == [OTHERS]
     lab.cluster.api.patch(path, {"metadata": {"finalizers": None}})
     lab.tidy()
+    assert lab.safety.ledger.unfinished() == []
+
+
+@pytest.mark.parametrize("asked_for_deletion", [False, True], ids=["as it was made", "on its way out"])
+def test_what_a_scenario_held_by_a_finalizer_goes_when_it_is_healed(
+    stage: Stage, lab: Lab, asked_for_deletion: bool
+) -> None:
+    """Whoever put it on was killed, and takes it off no more."""
+    held = _named()
+    path = f"{MAPS}/{held['metadata']['name']}"
+    stage.do(ask("POST", MAPS, {"metadata": {**held["metadata"], "finalizers": [HELD]}}))
+    if asked_for_deletion:
+        stage.do(ask("DELETE", path))
+        assert _is_there(lab, path)
+    assert lab.safety.heal_unfinished() == []
+    assert not _is_there(lab, path)
     assert lab.safety.ledger.unfinished() == []
 
 

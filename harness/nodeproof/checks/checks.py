@@ -9,7 +9,18 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from nodeproof.checks import counting, heartbeats, looks, moments, observations, rates, shapes, weights
+from nodeproof.checks import (
+    backoff,
+    bursts,
+    counting,
+    heartbeats,
+    looks,
+    moments,
+    observations,
+    rates,
+    shapes,
+    weights,
+)
 from nodeproof.checks.anchors import missing, unfenced
 from nodeproof.checks.blind import blind
 from nodeproof.checks.occurrence import Occurrence
@@ -43,6 +54,8 @@ def default_of(constant: str) -> Check:
 
 def describe(check: Check) -> str:
     """One line for people: what is waited for or judged."""
+    if check.name == "in-bursts":
+        return f"bursts of {' and '.join(map(str, bursts.events(check.args)))}"
     if "event" not in check.args:
         about = next((check.args[key] for key in ("node", "subject", "constant") if key in check.args), "")
         return f"{check.name}({about})"
@@ -60,6 +73,7 @@ def refuse(check: Check, history: History, configuration: Configuration) -> None
     """Refuse what would be misspelt or unwatched, and never come. Raises LookupError."""
     recorded = {entry.data["resource"] for entry in history.of_kind("listed")}
     about = [Moment.from_json(check.args[part]) for part in _MOMENTS if part in check.args]
+    about += bursts.events(check.args)
     needed = {name for moment in about for name in moments.resources(moment)}
     if recorded and not needed <= recorded:
         raise LookupError(f"nobody recorded {', '.join(sorted(needed - recorded))}")
@@ -320,5 +334,7 @@ _CHECKS: Mapping[str, CheckFunction] = {
     "spaced": lambda history, args, ground, _claim: rates.judge(history, args, ground),
     "counted": lambda history, args, ground, _claim: counting.judge(history, args, ground),
     "outweighs": lambda history, args, _ground, _claim: weights.judge(history, args),
+    "doubled": lambda history, args, ground, _claim: backoff.judge(history, args, ground),
+    "in-bursts": lambda history, args, ground, _claim: bursts.judge(history, args, ground),
     "lives-on": lambda history, args, _ground, _claim: looks.judge_life(history, args),
 }

@@ -96,4 +96,6 @@ _TIMES: Mapping[str, Callable[[History, Args, Configuration], Times]] = {
     "counted": _counted,
     "spaced": _counted,
     "outweighs": _counted,
+    "doubled": _counted,
+    "in-bursts": _counted,
 }

@@ -27,6 +27,8 @@ from nodeproof.actions.workloads import (
     service,
     workload,
 )
+from nodeproof.checks.backoff import doubled
+from nodeproof.checks.bursts import in_bursts
 from nodeproof.checks.checks import default_of, renewals_of
 from nodeproof.checks.counting import counted
 from nodeproof.checks.looks import amounts_to, listed, lives_on, not_listed, shown_throughout
@@ -173,6 +175,7 @@ __all__ = [
     "default_of",
     "described",
     "disruption_budget",
+    "doubled",
     "event_reported",
     "field_of",
     "file_of",
@@ -180,6 +183,7 @@ __all__ = [
     "freeze",
     "grew",
     "healthz",
+    "in_bursts",
     "inhibitors",
     "join",
     "keep_alive",

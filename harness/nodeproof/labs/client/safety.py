@@ -40,7 +40,9 @@ SERVED_LIMIT_S = 60.0
 """How long an API server goes on with a request that its client gave up (--request-timeout)."""
 _COMES_PERIOD_S = 0.5
 _GONE_LIMIT_S = 60.0
-"""An object with a finalizer goes when somebody has taken that off; a namespace, when it is empty."""
+"""An object with others' finalizers goes when they have taken them off; a namespace, when it is empty."""
+_OWN_FINALIZERS = "nodeproof.dev/"
+"""Scenarios name those so that they put on: nobody else takes them off, and a killed run does not, either."""
 SWITCHES = "switches"
 """The purpose of the connections by which dead-man's switches reach their machines."""
 
@@ -140,6 +142,7 @@ class Safety:
             found = self._found(path, come_until)["metadata"]
             if (found.get("annotations") or {}).get(MARK) != data["id"]:
                 return True
+            self._release(path, found)
             self._api.delete(path, grace_s=0, uid=str(found["uid"]))
             insist(lambda: self._check_gone(path, found["uid"]), Problem, limit_s=_GONE_LIMIT_S)
         except ApiError as error:
@@ -147,6 +150,14 @@ class Safety:
         except Problem:
             return False
         return True
+
+    def _release(self, path: str, found: Json) -> None:
+        """Take a scenario's finalizers off its object; others' have their own reasons. Raises ApiError."""
+        held = list(found.get("finalizers") or ())
+        others = [name for name in held if not name.startswith(_OWN_FINALIZERS)]
+        if others != held:
+            # What was made anew meanwhile under the same name is another: its uid does not fit, and it stays.
+            self._api.patch(path, {"metadata": {"uid": found["uid"], "finalizers": others or None}})
 
     def _found(self, path: str, come_until: float) -> Json:
         """An object, waited for until it can't come any more (s since the epoch). Raises ApiError (404)."""
