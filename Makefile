@@ -79,14 +79,18 @@ vm-alone:
 
 night: ## what .ci/run leaves out because it repeats: docs/testing.md says why
 	@$(MAKE) --no-print-directory setup LAB=vagrant
-	@$(MAKE) --no-print-directory --keep-going night-histories night-process night-contract night-alone night-vm \
-	    night-scenarios
+	@$(MAKE) --no-print-directory --keep-going night-histories night-process night-documented night-contract \
+	    night-alone night-vm night-scenarios
 
 night-histories:
 	@NODEPROOF_EXAMPLES=10000 $(PYTEST).xml tests/unit/test_verdicts_against_the_truth.py
 
 night-process:
 	@$(PYTEST).xml $(SIDE_BY_SIDE) -m "night and not alone" tests/contract tests/acceptance
+
+# With `documented`: all that the profile alone proves.
+night-documented:
+	@$(BIN)/nodeproof run --profile=documented scenarios/rate_limits
 
 night-contract:
 	@$(PYTEST).xml $(SIDE_BY_SIDE) --contract-lab=libvirt -m "not vm and not alone" tests/contract
@@ -134,5 +138,5 @@ clean: ## remove the virtual environment, generated reports and the Vagrant box
 	@rm -rf .venv reports/out .box
 
 .PHONY: help setup run report fmt docs lint unit test-go contract acceptance alone test test-vm vm-scenarios vm-contract vm-alone \
-    night night-histories night-process night-contract night-alone night-vm night-scenarios box test-vagrant documented \
-    soak bench soak-boots lock clean
+    night night-histories night-process night-documented night-contract night-alone night-vm night-scenarios box \
+    test-vagrant documented soak bench soak-boots lock clean

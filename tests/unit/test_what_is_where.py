@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from tests.contract.kinds import FAULTS
 TOP = Path(__file__).resolve().parents[2]
 LIMIT_S = 120.0
 NIGHT = ("night",)
+ONLY_DOCUMENTED = re.compile(r'^@needs\([^@]*profile="documented"[^@]*?^def (test_\w+)', re.MULTILINE)
 MARKED = {"tests/acceptance": ("",), "tests/contract": (PROCESS.name, LIBVIRT.name)}
 """Folders of which targets take parts, by marker, with the kinds of lab that each is for."""
 ALONE_AT_THE_END = re.compile(r"\b(?<!not )alone\b")
@@ -122,6 +123,28 @@ def test_each_scenario_runs_on_machines_in_ci_or_at_night_and_none_in_both() -> 
     assert listed == left_out
     assert [word for word in by_night if word.startswith("scenarios/")] == []
     assert all((TOP / path.partition("::")[0]).exists() for path in listed)
+
+
+def test_what_only_the_profile_documented_proves_runs_in_ci_or_at_night() -> None:
+    run = [each for each in commands([*in_ci(), *NIGHT], "nodeproof") if "--profile=documented" in each]
+    alone = {
+        name
+        for path in (TOP / "scenarios").rglob("test_*.py")
+        for name in ONLY_DOCUMENTED.findall(path.read_text())
+    }
+    chosen = {name for command in run for name in scenarios_of(command)}
+    assert len(alone) > 3
+    assert alone <= chosen
+
+
+def scenarios_of(command: Sequence[str]) -> set[str]:
+    """The names of the scenarios that a command of nodeproof runs."""
+    folders = [word for word in command if word.startswith("scenarios/")] or ["scenarios"]
+    named = command[command.index("-k") :][:2] if "-k" in command else []
+    options = ["--collect-only", "-q", "-p", "no:cacheprovider"]
+    argv = [sys.executable, "-m", "pytest", *options, *named, *folders]
+    said = proc.run(argv, timeout_s=LIMIT_S, cwd=TOP).stdout
+    return set(re.findall(r"::(test_\w+)", said))
 
 
 def test_grouped_tests_share_a_worker(tmp_path: Path) -> None:
