@@ -6,6 +6,8 @@ from nodeproof.plugin import Judge
 from nodeproof.scenario import (
     NOT_READY,
     ZONE_LABEL,
+    Check,
+    Pod,
     Stage,
     ask,
     became,
@@ -36,13 +38,23 @@ STATUS = {
     "nodeInfo": {"kernelVersion": "nodeproof"},
 }
 TRIED_S, BOUND_S = 5.0, 10.0
+MOST_OF_IT, THE_REST = {"cpu": "600m"}, {"cpu": "300m"}
+"""Of what the Node gives away: one of the first fits, and the other does not fit beside it."""
 SIZE = "node_collector_zone_size"
+
+
+def bound_of(pod: Pod) -> Check:
+    """It is bound soon after it was made."""
+    created = pod_created(pod.namespace, pod.name)
+    return pod_bound(pod.namespace, pod.name).after(created, windows.prompt(BOUND_S))
 
 
 @claims("manual-node.capacity-required", "scheduling.sum-of-requests")
 @needs(nodes=2, lasts="35")
 def test_a_hand_made_node_takes_what_fits_into_what_it_says_it_has(lab: Stage, judge: Judge) -> None:
-    """Its capacity is 4 CPUs in the end, of which it gives 1 away."""
+    """Its capacity is 4 CPUs in the end, of which it gives 1 away: two pods of which each fits do not fit
+    together, though their sum is less than the capacity.
+    """
     name = f"by-hand-{uuid.uuid4().hex[:8]}"
     healthy = taint_removed(name, NOT_READY, "NoSchedule")
     has_room, gives_less = (
@@ -68,21 +80,20 @@ def test_a_hand_made_node_takes_what_fits_into_what_it_says_it_has(lab: Stage, j
         goes = lab.wait_for(bound.after(has_room, windows.prompt(BOUND_S)))
         lab.do(ask("PATCH", f"{NODES}/{name}/status", {"status": {"allocatable": LEFT}}))
         lab.wait_for(gives_less.after(has_room, windows.prompt(BOUND_S)))
-        large, small = (lab.do(pending_pod(only_on=name, requests={"cpu": cpu})) for cpu in ("2", "500m"))
-        created, placed = (
-            [moment(pod.namespace, pod.name) for pod in (large, small)] for moment in (pod_created, pod_bound)
-        )
-        too_large = [
+        fits = [lab.wait_for(bound_of(lab.do(pending_pod(only_on=name, requests=MOST_OF_IT))))]
+        second = lab.do(pending_pod(only_on=name, requests=MOST_OF_IT))
+        tried = pod_created(second.namespace, second.name)
+        too_much = [
             lab.wait_for(
-                pod_unschedulable(large.namespace, large.name).after(created[0], windows.prompt(TRIED_S))
+                pod_unschedulable(second.namespace, second.name).after(tried, windows.prompt(TRIED_S))
             ),
-            lab.wait_for(placed[0].never_after(created[0], quiet)),
+            lab.wait_for(pod_bound(second.namespace, second.name).never_after(tried, quiet)),
         ]
-        fits = lab.wait_for(placed[1].after(created[1], windows.prompt(BOUND_S)))
+        fits.append(lab.wait_for(bound_of(lab.do(pending_pod(only_on=name, requests=THE_REST)))))
 
     for check in (*waits, goes):
         judge("manual-node.capacity-required", check)
-    for check in (*too_large, fits):
+    for check in (*fits, *too_much):
         judge("scheduling.sum-of-requests", check)
 
 

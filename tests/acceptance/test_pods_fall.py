@@ -16,7 +16,7 @@ from tests.acceptance.conftest import Run
 from tests.waiting import pause
 
 Json = Any
-APPS = f"/apis/apps/v1/namespaces/{NAMESPACE}"
+APPS = "/apis/apps/v1"
 LOST, DELETED = shipped("partition/test_workloads.py"), shipped("deletion_gc/test_deleted_node.py")
 DRAINED, CONDITIONS = shipped("cordon/test_drain.py"), shipped("taints/test_conditions.py")
 IN_LOST = {
@@ -76,9 +76,12 @@ def remove(cluster: Cluster, item: Json, grace_s: int | None = None) -> None:
 
 
 def scale_down(cluster: Cluster, kind: str) -> None:
-    """All of the scenario's workloads of a kind."""
+    """All of the scenario's workloads of a kind, in whichever namespace."""
     for item in cluster.lab.cluster.api.get(f"{APPS}/{kind}")["items"]:
-        cluster.lab.cluster.api.patch(f"{APPS}/{kind}/{item['metadata']['name']}", {"spec": {"replicas": 0}})
+        namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
+        cluster.lab.cluster.api.patch(
+            f"{APPS}/namespaces/{namespace}/{kind}/{name}", {"spec": {"replicas": 0}}
+        )
 
 
 def say_not_ready(cluster: Cluster) -> None:
@@ -150,11 +153,6 @@ def nobody_owns_the_lease(cluster: Cluster) -> None:
 
 
 def pods_of_a_deleted_node_are_taken_by_others(cluster: Cluster) -> None:
-    """But one of a node that nobody knows: that somebody is collected at all."""
-    cluster.until_recorded()
-    spec = {"nodeName": "nowhere", "containers": [{"name": "main", "image": "none"}]}
-    body = {"metadata": {"name": "nowhere"}, "spec": {**spec, "automountServiceAccountToken": False}}
-    cluster.lab.cluster.api.create(pods("default"), body)
     cluster.until_injected("node-deleted")
     pause(SLACK_S)
     for name in cluster.lab.fleet.node_names():

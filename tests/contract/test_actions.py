@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -420,6 +420,26 @@ def test_a_query_in_a_path_is_refused(stage: Stage, path: str) -> None:
     for action in (ask("POST", path, _named()), would("POST", path, _named())):
         with pytest.raises(Problem, match="a query in a path"):
             stage.do(action)
+
+
+def test_a_failure_is_observed_where_a_request_may_fail(stage: Stage) -> None:
+    """A Node without an address is one whose kubelet the API server cannot reach."""
+    name = _named()["metadata"]["name"]
+    path = f"{WATCHED['nodes']}/{name}/proxy/healthz"
+    stage.do(make_node(name))
+    with stage.record():
+        with pytest.raises(ApiError, match="address"):
+            stage.do(ask("GET", path))
+        seen = stage.do(ask("GET", path, may_fail=True))
+    assert seen.value["status"] >= 500
+    assert "address" in seen.value["body"]
+    assert [entry.data["value"] for entry in stage.history().of_kind("observed")] == [seen.value]
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
+def test_what_changes_something_may_not_fail(method: Literal["POST", "PATCH", "DELETE"]) -> None:
+    with pytest.raises(Problem, match="only a GET changes nothing"):
+        ask(method, f"{MAPS}/any", {}, may_fail=True)
 
 
 def test_an_object_without_a_name_is_not_made(stage: Stage) -> None:

@@ -42,17 +42,23 @@ def kubelet_of(node: str) -> User:
     return User(f"system:node:{node}", (NODES_GROUP,))
 
 
-def ask(method: Method, path: str, body: Json = None, *, by: By = None) -> Action[Observation]:
-    """Send a request; its answer is observed, a refusal too: `status` (HTTP) and `body`.
+def ask(
+    method: Method, path: str, body: Json = None, *, by: By = None, may_fail: bool = False
+) -> Action[Observation]:
+    """Send a request; its answer is observed, a refusal too: `status` (HTTP) and `body`. So is the failure of
+    a GET that `may_fail`: 500 and above, or status 0 where no answer came.
 
     What a POST makes is removed when the scenario is over, or by the next run or `nodeproof heal` where that
     was not to be: the ledger has it before it is asked for. What is asked for is in the report: ask for
     nothing that is secret. The action raises Problem on a POST without a name, and on a path with a query.
+    Raises Problem where what changes something may fail: nobody would know whether it was done.
     """
+    if may_fail and method != "GET":
+        raise Problem(f"{method} {path} may not fail", "scenario", "only a GET changes nothing")
 
     def do(doing: Doing) -> Observation:
         if method != "POST":
-            return _send(doing, method, path, body, by)
+            return _send(doing, method, path, body, by, may_fail=may_fail)
         made, safety = _made(path, body), doing.lab.safety
         mark = safety.expect(made)
         annotations = {**(body["metadata"].get("annotations") or {}), MARK: mark}
@@ -86,6 +92,7 @@ def _send(
     by: By,
     *,
     dry_run: bool = False,
+    may_fail: bool = False,
 ) -> Observation:
     _refuse_query(path)
     asked_t = time.monotonic()
@@ -95,7 +102,13 @@ def _send(
             answer = own.ask(method, f"{path}{query}", body, {}, ())
     else:
         headers = {} if by is None else {"Impersonate-User": by.name}
-        answer = doing.lab.cluster.api.ask(method, f"{path}{query}", body, headers, by.groups if by else ())
+        api, groups = doing.lab.cluster.api, by.groups if by else ()
+        try:
+            answer = api.ask(method, f"{path}{query}", body, headers, groups)
+        except ApiError as error:
+            if not may_fail:
+                raise
+            answer = {"status": error.status, "body": str(error)}
     return doing.observed(
         f"{method} {path}{query}", by.name if by else ADMIN, _without_secrets(answer), asked_t
     )

@@ -47,10 +47,6 @@ def judge(history: History, args: Args, ground: Ground) -> Verdict:
     if isinstance(within, Verdict):
         return within
     window = compute(WindowSpec.from_json(args["window"]), ground, {})
-    if not window.discerning or ground.slack_s >= window.nominal_s / 2:
-        idle = compute(WindowSpec.from_json(args["window"]), Ground(ground.configuration, 0.0), {})
-        said = f"the window {window.arithmetic} would also admit half or double"
-        return unproven("host-too-loaded" if idle.discerning else "scaled", said, window)
     about = events(args)
     ends = (Moment.from_json(args["anchor"]), Moment.from_json(args["until"]))
     unsure = blind(history, (*about, *ends), within.since_t, within.until_t)
@@ -59,6 +55,15 @@ def judge(history: History, args: Args, ground: Ground) -> Verdict:
     came = sorted(
         (came.t, number) for number, event in enumerate(about) for came in moments.each(history, event)
     )
+    unsure = next(filter(None, (unfenced(history, event, within.until_t) for event in about)), "")
+    silence_s = _longest_silence_s([t for t, _number in came], within)
+    if silence_s > window.high_s and not unsure:
+        # Whatever the slack, nobody can have missed that.
+        return deviates(f"nothing was tried for {silence_s:.1f} s", window, Measured(silence_s, "s"))
+    if not window.discerning or ground.slack_s >= window.nominal_s / 2:
+        idle = compute(WindowSpec.from_json(args["window"]), Ground(ground.configuration, 0.0), {})
+        said = f"the window {window.arithmetic} would also admit half or double"
+        return unproven("host-too-loaded" if idle.discerning else "scaled", said, window)
     bursts, torn = _split(came, window.nominal_s / 2, ground.slack_s)
     if any(within.since_t <= t <= within.until_t for t in torn):
         said = f"whether tries {window.nominal_s / 2:g} s apart are of one burst is within the slack"
@@ -71,16 +76,16 @@ def judge(history: History, args: Args, ground: Ground) -> Verdict:
     if wrong is not None:
         said = f"a burst of {_said(_runs(wrong), about)}, expected {_said(expected, about)}"
         return deviates(said, measured=Measured(float(len(wrong)), "times"))
-    return _judge_pauses(history, args, bursts, whole, within, window)
+    return _judge_pauses(args, bursts, whole, within, window, unsure)
 
 
 def _judge_pauses(
-    history: History,
     args: Args,
     bursts: Sequence[Sequence[tuple[float, int]]],
     whole: Sequence[Sequence[tuple[float, int]]],
     within: Span,
     window: Window,
+    unsure: str,
 ) -> Verdict:
     """How far the bursts are apart, and whether there are enough of them."""
     wanted, about = max(1, int(args["at_least"])), events(args)
@@ -89,18 +94,17 @@ def _judge_pauses(
     wrong = next((pause for pause in pauses if not window.holds(pause)), None)
     if wrong is not None:
         return deviates(f"{wrong:.3f} s from a burst to the next", window, Measured(wrong, "s"))
-    unsure = next(filter(None, (unfenced(history, event, within.until_t) for event in about)), "")
-    edges = [within.since_t, *(t for burst in touching for t in (burst[0][0], burst[-1][0])), within.until_t]
-    silence_s = max(edges[1] - edges[0], edges[-1] - edges[-2])
-    if silence_s > window.high_s and not unsure:
-        said = f"{len(touching)} bursts, and none for {silence_s:.1f} s"
-        return deviates(said, window, Measured(silence_s, "s"))
     if unsure:
         return unproven("gap", f"more may have come: {unsure}", window)
     if len(whole) < wanted:
         return unproven("gap", f"{len(whole)} whole bursts were seen, {wanted} are needed", window)
     each = _said(_runs(whole[0]), about)
     return conforms(f"{len(whole)} bursts of {each}", measured=Measured(float(len(whole[0])), "times"))
+
+
+def _longest_silence_s(times: Sequence[float], within: Span) -> float:
+    inside = [t for t in times if within.since_t <= t <= within.until_t]
+    return max(after - before for before, after in pairwise([within.since_t, *inside, within.until_t]))
 
 
 def _split(
