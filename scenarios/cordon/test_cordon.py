@@ -4,9 +4,11 @@ from nodeproof.plugin import Judge
 from nodeproof.scenario import (
     UNSCHEDULABLE,
     Stage,
+    changed,
     claims,
     conditions_changed,
     cordoned,
+    counted,
     kubectl,
     needs,
     pending_pod,
@@ -26,6 +28,8 @@ from nodeproof.scenario import (
 def test_a_cordoned_node_gets_no_pods_and_no_condition(lab: Stage, judge: Judge) -> None:
     node = lab.target
     tainted, untainted = (made(node, UNSCHEDULABLE, "NoSchedule") for made in (taint_added, taint_removed))
+    conditions = (conditions_changed(node), changed("nodes", node, "status.conditions[].status"))
+    uncordon = kubectl("uncordon", node)
 
     with lab.record():
         lab.do(kubectl("cordon", node))
@@ -34,11 +38,12 @@ def test_a_cordoned_node_gets_no_pods_and_no_condition(lab: Stage, judge: Judge)
         created, bound = pod_created(pod.namespace, pod.name), pod_bound(pod.namespace, pod.name)
         tried = lab.wait_for(pod_unschedulable(pod.namespace, pod.name).after(created, windows.prompt(2)))
         unbound = lab.wait_for(bound.never_after(created, windows.absence(lab.quiet_s)))
-        same = lab.wait_for(
-            conditions_changed(node).never_after(cordoned(node), windows.absence(lab.quiet_s))
-        )
+        same = [
+            lab.wait_for(each.never_after(cordoned(node), windows.absence(lab.quiet_s)))
+            for each in conditions
+        ]
         cordoned_row = lab.do(kubectl("get", "node", node))
-        lab.do(kubectl("uncordon", node))
+        lab.do(uncordon)
         taints.append(lab.wait_for(untainted.after(uncordoned(node), windows.prompt(5))))
         released = lab.wait_for(bound.after(uncordoned(node), windows.prompt(windows.BIND_S)))
 
@@ -48,6 +53,8 @@ def test_a_cordoned_node_gets_no_pods_and_no_condition(lab: Stage, judge: Judge)
     judge("cordon.display", shows(row, {"stdout": {"$not": {"$contains": "SchedulingDisabled"}}}))
     for check in (tried, unbound, released):
         judge("cordon.blocks-new-pods", check)
-    judge("cordon.not-a-condition", same)
+    all_the_while = [counted(each, 0, 0, after=cordoned(node), until=uncordon.ended) for each in conditions]
+    for check in (*same, *all_the_while):
+        judge("cordon.not-a-condition", check)
     for check in taints:
         judge("cordon.taint", check)

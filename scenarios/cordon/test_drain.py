@@ -65,6 +65,10 @@ def test_a_cordon_leaves_pods_where_they_are_and_a_drain_leaves_daemons(lab: Sta
         for each in (daemons, replaced):
             lab.do(each.make)
             lab.wait_for(runs(each, node).after(each.make.begun, windows.prompt(STARTS_S)))
+        # The cordon is read from another watch than the pods: only what is looked for from well before it is
+        # sure to come after that.
+        all_run = runs(replaced, node)
+        lab.wait_for(leaving(replaced).never_after(all_run, windows.absence(lab.clear_s)))
         lab.do(kubectl("cordon", node))
         told = lab.wait_for(noticed.after(unschedulable, windows.status_update()))
         lab.do(bound.make)
@@ -73,7 +77,8 @@ def test_a_cordon_leaves_pods_where_they_are_and_a_drain_leaves_daemons(lab: Sta
         long = windows.absence(long_s)
         lab.wait_for(leaving(daemons).never_after(unschedulable, windows.absence(long_s + lab.clear_s)))
         stay = [
-            lab.wait_for(leaves.never_after(unschedulable, long))
+            lab.wait_for(leaves.never_after(since, lasting))
+            for since, lasting in ((unschedulable, long), (all_run, windows.absence(lab.clear_s + long_s)))
             for leaves in (
                 pod_deletion(existing.namespace, existing.name),
                 leaving(daemons),

@@ -119,11 +119,15 @@ def about_controllers(
 ) -> Checks:
     """A Deployment makes another pod at once, a StatefulSet none as long as the first is there."""
     tainted = taint_added(node, UNREACHABLE, "NoExecute")
-    new = written("pods", {**replaced.pods, "spec": {"nodeName": {"$not": node}}})
+    elsewhere = {**replaced.pods, "spec": {"nodeName": {"$not": {"$in": [None, node]}}}}
+    placed, runs = written("pods", elsewhere), written("pods", {**elsewhere, "status": {"phase": "Running"}})
     second = made("pods", f"{ordinal.name}-0", ordinal.namespace)
     return {
         "eviction.api-initiated": [leaving(replaced).after(tainted, windows.toleration(tolerated_s))],
-        "eviction.replacement": [new.after(leaving(replaced), windows.prompt(5))],
+        "eviction.replacement": [
+            placed.after(leaving(replaced), windows.prompt(5)),
+            runs.after(placed, windows.prompt(STARTS_S)),
+        ],
         "partition.statefulset-no-duplicate": [
             second.never_after(leaving(ordinal), windows.absence(quiet_s))
         ],

@@ -43,6 +43,9 @@ def test_pods_go_where_the_labels_of_the_moment_send_them(lab: Stage, judge: Jud
         placed = lab.wait_for(on_first.after(reds.make.begun, prompt))
         waits = lab.wait_for(tried.after(greens.make.begun, prompt))
         lab.wait_for(runs.after(on_first, windows.prompt(RUNS_S)))
+        # The labels are read from another watch than the pods: only what is looked for from well before they
+        # change is sure to come after that.
+        lab.wait_for(leaves.never_after(runs, windows.absence(lab.clear_s)))
         for node, colour in ((first, "blue"), (second, "red")):
             lab.do(label_node(node, COLOUR, colour))
         changed = [
@@ -53,7 +56,11 @@ def test_pods_go_where_the_labels_of_the_moment_send_them(lab: Stage, judge: Jud
             lab.wait_for(seen.after(reds.make.ended, windows.prompt(RUNS_S)))
         lab.do(more_reds.make)
         follows = lab.wait_for(on_second.after(more_reds.make.begun, prompt))
-        stays = [lab.wait_for(end.never_after(changed[0], quiet)) for end in (leaves, fails)]
+        stays = [
+            lab.wait_for(end.never_after(since, lasting))
+            for since, lasting in ((changed[0], quiet), (runs, windows.absence(lab.clear_s + lab.quiet_s)))
+            for end in (leaves, fails)
+        ]
         nowhere = [
             lab.wait_for(moment.never_after(since, quiet))
             for moment, since in (

@@ -120,6 +120,16 @@ def a_cordon_is_a_condition(cluster: Cluster) -> None:
     cluster.lab.cluster.api.patch(status, {"status": {"conditions": conditions}})
 
 
+def a_cordoned_node_is_not_ready(cluster: Cluster) -> None:
+    """Until its kubelet says otherwise."""
+    cluster.until_cordoned()
+    conditions = [
+        {**entry, "status": "False"} if entry["type"] == "Ready" else entry
+        for entry in cluster.node()["status"]["conditions"]
+    ]
+    cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": conditions}})
+
+
 def nobody_schedules(cluster: Cluster) -> None:
     cluster.until_recorded()
     cluster.pause("kube-scheduler")

@@ -9,6 +9,7 @@ from nodeproof.labs.client.lab import Lab
 from tests.acceptance.alterations import (
     a_boot_is_forgotten,
     a_cordon_is_a_condition,
+    a_cordoned_node_is_not_ready,
     a_kubelet_is_refused,
     a_kubelet_stands_still_until_it_is_lost,
     a_pod_is_bound_to_a_cordoned_node,
@@ -161,6 +162,7 @@ def test_each_claim_falls_by_what_is_altered_of_it(
     [
         ("cordon.blocks-new-pods", a_pod_is_bound_to_a_cordoned_node, (CORDON,), "cordon.not-a-condition"),
         ("cordon.not-a-condition", a_cordon_is_a_condition, (CORDON,), "cordon.blocks-new-pods"),
+        ("cordon.not-a-condition", a_cordoned_node_is_not_ready, (CORDON,), ""),
         ("naming.reboot-event", a_boot_is_forgotten, (REBOOT,), "monitoring.detection-time"),
         ("monitoring.unknown-reason", somebody_else_says_unknown, LEAVE, ""),
         ("cordon.display", somebody_uncordons, (CORDON,), ""),

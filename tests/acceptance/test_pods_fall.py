@@ -169,10 +169,9 @@ def nobody_is_told_of_a_deleted_node(cluster: Cluster) -> None:
 
 
 def a_kubelet_stands_still_and_others_remove_pods(cluster: Cluster) -> None:
+    """At once, within the slack of the cordon."""
     cluster.until(lambda: cluster.node()["spec"].get("unschedulable"))
     cluster.pause(f"kubelet-{cluster.target}")
-    # What comes within the slack may have come before.
-    pause(SLACK_S)
     for item in on_the_target(cluster, ""):
         remove(cluster, item)
 
