@@ -205,9 +205,7 @@ def about_a_taint_that_is_left(lab: Stage, node: str) -> list[Check]:
     *("out-of-service.metric", "out-of-service.gate"),
 )
 @needs(nodes=3, faulted=2, features=("power",), lasts="G + T + 75")
-def test_pods_of_a_node_without_power_stay_until_it_is_called_out_of_service(
-    lab: Stage, judge: Judge
-) -> None:
+def test_pods_of_a_dead_node_stay_until_it_is_called_out_of_service(lab: Stage, judge: Judge) -> None:
     """Of two such nodes one is tainted by hand, with NoSchedule first; nobody tells of the other."""
     (node, other), tolerated_s = lab.targets, lab.toleration_s
     leaves, left = (lab.do(run_pod(on=name, tolerates_unreachable_s=tolerated_s)) for name in (node, other))
