@@ -48,6 +48,7 @@ from tests.acceptance.test_nodes_fall import (
     IN_STARTED,
 )
 from tests.acceptance.test_pods_fall import IN_CONDITIONS, IN_DELETED, IN_DRAINED, IN_LOST
+from tests.acceptance.test_power_falls import IN_POWER_CUT
 from tests.acceptance.test_ranges_fall import IN_RANGES
 from tests.acceptance.test_rates_fall import IN_LARGE_ZONE, IN_LOST_CLUSTER, IN_LOST_ZONE, IN_RATES
 
@@ -339,5 +340,5 @@ def test_every_shipped_claim_is_made_to_fall() -> None:
     together |= IN_BY_HAND | IN_KEPT | IN_JOINED | IN_ONE_WAY | IN_OUT_OF_SERVICE | IN_RESTARTED | IN_STARTED
     together |= IN_RATES | IN_LARGE_ZONE | IN_LOST_CLUSTER | IN_LOST_ZONE | NOT_YET
     together |= IN_LOST | IN_DELETED | IN_DRAINED | IN_CONDITIONS
-    together |= IN_TOLD | IN_RANGES
+    together |= IN_TOLD | IN_RANGES | IN_POWER_CUT
     assert fall | elsewhere | five_minutes | on_machines | together >= judged.keys()

@@ -26,7 +26,13 @@ SCALED = {
 
 REFUSED = {"graceful-shutdown.validation", "swap.config-validation"}
 """What a kubelet says of its settings needs no machine."""
-MACHINES = ("graceful-shutdown.", "non-graceful.", "swap.", "partition.containers-", "partition.deferred-")
+MACHINES = (
+    "graceful-shutdown.",
+    "non-graceful.not-",
+    "swap.",
+    "partition.containers-",
+    "partition.deferred-",
+)
 """What process nodes can't prove; tests/vm does."""
 
 
