@@ -1,5 +1,5 @@
 """The command line: doctor, run, up, status, shell, logs, claims, kubectl, exec, proxy, down, heal, recheck,
-report, page, components, box.
+report, page, compare, components, box.
 """
 
 from __future__ import annotations
@@ -140,6 +140,16 @@ COMMANDS = (
         readers.page,
         "write the page, judged, into a run's site, also of one that broke off",
         (argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN), _CLAIMS),
+    ),
+    Command(
+        "compare",
+        readers.compare,
+        "other verdicts, times and settings of two runs; 1 where something regressed",
+        (
+            argument("before", metavar="RUN_A", type=Path),
+            argument("after", metavar="RUN_B", type=Path),
+            _CLAIMS,
+        ),
     ),
     Command(
         "claims",

@@ -46,3 +46,14 @@ def page(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
     print(page.write(arguments.run_folder, catalogue.load(arguments.claims)))
     return 0
+
+
+def compare(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Say what differs between two runs; 1 where something regressed."""
+    from nodeproof import catalogue
+    from nodeproof.report import compare, digest
+
+    before, after = (digest.read(run) for run in (arguments.before, arguments.after))
+    found = compare.compare(before, after, catalogue.load(arguments.claims))
+    print(compare.render(found))
+    return found.exit_code
