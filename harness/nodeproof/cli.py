@@ -1,5 +1,5 @@
 """The command line: doctor, run, up, status, shell, logs, claims, kubectl, exec, proxy, down, heal, recheck,
-report, page, compare, components, box.
+report, page, matrix, compare, components, box.
 """
 
 from __future__ import annotations
@@ -140,6 +140,17 @@ COMMANDS = (
         readers.page,
         "write the page, judged, into a run's site, also of one that broke off",
         (argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN), _CLAIMS),
+    ),
+    Command(
+        "matrix",
+        readers.matrix,
+        "the page's claims across several runs",
+        (
+            argument("runs", metavar="RUN", type=Path, nargs="+"),
+            argument("--markdown", metavar="FILE", default="", help="write Markdown; - is standard output"),
+            argument("--html", metavar="FILE", type=Path, default=None, help="write a page"),
+            _CLAIMS,
+        ),
     ),
     Command(
         "compare",

@@ -252,10 +252,10 @@ def shell(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 
 def claims(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Print the matrix of claims."""
-    from nodeproof.session.matrix import matrix
+    """Print every claim, and where it is judged."""
+    from nodeproof.session.coverage import coverage
 
-    print(matrix(arguments.paths))
+    print(coverage(arguments.paths))
     return 0
 
 

@@ -12,6 +12,7 @@ from nodeproof import cli
 from nodeproof.model.verdict import Verdict
 from nodeproof.report import compare, digest
 from nodeproof.report.compare import Comparison, Times
+from nodeproof.report.rundir import RunFacts
 from tests.unit.told_runs import (
     CLAIMS,
     CONFORMS,
@@ -19,7 +20,6 @@ from tests.unit.told_runs import (
     FACTS,
     GAP,
     LACKS,
-    RunFacts,
     Told,
     configuration,
     measured,
@@ -35,7 +35,7 @@ def compared(
 ) -> Comparison:
     """Two told runs beside each other."""
     runs = (tell(tmp_path / "a", before), tell(tmp_path / "b", after, facts))
-    return compare.compare(*map(digest.read, runs), CLAIMS)
+    return compare.compare(digest.read(runs[0]), digest.read(runs[1]), CLAIMS)
 
 
 @pytest.mark.parametrize(

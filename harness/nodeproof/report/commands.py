@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 
 def _say(line: str) -> None:
@@ -57,3 +58,20 @@ def compare(arguments: argparse.Namespace, _rest: list[str]) -> int:
     found = compare.compare(before, after, catalogue.load(arguments.claims))
     print(compare.render(found))
     return found.exit_code
+
+
+def matrix(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Print or write the page's claims across several runs."""
+    from nodeproof import catalogue
+    from nodeproof.report import digest, html, matrix
+
+    made = matrix.matrix([digest.read(run) for run in arguments.runs], catalogue.load(arguments.claims))
+    if arguments.html:
+        print(matrix.write_html(made, arguments.html))
+    if arguments.markdown == "-":
+        print(matrix.in_markdown_table(made))
+    elif arguments.markdown:
+        print(html.write(Path(arguments.markdown), matrix.in_markdown_table(made)))
+    if not arguments.html and not arguments.markdown:
+        print(matrix.on_a_terminal(made))
+    return 0

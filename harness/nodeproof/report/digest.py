@@ -23,6 +23,8 @@ State = Literal["deviates", "open", "skipped", "conforms", "silent"]
 """What a run says of a claim. `open` should have been proven and was not, `skipped` cannot be proven by this
 run, `silent` is not judged.
 """
+SIGNS: Mapping[State, str] = {"deviates": "✗", "open": "?", "skipped": "○", "conforms": "✓", "silent": "·"}
+"""Of each state, so that none is told by its colour alone."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ def read(run: Path) -> Digest:
         raise Problem("this is no run's folder", str(run), "name a folder below reports/out")
     missing: list[str] = []
     rows, facts = _rows(run, missing), _facts(run, missing)
-    if facts is not None and not rows:
+    if not rows:
         missing.append("No scenario left a verdict.")
     slacks = _slacks(run)
     limit = max((limit for _slack, limit in slacks), default=0.0)
@@ -216,7 +218,7 @@ def _facts(run: Path, missing: list[str]) -> RunFacts | None:
     try:
         facts = rundir.read_facts(run)
     except Problem as problem:
-        missing.append(f"The run did not come to its end, or lost what it was: {problem.line}.")
+        missing.append(f"The run did not come to its end, or lost what it was: {_said(problem, run)}.")
         return None
     if not _are_whole(facts):
         missing.append("run.json is malformed, and nothing of it is shown.")
@@ -247,7 +249,7 @@ def _rows(run: Path, missing: list[str]) -> tuple[Row, ...]:
     try:
         rows = rundir.read_verdicts(run)
     except Problem as problem:
-        missing.append(f"Verdicts are those that scenarios left one by one: {problem.line}.")
+        missing.append(f"Verdicts are those that scenarios left one by one: {_said(problem, run)}.")
         rows = _rows_left(run, missing)
     whole = tuple(row for row in rows if _is_whole(row))
     if len(whole) < len(rows):
@@ -280,7 +282,7 @@ def _rows_left(run: Path, missing: list[str]) -> tuple[Row, ...]:
         try:
             found.append(rundir.read_scenario(folder))
         except Problem as problem:
-            missing.append(f"A scenario's verdicts are lost: {problem.line}.")
+            missing.append(f"A scenario's verdicts are lost: {_said(problem, run)}.")
     return tuple(row for scenario in sorted(found, key=lambda each: each.nodeid) for row in scenario.rows)
 
 
@@ -293,6 +295,11 @@ def _slacks(run: Path) -> list[tuple[float, float]]:
             told = rundir.read_json(folder / "judgments.json")["slack"]
             found.append((float(told["s"]), float(told["limit_s"])))
     return found
+
+
+def _said(problem: Problem, run: Path) -> str:
+    """What went wrong with a file of the run; where the run lies is nobody's business."""
+    return problem.line.replace(f"{run}/", "")
 
 
 def _judged_folders(run: Path) -> list[Path]:

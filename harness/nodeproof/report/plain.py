@@ -6,7 +6,7 @@ import re
 
 LONG = 300
 """Characters of a text; what is longer is cut."""
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~>-])")
+_MARKDOWN = re.compile(r"([\\`*_\[\]|~])")
 
 
 def on_terminal(text: str, most: int = LONG) -> str:
