@@ -1,5 +1,5 @@
 """The command line: doctor, run, up, status, shell, logs, claims, kubectl, exec, proxy, down, heal, recheck,
-report, page, matrix, compare, components, box.
+report, page, matrix, compare, summary, components, box.
 """
 
 from __future__ import annotations
@@ -161,6 +161,12 @@ COMMANDS = (
             argument("after", metavar="RUN_B", type=Path),
             _CLAIMS,
         ),
+    ),
+    Command(
+        "summary",
+        readers.summary,
+        "runs in Markdown, for the page of a CI run",
+        (argument("runs", metavar="RUN", type=Path, nargs="+"), _CLAIMS),
     ),
     Command(
         "claims",

@@ -75,3 +75,14 @@ def matrix(arguments: argparse.Namespace, _rest: list[str]) -> int:
     if not arguments.html and not arguments.markdown:
         print(matrix.on_a_terminal(made))
     return 0
+
+
+def summary(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Print runs in Markdown, one after the other."""
+    from nodeproof import catalogue
+    from nodeproof.report import digest, summary
+
+    claims = catalogue.load(arguments.claims)
+    for run in arguments.runs:
+        print(summary.render(digest.read(run), claims), flush=True)
+    return 0
