@@ -10,13 +10,14 @@ import time
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from nodeproof import cli
 from nodeproof.model.problem import Problem
-from nodeproof.model.verdict import Measured, conforms, deviates, unproven
-from nodeproof.report import digest, page, rundir
+from nodeproof.model.verdict import Code, Measured, conforms, deviates, unproven
+from nodeproof.report import compare, digest, matrix, page, rundir, summary
 from nodeproof.report.sections import SECTIONS, sections
 from tests.freeze import RUNS, thawed
 from tests.unit import told_runs
@@ -119,6 +120,12 @@ def test_it_says_version_lab_profile_load_and_counts(tmp_path: Path) -> None:
     for count in ("1 deviate", "1 should have been proven", "1 cannot be proven here", "1 conform"):
         assert f"</span> {count}" in text
     assert f"{len(CLAIMS) - 4} not judged" in text
+
+
+def test_each_code_that_occurs_is_explained(tmp_path: Path) -> None:
+    assert set(page.MEANINGS) == set(get_args(Code)) - {""}
+    text, _read = shown(tell(tmp_path / "run", TOLD))
+    assert {code for code in page.MEANINGS if f"<dt>{code}</dt>" in text} == {"gap", "lab-lacks"}
 
 
 def test_drift_is_told_apart_from_deviations(tmp_path: Path) -> None:
@@ -244,6 +251,34 @@ def test_a_folder_that_is_no_run_is_a_problem(tmp_path: Path, capsys: pytest.Cap
         page.write(tmp_path, CLAIMS)
     assert cli.main(["page", str(tmp_path)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_run_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    run = tell(tmp_path / "run", TOLD, replace(FACTS, format=rundir.FORMAT + 1))
+    with pytest.raises(Problem, match="written by a newer nodeproof"):
+        page.write(run, CLAIMS)
+
+
+def test_what_logs_and_recordings_hold_is_on_no_page(tmp_path: Path) -> None:
+    canary = "-----BEGIN PRIVATE KEY----- canary"
+    run = tell(tmp_path / "run", TOLD, replace(FACTS, exit_reason=f"etcd exited 1\n{canary}"))
+    (run / "labs" / "p-1").mkdir()
+    for path in (run / "labs" / "p-1" / "etcd.log", rundir.scenario_dir(run, CUT) / "history.jsonl"):
+        path.write_text(canary)
+    configured = rundir.scenario_dir(run, CUT) / "configuration.json"
+    told = json.loads(configured.read_text())
+    configured.write_text(
+        json.dumps({**told, "flags_set": {"kubelet": {"token": canary}}, "reported": {"x": canary}})
+    )
+    found = digest.read(run)
+    pages = (
+        page.render(found, CLAIMS),
+        summary.render(found, CLAIMS),
+        compare.render(compare.compare(found, found, CLAIMS)),
+        matrix.in_markdown_table(matrix.matrix([found], CLAIMS)),
+    )
+    assert not [text for text in pages if "canary" in text]
+    assert all("etcd exited 1" in text for text in pages)
 
 
 def test_the_command_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,7 +159,10 @@ class Digest:
 
 
 def read(run: Path) -> Digest:
-    """Read a run, whatever of it is there. Raises Problem where nothing of a run is."""
+    """Read a run, whatever of it is there.
+
+    Raises Problem where nothing of a run is, or where a newer version wrote it.
+    """
     run = run.resolve()
     parts = ("run.json", "verdicts.json", "scenarios")
     if not any((run / part).exists() for part in parts):
@@ -209,14 +212,18 @@ def _entry(name: str, claim: Claim | None, digest: Digest) -> Entry:
         return Entry(name, claim, rows)
     if name in digest.selected:
         return Entry(name, claim, (), "It was to be judged, and the run has no verdict on it.", True)
+    if claim is not None and claim.status == "planned":
+        return Entry(name, claim, (), "No scenario judges it yet.")
     if claim is not None and claim.status != "judged":
-        return Entry(name, claim, (), f"{claim.status}: {claim.reason}" if claim.reason else claim.status)
+        return Entry(name, claim, (), f"{claim.status}: {claim.reason}")
     return Entry(name, claim, (), "Not part of this run.")
 
 
 def _facts(run: Path, missing: list[str]) -> RunFacts | None:
     try:
         facts = rundir.read_facts(run)
+    except rundir.NewerFormat:
+        raise
     except Problem as problem:
         missing.append(f"The run did not come to its end, or lost what it was: {_said(problem, run)}.")
         return None
@@ -224,7 +231,8 @@ def _facts(run: Path, missing: list[str]) -> RunFacts | None:
         missing.append("run.json is malformed, and nothing of it is shown.")
         return None
     if facts.exit_reason:
-        missing.append(f"The run broke off: {facts.exit_reason}")
+        # What follows the first line are lines of logs.
+        missing.append(f"The run broke off: {facts.exit_reason.partition(chr(10))[0]}")
     elif not facts.ended:
         missing.append("The run has no end: it is under way, or was killed.")
     return facts

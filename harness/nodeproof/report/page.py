@@ -26,6 +26,19 @@ LABELS: Mapping[State, str] = {
     "silent": "not judged",
 }
 
+MEANINGS: Mapping[str, str] = {
+    "not-applicable": "the claim does not hold for this Kubernetes version",
+    "lab-lacks": "this lab has not got what the claim needs",
+    "scaled": "the profile changes the value in question, or the window would also admit its half or double",
+    "not-injected": "no probe proved the fault, or it did not last as long as it had to",
+    "no-anchor": "what the claim starts from did not come",
+    "gap": "a watch was blind at the time that matters, or nothing proves that it was not",
+    "component-died": "a component ended that no fault was to end",
+    "host-too-loaded": "time cannot be told well enough on this host",
+    "check-failed": "the check itself could not be evaluated",
+}
+"""Of each code of what is unproven."""
+
 
 def write(run: Path, claims: Mapping[str, Claim]) -> Path:
     """Write `<run>/site/page.html`, also of a run that is not whole. Raises Problem where there is no run."""
@@ -133,6 +146,12 @@ class View:
             row = entry.rows[0]
             found.setdefault((row["code"], row["reason"]), []).append(entry)
         return [(code, reason, entries) for (code, reason), entries in sorted(found.items())]
+
+    @property
+    def codes(self) -> Sequence[tuple[str, str]]:
+        """The codes of what is unproven, with their meaning."""
+        found = {entry.rows[0]["code"] for entry in (*self.open, *self._in("skipped")) if entry.rows}
+        return [(code, meaning) for code, meaning in MEANINGS.items() if code in found]
 
     @property
     def differing(self) -> Sequence[Entry]:

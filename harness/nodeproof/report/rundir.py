@@ -64,6 +64,10 @@ _SLUG_CHARS = 80
 _RUN_AGAIN = "restore the file, or run the scenarios again"
 
 
+class NewerFormat(Problem):
+    """A run that means other things than this version reads."""
+
+
 @dataclass(frozen=True)
 class RunFacts:
     """What `run.json` says of a run.
@@ -255,7 +259,7 @@ def read_facts(run: Path) -> RunFacts:
     data = known_fields(RunFacts, _read_object(path))
     if data.get("format", FORMAT) > FORMAT:
         said = f"this run was written by a newer nodeproof (format {data['format']}, this one reads {FORMAT})"
-        raise Problem(said, str(path), "use that version")
+        raise NewerFormat(said, str(path), "use that version")
     lists = ("settings", "quarantined", "selected")
     try:
         return RunFacts(**{**data, **{name: tuple(data[name]) for name in lists}})
