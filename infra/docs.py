@@ -21,7 +21,7 @@ from nodeproof.model.needs import FEATURES
 from nodeproof.model.symbols import SLACK, SYMBOLS, Symbol
 from nodeproof.model.window import WindowSpec
 from nodeproof.probes.probe import Probe
-from nodeproof.session.matrix import collected
+from nodeproof.session.coverage import collected
 from nodeproof.sources.audit import Audit
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

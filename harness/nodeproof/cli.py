@@ -1,5 +1,5 @@
 """The command line: doctor, run, up, status, shell, logs, claims, kubectl, exec, proxy, down, heal, recheck,
-report, components, box.
+report, page, matrix, compare, summary, components, box.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from nodeproof import commands
 from nodeproof.model.problem import OutsideError, Problem
+from nodeproof.report import commands as readers
 
 Json = Any
 DEFAULT_RUN = Path("reports/out/latest")
@@ -49,6 +50,10 @@ def argument(*names: str, **how: Json) -> Argument:
 
 _LAB_NAME = argument("--lab-name", default=None, help="which lab, when several are up")
 _PORT = argument("--port", type=int, default=0, help="default: a free one")
+_RUN = argument("run_folder", metavar="RUN", type=Path)
+_CLAIMS = argument(
+    "--claims", type=Path, action="append", default=[], help="a folder with claims of your own"
+)
 _COMPONENTS = (
     argument("--kubernetes-version", default="", help="default v1.36.3"),
     argument("--components", default="build", help="'build', or a folder with the executables"),
@@ -66,8 +71,8 @@ COMMANDS = (
     Command(
         "run",
         commands.run,
-        "run scenarios; verdicts and the Allure site",
-        (argument("--no-site", action="store_true", help="write no Allure site"),),
+        "run scenarios; verdicts and the site",
+        (argument("--no-site", action="store_true", help="write no site"),),
         about="Other options go to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --nodes, ...",
         passes_on=True,
     ),
@@ -120,20 +125,48 @@ COMMANDS = (
     Command("proxy", commands.proxy, "the lab's API on a loopback port", (_LAB_NAME, _PORT)),
     Command(
         "recheck",
-        commands.recheck,
+        readers.recheck,
         "judge a saved run again, without a cluster",
-        (
-            argument("run_folder", metavar="RUN", type=Path),
-            argument(
-                "--claims", type=Path, action="append", default=[], help="a folder with claims of your own"
-            ),
-        ),
+        (_RUN, _CLAIMS),
     ),
     Command(
         "report",
-        commands.report,
-        "serve a run's Allure site on loopback",
-        (argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN), _PORT),
+        readers.report,
+        "serve a run's site on loopback",
+        (argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN), _PORT, _CLAIMS),
+    ),
+    Command(
+        "page",
+        readers.page,
+        "write the page, judged, into a run's site, also of one that broke off",
+        (argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN), _CLAIMS),
+    ),
+    Command(
+        "matrix",
+        readers.matrix,
+        "the page's claims across several runs",
+        (
+            argument("runs", metavar="RUN", type=Path, nargs="+"),
+            argument("--markdown", metavar="FILE", default="", help="write Markdown; - is standard output"),
+            argument("--html", metavar="FILE", type=Path, default=None, help="write a page"),
+            _CLAIMS,
+        ),
+    ),
+    Command(
+        "compare",
+        readers.compare,
+        "other verdicts, times and settings of two runs; 1 where something regressed",
+        (
+            argument("before", metavar="RUN_A", type=Path),
+            argument("after", metavar="RUN_B", type=Path),
+            _CLAIMS,
+        ),
+    ),
+    Command(
+        "summary",
+        readers.summary,
+        "runs in Markdown, for the page of a CI run",
+        (argument("runs", metavar="RUN", type=Path, nargs="+"), _CLAIMS),
     ),
     Command(
         "claims",

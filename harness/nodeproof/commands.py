@@ -48,7 +48,8 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     """pytest on the scenarios, then the site, and the exit code that the verdicts ask for."""
     import pytest
 
-    from nodeproof.report import outcome, rundir, site
+    from nodeproof import catalogue
+    from nodeproof.report import outcome, page, rundir, site
 
     seen = _RunFolder()
     status = int(pytest.main(["--shipped", *_joined(rest)], plugins=[seen]))
@@ -56,7 +57,9 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     if folder is None or not (folder / "run.json").exists():
         return 0 if status == 0 else ENVIRONMENT
     if not arguments.no_site:
-        _say(f"Allure site: {site.generate(folder, _say)}")
+        index = site.generate(folder, _say, catalogue.load(seen.claims))
+        _say(f"the page, judged: {index.with_name(page.FILE)}")
+        _say(f"Allure site: {index}")
     facts = rundir.read_facts(folder)
     broken_off = facts.exit_reason or ("" if status in (0, 1) else f"pytest ended with {status}")
     rows = rundir.read_verdicts(folder)
@@ -102,12 +105,13 @@ class _RunFolder:
     """A pytest plugin that remembers where the run was written."""
 
     path: Path | None = None
+    claims: Sequence[Path] = ()
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         """Ask nodeproof's own plugin, once everything is written."""
         from nodeproof.plugin import run_folder
 
-        self.path = run_folder(config)
+        self.path, self.claims = run_folder(config), config.getini("nodeproof_claims")
 
 
 def _joined(rest: Sequence[str]) -> list[str]:
@@ -248,10 +252,10 @@ def shell(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 
 def claims(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Print the matrix of claims."""
-    from nodeproof.session.matrix import matrix
+    """Print every claim, and where it is judged."""
+    from nodeproof.session.coverage import coverage
 
-    print(matrix(arguments.paths))
+    print(coverage(arguments.paths))
     return 0
 
 
@@ -301,30 +305,6 @@ def kubectl(arguments: argparse.Namespace, rest: list[str]) -> int:
     sys.stdout.write(done["stdout"])
     sys.stderr.write(done["stderr"])
     return int(done["status"])
-
-
-def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Judge a saved run again."""
-    from nodeproof import catalogue
-    from nodeproof.report import outcome, recheck, rundir, table
-
-    facts = rundir.read_facts(arguments.run_folder)
-    before = rundir.read_verdicts(arguments.run_folder)
-    rows = recheck.recheck(arguments.run_folder, catalogue.load(arguments.claims))
-    print(table.render(rows, facts.duration_s, str(arguments.run_folder)))
-    for difference in recheck.differences(before, rows):
-        print(f"changed: {difference}")
-    return outcome.exit_code(rows, [], facts.selected)
-
-
-def report(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Serve a run's site until Ctrl-C."""
-    from nodeproof.report import site
-
-    if not (arguments.run_folder / "site" / "index.html").exists():
-        site.generate(arguments.run_folder, _say)
-    site.serve(arguments.run_folder, _say, arguments.port)
-    return 0
 
 
 def components(arguments: argparse.Namespace, _rest: list[str]) -> int:

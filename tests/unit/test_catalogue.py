@@ -64,7 +64,7 @@ def refused(text: str) -> Problem:
 def test_the_own_claims() -> None:
     claims = catalogue.judged(catalogue.load())
     asked = (
-        "import json; from nodeproof.session.matrix import collected; print(json.dumps([*collected()[1]]))"
+        "import json; from nodeproof.session.coverage import collected; print(json.dumps([*collected()[1]]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", asked], capture_output=True, text=True, timeout=60, check=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import shutil
@@ -21,8 +22,8 @@ fs.mkdirSync(at("--output"), {recursive: true});
 if (process.env.ALLURE_FAILS) { console.error("no results"); process.exit(1); }
 if (config.appendHistory) fs.appendFileSync(config.historyPath, "{}\\n");
 const google = '<script async src="https://www.googletagmanager.com/gtag/js?id=G-1"></script>';
-const tags = google + "\\n<script>\\ngtag('js');\\n</script>";
-fs.writeFileSync(at("--output") + "/index.html", `<p>${config.name}</p>${tags}<script>keep()</script>`);
+const tags = "</p>" + google + "\\n<script>\\ngtag('js');\\n</script>";
+fs.writeFileSync(at("--output") + "/index.html", `<body id="x"><p>nodeproof${tags}<script>keep()</script>`);
 """
 FACTS = rundir.RunFacts(
     "r",
@@ -61,14 +62,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_site_is_built_once_installed_and_keeps_home(run: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    page = site.generate(run, said.append)
+    page = site.generate(run, said.append, {})
     assert page == run / "site" / "index.html"
     html = page.read_text()
     assert "<p>nodeproof</p>" in html
     assert "gtag" not in html
     assert "keep()" in html
     assert len(said) == 1
-    site.generate(run, said.append)
+    site.generate(run, said.append, {})
     assert len(said) == 1
     assert (tmp_path / "installs").read_text() == "x\n"
     assert (run.parent / site.HISTORY).read_text().count("\n") == 1
@@ -78,16 +79,24 @@ def test_the_trend_goes_over_runs(run: Path) -> None:
     other = rundir.create(rundir.new_folder(run.parent, "fast", "process"))
     rundir.write_facts(other, FACTS)
     for folder in (run, other):
-        site.generate(folder, print)
+        site.generate(folder, print, {})
     assert (run.parent / site.HISTORY).read_text().count("\n") == 2
 
 
 def test_a_failing_allure_leaves_the_former_site(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = site.generate(run, print)
+    page = site.generate(run, print, {})
     monkeypatch.setenv("ALLURE_FAILS", "1")
+    (run / "site" / "page.html").unlink()
     with pytest.raises(Problem, match="no results"):
-        site.generate(run, print)
+        site.generate(run, print, {})
     assert page.is_file()
+    assert (run / "site" / "page.html").is_file()
+
+
+def test_both_pages_lead_to_each_other(run: Path) -> None:
+    index = site.generate(run, print, {})
+    assert '<body id="x"><a href="page.html"' in index.read_text()
+    assert '<a href="index.html">' in index.with_name("page.html").read_text()
 
 
 def test_a_failing_npm_is_a_problem_and_leaves_nothing_installed(
@@ -96,12 +105,12 @@ def test_a_failing_npm_is_a_problem_and_leaves_nothing_installed(
     node = site.find_node()
     monkeypatch.setattr(site, "find_node", lambda: site.Node(node.program, ("false",)))
     with pytest.raises(Problem, match="npm"):
-        site.generate(run, print)
+        site.generate(run, print, {})
     assert not list((tmp_path / "cache" / "nodeproof").glob("allure-*/node_modules"))
 
 
 def test_the_first_page_tells_the_settings(run: Path) -> None:
-    site.generate(run, print)
+    site.generate(run, print, {})
     lines = (run / "allure-results" / "environment.properties").read_text().splitlines()
     assert "settings = --node-monitor-grace-period=12s, a: b\\\\c" in lines
     assert "component\\ kubelet = v1.36.3 built here" in lines
@@ -124,7 +133,7 @@ def test_an_old_node_on_path_is_passed_over(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_site_is_served_on_loopback(run: Path) -> None:
-    site.generate(run, print)
+    site.generate(run, print, {})
     with site.server(run) as httpd:
         thread = threading.Thread(target=httpd.serve_forever, daemon=True)
         thread.start()
@@ -133,6 +142,23 @@ def test_the_site_is_served_on_loopback(run: Path) -> None:
             assert b"nodeproof" in answer.read()
         httpd.shutdown()
     assert host == "127.0.0.1"
+
+
+def test_pictures_of_scenarios_are_served_with_the_site_and_nothing_else_of_the_run(run: Path) -> None:
+    site.generate(run, print, {})
+    for name in ("timeline.png", "history.jsonl"):
+        (run / "scenarios" / "it-1").mkdir(exist_ok=True)
+        (run / "scenarios" / "it-1" / name).write_text("here")
+    with site.server(run) as httpd:
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        asked = http.client.HTTPConnection("127.0.0.1", httpd.server_address[1], timeout=10)
+        asked.request("GET", "/scenarios/it-1/timeline.png")
+        assert asked.getresponse().read() == b"here"
+        for path in ("scenarios/it-1/history.jsonl", "run.json", "scenarios/../run.json", "%2e%2e/run.json"):
+            asked.request("GET", f"/{path}")
+            answer = asked.getresponse()
+            assert (answer.status, b"here" in answer.read()) == (404, False)
+        httpd.shutdown()
 
 
 def test_a_run_without_a_site_cannot_be_served(run: Path) -> None:

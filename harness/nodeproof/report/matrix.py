@@ -1,68 +1,180 @@
-"""What is judged where: each claim in each kind of lab and each profile, and how much of each page it is."""
+"""The page's rows across several runs: a column for each, with its version, lab and profile."""
 
 from __future__ import annotations
 
+import os
+import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from nodeproof.model.claim import Claim
+from nodeproof.report import digest, html, page
+from nodeproof.report.digest import Digest, Entry, State
+from nodeproof.report.plain import in_markdown, on_terminal
+from nodeproof.report.sections import Section
+from nodeproof.report.table import COLUMNS
 
-JUDGED, NOTHING = "judged", "-"
-Column = tuple[str, str]
-"""A kind of lab and a profile."""
-Lacks = Callable[[Column], str]
-"""Why a scenario proves nothing there, as a code; nothing where it does."""
+_MEASURED = 24
 
 
 @dataclass(frozen=True)
-class Judging:
-    """A scenario: the claims that it judges, and where it proves nothing."""
+class Cell:
+    """What one run says of a claim."""
 
-    claims: tuple[str, ...]
-    lacks: Lacks
+    state: State
+    label: str
+    measured: str
 
-
-def cell(claim: Claim, column: Column, scenarios: Iterable[Judging]) -> str:
-    """Whether a claim is judged there: by one scenario at least, else why not."""
-    if claim.status != JUDGED:
-        return claim.status
-    codes = [scenario.lacks(column) for scenario in scenarios if claim.id in scenario.claims]
-    if not codes:
-        return NOTHING
-    return JUDGED if "" in codes else codes[0]
+    def __str__(self) -> str:
+        return f"{self.label} {self.measured}".strip()
 
 
-def render(claims: Mapping[str, Claim], scenarios: Sequence[Judging], columns: Sequence[Column]) -> str:
-    """The matrix with its sums, and the coverage of each version of the page."""
-    header = ["claim", "tier", *(f"{kind} {profile}" for kind, profile in columns)]
-    rows = [
-        [claim.id, claim.tier, *(cell(claim, column, scenarios) for column in columns)]
-        for claim in claims.values()
+NOTHING = Cell("silent", "-", "")
+"""The run does not have the claim."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A run: what tells it from the others, and how many claims are in each state."""
+
+    title: str
+    name: str
+    counts: str
+    missing: tuple[str, ...]
+    run: Path
+
+
+@dataclass(frozen=True)
+class Line:
+    """A claim across runs."""
+
+    id: str
+    statement: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether all runs that know of it say the same."""
+        return len({cell.label for cell in self.cells if cell != NOTHING}) == 1
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Claims that one run at least has a verdict on, under the page's headings; those without any are out."""
+
+    columns: tuple[Column, ...]
+    sections: tuple[tuple[Section, tuple[Line, ...]], ...]
+
+    @property
+    def differing(self) -> int:
+        """How many claims runs say different things of."""
+        return sum(not line.is_same for _section, lines in self.sections for line in lines)
+
+
+def matrix(runs: Sequence[Digest], claims: Mapping[str, Claim]) -> Matrix:
+    """Put runs side by side, in the order in which they are given."""
+    entries = [{entry.id: entry for entry in digest.entries(run, claims)} for run in runs]
+    known = dict.fromkeys(name for found in entries for name, entry in found.items() if _counts(entry))
+    some = [next(found[name] for found in entries if name in found) for name in known]
+    lines = {
+        entry.id: Line(entry.id, entry.statement, tuple(_cell(found.get(entry.id)) for found in entries))
+        for entry in some
+    }
+    sections = [
+        (section, tuple(lines[entry.id] for entry in found)) for section, found in digest.by_section(some)
     ]
-    sums = Counter(claim.status for claim in claims.values()).most_common()
-    counted = ", ".join(f"{count} {status}" for status, count in sums)
-    lines = [_table([header, *rows]), "", f"{len(claims)} claims: {counted}", "", _coverage(claims.values())]
-    return "\n".join(lines)
+    columns = tuple(_column(run, list(found.values())) for run, found in zip(runs, entries, strict=True))
+    return Matrix(columns, tuple(each for each in sections if each[1]))
 
 
-def _coverage(claims: Iterable[Claim]) -> str:
-    said: Counter[str] = Counter()
-    judged: Counter[str] = Counter()
-    for claim in claims:
-        for version in claim.page_versions:
-            said[version] += 1
-            judged[version] += claim.status == JUDGED
-    rows = [[version, str(said[version]), str(judged[version])] for version in sorted(said, key=_minor)]
-    return _table([["page", "claims", "judged"], *rows])
+def on_a_terminal(made: Matrix) -> str:
+    """Runs by number, then a line for each claim; `*` is where they say different things."""
+    parts = []
+    for number, column in enumerate(made.columns, 1):
+        parts.append(f"{number}  {on_terminal(column.title)}  {on_terminal(column.name)}: {column.counts}")
+        parts += [f"   not whole: {on_terminal(said)}" for said in column.missing]
+    cells = {
+        line.id: [
+            "" if line.is_same else "*",
+            on_terminal(line.id),
+            *(on_terminal(str(cell)) for cell in line.cells),
+        ]
+        for _section, lines in made.sections
+        for line in lines
+    }
+    header = ["", "claim", *(str(number) for number in range(1, len(made.columns) + 1))]
+    widths = [max(map(len, column)) for column in zip(header, *cells.values(), strict=True)]
+    parts += ["", _aligned(header, widths)]
+    for section, lines in made.sections:
+        parts += ["", section.title, *(_aligned(cells[line.id], widths) for line in lines)]
+    return "\n".join([*parts, "", f"claims: {len(cells)}; runs differ on {made.differing}"])
 
 
-def _minor(version: str) -> int:
-    return int(version.rpartition(".")[2])
+def in_markdown_table(made: Matrix) -> str:
+    """One table, with a line for each heading of the page."""
+    head = [
+        "claim",
+        *(f"{in_markdown(column.title)}<br>{in_markdown(column.name)}" for column in made.columns),
+    ]
+    lines = ["# The Nodes page across runs", ""]
+    lines += [
+        f"- {in_markdown(column.name)}: not whole: {in_markdown(said)}"
+        for column in made.columns
+        for said in column.missing
+    ]
+    lines += ["", _row(head), "|" + "---|" * len(head)]
+    for section, found in made.sections:
+        lines.append(_row([f"**{in_markdown(section.title)}**", *("" for _ in made.columns)]))
+        lines += [_row([_named(line), *map(_marked, line.cells)]) for line in found]
+    counts = ["", *(in_markdown(column.counts) for column in made.columns)]
+    return "\n".join([*lines, _row(counts), ""])
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+def write_html(made: Matrix, path: Path) -> Path:
+    """Write it as a page; where a run has its page, the cells lead there."""
+    links = [_link(column.run / "site" / page.FILE, path.parent) for column in made.columns]
+    return html.write(path, html.render("matrix.html", matrix=made, links=links, nothing=NOTHING))
+
+
+def _counts(entry: Entry) -> bool:
+    return bool(entry.rows) or entry.is_missing
+
+
+def _cell(entry: Entry | None) -> Cell:
+    if entry is None or not _counts(entry):
+        return NOTHING
+    measured = digest.measured_of(entry.rows[0]) if entry.rows else ""
+    return Cell(entry.state, entry.label, on_terminal(measured, _MEASURED))
+
+
+def _column(run: Digest, entries: Sequence[Entry]) -> Column:
+    told = Counter(entry.state for entry in entries if _counts(entry))
+    counts = ", ".join(f"{told[state]} {label}" for state, label in page.LABELS.items() if told[state])
+    title = " ".join(dict.fromkeys((run.kubernetes_version, run.lab, run.profile)))
+    return Column(title, run.run.name, counts or "no verdict", run.missing, run.run)
+
+
+def _link(judged: Path, folder: Path) -> str:
+    """The address of a run's page, seen from a folder; empty where it has none."""
+    if not judged.is_file():
+        return ""
+    return html.address(os.path.relpath(judged, folder.resolve()))
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _named(line: Line) -> str:
+    statement = textwrap.shorten(line.statement, COLUMNS, placeholder="…")
+    return f"{in_markdown(statement)}<br>{in_markdown(line.id)}"
+
+
+def _marked(cell: Cell) -> str:
+    return cell.label if cell == NOTHING else f"{digest.SIGNS[cell.state]} {in_markdown(str(cell))}"

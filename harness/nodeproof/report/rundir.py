@@ -6,12 +6,13 @@
 <run>/fields.json                         the fields that recorded objects can have, by the API's schema
 <run>/scenarios/<slug>/history.jsonl      the recording
 <run>/scenarios/<slug>/configuration.json the running configuration it is judged on
-<run>/scenarios/<slug>/judgments.json     {scenario, judgments: [{claim, check}], verdicts: [row]}
+<run>/scenarios/<slug>/judgments.json     {scenario, judgments: [{claim, check}], verdicts: [row],
+                                           slack: {s, limit_s}}
 <run>/scenarios/<slug>/timeline.png
 <run>/scenarios/<slug>/rates.png         where a rate was judged: what came by when, beside what may
 <run>/too-loaded/<slug>-N/                tries of scenarios that were run again, with what they recorded
 <run>/labs/<lab>/                         component logs and the audit log
-<run>/allure-results/  <run>/site/index.html
+<run>/allure-results/  <run>/site/index.html  <run>/site/page.html
 """
 
 from __future__ import annotations
@@ -61,6 +62,10 @@ ROW_FIELDS = frozenset(
 )
 _SLUG_CHARS = 80
 _RUN_AGAIN = "restore the file, or run the scenarios again"
+
+
+class NewerFormat(Problem):
+    """A run that means other things than this version reads."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +153,7 @@ def create(run: Path) -> Path:
 def slug(nodeid: str) -> str:
     """A folder name for a scenario: readable, and different for different node ids."""
     words = re.sub(r"[^a-z0-9]+", "-", nodeid.rpartition("/")[2].lower().replace(".py", "")).strip("-")
-    digest = hashlib.sha256(nodeid.encode()).hexdigest()[:8]
+    digest = hashlib.sha256(nodeid.encode(errors="surrogatepass")).hexdigest()[:8]
     return f"{words[:_SLUG_CHARS].rstrip('-')}-{digest}"
 
 
@@ -201,15 +206,19 @@ def write_scenario(
     judgments: Sequence[Judgment],
     configuration: Configuration,
     rows: Sequence[Row],
+    slack_s: float | None = None,
 ) -> Path:
     """Store what a scenario was judged by and its rows; returns its folder.
 
-    Rows of claims that never came to be judged (a skip, say) follow those of `judgments`.
+    Rows of claims that never came to be judged (a skip, say) follow those of `judgments`. `slack_s` is
+    that of the whole recording (s), where there is one.
     """
     folder = scenario_dir(run, nodeid)
     write_json(folder / "configuration.json", configuration.to_json())
     asked = [{"claim": judgment.claim, "check": judgment.check.to_json()} for judgment in judgments]
-    stored = {"scenario": nodeid, "judgments": asked, "verdicts": list(rows)}
+    stored: dict[str, Json] = {"scenario": nodeid, "judgments": asked, "verdicts": list(rows)}
+    if slack_s is not None:
+        stored["slack"] = {"s": round(slack_s, 3), "limit_s": configuration.slack_limit_s}
     write_json(folder / "judgments.json", stored)
     return folder
 
@@ -222,7 +231,7 @@ def read_scenarios(run: Path) -> tuple[Scenario, ...]:
     """
     if not (run / "scenarios").is_dir():
         raise Problem("this is no run's folder", str(run), "name a folder below reports/out")
-    found = [_read_scenario(path.parent) for path in (run / "scenarios").glob("*/judgments.json")]
+    found = [read_scenario(path.parent) for path in (run / "scenarios").glob("*/judgments.json")]
     return tuple(sorted(found, key=lambda scenario: scenario.nodeid))
 
 
@@ -250,7 +259,7 @@ def read_facts(run: Path) -> RunFacts:
     data = known_fields(RunFacts, _read_object(path))
     if data.get("format", FORMAT) > FORMAT:
         said = f"this run was written by a newer nodeproof (format {data['format']}, this one reads {FORMAT})"
-        raise Problem(said, str(path), "use that version")
+        raise NewerFormat(said, str(path), "use that version")
     lists = ("settings", "quarantined", "selected")
     try:
         return RunFacts(**{**data, **{name: tuple(data[name]) for name in lists}})
@@ -294,7 +303,8 @@ def _read_object(path: Path) -> Mapping[str, Json]:
     return data
 
 
-def _read_scenario(folder: Path) -> Scenario:
+def read_scenario(folder: Path) -> Scenario:
+    """What a scenario left in its folder. Raises Problem when `judgments.json` is missing or malformed."""
     path = folder / "judgments.json"
     data = _read_object(path)
     try:

@@ -1,4 +1,4 @@
-"""The Allure 3 site of a run: one HTML file that opens from disk, made by Node.js, without Java."""
+"""The site of a run: what Allure 3 makes of it by Node.js, one file that opens from disk, and the page."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof import proc
+from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import rundir
+from nodeproof.report import page, rundir
 from nodeproof.report.rundir import RunFacts
 
 Json = Any
@@ -39,6 +40,12 @@ _ANALYTICS = re.compile(
     r'<script async src="https://www\.googletagmanager\.com/[^"]*"></script>\s*<script>.*?</script>',
     re.DOTALL,
 )
+_BODY = re.compile(r"<body[^>]*>")
+_LINK = (
+    f'<a href="{page.FILE}" style="display:block;padding:.4rem 1rem;font:600 14px/1.4 system-ui,sans-serif;'
+    'background:#0b3d78;color:#fff">The Nodes page, judged: what deviates, what could not be proven</a>'
+)
+_PICTURE = re.compile(r"/scenarios/[a-z0-9-]+/(timeline|rates)\.png")
 
 
 @dataclass(frozen=True)
@@ -54,20 +61,28 @@ class Node:
         return {**os.environ, **_QUIET, "PATH": path}
 
 
-def generate(run: Path, report_line: Callable[[str], None]) -> Path:
-    """Build `<run>/site/index.html` from `<run>/allure-results`; `report_line` is told what takes long.
+def generate(run: Path, report_line: Callable[[str], None], claims: Mapping[str, Claim]) -> Path:
+    """Build `<run>/site/index.html` from `<run>/allure-results`, and the page of `claims` beside it.
+
+    Gives the former; `report_line` is told what takes long.
 
     The trend over runs is kept beside the run. Raises Problem when there is no Node.js, when Allure cannot be
-    installed, and when it fails.
+    installed, and when it fails; the page is written all the same.
     """
-    run = run.resolve()
+    try:
+        return _allure(run.resolve(), report_line)
+    finally:
+        page.write(run, claims)
+
+
+def _allure(run: Path, report_line: Callable[[str], None]) -> Path:
     facts, node = rundir.read_facts(run), find_node()
     allure = install(node, report_line)
     results = run / "allure-results"
     (results / "environment.properties").write_text(_properties(environment(facts)))
     partial_site, site = run / ".site", run / "site"
     with _locked(run.parent / f".{HISTORY}.lock"):
-        config = _write_config(run, first=not site.exists())
+        config = _write_config(run, first=not (site / "index.html").exists())
         shutil.rmtree(partial_site, ignore_errors=True)
         argv = (node.program, str(allure), "generate", "--config", str(config), "--output", str(partial_site))
         try:
@@ -75,6 +90,7 @@ def generate(run: Path, report_line: Callable[[str], None]) -> Path:
         finally:
             config.unlink()
     _keep_home(partial_site / "index.html")
+    _link_page(partial_site / "index.html")
     shutil.rmtree(site, ignore_errors=True)
     partial_site.rename(site)
     return site / "index.html"
@@ -104,6 +120,14 @@ def server(run: Path, port: int = 0) -> http.server.ThreadingHTTPServer:
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves the site, and of the run around it the pictures that the page links to."""
+
+    def translate_path(self, path: str) -> str:
+        """Where what is asked for lies."""
+        if _PICTURE.fullmatch(path):
+            return str(Path(self.directory).parent / path.removeprefix("/"))
+        return super().translate_path(path)
+
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: requests are of no interest."""
 
@@ -198,16 +222,22 @@ def _write_config(run: Path, *, first: bool) -> Path:
     return path
 
 
-def _keep_home(page: Path) -> None:
-    """Take Google's analytics, which Allure always adds, out of the page. Raises Problem when it stays."""
-    html = _ANALYTICS.sub("", page.read_text(), count=1)
+def _link_page(index: Path) -> None:
+    """Let Allure's first page lead to the page beside it: above its own, where nothing of it is covered."""
+    html = index.read_text()
+    index.write_text(_BODY.sub(lambda found: found[0] + _LINK, html, count=1))
+
+
+def _keep_home(index: Path) -> None:
+    """Take Google's analytics, which Allure always adds, out of its page. Raises Problem when it stays."""
+    html = _ANALYTICS.sub("", index.read_text(), count=1)
     if "googletagmanager.com/gtag" in html:
         raise Problem(
             "Allure's page would report home",
-            str(page),
+            str(index),
             "adapt harness/nodeproof/report/site.py to its version",
         )
-    page.write_text(html)
+    index.write_text(html)
 
 
 def _properties(values: Mapping[str, str]) -> str:

@@ -32,7 +32,7 @@ def render(rows: Iterable[Row], duration_s: float, report: str) -> str:
             group = _group(row)
             out.append("")
         out += [line, *_reason(row)]
-    return "\n".join([*out, "", totals(worst.values()), f"{_duration(duration_s)}; report: {report}"])
+    return "\n".join([*out, "", totals(worst.values()), f"{duration(duration_s)}; report: {report}"])
 
 
 def _group(row: Row) -> int:
@@ -100,7 +100,8 @@ def _shortened(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time in words: `1 h 5 min`, `2 min 3 s`, `9 s`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

@@ -15,6 +15,7 @@ from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Judgment
+from nodeproof.model.slack import slack_s
 from nodeproof.report import rates, timeline
 from nodeproof.report.rundir import scenario_dir, write_scenario
 from nodeproof.session.judging import Closed
@@ -33,7 +34,8 @@ def store(
 ) -> None:
     """Write what the scenario is judged by, its rows and its picture; the recorder wrote the history."""
     judgments: list[Judgment] = [judgment for judgment, _verdict in closed.judged]
-    folder = write_scenario(run, nodeid, judgments, configuration, closed.rows(claims, nodeid, configuration))
+    rows, slack = closed.rows(claims, nodeid, configuration), slack_s(history, configuration)
+    folder = write_scenario(run, nodeid, judgments, configuration, rows, slack)
     timeline.render(history, list(closed.judged), folder / "timeline.png", nodeid.rpartition("::")[2])
     rates.render(history, list(closed.judged), folder / "rates.png")
 

@@ -1,11 +1,11 @@
-"""The matrix: what is judged where, and how much of each page that is."""
+"""Coverage: what is judged where, and how much of each page that is."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from nodeproof.report.matrix import Judging, cell, render
-from nodeproof.session.matrix import COLUMNS, matrix
+from nodeproof.report.coverage import Judging, cell, render
+from nodeproof.session.coverage import COLUMNS, coverage
 from tests.unit.given import CLAIM
 
 FAST, DOCUMENTED = ("process", "fast"), ("process", "documented")
@@ -21,7 +21,7 @@ def test_a_claim_is_judged_where_one_scenario_can() -> None:
     assert cell(replace(CLAIM, status="planned"), FAST, [EVERYWHERE]) == "planned"
 
 
-def test_the_matrix_counts() -> None:
+def test_it_counts() -> None:
     planned = replace(CLAIM, id="a.c", status="planned", page={"v1.18": True, "v1.28": False})
     said = render({"a.b": CLAIM, "a.c": planned}, [EVERYWHERE], [FAST, DOCUMENTED]).splitlines()
     assert said[0].split() == ["claim", "tier", "process", "fast", "process", "documented"]
@@ -32,7 +32,7 @@ def test_the_matrix_counts() -> None:
 
 
 def test_the_shipped_scenarios_judge_what_the_catalogue_says() -> None:
-    table = matrix([]).partition("\n\n")[0].splitlines()[1:]
+    table = coverage([]).partition("\n\n")[0].splitlines()[1:]
     rows = {line.split()[0]: line.split()[2:] for line in table}
     assert len(rows) == 321
     at = {f"{kind} {profile}": number for number, (kind, profile) in enumerate(COLUMNS)}

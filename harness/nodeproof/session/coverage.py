@@ -15,16 +15,16 @@ from nodeproof.labs.ground.profiles import PROFILES
 from nodeproof.labs.kinds import KINDS
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report.matrix import Column, Judging, render
+from nodeproof.report.coverage import Column, Judging, render
 from nodeproof.session import asked
 from nodeproof.session.options import Options
 
 COLUMNS: Sequence[Column] = [(kind, profile) for kind in KINDS for profile in PROFILES]
 
 
-def matrix(paths: Sequence[str]) -> str:
-    """The matrix of the catalogue and of the scenarios below these paths; the shipped ones where none is
-    given.
+def coverage(paths: Sequence[str]) -> str:
+    """What is judged where, of the catalogue, by the scenarios below these paths; by the shipped ones where
+    none is given.
 
     Raises Problem where they can't be collected.
     """

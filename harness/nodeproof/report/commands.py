@@ -1,0 +1,88 @@
+"""What the commands do that read runs: no lab, no cluster, no pytest."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def _say(line: str) -> None:
+    print(f"nodeproof: {line}", file=sys.stderr, flush=True)
+
+
+def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Judge a saved run again."""
+    from nodeproof import catalogue
+    from nodeproof.report import outcome, recheck, rundir, table
+
+    facts = rundir.read_facts(arguments.run_folder)
+    before = rundir.read_verdicts(arguments.run_folder)
+    rows = recheck.recheck(arguments.run_folder, catalogue.load(arguments.claims))
+    print(table.render(rows, facts.duration_s, str(arguments.run_folder)))
+    for difference in recheck.differences(before, rows):
+        print(f"changed: {difference}")
+    return outcome.exit_code(rows, [], facts.selected)
+
+
+def report(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Serve a run's site until Ctrl-C."""
+    from nodeproof import catalogue
+    from nodeproof.report import page as judged
+    from nodeproof.report import site
+
+    run, claims = arguments.run_folder, catalogue.load(arguments.claims)
+    if not (run / "site" / "index.html").exists():
+        site.generate(run, _say, claims)
+    elif not (run / "site" / judged.FILE).exists():
+        judged.write(run, claims)
+    site.serve(run, _say, arguments.port)
+    return 0
+
+
+def page(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Write a run's page, judged; needs no Node.js."""
+    from nodeproof import catalogue
+    from nodeproof.report import page
+
+    print(page.write(arguments.run_folder, catalogue.load(arguments.claims)))
+    return 0
+
+
+def compare(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Say what differs between two runs; 1 where something regressed."""
+    from nodeproof import catalogue
+    from nodeproof.report import compare, digest
+
+    before, after = (digest.read(run) for run in (arguments.before, arguments.after))
+    found = compare.compare(before, after, catalogue.load(arguments.claims))
+    print(compare.render(found))
+    return found.exit_code
+
+
+def matrix(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Print or write the page's claims across several runs."""
+    from nodeproof import catalogue
+    from nodeproof.report import digest, html, matrix
+
+    made = matrix.matrix([digest.read(run) for run in arguments.runs], catalogue.load(arguments.claims))
+    if arguments.html:
+        print(matrix.write_html(made, arguments.html))
+    if arguments.markdown == "-":
+        print(matrix.in_markdown_table(made))
+    elif arguments.markdown:
+        print(html.write(Path(arguments.markdown), matrix.in_markdown_table(made)))
+    if not arguments.html and not arguments.markdown:
+        print(matrix.on_a_terminal(made))
+    return 0
+
+
+def summary(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Print runs in Markdown, one after the other."""
+    from nodeproof import catalogue
+    from nodeproof.report import digest, summary
+
+    claims = catalogue.load(arguments.claims)
+    for run in arguments.runs:
+        print(summary.render(digest.read(run), claims), flush=True)
+    return 0

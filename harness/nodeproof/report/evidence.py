@@ -1,0 +1,78 @@
+"""Where the evidence of a scenario is, as links from a run's site."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodeproof.model.problem import Problem
+from nodeproof.report import rundir
+
+Json = Any
+PICTURES = ("timeline.png", "rates.png")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Links of one scenario; `allure` is empty where the site has no page of it."""
+
+    pictures: tuple[tuple[str, str], ...]
+    """Name and address."""
+    allure: str
+
+
+@dataclass(frozen=True)
+class Finder:
+    """Finds the evidence of scenarios in one run's folder."""
+
+    run: Path
+    pages: Mapping[str, str]
+    """Allure's id of the last try of each scenario, by a name that both know it by."""
+
+    @classmethod
+    def of(cls, run: Path) -> Finder:
+        """Looks into the run once."""
+        has_site = (run / "site" / "index.html").is_file()
+        return cls(run, _pages(run / "allure-results") if has_site else {})
+
+    def find(self, nodeid: str) -> Evidence:
+        """The links of a scenario."""
+        folder = rundir.slug(nodeid)
+        pictures = tuple(
+            (name.partition(".")[0], f"../scenarios/{folder}/{name}")
+            for name in PICTURES
+            if (self.run / "scenarios" / folder / name).is_file()
+        )
+        name = _name(nodeid)
+        known = (nodeid, name, name.partition("[")[0])
+        page = next((self.pages[each] for each in known if each in self.pages), "")
+        return Evidence(pictures, f"index.html#{page}" if page else "")
+
+
+def _pages(results: Path) -> Mapping[str, str]:
+    found: dict[str, tuple[int, str]] = {}
+    for path in sorted(results.glob("*-result.json")):
+        with contextlib.suppress(Problem, KeyError, TypeError, ValueError):
+            told: Json = rundir.read_json(path)
+            # Allure's own id of a result (its convert.js).
+            page = hashlib.md5(str(told["uuid"]).encode(), usedforsecurity=False).hexdigest()
+            began = int(told.get("start") or 0)
+            for name in (_key(told), str(told.get("fullName"))):
+                if began >= found.get(name, (0, ""))[0]:
+                    found[name] = began, page
+    return {name: page for name, (_began, page) in found.items()}
+
+
+def _key(told: Mapping[str, Json]) -> str:
+    """allure-pytest calls a test `scenarios.partition.test_cut#test_it`, whatever its parameters."""
+    module = str(told["fullName"]).partition("#")[0]
+    return f"{module}#{told['name']}"
+
+
+def _name(nodeid: str) -> str:
+    path, _, name = nodeid.partition("::")
+    return f"{path.removesuffix('.py').replace('/', '.')}#{name.rpartition('::')[2]}"

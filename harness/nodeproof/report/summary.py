@@ -1,0 +1,102 @@
+"""A run in Markdown, for the page of a CI run: what deviates, what could not be proven, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from nodeproof.model.claim import Claim
+from nodeproof.report import digest
+from nodeproof.report.digest import SIGNS, Digest, Entry
+from nodeproof.report.evidence import Finder
+from nodeproof.report.page import View
+from nodeproof.report.plain import in_markdown
+from nodeproof.report.rundir import Row
+
+MOST = 50
+"""Claims of one list; a CI run's page takes no more than a megabyte."""
+
+
+def render(found: Digest, claims: Mapping[str, Claim]) -> str:
+    """The summary of one run, also of one that is not whole."""
+    run = View(found, claims, Finder(found.run, {}))
+    counts = {state: number for state, _label, number in run.counts}
+    unproven = counts["open"] + counts["skipped"]
+    verdicts = f"{counts['deviates']} deviate, {unproven} unproven, {counts['conforms']} conform"
+    ran = in_markdown(", ".join(dict.fromkeys((run.kubernetes_version, run.lab, run.profile))))
+    parts = [f"## Kubernetes {ran}: {verdicts}", "", _facts(run)]
+    if run.missing:
+        parts += ["", "**This run is not whole.**", "", *(f"- {in_markdown(said)}" for said in run.missing)]
+    nothing = "Nothing deviates." if run.has_rows else "Nothing was judged."
+    parts += ["", "### What deviates", "", *_list(run.deviating, _deviating, nothing)]
+    parts += [
+        "",
+        "### What could not be proven, and should have been",
+        "",
+        *_list(run.open, _open, "Nothing."),
+    ]
+    parts += ["", "### What this lab, profile or version cannot prove", "", *_skipped(run)]
+    parts += [
+        "",
+        "### Where page and code differ, as is known",
+        "",
+        *_list(run.differing, _differing, "Nowhere."),
+    ]
+    parts += ["", "| claims that | |", "|---|---:|"]
+    parts += [f"| {SIGNS[state]} {label} | {number} |" for state, label, number in run.counts]
+    return "\n".join([*parts, ""])
+
+
+def _facts(run: View) -> str:
+    told = (run.name, run.load, run.began, run.lasted)
+    return " · ".join(in_markdown(each) for each in told if each)
+
+
+def _list(entries: Sequence[Entry], line: Callable[[Entry], str], nothing: str) -> Iterator[str]:
+    """A line for each of the first claims, and how many more there are."""
+    if not entries:
+        yield nothing
+    yield from (f"- {SIGNS[entry.state]} {line(entry)}" for entry in entries[:MOST])
+    if len(entries) > MOST:
+        yield f"- and {len(entries) - MOST} more"
+
+
+def _deviating(entry: Entry) -> str:
+    told = [_why(row) for row in entry.rows if row["verdict"] == "deviates"]
+    return "<br>".join([_named(entry), *told[:MOST]])
+
+
+def _why(row: Row) -> str:
+    parts = [in_markdown(row["reason"])]
+    if row["measured"]:
+        parts.append(f"measured {in_markdown(digest.measured_of(row))}")
+    if row["window"]:
+        parts.append(f"allowed {in_markdown(row['window']['arithmetic'])}")
+    if row["last_state"]:
+        parts.append(f"last seen {in_markdown(row['last_state'])}")
+    return "; ".join([*parts, f"scenario: {in_markdown(digest.sentence(row['scenario']))}"])
+
+
+def _open(entry: Entry) -> str:
+    reason = entry.rows[0]["reason"] if entry.rows else entry.silence
+    return f"{_named(entry)}<br>{in_markdown(entry.label)}: {in_markdown(reason)}"
+
+
+def _skipped(run: View) -> Iterator[str]:
+    if not run.skipped:
+        yield "Nothing."
+    for code, reason, entries in run.skipped[:MOST]:
+        yield f"- {in_markdown(code)} ({len(entries)}): {in_markdown(reason)}"
+    if len(run.skipped) > MOST:
+        yield f"- and {len(run.skipped) - MOST} more reasons"
+
+
+def _differing(entry: Entry) -> str:
+    row, page = entry.rows[0], entry.rows[0]["page"]
+    told = f"the page says {page['says']}"
+    if page["cluster"]:
+        told += f", {row['kubernetes_version']} has {page['cluster']}"
+    return f"{_named(entry)}<br>{in_markdown(told)}"
+
+
+def _named(entry: Entry) -> str:
+    return f"**{in_markdown(entry.statement)}** ({in_markdown(entry.id)})"

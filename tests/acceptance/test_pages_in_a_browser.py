@@ -1,0 +1,123 @@
+"""Chromium opens the pages that runs leave: axe-core finds nothing, and nothing is wider than the window."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html import escape, unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeproof import proc
+from nodeproof.model.verdict import Measured, deviates, unproven
+from nodeproof.report import digest, matrix, page
+from nodeproof.report.site import find_node
+from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, LACKS, WINDOW, tell
+
+Json = Any
+RECIPE = Path(__file__).resolve().parents[2] / "infra" / "axe"
+LIMIT_S = 300.0
+OTHERS = pytest.mark.night("needs Chromium, which nothing else does; unit tests hold what is in the pages")
+SCHEMES = {"dark": 0, "light": 1}
+POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
+# A window is no narrower than 500 px, a frame is. What a page forbids, scripts, is allowed to axe-core alone.
+FRAME = """<!DOCTYPE html><meta name="color-scheme" content="light dark"><pre id="said"></pre>
+<script>
+const look = async (frame) => {{
+  const inside = frame.contentWindow, script = inside.document.createElement("script");
+  script.src = "axe.min.js";
+  inside.document.head.append(script);
+  await new Promise(loaded => script.onload = loaded);
+  const found = await inside.axe.run(inside.document, {{resultTypes: ["violations"]}});
+  const told = found.violations.map(each => [each.id, each.nodes[0].html]);
+  const root = inside.document.documentElement;
+  const dark = inside.matchMedia("(prefers-color-scheme: dark)").matches;
+  document.getElementById("said").textContent =
+    JSON.stringify({{violations: told, passes: found.passes.length, width: root.scrollWidth, dark}});
+}};
+</script>
+<iframe style="border:0;width:{width}px;height:900px" onload="look(this)" srcdoc="{page}"></iframe>"""
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """axe-core in one file, of the locked version."""
+    folder, node = tmp_path_factory.mktemp("axe"), find_node()
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(RECIPE / name, folder)
+    argv = (*node.npm, "ci", "--ignore-scripts", "--omit=dev")
+    proc.run(argv, timeout_s=LIMIT_S, cwd=folder, env=node.environment())
+    return folder / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Of a run with every kind of verdict, others' worst text, nothing, or without facts; and of all."""
+    folder = tmp_path_factory.mktemp("runs")
+    judged = [claim.id for claim in CLAIMS.values() if claim.status == "judged"]
+    kinds = (CONFORMS, CONFORMS, DEVIATES, GAP, LACKS)
+    told = [(f"a.py::test_{n}", claim, kinds[n % len(kinds)]) for n, claim in enumerate(judged)]
+    long = "<script>alert(1)</script>\u202e\u05e9\u05dc\u05d5\u05dd" + "x" * 10_000
+    worst = [
+        (f"b.py::test_{long}", judged[0], deviates(long, WINDOW, Measured(long), long)),
+        (f"b.py::test_{long}", judged[1], unproven("gap", long)),
+        (f"b.py::test_{long}", judged[2], unproven("scaled", long)),
+    ]
+    runs = {
+        "judged": tell(folder / "judged", told),
+        "hostile": tell(folder / "hostile", worst),
+        "empty": tell(folder / "empty", [], None, claims={}),
+        "without-facts": tell(folder / "without-facts", told, None),
+    }
+    made = {name: page.write(run, CLAIMS) for name, run in runs.items()}
+    across = matrix.matrix([digest.read(run) for run in runs.values()], CLAIMS)
+    assert FACTS.lab in across.columns[0].title
+    return {**made, "matrix": matrix.write_html(across, folder / "matrix.html")}
+
+
+@OTHERS
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", ["judged", "hostile", "empty", "without-facts", "matrix"])
+def test_a_page_is_accessible_and_fits(
+    axe: Path, pages: dict[str, Path], tmp_path: Path, name: str, scheme: str, width: int
+) -> None:
+    said = seen(pages[name].read_text(), axe, tmp_path, width, scheme)
+    assert said["violations"] == []
+    assert said["passes"] > 20
+    assert said["width"] <= width
+    assert said["dark"] == (scheme == "dark")
+
+
+@OTHERS
+def test_what_is_wrong_is_found(axe: Path, pages: dict[str, Path], tmp_path: Path) -> None:
+    text = (
+        pages["empty"]
+        .read_text()
+        .replace(
+            "<main", '<p style="color:#777;background:#666">hardly to be read</p><div style="width:500px">'
+        )
+    )
+    said = seen(text, axe, tmp_path, 400, "light")
+    assert "color-contrast" in [name for name, _html in said["violations"]]
+    assert said["width"] > 400
+
+
+def seen(text: str, axe: Path, folder: Path, width: int, scheme: str) -> Json:
+    """What axe-core and the layout say of a page in Chromium."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium on PATH: apt-get install chromium")
+    shutil.copy(axe, folder / "axe.min.js")
+    frame, page = folder / "frame.html", POLICY.sub("", text, count=1)
+    frame.write_text(FRAME.format(width=width, page=escape(page)))
+    options = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000")
+    colours = f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}"
+    own = (f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000", "--dump-dom")
+    told = proc.run((chromium, *options, colours, *own, frame.as_uri()), timeout_s=LIMIT_S).stdout
+    found = re.search(r'<pre id="said">(.*?)</pre>', told)
+    assert found is not None
+    return json.loads(unescape(found[1]))

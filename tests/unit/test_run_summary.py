@@ -1,0 +1,97 @@
+"""A run in Markdown, and that the nightly workflow puts it on its run's page."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nodeproof import cli, proc
+from nodeproof.report import digest, rundir, summary
+from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, LACKS, Told, tell
+
+DETECTION, TAINT, DEFAULT, SWAP = (
+    "monitoring.detection-time",
+    "cordon.taint",
+    "monitoring.grace-period-default",
+    "swap.fail-on-default",
+)
+A = "a.py::test_a_node_is_cordoned"
+TOLD: list[Told] = [(A, DETECTION, CONFORMS), (A, TAINT, DEVIATES), (A, DEFAULT, GAP), (A, SWAP, LACKS)]
+WORKFLOW = yaml.safe_load((Path(__file__).parents[2] / "infra" / "ci" / "nightly.yml").read_text())
+
+
+def told(run: Path) -> str:
+    return summary.render(digest.read(run), CLAIMS)
+
+
+def test_what_deviates_comes_first_then_what_is_unproven(tmp_path: Path) -> None:
+    text = told(tell(tmp_path / "run", TOLD))
+    assert text.startswith("## Kubernetes v1.36.3, process, fast: 1 deviate, 2 unproven, 1 conform\n")
+    order = [
+        "### What deviates",
+        CLAIMS[TAINT].statement,
+        "came 15.2 s after: too late; measured 15.200 s; allowed \\[G, G + 2P + slack\\] =",
+        "last seen node node-1: Ready=True; scenario: a node is cordoned",
+        "### What could not be proven, and should have been",
+        "unproven: gap: the watch of leases was blind",
+        "### What this lab, profile or version cannot prove",
+        "lab-lacks (1): this lab has no systemd",
+        "### Where page and code differ, as is known",
+        "the page says 40 s, v1.36.3 has 50 s",
+        "| ✗ deviate | 1 |",
+    ]
+    places = [text.index(said) for said in order]
+    assert places == sorted(places)
+
+
+def test_a_run_that_is_not_whole_says_so(tmp_path: Path) -> None:
+    assert "**This run is not whole.**" in told(tell(tmp_path / "killed", TOLD, None))
+    assert "no memory" in told(tell(tmp_path / "broken", TOLD, replace(FACTS, exit_reason="no memory")))
+    assert "Nothing was judged." in told(rundir.create(tmp_path / "empty"))
+
+
+def test_others_text_is_no_markup_and_is_cut(tmp_path: Path) -> None:
+    hostile = "<script>x</script> | **b** ![i](j)\n# h\n\x1b[2J\u202e" + "x" * 10_000
+    text = told(tell(tmp_path / "run", [(f"a.py::test_{hostile}", TAINT, replace(DEVIATES, reason=hostile))]))
+    assert "<script" not in text
+    assert "!\\[i\\](j)" in text
+    assert "\n# h" not in text
+    assert len(text) < 4000
+
+
+def test_long_lists_are_cut(tmp_path: Path) -> None:
+    judged = [claim.id for claim in CLAIMS.values() if claim.status == "judged"]
+    text = told(tell(tmp_path / "run", [(A, claim, DEVIATES) for claim in judged]))
+    assert f"- and {len(judged) - summary.MOST} more" in text
+    assert len(text.encode()) < 1 << 20
+
+
+def test_the_command_prints_each_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(tell(tmp_path / "run", TOLD))
+    assert cli.main(["summary", run, run]) == 0
+    assert capsys.readouterr().out.count("## Kubernetes v1.36.3, ") == 2
+    assert cli.main(["summary", str(tmp_path)]) == 2
+
+
+@pytest.mark.parametrize("job", WORKFLOW["jobs"])
+def test_the_nightly_run_says_it_whatever_happened(tmp_path: Path, job: str) -> None:
+    (step,) = (
+        each for each in WORKFLOW["jobs"][job]["steps"] if "GITHUB_STEP_SUMMARY" in each.get("run", "")
+    )
+    assert step["if"] == "always()"
+    program = tmp_path / ".venv" / "bin" / "nodeproof"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m nodeproof.cli "$@"\n')
+    program.chmod(0o755)
+    out = tmp_path / "reports" / "out"
+    for name in ("20261120-141530-fast", "20261120-142530-documented"):
+        tell(out / name, TOLD)
+    rundir.point_latest(out, out / "20261120-142530-documented")
+    page = tmp_path / "page.md"
+    argv = ("env", f"GITHUB_STEP_SUMMARY={page}", "bash", "-e", "-c", step["run"])
+    proc.run(argv, timeout_s=60.0, cwd=tmp_path)
+    assert page.read_text().count("\n## Kubernetes") + page.read_text().startswith("## Kubernetes") == 2
