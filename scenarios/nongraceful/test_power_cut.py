@@ -209,7 +209,7 @@ def about_a_taint_that_is_left(lab: Stage, node: str) -> list[Check]:
     *(f"out-of-service.{name}" for name in ("needs-terminating", "toleration", "manual-removal")),
     *("out-of-service.metric", "out-of-service.gate"),
 )
-@needs(nodes=3, faulted=2, features=("power",), lasts="G + T + 75")
+@needs(nodes=3, faulted=2, features=("power",), lasts="3G + 55")
 def test_pods_of_a_dead_node_stay_until_it_is_called_out_of_service(lab: Stage, judge: Judge) -> None:
     """Of two such nodes one is tainted by hand, with NoSchedule first; nobody tells of the other."""
     (node, other), tolerated_s = lab.targets, lab.toleration_s
