@@ -4,11 +4,13 @@ from nodeproof.plugin import Judge
 from nodeproof.scenario import (
     NOT_READY,
     PRESENT,
+    UNREACHABLE,
     Moment,
     Stage,
     Workload,
     claims,
     condition_became,
+    counted,
     needs,
     ready_patched,
     run_pod,
@@ -70,7 +72,9 @@ def test_a_node_that_is_not_ready_is_tainted_and_its_pods_are_not_marked(lab: St
         lab.wait_for(taint_removed(node, NOT_READY, "NoExecute").after(ready_again, windows.monitor_pass()))
         daemons.append(lab.wait_for(meant_for(new, node).after(cut.healing, prompt)))
 
-    judge("taints.not-ready-noexecute", tainted)
+    unreachable = taint_added(node, UNREACHABLE, "NoExecute")
+    for check in (tainted, counted(unreachable, 0, 0, after=cut.began, until=cut.healing)):
+        judge("taints.not-ready-noexecute", check)
     judge("conditions.pods-not-marked-on-kubelet-false", stays_ready)
     for check in daemons:
         judge("daemonset.not-created-on-not-ready", check)
