@@ -29,7 +29,7 @@ def test_kubelet_renews_its_lease_at_a_quarter_of_the_lease_duration(lab: Stage,
         lab.wait_for(renewals)
         lab.hear(renewed, meddled, told)
     judge("heartbeat.lease-interval", renewals)
-    for source, low, high in ((renewed, RENEWALS - 1, 2 * RENEWALS), (meddled, 0, 0), (told, 0, 0)):
+    for source, low, high in ((renewed, RENEWALS - 1, 3 * RENEWALS // 2), (meddled, 0, 0), (told, 0, 0)):
         often = counted(source.request, low, high, after=recording_began(), until=source.heard)
         judge("heartbeat.kubelet-is-writer", often)
 

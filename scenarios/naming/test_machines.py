@@ -57,18 +57,18 @@ def test_a_machine_that_comes_under_a_nodes_name_takes_the_node_as_it_is(lab: St
         lab.do(join(NEW, node=NODE))
         replaced = next_of(machine_id, after=booted(NEW))
         taken_over = lab.wait_for(replaced.after(booted(NEW), windows.prompt(UP_S)))
-        # Its registration comes before its first status.
-        kept = [
-            lab.wait_for(each.never_after(since, quiet))
-            for each in lost
-            for since in (parting.ended, replaced)
-        ]
-        lab.do(join(SECOND, node=NODE))
+        kept = [lab.wait_for(each.never_after(replaced, quiet)) for each in lost]
+        second = join(SECOND, node=NODE)
+        # Its registration comes before its first status, however long after the other's end.
+        kept += [counted(each, 0, 0, after=parting.begun, until=second.begun) for each in lost]
+        lab.do(second)
         flips = next_of(machine_id, after=booted(SECOND))
         lab.wait_for(flips.after(booted(SECOND), windows.prompt(UP_S)))
         long = windows.absence(5 * lab.configuration["U"])
         one = [lab.wait_for(each.never_after(flips, long)) for each in gone]
         parted = leave(SECOND)
+        # What it does when it starts comes before its first status, too.
+        one += [counted(each, 0, 0, after=second.begun, until=parted.begun) for each in gone]
         lab.do(parted)
 
     for check in (*has, taken_over, *kept):

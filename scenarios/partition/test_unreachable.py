@@ -1,7 +1,10 @@
 """A node that is cut off from the control plane, and what becomes of its pods."""
 
+from collections.abc import Sequence
+
 from nodeproof.plugin import Judge
 from nodeproof.scenario import (
+    NOT_READY,
     STATUS,
     UNREACHABLE,
     Stage,
@@ -9,9 +12,12 @@ from nodeproof.scenario import (
     claims,
     condition_became,
     condition_said,
+    counted,
+    field_of,
     last_heartbeat,
     metric,
     needs,
+    not_listed,
     partition,
     pod_deletion,
     pod_gone,
@@ -30,6 +36,13 @@ MANAGER = "kube-controller-manager"
 SIZE, UNHEALTHY, HEALTH = (
     f"node_collector_{name}" for name in ("zone_size", "unhealthy_nodes_in_zone", "zone_health")
 )
+
+
+def not_ready(lab: Stage, nodes: Sequence[str]) -> int:
+    """How many of them are not Ready, by their Nodes: none, but where a lab has quarantined nodes."""
+    told = (lab.look(field_of(f"/api/v1/nodes/{node}", "status.conditions")).value for node in nodes)
+    ready = [("Ready", "True") in {(said["type"], said["status"]) for said in each} for each in told]
+    return ready.count(False)
 
 
 @claims(
@@ -51,7 +64,8 @@ def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, ju
     ready_again = condition_became(node, "Ready", "True")
     unreachable = taint_added(node, UNREACHABLE, "NoExecute")
     zone = next(entry.zone for entry in lab.nodes() if entry.name == node)
-    size = sum(entry.zone == zone for entry in lab.nodes())
+    there = [entry.name for entry in lab.nodes() if entry.zone == zone]
+    size = len(there)
     exports = {name: metric(MANAGER, name, zone=f":\x00:{zone}") for name in (SIZE, UNHEALTHY, HEALTH)}
     deletion, removal = pod_deletion(pod.namespace, pod.name), pod_gone(pod.namespace, pod.name)
 
@@ -59,7 +73,9 @@ def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, ju
         # The gauges are as old as the last pass.
         a_pass = windows.absence(lab.configuration["P"] + 1.0)
         lab.wait_for(unknown.never_after(recording_began(), a_pass))
-        lost = 1 + (lab.look(exports[UNHEALTHY]).value or 0)
+        ill = not_ready(lab, there)
+        before = lab.look(exports[UNHEALTHY])
+        lost = ill + 1
         counts = {SIZE: size, UNHEALTHY: lost, HEALTH: 100 * (size - lost) / size}
         with lab.inject(partition(node)) as cut:
             lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
@@ -78,7 +94,9 @@ def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, ju
 
     judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
     judge("monitoring.unknown-reason", said.after(cut.began, judge.window("monitoring.unknown-reason")))
-    judge("taints.unreachable-noexecute", tainted)
+    other = taint_added(node, NOT_READY, "NoExecute")
+    for check in (tainted, counted(other, 0, 0, after=cut.began, until=cut.healing)):
+        judge("taints.unreachable-noexecute", check)
     judge("eviction.toleration-seconds-override", evicted)
     judge("partition.terminating", shown_throughout(STATUS, pod.name, "Terminating", deletion, cut.healing))
     judge("partition.terminating", stays)
@@ -87,8 +105,9 @@ def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, ju
         for status in ({"reason": "NodeLost"}, {"phase": "Unknown"})
     )
     for moment in never_said:
-        judge("partition.unknown-state", moment.never_after(unreachable, windows.absence(lab.toleration_s)))
-    for seen, value in exported:
+        judge("partition.unknown-state", counted(moment, 0, 0, after=cut.began, until=cut.healing))
+    judge("partition.unknown-state", not_listed(STATUS, pod.name, "Unknown", until=cut.healing))
+    for seen, value in ((before, ill), *exported):
         judge("zones.metrics", shows(seen, value))
     for effect_is_gone in untainted:
         judge("taints.removed-on-recovery", effect_is_gone)

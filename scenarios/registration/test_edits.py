@@ -6,6 +6,7 @@ from nodeproof.scenario import (
     became,
     claims,
     cordoned,
+    counted,
     default_of,
     field_of,
     kubectl,
@@ -43,12 +44,14 @@ def test_a_kubelet_takes_110_pods_unless_it_was_told_otherwise(lab: Stage, judge
     "registration.with-taints-noop-without-register",
     "capacity.max-pods",
 )
-@needs(nodes=2, faulted=1, lasts="16R")
+@needs(nodes=2, faulted=1, lasts="16R + 7")
 def test_a_kubelet_that_starts_anew_leaves_taints_as_they_are_and_tells_how_many_pods_it_takes(
     lab: Stage, judge: Judge
 ) -> None:
     """Two starts: with taints for a Node that is there, and with taints for one that it may not make."""
     node, quiet = lab.target, windows.absence(lab.quiet_s)
+    # Longer than a kubelet's longest wait for another registration, once it has found out.
+    long_s = lab.configuration["U"] + 10.0
     path = f"/api/v1/nodes/{node}"
     tainted = taint_added(node, LATE["key"], LATE["effect"])
 
@@ -69,11 +72,11 @@ def test_a_kubelet_that_starts_anew_leaves_taints_as_they_are_and_tells_how_many
             with lab.inject(node_deleted(node, lab.labels(node))):
                 gone = removed("nodes", node)
                 back = next_of(made("nodes", node), after=gone)
-                lab.wait_for(back.never_after(gone, windows.absence(lab.quiet_s + lab.clear_s)))
+                lab.wait_for(back.never_after(gone, windows.absence(long_s + lab.clear_s)))
             noop = lab.wait_for(tainted.never_after(back, quiet))
 
     judge("registration.with-taints-not-reconciled", reconciled)
-    for check in (back.never_after(gone, quiet), noop):
+    for check in (back.never_after(gone, windows.absence(long_s)), noop):
         judge("registration.with-taints-noop-without-register", check)
     for check in told:
         judge("capacity.max-pods", check)
@@ -96,6 +99,7 @@ def test_edits_of_labels_and_schedulability_stay(lab: Stage, judge: Judge) -> No
         for lost in (unlabelled, uncordoned(node)):
             lab.wait_for(lost.never_after(unregistered.healed, quiet))
 
-    for since in (cordoned(node), unregistered.began, unregistered.healed):
-        for lost in (unlabelled, uncordoned(node)):
-            judge("manual-node.edits-survive", lost.never_after(since, quiet))
+    for lost in (unlabelled, uncordoned(node)):
+        throughout = counted(lost, 0, 0, after=cordoned(node), until=unregistered.healed)
+        for check in (throughout, lost.never_after(unregistered.healed, quiet)):
+            judge("manual-node.edits-survive", check)

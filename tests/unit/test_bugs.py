@@ -13,7 +13,7 @@ from tests.sensitivity.bugs import BadBug, Bug, Edit, altered, chooser, load, so
 from tests.sensitivity.running import CAUGHT, Tried
 
 NAMED_BY_NONE = {
-    "registration.with-taints-not-reconciled": "NodeRestriction keeps a kubelet from it: two components would err",
+    "registration.with-taints-not-reconciled": "NodeRestriction keeps a kubelet from it, too",
 }
 FILE = "k8s.io/kubernetes/pkg/a.go"
 SOURCE = """package a // of nobody
