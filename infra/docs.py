@@ -83,7 +83,11 @@ def words_page() -> str:
         for kind in (Action, Namespace, Workload)
         for name, word in _those_that_give(words, kind).items()
     }
-    sources: dict[str, Callable[..., object]] = {"Journal": scenario.Journal, "Log": scenario.Log}
+    sources: dict[str, Callable[..., object]] = {
+        "CloudCalls": scenario.CloudCalls,
+        "Journal": scenario.Journal,
+        "Log": scenario.Log,
+    }
     sources |= _those_that_give(words, Audit)
     windows = {name: made for name, made in vars(window).items() if _gives(made, WindowSpec)}
     features = [(f"`{name}`", sentence) for name, sentence in FEATURES.items()]
