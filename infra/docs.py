@@ -70,7 +70,8 @@ def claims_page() -> str:
 
 def _status(claim: Claim, files: Sequence[str]) -> str:
     if claim.status == "judged":
-        return "judged in " + ", ".join(f"`{name}`" for name in files)
+        where = ", ".join(f"`{name}`" for name in files)
+        return f"judged in {where}: {claim.reason}" if claim.reason else f"judged in {where}"
     return f"{claim.status}: {claim.reason}" if claim.reason else claim.status
 
 
