@@ -32,7 +32,7 @@ from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab, TooFewNodes
 from nodeproof.labs.client.service import ServiceMachine
 from nodeproof.machines.machine import CONTROL_PLANE, Machine
-from nodeproof.model.cluster import LEASE_NAMESPACE
+from nodeproof.model.cluster import LEASE_NAMESPACE, has_taint
 from nodeproof.model.history import fence
 from nodeproof.model.needs import CLOUD, COMPONENTS, Needs
 from nodeproof.safety.guard import Declared
@@ -48,6 +48,7 @@ TOP = Path(__file__).parents[2]
 IN_LIMIT_S = 60.0
 COMMAND_LIMIT_S = 20.0
 MANAGER = "kube-controller-manager"
+SHUT_DOWN = "node.cloudprovider.kubernetes.io/shutdown"
 FAULTS: Mapping[str, Callable[[Lab, str], Fault]] = {
     "cloud": lambda lab, node: Cloud(_new_id(), {node: "gone"}, {node: _labels(lab, node)}),
     "settings": lambda _lab, _node: Settings(_new_id(), MANAGER, {"node-eviction-rate": "0.25"}),
@@ -196,6 +197,27 @@ def test_a_cloud_takes_a_lost_node_away_and_is_healed_with_its_node(lab: Lab, no
     assert eventually(lambda: cloud.is_healed(machine), HEAL_LIMIT_S)
     assert node in names()
     lab.wait_nodes_ready()
+
+
+def test_a_cloud_that_ends_leaves_no_taint(lab: Lab, node: str) -> None:
+    cloud, lost = (
+        Cloud(_new_id(), {node: "shut-down"}, {node: _labels(lab, node)}),
+        ReadyPatched(_new_id(), node),
+    )
+    machine, plane = _machine(lab, cloud), _machine(lab, lost)
+
+    def is_tainted() -> bool:
+        return has_taint(lab.cluster.api.get(node_path(node)), SHUT_DOWN, "NoSchedule")
+
+    cloud.inject(machine)
+    try:
+        lost.inject(plane)
+        assert eventually(is_tainted, INJECT_LIMIT_S)
+    finally:
+        cloud.heal(machine)
+        lost.heal(plane)
+    assert not is_tainted()
+    assert eventually(lambda: cloud.is_healed(machine), HEAL_LIMIT_S)
 
 
 def test_a_cloud_has_answers_that_there_are_and_labels_to_give_back(lab: Lab, node: str) -> None:

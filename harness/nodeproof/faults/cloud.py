@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 from nodeproof.faults.fault import COMMAND_LIMIT_S, Place
 from nodeproof.faults.node_deleted import NodeDeleted
 from nodeproof.machines.machine import Machine, MachineError, Shell
+from nodeproof.model.cluster import has_taint
 from nodeproof.model.needs import CLOUD
 
 Json = Any
@@ -18,6 +19,7 @@ State = Literal["exists", "shut-down", "gone"]
 STATES: Sequence[State] = ("exists", "shut-down", "gone")
 STARTED = "Initialize"
 """The call that comes first, before any controller runs (infra/kubernetes/cloud/provider.go)."""
+_SHUT_DOWN = "node.cloudprovider.kubernetes.io/shutdown"
 _FILE = re.compile(rf"^{CLOUD}/cloud-([0-9a-f]{{8}})\.json$", re.MULTILINE)
 _ANSWER = 'cat >"$0.answers.new" && mv "$0.answers.new" "$0.answers"'
 # The component starts with the flags of each file *.json in its folder; this one is written last.
@@ -31,7 +33,7 @@ printf "$flags" "$PWD/$0" "$PWD/$0" >"$0.new" && mv "$0.new" "$0.json"
 @dataclass(frozen=True)
 class Cloud:
     """Runs upstream's cloud controller manager with `answers` of ours: what each node's machine is; one that
-    is not named exists. Healing ends it, and makes those Nodes again that it took away.
+    is not named exists. Healing ends it, takes its taints away, and makes those Nodes again that it took.
 
     `labels` are those of each Node that it may take away: a running kubelet makes no Node again.
     """
@@ -80,10 +82,12 @@ class Cloud:
         machine.power("on")
 
     def heal(self, machine: Shell) -> None:
-        """End it, forget answers and calls, there or not, and make the Nodes that are not there."""
+        """End it, forget answers and calls, there or not, take its taints away, and make Nodes that lack."""
         machine.power("off")
         endings = ("json", "new", "answers", "answers.new", "calls")
         self._run(machine, ["rm", "-f", *(f"{self._path}.{ending}" for ending in endings)])
+        for name in self._tainted(machine):
+            self._run(machine, ["kubectl", "taint", "node", name, f"{_SHUT_DOWN}:NoSchedule-"])
         for name, labels in self.labels.items():
             NodeDeleted(self.id, name, labels).heal(machine)
 
@@ -95,15 +99,23 @@ class Cloud:
         return calls.status == 0 and STARTED in calls.stdout
 
     def is_healed(self, machine: Machine) -> bool:
-        """Nobody listens where it served, and no Node is missing."""
-        if machine.is_powered() or not machine.refuses_on_control():
+        """Nobody listens where it served, no Node is missing, and none has its taint."""
+        if machine.is_powered() or not machine.refuses_on_control() or self._tainted(machine):
             return False
-        listed = self._run(machine, ["kubectl", "get", "nodes", "--output=name"]).split()
-        return {f"node/{name}" for name in self.labels} <= {*listed}
+        listed = {item["metadata"]["name"] for item in self._nodes(machine)}
+        return self.labels.keys() <= listed
 
     @property
     def _path(self) -> str:
         return f"{self.node}/cloud-{self.id}"
+
+    def _tainted(self, machine: Shell) -> Sequence[str]:
+        """The Nodes with its taint, which nobody else takes away."""
+        nodes = self._nodes(machine)
+        return [item["metadata"]["name"] for item in nodes if has_taint(item, _SHUT_DOWN, "NoSchedule")]
+
+    def _nodes(self, machine: Shell) -> Sequence[Json]:
+        return list(json.loads(self._run(machine, ["kubectl", "get", "nodes", "--output=json"]))["items"])
 
     def _run(self, machine: Shell, argv: Sequence[str], stdin: str = "") -> str:
         done = machine.run(argv, deadline_s=COMMAND_LIMIT_S, stdin=stdin)
