@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from nodeproof.model.problem import Problem
 from nodeproof.model.symbols import SYMBOLS
@@ -23,7 +23,7 @@ FEATURES: Mapping[str, str] = {
 """All that a lab may have and another may not."""
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 """Of a lab's control plane, that run in every lab."""
-CLOUD = "cloud-controller-manager"
+CLOUD: Final = "cloud-controller-manager"
 """Of a lab's control plane, that runs as long as a fault wants it."""
 Radius = Literal["", "zone", "cluster"]
 RADII: Sequence[Radius] = ("", "zone", "cluster")
