@@ -70,7 +70,8 @@ def claims_page() -> str:
 
 def _status(claim: Claim, files: Sequence[str]) -> str:
     if claim.status == "judged":
-        return "judged in " + ", ".join(f"`{name}`" for name in files)
+        where = ", ".join(f"`{name}`" for name in files)
+        return f"judged in {where}: {claim.reason}" if claim.reason else f"judged in {where}"
     return f"{claim.status}: {claim.reason}" if claim.reason else claim.status
 
 
@@ -83,7 +84,11 @@ def words_page() -> str:
         for kind in (Action, Namespace, Workload)
         for name, word in _those_that_give(words, kind).items()
     }
-    sources: dict[str, Callable[..., object]] = {"Journal": scenario.Journal, "Log": scenario.Log}
+    sources: dict[str, Callable[..., object]] = {
+        "CloudCalls": scenario.CloudCalls,
+        "Journal": scenario.Journal,
+        "Log": scenario.Log,
+    }
     sources |= _those_that_give(words, Audit)
     windows = {name: made for name, made in vars(window).items() if _gives(made, WindowSpec)}
     features = [(f"`{name}`", sentence) for name, sentence in FEATURES.items()]

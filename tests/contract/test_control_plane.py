@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from nodeproof import proc
+from nodeproof.cluster.resources import WATCHED
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.faults import (
+    Cloud,
     Fault,
     Freeze,
     Labelled,
@@ -30,9 +32,9 @@ from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab, TooFewNodes
 from nodeproof.labs.client.service import ServiceMachine
 from nodeproof.machines.machine import CONTROL_PLANE, Machine
-from nodeproof.model.cluster import LEASE_NAMESPACE
+from nodeproof.model.cluster import LEASE_NAMESPACE, has_taint
 from nodeproof.model.history import fence
-from nodeproof.model.needs import COMPONENTS, Needs
+from nodeproof.model.needs import CLOUD, COMPONENTS, Needs
 from nodeproof.safety.guard import Declared
 from nodeproof.safety.guard import Refused as GuardRefused
 from nodeproof.safety.injector import HEAL_LIMIT_S, INJECT_LIMIT_S
@@ -46,7 +48,9 @@ TOP = Path(__file__).parents[2]
 IN_LIMIT_S = 60.0
 COMMAND_LIMIT_S = 20.0
 MANAGER = "kube-controller-manager"
+SHUT_DOWN = "node.cloudprovider.kubernetes.io/shutdown"
 FAULTS: Mapping[str, Callable[[Lab, str], Fault]] = {
+    "cloud": lambda lab, node: Cloud(_new_id(), {node: "gone"}, {node: _labels(lab, node)}),
     "settings": lambda _lab, _node: Settings(_new_id(), MANAGER, {"node-eviction-rate": "0.25"}),
     "manager-off": lambda _lab, _node: PowerOff(_new_id(), MANAGER),
     "etcd-frozen": lambda _lab, _node: Freeze(_new_id(), "etcd"),
@@ -62,7 +66,7 @@ FAULTS: Mapping[str, Callable[[Lab, str], Fault]] = {
     "refused-status": lambda _lab, node: Refused(_new_id(), node, "status"),
     "refused-lease": lambda _lab, node: Refused(_new_id(), node, "lease"),
 }
-FOUND_BY_NAME = ("settings", "outage", "ready-patched", "refused-status", "refused-lease")
+FOUND_BY_NAME = ("cloud", "settings", "outage", "ready-patched", "refused-status", "refused-lease")
 
 
 def _labels(lab: Lab, node: str) -> Mapping[str, str]:
@@ -172,6 +176,59 @@ def test_what_was_not_declared_is_not_touched(lab: Lab, fault: Fault, declared: 
         pytest.skip("it was declared")
     with pytest.raises(GuardRefused, match=said), lab.safety.injector.inject(fault, declared, nothing):
         pytest.fail("it was refused")
+
+
+def test_a_cloud_takes_a_lost_node_away_and_is_healed_with_its_node(lab: Lab, node: str) -> None:
+    cloud, lost = FAULTS["cloud"](lab, node), ReadyPatched(_new_id(), node)
+    machine, plane = _machine(lab, cloud), _machine(lab, lost)
+
+    def names() -> list[str]:
+        return [item["metadata"]["name"] for item in lab.cluster.api.get(WATCHED["nodes"])["items"]]
+
+    cloud.inject(machine)
+    try:
+        assert eventually(lambda: cloud.is_injected(machine), INJECT_LIMIT_S)
+        lost.inject(plane)
+        assert eventually(lambda: node not in names(), INJECT_LIMIT_S)
+        assert not told(lambda: cloud.is_healed(machine))
+    finally:
+        cloud.heal(machine)
+        lost.heal(plane)
+    assert eventually(lambda: cloud.is_healed(machine), HEAL_LIMIT_S)
+    assert node in names()
+    lab.wait_nodes_ready()
+
+
+def test_a_cloud_that_ends_leaves_no_taint(lab: Lab, node: str) -> None:
+    cloud, lost = (
+        Cloud(_new_id(), {node: "shut-down"}, {node: _labels(lab, node)}),
+        ReadyPatched(_new_id(), node),
+    )
+    machine, plane = _machine(lab, cloud), _machine(lab, lost)
+
+    def is_tainted() -> bool:
+        return has_taint(lab.cluster.api.get(node_path(node)), SHUT_DOWN, "NoSchedule")
+
+    cloud.inject(machine)
+    try:
+        lost.inject(plane)
+        assert eventually(is_tainted, INJECT_LIMIT_S)
+    finally:
+        cloud.heal(machine)
+        lost.heal(plane)
+    assert not is_tainted()
+    assert eventually(lambda: cloud.is_healed(machine), HEAL_LIMIT_S)
+
+
+def test_a_cloud_has_answers_that_there_are_and_labels_to_give_back(lab: Lab, node: str) -> None:
+    machine, labels = lab.fleet.machine(CLOUD), {node: _labels(lab, node)}
+    assert "not lost" in fault_from_json(
+        {"fault": "cloud", "id": _new_id(), "answers": {node: "lost"}, "labels": labels}
+    ).available(machine)
+    assert f"labels of {node}" in Cloud(_new_id(), {node: "gone"}).available(machine)
+    with lab.safety.injector.inject(Cloud(_new_id()), Declared((), (CLOUD,)), nothing):
+        assert "a cloud already" in Cloud(_new_id()).available(machine)
+    assert Cloud(_new_id()).available(machine) == ""
 
 
 def test_an_outage_of_all_needs_its_radius(lab: Lab, node: str) -> None:

@@ -11,23 +11,28 @@ from pathlib import Path
 import pytest
 
 from nodeproof.actions.ask import ask
+from nodeproof.actions.nodes import make_node
 from nodeproof.checks.counting import counted
 from nodeproof.checks.judge import judge
 from nodeproof.checks.moments import recording_began
 from nodeproof.cluster.resources import AUDIT_MARK, WATCHED
 from nodeproof.cluster.resources import node as node_path
+from nodeproof.faults import Cloud
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.ground.logs import LOOKED_EACH_S
+from nodeproof.machines.machine import MachineError
 from nodeproof.model.history import Entry
 from nodeproof.model.judgment import Moment
-from nodeproof.model.needs import Needs
+from nodeproof.model.needs import CLOUD, Needs
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
+from nodeproof.safety.guard import Declared
 from nodeproof.scenario import kubelet_settings
 from nodeproof.scenario.stage import Stage
 from nodeproof.sources import audit as audit_log
 from nodeproof.sources.audit import Audit, audit
+from nodeproof.sources.cloud import CloudCalls
 from nodeproof.sources.log import Log
 from nodeproof.sources.source import Source
 from tests.unit.given import CLAIM
@@ -38,6 +43,8 @@ LINE_LIMIT_S = 15.0
 SENTINEL_LIMIT_S = 10.0
 LOST_S = 3.0
 """After so long the manager has said what it had to say of a new Node."""
+ASKED_S = 5.0
+"""Several periods of the cloud controller manager."""
 CLEAR_S = 1.0
 """More than the slack: what is counted lies clear of an end."""
 EARLIER = "audit-2000-01-01T00-00-00.000.jsonl"
@@ -374,3 +381,33 @@ def test_a_kubelet_that_began_anew_after_its_node_booted_vouches_for_nothing_bef
 def test_what_no_log_can_tell_is_refused(stage: Stage, source: Log, why: str) -> None:
     with stage.record(), pytest.raises(Problem, match=why):
         stage.hear(source)
+
+
+# The cloud
+
+
+def test_what_a_cloud_is_asked_is_heard_and_what_it_is_not_is_vouched_for(
+    stage: Stage, lab: Lab, node: str
+) -> None:
+    name, cloud = f"made-{uuid.uuid4().hex[:8]}", Cloud(uuid.uuid4().hex[:8])
+    asked, unasked = CloudCalls(name, "InstanceExists"), CloudCalls(node)
+    with (
+        stage.record(),
+        lab.safety.injector.inject(cloud, Declared((), (CLOUD,)), lambda *_args, **_data: None),
+    ):
+        stage.do(make_node(name))
+        pause(ASKED_S)
+        stage.hear(asked, unasked)
+        argv = ["sh", "-c", f"printf '{{' >>{CLOUD}/cloud-{cloud.id}.calls"]
+        assert lab.fleet.machine(CLOUD).run(argv, deadline_s=COMMAND_LIMIT_S).status == 0
+        stage.hear(unasked)
+    heard = told(stage, asked)
+    assert 2 <= len(heard) <= ASKED_S + 2
+    assert {entry.data["what"] for entry in heard} == {f"InstanceExists {name}"}
+    assert unsure(stage, asked) == [""]
+    assert ["" if not why else "torn" for why in unsure(stage, unasked)] == ["", "torn"]
+
+
+def test_where_there_is_no_cloud_nobody_hears_it(stage: Stage, node: str) -> None:
+    with stage.record(), pytest.raises(MachineError, match="0 clouds"):
+        stage.hear(CloudCalls(node))

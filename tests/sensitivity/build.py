@@ -19,8 +19,13 @@ _EXECUTABLE = "components"
 _SCRIPT = """#!/bin/sh
 {chooses}={bug} exec "{folder}/${{0##*/}}" "$@" {flags}
 """
-_ROLES_OF = {"kubelet": ("kubelet", "hollow-kubelet")}
-"""Which executables are a component, where that is not the one of its name."""
+_ROLES_OF = {
+    "kubelet": ("kubelet", "hollow-kubelet"),
+    "cloud-controller-manager": ("cloud-controller-manager", "kube-controller-manager"),
+}
+"""Which executables are a component, where that is not the one of its name, or have to be one file with it:
+by that a program of ours is known to be of the tree.
+"""
 
 
 def build(bugs: Sequence[Bug], report: Report) -> Path:

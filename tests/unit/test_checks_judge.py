@@ -12,6 +12,7 @@ from nodeproof.model import window as windows
 from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.cluster import UNREACHABLE, Configuration
 from nodeproof.model.judgment import Check
+from nodeproof.model.needs import CLOUD
 from tests.unit.histories import NODE, Story, configuration, partition
 
 GRACE = Constant(
@@ -160,6 +161,18 @@ def test_what_no_recording_can_change_comes_first() -> None:
     assert label(broken, claim=kubelet, settings=foreign) == "unproven: lab-lacks"
     assert label(partition(), claim=kubelet) == "conforms"
     assert label(partition(), settings=foreign) == "conforms"
+
+
+@pytest.mark.parametrize(
+    ("files", "outcome"),
+    [({}, "unproven: lab-lacks"), ({CLOUD: "a"}, "conforms"), ({CLOUD: "b"}, "unproven: lab-lacks")],
+)
+def test_a_cloud_controller_manager_is_judged_where_it_is_of_the_tree(
+    files: dict[str, str], outcome: str
+) -> None:
+    told = {role: {"sha256": sha256} for role, sha256 in {"kube-controller-manager": "a", **files}.items()}
+    cloud = replace(CLAIM, subject=CLOUD)
+    assert label(partition(), claim=cloud, settings=configuration(components=told)) == outcome
 
 
 @pytest.mark.parametrize(("lab", "outcome"), [("process", "unproven: lab-lacks"), ("libvirt", "conforms")])

@@ -17,6 +17,7 @@ from nodeproof.artifacts import build as component_build
 from nodeproof.artifacts import components
 from nodeproof.artifacts.build import first_error
 from nodeproof.artifacts.components import (
+    CLOUD,
     DEFAULT_KUBERNETES_VERSION,
     HOLLOW,
     ROLES,
@@ -170,13 +171,14 @@ def test_an_entry_of_the_cache_can_be_supplied(tmp_path: Path, cache: Path, reci
 def test_what_no_release_ships_is_taken_from_the_default_build(
     tmp_path: Path, cache: Path, recipe: Path, go: Go
 ) -> None:
-    folder = release(tmp_path / "mine", without=("etcd", HOLLOW))
+    folder = release(tmp_path / "mine", without=("etcd", HOLLOW, CLOUD))
     lines: list[str] = []
     found = obtain(str(folder), "", lines.append)
     assert not found.hollow_from_tree
     assert found.by_role[HOLLOW].origin == found.by_role["etcd"].origin == "built"
     assert found.by_role["kube-apiserver"].origin == "supplied"
-    assert "no etcd and no hollow-kubelet" in lines[0]
+    assert found.by_role[CLOUD].origin == "built"
+    assert "no etcd and no hollow-kubelet and no cloud-controller-manager" in lines[0]
 
 
 def test_a_hollow_kubelet_of_another_version_is_not_from_the_tree(tmp_path: Path) -> None:
@@ -406,6 +408,24 @@ def test_a_version_the_hollow_kubelet_does_not_fit_gets_the_default_one(
     assert found.by_role["kubelet"].version == "v1.29.0"
     assert found.by_role[HOLLOW].version == DEFAULT_KUBERNETES_VERSION
     assert any("does not compile against Kubernetes v1.29.0" in line for line in lines)
+
+
+def test_a_version_that_neither_of_our_programs_fits_gets_the_default_ones(
+    cache: Path, recipe: Path, go: Go, upstream: Path
+) -> None:
+    (recipe / "cloud").mkdir()
+    for name in ("cloud_controller_manager.go", "cloud/provider.go"):
+        (recipe / name).write_text(name)
+    refuse = "\n".join(
+        f"grep -q v0.29.0 go.mod && [ -d {name} ] && echo '# nodeproof.dev/components/{name}' && exit 1"
+        for name in ("hollow", "cloud")
+    )
+    go.install(download={"GoMod": str(upstream)}, build=refuse)
+    found = obtain("build", "v1.29.0", silent)
+    assert not found.hollow_from_tree
+    assert {found.by_role[role].version for role in (HOLLOW, CLOUD)} == {DEFAULT_KUBERNETES_VERSION}
+    assert found.by_role["kube-controller-manager"].version == "v1.29.0"
+    assert found.by_role[CLOUD].sha256 != found.by_role["kube-controller-manager"].sha256
 
 
 def test_a_hollow_kubelet_that_does_not_compile_for_the_default_version_is_a_failure(

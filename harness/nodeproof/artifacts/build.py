@@ -24,6 +24,8 @@ Json = Any
 
 DEFAULT_KUBERNETES_VERSION = "v1.36.3"
 
+OWN_PROGRAMS: Mapping[str, str] = {"hollow-kubelet": "hollow", "cloud-controller-manager": "cloud"}
+"""What is not upstream's alone, by role, and the folder that it is in: it may not fit another version."""
 _RECIPE_SUFFIXES = (".go", ".mod", ".sum")
 _BUILD_LIMIT_S = 3600.0
 _STEP_LIMIT_S = 900.0
@@ -77,6 +79,7 @@ class Work:
         self._report = report
         self._go = ""
         self._adapted = False
+        self.left_out: set[str] = set()
         self._overlay: tuple[str, ...] = ()
 
     def copy_recipe(self, recipe: Path) -> None:
@@ -129,22 +132,31 @@ class Work:
         return link
 
     def compile(self, target: Path) -> None:
-        """Build the executable `target`; without the hollow kubelet when only that does not compile."""
-        try:
-            self._go_build(target)
-        except proc.CommandFailed as failed:
-            if not self._adapted or "nodeproof.dev/components/hollow" not in failed.output:
-                raise
-            self._report(f"the hollow kubelet does not compile against Kubernetes {self._version}: left out")
-            shutil.rmtree(self._src / "hollow")
-            (self._src / "hollow_kubelet.go").unlink()
-            self._tidy()
-            self._go_build(target)
+        """Build the executable `target`; of another version without those programs of ours that do not
+        compile against it, when nothing else is wrong.
+        """
+        for _part in OWN_PROGRAMS:
+            try:
+                return self._go_build(target)
+            except proc.CommandFailed as failed:
+                self._leave_out(failed)
+        return self._go_build(target)
 
-    @property
-    def has_hollow(self) -> bool:
-        """Whether the executable has the hollow kubelet in it."""
-        return (self._src / "hollow").is_dir()
+    def _leave_out(self, failed: proc.CommandFailed) -> None:
+        """Go on without what a build failed for. Raises CommandFailed where that is not ours."""
+        wrong = [
+            (role, folder)
+            for role, folder in OWN_PROGRAMS.items()
+            if f"nodeproof.dev/components/{folder}" in failed.output and role not in self.left_out
+        ]
+        if not self._adapted or not wrong:
+            raise failed
+        for role, folder in wrong:
+            self._report(f"{role} does not compile against Kubernetes {self._version}: left out")
+            shutil.rmtree(self._src / folder)
+            (self._src / f"{role.replace('-', '_')}.go").unlink()
+            self.left_out.add(role)
+        self._tidy()
 
     def go_version(self) -> str:
         """The version of the Go that builds."""

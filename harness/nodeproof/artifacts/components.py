@@ -33,6 +33,7 @@ from nodeproof.model.problem import Problem
 
 __all__ = [
     "BUILD",
+    "CLOUD",
     "DEFAULT_KUBERNETES_VERSION",
     "HOLLOW",
     "ROLES",
@@ -55,12 +56,15 @@ ROLES = (
     "kubelet",
     "kubectl",
     "hollow-kubelet",
+    "cloud-controller-manager",
 )
 HOLLOW = "hollow-kubelet"
+CLOUD = "cloud-controller-manager"
 BUILD = "build"
 
-# What no release of Kubernetes ships, and a folder of its executables may therefore lack.
-_NOT_RELEASED = ("etcd", HOLLOW)
+# What no release of Kubernetes ships, and a folder of its executables may therefore lack. A cloud's own
+# controller manager is no part of one; what it is here has answers of nodeproof's in it.
+_NOT_RELEASED = ("etcd", HOLLOW, CLOUD)
 _EXECUTABLE = "components"
 _MANIFEST = "manifest.json"
 
@@ -106,7 +110,7 @@ def kept(version: str) -> Components | None:
     """What an earlier build of Kubernetes `version` left; never builds. Raises Problem."""
     parsed = Version.parse(version)
     found = _load(_entry(parsed))
-    if found is None or HOLLOW not in found:
+    if found is None or found.keys() < set(ROLES):
         return None
     return Components(str(parsed), MappingProxyType(found), hollow_from_tree=True)
 
@@ -166,10 +170,11 @@ def _built(version: Version, report: Report) -> Components:
                 found = _load(entry)
     if found is None:
         raise Problem("a fresh build cannot be read back", str(entry), "remove this folder and try again")
-    if HOLLOW in found:
-        return Components(str(version), MappingProxyType(found), hollow_from_tree=True)
-    hollow = _built(Version.parse(DEFAULT_KUBERNETES_VERSION), report).by_role[HOLLOW]
-    return Components(str(version), MappingProxyType({**found, HOLLOW: hollow}), hollow_from_tree=False)
+    lacking = [role for role in ROLES if role not in found]
+    if lacking:
+        own = _built(Version.parse(DEFAULT_KUBERNETES_VERSION), report).by_role
+        found = {**found, **{role: own[role] for role in lacking}}
+    return Components(str(version), MappingProxyType(found), hollow_from_tree=HOLLOW not in lacking)
 
 
 def _entry(version: Version) -> Path:
@@ -217,7 +222,7 @@ def _build(recipe: Path, version: Version, entry: Path, report: Report) -> None:
 def _finish(entry: Path, version: Version, work: Work) -> None:
     """Write the links and the manifest of an entry whose executable is built."""
     executable = entry / "bin" / _EXECUTABLE
-    roles = [role for role in ROLES if role != HOLLOW or work.has_hollow]
+    roles = [role for role in ROLES if role not in work.left_out]
     for role in roles:
         (executable.parent / role).symlink_to(_EXECUTABLE)
     stat = executable.stat()

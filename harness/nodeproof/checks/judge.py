@@ -12,6 +12,7 @@ from nodeproof.model.claim import Claim, includes
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Check
+from nodeproof.model.needs import CLOUD
 from nodeproof.model.slack import (
     Span,
     hull,
@@ -143,7 +144,15 @@ def _not_for_this_lab(claim: Claim, configuration: Configuration) -> Verdict | N
         return unproven("not-applicable", said)
     if claim.subject == "kubelet" and not configuration.tested_kubelet:
         return unproven("lab-lacks", "the hollow kubelet was not built from the Kubernetes under test")
+    if claim.subject == CLOUD and not _is_of_the_tree(configuration, CLOUD):
+        return unproven("lab-lacks", f"the {CLOUD} was not built from the Kubernetes under test")
     return None
+
+
+def _is_of_the_tree(configuration: Configuration, role: str) -> bool:
+    """Whether an executable is one file with the controller manager: two files may be of two trees."""
+    told = [configuration.components.get(each, {}) for each in (role, "kube-controller-manager")]
+    return bool(told[0]) and told[0]["sha256"] == told[1]["sha256"]
 
 
 def _not_injected(history: History) -> Verdict | None:

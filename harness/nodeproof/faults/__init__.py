@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeproof.faults.called_off import CalledOff, called_off_on
+from nodeproof.faults.cloud import Cloud, clouds_on
 from nodeproof.faults.fault import Fault, Place
 from nodeproof.faults.freeze import Freeze
 from nodeproof.faults.kubelet_settings import KubeletSettings, kubelet_settings_on
@@ -30,6 +31,7 @@ from nodeproof.machines.machine import CONTROL_PLANE, Shell
 __all__ = [
     "FAULTS",
     "CalledOff",
+    "Cloud",
     "Fault",
     "Freeze",
     "KubeletSettings",
@@ -65,6 +67,7 @@ class Registered:
 
 FAULTS: Sequence[Registered] = (
     Registered(CalledOff, CalledOff.name, CalledOff.places, called_off_on),
+    Registered(Cloud, Cloud.name, Cloud.places, clouds_on),
     Registered(Freeze, Freeze.name, Freeze.places),
     Registered(Labelled, Labelled.name, Labelled.places),
     Registered(LinkDown, LinkDown.name, LinkDown.places),

@@ -14,9 +14,11 @@ from nodeproof.model.verdict import Agreement, Outcome, Page, Verdict
 from nodeproof.model.window import WindowSpec
 
 Kind = Literal["timing", "default", "behaviour"]
-Subject = Literal["control-plane", "kubelet"]
+Subject = Literal["control-plane", "kubelet", "cloud-controller-manager"]
 Status = Literal["judged", "planned", "cannot", "not-applicable"]
-"""Whether a scenario judges it; `cannot` and `not-applicable` say why none does."""
+"""Whether a scenario judges it; `cannot` and `not-applicable` say why none does, `judged` may say what is not
+the real thing in how it is.
+"""
 Tier = Literal["process", "machine"]
 """The least kind of node that proves it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from nodeproof.model.problem import Problem
 from nodeproof.model.symbols import SYMBOLS
@@ -22,7 +22,9 @@ FEATURES: Mapping[str, str] = {
 }
 """All that a lab may have and another may not."""
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-"""Of a lab's control plane, that faults may hit where a scenario declares it."""
+"""Of a lab's control plane, that run in every lab."""
+CLOUD: Final = "cloud-controller-manager"
+"""Of a lab's control plane, that runs as long as a fault wants it."""
 Radius = Literal["", "zone", "cluster"]
 RADII: Sequence[Radius] = ("", "zone", "cluster")
 Isolation = Literal["zone", "cluster"]
@@ -94,7 +96,7 @@ class Needs:
             said = f"there are: {', '.join(ISOLATIONS)}"
             raise Problem(f"{_MARKER}: isolation is {asked['isolation']!r}", where, said)
         _check_formula(asked.get("lasts", ""), where)
-        components = _named(asked.get("components", ()), "component", COMPONENTS, where)
+        components = _named(asked.get("components", ()), "component", (*COMPONENTS, CLOUD), where)
         features = _named(asked.get("features", ()), "feature", FEATURES, where)
         several = {"features": features, "components": tuple(sorted(components))}
         made = cls(**{**asked, **several, "spread": spread, "faulted_in": faulted_in})

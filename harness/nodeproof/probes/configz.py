@@ -1,11 +1,15 @@
-"""A field of a kubelet's running configuration."""
+"""A field of the running configuration of a kubelet, or of a controller manager."""
 
 from __future__ import annotations
 
-from nodeproof.cluster.configuration import kubelet_configz
+from nodeproof.cluster.configuration import configz, kubelet_configz
 from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.measuring import CLOUD_MANAGER, MANAGER
+from nodeproof.model.needs import CLOUD
 from nodeproof.model.pattern import value_at
 from nodeproof.probes.probe import Json, Probe
+
+_AT = {"kube-controller-manager": MANAGER, CLOUD: CLOUD_MANAGER}
 
 
 def kubelet_field(node: str, path: str) -> Probe:
@@ -17,3 +21,15 @@ def kubelet_field(node: str, path: str) -> Probe:
         return value_at(path, kubelet_configz(lab.cluster.api, node))
 
     return Probe(f"/configz {path}", node, read)
+
+
+def manager_field(component: str, path: str) -> Probe:
+    """What a controller manager says of its configuration at a path, `KubeCloudShared.NodeMonitorPeriod`.
+
+    None where it says nothing.
+    """
+
+    def read(lab: Lab) -> Json:
+        return value_at(path, configz(lab.cluster.api, _AT[component]))
+
+    return Probe(f"/configz {path}", component, read)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nodeproof.actions.ask import User, ask, kubelet_of, would
+from nodeproof.actions.cloud import cloud_says
 from nodeproof.actions.credential import OwnCredential
 from nodeproof.actions.exits import try_flags
 from nodeproof.actions.join import join
@@ -80,9 +81,10 @@ from nodeproof.labs.client.fleet import NodeInfo
 from nodeproof.model import window as windows
 from nodeproof.model.cluster import NOT_READY, UNREACHABLE, UNSCHEDULABLE, ZONE_LABEL
 from nodeproof.model.judgment import Check, Moment
+from nodeproof.model.needs import CLOUD
 from nodeproof.model.pattern import PRESENT
 from nodeproof.probes.cgroup import SWAP_LIMIT, cgroup_file, swap_limit
-from nodeproof.probes.configz import kubelet_field
+from nodeproof.probes.configz import kubelet_field, manager_field
 from nodeproof.probes.dbus import dbus_property
 from nodeproof.probes.described import described
 from nodeproof.probes.field import field_of
@@ -98,6 +100,7 @@ from nodeproof.probes.source_address import source_address
 from nodeproof.safety.injector import Cut
 from nodeproof.scenario.faults import (
     called_off_shutdown,
+    cloud,
     freeze,
     kubelet_settings,
     labelled,
@@ -118,6 +121,7 @@ from nodeproof.scenario.faults import (
 )
 from nodeproof.scenario.stage import STATUS, Stage
 from nodeproof.sources.audit import Audit, audit
+from nodeproof.sources.cloud import CloudCalls
 from nodeproof.sources.journal import Journal
 from nodeproof.sources.log import Log
 
@@ -133,6 +137,7 @@ def standing(word: Callable[..., Fault], *args: Any, **settings: Any) -> pytest.
 
 
 __all__ = [
+    "CLOUD",
     "INHIBITORS",
     "NOT_READY",
     "PRESENT",
@@ -143,6 +148,7 @@ __all__ = [
     "ZONE_LABEL",
     "Audit",
     "Check",
+    "CloudCalls",
     "Cut",
     "Fault",
     "Journal",
@@ -166,6 +172,8 @@ __all__ = [
     "cgroup_file",
     "changed",
     "claims",
+    "cloud",
+    "cloud_says",
     "condition_became",
     "condition_said",
     "conditions_changed",
@@ -205,6 +213,7 @@ __all__ = [
     "machine_ended",
     "made",
     "make_node",
+    "manager_field",
     "meminfo",
     "metric",
     "needs",

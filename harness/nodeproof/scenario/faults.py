@@ -8,6 +8,7 @@ from typing import Any
 
 from nodeproof.faults import (
     CalledOff,
+    Cloud,
     Freeze,
     KubeletSettings,
     Labelled,
@@ -26,6 +27,7 @@ from nodeproof.faults import (
     Taint,
     UnitDown,
 )
+from nodeproof.faults.cloud import State
 from nodeproof.faults.partition import Answer, Direction
 from nodeproof.faults.refused import What
 from nodeproof.faults.unit_down import KUBELET
@@ -90,6 +92,14 @@ def outage(*nodes: NodeInfo) -> Outage:
 def node_deleted(node: str, labels: Mapping[str, str]) -> NodeDeleted:
     """A new deletion of a node's Node, which is given back with these labels."""
     return NodeDeleted(uuid.uuid4().hex[:8], node, labels)
+
+
+def cloud(answers: Mapping[str, State], labels: Mapping[str, Mapping[str, str]]) -> Cloud:
+    """A new cloud of the cluster, and what it says of nodes' machines: each `exists`, is `shut-down` or
+    `gone`; one that is not named exists. `labels` are those of each node, which is given back with them. It
+    has to be declared: `needs(components=(CLOUD,))`.
+    """
+    return Cloud(uuid.uuid4().hex[:8], answers, labels)
 
 
 def settings(component: str, **flags: str) -> Settings:

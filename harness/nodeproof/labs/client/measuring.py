@@ -27,6 +27,7 @@ from nodeproof.waiting import insist
 Json = Any
 MANAGER = "https://127.0.0.1:10257"
 SCHEDULER = "https://127.0.0.1:10259"
+CLOUD_MANAGER = "https://127.0.0.1:10258"
 _OFFSET_LIMIT_S = 10.0
 _READINGS = 3
 _KUBELET_LINE = f"""

@@ -23,6 +23,7 @@ _PORTS: Mapping[str, tuple[str, int]] = {
     "kube-apiserver": (API_ADDRESS, API_PORT),
     "kube-controller-manager": ("127.0.0.1", 10257),
     "kube-scheduler": ("127.0.0.1", 10259),
+    "cloud-controller-manager": ("127.0.0.1", 10258),
     CONTROL_PLANE: (API_ADDRESS, API_PORT),
 }
 """Where each serves."""

@@ -156,6 +156,21 @@ def scheduler(spec: LabSpec, credentials: Credentials, config: Path) -> list[str
     ]
 
 
+def cloud_controller_manager(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
+    """cloud-controller-manager as the kube-controller-manager's user, with only the controller that looks
+    after lost machines; what a fault lets it answer is told by flags of that fault's.
+    """
+    flags = {
+        **_client_flags(credentials, config),
+        "cloud-provider": "nodeproof",
+        "controllers": "cloud-node-lifecycle-controller",
+        "leader-elect": "false",
+        "use-service-account-credentials": "true",
+        **profile_named(spec.profile).cloud_controller_manager,
+    }
+    return [spec.binary("cloud-controller-manager"), *_flags(flags)]
+
+
 def _client_flags(credentials: Credentials, config: Path) -> dict[str, str]:
     """What every component that works through the API server is given."""
     return {

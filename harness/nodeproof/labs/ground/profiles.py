@@ -26,6 +26,7 @@ class Profile:
     toleration_s: int
     api_server: Mapping[str, str] = field(default_factory=dict)
     controller_manager: Mapping[str, str] = field(default_factory=dict)
+    cloud_controller_manager: Mapping[str, str] = field(default_factory=dict)
     kubelet: Mapping[str, Json] = field(default_factory=dict)
     kubelet_env: Mapping[str, str] = field(default_factory=dict)
 
@@ -47,6 +48,7 @@ FAST = Profile(
         "kube-api-qps": "100",
         "kube-api-burst": "150",
     },
+    cloud_controller_manager={"node-monitor-period": "1s"},
     kubelet={
         "nodeLeaseDurationSeconds": 8,
         "nodeStatusUpdateFrequency": "2s",

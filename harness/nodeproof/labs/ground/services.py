@@ -49,10 +49,14 @@ class Services:
     def __contains__(self, name: str) -> bool:
         return name == CONTROL_PLANE or name in self._argv
 
-    def start(self, name: str, argv: Sequence[str]) -> None:
-        """Start a component, and remember how. Raises CommandFailed."""
+    def know(self, name: str, argv: Sequence[str]) -> None:
+        """Remember how a component is started that runs only as long as a fault wants it."""
         self._argv[name] = argv
         (self._folder / name).mkdir(exist_ok=True)
+
+    def start(self, name: str, argv: Sequence[str]) -> None:
+        """Start a component, and remember how. Raises CommandFailed."""
+        self.know(name, argv)
         self._processes.start(name, self.command(name))
 
     def command(self, name: str) -> list[str]:

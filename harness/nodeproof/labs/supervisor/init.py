@@ -142,6 +142,10 @@ class LabServer:
         self._services.start("kube-controller-manager", manager)
         scheduler = control_plane.scheduler(self.spec, self._credentials, configs["scheduler"])
         self._services.start("kube-scheduler", scheduler)
+        cloud = control_plane.cloud_controller_manager(
+            self.spec, self._credentials, configs["controller-manager"]
+        )
+        self._services.know("cloud-controller-manager", cloud)
 
     def _dead(self) -> str:
         """The first component that has died, with its last log lines."""

@@ -1,0 +1,56 @@
+"""Scenarios about a cluster with a cloud, where somebody meddles with nodes, and with what it is asked."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+from nodeproof.cluster.resources import node
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.lab import Lab
+from tests.acceptance.alterations import SLACK_S, each, refused, until_lost
+from tests.acceptance.altered import Cluster, shipped
+from tests.acceptance.conftest import Run
+from tests.acceptance.test_nodes_fall import deviating
+from tests.waiting import pause
+
+LOST_MACHINES = shipped("cloud/test_lost_machines.py")
+IN_CLOUD = {
+    f"cloud.{name}"
+    for name in ("node-deleted-when-vm-gone", "only-unhealthy-checked", "vm-exists-kept", "shutdown-taint")
+}
+CONTROLLER = "system:serviceaccount:kube-system:node-controller"
+
+
+def nobody_may_taint(cluster: Cluster) -> None:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]}
+    its = {"name": "its", "expression": f"request.userInfo.username == '{CONTROLLER}'"}
+    with refused(cluster, [rule], [its]):
+        cluster.over.wait()
+
+
+def somebody_deletes_a_lost_node_that_exists(cluster: Cluster) -> None:
+    lost = cluster.until_injected("power-off")
+    until_lost(cluster, lost)
+    # What comes within the slack may have come before.
+    pause(SLACK_S)
+    cluster.lab.cluster.api.delete(node(lost))
+
+
+def the_cloud_is_asked_about_a_node_that_is_well(cluster: Cluster) -> None:
+    well = cluster.until_injected("power-off", often=2)
+    cluster.until_recorded(f"the cloud says {well}: gone")
+    pause(SLACK_S)
+    told = {"time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "method": "InstanceExists"}
+    folder = registry.client(cluster.lab.name).status()["settings"]
+    append = 'cat >>"$(ls "$0"/cloud-controller-manager/*.calls)"'
+    cluster.command("sh", "-c", append, folder, stdin=f"{json.dumps({**told, 'node': well})}\n")
+
+
+def test_claims_about_a_cloud_fall(whole_lab: Lab, run: Run) -> None:
+    alter = each(
+        nobody_may_taint,
+        somebody_deletes_a_lost_node_that_exists,
+        the_cloud_is_asked_about_a_node_that_is_well,
+    )
+    assert deviating(run, whole_lab, alter, LOST_MACHINES) == IN_CLOUD
