@@ -1,5 +1,5 @@
 """The command line: doctor, run, up, status, shell, logs, claims, kubectl, exec, proxy, down, heal, recheck,
-report, page, matrix, compare, summary, components, box.
+merge, report, page, matrix, compare, summary, components, box.
 """
 
 from __future__ import annotations
@@ -128,6 +128,19 @@ COMMANDS = (
         readers.recheck,
         "judge a saved run again, without a cluster",
         (_RUN, _CLAIMS),
+    ),
+    Command(
+        "merge",
+        readers.merge,
+        "one run of several shards, also of those that died; verdicts and the site",
+        (
+            argument("runs", metavar="RUN", type=Path, nargs="+"),
+            argument(
+                "--run", metavar="DIR", type=Path, default=None, help="default: a new one beside the first"
+            ),
+            argument("--no-site", action="store_true", help="write no site"),
+            _CLAIMS,
+        ),
     ),
     Command(
         "report",

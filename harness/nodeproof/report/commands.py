@@ -25,6 +25,28 @@ def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return outcome.exit_code(rows, [], facts.selected)
 
 
+def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Make one run of shards, with its site."""
+    from nodeproof import catalogue
+    from nodeproof.report import merge, outcome, page, rundir, site, table
+
+    runs, claims = arguments.runs, catalogue.load(arguments.claims)
+    shard = merge.shard_of(runs[0])
+    folder = arguments.run or rundir.new_folder(runs[0].resolve().parent, shard.profile, shard.lab)
+    facts = merge.merge(runs, folder, claims)
+    for role in merge.different_components(runs):
+        _say(f"shards ran different executables of {role}: run.json names the first one's")
+    rows = rundir.read_verdicts(folder)
+    print(table.render(rows, facts.duration_s, str(folder)))
+    if facts.exit_reason:
+        _say(facts.exit_reason)
+    if not arguments.no_site:
+        index = site.generate(folder, _say, claims)
+        _say(f"the page, judged: {index.with_name(page.FILE)}")
+        _say(f"Allure site: {index}")
+    return outcome.exit_code(rows, shard.asked, facts.selected, facts.exit_reason)
+
+
 def report(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Serve a run's site until Ctrl-C."""
     from nodeproof import catalogue
