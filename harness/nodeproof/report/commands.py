@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from nodeproof.model.problem import Problem
+
 
 def _say(line: str) -> None:
     print(f"nodeproof: {line}", file=sys.stderr, flush=True)
@@ -14,14 +16,19 @@ def _say(line: str) -> None:
 def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Judge a saved run again."""
     from nodeproof import catalogue
-    from nodeproof.report import outcome, recheck, rundir, table
+    from nodeproof.report import outcome, page, recheck, rundir, table
 
     facts = rundir.read_facts(arguments.run_folder)
     before = rundir.read_verdicts(arguments.run_folder)
-    rows = recheck.recheck(arguments.run_folder, catalogue.load(arguments.claims))
+    claims = catalogue.load(arguments.claims)
+    rows = recheck.recheck(arguments.run_folder, claims)
     print(table.render(rows, facts.duration_s, str(arguments.run_folder)))
     for difference in recheck.differences(before, rows):
         print(f"changed: {difference}")
+    try:
+        _say(f"the page, judged again: {page.write(arguments.run_folder, claims, rows)}")
+    except Problem as problem:
+        _say(f"the page is as it was: {problem}")
     return outcome.exit_code(rows, [], facts.selected)
 
 

@@ -117,6 +117,8 @@ class Digest:
     rows: tuple[Row, ...]
     load: Load
     missing: tuple[str, ...]
+    is_judged_again: bool = False
+    """Whether the rows are not those that the run ended with."""
 
     @property
     def is_whole(self) -> bool:

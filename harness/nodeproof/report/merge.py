@@ -154,6 +154,9 @@ def _take(part: Part, into: Path) -> None:
             is_lost = folder == "scenarios" and path.name in part.lost
             _link(path, into / folder / path.name, {"judgments.json"} if is_lost else ())
     for path in sorted((part.run / "labs").glob("*")):
+        if not path.is_dir() and path.suffix != ".json":
+            # What its workers locked.
+            continue
         target = into / "labs" / path.name
         if target.exists():
             target = target.with_name(f"{path.stem}-shard-{part.shard.number}{path.suffix}")
