@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ import pytest
 
 from nodeproof import cli
 from nodeproof.model.problem import Problem
-from nodeproof.model.shard import Shard
 from nodeproof.report import broken, digest, merge, rundir, shards
-from nodeproof.report.rundir import Row, RunFacts
-from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, LACKS, VERSION, Told, tell
+from nodeproof.report.rundir import Row
+from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, LACKS, Told, shard_of, shard_run, tell
 
 DETECTION, TAINT, DEFAULT, SWAP = (
     "monitoring.detection-time",
@@ -33,31 +31,8 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "reports" / "verdicts.schema.js
 MERGE_LIMIT_S = 5.0
 
 
-def shard_of(number: int, parts: Sequence[Mapping[str, tuple[str, ...]]] = PARTS, **changed: Any) -> Shard:
-    return replace(Shard(number, "process", "fast", VERSION, FACTS.began, (), tuple(parts)), **changed)
-
-
-def shard_run(
-    run: Path, number: int, told: Sequence[Told], facts: RunFacts | None = FACTS, **changed: Any
-) -> Path:
-    """What a run of one shard leaves."""
-    shard = shard_of(number, **changed)
-    selected = tuple(sorted({claim for claims in shard.parts[number - 1].values() for claim in claims}))
-    kept = None if facts is None else replace(facts, shard=shard.to_json(), selected=selected)
-    tell(run, told, kept)
-    shards.write(run, shard)
-    (run / "labs" / "p-000001").mkdir(parents=True)
-    (run / "labs" / "p-000001" / "kubelet.log").write_text(f"of shard {number}")
-    rundir.write_json(run / "labs" / "p-000001.json", {"shard": number})
-    (run / "allure-results" / f"{number}-result.json").write_text("{}")
-    rundir.write_json(
-        run / rundir.TIMES, {"start": 10.0 * number, **{scenario: 5.0 for scenario, *_ in told}}
-    )
-    return run
-
-
 def both(tmp_path: Path) -> list[Path]:
-    return [shard_run(tmp_path / "one", 1, FIRST), shard_run(tmp_path / "two", 2, SECOND)]
+    return [shard_run(tmp_path / "one", 1, PARTS, FIRST), shard_run(tmp_path / "two", 2, PARTS, SECOND)]
 
 
 def labels(run: Path) -> dict[tuple[str, str], str]:
@@ -112,7 +87,10 @@ def test_a_missing_shards_claims_are_unproven_and_name_it(tmp_path: Path) -> Non
 
 
 def test_a_shard_that_died_keeps_what_it_judged(tmp_path: Path) -> None:
-    runs = [shard_run(tmp_path / "one", 1, FIRST), shard_run(tmp_path / "two", 2, SECOND[:1], None)]
+    runs = [
+        shard_run(tmp_path / "one", 1, PARTS, FIRST),
+        shard_run(tmp_path / "two", 2, PARTS, SECOND[:1], None),
+    ]
     half = runs[1] / "scenarios" / rundir.slug(C)
     half.mkdir()
     (half / "history.jsonl").write_text('{"t": 1')
@@ -137,22 +115,25 @@ def test_what_cannot_be_read_of_a_shard_is_unproven(tmp_path: Path) -> None:
 
 def test_a_shard_that_broke_off_says_why(tmp_path: Path) -> None:
     facts = replace(FACTS, exit_reason="no memory\nlines of a log")
-    runs = [shard_run(tmp_path / "one", 1, FIRST), shard_run(tmp_path / "two", 2, SECOND[:1], facts)]
+    runs = [
+        shard_run(tmp_path / "one", 1, PARTS, FIRST),
+        shard_run(tmp_path / "two", 2, PARTS, SECOND[:1], facts),
+    ]
     merged = merge.merge(runs, tmp_path / "merged", CLAIMS)
     assert merged.exit_reason == "shard 2/2 broke off: no memory"
     assert row_of(tmp_path / "merged", C)["reason"] == merged.exit_reason
 
 
 def test_a_deviation_comes_before_what_is_missing(tmp_path: Path) -> None:
-    run = shard_run(tmp_path / "one", 1, [(A, DETECTION, DEVIATES), (A, TAINT, CONFORMS)])
+    run = shard_run(tmp_path / "one", 1, PARTS, [(A, DETECTION, DEVIATES), (A, TAINT, CONFORMS)])
     assert cli.main(["merge", str(run), "--run", str(tmp_path / "merged"), "--no-site"]) == 1
 
 
 def test_a_scenario_whose_worker_died_is_not_missing(tmp_path: Path) -> None:
     died = f"{A}{broken.DIED}"
     runs = [
-        shard_run(tmp_path / "one", 1, [(died, DETECTION, CONFORMS), (died, TAINT, CONFORMS)]),
-        shard_run(tmp_path / "two", 2, SECOND),
+        shard_run(tmp_path / "one", 1, PARTS, [(died, DETECTION, CONFORMS), (died, TAINT, CONFORMS)]),
+        shard_run(tmp_path / "two", 2, PARTS, SECOND),
     ]
     merge.merge(runs, tmp_path / "merged", CLAIMS)
     assert {scenario for scenario, _claim in labels(tmp_path / "merged")} == {died, B, C}
@@ -188,13 +169,13 @@ def test_shards_of_different_runs_are_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, Any], said: str
 ) -> None:
     one, two = both(tmp_path)
-    shards.write(two, shard_of(2, **changed))
+    shards.write(two, shard_of(2, **{"parts": PARTS, **changed}))
     _refused(tmp_path, capsys, [one, two], f"{said} (one, two); merge runs of one command")
 
 
 def test_versions_that_ran_count_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = shard_run(tmp_path / "one", 1, FIRST)
-    two = shard_run(tmp_path / "two", 2, SECOND, replace(FACTS, kubernetes_version="v1.36.9"))
+    one = shard_run(tmp_path / "one", 1, PARTS, FIRST)
+    two = shard_run(tmp_path / "two", 2, PARTS, SECOND, replace(FACTS, kubernetes_version="v1.36.9"))
     _refused(tmp_path, capsys, [one, two], "differ in their Kubernetes version: v1.36.3, v1.36.9")
 
 
@@ -204,7 +185,10 @@ def test_the_same_shard_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_scenario_in_two_shards_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, two = shard_run(tmp_path / "one", 1, FIRST), shard_run(tmp_path / "two", 2, [*SECOND, *FIRST])
+    one, two = (
+        shard_run(tmp_path / "one", 1, PARTS, FIRST),
+        shard_run(tmp_path / "two", 2, PARTS, [*SECOND, *FIRST]),
+    )
     _refused(tmp_path, capsys, [one, two], f"{A} is not of shard 2/2 (two)")
 
 
@@ -235,7 +219,7 @@ def test_eight_shards_are_merged_in_seconds(tmp_path: Path) -> None:
     runs = []
     for number in range(1, 8):
         told = [(scenario, claim, CONFORMS) for scenario in parts[number - 1] for claim in claims]
-        runs.append(shard_run(tmp_path / f"{number}", number, told, parts=tuple(parts)))
+        runs.append(shard_run(tmp_path / f"{number}", number, parts, told))
     began = time.process_time()
     merge.merge(runs, tmp_path / "merged", CLAIMS)
     # Processor time, as others may use the cores meanwhile.
