@@ -97,7 +97,7 @@ def test_a_shard_that_died_keeps_what_it_judged(tmp_path: Path) -> None:
     into = tmp_path / "merged"
     assert cli.main(["merge", *map(str, runs), "--run", str(into), "--no-site"]) == 3
     assert (labels(into)[B, DEFAULT], labels(into)[C, SWAP]) == ("conforms", "gap")
-    said = "shard 2/2 has no end: it died; it ended in the middle of this scenario"
+    said = "shard 2/2 has no end: it died, or is under way; it ended in the middle of this scenario"
     assert row_of(into, C)["reason"] == said
     assert (into / "scenarios" / rundir.slug(C) / "history.jsonl").read_text() == '{"t": 1'
     assert not (half / "judgments.json").exists()
@@ -159,7 +159,7 @@ OTHER_PARTS = (PARTS[1], PARTS[0])
             {"kubernetes_version": "v1.35.0"},
             "two shards differ in their Kubernetes version: v1.36.3, v1.35.0",
         ),
-        ({"asked": (TAINT,)}, "two shards differ in their claims asked for: , cordon.taint"),
+        ({"asked": (TAINT,)}, "two shards differ in their claims asked for: all, cordon.taint"),
         ({"parts": (*PARTS, {})}, "two shards differ in their number of shards: 2, 3"),
         ({"parts": OTHER_PARTS}, "two shards divide different scenarios, or otherwise"),
     ],
@@ -195,6 +195,24 @@ def test_a_scenario_in_two_shards_is_refused(tmp_path: Path, capsys: pytest.Capt
 def test_what_is_no_shard_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _refused(tmp_path, capsys, [tell(tmp_path / "one", FIRST)], "this is no run of a shard")
     _refused(tmp_path, capsys, [tmp_path / "none"], "this is no run of a shard")
+
+
+def test_a_claim_of_another_catalogue_is_named_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = shard_run(tmp_path / "one", 1, (PARTS[0], {B: ("own.claim",)}), FIRST)
+    _refused(
+        tmp_path, capsys, [one], "the catalogue has no claim own.claim (merge); name its folder: --claims"
+    )
+
+
+def test_facts_that_somebody_edited_are_none(tmp_path: Path) -> None:
+    one, two = both(tmp_path)
+    facts = json.loads((two / "run.json").read_text())
+    rundir.write_json(two / "run.json", {**facts, "began": 5, "components": {"kubelet": []}})
+    merged = merge.merge([one, two], tmp_path / "merged", CLAIMS)
+    assert merged.exit_reason == "shard 2/2 has no end: it died, or is under way"
+    assert labels(tmp_path / "merged")[B, DEFAULT] == "conforms"
 
 
 def _refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], runs: list[Path], said: str) -> None:

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -22,7 +22,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
 from nodeproof.model.verdict import unproven
 from nodeproof.report import broken, rundir, shards
-from nodeproof.report.rundir import RunFacts, Scenario
+from nodeproof.report.rundir import Row, RunFacts, Scenario
 
 _FOREIGN = "merge runs of one command, which differ in --shard alone"
 _MADE_ANEW = frozenset({"environment.properties"})
@@ -44,6 +44,15 @@ class Part:
     """Why it is not whole; empty where it is."""
 
 
+@dataclass(frozen=True)
+class Missing:
+    """A scenario that a shard should have judged and did not."""
+
+    nodeid: str
+    reason: str
+    rows: tuple[Row, ...]
+
+
 def merge(runs: Sequence[Path], into: Path, claims: Mapping[str, Claim]) -> RunFacts:
     """Make one run of shards; gives what it is.
 
@@ -54,8 +63,10 @@ def merge(runs: Sequence[Path], into: Path, claims: Mapping[str, Claim]) -> RunF
     _refuse(parts)
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise Problem("a merged run goes into a folder of its own", str(into), "give --run another one")
+    reasons = _reasons(parts)
+    missing = tuple(_missing(parts, claims, reasons))
     try:
-        return _write(parts, into, claims)
+        return _write(parts, into, missing, reasons)
     except OSError as error:
         said = "the merged run cannot be written"
         raise Problem(said, str(into), "remove what is there, and merge again", str(error)) from error
@@ -87,7 +98,7 @@ def _read(run: Path) -> Part:
             scenarios[found.nodeid] = found
     reason = ""
     if facts is None or not facts.ended or not (run / "verdicts.json").exists():
-        reason = f"{shard.name} has no end: it died"
+        reason = f"{shard.name} has no end: it died, or is under way"
     elif facts.exit_reason:
         reason = f"{shard.name} broke off: {facts.exit_reason.partition(chr(10))[0]}"
     return Part(run, shard, facts, scenarios, lost, reason)
@@ -128,18 +139,21 @@ def _told(first: Part, part: Part) -> Iterator[tuple[str, str, str]]:
     yield "kind of lab", one.lab, other.lab
     yield "profile", one.profile, other.profile
     yield "Kubernetes version", one.kubernetes_version, other.kubernetes_version
-    yield "claims asked for", ", ".join(one.asked), ", ".join(other.asked)
+    yield "claims asked for", ", ".join(one.asked) or "all", ", ".join(other.asked) or "all"
     if first.facts and part.facts:
         yield "Kubernetes version", first.facts.kubernetes_version, part.facts.kubernetes_version
 
 
-def _write(parts: Sequence[Part], into: Path, claims: Mapping[str, Claim]) -> RunFacts:
+def _write(
+    parts: Sequence[Part], into: Path, missing: Sequence[Missing], reasons: Mapping[int, str]
+) -> RunFacts:
     rundir.create(into)
     for part in parts:
         _take(part, into)
     _write_times(parts, into)
-    reasons = _reasons(parts)
-    _fill_in(parts, into, claims, reasons)
+    for each in missing:
+        rundir.write_scenario(into, each.nodeid, (), _nothing(parts[0].shard), each.rows)
+        broken.report(into, each.nodeid, each.reason)
     rundir.merge_verdicts(into)
     facts = _merged(parts, into, reasons)
     rundir.write_facts(into, facts)
@@ -203,28 +217,31 @@ def _reasons(parts: Sequence[Part]) -> Mapping[int, str]:
     }
 
 
-def _fill_in(
-    parts: Sequence[Part], into: Path, claims: Mapping[str, Claim], reasons: Mapping[int, str]
-) -> None:
-    """Give every scenario that has no judgments its rows, and Allure its result."""
+def _missing(
+    parts: Sequence[Part], claims: Mapping[str, Claim], reasons: Mapping[int, str]
+) -> Iterator[Missing]:
+    """Every scenario that has no judgments, with the rows that say so. Raises Problem on a claim that the
+    catalogue does not have.
+    """
     by_number = {part.shard.number: part for part in parts}
-    shard = parts[0].shard
-    nothing = Configuration(
-        shard.kubernetes_version, shard.lab, shard.profile, 0.0, 0.0, calibration=Calibration(0.0)
-    )
+    shard, nothing = parts[0].shard, _nothing(parts[0].shard)
     for number, scenarios in enumerate(shard.parts, 1):
         part = by_number.get(number)
         judged = {nodeid.removesuffix(broken.DIED) for nodeid in part.scenarios} if part else set()
-        for nodeid, declared in scenarios.items():
-            if nodeid in judged:
-                continue
+        for nodeid in scenarios.keys() - judged:
             reason = reasons[number] or f"{shard.named(number)} ended, and left no judgments of this scenario"
             lost = part.lost.get(rundir.slug(nodeid), "") if part else ""
             reason = f"{reason}; {lost}" if lost else reason
             verdict = unproven("gap", reason)
-            rows = [rundir.row(_known(claim, claims), nodeid, verdict, nothing) for claim in declared]
-            rundir.write_scenario(into, nodeid, (), nothing, rows)
-            broken.report(into, nodeid, reason)
+            rows = [rundir.row(_known(each, claims), nodeid, verdict, nothing) for each in scenarios[nodeid]]
+            yield Missing(nodeid, reason, tuple(rows))
+
+
+def _nothing(shard: Shard) -> Configuration:
+    """What is known of a cluster that nobody asked."""
+    return Configuration(
+        shard.kubernetes_version, shard.lab, shard.profile, 0.0, 0.0, calibration=Calibration(0.0)
+    )
 
 
 def _known(claim: str, claims: Mapping[str, Claim]) -> Claim:
@@ -261,6 +278,7 @@ def _merged(parts: Sequence[Part], into: Path, reasons: Mapping[int, str]) -> Ru
 
 def _moment(told: str) -> datetime:
     try:
-        return datetime.fromisoformat(told)
+        moment = datetime.fromisoformat(told)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     except ValueError as error:
         raise Problem(f"{told!r} is no time", "run.json of a shard", "restore the file") from error

@@ -7,7 +7,7 @@ from typing import Any
 
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
-from nodeproof.report import rundir
+from nodeproof.report import digest, rundir
 from nodeproof.report.rundir import RunFacts
 
 Json = Any
@@ -34,11 +34,12 @@ def read(run: Path) -> Shard | None:
 def facts(run: Path) -> RunFacts | None:
     """What `run.json` says; None where it cannot be read. Raises Problem where a newer version wrote it."""
     try:
-        return rundir.read_facts(run)
+        found = rundir.read_facts(run)
     except rundir.NewerFormat:
         raise
     except Problem:
         return None
+    return found if digest.are_whole(found) else None
 
 
 def _shard(path: Path, data: Json) -> Shard:
