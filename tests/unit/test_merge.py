@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,12 @@ def test_a_missing_shards_claims_are_unproven_and_name_it(tmp_path: Path) -> Non
     }
     assert row_of(into, B)["reason"] == "shard 2/2 is missing"
     assert rundir.read_facts(into).exit_reason == "shard 2/2 is missing"
-    assert len(list((into / "allure-results").glob("*-result.json"))) == 3
+    told = [json.loads(path.read_text()) for path in (into / "allure-results").glob("*-result.json")]
+    (result,) = (each for each in told if each.get("fullName") == B)
+    assert (result["status"], result["statusDetails"]["message"]) == ("broken", "shard 2/2 is missing")
+    assert {"name": "feature", "value": DEFAULT} in result["labels"]
+    assert result["start"] == datetime.fromisoformat(FACTS.ended).timestamp() * 1000
+    assert len(told) == 3
     found = digest.read(into)
     assert found.missing == ("The run broke off: shard 2/2 is missing",)
     assert all(not entry.is_missing for entry in digest.entries(found, CLAIMS))

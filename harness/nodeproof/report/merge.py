@@ -151,11 +151,13 @@ def _write(
     for part in parts:
         _take(part, into)
     _write_times(parts, into)
+    facts = _merged(parts, into, reasons)
+    # By Allure's clock they belong to the end of the run, whenever it is merged.
+    ended_s = _moment(facts.ended).timestamp()
     for each in missing:
         rundir.write_scenario(into, each.nodeid, (), _nothing(parts[0].shard), each.rows)
-        broken.report(into, each.nodeid, each.reason)
+        broken.report(into, each.nodeid, (row["claim"] for row in each.rows), each.reason, ended_s)
     rundir.merge_verdicts(into)
-    facts = _merged(parts, into, reasons)
     rundir.write_facts(into, facts)
     rundir.point_latest(into.resolve().parent, into)
     return facts

@@ -97,7 +97,7 @@ def store_crashed(session: Session, nodeid: str) -> None:
     declared = [session.claims[claim] for claim in claims]
     closed = without_running(declared, "gap", reason)
     stored.store_skipped(session.run, died_as, closed, session.claims, session.options)
-    broken.report(session.run, died_as, reason)
+    broken.report(session.run, died_as, claims, reason)
 
 
 def _raise_outcome(closed: Closed, text: str, error: Exception | None) -> None:
