@@ -1,10 +1,12 @@
 """The command line: doctor, run, up, status, shell, logs, claims, kubectl, exec, proxy, down, heal, recheck,
-report, page, matrix, compare, summary, components, box.
+merge, report, page, matrix, compare, summary, components, box.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import select
 import signal
 import sys
 import traceback
@@ -130,6 +132,19 @@ COMMANDS = (
         (_RUN, _CLAIMS),
     ),
     Command(
+        "merge",
+        readers.merge,
+        "one run of several shards, also of those that died; verdicts and the site",
+        (
+            argument("runs", metavar="RUN", type=Path, nargs="+"),
+            argument(
+                "--run", metavar="DIR", type=Path, default=None, help="default: a new one beside the first"
+            ),
+            argument("--no-site", action="store_true", help="write no site"),
+            _CLAIMS,
+        ),
+    ),
+    Command(
         "report",
         readers.report,
         "serve a run's site on loopback",
@@ -200,15 +215,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(number, _interrupt)
     try:
         run: Callable[[argparse.Namespace, list[str]], int] = arguments.do
-        return run(arguments, rest)
+        status = run(arguments, rest)
+        sys.stdout.flush()
+        return status
     except (Problem, OutsideError) as problem:
         if arguments.debug:
             traceback.print_exc()
         print(f"nodeproof: {problem}", file=sys.stderr)
         return commands.ENVIRONMENT
+    except BrokenPipeError:
+        if not _reader_is_gone():
+            raise
+        # Python flushes once more as it ends, and would complain of that.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         print("nodeproof: interrupted", file=sys.stderr)
         return commands.ENVIRONMENT
+
+
+def _reader_is_gone() -> bool:
+    """Whether nobody reads standard output any more; a machine's connection may break the same way."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _file, event in output.poll(0))
 
 
 def _interrupt(number: int, _frame: object) -> None:

@@ -63,7 +63,11 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     facts = rundir.read_facts(folder)
     broken_off = facts.exit_reason or ("" if status in (0, 1) else f"pytest ended with {status}")
     rows = rundir.read_verdicts(folder)
-    return outcome.exit_code(rows, _values(rest, "--claim"), facts.selected, broken_off)
+    asked = _values(rest, "--claim")
+    if facts.shard is not None:
+        # What another shard judges is not missing here.
+        asked = [claim for claim in asked if claim in facts.selected]
+    return outcome.exit_code(rows, asked, facts.selected, broken_off)
 
 
 def plan(_arguments: argparse.Namespace, rest: list[str]) -> int:
@@ -87,7 +91,7 @@ class _Plan:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Ask the session that nodeproof's own plugin made."""
-        from nodeproof.session.planning import describe, starts_s
+        from nodeproof.session.planning import describe, describe_shard, starts_s
         from nodeproof.session.run import SESSION, is_planned
 
         known = session.config.stash.get(SESSION, None)
@@ -98,7 +102,10 @@ class _Plan:
                 "nodeproof: with --dist xdist gives scenarios out, and no plan does: leave it out"
             )
         start_s = starts_s(known.options, known.durations_s)
-        self.lines = list(describe(known.slots, known.options, start_s, known.size, known.zones_shared))
+        shard = describe_shard(known.shard, known.shards_last_s) if known.shard else ()
+        self.lines = list(shard) + list(
+            describe(known.slots, known.options, start_s, known.size, known.zones_shared)
+        )
 
 
 class _RunFolder:
@@ -127,7 +134,7 @@ def _joined(rest: Sequence[str]) -> list[str]:
     return joined
 
 
-_PATH_OPTIONS = ("--components", "--lab")
+_PATH_OPTIONS = ("--components", "--lab", "--times")
 
 
 def _values(rest: Sequence[str], option: str) -> list[str]:

@@ -20,6 +20,7 @@ from nodeproof.session.judging import JUDGE, Judge, Unproven
 from nodeproof.session.run import (
     SESSION,
     is_planned,
+    keep_shard,
     open_run,
     plan_for,
     say_what_ends,
@@ -69,6 +70,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--again", type=int, default=1, metavar="N",
         help="run a scenario again, up to N times, where its host was too loaded to tell (default 1)",
+    )  # fmt: skip
+    group.addoption(
+        "--shard", default="", metavar="K/N",
+        help="run one of N parts of the scenarios, which `nodeproof merge` makes one run again",
+    )  # fmt: skip
+    group.addoption(
+        "--times", default="", metavar="FILE",
+        help="plan by the times.json of one run, not by earlier runs here; the same for all shards",
     )  # fmt: skip
     group.addoption("--shipped", action="store_true", help="run the shipped scenarios when no path is given")
     parser.addini("nodeproof_claims", "folders with claims of your own", type="paths", default=[])
@@ -176,6 +185,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         dropped = [item for item in scenarios if not wanted & set(asked.declared(item))]
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in dropped]
+    if config.getoption("shard") and scenarios:
+        usage(lambda: keep_shard(config, session, items))
     session.selected = {claim for item in items for claim in asked.declared(item)}
     if session.selected:
         plan_for(config, session, items)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from nodeproof.labs.ground.profiles import DOCUMENTED, FAST, symbols
 from nodeproof.model.plan import NOT_HERE, Expected, Size, Slot, critical, pack
+from nodeproof.report.rundir import TIMES
 from nodeproof.session import planning
 from nodeproof.session.options import Options
 from nodeproof.session.times import ENDED, START, Times
@@ -96,7 +97,7 @@ def test_formulas_are_of_the_profile(profile: object, grace_s: float, toleration
 def keep(out: Path, name: str, times: Mapping[str, float] | str) -> None:
     (out / name).mkdir()
     text = times if isinstance(times, str) else json.dumps(times)
-    (out / name / planning.TIMES).write_text(text)
+    (out / name / TIMES).write_text(text)
 
 
 def test_the_last_runs_of_the_same_lab_and_profile_tell_how_long_it_takes(tmp_path: Path) -> None:

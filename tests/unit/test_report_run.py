@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nodeproof import proc
+from nodeproof import catalogue, cli, proc
 from nodeproof.checks import moments
 from nodeproof.checks.checks import renewals_of
 from nodeproof.checks.judge import judge
@@ -242,6 +243,26 @@ def test_recheck_of_an_untouched_run_gives_its_stored_verdicts(run: Path) -> Non
     assert recheck.differences(stored, again) == []
     assert again == list(stored)
     assert json.loads((run / recheck.FILE).read_text()) == again
+
+
+def test_recheck_writes_the_page_of_its_own_rows_or_says_why_not(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "load", lambda _paths: CLAIMS)
+    folder = store(run)
+    rundir.write_facts(run, FACTS)
+    rundir.merge_verdicts(run)
+    edit(folder, lambda line: {**line, "t": line["t"] + 4.0} if is_leaving(line) else line)
+    assert cli.main(["recheck", str(run)]) == 1
+    page = (run / "site" / "page.html").read_text()
+    assert "too late" in page
+    assert "again, from the recordings, by <code>nodeproof recheck</code>" in page
+    assert f"the page, judged again: {run / 'site' / 'page.html'}" in capsys.readouterr().err
+    shutil.rmtree(run / "site")
+    (run / "site").write_text("in the way")
+    assert cli.main(["recheck", str(run)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()[:1]
+    assert line.startswith(f"nodeproof: the page is as it was: the page cannot be written ({run / 'site'})")
 
 
 def test_dropped_events_are_a_gap_on_recheck(run: Path) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 from nodeproof import catalogue
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Calibration, Configuration
+from nodeproof.model.shard import Shard
 from nodeproof.model.verdict import Measured, Verdict, conforms, deviates, unproven
 from nodeproof.model.window import Window
-from nodeproof.report import rundir
+from nodeproof.report import rundir, shards
 from nodeproof.report.rundir import Row, RunFacts
 
 Json = Any
@@ -40,6 +41,8 @@ FACTS = RunFacts(
 )
 Told = tuple[str, str, Verdict]
 """A scenario, a claim and a verdict."""
+Parts = Sequence[Mapping[str, tuple[str, ...]]]
+"""The scenarios of each shard, with their claims."""
 
 
 def configuration(version: str = VERSION, grace: str = "12s") -> Configuration:
@@ -75,6 +78,30 @@ def tell(
         selected = tuple(sorted({claim for _scenario, claim, _verdict in told}))
         rundir.write_facts(run, replace(facts, run=run.name, selected=facts.selected or selected))
         rundir.merge_verdicts(run)
+    return run
+
+
+def shard_of(number: int, parts: Parts, **changed: Json) -> Shard:
+    """One of several shards of the told run."""
+    return replace(Shard(number, "process", "fast", VERSION, FACTS.began, (), tuple(parts)), **changed)
+
+
+def shard_run(
+    run: Path, number: int, parts: Parts, told: Sequence[Told], facts: RunFacts | None = FACTS
+) -> Path:
+    """What a run of one shard leaves; without facts it died."""
+    shard = shard_of(number, parts)
+    selected = tuple(sorted({claim for claims in shard.parts[number - 1].values() for claim in claims}))
+    kept = None if facts is None else replace(facts, shard=shard.to_json(), selected=selected)
+    tell(run, told, kept)
+    shards.write(run, shard)
+    (run / "labs" / "p-000001").mkdir(parents=True)
+    (run / "labs" / "p-000001" / "kubelet.log").write_text(f"of shard {number}")
+    rundir.write_json(run / "labs" / "p-000001.json", {"shard": number})
+    (run / "allure-results" / f"{number}-result.json").write_text("{}")
+    rundir.write_json(
+        run / rundir.TIMES, {"start": 10.0 * number, **{scenario: 5.0 for scenario, *_ in told}}
+    )
     return run
 
 

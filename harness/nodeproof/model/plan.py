@@ -66,10 +66,38 @@ def pack(expected: Iterable[Expected], slots: int) -> tuple[Slot, ...]:
     slot without a scenario is none.
     Source: R. L. Graham, Bounds on Multiprocessing Timing Anomalies, 1969.
     """
-    filled: list[list[Expected]] = [[] for _ in range(slots)]
-    for group in sorted(_groups(expected), key=lambda each: -_sum_s(each)):
-        min(filled, key=lambda slot: (_sum_s(slot), len(slot))).extend(group)
+    filled = _fill(_groups(expected), slots)
     return tuple(Slot(tuple(sorted(slot, key=_turn))) for slot in filled if slot)
+
+
+def divide(expected: Iterable[Expected], of: int, start_s: float) -> tuple[tuple[Expected, ...], ...]:
+    """Shards, each for a machine of its own: longest first, whatever order they are told in.
+
+    What goes into labs of one size goes together, unless the longest shard would last longer than with each
+    by itself, by more than the start of the lab (s) that another shard would need: then the longest such
+    group is halved.
+
+    A shard is empty where there are fewer scenarios than shards.
+    """
+    ordered = sorted(expected, key=lambda each: each.scenario)
+    groups = list(_groups(ordered))
+    allowed_s = max(map(_sum_s, _fill([[each] for each in ordered], of))) + start_s
+    while True:
+        filled = _fill(groups, of)
+        several = [group for group in groups if len(group) > 1]
+        if not several or (all(filled) and max(map(_sum_s, filled)) <= allowed_s):
+            return tuple(map(tuple, filled))
+        longest = max(several, key=_sum_s)
+        groups.remove(longest)
+        groups += _fill([[each] for each in longest], 2)
+
+
+def _fill(groups: Iterable[Sequence[Expected]], into: int) -> list[list[Expected]]:
+    """Longest first, each into what is done first."""
+    filled: list[list[Expected]] = [[] for _ in range(into)]
+    for group in sorted(groups, key=lambda each: -_sum_s(each)):
+        min(filled, key=lambda one: (_sum_s(one), len(one))).extend(group)
+    return filled
 
 
 def _groups(expected: Iterable[Expected]) -> Iterator[Sequence[Expected]]:

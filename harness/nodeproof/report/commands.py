@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from nodeproof.model.problem import Problem
+
 
 def _say(line: str) -> None:
     print(f"nodeproof: {line}", file=sys.stderr, flush=True)
@@ -14,15 +16,42 @@ def _say(line: str) -> None:
 def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Judge a saved run again."""
     from nodeproof import catalogue
-    from nodeproof.report import outcome, recheck, rundir, table
+    from nodeproof.report import outcome, page, recheck, rundir, table
 
     facts = rundir.read_facts(arguments.run_folder)
     before = rundir.read_verdicts(arguments.run_folder)
-    rows = recheck.recheck(arguments.run_folder, catalogue.load(arguments.claims))
+    claims = catalogue.load(arguments.claims)
+    rows = recheck.recheck(arguments.run_folder, claims)
     print(table.render(rows, facts.duration_s, str(arguments.run_folder)))
     for difference in recheck.differences(before, rows):
         print(f"changed: {difference}")
+    try:
+        _say(f"the page, judged again: {page.write(arguments.run_folder, claims, rows)}")
+    except Problem as problem:
+        _say(f"the page is as it was: {problem}")
     return outcome.exit_code(rows, [], facts.selected)
+
+
+def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Make one run of shards, with its site."""
+    from nodeproof import catalogue
+    from nodeproof.report import merge, outcome, page, rundir, site, table
+
+    runs, claims = arguments.runs, catalogue.load(arguments.claims)
+    shard = merge.shard_of(runs[0])
+    folder = arguments.run or rundir.new_folder(runs[0].resolve().parent, shard.profile, shard.lab)
+    facts = merge.merge(runs, folder, claims)
+    for role in merge.different_components(runs):
+        _say(f"shards ran different executables of {role}: run.json names the first one's")
+    rows = rundir.read_verdicts(folder)
+    print(table.render(rows, facts.duration_s, str(folder)))
+    if facts.exit_reason:
+        _say(facts.exit_reason)
+    if not arguments.no_site:
+        index = site.generate(folder, _say, claims)
+        _say(f"the page, judged: {index.with_name(page.FILE)}")
+        _say(f"Allure site: {index}")
+    return outcome.exit_code(rows, shard.asked, facts.selected, facts.exit_reason)
 
 
 def report(arguments: argparse.Namespace, _rest: list[str]) -> int:

@@ -117,6 +117,8 @@ class Digest:
     rows: tuple[Row, ...]
     load: Load
     missing: tuple[str, ...]
+    is_judged_again: bool = False
+    """Whether the rows are not those that the run ended with."""
 
     @property
     def is_whole(self) -> bool:
@@ -227,7 +229,7 @@ def _facts(run: Path, missing: list[str]) -> RunFacts | None:
     except Problem as problem:
         missing.append(f"The run did not come to its end, or lost what it was: {_said(problem, run)}.")
         return None
-    if not _are_whole(facts):
+    if not are_whole(facts):
         missing.append("run.json is malformed, and nothing of it is shown.")
         return None
     if facts.exit_reason:
@@ -238,7 +240,7 @@ def _facts(run: Path, missing: list[str]) -> RunFacts | None:
     return facts
 
 
-def _are_whole(facts: RunFacts) -> bool:
+def are_whole(facts: RunFacts) -> bool:
     """Whether they are what their types say; a file that somebody edited may not."""
     texts = (facts.run, facts.began, facts.ended, facts.lab, facts.profile, facts.kubernetes_version)
     lists = (*facts.settings, *facts.quarantined, *facts.selected)

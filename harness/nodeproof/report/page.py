@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from nodeproof.model.claim import Claim
+from nodeproof.model.problem import Problem
 from nodeproof.report import digest, html
 from nodeproof.report.digest import Digest, Entry, State
 from nodeproof.report.evidence import Evidence, Finder
@@ -40,11 +41,24 @@ MEANINGS: Mapping[str, str] = {
 """Of each code of what is unproven."""
 
 
-def write(run: Path, claims: Mapping[str, Claim]) -> Path:
-    """Write `<run>/site/page.html`, also of a run that is not whole. Raises Problem where there is no run."""
+def write(run: Path, claims: Mapping[str, Claim], judged_again: Sequence[Row] | None = None) -> Path:
+    """Write `<run>/site/page.html`, also of a run that is not whole.
+
+    It is of the run's rows, or of others that were `judged_again`, and says which.
+
+    Raises Problem where there is no run, and where the page cannot be written.
+    """
     found = digest.read(run)
+    if judged_again is not None:
+        found = replace(found, rows=tuple(judged_again), is_judged_again=True)
     site = found.run / "site"
-    site.mkdir(exist_ok=True)
+    try:
+        site.mkdir(exist_ok=True)
+    except OSError as error:
+        said = "the page cannot be written"
+        raise Problem(
+            said, str(site), "make the run's folder one that you may write to", str(error)
+        ) from error
     return html.write(site / FILE, render(found, claims))
 
 
@@ -89,8 +103,10 @@ class View:
 
     @property
     def name(self) -> str:
-        """The run's name."""
-        return self.digest.run.name
+        """The run's name; of a shard, which it is: what is not judged here is another's."""
+        shard = self.facts.shard if self.facts else None
+        part = f", shard {shard.get('number')}/{shard.get('of')}" if isinstance(shard, dict) else ""
+        return f"{self.digest.run.name}{part}"
 
     @property
     def facts(self) -> RunFacts | None:
@@ -111,6 +127,11 @@ class View:
     def missing(self) -> Sequence[str]:
         """What of the run is not there."""
         return self.digest.missing
+
+    @property
+    def is_judged_again(self) -> bool:
+        """Whether these are not the verdicts that the run ended with."""
+        return self.digest.is_judged_again
 
     @property
     def has_rows(self) -> bool:

@@ -2,6 +2,7 @@
 
 <run>/run.json                            what ran, on what (RunFacts)
 <run>/verdicts.json                       every scenario's rows, merged
+<run>/shard.json                          which shard it is, and what is in all (Shard)
 <run>/plan.json  <run>/times.json         which slot each scenario was to run in, and how long it took
 <run>/fields.json                         the fields that recorded objects can have, by the API's schema
 <run>/scenarios/<slug>/history.jsonl      the recording
@@ -39,7 +40,8 @@ Row = Mapping[str, Json]
 """One line of `verdicts.json`; its fields are in `reports/verdicts.schema.json`."""
 LATEST = "latest"
 TOO_LOADED = "too-loaded"
-_FIELDS = "fields.json"
+TIMES = "times.json"
+FIELDS = "fields.json"
 FORMAT = 1
 """Of a run's folder. What is added keeps the number, and who reads passes over what it does not know; where
 something that is there changes its meaning, the number goes up.
@@ -89,6 +91,10 @@ class RunFacts:
     selected: tuple[str, ...]
     exit_reason: str
     format: int = FORMAT
+    shard: Mapping[str, Json] | None = None
+    """Of one of several shards, as `shard.json` has it."""
+    merged: tuple[Mapping[str, str], ...] = ()
+    """Of a run that was merged: each shard's name, its run, and why it is not whole."""
 
     @property
     def duration_s(self) -> float:
@@ -113,7 +119,7 @@ class Scenario:
         try:
             return History.parse(_read_text(path).splitlines())
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _malformed(path, f"a line is no entry of a history: {error}") from error
+            raise malformed(path, f"a line is no entry of a history: {error}") from error
 
     def configuration(self) -> Configuration:
         """Read the running configuration. Raises Problem when the file is missing or malformed."""
@@ -121,18 +127,18 @@ class Scenario:
         try:
             return replace(Configuration.from_json(_read_object(path)), fields=self._fields())
         except (KeyError, TypeError) as error:
-            raise _malformed(path, f"not a configuration: {error}") from error
+            raise malformed(path, f"not a configuration: {error}") from error
 
     def _fields(self) -> Mapping[str, frozenset[str]]:
         """The fields of the API's objects; a run of an earlier version did not keep them."""
-        path = self.folder.parents[1] / _FIELDS
+        path = self.folder.parents[1] / FIELDS
         kept = _read_object(path) if path.exists() else {}
         return {resource: frozenset(paths) for resource, paths in kept.items()}
 
 
 def write_fields(run: Path, fields: Mapping[str, frozenset[str]]) -> None:
     """Keep which fields the API's objects have, once a run."""
-    write_json(run / _FIELDS, {resource: sorted(paths) for resource, paths in fields.items()})
+    write_json(run / FIELDS, {resource: sorted(paths) for resource, paths in fields.items()})
 
 
 def new_folder(base: Path, profile: str, lab: str) -> Path:
@@ -262,9 +268,10 @@ def read_facts(run: Path) -> RunFacts:
         raise NewerFormat(said, str(path), "use that version")
     lists = ("settings", "quarantined", "selected")
     try:
-        return RunFacts(**{**data, **{name: tuple(data[name]) for name in lists}})
+        told = {name: tuple(data[name]) for name in lists}
+        return RunFacts(**{**data, **told, "merged": tuple(data.get("merged", ()))})
     except (KeyError, TypeError) as error:
-        raise _malformed(path, f"not the facts of a run: {error}") from error
+        raise malformed(path, f"not the facts of a run: {error}") from error
 
 
 def point_latest(base: Path, run: Path) -> None:
@@ -286,7 +293,7 @@ def read_json(path: Path) -> Json:
     try:
         return json.loads(_read_text(path))
     except ValueError as error:
-        raise _malformed(path, str(error)) from error
+        raise malformed(path, str(error)) from error
 
 
 def _read_text(path: Path) -> str:
@@ -299,7 +306,7 @@ def _read_text(path: Path) -> str:
 def _read_object(path: Path) -> Mapping[str, Json]:
     data = read_json(path)
     if not isinstance(data, dict):
-        raise _malformed(path, "it holds no JSON object")
+        raise malformed(path, "it holds no JSON object")
     return data
 
 
@@ -313,20 +320,20 @@ def read_scenario(folder: Path) -> Scenario:
         )
         scenario = Scenario(str(data["scenario"]), folder, judgments, _rows(path, data["verdicts"]))
     except (KeyError, TypeError) as error:
-        raise _malformed(path, f"not the judgments of a scenario: {error}") from error
+        raise malformed(path, f"not the judgments of a scenario: {error}") from error
     if [judgment.claim for judgment in judgments] != [
         row["claim"] for row in scenario.rows[: len(judgments)]
     ]:
-        raise _malformed(path, "its verdicts are not those of its judgments")
+        raise malformed(path, "its verdicts are not those of its judgments")
     return scenario
 
 
 def _rows(path: Path, data: Json) -> tuple[Row, ...]:
     if not isinstance(data, list):
-        raise _malformed(path, "it holds no list of verdicts")
+        raise malformed(path, "it holds no list of verdicts")
     for entry in data:
         if not _is_row(entry):
-            raise _malformed(path, f"not a verdict: {json.dumps(entry)[:200]}")
+            raise malformed(path, f"not a verdict: {json.dumps(entry)[:200]}")
     return tuple(data)
 
 
@@ -337,5 +344,6 @@ def _is_row(entry: Json) -> bool:
     return known and (entry["verdict"] == "unproven") == bool(entry["code"])
 
 
-def _malformed(path: Path, detail: str) -> Problem:
+def malformed(path: Path, detail: str) -> Problem:
+    """What to say of a file that holds something else."""
     return Problem("a file of the run is malformed", str(path), _RUN_AGAIN, detail)

@@ -13,7 +13,7 @@ import pytest
 from nodeproof.checks.judge import died
 from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.verdict import Code, unproven
-from nodeproof.report import rundir, table
+from nodeproof.report import broken, rundir, table
 from nodeproof.scenario.stage import Stage
 from nodeproof.session import again, asked, leftover, planning, running
 from nodeproof.session import recording as stored
@@ -91,13 +91,13 @@ def store_crashed(session: Session, nodeid: str) -> None:
     claims = _declared(session.run).get(nodeid)
     if not claims:
         return
-    died_as, reason = f"{nodeid} (its worker died)", "the worker that ran the scenario died"
+    died_as, reason = f"{nodeid}{broken.DIED}", "the worker that ran the scenario died"
     with contextlib.suppress(OSError):
         rundir.scenario_dir(session.run, nodeid).rename(rundir.scenario_dir(session.run, died_as))
     declared = [session.claims[claim] for claim in claims]
     closed = without_running(declared, "gap", reason)
     stored.store_skipped(session.run, died_as, closed, session.claims, session.options)
-    stored.report_broken(session.run, died_as, reason)
+    broken.report(session.run, died_as, claims, reason)
 
 
 def _raise_outcome(closed: Closed, text: str, error: Exception | None) -> None:
@@ -121,11 +121,11 @@ def write_down(known: Session, times: Times) -> None:
     for line in leftover.heal_zones(known.run, known.options):
         known.say(line)
     selected = sorted(known.selected or _written(known.run, SELECTED).split())
-    broken = _written(known.run, BROKEN_OFF)
+    reason = _written(known.run, BROKEN_OFF)
     scenarios = _declared(known.run)
     with contextlib.suppress(OSError):
         planning.write_times(known.run, times.taken(scenarios, known.options.is_ours))
-    running.write_run(known.run, known.options, known.began, known.command, selected, broken)
+    running.write_run(known.run, known.options, known.began, known.command, selected, reason)
 
 
 def _declared(run: Path) -> Mapping[str, Sequence[str]]:

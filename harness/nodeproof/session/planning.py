@@ -15,15 +15,16 @@ import pytest
 
 from nodeproof.labs.ground.profiles import Profile, profile_named, symbols
 from nodeproof.labs.kinds import kind_named
-from nodeproof.model.plan import NOT_HERE, Expected, Size, Slot, critical, pack
+from nodeproof.model.plan import NOT_HERE, Expected, Size, Slot, critical, divide, pack
 from nodeproof.model.problem import Problem
+from nodeproof.model.shard import Shard
 from nodeproof.model.term import Term
-from nodeproof.report.rundir import read_json, write_json
+from nodeproof.report.rundir import TIMES, read_json, write_json
 from nodeproof.session import asked, harm
 from nodeproof.session.options import Options
 from nodeproof.session.times import START
 
-PLAN, TIMES = "plan.json", "times.json"
+PLAN = "plan.json"
 MOST_TIMES = 5
 """So many of the last times of a scenario tell: what it took long ago is no measure of it."""
 _MOST_RUNS = 50
@@ -62,6 +63,25 @@ def plan(
     """
     expected = [_expected(item, options, known, common) for item in scenarios]
     return pack(expected if shared else [replace(each, is_alone=False) for each in expected], slots)
+
+
+def shards(
+    scenarios: Sequence[pytest.Item], options: Options, of: int, known: Mapping[str, float]
+) -> tuple[tuple[Expected, ...], ...]:
+    """All scenarios, in shards of the same length as far as that goes. The same on every machine that is told
+    the same: `known` is a file's, never what this machine's own runs took.
+    """
+    common = asked.common_size(map(asked.needs, scenarios), options)
+    expected = [_expected(item, options, known, common) for item in scenarios]
+    return divide(expected, of, known.get(START, _value(STARTING, profile_named(options.profile))))
+
+
+def told(path: Path) -> Mapping[str, float]:
+    """How long (s) scenarios took by a file that somebody names. Raises Problem where it tells nothing."""
+    times = _times(path)
+    if not times:
+        raise Problem("no times of scenarios can be read", str(path), f"name the {TIMES} of a run")
+    return times
 
 
 def zones(slots: Iterable[Slot], options: Options, common: Size) -> int:
@@ -144,6 +164,14 @@ def planned_s(run: Path) -> Mapping[str, float]:
     path = run / PLAN
     slots = read_json(path)["slots"] if path.exists() else []
     return {each["scenario"]: float(each["lasts_s"]) for slot in slots for each in slot}
+
+
+def describe_shard(shard: Shard, last_s: Sequence[float]) -> Iterator[str]:
+    """One line for people: how much of all this is, and how long each shard is expected to last."""
+    total = sum(map(len, shard.parts))
+    lengths = ", ".join(f"{each_s:.0f}" for each_s in last_s)
+    own = len(shard.parts[shard.number - 1])
+    yield f"{shard.name}: {own} of {total} scenarios; the shards, in one slot each: {lengths} s"
 
 
 def describe(

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
 import allure
-from allure_commons.logger import AllureFileLogger
-from allure_commons.model2 import Status, StatusDetails, TestResult
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Calibration, Configuration
@@ -51,19 +47,6 @@ def store_skipped(run: Path, nodeid: str, closed: Closed, claims: dict[str, Clai
         calibration=Calibration(0.0),
     )
     write_scenario(run, nodeid, [], nothing, closed.rows(claims, nodeid, nothing))
-
-
-def report_broken(run: Path, nodeid: str, reason: str) -> None:
-    """Give Allure a broken result for a scenario whose process died before it could write one."""
-    result = TestResult(
-        uuid=str(uuid.uuid4()),
-        name=nodeid.rpartition("::")[2],
-        fullName=nodeid,
-        status=Status.BROKEN,
-        statusDetails=StatusDetails(message=reason),
-    )
-    result.start = result.stop = int(time.time() * 1000)
-    AllureFileLogger(str(run / "allure-results")).report_result(result)
 
 
 def attach(run: Path, nodeid: str, closed: Closed, configuration: Configuration) -> None:

@@ -20,6 +20,7 @@ from nodeproof import catalogue
 from nodeproof.model.claim import Claim
 from nodeproof.model.plan import Size, Slot
 from nodeproof.model.problem import Problem
+from nodeproof.model.shard import Shard, parse
 from nodeproof.safety.shield import interrupt_once
 from nodeproof.session import asked
 
@@ -53,6 +54,10 @@ class Session:
     """Of a lab, or of a zone of one that is shared, for all that need no lab of a size of their own."""
     zones_shared: int = 0
     """As many zones has the lab that slots share; none is shared where there are none."""
+    shard: Shard | None = None
+    """Where the run is one of several shards, and what is in the others."""
+    shards_last_s: tuple[float, ...] = ()
+    """How long (s) each of them is expected to last in one slot."""
     provider: LabProvider | None = None
     telling: Telling | None = None
     """Where slots are drawn on a terminal."""
@@ -83,11 +88,13 @@ def session_of(config: pytest.Config) -> Session:
 def _make(config: pytest.Config) -> Session:
     from nodeproof.report.rundir import new_folder
     from nodeproof.session.options import resolve
-    from nodeproof.session.planning import earlier
+    from nodeproof.session.planning import earlier, told
 
     names = ("lab", "profile", "kubernetes_version", "components", "claim", "nodes", "zones")
     lab, profile, version, components, wanted, nodes, zones = (config.getoption(name) for name in names)
     options = resolve(lab, profile, version, components, tuple(wanted), nodes, zones, _workers(config))
+    if config.getoption("shard"):
+        parse(config.getoption("shard"))
     claims = dict(catalogue.load(config.getini("nodeproof_claims")))
     for claim in options.claims:
         catalogue.asked_for(claim, claims)
@@ -97,7 +104,8 @@ def _make(config: pytest.Config) -> Session:
     given = worker["nodeproof_run"] if worker else config.getoption("run")
     run = Path(given) if given else new_folder(out, options.profile, options.kind)
     # Workers have to come to the same plan: they are told what the controller found.
-    known = worker["nodeproof_known"] if worker else earlier(out, options)
+    times = config.getoption("times")
+    known = worker["nodeproof_known"] if worker else told(Path(times)) if times else earlier(out, options)
     command = " ".join(["pytest", *config.invocation_params.args])
     began, is_worker = datetime.now(UTC), worker is not None
     telling = _telling(config, run)
@@ -144,6 +152,35 @@ def plan_for(config: pytest.Config, session: Session, items: list[pytest.Item]) 
         session.slots = planning.as_they_come(items, session.slots[0])
 
 
+def keep_shard(config: pytest.Config, session: Session, items: list[pytest.Item]) -> None:
+    """Keep one shard's scenarios; what is no scenario is the first one's. Raises Problem where the shard has
+    nothing to run.
+
+    Times that this machine's own runs took would divide otherwise on each machine: they are left out.
+    """
+    from nodeproof.session import planning
+
+    number, of = parse(config.getoption("shard"))
+    scenarios = [item for item in items if item.get_closest_marker("claims")]
+    known = session.durations_s if config.getoption("times") else {}
+    divided = planning.shards(scenarios, session.options, of, known)
+    own = {each.scenario for each in divided[number - 1]}
+    if not all(divided):
+        raise Problem(
+            f"{of} shards of {len(scenarios)} scenarios: some would have nothing to run", "--shard",
+            f"ask for at most {len(scenarios)} shards",
+        )  # fmt: skip
+    declared = _declared(items)
+    parts = tuple({each.scenario: tuple(declared[each.scenario]) for each in part} for part in divided)
+    options = session.options
+    told = (options.kind, options.profile, options.kubernetes_version, session.began.isoformat())
+    session.shard = Shard(number, *told, options.claims, parts)
+    session.shards_last_s = tuple(sum(each.lasts_s for each in part) for part in divided)
+    dropped = [item for item in items if item.nodeid not in own and (item in scenarios or number > 1)]
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = [item for item in items if item not in dropped]
+
+
 def _may_share(options: Options) -> bool:
     """Whether slots may be zones of one lab: where nobody said what labs have to be like."""
     from nodeproof.labs.kinds import kind_named
@@ -154,12 +191,15 @@ def _may_share(options: Options) -> bool:
 
 def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) -> None:
     """Make the run's folder with its plan, and let Allure write into the run."""
-    from nodeproof.report import rundir
+    from nodeproof.report import rundir, shards
     from nodeproof.session import planning
 
     rundir.create(session.run)
     signal.signal(signal.SIGINT, interrupt_once(lambda: say_what_ends(config)))
     rundir.write_json(session.run / DECLARED, _declared(items))
+    if session.shard is not None:
+        # Who merges has to know what was to run here, also where this run does not come to its end.
+        shards.write(session.run, session.shard)
     (session.run / SELECTED).write_text("\n".join(sorted(session.selected)))
     if len(session.slots) == 1 or is_planned(config):
         planning.write(session.run, session.slots, planning.starts_s(session.options, session.durations_s))

@@ -21,6 +21,7 @@ from nodeproof.labs.kinds import kind_named
 from nodeproof.model.needs import Needs
 from nodeproof.model.plan import Size
 from nodeproof.model.problem import OutsideError, Problem
+from nodeproof.report import shards
 from nodeproof.report.rundir import (
     Row,
     RunFacts,
@@ -323,6 +324,7 @@ def write_run(
     """Merge the workers' verdicts and write the run's facts; gives all rows."""
     create(run)
     rows = merge_verdicts(run)
+    shard = shards.read(run)
     labs = [read_json(path) for path in sorted((run / "labs").glob("*.json"))]
     facts = RunFacts(
         run=run.name,
@@ -337,6 +339,7 @@ def write_run(
         quarantined=tuple(sorted({node for lab in labs for node in lab.get("quarantined", ())})),
         selected=tuple(selected),
         exit_reason=reason,
+        shard=shard.to_json() if shard else None,
     )
     write_facts(run, facts)
     point_latest(run.parent, run)

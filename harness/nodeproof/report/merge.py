@@ -1,0 +1,286 @@
+"""One run of several shards, of which some may have died or be missing.
+
+Files are linked where the file system lets them, else copied. What a shard should have judged and did not is
+`unproven`, with a reason that names the shard: a merged run is never silent on a claim.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from nodeproof.model.claim import Claim
+from nodeproof.model.cluster import Calibration, Configuration
+from nodeproof.model.problem import Problem
+from nodeproof.model.shard import Shard
+from nodeproof.model.verdict import unproven
+from nodeproof.report import broken, rundir, shards
+from nodeproof.report.rundir import Row, RunFacts, Scenario
+
+_FOREIGN = "merge runs of one command, which differ in --shard alone"
+_MADE_ANEW = frozenset({"environment.properties"})
+"""Of Allure's results: what the site writes for the whole run."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A run of one shard, whatever of it is there; `lost` says of scenarios why their judgments cannot be
+    read.
+    """
+
+    run: Path
+    shard: Shard
+    facts: RunFacts | None
+    scenarios: Mapping[str, Scenario]
+    lost: Mapping[str, str]
+    reason: str
+    """Why it is not whole; empty where it is."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A scenario that a shard should have judged and did not."""
+
+    nodeid: str
+    reason: str
+    rows: tuple[Row, ...]
+
+
+def merge(runs: Sequence[Path], into: Path, claims: Mapping[str, Claim]) -> RunFacts:
+    """Make one run of shards; gives what it is.
+
+    Raises Problem, before anything is written, where the shards are not of one run or one is there twice, and
+    where `into` holds anything.
+    """
+    parts = sorted((_read(run.resolve()) for run in runs), key=lambda part: part.shard.number)
+    _refuse(parts)
+    if into.exists() and (not into.is_dir() or any(into.iterdir())):
+        raise Problem("a merged run goes into a folder of its own", str(into), "give --run another one")
+    reasons = _reasons(parts)
+    missing = tuple(_missing(parts, claims, reasons))
+    try:
+        return _write(parts, into, missing, reasons)
+    except OSError as error:
+        said = "the merged run cannot be written"
+        raise Problem(said, str(into), "remove what is there, and merge again", str(error)) from error
+
+
+def different_components(runs: Sequence[Path]) -> Sequence[str]:
+    """The components of which shards ran different executables: of one version, and built apart."""
+    seen: dict[str, set[str]] = {}
+    for run in runs:
+        facts = shards.facts(run.resolve())
+        for role, about in facts.components.items() if facts else ():
+            seen.setdefault(role, set()).add(about.get("sha256", ""))
+    return sorted(role for role, digests in seen.items() if len(digests) > 1)
+
+
+def _read(run: Path) -> Part:
+    shard, facts = shard_of(run), shards.facts(run)
+    scenarios: dict[str, Scenario] = {}
+    lost: dict[str, str] = {}
+    for folder in sorted((run / "scenarios").glob("*")):
+        if not (folder / "judgments.json").exists():
+            lost[folder.name] = "it ended in the middle of this scenario"
+            continue
+        try:
+            found = rundir.read_scenario(folder)
+        except Problem as problem:
+            lost[folder.name] = f"this scenario's judgments are lost: {problem.what}"
+        else:
+            scenarios[found.nodeid] = found
+    reason = ""
+    if facts is None or not facts.ended or not (run / "verdicts.json").exists():
+        reason = f"{shard.name} has no end: it died, or is under way"
+    elif facts.exit_reason:
+        reason = f"{shard.name} broke off: {facts.exit_reason.partition(chr(10))[0]}"
+    return Part(run, shard, facts, scenarios, lost, reason)
+
+
+def shard_of(run: Path) -> Shard:
+    """Raises Problem where it is none."""
+    shard = shards.read(run)
+    if shard is None:
+        raise Problem("this is no run of a shard", str(run), "name folders of runs with --shard")
+    return shard
+
+
+def _refuse(parts: Sequence[Part]) -> None:
+    """Raises Problem where these are not shards of one run, each once."""
+    first = parts[0]
+    for before, part in pairwise(parts):
+        where = f"{first.run.name}, {part.run.name}"
+        for what, one, other in _told(first, part):
+            if one != other:
+                raise Problem(f"two shards differ in their {what}: {one}, {other}", where, _FOREIGN)
+        if first.shard.parts != part.shard.parts:
+            raise Problem("two shards divide different scenarios, or otherwise", where, _FOREIGN)
+        if before.shard.number == part.shard.number:
+            names = f"{before.run.name}, {part.run.name}"
+            raise Problem(f"{part.shard.name} is there twice", names, "leave one of them out")
+    for part in parts:
+        own = part.shard.parts[part.shard.number - 1]
+        for nodeid in part.scenarios:
+            if nodeid.removesuffix(broken.DIED) not in own:
+                raise Problem(f"{nodeid} is not of {part.shard.name}", part.run.name, _FOREIGN)
+
+
+def _told(first: Part, part: Part) -> Iterator[tuple[str, str, str]]:
+    """What two shards have to have in common, with what each has."""
+    one, other = first.shard, part.shard
+    yield "number of shards", str(one.of), str(other.of)
+    yield "kind of lab", one.lab, other.lab
+    yield "profile", one.profile, other.profile
+    yield "Kubernetes version", one.kubernetes_version, other.kubernetes_version
+    yield "claims asked for", ", ".join(one.asked) or "all", ", ".join(other.asked) or "all"
+    if first.facts and part.facts:
+        yield "Kubernetes version", first.facts.kubernetes_version, part.facts.kubernetes_version
+
+
+def _write(
+    parts: Sequence[Part], into: Path, missing: Sequence[Missing], reasons: Mapping[int, str]
+) -> RunFacts:
+    rundir.create(into)
+    for part in parts:
+        _take(part, into)
+    _write_times(parts, into)
+    facts = _merged(parts, into, reasons)
+    # By Allure's clock they belong to the end of the run, whenever it is merged.
+    ended_s = _moment(facts.ended).timestamp()
+    for each in missing:
+        rundir.write_scenario(into, each.nodeid, (), _nothing(parts[0].shard), each.rows)
+        broken.report(into, each.nodeid, (row["claim"] for row in each.rows), each.reason, ended_s)
+    rundir.merge_verdicts(into)
+    rundir.write_facts(into, facts)
+    rundir.point_latest(into.resolve().parent, into)
+    return facts
+
+
+def _take(part: Part, into: Path) -> None:
+    """Link or copy what a shard recorded; the names of two machines' labs may be the same."""
+    for folder in ("scenarios", rundir.TOO_LOADED):
+        for path in sorted((part.run / folder).glob("*")):
+            is_lost = folder == "scenarios" and path.name in part.lost
+            _link(path, into / folder / path.name, {"judgments.json"} if is_lost else ())
+    for path in sorted((part.run / "labs").glob("*")):
+        if not path.is_dir() and path.suffix != ".json":
+            # What its workers locked.
+            continue
+        target = into / "labs" / path.name
+        if target.exists():
+            target = target.with_name(f"{path.stem}-shard-{part.shard.number}{path.suffix}")
+        _link(path, target)
+    _link(part.run / "allure-results", into / "allure-results", _MADE_ANEW)
+    if not (into / rundir.FIELDS).exists():
+        _link(part.run / rundir.FIELDS, into / rundir.FIELDS)
+
+
+def _link(source: Path, target: Path, left_out: Collection[str] = ()) -> None:
+    """One file, or all of a folder. A link in it could lead out of the run, and stays behind."""
+    if source.is_symlink():
+        return
+    if source.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+        for path in source.iterdir():
+            if path.name not in left_out:
+                _link(path, target / path.name)
+    elif source.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copy2(source, target)
+
+
+def _write_times(parts: Sequence[Part], into: Path) -> None:
+    """How long scenarios took: the next division may go by it. Of what several tell, the median."""
+    told: dict[str, list[float]] = {}
+    for part in parts:
+        with contextlib.suppress(Problem, TypeError, ValueError, AttributeError):
+            for name, took_s in rundir.read_json(part.run / rundir.TIMES).items():
+                told.setdefault(str(name), []).append(float(took_s))
+    if told:
+        rundir.write_json(into / rundir.TIMES, {name: median(times) for name, times in told.items()})
+
+
+def _reasons(parts: Sequence[Part]) -> Mapping[int, str]:
+    """Of each shard, by its number, why it is not whole; empty where it is."""
+    known = {part.shard.number: part.reason for part in parts}
+    shard = parts[0].shard
+    return {
+        number: known.get(number, f"{shard.named(number)} is missing") for number in range(1, shard.of + 1)
+    }
+
+
+def _missing(
+    parts: Sequence[Part], claims: Mapping[str, Claim], reasons: Mapping[int, str]
+) -> Iterator[Missing]:
+    """Every scenario that has no judgments, with the rows that say so. Raises Problem on a claim that the
+    catalogue does not have.
+    """
+    by_number = {part.shard.number: part for part in parts}
+    shard, nothing = parts[0].shard, _nothing(parts[0].shard)
+    for number, scenarios in enumerate(shard.parts, 1):
+        part = by_number.get(number)
+        judged = {nodeid.removesuffix(broken.DIED) for nodeid in part.scenarios} if part else set()
+        for nodeid in scenarios.keys() - judged:
+            reason = reasons[number] or f"{shard.named(number)} ended, and left no judgments of this scenario"
+            lost = part.lost.get(rundir.slug(nodeid), "") if part else ""
+            reason = f"{reason}; {lost}" if lost else reason
+            verdict = unproven("gap", reason)
+            rows = [rundir.row(_known(each, claims), nodeid, verdict, nothing) for each in scenarios[nodeid]]
+            yield Missing(nodeid, reason, tuple(rows))
+
+
+def _nothing(shard: Shard) -> Configuration:
+    """What is known of a cluster that nobody asked."""
+    return Configuration(
+        shard.kubernetes_version, shard.lab, shard.profile, 0.0, 0.0, calibration=Calibration(0.0)
+    )
+
+
+def _known(claim: str, claims: Mapping[str, Claim]) -> Claim:
+    if claim not in claims:
+        raise Problem(f"the catalogue has no claim {claim}", "merge", "name its folder: --claims DIR")
+    return claims[claim]
+
+
+def _merged(parts: Sequence[Part], into: Path, reasons: Mapping[int, str]) -> RunFacts:
+    shard, whole = parts[0].shard, [part.facts for part in parts if part.facts]
+    runs = {part.shard.number: part.run.name for part in parts}
+    began = min((part.facts.began if part.facts else part.shard.began for part in parts), key=_moment)
+    ends = [facts.ended for facts in whole if facts.ended]
+    return RunFacts(
+        run=into.resolve().name,
+        began=began,
+        # Of none that came to its end nothing is known but that it began.
+        ended=max(ends, key=_moment, default=began),
+        lab=shard.lab,
+        profile=shard.profile,
+        kubernetes_version=whole[0].kubernetes_version if whole else shard.kubernetes_version,
+        command="; ".join(dict.fromkeys(facts.command for facts in whole)),
+        components=next((facts.components for facts in whole if facts.components), {}),
+        settings=tuple(dict.fromkeys(setting for facts in whole for setting in facts.settings)),
+        quarantined=tuple(sorted({node for facts in whole for node in facts.quarantined})),
+        selected=shard.claims,
+        exit_reason="; ".join(reason for reason in reasons.values() if reason),
+        merged=tuple(
+            {"shard": shard.named(number), "run": runs.get(number, ""), "reason": reason}
+            for number, reason in reasons.items()
+        ),
+    )
+
+
+def _moment(told: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(told)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except ValueError as error:
+        raise Problem(f"{told!r} is no time", "run.json of a shard", "restore the file") from error
