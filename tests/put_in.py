@@ -32,6 +32,9 @@ def _entry(history: History, moment: Moment, t: float) -> Entry:
         data = {"resource": moment.args["resource"], "type": "MODIFIED", "object": written}
         return Entry(t, "watch", data)
     (resource,) = moments.resources(moment)
+    if moment.name == "made":
+        another = _like(_last_before(history, resource, moment, t).object, {"metadata": {"uid": "put-in"}})
+        return Entry(t, "watch", {"resource": resource, "type": "ADDED", "object": another})
     changed = copy.deepcopy(dict(_last_before(history, resource, moment, t).object))
     kind = CHANGES[moment.name](changed, moment.args) or "MODIFIED"
     return Entry(t, "watch", {"resource": resource, "type": kind, "object": changed})
@@ -84,6 +87,12 @@ def _add_taint(node: Json, args: Mapping[str, Json]) -> None:
     node["spec"]["taints"] = [*(node["spec"].get("taints") or ()), taint]
 
 
+def _remove_taint(node: Json, args: Mapping[str, Json]) -> None:
+    told = (args["key"], args["effect"])
+    taints = node["spec"].get("taints") or ()
+    node["spec"]["taints"] = [each for each in taints if (each["key"], each["effect"]) != told]
+
+
 def _leave(pod: Json, _args: Mapping[str, Json]) -> None:
     pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
@@ -96,6 +105,7 @@ CHANGES: Mapping[str, Callable[[Json, Mapping[str, Json]], str | None]] = {
     "condition-became": _set_condition,
     "condition-types-changed": _add_condition,
     "taint-added": _add_taint,
+    "taint-removed": _remove_taint,
     "pod-deletion": _leave,
     "pod-bound": _bind,
     "pod-gone": lambda _pod, _args: "DELETED",

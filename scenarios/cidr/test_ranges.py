@@ -66,7 +66,7 @@ def test_each_node_has_a_range_of_its_own_once_ranges_are_given_out(lab: Stage, 
     soon, quiet = windows.prompt(GIVEN_S), windows.absence(NEVER_S)
     ranged = has_range(JOINER, DEFAULT_MASKS)
     # The first range is an earlier Node's.
-    other = {"spec": {"podCIDR": f"{FOUR}/24", "podCIDRs": [f"{FOUR}/24", f"{SIX}/64"]}}
+    other = {"podCIDR": f"{FOUR}/24", "podCIDRs": [f"{FOUR}/24", f"{SIX}/64"]}
 
     with lab.record():
         lab.do(make_node(early))
@@ -77,7 +77,10 @@ def test_each_node_has_a_range_of_its_own_once_ranges_are_given_out(lab: Stage, 
             given = [lab.wait_for(has_range(early, DEFAULT_MASKS).after(on.began, windows.prompt(UP_S)))]
             lab.do(join(JOINER))
             given.append(lab.wait_for(ranged.after(made("nodes", JOINER), soon)))
-            changed = lab.do(ask("PATCH", f"/api/v1/nodes/{JOINER}", other))
+            changed = [
+                lab.do(ask("PATCH", f"/api/v1/nodes/{JOINER}", {"spec": spec}))
+                for spec in (other, dict.fromkeys(other))
+            ]
         with lab.inject(settings(MANAGER, **allocate(bits))) as few:
             for name in others:
                 lab.do(make_node(name))
@@ -92,13 +95,17 @@ def test_each_node_has_a_range_of_its_own_once_ranges_are_given_out(lab: Stage, 
             ]
             lab.do(kubectl("delete", "node", early))
             freed = lab.wait_for(has_range(late).after(removed("nodes", early), windows.prompt(FREED_S)))
+            handed_on = lab.look(overlapping_ranges())
 
     judge("cidr.off-by-default", off)
     for check in given:
         judge("cidr.assigned", check)
         judge("cidr.mask-size", check)
-    judge("cidr.unique", shows(unique, {"ranges": 2 * 2**bits, "overlapping": 0}))
-    judge("cidr.immutable", shows(changed, {"status": 422}))
+    all_given = {"ranges": 2 * 2**bits, "overlapping": 0}
+    judge("cidr.unique", shows(unique, all_given))
+    for answer in changed:
+        judge("cidr.immutable", shows(answer, {"status": 422}))
     for check in without:
         judge("cidr.exhausted", check)
-    judge("cidr.released", freed)
+    for check in (freed, shows(handed_on, all_given)):
+        judge("cidr.released", check)

@@ -4,6 +4,7 @@ from nodeproof.plugin import Judge
 from nodeproof.scenario import (
     NOT_READY,
     PRESENT,
+    UNREACHABLE,
     Moment,
     Stage,
     Workload,
@@ -70,6 +71,8 @@ def test_a_node_that_is_not_ready_is_tainted_and_its_pods_are_not_marked(lab: St
         lab.wait_for(taint_removed(node, NOT_READY, "NoExecute").after(ready_again, windows.monitor_pass()))
         daemons.append(lab.wait_for(meant_for(new, node).after(cut.healing, prompt)))
 
+    for wrong in (taint_added(other, NOT_READY, "NoExecute"), taint_added(node, UNREACHABLE, "NoExecute")):
+        judge("taints.not-ready-noexecute", wrong.never_after(not_ready, a_pass))
     judge("taints.not-ready-noexecute", tainted)
     judge("conditions.pods-not-marked-on-kubelet-false", stays_ready)
     for check in daemons:

@@ -81,6 +81,11 @@ def deletion(pod: Pod) -> Moment:
     return pod_deletion(pod.namespace, pod.name)
 
 
+def terminating(pod: Pod) -> Moment:
+    """Its deletion is asked for, and it is there still."""
+    return became("pods", pod.name, {"metadata": {"deletionTimestamp": PRESENT}}, pod.namespace)
+
+
 def of(pods: Workload, ordinal: int, node: str) -> Pod:
     return Pod(pods.namespace, f"{pods.name}-{ordinal}", node)
 
@@ -111,7 +116,7 @@ def about_no_schedule(leaves: Sequence[Pod], late: Pod, stays: Pod, daemons: Wor
     collected = [gone(pod).after(tainted, COLLECTED) for pod in leaves]
     later = [
         deletion(late).after(unreachable, windows.toleration(due_s)),
-        gone(late).after(all_came(deletion(late), tainted), COLLECTED),
+        gone(late).after(all_came(terminating(late), tainted), COLLECTED),
     ]
     kept = [deletion(stays).never_after(tainted, a_pass), leaving(daemons).never_after(tainted, a_pass)]
     by_force = [failed.after(tainted, COLLECTED), gone(leaves[0]).after(failed, windows.afterwards(5))]
@@ -136,7 +141,7 @@ def about_no_execute(goes: Pod, daemons: Workload, tolerant: Pod, asked: Pod) ->
         ],
         "out-of-service.toleration": [
             deletion(tolerant).never_after(tainted, windows.absence(A_PASS_S)),
-            gone(asked).after(deletion(asked), COLLECTED),
+            gone(asked).after(terminating(asked), COLLECTED),
         ],
     }
 
@@ -204,7 +209,7 @@ def about_a_taint_that_is_left(lab: Stage, node: str) -> list[Check]:
     *(f"out-of-service.{name}" for name in ("needs-terminating", "toleration", "manual-removal")),
     *("out-of-service.metric", "out-of-service.gate"),
 )
-@needs(nodes=3, faulted=2, features=("power",), lasts="G + T + 75")
+@needs(nodes=3, faulted=2, features=("power",), lasts="3G + 55")
 def test_pods_of_a_dead_node_stay_until_it_is_called_out_of_service(lab: Stage, judge: Judge) -> None:
     """Of two such nodes one is tainted by hand, with NoSchedule first; nobody tells of the other."""
     (node, other), tolerated_s = lab.targets, lab.toleration_s
@@ -260,8 +265,8 @@ def test_pods_of_a_dead_node_stay_until_it_is_called_out_of_service(lab: Stage, 
         judge(claim, check)
     for check in kept_off:
         judge("out-of-service.manual-removal", check)
-    terminating = shown_throughout(STATUS, first.name, "Terminating", deletion(first), dark.healing)
-    judge("non-graceful.statefulset-stuck", terminating)
+    throughout = shown_throughout(STATUS, first.name, "Terminating", deletion(first), dark.healing)
+    judge("non-graceful.statefulset-stuck", throughout)
     once = counted(by_collector.request, 1, 1, after=out.began, until=off.healing)
     judge("out-of-service.force-deletes", once)
     # Four bare ones, one of the StatefulSet and one of the DaemonSet.

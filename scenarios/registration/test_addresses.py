@@ -5,6 +5,7 @@ from nodeproof.scenario import (
     Log,
     Moment,
     Stage,
+    became,
     booted,
     claims,
     join,
@@ -63,12 +64,19 @@ def test_a_kubelet_that_is_given_no_address_takes_that_of_the_default_route(lab:
         moves = run_on(machine, "sh", "-c", MOVE, MOVED, own.value, GATEWAY)
         moved = lab.do(moves)
         next_status = windows.formula("within", "2U", "0", "2U + slack")
-        refreshed = lab.wait_for(has(node, "InternalIP", MOVED).after(moves.begun, next_status))
+        none_of_it = {"$not": [{"address": own.value}]}
+        refreshed = [
+            lab.wait_for(moment.after(moves.begun, next_status))
+            for moment in (
+                has(node, "InternalIP", MOVED),
+                became("nodes", node, {"status": {"addresses": none_of_it}}),
+            )
+        ]
 
     for check in (shows(called, {"stdout": f"{machine}\n"}), *overridden):
         judge("addresses.hostname-override", check)
     judge("registration.node-ip-default", found)
-    for check in (shows(moved, {"status": 0}), refreshed):
+    for check in (shows(moved, {"status": 0}), *refreshed):
         judge("addresses.refresh", check)
 
 

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from nodeproof.plugin import Judge
-from nodeproof.scenario import Stage, claims, kubelet_of, make_node, needs, shows, taint, would
+from nodeproof.scenario import Stage, claims, kubelet_of, labelled, make_node, needs, shows, taint, would
 
 NODES = "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -16,6 +16,7 @@ MAY, MAY_NOT = ({"status": 201, "body": {"status": {"allowed": allowed}}} for al
 NO_TAINTS = {"status": 403, "body": {"message": {"$contains": "is not allowed to modify taints"}}}
 NOTED = {"metadata": {"annotations": {"example.com/noted": "yes"}}}
 REPORTED = {"status": {"nodeInfo": {"kernelVersion": "nodeproof"}}}
+RESERVED = "node-restriction.kubernetes.io/kept"
 KEPT = {"key": "example.com/kept", "value": "nodeproof", "effect": "PreferNoSchedule"}
 ADDED = {"key": "example.com/added", "effect": "NoSchedule"}
 OTHERWISE_TAINTED: tuple[list[dict[str, str]] | None, ...] = (
@@ -55,10 +56,13 @@ def test_a_kubelet_changes_its_own_node_and_no_other(lab: Stage, judge: Judge) -
         ("delete-denied", by_kubelet("PATCH", own, NOTED), DONE),
         ("delete-denied", by_kubelet("DELETE", own), FORBIDDEN),
         ("delete-denied", by_kubelet("DELETE", NODES), FORBIDDEN),
-        ("labels", by_kubelet("PATCH", own, labelled("example.com/team")), DONE),
-        ("labels", by_kubelet("PATCH", own, labelled("node-restriction.kubernetes.io/team")), FORBIDDEN),
-        ("labels", by_kubelet("PATCH", own, labelled("other.kubernetes.io/team")), FORBIDDEN),
-        ("labels", by_kubelet("PATCH", own, labelled("k8s.io/team")), FORBIDDEN),
+        ("labels", by_kubelet("PATCH", own, with_label("example.com/team")), DONE),
+        ("labels", by_kubelet("PATCH", own, with_label("node-restriction.kubernetes.io/team")), FORBIDDEN),
+        ("labels", by_kubelet("PATCH", own, with_label("other.kubernetes.io/team")), FORBIDDEN),
+        ("labels", by_kubelet("PATCH", own, with_label("k8s.io/team")), FORBIDDEN),
+        ("labels", by_kubelet("PATCH", own, with_label(RESERVED)), DONE),
+        ("labels", by_kubelet("PATCH", own, with_label(RESERVED, "no")), FORBIDDEN),
+        ("labels", by_kubelet("PATCH", own, with_label(RESERVED, None)), FORBIDDEN),
         ("taints", by_kubelet("PATCH", own, NOTED), DONE),
         ("taints", by_kubelet("PATCH", own, tainted([KEPT])), DONE),
         ("lease-own-only", by_kubelet("GET", f"{LEASES}/{name}"), DONE),
@@ -94,7 +98,10 @@ def test_a_kubelet_changes_its_own_node_and_no_other(lab: Stage, judge: Judge) -
 
     with lab.record():
         lab.do(make_node(longer))
-        with lab.inject(taint(name, KEPT["key"], KEPT["effect"], KEPT["value"])):
+        with (
+            lab.inject(taint(name, KEPT["key"], KEPT["effect"], KEPT["value"])),
+            lab.inject(labelled(RESERVED, "yes", {name: None})),
+        ):
             answers = [(claim, lab.do(action), expected) for claim, action, expected in asked]
     for claim, answer, expected in answers:
         judge(f"node-restriction.{claim}", shows(answer, expected))
@@ -105,9 +112,9 @@ def named(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}}
 
 
-def labelled(key: str) -> dict[str, Any]:
-    """A Node with one more label."""
-    return {"metadata": {"labels": {key: "yes"}}}
+def with_label(key: str, value: str | None = "yes") -> dict[str, Any]:
+    """A Node with one more label, another value of it, or none."""
+    return {"metadata": {"labels": {key: value}}}
 
 
 def tainted(taints: list[dict[str, str]] | None) -> dict[str, Any]:

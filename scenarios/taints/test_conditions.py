@@ -10,13 +10,16 @@ from nodeproof.scenario import (
     changed,
     claims,
     condition_became,
+    counted,
     field_of,
     keep_alive,
+    made,
     make_node,
     needs,
     next_of,
     partition,
     ready_patched,
+    recording_began,
     say_condition,
     shows,
     taint_added,
@@ -33,7 +36,7 @@ PROBLEMS = {
 
 
 @claims("taints.noschedule-by-condition", "conditions.network-unavailable")
-@needs(nodes=2, lasts="10")
+@needs(nodes=2, lasts="15")
 def test_a_node_wears_a_taint_for_each_bad_condition(lab: Stage, judge: Judge) -> None:
     """On a Node without a kubelet, which would put its conditions right."""
     name = f"by-hand-{uuid.uuid4().hex[:8]}"
@@ -41,6 +44,9 @@ def test_a_node_wears_a_taint_for_each_bad_condition(lab: Stage, judge: Judge) -
 
     with lab.record():
         of_a_kubelet = lab.look(field_of(f"/api/v1/nodes/{lab.target}", "status.conditions"))
+        # What comes within the slack of an end of what is counted may lie beyond it.
+        clear = windows.absence(lab.clear_s)
+        lab.wait_for(made("nodes", name).never_after(recording_began(), clear))
         lab.do(make_node(name))
         lab.do(keep_alive(name))
         for kind, key in PROBLEMS.items():
@@ -51,10 +57,17 @@ def test_a_node_wears_a_taint_for_each_bad_condition(lab: Stage, judge: Judge) -
             ):
                 lab.do(say_condition(name, kind, status))
                 promised.append(lab.wait_for(check))
+        lab.wait_for(bad.never_after(well, clear))
+        ended = lab.look(field_of(f"/api/v1/nodes/{name}", "spec.taints"))
 
+    for key in PROBLEMS.values():
+        for effect, often in (("NoSchedule", 1), ("NoExecute", 0)):
+            added = taint_added(name, key, effect)
+            promised.append(counted(added, often, often, after=recording_began(), until=ended.came))
     for check in promised:
         judge("taints.noschedule-by-condition", check)
-    for check in (shows(of_a_kubelet, {"$not": [{"type": "NetworkUnavailable"}]}), *promised[-2:]):
+    of_the_network = promised[2 * len(PROBLEMS) - 2 : 2 * len(PROBLEMS)]
+    for check in (shows(of_a_kubelet, {"$not": [{"type": "NetworkUnavailable"}]}), *of_the_network):
         judge("conditions.network-unavailable", check)
 
 

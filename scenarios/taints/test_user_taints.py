@@ -78,7 +78,7 @@ def test_nodes_that_a_user_taints_at_one_time_lose_their_pods_at_one_time(lab: S
         for node in lab.targets:
             renewed = changed("leases", node, "spec.renewTime", "kube-node-lease")
             lab.wait_for(renewed.after(recording_began(), windows.prompt(2 * lab.configuration["R"])))
-        with lab.inject(taint(first, KEY, EFFECT)), lab.inject(taint(second, KEY, EFFECT)):
+        with lab.inject(taint(first, KEY, EFFECT, also=[second])):
             at_once = [
                 lab.wait_for(leaves[pod].after(taint_added(node, KEY, EFFECT), windows.prompt(1)))
                 for pod, node in ((one, first), (other, second))

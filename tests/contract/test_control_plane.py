@@ -54,6 +54,9 @@ FAULTS: Mapping[str, Callable[[Lab, str], Fault]] = {
     "outage": lambda lab, _node: Outage(_new_id(), {e.name: e.data_address for e in lab.fleet.nodes()}),
     "node-deleted": lambda lab, node: NodeDeleted(_new_id(), node, _labels(lab, node)),
     "taint": lambda _lab, node: Taint(_new_id(), node, "nodeproof.dev/test", "x", "NoExecute"),
+    "taint-two": lambda lab, node: Taint(
+        _new_id(), node, "nodeproof.dev/test", "x", "NoSchedule", also=_another(lab, node)
+    ),
     "labelled": lambda _lab, node: Labelled(_new_id(), "nodeproof.dev/test", "x", {node: None}),
     "ready-patched": lambda _lab, node: ReadyPatched(_new_id(), node),
     "refused-status": lambda _lab, node: Refused(_new_id(), node, "status"),
@@ -65,6 +68,10 @@ FOUND_BY_NAME = ("settings", "outage", "ready-patched", "refused-status", "refus
 def _labels(lab: Lab, node: str) -> Mapping[str, str]:
     labels: Mapping[str, str] = lab.cluster.api.get(node_path(node))["metadata"]["labels"]
     return labels
+
+
+def _another(lab: Lab, node: str) -> list[str]:
+    return [entry.name for entry in lab.fleet.nodes() if entry.name != node][:1]
 
 
 def _new_id() -> str:

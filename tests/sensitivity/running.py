@@ -37,7 +37,7 @@ class Tried:
     @property
     def outcome(self) -> str:
         """`caught`, or what is wrong."""
-        if not self.fell | self.stood:
+        if not self.fell | self.stood | self.codes:
             return "the cluster does not come up"
         missed = sorted(set(self.bug.falls) - self.fell)
         if missed:

@@ -12,6 +12,9 @@ from nodeproof.catalogue import scenarios_dir
 from tests.sensitivity.bugs import BadBug, Bug, Edit, altered, chooser, load, some
 from tests.sensitivity.running import CAUGHT, Tried
 
+NAMED_BY_NONE = {
+    "registration.with-taints-not-reconciled": "NodeRestriction keeps a kubelet from it: two components would err",
+}
 FILE = "k8s.io/kubernetes/pkg/a.go"
 SOURCE = """package a // of nobody
 
@@ -45,6 +48,13 @@ def test_every_bug_names_a_scenario_and_claims_that_it_judges() -> None:
         assert {claim for claim in named if f'"{claim}"' not in text} == set(), each.name
         assert each.falls, each.name
         assert each.select in text, each.name
+
+
+def test_every_judged_claim_of_process_nodes_is_named_by_a_bug() -> None:
+    named = {claim for each in load() for claim in each.falls}
+    judged = catalogue.judged(catalogue.load())
+    unnamed = {name for name, claim in judged.items() if claim.tier == "process"} - named
+    assert unnamed == NAMED_BY_NONE.keys()
 
 
 def test_what_is_chosen_comes_before_after_or_instead_of_its_line() -> None:

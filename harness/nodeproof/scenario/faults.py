@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodeproof.faults import (
@@ -99,9 +99,9 @@ def settings(component: str, **flags: str) -> Settings:
     return Settings(uuid.uuid4().hex[:8], component, {name.replace("_", "-"): flags[name] for name in flags})
 
 
-def taint(node: str, key: str, effect: str, value: str = "nodeproof") -> Taint:
-    """A new taint of a node, as an administrator's."""
-    return Taint(uuid.uuid4().hex[:8], node, key, value, effect)
+def taint(node: str, key: str, effect: str, value: str = "nodeproof", also: Sequence[str] = ()) -> Taint:
+    """A new taint of a node, as an administrator's, and of other nodes by the same command."""
+    return Taint(uuid.uuid4().hex[:8], node, key, value, effect, also=tuple(also))
 
 
 def labelled(key: str, value: str | None, before: Mapping[str, str | None]) -> Labelled:
