@@ -69,7 +69,7 @@ def _chosen(asked: argparse.Namespace, bugs: Sequence[Bug]) -> list[Bug]:
 
 
 def _run_all(bugs: Sequence[Bug], executables: Path, slots: int, out: Path) -> list[Tried]:
-    """Side by side; what the host was too loaded to tell once more, one at a time."""
+    """Side by side; what was not caught is tried once more, with nothing beside it, and that counts."""
 
     def attempt(bug: Bug, suffix: str = "") -> Tried:
         keep = (out / f"{bug.name}{suffix}").resolve()
@@ -81,7 +81,7 @@ def _run_all(bugs: Sequence[Bug], executables: Path, slots: int, out: Path) -> l
 
     with ThreadPoolExecutor(slots) as pool:
         first = list(pool.map(attempt, sorted(bugs, key=lambda bug: not bug.slow)))
-    return [attempt(each.bug, "-again") if each.is_untold else each for each in first]
+    return [each if each.outcome == CAUGHT else attempt(each.bug, "-again") for each in first]
 
 
 def table(tried: Iterable[Tried]) -> list[str]:

@@ -19,7 +19,6 @@ from tests.sensitivity.build import with_bug
 
 RUN_LIMIT_S = 900.0
 CAUGHT = "caught"
-LOADED = "host-too-loaded"
 _LAST_LINES = 12
 
 
@@ -44,11 +43,6 @@ class Tried:
             return f"missed by {', '.join(missed)}"
         more = sorted(self.fell - {*self.bug.falls, *self.bug.may})
         return f"fell too: {', '.join(more)}" if more else CAUGHT
-
-    @property
-    def is_untold(self) -> bool:
-        """Whether the host was too loaded to tell."""
-        return self.outcome != CAUGHT and LOADED in self.codes
 
 
 def run_bug(bug: Bug, executables: Path, keep: Path) -> Tried:
