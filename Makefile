@@ -80,7 +80,7 @@ vm-alone:
 night: ## what .ci/run leaves out because it repeats: docs/testing.md says why
 	@$(MAKE) --no-print-directory setup LAB=vagrant
 	@$(MAKE) --no-print-directory --keep-going night-histories night-process night-documented night-contract \
-	    night-alone night-vm night-scenarios sensitivity night-false-alarms
+	    night-alone night-vm night-scenarios
 
 night-histories:
 	@NODEPROOF_EXAMPLES=10000 $(PYTEST).xml tests/unit/test_verdicts_against_the_truth.py
@@ -100,9 +100,6 @@ night-alone:
 
 night-vm:
 	@$(PYTEST).xml tests/vm
-
-night-false-alarms:
-	@$(BIN)/python -m tests.false_alarms --rounds 20
 
 night-scenarios:
 	@$(BIN)/nodeproof run --lab=libvirt --nodes=2 $(VM_SCENARIOS:%=--deselect=%)
@@ -124,7 +121,7 @@ soak: setup ## kill random parts at random moments of random faults, N times fro
 sensitivity: setup ## bugs compiled into Kubernetes, each in a lab of its own: the claims that it names must fall
 	@$(BIN)/python -m tests.sensitivity $(ARGS)
 
-# Which ten, the commit decides: in time all of them.
+# Which ten of those that are not slow, the commit decides: in time all of them.
 sensitivity-ten: setup
 	@$(BIN)/python -m tests.sensitivity --some 10 --seed "$$(git rev-parse HEAD)"
 
@@ -152,4 +149,4 @@ clean: ## remove the virtual environment, generated reports and the Vagrant box
 
 .PHONY: help setup run report fmt docs lint unit test-go contract acceptance alone test test-vm vm-scenarios vm-contract vm-alone \
     night night-histories night-process night-documented night-contract night-alone night-vm night-scenarios \
-    night-false-alarms box test-vagrant documented soak sensitivity sensitivity-ten false-alarms bench soak-boots lock clean
+    box test-vagrant documented soak sensitivity sensitivity-ten false-alarms bench soak-boots lock clean

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,8 +38,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("arguments", nargs="*", help="for nodeproof run, after --")
     asked = parser.parse_args()
+    # What SIGTERM ends is to clean up, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     shutil.rmtree(OUT, ignore_errors=True)
     raised = [one_round(number, asked.arguments) for number in range(asked.rounds)]
+    (OUT / rundir.LATEST).unlink(missing_ok=True)
     print(f"{sum(raised)} of {len(raised)} rounds raised a false alarm")
     return int(any(raised))
 
@@ -49,11 +53,9 @@ def one_round(number: int, arguments: list[str]) -> bool:
     began = time.monotonic()
     with busy_loops(LOOPS if is_beside_loops else 0):
         argv = [sys.executable, "-m", "nodeproof.cli", "run", "--no-site", "-n", "auto", "--run", str(run)]
-        done = proc.run([*argv, *arguments], timeout_s=ROUND_LIMIT_S, check=False)
+        broken_off = _broken_off([*argv, *arguments])
     rows = _rows(run)
-    said = alarms(rows)
-    if done.status not in ENDED:
-        said.append(f"status {done.status}: {done.stderr[-500:]}")
+    said = [*alarms(rows), *broken_off]
     beside = f" beside {LOOPS} busy loops" if is_beside_loops else ""
     loaded = sum(row["code"] == LOADED for row in worst_by_claim(rows).values())
     line = f"round {number}{beside}: {time.monotonic() - began:.0f} s, {loaded} too loaded to tell"
@@ -61,6 +63,15 @@ def one_round(number: int, arguments: list[str]) -> bool:
     if not said:
         shutil.rmtree(run, ignore_errors=True)
     return bool(said)
+
+
+def _broken_off(argv: Sequence[str]) -> list[str]:
+    """Run the suite; why it did not come to its end, where it did not."""
+    try:
+        done = proc.run(argv, timeout_s=ROUND_LIMIT_S, check=False)
+    except proc.CommandFailed as failed:
+        return [str(failed)]
+    return [] if done.status in ENDED else [f"status {done.status}: {done.stderr[-500:]}"]
 
 
 def _rows(run: Path) -> Sequence[rundir.Row]:
@@ -83,8 +94,10 @@ def alarms(rows: Iterable[rundir.Row]) -> list[str]:
 def busy_loops(count: int) -> Iterator[None]:
     """So many processes that never wait."""
     argv = [sys.executable, "-c", "while True: pass"]
-    loops = [proc.start(argv, log=Path("/dev/null")) for _ in range(count)]
+    loops: list[proc.Process] = []
     try:
+        for _ in range(count):
+            loops.append(proc.start(argv, log=Path("/dev/null")))
         yield
     finally:
         for loop in loops:

@@ -13,6 +13,7 @@ from nodeproof.artifacts.components import ROLES, recipe_dir, recipe_hash
 from nodeproof.kept import Report, cache_dir, locked, make_folder
 from tests.sensitivity.bugs import CHOOSES, Bug, altered, by_file, chooser
 
+_HALF = ".build-"
 _KEPT = 3
 """So many builds, the last ones."""
 _EXECUTABLE = "components"
@@ -34,6 +35,8 @@ def build(bugs: Sequence[Bug], report: Report) -> Path:
     entry = cache_dir() / "components-with-bugs" / _key(bugs, version)
     make_folder(entry.parent)
     with locked(entry.parent / ".lock", "another process is building", report):
+        for left_by_a_killed_build in entry.parent.glob(f"{_HALF}*"):
+            shutil.rmtree(left_by_a_killed_build, ignore_errors=True)
         if not entry.is_dir():
             _build(bugs, version, entry, report)
         entry.touch()
@@ -49,7 +52,7 @@ def _key(bugs: Sequence[Bug], version: Version) -> str:
 
 
 def _build(bugs: Sequence[Bug], version: Version, entry: Path, report: Report) -> None:
-    with tempfile.TemporaryDirectory(prefix=".build-", dir=entry.parent) as folder, explained(version, entry):
+    with tempfile.TemporaryDirectory(prefix=_HALF, dir=entry.parent) as folder, explained(version, entry):
         work = Work(Path(folder), version, report)
         work.copy_recipe(recipe_dir())
         work.alter(lambda files: _altered(bugs, files), tuple(by_file(bugs)))

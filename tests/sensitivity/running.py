@@ -32,6 +32,8 @@ class Tried:
     codes: frozenset[str]
     took_s: float
     said: str = ""
+    at_first: str = ""
+    """The outcome of a first try, where this is the second."""
 
     @property
     def outcome(self) -> str:

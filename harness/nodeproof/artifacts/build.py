@@ -121,9 +121,10 @@ class Work:
 
     def _linked(self, module: str) -> Path:
         """A module's folder outside of the module cache, below which Go takes no overlay."""
-        argv = [self._go, "list", "-m", "-f", "{{.Dir}}", module]
+        argv = [self._go, "mod", "download", "-json", module]
         env = go_environment()
-        found = proc.run(argv, timeout_s=_STEP_LIMIT_S, cwd=self._src, env=env).stdout.strip()
+        said: Json = json.loads(proc.run(argv, timeout_s=_STEP_LIMIT_S, cwd=self._src, env=env).stdout)
+        found = said["Dir"]
         link = self._src.parent / "modules" / module
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(found)

@@ -21,7 +21,7 @@ Args = Mapping[str, Json]
 def outweighs(event: Moment, other: Moment, times: float, *, after: Moment, until: Moment) -> Check:
     """Between two moments an event's writes store at least so many times the bytes of another's.
 
-    Each write counts the whole object, as the API sends and stores it, without who wrote which of its fields.
+    Each write counts the whole object as JSON, without who wrote which of its fields.
     Raises ValueError on a number of times that is none.
     """
     if times <= 0:

@@ -138,6 +138,6 @@ def answer_anew(machine: Shell, answers: Mapping[str, State]) -> None:
 
 
 def clouds_on(machine: Shell) -> list[Cloud]:
-    """The clouds whose files a control plane has. Raises MachineError."""
+    """The clouds whose files a control plane has."""
     listed = machine.run(["find", CLOUD, "-name", "cloud-*.json"], deadline_s=COMMAND_LIMIT_S)
     return [Cloud(found) for found in _FILE.findall(listed.stdout)]

@@ -24,6 +24,8 @@ from nodeproof.model.verdict import unproven
 from nodeproof.report import broken, rundir, shards
 from nodeproof.report.rundir import Row, RunFacts, Scenario
 
+_APART_S = 12 * 3600.0
+"""Shards that began further apart are of two nights."""
 _FOREIGN = "merge runs of one command, which differ in --shard alone"
 _MADE_ANEW = frozenset({"environment.properties"})
 """Of Allure's results: what the site writes for the whole run."""
@@ -120,6 +122,8 @@ def _refuse(parts: Sequence[Part]) -> None:
         for what, one, other in _told(first, part):
             if one != other:
                 raise Problem(f"two shards differ in their {what}: {one}, {other}", where, _FOREIGN)
+        if abs((_moment(first.shard.began) - _moment(part.shard.began)).total_seconds()) > _APART_S:
+            raise Problem("two shards began more than twelve hours apart", where, _FOREIGN)
         if first.shard.parts != part.shard.parts:
             raise Problem("two shards divide different scenarios, or otherwise", where, _FOREIGN)
         if before.shard.number == part.shard.number:
