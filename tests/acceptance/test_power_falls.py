@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodeproof.cluster.resources import node
+from nodeproof.cluster.resources import NAMESPACE, node
 from nodeproof.labs.client.lab import Lab
 from nodeproof.model.cluster import condition_status
 from tests.acceptance.alterations import SLACK_S, each, refused
@@ -46,7 +46,8 @@ def pods_of_a_node_that_nobody_tells_of_go(cluster: Cluster) -> None:
     # What comes within the slack may have come before.
     pause(SLACK_S)
     (owner,) = {item["metadata"]["ownerReferences"][0]["name"] for item in leaving("StatefulSet")}
-    cluster.lab.cluster.api.patch(f"{APPS}/statefulsets/{owner}", {"spec": {"replicas": 0}})
+    path = f"{APPS}/namespaces/{NAMESPACE}/statefulsets/{owner}"
+    cluster.lab.cluster.api.patch(path, {"spec": {"replicas": 0}})
     for item in [*leaving(""), *leaving("StatefulSet")]:
         if not item["metadata"]["name"].endswith("-0"):
             remove(cluster, item, grace_s=0)

@@ -26,6 +26,8 @@ LATER_S = 2.5
 def ranges_are_anothers(cluster: Cluster) -> None:
     """The node controller may write no Node; those that are made by hand have all one range, at once."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]}
+    # Before that it has to take its taint off the nodes of a lab that has just started.
+    cluster.until_recorded()
     controller = "request.userInfo.username == 'system:serviceaccount:kube-system:node-controller'"
     with refused(cluster, [rule], [{"name": "controller", "expression": controller}]):
         while not cluster.over.wait(LATER_S):

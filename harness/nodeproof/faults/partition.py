@@ -100,6 +100,9 @@ class Partition:
             lines.append(f"add chain inet {self._table} {hook} {{ type filter hook {hook} priority 0; }}")
             # The node's own kernel sends the resets, from the control plane's address.
             lines.append(f'add rule inet {self._table} {hook} {passes} "lo" accept')
+            if (hook, self.answer) == ("output", "reject"):
+                # Those for the other end go the way that is cut.
+                lines.append(f"add rule inet {self._table} {hook} tcp flags & rst == rst accept")
             verdicts = [verdict.format(match=match) for match in matches for verdict in _ANSWERS[self.answer]]
             lines += [f"add rule inet {self._table} {hook} {verdict}" for verdict in verdicts]
         return "\n".join(lines)
