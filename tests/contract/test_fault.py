@@ -222,14 +222,12 @@ def test_new_connections_are_cut_by_who_opens_them(cut: Partition, machine: Mach
     assert machine.reached_from_control_plane() == (cut.direction == "node-to-api")
 
 
-def test_a_partition_that_rejects_lets_neither_end_wait(lab: Lab, machine: Machine) -> None:
+def test_a_partition_that_rejects_does_not_let_its_node_wait(machine: Machine) -> None:
     fault = FAULTS["partition-rejects"](machine.name)
     dial = f"exec 3<>/dev/tcp/{machine.control_plane_address}/{API_PORT}"
     inject(fault, machine)
     try:
         done = machine.run(["timeout", "5", "bash", "-c", dial], deadline_s=COMMAND_LIMIT_S)
-        with pytest.raises(ConnectionRefusedError):
-            registry.client(lab.name).dial(machine.data_address, KUBELET_PORT, ANSWER_LIMIT_S)
     finally:
         fault.heal(machine)
 

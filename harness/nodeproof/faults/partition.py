@@ -27,8 +27,8 @@ class Partition:
 
     `node-to-api` and `api-to-node` drop whole connections by who opened them (conntrack's original
     direction), in both directions of their packets; the connections of the other opener live on. With
-    `answer` `reject` nobody waits: TCP is answered by a reset, all else by an ICMP message, as a closed port
-    and a firewall do.
+    `answer` `reject` the node does not wait: what it sends by TCP is answered by a reset, all else by an ICMP
+    message. Who speaks to it waits as before.
     """
 
     name: ClassVar[str] = "partition"
@@ -100,9 +100,6 @@ class Partition:
             lines.append(f"add chain inet {self._table} {hook} {{ type filter hook {hook} priority 0; }}")
             # The node's own kernel sends the resets, from the control plane's address.
             lines.append(f'add rule inet {self._table} {hook} {passes} "lo" accept')
-            if (hook, self.answer) == ("output", "reject"):
-                # Those for the other end go the way that is cut.
-                lines.append(f"add rule inet {self._table} {hook} tcp flags & rst == rst accept")
             verdicts = [verdict.format(match=match) for match in matches for verdict in _ANSWERS[self.answer]]
             lines += [f"add rule inet {self._table} {hook} {verdict}" for verdict in verdicts]
         return "\n".join(lines)

@@ -35,7 +35,7 @@ from nodeproof.labs.client.fleet import NodeInfo
 
 
 def partition(node: str, direction: Direction = "both", answer: Answer = "drop") -> Partition:
-    """A new partition between a node and the control plane, silent or answered at once (`reject`)."""
+    """A new partition of a node and the control plane; with `reject` the node is answered at once."""
     return Partition(uuid.uuid4().hex[:8], node, direction, answer)
 
 
