@@ -231,6 +231,22 @@ def test_a_stall_matters_between_the_moments_only(stall_t: float, label: str) ->
     assert judge(CLAIM, Check.from_json(check.to_json()), history, configuration()).label == label
 
 
+@pytest.mark.parametrize(
+    ("late_s", "label"), [(1.5, "unproven: host-too-loaded"), (0.3, "conforms")], ids=["loaded", "idle"]
+)
+def test_an_end_that_only_load_leaves_open_is_no_lack_of_evidence(late_s: float, label: str) -> None:
+    story = reporting(SINCE_T + 1.2)
+    story.say(15.0, "stall", late_s=late_s)
+    assert judge(CLAIM, reports(1, 1), story.fence(40.0).history(), configuration()).label == label
+
+
+def test_an_end_that_is_too_near_on_any_host_lacks_evidence() -> None:
+    story = reporting(SINCE_T + 0.1)
+    story.say(15.0, "stall", late_s=1.5)
+    verdict = judge(CLAIM, reports(1, 1), story.fence(40.0).history(), configuration())
+    assert verdict.label == "unproven: gap"
+
+
 # made
 
 

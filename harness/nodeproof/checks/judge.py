@@ -75,7 +75,9 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     lost = _may_have_lost_nodes(verdict, history, configuration, times)
     if lost:
         return unproven("host-too-loaded", f"{lost}; {verdict.reason}", verdict.window, verdict.measured)
-    if too_loaded and verdict.code in ("", "scaled"):
+    if too_loaded and (
+        verdict.code in ("", "scaled") or _is_gap_of_load(verdict, check, claim, history, configuration)
+    ):
         waits = f", with waits of {waited_s:.2f} s for processors," if waited_s else ""
         slacks = f"slack {slack:.2f} s (limit {configuration.slack_limit_s:g} s)"
         said = f"{slacks}{waits} leaves it open; {verdict.reason}"
@@ -105,6 +107,16 @@ def _is_owed_to_load(
     if strict.outcome == "conforms" or strict.window is None or not isinstance(measured.value, float):
         return False
     return window.shape == "period" or measured.value > strict.window.high_s
+
+
+def _is_gap_of_load(
+    verdict: Verdict, check: Check, claim: Claim, history: History, configuration: Configuration
+) -> bool:
+    """Whether the same recording tells what happened, had nothing stood still: it lacks no evidence."""
+    if verdict.code != "gap":
+        return False
+    undisturbed = Ground(configuration, undisturbed_s(history, configuration))
+    return run_check(check, history, undisturbed, claim).code != "gap"
 
 
 def _awaited(verdict: Verdict, times: Sequence[Span]) -> Span:
