@@ -52,7 +52,8 @@ def _key(bugs: Sequence[Bug], version: Version) -> str:
 
 
 def _build(bugs: Sequence[Bug], version: Version, entry: Path, report: Report) -> None:
-    with tempfile.TemporaryDirectory(prefix=_HALF, dir=entry.parent) as folder, explained(version, entry):
+    what = f"Kubernetes {version}"
+    with tempfile.TemporaryDirectory(prefix=_HALF, dir=entry.parent) as folder, explained(what, entry):
         work = Work(Path(folder), version, report)
         work.copy_recipe(recipe_dir())
         work.alter(lambda files: _altered(bugs, files), tuple(by_file(bugs)))

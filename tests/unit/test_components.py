@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from nodeproof.artifacts import build as component_build
-from nodeproof.artifacts import components
+from nodeproof.artifacts import components, csi
 from nodeproof.artifacts.build import first_error
 from nodeproof.artifacts.components import (
     CLOUD,
@@ -495,3 +495,39 @@ GONE = "go: k8s.io/api@v0.1.0: 404 Not Found"
 )
 def test_the_first_error_of_a_build_is_no_packages_name(output: str, said: str) -> None:
     assert first_error(output) == said
+
+
+# Beside Kubernetes ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def beside(tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = recipe.parent / "csi"
+    folder.mkdir()
+    (folder / "go.mod").write_text(
+        "go 1.26.0\n\nrequire (\n\tgithub.com/kubernetes-csi/external-attacher/v4 v4.12.0 // indirect\n)\n"
+    )
+    (folder / "go.sum").write_text("")
+    monkeypatch.setattr(csi, "recipe_dir", lambda: folder)
+    return folder
+
+
+def test_what_volumes_need_is_built_once(cache: Path, beside: Path, go: Go) -> None:
+    found = csi.obtain(silent)
+    assert found.parent == cache / "csi"
+    assert sorted(path.name for path in found.iterdir()) == [csi.SANITY, csi.ATTACHER]
+    assert "-X main.version=v4.12.0" in go.calls.read_text()
+    assert csi.obtain(silent) == found
+    assert go.count("build -v") == 2
+
+
+def test_a_build_that_was_cut_short_is_no_entry(cache: Path, beside: Path, go: Go) -> None:
+    go.install(build="case $* in *sanity*) echo no such package; exit 1 ;; esac")
+    with pytest.raises(Problem, match="no such package"):
+        csi.obtain(silent)
+    go.install()
+    assert sorted(path.name for path in csi.obtain(silent).iterdir()) == [csi.SANITY, csi.ATTACHER]
+
+
+def test_the_driver_is_found_from_a_checkout() -> None:
+    assert (csi.python_path() / "infra" / "csi" / "go.mod").is_file()

@@ -193,7 +193,7 @@ class Work:
 
     def _go_build(self, target: Path) -> None:
         env = go_environment()
-        reading = _Packages(f"reading Kubernetes {self._version}: {{}} packages", 0, self._report)
+        reading = Packages(f"reading Kubernetes {self._version}: {{}} packages", 0, self._report)
         proc.stream_lines(
             [self._go, "list", "-deps", *self._overlay, "."],
             reading,
@@ -204,7 +204,7 @@ class Work:
         wording = f"compiling Kubernetes {self._version}: {{}} of at most {reading.count} packages"
         target.parent.mkdir(parents=True, exist_ok=True)
         argv = [self._go, "build", "-v", *build_flags(self._version), *self._overlay, "-o", str(target), "."]
-        packages = _Packages(wording, reading.count, self._report)
+        packages = Packages(wording, reading.count, self._report)
         proc.stream_lines(argv, packages, timeout_s=_BUILD_LIMIT_S, cwd=self._src, env=env)
 
 
@@ -218,7 +218,7 @@ def _below(links: Mapping[str, Path], name: str) -> Path:
     return links[module] / name.removeprefix(f"{module}/")
 
 
-class _Packages:
+class Packages:
     """Counts the lines in which Go names a package, and reports the count every few seconds."""
 
     def __init__(self, wording: str, total: int, report: Report) -> None:
@@ -285,16 +285,16 @@ _NEXT_SPACE = "free some space (a first build needs about 6 GB), then try again"
 
 
 _SUPPLY = f"use {DEFAULT_KUBERNETES_VERSION}, or supply a folder with executables"
-# What Go's output means: pattern, what went wrong, the next step.
+# What Go's output means: pattern, what went wrong, the next step where that is always the same.
 _MEANINGS = (
     (r"no space left on device", "no space left while building", _NEXT_SPACE),
-    (r"unknown revision|invalid version|40[34] |410 Gone", "this version is not available", _SUPPLY),
+    (r"unknown revision|invalid version|40[34] |410 Gone", "this version is not available", ""),
     (
         r"dial tcp|no such host|i/o timeout|connection refused|proxyconnect",
         "modules cannot be downloaded",
-        "check GOPROXY and the network, or supply a folder with executables",
+        "check GOPROXY and the network, then try again",
     ),
-    (r"", "the build failed", _SUPPLY),
+    (r"", "the build failed", ""),
 )
 
 
@@ -302,24 +302,27 @@ _NO_ERROR = ("# ", "go: downloading ", "go: finding ")
 
 
 @contextlib.contextmanager
-def explained(version: Version, entry: Path) -> Iterator[None]:
-    """Turn what makes the building of `entry` fail into a Problem."""
+def explained(what: str, entry: Path, instead: str = _SUPPLY) -> Iterator[None]:
+    """Turn what makes the building of `what`, the entry `entry`, fail into a Problem.
+
+    `instead` is the next step where the build itself is at fault.
+    """
     try:
         yield
     except proc.CommandFailed as failed:
-        raise _explain(failed, version) from failed
+        raise _explain(failed, what, instead) from failed
     except OSError as error:
-        raise Problem(f"building Kubernetes {version} failed: {error}", str(entry), _NEXT_SPACE) from error
+        raise Problem(f"building {what} failed: {error}", str(entry), _NEXT_SPACE) from error
 
 
-def _explain(failed: proc.CommandFailed, version: Version) -> Problem:
+def _explain(failed: proc.CommandFailed, where: str, instead: str) -> Problem:
     """Say what a failed Go command means to the user."""
-    where, detail = f"Kubernetes {version}", tail(failed.output)
+    detail = tail(failed.output)
     if failed.status is None:
         return Problem("the build took too long", where, "try again: finished packages are kept", detail)
     _, what, next_step = next(row for row in _MEANINGS if re.search(row[0], failed.output))
     first = first_error(failed.output)
-    return Problem(f"{what}: {first}" if first else what, where, next_step, detail)
+    return Problem(f"{what}: {first}" if first else what, where, next_step or instead, detail)
 
 
 def first_error(output: str) -> str:

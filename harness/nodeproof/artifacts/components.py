@@ -11,8 +11,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +25,9 @@ from nodeproof.artifacts.build import (
     explained,
     recipe_files,
 )
+from nodeproof.artifacts.entry import entry_made, work_folder
 from nodeproof.artifacts.go import VERSION_LIMIT_S, go_that_builds, tail
-from nodeproof.kept import Report, cache_dir, locked, make_folder
+from nodeproof.kept import Report, cache_dir
 from nodeproof.model.problem import Problem
 
 __all__ = [
@@ -160,16 +159,13 @@ def recipe_hash(recipe: Path, version: str) -> str:
 
 def _built(version: Version, report: Report) -> Components:
     entry = _entry(version)
-    found = _load(entry)
-    if found is None:
-        make_folder(entry.parent)
-        with locked(entry.parent / f".{entry.name}.lock", "another process is building", report):
-            found = _load(entry)
-            if found is None:
-                _build(recipe_dir(), version, entry, report)
-                found = _load(entry)
-    if found is None:
-        raise Problem("a fresh build cannot be read back", str(entry), "remove this folder and try again")
+    found = entry_made(
+        entry,
+        _load,
+        lambda: _build(recipe_dir(), version, entry, report),
+        "another process is building",
+        report,
+    )
     lacking = [role for role in ROLES if role not in found]
     if lacking:
         own = _built(Version.parse(DEFAULT_KUBERNETES_VERSION), report).by_role
@@ -202,21 +198,14 @@ def _load(entry: Path) -> dict[str, Component] | None:
 
 def _build(recipe: Path, version: Version, entry: Path, report: Report) -> None:
     """Make a cache entry, whole or not at all. The caller holds the entry's lock. Raises Problem."""
-    for left_by_a_killed_build in entry.parent.glob(f".{entry.name}.build-*"):
-        shutil.rmtree(left_by_a_killed_build, ignore_errors=True)
-    with (
-        tempfile.TemporaryDirectory(prefix=f".{entry.name}.build-", dir=entry.parent) as folder,
-        explained(version, entry),
-    ):
+    with explained(f"Kubernetes {version}", entry), work_folder(entry) as folder:
         report(f"building Kubernetes {version}: some minutes the first time, later runs take it from {entry}")
-        fresh = Path(folder, "entry")
-        work = Work(Path(folder), version, report)
+        fresh = folder / "entry"
+        work = Work(folder, version, report)
         work.copy_recipe(recipe)
         work.adapt()
         work.compile(fresh / "bin" / _EXECUTABLE)
-        shutil.rmtree(entry, ignore_errors=True)
         _finish(fresh, version, work)
-        fresh.rename(entry)
 
 
 def _finish(entry: Path, version: Version, work: Work) -> None:

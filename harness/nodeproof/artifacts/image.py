@@ -21,8 +21,9 @@ from typing import Any
 
 from nodeproof import proc
 from nodeproof.artifacts.components import Component, Components
+from nodeproof.artifacts.entry import entry_made
 from nodeproof.artifacts.go import tail
-from nodeproof.kept import Report, cache_dir, locked, make_folder
+from nodeproof.kept import Report, cache_dir
 from nodeproof.model.problem import Problem
 from nodeproof.remedy import MACHINES, remedy
 from nodeproof.root import root_prefix
@@ -94,17 +95,13 @@ def golden_image(components: Components, report: Report) -> Image:
     `report` gets lines about slow steps. Raises Problem.
     """
     entry = _entry(components)
-    found = _load(entry)
-    if found is None:
-        make_folder(entry.parent)
-        with locked(entry.parent / f".{entry.name}.lock", "another process builds this image", report):
-            found = _load(entry)
-            if found is None:
-                _build(recipe_dir(), components.by_role["kubelet"], entry, report)
-                found = _load(entry)
-    if found is None:
-        raise Problem("a fresh image cannot be read back", str(entry), "remove this folder and try again")
-    return found
+    return entry_made(
+        entry,
+        _load,
+        lambda: _build(recipe_dir(), components.by_role["kubelet"], entry, report),
+        "another process builds this image",
+        report,
+    )
 
 
 def kept(components: Components) -> Image | None:
