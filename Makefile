@@ -35,6 +35,9 @@ fmt: setup ## format what ruff formats
 docs: setup ## the tables of docs/claims.md and docs/words.md, from the code
 	@$(BIN)/python -m infra.docs
 
+stubs: setup ## the CSI driver's protocol, from the .proto files of the modules that go.mod names
+	@$(BIN)/python -m infra.csi.stubs
+
 lint: setup ## ruff, mypy, import-linter, shellcheck, stale docs
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
@@ -147,6 +150,6 @@ lock: ## write the lock files anew
 clean: ## remove the virtual environment, generated reports and the Vagrant box
 	@rm -rf .venv reports/out .box
 
-.PHONY: help setup run report fmt docs lint unit test-go contract acceptance alone test test-vm vm-scenarios vm-contract vm-alone \
+.PHONY: help setup run report fmt docs stubs lint unit test-go contract acceptance alone test test-vm vm-scenarios vm-contract vm-alone \
     night night-histories night-process night-documented night-contract night-alone night-vm night-scenarios \
     box test-vagrant documented soak sensitivity sensitivity-ten false-alarms bench soak-boots lock clean

@@ -1,0 +1,35 @@
+"""What a volume can be used as: a file system of ext4 that one node mounts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import grpc
+
+from infra.csi.hypervisor import Refused
+from infra.csi.protocol import csi_pb2 as csi
+
+FILE_SYSTEM = "ext4"
+_MODES = (
+    csi.VolumeCapability.AccessMode.SINGLE_NODE_WRITER,
+    csi.VolumeCapability.AccessMode.SINGLE_NODE_READER_ONLY,
+)
+
+
+def lack(capability: csi.VolumeCapability) -> str:
+    """Why a volume cannot be used like that; empty where it can."""
+    if not capability.HasField("mount"):
+        return "a volume is mounted, never a block device"
+    if capability.mount.fs_type not in ("", FILE_SYSTEM):
+        return f"a volume has {FILE_SYSTEM}, not {capability.mount.fs_type}"
+    if capability.access_mode.mode not in _MODES:
+        mode = csi.VolumeCapability.AccessMode.Mode.Name(capability.access_mode.mode)
+        return f"a volume is one node's at a time, not {mode}"
+    return ""
+
+
+def insist(capabilities: Iterable[csi.VolumeCapability], volume: str) -> None:
+    """Go on only if a volume can be used like all of that. Raises Refused."""
+    for capability in capabilities:
+        if why := lack(capability):
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"volume {volume}: {why}")
