@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import shlex
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -46,13 +46,21 @@ def main(arguments: Sequence[str]) -> int:
     except (BadCommand, OSError, RuntimeError) as error:
         print(f"csi driver: {error}", file=sys.stderr)
         return 2
-    ended = threading.Event()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: ended.set())
+    ends = _told_to_end()
     server.start()
-    ended.wait()
+    os.read(ends, 1)
     server.stop()
     return 0
+
+
+def _told_to_end() -> int:
+    """What can be read once there was a signal to end: a thread that waits for an event may miss it."""
+    ends, tells = os.pipe()
+    os.set_blocking(tells, False)
+    signal.set_wakeup_fd(tells)
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: None)
+    return ends
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -24,11 +24,12 @@ WRITER = csi.VolumeCapability(
 
 
 class Driver:
-    """A driver's endpoint. A call waits until somebody serves there, and raises grpc.RpcError."""
+    """A driver's endpoint. A call raises grpc.RpcError; one that `waits` does so until somebody serves."""
 
-    def __init__(self, endpoint: str, limit_s: float = _LIMIT_S) -> None:
+    def __init__(self, endpoint: str, limit_s: float = _LIMIT_S, waits: bool = True) -> None:
         self._channel = grpc.insecure_channel(endpoint)
         self._limit_s = limit_s
+        self._waits = waits
 
     def __enter__(self) -> Driver:
         return self
@@ -42,7 +43,7 @@ class Driver:
         answer = GetMessageClass(described.output_type).FromString
         path = f"/{described.containing_service.full_name}/{method}"
         send = self._channel.unary_unary(path, type(request).SerializeToString, answer)
-        return send(request, timeout=self._limit_s, wait_for_ready=True)
+        return send(request, timeout=self._limit_s, wait_for_ready=self._waits)
 
     def create(self, name: str, size: int = 64 * MIB) -> str:
         """The id of the volume of that name, made where there is none."""

@@ -8,12 +8,12 @@ guests that have it.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from xml.etree import ElementTree as Tree
 
 import grpc
+import tenacity
 
 from infra.csi.hypervisor import Refused, Volume, is_id
 
@@ -101,14 +101,11 @@ class Libvirt:
             if disk is None:
                 return
             guest.detachDeviceFlags(disk, self._library.VIR_DOMAIN_AFFECT_LIVE)
-            until = time.monotonic() + GONE_LIMIT_S
-            while node in self.holders(volume):
-                if time.monotonic() > until:
-                    raise Refused(
-                        grpc.StatusCode.DEADLINE_EXCEEDED,
-                        f"volume {volume} is still in node {node} after {GONE_LIMIT_S:g} s",
-                    )
-                time.sleep(_LOOK_EACH_S)
+            if not _comes_true(lambda: node not in self.holders(volume)):
+                raise Refused(
+                    grpc.StatusCode.DEADLINE_EXCEEDED,
+                    f"volume {volume} is still in node {node} after {GONE_LIMIT_S:g} s",
+                )
 
     def _now(self) -> Connection:
         if self._connection is None or not self._connection.isAlive():
@@ -144,6 +141,17 @@ class Libvirt:
         except self._library.libvirtError as error:
             said = error.get_error_message() or error
             raise Refused(grpc.StatusCode.UNAVAILABLE, f"{what}: libvirt: {said}") from error
+
+
+def _comes_true(look: Callable[[], bool]) -> bool:
+    """Whether that is so within GONE_LIMIT_S."""
+    retry = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(GONE_LIMIT_S),
+        wait=tenacity.wait_fixed(_LOOK_EACH_S),
+        retry=tenacity.retry_if_result(lambda so: not so),
+        retry_error_callback=lambda _state: False,
+    )
+    return bool(retry(look))
 
 
 def _file(volume: str) -> str:

@@ -1,0 +1,87 @@
+"""The CSI driver as a process, over a table, in a folder of a test's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from infra.csi.client import Driver
+from infra.csi.protocol import csi_pb2
+from infra.csi.table import Table
+from nodeproof import proc
+from nodeproof.artifacts.csi import python_path
+
+Json = Any
+NODES = ("node-1", "node-2")
+END_LIMIT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where a driver serves and keeps things, whichever process it is. Sockets have paths of their own: those
+    of a test's folder may be too long.
+    """
+
+    folder: Path
+    sockets: Path
+
+    @property
+    def controller(self) -> str:
+        """Its endpoint."""
+        return f"unix://{self.sockets}/controller"
+
+    def node(self, name: str) -> str:
+        """A node's endpoint."""
+        return f"unix://{self.sockets}/{name}"
+
+    @property
+    def calls(self) -> Path:
+        """The file of calls."""
+        return self.folder / "calls"
+
+    @property
+    def table(self) -> Table:
+        """What the driver reads and writes."""
+        return Table(self.folder / "table")
+
+    def lines(self) -> list[Json]:
+        """All calls that were written down."""
+        return [json.loads(line) for line in self.calls.read_text().splitlines()]
+
+    def command(self) -> list[str]:
+        """What starts a driver."""
+        nodes = [f"--node={name}={self.node(name)}" for name in NODES]
+        where = [f"--hypervisor=table:{self.folder / 'table'}", f"--nodes={','.join(NODES)}"]
+        argv = [sys.executable, "-m", "infra.csi", f"--endpoint={self.controller}"]
+        return [*argv, *where, *nodes, f"--calls={self.calls}"]
+
+
+@contextmanager
+def ground(folder: Path) -> Iterator[Ground]:
+    """A place for drivers."""
+    with TemporaryDirectory(prefix="csi-") as sockets:
+        yield Ground(folder, Path(sockets))
+
+
+@contextmanager
+def driver(on: Ground) -> Iterator[proc.Process]:
+    """A driver that has begun to serve, ended at the end if it has not been before."""
+    env = {**os.environ, "PYTHONPATH": str(python_path())}
+    process = proc.start(on.command(), log=on.folder / "driver.log", cwd=on.folder, env=env)
+    try:
+        with Driver(on.node(NODES[-1])) as last:
+            last.call("Identity", "Probe", csi_pb2.ProbeRequest())
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        process.wait(END_LIMIT_S)
