@@ -1,0 +1,46 @@
+"""csi-sanity, upstream's test of CSI drivers, against the driver of `infra/csi` over its table.
+
+It stands here because it is built first, which takes minutes and both processors, and nothing runs beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from nodeproof import proc
+from nodeproof.artifacts import csi
+from tests.csi_driver import NODES, driver, ground
+
+LIMIT_S = 120.0
+PASS = 42
+"""So many of its 103 tests are about what the driver can do; it skips the others by itself."""
+
+
+def test_csi_sanity_passes(tmp_path: Path) -> None:
+    programs = csi.obtain(print)
+    told = tmp_path / "told.json"
+    with ground(tmp_path) as on, driver(on):
+        argv = [
+            str(programs / csi.SANITY),
+            f"--csi.controllerendpoint={on.controller}",
+            f"--csi.endpoint={on.node(NODES[0])}",
+            f"--csi.mountdir={tmp_path / 'mount'}",
+            f"--csi.stagingdir={tmp_path / 'staging'}",
+            "--csi.testnodevolumeattachlimit",
+            f"--ginkgo.json-report={told}",
+        ]
+        done = proc.run(argv, timeout_s=LIMIT_S, cwd=tmp_path, check=False)
+    assert done.status == 0, done.stdout
+    states = [spec["State"] for spec in json.loads(told.read_text())[0]["SpecReports"]]
+    assert states.count("passed") == PASS, done.stdout
+    assert set(states) <= {"passed", "skipped", "pending"}
+    assert {line["node"] for line in on.lines() if line["method"] == "NodeStageVolume"} == {NODES[0]}
+    assert list((tmp_path / "table" / "volumes").iterdir()) == [], "each volume is deleted again"
+
+
+def test_the_programs_say_their_versions(tmp_path: Path) -> None:
+    programs = csi.obtain(print)
+    asked = {csi.ATTACHER: "v4.12.0", csi.SANITY: "v5.6.0"}
+    said = {name: proc.run([str(programs / name), "--version"], timeout_s=20).stdout for name in asked}
+    assert [name for name in asked if asked[name] not in said[name]] == [], said

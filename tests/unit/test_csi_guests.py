@@ -1,0 +1,211 @@
+"""The CSI driver over libvirt, against a libvirt that is made up: what it is told, and what its answers mean.
+
+Whether libvirt and QEMU do what is made up here, only guests can say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from xml.etree import ElementTree as Tree
+
+import grpc
+import pytest
+
+from infra.csi import guests
+from infra.csi.controller import MIB
+from infra.csi.guests import Libvirt
+from infra.csi.hypervisor import Refused, Volume, volume_id
+
+Code = grpc.StatusCode
+VOLUME = volume_id("one")
+ROOT = '<disk type="file"><source file="/root.qcow2"/><target dev="sda" bus="scsi"/></disk>'
+FILE = f"/pool/{VOLUME}.qcow2"
+
+
+def parsed(xml: str) -> Tree.Element:
+    return Tree.fromstring(xml)  # noqa: S314  our own
+
+
+class Library:
+    """The names of the module that the driver uses; the numbers are libvirt's own."""
+
+    VIR_ERR_NO_DOMAIN, VIR_ERR_NO_STORAGE_VOL, VIR_ERR_OTHER = 42, 50, 1
+    VIR_DOMAIN_AFFECT_LIVE, VIR_CONNECT_LIST_DOMAINS_ACTIVE = 1, 1
+
+    class libvirtError(Exception):
+        def __init__(self, code: int, said: str) -> None:
+            super().__init__(said)
+            self.get_error_code = lambda: code
+            self.get_error_message = lambda: said
+
+
+@dataclass
+class Guest:
+    """A virtual machine: the XML of its disks. One that is `stubborn` keeps what is pulled out of it."""
+
+    name_: str
+    running: bool = True
+    stubborn: bool = False
+    disks: list[str] = field(default_factory=lambda: [ROOT])
+
+    def name(self) -> str:
+        return self.name_
+
+    def isActive(self) -> int:
+        return int(self.running)
+
+    def XMLDesc(self, _flags: int) -> str:
+        return f"<domain><devices>{''.join(self.disks)}</devices></domain>"
+
+    def attachDeviceFlags(self, xml: str, flags: int) -> None:
+        assert flags == Library.VIR_DOMAIN_AFFECT_LIVE
+        self.disks.append(xml)
+
+    def detachDeviceFlags(self, xml: str, flags: int) -> None:
+        assert flags == Library.VIR_DOMAIN_AFFECT_LIVE
+        file = parsed(xml).find("source")
+        assert file is not None
+        if not self.stubborn:
+            self.disks = [disk for disk in self.disks if str(file.get("file")) not in disk]
+
+
+@dataclass
+class Connection:
+    """A libvirtd with a pool; `volumes` are their sizes by file name."""
+
+    guests: dict[str, Guest]
+    volumes: dict[str, int] = field(default_factory=dict)
+    alive: bool = True
+
+    def isAlive(self) -> int:
+        return int(self.alive)
+
+    def lookupByName(self, name: str) -> Guest:
+        if name not in self.guests:
+            raise Library.libvirtError(Library.VIR_ERR_NO_DOMAIN, "no domain")
+        return self.guests[name]
+
+    def listAllDomains(self, _flags: int) -> list[Guest]:
+        return [guest for guest in self.guests.values() if guest.running]
+
+    def storagePoolLookupByName(self, name: str) -> Any:
+        if name != "pool":
+            raise Library.libvirtError(Library.VIR_ERR_OTHER, f"no pool {name}")
+        return self
+
+    def createXML(self, xml: str, _flags: int) -> None:
+        made = parsed(xml)
+        self.volumes[str(made.findtext("name"))] = int(str(made.findtext("capacity")))
+
+    def storageVolLookupByName(self, name: str) -> Any:
+        if name not in self.volumes:
+            raise Library.libvirtError(Library.VIR_ERR_NO_STORAGE_VOL, "no volume")
+        return File(self, name)
+
+
+@dataclass
+class File:
+    """A volume of the pool."""
+
+    of: Connection
+    name: str
+
+    def path(self) -> str:
+        return f"/pool/{self.name}"
+
+    def info(self) -> list[int]:
+        return [0, self.of.volumes[self.name], 0]
+
+    def delete(self, _flags: int) -> None:
+        del self.of.volumes[self.name]
+
+
+@pytest.fixture
+def connection() -> Connection:
+    made = {name: Guest(name) for name in ("node-1", "node-2")}
+    return Connection({**made, "off": Guest("off", running=False)})
+
+
+@pytest.fixture
+def libvirt(connection: Connection) -> Libvirt:
+    made = Libvirt(lambda: connection, "pool", Library)
+    made.create(Volume(VOLUME, 64 * MIB))
+    return made
+
+
+def refused(do: Callable[[], object], code: grpc.StatusCode, *named: str) -> None:
+    with pytest.raises(Refused) as raised:
+        do()
+    assert raised.value.code is code
+    assert [name for name in named if name not in raised.value.why] == []
+
+
+def test_a_volume_is_a_file_of_the_pool(libvirt: Libvirt, connection: Connection) -> None:
+    assert libvirt.find(VOLUME) == Volume(VOLUME, 64 * MIB)
+    assert connection.volumes == {f"{VOLUME}.qcow2": 64 * MIB}
+    libvirt.delete(VOLUME)
+    libvirt.delete(VOLUME)
+    assert libvirt.find(VOLUME) is None
+    assert libvirt.holders(VOLUME) == []
+
+
+def test_a_disk_is_plugged_in_under_the_next_name_with_its_serial(
+    libvirt: Libvirt, connection: Connection
+) -> None:
+    libvirt.attach(VOLUME, "node-1")
+    disk = parsed(connection.guests["node-1"].disks[-1])
+    assert disk.findtext("serial") == VOLUME
+    assert [(each.tag, each.get("file") or each.get("dev")) for each in disk if each.tag != "serial"] == [
+        ("driver", None),
+        ("source", FILE),
+        ("target", "sdb"),
+    ]
+    assert disk.find("shareable") is None, "QEMU's lock of the file is the second guard"
+    assert libvirt.holders(VOLUME) == ["node-1"]
+    assert (libvirt.held("node-1"), libvirt.held("node-2")) == (1, 0)
+
+
+def test_a_disk_is_pulled_out_alone(libvirt: Libvirt, connection: Connection) -> None:
+    libvirt.attach(VOLUME, "node-1")
+    for _twice in range(2):
+        libvirt.detach(VOLUME, "node-1")
+    libvirt.detach(VOLUME, "off")
+    assert connection.guests["node-1"].disks == [ROOT]
+    assert libvirt.holders(VOLUME) == []
+
+
+def test_a_guest_that_ended_holds_nothing(libvirt: Libvirt, connection: Connection) -> None:
+    libvirt.attach(VOLUME, "node-1")
+    connection.guests["node-1"].running = False
+    assert libvirt.holders(VOLUME) == []
+    assert not libvirt.runs("node-1")
+
+
+def test_guests_are_known_by_name(libvirt: Libvirt) -> None:
+    assert [libvirt.knows(name) for name in ("node-1", "off", "node-9")] == [True, True, False]
+    assert [libvirt.runs(name) for name in ("node-1", "off", "node-9")] == [True, False, False]
+
+
+def test_a_disk_that_does_not_go_is_told(
+    libvirt: Libvirt, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guests, "GONE_LIMIT_S", 0.3)
+    connection.guests["node-1"].stubborn = True
+    libvirt.attach(VOLUME, "node-1")
+    refused(lambda: libvirt.detach(VOLUME, "node-1"), Code.DEADLINE_EXCEEDED, VOLUME, "node-1", "0.3 s")
+    assert libvirt.holders(VOLUME) == ["node-1"]
+
+
+def test_a_libvirtd_that_started_anew_is_asked_anew(libvirt: Libvirt, connection: Connection) -> None:
+    connects = iter([connection, anew := Connection(connection.guests, connection.volumes)])
+    asked = Libvirt(lambda: next(connects), "pool", Library)
+    assert asked.knows("node-1")
+    connection.alive, anew.guests = False, {}
+    assert not asked.knows("node-1")
+
+
+def test_what_libvirt_refuses_may_be_tried_again(connection: Connection) -> None:
+    asked = Libvirt(lambda: connection, "no-such", Library)
+    refused(lambda: asked.find(VOLUME), Code.UNAVAILABLE, VOLUME, "no pool no-such")
