@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     asked = _parser().parse_args(arguments)
     try:
         server = _server(asked)
-    except (BadCommand, OSError, RuntimeError) as error:
+    except (BadCommand, OSError) as error:
         print(f"csi driver: {error}", file=sys.stderr)
         return 2
     ends = _told_to_end()
@@ -137,7 +137,10 @@ def _listening(endpoint: str, services: Mapping[str, object], calls: Calls, node
         kubelet = registration_pb2.DESCRIPTOR.services_by_name["Registration"]
         handlers.append(handler(kubelet, Registration(), calls, node))
     server.add_generic_rpc_handlers(handlers)
-    server.add_insecure_port(endpoint)
+    try:
+        server.add_insecure_port(endpoint)
+    except RuntimeError:
+        raise BadCommand(f"nobody can listen at {endpoint}; make its folder, writable") from None
     return server
 
 

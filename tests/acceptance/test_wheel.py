@@ -56,6 +56,15 @@ def test_recipes_are_found(installed: Path, tmp_path: Path) -> None:
     assert int(claims) >= 12
 
 
+def test_the_csi_driver_starts(installed: Path, tmp_path: Path) -> None:
+    found = _run(installed, tmp_path, "-c", "from nodeproof.artifacts import csi; print(csi.python_path())")
+    path = Path(found.stdout.strip())
+    assert path.is_relative_to(installed)
+    asked = ["--endpoint=unix:///nowhere/sock", f"--hypervisor=table:{tmp_path / 'table'}"]
+    done = _run(path, tmp_path, "-P", "-m", "infra.csi", *asked)
+    assert "csi driver: nobody can listen at unix:///nowhere/sock" in done.stderr, done.stderr
+
+
 def test_a_run_outside_a_checkout_leaves_its_verdicts(installed: Path, tmp_path: Path) -> None:
     done = _run(
         installed, tmp_path, "-m", "nodeproof.cli", "run", "--no-site", "-k", "test_defaults or test_default"
