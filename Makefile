@@ -131,6 +131,9 @@ sensitivity-ten: setup
 false-alarms: setup ## the fast profile N times on the unaltered build, a quarter of them on a busy machine: nothing may deviate
 	@$(BIN)/python -m tests.false_alarms --rounds $(N)
 
+times: setup ## ship how long the scenarios of a run took: RUN=reports/out/latest
+	@$(BIN)/python -m infra.times $(RUN)
+
 bench: setup ## figures beside their anchors, with the machine's description
 	@$(BIN)/python -m tests.bench.bench --lab=$(LAB) $(ARGS)
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeproof.catalogue import scenarios_dir
 from nodeproof.labs.ground.profiles import DOCUMENTED, FAST, symbols
 from nodeproof.model.plan import NOT_HERE, Expected, Size, Slot, critical, pack
 from nodeproof.report.rundir import TIMES
@@ -25,6 +27,7 @@ COMMON = Size(2, 1)
 SIZES = (Size(9, 3), Size(27, 3))
 DURATIONS = st.lists(st.floats(0, 600), min_size=1, max_size=30)
 RUN_LIMIT_S = 60.0
+START_S = 15.0
 
 
 def expected(*durations: float) -> list[Expected]:
@@ -35,7 +38,7 @@ def expected(*durations: float) -> list[Expected]:
 def test_every_scenario_is_in_one_slot_and_none_waits_for_longer_than_it_must(
     durations: list[float], slots: int
 ) -> None:
-    packed = pack(expected(*durations), slots)
+    packed = pack(expected(*durations), slots, START_S)
     names = [each.scenario for slot in packed for each in slot.scenarios]
     assert sorted(names) == sorted(each.scenario for each in expected(*durations))
     assert len(packed) == min(slots, len(durations))
@@ -44,18 +47,18 @@ def test_every_scenario_is_in_one_slot_and_none_waits_for_longer_than_it_must(
 
 
 def test_a_long_scenario_has_a_slot_of_its_own_and_is_begun_first() -> None:
-    long, *others = pack(expected(5, 40, 105, 40, 20), 2)
+    long, *others = pack(expected(5, 40, 105, 40, 20), 2, START_S)
     assert [each.lasts_s for each in long.scenarios] == [105]
     assert [[each.lasts_s for each in slot.scenarios] for slot in others] == [[40, 40, 20, 5]]
 
 
 def test_what_takes_as_long_stays_in_its_order() -> None:
-    (slot,) = pack(expected(10, 5, 10, 10, 5), 1)
+    (slot,) = pack(expected(10, 5, 10, 10, 5), 1, START_S)
     assert [each.scenario for each in slot.scenarios] == ["test_0", "test_2", "test_3", "test_1", "test_4"]
 
 
 def test_what_is_alone_comes_first_and_has_its_slots_lab_to_itself() -> None:
-    first, second = pack([*expected(30, 20), Expected("test_alone", 5, "", is_alone=True)], 2)
+    first, second = pack([*expected(30, 20), Expected("test_alone", 5, "", is_alone=True)], 2, START_S)
     assert [each.scenario for each in second.scenarios] == ["test_alone", "test_1"]
     assert planning.zones((first, second), OPTIONS, COMMON) == 2
 
@@ -65,7 +68,7 @@ def test_those_before_which_the_same_is_put_in_come_one_after_another() -> None:
         Expected(f"test_{number}", 10 - number, "", standing=("", "swap", "", "swap")[number])
         for number in range(4)
     ]
-    (slot,) = pack(asked, 1)
+    (slot,) = pack(asked, 1, START_S)
     assert [each.scenario for each in slot.scenarios] == ["test_0", "test_2", "test_1", "test_3"]
 
 
@@ -73,7 +76,7 @@ def test_those_with_labs_of_one_size_go_together_and_come_first() -> None:
     large = [
         Expected(f"test_large_{size.nodes}_{n}", 10, "", True, size=size) for n in (1, 2) for size in SIZES
     ]
-    slots = pack([*expected(25, 1), Expected("test_alone", 0.5, "", is_alone=True), *large], 2)
+    slots = pack([*expected(25, 1), Expected("test_alone", 0.5, "", is_alone=True), *large], 2, START_S)
     for slot in slots:
         sizes = [each.size for each in slot.scenarios]
         assert sizes == sorted(sizes, key=lambda size: (size is None, size or COMMON))
@@ -81,8 +84,16 @@ def test_those_with_labs_of_one_size_go_together_and_come_first() -> None:
         assert sorted(sum(each.size == size for each in slot.scenarios) for slot in slots) == [0, 2]
 
 
+def test_those_with_labs_of_one_size_are_apart_where_that_gains_more_than_a_lab_costs() -> None:
+    large = [Expected(f"test_large_{n}", 50, "", True, size=SIZES[0]) for n in range(4)]
+    others = expected(*[100.0] * 3)
+    assert [slot.lasts_s for slot in pack([*large, *others], 3, 100.0)] == [200, 200, 100]
+    assert {len(slot.scenarios) for slot in pack([*large, *others], 5, START_S)} == {1, 2}
+    assert critical(pack([*large, *others], 5, START_S)).lasts_s == 100
+
+
 def test_a_shared_lab_is_no_larger_than_a_lab_may_be_and_has_no_zone_for_what_does_not_run() -> None:
-    slots = pack(expected(*[10.0] * 60), 60)
+    slots = pack(expected(*[10.0] * 60), 60, START_S)
     assert planning.zones(slots, OPTIONS, COMMON) == 50
     idle = Slot((Expected("test_swap", 0.0, f"{NOT_HERE}lab-lacks"),))
     assert planning.zones((*slots[:3], idle), OPTIONS, COMMON) == 3
@@ -109,6 +120,25 @@ def test_the_last_runs_of_the_same_lab_and_profile_tell_how_long_it_takes(tmp_pa
     # The torn one tells nothing, and of those before it the last five do.
     assert planning.earlier(tmp_path, OPTIONS) == {"test_it": 5, START: 10}
     assert planning.earlier(tmp_path / "none", OPTIONS) == {}
+
+
+def test_who_has_no_earlier_runs_plans_by_the_times_that_are_shipped(tmp_path: Path) -> None:
+    shipped = planning.shipped(OPTIONS)
+    assert planning.durations(None, tmp_path, OPTIONS) == shipped
+    assert planning.shipped(replace(OPTIONS, profile="documented", kind="libvirt")) == {}
+    folder = tmp_path / "20261001-120000-fast-process-1"
+    folder.mkdir()
+    took = {START: 1.0, next(name for name in shipped if name != START): 2.0, "test_it": 3.0}
+    planning.write_times(folder, took)
+    assert planning.durations(None, tmp_path, OPTIONS) == {**shipped, **took}
+    assert planning.durations(str(folder / TIMES), tmp_path, OPTIONS) == took
+
+
+def test_shipped_times_are_of_scenarios_that_there_are() -> None:
+    for scenario in planning.shipped(OPTIONS).keys() - {START}:
+        file, _, name = scenario.partition("::")
+        text = (scenarios_dir().parent / file).read_text(encoding="utf-8")
+        assert f"def {name.partition('[')[0]}(" in text, scenario
 
 
 def report(
@@ -173,7 +203,7 @@ def kept(run: Path, slots: Sequence[Slot]) -> None:
 
 
 def test_a_run_ends_with_what_was_planned_beside_what_it_took(tmp_path: Path) -> None:
-    kept(tmp_path, pack(expected(40, 30, 5), 2))
+    kept(tmp_path, pack(expected(40, 30, 5), 2, START_S))
     (line,) = planning.compare(tmp_path, 70.0)
     assert line == "planned 50 s, took 70 s; slots, planned/taken: 40/50 s, 35/40 s"
     assert planning.slot_of(tmp_path) == {"test_0": "slot 1", "test_1": "slot 2", "test_2": "slot 2"}
@@ -185,7 +215,7 @@ def test_a_run_without_a_plan_compares_nothing(tmp_path: Path) -> None:
 
 
 def test_people_read_slots_their_scenarios_the_end_and_what_is_not_for_this_lab() -> None:
-    slots = pack([*expected(40, 30, 5), Expected("test_swap", 0.0, f"{NOT_HERE}lab-lacks")], 2)
+    slots = pack([*expected(40, 30, 5), Expected("test_swap", 0.0, f"{NOT_HERE}lab-lacks")], 2, START_S)
     said = list(planning.describe(slots, OPTIONS, 15.0, COMMON, 0))
     assert said[0] == "slot 1: 40 s in a process lab, profile fast, 2 nodes, zones: 1, the critical path"
     assert said[-2:] == [

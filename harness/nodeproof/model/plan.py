@@ -57,36 +57,39 @@ class Slot:
         return _sum_s(self.scenarios)
 
 
-def pack(expected: Iterable[Expected], slots: int) -> tuple[Slot, ...]:
+def pack(expected: Iterable[Expected], slots: int, start_s: float) -> tuple[Slot, ...]:
     """Longest first, each into the slot that is done first: at most 4/3 of the shortest plan there is.
 
-    Those that have a lab of one size to themselves go together, one after another in the same lab. Of two
-    that take as long, the one that is told first comes first; what has a lab of its size comes before what
-    is alone, and that before what is not; those before which the same is put in come one after another. A
-    slot without a scenario is none.
+    Those that have a lab of one size to themselves go together, one after another in the same lab, unless the
+    longest slot would last longer than with each by itself, by more than the start of another lab (s): then
+    the longest such group is halved. Of two that take as long, the one that is told first comes first; what
+    has a lab of its size comes before what is alone, and that before what is not; those before which the same
+    is put in come one after another. A slot without a scenario is none.
     Source: R. L. Graham, Bounds on Multiprocessing Timing Anomalies, 1969.
     """
-    filled = _fill(_groups(expected), slots)
+    filled = _balanced(list(expected), slots, start_s, 0)
     return tuple(Slot(tuple(sorted(slot, key=_turn))) for slot in filled if slot)
 
 
 def divide(expected: Iterable[Expected], of: int, start_s: float) -> tuple[tuple[Expected, ...], ...]:
-    """Shards, each for a machine of its own: longest first, whatever order they are told in.
-
-    What goes into labs of one size goes together, unless the longest shard would last longer than with each
-    by itself, by more than the start of the lab (s) that another shard would need: then the longest such
-    group is halved.
-
-    A shard is empty where there are fewer scenarios than shards.
+    """Shards, each for a machine of its own: as `pack` does it, whatever order they are told in. A shard is
+    empty only where there are fewer scenarios than shards.
     """
     ordered = sorted(expected, key=lambda each: each.scenario)
-    groups = list(_groups(ordered))
-    allowed_s = max(map(_sum_s, _fill([[each] for each in ordered], of))) + start_s
+    return tuple(map(tuple, _balanced(ordered, of, start_s, of)))
+
+
+def _balanced(
+    expected: Sequence[Expected], into: int, start_s: float, filled_at_least: int
+) -> list[list[Expected]]:
+    groups = list(_groups(expected))
+    allowed_s = max(map(_sum_s, _fill([[each] for each in expected], into)), default=0.0) + start_s
     while True:
-        filled = _fill(groups, of)
+        filled = _fill(groups, into)
         several = [group for group in groups if len(group) > 1]
-        if not several or (all(filled) and max(map(_sum_s, filled)) <= allowed_s):
-            return tuple(map(tuple, filled))
+        enough = sum(map(bool, filled)) >= filled_at_least
+        if not several or (enough and max(map(_sum_s, filled)) <= allowed_s):
+            return filled
         longest = max(several, key=_sum_s)
         groups.remove(longest)
         groups += _fill([[each] for each in longest], 2)

@@ -1,7 +1,7 @@
 """The plan of a run: how long each scenario is expected to last, in which slot it runs, what was kept of it.
 
-Durations come from earlier runs in the same lab and profile, or else from what the scenario says it lasts, or
-else from whether it harms a node.
+Durations come from earlier runs in the same lab and profile, or else from the run whose times are shipped, or
+else from what the scenario says it lasts, or else from whether it harms a node.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeproof.catalogue import scenarios_dir
 from nodeproof.labs.ground.profiles import Profile, profile_named, symbols
 from nodeproof.labs.kinds import kind_named
 from nodeproof.model.plan import NOT_HERE, Expected, Size, Slot, critical, divide, pack
@@ -25,11 +26,20 @@ from nodeproof.session.options import Options
 from nodeproof.session.times import START
 
 PLAN = "plan.json"
+SHIPPED = "times.json"
+"""Below `scenarios/`: the times (s) of one whole run on two cores, by profile and lab."""
 MOST_TIMES = 5
 """So many of the last times of a scenario tell: what it took long ago is no measure of it."""
 _MOST_RUNS = 50
 QUICK, HARMING, STARTING = Term.of("5"), Term.of("2G + 15"), Term.of("15")
 """Of a scenario without a fault, of one with faults, and of a lab, where nothing else is known."""
+
+
+def durations(times: str | None, out: Path, options: Options) -> Mapping[str, float]:
+    """How long (s) scenarios, and the start of a lab, take: by the file of times that somebody names, else as
+    shipped, and as earlier runs in `out` say. Raises Problem.
+    """
+    return told(Path(times)) if times else {**shipped(options), **earlier(out, options)}
 
 
 def earlier(out: Path, options: Options) -> Mapping[str, float]:
@@ -40,6 +50,14 @@ def earlier(out: Path, options: Options) -> Mapping[str, float]:
         for scenario, took_s in _times(path).items():
             told.setdefault(scenario, []).append(took_s)
     return {scenario: statistics.median(times[:MOST_TIMES]) for scenario, times in told.items()}
+
+
+def shipped(options: Options) -> Mapping[str, float]:
+    """How long (s) scenarios, and the start of a lab, took in the run whose times are shipped: the same for
+    all who plan by them. Raises Problem.
+    """
+    told: Mapping[str, Mapping[str, float]] = read_json(scenarios_dir() / SHIPPED)
+    return told.get(f"{options.profile}-{options.kind}", {})
 
 
 def _times(path: Path) -> Mapping[str, float]:
@@ -62,7 +80,8 @@ def plan(
     what cannot be proven here takes no time.
     """
     expected = [_expected(item, options, known, common) for item in scenarios]
-    return pack(expected if shared else [replace(each, is_alone=False) for each in expected], slots)
+    start_s = known.get(START, _value(STARTING, profile_named(options.profile)))
+    return pack(expected if shared else [replace(each, is_alone=False) for each in expected], slots, start_s)
 
 
 def shards(

@@ -87,8 +87,8 @@ def session_of(config: pytest.Config) -> Session:
 
 def _make(config: pytest.Config) -> Session:
     from nodeproof.report.rundir import new_folder
+    from nodeproof.session import planning
     from nodeproof.session.options import resolve
-    from nodeproof.session.planning import earlier, told
 
     names = ("lab", "profile", "kubernetes_version", "components", "claim", "nodes", "zones")
     lab, profile, version, components, wanted, nodes, zones = (config.getoption(name) for name in names)
@@ -105,7 +105,7 @@ def _make(config: pytest.Config) -> Session:
     run = Path(given) if given else new_folder(out, options.profile, options.kind)
     # Workers have to come to the same plan: they are told what the controller found.
     times = config.getoption("times")
-    known = worker["nodeproof_known"] if worker else told(Path(times)) if times else earlier(out, options)
+    known = worker["nodeproof_known"] if worker else planning.durations(times, out, options)
     command = " ".join(["pytest", *config.invocation_params.args])
     began, is_worker = datetime.now(UTC), worker is not None
     telling = _telling(config, run)
@@ -162,7 +162,7 @@ def keep_shard(config: pytest.Config, session: Session, items: list[pytest.Item]
 
     number, of = parse(config.getoption("shard"))
     scenarios = [item for item in items if item.get_closest_marker("claims")]
-    known = session.durations_s if config.getoption("times") else {}
+    known = session.durations_s if config.getoption("times") else planning.shipped(session.options)
     divided = planning.shards(scenarios, session.options, of, known)
     own = {each.scenario for each in divided[number - 1]}
     if not all(divided):
