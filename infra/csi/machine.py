@@ -102,20 +102,25 @@ def _marked(folder: Path) -> dict[str, Json]:
 # Commands ----------------------------------------------------------------------------------------
 
 # The serial is asked of the kernel, after four bytes of header: links below /dev/disk come later than a disk.
-# A file system is made only where blkid says that it finds nothing (2): it ends otherwise where it cannot
-# read the disk, and then there may be data on it.
+# A file system is made only where the first superblock's place reads as zeros: mkfs.ext4 writes that last,
+# after a flush. blkid is not asked: it ends alike (2) where it finds nothing and where it cannot read.
 _STAGE = """
 disk=
 for page in "${SYS:-/sys}"/block/sd*/device/vpd_pg80; do
     [ "$(tail -c +5 "$page" 2>/dev/null)" = "$1" ] || continue
-    disk=${page%/device/vpd_pg80} disk=/dev/${disk##*/}
+    disk=${page%/device/vpd_pg80} disk=${DEV:-/dev}/${disk##*/}
 done
 [ -n "$disk" ] || { echo "no disk has the serial $1" >&2; exit 3; }
 if mountpoint -q "$2"; then
     [ "$(findmnt -n -o SOURCE --mountpoint "$2")" = "$disk" ] && exit 0
     echo "something else than $disk is mounted at $2" >&2; exit 4
 fi
-blkid -p "$disk" >/dev/null || { [ $? -eq 2 ] && mkfs.ext4 -q -F "$disk"; } || exit 5
+cmp -s -n 2048 "$disk" /dev/zero
+case $? in
+    0) mkfs.ext4 -q -F "$disk" || exit ;;
+    1) ;;
+    *) echo "$disk cannot be read" >&2; exit 5 ;;
+esac
 mkdir -p "$2" && mount -t ext4 "$disk" "$2"
 """
 _UNSTAGE = 'mountpoint -q "$2" || exit 0; umount "$2"'
@@ -167,7 +172,8 @@ class Commands:
             raise Refused(grpc.StatusCode.UNAVAILABLE, f"{where}: {error}") from error
         if status != 0:
             code = _MEANS.get(status, grpc.StatusCode.INTERNAL)
-            raise Refused(code, f"{where}: {said.strip() or f'status {status}'}")
+            why = "; ".join(said.strip().splitlines()) or f"status {status}"
+            raise Refused(code, f"{where}: {why}")
 
 
 class Remote:

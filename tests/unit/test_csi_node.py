@@ -89,7 +89,6 @@ def test_a_target_without_its_mark_goes_all_the_same(marked: Marked, tmp_path: P
 # Commands ----------------------------------------------------------------------------------------
 
 PROGRAMS = {
-    "blkid": "exit ${BLKID:-0}",
     "findmnt": 'echo "$MOUNTED"',
     "mountpoint": '[ -n "$MOUNTED" ]',
     "mkfs.ext4": "",
@@ -114,8 +113,11 @@ class Guest:
             page = folder / "sys" / "block" / disk / "device" / "vpd_pg80"
             page.parent.mkdir(parents=True)
             page.write_bytes(bytes([0, 0x80, 0, len(serial)]) + serial.encode())
+        self.disk = folder / "dev" / "sdc"
+        self.disk.parent.mkdir()
+        self.disk.write_bytes(bytes(4096))
         path = f"{programs}:{os.environ['PATH']}"
-        self._env = {"PATH": path, "SYS": str(folder / "sys"), **told}
+        self._env = {"PATH": path, "SYS": str(folder / "sys"), "DEV": str(self.disk.parent), **told}
 
     def __call__(self, argv: Sequence[str]) -> tuple[int, str]:
         done = subprocess.run(argv, env=self._env, capture_output=True, text=True, timeout=20, check=False)
@@ -129,21 +131,31 @@ class Guest:
 
 
 def test_a_disk_without_a_file_system_gets_one(tmp_path: Path) -> None:
-    guest = Guest(tmp_path, BLKID="2")
+    guest = Guest(tmp_path)
     Commands(guest, "node-1").stage(VOLUME, str(tmp_path / "staging"))
-    assert guest.did == ["mkfs.ext4 -q -F /dev/sdc", f"mount -t ext4 /dev/sdc {tmp_path}/staging"]
+    assert guest.did == [f"mkfs.ext4 -q -F {guest.disk}", f"mount -t ext4 {guest.disk} {tmp_path}/staging"]
+
+
+def test_a_disk_of_which_a_file_system_was_half_made_gets_one(tmp_path: Path) -> None:
+    guest = Guest(tmp_path)
+    guest.disk.write_bytes(bytes(2048) + b"descriptors")
+    Commands(guest, "node-1").stage(VOLUME, str(tmp_path / "staging"))
+    assert guest.did[0] == f"mkfs.ext4 -q -F {guest.disk}"
 
 
 def test_a_disk_with_a_file_system_keeps_it(tmp_path: Path) -> None:
     guest = Guest(tmp_path)
+    # The magic number of ext4 (ext4(5)), at its place.
+    guest.disk.write_bytes(bytes(1024 + 0x38) + b"\x53\xef" + bytes(4096))
     Commands(guest, "node-1").stage(VOLUME, str(tmp_path / "staging"))
-    assert guest.did == [f"mount -t ext4 /dev/sdc {tmp_path}/staging"]
+    assert guest.did == [f"mount -t ext4 {guest.disk} {tmp_path}/staging"]
 
 
-@pytest.mark.parametrize("status", ["1", "4", "8"])
-def test_a_disk_that_cannot_be_read_is_left_alone(tmp_path: Path, status: str) -> None:
-    guest = Guest(tmp_path, BLKID=status)
-    with pytest.raises(Refused, match=f"volume {VOLUME}, node node-1"):
+def test_a_disk_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
+    guest = Guest(tmp_path)
+    guest.disk.unlink()
+    guest.disk.mkdir()
+    with pytest.raises(Refused, match=f"volume {VOLUME}, node node-1: .*; {guest.disk} cannot be read"):
         Commands(guest, "node-1").stage(VOLUME, str(tmp_path / "staging"))
     assert guest.did == []
 
@@ -158,14 +170,14 @@ def test_a_disk_that_is_not_there_is_not_staged(tmp_path: Path) -> None:
 
 
 def test_what_is_mounted_already_is_done(tmp_path: Path) -> None:
-    guest = Guest(tmp_path, MOUNTED="/dev/sdc")
+    guest = Guest(tmp_path, MOUNTED=str(tmp_path / "dev" / "sdc"))
     Commands(guest, "node-1").stage(VOLUME, str(tmp_path / "staging"))
     assert guest.did == []
 
 
 def test_a_folder_where_something_else_is_mounted_is_refused(tmp_path: Path) -> None:
     guest = Guest(tmp_path, MOUNTED="/dev/sdb")
-    with pytest.raises(Refused, match="something else than /dev/sdc"):
+    with pytest.raises(Refused, match=f"something else than {guest.disk}"):
         Commands(guest, "node-1").stage(VOLUME, str(tmp_path / "staging"))
     assert guest.did == []
 
