@@ -29,6 +29,7 @@ LABS_PER_CORE = {LIBVIRT.name: LIBVIRT.limits.labs_per_core}
 WORKER_BYTES = {LIBVIRT.name: 5 * GIB}
 """What a worker's labs take: two guests and a third that joins, or up to five labs of nodes without any."""
 _PER_CORE, _WORKER_BYTES = 2.0, 4 * GIB
+_LEAST_PER_CORE = 1.5
 _LOOK_S = 3.0
 
 
@@ -44,16 +45,19 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     idle = IDLE_PER_CORE.get(kind, _PER_CORE) if has_labs else 0
     most = LABS_PER_CORE.get(kind, _PER_CORE) if has_labs else UNIT_PER_CORE
     per_core = most - (idle * (1 - idle_share()) if idle else 0)
-    by_cores = len(os.sched_getaffinity(0)) * per_core
+    # Somebody else's busy moment is no reason to take four times as long.
+    by_cores = len(os.sched_getaffinity(0)) * (max(per_core, _LEAST_PER_CORE) if idle else per_core)
     return max(1, min(round(by_cores), memory // WORKER_BYTES.get(kind, _WORKER_BYTES)))
 
 
 def idle_share() -> float:
-    """What part of the machine's cores is idle, from 0 to 1 (proc_stat(5): user to steal, then guests)."""
+    """What part of the machine's cores is idle, or at work that is nice and gives way, from 0 to 1 (proc_stat(5):
+    user, nice, system, idle, iowait, to steal).
+    """
     before = _ticks()
     threading.Event().wait(_LOOK_S)
     passed = [now - then for now, then in zip(_ticks(), before, strict=True)]
-    return (passed[3] + passed[4]) / max(1, sum(passed))
+    return (passed[1] + passed[3] + passed[4]) / max(1, sum(passed))
 
 
 def _ticks() -> list[int]:
