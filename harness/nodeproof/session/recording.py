@@ -7,6 +7,7 @@ from pathlib import Path
 
 import allure
 
+from nodeproof.model import redact
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.history import History
@@ -64,8 +65,7 @@ def attach(run: Path, nodeid: str, closed: Closed, configuration: Configuration)
 def attach_logs(*folders: Path) -> None:
     """Give Allure the tail of each log."""
     for path in sorted(path for folder in folders for path in folder.glob("*.log")):
-        tail = path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
-        allure.attach(tail, path.name, allure.attachment_type.TEXT)
+        allure.attach(redact.tail(path, _LOG_TAIL_BYTES), path.name, allure.attachment_type.TEXT)
 
 
 def last_no_execute_taint(history: History) -> float:
