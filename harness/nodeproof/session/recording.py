@@ -54,7 +54,7 @@ def store_skipped(run: Path, nodeid: str, closed: Closed, claims: dict[str, Clai
 
 
 def attach(run: Path, nodeid: str, closed: Closed, configuration: Configuration) -> None:
-    """Give Allure the version that ran, the picture, the judgments, and the address of the history, which is
+    """Give Allure the version that ran, the picture, the judgments, and the place of the history, which is
     many times as large as all the rest.
     """
     allure.dynamic.label("kubernetes", configuration.kubernetes_version)
@@ -64,7 +64,9 @@ def attach(run: Path, nodeid: str, closed: Closed, configuration: Configuration)
         allure.attach.file(str(folder / "rates.png"), "rates", allure.attachment_type.PNG)
     allure.attach(_summary(closed), "verdicts", allure.attachment_type.TEXT)
     allure.attach.file(str(folder / "judgments.json"), "judgments", allure.attachment_type.JSON)
-    allure.dynamic.link(f"../scenarios/{folder.name}/history.jsonl", name="history")
+    history = f"scenarios/{folder.name}/history.jsonl"
+    # Allure shows what a link within the run is called, and does not follow it: the page beside it does.
+    allure.dynamic.link(f"../{history}", name=f"history: {history}")
 
 
 def attach_logs(folders: Iterable[Path], nodes: Collection[str], *, short: bool) -> None:
