@@ -92,7 +92,7 @@ def test_no_secret_is_in_anything_that_a_run_leaves(
     roads = [run / "run.json", history, history.with_name("judgments.json"), junit, out / "terminal"]
     roads += [logs / log.name, logs / "audit.jsonl"]
     assert [path.name for path in roads if "[redacted " not in path.read_text()] == []
-    for kind in ("result.json", "attachment.jsonl", "attachment.txt"):
+    for kind in ("result.json", "attachment.json", "attachment.txt"):
         assert any("[redacted " in path.read_text() for path in (run / "allure-results").glob(f"*-{kind}"))
 
 
