@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof import commands
+from nodeproof.model import redact
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.report import commands as readers
 
@@ -221,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Problem, OutsideError) as problem:
         if arguments.debug:
             traceback.print_exc()
-        print(f"nodeproof: {problem}", file=sys.stderr)
+        print(f"nodeproof: {redact.text(str(problem))}", file=sys.stderr)
         return commands.ENVIRONMENT
     except BrokenPipeError:
         if not _reader_is_gone():

@@ -101,7 +101,9 @@ def test_allure_results_carry_labels_steps_and_attachments(finished: tuple[Done,
     assert {value for name, value in labels if name == "page"} >= {"v1.18", "v1.28"}
     assert any(step["name"].startswith("both partition on node-") for step in cut["steps"])
     attached = {attachment["name"] for attachment in cut["attachments"]}
-    assert {"timeline", "history", "verdicts", "kube-controller-manager.log"} <= attached
+    assert {"timeline", "verdicts", "kube-controller-manager.log"} <= attached
+    (history,) = (link["url"] for link in cut["links"] if link["name"].startswith("history: "))
+    assert (run / "site" / history).is_file()
 
 
 def test_verdicts_follow_their_schema(finished: tuple[Done, Path]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,13 +29,42 @@ TOLD: list[Told] = [("a.py::test_a", "cordon.taint", CONFORMS)]
 PARTS = ({"a.py::test_a": ("cordon.taint",)}, {"b.py::test_b": ("cordon.taint",)})
 SAY_NOTHING = ("shard", "sensitivity", "false-alarms")
 """What a shard says is said of the merged run; the others' tables are in their logs."""
-CHECKER = shutil.which("check-jsonschema")
+CHECKER = Path(sys.executable).with_name("check-jsonschema")
+
+
+RUNS = {
+    ".venv/bin/nodeproof merge": "below",
+    ".venv/bin/nodeproof summary": "below",
+    ".venv/bin/nodeproof heal": "tests/contract/test_safety.py, tests/acceptance/test_safety.py",
+    "infra/setup.sh": "tests/acceptance/test_set_up.py",
+    "make run": "tests/acceptance/test_conformance.py; its shards are in test_shards.py",
+    "make documented": "what it calls is in .ci/run",
+    "make test-vm": "what it calls is in .ci/run",
+    "make night": "takes an hour and a half; its parts are in tests/unit/test_what_is_where.py",
+    "make sensitivity": "takes an hour; .ci/run has ten of its rows",
+    "make false-alarms": "takes three hours; its rounds are `make run`",
+}
+"""Which test runs a line, or why none does."""
 
 
 def of(job: str, said: str) -> Json:
     """The one step of a job that calls this."""
     (step,) = (each for each in JOBS[job]["steps"] if said in each.get("run", ""))
     return step
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_every_line_runs_in_a_test_or_says_why_not(line: str) -> None:
+    assert [said for said in RUNS if line.startswith(said)], f"{line}: nobody knows whether it works"
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if line.startswith("make ")])
+def test_make_knows_what_to_do_for_a_line(line: str) -> None:
+    """As far as that can be seen without doing it: its commands, with the line's options in them."""
+    done = proc.run(("bash", "-c", f"{EXPRESSION.sub('1', line)} --dry-run"), timeout_s=60.0, cwd=TOP)
+    assert ".venv/bin/" in done.stdout
+    asked = re.search(r'ARGS="([^"]*)"', EXPRESSION.sub("1", line))
+    assert asked is None or asked[1] in done.stdout
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -52,9 +80,17 @@ def test_what_a_line_calls_exists(line: str) -> None:
         assert os.access(TOP / command, os.X_OK)
 
 
-@pytest.mark.skipif(CHECKER is None, reason="needs check-jsonschema: pip install check-jsonschema")
-def test_it_is_a_workflow() -> None:
-    proc.run((str(CHECKER), "--builtin-schema", "vendor.github-workflows", str(FILE)), timeout_s=60.0)
+def checked(file: Path) -> proc.Result:
+    """GitHub's own schema of workflows, as check-jsonschema brings it: without the internet."""
+    argv = (str(CHECKER), "--builtin-schema", "vendor.github-workflows", str(file))
+    return proc.run(argv, timeout_s=60.0, check=False)
+
+
+def test_it_is_a_workflow(tmp_path: Path) -> None:
+    assert checked(FILE).status == 0
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(FILE.read_text().replace("runs-on:", "runs-under:"))
+    assert checked(wrong).status == 1
 
 
 def test_all_shards_run_and_none_ends_another() -> None:

@@ -144,17 +144,23 @@ def test_the_site_is_served_on_loopback(run: Path) -> None:
     assert host == "127.0.0.1"
 
 
-def test_pictures_of_scenarios_are_served_with_the_site_and_nothing_else_of_the_run(run: Path) -> None:
+def test_evidence_of_scenarios_is_served_with_the_site_and_nothing_else_of_the_run(run: Path) -> None:
     site.generate(run, print, {})
-    for name in ("timeline.png", "history.jsonl"):
+    for name in ("timeline.png", "history.jsonl", "configuration.json"):
         (run / "scenarios" / "it-1").mkdir(exist_ok=True)
         (run / "scenarios" / "it-1" / name).write_text("here")
     with site.server(run) as httpd:
         threading.Thread(target=httpd.serve_forever, daemon=True).start()
         asked = http.client.HTTPConnection("127.0.0.1", httpd.server_address[1], timeout=10)
-        asked.request("GET", "/scenarios/it-1/timeline.png")
-        assert asked.getresponse().read() == b"here"
-        for path in ("scenarios/it-1/history.jsonl", "run.json", "scenarios/../run.json", "%2e%2e/run.json"):
+        for name in ("timeline.png", "history.jsonl"):
+            asked.request("GET", f"/scenarios/it-1/{name}")
+            assert asked.getresponse().read() == b"here"
+        for path in (
+            "scenarios/it-1/configuration.json",
+            "run.json",
+            "scenarios/../run.json",
+            "%2e%2e/run.json",
+        ):
             asked.request("GET", f"/{path}")
             answer = asked.getresponse()
             assert (answer.status, b"here" in answer.read()) == (404, False)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from nodeproof.model import redact
+
 Json = Any
 SENTINEL_ANNOTATION = "nodeproof.dev/sentinel"
 Key = tuple[str, str, str]
@@ -33,6 +35,13 @@ class Entry:
         if not isinstance(data, dict) or not {"t", "kind"} <= data.keys():
             raise ValueError(f"not an entry of a history: {line[:80]!r}")
         return cls(float(data.pop("t")), str(data.pop("kind")), data)
+
+
+def clean(entry: Entry) -> tuple[Entry, str]:
+    """An entry without what is secret, and its line: what is judged now and later is the same."""
+    line = entry.to_json()
+    cleaned = redact.text(line)
+    return (entry, line) if cleaned == line else (Entry.from_json(cleaned), cleaned)
 
 
 @dataclass(frozen=True)

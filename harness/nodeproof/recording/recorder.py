@@ -20,7 +20,7 @@ from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import AUDIT_MARK, RESOURCES, WATCHED
 from nodeproof.model.clocks import MEASURED_AFTER, Reading
 from nodeproof.model.cluster import Configuration
-from nodeproof.model.fold import Fold
+from nodeproof.model.fold import Fold, clean
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History, fence
 from nodeproof.model.judgment import Check
 from nodeproof.model.problem import Problem
@@ -124,14 +124,15 @@ class Recording:
         self._out.close()
 
     def append(self, kind: str, t: float | None = None, **data: Json) -> None:
-        """Write one entry, at the present time unless told (s, monotonic), rounded as it is on disk."""
-        entry = Entry(round(time.monotonic() if t is None else t, 6), kind, data)
-        line = entry.to_json() + "\n"
+        """Write one entry, at the present time unless told (s, monotonic), rounded as it is on disk and
+        without what is secret.
+        """
+        entry, line = clean(Entry(round(time.monotonic() if t is None else t, 6), kind, data))
         with self._changed:
             if self._out.closed:
                 return
             self._entries.append(entry)
-            self._out.write(line)
+            self._out.write(line + "\n")
             self._changed.notify_all()
 
     def history(self) -> History:

@@ -10,6 +10,8 @@ from pathlib import Path
 from allure_commons.logger import AllureFileLogger
 from allure_commons.model2 import Label, Status, StatusDetails, TestResult
 
+from nodeproof.model import redact
+
 DIED = " (its worker died)"
 """Ends the name of a scenario whose worker died in it."""
 
@@ -26,7 +28,7 @@ def report(run: Path, nodeid: str, claims: Iterable[str], reason: str, at_s: flo
         name=nodeid.rpartition("::")[2],
         fullName=nodeid,
         status=Status.BROKEN,
-        statusDetails=StatusDetails(message=reason),
+        statusDetails=StatusDetails(message=redact.text(reason)),
     )
     result.labels = [Label("epic", area) for area in areas]
     result.labels += [Label(name, claim) for claim in claims for name in ("feature", "claim")]

@@ -13,14 +13,14 @@ from nodeproof.model.problem import Problem
 from nodeproof.report import rundir
 
 Json = Any
-PICTURES = ("timeline.png", "rates.png")
+FILES = ("timeline.png", "rates.png", "history.jsonl")
 
 
 @dataclass(frozen=True)
 class Evidence:
     """Links of one scenario; `allure` is empty where the site has no page of it."""
 
-    pictures: tuple[tuple[str, str], ...]
+    files: tuple[tuple[str, str], ...]
     """Name and address."""
     allure: str
 
@@ -42,15 +42,15 @@ class Finder:
     def find(self, nodeid: str) -> Evidence:
         """The links of a scenario."""
         folder = rundir.slug(nodeid)
-        pictures = tuple(
+        files = tuple(
             (name.partition(".")[0], f"../scenarios/{folder}/{name}")
-            for name in PICTURES
+            for name in FILES
             if (self.run / "scenarios" / folder / name).is_file()
         )
         name = _name(nodeid)
         known = (nodeid, name, name.partition("[")[0])
         page = next((self.pages[each] for each in known if each in self.pages), "")
-        return Evidence(pictures, f"index.html#{page}" if page else "")
+        return Evidence(files, f"index.html#{page}" if page else "")
 
 
 def _pages(results: Path) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ from nodeproof.checks import counting, moments
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Judgment, Moment
 from nodeproof.model.verdict import Verdict
-from nodeproof.report.drawing import DOTS_PER_INCH, INK, OUTCOME, WIDTH_IN
+from nodeproof.report.drawing import DOTS_PER_INCH, INK, OUTCOME, WIDTH_IN, save
 
 Judged = tuple[Judgment, Verdict]
 _ROW_IN, _MARGIN_IN = 3.2, 0.6
@@ -71,8 +71,7 @@ def render(history: History, judged: Sequence[Judged], path: Path) -> Path | Non
     for text in figure.findobj(Text):
         # A dollar sign in a pattern begins no formula.
         text.set_parse_math(False)
-    canvas.print_png(str(path))
-    return path
+    return save(canvas, path)
 
 
 def _draw(axes: Axes, curve: Curve) -> None:

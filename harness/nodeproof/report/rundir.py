@@ -28,6 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
+from nodeproof.model import redact
 from nodeproof.model.claim import Claim, page_agreement
 from nodeproof.model.cluster import Configuration, known_fields
 from nodeproof.model.history import History
@@ -282,9 +283,9 @@ def point_latest(base: Path, run: Path) -> None:
 
 
 def write_json(path: Path, data: Json) -> None:
-    """Write a JSON file in one step: a reader sees the old one or the new one."""
+    """Write a JSON file in one step, without what is secret: a reader sees the old one or the new one."""
     partial = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    partial.write_text(json.dumps(data, indent=1) + "\n")
+    partial.write_text(redact.text(json.dumps(data, indent=1)) + "\n")
     partial.replace(path)
 
 

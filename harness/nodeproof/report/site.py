@@ -45,7 +45,7 @@ _LINK = (
     f'<a href="{page.FILE}" style="display:block;padding:.4rem 1rem;font:600 14px/1.4 system-ui,sans-serif;'
     'background:#0b3d78;color:#fff">The Nodes page, judged: what deviates, what could not be proven</a>'
 )
-_PICTURE = re.compile(r"/scenarios/[a-z0-9-]+/(timeline|rates)\.png")
+_EVIDENCE = re.compile(r"/scenarios/[a-z0-9-]+/((timeline|rates)\.png|history\.jsonl)")
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,11 @@ def server(run: Path, port: int = 0) -> http.server.ThreadingHTTPServer:
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the site, and of the run around it the pictures that the page links to."""
+    """Serves the site, and of the run around it the pictures and histories that it links to."""
 
     def translate_path(self, path: str) -> str:
         """Where what is asked for lies."""
-        if _PICTURE.fullmatch(path):
+        if _EVIDENCE.fullmatch(path):
             return str(Path(self.directory).parent / path.removeprefix("/"))
         return super().translate_path(path)
 

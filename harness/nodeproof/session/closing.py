@@ -55,10 +55,12 @@ def close_scenario(item: pytest.Item, error: Exception | None) -> None:
     stored.attach(session.run, item.nodeid, closed, stage.configuration)
     provider = provider_of(session)
     if provider.lab is not None:
-        if error is not None or closed.worst().outcome != "conforms":
+        is_well = error is None and closed.worst().outcome == "conforms"
+        if not is_well:
             provider.lab.fetch_journals()
         with contextlib.suppress(Problem, OSError):
-            stored.attach_logs(provider.lab.life.logs, provider.lab.journals)
+            nodes = {stage.target, *stage.targets, *stored.concerned(history)}
+            stored.attach_logs((provider.lab.life.logs, provider.lab.journals), nodes, short=is_well)
     if error is None:
         item.user_properties.append((ENDED, True))
     provider.last_taint_t = stored.last_no_execute_taint(history)

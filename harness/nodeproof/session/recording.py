@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import allure
 
+from nodeproof.model import redact
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.history import History
@@ -17,7 +19,9 @@ from nodeproof.report.rundir import scenario_dir, write_scenario
 from nodeproof.session.judging import Closed
 from nodeproof.session.options import Options
 
-_LOG_TAIL_BYTES = 16 * 1024
+_TAIL_BYTES, _SHORT_TAIL_BYTES = 8 * 1024, 4 * 1024
+"""Of each log in Allure: where somebody will look for a reason, and where all was as it should be."""
+_OF_NODE = re.compile(r"(?:console|journal|kubelet|node)-(.+)")
 
 
 def store(
@@ -50,7 +54,9 @@ def store_skipped(run: Path, nodeid: str, closed: Closed, claims: dict[str, Clai
 
 
 def attach(run: Path, nodeid: str, closed: Closed, configuration: Configuration) -> None:
-    """Give Allure the version that ran, the picture, the history and the judgments."""
+    """Give Allure the version that ran, the picture, the judgments, and the place of the history, which is
+    many times as large as all the rest.
+    """
     allure.dynamic.label("kubernetes", configuration.kubernetes_version)
     folder = scenario_dir(run, nodeid)
     allure.attach.file(str(folder / "timeline.png"), "timeline", allure.attachment_type.PNG)
@@ -58,14 +64,27 @@ def attach(run: Path, nodeid: str, closed: Closed, configuration: Configuration)
         allure.attach.file(str(folder / "rates.png"), "rates", allure.attachment_type.PNG)
     allure.attach(_summary(closed), "verdicts", allure.attachment_type.TEXT)
     allure.attach.file(str(folder / "judgments.json"), "judgments", allure.attachment_type.JSON)
-    allure.attach.file(str(folder / "history.jsonl"), "history", "application/jsonl", "jsonl")
+    history = f"scenarios/{folder.name}/history.jsonl"
+    # Allure shows what a link within the run is called, and does not follow it: the page beside it does.
+    allure.dynamic.link(f"../{history}", name=f"history: {history}")
 
 
-def attach_logs(*folders: Path) -> None:
-    """Give Allure the tail of each log."""
+def attach_logs(folders: Iterable[Path], nodes: Collection[str], *, short: bool) -> None:
+    """Give Allure the tail of each log of the control plane and of these nodes; the run has all of them.
+
+    A `short` one where all was as it should be.
+    """
+    length = _SHORT_TAIL_BYTES if short else _TAIL_BYTES
     for path in sorted(path for folder in folders for path in folder.glob("*.log")):
-        tail = path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
-        allure.attach(tail, path.name, allure.attachment_type.TEXT)
+        of_node = _OF_NODE.fullmatch(path.stem)
+        if of_node is None or of_node[1] in nodes:
+            allure.attach(redact.tail(path, length), path.name, allure.attachment_type.TEXT)
+
+
+def concerned(history: History) -> set[str]:
+    """The nodes that had a fault, or to whose machine something happened."""
+    told = (entry for kind in ("fault", "machine") for entry in history.of_kind(kind))
+    return {str(entry.data["node"]) for entry in told if entry.data.get("node")}
 
 
 def last_no_execute_taint(history: History) -> float:

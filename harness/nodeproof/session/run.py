@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from nodeproof import catalogue
+from nodeproof.model import redact
 from nodeproof.model.claim import Claim
 from nodeproof.model.plan import Size, Slot
 from nodeproof.model.problem import Problem
@@ -192,7 +193,7 @@ def _may_share(options: Options) -> bool:
 def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) -> None:
     """Make the run's folder with its plan, and let Allure write into the run."""
     from nodeproof.report import rundir, shards
-    from nodeproof.session import planning
+    from nodeproof.session import planning, published
 
     rundir.create(session.run)
     signal.signal(signal.SIGINT, interrupt_once(lambda: say_what_ends(config)))
@@ -208,6 +209,8 @@ def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Ite
         if allure is not None:
             config.option.allure_report_dir = str(session.run / "allure-results")
             allure.pytest_configure(config)
+    if config.getoption("allure_report_dir", default=None):
+        published.clean_allure(config)
 
 
 def _declared(items: Sequence[pytest.Item]) -> Mapping[str, Sequence[str]]:
@@ -244,6 +247,7 @@ def provider_of(session: Session) -> LabProvider:
 
 def break_off(session: Session, reason: str) -> NoReturn:
     """End the whole session: its environment does not do. A worker leaves the reason for the controller."""
+    reason = redact.text(reason)
     (session.run / BROKEN_OFF).write_text(reason)
     session.say(reason)
     pytest.exit(f"nodeproof: {reason}", returncode=2)
@@ -265,7 +269,8 @@ def _speaker(config: pytest.Config, drawn: Telling | Live | None) -> Callable[[s
     """
     capture = config.pluginmanager.getplugin("capturemanager")
 
-    def say(line: str) -> None:
+    def say(told: str) -> None:
+        line = redact.text(told)
         if drawn is not None and drawn.say(line):
             return
         with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():

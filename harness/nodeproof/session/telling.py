@@ -12,6 +12,8 @@ from typing import Any
 
 import allure
 
+from nodeproof.model import redact
+
 Json = Any
 FOLDER = "live"
 _WORTH_TELLING_S = 1.0
@@ -62,7 +64,7 @@ class Telling:
                 folder.mkdir(parents=True, exist_ok=True)
                 self._has_begun = True
             with (folder / f"{self.name}.jsonl").open("a") as out:
-                out.write(json.dumps(data) + "\n")
+                out.write(redact.text(json.dumps(data)) + "\n")
         except OSError:
             return False
         return True

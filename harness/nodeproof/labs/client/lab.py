@@ -29,6 +29,7 @@ from nodeproof.labs.client.safety import MARK, Safety
 from nodeproof.labs.ground.profiles import Profile
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.machines.machine import MachineError
+from nodeproof.model import redact
 from nodeproof.model.clocks import Reading
 from nodeproof.model.cluster import ZONE_LABEL, Calibration, Configuration
 from nodeproof.model.judgment import Check
@@ -292,16 +293,15 @@ class Lab:
             self.fleet.fetch_journals(self.journals)
 
     def keep_logs(self, into: Path) -> None:
-        """Copy component logs, audit log and machine events to a run's folder."""
+        """Copy component logs, audit log and machine events to a run's folder, without what is secret."""
         target = into / self.name
-        with contextlib.suppress(shutil.Error):
-            # What was made or removed this moment; the others are copied all the same.
-            shutil.copytree(self.life.logs, target, dirs_exist_ok=True)
-        if self.journals.exists():
-            shutil.copytree(self.journals, target, dirs_exist_ok=True)
+        for folder in (self.life.logs, *filter(Path.exists, [self.journals])):
+            with contextlib.suppress(shutil.Error):
+                # What was made or removed this moment; the others are copied all the same.
+                shutil.copytree(folder, target, copy_function=redact.copy, dirs_exist_ok=True)
         for name in ("init.log", "events.jsonl"):
             with contextlib.suppress(OSError):
-                shutil.copy(self.dir / name, target / name)
+                redact.copy(self.dir / name, target / name)
 
     def close(self) -> None:
         """Give up connections; the lab stays."""
