@@ -8,7 +8,7 @@ from pathlib import Path
 
 import allure
 
-from nodeproof.model import redact
+from nodeproof import redacted
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.history import History
@@ -78,7 +78,7 @@ def attach_logs(folders: Iterable[Path], nodes: Collection[str], *, short: bool)
     for path in sorted(path for folder in folders for path in folder.glob("*.log")):
         of_node = _OF_NODE.fullmatch(path.stem)
         if of_node is None or of_node[1] in nodes:
-            allure.attach(redact.tail(path, length), path.name, allure.attachment_type.TEXT)
+            allure.attach(redacted.tail(path, length), path.name, allure.attachment_type.TEXT)
 
 
 def concerned(history: History) -> set[str]:
