@@ -14,7 +14,7 @@ import pytest
 
 from nodeproof import cli
 from nodeproof.model.problem import Problem
-from nodeproof.report import broken, digest, merge, rundir, shards
+from nodeproof.report import behaviours, broken, digest, merge, rundir, shards
 from nodeproof.report.rundir import Row
 from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, LACKS, Told, shard_of, shard_run, tell
 
@@ -83,8 +83,9 @@ def test_a_missing_shards_claims_are_unproven_and_name_it(tmp_path: Path) -> Non
     assert rundir.read_facts(into).exit_reason == "shard 2/2 is missing"
     told = [json.loads(path.read_text()) for path in (into / "allure-results").glob("*-result.json")]
     (result,) = (each for each in told if each.get("fullName") == B)
+    assert result["name"] == behaviours.title(B)
     assert (result["status"], result["statusDetails"]["message"]) == ("broken", "shard 2/2 is missing")
-    assert {"name": "feature", "value": DEFAULT} in result["labels"]
+    assert {"name": "claim", "value": DEFAULT} in result["labels"]
     assert result["start"] == datetime.fromisoformat(FACTS.ended).timestamp() * 1000
     assert len(told) == 3
     found = digest.read(into)

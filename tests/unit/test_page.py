@@ -136,6 +136,12 @@ def test_drift_is_told_apart_from_deviations(tmp_path: Path) -> None:
     assert TAINT not in differs
 
 
+def test_a_deviation_says_since_when(tmp_path: Path) -> None:
+    tell(tmp_path / "before", TOLD, replace(FACTS, began="2026-11-01T02:00:00+00:00"))
+    text, _read = shown(tell(tmp_path / "run", TOLD))
+    assert "since 2026-11-01 02:00 UTC (run before), in 2 runs one after the other" in text
+
+
 def test_each_claim_says_which_versions_of_the_page_say_it(tmp_path: Path) -> None:
     text, _read = shown(tell(tmp_path / "run", TOLD))
     entry = text.partition(f'id="{DETECTION}"')[2].partition('<li class="claim')[0]

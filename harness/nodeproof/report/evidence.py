@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof.model.problem import Problem
-from nodeproof.report import rundir
+from nodeproof.report import behaviours, rundir
 
 Json = Any
 PICTURES = ("timeline.png", "rates.png")
@@ -61,10 +61,15 @@ def _pages(results: Path) -> Mapping[str, str]:
             # Allure's own id of a result (its convert.js).
             page = hashlib.md5(str(told["uuid"]).encode(), usedforsecurity=False).hexdigest()
             began = int(told.get("start") or 0)
-            for name in (_key(told), str(told.get("fullName"))):
+            for name in (_key(told), str(told.get("fullName")), *_labelled(told)):
                 if began >= found.get(name, (0, ""))[0]:
                     found[name] = began, page
     return {name: page for name, (_began, page) in found.items()}
+
+
+def _labelled(told: Mapping[str, Json]) -> list[str]:
+    """The node id itself; results of earlier versions have none."""
+    return [label["value"] for label in told.get("labels", ()) if label["name"] == behaviours.SCENARIO]
 
 
 def _key(told: Mapping[str, Json]) -> str:
