@@ -66,7 +66,7 @@ def test_two_shards_are_one_run(tmp_path: Path) -> None:
     assert json.loads((into / "labs" / "p-000001-shard-2.json").read_text()) == {"shard": 2}
     assert len(list((into / "allure-results").glob("*-result.json"))) == 2
     assert json.loads((into / rundir.TIMES).read_text()) == {A: 5.0, B: 5.0, C: 5.0, "start": 15.0}
-    assert (into / "scenarios" / rundir.slug(A) / "timeline.png").stat().st_nlink == 2
+    assert (into / "scenarios" / rundir.slug(A) / "timeline.svg").stat().st_nlink == 2
     assert not (into / "site").exists()
     assert (tmp_path / rundir.LATEST).resolve() == into.resolve()
 

@@ -166,7 +166,7 @@ def test_scenarios_link_to_their_timeline_and_to_the_last_try_in_allure(tmp_path
         (run / "allure-results" / f"{uuid}-result.json").write_text(json.dumps(told))
     (run / "allure-results" / "half-result.json").write_text("{")
     _text, read = shown(run)
-    assert f"../scenarios/{rundir.slug(CUT)}/timeline.png" in read.links
+    assert f"../scenarios/{rundir.slug(CUT)}/timeline.svg" in read.links
     assert not [link for link in read.links if link.startswith("index.html")]
     (run / "site" / "index.html").write_text("")
     _text, read = shown(run)

@@ -161,14 +161,16 @@ def test_the_site_is_served_on_loopback(run: Path) -> None:
 
 def test_pictures_of_scenarios_are_served_with_the_site_and_nothing_else_of_the_run(run: Path) -> None:
     site.generate(run, print, {})
-    for name in ("timeline.png", "history.jsonl"):
+    for name in ("timeline.svg", "rates.png", "history.jsonl"):
         (run / "scenarios" / "it-1").mkdir(exist_ok=True)
         (run / "scenarios" / "it-1" / name).write_text("here")
     with site.server(run) as httpd:
         threading.Thread(target=httpd.serve_forever, daemon=True).start()
         asked = http.client.HTTPConnection("127.0.0.1", httpd.server_address[1], timeout=10)
-        asked.request("GET", "/scenarios/it-1/timeline.png")
-        assert asked.getresponse().read() == b"here"
+        for name, kind in (("timeline.svg", "image/svg+xml"), ("rates.png", "image/png")):
+            asked.request("GET", f"/scenarios/it-1/{name}")
+            answer = asked.getresponse()
+            assert (answer.read(), answer.headers["Content-Type"]) == (b"here", kind)
         for path in ("scenarios/it-1/history.jsonl", "run.json", "scenarios/../run.json", "%2e%2e/run.json"):
             asked.request("GET", f"/{path}")
             answer = asked.getresponse()

@@ -13,7 +13,8 @@ from nodeproof.model.problem import Problem
 from nodeproof.report import behaviours, rundir
 
 Json = Any
-PICTURES = ("timeline.png", "rates.png")
+PICTURES = ("timeline.svg", "rates.svg", "timeline.png", "rates.png")
+"""Runs of earlier versions have bitmaps."""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@
 <run>/scenarios/<slug>/configuration.json the running configuration it is judged on
 <run>/scenarios/<slug>/judgments.json     {scenario, judgments: [{claim, check}], verdicts: [row],
                                            slack: {s, limit_s}}
-<run>/scenarios/<slug>/timeline.png
-<run>/scenarios/<slug>/rates.png         where a rate was judged: what came by when, beside what may
+<run>/scenarios/<slug>/timeline.svg
+<run>/scenarios/<slug>/rates.svg         where a rate was judged: what came by when, beside what may
 <run>/too-loaded/<slug>-N/                tries of scenarios that were run again, with what they recorded
 <run>/labs/<lab>/                         component logs and the audit log
 <run>/allure-results/  <run>/allurerc.json  <run>/site/index.html  <run>/site/page.html

@@ -48,8 +48,12 @@ _BODY = re.compile(r"<body[^>]*>")
 _LINK = (
     f'<a href="{page.FILE}" style="display:block;padding:.4rem 1rem;font:600 14px/1.4 system-ui,sans-serif;'
     'background:#0b3d78;color:#fff">The Nodes page, judged: what deviates, what could not be proven</a>'
+    # Pictures are as wide as their window: Allure would cut them to what fits its height.
+    '<style>[data-testid="image-attachment-content"]{height:auto!important;overflow:auto!important}'
+    '[data-testid="image-attachment-content"] img{width:100%!important;height:auto!important;'
+    "min-width:380px;max-width:none!important;max-height:none!important}</style>"
 )
-_PICTURE = re.compile(r"/scenarios/[a-z0-9-]+/(timeline|rates)\.png")
+_PICTURE = re.compile(r"/scenarios/[a-z0-9-]+/(timeline|rates)\.(svg|png)")
 
 
 @dataclass(frozen=True)

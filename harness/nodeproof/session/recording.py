@@ -33,8 +33,8 @@ def store(
     judgments: list[Judgment] = [judgment for judgment, _verdict in closed.judged]
     rows, slack = closed.rows(claims, nodeid, configuration), slack_s(history, configuration)
     folder = write_scenario(run, nodeid, judgments, configuration, rows, slack)
-    timeline.render(history, list(closed.judged), folder / "timeline.png", nodeid.rpartition("::")[2])
-    rates.render(history, list(closed.judged), folder / "rates.png")
+    timeline.render(history, list(closed.judged), folder / "timeline.svg", behaviours.title(nodeid))
+    rates.render(history, list(closed.judged), folder / "rates.svg")
 
 
 def store_skipped(run: Path, nodeid: str, closed: Closed, claims: dict[str, Claim], options: Options) -> None:
@@ -54,9 +54,9 @@ def attach(run: Path, nodeid: str, closed: Closed, configuration: Configuration)
     """Give Allure the version that ran, the picture, the history and the judgments."""
     allure.dynamic.label("kubernetes", configuration.kubernetes_version)
     folder = scenario_dir(run, nodeid)
-    allure.attach.file(str(folder / "timeline.png"), "timeline", allure.attachment_type.PNG)
-    if (folder / "rates.png").exists():
-        allure.attach.file(str(folder / "rates.png"), "rates", allure.attachment_type.PNG)
+    for name in ("timeline", "rates"):
+        if (folder / f"{name}.svg").exists():
+            allure.attach.file(str(folder / f"{name}.svg"), name, allure.attachment_type.SVG)
     allure.attach(_summary(closed), "verdicts", allure.attachment_type.TEXT)
     allure.attach.file(str(folder / "judgments.json"), "judgments", allure.attachment_type.JSON)
     allure.attach.file(str(folder / "history.jsonl"), "history", "application/jsonl", "jsonl")
