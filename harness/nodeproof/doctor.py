@@ -32,6 +32,9 @@ _PLUGIN = "vagrant-libvirt"
 
 # Measured.
 _BUILD_GIB, _LEFT_GIB = 6, 1
+_INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
+_CONTROL_PLANE_INOTIFY, _ENOUGH_INOTIFY = 8, 1024
+"""Measured: inotify instances of a lab without nodes."""
 _MODULE = "as root: `modprobe {}`"
 _TRIALS = (
     Trial("namespaces", "true", "use a machine, or a privileged container, where root may make them"),
@@ -93,6 +96,7 @@ def _findings(kind: Kind, nodes: int) -> Iterator[Finding]:
         yield Finding(NOTE, "namespaces, networks and KVM were not tried for lack of the above")
     yield _memory(kind, nodes)
     yield _disk(kind, nodes, 0 if built else _BUILD_GIB, to_build)
+    yield from _inotify(kind, nodes)
     yield Finding(NOTE, f"Kubernetes {DEFAULT_KUBERNETES_VERSION} {_built(bool(built), 'about 8 min')}")
     if image:
         yield Finding(NOTE, f"the guests' image {_built(not to_build, '2 to 5 min')}")
@@ -155,6 +159,19 @@ def _disk(kind: Kind, nodes: int, build_gib: float, to_build: Image | None) -> F
     if free_gib < needed_gib:
         return Finding(MISSING, what, "free some space, or set XDG_CACHE_HOME to a larger disk")
     return Finding(OK, what)
+
+
+def _inotify(kind: Kind, nodes: int) -> Iterator[Finding]:
+    """Whether kubelets on this machine's kernel get what they watch their files with: one that gets none
+    complains, and goes on.
+    """
+    if not kind.host.node_inotify or not _INOTIFY.exists():
+        return
+    needed, had = _CONTROL_PLANE_INOTIFY + nodes * kind.host.node_inotify, int(_INOTIFY.read_text())
+    what = f"inotify instances for {nodes} nodes: {needed} of the {had} that a user may have"
+    enough = max(_ENOUGH_INOTIFY, 2 * needed)
+    mend = f"kubelets will complain; as root: `sysctl -w fs.inotify.max_user_instances={enough}`"
+    yield Finding(NOTE, what, mend) if had < needed else Finding(OK, what)
 
 
 def _free_gib(place: Path) -> float:

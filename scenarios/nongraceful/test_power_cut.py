@@ -1,10 +1,14 @@
 """Pods of nodes that lost their power: what stays, and what goes once a node is called out of service."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
+from nodeproof.model.observation import Observation
 from nodeproof.plugin import Judge
 from nodeproof.scenario import (
+    OUT_OF_SERVICE,
+    POD_COLLECTOR,
     PRESENT,
     STATUS,
     UNREACHABLE,
@@ -50,14 +54,16 @@ from nodeproof.scenario import (
     written,
 )
 
-KEY, VALUE = "node.kubernetes.io/out-of-service", "nodeshutdown"
+VALUE = "nodeshutdown"
 EFFECTS = ("NoSchedule", "NoExecute")
 MANAGER, GATE = "kube-controller-manager", "NodeOutOfServiceVolumeDetach"
-COLLECTOR = "system:serviceaccount:kube-system:pod-garbage-collector"
-REMOVED = "pod_gc_collector_force_delete_pods_total"
+REMOVALS = "pod_gc_collector_force_delete_pods_total", "pod_gc_collector_force_delete_pod_errors_total"
+"""Each try is counted, and each that fails once more."""
+REMOVED = 6
+"""Four bare pods, one of the StatefulSet and one of the DaemonSet."""
 PODS = "/api/v1/namespaces/nodeproof/pods"
 COLLECTED = windows.formula("within", "20 + 5", "-slack", "20 + 5 + slack")
-"""The collector looks each 20 s (gcCheckPeriod in pkg/controller/podgc/gc_controller.go)."""
+"""A pass of it (windows.POD_GC_S), and what that takes."""
 A_PASS_S = windows.POD_GC_S + 2.0
 STUCK_S = 2 * windows.POD_GC_S
 """For ever, as far as a scenario waits."""
@@ -110,7 +116,10 @@ def about_a_node_that_nobody_tells_of(bare: Pod, ordinals: Sequence[Pod], tolera
 def about_no_schedule(leaves: Sequence[Pod], late: Pod, stays: Pod, daemons: Workload, due_s: int) -> Checks:
     """Who was to be deleted before the taint is removed, who is to be after it leaves in its time."""
     node = late.node
-    unreachable, tainted = taint_added(node, UNREACHABLE, "NoExecute"), taint_added(node, KEY, "NoSchedule")
+    unreachable, tainted = (
+        taint_added(node, UNREACHABLE, "NoExecute"),
+        taint_added(node, OUT_OF_SERVICE, "NoSchedule"),
+    )
     a_pass = windows.absence(A_PASS_S)
     failed = became("pods", leaves[0].name, {"status": {"phase": "Failed"}}, leaves[0].namespace)
     collected = [gone(pod).after(tainted, COLLECTED) for pod in leaves]
@@ -130,7 +139,7 @@ def about_no_schedule(leaves: Sequence[Pod], late: Pod, stays: Pod, daemons: Wor
 
 
 def about_no_execute(goes: Pod, daemons: Workload, tolerant: Pod, asked: Pod) -> Checks:
-    tainted, at_once = taint_added(goes.node, KEY, "NoExecute"), windows.prompt(AT_ONCE_S)
+    tainted, at_once = taint_added(goes.node, OUT_OF_SERVICE, "NoExecute"), windows.prompt(AT_ONCE_S)
     failed = written("pods", {**daemons.pods, "status": {"phase": "Failed"}})
     return {
         "out-of-service.effect-noexecute": [
@@ -157,20 +166,16 @@ def about_a_node_that_returns(ordinal: Pod, boot: Cut) -> Checks:
     }
 
 
-def each_of(checks: Checks) -> Iterator[tuple[str, Check]]:
-    return ((claim, check) for claim, several in checks.items() for check in several)
-
-
 def wait(lab: Stage, promised: Checks) -> list[tuple[str, Check]]:
     """For each of them; gives them, with their claims."""
-    checks = list(each_of(promised))
+    checks = [(claim, check) for claim, several in promised.items() for check in several]
     for _claim, check in checks:
         lab.wait_for(check)
     return checks
 
 
 def removals_by_the_collector(pod: Pod) -> Audit:
-    return audit(verb="delete", resource="pods", namespace=pod.namespace, name=pod.name, user=COLLECTOR)
+    return audit(verb="delete", resource="pods", namespace=pod.namespace, name=pod.name, user=POD_COLLECTOR)
 
 
 def runs_on(lab: Stage, pods: Workload, node: str) -> None:
@@ -191,7 +196,7 @@ def about_a_taint_that_is_left(lab: Stage, node: str) -> list[Check]:
         lab.wait_for(untainted(node, effect).after(ready, windows.monitor_pass()))
     pod = lab.do(pending_pod(only_on=node))
     asked, bound = pod_created(pod.namespace, pod.name), pod_bound(pod.namespace, pod.name)
-    removed = [taint_removed(node, KEY, effect) for effect in EFFECTS]
+    removed = [taint_removed(node, OUT_OF_SERVICE, effect) for effect in EFFECTS]
     checks = [
         pod_unschedulable(pod.namespace, pod.name).after(asked, windows.prompt(5)),
         bound.never_after(asked, quiet),
@@ -203,6 +208,103 @@ def about_a_taint_that_is_left(lab: Stage, node: str) -> list[Check]:
     return [*checks, bound.after(all_came(*removed), windows.prompt(windows.BIND_S))]
 
 
+@dataclass(frozen=True)
+class Pods:
+    """What is on the two nodes before their power goes; of `other` nobody tells that it is out of service."""
+
+    node: str
+    other: str
+    leaves: Pod
+    late: Pod
+    stays: Pod
+    tolerant: Pod
+    asked: Pod
+    left: Pod
+    daemons: Workload
+    moves: Workload
+    waits: Workload
+
+    @property
+    def moved(self) -> Pod:
+        return of(self.moves, 0, self.node)
+
+    @property
+    def ordinals(self) -> Sequence[Pod]:
+        return [of(self.waits, ordinal, self.other) for ordinal in range(2)]
+
+
+def pods_on(lab: Stage, node: str, other: str) -> Pods:
+    tolerated_s = lab.toleration_s
+    leaves, left = (lab.do(run_pod(on=name, tolerates_unreachable_s=tolerated_s)) for name in (node, other))
+    late = lab.do(run_pod(on=node, tolerates_unreachable_s=tolerated_s + LATER_S))
+    stays = lab.do(run_pod(on=node, tolerations=[tolerates(UNREACHABLE)]))
+    all_of_it = [tolerates(UNREACHABLE), tolerates(OUT_OF_SERVICE)]
+    tolerant, asked = (lab.do(run_pod(on=node, tolerations=all_of_it)) for _each in range(2))
+    for_a_while = [tolerates(UNREACHABLE, tolerated_s)]
+    moves = workload("StatefulSet", **preferring(node), tolerations=for_a_while)
+    waits = workload("StatefulSet", replicas=2, **preferring(other), tolerations=for_a_while)
+    bare = (leaves, late, stays, tolerant, asked, left)
+    return Pods(node, other, *bare, workload("DaemonSet"), moves, waits)
+
+
+def make_workloads(lab: Stage, pods: Pods) -> None:
+    for each, on in ((pods.daemons, pods.node), (pods.moves, pods.node), (pods.waits, pods.other)):
+        runs_on(lab, each, on)
+    lab.wait_for(runs(pods.ordinals[1]).after(pods.waits.make.begun, windows.prompt(STARTS_S)))
+
+
+def call_out_of_service(lab: Stage, pods: Pods, taints: ExitStack) -> tuple[Cut, list[tuple[str, Check]]]:
+    """The node, with one effect and then with the other; gives the first taint, and what was to come."""
+    node = pods.node
+    out = taints.enter_context(lab.inject(taint(node, OUT_OF_SERVICE, "NoSchedule", VALUE)))
+    leaves, due_s = (pods.leaves, pods.moved), lab.toleration_s + LATER_S
+    checks = wait(lab, about_no_schedule(leaves, pods.late, pods.stays, pods.daemons, due_s))
+    tainted, longer = taint_added(node, OUT_OF_SERVICE, "NoSchedule"), windows.absence(A_PASS_S + lab.clear_s)
+    lab.wait_for(deletion(pods.stays).never_after(tainted, longer))
+    taints.enter_context(lab.inject(taint(node, OUT_OF_SERVICE, "NoExecute", VALUE)))
+    lab.do(ask("DELETE", f"{PODS}/{pods.asked.name}"))
+    checks += wait(lab, about_no_execute(pods.stays, pods.daemons, pods.tolerant, pods.asked))
+    return out, checks
+
+
+def leave_alone(lab: Stage, pods: Pods) -> list[tuple[str, Check]]:
+    """The node of which nobody tells."""
+    checks = wait(lab, about_a_node_that_nobody_tells_of(pods.left, pods.ordinals, lab.toleration_s))
+    longer = windows.absence(STUCK_S + lab.clear_s)
+    for pod in (*pods.ordinals, pods.left):
+        lab.wait_for(gone(pod).never_after(deletion(pod), longer))
+    return checks
+
+
+def wait_until_lost(lab: Stage, pods: Pods, dark: Cut, off: Cut) -> None:
+    """Both nodes, and until the pods that leave are asked to."""
+    for name, cut in ((pods.other, dark), (pods.node, off)):
+        unreachable = taint_added(name, UNREACHABLE, "NoExecute")
+        lab.wait_for(unreachable.after(cut.began, LOST))
+    for pod in (pods.leaves, pods.moved):
+        lab.wait_for(deletion(pod).after(unreachable, windows.toleration(lab.toleration_s)))
+
+
+def counted_by_the_collector(lab: Stage, pod: Pod) -> Sequence[Observation]:
+    """What it tried to remove where the pod is, and how often that failed."""
+    chosen = {"namespace": pod.namespace, "reason": "out-of-service"}
+    return [lab.look(metric(MANAGER, name, **chosen)) for name in REMOVALS]
+
+
+def removals(before: Sequence[Observation], after: Sequence[Observation]) -> Check:
+    """Each pod is counted once, and once more for each try that failed."""
+    many = REMOVED + (after[1].value or 0) - (before[1].value or 0)
+    return grew(before[0], after[0], many, many)
+
+
+def about_the_gate(lab: Stage) -> list[Check]:
+    """It is not set, and cannot be."""
+    gates = lab.look(flag_of(MANAGER, "feature-gates"))
+    refused = lab.do(try_flags(MANAGER, f"--feature-gates={GATE}=true"))
+    unknown = {"status": {"$not": 0}, "stderr": {"$contains": f"unrecognized feature gate: {GATE}"}}
+    return [shows(gates, {"$in": [None]}), shows(refused, unknown)]
+
+
 @claims(
     *(f"non-graceful.{name}" for name in ("statefulset-stuck", "never-returns", "node-returns")),
     *(f"out-of-service.{name}" for name in ("force-deletes", "effect-noschedule", "effect-noexecute")),
@@ -212,52 +314,25 @@ def about_a_taint_that_is_left(lab: Stage, node: str) -> list[Check]:
 @needs(nodes=3, faulted=2, features=("power",), lasts="3G + 55")
 def test_pods_of_a_dead_node_stay_until_it_is_called_out_of_service(lab: Stage, judge: Judge) -> None:
     """Of two such nodes one is tainted by hand, with NoSchedule first; nobody tells of the other."""
-    (node, other), tolerated_s = lab.targets, lab.toleration_s
-    leaves, left = (lab.do(run_pod(on=name, tolerates_unreachable_s=tolerated_s)) for name in (node, other))
-    late = lab.do(run_pod(on=node, tolerates_unreachable_s=tolerated_s + LATER_S))
-    stays = lab.do(run_pod(on=node, tolerations=[tolerates(UNREACHABLE)]))
-    all_of_it = [tolerates(UNREACHABLE), tolerates(KEY)]
-    tolerant, asked = (lab.do(run_pod(on=node, tolerations=all_of_it)) for _each in range(2))
-    daemons, for_a_while = workload("DaemonSet"), [tolerates(UNREACHABLE, tolerated_s)]
-    moves = workload("StatefulSet", **preferring(node), tolerations=for_a_while)
-    waits = workload("StatefulSet", replicas=2, **preferring(other), tolerations=for_a_while)
-    moved, first, second = of(moves, 0, node), of(waits, 0, other), of(waits, 1, other)
-    counter = metric(MANAGER, REMOVED, reason="out-of-service")
-    unreachable = {name: taint_added(name, UNREACHABLE, "NoExecute") for name in (node, other)}
-    by_collector = removals_by_the_collector(leaves)
+    pods = pods_on(lab, *lab.targets)
+    first, by_collector = pods.ordinals[0], removals_by_the_collector(pods.leaves)
 
     with lab.record(status_of=first):
-        for pods, on in ((daemons, node), (moves, node), (waits, other)):
-            runs_on(lab, pods, on)
-        lab.wait_for(runs(second).after(waits.make.begun, windows.prompt(STARTS_S)))
-        gates = lab.look(flag_of(MANAGER, "feature-gates"))
-        refused = lab.do(try_flags(MANAGER, f"--feature-gates={GATE}=true"))
-        before = lab.look(counter)
+        make_workloads(lab, pods)
+        about_gate = about_the_gate(lab)
+        before = counted_by_the_collector(lab, pods.leaves)
         # The power comes back before the taints go.
         with ExitStack() as taints:
-            with lab.inject(power_off(other)) as dark, lab.inject(power_off(node)) as off:
-                for tainted, cut in ((unreachable[other], dark), (unreachable[node], off)):
-                    lab.wait_for(tainted.after(cut.began, LOST))
-                for pod in (leaves, moved):
-                    lab.wait_for(deletion(pod).after(unreachable[node], windows.toleration(tolerated_s)))
-                out = taints.enter_context(lab.inject(taint(node, KEY, "NoSchedule", VALUE)))
-                due_s = tolerated_s + LATER_S
-                checks = wait(lab, about_no_schedule((leaves, moved), late, stays, daemons, due_s))
-                longer = windows.absence(A_PASS_S + lab.clear_s)
-                lab.wait_for(deletion(stays).never_after(taint_added(node, KEY, "NoSchedule"), longer))
-                taints.enter_context(lab.inject(taint(node, KEY, "NoExecute", VALUE)))
-                lab.do(ask("DELETE", f"{PODS}/{asked.name}"))
-                checks += wait(lab, about_no_execute(stays, daemons, tolerant, asked))
-                checks += wait(lab, about_a_node_that_nobody_tells_of(left, (first, second), tolerated_s))
-                longer = windows.absence(STUCK_S + lab.clear_s)
-                for pod in (first, second, left):
-                    lab.wait_for(gone(pod).never_after(deletion(pod), longer))
-                after = lab.look(counter)
-            for name, cut in ((node, off), (other, dark)):
+            with lab.inject(power_off(pods.other)) as dark, lab.inject(power_off(pods.node)) as off:
+                wait_until_lost(lab, pods, dark, off)
+                out, checks = call_out_of_service(lab, pods, taints)
+                checks += leave_alone(lab, pods)
+                after = counted_by_the_collector(lab, pods.leaves)
+            for name, cut in ((pods.node, off), (pods.other, dark)):
                 ready = condition_became(name, "Ready", "True")
                 lab.wait_for(ready.after(cut.healing, windows.recovery()))
             checks += wait(lab, about_a_node_that_returns(first, dark))
-            kept_off = about_a_taint_that_is_left(lab, node)
+            kept_off = about_a_taint_that_is_left(lab, pods.node)
         lab.wait_for(kept_off[-1])
         lab.hear(by_collector)
 
@@ -265,12 +340,10 @@ def test_pods_of_a_dead_node_stay_until_it_is_called_out_of_service(lab: Stage, 
         judge(claim, check)
     for check in kept_off:
         judge("out-of-service.manual-removal", check)
+    for check in about_gate:
+        judge("out-of-service.gate", check)
     throughout = shown_throughout(STATUS, first.name, "Terminating", deletion(first), dark.healing)
     judge("non-graceful.statefulset-stuck", throughout)
     once = counted(by_collector.request, 1, 1, after=out.began, until=off.healing)
     judge("out-of-service.force-deletes", once)
-    # Four bare ones, one of the StatefulSet and one of the DaemonSet; what is tried again counts twice.
-    judge("out-of-service.metric", grew(before, after, 6, 8))
-    judge("out-of-service.gate", shows(gates, {"$in": [None]}))
-    unknown = {"status": {"$not": 0}, "stderr": {"$contains": f"unrecognized feature gate: {GATE}"}}
-    judge("out-of-service.gate", shows(refused, unknown))
+    judge("out-of-service.metric", removals(before, after))

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 
 from nodeproof.plugin import Judge
 from nodeproof.scenario import (
+    OUT_OF_SERVICE,
+    POD_COLLECTOR,
     Stage,
     ask,
     audit,
@@ -25,12 +27,9 @@ from nodeproof.scenario import (
     windows,
 )
 
-KEY, VALUE, EFFECT = "node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute"
+VALUE, EFFECT = "nodeshutdown", "NoExecute"
 MISSPELT = "node kubernetes.io/out-of-service"
 """As the page of v1.24 has it."""
-COLLECTOR = "system:serviceaccount:kube-system:pod-garbage-collector"
-COLLECTED_S = 22.0
-"""The collector looks each 20 s (gcCheckPeriod in pkg/controller/podgc/gc_controller.go)."""
 GRACE_S = 1
 PODS, HELD = "/api/v1/namespaces/nodeproof/pods", "nodeproof.dev/held"
 """A pod that stays in deletion longer than that: of the others there is nothing to be removed by force."""
@@ -55,23 +54,26 @@ def test_pods_of_a_ready_node_that_is_called_out_of_service_keep_their_grace(
     lab: Stage, judge: Judge
 ) -> None:
     node = lab.target
-    leaves, stays = lab.do(run_pod(on=node)), lab.do(run_pod(on=node, tolerations=[tolerates(KEY)]))
+    leaves, stays = (
+        lab.do(run_pod(on=node)),
+        lab.do(run_pod(on=node, tolerations=[tolerates(OUT_OF_SERVICE)])),
+    )
     held = f"held-{uuid.uuid4().hex[:8]}"
-    tainted = taint_added(node, KEY, EFFECT)
+    tainted = taint_added(node, OUT_OF_SERVICE, EFFECT)
     with_grace = became(
         "pods", leaves.name, {"metadata": {"deletionGracePeriodSeconds": GRACE_S}}, leaves.namespace
     )
-    by_force = audit(verb="delete", resource="pods", namespace=leaves.namespace, user=COLLECTOR)
+    by_force = audit(verb="delete", resource="pods", namespace=leaves.namespace, user=POD_COLLECTOR)
     of_ours = [audit(**by_force.pattern, name=name) for name in (leaves.name, stays.name, held)]
     spelt = [
         kubectl("taint", "nodes", node, f"{key}={VALUE}:{EFFECT}", "--dry-run=server", may_fail=True)
-        for key in (MISSPELT, KEY)
+        for key in (MISSPELT, OUT_OF_SERVICE)
     ]
 
     with lab.record():
         wrong, right = (lab.do(each) for each in spelt)
         lab.do(ask("POST", PODS, {"metadata": {"name": held, "finalizers": [HELD]}, "spec": on(node)}))
-        with release(lab, held), lab.inject(taint(node, KEY, EFFECT, VALUE)) as out:
+        with release(lab, held), lab.inject(taint(node, OUT_OF_SERVICE, EFFECT, VALUE)) as out:
             terminates = pod_deletion(leaves.namespace, held).after(tainted, windows.prompt(2))
             lab.wait_for(terminates)
             graceful = [
@@ -79,7 +81,7 @@ def test_pods_of_a_ready_node_that_is_called_out_of_service_keep_their_grace(
                 lab.wait_for(pod_gone(leaves.namespace, leaves.name).after(tainted, windows.prompt(10))),
             ]
             lives = pod_deletion(stays.namespace, stays.name)
-            kept = lab.wait_for(lives.never_after(tainted, windows.absence(COLLECTED_S)))
+            kept = lab.wait_for(lives.never_after(tainted, windows.pod_gc_pass()))
         lab.hear(*of_ours)
 
     for check in (*graceful, terminates, kept):

@@ -6,7 +6,7 @@ from typing import Any
 
 from nodeproof.cluster.resources import NAMESPACE, node
 from nodeproof.labs.client.lab import Lab
-from nodeproof.model.cluster import condition_status
+from nodeproof.model.cluster import OUT_OF_SERVICE, POD_COLLECTOR, condition_status
 from tests.acceptance.alterations import SLACK_S, each, refused
 from tests.acceptance.altered import Cluster, shipped
 from tests.acceptance.conftest import Run
@@ -16,8 +16,6 @@ from tests.waiting import pause
 
 Json = Any
 POWER_CUT = shipped("nongraceful/test_power_cut.py")
-KEY = "node.kubernetes.io/out-of-service"
-COLLECTOR = "system:serviceaccount:kube-system:pod-garbage-collector"
 IN_POWER_CUT = {
     *(f"non-graceful.{name}" for name in ("statefulset-stuck", "never-returns", "node-returns")),
     *(f"out-of-service.{name}" for name in ("force-deletes", "effect-noschedule", "effect-noexecute")),
@@ -29,7 +27,7 @@ IN_POWER_CUT = {
 def the_collector_removes_nothing(cluster: Cluster) -> None:
     """It tries again each time that it looks."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]}
-    itself = {"name": "itself", "expression": f"request.userInfo.username == '{COLLECTOR}'"}
+    itself = {"name": "itself", "expression": f"request.userInfo.username == '{POD_COLLECTOR}'"}
     with refused(cluster, [rule], [itself]):
         cluster.over.wait()
 
@@ -59,7 +57,9 @@ def somebody_deletes_pods_that_may_stay(cluster: Cluster) -> None:
     def unlimited(tolerates_it: bool) -> list[Json]:
         items = [item for item in on_the_target(cluster, "") if tolerated_s(item) is None]
         keys = [{entry["key"] for entry in item["spec"]["tolerations"]} for item in items]
-        return [item for item, told in zip(items, keys, strict=True) if (KEY in told) is tolerates_it]
+        return [
+            item for item, told in zip(items, keys, strict=True) if (OUT_OF_SERVICE in told) is tolerates_it
+        ]
 
     for often, tolerates_it in ((1, False), (2, True)):
         cluster.until_injected("taint", often=often)
@@ -75,7 +75,7 @@ def somebody_takes_the_taint_off_for_a_moment(cluster: Cluster) -> None:
     # What comes within the slack may have come before.
     pause(SLACK_S)
     api, taints = cluster.lab.cluster.api, cluster.node()["spec"]["taints"]
-    others = [entry for entry in taints if entry["key"] != KEY]
+    others = [entry for entry in taints if entry["key"] != OUT_OF_SERVICE]
     for left in (others, taints):
         api.patch(node(cluster.target), {"spec": {"taints": left}})
 

@@ -154,6 +154,25 @@ def test_no_sshd_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tell")
+def test_kubelets_that_would_get_too_few_inotify_instances_are_a_note_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = tmp_path / "max_user_instances"
+    limit.write_text("128\n")
+    monkeypatch.setattr(doctor, "_INOTIFY", limit)
+
+    assert _about(PROCESS.name, "inotify", 30).state == OK
+    found = _about(PROCESS.name, "inotify", 31)
+    assert (found.state, found.what) == (
+        NOTE,
+        "inotify instances for 31 nodes: 132 of the 128 that a user may have",
+    )
+    assert "`sysctl -w fs.inotify.max_user_instances=1024`" in found.mend
+    assert diagnose(PROCESS.name, 31).can_start
+    assert not [each for each in diagnose(LIBVIRT.name, 8).findings if "inotify" in each.what]
+
+
+@pytest.mark.usefixtures("tell")
 def test_memory_is_asked_for_by_kind_and_number_of_nodes() -> None:
     assert _about(PROCESS.name, "memory for 8 nodes", 8).state == OK
     assert _about(LIBVIRT.name, "memory for 8 nodes", 8).state == OK

@@ -13,6 +13,9 @@ Json = Any
 UNREACHABLE = "node.kubernetes.io/unreachable"
 NOT_READY = "node.kubernetes.io/not-ready"
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+POD_COLLECTOR = "system:serviceaccount:kube-system:pod-garbage-collector"
+"""Who removes pods by force (controller manager, with `--use-service-account-credentials`)."""
 ZONE_LABEL = "topology.kubernetes.io/zone"
 LEASE_NAMESPACE = "kube-node-lease"
 CLUSTER_WIDE = frozenset({"nodes", "namespaces", "csinodes", "volumeattachments"})

@@ -79,7 +79,14 @@ from nodeproof.cluster.workloads import Pod, tolerates
 from nodeproof.faults import Fault
 from nodeproof.labs.client.fleet import NodeInfo
 from nodeproof.model import window as windows
-from nodeproof.model.cluster import NOT_READY, UNREACHABLE, UNSCHEDULABLE, ZONE_LABEL
+from nodeproof.model.cluster import (
+    NOT_READY,
+    OUT_OF_SERVICE,
+    POD_COLLECTOR,
+    UNREACHABLE,
+    UNSCHEDULABLE,
+    ZONE_LABEL,
+)
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.needs import CLOUD
 from nodeproof.model.pattern import PRESENT
@@ -140,6 +147,8 @@ __all__ = [
     "CLOUD",
     "INHIBITORS",
     "NOT_READY",
+    "OUT_OF_SERVICE",
+    "POD_COLLECTOR",
     "PRESENT",
     "STATUS",
     "SWAP_LIMIT",

@@ -57,11 +57,12 @@ class Image:
 class HostNeeds:
     """What a lab needs of its host beyond its control plane, and beyond the programs that every lab runs.
 
-    Memory and space are for each node; the defaults are a hollow node's, as measured.
+    Memory, space and inotify instances are for each node; the defaults are a hollow node's, as measured.
     """
 
     node_mib: int = 40
     node_gib: float = 0.0
+    node_inotify: int = 4
     tools: Sequence[str] = ()
     trials: Sequence[Trial] = ()
     checks: Sequence[Callable[[], str]] = ()

@@ -97,6 +97,7 @@ LIBVIRT = Kind(
     host=HostNeeds(
         node_mib=MEMORY_MIB + _BESIDE_MIB,
         node_gib=_SNAPSHOT_GIB,
+        node_inotify=0,
         tools=hypervisor.TOOLS,
         trials=_TRIALS,
         checks=(hypervisor.binding,),
