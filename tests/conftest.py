@@ -51,8 +51,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 def idle_share() -> float:
-    """What part of the machine's cores is idle, or at work that is nice and gives way, from 0 to 1 (proc_stat(5):
-    user, nice, system, idle, iowait, to steal).
+    """What part of the machine's cores is idle, or at work that is nice and gives way, from 0 to 1.
+    Source: proc_stat(5): user, nice, system, idle, iowait, to steal.
     """
     before = _ticks()
     threading.Event().wait(_LOOK_S)

@@ -126,8 +126,8 @@ def _draw(scenario: Scenario, history: History, folder: Path) -> None:
     judged = list(
         zip(scenario.judgments, map(verdict_of, scenario.rows[: len(scenario.judgments)]), strict=True)
     )
-    timeline.render(history, judged, folder / "timeline.png", folder.name)
-    rates.render(history, judged, folder / "rates.png")
+    timeline.render(history, judged, folder / "timeline.svg", folder.name)
+    rates.render(history, judged, folder / "rates.svg")
 
 
 def widened(entries: Sequence[dict[str, Json]], nodes: int) -> list[Mapping[str, Json]]:

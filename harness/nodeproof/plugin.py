@@ -206,7 +206,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     session = session_of(item.config)
     if session.telling is not None:
         session.telling.began(item.nodeid)
-    label([session.claims[claim] for claim in asked.declared(item)], session.options)
+    label(item.nodeid, [session.claims[claim] for claim in asked.declared(item)], session.options)
     lacks = asked.lacks(item, session.options)
     if lacks is not None:
         skip_with_verdict(item, session, *lacks)
@@ -278,6 +278,17 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
     close_scenario(item, error)
     return None
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Give the scenario its sentence in Allure, whatever became of it."""
+    if not item.get_closest_marker("claims"):
+        return
+    from nodeproof.session.recording import entitle
+
+    session = session_of(item.config)
+    remark = str(getattr(getattr(item, "function", None), "__doc__", None) or "")
+    entitle(item.nodeid, [session.claims[claim] for claim in asked.declared(item)], remark)
 
 
 @pytest.hookimpl(trylast=True)

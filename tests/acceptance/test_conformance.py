@@ -94,9 +94,11 @@ def test_the_report_names_each_binary_and_opens_from_disk(finished: tuple[Done, 
 def test_allure_results_carry_labels_steps_and_attachments(finished: tuple[Done, Path]) -> None:
     _done, run = finished
     results = [json.loads(path.read_text()) for path in (run / "allure-results").glob("*-result.json")]
-    cut = next(result for result in results if "own_toleration" in result["name"])
+    cut = next(each for each in results if each["name"].endswith("after their own toleration"))
     labels = {(label["name"], label["value"]) for label in cut["labels"]}
-    assert {("epic", "monitoring"), ("epic", "taints"), ("lab", "process")} <= labels
+    assert {("epic", "Node controller"), ("epic", "Conditions"), ("lab", "process")} <= labels
+    assert "**partition.terminating**: " in cut["description"]
+    assert "page.html#partition.terminating" in {link["url"] for link in cut["links"]}
     assert ("claim", "partition.terminating") in labels
     assert {value for name, value in labels if name == "page"} >= {"v1.18", "v1.28"}
     assert any(step["name"].startswith("both partition on node-") for step in cut["steps"])

@@ -156,9 +156,9 @@ def test_the_picture_of_a_rate_shows_what_was_judged_once_for_all_its_claims(tmp
     assert curve.low_s == pytest.approx(1.7)
     assert curve.high_s == pytest.approx(2.9)
 
-    assert render(history, judged, tmp_path / "rates.png") == tmp_path / "rates.png"
-    assert (tmp_path / "rates.png").read_bytes().startswith(b"\x89PNG")
-    assert render(history, [], tmp_path / "none.png") is None
+    assert render(history, judged, tmp_path / "rates.svg") == tmp_path / "rates.svg"
+    assert "seconds after the first" in (tmp_path / "rates.svg").read_text()
+    assert render(history, [], tmp_path / "none.svg") is None
 
 
 def test_a_rate_of_few_on_a_loaded_host_is_too_unsure_and_one_of_many_is_not() -> None:

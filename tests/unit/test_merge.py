@@ -14,7 +14,7 @@ import pytest
 
 from nodeproof import cli
 from nodeproof.model.problem import Problem
-from nodeproof.report import broken, digest, merge, rundir, shards
+from nodeproof.report import behaviours, broken, digest, merge, rundir, shards
 from nodeproof.report.rundir import Row
 from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, LACKS, Told, shard_of, shard_run, tell
 
@@ -66,7 +66,7 @@ def test_two_shards_are_one_run(tmp_path: Path) -> None:
     assert json.loads((into / "labs" / "p-000001-shard-2.json").read_text()) == {"shard": 2}
     assert len(list((into / "allure-results").glob("*-result.json"))) == 2
     assert json.loads((into / rundir.TIMES).read_text()) == {A: 5.0, B: 5.0, C: 5.0, "start": 15.0}
-    assert (into / "scenarios" / rundir.slug(A) / "timeline.png").stat().st_nlink == 2
+    assert (into / "scenarios" / rundir.slug(A) / "timeline.svg").stat().st_nlink == 2
     assert not (into / "site").exists()
     assert (tmp_path / rundir.LATEST).resolve() == into.resolve()
 
@@ -83,8 +83,9 @@ def test_a_missing_shards_claims_are_unproven_and_name_it(tmp_path: Path) -> Non
     assert rundir.read_facts(into).exit_reason == "shard 2/2 is missing"
     told = [json.loads(path.read_text()) for path in (into / "allure-results").glob("*-result.json")]
     (result,) = (each for each in told if each.get("fullName") == B)
+    assert result["name"] == behaviours.title(B)
     assert (result["status"], result["statusDetails"]["message"]) == ("broken", "shard 2/2 is missing")
-    assert {"name": "feature", "value": DEFAULT} in result["labels"]
+    assert {"name": "claim", "value": DEFAULT} in result["labels"]
     assert result["start"] == datetime.fromisoformat(FACTS.ended).timestamp() * 1000
     assert len(told) == 3
     found = digest.read(into)

@@ -136,6 +136,12 @@ def test_drift_is_told_apart_from_deviations(tmp_path: Path) -> None:
     assert TAINT not in differs
 
 
+def test_a_deviation_says_since_when(tmp_path: Path) -> None:
+    tell(tmp_path / "before", TOLD, replace(FACTS, began="2026-11-01T02:00:00+00:00"))
+    text, _read = shown(tell(tmp_path / "run", TOLD))
+    assert "since 2026-11-01 02:00 UTC (run before), in 2 runs one after the other" in text
+
+
 def test_each_claim_says_which_versions_of_the_page_say_it(tmp_path: Path) -> None:
     text, _read = shown(tell(tmp_path / "run", TOLD))
     entry = text.partition(f'id="{DETECTION}"')[2].partition('<li class="claim')[0]
@@ -160,7 +166,7 @@ def test_scenarios_link_to_their_timeline_and_to_the_last_try_in_allure(tmp_path
         (run / "allure-results" / f"{uuid}-result.json").write_text(json.dumps(told))
     (run / "allure-results" / "half-result.json").write_text("{")
     _text, read = shown(run)
-    assert f"../scenarios/{rundir.slug(CUT)}/timeline.png" in read.links
+    assert f"../scenarios/{rundir.slug(CUT)}/timeline.svg" in read.links
     assert not [link for link in read.links if link.startswith("index.html")]
     (run / "site" / "index.html").write_text("")
     _text, read = shown(run)

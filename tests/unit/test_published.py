@@ -93,6 +93,6 @@ def test_a_search_finds_what_is_there_packed_or_not(tmp_path: Path) -> None:
 def test_files_of_a_run_are_clean(tmp_path: Path) -> None:
     told = "\n".join(SECRETS.values())
     rundir.write_json(tmp_path / "run.json", {"command": f"pytest --token={TOKEN}", "reason": told})
-    broken.report(tmp_path, "a.py::test_a", ["cordon.taint"], told)
+    broken.report(tmp_path, "a.py::test_a", ["cordon.taint"], told, {})
     assert found(tmp_path, SECRETS) == []
     assert json.loads((tmp_path / "run.json").read_text())["command"] == "pytest --token=[redacted token]"

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeproof import redacted
 from nodeproof.model import redact
 from tests.unit.secrets_told import KEYS, STATIC, TOKEN, kept_of
 
@@ -150,17 +151,17 @@ def test_a_tail_that_begins_inside_a_key_is_clean(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     key = KEYS["pkcs1"]
     log.write_text(f"{key}{LOG}")
-    tail = redact.tail(log, len(LOG) + len(key) // 2)
+    tail = redacted.tail(log, len(LOG) + len(key) // 2)
     assert tail.endswith(LOG)
     assert not [line for line in key.splitlines() if line in tail]
     log.write_text(LOG * 1000)
-    assert redact.tail(log, 100) == (LOG * 1000)[-100:]
-    assert redact.tail(log, 10**9) == LOG * 1000
+    assert redacted.tail(log, 100) == (LOG * 1000)[-100:]
+    assert redacted.tail(log, 10**9) == LOG * 1000
 
 
 def test_bytes_that_are_no_text_stay(tmp_path: Path) -> None:
     log, target = tmp_path / "a.log", tmp_path / "b.log"
     log.write_bytes(b"\xff\xfe\n" + TOKEN.encode() + b"\n\x80")
-    redact.copy(log, target)
-    redact.in_place(log)
+    redacted.copy(log, target)
+    redacted.in_place(log)
     assert log.read_bytes() == target.read_bytes() == b"\xff\xfe\n[redacted token]\n\x80"

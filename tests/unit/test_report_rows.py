@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from nodeproof.model.window import Window
 from nodeproof.report import rundir, table
 from nodeproof.report.outcome import exit_code, worst_by_claim
 from nodeproof.report.rundir import Row
+from nodeproof.report.since import Since
+from tests.unit.told_runs import FACTS
 
 Json = Any
 SCHEMA = json.loads((Path(__file__).parents[2] / "reports" / "verdicts.schema.json").read_text())
@@ -174,6 +177,14 @@ def test_the_table_fits_its_columns_whatever_it_holds() -> None:
     text = table.render(rows, 1.0, "site")
     assert max(map(len, text.splitlines())) <= table.COLUMNS
     assert drifted["claim"] in text
+
+
+def test_the_table_says_since_when_a_claim_deviates() -> None:
+    told = {"eviction.late": Since((replace(FACTS, run="earlier"), FACTS))}
+    rows = [row("eviction.late", DEVIATES), row("monitoring.grace", CONFORMS)]
+    text = table.render(rows, 1.0, "site", told)
+    assert "    since 2026-11-20 14:15 UTC (run earlier), in 2 runs one after the other" in text
+    assert text.count("since") == 1
 
 
 def test_a_run_without_verdicts_has_a_table() -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import threading
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ def test_the_site_is_built_once_installed_and_keeps_home(run: Path, tmp_path: Pa
     site.generate(run, said.append, {})
     assert len(said) == 1
     assert (tmp_path / "installs").read_text() == "x\n"
-    assert (run.parent / site.HISTORY).read_text().count("\n") == 1
+    assert site.history(run, FACTS).read_text().count("\n") == 1
 
 
 def test_the_trend_goes_over_runs(run: Path) -> None:
@@ -80,7 +81,19 @@ def test_the_trend_goes_over_runs(run: Path) -> None:
     rundir.write_facts(other, FACTS)
     for folder in (run, other):
         site.generate(folder, print, {})
-    assert (run.parent / site.HISTORY).read_text().count("\n") == 2
+    assert site.history(run, FACTS).read_text().count("\n") == 2
+
+
+def test_the_trend_is_of_one_kind_of_lab_and_one_profile(run: Path) -> None:
+    names = [site.history(run, replace(FACTS, profile=profile)).name for profile in ("fast", "a/../b")]
+    assert names == ["allure-history-process-fast.jsonl", "allure-history-process-a-..-b.jsonl"]
+
+
+def test_the_quality_gate_asks_for_all_scenarios_and_no_failure(run: Path) -> None:
+    rundir.write_json(run / rundir.DECLARED, {"a.py::test_a": ["x.y"], "a.py::test_b": ["x.y"]})
+    site.generate(run, print, {})
+    asked = json.loads((run / site.CONFIG).read_text())["qualityGate"]["rules"]
+    assert asked == [{"id": "verdicts", "maxFailures": 0}, {"id": "scenarios", "minTestsCount": 2}]
 
 
 def test_a_failing_allure_leaves_the_former_site(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,6 +125,8 @@ def test_a_failing_npm_is_a_problem_and_leaves_nothing_installed(
 def test_the_first_page_tells_the_settings(run: Path) -> None:
     site.generate(run, print, {})
     lines = (run / "allure-results" / "environment.properties").read_text().splitlines()
+    assert [line.partition(" = ")[0] for line in lines][:4] == ["verdicts", "kubernetes", "lab", "profile"]
+    assert lines[0] == "verdicts = conforms 0  deviates 0  unproven 0".replace("  ", " ")
     assert "settings = --node-monitor-grace-period=12s, a: b\\\\c" in lines
     assert "component\\ kubelet = v1.36.3 built here" in lines
     assert not any(line.startswith("ended") for line in lines)
@@ -146,15 +161,18 @@ def test_the_site_is_served_on_loopback(run: Path) -> None:
 
 def test_evidence_of_scenarios_is_served_with_the_site_and_nothing_else_of_the_run(run: Path) -> None:
     site.generate(run, print, {})
-    for name in ("timeline.png", "history.jsonl", "configuration.json"):
+    for name in ("timeline.svg", "rates.png", "history.jsonl", "configuration.json"):
         (run / "scenarios" / "it-1").mkdir(exist_ok=True)
         (run / "scenarios" / "it-1" / name).write_text("here")
     with site.server(run) as httpd:
         threading.Thread(target=httpd.serve_forever, daemon=True).start()
         asked = http.client.HTTPConnection("127.0.0.1", httpd.server_address[1], timeout=10)
-        for name in ("timeline.png", "history.jsonl"):
+        kinds = {"timeline.svg": "image/svg+xml", "rates.png": "image/png", "history.jsonl": ""}
+        for name, kind in kinds.items():
             asked.request("GET", f"/scenarios/it-1/{name}")
-            assert asked.getresponse().read() == b"here"
+            answer = asked.getresponse()
+            assert answer.read() == b"here"
+            assert kind in answer.headers["Content-Type"]
         for path in (
             "scenarios/it-1/configuration.json",
             "run.json",

@@ -73,7 +73,7 @@ def tell(
         by_scenario.setdefault(scenario, []).append(rundir.row(claims[claim], scenario, verdict, of))
     for number, (scenario, rows) in enumerate(by_scenario.items()):
         folder = rundir.write_scenario(run, scenario, [], of, rows, 0.2 + number % 5 / 10)
-        (folder / "timeline.png").write_bytes(b"")
+        (folder / "timeline.svg").write_bytes(b"")
     if facts is not None:
         selected = tuple(sorted({claim for _scenario, claim, _verdict in told}))
         rundir.write_facts(run, replace(facts, run=run.name, selected=facts.selected or selected))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 KEY, CERTIFICATE, TOKEN = "[redacted private key]", "[redacted certificate]", "[redacted token]"
 PASSWORD, ENCODED = "[redacted password]", "[redacted PEM]"
@@ -21,7 +20,6 @@ LONGEST_KEY = 8 * 1024
 shorter. Who takes the tail of a text takes so much more, cleans it, and then cuts."""
 
 _BASE64 = r"[A-Za-z0-9+/=]"
-_ENCODED = "utf-8", "surrogateescape"
 _BREAK = r"(?:\s|\\+[nrt])"
 """Between a block's lines: also where the text is in a JSON string, or in a JSON string in another."""
 _STAMP = r'\n[^\n"\\]{0,160}?'
@@ -76,34 +74,6 @@ def text(given: str) -> str:
         if literal in given:
             given = clean(given)
     return given
-
-
-def tail(path: Path, length: int) -> str:
-    """The last `length` bytes of a log, clean. Raises OSError."""
-    with path.open("rb") as log:
-        size = log.seek(0, 2)
-        log.seek(max(0, size - length - LONGEST_KEY))
-        taken = log.read()
-    clean = text(taken.decode(*_ENCODED)).encode(*_ENCODED)
-    return (clean if size <= length else clean[-length:]).decode(errors="replace")
-
-
-def copy(source: str | Path, target: str | Path) -> str | Path:
-    """Copy a text file, clean; gives the target. Raises OSError."""
-    written = Path(target)
-    said = Path(source).read_bytes().decode(*_ENCODED)
-    written.write_bytes(text(said).encode(*_ENCODED))
-    return target
-
-
-def in_place(path: Path) -> None:
-    """Clean a text file where it is, in one step. Raises OSError."""
-    said = path.read_bytes().decode(*_ENCODED)
-    clean = text(said)
-    if clean != said:
-        partial = path.with_name(f".{path.name}.clean")
-        partial.write_bytes(clean.encode(*_ENCODED))
-        partial.replace(path)
 
 
 def _without_pem(given: str) -> str:

@@ -16,13 +16,14 @@ def _say(line: str) -> None:
 def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Judge a saved run again."""
     from nodeproof import catalogue
-    from nodeproof.report import outcome, page, recheck, rundir, table
+    from nodeproof.report import outcome, page, recheck, rundir, since, table
 
     facts = rundir.read_facts(arguments.run_folder)
     before = rundir.read_verdicts(arguments.run_folder)
     claims = catalogue.load(arguments.claims)
     rows = recheck.recheck(arguments.run_folder, claims)
-    print(table.render(rows, facts.duration_s, str(arguments.run_folder)))
+    earlier = since.deviating(arguments.run_folder, facts, rows)
+    print(table.render(rows, facts.duration_s, str(arguments.run_folder), earlier))
     for difference in recheck.differences(before, rows):
         print(f"changed: {difference}")
     try:
@@ -35,7 +36,7 @@ def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Make one run of shards, with its site."""
     from nodeproof import catalogue
-    from nodeproof.report import merge, outcome, page, rundir, site, table
+    from nodeproof.report import merge, outcome, page, rundir, since, site, table
 
     runs, claims = arguments.runs, catalogue.load(arguments.claims)
     shard = merge.shard_of(runs[0])
@@ -44,7 +45,7 @@ def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:
     for role in merge.different_components(runs):
         _say(f"shards ran different executables of {role}: run.json names the first one's")
     rows = rundir.read_verdicts(folder)
-    print(table.render(rows, facts.duration_s, str(folder)))
+    print(table.render(rows, facts.duration_s, str(folder), since.deviating(folder, facts, rows)))
     if facts.exit_reason:
         _say(facts.exit_reason)
     if not arguments.no_site:

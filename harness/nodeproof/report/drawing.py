@@ -1,35 +1,35 @@
-"""How a timeline is drawn: what a picture consists of, its colours, and the PNG made of it.
+"""How a timeline is drawn: what a picture consists of, and the SVG made of it.
 
 This knows nothing of histories and judgments; `timeline` decides what a picture shows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
-from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.text import Text
-from PIL import Image
+from nodeproof.report import svg
+from nodeproof.report.svg import LINE
 
-Json = Any
-DOTS_PER_INCH = 100
-WIDTH_IN, LEAST_HEIGHT_IN = 16.0, 9.0
-
-INK = "#1f2933"
-READY = {"True": "#57a773", "False": "#e08e45", "Unknown": "#8f7ab8", "": "#cbd2d9"}
-TAINT, BEAT, POD, LEAVING, FAULT, GAP = "#4a6fa5", "#52606d", "#9fc2d8", "#d6a3a3", "#d64545", "#f0b429"
-OUTCOME = {"conforms": "#2f8f5b", "deviates": "#d64545", "unproven": "#7b8794"}
-CHARACTER_SHARE = 0.0062
-"""What one letter of 9.5 points takes of the time axis."""
-
-_FAINT, _GRID, _PAPER = "#7b8794", "#e4e7eb", "#ffffff"
-_LANE_IN, _JUDGMENT_IN, _MARGIN_IN = 0.30, 0.50, 1.75
-_COLOURS = 128
-_GROUP_CHARACTERS, _NAME_CHARACTERS, _TITLE_CHARACTERS = 12, 19, 110
+READY = {"True": "ready", "False": "not-ready", "Unknown": "unknown", "": "no-condition"}
+TAINT, POD, LEAVING, FAULT, GAP = "taint", "pod", "leaving", "fault", "gap"
+SIGNS = {"conforms": "✓", "deviates": "✗", "unproven": "?"}
+"""Of each outcome, so that none is told by its colour alone."""
+TICK = "|"
+MOST_LANES = 80
+_BAR, _WINDOW, _GAP_PX = 16, 14, 6
+_TITLE_LETTERS, _NAME_LETTERS = 140, 46
+_KEY = (
+    ("ready", "Ready"),
+    ("not-ready", "not Ready"),
+    ("unknown", "Unknown"),
+    ("taint", "taint"),
+    ("fault", "fault"),
+    ("gap", "nothing was seen"),
+)
+_KEY_SIGNS = (("|", "Lease renewed"), ("◆", "status changed"), ("●", "observed"))
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,14 @@ class Bar:
     end: float
     colour: str
     word: str = ""
-    hatch: str = ""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A point of a lane (s), with a word right of it."""
+    """A point of a lane (s): a tick, or another sign with a word beside it."""
 
     t: float
-    colour: str
-    marker: str
+    sign: str
     word: str = ""
 
 
@@ -65,10 +63,11 @@ class Lane:
 
 @dataclass(frozen=True)
 class Bracket:
-    """A judgment's row: anchor, window and observed value, in s of the history's clock."""
+    """A judgment's row: what it says, anchor, window and observed value, in s of the history's clock."""
 
     label: str
-    colour: str
+    outcome: str
+    reason: str = ""
     anchor: float | None = None
     low: float | None = None
     high: float | None = None
@@ -89,216 +88,174 @@ class Picture:
     brackets: tuple[Bracket, ...]
     faults: tuple[Bar, ...] = field(default=())
 
+    def share(self, t: float) -> float:
+        """Where on the axis a time is, from 0 to 1."""
+        return min(max((t - self.start) / max(self.end - self.start, 1e-9), 0.0), 1.0)
+
+    def x(self, t: float) -> float:
+        """Where it is, in percent of the width."""
+        return svg.LEFT + (svg.RIGHT - svg.LEFT) * self.share(t)
+
 
 def draw(picture: Picture, path: Path) -> Path:
-    """Draw it as a PNG, 1600 pixels wide and 900 high (more with many lanes)."""
-    lanes_in = max(len(picture.lanes), 1) * _LANE_IN
-    judgments_in = max(sum(map(_rows_of, picture.brackets)), 1.0) * _JUDGMENT_IN
-    height = max(LEAST_HEIGHT_IN, lanes_in + judgments_in + _MARGIN_IN)
-    figure = Figure(figsize=(WIDTH_IN, height), dpi=DOTS_PER_INCH, facecolor=_PAPER)
-    canvas = FigureCanvasAgg(figure)
-    grid = figure.add_gridspec(
-        2,
-        1,
-        height_ratios=[lanes_in, judgments_in],
-        left=0.135,
-        right=0.985,
-        top=1 - 0.75 / height,
-        bottom=0.6 / height,
-        hspace=0.4 / height,
-    )
-    upper = figure.add_subplot(grid[0])
-    lower = figure.add_subplot(grid[1], sharex=upper)
-    _draw_head(figure, picture, height)
-    _draw_lanes(upper, picture)
-    _draw_brackets(lower, picture)
-    for text in figure.findobj(Text):
-        # A dollar sign in a pattern begins no formula.
-        text.set_parse_math(False)
-    return save(canvas, path)
-
-
-def save(canvas: FigureCanvasAgg, path: Path) -> Path:
-    """Write a PNG of 128 colours, a third as large as one of all: a site has hundreds of them."""
-    canvas.draw()
-    image = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba(), "raw", "RGBA", 0, 1)
-    image.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE).save(path, "PNG")
+    """Draw it as an SVG."""
+    parts: list[str] = []
+    y = _draw_head(parts, picture, LINE * 1.5)
+    top = y
+    y = _draw_lanes(parts, picture, y)
+    y = _draw_axis(parts, picture, y + LINE)
+    y = _draw_brackets(parts, picture, y)
+    ground = [*_ground(picture, top, y)]
+    path.write_text(svg.document(picture.title, y + LINE, [*ground, *parts]))
     return path
 
 
-def _draw_head(figure: Figure, picture: Picture, height: float) -> None:
-    title = _shortened(picture.title, _TITLE_CHARACTERS)
-    figure.text(0.012, 1 - 0.28 / height, title, size=15, weight="bold", color=INK, va="center")
-    key = [
-        ("■", READY["True"], "Ready"),
-        ("■", READY["False"], "not Ready"),
-        ("■", READY["Unknown"], "Unknown"),
-        ("■", TAINT, "taint"),
-        ("|", BEAT, "lease renewed"),
-        ("◆", BEAT, "status changed"),
-        ("●", OUTCOME["conforms"], "conforms"),
-        ("●", OUTCOME["deviates"], "deviates"),
-        ("●", OUTCOME["unproven"], "unproven"),
+def room(before: str, after: str, span: float) -> float:
+    """The time (s) that two words take on an axis of `span`; the second may stand left of its mark."""
+    return (len(before) + len(after) + 4) * svg.LETTER / svg.NARROW * span
+
+
+def _draw_head(parts: list[str], picture: Picture, y: float) -> float:
+    for line in svg.lines_of(picture.title, _TITLE_LETTERS, svg.HEAD_LETTERS):
+        parts.append(svg.write(svg.LEFT, y, line, "head"))
+        y += LINE * 1.3
+    for index, (name, word) in enumerate((*_KEY, *_KEY_SIGNS)):
+        x, row = svg.LEFT + 32.5 * (index % 3), y + LINE * (index // 3)
+        if index < len(_KEY):
+            parts.append(f'<svg x="{x:.2f}%" y="{row - 11:.1f}" overflow="visible">')
+            parts.append(f'<rect width="12" height="12" class="{name} edged"/>')
+            parts.append(f'<text x="17" y="11" class="soft">{word}</text></svg>')
+        else:
+            parts.append(svg.write(x, row, f"{name}  {word}", "soft"))
+    return y + LINE * 3
+
+
+def _ground(picture: Picture, top: float, bottom: float) -> Iterator[str]:
+    """What stands behind everything: the faults, the grid, when something was observed."""
+    for fault in picture.faults:
+        yield svg.bar(picture.x(fault.start), picture.x(fault.end), top, bottom - top, "fault shade")
+    for tick in svg.ticks(picture.start - picture.zero, picture.end - picture.zero):
+        yield svg.upright(picture.x(tick + picture.zero), top, bottom, "grid")
+    for observed in {each.observed for each in picture.brackets if each.observed is not None}:
+        yield svg.upright(picture.x(observed), top, bottom, "dotted")
+
+
+def _draw_axis(parts: list[str], picture: Picture, y: float) -> float:
+    for tick in svg.ticks(picture.start - picture.zero, picture.end - picture.zero):
+        x = picture.x(tick + picture.zero)
+        anchor = "start" if x < 8 else "end" if x > 92 else "middle"
+        parts.append(svg.write(x, y, f"{tick:g}", "soft", anchor))
+    parts.append(svg.write(svg.LEFT, y + LINE, f"seconds from {picture.zero_name}", "soft"))
+    return y + LINE * 2.5
+
+
+def _draw_lanes(parts: list[str], picture: Picture, y: float) -> float:
+    shown = picture.lanes[:MOST_LANES]
+    if len(shown) < len(picture.lanes):
+        shown = (*shown, Lane("", f"{len(picture.lanes) - len(shown)} more lanes"))
+    for group, lanes in groupby(shown, key=lambda lane: lane.group):
+        parts.append(svg.along(0, 100, y - 2, "grid"))
+        if group:
+            y += LINE
+            parts.append(svg.write(svg.LEFT, y, group[:_NAME_LETTERS], "group"))
+        for lane in lanes:
+            y = _draw_lane(parts, picture, lane, y)
+    return y
+
+
+def _draw_lane(parts: list[str], picture: Picture, lane: Lane, y: float) -> float:
+    if lane.name:
+        y += LINE
+        parts.append(svg.write(svg.LEFT, y, _shortened(lane.name, _NAME_LETTERS), "soft"))
+    if not lane.bars and not lane.marks:
+        return y + _GAP_PX
+    y += 4
+    wide = [
+        each for each in lane.bars if picture.share(each.end) - picture.share(each.start) > 1 / svg.VISIBLE
     ]
-    for index, (sign, colour, word) in enumerate(key):
-        x, y = 0.135 + 0.094 * index, 1 - 0.58 / height
-        figure.text(x, y, sign, size=12, color=colour, va="center", ha="left")
-        figure.text(x + 0.011, y, word, size=9.5, color=INK, va="center", ha="left")
+    thin = [
+        each for each in lane.bars if picture.share(each.end) - picture.share(each.start) <= 1 / svg.VISIBLE
+    ]
+    kept = svg.thinned(thin, [picture.share(each.start) for each in thin])
+    for each in (*wide, *kept):
+        _draw_bar(parts, picture, each, y, is_named=each.word == lane.name)
+    _draw_ticks(parts, picture, [mark.t for mark in lane.marks if mark.sign == TICK], y)
+    others = [mark for mark in lane.marks if mark.sign != TICK]
+    for mark in svg.thinned(others, [picture.share(each.t) for each in others]):
+        _draw_mark(parts, picture, mark, y)
+    return y + _BAR + _GAP_PX
 
 
-def _prepare(axes: Axes, rows: float) -> None:
-    axes.set_ylim(rows - 0.5, -0.5)
-    axes.set_yticks([])
-    axes.set_facecolor(_PAPER)
-    axes.grid(axis="x", color=_GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "left", "right"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(_FAINT)
-    axes.tick_params(axis="x", colors=INK, labelsize=10)
+def _draw_bar(parts: list[str], picture: Picture, drawn: Bar, y: float, is_named: bool) -> None:
+    left, right = picture.x(drawn.start), picture.x(drawn.end)
+    tip = f"{drawn.word}, {drawn.start - picture.zero:.2f} to {drawn.end - picture.zero:.2f} s"
+    parts.append(svg.bar(left, right, y, _BAR, f"{drawn.colour} edged", tip))
+    shown = svg.room(drawn.word, picture.share(drawn.end) - picture.share(drawn.start))
+    if drawn.word and not is_named and shown is not None and drawn.colour != GAP:
+        classes = f"on-{drawn.colour} {shown}".strip()
+        parts.append(svg.write((left + right) / 2, y + 12, drawn.word, classes, "middle"))
 
 
-def _draw_lanes(axes: Axes, picture: Picture) -> None:
-    _prepare(axes, len(picture.lanes))
-    axes.tick_params(axis="x", labelbottom=False, length=0)
-    span = picture.end - picture.start
-    axes.set_xlim(picture.start - picture.zero - 0.01 * span, picture.end - picture.zero + 0.02 * span)
-    for fault in picture.faults:
-        axes.axvspan(fault.start - picture.zero, fault.end - picture.zero, color=FAULT, alpha=0.07, lw=0)
-    group = ""
-    for index, lane in enumerate(picture.lanes):
-        if lane.group != group:
-            _write_left(
-                axes,
-                index,
-                _host(lane.group),
-                -0.15,
-                weight="bold",
-                size=10.5,
-                ha="left",
-            )
-            axes.axhline(index - 0.5, color=_GRID, linewidth=1.0, xmin=-0.15, clip_on=False)
-            group = lane.group
-        _write_left(axes, index, _shortened(lane.name, _NAME_CHARACTERS), -0.006, size=9.5, ha="right")
-        for bar in lane.bars:
-            _draw_bar(axes, index, bar, picture)
-        for mark in lane.marks:
-            _draw_mark(axes, index, mark, picture)
+def _draw_ticks(parts: list[str], picture: Picture, times: Sequence[float], y: float) -> None:
+    """All in one path: there may be thousands."""
+    places = [picture.share(t) for t in times]
+    drawn = "".join(f"M{1000 * place:.1f} 0V1000" for place in svg.thinned(places, places))
+    if drawn:
+        path = f'<path d="{drawn}" class="beat"/>'
+        parts.append(svg.stretched(svg.LEFT, svg.RIGHT, y + 1, _BAR - 2, path))
+
+
+def _draw_mark(parts: list[str], picture: Picture, mark: Mark, y: float) -> None:
+    x, share = picture.x(mark.t), picture.share(mark.t)
+    parts.append(svg.write(x, y + 12, mark.sign, "", "middle"))
+    after, before = (svg.room(f"  {mark.word}", part) for part in (1 - share, share))
+    goes_left = after is None or (after != "" and before == "")
+    shown = before if goes_left else after
+    if mark.word and shown is not None:
+        # An empty svg of its own, as an offset is in pixels.
+        anchor, offset = ("end", -9) if goes_left else ("start", 9)
+        where = f'x="{offset}" y="12" class="{shown}" text-anchor="{anchor}"'
+        word = f"<text {where}>{svg.text_of(mark.word)}</text>"
+        parts.append(f'<svg x="{x:.3f}%" y="{y:.1f}" overflow="visible">{word}</svg>')
+
+
+def _draw_brackets(parts: list[str], picture: Picture, y: float) -> float:
+    if picture.brackets:
+        parts.append(svg.along(0, 100, y - LINE * 1.1, "rule"))
+        parts.append(svg.write(svg.LEFT, y, "judgments", "group"))
+        y += _GAP_PX
     for bracket in picture.brackets:
-        if bracket.observed is not None:
-            axes.axvline(bracket.observed - picture.zero, color=bracket.colour, lw=0.9, ls=":", zorder=1.5)
+        for said, classes in (
+            (f"{SIGNS[bracket.outcome]} {bracket.label}", "group"),
+            (bracket.reason, "soft"),
+        ):
+            for line in svg.lines_of(said, 3 * svg.LETTERS):
+                y += LINE
+                parts.append(svg.write(svg.LEFT, y, line, classes))
+        y = _draw_window(parts, picture, bracket, y + _GAP_PX) + _GAP_PX
+    return y
 
 
-def _write_left(axes: Axes, y: float, text: str, x: float, **style: Json) -> None:
-    where = axes.get_yaxis_transform()
-    axes.text(x, y, text, transform=where, va="center", color=INK, clip_on=False, **style)
-
-
-def _host(name: str) -> str:
-    """A node's name without its domain, where the whole is too long."""
-    return name if len(name) <= _GROUP_CHARACTERS else _shortened(name.partition(".")[0], _GROUP_CHARACTERS)
-
-
-def _shortened(text: str, characters: int) -> str:
-    """Cut the middle out: names differ at both ends."""
-    if len(text) <= characters:
-        return text
-    tail = (characters - 1) // 2
-    return f"{text[: characters - 1 - tail]}…{text[-tail:]}"
-
-
-def _draw_bar(axes: Axes, index: int, bar: Bar, picture: Picture) -> None:
-    width = bar.end - bar.start
-    axes.barh(
-        index,
-        width,
-        left=bar.start - picture.zero,
-        height=0.66,
-        color=bar.colour,
-        edgecolor=_PAPER,
-        linewidth=1.0,
-        zorder=3,
-    )
-    share = width / max(picture.end - picture.start, 1.0)
-    if len(bar.word) * CHARACTER_SHARE <= share:
-        middle = bar.start + width / 2 - picture.zero
-        dark = bar.colour in (POD, LEAVING, GAP, READY[""])
-        colour = INK if dark else _PAPER
-        axes.text(middle, index, bar.word, ha="center", va="center", size=9.5, color=colour, zorder=4)
-
-
-def _draw_mark(axes: Axes, index: int, mark: Mark, picture: Picture) -> None:
-    x = mark.t - picture.zero
-    size = 9 if mark.marker == "|" else 6
-    axes.plot(x, index, mark.marker, color=mark.colour, markersize=size, markeredgewidth=1.4, zorder=4)
-    if not mark.word:
-        return
-    share = len(mark.word) * CHARACTER_SHARE * (picture.end - picture.start)
-    fits = mark.t + share < picture.end
-    offset, side = ((7, 0), "left") if fits else ((-7, 0), "right")
-    axes.annotate(
-        mark.word,
-        (x, index),
-        offset,
-        textcoords="offset points",
-        ha=side,
-        va="center",
-        size=9.5,
-        color=INK,
-        zorder=4,
-    )
-
-
-def _draw_brackets(axes: Axes, picture: Picture) -> None:
-    _prepare(axes, max(sum(map(_rows_of, picture.brackets)), 1.0))
-    axes.set_xlabel(f"seconds from {picture.zero_name}", color=INK, size=10.5)
-    _write_left(axes, -0.24, "judgments", -0.15, weight="bold", size=10.5, ha="left")
-    for fault in picture.faults:
-        axes.axvspan(fault.start - picture.zero, fault.end - picture.zero, color=FAULT, alpha=0.07, lw=0)
-    top = 0.0
-    for bracket in picture.brackets:
-        _draw_bracket(axes, top, bracket, picture)
-        top += _rows_of(bracket)
-
-
-def _rows_of(bracket: Bracket) -> float:
-    """The height of a judgment: its words alone take less than words above a window."""
-    return 1.0 if bracket.low is not None else 0.6
-
-
-def _draw_bracket(axes: Axes, top: float, bracket: Bracket, picture: Picture) -> None:
-    where = axes.get_yaxis_transform()
-    paper = {"facecolor": _PAPER, "edgecolor": "none", "alpha": 0.8, "pad": 1.0}
-    axes.text(
-        0.004,
-        top - 0.24,
-        bracket.label,
-        transform=where,
-        va="center",
-        size=9.5,
-        color=bracket.colour,
-        bbox=paper,
-        zorder=5,
-    )
+def _draw_window(parts: list[str], picture: Picture, bracket: Bracket, y: float) -> float:
     if bracket.anchor is None or bracket.low is None or bracket.high is None:
-        return
-    y, zero = top + 0.2, picture.zero
-    axes.plot(bracket.anchor - zero, y, "d", color=_FAINT, markersize=6, zorder=4)
-    low, high = bracket.low - zero, min(bracket.high, picture.end) - zero
-    axes.plot([bracket.anchor - zero, low], [y, y], ls=":", color=_FAINT, lw=1.2, zorder=2)
-    hatch = "////" if bracket.negative else ""
-    axes.barh(
-        y,
-        high - low,
-        left=low,
-        height=0.3,
-        color=bracket.colour,
-        alpha=0.22,
-        hatch=hatch,
-        edgecolor=bracket.colour,
-        zorder=2,
-    )
-    for edge in (low, high):
-        axes.plot([edge, edge], [y - 0.2, y + 0.2], color=bracket.colour, lw=2.0, zorder=3)
+        return y
+    low, high = picture.x(bracket.low), picture.x(min(bracket.high, picture.end))
+    anchor, middle = picture.x(bracket.anchor), y + _WINDOW / 2
+    parts.append(svg.along(min(anchor, low), low, middle, "dotted"))
+    parts.append(svg.write(anchor, middle + 4, "◆", "soft", "middle"))
+    parts.append(svg.bar(low, high, y, _WINDOW, f"{bracket.outcome} faint"))
+    if bracket.negative:
+        parts.append(svg.bar(low, high, y, _WINDOW, "not"))
+    parts += [svg.upright(edge, y - 2, y + _WINDOW + 2, "edge") for edge in (low, high)]
     if bracket.observed is not None:
-        axes.plot(bracket.observed - zero, y, "o", color=bracket.colour, mec=_PAPER, markersize=10, zorder=6)
+        x = picture.x(bracket.observed)
+        parts.append(f'<circle cx="{x:.3f}%" cy="{middle:.1f}" r="6" class="dot {bracket.outcome}"/>')
+    return y + _WINDOW
+
+
+def _shortened(text: str, letters: int) -> str:
+    """Cut the middle out: names differ at both ends."""
+    if len(text) <= letters:
+        return text
+    tail = (letters - 1) // 2
+    return f"{text[: letters - 1 - tail]}…{text[-tail:]}"

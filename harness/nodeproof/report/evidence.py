@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof.model.problem import Problem
-from nodeproof.report import rundir
+from nodeproof.report import behaviours, rundir
 
 Json = Any
-FILES = ("timeline.png", "rates.png", "history.jsonl")
+PICTURES = ("timeline.svg", "rates.svg", "timeline.png", "rates.png")
+"""Runs of earlier versions have bitmaps."""
+FILES = (*PICTURES, "history.jsonl")
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,15 @@ def _pages(results: Path) -> Mapping[str, str]:
             # Allure's own id of a result (its convert.js).
             page = hashlib.md5(str(told["uuid"]).encode(), usedforsecurity=False).hexdigest()
             began = int(told.get("start") or 0)
-            for name in (_key(told), str(told.get("fullName"))):
+            for name in (_key(told), str(told.get("fullName")), *_labelled(told)):
                 if began >= found.get(name, (0, ""))[0]:
                     found[name] = began, page
     return {name: page for name, (_began, page) in found.items()}
+
+
+def _labelled(told: Mapping[str, Json]) -> list[str]:
+    """The node id itself; results of earlier versions have none."""
+    return [label["value"] for label in told.get("labels", ()) if label["name"] == behaviours.SCENARIO]
 
 
 def _key(told: Mapping[str, Json]) -> str:

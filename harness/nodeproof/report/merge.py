@@ -68,7 +68,7 @@ def merge(runs: Sequence[Path], into: Path, claims: Mapping[str, Claim]) -> RunF
     reasons = _reasons(parts)
     missing = tuple(_missing(parts, claims, reasons))
     try:
-        return _write(parts, into, missing, reasons)
+        return _write(parts, into, missing, reasons, claims)
     except OSError as error:
         said = "the merged run cannot be written"
         raise Problem(said, str(into), "remove what is there, and merge again", str(error)) from error
@@ -149,7 +149,11 @@ def _told(first: Part, part: Part) -> Iterator[tuple[str, str, str]]:
 
 
 def _write(
-    parts: Sequence[Part], into: Path, missing: Sequence[Missing], reasons: Mapping[int, str]
+    parts: Sequence[Part],
+    into: Path,
+    missing: Sequence[Missing],
+    reasons: Mapping[int, str],
+    claims: Mapping[str, Claim],
 ) -> RunFacts:
     rundir.create(into)
     for part in parts:
@@ -160,7 +164,8 @@ def _write(
     ended_s = _moment(facts.ended).timestamp()
     for each in missing:
         rundir.write_scenario(into, each.nodeid, (), _nothing(parts[0].shard), each.rows)
-        broken.report(into, each.nodeid, (row["claim"] for row in each.rows), each.reason, ended_s)
+        judged = [row["claim"] for row in each.rows]
+        broken.report(into, each.nodeid, judged, each.reason, claims, ended_s)
     rundir.merge_verdicts(into)
     rundir.write_facts(into, facts)
     rundir.point_latest(into.resolve().parent, into)

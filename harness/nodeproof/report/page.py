@@ -10,12 +10,13 @@ from pathlib import Path
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import digest, html
+from nodeproof.report import digest, html, since
 from nodeproof.report.digest import Digest, Entry, State
 from nodeproof.report.evidence import Evidence, Finder
 from nodeproof.report.outcome import verdict_of
 from nodeproof.report.rundir import Row, RunFacts
 from nodeproof.report.sections import Section
+from nodeproof.report.since import Since
 from nodeproof.report.table import duration
 
 FILE = "page.html"
@@ -184,6 +185,10 @@ class View:
         """All claims under the page's headings."""
         return self._sections
 
+    def since(self, entry: Entry) -> str:
+        """Since when a claim deviates; nothing where the run does not tell when it was."""
+        return str(self._since.get(entry.id, ""))
+
     def evidence(self, nodeid: str) -> Evidence:
         """Where a scenario's evidence is."""
         return self.finder.find(nodeid)
@@ -203,6 +208,10 @@ class View:
     def state(self, row: Row) -> State:
         """A row's verdict as a state."""
         return Entry("", None, (row,)).state
+
+    @cached_property
+    def _since(self) -> Mapping[str, Since]:
+        return since.deviating(self.digest.run, self.facts, self.digest.rows) if self.facts else {}
 
     @cached_property
     def _sections(self) -> Sequence[tuple[Section, Sequence[Entry]]]:

@@ -6,20 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.text import Text
-
 from nodeproof.checks import counting, moments
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Judgment, Moment
 from nodeproof.model.verdict import Verdict
-from nodeproof.report.drawing import DOTS_PER_INCH, INK, OUTCOME, WIDTH_IN, save
+from nodeproof.report import svg
+from nodeproof.report.drawing import SIGNS
+from nodeproof.report.svg import LINE
 
 Judged = tuple[Judgment, Verdict]
-_ROW_IN, _MARGIN_IN = 3.2, 0.6
-_ALLOWED, _FAINT = "#dfe7f1", "#7b8794"
+_PLOT, _LEFT = 220, 10.0
+"""How high a plot is (px), and where it begins (percent)."""
 
 
 @dataclass(frozen=True)
@@ -59,31 +56,61 @@ def _times(history: History, judgment: Judgment) -> list[float]:
 
 
 def render(history: History, judged: Sequence[Judged], path: Path) -> Path | None:
-    """Draw them as a PNG, 1600 pixels wide; nothing where no rate was judged."""
+    """Draw them as an SVG; nothing where no rate was judged."""
     drawn = curves(history, judged)
-    if not drawn:
-        return None
-    height = len(drawn) * _ROW_IN + _MARGIN_IN
-    figure = Figure(figsize=(WIDTH_IN, height), dpi=DOTS_PER_INCH, facecolor="#ffffff", layout="constrained")
-    canvas = FigureCanvasAgg(figure)
-    for axes, curve in zip(figure.subplots(len(drawn), squeeze=False)[:, 0], drawn, strict=True):
-        _draw(axes, curve)
-    for text in figure.findobj(Text):
-        # A dollar sign in a pattern begins no formula.
-        text.set_parse_math(False)
-    return save(canvas, path)
+    return draw(drawn, path) if drawn else None
 
 
-def _draw(axes: Axes, curve: Curve) -> None:
+def draw(drawn: Sequence[Curve], path: Path) -> Path:
+    """Draw curves one below the other."""
+    parts: list[str] = []
+    y = float(LINE)
+    for curve in drawn:
+        y = _draw(parts, curve, y) + LINE
+    path.write_text(svg.document("rates: what came by when, beside what may", y, parts))
+    return path
+
+
+def _draw(parts: list[str], curve: Curve, y: float) -> float:
     """Between the slowest and the fastest that is allowed, from the first occurrence on."""
-    last = len(curve.times) - 1
+    for said, classes in ((f"{SIGNS[curve.outcome]} {curve.claim}", "group"), (curve.said, "soft")):
+        for line in svg.lines_of(said, 3 * svg.LETTERS):
+            y += LINE
+            parts.append(svg.write(svg.LEFT, y, line, classes))
+    y += LINE
+    parts.append(svg.write(svg.LEFT, y, "how many: ▒ allowed, ● came", "soft"))
+    y, last = y + 8, len(curve.times) - 1
     end = max(curve.times[-1], last * curve.high_s)
-    slowest, fastest = [1 + end / curve.high_s], [1 + end / curve.low_s]
-    axes.fill_between([0, end], [1, *slowest], [1, *fastest], color=_ALLOWED, label="allowed")
-    axes.step([*curve.times, end], [*range(1, last + 2), last + 1], where="post", color=_FAINT)
-    axes.plot(curve.times, range(1, last + 2), "o", color=OUTCOME[curve.outcome], label="came")
-    axes.set_title(f"{curve.claim}: {curve.said}", loc="left", size=11, color=INK)
-    axes.set_xlabel("s after the first", color=INK)
-    axes.set_ylabel("how many", color=INK)
-    axes.grid(color="#e4e7eb", linewidth=0.8)
-    axes.legend(loc="upper left", frameon=False)
+    most = max(1 + min(end / curve.low_s, 1.5 * (last + 1)), last + 1)
+    for tick in svg.ticks(0, most, 5):
+        height = y + _PLOT * (1 - tick / most)
+        parts.append(svg.along(_LEFT, svg.RIGHT, height, "grid"))
+        parts.append(svg.write(_LEFT - 0.5, height + 4, f"{tick:g}", "soft", "end"))
+    for tick in svg.ticks(0, end):
+        x = _LEFT + (svg.RIGHT - _LEFT) * tick / end
+        parts.append(svg.upright(x, y, y + _PLOT, "grid"))
+        parts.append(svg.write(x, y + _PLOT + LINE, f"{tick:g}", "soft", "middle" if x < 92 else "end"))
+    parts.append(svg.stretched(_LEFT, svg.RIGHT, y, _PLOT, _inside(curve, end, most)))
+    y += _PLOT + 2 * LINE
+    parts.append(svg.write(_LEFT, y, "seconds after the first", "soft"))
+    return y
+
+
+def _inside(curve: Curve, end: float, most: float) -> str:
+    """The allowed rates, what came by when, and each occurrence, in thousandths of the plot."""
+
+    def at(t: float, number: float) -> str:
+        return f"{1000 * t / end:.2f} {1000 * (1 - number / most):.2f}"
+
+    # The fastest leaves the plot before its end where it is much faster.
+    leaves = min(end, (most - 1) * curve.low_s)
+    fastest = f"L{at(leaves, 1 + leaves / curve.low_s)}" + (f"L{at(end, most)}" if leaves < end else "")
+    allowed = f"M{at(0, 1)}{fastest}L{at(end, 1 + end / curve.high_s)}Z"
+    came = svg.thinned([*enumerate(curve.times, 1)], [t / end for t in curve.times])
+    steps = "".join(f"L{at(t, number - 1)}L{at(t, number)}" for number, t in came)
+    line = f"M{at(curve.times[0], 0)}{steps}L{at(end, len(curve.times))}"
+    dots = "".join(f"M{at(t, number)}h0" for number, t in came)
+    return (
+        f'<path d="{allowed}" class="pod faint"/><path d="{line}" class="beat"/>'
+        f'<path d="{dots}" class="dots {curve.outcome}"/>'
+    )

@@ -3,17 +3,18 @@
 <run>/run.json                            what ran, on what (RunFacts)
 <run>/verdicts.json                       every scenario's rows, merged
 <run>/shard.json                          which shard it is, and what is in all (Shard)
+<run>/declared-claims.json                the scenarios that it was to have, with their claims
 <run>/plan.json  <run>/times.json         which slot each scenario was to run in, and how long it took
 <run>/fields.json                         the fields that recorded objects can have, by the API's schema
 <run>/scenarios/<slug>/history.jsonl      the recording
 <run>/scenarios/<slug>/configuration.json the running configuration it is judged on
 <run>/scenarios/<slug>/judgments.json     {scenario, judgments: [{claim, check}], verdicts: [row],
                                            slack: {s, limit_s}}
-<run>/scenarios/<slug>/timeline.png
-<run>/scenarios/<slug>/rates.png         where a rate was judged: what came by when, beside what may
+<run>/scenarios/<slug>/timeline.svg
+<run>/scenarios/<slug>/rates.svg         where a rate was judged: what came by when, beside what may
 <run>/too-loaded/<slug>-N/                tries of scenarios that were run again, with what they recorded
 <run>/labs/<lab>/                         component logs and the audit log
-<run>/allure-results/  <run>/site/index.html  <run>/site/page.html
+<run>/allure-results/  <run>/allurerc.json  <run>/site/index.html  <run>/site/page.html
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Row = Mapping[str, Json]
 """One line of `verdicts.json`; its fields are in `reports/verdicts.schema.json`."""
 LATEST = "latest"
 TOO_LOADED = "too-loaded"
-TIMES = "times.json"
+TIMES, DECLARED = "times.json", "declared-claims.json"
 FIELDS = "fields.json"
 FORMAT = 1
 """Of a run's folder. What is added keeps the number, and who reads passes over what it does not know; where

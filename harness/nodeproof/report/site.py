@@ -20,12 +20,16 @@ from typing import Any
 from nodeproof import proc
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import page, rundir
+from nodeproof.report import behaviour_tree, categories, digest, page, rundir, since, table
+from nodeproof.report.digest import Digest
+from nodeproof.report.outcome import worst_by_claim
 from nodeproof.report.rundir import RunFacts
 
 Json = Any
 MINIMAL_NODE = 20
-HISTORY = "allure-history.jsonl"
+HISTORY = "allure-history"
+CONFIG = "allurerc.json"
+"""What a run is told to Allure by, kept in the run: `allure quality-gate --config` reads it, too."""
 INSTALL_TIMEOUT_S = 600.0
 GENERATE_TIMEOUT_S = 300.0
 _RECIPE_FILES = ("package.json", "package-lock.json")
@@ -44,8 +48,12 @@ _BODY = re.compile(r"<body[^>]*>")
 _LINK = (
     f'<a href="{page.FILE}" style="display:block;padding:.4rem 1rem;font:600 14px/1.4 system-ui,sans-serif;'
     'background:#0b3d78;color:#fff">The Nodes page, judged: what deviates, what could not be proven</a>'
+    # Pictures are as wide as their window: Allure would cut them to what fits its height.
+    '<style>[data-testid="image-attachment-content"]{height:auto!important;overflow:auto!important}'
+    '[data-testid="image-attachment-content"] img{width:100%!important;height:auto!important;'
+    "min-width:380px;max-width:none!important;max-height:none!important}</style>"
 )
-_EVIDENCE = re.compile(r"/scenarios/[a-z0-9-]+/((timeline|rates)\.png|history\.jsonl)")
+_EVIDENCE = re.compile(r"/scenarios/[a-z0-9-]+/((timeline|rates)\.(svg|png)|history\.jsonl)")
 
 
 @dataclass(frozen=True)
@@ -70,30 +78,36 @@ def generate(run: Path, report_line: Callable[[str], None], claims: Mapping[str,
     installed, and when it fails; the page is written all the same.
     """
     try:
-        return _allure(run.resolve(), report_line)
+        return _allure(run.resolve(), report_line, claims)
     finally:
         page.write(run, claims)
 
 
-def _allure(run: Path, report_line: Callable[[str], None]) -> Path:
+def _allure(run: Path, report_line: Callable[[str], None], claims: Mapping[str, Claim]) -> Path:
     facts, node = rundir.read_facts(run), find_node()
+    told = digest.read(run)
     allure = install(node, report_line)
     results = run / "allure-results"
-    (results / "environment.properties").write_text(_properties(environment(facts)))
+    (results / "environment.properties").write_text(_properties(environment(facts, told)))
     partial_site, site = run / ".site", run / "site"
     with _locked(run.parent / f".{HISTORY}.lock"):
-        config = _write_config(run, first=not (site / "index.html").exists())
+        config = _write_config(run, told, facts, claims)
         shutil.rmtree(partial_site, ignore_errors=True)
         argv = (node.program, str(allure), "generate", "--config", str(config), "--output", str(partial_site))
-        try:
-            _run((*argv, str(results)), run, node, GENERATE_TIMEOUT_S, "Allure failed to build the site")
-        finally:
-            config.unlink()
-    _keep_home(partial_site / "index.html")
-    _link_page(partial_site / "index.html")
+        _run((*argv, str(results)), run, node, GENERATE_TIMEOUT_S, "Allure failed to build the site")
+    index = partial_site / "index.html"
+    index.write_text(behaviour_tree.arrange(_with_link(_keep_home(index.read_text(), index)), claims))
     shutil.rmtree(site, ignore_errors=True)
     partial_site.rename(site)
     return site / "index.html"
+
+
+def history(run: Path, facts: RunFacts) -> Path:
+    """Where Allure keeps its trend: beside the runs, one for each kind of lab and profile, as they run other
+    scenarios and skip others.
+    """
+    kind = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{facts.lab}-{facts.profile}")
+    return (run.parent / f"{HISTORY}-{kind}.jsonl").resolve()
 
 
 def serve(run: Path, report_line: Callable[[str], None], port: int = 0) -> None:
@@ -132,8 +146,10 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         """Say nothing: requests are of no interest."""
 
 
-def environment(facts: RunFacts) -> Mapping[str, str]:
-    """What the site's first page says of the run."""
+def environment(facts: RunFacts, told: Digest) -> Mapping[str, str]:
+    """What the site's first page says of the run: first what came of it, on what, and how loaded the host
+    was.
+    """
     components = {
         f"component {role}": " ".join(
             part for part in (about.get("version", ""), about.get("origin", "")) if part
@@ -141,10 +157,12 @@ def environment(facts: RunFacts) -> Mapping[str, str]:
         for role, about in facts.components.items()
     }
     shown = {
-        "run": facts.run,
+        "verdicts": table.totals(worst_by_claim(told.rows).values()),
+        "kubernetes": facts.kubernetes_version,
         "lab": facts.lab,
         "profile": facts.profile,
-        "kubernetes": facts.kubernetes_version,
+        "host": str(told.load),
+        "run": facts.run,
         "settings": ", ".join(facts.settings),
         "quarantined": ", ".join(facts.quarantined),
         "exit": facts.exit_reason,
@@ -212,32 +230,44 @@ def _recipe() -> Path:
     raise Problem("the Allure recipe is missing", str(package), "reinstall nodeproof")
 
 
-def _write_config(run: Path, *, first: bool) -> Path:
-    """The shipped configuration with this run's places; a site built again adds nothing to the trend."""
+def _write_config(run: Path, told: Digest, facts: RunFacts, claims: Mapping[str, Claim]) -> Path:
+    """The shipped configuration with this run's places, what deviates in it, and the least that its quality
+    gate asks for; a site built again adds nothing to the trend.
+    """
     config: dict[str, Json] = json.loads((_recipe() / "allurerc.json").read_text())
-    config["historyPath"] = str((run.parent / HISTORY).resolve())
-    config["appendHistory"] = first
-    path = run / ".allurerc.json"
+    config["historyPath"] = str(history(run, facts))
+    config["appendHistory"] = not (run / "site" / "index.html").exists()
+    earlier = since.deviating(run, facts, told.rows)
+    config["categories"] = [*categories.deviations(told, earlier, claims), *config["categories"]]
+    config["qualityGate"]["rules"].append({"id": "scenarios", "minTestsCount": _scenarios(run, told)})
+    path = run / CONFIG
     rundir.write_json(path, config)
     return path
 
 
-def _link_page(index: Path) -> None:
-    """Let Allure's first page lead to the page beside it: above its own, where nothing of it is covered."""
-    html = index.read_text()
-    index.write_text(_BODY.sub(lambda found: found[0] + _LINK, html, count=1))
+def _scenarios(run: Path, told: Digest) -> int:
+    """How many the run was to have; where it does not say, how many left a verdict."""
+    planned: Json = ()
+    with contextlib.suppress(Problem):
+        planned = rundir.read_json(run / rundir.DECLARED)
+    return max(len(planned), len({row["scenario"] for row in told.rows}))
 
 
-def _keep_home(index: Path) -> None:
+def _with_link(html: str) -> str:
+    """Allure's page with a link to the page beside it: above its own, where nothing of it is covered."""
+    return _BODY.sub(lambda found: found[0] + _LINK, html, count=1)
+
+
+def _keep_home(html: str, index: Path) -> str:
     """Take Google's analytics, which Allure always adds, out of its page. Raises Problem when it stays."""
-    html = _ANALYTICS.sub("", index.read_text(), count=1)
+    html = _ANALYTICS.sub("", html, count=1)
     if "googletagmanager.com/gtag" in html:
         raise Problem(
             "Allure's page would report home",
             str(index),
             "adapt harness/nodeproof/report/site.py to its version",
         )
-    index.write_text(html)
+    return html
 
 
 def _properties(values: Mapping[str, str]) -> str:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from nodeproof.model.verdict import Measured
 from nodeproof.report.outcome import verdict_of, worst_by_claim
 from nodeproof.report.rundir import Row
+from nodeproof.report.since import Since
 
 COLUMNS = 110
 _HEAD = ("claim", "verdict", "measured", "window", "page", "")
 _GAP = "  "
 
 
-def render(rows: Iterable[Row], duration_s: float, report: str) -> str:
-    """One line per claim with its worst verdict and the reasons of what does not conform, then totals.
+def render(
+    rows: Iterable[Row], duration_s: float, report: str, since: Mapping[str, Since] | None = None
+) -> str:
+    """One line per claim with its worst verdict and the reasons of what does not conform, then totals; of
+    each claim that deviates, `since` when.
 
     What does not conform comes first, then the rest, both by area; what this lab can't prove is between them.
     """
@@ -27,11 +31,13 @@ def render(rows: Iterable[Row], duration_s: float, report: str) -> str:
     head, *lines = _aligned(cells)
     out = [head, "-" * len(head)]
     group = _group(next(iter(worst.values()))) if worst else 0
-    for line, row in zip(lines, worst.values(), strict=True):
+    for line, (claim, row) in zip(lines, worst.items(), strict=True):
         if _group(row) != group:
             group = _group(row)
             out.append("")
         out += [line, *_reason(row)]
+        if since and claim in since:
+            out += _wrapped(str(since[claim]))
     return "\n".join([*out, "", totals(worst.values()), f"{duration(duration_s)}; report: {report}"])
 
 

@@ -22,11 +22,10 @@ MOST_NODES, MOST_PODS = 6, 6
 """Lanes of nodes and pods; a wider cluster shows those to which something happened first."""
 
 _READY_WORD = {"True": "Ready", "False": "not Ready", "Unknown": "Unknown", "": "no condition"}
-_CHARACTERS = 175
 
 
 def render(history: History, judged: Sequence[Judged], path: Path, title: str = "") -> Path:
-    """Draw a scenario's timeline as a PNG, 1600 pixels wide and 900 high (more with many lanes)."""
+    """Draw a scenario's timeline as an SVG."""
     return drawing.draw(compose(history, judged, title), path)
 
 
@@ -70,12 +69,10 @@ def _fault_lanes(history: History) -> tuple[Lane, ...]:
         word = f"{name} on {nodes[fault]}" if nodes[fault] and nodes[fault] not in name else name
         if "injected" not in seen:
             first = min(seen.values())
-            lanes.append(
-                Lane("fault", "", marks=(Mark(first, drawing.FAULT, "x", f"{word}: {', '.join(seen)}"),))
-            )
+            lanes.append(Lane("fault", "", marks=(Mark(first, "✕", f"{word}: {', '.join(seen)}"),)))
             continue
         end = seen.get("healed", seen.get("closed", history.ended_t))
-        lanes.append(Lane("fault", "", (Bar(seen["injected"], end, drawing.FAULT, word),)))
+        lanes.append(Lane("fault", word, (Bar(seen["injected"], end, drawing.FAULT, word),)))
     return tuple(lanes)
 
 
@@ -103,17 +100,17 @@ def _lanes_of_node(history: History, node: str) -> Iterator[Lane]:
         for start, end, status in _runs(statuses, history.ended_t)
     )
     yield Lane(node, "condition", bands)
-    taints = {taint: None for version in seen for taint in _taints(version)}
-    for taint in taints:
-        held = [(version.t, not version.deleted and taint in _taints(version)) for version in seen]
+    worn = [(version.t, () if version.deleted else _taints(version)) for version in seen]
+    for taint in {taint: None for version in seen for taint in _taints(version)}:
+        held = [(t, taint in taints) for t, taints in worn]
         bars = tuple(
             Bar(start, end, drawing.TAINT, taint)
             for start, end, holds in _runs(held, history.ended_t)
             if holds
         )
-        yield Lane(node, "taint", bars)
+        yield Lane(node, taint, bars)
     beats = tuple(
-        Mark(beat.t, drawing.BEAT, "|" if beat.detail["heartbeat"] == "lease" else "D")
+        Mark(beat.t, drawing.TICK if beat.detail["heartbeat"] == "lease" else "◆")
         for beat in heartbeats.heartbeats(history, node)
     )
     if beats:
@@ -167,7 +164,7 @@ def _pod_lane(history: History, namespace: str, name: str) -> Lane:
     end = removed if removed is not None else history.ended_t
     on = next((v.object["spec"]["nodeName"] for v in seen if v.object["spec"].get("nodeName")), "")
     word = f"on {on}" if on else "not bound"
-    marks = [Mark(removed, drawing.INK, "x", "removed")] if removed is not None else []
+    marks = [Mark(removed, "✕", "removed")] if removed is not None else []
     if leaving is None or leaving >= end:
         return Lane("pods", name, (Bar(seen[0].t, end, drawing.POD, word),), tuple(marks))
     bars = (
@@ -183,20 +180,16 @@ def _recording_lanes(history: History) -> tuple[Lane, ...]:
         Bar(entry.data["since"], entry.t, drawing.GAP, f"no {entry.data['resource']}")
         for entry in history.of_kind("gap")
     )
-    marks = [Mark(entry.t, drawing.FAULT, "X", "dead-man's switch") for entry in history.of_kind("deadman")]
+    marks = [Mark(entry.t, "✕", "dead-man's switch") for entry in history.of_kind("deadman")]
     marks += [
-        Mark(
-            entry.t,
-            drawing.GAP if entry.data["expected"] else drawing.FAULT,
-            "v",
-            f"{entry.data['name']} ended",
-        )
+        Mark(entry.t, "▽" if entry.data["expected"] else "▼", f"{entry.data['name']} ended")
         for entry in history.of_kind("component")
     ]
     if history.of_kind("fence"):
         passed = fence(history)
-        word = "fence passed" if passed.passed else "fence failed"
-        marks.append(Mark(passed.t, drawing.OUTCOME["conforms" if passed.passed else "deviates"], "P", word))
+        marks.append(
+            Mark(passed.t, "✓", "fence passed") if passed.passed else Mark(passed.t, "✗", "fence failed")
+        )
     gaps = (Lane("recording", "gaps", bars),) if bars else ()
     return (*gaps, *_stacked(marks, history.ended_t - history.entries[0].t if history.entries else 1.0))
 
@@ -205,7 +198,9 @@ def _stacked(marks: Sequence[Mark], span: float) -> tuple[Lane, ...]:
     """Marks in as few lanes as keep their words apart; `span` is the length of the time axis (s)."""
     rows: list[list[Mark]] = [[]]
     for mark in sorted(marks, key=lambda mark: mark.t):
-        free = (row for row in rows if not row or mark.t - row[-1].t > _room(row[-1].word, mark.word, span))
+        free = (
+            row for row in rows if not row or mark.t - row[-1].t > drawing.room(row[-1].word, mark.word, span)
+        )
         row = next(free, None)
         if row is None:
             row = []
@@ -214,30 +209,28 @@ def _stacked(marks: Sequence[Mark], span: float) -> tuple[Lane, ...]:
     return tuple(Lane("recording", "", marks=tuple(row)) for row in rows)
 
 
-def _room(before: str, after: str, span: float) -> float:
-    """The time (s) that two words take, the second of which may stand left of its mark."""
-    return (len(before) + len(after) + 4) * drawing.CHARACTER_SHARE * span
-
-
 def _bracket(history: History, judgment: Judgment, verdict: Verdict) -> Bracket:
     value, window = verdict.measured, verdict.window
-    label = f"{judgment.claim}   {verdict.label}"
-    if value is not None:
-        label += f"   {value}"
-    if window is not None:
-        label += f"   {window.arithmetic}"
-    if window is None or value is None or verdict.outcome == "unproven":
-        label += f"   {verdict.reason}"
-    label = label if len(label) <= _CHARACTERS else f"{label[: _CHARACTERS - 1]}…"
-    colour = drawing.OUTCOME[verdict.outcome]
+    label = " · ".join(filter(None, (judgment.claim, verdict.label, str(value or ""))))
+    tells = window is not None and value is not None and verdict.outcome != "unproven"
+    reason = " · ".join(filter(None, (window.arithmetic if window else "", "" if tells else verdict.reason)))
     # A check that raised would raise here, too.
     anchor = None if verdict.code == "check-failed" else _anchor(history, judgment, window)
     if anchor is None or window is None:
-        return Bracket(label, colour, anchor)
+        return Bracket(label, verdict.outcome, reason, anchor)
     measured = value.value if value is not None and isinstance(value.value, float) else None
     observed = anchor + measured if measured is not None else None
     negative = window.shape == "negative"
-    return Bracket(label, colour, anchor, anchor + window.low_s, anchor + window.high_s, observed, negative)
+    return Bracket(
+        label,
+        verdict.outcome,
+        reason,
+        anchor,
+        anchor + window.low_s,
+        anchor + window.high_s,
+        observed,
+        negative,
+    )
 
 
 def _anchor(history: History, judgment: Judgment, window: Window | None) -> float | None:

@@ -13,12 +13,12 @@ import pytest
 from nodeproof.checks.judge import died
 from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.verdict import Code, unproven
-from nodeproof.report import broken, rundir, table
+from nodeproof.report import broken, rundir, since, table
 from nodeproof.scenario.stage import Stage
 from nodeproof.session import again, asked, leftover, planning, running
 from nodeproof.session import recording as stored
 from nodeproof.session.judging import JUDGE, Closed, Unproven, close, message, without_running
-from nodeproof.session.run import BROKEN_OFF, DECLARED, SELECTED, Session, provider_of, session_of
+from nodeproof.session.run import BROKEN_OFF, SELECTED, Session, provider_of, session_of
 from nodeproof.session.standing import DoesNotStand
 from nodeproof.session.times import ENDED, LABEL, Times
 
@@ -99,7 +99,7 @@ def store_crashed(session: Session, nodeid: str) -> None:
     declared = [session.claims[claim] for claim in claims]
     closed = without_running(declared, "gap", reason)
     stored.store_skipped(session.run, died_as, closed, session.claims, session.options)
-    broken.report(session.run, died_as, claims, reason)
+    broken.report(session.run, died_as, claims, reason, session.claims)
 
 
 def _raise_outcome(closed: Closed, text: str, error: Exception | None) -> None:
@@ -132,7 +132,7 @@ def write_down(known: Session, times: Times) -> None:
 
 def _declared(run: Path) -> Mapping[str, Sequence[str]]:
     """The claims of each of the run's scenarios."""
-    told: Mapping[str, Sequence[str]] = json.loads(_written(run, DECLARED) or "{}")
+    told: Mapping[str, Sequence[str]] = json.loads(_written(run, rundir.DECLARED) or "{}")
     return told
 
 
@@ -148,7 +148,7 @@ def summary(run: Path, settings: bool) -> Iterator[str]:
     not upstream's, where `settings` are asked for.
     """
     facts, rows = rundir.read_facts(run), rundir.read_verdicts(run)
-    yield table.render(rows, facts.duration_s, str(run))
+    yield table.render(rows, facts.duration_s, str(run), since.deviating(run, facts, rows))
     yield from planning.compare(run, facts.duration_s)
     yield f"{len(facts.settings)} settings of the lab are not upstream's: {run / 'run.json'}, or --settings"
     if settings:

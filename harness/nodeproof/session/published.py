@@ -10,6 +10,7 @@ import allure_commons
 import attr
 import pytest
 
+from nodeproof import redacted
 from nodeproof.model import redact
 
 Hook = TypeVar("Hook", bound=Callable[..., object])
@@ -67,7 +68,7 @@ class _Clean:
     def _attached(self, file_name: str) -> Generator[None, Any, Any]:
         done = yield
         if not file_name.endswith(".png"):
-            redact.in_place(self._results / file_name)
+            redacted.in_place(self._results / file_name)
         return done
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import allure
 
-from nodeproof.model import redact
+from nodeproof import redacted
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Judgment
 from nodeproof.model.slack import slack_s
-from nodeproof.report import rates, timeline
+from nodeproof.report import behaviours, rates, timeline
 from nodeproof.report.rundir import scenario_dir, write_scenario
 from nodeproof.session.judging import Closed
 from nodeproof.session.options import Options
@@ -36,8 +37,8 @@ def store(
     judgments: list[Judgment] = [judgment for judgment, _verdict in closed.judged]
     rows, slack = closed.rows(claims, nodeid, configuration), slack_s(history, configuration)
     folder = write_scenario(run, nodeid, judgments, configuration, rows, slack)
-    timeline.render(history, list(closed.judged), folder / "timeline.png", nodeid.rpartition("::")[2])
-    rates.render(history, list(closed.judged), folder / "rates.png")
+    timeline.render(history, list(closed.judged), folder / "timeline.svg", behaviours.title(nodeid))
+    rates.render(history, list(closed.judged), folder / "rates.svg")
 
 
 def store_skipped(run: Path, nodeid: str, closed: Closed, claims: dict[str, Claim], options: Options) -> None:
@@ -59,9 +60,9 @@ def attach(run: Path, nodeid: str, closed: Closed, configuration: Configuration)
     """
     allure.dynamic.label("kubernetes", configuration.kubernetes_version)
     folder = scenario_dir(run, nodeid)
-    allure.attach.file(str(folder / "timeline.png"), "timeline", allure.attachment_type.PNG)
-    if (folder / "rates.png").exists():
-        allure.attach.file(str(folder / "rates.png"), "rates", allure.attachment_type.PNG)
+    for name in ("timeline", "rates"):
+        if (folder / f"{name}.svg").exists():
+            allure.attach.file(str(folder / f"{name}.svg"), name, allure.attachment_type.SVG)
     allure.attach(_summary(closed), "verdicts", allure.attachment_type.TEXT)
     allure.attach.file(str(folder / "judgments.json"), "judgments", allure.attachment_type.JSON)
     history = f"scenarios/{folder.name}/history.jsonl"
@@ -78,7 +79,7 @@ def attach_logs(folders: Iterable[Path], nodes: Collection[str], *, short: bool)
     for path in sorted(path for folder in folders for path in folder.glob("*.log")):
         of_node = _OF_NODE.fullmatch(path.stem)
         if of_node is None or of_node[1] in nodes:
-            allure.attach(redact.tail(path, length), path.name, allure.attachment_type.TEXT)
+            allure.attach(redacted.tail(path, length), path.name, allure.attachment_type.TEXT)
 
 
 def concerned(history: History) -> set[str]:
@@ -104,15 +105,26 @@ def _summary(closed: Closed) -> str:
     return "\n".join(lines)
 
 
-def label(declared: Sequence[Claim], options: Options) -> None:
-    """Allure: the page's area as epic, each claim as feature; lab, profile and versions as labels."""
-    for area in sorted({claim.area for claim in declared}):
-        allure.dynamic.label("epic", area)
-    for claim in declared:
-        allure.dynamic.label("feature", claim.id)
-        allure.dynamic.label("claim", claim.id)
+def label(nodeid: str, declared: Sequence[Claim], options: Options) -> None:
+    """Allure: under which headings and claims of the page the scenario stands, what it links to there; lab,
+    profile and versions of the page as labels.
+    """
+    known = {claim.id: claim for claim in declared}
+    for name, value in behaviours.labels(nodeid, known, known):
+        allure.dynamic.label(name, value)
+    for address, name in behaviours.links(known, known):
+        allure.dynamic.link(address, name=name)
     for page in sorted({page for claim in declared for page in claim.page_versions}):
         allure.dynamic.label("page", page)
     allure.dynamic.label("lab", options.kind)
     allure.dynamic.label("profile", options.profile)
-    allure.dynamic.description("\n\n".join(f"**{claim.id}**: {claim.statement}" for claim in declared))
+
+
+def entitle(nodeid: str, declared: Sequence[Claim], remark: str) -> None:
+    """Allure: the scenario's sentence for its function's name, its remark, and the claims in our own words.
+
+    What is said before the scenario is set up is written over by allure-pytest.
+    """
+    allure.dynamic.title(behaviours.title(nodeid))
+    said = [f"**{claim.id}**: {claim.statement}" for claim in declared]
+    allure.dynamic.description("\n\n".join([*filter(None, [inspect.cleandoc(remark)]), *said]))

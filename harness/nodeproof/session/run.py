@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from nodeproof.session.telling import Telling
 
 SELECTED = "selected-claims"
-DECLARED = "declared-claims.json"
 BROKEN_OFF = "broken-off"
 
 
@@ -197,7 +196,7 @@ def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Ite
 
     rundir.create(session.run)
     signal.signal(signal.SIGINT, interrupt_once(lambda: say_what_ends(config)))
-    rundir.write_json(session.run / DECLARED, _declared(items))
+    rundir.write_json(session.run / rundir.DECLARED, _declared(items))
     if session.shard is not None:
         # Who merges has to know what was to run here, also where this run does not come to its end.
         shards.write(session.run, session.shard)

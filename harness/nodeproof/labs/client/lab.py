@@ -15,6 +15,7 @@ from pathlib import Path
 
 import tenacity
 
+from nodeproof import redacted
 from nodeproof.artifacts.components import Components
 from nodeproof.cluster import workloads
 from nodeproof.cluster.api import Api, ApiError
@@ -29,7 +30,6 @@ from nodeproof.labs.client.safety import MARK, Safety
 from nodeproof.labs.ground.profiles import Profile
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.machines.machine import MachineError
-from nodeproof.model import redact
 from nodeproof.model.clocks import Reading
 from nodeproof.model.cluster import ZONE_LABEL, Calibration, Configuration
 from nodeproof.model.judgment import Check
@@ -298,10 +298,10 @@ class Lab:
         for folder in (self.life.logs, *filter(Path.exists, [self.journals])):
             with contextlib.suppress(shutil.Error):
                 # What was made or removed this moment; the others are copied all the same.
-                shutil.copytree(folder, target, copy_function=redact.copy, dirs_exist_ok=True)
+                shutil.copytree(folder, target, copy_function=redacted.copy, dirs_exist_ok=True)
         for name in ("init.log", "events.jsonl"):
             with contextlib.suppress(OSError):
-                redact.copy(self.dir / name, target / name)
+                redacted.copy(self.dir / name, target / name)
 
     def close(self) -> None:
         """Give up connections; the lab stays."""

@@ -1,0 +1,64 @@
+"""A scenario as Allure's readers look for it: section of the page, claim, scenario; and links to the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+
+from nodeproof.model.claim import Claim
+from nodeproof.report import digest, plain
+from nodeproof.report.sections import sections
+
+PAGE = "page.html"
+SCENARIO = "scenario"
+"""The label that has the node id, by which a result is found whatever its title."""
+Label = tuple[str, str]
+"""Name and value."""
+Link = tuple[str, str]
+"""Address, relative to the site, and name."""
+
+
+def labels(nodeid: str, claims: Iterable[str], known: Mapping[str, Claim]) -> Iterator[Label]:
+    """Of a scenario that judges these claims, of which the catalogue has those that are `known`."""
+    claims = sorted(set(claims))
+    yield from (("epic", title) for title in dict.fromkeys(section(claim) for claim in claims))
+    yield from (("feature", feature(claim, known.get(claim))) for claim in claims)
+    yield "story", title(nodeid)
+    yield SCENARIO, nodeid
+    yield from (("claim", claim) for claim in claims)
+
+
+def links(claims: Iterable[str], known: Mapping[str, Claim]) -> Iterator[Link]:
+    """To each claim on the judged page, where its drift is told, too."""
+    for claim in sorted(set(claims)):
+        drift = ": page and code are known to differ" if claim in known and known[claim].drift else ""
+        yield f"{PAGE}#{claim}", f"{section(claim)}: {claim}{drift}"
+
+
+@cache
+def section(claim: str) -> str:
+    """The heading under which a claim stands."""
+    area = claim.partition(".")[0]
+    return next(each.title for each in sections([area]) if area in each.areas)
+
+
+def feature(claim: str, known: Claim | None) -> str:
+    """A claim as the page says it, with its id."""
+    return f"{plain.on_terminal(known.statement)} ({claim})" if known else claim
+
+
+def title(nodeid: str) -> str:
+    """A scenario as a sentence."""
+    said = digest.sentence(nodeid)
+    return said[:1].upper() + said[1:]
+
+
+def order(known: Mapping[str, Claim]) -> tuple[Mapping[str, int], Mapping[str, tuple[str, int]]]:
+    """Where each heading stands on the page; and of each claim, as `feature` names it, its heading and where
+    it stands in the catalogue.
+    """
+    headings = {
+        each.title: at for at, each in enumerate(sections(claim.partition(".")[0] for claim in known))
+    }
+    placed = {feature(claim, told): (section(claim), at) for at, (claim, told) in enumerate(known.items())}
+    return headings, placed
