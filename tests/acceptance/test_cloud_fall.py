@@ -14,7 +14,7 @@ from tests.acceptance.conftest import Run
 from tests.acceptance.test_nodes_fall import deviating
 from tests.waiting import pause
 
-LOST_MACHINES, ADDRESSES = shipped("cloud/test_lost_machines.py"), shipped("cloud/test_addresses.py")
+LOST_MACHINES, ADDRESSES = shipped("cloud/test_lost_machines.py"), shipped("cloud/test_external_addresses.py")
 IN_LOST_MACHINES = {
     f"cloud.{name}"
     for name in ("node-deleted-when-vm-gone", "only-unhealthy-checked", "vm-exists-kept", "shutdown-taint")
