@@ -26,6 +26,7 @@ var programs = map[string]func() int{
 	"etcd":                    runEtcd,
 	"kube-apiserver":          runAPIServer,
 	"kube-controller-manager": runControllerManager,
+	"kube-proxy":              runProxy,
 	"kube-scheduler":          runScheduler,
 	"kubelet":                 runKubelet,
 	"kubectl":                 runKubectl,

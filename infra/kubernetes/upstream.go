@@ -13,6 +13,7 @@ import (
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
@@ -31,6 +32,9 @@ func runControllerManager() int { return cli.Run(controllermanager.NewController
 
 // runScheduler is k8s.io/kubernetes/cmd/kube-scheduler/scheduler.go.
 func runScheduler() int { return cli.Run(scheduler.NewSchedulerCommand()) }
+
+// runProxy is k8s.io/kubernetes/cmd/kube-proxy/proxy.go.
+func runProxy() int { return cli.Run(proxy.NewProxyCommand()) }
 
 // runKubelet is k8s.io/kubernetes/cmd/kubelet/kubelet.go.
 func runKubelet() int { return cli.Run(kubelet.NewKubeletCommand(context.Background())) }

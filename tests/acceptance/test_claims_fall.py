@@ -46,6 +46,7 @@ from tests.acceptance.test_nodes_fall import (
     IN_ONE_WAY,
     IN_OUT_OF_SERVICE,
     IN_RESTARTED,
+    IN_SERVICES,
     IN_STARTED,
 )
 from tests.acceptance.test_pods_fall import IN_CONDITIONS, IN_DELETED, IN_DRAINED, IN_LOST
@@ -341,5 +342,5 @@ def test_every_shipped_claim_is_made_to_fall() -> None:
     together |= IN_BY_HAND | IN_KEPT | IN_JOINED | IN_ONE_WAY | IN_OUT_OF_SERVICE | IN_RESTARTED | IN_STARTED
     together |= IN_RATES | IN_LARGE_ZONE | IN_LOST_CLUSTER | IN_LOST_ZONE | NOT_YET
     together |= IN_LOST | IN_DELETED | IN_DRAINED | IN_CONDITIONS
-    together |= IN_TOLD | IN_RANGES | IN_POWER_CUT | IN_CLOUD
+    together |= IN_TOLD | IN_RANGES | IN_POWER_CUT | IN_CLOUD | IN_SERVICES
     assert fall | elsewhere | five_minutes | on_machines | together >= judged.keys()

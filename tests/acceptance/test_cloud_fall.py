@@ -14,11 +14,14 @@ from tests.acceptance.conftest import Run
 from tests.acceptance.test_nodes_fall import deviating
 from tests.waiting import pause
 
-LOST_MACHINES = shipped("cloud/test_lost_machines.py")
-IN_CLOUD = {
+LOST_MACHINES, ADDRESSES = shipped("cloud/test_lost_machines.py"), shipped("cloud/test_external_addresses.py")
+IN_LOST_MACHINES = {
     f"cloud.{name}"
     for name in ("node-deleted-when-vm-gone", "only-unhealthy-checked", "vm-exists-kept", "shutdown-taint")
 }
+IN_ADDRESSES = {"addresses.external-ip-routable"}
+IN_CLOUD = IN_LOST_MACHINES | IN_ADDRESSES
+NOBODYS = "10.78.254.254"
 CONTROLLER = "system:serviceaccount:kube-system:node-controller"
 
 
@@ -47,10 +50,25 @@ def the_cloud_is_asked_about_a_node_that_is_well(cluster: Cluster) -> None:
     cluster.command("sh", "-c", append, folder, stdin=f"{json.dumps({**told, 'node': well})}\n")
 
 
+def an_address_that_nobody_answers_at_is_taken_away(cluster: Cluster) -> None:
+    """Until the cloud says it once more."""
+    cluster.until_recorded(f"kubelet at {NOBODYS}")
+    # What comes within the slack may have come before.
+    pause(SLACK_S)
+    api, path = cluster.lab.cluster.api, node("clouded")
+    others = [each for each in api.get(path)["status"]["addresses"] if each["address"] != NOBODYS]
+    api.patch(f"{path}/status", {"status": {"addresses": others}})
+
+
 def test_claims_about_a_cloud_fall(whole_lab: Lab, run: Run) -> None:
     alter = each(
         nobody_may_taint,
         somebody_deletes_a_lost_node_that_exists,
         the_cloud_is_asked_about_a_node_that_is_well,
     )
-    assert deviating(run, whole_lab, alter, LOST_MACHINES) == IN_CLOUD
+    assert deviating(run, whole_lab, alter, LOST_MACHINES) == IN_LOST_MACHINES
+
+
+def test_what_a_cloud_says_of_addresses_falls(whole_lab: Lab, run: Run) -> None:
+    alter = an_address_that_nobody_answers_at_is_taken_away
+    assert deviating(run, whole_lab, alter, ADDRESSES) == IN_ADDRESSES

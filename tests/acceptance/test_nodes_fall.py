@@ -20,6 +20,7 @@ OUT_OF_SERVICE, RESTARTED = (
     shipped("taints/test_out_of_service.py"),
     shipped("monitoring/test_controller_restart.py"),
 )
+SERVICES = shipped("manual_node/test_services.py")
 EDITS, DELETED = shipped("registration/test_edits.py"), shipped("registration/test_deleted.py")
 IN_BY_HAND = {
     "manual-node.capacity-required",
@@ -28,6 +29,7 @@ IN_BY_HAND = {
     "zones.zone-key",
     "conditions.network-unavailable-untouched",
 }
+IN_SERVICES = {"manual-node.healthy-means-all-services"}
 IN_KEPT = {"manual-node.object-kept", "cloud.none-without-provider", "deletion-gc.manual-needed"}
 IN_JOINED = {
     "registration.with-taints",
@@ -215,6 +217,15 @@ def a_kubelet_may_not_make_its_node(cluster: Cluster) -> None:
         machine.power("kubelet-on")
 
 
+def a_node_without_a_kube_proxy_is_called_not_ready(cluster: Cluster) -> None:
+    """For as long as it takes its kubelet to say otherwise."""
+    cluster.until_injected("kube-proxy")
+    cluster.until_recorded('"step":"healed"')
+    # What comes within the slack may have come before.
+    pause(SLACK_S)
+    say_of(cluster, cluster.target, "Ready", "False")
+
+
 def other_numbers_are_told(cluster: Cluster) -> None:
     itself = {"name": "itself", "expression": "request.userInfo.username.startsWith('system:node:')"}
     with refused(cluster, [_rule("", "UPDATE", "nodes/status")], [itself]):
@@ -229,6 +240,11 @@ def test_claims_about_nodes_made_by_hand_fall(whole_lab: Lab, run: Run) -> None:
         pods_go_where_there_is_no_room, a_node_cannot_be_made, a_silent_nodes_network_is_called_unavailable
     )
     assert deviating(run, whole_lab, alter, BY_HAND) == IN_BY_HAND
+
+
+def test_that_a_node_needs_no_kube_proxy_falls(whole_lab: Lab, run: Run) -> None:
+    alter = a_node_without_a_kube_proxy_is_called_not_ready
+    assert deviating(run, whole_lab, alter, SERVICES) == IN_SERVICES
 
 
 def test_claims_about_a_lost_node_that_stays_fall(whole_lab: Lab, run: Run) -> None:

@@ -13,6 +13,7 @@ from nodeproof.faults import (
     Fault,
     Freeze,
     KubeletSettings,
+    KubeProxy,
     LinkDown,
     OtherFile,
     Partition,
@@ -24,6 +25,7 @@ from nodeproof.faults import (
 )
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.ground.control_plane import SERVICE_ADDRESS
 from nodeproof.labs.kinds import LIBVIRT, PROCESS
 
 
@@ -61,7 +63,12 @@ KINDS: Mapping[str, Kind] = {
         lacks={"called-off": "systemd", "shutdown": "systemd", "swap": "kernel of its own"},
     ),
     LIBVIRT.name: Kind(
-        LIBVIRT.name, nodes=2, namespaces=3, credentials="seed/root/etc/kubernetes", boot_s=90.0
+        LIBVIRT.name,
+        nodes=2,
+        namespaces=3,
+        credentials="seed/root/etc/kubernetes",
+        boot_s=90.0,
+        lacks={"kube-proxy": "its host starts none"},
     ),
 }
 
@@ -78,6 +85,7 @@ FAULTS: Mapping[str, Callable[[str], Fault]] = {
     "called-off": lambda node: CalledOff(_new_id(), node),
     "swap": lambda node: Swap(_new_id(), node),
     "other-file": lambda node: OtherFile(_new_id(), node, "/etc/motd.nodeproof-test", "another\n"),
+    "kube-proxy": lambda node: KubeProxy(_new_id(), node, SERVICE_ADDRESS),
     "unit-down": lambda node: UnitDown(_new_id(), node),
     "kubelet-settings": lambda node: KubeletSettings(_new_id(), node, {"shutdownGracePeriod": "90s"}),
 }

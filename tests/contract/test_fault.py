@@ -16,6 +16,8 @@ from nodeproof.cluster.resources import node as node_path
 from nodeproof.faults import Fault, Partition, Swap, fault_from_json, faults_on
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.ground.control_plane import SERVICE_ADDRESS
+from nodeproof.labs.ground.spec import API_ADDRESS
 from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.model.cluster import condition_status
 from nodeproof.safety.injector import HEAL_LIMIT_S, INJECT_LIMIT_S
@@ -212,6 +214,33 @@ def test_a_partition_takes_away_its_own_table_and_no_other(
     cut.heal(machine)
     assert nft(machine, "list", "tables") == before
     assert nft(machine, "list", "table", "inet", "somebody_else") == foreign_table
+
+
+ANSWERS_FOR_A_SERVICE = f"""
+add table ip somebody_else_serves
+add chain ip somebody_else_serves out {{ type nat hook output priority -90; }}
+add rule ip somebody_else_serves out ip daddr {SERVICE_ADDRESS} tcp dport 443 dnat to {API_ADDRESS}:{API_PORT}
+"""
+
+
+def test_a_kube_proxy_leaves_nothing_and_is_not_gone_while_its_service_answers(
+    has_one: Callable[[str], Fault], machine: Machine
+) -> None:
+    fault = has_one("kube-proxy")
+    before = nft(machine, "list", "ruleset")
+    inject(fault, machine)
+    assert "kube-proxy" in nft(machine, "list", "tables")
+
+    nft(machine, "-f", "-", stdin=ANSWERS_FOR_A_SERVICE)
+    fault.heal(machine)
+    assert not told(lambda: fault.is_healed(machine))
+    nft(machine, "delete", "table", "ip", "somebody_else_serves")
+    assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
+    tables = [line for line in before.splitlines() if line.startswith("table")]
+    assert [
+        line for line in nft(machine, "list", "ruleset").splitlines() if line.startswith("table")
+    ] == tables
+    assert faults_on(machine) == []
 
 
 @pytest.mark.vm

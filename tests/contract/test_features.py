@@ -39,6 +39,7 @@ PROBES: Mapping[str, Probe] = {
     "freeze": is_had("freeze"),
     "link": is_had("link-down"),
     "power": is_had("power-off"),
+    "proxy": is_had("kube-proxy"),
     "real-pods": runs_containers,
     "reset": is_had("reset"),
     "swap": is_had("swap"),

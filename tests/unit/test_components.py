@@ -20,6 +20,7 @@ from nodeproof.artifacts.components import (
     CLOUD,
     DEFAULT_KUBERNETES_VERSION,
     HOLLOW,
+    PROXY,
     ROLES,
     obtain,
     recipe_dir,
@@ -168,17 +169,17 @@ def test_an_entry_of_the_cache_can_be_supplied(tmp_path: Path, cache: Path, reci
     assert obtain(str(moved), "", silent).path("kubelet") == moved / "bin" / "kubelet"
 
 
-def test_what_no_release_ships_is_taken_from_the_default_build(
+def test_what_a_folder_may_lack_is_taken_from_the_default_build(
     tmp_path: Path, cache: Path, recipe: Path, go: Go
 ) -> None:
-    folder = release(tmp_path / "mine", without=("etcd", HOLLOW, CLOUD))
+    folder = release(tmp_path / "mine", without=("etcd", HOLLOW, CLOUD, PROXY))
     lines: list[str] = []
     found = obtain(str(folder), "", lines.append)
     assert not found.hollow_from_tree
     assert found.by_role[HOLLOW].origin == found.by_role["etcd"].origin == "built"
     assert found.by_role["kube-apiserver"].origin == "supplied"
     assert found.by_role[CLOUD].origin == "built"
-    assert "no etcd and no hollow-kubelet and no cloud-controller-manager" in lines[0]
+    assert "no etcd and no kube-proxy and no hollow-kubelet and no cloud-controller-manager" in lines[0]
 
 
 def test_a_hollow_kubelet_of_another_version_is_not_from_the_tree(tmp_path: Path) -> None:

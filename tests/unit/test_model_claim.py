@@ -78,3 +78,10 @@ def test_a_page_without_a_number(said: bool | str, says: str) -> None:
     assert documented.page_versions == ("v1.28",)
     assert page_agreement(documented, "v1.36.3", conforms("")) == Page("agrees", says)
     assert page_agreement(documented, "v1.36.3", deviates("")) == Page("differs", says)
+
+
+def test_a_claim_that_is_as_the_code_has_it_says_how_the_page_differs() -> None:
+    corrected = claim({"v1.28": "differs: it is otherwise"})
+    assert page_agreement(corrected, "v1.36.3", conforms("")) == Page("differs", "differs: it is otherwise")
+    for verdict in (deviates(""), unproven("gap", "")):
+        assert page_agreement(corrected, "v1.36.3", verdict).agreement == "unknown"

@@ -35,6 +35,7 @@ __all__ = [
     "CLOUD",
     "DEFAULT_KUBERNETES_VERSION",
     "HOLLOW",
+    "PROXY",
     "ROLES",
     "Component",
     "Components",
@@ -52,6 +53,7 @@ ROLES = (
     "kube-apiserver",
     "kube-controller-manager",
     "kube-scheduler",
+    "kube-proxy",
     "kubelet",
     "kubectl",
     "hollow-kubelet",
@@ -59,11 +61,12 @@ ROLES = (
 )
 HOLLOW = "hollow-kubelet"
 CLOUD = "cloud-controller-manager"
+PROXY = "kube-proxy"
 BUILD = "build"
 
-# What no release of Kubernetes ships, and a folder of its executables may therefore lack. A cloud's own
-# controller manager is no part of one; what it is here has answers of nodeproof's in it.
-_NOT_RELEASED = ("etcd", HOLLOW, CLOUD)
+# What a folder of executables may lack: what no release of Kubernetes ships, and what one scenario needs. A
+# cloud's own controller manager is no part of one; what it is here has answers of nodeproof's in it.
+_MAY_LACK = ("etcd", HOLLOW, CLOUD, PROXY)
 _EXECUTABLE = "components"
 _MANIFEST = "manifest.json"
 
@@ -243,7 +246,7 @@ def _supplied(folder: Path, report: Report) -> Components:
     """The executables in `folder`, or in its `bin`, by name."""
     bin_dir = _bin_of(folder)
     present = [role for role in ROLES if os.access(bin_dir / role, os.X_OK) and (bin_dir / role).is_file()]
-    missing = [role for role in ROLES if role not in present and role not in _NOT_RELEASED]
+    missing = [role for role in ROLES if role not in present and role not in _MAY_LACK]
     if missing:
         raise Problem(
             f"executables missing: {', '.join(missing)}", str(bin_dir), "put them there under these names"

@@ -21,12 +21,18 @@ STARTED = "Initialize"
 """The call that comes first, before any controller runs (infra/kubernetes/cloud/provider.go)."""
 _SHUT_DOWN = "node.cloudprovider.kubernetes.io/shutdown"
 _FILE = re.compile(rf"^{CLOUD}/cloud-([0-9a-f]{{8}})\.json$", re.MULTILINE)
-_ANSWER = 'cat >"$0.answers.new" && mv "$0.answers.new" "$0.answers"'
+_ANSWER = 'cat >"$0.new" && mv "$0.new" "$0"'
+_SETS_UP = {
+    "controllers": "cloud-node-lifecycle-controller,cloud-node-controller",
+    "node-status-update-frequency": "2s",
+}
+"""Flags of a cloud that also sets nodes up: it goes through their addresses each 5 min unless told."""
 # The component starts with the flags of each file *.json in its folder; this one is written last.
-_INJECT = f"""
-{_ANSWER} || exit 1
-flags='{{"nodeproof-answers": "%s.answers", "nodeproof-calls": "%s.calls"}}'
-printf "$flags" "$PWD/$0" "$PWD/$0" >"$0.new" && mv "$0.new" "$0.json"
+_INJECT = r"""
+cat >"$0.answers.new" && mv "$0.answers.new" "$0.answers" || exit 1
+flags="\"nodeproof-calls\": \"$PWD/$0.calls\""
+for what in answers addresses; do flags="$flags, \"nodeproof-$what\": \"$PWD/$0.$what\""; done
+printf '{%s%s}' "$flags" "$1" >"$0.new" && mv "$0.new" "$0.json"
 """
 
 
@@ -35,7 +41,9 @@ class Cloud:
     """Runs upstream's cloud controller manager with `answers` of ours: what each node's machine is; one that
     is not named exists. Healing ends it, takes its taints away, and makes those Nodes again that it took.
 
-    `labels` are those of each Node that it may take away: a running kubelet makes no Node again.
+    `labels` are those of each Node that it may take away: a running kubelet makes no Node again. With
+    `sets_up` the controller runs as well that makes those Nodes ready for use that wait for a cloud, and
+    keeps their addresses.
     """
 
     name: ClassVar[str] = "cloud"
@@ -45,6 +53,7 @@ class Cloud:
     answers: Mapping[str, State] = field(default_factory=dict)
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     node: str = CLOUD
+    sets_up: bool = False
 
     @property
     def harms(self) -> Sequence[str]:
@@ -59,7 +68,7 @@ class Cloud:
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""
         told = {"answers": dict(self.answers), "labels": {name: dict(of) for name, of in self.labels.items()}}
-        return {"fault": self.name, "id": self.id, **told, "node": self.node}
+        return {"fault": self.name, "id": self.id, **told, "node": self.node, "sets_up": self.sets_up}
 
     def available(self, machine: Shell) -> str:
         """A cluster without a cloud, answers that there are, and labels for each node that they are about."""
@@ -78,13 +87,15 @@ class Cloud:
 
     def inject(self, machine: Shell) -> None:
         """Write the answers down and start it with them."""
-        self._run(machine, ["sh", "-c", _INJECT, self._path], json.dumps(dict(self.answers)))
+        besides = f", {json.dumps(_SETS_UP)[1:-1]}" if self.sets_up else ""
+        self._run(machine, ["sh", "-c", _INJECT, self._path, besides], json.dumps(dict(self.answers)))
         machine.power("on")
 
     def heal(self, machine: Shell) -> None:
         """End it, forget answers and calls, there or not, take its taints away, and make Nodes that lack."""
         machine.power("off")
-        endings = ("json", "new", "answers", "answers.new", "calls")
+        written = ("answers", "addresses")
+        endings = ("json", "new", *written, *(f"{each}.new" for each in written), "calls")
         self._run(machine, ["rm", "-f", *(f"{self._path}.{ending}" for ending in endings)])
         for name in self._tainted(machine):
             self._run(machine, ["kubectl", "taint", "node", name, f"{_SHUT_DOWN}:NoSchedule-"])
@@ -128,11 +139,22 @@ def answer_anew(machine: Shell, answers: Mapping[str, State]) -> None:
     """Give the cloud that a cluster has these answers in place of all it had. Raises MachineError where there
     is none.
     """
+    _write(machine, "answers", dict(answers))
+
+
+def give_addresses(machine: Shell, addresses: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
+    """Give the cloud that a cluster has these addresses of nodes, `type` and `address`, in place of all it
+    had. Raises MachineError where there is none.
+    """
+    _write(machine, "addresses", {node: list(of) for node, of in addresses.items()})
+
+
+def _write(machine: Shell, what: str, content: Json) -> None:
     found = clouds_on(machine)
     if len(found) != 1:
         raise MachineError(f"{machine.name}: {len(found)} clouds")
-    argv = ["sh", "-c", _ANSWER, f"{CLOUD}/cloud-{found[0].id}"]
-    done = machine.run(argv, deadline_s=COMMAND_LIMIT_S, stdin=json.dumps(dict(answers)))
+    argv = ["sh", "-c", _ANSWER, f"{CLOUD}/cloud-{found[0].id}.{what}"]
+    done = machine.run(argv, deadline_s=COMMAND_LIMIT_S, stdin=json.dumps(content))
     if done.status != 0:
         raise MachineError(f"{machine.name}: {done.stderr.strip()}")
 

@@ -10,7 +10,17 @@ from nodeproof.model.problem import OutsideError
 
 Json = Any
 PowerAction = Literal[
-    "off", "on", "freeze", "reset", "thaw", "link-down", "link-up", "kubelet-off", "kubelet-on"
+    "off",
+    "on",
+    "freeze",
+    "reset",
+    "thaw",
+    "link-down",
+    "link-up",
+    "kubelet-off",
+    "kubelet-on",
+    "proxy-off",
+    "proxy-on",
 ]
 """What a machine's host does to it from outside.
 
@@ -18,7 +28,8 @@ PowerAction = Literal[
 with all that is in its memory; `reset` throws it back to before its boot, nothing flushed, and holds it
 there; `thaw` lets it go on, or boot after a `reset`, and sets its clock. `link-down` takes the carrier of
 `data`, power cycles or not, `link-up` gives it back. `kubelet-off` and `kubelet-on` are for nodes without a
-service manager: a guest's own does that.
+service manager: a guest's own does that. `proxy-off` kills the node's kube-proxy, which nothing but
+`proxy-on` starts.
 """
 CONTROL_PLANE = "control-plane"
 """What a lab's control plane is called as a machine; each of its components is one by its own name. It has

@@ -54,9 +54,10 @@ class Claim:
     """One row of the catalogue.
 
     `page` maps a version of the Nodes page to what it says (`true` as the statement, `false` nothing, else a
-    remark); `versions` is the range of Kubernetes versions in which the statement holds. `window` is how long
-    after its anchor a timing claim's event may come, where its YAML says so. `measure` says how one that is
-    not judged yet is to be, `upstream_tests` which tests of Kubernetes look at it.
+    remark, which begins with CONTRARY where the statement is as the code has it); `versions` is the range of
+    Kubernetes versions in which the statement holds. `window` is how long after its anchor a timing claim's
+    event may come, where its YAML says so. `measure` says how one that is not judged yet is to be,
+    `upstream_tests` which tests of Kubernetes look at it.
     """
 
     id: str
@@ -95,6 +96,7 @@ def includes(versions: str, kubernetes_version: str) -> bool:
     return SpecifierSet(versions).contains(Version(numbers[1]))
 
 
+CONTRARY = "differs: "
 _RELEASE = re.compile(r"v?([0-9]+\.[0-9]+\.[0-9]+)(?![0-9.])")
 
 
@@ -117,6 +119,8 @@ def page_agreement(claim: Claim, kubernetes_version: str, verdict: Verdict) -> P
         return Page("agrees" if agrees else "differs", says, cluster, claim.drift)
     said = claim.page[claim.page_versions[-1]]
     says = claim.statement if said is True else str(said)
+    if says.startswith(CONTRARY):
+        return Page("differs" if verdict.outcome == "conforms" else "unknown", says, drift=claim.drift)
     return Page(_AGREEMENT[verdict.outcome], says, drift=claim.drift)
 
 

@@ -15,6 +15,7 @@ FEATURES: Mapping[str, str] = {
     "freeze": "a node can stand still and go on, its clock with it",
     "link": "the cable of a node's `data` network can be pulled",
     "power": "a node's power can be cut and given back",
+    "proxy": "a kube-proxy can be run on a node",
     "real-pods": "containers run: what a pod's program does can be seen",
     "reset": "a node can be reset at once, without a shutdown",
     "swap": "a node can have swap space of its own",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nodeproof.actions.ask import User, ask, kubelet_of, would
-from nodeproof.actions.cloud import cloud_says
+from nodeproof.actions.cloud import cloud_gives, cloud_says
 from nodeproof.actions.credential import OwnCredential
 from nodeproof.actions.exits import try_flags
 from nodeproof.actions.join import join
@@ -90,6 +90,7 @@ from nodeproof.model.cluster import (
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.needs import CLOUD
 from nodeproof.model.pattern import PRESENT
+from nodeproof.probes.answering import api_at, kubelet_at
 from nodeproof.probes.cgroup import SWAP_LIMIT, cgroup_file, swap_limit
 from nodeproof.probes.configz import kubelet_field, manager_field
 from nodeproof.probes.dbus import dbus_property
@@ -109,6 +110,7 @@ from nodeproof.scenario.faults import (
     called_off_shutdown,
     cloud,
     freeze,
+    kube_proxy,
     kubelet_settings,
     labelled,
     link_down,
@@ -172,6 +174,7 @@ __all__ = [
     "Workload",
     "all_came",
     "amounts_to",
+    "api_at",
     "ask",
     "audit",
     "became",
@@ -182,6 +185,7 @@ __all__ = [
     "changed",
     "claims",
     "cloud",
+    "cloud_gives",
     "cloud_says",
     "condition_became",
     "condition_said",
@@ -204,7 +208,9 @@ __all__ = [
     "inhibitors",
     "join",
     "keep_alive",
+    "kube_proxy",
     "kubectl",
+    "kubelet_at",
     "kubelet_field",
     "kubelet_of",
     "kubelet_restarted",

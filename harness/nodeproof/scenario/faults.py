@@ -11,6 +11,7 @@ from nodeproof.faults import (
     Cloud,
     Freeze,
     KubeletSettings,
+    KubeProxy,
     Labelled,
     LinkDown,
     NodeDeleted,
@@ -32,6 +33,7 @@ from nodeproof.faults.partition import Answer, Direction
 from nodeproof.faults.refused import What
 from nodeproof.faults.unit_down import KUBELET
 from nodeproof.labs.client.fleet import NodeInfo
+from nodeproof.labs.ground.control_plane import SERVICE_ADDRESS
 
 
 def partition(node: str, direction: Direction = "both", answer: Answer = "drop") -> Partition:
@@ -94,12 +96,22 @@ def node_deleted(node: str, labels: Mapping[str, str]) -> NodeDeleted:
     return NodeDeleted(uuid.uuid4().hex[:8], node, labels)
 
 
-def cloud(answers: Mapping[str, State], labels: Mapping[str, Mapping[str, str]]) -> Cloud:
+def cloud(
+    answers: Mapping[str, State], labels: Mapping[str, Mapping[str, str]], *, sets_up: bool = False
+) -> Cloud:
     """A new cloud of the cluster, and what it says of nodes' machines: each `exists`, is `shut-down` or
     `gone`; one that is not named exists. `labels` are those of each node, which is given back with them. It
-    has to be declared: `needs(components=(CLOUD,))`.
+    has to be declared: `needs(components=(CLOUD,))`. With `sets_up` it also makes those nodes ready for use
+    that wait for a cloud, and keeps their addresses (`cloud_gives`).
     """
-    return Cloud(uuid.uuid4().hex[:8], answers, labels)
+    return Cloud(uuid.uuid4().hex[:8], answers, labels, sets_up=sets_up)
+
+
+def kube_proxy(node: str) -> KubeProxy:
+    """A new kube-proxy of a node, through which it reaches the API at its Service's address; needs the
+    feature `proxy`. When the fault's context ends it is killed, and its rules are flushed.
+    """
+    return KubeProxy(uuid.uuid4().hex[:8], node, SERVICE_ADDRESS)
 
 
 def settings(component: str, **flags: str) -> Settings:

@@ -5,7 +5,9 @@ package cloud
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -33,18 +35,20 @@ type call struct {
 
 // Provider has machines and nothing else of a cloud.
 type Provider struct {
-	answers string
-	calls   *os.File
-	writing sync.Mutex
+	answers   string
+	addresses string
+	calls     *os.File
+	writing   sync.Mutex
 }
 
-// New reads its answers from one file, anew at each call, and adds a line for each call to the other.
-func New(answers, calls string) (*Provider, error) {
+// New reads its answers from two files, anew at each call, and adds a line for each call to the last. Without a file of
+// addresses, or in one that does not name a node, a machine has none.
+func New(answers, addresses, calls string) (*Provider, error) {
 	file, err := os.OpenFile(calls, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	return &Provider{answers: answers, calls: file}, nil
+	return &Provider{answers: answers, addresses: addresses, calls: file}, nil
 }
 
 // Initialize is called once, before the controllers run: its line says that no call before it is missing.
@@ -66,12 +70,34 @@ func (p *Provider) InstanceShutdown(_ context.Context, node *v1.Node) (bool, err
 	return state == ShutDown, err
 }
 
-// InstanceMetadata is for the controller that sets nodes up, which does not run.
+// InstanceMetadata is for the controller that sets nodes up, where it runs.
 func (p *Provider) InstanceMetadata(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	if _, err := p.ask("InstanceMetadata", node); err != nil {
 		return nil, err
 	}
-	return &cloudprovider.InstanceMetadata{ProviderID: "nodeproof://" + node.Name}, nil
+	addresses, err := p.addressesOf(node)
+	if err != nil {
+		return nil, err
+	}
+	return &cloudprovider.InstanceMetadata{ProviderID: "nodeproof://" + node.Name, NodeAddresses: addresses}, nil
+}
+
+func (p *Provider) addressesOf(node *v1.Node) ([]v1.NodeAddress, error) {
+	if p.addresses == "" {
+		return nil, nil
+	}
+	content, err := os.ReadFile(p.addresses)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all map[string][]v1.NodeAddress
+	if err := json.Unmarshal(content, &all); err != nil {
+		return nil, err
+	}
+	return all[node.Name], nil
 }
 
 // ask writes a call down before it is answered: what is not written down was not answered either.

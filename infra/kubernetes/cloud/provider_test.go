@@ -23,7 +23,7 @@ func provider(t *testing.T, answers string) (*Provider, string, string) {
 	if err := os.WriteFile(told, []byte(answers), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	made, err := New(told, calls)
+	made, err := New(told, filepath.Join(filepath.Dir(calls), "addresses"), calls)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,5 +84,26 @@ func TestCallsAreWrittenDownInOrder(t *testing.T) {
 	}
 	if said := strings.Join(found, ", "); said != "Initialize, InstanceExists a, InstanceShutdown b" {
 		t.Error(said)
+	}
+}
+
+func TestAMachineHasTheAddressesOfTheFileAndNoneWithoutIt(t *testing.T) {
+	cloud, _, calls := provider(t, `{}`)
+	addresses := func() []v1.NodeAddress {
+		metadata, err := cloud.InstanceMetadata(context.Background(), named("a"))
+		if err != nil || metadata.ProviderID != "nodeproof://a" {
+			t.Fatalf("%v, %v", metadata, err)
+		}
+		return metadata.NodeAddresses
+	}
+	if told := addresses(); told != nil {
+		t.Errorf("nobody gave it %v", told)
+	}
+	file := filepath.Join(filepath.Dir(calls), "addresses")
+	if err := os.WriteFile(file, []byte(`{"a": [{"type": "ExternalIP", "address": "192.0.2.1"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if told := addresses(); len(told) != 1 || told[0] != (v1.NodeAddress{Type: v1.NodeExternalIP, Address: "192.0.2.1"}) {
+		t.Errorf("the file is not read anew: %v", told)
 	}
 }

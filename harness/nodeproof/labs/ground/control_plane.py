@@ -158,7 +158,7 @@ def scheduler(spec: LabSpec, credentials: Credentials, config: Path) -> list[str
 
 def cloud_controller_manager(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
     """cloud-controller-manager as the kube-controller-manager's user, with only the controller that looks
-    after lost machines; what a fault lets it answer is told by flags of that fault's.
+    after lost machines; what it answers, and if it sets nodes up, is told by flags of a fault's.
     """
     flags = {
         **_client_flags(credentials, config),

@@ -9,7 +9,7 @@ from nodeproof.labs.kinds.process.seed import kubelet_settings
 PROCESS = Kind(
     "process",
     ProcessNodes,
-    features=frozenset({"freeze", "link", "power", "reset"}),
+    features=frozenset({"freeze", "link", "power", "proxy", "reset"}),
     kubelet=kubelet_settings,
     is_hollow=True,
     has_host_clock=True,

@@ -21,7 +21,7 @@ from nodeproof.labs.ground.nodes import Ground, RunningNode
 from nodeproof.labs.ground.processes import children_of, enter
 from nodeproof.labs.ground.profiles import profile_named
 from nodeproof.labs.ground.spec import SSH_PORT, NodeSpec, check_node_name
-from nodeproof.labs.kinds.process import freezing, seed
+from nodeproof.labs.kinds.process import freezing, proxy, seed
 from nodeproof.labs.kinds.process.seed import INSIDE
 from nodeproof.machines.machine import PowerAction
 from nodeproof.model.problem import Problem
@@ -111,6 +111,8 @@ class ProcessNodes:
             "link-up": self.link_up,
             "kubelet-off": self.kubelet_off,
             "kubelet-on": self.kubelet_on,
+            "proxy-off": self.proxy_off,
+            "proxy-on": self.proxy_on,
         }
         actions[action](name)
 
@@ -183,21 +185,30 @@ class ProcessNodes:
 
     def kubelet_off(self, name: str) -> None:
         """End the node's kubelet at once. Off already is fine."""
-        component = f"kubelet-{name}"
-        runner = self._processes.pids().get(component)
-        if runner is None:
-            return
-        self._processes.expect_end([component])
-        for pid in children_of(runner):
-            os.kill(pid, signal.SIGKILL)
-        self._processes.kill(component)
-        self._events.write("machine", node=name, step="kubelet-stopped")
+        if self._kill(f"kubelet-{name}"):
+            self._events.write("machine", node=name, step="kubelet-stopped")
 
     def kubelet_on(self, name: str) -> None:
         """Start the node's kubelet. Running already, or a node that is off, is fine."""
         if self.get(name).pid is not None and f"kubelet-{name}" not in self._processes.pids():
             self.start_kubelet(name)
             self._events.write("machine", node=name, step="kubelet-started")
+
+    def proxy_off(self, name: str) -> None:
+        """End the node's kube-proxy at once. None is fine."""
+        if self._kill(f"kube-proxy-{name}"):
+            self._events.write("machine", node=name, step="proxy-stopped")
+
+    def proxy_on(self, name: str) -> None:
+        """Start the node's kube-proxy. Running already is fine. Raises Problem."""
+        pid, component = self._pid(name), f"kube-proxy-{name}"
+        if component in self._processes.pids():
+            return
+        spec, binary = self.get(name).spec, self._lab.binary("kube-proxy")
+        inside = self._home(spec) / "run" / "node"
+        argv = [*enter(pid), *proxy.command(binary, spec, inside, self._authority)]
+        self._processes.start(component, argv, node=name, env={"GOMAXPROCS": "1"})
+        self._events.write("machine", node=name, step="proxy-started")
 
     def remove(self, name: str) -> None:
         """Power the node off for good and forget it, with its files: another may come under its name."""
@@ -243,8 +254,19 @@ class ProcessNodes:
 
     def _around(self, name: str) -> list[int]:
         """What runs the node's processes from outside of its namespaces."""
-        components = (f"node-{name}", f"kubelet-{name}")
+        components = _components_of(name)
         return [pid for component, pid in self._processes.pids().items() if component in components]
+
+    def _kill(self, component: str) -> bool:
+        """Kill what runs in a node, and what runs it from outside; whether there was any."""
+        runner = self._processes.pids().get(component)
+        if runner is None:
+            return False
+        self._processes.expect_end([component])
+        for pid in children_of(runner):
+            os.kill(pid, signal.SIGKILL)
+        self._processes.kill(component)
+        return True
 
     def _pulled(self, name: str) -> set[str]:
         """The node's networks whose cable is pulled."""
@@ -252,7 +274,7 @@ class ProcessNodes:
 
     def _end(self, spec: NodeSpec) -> None:
         """Kill the node's first process, and with it the others; its links go last."""
-        self._processes.expect_end([f"node-{spec.name}", f"kubelet-{spec.name}"])
+        self._processes.expect_end(_components_of(spec.name))
         self._processes.kill(f"node-{spec.name}")
         network.disconnect_node(spec)
 
@@ -287,6 +309,11 @@ class ProcessNodes:
             f"--root-dir={INSIDE}/kubelet",
             f"--cert-dir={INSIDE}/kubelet",
         ]
+
+
+def _components_of(name: str) -> tuple[str, ...]:
+    """What runs as a node, or in it."""
+    return (f"node-{name}", f"kubelet-{name}", f"kube-proxy-{name}")
 
 
 def _overwrite(path: Path, text: str) -> None:
