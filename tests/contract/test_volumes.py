@@ -12,7 +12,7 @@ from nodeproof.actions.pods import pending_pod
 from nodeproof.actions.workloads import holding
 from nodeproof.artifacts import csi
 from nodeproof.checks.moments import became, condition_became, made, removed
-from nodeproof.faults.volumes import Volumes, attachment, handle
+from nodeproof.faults.volumes import Volumes, attachment
 from nodeproof.labs.client.lab import Lab
 from nodeproof.model import window as windows
 from nodeproof.model.history import fence
@@ -21,6 +21,7 @@ from nodeproof.model.pattern import PRESENT
 from nodeproof.probes.metric import metric
 from nodeproof.scenario import ask, power_off, taint, volumes
 from nodeproof.scenario.stage import Stage
+from nodeproof.sources.volumes import VolumeCalls
 
 ATTACHMENTS, PODS = "volumeattachments", "/api/v1/namespaces/nodeproof/pods"
 MANAGER = "kube-controller-manager"
@@ -72,21 +73,24 @@ def revisions(stage: Stage, resource: str, name: str) -> Mapping[str, int]:
 
 def test_a_volume_goes_with_its_pod(lab: Lab, stage: Stage, storage: Volumes) -> None:
     (claim,), node = storage.claims, stage.target
-    name = attachment(claim, node)
+    name, calls = attachment(claim, node), VolumeCalls(claim)
     attached = became(ATTACHMENTS, name, {"status": {"attached": True}})
     with stage.record(also=(ATTACHMENTS,)), stage.inject(storage):
         pod = stage.do(pending_pod(only_on=node, **holding(claim)))
         runs = became("pods", pod.name, {"status": {"phase": "Running"}}, pod.namespace)
         stage.wait_for(runs.after(attached, windows.prompt(LIMIT_S)))
-        calls = lab.fleet.machine(ATTACHER).run(["cat", f"{ATTACHER}/calls.jsonl"], deadline_s=10).stdout
+        stage.hear(calls)
         deleted = ask("DELETE", f"{PODS}/{pod.name}")
         stage.do(deleted)
         stage.wait_for(removed(ATTACHMENTS, name).after(deleted.begun, windows.prompt(LIMIT_S)))
     assert fence(stage.history()).passed
     volume, held_by = revisions(stage, ATTACHMENTS, name), revisions(stage, "pods", pod.name)
     assert volume["made"] < volume["attached"] < held_by["runs"] < volume["wanted"] < volume["gone"]
-    asked = [line.split('"')[3] for line in calls.splitlines() if handle(claim) in line]
-    assert asked == ["ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"]
+    told = [entry for entry in stage.history().of_kind("told") if entry.data["by"] == calls.by]
+    asked = ["ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"]
+    assert [entry.data["what"] for entry in told] == [f"{method} {node} OK" for method in asked]
+    assert [entry.t for entry in told] == sorted(entry.t for entry in told)
+    assert [entry.data["unsure"] for entry in stage.history().of_kind("heard")] == [""]
 
 
 def test_a_lost_nodes_volume_goes_after_its_pod_once_it_is_out_of_service(

@@ -136,6 +136,7 @@ from nodeproof.sources.audit import Audit, audit
 from nodeproof.sources.cloud import CloudCalls
 from nodeproof.sources.journal import Journal
 from nodeproof.sources.log import Log
+from nodeproof.sources.volumes import VolumeCalls
 
 claims = pytest.mark.claims
 needs = pytest.mark.needs
@@ -174,6 +175,7 @@ __all__ = [
     "Pod",
     "Stage",
     "User",
+    "VolumeCalls",
     "Witness",
     "Workload",
     "all_came",
