@@ -27,6 +27,8 @@ ATTACHMENTS, PODS = "volumeattachments", "/api/v1/namespaces/nodeproof/pods"
 MANAGER = "kube-controller-manager"
 FORCED = "attach_detach_controller_attachdetach_controller_forced_detaches"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+ATTACHED = ("ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume")
+"""What a driver is asked before a pod runs."""
 LIMIT_S = 60.0
 NEEDS = Needs(faulted=1, components=(ATTACHER,), features=frozenset({"power", "volumes"}))
 
@@ -87,8 +89,7 @@ def test_a_volume_goes_with_its_pod(lab: Lab, stage: Stage, storage: Volumes) ->
     volume, held_by = revisions(stage, ATTACHMENTS, name), revisions(stage, "pods", pod.name)
     assert volume["made"] < volume["attached"] < held_by["runs"] < volume["wanted"] < volume["gone"]
     told = [entry for entry in stage.history().of_kind("told") if entry.data["by"] == calls.by]
-    asked = ["ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"]
-    assert [entry.data["what"] for entry in told] == [f"{method} {node} OK" for method in asked]
+    assert [entry.data["what"] for entry in told] == [f"{method} {node} OK" for method in ATTACHED]
     assert [entry.t for entry in told] == sorted(entry.t for entry in told)
     assert [entry.data["unsure"] for entry in stage.history().of_kind("heard")] == [""]
 
@@ -97,7 +98,7 @@ def test_a_lost_nodes_volume_goes_after_its_pod_once_it_is_out_of_service(
     lab: Lab, stage: Stage, storage: Volumes
 ) -> None:
     (claim,), node = storage.claims, stage.target
-    name = attachment(claim, node)
+    name, calls = attachment(claim, node), VolumeCalls(claim)
     wanted = became(ATTACHMENTS, name, {"metadata": {"deletionTimestamp": PRESENT}})
     counter = metric(MANAGER, FORCED, reason="out-of-service")
     with stage.record(also=(ATTACHMENTS,)), stage.inject(storage):
@@ -115,7 +116,11 @@ def test_a_lost_nodes_volume_goes_after_its_pod_once_it_is_out_of_service(
             with stage.inject(taint(node, OUT_OF_SERVICE, "NoExecute", "nodeproof")) as out:
                 stage.wait_for(removed(ATTACHMENTS, name).after(out.began, windows.prompt(LIMIT_S)))
                 after = stage.look(counter)
+                stage.hear(calls)
         stage.wait_for(condition_became(node, "Ready", "True").after(off.healing, windows.recovery()))
     volume = revisions(stage, ATTACHMENTS, name)
     assert revisions(stage, "pods", pod.name)["gone"] < volume["wanted"] < volume["gone"]
     assert (after.value or 0) - (before.value or 0) == 1
+    told = [entry.data["what"] for entry in stage.history().of_kind("told")]
+    asked = [*ATTACHED, "ControllerUnpublishVolume"]
+    assert told == [f"{method} {node} OK" for method in asked], "detached, and never unstaged"
