@@ -73,6 +73,12 @@ def revisions(stage: Stage, resource: str, name: str) -> Mapping[str, int]:
     return found
 
 
+def asked(stage: Stage, calls: VolumeCalls) -> list[str]:
+    """What the driver was asked, each thing once: an attacher that sees its own writes may ask again."""
+    told = (entry.data for entry in stage.history().of_kind("told"))
+    return list(dict.fromkeys(data["what"] for data in told if data["by"] == calls.by))
+
+
 def test_a_volume_goes_with_its_pod(lab: Lab, stage: Stage, storage: Volumes) -> None:
     (claim,), node = storage.claims, stage.target
     name, calls = attachment(claim, node), VolumeCalls(claim)
@@ -89,7 +95,7 @@ def test_a_volume_goes_with_its_pod(lab: Lab, stage: Stage, storage: Volumes) ->
     volume, held_by = revisions(stage, ATTACHMENTS, name), revisions(stage, "pods", pod.name)
     assert volume["made"] < volume["attached"] < held_by["runs"] < volume["wanted"] < volume["gone"]
     told = [entry for entry in stage.history().of_kind("told") if entry.data["by"] == calls.by]
-    assert [entry.data["what"] for entry in told] == [f"{method} {node} OK" for method in ATTACHED]
+    assert asked(stage, calls) == [f"{method} {node} OK" for method in ATTACHED]
     assert [entry.t for entry in told] == sorted(entry.t for entry in told)
     assert [entry.data["unsure"] for entry in stage.history().of_kind("heard")] == [""]
 
@@ -121,6 +127,5 @@ def test_a_lost_nodes_volume_goes_after_its_pod_once_it_is_out_of_service(
     volume = revisions(stage, ATTACHMENTS, name)
     assert revisions(stage, "pods", pod.name)["gone"] < volume["wanted"] < volume["gone"]
     assert (after.value or 0) - (before.value or 0) == 1
-    told = [entry.data["what"] for entry in stage.history().of_kind("told")]
-    asked = [*ATTACHED, "ControllerUnpublishVolume"]
-    assert told == [f"{method} {node} OK" for method in asked], "detached, and never unstaged"
+    expected = [*ATTACHED, "ControllerUnpublishVolume"]
+    assert asked(stage, calls) == [f"{method} {node} OK" for method in expected], "never unstaged"
