@@ -8,7 +8,8 @@ ARGS ?=
 N ?= 10
 SEED ?= 12
 # What only virtual machines can show; the other scenarios run on them at night.
-VM_SCENARIOS := scenarios/shutdown/test_graceful.py scenarios/shutdown/test_unnoticed.py scenarios/swap/test_swap.py
+VM_SCENARIOS := scenarios/shutdown/test_called_off.py scenarios/shutdown/test_graceful.py \
+    scenarios/shutdown/test_unnoticed.py scenarios/swap/test_swap.py
 # Test results, one file for each target: .ci/run reads the slowest tests off them.
 RESULTS := reports/out/tests
 PYTEST = $(BIN)/pytest -q -p no:cacheprovider --junitxml=$(RESULTS)/$@

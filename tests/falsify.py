@@ -272,6 +272,9 @@ def _such(pattern: Json) -> Json:
 def _counted(judged: Judged) -> Iterator[Altered]:
     """Of what a source told: too often, too rarely, and a source that does not vouch."""
     event, args = judged.moment("event"), judged.check.args
+    if "by" not in event.args:
+        yield from _counted_by_a_watch(judged, event)
+        return
     by, (since_t, until_t) = str(event.args["by"]), _counted_span(judged)
     told = [entry for entry in judged.history.of_kind("told") if entry.data["by"] == by]
     middle = (since_t + until_t) / 2
@@ -286,6 +289,19 @@ def _counted(judged: Judged) -> Iterator[Altered]:
         yield _altered(judged, "it never came", DEVIATES, silent)
 
     yield from _without_source(judged, by)
+
+
+def _counted_by_a_watch(judged: Judged, event: Moment) -> Iterator[Altered]:
+    """What never came, what nobody could have seen, and bounds that did not come."""
+    since_t, until_t = _counted_span(judged)
+    if int(judged.check.args["low"]) > 0:
+        yield _altered(judged, "it never came", DEVIATES, _without(judged.history, event, since_t))
+    for resource in moments.resources(event):
+        middle = (since_t + until_t) / 2
+        blind = _blind(judged.history, resource, middle - 0.5, middle + 0.5)
+        yield _altered(judged, f"the watch of {resource} is blind", GAP, blind)
+    for part in ("anchor", "until"):
+        yield from _without_anchor(judged, judged.moment(part))
 
 
 def _without_source(judged: Judged, by: str) -> Iterator[Altered]:

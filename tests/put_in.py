@@ -35,6 +35,9 @@ def _entry(history: History, moment: Moment, t: float) -> Entry:
     if moment.name == "made":
         another = _like(_last_before(history, resource, moment, t).object, {"metadata": {"uid": "put-in"}})
         return Entry(t, "watch", {"resource": resource, "type": "ADDED", "object": another})
+    if moment.name == "became":
+        became = _like(_last_before(history, resource, moment, t).object, moment.args["pattern"])
+        return Entry(t, "watch", {"resource": resource, "type": "MODIFIED", "object": became})
     changed = copy.deepcopy(dict(_last_before(history, resource, moment, t).object))
     kind = CHANGES[moment.name](changed, moment.args) or "MODIFIED"
     return Entry(t, "watch", {"resource": resource, "type": kind, "object": changed})

@@ -9,11 +9,13 @@ from nodeproof.scenario import (
     condition_became,
     condition_said,
     event_reported,
+    grew,
     inhibitors,
     kubelet_settings,
     last_sign,
     listed,
     machine_ended,
+    metric,
     needs,
     not_listed,
     pod_marked,
@@ -22,14 +24,18 @@ from nodeproof.scenario import (
     run_witnesses,
     shutdown,
     sigterm,
+    wall_clock,
     windows,
 )
 
 REGULAR_S, CRITICAL_S = 60, 30
 """The longest that the two phases may take: no pod here needs as much."""
 HOOK_S, GRACE_S = 3, 15
+OFF_S = 35
+"""How long after its last pod a machine may take to be off: less than half of what would be left."""
 STAYS_S = 300
 """The node is NotReady all the while, and no pod is to be evicted for that."""
+STARTED, ENDED = (f"kubelet_graceful_shutdown_{which}_time_seconds" for which in ("start", "end"))
 LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
 MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
 
@@ -41,6 +47,8 @@ MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.
     "graceful-shutdown.pods-marked",
     "graceful-shutdown.normal-termination",
     "graceful-shutdown.two-phases",
+    "graceful-shutdown.early-release",
+    "shutdown-metrics.survive-reboot",
 )
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"))
 def test_a_shutdown_ends_regular_pods_and_then_critical_ones(lab: Stage, judge: Judge) -> None:
@@ -65,6 +73,7 @@ def test_a_shutdown_ends_regular_pods_and_then_critical_ones(lab: Stage, judge: 
                 )
             )
             lab.look(inhibitors(node))
+            clock = lab.look(wall_clock(node))
             marked = pod_marked(deaf.namespace, deaf.name, *MARK)
             with lab.inject(shutdown(node)) as down:
                 detected = lab.wait_for(noticed.after(down.ordered, windows.prompt(5)))
@@ -73,6 +82,7 @@ def test_a_shutdown_ends_regular_pods_and_then_critical_ones(lab: Stage, judge: 
                 lab.wait_for(machine_ended(node).after(down.ordered, windows.prompt(300)))
             lab.hear(polite, deaf, critical)
             lab.wait_for(condition_became(node, "Ready", "True").after(down.healing, windows.recovery()))
+            began, ended = (lab.look(metric(node, name)) for name in (STARTED, ENDED))
 
     judge("graceful-shutdown.inhibitor-lock", not_listed(INHIBITORS, node, LOCK, until=given_time.ordered))
     judge("graceful-shutdown.inhibitor-lock", listed(INHIBITORS, node, LOCK, given_time.began, down.ordered))
@@ -94,3 +104,7 @@ def test_a_shutdown_ends_regular_pods_and_then_critical_ones(lab: Stage, judge: 
     for pod in (polite, deaf):
         phases = sigterm(critical.name).after(last_sign(pod.name), windows.afterwards(REGULAR_S))
         judge("graceful-shutdown.two-phases", phases)
+    early = machine_ended(node).after(last_sign(critical.name), windows.prompt(OFF_S))
+    judge("graceful-shutdown.early-release", early)
+    judge("shutdown-metrics.survive-reboot", grew(clock, began, -1, 20))
+    judge("shutdown-metrics.survive-reboot", grew(began, ended, HOOK_S, REGULAR_S + CRITICAL_S))

@@ -26,10 +26,17 @@ SCALED = {
     "non-graceful.force-detach-disable",
 }
 
-REFUSED = {"graceful-shutdown.validation", "swap.config-validation"}
+REFUSED = {
+    *(f"graceful-shutdown.{name}" for name in ("validation", "gate", "field-spelling")),
+    *(f"priority-shutdown.{name}" for name in ("kubelet-config-name", "gate", "exclusive-with-classic")),
+    "swap.config-validation",
+}
 """What a kubelet says of its settings needs no machine."""
 MACHINES = (
     "graceful-shutdown.",
+    "priority-shutdown.",
+    "shutdown-metrics.",
+    "heartbeat.continues-in-shutdown",
     "non-graceful.not-",
     "swap.",
     "partition.containers-",

@@ -50,7 +50,7 @@ IN_SETTINGS = {
     "priority-shutdown.kubelet-config-name",
     "priority-shutdown.gate",
     "priority-shutdown.exclusive-with-classic",
-    "graceful-shutdown.validation",
+    *(f"graceful-shutdown.{name}" for name in ("validation", "gate", "field-spelling")),
     "swap.config-validation",
 }
 IN_TOLD = IN_FLAGS | IN_ADDRESSES | IN_MACHINES | IN_STATUS | IN_RETRIES | IN_SETTINGS
@@ -80,6 +80,8 @@ OTHERWISE = "; ".join(
         's/"nodeLeaseDurationSeconds": 4,/"nodeLeaseDurationSeconds": 40,/',
         "s/shutdownGracePeriodByPodPriority/periodsThatNobodyKnows/",
         's/"shutdownGracePeriodCriticalPods": "21s"/"shutdownGracePeriodCriticalPods": "2s"/',
+        's/"ShutdownGracePeriodCriticalPods": "22s"/"shutdownGracePeriodCriticalPods": "22s"/',
+        's/"GracefulNodeShutdown": false/"GracefulNodeShutdown": true/',
         "s/UnlimitedSwap/NoSwap/",
     )
 )

@@ -10,13 +10,16 @@ import pytest
 from nodeproof.cluster.configuration import kubelet_configz
 from nodeproof.cluster.resources import node
 from nodeproof.labs.client.lab import Lab
-from tests.acceptance.altered import Alteration, Cluster, shipped, unaltered
+from tests.acceptance.alterations import refused
+from tests.acceptance.altered import Alteration, Cluster, Ended, shipped, unaltered
 from tests.vm.conftest import Run
 from tests.waiting import eventually
 
 COMMAND_LIMIT_S = 60.0
 CONTAINERS = shipped("partition/test_containers.py")
 GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/test_unnoticed.py")
+CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
+CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
 SWAP = shipped("swap/test_swap.py")
 REFUSES, LIMITS = ("-k", "does_not_start"), ("-k", "limited_swap")
 LIMITED = tuple(
@@ -26,16 +29,30 @@ LIMITED = tuple(
         *("opt-out", "no-request-no-swap", "critical-pods-none"),
     )
 )
-SHUTDOWN_CLAIMS = (
-    "detects",
-    "inhibitor-lock",
-    "ready-false",
-    "pods-marked",
-    "normal-termination",
-    "two-phases",
-)
+SHUTDOWN_CLAIMS = {
+    *(f"graceful-shutdown.{name}" for name in ("detects", "inhibitor-lock", "ready-false")),
+    *(f"graceful-shutdown.{name}" for name in ("pods-marked", "normal-termination", "two-phases")),
+    "shutdown-metrics.survive-reboot",
+}
+IN_CALLED_OFF = {
+    *(f"graceful-shutdown.{name}" for name in ("example-30-10", "pod-grace-is-minimum", "event")),
+    *(f"graceful-shutdown.{name}" for name in ("critical-definition", "scheduler-stops", "kubectl-get")),
+    *(f"graceful-shutdown.{name}" for name in ("admission-rejects", "admission-rejects-tolerating")),
+    *(f"graceful-shutdown.{name}" for name in ("cancelled-ready", "cancelled-pods-lost")),
+    *("graceful-shutdown.failed-pods-kept", "priority-shutdown.no-config"),
+    *("shutdown-metrics.values", "heartbeat.continues-in-shutdown"),
+}
+TIMED = {f"graceful-shutdown.{name}" for name in ("example-30-10", "pod-grace-is-minimum")}
+IN_BY_PRIORITY = {
+    *(f"priority-shutdown.{name}" for name in ("example-one", "example-two", "order-low-to-high")),
+    *(f"priority-shutdown.{name}" for name in ("empty-range-skipped", "outside-range", "total-is-sum")),
+}
+IN_CUT_OFF = {f"graceful-shutdown.{name}" for name in ("activation", "termination-starts-with-condition")}
 BASE, ENVIRONMENT = "/etc/kubernetes/kubelet.json", "/etc/default/kubelet"
 NO_BUS = "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent"
+GATE = "GracefulNodeShutdownBasedOnPodPriority"
+LOCK = "systemd-inhibit --what=shutdown --mode=delay"
+OWN_LOCK = f"systemd-run --quiet --collect --unit=own-lock {LOCK} --who=operator sleep 900"
 KILL_WITNESSES = "for p in $(pgrep -f nodeproof/witness); do [ $p = $$ ] || kill -KILL $p; done"
 SWAP_FOR_ALL = """
 until [ -e /run/over ]; do
@@ -78,6 +95,19 @@ def everybody_may_swap(cluster: Cluster) -> None:
     sh(cluster.lab, "touch /run/over")
 
 
+def containers_end_at_once(cluster: Cluster) -> None:
+    cluster.until_injected("called-off-shutdown")
+    sh(cluster.lab, f"sleep 2; {KILL_WITNESSES}")
+
+
+def a_node_in_shutdown_renews_nothing(cluster: Cluster) -> None:
+    cluster.until_injected("called-off-shutdown")
+    rule = {"apiGroups": ["coordination.k8s.io"], "apiVersions": ["v1"], "operations": ["UPDATE"]}
+    own = {"name": "own", "expression": f"request.userInfo.username == 'system:node:{cluster.target}'"}
+    with refused(cluster, [{**rule, "resources": ["leases"]}], [own]):
+        cluster.over.wait()
+
+
 @contextmanager
 def changed(lab: Lab, file: str, edit: str) -> Iterator[None]:
     """A kubelet of the node that scenarios harm whose files somebody has changed with sed."""
@@ -95,8 +125,8 @@ def changed(lab: Lab, file: str, edit: str) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "scenario",
-    [(CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,)],
-    ids=["containers", "graceful", "unnoticed", "swap"],
+    [(CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (CALLED_OFF,)],
+    ids=["containers", "graceful", "unnoticed", "swap", "called-off"],
 )
 def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[str, ...]) -> None:
     ended = run(lab, unaltered, *scenario)
@@ -117,6 +147,8 @@ def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[st
         ),
         (("non-graceful.not-detected",), somebody_says_not_ready, (UNNOTICED,)),
         (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
+        (tuple(sorted(TIMED)), containers_end_at_once, (CALLED_OFF,)),
+        (("heartbeat.continues-in-shutdown",), a_node_in_shutdown_renews_nothing, (CALLED_OFF,)),
     ],
 )
 def test_a_claim_falls_on_a_machine_that_does_otherwise(
@@ -132,17 +164,41 @@ def test_a_kubelet_that_hears_nothing_of_shutdowns(lab: Lab, run: Run) -> None:
     with changed(lab, ENVIRONMENT, f"$a{NO_BUS}"):
         ended = run(lab, unaltered, GRACEFUL)
 
-    labels = {claim: ended.labels(f"graceful-shutdown.{claim}") for claim in SHUTDOWN_CLAIMS}
-    assert all("deviates" in label for label in labels.values()), labels
+    assert deviating(ended) == SHUTDOWN_CLAIMS
     assert ended.status == 1
 
 
-def test_a_kubelet_that_was_told_to_bear_swap(lab: Lab, run: Run) -> None:
-    with changed(lab, BASE, 's/}$/, "failSwapOn": false}/'):
-        ended = run(lab, unaltered, SWAP, *REFUSES)
+@pytest.mark.parametrize(
+    ("scenario", "claims"),
+    [(CALLED_OFF, IN_CALLED_OFF), (BY_PRIORITY, IN_BY_PRIORITY), (CUT_OFF, IN_CUT_OFF)],
+    ids=["called-off", "by-priority", "cut-off"],
+)
+def test_a_kubelet_that_hears_nothing_of_a_shutdown_that_is_called_off(
+    lab: Lab, run: Run, scenario: str, claims: set[str]
+) -> None:
+    with changed(lab, ENVIRONMENT, f"$a{NO_BUS}"):
+        ended = run(lab, unaltered, scenario)
 
-    assert "deviates" in ended.labels("swap.fail-on-default")
+    assert deviating(ended) == claims
     assert ended.status == 1
+
+
+def test_a_kubelet_without_the_gate_for_metrics(lab: Lab, run: Run) -> None:
+    with changed(lab, BASE, f's/}}$/, "featureGates": {{"{GATE}": false}}}}/'):
+        ended = run(lab, unaltered, CALLED_OFF)
+
+    assert "shutdown-metrics.exist" in deviating(ended)
+
+
+def test_a_machine_that_others_hold_up_is_not_off_early(lab: Lab, run: Run) -> None:
+    sh(lab, OWN_LOCK)
+    ended = run(lab, unaltered, GRACEFUL)
+
+    assert deviating(ended) == {"graceful-shutdown.early-release"}
+
+
+def deviating(ended: Ended) -> set[str]:
+    return {claim for claim in ended.claims() if "deviates" in ended.labels(claim)}
 
 
 def made_to_fall() -> set[str]:
@@ -151,4 +207,6 @@ def made_to_fall() -> set[str]:
     fall = {
         claim for mark in marks if mark.name == "parametrize" for case in mark.args[1] for claim in case[0]
     }
-    return fall | {f"graceful-shutdown.{claim}" for claim in SHUTDOWN_CLAIMS} | {"swap.fail-on-default"}
+    fall |= SHUTDOWN_CLAIMS | IN_CALLED_OFF | IN_BY_PRIORITY | IN_CUT_OFF
+    alone = {"swap.fail-on-default", "shutdown-metrics.exist", "graceful-shutdown.early-release"}
+    return fall | alone

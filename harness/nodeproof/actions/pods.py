@@ -38,6 +38,11 @@ def pending_pod(
     )
 
 
+def bound_pod(*, to: str) -> Action[Pod]:
+    """A pod that is a node's from the beginning, past the scheduler, whatever its kubelet says to it."""
+    return Action(f"a pod bound to {to}", lambda doing: doing.lab.cluster.bound_pod(to))
+
+
 def run_witnesses(*witnesses: Witness, on: str) -> Action[list[Pod]]:
     """Running pods on a node that write down what happens to them, to be heard; needs the feature
     `real-pods`.

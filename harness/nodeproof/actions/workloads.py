@@ -27,6 +27,14 @@ class Namespace:
 
 
 @dataclass(frozen=True)
+class PriorityClass:
+    """A PriorityClass that is yet to be made: `make` is the action that does."""
+
+    name: str
+    make: Action[Observation]
+
+
+@dataclass(frozen=True)
 class Workload:
     """A workload that is yet to be made: `make` is the action that does."""
 
@@ -44,6 +52,13 @@ def own_namespace() -> Namespace:
     """A namespace of the scenario's own, which goes with all that is in it when the scenario is over."""
     name = _name()
     return Namespace(name, ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}}))
+
+
+def priority_class(value: int) -> PriorityClass:
+    """A PriorityClass of the scenario's own, which goes when the scenario is over."""
+    name = _name()
+    body = {"metadata": {"name": name}, "value": value}
+    return PriorityClass(name, ask("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body))
 
 
 def workload(kind: Kind, *, replicas: int = 1, namespace: str = NAMESPACE, **pod: Json) -> Workload:

@@ -30,7 +30,7 @@ _LIVE = f"mkfifo /tmp/never; exec 3<>/tmp/never; while :; do say {BEAT}; read -r
 class Witness:
     """What kind of pod is to tell: its grace period (s), how long its preStop hook takes (s; 0 is none),
     whether SIGTERM ends it, its priority class, its toleration of nodes that are not ready or unreachable
-    (s), its resources.
+    (s), its resources, whether it has its node's network, which a slow machine starts sooner.
     """
 
     grace_s: int = 1
@@ -39,6 +39,7 @@ class Witness:
     priority_class: str = ""
     tolerates_s: int | None = None
     resources: Mapping[str, Json] = field(default_factory=dict)
+    host_network: bool = False
 
 
 def file_of(pod: str, boot_id: str) -> str:
@@ -61,6 +62,8 @@ def _spec(node_name: str, witness: Witness) -> dict[str, Json]:
     spec["containers"] = [_container(witness)]
     if witness.priority_class:
         spec["priorityClassName"] = witness.priority_class
+    if witness.host_network:
+        spec["hostNetwork"] = True
     if witness.tolerates_s is not None:
         spec["tolerations"] = [tolerates(key, witness.tolerates_s) for key in (NOT_READY, UNREACHABLE)]
     return spec

@@ -13,7 +13,9 @@ from nodeproof.machines.machine import Machine, MachineError, Shell
 
 Json = Any
 _TARGET = "poweroff.target"
-_HEAL_LIMIT_S = 120.0
+_LONGEST_DELAY_S = 150
+"""More than the time that logind gives to locks of others (InhibitDelayMaxSec= in the image)."""
+_HEAL_LIMIT_S = _LONGEST_DELAY_S + 90.0
 # logind looks whether the target is loaded before it accepts: masked any earlier, it would refuse. Our own
 # lock keeps it from going on before the target is masked, also where no kubelet holds one.
 _INJECT = f"""
@@ -21,18 +23,14 @@ case "$({" ".join(PREPARING)})" in *true*) exec systemctl mask --runtime {_TARGE
 exec systemd-inhibit --what=shutdown --mode=delay --who=nodeproof --why="$0" \\
     sh -c 'systemctl poweroff && systemctl mask --runtime {_TARGET}'
 """
-# Masked first: a machine whose last lock goes with the kubelet would power off. Unmasked last, when logind
-# has forgotten that it was asked.
+# Masked first: a machine whose last lock goes with the kubelet would power off. The kubelet starts when
+# logind has forgotten that it was asked: after a shutdown that was called off it may hold no lock, and while
+# logind prepares it gets none (docs/findings.md). Unmasked last: while masked, there is something to heal.
 _HEAL = f"""
 systemctl is-enabled {_TARGET} | grep -q masked || case "$({" ".join(PREPARING)})" in *false*) exit 0 ;; esac
-systemctl mask --runtime {_TARGET} || exit 1
-case "$({" ".join(PREPARING)})" in *true*) systemctl restart kubelet.service ;; esac
-waited=0
-until {" ".join(PREPARING)} | grep -q false; do
-    [ "$waited" -lt 300 ] || exit 1
-    waited=$((waited + 1)); sleep 0.2
-done
-systemctl unmask --runtime {_TARGET}
+systemctl mask --runtime {_TARGET} && systemctl stop kubelet.service || exit 1
+timeout {_LONGEST_DELAY_S} sh -c 'until {" ".join(PREPARING)} | grep -q false; do sleep 0.2; done' || exit 1
+systemctl start kubelet.service && systemctl unmask --runtime {_TARGET}
 """
 _REFUSED = ["journalctl", "--boot", "--unit=systemd-logind", "--grep=poweroff.target is masked", "--quiet"]
 
@@ -40,7 +38,7 @@ _REFUSED = ["journalctl", "--boot", "--unit=systemd-logind", "--grep=poweroff.ta
 @dataclass(frozen=True)
 class CalledOff:
     """Asks logind of `node` to power off, and masks poweroff.target while delay locks hold it up; healing
-    takes the request back and unmasks.
+    takes the request back, restarts the kubelet and unmasks.
 
     The kubelet ends its pods as ever. When the last lock is released logind's StartUnit fails, and it takes
     the shutdown back: PrepareForShutdown(false) (src/login/logind-dbus.c, `execute_shutdown_or_sleep` and
@@ -60,7 +58,7 @@ class CalledOff:
 
     @property
     def undo(self) -> Sequence[str]:
-        """Restart the kubelet while the target is masked still, wait for logind, unmask."""
+        """Stop the kubelet while the target is masked, wait for logind, start the kubelet, unmask."""
         return ["sh", "-c", _HEAL]
 
     def to_json(self) -> Mapping[str, Json]:
@@ -82,7 +80,7 @@ class CalledOff:
             self._run(machine, ["sh", "-c", _INJECT, self.id])
 
     def heal(self, machine: Shell) -> None:
-        """Take it back where it was not yet, and unmask. A machine that is off has nothing to take back."""
+        """Take it back where it was not, restart the kubelet, unmask; nothing on a machine that is off."""
         if machine.is_powered():
             self._run(machine, self.undo)
 

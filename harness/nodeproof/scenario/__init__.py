@@ -19,13 +19,14 @@ from nodeproof.actions.joined import leave, run_on, start_again, try_kubelet
 from nodeproof.actions.kubectl import kubectl
 from nodeproof.actions.kubelet import restart_kubelet
 from nodeproof.actions.nodes import keep_alive, label_node, labels_of, make_node, say_condition
-from nodeproof.actions.pods import pending_pod, run_pod, run_witnesses
+from nodeproof.actions.pods import bound_pod, pending_pod, run_pod, run_witnesses
 from nodeproof.actions.workloads import (
     Workload,
     disruption_budget,
     holding,
     own_namespace,
     preferring,
+    priority_class,
     service,
     workload,
 )
@@ -107,6 +108,7 @@ from nodeproof.probes.metric import metric
 from nodeproof.probes.ranges import overlapping_ranges
 from nodeproof.probes.size import times_as_large
 from nodeproof.probes.source_address import source_address
+from nodeproof.probes.wall_clock import wall_clock
 from nodeproof.safety.injector import Cut
 from nodeproof.scenario.faults import (
     called_off_shutdown,
@@ -187,6 +189,7 @@ __all__ = [
     "became",
     "boot_id_changed",
     "booted",
+    "bound_pod",
     "called_off_shutdown",
     "cgroup_file",
     "changed",
@@ -261,6 +264,7 @@ __all__ = [
     "pre_stop_began",
     "pre_stop_ended",
     "preferring",
+    "priority_class",
     "ready_patched",
     "recording_began",
     "refused",
@@ -296,6 +300,7 @@ __all__ = [
     "unit_down",
     "untainted",
     "volumes",
+    "wall_clock",
     "windows",
     "workload",
     "would",

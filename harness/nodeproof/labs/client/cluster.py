@@ -46,6 +46,10 @@ class Cluster:
         """
         return workloads.create_pod(self.api, only_on, tolerations, True, requests, fields)
 
+    def bound_pod(self, to: str) -> Pod:
+        """A pod that is a node's from the beginning. Raises ApiError."""
+        return workloads.create_pod(self.api, to, (), by_scheduler=False)
+
     def tidy(self, nodes: Collection[str] | None, is_others: Callable[[str], bool]) -> None:
         """Remove what scenarios left on these nodes, or anywhere: their pods, cordons and labels. Raises
         ApiError.
