@@ -94,6 +94,7 @@ night-process:
 # With `documented`: all that the profile alone proves.
 night-documented:
 	@$(BIN)/nodeproof run --profile=documented scenarios/rate_limits
+	@$(BIN)/nodeproof run --profile=documented -n 2 scenarios/nongraceful/test_forced_detach.py
 
 night-contract:
 	@$(PYTEST).xml $(SIDE_BY_SIDE) --contract-lab=libvirt -m "not vm and not alone" tests/contract

@@ -88,6 +88,7 @@ def words_page() -> str:
         "CloudCalls": scenario.CloudCalls,
         "Journal": scenario.Journal,
         "Log": scenario.Log,
+        "VolumeCalls": scenario.VolumeCalls,
     }
     sources |= _those_that_give(words, Audit)
     windows = {name: made for name, made in vars(window).items() if _gives(made, WindowSpec)}

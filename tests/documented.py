@@ -121,6 +121,10 @@ REASONS: Mapping[str, str] = {
     "vagrant up": "needs Vagrant: tests/vm/test_vagrant.py, at night",
     "vagrant ssh node-1": "needs Vagrant: tests/vm/test_vagrant.py, at night",
     "vagrant destroy -f": "needs Vagrant: tests/vm/test_vagrant.py, at night",
+    (
+        "node ~/.cache/nodeproof/allure-*/node_modules/allure/cli.js quality-gate --config RUN/allurerc.json"
+        " RUN/allure-results"
+    ): "needs Node.js 22; tests/unit/test_report_site.py checks its rules",
     "podman build --tag registry.example/nodeproof:0.1.0 --file infra/ci/Containerfile .": (
         "needs a registry; tests/unit/test_job.py checks the recipe"
     ),

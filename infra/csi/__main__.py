@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--calls", type=Path, metavar="FILE", help="gets a line of JSON for each call")
     add("--nodes", default="", metavar="A,B", help="machines that a table has; those that it knows stay")
     add("--node", action="append", default=[], metavar="NAME=unix://PATH", help="where a node is served")
+    add("--root", default="/", metavar="DIR", help="what a table's node sees as its /; {node} is its name")
     add("--pool", default="", help="libvirt's storage pool of the volumes")
     add("--shell", default="", metavar="COMMAND", help="what runs a command on a guest; {node} is its name")
     return parser
@@ -99,7 +100,7 @@ def _hypervisor(asked: argparse.Namespace) -> tuple[Hypervisor, Machines]:
             table.take()
         except BlockingIOError:
             raise BadCommand(f"another driver has {where} (--hypervisor); end it first") from None
-        return table, lambda node: Marked(table, node)
+        return table, lambda node: Marked(table, node, Path(asked.root.format(node=node)))
     if kind == "libvirt" and where:
         if not asked.pool or not asked.shell:
             raise BadCommand("libvirt needs --pool and --shell (--hypervisor); give both")

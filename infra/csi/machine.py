@@ -39,11 +39,15 @@ _MARK = ".csi.nodeproof.dev.json"
 
 
 class Marked:
-    """A node without disks: a folder in which something would be mounted gets a file that says what."""
+    """A node without disks: a folder in which something would be mounted gets a file that says what.
 
-    def __init__(self, hypervisor: Hypervisor, node: str) -> None:
+    `root` is the folder that the node sees as its own `/`, where the driver does not run in it.
+    """
+
+    def __init__(self, hypervisor: Hypervisor, node: str, root: Path = Path("/")) -> None:
         self._hypervisor = hypervisor
         self._node = node
+        self._root = root
 
     def stage(self, volume: str, staging: str) -> None:
         """Only what is attached to this node can be staged on it."""
@@ -51,30 +55,33 @@ class Marked:
             raise Refused(
                 grpc.StatusCode.FAILED_PRECONDITION, f"volume {volume} is not attached to node {self._node}"
             )
-        _mark(Path(staging), {"volume": volume})
+        _mark(self._folder(staging), {"volume": volume})
 
     def unstage(self, volume: str, staging: str) -> None:
         """The mark goes."""
-        if _marked(Path(staging)).get("volume") == volume:
-            (Path(staging) / _MARK).unlink(missing_ok=True)
+        if _marked(self._folder(staging)).get("volume") == volume:
+            (self._folder(staging) / _MARK).unlink(missing_ok=True)
 
     def publish(self, volume: str, staging: str, target: str, read_only: bool) -> None:
         """Only what is staged can be published."""
-        if _marked(Path(staging)).get("volume") != volume:
+        if _marked(self._folder(staging)).get("volume") != volume:
             raise Refused(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"volume {volume} is not staged at {staging} on node {self._node}",
             )
-        _mark(Path(target), {"volume": volume, "read_only": read_only})
+        _mark(self._folder(target), {"volume": volume, "read_only": read_only})
 
     def unpublish(self, volume: str, target: str) -> None:
         """The mark goes, and then the folder, which must be empty."""
-        folder = Path(target)
+        folder = self._folder(target)
         if _marked(folder).get("volume", volume) != volume:
             raise Refused(grpc.StatusCode.FAILED_PRECONDITION, f"volume {volume} is not the one at {target}")
         (folder / _MARK).unlink(missing_ok=True)
         if folder.is_dir():
             folder.rmdir()
+
+    def _folder(self, path: str) -> Path:
+        return self._root / path.lstrip("/")
 
 
 def _mark(folder: Path, what: dict[str, Json]) -> None:

@@ -22,6 +22,8 @@ SCALED = {
     "eviction.default-tolerations-injected",
     "monitoring.grace-period-default",
     "monitoring.period-default",
+    "non-graceful.force-detach-timeout",
+    "non-graceful.force-detach-disable",
 }
 
 REFUSED = {"graceful-shutdown.validation", "swap.config-validation"}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodeproof import proc
+from nodeproof.artifacts import csi
 from nodeproof.cluster.resources import WATCHED
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.faults import (
@@ -26,6 +27,7 @@ from nodeproof.faults import (
     Refused,
     Settings,
     Taint,
+    Volumes,
     fault_from_json,
 )
 from nodeproof.labs.client import registry
@@ -34,7 +36,7 @@ from nodeproof.labs.client.service import ServiceMachine
 from nodeproof.machines.machine import CONTROL_PLANE, Machine
 from nodeproof.model.cluster import LEASE_NAMESPACE, has_taint
 from nodeproof.model.history import fence
-from nodeproof.model.needs import CLOUD, COMPONENTS, Needs
+from nodeproof.model.needs import ATTACHER, CLOUD, COMPONENTS, Needs
 from nodeproof.safety.guard import Declared
 from nodeproof.safety.guard import Refused as GuardRefused
 from nodeproof.safety.injector import HEAL_LIMIT_S, INJECT_LIMIT_S
@@ -51,6 +53,7 @@ MANAGER = "kube-controller-manager"
 SHUT_DOWN = "node.cloudprovider.kubernetes.io/shutdown"
 FAULTS: Mapping[str, Callable[[Lab, str], Fault]] = {
     "cloud": lambda lab, node: Cloud(_new_id(), {node: "gone"}, {node: _labels(lab, node)}),
+    "volumes": lambda _lab, _node: Volumes(_new_id()),
     "settings": lambda _lab, _node: Settings(_new_id(), MANAGER, {"node-eviction-rate": "0.25"}),
     "manager-off": lambda _lab, _node: PowerOff(_new_id(), MANAGER),
     "etcd-frozen": lambda _lab, _node: Freeze(_new_id(), "etcd"),
@@ -66,7 +69,7 @@ FAULTS: Mapping[str, Callable[[Lab, str], Fault]] = {
     "refused-status": lambda _lab, node: Refused(_new_id(), node, "status"),
     "refused-lease": lambda _lab, node: Refused(_new_id(), node, "lease"),
 }
-FOUND_BY_NAME = ("cloud", "settings", "outage", "ready-patched", "refused-status", "refused-lease")
+FOUND_BY_NAME = ("cloud", "volumes", "settings", "outage", "ready-patched", "refused-status", "refused-lease")
 
 
 def _labels(lab: Lab, node: str) -> Mapping[str, str]:
@@ -89,12 +92,14 @@ def nothing(*_args: object, **_data: object) -> None:
 @pytest.fixture(params=FAULTS)
 def fault(request: pytest.FixtureRequest, lab: Lab, node: str) -> Iterator[Fault]:
     """Each of them, healed afterwards."""
+    _skip_unless_had(request.param, lab)
     yield from _healed(FAULTS[request.param](lab, node), lab)
 
 
 @pytest.fixture(params=FOUND_BY_NAME)
 def left_behind(request: pytest.FixtureRequest, lab: Lab, node: str) -> Iterator[Fault]:
     """One that nobody knows of but by the name of what it leaves."""
+    _skip_unless_had(request.param, lab)
     yield from _healed(FAULTS[request.param](lab, node), lab)
 
 
@@ -102,6 +107,17 @@ def left_behind(request: pytest.FixtureRequest, lab: Lab, node: str) -> Iterator
 def point(request: pytest.FixtureRequest) -> str:
     """Where in the protocol a harness dies."""
     return str(request.param)
+
+
+def _skip_unless_had(name: str, lab: Lab) -> None:
+    if name != Volumes.name:
+        return
+    if name not in lab.features:
+        pytest.skip(f"a {lab.kind.name} lab has no volumes")
+    csi.obtain(print)
+    why = Volumes(_new_id()).available(lab.fleet.machine(ATTACHER))
+    if "inotify" in why:
+        pytest.skip(why)
 
 
 def _healed(fault: Fault, lab: Lab) -> Iterator[Fault]:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from nodeproof.faults import Volumes
 from nodeproof.labs.client.lab import Lab
 from nodeproof.machines.machine import Machine
-from nodeproof.model.needs import FEATURES
+from nodeproof.model.needs import ATTACHER, FEATURES
 from tests.contract.kinds import FAULTS, Kind
 
 COMMAND_LIMIT_S = 20.0
@@ -35,6 +36,11 @@ def runs_containers(_kind: Kind, lab: Lab, machine: Machine) -> bool:
     return bool(found)
 
 
+def has_volumes(_kind: Kind, lab: Lab, _machine: Machine) -> bool:
+    """Whether its lab knows who attaches: `test_control_plane.py` injects, `test_volumes.py` attaches one."""
+    return "does not know" not in Volumes("00000000").available(lab.fleet.machine(ATTACHER))
+
+
 PROBES: Mapping[str, Probe] = {
     "freeze": is_had("freeze"),
     "link": is_had("link-down"),
@@ -44,6 +50,7 @@ PROBES: Mapping[str, Probe] = {
     "reset": is_had("reset"),
     "swap": is_had("swap"),
     "systemd": is_had("shutdown"),
+    "volumes": has_volumes,
 }
 
 

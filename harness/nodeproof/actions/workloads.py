@@ -80,6 +80,11 @@ def preferring(node: str) -> dict[str, Json]:
     return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
 
 
+def holding(claim: str) -> dict[str, Json]:
+    """Fields of pods that hold a claim, and mount its volume, for `workload` and `pending_pod`."""
+    return {"volumes": [{"name": "held", "persistentVolumeClaim": {"claimName": claim}}]}
+
+
 def service(over: Workload, *, port: int = 80) -> Action[Observation]:
     """A headless Service over a workload's pods, by the workload's name: what a StatefulSet's pods are found
     under.

@@ -21,7 +21,7 @@ from nodeproof.artifacts.go import find_go, go_environment, go_that_builds, want
 from nodeproof.kept import Report, cache_dir
 from nodeproof.model.problem import Problem
 
-__all__ = ["ATTACHER", "SANITY", "obtain", "python_path", "recipe_dir"]
+__all__ = ["ATTACHER", "SANITY", "entry", "obtain", "python_path", "recipe_dir"]
 
 ATTACHER, SANITY = "external-attacher", "csi-sanity"
 
@@ -41,11 +41,16 @@ def obtain(report: Report = lambda _line: None) -> Path:
 
     `report` gets lines about slow steps. Raises Problem.
     """
-    recipe = recipe_dir()
-    entry = cache_dir() / "csi" / _recipe_hash(recipe)
+    recipe, made = recipe_dir(), entry()
     return entry_made(
-        entry, _load, lambda: _build(recipe, entry, report), "another process is building", report
+        made, _load, lambda: _build(recipe, made, report), "another process is building", report
     )
+
+
+def entry() -> Path:
+    """Where they are kept, once there are any: a lab is told before it has volumes. Raises Problem."""
+    recipe = recipe_dir()
+    return cache_dir() / "csi" / _recipe_hash(recipe)
 
 
 def python_path() -> Path:

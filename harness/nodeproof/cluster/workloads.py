@@ -91,10 +91,13 @@ def create_pod(
     tolerations: Sequence[Json],
     by_scheduler: bool,
     requests: Mapping[str, str] | None = None,
+    fields: Mapping[str, Json] | None = None,
 ) -> Pod:
-    """Create a pod that can only run on one node, and asks for so much of it. Raises ApiError."""
+    """Create a pod that can only run on one node, and asks for so much of it; `fields` are others of its
+    spec. Raises ApiError.
+    """
     placed = {"nodeSelector": {HOSTNAME_LABEL: node_name}} if by_scheduler else {"nodeName": node_name}
-    spec = {**pod_spec(placed), "tolerations": list(tolerations)}
+    spec = {**pod_spec({**placed, **(fields or {})}), "tolerations": list(tolerations)}
     (container,) = spec["containers"]
     container["resources"] = {"requests": dict(requests or {})}
     return start_pod(api, node_name, spec)
@@ -215,12 +218,14 @@ def restore(api: Api, nodes: Collection[str] | None) -> None:
 
 
 def pod_spec(placed: Mapping[str, Json]) -> dict[str, Json]:
-    """The specification of a pod that does nothing, with where it is to run."""
+    """The specification of a pod that does nothing: where it is to run, and the volumes that it mounts."""
+    names = [each["name"] for each in placed.get("volumes", ())]
+    mounts = {"volumeMounts": [{"name": name, "mountPath": f"/{name}"} for name in names]} if names else {}
     return {
         **placed,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 1,
-        "containers": [{"name": "main", "image": IMAGE}],
+        "containers": [{"name": "main", "image": IMAGE, **mounts}],
     }
 
 

@@ -20,12 +20,15 @@ FEATURES: Mapping[str, str] = {
     "reset": "a node can be reset at once, without a shutdown",
     "swap": "a node can have swap space of its own",
     "systemd": "a node's services, its kubelet too, are run by systemd, which can shut it down",
+    "volumes": "volumes can be attached to its nodes, by a CSI driver of nodeproof's",
 }
 """All that a lab may have and another may not."""
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 """Of a lab's control plane, that run in every lab."""
 CLOUD: Final = "cloud-controller-manager"
 """Of a lab's control plane, that runs as long as a fault wants it."""
+ATTACHER: Final = "external-attacher"
+"""Runs, with the CSI driver that it speaks to, as long as a fault wants it."""
 Radius = Literal["", "zone", "cluster"]
 RADII: Sequence[Radius] = ("", "zone", "cluster")
 Isolation = Literal["zone", "cluster"]
@@ -97,7 +100,7 @@ class Needs:
             said = f"there are: {', '.join(ISOLATIONS)}"
             raise Problem(f"{_MARKER}: isolation is {asked['isolation']!r}", where, said)
         _check_formula(asked.get("lasts", ""), where)
-        components = _named(asked.get("components", ()), "component", (*COMPONENTS, CLOUD), where)
+        components = _named(asked.get("components", ()), "component", (*COMPONENTS, CLOUD, ATTACHER), where)
         features = _named(asked.get("features", ()), "feature", FEATURES, where)
         several = {"features": features, "components": tuple(sorted(components))}
         made = cls(**{**asked, **several, "spread": spread, "faulted_in": faulted_in})

@@ -10,8 +10,7 @@
 <run>/scenarios/<slug>/configuration.json the running configuration it is judged on
 <run>/scenarios/<slug>/judgments.json     {scenario, judgments: [{claim, check}], verdicts: [row],
                                            slack: {s, limit_s}}
-<run>/scenarios/<slug>/timeline.svg
-<run>/scenarios/<slug>/rates.svg         where a rate was judged: what came by when, beside what may
+<run>/scenarios/<slug>/timeline.svg, and rates.svg where a rate was judged: what came by when, beside what may
 <run>/too-loaded/<slug>-N/                tries of scenarios that were run again, with what they recorded
 <run>/labs/<lab>/                         component logs and the audit log
 <run>/allure-results/  <run>/allurerc.json  <run>/site/index.html  <run>/site/page.html
@@ -42,8 +41,7 @@ Row = Mapping[str, Json]
 """One line of `verdicts.json`; its fields are in `reports/verdicts.schema.json`."""
 LATEST = "latest"
 TOO_LOADED = "too-loaded"
-TIMES, DECLARED = "times.json", "declared-claims.json"
-FIELDS = "fields.json"
+TIMES, DECLARED, FIELDS = "times.json", "declared-claims.json", "fields.json"
 FORMAT = 1
 """Of a run's folder. What is added keeps the number, and who reads passes over what it does not know; where
 something that is there changes its meaning, the number goes up.

@@ -23,6 +23,7 @@ from nodeproof.actions.pods import pending_pod, run_pod, run_witnesses
 from nodeproof.actions.workloads import (
     Workload,
     disruption_budget,
+    holding,
     own_namespace,
     preferring,
     service,
@@ -77,6 +78,7 @@ from nodeproof.checks.witnessed import (
 from nodeproof.cluster.witness import Witness
 from nodeproof.cluster.workloads import Pod, tolerates
 from nodeproof.faults import Fault
+from nodeproof.faults.volumes import attachment
 from nodeproof.labs.client.fleet import NodeInfo
 from nodeproof.model import window as windows
 from nodeproof.model.cluster import (
@@ -88,7 +90,7 @@ from nodeproof.model.cluster import (
     ZONE_LABEL,
 )
 from nodeproof.model.judgment import Check, Moment
-from nodeproof.model.needs import CLOUD
+from nodeproof.model.needs import ATTACHER, CLOUD
 from nodeproof.model.pattern import PRESENT
 from nodeproof.probes.answering import api_at, kubelet_at
 from nodeproof.probes.cgroup import SWAP_LIMIT, cgroup_file, swap_limit
@@ -127,12 +129,14 @@ from nodeproof.scenario.faults import (
     swap,
     taint,
     unit_down,
+    volumes,
 )
 from nodeproof.scenario.stage import STATUS, Stage
 from nodeproof.sources.audit import Audit, audit
 from nodeproof.sources.cloud import CloudCalls
 from nodeproof.sources.journal import Journal
 from nodeproof.sources.log import Log
+from nodeproof.sources.volumes import VolumeCalls
 
 claims = pytest.mark.claims
 needs = pytest.mark.needs
@@ -146,6 +150,7 @@ def standing(word: Callable[..., Fault], *args: Any, **settings: Any) -> pytest.
 
 
 __all__ = [
+    "ATTACHER",
     "CLOUD",
     "INHIBITORS",
     "NOT_READY",
@@ -170,12 +175,14 @@ __all__ = [
     "Pod",
     "Stage",
     "User",
+    "VolumeCalls",
     "Witness",
     "Workload",
     "all_came",
     "amounts_to",
     "api_at",
     "ask",
+    "attachment",
     "audit",
     "became",
     "boot_id_changed",
@@ -204,6 +211,7 @@ __all__ = [
     "freeze",
     "grew",
     "healthz",
+    "holding",
     "in_bursts",
     "inhibitors",
     "join",
@@ -287,6 +295,7 @@ __all__ = [
     "uncordoned",
     "unit_down",
     "untainted",
+    "volumes",
     "windows",
     "workload",
     "would",

@@ -27,6 +27,7 @@ from nodeproof.faults import (
     Swap,
     Taint,
     UnitDown,
+    Volumes,
 )
 from nodeproof.faults.cloud import State
 from nodeproof.faults.partition import Answer, Direction
@@ -119,6 +120,13 @@ def settings(component: str, **flags: str) -> Settings:
     `needs(components=...)`.
     """
     return Settings(uuid.uuid4().hex[:8], component, {name.replace("_", "-"): flags[name] for name in flags})
+
+
+def volumes(many: int = 1) -> Volumes:
+    """A CSI driver of the cluster's, upstream's external-attacher, and so many new volumes with `claims`;
+    needs the feature `volumes`, and has to be declared: `needs(components=(ATTACHER,))`.
+    """
+    return Volumes(uuid.uuid4().hex[:8], many)
 
 
 def taint(node: str, key: str, effect: str, value: str = "nodeproof", also: Sequence[str] = ()) -> Taint:

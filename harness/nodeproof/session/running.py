@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from nodeproof.artifacts import csi
 from nodeproof.artifacts.components import obtain
 from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.healing import heal_abandoned, heal_whole
@@ -18,7 +19,7 @@ from nodeproof.labs.client.leases import InUse
 from nodeproof.labs.client.resizing import resize
 from nodeproof.labs.ground.profiles import profile_named
 from nodeproof.labs.kinds import kind_named
-from nodeproof.model.needs import Needs
+from nodeproof.model.needs import ATTACHER, Needs
 from nodeproof.model.plan import Size
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.report import shards
@@ -195,6 +196,8 @@ class LabProvider:
 
         Raises Problem when a new lab is not fit either, or a lab that we were given is not, DoesNotStand.
         """
+        if ATTACHER in needs.components:
+            csi.obtain(self.report)
         lab = self.get(size, is_alone)
         self.rest()
         try:

@@ -35,10 +35,16 @@ class Cluster:
         return witness.run(self.api, on, witnesses, WITNESS_LIMIT_S)
 
     def pending_pod(
-        self, only_on: str, tolerations: Sequence[Json] = (), requests: Mapping[str, str] | None = None
+        self,
+        only_on: str,
+        tolerations: Sequence[Json] = (),
+        requests: Mapping[str, str] | None = None,
+        fields: Mapping[str, Json] | None = None,
     ) -> Pod:
-        """A pod that the scheduler may bind to one node only. Raises ApiError."""
-        return workloads.create_pod(self.api, only_on, tolerations, by_scheduler=True, requests=requests)
+        """A pod that the scheduler may bind to one node only, with these `fields` in its spec. Raises
+        ApiError.
+        """
+        return workloads.create_pod(self.api, only_on, tolerations, True, requests, fields)
 
     def tidy(self, nodes: Collection[str] | None, is_others: Callable[[str], bool]) -> None:
         """Remove what scenarios left on these nodes, or anywhere: their pods, cordons and labels. Raises

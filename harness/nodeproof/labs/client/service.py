@@ -11,9 +11,11 @@ from typing import Any
 
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.labs.client.measuring import MANAGER
+from nodeproof.labs.ground.control_plane import ATTACHER_PORT
 from nodeproof.labs.ground.spec import API_ADDRESS, API_PORT
 from nodeproof.labs.ground.wire import SupervisorClient
 from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, MachineError, PowerAction
+from nodeproof.model.needs import ATTACHER, CLOUD
 from nodeproof.model.problem import Problem
 
 Json = Any
@@ -23,13 +25,14 @@ _PORTS: Mapping[str, tuple[str, int]] = {
     "kube-apiserver": (API_ADDRESS, API_PORT),
     "kube-controller-manager": ("127.0.0.1", 10257),
     "kube-scheduler": ("127.0.0.1", 10259),
-    "cloud-controller-manager": ("127.0.0.1", 10258),
+    CLOUD: ("127.0.0.1", 10258),
+    ATTACHER: ("127.0.0.1", ATTACHER_PORT),
     CONTROL_PLANE: (API_ADDRESS, API_PORT),
 }
 """Where each serves."""
 _ZONES_SEEN = "node_collector_zone_size{"
 """Exported once the node lifecycle controller has gone through the nodes."""
-_WITHOUT_TLS = ("etcd",)
+_WITHOUT_TLS = ("etcd", ATTACHER)
 _ASK = b"GET /healthz HTTP/1.0\r\n\r\n"
 SERVICES = tuple(_PORTS)
 

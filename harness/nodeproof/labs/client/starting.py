@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from nodeproof import proc
+from nodeproof.artifacts import csi
 from nodeproof.artifacts.components import Components
 from nodeproof.cluster import workloads
 from nodeproof.kept import cache_dir
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.client.supervised import supervised
 from nodeproof.labs.ground.profiles import profile_named
-from nodeproof.labs.ground.spec import LabSpec, NodeSpec
+from nodeproof.labs.ground.spec import DRIVER, LabSpec, NodeSpec
 from nodeproof.labs.ground.wire import SupervisorClient
 from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
 from nodeproof.model.problem import Problem
@@ -133,6 +134,7 @@ def _spec(request: Request, components: Components, guest: Mapping[str, str]) ->
         keep=request.keep,
         kind=request.kind,
         guest=guest,
+        volumes={csi.ATTACHER: str(csi.entry() / csi.ATTACHER), DRIVER: str(csi.python_path())},
     )
 
 

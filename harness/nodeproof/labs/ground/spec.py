@@ -14,6 +14,8 @@ from nodeproof.model.problem import Problem
 
 Json = Any
 RUNTIME_ROOT = Path("/run/nodeproof")
+DRIVER = "csi-driver"
+"""What a lab calls the folder that the CSI driver is imported from."""
 NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
 """A lab's own, as `unshare` takes them."""
 CONTROL_NET = "10.78"
@@ -65,7 +67,8 @@ class NodeSpec:
 class LabSpec:
     """Everything the supervisor needs to build one lab.
 
-    `guest` says, where nodes are virtual machines, what they boot: kernel, initrd, disk, arguments.
+    `guest` says, where nodes are virtual machines, what they boot: kernel, initrd, disk, arguments. `volumes`
+    says where the programs are that a lab runs while it has volumes, whether they are built already or not.
     """
 
     lab: str
@@ -80,6 +83,7 @@ class LabSpec:
     keep: bool
     kind: str
     guest: Mapping[str, str] = field(default_factory=dict)
+    volumes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def dir(self) -> Path:

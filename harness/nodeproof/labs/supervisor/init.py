@@ -35,6 +35,7 @@ from nodeproof.labs.ground.stalls import tell_stalls
 from nodeproof.labs.kinds import kind_named
 from nodeproof.labs.supervisor.listener import Listener
 from nodeproof.machines.machine import Shell
+from nodeproof.model.needs import ATTACHER, CLOUD
 from nodeproof.model.problem import OutsideError, Problem
 
 Json = Any
@@ -125,14 +126,7 @@ class LabServer:
         self._services.start("etcd", control_plane.etcd(self.spec, self._memory / "etcd"))
         server = control_plane.api_server(self.spec, self._credentials, self._logs)
         self._services.start("kube-apiserver", server)
-        configs = {}
-        for name, pair in (
-            ("admin", self._credentials.admin),
-            ("controller-manager", self._credentials.controller_manager),
-            ("scheduler", self._credentials.scheduler),
-        ):
-            configs[name] = pki / f"{name}.kubeconfig"
-            configs[name].write_text(control_plane.kubeconfig(pair, self._credentials.authority.bundle, name))
+        configs = control_plane.write_kubeconfigs(self._credentials, pki)
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(self._nodes.join, self.spec.nodes))
         control_plane.wait_ready(self._credentials, self._dead)
@@ -145,7 +139,11 @@ class LabServer:
         cloud = control_plane.cloud_controller_manager(
             self.spec, self._credentials, configs["controller-manager"]
         )
-        self._services.know("cloud-controller-manager", cloud)
+        self._services.know(CLOUD, cloud)
+        if "volumes" in self._kind.features:
+            folders = self._memory / "settings", self._memory / "nodes"
+            attacher = control_plane.external_attacher(self.spec, configs[ATTACHER], *folders)
+            self._services.know(ATTACHER, attacher)
 
     def _dead(self) -> str:
         """The first component that has died, with its last log lines."""

@@ -9,7 +9,7 @@ from nodeproof.labs.kinds.process.seed import kubelet_settings
 PROCESS = Kind(
     "process",
     ProcessNodes,
-    features=frozenset({"freeze", "link", "power", "proxy", "reset"}),
+    features=frozenset({"freeze", "link", "power", "proxy", "reset", "volumes"}),
     kubelet=kubelet_settings,
     is_hollow=True,
     has_host_clock=True,

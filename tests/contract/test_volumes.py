@@ -1,0 +1,131 @@
+"""Volumes of a lab: attached before a pod runs, kept while it is stuck, and gone after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from nodeproof.actions.pods import pending_pod
+from nodeproof.actions.workloads import holding
+from nodeproof.artifacts import csi
+from nodeproof.checks.moments import became, condition_became, made, removed
+from nodeproof.faults.volumes import Volumes, attachment
+from nodeproof.labs.client.lab import Lab
+from nodeproof.model import window as windows
+from nodeproof.model.history import fence
+from nodeproof.model.needs import ATTACHER, Needs
+from nodeproof.model.pattern import PRESENT
+from nodeproof.probes.metric import metric
+from nodeproof.scenario import ask, power_off, taint, volumes
+from nodeproof.scenario.stage import Stage
+from nodeproof.sources.volumes import VolumeCalls
+
+ATTACHMENTS, PODS = "volumeattachments", "/api/v1/namespaces/nodeproof/pods"
+MANAGER = "kube-controller-manager"
+FORCED = "attach_detach_controller_attachdetach_controller_forced_detaches"
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+ATTACHED = ("ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume")
+"""What a driver is asked before a pod runs."""
+LIMIT_S = 60.0
+NEEDS = Needs(faulted=1, components=(ATTACHER,), features=frozenset({"power", "volumes"}))
+
+
+@pytest.fixture
+def stage(lab: Lab, tmp_path: Path) -> Stage:
+    if "volumes" not in lab.features:
+        pytest.skip(f"a {lab.kind.name} lab has no volumes")
+    csi.obtain(print)
+    lab.clean(NEEDS)
+    if "inotify" in (why := volumes().available(lab.fleet.machine(ATTACHER))):
+        pytest.skip(why)
+    return Stage(lab, tmp_path, NEEDS, nullcontext)
+
+
+@pytest.fixture
+def storage(lab: Lab) -> Iterator[Volumes]:
+    made_ = volumes()
+    yield made_
+    lab.tidy()
+
+
+def revisions(stage: Stage, resource: str, name: str) -> Mapping[str, int]:
+    """In which order etcd took what was recorded of an object: that it was made, attached, ran, was to be
+    deleted, and went.
+    """
+    found: dict[str, int] = {}
+    for entry in stage.history().of_kind("watch"):
+        obj = entry.data["object"]
+        if entry.data["resource"] != resource or obj["metadata"]["name"] != name:
+            continue
+        status, kind = obj.get("status") or {}, entry.data["type"]
+        shown = {
+            "made": kind == "ADDED",
+            "attached": bool(status.get("attached")),
+            "runs": status.get("phase") == "Running",
+            "wanted": "deletionTimestamp" in obj["metadata"],
+            "gone": kind == "DELETED",
+        }
+        for what in (what for what, is_so in shown.items() if is_so):
+            found.setdefault(what, int(obj["metadata"]["resourceVersion"]))
+    return found
+
+
+def asked(stage: Stage, calls: VolumeCalls) -> list[str]:
+    """What the driver was asked, each thing once: an attacher that sees its own writes may ask again."""
+    told = (entry.data for entry in stage.history().of_kind("told"))
+    return list(dict.fromkeys(data["what"] for data in told if data["by"] == calls.by))
+
+
+def test_a_volume_goes_with_its_pod(lab: Lab, stage: Stage, storage: Volumes) -> None:
+    (claim,), node = storage.claims, stage.target
+    name, calls = attachment(claim, node), VolumeCalls(claim)
+    attached = became(ATTACHMENTS, name, {"status": {"attached": True}})
+    with stage.record(also=(ATTACHMENTS,)), stage.inject(storage):
+        pod = stage.do(pending_pod(only_on=node, **holding(claim)))
+        runs = became("pods", pod.name, {"status": {"phase": "Running"}}, pod.namespace)
+        stage.wait_for(runs.after(attached, windows.prompt(LIMIT_S)))
+        stage.hear(calls)
+        deleted = ask("DELETE", f"{PODS}/{pod.name}")
+        stage.do(deleted)
+        stage.wait_for(removed(ATTACHMENTS, name).after(deleted.begun, windows.prompt(LIMIT_S)))
+    assert fence(stage.history()).passed
+    volume, held_by = revisions(stage, ATTACHMENTS, name), revisions(stage, "pods", pod.name)
+    assert volume["made"] < volume["attached"] < held_by["runs"] < volume["wanted"] < volume["gone"]
+    told = [entry for entry in stage.history().of_kind("told") if entry.data["by"] == calls.by]
+    assert asked(stage, calls) == [f"{method} {node} OK" for method in ATTACHED]
+    assert [entry.t for entry in told] == sorted(entry.t for entry in told)
+    assert [entry.data["unsure"] for entry in stage.history().of_kind("heard")] == [""]
+
+
+def test_a_lost_nodes_volume_goes_after_its_pod_once_it_is_out_of_service(
+    lab: Lab, stage: Stage, storage: Volumes
+) -> None:
+    (claim,), node = storage.claims, stage.target
+    name, calls = attachment(claim, node), VolumeCalls(claim)
+    wanted = became(ATTACHMENTS, name, {"metadata": {"deletionTimestamp": PRESENT}})
+    counter = metric(MANAGER, FORCED, reason="out-of-service")
+    with stage.record(also=(ATTACHMENTS,)), stage.inject(storage):
+        pod = stage.do(pending_pod(only_on=node, **holding(claim)))
+        runs = became("pods", pod.name, {"status": {"phase": "Running"}}, pod.namespace)
+        stage.wait_for(runs.after(made(ATTACHMENTS, name), windows.prompt(LIMIT_S)))
+        gone, before = removed("pods", pod.name, pod.namespace), stage.look(counter)
+        with stage.inject(power_off(node)) as off:
+            unknown = condition_became(node, "Ready", "Unknown")
+            stage.wait_for(unknown.after(off.began, windows.detection_from_fault()))
+            deleted = ask("DELETE", f"{PODS}/{pod.name}")
+            stage.do(deleted)
+            stage.wait_for(wanted.never_after(deleted.ended, windows.absence(5)))
+            assert stage.find(wanted) is None and stage.find(gone) is None
+            with stage.inject(taint(node, OUT_OF_SERVICE, "NoExecute", "nodeproof")) as out:
+                stage.wait_for(removed(ATTACHMENTS, name).after(out.began, windows.prompt(LIMIT_S)))
+                after = stage.look(counter)
+                stage.hear(calls)
+        stage.wait_for(condition_became(node, "Ready", "True").after(off.healing, windows.recovery()))
+    volume = revisions(stage, ATTACHMENTS, name)
+    assert revisions(stage, "pods", pod.name)["gone"] < volume["wanted"] < volume["gone"]
+    assert (after.value or 0) - (before.value or 0) == 1
+    expected = [*ATTACHED, "ControllerUnpublishVolume"]
+    assert asked(stage, calls) == [f"{method} {node} OK" for method in expected], "never unstaged"
