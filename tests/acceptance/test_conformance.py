@@ -107,7 +107,7 @@ def test_allure_results_carry_labels_steps_and_attachments(finished: tuple[Done,
     labels = {(label["name"], label["value"]) for label in cut["labels"]}
     assert {("epic", "Node controller"), ("epic", "Conditions"), ("lab", "process")} <= labels
     assert "**partition.terminating**: " in cut["description"]
-    assert "page.html#partition.terminating" in {link["url"] for link in cut["links"]}
+    assert "Kubernetes: Node controller" in {link["name"] for link in cut["links"]}
     assert ("claim", "partition.terminating") in labels
     assert {value for name, value in labels if name == "page"} >= {"v1.18", "v1.28"}
     assert any(step["name"].startswith("both partition on node-") for step in cut["steps"])

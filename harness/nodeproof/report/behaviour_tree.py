@@ -52,3 +52,15 @@ def _put_right(heading: Json, tree: Json, placed: Mapping[str, tuple[str, int]])
     )
     told = Counter(tree["leavesById"][leaf]["status"] for leaf in leaves)
     heading["statistic"] = {"total": len(leaves), **told}
+    for name in own:
+        _place(groups[name], tree["leavesById"], where[name][1])
+
+
+def _place(group: Json, leaves: Json, place: int) -> None:
+    """Allure's page sorts groups by the least order of their scenarios, then by when the first began. So each
+    claim has entries of its own, which lead to the same scenarios, and begin by the claim's place.
+    """
+    names = group.get("leaves", ())
+    group["leaves"] = [f"{place}.{name}" for name in names]
+    for order, name in enumerate(names, 1):
+        leaves[f"{place}.{name}"] = {**leaves[name], "groupOrder": order, "start": place}

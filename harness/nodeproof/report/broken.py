@@ -39,6 +39,6 @@ def report(
         statusDetails=StatusDetails(message=redact.text(reason)),
     )
     result.labels = [Label(name, value) for name, value in behaviours.labels(nodeid, claims, known)]
-    result.links = [Link("link", address, name) for address, name in behaviours.links(claims, known)]
+    result.links = [Link("link", address, name) for address, name in behaviours.links(claims)]
     result.start = result.stop = int((time.time() if at_s is None else at_s) * 1000)
     AllureFileLogger(str(run / "allure-results")).report_result(result)

@@ -112,7 +112,7 @@ def label(nodeid: str, declared: Sequence[Claim], options: Options) -> None:
     known = {claim.id: claim for claim in declared}
     for name, value in behaviours.labels(nodeid, known, known):
         allure.dynamic.label(name, value)
-    for address, name in behaviours.links(known, known):
+    for address, name in behaviours.links(known):
         allure.dynamic.link(address, name=name)
     for page in sorted({page for claim in declared for page in claim.page_versions}):
         allure.dynamic.label("page", page)
