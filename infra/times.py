@@ -16,7 +16,8 @@ SHIPPED = Path(__file__).parents[1] / "scenarios" / "times.json"
 def ship(run: Path) -> None:
     """Put a run's times (s) in place of those that are there for its profile and lab. Raises Problem."""
     facts = read_facts(run)
-    times = {name: round(float(took_s), 1) for name, took_s in sorted(read_json(run / TIMES).items())}
+    took = sorted(read_json(run / TIMES).items())
+    times = {name.removeprefix("scenarios/"): round(float(took_s), 1) for name, took_s in took}
     all_times = json.loads(SHIPPED.read_text()) if SHIPPED.exists() else {}
     all_times[f"{facts.profile}-{facts.lab}"] = times
     SHIPPED.write_text(json.dumps(all_times, indent=1, sort_keys=True) + "\n")
