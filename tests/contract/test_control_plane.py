@@ -247,6 +247,23 @@ def test_a_cloud_has_answers_that_there_are_and_labels_to_give_back(lab: Lab, no
     assert Cloud(_new_id()).available(machine) == ""
 
 
+def test_a_node_that_was_given_back_finds_a_csi_driver(lab: Lab, node: str) -> None:
+    """Its kubelet would make its CSINode for the Node that is gone, and the garbage collector end that."""
+    _skip_unless_had(Volumes.name, lab)
+    lost, after = FAULTS["node-deleted"](lab, node), Volumes(_new_id())
+    plane, machine = _machine(lab, lost), _machine(lab, after)
+    lost.inject(plane)
+    lost.heal(plane)
+    assert eventually(lambda: lost.is_healed(plane), HEAL_LIMIT_S)
+    assert eventually(lambda: after.available(machine) == "", HEAL_LIMIT_S)
+    after.inject(machine)
+    try:
+        assert eventually(lambda: after.is_injected(machine), INJECT_LIMIT_S)
+    finally:
+        after.heal(machine)
+    assert eventually(lambda: after.is_healed(machine), HEAL_LIMIT_S)
+
+
 def test_an_outage_of_all_needs_its_radius(lab: Lab, node: str) -> None:
     everybody = FAULTS["outage"](lab, node)
     with (

@@ -261,11 +261,16 @@ def test_a_lab_tells_when_its_controllers_waited_for_a_processor(lab: Lab, tmp_p
         f"taskset -ap $was {manager}"
     )
     with lab.record(tmp_path / "history.jsonl", []) as recording:
-        registry.client(lab.name).spawn_command(["sh", "-c", crowd], COMMAND_LIMIT_S)
-        eventually(lambda: _waited(recording.history()), EVENTS_LIMIT_S)
+
+        def told_in_a_crowd() -> list[Entry]:
+            # Controllers that have nothing to do just then wait for nothing.
+            registry.client(lab.name).spawn_command(["sh", "-c", crowd], COMMAND_LIMIT_S)
+            return [told for told in _waited(recording.history()) if told.data["late_s"] > NOTABLE_S]
+
+        assert eventually(told_in_a_crowd, EVENTS_LIMIT_S)
     history = recording.history()
     told = max(_waited(history), key=lambda entry: float(entry.data["late_s"]))
-    assert told.data["waited_s"] >= told.data["late_s"] > NOTABLE_S
+    assert told.data["waited_s"] >= told.data["late_s"]
     assert slack_s(history, lab.configuration) > told.data["late_s"]
 
 

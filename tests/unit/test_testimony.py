@@ -14,7 +14,7 @@ import pytest
 from nodeproof import proc
 from nodeproof.cluster import witness
 from nodeproof.cluster.witness import FOLDER, Witness, file_of
-from nodeproof.machines.machine import CommandResult, MachineError, PowerAction
+from nodeproof.machines.machine import CommandResult, MachineError, PowerAction, Shell
 from nodeproof.model.testimony import BEAT, EXITS, HOOK_BEGAN, HOOK_ENDED, SIGTERM, STARTED
 from nodeproof.recording.testimony import BootClock, journal_of, read_clock, words_of
 from tests.waiting import eventually, pause, throughout
@@ -43,6 +43,9 @@ class Node:
 
     def power(self, action: PowerAction) -> None:
         raise NotImplementedError(action)
+
+    def beside(self, name: str) -> Shell:
+        raise NotImplementedError(name)
 
 
 def test_a_clock_is_told_with_its_error() -> None:

@@ -102,7 +102,9 @@ class Volumes:
         if blind:
             said = "no inotify instance was free when they started: `nodeproof doctor` says how to have more"
             return f"kubelets of {', '.join(blind)} watch for no plugins; {said}"
-        return ""
+        found = self._found(machine)
+        odd = sorted(_ready(found) - _drivers(found).keys())
+        return f"no CSINode of {', '.join(odd)}: restart its kubelet, which makes one" if odd else ""
 
     def inject(self, machine: Shell) -> None:
         """Make its objects and start it."""

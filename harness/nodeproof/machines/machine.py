@@ -71,6 +71,13 @@ class Shell(Protocol):
         """Let its host do something to it; what is so already is fine. Raises MachineError."""
         ...
 
+    def beside(self, name: str) -> Shell:
+        """Another machine of its lab, which a component of the control plane knows, and a node does not.
+
+        Raises MachineError where it knows none of that name.
+        """
+        ...
+
 
 class Machine(Shell, Protocol):
     """A shell, and what can be seen of the machine from elsewhere: probes look only at this."""

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 import paramiko
 import tenacity
 
-from nodeproof.machines.machine import SILENCING, CommandResult, MachineError, PowerAction
+from nodeproof.machines.machine import SILENCING, CommandResult, MachineError, PowerAction, Shell
 from nodeproof.private import check_private
 
 Json = Any
@@ -123,6 +123,10 @@ class SshMachine:
         if action in SILENCING:
             self.close()
         self._host.power(self.name, action)
+
+    def beside(self, name: str) -> Shell:
+        """It knows no other machine. Raises MachineError."""
+        raise MachineError(f"{self.name} knows no machine {name}")
 
     def boot_id(self) -> str:
         """The kernel's boot id. Raises MachineError."""

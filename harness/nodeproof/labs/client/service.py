@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from nodeproof.labs.client.measuring import MANAGER
 from nodeproof.labs.ground.control_plane import ATTACHER_PORT
 from nodeproof.labs.ground.spec import API_ADDRESS, API_PORT
 from nodeproof.labs.ground.wire import SupervisorClient
-from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, MachineError, PowerAction
+from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, MachineError, PowerAction, Shell
 from nodeproof.model.needs import ATTACHER, CLOUD
 from nodeproof.model.problem import Problem
 
@@ -47,6 +47,8 @@ class ServiceMachine:
     bundle: Path
     kubectl: Sequence[str]
     """The lab's own, as its administrator."""
+    machine: Callable[[str], Shell]
+    """Whatever the lab has."""
     data_address: str = API_ADDRESS
     control_plane_address: str = API_ADDRESS
 
@@ -66,6 +68,13 @@ class ServiceMachine:
         """End it, start it, let it stand still or go on. Raises MachineError."""
         try:
             self.supervisor.power(self.name, action)
+        except Problem as problem:
+            raise MachineError(problem.line) from problem
+
+    def beside(self, name: str) -> Shell:
+        """Another machine of the lab. Raises MachineError where there is none of that name."""
+        try:
+            return self.machine(name)
         except Problem as problem:
             raise MachineError(problem.line) from problem
 

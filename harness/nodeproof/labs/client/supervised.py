@@ -149,7 +149,8 @@ class SupervisedFleet:
 
     def _reach(self, name: str) -> Machine:
         if name in SERVICES:
-            return ServiceMachine(name, self._supervisor, self._api, self._pki / "ca.crt", self._kubectl)
+            bundle = self._pki / "ca.crt"
+            return ServiceMachine(name, self._supervisor, self._api, bundle, self._kubectl, self.machine)
         found = {entry.name: entry for entry in self.nodes()}
         if name not in found:
             raise Problem(f"no node {name!r}", f"lab {self._lab}", f"it has: {', '.join(found)}")

@@ -11,7 +11,7 @@ from nodeproof import proc
 from nodeproof.labs.ground.nodes import Nodes
 from nodeproof.labs.ground.processes import enter
 from nodeproof.labs.ground.spec import API_ADDRESS
-from nodeproof.machines.machine import CommandResult, MachineError, PowerAction
+from nodeproof.machines.machine import CommandResult, MachineError, PowerAction, Shell
 
 
 class Runner(Protocol):
@@ -47,6 +47,10 @@ class NodeShell:
             self._nodes.power(self.name, action)
         if action == "on" or (action == "thaw" and self.is_powered()):
             self._nodes.wait_up(self.name)
+
+    def beside(self, name: str) -> Shell:
+        """It knows no other machine. Raises MachineError."""
+        raise MachineError(f"{self.name} knows no machine {name}")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 from nodeproof import proc
 from nodeproof.labs.ground.processes import EventLog, Processes
 from nodeproof.labs.ground.spec import API_ADDRESS
-from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, MachineError, PowerAction
+from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, MachineError, PowerAction, Shell
 from nodeproof.model.problem import Problem
 
 Json = Any
@@ -35,13 +35,23 @@ class Kubectl:
 
 
 class Services:
-    """The components by name; `folder` holds what faults set, a folder for each component."""
+    """The components by name; `folder` holds what faults set, a folder for each component, and `machine`
+    gives whatever the lab has a shell of.
+    """
 
-    def __init__(self, processes: Processes, folder: Path, events: EventLog, kubectl: Kubectl) -> None:
+    def __init__(
+        self,
+        processes: Processes,
+        folder: Path,
+        events: EventLog,
+        kubectl: Kubectl,
+        machine: Callable[[str], Shell],
+    ) -> None:
         self._processes = processes
         self._folder = folder
         self._events = events
         self._kubectl = kubectl
+        self._machine = machine
         self._argv: dict[str, Sequence[str]] = {}
         self._lock = threading.Lock()
         folder.mkdir(exist_ok=True)
@@ -91,7 +101,7 @@ class Services:
 
     def shell(self, name: str) -> ServiceShell:
         """A component as the supervisor itself reaches it."""
-        return ServiceShell(self, name, self._folder, self._kubectl)
+        return ServiceShell(self, name, self._folder, self._kubectl, self._machine)
 
     def is_running(self, name: str) -> bool:
         """Whether its process runs; the control plane as a whole always does."""
@@ -117,12 +127,20 @@ class Services:
 class ServiceShell:
     """Commands beside a component, where its settings are, and power over it."""
 
-    def __init__(self, services: Services, name: str, folder: Path, kubectl: Kubectl) -> None:
+    def __init__(
+        self,
+        services: Services,
+        name: str,
+        folder: Path,
+        kubectl: Kubectl,
+        machine: Callable[[str], Shell],
+    ) -> None:
         self.name = name
         self.data_address = self.control_plane_address = API_ADDRESS
         self._services = services
         self._folder = folder
         self._kubectl = kubectl
+        self._machine = machine
 
     def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
         """Run a command in the lab's own namespaces. Raises MachineError when it does not end in time."""
@@ -140,3 +158,10 @@ class ServiceShell:
     def power(self, action: PowerAction) -> None:
         """Do something to the component. Raises Problem, CommandFailed."""
         self._services.power(self.name, action)
+
+    def beside(self, name: str) -> Shell:
+        """Another machine of the lab. Raises MachineError where there is none of that name."""
+        try:
+            return self._machine(name)
+        except Problem as problem:
+            raise MachineError(problem.line) from problem

@@ -83,7 +83,9 @@ class LabServer:
         )
         self._nodes = self._kind.make_nodes(ground)
         kubectl = Kubectl(spec.binary("kubectl"), spec.dir / "pki" / "admin.kubeconfig")
-        self._services = Services(self._processes, self._memory / "settings", self._events, kubectl)
+        self._services = Services(
+            self._processes, self._memory / "settings", self._events, kubectl, self._shell
+        )
         self._deadman = Deadman(self._heal, self._events)
 
     def _protect_host(self) -> None:
