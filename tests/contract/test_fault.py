@@ -13,7 +13,7 @@ import pytest
 
 from nodeproof.cluster.resources import WATCHED
 from nodeproof.cluster.resources import node as node_path
-from nodeproof.faults import Fault, Partition, Swap, fault_from_json, faults_on
+from nodeproof.faults import Fault, KubeletSettings, Partition, Swap, fault_from_json, faults_on
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.ground.control_plane import SERVICE_ADDRESS
@@ -398,6 +398,12 @@ def test_a_kubelet_keeps_its_other_settings_over_a_cut_of_the_power(
     assert eventually(lambda: settings.is_injected(machine), READY_LIMIT_S)
     settings.heal(machine)
     assert eventually(lambda: machine.kubelet_configuration() == before, READY_LIMIT_S)
+
+
+def test_a_setting_that_changes_nothing_is_refused(machine: Machine) -> None:
+    told = machine.kubelet_configuration()
+    same = KubeletSettings("00000000", machine.name, {"maxPods": told["maxPods"], "registryBurst": 11})
+    assert same.available(machine) == f"its kubelet has maxPods: {told['maxPods']} without it"
 
 
 def test_a_second_change_of_settings_is_refused(machine: Machine, has_one: Callable[[str], Fault]) -> None:

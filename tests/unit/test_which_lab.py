@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +50,17 @@ def test_what_is_not_clear_is_asked_for(
     monkeypatch.setattr(registry, "spec_of", lambda lab: Started(labs[lab]))
     with pytest.raises(Problem, match=said):
         registry.the_lab(name)
+
+
+@pytest.mark.parametrize(
+    "written", ['{"lab": "p-000001", "from_another_version": 1, "nodes": []}', "{", "{}"]
+)
+def test_a_lab_that_another_version_started_is_said_to_be_that(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, written: str
+) -> None:
+    (tmp_path / "p-000001").mkdir()
+    (tmp_path / "p-000001" / "spec.json").write_text(written)
+    monkeypatch.setattr(registry, "RUNTIME_ROOT", tmp_path)
+    with pytest.raises(Problem, match="another version of nodeproof") as said:
+        registry.attach("p-000001")
+    assert said.value.line.endswith("nodeproof down --lab-name p-000001")

@@ -55,7 +55,7 @@ class Fault(Protocol):
         """The constructor's data, as kept in the ledger."""
         ...
 
-    def available(self, machine: Shell) -> str:
+    def available(self, machine: Machine) -> str:
         """Why this machine can't have the fault; empty when it can. Raises MachineError."""
         ...
 

@@ -80,8 +80,22 @@ class KubeletSettings:
             "settings": dict(self.settings),
         }
 
-    def available(self, machine: Shell) -> str:
-        """A kubelet that systemd runs, and whose settings nobody has changed yet."""
+    def available(self, machine: Machine) -> str:
+        """A kubelet whose settings nobody has changed yet, and that has none of these by itself, as no probe
+        could tell then that it is healed.
+        """
+        why = self._unavailable(machine)
+        if why:
+            return why
+        try:
+            told = machine.kubelet_configuration()
+        except MachineError:
+            # It started a moment ago, and says later what it runs with.
+            return ""
+        same = [f"{name}: {value}" for name, value in self.settings.items() if _same(told.get(name), value)]
+        return f"its kubelet has {', '.join(same)} without it" if same else ""
+
+    def _unavailable(self, machine: Shell) -> str:
         if _is_process_node(machine):
             held = kubelet_settings_on(machine)
             return f"its settings are changed already: {held[0].id}" if held else ""

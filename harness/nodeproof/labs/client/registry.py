@@ -35,8 +35,15 @@ def attach(name: str, holds: bool = False) -> Lab:
 
 
 def spec_of(name: str) -> LabSpec:
-    """What a lab was started as. Raises Problem when there is no such lab."""
-    return LabSpec.from_json((_folder(name) / "spec.json").read_text())
+    """What a lab was started as. Raises Problem when there is no such lab, or another version started it."""
+    try:
+        return LabSpec.from_json((_folder(name) / "spec.json").read_text())
+    except ValueError as error:
+        raise Problem(
+            f"another version of nodeproof started it: {error}",
+            f"lab {name}",
+            f"use that version, or end it: nodeproof down --lab-name {name}",
+        ) from error
 
 
 def client(name: str) -> SupervisorClient:
@@ -80,7 +87,7 @@ def _is_by_hand(lab: str) -> bool:
     """Whether a lab is kept; one that just went, or that another version wrote, is not meant."""
     try:
         return spec_of(lab).keep
-    except (OSError, ValueError, TypeError, KeyError, Problem):
+    except (OSError, Problem):
         return False
 
 
