@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import yaml
 from nodeproof import cli, proc
 from nodeproof.model import shard
 from nodeproof.report import rundir
-from tests.unit.told_runs import CONFORMS, Told, shard_run, tell
+from tests.unit.told_runs import CONFORMS, DEVIATES, FACTS, Told, shard_run, tell
 
 Json = Any
 TOP = Path(__file__).resolve().parents[2]
@@ -127,15 +130,15 @@ def checkout(top: Path) -> Path:
     return top / "reports" / "out"
 
 
-def carried_out(top: Path, line: str) -> str:
-    """What a line of the workflow writes onto the page of its run."""
-    page = top / "page.md"
-    argv = ("env", f"GITHUB_STEP_SUMMARY={page}", "bash", "-e", "-c", line)
+def carried_out(top: Path, line: str, number: int = 1) -> str:
+    """What a line of the workflow writes onto the page of its run, in the run of that number."""
+    page = top / f"page-{number}.md"
+    argv = ("env", f"GITHUB_STEP_SUMMARY={page}", "bash", "-e", "-c", EXPRESSION.sub(str(number), line))
     proc.run(argv, timeout_s=60.0, cwd=top)
     return page.read_text() if page.exists() else ""
 
 
-@pytest.mark.parametrize("job", [name for name in JOBS if name not in SAY_NOTHING])
+@pytest.mark.parametrize("job", [name for name in JOBS if name not in (*SAY_NOTHING, "conformance")])
 def test_the_nightly_run_says_it_whatever_happened(tmp_path: Path, job: str) -> None:
     step = of(job, "GITHUB_STEP_SUMMARY")
     assert step["if"] == "always()"
@@ -148,7 +151,7 @@ def test_the_nightly_run_says_it_whatever_happened(tmp_path: Path, job: str) -> 
 
 
 def test_a_shard_that_is_missing_fails_the_night_and_is_named(tmp_path: Path) -> None:
-    assert JOBS["conformance"]["if"] == "always()"
+    assert JOBS["conformance"]["if"] == of("conformance", "GITHUB_STEP_SUMMARY")["if"] == "always()"
     out = checkout(tmp_path)
     shard_run(out / "shards" / "shard-1", 1, PARTS, TOLD)
     with pytest.raises(proc.CommandFailed) as failed:
@@ -156,3 +159,39 @@ def test_a_shard_that_is_missing_fails_the_night_and_is_named(tmp_path: Path) ->
     assert failed.value.status == 3
     said = carried_out(tmp_path, of("conformance", "nodeproof summary")["run"])
     assert "unproven: gap: shard 2/2 is missing" in said
+
+
+def night(top: Path, number: int, told: list[Told]) -> str:
+    """Carry a night's conformance job out, all shards of which came; gives what it says on the page."""
+    out, job = top / "reports" / "out", "conformance"
+    began, ended = (f"2026-11-{number}T02:{minute}:00+00:00" for minute in (17, 26))
+    facts = replace(FACTS, began=began, ended=ended)
+    for shard_number, part in enumerate(PARTS, start=1):
+        mine = [each for each in told if each[0] in part]
+        shard_run(out / "shards" / f"shard-{shard_number}", shard_number, PARTS, mine, facts)
+    with contextlib.suppress(proc.CommandFailed):
+        carried_out(top, of(job, "nodeproof merge")["run"], number)
+    shutil.rmtree(out / "shards")
+    return carried_out(top, of(job, "nodeproof summary")["run"], number)
+
+
+def forget_all_but(top: Path, kept: str) -> None:
+    """What a runner's end does to what no cache has."""
+    cached = {path for pattern in kept.split() for path in top.glob(pattern)}
+    for path in top.glob("reports/**/*"):
+        if path.is_file() and path not in cached:
+            path.unlink()
+
+
+def test_what_a_cache_keeps_of_a_night_tells_the_next_since_when_it_deviates(tmp_path: Path) -> None:
+    steps = JOBS["conformance"]["steps"]
+    (kept,) = (step["with"]["path"] for step in steps if "history" in step.get("with", {}).get("key", ""))
+    checkout(tmp_path)
+    well = [(scenario, "cordon.taint", CONFORMS) for part in PARTS for scenario in part]
+    ill = [(scenario, "cordon.taint", DEVIATES) for part in PARTS for scenario in part]
+    assert "Nothing deviates" in night(tmp_path, 21, well)
+    forget_all_but(tmp_path, kept)
+    assert "since this run: it conformed on 2026-11-21 02:17 UTC (run night-21)" in night(tmp_path, 22, ill)
+    forget_all_but(tmp_path, kept)
+    said = night(tmp_path, 23, ill)
+    assert "since 2026-11-22 02:17 UTC (run night-22), in 2 runs one after the other" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from nodeproof.model.claim import Claim
 from nodeproof.report import digest
@@ -27,7 +28,7 @@ def render(found: Digest, claims: Mapping[str, Claim]) -> str:
     if run.missing:
         parts += ["", "**This run is not whole.**", "", *(f"- {in_markdown(said)}" for said in run.missing)]
     nothing = "Nothing deviates." if run.has_rows else "Nothing was judged."
-    parts += ["", "### What deviates", "", *_list(run.deviating, _deviating, nothing)]
+    parts += ["", "### What deviates", "", *_list(run.deviating, partial(_deviating, run), nothing)]
     parts += [
         "",
         "### What could not be proven, and should have been",
@@ -60,9 +61,9 @@ def _list(entries: Sequence[Entry], line: Callable[[Entry], str], nothing: str) 
         yield f"- and {len(entries) - MOST} more"
 
 
-def _deviating(entry: Entry) -> str:
+def _deviating(run: View, entry: Entry) -> str:
     told = [_why(row) for row in entry.rows if row["verdict"] == "deviates"]
-    return "<br>".join([_named(entry), *told[:MOST]])
+    return "<br>".join([_named(entry), *told[:MOST], in_markdown(run.since(entry))])
 
 
 def _why(row: Row) -> str:
