@@ -51,7 +51,7 @@ def name(page: Path) -> str:
 
 TUTORIAL, SETTINGS = TOP / "docs" / "tutorial.md", TOP / "docs" / "how-to" / "my-settings.md"
 ON_A_LAB = (
-    ".venv/bin/nodeproof doctor",
+    ".venv/bin/nodeproof doctor --lab process",
     ".venv/bin/nodeproof status",
     ".venv/bin/nodeproof kubectl get nodes -o wide",
     ".venv/bin/nodeproof shell node-1 -- nft list ruleset",
