@@ -230,6 +230,17 @@ def test_a_pod_that_was_replaced_unseen_is_another_one() -> None:
     ]
 
 
+def test_a_pod_that_a_list_lacked_and_the_next_has_was_there_twice() -> None:
+    story, same = Story(), {"metadata": {"uid": "the-same"}, "spec": {"nodeName": NODE}, "status": {}}
+    story.change(1.0, "pods", NAMESPACE, POD, same)
+    story.remove(5.0, "pods", NAMESPACE, POD, seen=False)
+    story.list(6.0, "pods")
+    story.change(9.0, "pods", NAMESPACE, POD, same)
+    story.say(20.0, "ended")
+    (lane,) = pods_of(story)
+    assert [(bar.start, bar.end) for bar in lane.bars] == [(1.0, 6.0), (9.0, 20.0)]
+
+
 def test_each_removal_of_a_name_is_marked_where_there_is_room() -> None:
     story = Story()
     for t in (1.0, 30.0):
