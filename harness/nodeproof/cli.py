@@ -192,6 +192,7 @@ COMMANDS = (
             argument("folder", metavar="DIR", type=Path, help="runs that it has already stay listed"),
             argument("runs", metavar="RUN", type=Path, nargs="*"),
             argument("--keep", metavar="N", type=int, default=30, help="how many runs stay; default 30"),
+            argument("--mib", metavar="N", type=int, default=0, help="how large they may be together"),
             _CLAIMS,
         ),
     ),

@@ -118,6 +118,16 @@ def test_only_the_newest_stay(tmp_path: Path) -> None:
     assert (tmp_path / "night-20").is_dir(), "a run is never removed, its copy is"
 
 
+def test_runs_together_are_no_larger_than_they_may_be(tmp_path: Path) -> None:
+    site, runs = tmp_path / "site", [night(tmp_path, number) for number in (20, 21, 22)]
+    for run in runs:
+        (run / "site" / "index.html").write_text("x" * 2**20)
+    made = publish.publish(site, runs, CLAIMS, mib=3)
+    assert (made.runs, made.removed) == (("night-22", "night-21"), ("night-20",))
+    assert publish.publish(site, [], CLAIMS, mib=1).runs == ("night-22",), "the newest stays"
+    assert publish.publish(site, [], CLAIMS).runs == ("night-22",)
+
+
 def test_a_run_that_broke_off_is_listed_by_when_it_was_published(tmp_path: Path) -> None:
     site, run = tmp_path / "site", tell(tmp_path / "killed", WELL, None)
     publish.publish(site, [night(tmp_path, 20), run], CLAIMS)
@@ -276,6 +286,6 @@ def test_the_command_says_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixt
     assert cli.main(["publish", str(site), *runs, "--keep", "1"]) == 0
     said = capsys.readouterr()
     assert said.out == f"{site / 'index.html'}\n"
-    assert "removed, as there are 1 newer ones: night-20" in said.err
+    assert "removed, as newer ones take its place: night-20" in said.err
     assert cli.main(["publish", str(site), str(tmp_path / "nothing")]) == 2
     assert "this is no run's folder" in capsys.readouterr().err

@@ -124,9 +124,9 @@ def publish(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from nodeproof.report import publish
 
     claims = catalogue.load(arguments.claims)
-    made = publish.publish(arguments.folder, arguments.runs, claims, arguments.keep)
+    made = publish.publish(arguments.folder, arguments.runs, claims, arguments.keep, arguments.mib)
     for name in made.removed:
-        _say(f"removed, as there are {arguments.keep} newer ones: {name}")
+        _say(f"removed, as newer ones take its place: {name}")
     for said in made.unread:
         _say(f"not listed: {said}")
     print(made.index)

@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 
 from nodeproof import redacted
@@ -68,15 +69,19 @@ class Published:
     unread: tuple[str, ...]
 
 
-def publish(folder: Path, runs: Sequence[Path], claims: Mapping[str, Claim], keep: int = KEEP) -> Published:
+def publish(
+    folder: Path, runs: Sequence[Path], claims: Mapping[str, Claim], keep: int = KEEP, mib: int = 0
+) -> Published:
     """Copy runs into a folder, list all that are there, and remove all but the `keep` newest.
+
+    Of these the oldest go until all have at most so many MiB together, where that is not 0; the newest stays.
 
     A run that is there already is replaced; only copies are ever removed. Raises Problem, before anything is
     written, where one is no run, where another run or somebody's own page has its place, and for a `keep`
     below 1; and where the folder cannot be written.
     """
-    if keep < 1:
-        raise Problem("a site without runs shows nothing", f"--keep {keep}", "keep 1 at least")
+    if keep < 1 or mib < 0:
+        raise Problem("a site without runs shows nothing", f"--keep {keep} --mib {mib}", "keep 1 at least")
     found = [digest.read(run) for run in runs]
     _refuse(folder, found)
     try:
@@ -86,14 +91,23 @@ def publish(folder: Path, runs: Sequence[Path], claims: Mapping[str, Claim], kee
         for each in found:
             _copy(each, folder, claims)
         listed, unread = _list(folder, claims)
-        index = html.write(folder / INDEX, html.render("publish.html", runs=listed[:keep], unread=unread))
-        for old in listed[keep:]:
+        stay = _stay([folder / each.name for each in listed[:keep]], mib)
+        index = html.write(folder / INDEX, html.render("publish.html", runs=listed[:stay], unread=unread))
+        for old in listed[stay:]:
             shutil.rmtree(folder / old.name)
     except OSError as error:
         next_step = "name a folder of yours with space left"
         raise Problem("runs cannot be published there", str(folder), next_step, str(error)) from error
-    kept, removed = (tuple(each.name for each in part) for part in (listed[:keep], listed[keep:]))
+    kept, removed = (tuple(each.name for each in part) for part in (listed[:stay], listed[stay:]))
     return Published(index, kept, removed, tuple(unread))
+
+
+def _stay(runs: Sequence[Path], mib: int) -> int:
+    """How many of these runs, newest first, are no larger together: one at least, and all where it is 0."""
+    sizes = [sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) for run in runs]
+    totals = accumulate(sizes)
+    fitting = sum(total <= mib * 2**20 for total in totals)
+    return max(1, fitting) if mib else len(runs)
 
 
 def _refuse(folder: Path, found: Sequence[Digest]) -> None:
