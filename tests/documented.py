@@ -70,6 +70,8 @@ ON_RUNS = (
     ".venv/bin/nodeproof matrix RUN...",
     ".venv/bin/nodeproof compare RUN_A RUN_B",
     ".venv/bin/nodeproof summary RUN...",
+    ".venv/bin/nodeproof publish DIR RUN...",
+    ".venv/bin/nodeproof publish reports/out/published reports/out/night",
     ".venv/bin/nodeproof compare reports/out/v1.35 reports/out/v1.36",
     ".venv/bin/nodeproof matrix reports/out/v1.35 reports/out/v1.36",
     ".venv/bin/nodeproof matrix reports/out/v1.35 reports/out/v1.36 --html reports/out/versions.html",

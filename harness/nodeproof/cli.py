@@ -1,5 +1,5 @@
 """The command line: doctor, run, up, status, shell, logs, claims, kubectl, exec, proxy, down, heal, recheck,
-merge, report, page, matrix, compare, summary, components, box.
+merge, report, page, matrix, compare, summary, publish, components, box.
 """
 
 from __future__ import annotations
@@ -183,6 +183,18 @@ COMMANDS = (
         readers.summary,
         "runs in Markdown, for the page of a CI run",
         (argument("runs", metavar="RUN", type=Path, nargs="+"), _CLAIMS),
+    ),
+    Command(
+        "publish",
+        readers.publish,
+        "runs as a web site: of each what may be seen, and a page that lists them",
+        (
+            argument("folder", metavar="DIR", type=Path, help="runs that it has already stay listed"),
+            argument("runs", metavar="RUN", type=Path, nargs="*"),
+            argument("--keep", metavar="N", type=int, default=30, help="how many runs stay; default 30"),
+            argument("--mib", metavar="N", type=int, default=0, help="how large they may be together"),
+            _CLAIMS,
+        ),
     ),
     Command(
         "claims",

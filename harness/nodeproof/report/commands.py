@@ -116,3 +116,18 @@ def summary(arguments: argparse.Namespace, _rest: list[str]) -> int:
     for run in arguments.runs:
         print(summary.render(digest.read(run), claims), flush=True)
     return 0
+
+
+def publish(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Copy what may be seen of runs into a folder, and list all that are there."""
+    from nodeproof import catalogue
+    from nodeproof.report import publish
+
+    claims = catalogue.load(arguments.claims)
+    made = publish.publish(arguments.folder, arguments.runs, claims, arguments.keep, arguments.mib)
+    for name in made.removed:
+        _say(f"removed, as newer ones take its place: {name}")
+    for said in made.unread:
+        _say(f"not listed: {said}")
+    print(made.index)
+    return 0
