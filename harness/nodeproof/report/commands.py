@@ -116,3 +116,16 @@ def summary(arguments: argparse.Namespace, _rest: list[str]) -> int:
     for run in arguments.runs:
         print(summary.render(digest.read(run), claims), flush=True)
     return 0
+
+
+def junit(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Print or write a run's verdicts as JUnit XML."""
+    from nodeproof import catalogue
+    from nodeproof.report import digest, junit
+
+    claims = catalogue.load(arguments.claims)
+    if arguments.output is None:
+        print(junit.render(digest.read(arguments.run_folder), claims), end="", flush=True)
+    else:
+        print(junit.write(arguments.run_folder, claims, arguments.output))
+    return 0
