@@ -129,8 +129,8 @@ COMMANDS = (
     Command(
         "recheck",
         readers.recheck,
-        "judge a saved run again, without a cluster",
-        (_RUN, _CLAIMS),
+        "judge a saved run again, without a cluster, and rebuild its reports in RUN/recheck",
+        (_RUN, argument("--no-site", action="store_true", help="leave Allure's site out"), _CLAIMS),
     ),
     Command(
         "merge",
