@@ -306,3 +306,11 @@ def test_what_is_in_the_way_is_one_line_and_the_former_stays(
     assert line.startswith("nodeproof: the run that was judged again cannot be written")
     assert detail == "no space left on device"
     assert {path: path.read_bytes() for path in (run / "recheck").rglob("*") if path.is_file()} == before
+
+
+def test_a_run_that_cannot_be_judged_leaves_nothing_half_made(run: Path) -> None:
+    scenario = thaw(run)
+    known = {claim: told for claim, told in CLAIMS.items() if claim != scenario.judgments[0].claim}
+    with pytest.raises(Problem, match="the catalogue has no claim"):
+        rebuild.rebuild(run, known)
+    assert not [path.name for path in run.iterdir() if "recheck" in path.name]

@@ -42,11 +42,12 @@ def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Make one run of shards, with its site."""
     from nodeproof import catalogue
-    from nodeproof.report import merge, outcome, page, rundir, since, site, table
+    from nodeproof.report import merge, outcome, page, rechecked, rundir, since, site, table
 
     runs, claims = arguments.runs, catalogue.load(arguments.claims)
     shard = merge.shard_of(runs[0])
-    folder = arguments.run or rundir.new_folder(runs[0].resolve().parent, shard.profile, shard.lab)
+    beside = rechecked.recorded(runs[0]).parent
+    folder = arguments.run or rundir.new_folder(beside, shard.profile, shard.lab)
     facts = merge.merge(runs, folder, claims)
     for role in merge.different_components(runs):
         _say(f"shards ran different executables of {role}: run.json names the first one's")

@@ -74,6 +74,8 @@ def rebuild(run: Path, claims: Mapping[str, Claim]) -> Rebuilt:
         said = "the run that was judged again cannot be written"
         next_step = "make the run's folder one that you may write to, with nothing else in the way"
         raise Problem(said, str(folder), next_step, str(error)) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
     junit.write(folder, claims, folder / junit.FILE)
     facts, rows, changed = made
     return Rebuilt(folder, facts, rows, changed, digest.read(folder).missing)
