@@ -233,7 +233,9 @@ def test_a_run_that_was_killed_is_judged_and_says_that_it_is_not_whole(
     lab = {"kubernetes_version": "v1.36.3", "components": {"kubelet": {"version": "v1.36.3"}}}
     rundir.write_json(run / "labs" / "p-1.json", {**lab, "quarantined": ["node-2"], "calibration": {}})
     assert cli.main(["recheck", str(run), "--no-site", "--claims", str(RUNS / "claims")]) == 2
-    assert "nodeproof: the run is not whole: The run has no end" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "nodeproof: the run is not whole: The run has no end" in said
+    assert "nodeproof: the run is not whole: Scenarios without a verdict: s.py::test_b." in said
     facts = rundir.read_facts(run / "recheck")
     configuration = scenario.configuration()
     assert (facts.lab, facts.profile) == (configuration.lab, configuration.profile)
