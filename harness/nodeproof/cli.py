@@ -1,5 +1,5 @@
 """The command line: doctor, run, up, status, shell, logs, claims, kubectl, exec, proxy, down, heal, recheck,
-merge, report, page, matrix, compare, summary, junit, components, box.
+junit, merge, report, page, matrix, compare, summary, components, box.
 """
 
 from __future__ import annotations
@@ -158,6 +158,16 @@ COMMANDS = (
         (argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN), _CLAIMS),
     ),
     Command(
+        "junit",
+        readers.junit,
+        "a run's verdicts as JUnit XML, also of one that broke off",
+        (
+            argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN),
+            argument("--output", metavar="FILE", type=Path, default=None, help="default: standard output"),
+            _CLAIMS,
+        ),
+    ),
+    Command(
         "matrix",
         readers.matrix,
         "the page's claims across several runs",
@@ -183,16 +193,6 @@ COMMANDS = (
         readers.summary,
         "runs in Markdown, for the page of a CI run",
         (argument("runs", metavar="RUN", type=Path, nargs="+"), _CLAIMS),
-    ),
-    Command(
-        "junit",
-        readers.junit,
-        "a run's verdicts as JUnit XML, also of one that broke off",
-        (
-            argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN),
-            argument("--output", metavar="FILE", type=Path, default=None, help="default: standard output"),
-            _CLAIMS,
-        ),
     ),
     Command(
         "claims",

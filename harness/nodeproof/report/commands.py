@@ -42,12 +42,11 @@ def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Make one run of shards, with its site."""
     from nodeproof import catalogue
-    from nodeproof.report import merge, outcome, page, rechecked, rundir, since, site, table
+    from nodeproof.report import merge, outcome, page, rundir, since, site, table
 
     runs, claims = arguments.runs, catalogue.load(arguments.claims)
     shard = merge.shard_of(runs[0])
-    beside = rechecked.recorded(runs[0]).parent
-    folder = arguments.run or rundir.new_folder(beside, shard.profile, shard.lab)
+    folder = arguments.run or rundir.new_folder(runs[0].resolve().parent, shard.profile, shard.lab)
     facts = merge.merge(runs, folder, claims)
     for role in merge.different_components(runs):
         _say(f"shards ran different executables of {role}: run.json names the first one's")
@@ -83,6 +82,19 @@ def page(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from nodeproof.report import page
 
     print(page.write(arguments.run_folder, catalogue.load(arguments.claims)))
+    return 0
+
+
+def junit(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Print or write a run's verdicts as JUnit XML."""
+    from nodeproof import catalogue
+    from nodeproof.report import digest, junit
+
+    claims = catalogue.load(arguments.claims)
+    if arguments.output is None:
+        print(junit.render(digest.read(arguments.run_folder), claims), end="", flush=True)
+    else:
+        print(junit.write(arguments.run_folder, claims, arguments.output))
     return 0
 
 
@@ -122,17 +134,4 @@ def summary(arguments: argparse.Namespace, _rest: list[str]) -> int:
     claims = catalogue.load(arguments.claims)
     for run in arguments.runs:
         print(summary.render(digest.read(run), claims), flush=True)
-    return 0
-
-
-def junit(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Print or write a run's verdicts as JUnit XML."""
-    from nodeproof import catalogue
-    from nodeproof.report import digest, junit
-
-    claims = catalogue.load(arguments.claims)
-    if arguments.output is None:
-        print(junit.render(digest.read(arguments.run_folder), claims), end="", flush=True)
-    else:
-        print(junit.write(arguments.run_folder, claims, arguments.output))
     return 0

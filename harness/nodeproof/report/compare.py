@@ -119,7 +119,7 @@ def is_regression(before: Entry | None, after: Entry | None, *, after_is_whole: 
 def render(found: Comparison) -> str:
     """For a terminal: regressions first, then what else changed, what is set otherwise, and times."""
     runs = [
-        f"{sign} {run.name}: Kubernetes {run.kubernetes_version}, {run.lab}, {run.profile}; {run.load}"
+        f"{sign} {run.run.name}: Kubernetes {run.kubernetes_version}, {run.lab}, {run.profile}; {run.load}"
         for sign, run in (("A", found.before), ("B", found.after))
     ]
     parts = [*runs, *_not_whole(found)]
