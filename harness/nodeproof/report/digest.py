@@ -121,11 +121,6 @@ class Digest:
     """Whether the rows are not those that the run ended with."""
 
     @property
-    def name(self) -> str:
-        """The run's name; of one that was judged again, below it."""
-        return f"{self.run.parent.name}/{self.run.name}" if self.is_judged_again else self.run.name
-
-    @property
     def is_whole(self) -> bool:
         """Whether it ran to its end and everything can be read."""
         return not self.missing

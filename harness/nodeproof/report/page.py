@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import digest, html, since
+from nodeproof.report import digest, html, rechecked, since
 from nodeproof.report.digest import Digest, Entry, State
 from nodeproof.report.evidence import Evidence, Finder
 from nodeproof.report.outcome import verdict_of
@@ -103,7 +103,7 @@ class View:
         """The run's name; of a shard, which it is: what is not judged here is another's."""
         shard = self.facts.shard if self.facts else None
         part = f", shard {shard.get('number')}/{shard.get('of')}" if isinstance(shard, dict) else ""
-        return f"{self.digest.name}{part}"
+        return f"{rechecked.name(self.digest.run)}{part}"
 
     @property
     def facts(self) -> RunFacts | None:

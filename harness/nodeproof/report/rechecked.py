@@ -18,3 +18,8 @@ def recorded(run: Path) -> Path:
     """The folder that the run itself wrote, which stays as it was recorded."""
     run = run.resolve()
     return run.parent if is_one(run) else run
+
+
+def name(run: Path) -> str:
+    """A run's name; of one that was judged again, where in the run it is."""
+    return f"{run.parent.name}/{run.name}" if is_one(run) else run.name

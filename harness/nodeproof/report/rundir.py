@@ -14,7 +14,6 @@
 <run>/too-loaded/<slug>-N/                tries of scenarios that were run again, with what they recorded
 <run>/labs/<lab>/                         component logs and the audit log
 <run>/allure-results/  <run>/allurerc.json  <run>/site/index.html  <run>/site/page.html
-<run>/recheck/                            the run judged again, laid out like a run (rechecked.py)
 """
 
 from __future__ import annotations
