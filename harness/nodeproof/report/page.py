@@ -10,10 +10,11 @@ from pathlib import Path
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import digest, html, rechecked, since
+from nodeproof.report import digest, html, since
 from nodeproof.report.digest import Digest, Entry, State
 from nodeproof.report.evidence import Evidence, Finder
 from nodeproof.report.outcome import verdict_of
+from nodeproof.report.rechecked import named
 from nodeproof.report.rundir import Row, RunFacts
 from nodeproof.report.sections import Section
 from nodeproof.report.since import Since
@@ -103,7 +104,7 @@ class View:
         """The run's name; of a shard, which it is: what is not judged here is another's."""
         shard = self.facts.shard if self.facts else None
         part = f", shard {shard.get('number')}/{shard.get('of')}" if isinstance(shard, dict) else ""
-        return f"{rechecked.name(self.digest.run)}{part}"
+        return f"{named(self.digest.run)}{part}"
 
     @property
     def facts(self) -> RunFacts | None:

@@ -20,6 +20,6 @@ def recorded(run: Path) -> Path:
     return run.parent if is_one(run) else run
 
 
-def name(run: Path) -> str:
+def named(run: Path) -> str:
     """A run's name; of one that was judged again, where in the run it is."""
     return f"{run.parent.name}/{run.name}" if is_one(run) else run.name
