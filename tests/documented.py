@@ -66,6 +66,7 @@ ON_RUNS = (
     ".venv/bin/nodeproof recheck reports/out/latest",
     ".venv/bin/nodeproof page reports/out/latest",
     ".venv/bin/nodeproof summary reports/out/latest",
+    ".venv/bin/nodeproof junit reports/out/latest",
     ".venv/bin/nodeproof merge RUN...",
     ".venv/bin/nodeproof matrix RUN...",
     ".venv/bin/nodeproof compare RUN_A RUN_B",

@@ -1,5 +1,5 @@
 """The command line: doctor, run, up, status, shell, logs, claims, kubectl, exec, proxy, down, heal, recheck,
-merge, report, page, matrix, compare, summary, publish, components, box.
+junit, merge, report, page, matrix, compare, summary, publish, components, box.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ COMMANDS = (
     Command(
         "recheck",
         readers.recheck,
-        "judge a saved run again, without a cluster",
-        (_RUN, _CLAIMS),
+        "judge a saved run again, without a cluster, and rebuild its reports in RUN/recheck",
+        (_RUN, argument("--no-site", action="store_true", help="leave Allure's site out"), _CLAIMS),
     ),
     Command(
         "merge",
@@ -156,6 +156,16 @@ COMMANDS = (
         readers.page,
         "write the page, judged, into a run's site, also of one that broke off",
         (argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN), _CLAIMS),
+    ),
+    Command(
+        "junit",
+        readers.junit,
+        "a run's verdicts as JUnit XML, also of one that broke off",
+        (
+            argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN),
+            argument("--output", metavar="FILE", type=Path, default=None, help="default: standard output"),
+            _CLAIMS,
+        ),
     ),
     Command(
         "matrix",

@@ -14,23 +14,29 @@ def _say(line: str) -> None:
 
 
 def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Judge a saved run again."""
+    """Judge a saved run again, and rebuild all that a reader opens, in a folder of its own inside the run."""
     from nodeproof import catalogue
-    from nodeproof.report import outcome, page, recheck, rundir, since, table
+    from nodeproof.report import junit, outcome, page, rebuild, since, site, table
 
-    facts = rundir.read_facts(arguments.run_folder)
-    before = rundir.read_verdicts(arguments.run_folder)
     claims = catalogue.load(arguments.claims)
-    rows = recheck.recheck(arguments.run_folder, claims)
-    earlier = since.deviating(arguments.run_folder, facts, rows)
-    print(table.render(rows, facts.duration_s, str(arguments.run_folder), earlier))
-    for difference in recheck.differences(before, rows):
+    made = rebuild.rebuild(arguments.run_folder, claims)
+    folder, facts = made.folder, made.facts
+    print(table.render(made.rows, facts.duration_s, str(folder), since.deviating(folder, facts, made.rows)))
+    for difference in made.changed:
         print(f"changed: {difference}")
-    try:
-        _say(f"the page, judged again: {page.write(arguments.run_folder, claims, rows)}")
-    except Problem as problem:
-        _say(f"the page is as it was: {problem}")
-    return outcome.exit_code(rows, [], facts.selected)
+    for said in made.missing:
+        _say(f"the run is not whole: {said}")
+    if arguments.no_site:
+        page.write(folder, claims)
+    else:
+        try:
+            _say(f"Allure site: {site.generate(folder, _say, claims)}")
+        except Problem as problem:
+            _say(f"no Allure site, the rest is done: {problem.line}")
+    _say(f"the page, judged again: {folder / 'site' / page.FILE}")
+    _say(f"JUnit XML: {folder / junit.FILE}")
+    broken_off = facts.exit_reason or ("" if facts.ended else "the run has no end")
+    return outcome.exit_code(made.rows, [], facts.selected, broken_off)
 
 
 def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:
@@ -76,6 +82,19 @@ def page(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from nodeproof.report import page
 
     print(page.write(arguments.run_folder, catalogue.load(arguments.claims)))
+    return 0
+
+
+def junit(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Print or write a run's verdicts as JUnit XML."""
+    from nodeproof import catalogue
+    from nodeproof.report import digest, junit
+
+    claims = catalogue.load(arguments.claims)
+    if arguments.output is None:
+        print(junit.render(digest.read(arguments.run_folder), claims), end="", flush=True)
+    else:
+        print(junit.write(arguments.run_folder, claims, arguments.output))
     return 0
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, Verdict
-from nodeproof.report import rundir
+from nodeproof.report import rechecked, rundir
 from nodeproof.report.outcome import verdict_of, worst_by_claim
 from nodeproof.report.rundir import Row, RunFacts
 from nodeproof.report.sections import Section, sections
@@ -176,7 +176,7 @@ def read(run: Path) -> Digest:
     slacks = _slacks(run)
     limit = max((limit for _slack, limit in slacks), default=0.0)
     load = Load(tuple(slack for slack, _limit in slacks), limit, rundir.run_again(run))
-    return Digest(run, facts, rows, load, tuple(missing))
+    return Digest(run, facts, rows, load, tuple(missing), rechecked.is_one(run))
 
 
 def entries(digest: Digest, claims: Mapping[str, Claim]) -> list[Entry]:

@@ -7,9 +7,7 @@ Files are linked where the file system lets them, else copied. What a shard shou
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -22,6 +20,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
 from nodeproof.model.verdict import unproven
 from nodeproof.report import broken, rundir, shards
+from nodeproof.report.links import link
 from nodeproof.report.rundir import Row, RunFacts, Scenario
 
 _APART_S = 12 * 3600.0
@@ -177,7 +176,7 @@ def _take(part: Part, into: Path) -> None:
     for folder in ("scenarios", rundir.TOO_LOADED):
         for path in sorted((part.run / folder).glob("*")):
             is_lost = folder == "scenarios" and path.name in part.lost
-            _link(path, into / folder / path.name, {"judgments.json"} if is_lost else ())
+            link(path, into / folder / path.name, {"judgments.json"} if is_lost else ())
     for path in sorted((part.run / "labs").glob("*")):
         if not path.is_dir() and path.suffix != ".json":
             # What its workers locked.
@@ -185,27 +184,10 @@ def _take(part: Part, into: Path) -> None:
         target = into / "labs" / path.name
         if target.exists():
             target = target.with_name(f"{path.stem}-shard-{part.shard.number}{path.suffix}")
-        _link(path, target)
-    _link(part.run / "allure-results", into / "allure-results", _MADE_ANEW)
+        link(path, target)
+    link(part.run / "allure-results", into / "allure-results", _MADE_ANEW)
     if not (into / rundir.FIELDS).exists():
-        _link(part.run / rundir.FIELDS, into / rundir.FIELDS)
-
-
-def _link(source: Path, target: Path, left_out: Collection[str] = ()) -> None:
-    """One file, or all of a folder. A link in it could lead out of the run, and stays behind."""
-    if source.is_symlink():
-        return
-    if source.is_dir():
-        target.mkdir(parents=True, exist_ok=True)
-        for path in source.iterdir():
-            if path.name not in left_out:
-                _link(path, target / path.name)
-    elif source.is_file():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(source, target)
-        except OSError:
-            shutil.copy2(source, target)
+        link(part.run / rundir.FIELDS, into / rundir.FIELDS)
 
 
 def _write_times(parts: Sequence[Part], into: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from nodeproof.report import digest, html, since
 from nodeproof.report.digest import Digest, Entry, State
 from nodeproof.report.evidence import Evidence, Finder
 from nodeproof.report.outcome import verdict_of
+from nodeproof.report.rechecked import named
 from nodeproof.report.rundir import Row, RunFacts
 from nodeproof.report.sections import Section
 from nodeproof.report.since import Since
@@ -42,16 +43,12 @@ MEANINGS: Mapping[str, str] = {
 """Of each code of what is unproven."""
 
 
-def write(run: Path, claims: Mapping[str, Claim], judged_again: Sequence[Row] | None = None) -> Path:
+def write(run: Path, claims: Mapping[str, Claim]) -> Path:
     """Write `<run>/site/page.html`, also of a run that is not whole.
-
-    It is of the run's rows, or of others that were `judged_again`, and says which.
 
     Raises Problem where there is no run, and where the page cannot be written.
     """
     found = digest.read(run)
-    if judged_again is not None:
-        found = replace(found, rows=tuple(judged_again), is_judged_again=True)
     site = found.run / "site"
     try:
         site.mkdir(exist_ok=True)
@@ -107,7 +104,7 @@ class View:
         """The run's name; of a shard, which it is: what is not judged here is another's."""
         shard = self.facts.shard if self.facts else None
         part = f", shard {shard.get('number')}/{shard.get('of')}" if isinstance(shard, dict) else ""
-        return f"{self.digest.run.name}{part}"
+        return f"{named(self.digest.run)}{part}"
 
     @property
     def facts(self) -> RunFacts | None:
