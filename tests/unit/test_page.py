@@ -233,6 +233,16 @@ def test_facts_of_other_types_are_told_of(tmp_path: Path) -> None:
     assert "run.json is malformed" in text
 
 
+@pytest.mark.parametrize("number", ["x", None, [], {}])
+def test_a_format_that_is_no_number_is_malformed(tmp_path: Path, number: object) -> None:
+    run = tell(tmp_path / "run", TOLD)
+    facts = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**facts, "format": number}))
+    text, _read = shown(run)
+    assert "a file of the run is malformed" in text
+    assert "This run is not whole" in text
+
+
 def test_a_run_that_was_killed_tells_of_the_scenarios_that_ended(tmp_path: Path) -> None:
     run = tell(tmp_path / "run", TOLD, None)
     (rundir.scenario_dir(run, f"{CUT}_2") / "judgments.json").write_text("{")
