@@ -157,6 +157,16 @@ def test_others_text_is_one_short_line_on_a_terminal(tmp_path: Path) -> None:
     assert len(text) < 2000
 
 
+def test_what_a_run_says_of_itself_moves_no_cursor(tmp_path: Path) -> None:
+    hostile = "\x1b[2J\rx\n"
+    facts = replace(FACTS, kubernetes_version=f"v1.36.3{hostile}", lab=hostile, profile=hostile)
+    after = tell(tmp_path / f"b{hostile}", [(A, TAINT, CONFORMS)], facts)
+    before = tell(tmp_path / "a", [(A, TAINT, CONFORMS)])
+    text = compare.render(compare.compare(digest.read(before), digest.read(after), CLAIMS))
+    assert all(character.isprintable() or character == "\n" for character in text)
+    assert text.splitlines()[1].startswith("B b [2J x : Kubernetes v1.36.3 [2J x , ")
+
+
 def test_a_torn_configuration_tells_nothing(tmp_path: Path) -> None:
     run = tell(tmp_path / "a", [(A, TAINT, CONFORMS)])
     for path in run.glob("scenarios/*/configuration.json"):

@@ -118,10 +118,7 @@ def is_regression(before: Entry | None, after: Entry | None, *, after_is_whole: 
 
 def render(found: Comparison) -> str:
     """For a terminal: regressions first, then what else changed, what is set otherwise, and times."""
-    runs = [
-        f"{sign} {run.run.name}: Kubernetes {run.kubernetes_version}, {run.lab}, {run.profile}; {run.load}"
-        for sign, run in (("A", found.before), ("B", found.after))
-    ]
+    runs = [f"{sign} {_told(run)}; {run.load}" for sign, run in (("A", found.before), ("B", found.after))]
     parts = [*runs, *_not_whole(found)]
     others = [change for change in found.changes if not change.is_regression]
     both = [change for change in others if ABSENT not in (change.before, change.after)]
@@ -134,6 +131,11 @@ def render(found: Comparison) -> str:
     parts += _listed("set otherwise", [f"  {name}: {old} -> {new}" for name, old, new in found.settings])
     parts += _listed("measured times in both (s)", _time_lines(found.times), len(found.times))
     return "\n".join(parts)
+
+
+def _told(run: Digest) -> str:
+    """What it ran on, as its files say it."""
+    return on_terminal(f"{run.run.name}: Kubernetes {run.kubernetes_version}, {run.lab}, {run.profile}")
 
 
 def _by_id(run: Digest) -> Mapping[str, Entry]:
