@@ -316,7 +316,7 @@ def test_a_frozen_run_has_a_page(tmp_path: Path) -> None:
     with thawed(RUNS / "unreachable") as scenario:
         shutil.copytree(scenario.folder, run / "scenarios" / rundir.slug(scenario.nodeid))
     text, read = shown(run)
-    assert "pods leave a partitioned node after their own toleration" in text
+    assert "Pods leave a partitioned node after their own toleration" in text
     assert len([link for link in read.links if link == "#deviates"]) == 1
 
 

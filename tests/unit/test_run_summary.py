@@ -32,7 +32,7 @@ def test_what_deviates_comes_first_then_what_is_unproven(tmp_path: Path) -> None
         "### What deviates",
         CLAIMS[TAINT].statement,
         "came 15.2 s after: too late; measured 15.200 s; allowed \\[G, G + 2P + slack\\] =",
-        "last seen node node-1: Ready=True; scenario: a node is cordoned",
+        "last seen node node-1: Ready=True; scenario: A node is cordoned",
         "### What could not be proven, and should have been",
         "unproven: gap: the watch of leases was blind",
         "### What this lab, profile or version cannot prove",

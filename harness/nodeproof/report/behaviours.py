@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from nodeproof.model.claim import Claim
-from nodeproof.report import digest, plain
+from nodeproof.report import plain
 from nodeproof.report.sections import sections
 
 PAGE = "https://kubernetes.io/docs/concepts/architecture/nodes/"
@@ -17,6 +17,23 @@ Label = tuple[str, str]
 """Name and value."""
 Link = tuple[str, str]
 """Address and name."""
+_WORDS = {
+    word.lower().replace("-", " "): word
+    for word in (
+        *("API", "CIDR", "CIDRs", "CPU", "CPUs", "CSI", "DNS", "HTTP", "IP", "IPs", "IPv4", "IPv6", "JSON"),
+        *("OOM", "OS", "PDB", "PID", "PIDs", "QoS", "SIGKILL", "SIGTERM", "TCP", "TLS", "UDP", "UID"),
+        *("VM", "VMs", "DaemonSet", "NoExecute", "NoSchedule", "NodeRestriction", "PreferNoSchedule"),
+        *("StatefulSet", "fifty-one", "hand-made", "kube-proxy", "well-known"),
+    )
+}
+"""As the field writes them; the name of a function has neither capitals nor hyphens."""
+_WORD = re.compile(rf"\b({'|'.join(sorted(_WORDS, key=len, reverse=True))})\b")
+_OWNER = re.compile(
+    r"(?<!ty )\b((?:an?|one) (?:dead |lost |silent )?(?:kubelet|machine|node|pod))s\b|\b(server)s(?= flags\b)"
+)
+"""Who has something: after `a` it cannot be several."""
+_PROGRAMS = ("containerd", "etcd", "kube-proxy", "kubectl", "kubelet")
+"""Written small, also where they begin a sentence."""
 
 
 def labels(nodeid: str, claims: Iterable[str], known: Mapping[str, Claim]) -> Iterator[Label]:
@@ -50,9 +67,20 @@ def feature(claim: str, known: Claim | None) -> str:
 
 
 def title(nodeid: str) -> str:
-    """A scenario as a sentence."""
-    said = digest.sentence(nodeid)
-    return said[:1].upper() + said[1:]
+    """A scenario as people say it, the same in every report: its function's name as a sentence, and its
+    parameters as they are.
+    """
+    path, bracket, parameters = nodeid.partition("[")
+    name = path.rpartition("::")[2] or path
+    said = name.removeprefix("test_").replace("_", " ")
+    said = _WORD.sub(lambda found: _WORDS[found[1]], _OWNER.sub(_owning, said))
+    if said.partition(" ")[0] not in _PROGRAMS:
+        said = said[:1].upper() + said[1:]
+    return f"{said} [{parameters}" if bracket else said
+
+
+def _owning(found: re.Match[str]) -> str:
+    return f"{found[1] or found[2]}'s"
 
 
 def order(known: Mapping[str, Claim]) -> tuple[Mapping[str, int], Mapping[str, tuple[str, int]]]:

@@ -202,12 +202,6 @@ def measured_of(row: Row) -> str:
     return str(Measured(told["value"], told["unit"])) if told else ""
 
 
-def sentence(nodeid: str) -> str:
-    """A scenario as people say it: the name of its function in words."""
-    name = nodeid.rpartition("::")[2] or nodeid
-    return name.removeprefix("test_").replace("_", " ")
-
-
 def _entry(name: str, claim: Claim | None, digest: Digest) -> Entry:
     rows = digest.by_claim.get(name, ())
     if rows:

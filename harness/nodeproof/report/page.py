@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import digest, html, since
+from nodeproof.report import behaviours, digest, html, since
 from nodeproof.report.digest import Digest, Entry, State
 from nodeproof.report.evidence import Evidence, Finder
 from nodeproof.report.outcome import verdict_of
@@ -193,9 +193,9 @@ class View:
         """Where a scenario's evidence is."""
         return self.finder.find(nodeid)
 
-    def sentence(self, nodeid: str) -> str:
+    def title(self, nodeid: str) -> str:
         """A scenario in words."""
-        return digest.sentence(nodeid)
+        return behaviours.title(nodeid)
 
     def measured(self, row: Row) -> str:
         """The measured value with its unit."""

@@ -7,6 +7,7 @@ from functools import partial
 
 from nodeproof.model.claim import Claim
 from nodeproof.report import digest
+from nodeproof.report.behaviours import title
 from nodeproof.report.digest import SIGNS, Digest, Entry
 from nodeproof.report.evidence import Finder
 from nodeproof.report.page import View
@@ -74,7 +75,7 @@ def _why(row: Row) -> str:
         parts.append(f"allowed {in_markdown(row['window']['arithmetic'])}")
     if row["last_state"]:
         parts.append(f"last seen {in_markdown(row['last_state'])}")
-    return "; ".join([*parts, f"scenario: {in_markdown(digest.sentence(row['scenario']))}"])
+    return "; ".join([*parts, f"scenario: {in_markdown(title(row['scenario']))}"])
 
 
 def _open(entry: Entry) -> str:
