@@ -13,6 +13,7 @@ import pytest
 
 from nodeproof.report import behaviour_tree, behaviours, categories, digest, page, since, summary
 from nodeproof.report.evidence import Finder
+from nodeproof.report.sections import NODES, SECTIONS
 from nodeproof.report.since import Since
 from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, tell
 
@@ -30,9 +31,21 @@ def test_a_scenario_stands_under_headings_claims_and_its_sentence() -> None:
     assert "own.claim" in values["feature"]
     assert (values["story"], values["scenario"]) == (["A cut node is found"], [CUT])
     assert dict(behaviours.links([LEASE, DETECTION])) == {
-        f"{behaviours.PAGE}#node-heartbeats": "Kubernetes: Node heartbeats",
-        f"{behaviours.PAGE}#node-controller": "Kubernetes: Node controller",
+        f"{NODES}#node-heartbeats": "Kubernetes: Node heartbeats",
+        f"{NODES}#node-controller": "Kubernetes: Node controller",
     }
+
+
+def test_links_lead_to_where_kubernetes_has_the_text_today() -> None:
+    assert list(behaviours.links(["own.claim"])) == []
+    found = dict(behaviours.links(["graceful-shutdown.event", "swap.gate", "scheduling.max-pods", "own.x"]))
+    docs = "https://kubernetes.io/docs/concepts/"
+    assert {title: address.removeprefix(docs) for address, title in found.items()} == {
+        "Kubernetes: Graceful node shutdown": "cluster-administration/node-shutdown/#graceful-node-shutdown",
+        "Kubernetes: Resource capacity tracking": "architecture/nodes/#node-capacity",
+        "Kubernetes: Swap memory management": "cluster-administration/swap-memory-management/",
+    }
+    assert all(section.address for section in SECTIONS)
 
 
 def tree(*scenarios: tuple[str, str, tuple[str, ...]]) -> Json:

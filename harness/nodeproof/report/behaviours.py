@@ -8,9 +8,8 @@ from functools import cache
 
 from nodeproof.model.claim import Claim
 from nodeproof.report import plain
-from nodeproof.report.sections import sections
+from nodeproof.report.sections import Section, sections
 
-PAGE = "https://kubernetes.io/docs/concepts/architecture/nodes/"
 SCENARIO = "scenario"
 """The label that has the node id, by which a result is found whatever its title."""
 Label = tuple[str, str]
@@ -47,18 +46,23 @@ def labels(nodeid: str, claims: Iterable[str], known: Mapping[str, Claim]) -> It
 
 
 def links(claims: Iterable[str]) -> Iterator[Link]:
-    """To each of the claims' headings on the Kubernetes page. Allure makes no link of a relative address, so
-    none leads to the judged page: that is linked above every scenario.
+    """To each of the claims' headings, where Kubernetes has them today. Allure makes no link of a relative
+    address, so none leads to the judged page: that is linked above every scenario.
     """
-    for title in dict.fromkeys(section(claim) for claim in sorted(set(claims))):
-        yield f"{PAGE}#{re.sub('[^a-z]+', '-', title.lower())}", f"Kubernetes: {title}"
+    for found in dict.fromkeys(_section(claim) for claim in sorted(set(claims))):
+        if found.address:
+            yield found.address, f"Kubernetes: {found.title}"
+
+
+def section(claim: str) -> str:
+    """The heading under which a claim stands."""
+    return _section(claim).title
 
 
 @cache
-def section(claim: str) -> str:
-    """The heading under which a claim stands."""
+def _section(claim: str) -> Section:
     area = claim.partition(".")[0]
-    return next(each.title for each in sections([area]) if area in each.areas)
+    return next(each for each in sections([area]) if area in each.areas)
 
 
 def feature(claim: str, known: Claim | None) -> str:
