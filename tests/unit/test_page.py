@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import re
 import shutil
@@ -148,6 +149,17 @@ def test_each_claim_says_which_versions_of_the_page_say_it(tmp_path: Path) -> No
     assert 'v1.18, v1.24, v1.26: <span dir="auto">variant: 40 s</span>' in entry
     assert "measured" in entry
     assert "allowed [12.00, 14.62] s" in entry
+
+
+def words(text: str, claim: str) -> str:
+    """What a reader sees of a claim below the page's headings, without markup."""
+    entry = text.partition(f'id="{claim}"')[2].partition('<li class="claim')[0]
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", f"<{entry}")).split())
+
+
+def test_what_did_not_come_stands_apart_from_its_window(tmp_path: Path) -> None:
+    text, _read = shown(tell(tmp_path / "run", [(CUT, TAINT, conforms("never came for 5 s", WINDOW))]))
+    assert "allowed [12.00, 14.62] s: never came for 5 s in A cut node is found" in words(text, TAINT)
 
 
 def test_a_claim_without_a_verdict_says_why(tmp_path: Path) -> None:
