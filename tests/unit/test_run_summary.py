@@ -45,6 +45,11 @@ def test_what_deviates_comes_first_then_what_is_unproven(tmp_path: Path) -> None
     assert places == sorted(places)
 
 
+def test_where_page_and_code_differ_without_a_number_it_says_what_the_page_says(tmp_path: Path) -> None:
+    text = told(tell(tmp_path / "run", [(A, "manual-node.healthy-means-all-services", CONFORMS)]))
+    assert "<br>the page says that it is healthy only if all necessary services run\n" in text
+
+
 def test_a_run_that_is_not_whole_says_so(tmp_path: Path) -> None:
     assert "**This run is not whole.**" in told(tell(tmp_path / "killed", TOLD, None))
     assert "no memory" in told(tell(tmp_path / "broken", TOLD, replace(FACTS, exit_reason="no memory")))

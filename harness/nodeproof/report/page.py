@@ -41,6 +41,9 @@ MEANINGS: Mapping[str, str] = {
 }
 """Of each code of what is unproven."""
 
+_NOTHING = "none"
+"""What is measured of what did not come, as was right."""
+
 
 def write(run: Path, claims: Mapping[str, Claim], judged_again: Sequence[Row] | None = None) -> Path:
     """Write `<run>/site/page.html`, also of a run that is not whole.
@@ -201,6 +204,13 @@ class View:
         """The measured value with its unit."""
         return digest.measured_of(row)
 
+    def measured_apart(self, row: Row) -> str:
+        """The same where the row's reason does not tell it: a time, or what is not among its words."""
+        told = row["measured"]
+        if told and not told["unit"] and (told["value"] == _NOTHING or _said(told["value"]) in row["reason"]):
+            return ""
+        return digest.measured_of(row)
+
     def label(self, row: Row) -> str:
         """A row's verdict in words."""
         return verdict_of(row).label
@@ -223,3 +233,8 @@ class View:
 
     def _in(self, state: State) -> Sequence[Entry]:
         return [entry for entry in self._ordered if entry.state == state]
+
+
+def _said(value: float | str) -> str:
+    """A number as reasons have it."""
+    return value if isinstance(value, str) else f"{value:g}"

@@ -93,11 +93,7 @@ def _skipped(run: View) -> Iterator[str]:
 
 
 def _differing(entry: Entry) -> str:
-    row, page = entry.rows[0], entry.rows[0]["page"]
-    told = f"the page says {page['says']}"
-    if page["cluster"]:
-        told += f", {row['kubernetes_version']} has {page['cluster']}"
-    return f"{_named(entry)}<br>{in_markdown(told)}"
+    return "<br>".join(filter(None, (_named(entry), in_markdown(entry.difference))))
 
 
 def _named(entry: Entry) -> str:
