@@ -119,8 +119,9 @@ def test_it_says_version_lab_profile_load_and_counts(tmp_path: Path) -> None:
         "6 min 2 s",
     ):
         assert said in text
-    for count in ("1 deviate", "1 should have been proven", "1 cannot be proven here", "1 conform"):
-        assert f"</span> {count}" in text
+    for count in ("1 deviates", "1 should have been proven", "1 cannot be proven here", "1 conforms"):
+        assert f"</span> {count}<" in text
+    assert "1 setting of the lab is not upstream's" in text
     assert f"{len(CLAIMS) - 4} not judged" in text
 
 
@@ -266,7 +267,7 @@ def test_a_malformed_row_is_left_out_and_told_of(tmp_path: Path, changed: dict[s
     run = tell(tmp_path / "run", TOLD)
     told_runs.alter(run / "verdicts.json", **changed)
     text, _read = shown(run)
-    assert "1 verdicts are malformed" in text
+    assert "1 verdict is malformed and left out" in text
 
 
 def test_facts_of_other_types_are_told_of(tmp_path: Path) -> None:

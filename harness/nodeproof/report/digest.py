@@ -15,6 +15,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, Verdict
 from nodeproof.report import rundir
 from nodeproof.report.outcome import verdict_of, worst_by_claim
+from nodeproof.report.plain import counted
 from nodeproof.report.rundir import Row, RunFacts
 from nodeproof.report.sections import Section, sections
 
@@ -292,7 +293,8 @@ def _rows(run: Path, missing: list[str]) -> tuple[Row, ...]:
         rows = _rows_left(run, missing)
     whole = tuple(row for row in rows if _is_whole(row))
     if len(whole) < len(rows):
-        missing.append(f"{len(rows) - len(whole)} verdicts are malformed and left out.")
+        left_out = len(rows) - len(whole)
+        missing.append(f"{counted(left_out, 'verdict is', 'verdicts are')} malformed and left out.")
     return whole
 
 

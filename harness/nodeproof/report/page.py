@@ -14,6 +14,7 @@ from nodeproof.report import behaviours, digest, html, since
 from nodeproof.report.digest import Digest, Entry, State
 from nodeproof.report.evidence import Evidence, Finder
 from nodeproof.report.outcome import verdict_of
+from nodeproof.report.plain import counted
 from nodeproof.report.rundir import Row, RunFacts
 from nodeproof.report.sections import Section
 from nodeproof.report.since import Since
@@ -27,6 +28,7 @@ LABELS: Mapping[State, str] = {
     "conforms": "conform",
     "silent": "not judged",
 }
+"""What several claims do that are in a state."""
 
 MEANINGS: Mapping[str, str] = {
     "not-applicable": "the claim does not hold for this Kubernetes version",
@@ -43,6 +45,11 @@ MEANINGS: Mapping[str, str] = {
 
 _NOTHING = "none"
 """What is measured of what did not come, as was right."""
+
+
+def label_of(state: State, claims: int) -> str:
+    """What so many claims do that are in a state."""
+    return f"{LABELS[state]}s" if claims == 1 and state in ("deviates", "conforms") else LABELS[state]
 
 
 def write(run: Path, claims: Mapping[str, Claim], judged_again: Sequence[Row] | None = None) -> Path:
@@ -103,7 +110,7 @@ class View:
     def load(self) -> str:
         """How loaded the host was."""
         left = sum(row["code"] == "host-too-loaded" for row in self.digest.rows)
-        return f"{self.digest.load}" + (f"; too loaded to tell: {left} verdicts" if left else "")
+        return f"{self.digest.load}" + (f"; too loaded to tell: {counted(left, 'verdict')}" if left else "")
 
     @property
     def name(self) -> str:
@@ -128,6 +135,12 @@ class View:
         return duration(self.facts.duration_s) if self.facts and self.facts.ended else ""
 
     @property
+    def differing_settings(self) -> str:
+        """How many settings of the lab are not the default."""
+        number = len(self.facts.settings) if self.facts else 0
+        return counted(number, "setting of the lab is", "settings of the lab are")
+
+    @property
     def missing(self) -> Sequence[str]:
         """What of the run is not there."""
         return self.digest.missing
@@ -149,9 +162,9 @@ class View:
 
     @property
     def counts(self) -> Sequence[tuple[State, str, int]]:
-        """How many claims are in each state."""
+        """How many claims are in each state, and what those do."""
         told = Counter(entry.state for entry in self.entries)
-        return [(state, label, told[state]) for state, label in LABELS.items()]
+        return [(state, label_of(state, told[state]), told[state]) for state in LABELS]
 
     @property
     def deviating(self) -> Sequence[Entry]:
