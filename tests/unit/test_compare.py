@@ -183,6 +183,7 @@ def test_what_only_one_run_has_comes_last_and_is_cut(tmp_path: Path) -> None:
 def test_one_measurement_is_no_distribution(tmp_path: Path) -> None:
     found = compared(tmp_path, [(A, DETECTION, measured(40.0))], [(A, DETECTION, measured(50.0))])
     assert not found.times[0].is_apart
+    assert "A 40.0 s once; B 50.0 s once" in compare.render(found)
 
 
 def test_what_is_unproven_measured_nothing(tmp_path: Path) -> None:

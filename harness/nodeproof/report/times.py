@@ -45,6 +45,8 @@ class Times:
 
     def __str__(self) -> str:
         least, most = self.values_s[0], self.values_s[-1]
+        if len(self.values_s) == 1:
+            return f"{_number(least)} s once"
         return f"{_number(least)} to {_number(most)} s, n={len(self.values_s)}"
 
 
