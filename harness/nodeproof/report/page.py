@@ -10,11 +10,10 @@ from pathlib import Path
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import behaviours, digest, html, since
+from nodeproof.report import behaviours, digest, html, plain, since
 from nodeproof.report.digest import Digest, Entry, State
 from nodeproof.report.evidence import Evidence, Finder
 from nodeproof.report.outcome import verdict_of
-from nodeproof.report.plain import counted
 from nodeproof.report.rundir import Row, RunFacts
 from nodeproof.report.sections import Section
 from nodeproof.report.since import Since
@@ -110,7 +109,8 @@ class View:
     def load(self) -> str:
         """How loaded the host was."""
         left = sum(row["code"] == "host-too-loaded" for row in self.digest.rows)
-        return f"{self.digest.load}" + (f"; too loaded to tell: {counted(left, 'verdict')}" if left else "")
+        blind = f"; too loaded to tell: {plain.counted(left, 'verdict')}" if left else ""
+        return f"{self.digest.load}{blind}"
 
     @property
     def name(self) -> str:
@@ -138,7 +138,7 @@ class View:
     def differing_settings(self) -> str:
         """How many settings of the lab are not the default."""
         number = len(self.facts.settings) if self.facts else 0
-        return counted(number, "setting of the lab is", "settings of the lab are")
+        return plain.counted(number, "setting of the lab is", "settings of the lab are")
 
     @property
     def missing(self) -> Sequence[str]:
