@@ -45,7 +45,7 @@ def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from nodeproof.report import merge, outcome, page, rundir, since, site, table
 
     runs, claims = arguments.runs, catalogue.load(arguments.claims)
-    shard = merge.shard_of(runs[0])
+    shard = merge.shard_of(runs)
     folder = arguments.run or rundir.new_folder(runs[0].resolve().parent, shard.profile, shard.lab)
     facts = merge.merge(runs, folder, claims)
     for role in merge.different_components(runs):

@@ -96,4 +96,5 @@ def _key(told: Mapping[str, Json]) -> str:
 
 def _name(nodeid: str) -> str:
     path, _, name = nodeid.partition("::")
-    return f"{path.removesuffix('.py').replace('/', '.')}#{name.rpartition('::')[2]}"
+    name, bracket, parameters = name.partition("[")
+    return f"{path.removesuffix('.py').replace('/', '.')}#{name.rpartition('::')[2]}{bracket}{parameters}"

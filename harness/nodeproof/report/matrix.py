@@ -151,7 +151,7 @@ def _cell(entry: Entry | None) -> Cell:
 
 def _column(run: Digest, entries: Sequence[Entry]) -> Column:
     told = Counter(entry.state for entry in entries if _counts(entry))
-    counts = ", ".join(f"{told[state]} {label}" for state, label in page.LABELS.items() if told[state])
+    counts = ", ".join(f"{n} {page.label_of(state, n)}" for state in page.LABELS if (n := told[state]))
     title = " ".join(dict.fromkeys((run.kubernetes_version, run.lab, run.profile)))
     return Column(title, rechecked.named(run.run), counts or "no verdict", run.missing, run.run)
 

@@ -30,6 +30,10 @@ _MADE_ANEW = frozenset({"environment.properties"})
 """Of Allure's results: what the site writes for the whole run."""
 
 
+class _UntoldError(Problem):
+    """A folder that does not say which shard it is."""
+
+
 @dataclass(frozen=True)
 class Part:
     """A run of one shard, whatever of it is there; `lost` says of scenarios why their judgments cannot be
@@ -55,19 +59,20 @@ class Missing:
 
 
 def merge(runs: Sequence[Path], into: Path, claims: Mapping[str, Claim]) -> RunFacts:
-    """Make one run of shards; gives what it is.
+    """Make one run of shards; gives what it is. A folder that died before it said which shard it is counts as
+    none, and is named, while another one tells how they are divided.
 
     Raises Problem, before anything is written, where the shards are not of one run or one is there twice, and
     where `into` holds anything.
     """
-    parts = sorted((_read(run.resolve()) for run in runs), key=lambda part: part.shard.number)
+    parts, untold = _read_all([run.resolve() for run in runs])
     _refuse(parts)
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise Problem("a merged run goes into a folder of its own", str(into), "give --run another one")
-    reasons = _reasons(parts)
+    reasons = _reasons(parts, untold)
     missing = tuple(_missing(parts, claims, reasons))
     try:
-        return _write(parts, into, missing, reasons, claims)
+        return _write(parts, into, missing, _merged(parts, into, reasons, untold), claims)
     except OSError as error:
         said = "the merged run cannot be written"
         raise Problem(said, str(into), "remove what is there, and merge again", str(error)) from error
@@ -83,8 +88,49 @@ def different_components(runs: Sequence[Path]) -> Sequence[str]:
     return sorted(role for role, digests in seen.items() if len(digests) > 1)
 
 
-def _read(run: Path) -> Part:
-    shard, facts = shard_of(run), shards.facts(run)
+def shard_of(runs: Sequence[Path]) -> Shard:
+    """The first that says which it is. Raises Problem where none does, and at what is no run of a shard."""
+    untold: list[Problem] = []
+    for run in runs:
+        try:
+            return _shard(run)
+        except _UntoldError as problem:
+            untold.append(problem)
+    raise untold[0]
+
+
+def _read_all(runs: Sequence[Path]) -> tuple[Sequence[Part], Mapping[str, str]]:
+    """Shards in their order; and why a folder does not say which it is, by its name."""
+    parts: list[Part] = []
+    untold: dict[str, _UntoldError] = {}
+    for run in runs:
+        try:
+            parts.append(_read(run, _shard(run)))
+        except _UntoldError as problem:
+            untold[run.name] = problem
+    if not parts:
+        raise next(iter(untold.values()))
+    return sorted(parts, key=lambda part: part.shard.number), {
+        name: f"{name} does not say which shard it is: {problem.what}" for name, problem in untold.items()
+    }
+
+
+def _shard(run: Path) -> Shard:
+    """Raises _UntoldError where it died before it could say, and Problem where it is something else."""
+    try:
+        shard = shards.read(run)
+    except rundir.NewerFormat:
+        raise
+    except Problem as problem:
+        raise _UntoldError(problem.what, problem.where, problem.next_step) from problem
+    if shard is None:
+        kind = Problem if shards.facts(run) or not run.is_dir() else _UntoldError
+        raise kind("this is no run of a shard", str(run), "name folders of runs with --shard")
+    return shard
+
+
+def _read(run: Path, shard: Shard) -> Part:
+    facts = shards.facts(run)
     scenarios: dict[str, Scenario] = {}
     lost: dict[str, str] = {}
     for folder in sorted((run / "scenarios").glob("*")):
@@ -103,14 +149,6 @@ def _read(run: Path) -> Part:
     elif facts.exit_reason:
         reason = f"{shard.name} broke off: {facts.exit_reason.partition(chr(10))[0]}"
     return Part(run, shard, facts, scenarios, lost, reason)
-
-
-def shard_of(run: Path) -> Shard:
-    """Raises Problem where it is none."""
-    shard = shards.read(run)
-    if shard is None:
-        raise Problem("this is no run of a shard", str(run), "name folders of runs with --shard")
-    return shard
 
 
 def _refuse(parts: Sequence[Part]) -> None:
@@ -151,14 +189,13 @@ def _write(
     parts: Sequence[Part],
     into: Path,
     missing: Sequence[Missing],
-    reasons: Mapping[int, str],
+    facts: RunFacts,
     claims: Mapping[str, Claim],
 ) -> RunFacts:
     rundir.create(into)
     for part in parts:
         _take(part, into)
     _write_times(parts, into)
-    facts = _merged(parts, into, reasons)
     # By Allure's clock they belong to the end of the run, whenever it is merged.
     ended_s = _moment(facts.ended).timestamp()
     for each in missing:
@@ -201,12 +238,13 @@ def _write_times(parts: Sequence[Part], into: Path) -> None:
         rundir.write_json(into / rundir.TIMES, {name: median(times) for name, times in told.items()})
 
 
-def _reasons(parts: Sequence[Part]) -> Mapping[int, str]:
+def _reasons(parts: Sequence[Part], untold: Mapping[str, str]) -> Mapping[int, str]:
     """Of each shard, by its number, why it is not whole; empty where it is."""
     known = {part.shard.number: part.reason for part in parts}
     shard = parts[0].shard
     return {
-        number: known.get(number, f"{shard.named(number)} is missing") for number in range(1, shard.of + 1)
+        number: known.get(number, "; ".join([f"{shard.named(number)} is missing", *untold.values()]))
+        for number in range(1, shard.of + 1)
     }
 
 
@@ -243,7 +281,9 @@ def _known(claim: str, claims: Mapping[str, Claim]) -> Claim:
     return claims[claim]
 
 
-def _merged(parts: Sequence[Part], into: Path, reasons: Mapping[int, str]) -> RunFacts:
+def _merged(
+    parts: Sequence[Part], into: Path, reasons: Mapping[int, str], untold: Mapping[str, str]
+) -> RunFacts:
     shard, whole = parts[0].shard, [part.facts for part in parts if part.facts]
     runs = {part.shard.number: part.run.name for part in parts}
     began = min((part.facts.began if part.facts else part.shard.began for part in parts), key=_moment)
@@ -265,7 +305,8 @@ def _merged(parts: Sequence[Part], into: Path, reasons: Mapping[int, str]) -> Ru
         merged=tuple(
             {"shard": shard.named(number), "run": runs.get(number, ""), "reason": reason}
             for number, reason in reasons.items()
-        ),
+        )
+        + tuple({"shard": "unknown", "run": run, "reason": reason} for run, reason in untold.items()),
     )
 
 
