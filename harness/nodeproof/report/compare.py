@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.symbols import SYMBOLS
-from nodeproof.report import digest, times
+from nodeproof.report import digest, rechecked, times
 from nodeproof.report.digest import Digest, Entry
 from nodeproof.report.plain import on_terminal
 from nodeproof.report.sections import SECTIONS
@@ -112,7 +112,8 @@ def render(found: Comparison) -> str:
 
 def _told(run: Digest) -> str:
     """What it ran on, as its files say it."""
-    return on_terminal(f"{run.run.name}: Kubernetes {run.kubernetes_version}, {run.lab}, {run.profile}")
+    name = rechecked.named(run.run)
+    return on_terminal(f"{name}: Kubernetes {run.kubernetes_version}, {run.lab}, {run.profile}")
 
 
 def _by_id(run: Digest) -> Mapping[str, Entry]:
