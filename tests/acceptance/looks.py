@@ -24,15 +24,23 @@ FIRST_SCREEN = """(told => {
   const whole = (box) => box.width && box.height && box.top >= 0 && box.left >= 0
     && box.bottom <= innerHeight && box.right <= innerWidth;
   const holds = (each, said) => each.innerText?.includes(said);
+  const shown = (box, each) => {
+    if (!each) return true;
+    const around = each.getBoundingClientRect(), clips = getComputedStyle(each).overflowX === "hidden";
+    return (!clips || (box.left >= around.left - 1 && box.right <= around.right + 1))
+      && shown(box, each.parentElement);
+  };
   const seen = (each) => {
     const box = each.getBoundingClientRect();
+    if (!shown(box, each.parentElement)) return false;
     const top = document.elementFromPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2);
     return whole(box) && top && (each.contains(top) || top.contains(each));
   };
   return told.filter(said => ![...document.body.querySelectorAll("*")].some(each =>
     holds(each, said) && ![...each.children].some(child => holds(child, said)) && seen(each)));
 })(%s)"""
-"""Of a list of texts those that nothing in the window shows whole, before anybody scrolls."""
+"""Of a list of texts those that nothing in the window shows whole."""
+TO_THE_TOP = "document.querySelectorAll('[data-testid=base-layout]').forEach(each => each.scrollTo(0, 0))"
 PICTURE = """(() => {
   const img = document.querySelector("[data-testid=image-attachment-content] img");
   const own = img.getBoundingClientRect();

@@ -54,8 +54,12 @@ _LINK = (
     '<style>[data-testid="image-attachment-content"]{height:auto!important;overflow:auto!important}'
     '[data-testid="image-attachment-content"] img{width:100%!important;height:auto!important;'
     "min-width:360px;max-width:none!important;max-height:none!important}"
-    # And in a narrow window it is whole: what is around it leaves it the width.
-    '@media (max-width:500px){[data-testid="base-layout"]{padding-inline:2px!important}'
+    # What the first screen says of the run is not to end in dots.
+    '[data-testid="metadata-item"] *{white-space:normal!important;overflow:visible!important;'
+    "overflow-wrap:anywhere;height:auto!important;max-height:none!important}"
+    # And in a narrow window a picture is whole: what is around it leaves it the width.
+    '@media (max-width:500px){[data-testid="metadata-list"]{grid-template-columns:1fr!important}'
+    '[data-testid="base-layout"]{padding-inline:2px!important}'
     '[data-testid="base-layout"] :has([data-testid="image-attachment-content"])'
     "{padding-inline:0!important;margin-inline:0!important}}</style>"
 )
