@@ -45,7 +45,7 @@ lint: setup ## ruff, mypy, import-linter, shellcheck, stale docs
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
 	@$(BIN)/python -m infra.docs --check
-	@$(BIN)/shellcheck infra/*.sh infra/image/*.sh infra/image/files/usr/local/sbin/* .ci/run
+	@$(BIN)/shellcheck infra/*.sh infra/ci/*.sh infra/image/*.sh infra/image/files/usr/local/sbin/* .ci/run
 
 unit: setup ## unit tests
 	@$(PYTEST).xml -n auto tests/unit

@@ -1,5 +1,5 @@
 """The command line: doctor, run, up, status, shell, logs, claims, kubectl, exec, proxy, down, heal, recheck,
-merge, report, page, matrix, compare, summary, components, box.
+junit, merge, report, page, matrix, compare, summary, publish, components, box.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ COMMANDS = (
     Command(
         "recheck",
         readers.recheck,
-        "judge a saved run again, without a cluster",
-        (_RUN, _CLAIMS),
+        "judge a saved run again, without a cluster, and rebuild its reports in RUN/recheck",
+        (_RUN, argument("--no-site", action="store_true", help="leave Allure's site out"), _CLAIMS),
     ),
     Command(
         "merge",
@@ -158,6 +158,16 @@ COMMANDS = (
         (argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN), _CLAIMS),
     ),
     Command(
+        "junit",
+        readers.junit,
+        "a run's verdicts as JUnit XML, also of one that broke off",
+        (
+            argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN),
+            argument("--output", metavar="FILE", type=Path, default=None, help="default: standard output"),
+            _CLAIMS,
+        ),
+    ),
+    Command(
         "matrix",
         readers.matrix,
         "the page's claims across several runs",
@@ -183,6 +193,18 @@ COMMANDS = (
         readers.summary,
         "runs in Markdown, for the page of a CI run",
         (argument("runs", metavar="RUN", type=Path, nargs="+"), _CLAIMS),
+    ),
+    Command(
+        "publish",
+        readers.publish,
+        "runs as a web site: of each what may be seen, and a page that lists them",
+        (
+            argument("folder", metavar="DIR", type=Path, help="runs that it has already stay listed"),
+            argument("runs", metavar="RUN", type=Path, nargs="*"),
+            argument("--keep", metavar="N", type=int, default=30, help="how many runs stay; default 30"),
+            argument("--mib", metavar="N", type=int, default=0, help="how large they may be together"),
+            _CLAIMS,
+        ),
     ),
     Command(
         "claims",

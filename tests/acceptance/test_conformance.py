@@ -128,3 +128,4 @@ def test_recheck_gives_the_same_verdicts_without_a_cluster(finished: tuple[Done,
     again = nodeproof("recheck", str(run), cwd=run)
     assert again.status == 0
     assert "changed:" not in again.stdout
+    assert (run / "recheck" / "site" / "index.html").is_file()

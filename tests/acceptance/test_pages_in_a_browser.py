@@ -13,7 +13,7 @@ import pytest
 
 from nodeproof import proc
 from nodeproof.model.verdict import Measured, deviates, unproven
-from nodeproof.report import digest, matrix, page
+from nodeproof.report import digest, matrix, page, publish
 from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, LACKS, WINDOW, tell
 
 Json = Any
@@ -62,13 +62,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {name: page.write(run, CLAIMS) for name, run in runs.items()}
     across = matrix.matrix([digest.read(run) for run in runs.values()], CLAIMS)
     assert FACTS.lab in across.columns[0].title
-    return {**made, "matrix": matrix.write_html(across, folder / "matrix.html")}
+    listed = publish.publish(folder / "site", list(runs.values()), CLAIMS).index
+    return {**made, "matrix": matrix.write_html(across, folder / "matrix.html"), "published": listed}
 
 
 @OTHERS
 @pytest.mark.parametrize("width", [1280, 400])
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("name", ["judged", "hostile", "empty", "without-facts", "matrix"])
+@pytest.mark.parametrize("name", ["judged", "hostile", "empty", "without-facts", "matrix", "published"])
 def test_a_page_is_accessible_and_fits(
     axe: Path, pages: dict[str, Path], tmp_path: Path, name: str, scheme: str, width: int
 ) -> None:

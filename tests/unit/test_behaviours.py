@@ -9,8 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nodeproof.report import behaviour_tree, behaviours, categories, digest, since
+import pytest
+
+from nodeproof.report import behaviour_tree, behaviours, categories, digest, page, since, summary
 from nodeproof.report.evidence import Finder
+from nodeproof.report.sections import NODES, SECTIONS
 from nodeproof.report.since import Since
 from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, tell
 
@@ -28,9 +31,21 @@ def test_a_scenario_stands_under_headings_claims_and_its_sentence() -> None:
     assert "own.claim" in values["feature"]
     assert (values["story"], values["scenario"]) == (["A cut node is found"], [CUT])
     assert dict(behaviours.links([LEASE, DETECTION])) == {
-        f"{behaviours.PAGE}#node-heartbeats": "Kubernetes: Node heartbeats",
-        f"{behaviours.PAGE}#node-controller": "Kubernetes: Node controller",
+        f"{NODES}#node-heartbeats": "Kubernetes: Node heartbeats",
+        f"{NODES}#node-controller": "Kubernetes: Node controller",
     }
+
+
+def test_links_lead_to_where_kubernetes_has_the_text_today() -> None:
+    assert list(behaviours.links(["own.claim"])) == []
+    found = dict(behaviours.links(["graceful-shutdown.event", "swap.gate", "scheduling.max-pods", "own.x"]))
+    docs = "https://kubernetes.io/docs/concepts/"
+    assert {title: address.removeprefix(docs) for address, title in found.items()} == {
+        "Kubernetes: Graceful node shutdown": "cluster-administration/node-shutdown/#graceful-node-shutdown",
+        "Kubernetes: Resource capacity tracking": "architecture/nodes/#node-capacity",
+        "Kubernetes: Swap memory management": "cluster-administration/swap-memory-management/",
+    }
+    assert all(section.address for section in SECTIONS)
 
 
 def tree(*scenarios: tuple[str, str, tuple[str, ...]]) -> Json:
@@ -155,6 +170,33 @@ def test_what_deviates_for_the_first_time_is_new(tmp_path: Path) -> None:
     tell(tmp_path / "a", [(CUT, DETECTION, CONFORMS)], replace(FACTS, began="2026-11-01T00:00:00+00:00"))
     (told,) = since.deviating(run, found.facts, found.rows).values()
     assert str(told) == "since this run: it conformed on 2026-11-01 00:00 UTC (run a)"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("kubectl_describes_a_node_as_the_api_has_it", "kubectl describes a node as the API has it"),
+        ("a_machine_that_comes_under_a_nodes_name", "A machine that comes under a node's name"),
+        ("a_dead_nodes_volume_is_detached", "A dead node's volume is detached"),
+        ("tolerations_as_the_api_servers_flags_say", "Tolerations as the API server's flags say"),
+        ("a_zone_of_fifty_one_nodes_loses_one", "A zone of fifty-one nodes loses one"),
+        ("two_nodes_have_ips_of_a_cidr", "Two nodes have IPs of a CIDR"),
+        ("a_node_whose_kube_proxy_is_gone", "A node whose kube-proxy is gone"),
+        ("a_node_has_noexecute[fd00::1]", "A node has NoExecute [fd00::1]"),
+        ("a_node[api_x::y] (its worker died)", "A node [api_x::y] (its worker died)"),
+    ],
+)
+def test_a_title_is_a_sentence(name: str, said: str) -> None:
+    assert behaviours.title(f"scenarios/test_a.py::TestB::test_{name}") == said
+
+
+def test_all_reports_call_a_scenario_the_same(tmp_path: Path) -> None:
+    nodeid = "scenarios/test_a.py::test_a_nodes_api[fd00::1]"
+    run = tell(tmp_path / "run", [(nodeid, PLAIN, DEVIATES)])
+    found = digest.read(run)
+    assert dict(behaviours.labels(nodeid, [PLAIN], CLAIMS))["story"] == "A node's API [fd00::1]"
+    assert 'dir="auto">A node&#39;s API [fd00::1]</span>' in page.render(found, CLAIMS)
+    assert "scenario: A node's API \\[fd00::1\\]" in summary.render(found, CLAIMS)
 
 
 def test_results_are_found_by_their_node_id(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 from nodeproof import cli
 from nodeproof.model.verdict import Verdict
 from nodeproof.report import compare, digest
-from nodeproof.report.compare import Comparison, Times
+from nodeproof.report.compare import Comparison
 from nodeproof.report.rundir import RunFacts
+from nodeproof.report.times import Times
 from tests.unit.told_runs import (
     CLAIMS,
     CONFORMS,
@@ -20,6 +21,7 @@ from tests.unit.told_runs import (
     FACTS,
     GAP,
     LACKS,
+    VERSION,
     Told,
     configuration,
     measured,
@@ -27,6 +29,7 @@ from tests.unit.told_runs import (
 )
 
 DETECTION, TAINT = "monitoring.detection-time", "cordon.taint"
+GRACE = "node-monitor-grace-period"
 A, B = "a.py::test_a", "b.py::test_b"
 
 
@@ -99,19 +102,88 @@ def test_times_are_distributions(tmp_path: Path) -> None:
     (moved,) = found.times
     assert (moved.before, moved.after) == (Times((40.0, 41.0, 42.0)), Times((50.5, 51.5, 52.5, 53.5)))
     assert moved.is_apart
-    line = next(line for line in compare.render(found).splitlines() if DETECTION in line)
-    assert line.split("  ")[1:] == [
-        DETECTION,
-        "41.000 -> 52.000",
-        "3: 40.000 to 42.000",
-        "4: 50.500 to 53.500",
-        "apart",
+    said = " ".join(compare.render(found).split())
+    assert f"measured times in both: 1 {CLAIMS[DETECTION].statement[:60]}" in said
+    assert f"({DETECTION}): 41.0 s -> 52.0 s A 40.0 to 42.0 s, n=3; B 50.5 to 53.5 s, n=4: apart" in said
+
+
+def by_grace(tmp_path: Path, old: str, new: str, version: str = "v1.31.9", lost: bool = False) -> str:
+    """How the times of two runs stand beside each other, which ran with these grace periods."""
+    runs = []
+    for name, grace, kubernetes, lasted in (("a", old, version, 40.0), ("b", new, VERSION, 50.5)):
+        told = [(f"{A}{n}", DETECTION, measured(lasted + n)) for n in range(3)]
+        facts = replace(FACTS, kubernetes_version=kubernetes)
+        runs.append(tell(tmp_path / name, told, facts, configuration(kubernetes, grace)))
+    if lost:
+        for path in runs[0].glob("scenarios/*/configuration.json"):
+            path.unlink()
+    (moved,) = compare.compare(digest.read(runs[0]), digest.read(runs[1]), CLAIMS).times
+    return moved.line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "version", "lost", "because"),
+    [
+        (
+            "40s",
+            "50s",
+            "v1.31.9",
+            False,
+            f"; {GRACE} 40 s -> 50 s, the default changed in 1.32",
+        ),
+        ("12s", "50s", "v1.31.9", False, f"; {GRACE} 12 s -> 50 s"),
+        ("12s", "1m0s", VERSION, False, f"; {GRACE} 12 s -> 60 s"),
+        ("12s", "12s", "v1.31.9", False, ""),
+        (
+            "40s",
+            "50s",
+            "v1.31.9",
+            True,
+            f"; default of {GRACE} 40 s -> 50 s, the default changed in 1.32",
+        ),
+        ("50s", "50s", VERSION, True, ""),
+    ],
+)
+def test_a_time_that_moved_says_by_which_setting(
+    tmp_path: Path, old: str, new: str, version: str, lost: bool, because: str
+) -> None:
+    line = by_grace(tmp_path, old, new, version, lost)
+    assert line.endswith(f"({DETECTION}): 41.0 s -> 51.5 s{because}")
+
+
+def test_a_window_names_settings_that_the_claim_does_not(tmp_path: Path) -> None:
+    """Its window is of G, which is a constant of other claims."""
+    told = [(A, TAINT, measured(13.0))]
+    before = tell(tmp_path / "a", told, FACTS, configuration(grace="12s"))
+    after = tell(tmp_path / "b", told, FACTS, configuration(grace="50s"))
+    assert not CLAIMS[TAINT].constants
+    (moved,) = compare.compare(digest.read(before), digest.read(after), CLAIMS).times
+    assert moved.because == ("node-monitor-grace-period 12 s -> 50 s",)
+
+
+def test_what_only_one_run_has_comes_last_and_is_cut(tmp_path: Path) -> None:
+    judged = [claim.id for claim in CLAIMS.values() if claim.status == "judged" and claim.id != DETECTION]
+    both = [(A, DETECTION, measured(13.0))]
+    found = compared(tmp_path, [*both, *((B, claim, CONFORMS) for claim in judged)], both)
+    lines = compare.render(found).splitlines()
+    titles = [line.partition(":")[0] for line in lines[2:] if line and line[0] != " "]
+    assert titles == [
+        "regressions",
+        "other verdicts",
+        "set otherwise",
+        "measured times in both",
+        "only in A",
+        "only in B",
     ]
+    at = lines.index(f"only in A: {len(judged)}")
+    assert lines[at + compare.MOST_ABSENT + 1] == f"  and {len(judged) - compare.MOST_ABSENT} more"
+    assert lines[at + compare.MOST_ABSENT + 2] == ""
 
 
 def test_one_measurement_is_no_distribution(tmp_path: Path) -> None:
     found = compared(tmp_path, [(A, DETECTION, measured(40.0))], [(A, DETECTION, measured(50.0))])
     assert not found.times[0].is_apart
+    assert "A 40.0 s once; B 50.0 s once" in compare.render(found)
 
 
 def test_what_is_unproven_measured_nothing(tmp_path: Path) -> None:
@@ -155,6 +227,16 @@ def test_others_text_is_one_short_line_on_a_terminal(tmp_path: Path) -> None:
     text = compare.render(compared(tmp_path, [(A, TAINT, CONFORMS)], [(A, TAINT, hostile)]))
     assert all(character.isprintable() or character == "\n" for character in text)
     assert len(text) < 2000
+
+
+def test_what_a_run_says_of_itself_moves_no_cursor(tmp_path: Path) -> None:
+    hostile = "\x1b[2J\rx\n"
+    facts = replace(FACTS, kubernetes_version=f"v1.36.3{hostile}", lab=hostile, profile=hostile)
+    after = tell(tmp_path / f"b{hostile}", [(A, TAINT, CONFORMS)], facts)
+    before = tell(tmp_path / "a", [(A, TAINT, CONFORMS)])
+    text = compare.render(compare.compare(digest.read(before), digest.read(after), CLAIMS))
+    assert all(character.isprintable() or character == "\n" for character in text)
+    assert text.splitlines()[1].startswith("B b [2J x : Kubernetes v1.36.3 [2J x , ")
 
 
 def test_a_torn_configuration_tells_nothing(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_column_for_each_run_and_a_line_for_each_claim(tmp_path: Path) -> None
 
 def test_a_terminal_gets_numbers_and_marks(tmp_path: Path) -> None:
     lines = matrix.on_a_terminal(made(told(tmp_path))).splitlines()
-    assert lines[0] == f"1  {OLD} process fast  old: 1 deviate, 1 conform"
+    assert lines[0] == f"1  {OLD} process fast  old: 1 deviates, 1 conforms"
     assert lines[1] == "2  v1.36.3 process fast  new: 2 conform"
     assert any("not whole" in line and "run.json" in line for line in lines[3:5])
     (line,) = (line for line in lines if TAINT in line)

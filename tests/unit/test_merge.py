@@ -131,6 +131,59 @@ def test_a_shard_that_broke_off_says_why(tmp_path: Path) -> None:
     assert row_of(tmp_path / "merged", C)["reason"] == merged.exit_reason
 
 
+@pytest.mark.parametrize("left", ["", "{torn", '{"number": 2}'])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_folder_that_does_not_say_which_shard_it_is_is_named_and_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], left: str, order: tuple[int, int]
+) -> None:
+    """It died between making its folder and writing into it, or while it wrote."""
+    runs = [shard_run(tmp_path / "one", 1, PARTS, FIRST), tmp_path / "two"]
+    (runs[1] / "scenarios").mkdir(parents=True)
+    if left:
+        (runs[1] / shards.FILE).write_text(left)
+    into = tmp_path / "merged"
+    named = [str(runs[at]) for at in order]
+    assert cli.main(["merge", *named, "--run", str(into), "--no-site"]) == 3
+    assert {key: label for key, label in labels(into).items() if key[0] != A} == dict.fromkeys(
+        [(B, DEFAULT), (C, TAINT), (C, SWAP)], "gap"
+    )
+    reason = row_of(into, B)["reason"]
+    assert reason.startswith("shard 2/2 is missing; two does not say which shard it is: ")
+    assert reason in capsys.readouterr().err
+    merged = [(each["shard"], each["run"]) for each in rundir.read_facts(into).merged]
+    assert merged == [("shard 1/2", "one"), ("shard 2/2", ""), ("unknown", "two")]
+
+
+def test_a_folder_too_many_is_named_and_takes_nothing_away(tmp_path: Path) -> None:
+    (tmp_path / "three").mkdir()
+    merged = merge.merge([tmp_path / "three", *both(tmp_path)], tmp_path / "merged", CLAIMS)
+    assert (merged.exit_reason, merged.merged[-1]["run"]) == ("", "three")
+
+
+def test_where_no_folder_says_which_shard_it_is_nothing_is_merged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [tmp_path / "one", tmp_path / "two"]
+    for run in runs:
+        run.mkdir()
+    _refused(tmp_path, capsys, runs, "this is no run of a shard")
+
+
+def test_a_run_that_is_no_shard_or_not_there_is_no_dead_shard(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = shard_run(tmp_path / "one", 1, PARTS, FIRST)
+    _refused(tmp_path, capsys, [one, tell(tmp_path / "own", FIRST)], "this is no run of a shard")
+    _refused(tmp_path, capsys, [one, tmp_path / "none"], "this is no run of a shard")
+
+
+def test_what_run_json_says_of_the_shard_is_enough(tmp_path: Path) -> None:
+    runs = both(tmp_path)
+    (runs[1] / shards.FILE).write_text("{torn")
+    merge.merge(runs, tmp_path / "merged", CLAIMS)
+    assert labels(tmp_path / "merged")[B, DEFAULT] == "conforms"
+
+
 def test_a_deviation_comes_before_what_is_missing(tmp_path: Path) -> None:
     run = shard_run(tmp_path / "one", 1, PARTS, [(A, DETECTION, DEVIATES), (A, TAINT, CONFORMS)])
     assert cli.main(["merge", str(run), "--run", str(tmp_path / "merged"), "--no-site"]) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import re
 import shutil
@@ -16,7 +17,7 @@ import pytest
 
 from nodeproof import cli
 from nodeproof.model.problem import Problem
-from nodeproof.model.verdict import Code, Measured, conforms, deviates, unproven
+from nodeproof.model.verdict import Code, Measured, Verdict, conforms, deviates, unproven
 from nodeproof.report import compare, digest, matrix, page, rundir, summary
 from nodeproof.report.sections import SECTIONS, sections
 from tests.freeze import RUNS, thawed
@@ -30,6 +31,7 @@ DETECTION, DEFAULT, TAINT, SWAP = (
     "cordon.taint",
     "swap.fail-on-default",
 )
+SERVICES = "manual-node.healthy-means-all-services"
 TOLD = [
     (CUT, DETECTION, CONFORMS),
     (CUT, TAINT, DEVIATES),
@@ -117,8 +119,9 @@ def test_it_says_version_lab_profile_load_and_counts(tmp_path: Path) -> None:
         "6 min 2 s",
     ):
         assert said in text
-    for count in ("1 deviate", "1 should have been proven", "1 cannot be proven here", "1 conform"):
-        assert f"</span> {count}" in text
+    for count in ("1 deviates", "1 should have been proven", "1 cannot be proven here", "1 conforms"):
+        assert f"</span> {count}<" in text
+    assert "1 setting of the lab is not upstream's" in text
     assert f"{len(CLAIMS) - 4} not judged" in text
 
 
@@ -145,9 +148,51 @@ def test_a_deviation_says_since_when(tmp_path: Path) -> None:
 def test_each_claim_says_which_versions_of_the_page_say_it(tmp_path: Path) -> None:
     text, _read = shown(tell(tmp_path / "run", TOLD))
     entry = text.partition(f'id="{DETECTION}"')[2].partition('<li class="claim')[0]
-    assert 'v1.18, v1.24, v1.26: <span dir="auto">variant: 40 s</span>' in entry
+    assert 'v1.18, v1.24, v1.26 word it otherwise: <span dir="auto">40 s</span>' in entry
     assert "measured" in entry
     assert "allowed [12.00, 14.62] s" in entry
+
+
+def words(text: str, claim: str) -> str:
+    """What a reader sees of a claim below the page's headings, without markup."""
+    entry = text.partition(f'id="{claim}"')[2].partition('<li class="claim')[0]
+    inline = re.sub(r"</?(?:span|a|code)\b[^>]*>", "", f"<p{entry}")
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", inline)).split())
+
+
+def test_what_did_not_come_stands_apart_from_its_window(tmp_path: Path) -> None:
+    text, _read = shown(tell(tmp_path / "run", [(CUT, TAINT, conforms("never came for 5 s", WINDOW))]))
+    assert "allowed [12.00, 14.62] s: never came for 5 s in A cut node is found" in words(text, TAINT)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (CONFORMS, "measured 13.100 s, allowed [12.00, 14.62] s: came 13.1 s after"),
+        (conforms("it did not come", WINDOW, Measured("none")), "allowed [12.00, 14.62] s: it did not come"),
+        (conforms("PATCH of admin is 200", measured=Measured("200")), "PATCH of admin is 200"),
+        (conforms("a claim came 2 times", measured=Measured(2.0)), "a claim came 2 times"),
+        (conforms("all came at once", measured=Measured(2.0)), "measured 2.000: all came at once"),
+        (DEVIATES, "measured 15.200 s, allowed [12.00, 14.62] s: came 15.2 s after: too late"),
+    ],
+)
+def test_a_row_says_what_was_measured_and_nothing_twice(tmp_path: Path, verdict: Verdict, said: str) -> None:
+    text, _read = shown(tell(tmp_path / "run", [(CUT, TAINT, verdict)]))
+    assert f"no version of the page says it {said} in A cut node is found" in words(text, TAINT)
+
+
+def test_what_the_catalogue_remarks_on_a_version_of_the_page_reads_well(tmp_path: Path) -> None:
+    text, _read = shown(tell(tmp_path / "run", [(CUT, SERVICES, CONFORMS)]))
+    assert "v1.18, v1.24, v1.26, v1.28 say otherwise: it is healthy only if all necessary" in words(
+        text, SERVICES
+    )
+    differs = text.partition('<h2 id="differs">')[2].partition("<h2")[0]
+    assert "the page says that it is healthy only if all necessary services run" in differs
+    remarks = " ".join(words(text, claim) for claim in CLAIMS)
+    for jargon in ("variant:", "moved:", "true (", "differs:"):
+        assert jargon not in remarks
+    assert "v1.28 has it elsewhere: on the linked" in remarks
+    assert "v1.26 says so: a mistranslation adds" in remarks
 
 
 def test_a_claim_without_a_verdict_says_why(tmp_path: Path) -> None:
@@ -222,7 +267,7 @@ def test_a_malformed_row_is_left_out_and_told_of(tmp_path: Path, changed: dict[s
     run = tell(tmp_path / "run", TOLD)
     told_runs.alter(run / "verdicts.json", **changed)
     text, _read = shown(run)
-    assert "1 verdicts are malformed" in text
+    assert "1 verdict is malformed and left out" in text
 
 
 def test_facts_of_other_types_are_told_of(tmp_path: Path) -> None:
@@ -231,6 +276,16 @@ def test_facts_of_other_types_are_told_of(tmp_path: Path) -> None:
     (run / "run.json").write_text(json.dumps({**facts, "began": "yesterday", "components": {"kubelet": 3}}))
     text, _read = shown(run)
     assert "run.json is malformed" in text
+
+
+@pytest.mark.parametrize("number", ["x", None, [], {}])
+def test_a_format_that_is_no_number_is_malformed(tmp_path: Path, number: object) -> None:
+    run = tell(tmp_path / "run", TOLD)
+    facts = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**facts, "format": number}))
+    text, _read = shown(run)
+    assert "a file of the run is malformed" in text
+    assert "This run is not whole" in text
 
 
 def test_a_run_that_was_killed_tells_of_the_scenarios_that_ended(tmp_path: Path) -> None:
@@ -306,7 +361,7 @@ def test_a_frozen_run_has_a_page(tmp_path: Path) -> None:
     with thawed(RUNS / "unreachable") as scenario:
         shutil.copytree(scenario.folder, run / "scenarios" / rundir.slug(scenario.nodeid))
     text, read = shown(run)
-    assert "pods leave a partitioned node after their own toleration" in text
+    assert "Pods leave a partitioned node after their own toleration" in text
     assert len([link for link in read.links if link == "#deviates"]) == 1
 
 

@@ -20,12 +20,13 @@ from nodeproof.report.rates import Curve
 from nodeproof.report.rates import draw as draw_rates
 from nodeproof.report.recheck import rejudge
 from tests.freeze import RUNS, thawed
-from tests.unit.histories import Story, wall
+from tests.unit.histories import NAMESPACE, NODE, OTHER, POD, Story, wall
 
 HOSTILE = "<script>alert(1)</script>\u202e\u05e9\u05dc\u05d5\u05dd\x1b[31m\x00\ud800" + "x" * 10_000
 SHOWN = Path(__file__).parents[2] / "docs" / "timeline.svg"
 CONDITIONS = ("ready", "not-ready", "unknown", "no-condition")
 OUTCOMES = ("conforms", "deviates", "unproven")
+LANES = (("pod", "leaving"), ("attaching", "attached", "detaching"), ("fault", "taint"))
 # Machado, Oliveira and Fernandes 2009, of linear RGB, where a kind of cone is missing.
 SEEN_BY = {
     "all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
@@ -92,7 +93,7 @@ def lab(colour: str, eyes: Sequence[Sequence[float]]) -> list[float]:
 
 
 @pytest.mark.parametrize("eyes", SEEN_BY)
-@pytest.mark.parametrize("role", [CONDITIONS, OUTCOMES, ("pod", "leaving"), ("fault", "taint")])
+@pytest.mark.parametrize("role", [CONDITIONS, OUTCOMES, *LANES])
 def test_everybody_tells_colours_apart_that_lie_in_one_lane(eyes: str, role: Sequence[str]) -> None:
     for one, other in combinations(role, 2):
         seen = [lab(svg.FILLS[name][0], SEEN_BY[eyes]) for name in (one, other)]
@@ -192,3 +193,117 @@ def test_a_hundred_thousand_events_are_drawn_in_three_seconds(tmp_path: Path) ->
     ]
     assert max(ticks) <= svg.VISIBLE + 1
     assert path.stat().st_size < 500_000
+
+
+def pods_of(story: Story, *names: str) -> list[Lane]:
+    return [lane for lane in timeline.compose(story.history(), ()).lanes if lane.name in (names or (POD,))]
+
+
+def test_a_pod_that_is_made_anew_elsewhere_has_a_bar_on_each_node() -> None:
+    story = Story()
+    story.pod(1.0, node=NODE)
+    story.evict(10.0)
+    story.remove(16.0, "pods", NAMESPACE, POD)
+    story.pod(16.5)
+    story.bind(17.0, node="node-11")
+    story.say(60.0, "ended")
+    (lane,) = pods_of(story)
+    assert [(bar.start, bar.end, bar.colour, bar.word) for bar in lane.bars] == [
+        (1.0, 10.0, "pod", f"on {NODE}"),
+        (10.0, 16.0, "leaving", "deletion asked for"),
+        (16.5, 60.0, "pod", "on node-11"),
+    ]
+    # It lives: nothing says that it was removed.
+    assert not lane.marks
+
+
+def test_a_pod_that_was_replaced_unseen_is_another_one() -> None:
+    story = Story()
+    story.pod(1.0, node=NODE)
+    story.remove(5.0, "pods", NAMESPACE, POD, seen=False)
+    story.pod(9.0, node=OTHER)
+    story.say(20.0, "ended")
+    (lane,) = pods_of(story)
+    assert [(bar.start, bar.end, bar.word) for bar in lane.bars] == [
+        (1.0, 9.0, f"on {NODE}"),
+        (9.0, 20.0, f"on {OTHER}"),
+    ]
+
+
+def test_a_pod_that_a_list_lacked_and_the_next_has_was_there_twice() -> None:
+    story, same = Story(), {"metadata": {"uid": "the-same"}, "spec": {"nodeName": NODE}, "status": {}}
+    story.change(1.0, "pods", NAMESPACE, POD, same)
+    story.remove(5.0, "pods", NAMESPACE, POD, seen=False)
+    story.list(6.0, "pods")
+    story.change(9.0, "pods", NAMESPACE, POD, same)
+    story.say(20.0, "ended")
+    (lane,) = pods_of(story)
+    assert [(bar.start, bar.end) for bar in lane.bars] == [(1.0, 6.0), (9.0, 20.0)]
+
+
+def test_each_removal_of_a_name_is_marked_where_there_is_room() -> None:
+    story = Story()
+    for t in (1.0, 30.0):
+        story.pod(t, node=NODE)
+        story.remove(t + 10, "pods", NAMESPACE, POD)
+    story.say(60.0, "ended")
+    (lane,) = pods_of(story)
+    assert [(mark.t, mark.word, mark.tip) for mark in lane.marks] == [
+        (11.0, "", "removed"),
+        (40.0, "removed", ""),
+    ]
+
+
+def test_pods_of_one_name_in_two_namespaces_are_told_apart() -> None:
+    story = Story()
+    for namespace, node in ((NAMESPACE, NODE), ("others", OTHER)):
+        story.change(1.0, "pods", namespace, POD, {"spec": {"nodeName": node}, "status": {}})
+    lanes = pods_of(story, f"{NAMESPACE}/{POD}", f"others/{POD}")
+    assert [[bar.word for bar in lane.bars] for lane in lanes] == [[f"on {NODE}"], [f"on {OTHER}"]]
+
+
+EDGES = {
+    "inside": ((2.0, 8.0), 2, [], ""),
+    "to the end": ((2.0, 10.0), 2, [], ""),
+    "past the end": ((2.0, 30.0), 1, [98.0], "2.00 to 30.00 s, goes on beyond the picture's end"),
+    "without an end": ((2.0, float("inf")), 1, [98.0], "2.00 to inf s, goes on beyond the picture's end"),
+    "before it": ((-5.0, 8.0), 1, [2.0], "-5.00 to 8.00 s, goes on beyond the picture's beginning"),
+    "on both sides": (
+        (-5.0, 30.0), 0, [2.0, 98.0],
+        "-5.00 to 30.00 s, goes on beyond the picture's beginning and end",
+    ),
+    "after all": ((20.0, 30.0), 0, [98.0], "20.00 to 30.00 s, lies beyond the picture's end"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", EDGES)
+def test_a_window_has_an_edge_where_it_ends_and_an_arrow_where_the_picture_does(
+    where: str, tmp_path: Path
+) -> None:
+    (low, high), edges, arrows, said = EDGES[where]
+    bracket = Bracket("a.b", "unproven", "reason", 1.0, low, high)
+    path = drawing.draw(Picture("", "", 0.0, 0.0, 10.0, (), (bracket,)), tmp_path / "x.svg")
+    root = drawn(path)
+    assert len([each for each in root.iter() if each.get("class") == "edge"]) == edges
+    heads = [each for each in root.iter() if any(child.get("class") == "beat" for child in each)]
+    assert [percent(each, "x") for each in heads] == arrows
+    told = texts(root)
+    assert " ".join(told[told.index("reason") + 1 : -1]) == (f"the window, {said}" if said else "")
+    bars = [each for each in root.iter() if each.get("class") == "unproven faint"]
+    assert len(bars) == (low < 10)
+    for each in bars:
+        left, right = (2 + 9.6 * min(max(t, 0.0), 10.0) for t in (low, high))
+        assert percent(each, "x") == pytest.approx(left, abs=0.01)
+        assert percent(each, "width") == pytest.approx(right - left, abs=0.01)
+
+
+def percent(each: ElementTree.Element, name: str) -> float:
+    """A place or a length, in percent or px."""
+    return float(each.get(name, "").rstrip("%"))
+
+
+def test_what_was_observed_outside_the_picture_has_no_place_in_it(tmp_path: Path) -> None:
+    for observed, dots in ((5.0, 1), (12.0, 0)):
+        bracket = Bracket("a.b", "deviates", "", 1.0, 2.0, 4.0, observed)
+        root = drawn(drawing.draw(Picture("", "", 0.0, 0.0, 10.0, (), (bracket,)), tmp_path / "x.svg"))
+        assert len([each for each in root.iter() if each.tag.endswith("circle")]) == dots

@@ -179,6 +179,17 @@ def test_the_table_fits_its_columns_whatever_it_holds() -> None:
     assert drifted["claim"] in text
 
 
+def test_others_text_moves_no_cursor_and_breaks_no_line_of_the_table() -> None:
+    hostile = "a\x1b[2J\n\u202eb"
+    said = deviates(hostile, WINDOW, Measured(hostile), hostile)
+    rows = [row("eviction.late", said), row("monitoring.grace", conforms("x", None, Measured(hostile)))]
+    lines = table.render(rows, 1.0, "site").splitlines()
+    assert all(character.isprintable() for line in lines for character in line)
+    assert [line for line in lines if "a [2J b" in line and line.startswith("monitoring.grace  conforms")]
+    assert "    a [2J b" in lines
+    assert "    last seen: a [2J b" in lines
+
+
 def test_the_table_says_since_when_a_claim_deviates() -> None:
     told = {"eviction.late": Since((replace(FACTS, run="earlier"), FACTS))}
     rows = [row("eviction.late", DEVIATES), row("monitoring.grace", CONFORMS)]

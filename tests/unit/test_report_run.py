@@ -249,20 +249,20 @@ def test_recheck_writes_the_page_of_its_own_rows_or_says_why_not(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalogue, "load", lambda _paths: CLAIMS)
-    folder = store(run)
+    folder, again = store(run), run / "recheck"
     rundir.write_facts(run, FACTS)
     rundir.merge_verdicts(run)
     edit(folder, lambda line: {**line, "t": line["t"] + 4.0} if is_leaving(line) else line)
-    assert cli.main(["recheck", str(run)]) == 1
-    page = (run / "site" / "page.html").read_text()
+    assert cli.main(["recheck", str(run), "--no-site"]) == 1
+    page = (again / "site" / "page.html").read_text()
     assert "too late" in page
     assert "again, from the recordings, by <code>nodeproof recheck</code>" in page
-    assert f"the page, judged again: {run / 'site' / 'page.html'}" in capsys.readouterr().err
-    shutil.rmtree(run / "site")
-    (run / "site").write_text("in the way")
-    assert cli.main(["recheck", str(run)]) == 1
+    assert f"the page, judged again: {again / 'site' / 'page.html'}" in capsys.readouterr().err
+    shutil.rmtree(again)
+    again.write_text("in the way")
+    assert cli.main(["recheck", str(run), "--no-site"]) == 2
     (line,) = capsys.readouterr().err.splitlines()[:1]
-    assert line.startswith(f"nodeproof: the page is as it was: the page cannot be written ({run / 'site'})")
+    assert line.startswith(f"nodeproof: the run that was judged again cannot be written ({again})")
 
 
 def test_dropped_events_are_a_gap_on_recheck(run: Path) -> None:
@@ -409,7 +409,7 @@ class Blocker:
 sys.meta_path.insert(0, Blocker())
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from nodeproof.report import outcome, recheck, rundir, site, table, timeline
+from nodeproof.report import junit, outcome, rebuild, recheck, rundir, site, table, timeline
 import test_report_run as sample
 rows = recheck.recheck(Path(sys.argv[2]), sample.CLAIMS)
 print(table.render(rows, 12.0, "here"))

@@ -27,12 +27,12 @@ def told(run: Path) -> str:
 
 def test_what_deviates_comes_first_then_what_is_unproven(tmp_path: Path) -> None:
     text = told(tell(tmp_path / "run", TOLD))
-    assert text.startswith("## Kubernetes v1.36.3, process, fast: 1 deviate, 2 unproven, 1 conform\n")
+    assert text.startswith("## Kubernetes v1.36.3, process, fast: 1 deviates, 2 unproven, 1 conforms\n")
     order = [
         "### What deviates",
         CLAIMS[TAINT].statement,
         "came 15.2 s after: too late; measured 15.200 s; allowed \\[G, G + 2P + slack\\] =",
-        "last seen node node-1: Ready=True; scenario: a node is cordoned",
+        "last seen node node-1: Ready=True; scenario: A node is cordoned",
         "### What could not be proven, and should have been",
         "unproven: gap: the watch of leases was blind",
         "### What this lab, profile or version cannot prove",
@@ -43,6 +43,17 @@ def test_what_deviates_comes_first_then_what_is_unproven(tmp_path: Path) -> None
     ]
     places = [text.index(said) for said in order]
     assert places == sorted(places)
+
+
+def test_nothing_is_left_of_what_is_not_known(tmp_path: Path) -> None:
+    run = tell(tmp_path / "run", [(A, TAINT, DEVIATES), (A, DETECTION, DEVIATES)], None)
+    assert "<br>\n" not in told(run)
+    assert ": 2 deviate, 0 unproven, 0 conform\n" in told(run)
+
+
+def test_where_page_and_code_differ_without_a_number_it_says_what_the_page_says(tmp_path: Path) -> None:
+    text = told(tell(tmp_path / "run", [(A, "manual-node.healthy-means-all-services", CONFORMS)]))
+    assert "<br>the page says that it is healthy only if all necessary services run\n" in text
 
 
 def test_a_run_that_is_not_whole_says_so(tmp_path: Path) -> None:

@@ -14,23 +14,29 @@ def _say(line: str) -> None:
 
 
 def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Judge a saved run again."""
+    """Judge a saved run again, and rebuild all that a reader opens, in a folder of its own inside the run."""
     from nodeproof import catalogue
-    from nodeproof.report import outcome, page, recheck, rundir, since, table
+    from nodeproof.report import junit, outcome, page, rebuild, since, site, table
 
-    facts = rundir.read_facts(arguments.run_folder)
-    before = rundir.read_verdicts(arguments.run_folder)
     claims = catalogue.load(arguments.claims)
-    rows = recheck.recheck(arguments.run_folder, claims)
-    earlier = since.deviating(arguments.run_folder, facts, rows)
-    print(table.render(rows, facts.duration_s, str(arguments.run_folder), earlier))
-    for difference in recheck.differences(before, rows):
+    made = rebuild.rebuild(arguments.run_folder, claims)
+    folder, facts = made.folder, made.facts
+    print(table.render(made.rows, facts.duration_s, str(folder), since.deviating(folder, facts, made.rows)))
+    for difference in made.changed:
         print(f"changed: {difference}")
-    try:
-        _say(f"the page, judged again: {page.write(arguments.run_folder, claims, rows)}")
-    except Problem as problem:
-        _say(f"the page is as it was: {problem}")
-    return outcome.exit_code(rows, [], facts.selected)
+    for said in made.missing:
+        _say(f"the run is not whole: {said}")
+    if arguments.no_site:
+        page.write(folder, claims)
+    else:
+        try:
+            _say(f"Allure site: {site.generate(folder, _say, claims)}")
+        except Problem as problem:
+            _say(f"no Allure site, the rest is done: {problem.line}")
+    _say(f"the page, judged again: {folder / 'site' / page.FILE}")
+    _say(f"JUnit XML: {folder / junit.FILE}")
+    broken_off = facts.exit_reason or ("" if facts.ended else "the run has no end")
+    return outcome.exit_code(made.rows, [], facts.selected, broken_off)
 
 
 def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:
@@ -39,7 +45,7 @@ def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from nodeproof.report import merge, outcome, page, rundir, since, site, table
 
     runs, claims = arguments.runs, catalogue.load(arguments.claims)
-    shard = merge.shard_of(runs[0])
+    shard = merge.shard_of(runs)
     folder = arguments.run or rundir.new_folder(runs[0].resolve().parent, shard.profile, shard.lab)
     facts = merge.merge(runs, folder, claims)
     for role in merge.different_components(runs):
@@ -79,6 +85,19 @@ def page(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return 0
 
 
+def junit(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Print or write a run's verdicts as JUnit XML."""
+    from nodeproof import catalogue
+    from nodeproof.report import digest, junit
+
+    claims = catalogue.load(arguments.claims)
+    if arguments.output is None:
+        print(junit.render(digest.read(arguments.run_folder), claims), end="", flush=True)
+    else:
+        print(junit.write(arguments.run_folder, claims, arguments.output))
+    return 0
+
+
 def compare(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Say what differs between two runs; 1 where something regressed."""
     from nodeproof import catalogue
@@ -115,4 +134,19 @@ def summary(arguments: argparse.Namespace, _rest: list[str]) -> int:
     claims = catalogue.load(arguments.claims)
     for run in arguments.runs:
         print(summary.render(digest.read(run), claims), flush=True)
+    return 0
+
+
+def publish(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Copy what may be seen of runs into a folder, and list all that are there."""
+    from nodeproof import catalogue
+    from nodeproof.report import publish
+
+    claims = catalogue.load(arguments.claims)
+    made = publish.publish(arguments.folder, arguments.runs, claims, arguments.keep, arguments.mib)
+    for name in made.removed:
+        _say(f"removed, as newer ones take its place: {name}")
+    for said in made.unread:
+        _say(f"not listed: {said}")
+    print(made.index)
     return 0

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import textwrap
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
-from typing import Any
 
-from nodeproof.model.claim import Claim, Constant, includes
-from nodeproof.model.problem import Problem
-from nodeproof.report import digest, rundir
+from nodeproof.model.claim import Claim, Constant
+from nodeproof.model.symbols import SYMBOLS
+from nodeproof.report import digest, times
 from nodeproof.report.digest import Digest, Entry
 from nodeproof.report.plain import on_terminal
 from nodeproof.report.sections import SECTIONS
 from nodeproof.report.table import COLUMNS
+from nodeproof.report.times import Configured, Key, Moved
 
-Json = Any
 SAME, REGRESSION = 0, 1
 PROVEN = ("conforms", "deviates")
 ABSENT = "absent"
+MOST_ABSENT = 20
+"""Claims that are named of those that only one run has: of two kinds of lab they are hundreds."""
 
 
 @dataclass(frozen=True)
@@ -33,38 +31,6 @@ class Change:
     after: str
     reason: str
     is_regression: bool
-
-
-@dataclass(frozen=True)
-class Times:
-    """What a claim measured in one run (s), in order; there is at least one."""
-
-    values_s: tuple[float, ...]
-
-    @property
-    def median_s(self) -> float:
-        """The middle one."""
-        return median(self.values_s)
-
-    def meets(self, other: Times) -> bool:
-        """Whether they have values in common, from least to most."""
-        return self.values_s[0] <= other.values_s[-1] and other.values_s[0] <= self.values_s[-1]
-
-
-@dataclass(frozen=True)
-class Moved:
-    """A claim's times in both runs."""
-
-    claim: str
-    before: Times
-    after: Times
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether several were measured and the runs have no value in common."""
-        return min(len(self.before.values_s), len(self.after.values_s)) > 1 and not self.before.meets(
-            self.after
-        )
 
 
 @dataclass(frozen=True)
@@ -94,13 +60,21 @@ def compare(before: Digest, after: Digest, claims: Mapping[str, Claim]) -> Compa
     old, new = (_by_id(run) for run in (before, after))
     ordered = sorted({**old, **new}, key=_place)
     changes = [_change(name, old.get(name), new.get(name), after) for name in ordered]
-    times = [_moved(name, old.get(name), new.get(name)) for name in ordered]
+    constants = {
+        (constant.component, constant.reported): constant
+        for claim in claims.values()
+        for constant in claim.constants
+        if constant.reported
+    }
+    keys = [*constants, *((symbol.component, symbol.path) for symbol in SYMBOLS.values())]
+    ran = (Configured.of(before, keys), Configured.of(after, keys))
+    both = [times.moved(old.get(name), new.get(name), ran, claims, constants) for name in ordered]
     return Comparison(
         before,
         after,
         tuple(change for change in changes if change is not None),
-        tuple(moved for moved in times if moved is not None),
-        tuple(_settings(before, after, claims)),
+        tuple(moved for moved in both if moved is not None),
+        tuple(_settings(before, after, ran, constants)),
     )
 
 
@@ -117,23 +91,28 @@ def is_regression(before: Entry | None, after: Entry | None, *, after_is_whole: 
 
 
 def render(found: Comparison) -> str:
-    """For a terminal: regressions first, then what else changed, what is set otherwise, and times."""
-    runs = [
-        f"{sign} {run.run.name}: Kubernetes {run.kubernetes_version}, {run.lab}, {run.profile}; {run.load}"
-        for sign, run in (("A", found.before), ("B", found.after))
-    ]
+    """For a terminal: regressions first, then what else changed, what is set otherwise, times, and in the end
+    what only one of both has.
+    """
+    runs = [f"{sign} {_told(run)}; {run.load}" for sign, run in (("A", found.before), ("B", found.after))]
     parts = [*runs, *_not_whole(found)]
     others = [change for change in found.changes if not change.is_regression]
     both = [change for change in others if ABSENT not in (change.before, change.after)]
     parts += _listed("regressions", [_worded(change) for change in found.regressions])
     parts += _listed("other verdicts", [_worded(change) for change in both])
+    parts += _listed("set otherwise", [f"  {name}: {old} -> {new}" for name, old, new in found.settings])
+    parts += _listed("measured times in both", list(times.lines(found.times)), len(found.times))
     for title, gone in (("only in A", True), ("only in B", False)):
         names = [change for change in others if (change.after if gone else change.before) == ABSENT]
         worded = [f"  {on_terminal(each.claim)}: {each.before if gone else each.after}" for each in names]
-        parts += _listed(title, worded)
-    parts += _listed("set otherwise", [f"  {name}: {old} -> {new}" for name, old, new in found.settings])
-    parts += _listed("measured times in both (s)", _time_lines(found.times), len(found.times))
+        rest = [f"  and {len(worded) - MOST_ABSENT} more"] if len(worded) > MOST_ABSENT else []
+        parts += _listed(title, [*worded[:MOST_ABSENT], *rest], len(worded))
     return "\n".join(parts)
+
+
+def _told(run: Digest) -> str:
+    """What it ran on, as its files say it."""
+    return on_terminal(f"{run.run.name}: Kubernetes {run.kubernetes_version}, {run.lab}, {run.profile}")
 
 
 def _by_id(run: Digest) -> Mapping[str, Entry]:
@@ -159,39 +138,15 @@ def _change(name: str, before: Entry | None, after: Entry | None, run: Digest) -
     return Change(name, old, new, reason, worse)
 
 
-def _moved(name: str, before: Entry | None, after: Entry | None) -> Moved | None:
-    old, new = (_times(entry) for entry in (before, after))
-    return Moved(name, old, new) if old and new else None
-
-
-def _times(entry: Entry | None) -> Times | None:
-    """What was measured in seconds, where the verdict stands on it."""
-    told = [row["measured"] for row in entry.rows if row["verdict"] != "unproven"] if entry else []
-    values = [
-        float(each["value"])
-        for each in told
-        if each and each["unit"] == "s" and isinstance(each["value"], int | float)
-    ]
-    return Times(tuple(sorted(values))) if values else None
-
-
-def _settings(before: Digest, after: Digest, claims: Mapping[str, Claim]) -> Iterator[tuple[str, str, str]]:
+def _settings(
+    before: Digest, after: Digest, ran: tuple[Configured, Configured], constants: Mapping[Key, Constant]
+) -> Iterator[tuple[str, str, str]]:
     for name, told in (("Kubernetes", "kubernetes_version"), ("lab", "lab"), ("profile", "profile")):
         yield from _differing(name, getattr(before, told), getattr(after, told))
-    constants = {
-        (constant.component, constant.reported): constant
-        for claim in claims.values()
-        for constant in claim.constants
-        if constant.reported
-    }
-    running = [_running(run, list(constants.values())) for run in (before, after)]
     for key, constant in constants.items():
         old, new = (_default(constant, run.kubernetes_version) for run in (before, after))
-        if old and new and old != new:
-            yield f"default of {constant.name}", f"{old[0]} ({old[1]})", f"{new[0]} ({new[1]})"
-        yield from _differing(
-            f"{constant.component} {constant.reported}", *(run.get(key, "") for run in running)
-        )
+        yield from _differing(f"default of {constant.name}", old, new)
+        yield from _differing(f"{constant.component} {constant.reported}", *(run.mostly(key) for run in ran))
     was, now = (set(run.facts.settings) if run.facts else set() for run in (before, after))
     yield from (("not upstream's", on_terminal(setting), "-") for setting in sorted(was - now))
     yield from (("not upstream's", "-", on_terminal(setting)) for setting in sorted(now - was))
@@ -203,35 +158,10 @@ def _differing(name: str, old: str, new: str) -> Iterator[tuple[str, str, str]]:
         yield name, on_terminal(old), on_terminal(new)
 
 
-def _default(constant: Constant, version: str) -> tuple[str, str] | None:
-    """A constant with its unit, and the versions that have it; None where the catalogue does not say."""
-    with contextlib.suppress(ValueError):
-        for versions, value in constant.values:
-            if includes(versions, version):
-                return f"{value:g} {constant.unit}".strip(), versions
-    return None
-
-
-def _running(run: Digest, constants: Sequence[Constant]) -> Mapping[tuple[str, str], str]:
-    """What components reported of these in most scenarios, by component and path."""
-    seen: dict[tuple[str, str], Counter[str]] = {}
-    for path in sorted((run.run / "scenarios").glob("*/configuration.json")):
-        try:
-            reported = rundir.read_json(path)["reported"]
-        except (Problem, KeyError, TypeError):
-            continue
-        for constant in constants:
-            value = _at(reported, constant)
-            if value:
-                seen.setdefault((constant.component, constant.reported), Counter())[value] += 1
-    return {key: told.most_common(1)[0][0] for key, told in seen.items()}
-
-
-def _at(reported: Json, constant: Constant) -> str:
-    value = reported.get(constant.component) if isinstance(reported, dict) else None
-    for part in constant.reported.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return "" if value is None or isinstance(value, dict | list) else str(value)
+def _default(constant: Constant, version: str) -> str:
+    """A constant with its unit, and the versions that have it; empty where the catalogue does not say."""
+    found = times.default(constant, version)
+    return f"{f'{found[0]:g} {constant.unit}'.strip()} ({found[1]})" if found else ""
 
 
 def _not_whole(found: Comparison) -> list[str]:
@@ -253,25 +183,3 @@ def _worded(change: Change) -> str:
     reason = on_terminal(change.reason)
     indent = "      "
     return "\n".join([head, *textwrap.wrap(reason, COLUMNS, initial_indent=indent, subsequent_indent=indent)])
-
-
-def _time_lines(times: Sequence[Moved]) -> list[str]:
-    """Medians, then how many with least and most; what has no value in common comes first."""
-    ordered = sorted(times, key=lambda each: not each.is_apart)
-    cells = [("claim", "median", "A: n, least to most", "B: n, least to most", "")]
-    for each in ordered:
-        medians = f"{each.before.median_s:.3f} -> {each.after.median_s:.3f}"
-        apart = "apart" if each.is_apart else ""
-        cells.append((on_terminal(each.claim), medians, _spread(each.before), _spread(each.after), apart))
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    if not times:
-        return []
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    ]
-
-
-def _spread(times: Times) -> str:
-    least, most = times.values_s[0], times.values_s[-1]
-    return f"{len(times.values_s)}: {least:.3f} to {most:.3f}"

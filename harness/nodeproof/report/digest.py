@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from nodeproof.model.claim import Claim
+from nodeproof.model.claim import CONTRARY, Claim
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, Verdict
-from nodeproof.report import rundir
+from nodeproof.report import rechecked, rundir
 from nodeproof.report.outcome import verdict_of, worst_by_claim
+from nodeproof.report.plain import counted
 from nodeproof.report.rundir import Row, RunFacts
 from nodeproof.report.sections import Section, sections
 
@@ -99,13 +100,24 @@ class Entry:
         """What is known of where page and code differ."""
         return self.rows[0]["page"]["drift"] if self.rows else self.claim.drift if self.claim else ""
 
+    @property
+    def difference(self) -> str:
+        """What the page says, and what the version has where that is a constant; empty where none differs."""
+        page = self.rows[0]["page"] if self.differs else {}
+        if not page.get("says"):
+            return ""
+        if page["cluster"]:
+            return f"the page says {page['says']}, {self.rows[0]['kubernetes_version']} has {page['cluster']}"
+        return f"the page says that {_remark(page['says'])[1]}"
+
     def said(self) -> list[tuple[str, str]]:
-        """Versions of the page that say it, and the remark where one says it otherwise."""
-        by_remark: dict[str, list[str]] = {}
+        """Which versions of the page say it (`v1.18, v1.24 say so`), and the remark where one says it
+        otherwise.
+        """
+        by_remark: dict[str | bool, list[str]] = {}
         for version in self.claim.page_versions if self.claim else ():
-            says = self.claim.page[version] if self.claim else ""
-            by_remark.setdefault("" if says is True else str(says), []).append(version)
-        return [(", ".join(versions), remark) for remark, versions in by_remark.items()]
+            by_remark.setdefault(self.claim.page[version] if self.claim else "", []).append(version)
+        return [_heading(versions, said) for said, versions in by_remark.items()]
 
 
 @dataclass(frozen=True)
@@ -176,7 +188,7 @@ def read(run: Path) -> Digest:
     slacks = _slacks(run)
     limit = max((limit for _slack, limit in slacks), default=0.0)
     load = Load(tuple(slack for slack, _limit in slacks), limit, rundir.run_again(run))
-    return Digest(run, facts, rows, load, tuple(missing))
+    return Digest(run, facts, rows, load, tuple(missing), rechecked.is_one(run))
 
 
 def entries(digest: Digest, claims: Mapping[str, Claim]) -> list[Entry]:
@@ -202,10 +214,28 @@ def measured_of(row: Row) -> str:
     return str(Measured(told["value"], told["unit"])) if told else ""
 
 
-def sentence(nodeid: str) -> str:
-    """A scenario as people say it: the name of its function in words."""
-    name = nodeid.rpartition("::")[2] or nodeid
-    return name.removeprefix("test_").replace("_", " ")
+_REMARKS: Mapping[str, str] = {
+    CONTRARY: "say{s} otherwise",
+    "variant: ": "word{s} it otherwise",
+    "moved: ": "ha{ve} it elsewhere",
+    "true (": "say{s} so",
+}
+"""How a remark of the catalogue on a version of the page begins, and what that is in words."""
+
+
+def _heading(versions: Sequence[str], said: str | bool) -> tuple[str, str]:
+    kind, remark = ("say{s} so", "") if said is True else _remark(str(said))
+    verb = kind.format(**({"s": "s", "ve": "s"} if len(versions) == 1 else {"s": "", "ve": "ve"}))
+    return f"{', '.join(versions)} {verb}", remark
+
+
+def _remark(said: str) -> tuple[str, str]:
+    """What kind of remark it is, and the remark itself."""
+    for begin, kind in _REMARKS.items():
+        if said.startswith(begin):
+            remark = said.removeprefix(begin)
+            return kind, remark.removesuffix(")") if begin.endswith("(") else remark
+    return "say{s} of it", said
 
 
 def _entry(name: str, claim: Claim | None, digest: Digest) -> Entry:
@@ -263,7 +293,8 @@ def _rows(run: Path, missing: list[str]) -> tuple[Row, ...]:
         rows = _rows_left(run, missing)
     whole = tuple(row for row in rows if _is_whole(row))
     if len(whole) < len(rows):
-        missing.append(f"{len(rows) - len(whole)} verdicts are malformed and left out.")
+        left_out = len(rows) - len(whole)
+        missing.append(f"{counted(left_out, 'verdict is', 'verdicts are')} malformed and left out.")
     return whole
 
 

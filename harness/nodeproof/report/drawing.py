@@ -5,6 +5,7 @@ This knows nothing of histories and judgments; `timeline` decides what a picture
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -15,12 +16,14 @@ from nodeproof.report.svg import LINE
 
 READY = {"True": "ready", "False": "not-ready", "Unknown": "unknown", "": "no-condition"}
 TAINT, POD, LEAVING, FAULT, GAP = "taint", "pod", "leaving", "fault", "gap"
+ATTACHING, ATTACHED, DETACHING = "attaching", "attached", "detaching"
 SIGNS = {"conforms": "✓", "deviates": "✗", "unproven": "?"}
 """Of each outcome, so that none is told by its colour alone."""
 TICK = "|"
 MOST_LANES = 80
 _BAR, _WINDOW, _GAP_PX = 16, 14, 6
 _TITLE_LETTERS, _NAME_LETTERS = 140, 46
+_SAME_S = 1e-6
 _KEY = (
     ("ready", "Ready"),
     ("not-ready", "not Ready"),
@@ -30,25 +33,34 @@ _KEY = (
     ("gap", "nothing was seen"),
 )
 _KEY_SIGNS = (("|", "Lease renewed"), ("◆", "status changed"), ("●", "observed"))
+_KEY_VOLUMES = ((ATTACHING, "attaching"), (ATTACHED, "attached"), (DETACHING, "detaching"))
+_KEY_CALLS = (("⊕", "publish"), ("⊖", "unpublish"), ("⊙", "stage"))
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A stretch of a lane, in s of the history's clock, with a word in it where there is room."""
+    """A stretch of a lane, in s of the history's clock, with a word in it where there is room.
+
+    Its tooltip says `tip`, or else the word.
+    """
 
     start: float
     end: float
     colour: str
     word: str = ""
+    tip: str = ""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A point of a lane (s): a tick, or another sign with a word beside it."""
+    """A point of a lane (s): a tick, or another sign with a word beside it, and `tip` or the word as its
+    tooltip.
+    """
 
     t: float
     sign: str
     word: str = ""
+    tip: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,6 +104,10 @@ class Picture:
         """Where on the axis a time is, from 0 to 1."""
         return min(max((t - self.start) / max(self.end - self.start, 1e-9), 0.0), 1.0)
 
+    def shows(self, t: float) -> bool:
+        """Whether a time is on the axis."""
+        return self.start - _SAME_S <= t <= self.end + _SAME_S
+
     def x(self, t: float) -> float:
         """Where it is, in percent of the width."""
         return svg.LEFT + (svg.RIGHT - svg.LEFT) * self.share(t)
@@ -119,15 +135,27 @@ def _draw_head(parts: list[str], picture: Picture, y: float) -> float:
     for line in svg.lines_of(picture.title, _TITLE_LETTERS, svg.HEAD_LETTERS):
         parts.append(svg.write(svg.LEFT, y, line, "head"))
         y += LINE * 1.3
-    for index, (name, word) in enumerate((*_KEY, *_KEY_SIGNS)):
+    key = [*_key(picture)]
+    for index, (name, word) in enumerate(key):
         x, row = svg.LEFT + 32.5 * (index % 3), y + LINE * (index // 3)
-        if index < len(_KEY):
+        if len(name) > 1:
             parts.append(f'<svg x="{x:.2f}%" y="{row - 11:.1f}" overflow="visible">')
             parts.append(f'<rect width="12" height="12" class="{name} edged"/>')
             parts.append(f'<text x="17" y="11" class="soft">{word}</text></svg>')
         else:
             parts.append(svg.write(x, row, f"{name}  {word}", "soft"))
-    return y + LINE * 3
+    return y + LINE * math.ceil(len(key) / 3)
+
+
+def _key(picture: Picture) -> Iterator[tuple[str, str]]:
+    """Colours and signs with what they mean; those of volumes where there are any."""
+    yield from (*_KEY, *_KEY_SIGNS)
+    colours = {bar.colour for lane in picture.lanes for bar in lane.bars}
+    if not colours.isdisjoint(colour for colour, _ in _KEY_VOLUMES):
+        yield from _KEY_VOLUMES
+    signs = {mark.sign for lane in picture.lanes for mark in lane.marks}
+    if not signs.isdisjoint(sign for sign, _ in _KEY_CALLS):
+        yield from _KEY_CALLS
 
 
 def _ground(picture: Picture, top: float, bottom: float) -> Iterator[str]:
@@ -136,8 +164,9 @@ def _ground(picture: Picture, top: float, bottom: float) -> Iterator[str]:
         yield svg.bar(picture.x(fault.start), picture.x(fault.end), top, bottom - top, "fault shade")
     for tick in svg.ticks(picture.start - picture.zero, picture.end - picture.zero):
         yield svg.upright(picture.x(tick + picture.zero), top, bottom, "grid")
-    for observed in {each.observed for each in picture.brackets if each.observed is not None}:
-        yield svg.upright(picture.x(observed), top, bottom, "dotted")
+    observed = {each.observed for each in picture.brackets if each.observed is not None}
+    for t in filter(picture.shows, observed):
+        yield svg.upright(picture.x(t), top, bottom, "dotted")
 
 
 def _draw_axis(parts: list[str], picture: Picture, y: float) -> float:
@@ -157,7 +186,7 @@ def _draw_lanes(parts: list[str], picture: Picture, y: float) -> float:
         parts.append(svg.along(0, 100, y - 2, "grid"))
         if group:
             y += LINE
-            parts.append(svg.write(svg.LEFT, y, group[:_NAME_LETTERS], "group"))
+            parts.append(svg.write(svg.LEFT, y, _shortened(group, _NAME_LETTERS), "group"))
         for lane in lanes:
             y = _draw_lane(parts, picture, lane, y)
     return y
@@ -182,13 +211,13 @@ def _draw_lane(parts: list[str], picture: Picture, lane: Lane, y: float) -> floa
     _draw_ticks(parts, picture, [mark.t for mark in lane.marks if mark.sign == TICK], y)
     others = [mark for mark in lane.marks if mark.sign != TICK]
     for mark in svg.thinned(others, [picture.share(each.t) for each in others]):
-        _draw_mark(parts, picture, mark, y)
+        _draw_mark(parts, picture, mark, y, ends_bar=bool(lane.bars))
     return y + _BAR + _GAP_PX
 
 
 def _draw_bar(parts: list[str], picture: Picture, drawn: Bar, y: float, is_named: bool) -> None:
     left, right = picture.x(drawn.start), picture.x(drawn.end)
-    tip = f"{drawn.word}, {drawn.start - picture.zero:.2f} to {drawn.end - picture.zero:.2f} s"
+    tip = f"{drawn.tip or drawn.word}, {drawn.start - picture.zero:.2f} to {drawn.end - picture.zero:.2f} s"
     parts.append(svg.bar(left, right, y, _BAR, f"{drawn.colour} edged", tip))
     shown = svg.room(drawn.word, picture.share(drawn.end) - picture.share(drawn.start))
     if drawn.word and not is_named and shown is not None and drawn.colour != GAP:
@@ -205,18 +234,21 @@ def _draw_ticks(parts: list[str], picture: Picture, times: Sequence[float], y: f
         parts.append(svg.stretched(svg.LEFT, svg.RIGHT, y + 1, _BAR - 2, path))
 
 
-def _draw_mark(parts: list[str], picture: Picture, mark: Mark, y: float) -> None:
-    x, share = picture.x(mark.t), picture.share(mark.t)
-    parts.append(svg.write(x, y + 12, mark.sign, "", "middle"))
+def _draw_mark(parts: list[str], picture: Picture, mark: Mark, y: float, ends_bar: bool) -> None:
+    """A sign with its word on the side that has room; at a bar's end both stand beside the bar."""
+    share, told = picture.share(mark.t), mark.tip or mark.word
+    tip = f"{told}, at {mark.t - picture.zero:.2f} s" if told else ""
     after, before = (svg.room(f"  {mark.word}", part) for part in (1 - share, share))
-    goes_left = after is None or (after != "" and before == "")
+    goes_left = not ends_bar and (after is None or (after != "" and before == ""))
+    is_beside = ends_bar and svg.room(mark.sign, 1 - share) == ""
+    drawn = [svg.beside(3 if is_beside else 0, mark.sign, "", "start" if is_beside else "middle", tip)]
     shown = before if goes_left else after
     if mark.word and shown is not None:
-        # An empty svg of its own, as an offset is in pixels.
-        anchor, offset = ("end", -9) if goes_left else ("start", 9)
-        where = f'x="{offset}" y="12" class="{shown}" text-anchor="{anchor}"'
-        word = f"<text {where}>{svg.text_of(mark.word)}</text>"
-        parts.append(f'<svg x="{x:.3f}%" y="{y:.1f}" overflow="visible">{word}</svg>')
+        way = "end" if goes_left else "start"
+        drawn.append(svg.beside((-9 if goes_left else 9) + 7 * is_beside, mark.word, shown, way))
+    # An svg of their own, as offsets are in pixels.
+    inside = "".join(drawn)
+    parts.append(f'<svg x="{picture.x(mark.t):.3f}%" y="{y:.1f}" overflow="visible">{inside}</svg>')
 
 
 def _draw_brackets(parts: list[str], picture: Picture, y: float) -> float:
@@ -228,6 +260,7 @@ def _draw_brackets(parts: list[str], picture: Picture, y: float) -> float:
         for said, classes in (
             (f"{SIGNS[bracket.outcome]} {bracket.label}", "group"),
             (bracket.reason, "soft"),
+            (_beyond(picture, bracket), "soft"),
         ):
             for line in svg.lines_of(said, 3 * svg.LETTERS):
                 y += LINE
@@ -239,18 +272,50 @@ def _draw_brackets(parts: list[str], picture: Picture, y: float) -> float:
 def _draw_window(parts: list[str], picture: Picture, bracket: Bracket, y: float) -> float:
     if bracket.anchor is None or bracket.low is None or bracket.high is None:
         return y
-    low, high = picture.x(bracket.low), picture.x(min(bracket.high, picture.end))
-    anchor, middle = picture.x(bracket.anchor), y + _WINDOW / 2
-    parts.append(svg.along(min(anchor, low), low, middle, "dotted"))
-    parts.append(svg.write(anchor, middle + 4, "◆", "soft", "middle"))
-    parts.append(svg.bar(low, high, y, _WINDOW, f"{bracket.outcome} faint"))
-    if bracket.negative:
-        parts.append(svg.bar(low, high, y, _WINDOW, "not"))
-    parts += [svg.upright(edge, y - 2, y + _WINDOW + 2, "edge") for edge in (low, high)]
-    if bracket.observed is not None:
+    low, high = picture.x(bracket.low), picture.x(bracket.high)
+    middle = y + _WINDOW / 2
+    if picture.shows(bracket.anchor):
+        parts.append(svg.write(picture.x(bracket.anchor), middle + 4, "◆", "soft", "middle"))
+    parts.append(svg.along(min(picture.x(bracket.anchor), low), low, middle, "dotted"))
+    if bracket.low < picture.end and bracket.high > picture.start:
+        tip = f"window, {_interval(picture, bracket)}"
+        parts.append(svg.bar(low, high, y, _WINDOW, f"{bracket.outcome} faint", tip))
+        if bracket.negative:
+            parts.append(svg.bar(low, high, y, _WINDOW, "not"))
+    parts += _edges(picture, bracket, y)
+    if bracket.observed is not None and picture.shows(bracket.observed):
         x = picture.x(bracket.observed)
         parts.append(f'<circle cx="{x:.3f}%" cy="{middle:.1f}" r="6" class="dot {bracket.outcome}"/>')
     return y + _WINDOW
+
+
+def _edges(picture: Picture, bracket: Bracket, y: float) -> Iterator[str]:
+    """A line at each end that the picture shows; an arrow where the window goes on, or lies, beyond it."""
+    edges = [edge for edge in (bracket.low, bracket.high) if edge is not None]
+    for edge in edges:
+        if picture.shows(edge):
+            yield svg.upright(picture.x(edge), y - 2, y + _WINDOW + 2, "edge")
+    if any(edge < picture.start - _SAME_S for edge in edges):
+        yield svg.arrow(svg.LEFT, y, _WINDOW, -1)
+    if any(edge > picture.end + _SAME_S for edge in edges):
+        yield svg.arrow(svg.RIGHT, y, _WINDOW, 1)
+
+
+def _beyond(picture: Picture, bracket: Bracket) -> str:
+    """That not all of a window is in the picture, or nothing."""
+    if bracket.anchor is None or bracket.low is None or bracket.high is None:
+        return ""
+    if picture.shows(bracket.low) and picture.shows(bracket.high):
+        return ""
+    sides = ["beginning"] * (bracket.low < picture.start) + ["end"] * (bracket.high > picture.end)
+    is_whole = bracket.low > picture.end or bracket.high < picture.start
+    said = "lies beyond" if is_whole else "goes on beyond"
+    return f"the window, {_interval(picture, bracket)}, {said} the picture's {' and '.join(sides)}"
+
+
+def _interval(picture: Picture, bracket: Bracket) -> str:
+    low, high = (edge - picture.zero for edge in (bracket.low or 0.0, bracket.high or 0.0))
+    return f"{low:.2f} to {high:.2f} s"
 
 
 def _shortened(text: str, letters: int) -> str:

@@ -49,24 +49,38 @@ class Finder:
             for name in FILES
             if (self.run / "scenarios" / folder / name).is_file()
         )
-        name = _name(nodeid)
-        known = (nodeid, name, name.partition("[")[0])
-        page = next((self.pages[each] for each in known if each in self.pages), "")
+        page = next((self.pages[each] for each in names(nodeid) if each in self.pages), "")
         return Evidence(files, f"index.html#{page}" if page else "")
 
 
-def _pages(results: Path) -> Mapping[str, str]:
-    found: dict[str, tuple[int, str]] = {}
+def names(nodeid: str) -> tuple[str, ...]:
+    """What a scenario may be known by in Allure's results, the most exact first."""
+    name = _name(nodeid)
+    return nodeid, name, name.partition("[")[0]
+
+
+def last_results(results: Path) -> Mapping[str, tuple[Path, Json]]:
+    """Allure's result of the last try of each scenario, where it lies and what it says, by what it is known
+    by.
+    """
+    found: dict[str, tuple[int, Path, Json]] = {}
     for path in sorted(results.glob("*-result.json")):
         with contextlib.suppress(Problem, KeyError, TypeError, ValueError):
             told: Json = rundir.read_json(path)
-            # Allure's own id of a result (its convert.js).
-            page = hashlib.md5(str(told["uuid"]).encode(), usedforsecurity=False).hexdigest()
             began = int(told.get("start") or 0)
             for name in (_key(told), str(told.get("fullName")), *_labelled(told)):
-                if began >= found.get(name, (0, ""))[0]:
-                    found[name] = began, page
-    return {name: page for name, (_began, page) in found.items()}
+                if began >= (found[name][0] if name in found else 0):
+                    found[name] = began, path, told
+    return {name: (path, told) for name, (_began, path, told) in found.items()}
+
+
+def _pages(results: Path) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for name, (_path, told) in last_results(results).items():
+        with contextlib.suppress(KeyError):
+            # Allure's own id of a result (its convert.js).
+            found[name] = hashlib.md5(str(told["uuid"]).encode(), usedforsecurity=False).hexdigest()
+    return found
 
 
 def _labelled(told: Mapping[str, Json]) -> list[str]:
@@ -82,4 +96,5 @@ def _key(told: Mapping[str, Json]) -> str:
 
 def _name(nodeid: str) -> str:
     path, _, name = nodeid.partition("::")
-    return f"{path.removesuffix('.py').replace('/', '.')}#{name.rpartition('::')[2]}"
+    name, bracket, parameters = name.partition("[")
+    return f"{path.removesuffix('.py').replace('/', '.')}#{name.rpartition('::')[2]}{bracket}{parameters}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeproof.model.claim import Claim
-from nodeproof.report import digest, html, page
+from nodeproof.report import digest, html, page, rechecked
 from nodeproof.report.digest import Digest, Entry, State
 from nodeproof.report.plain import in_markdown, on_terminal
 from nodeproof.report.sections import Section
@@ -151,9 +151,9 @@ def _cell(entry: Entry | None) -> Cell:
 
 def _column(run: Digest, entries: Sequence[Entry]) -> Column:
     told = Counter(entry.state for entry in entries if _counts(entry))
-    counts = ", ".join(f"{told[state]} {label}" for state, label in page.LABELS.items() if told[state])
+    counts = ", ".join(f"{n} {page.label_of(state, n)}" for state in page.LABELS if (n := told[state]))
     title = " ".join(dict.fromkeys((run.kubernetes_version, run.lab, run.profile)))
-    return Column(title, run.run.name, counts or "no verdict", run.missing, run.run)
+    return Column(title, rechecked.named(run.run), counts or "no verdict", run.missing, run.run)
 
 
 def _link(judged: Path, folder: Path) -> str:

@@ -7,9 +7,7 @@ Files are linked where the file system lets them, else copied. What a shard shou
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -22,6 +20,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
 from nodeproof.model.verdict import unproven
 from nodeproof.report import broken, rundir, shards
+from nodeproof.report.links import link
 from nodeproof.report.rundir import Row, RunFacts, Scenario
 
 _APART_S = 12 * 3600.0
@@ -29,6 +28,10 @@ _APART_S = 12 * 3600.0
 _FOREIGN = "merge runs of one command, which differ in --shard alone"
 _MADE_ANEW = frozenset({"environment.properties"})
 """Of Allure's results: what the site writes for the whole run."""
+
+
+class _UntoldError(Problem):
+    """A folder that does not say which shard it is."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +59,20 @@ class Missing:
 
 
 def merge(runs: Sequence[Path], into: Path, claims: Mapping[str, Claim]) -> RunFacts:
-    """Make one run of shards; gives what it is.
+    """Make one run of shards; gives what it is. A folder that died before it said which shard it is counts as
+    none, and is named, while another one tells how they are divided.
 
     Raises Problem, before anything is written, where the shards are not of one run or one is there twice, and
     where `into` holds anything.
     """
-    parts = sorted((_read(run.resolve()) for run in runs), key=lambda part: part.shard.number)
+    parts, untold = _read_all([run.resolve() for run in runs])
     _refuse(parts)
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise Problem("a merged run goes into a folder of its own", str(into), "give --run another one")
-    reasons = _reasons(parts)
+    reasons = _reasons(parts, untold)
     missing = tuple(_missing(parts, claims, reasons))
     try:
-        return _write(parts, into, missing, reasons, claims)
+        return _write(parts, into, missing, _merged(parts, into, reasons, untold), claims)
     except OSError as error:
         said = "the merged run cannot be written"
         raise Problem(said, str(into), "remove what is there, and merge again", str(error)) from error
@@ -84,8 +88,49 @@ def different_components(runs: Sequence[Path]) -> Sequence[str]:
     return sorted(role for role, digests in seen.items() if len(digests) > 1)
 
 
-def _read(run: Path) -> Part:
-    shard, facts = shard_of(run), shards.facts(run)
+def shard_of(runs: Sequence[Path]) -> Shard:
+    """The first that says which it is. Raises Problem where none does, and at what is no run of a shard."""
+    untold: list[Problem] = []
+    for run in runs:
+        try:
+            return _shard(run)
+        except _UntoldError as problem:
+            untold.append(problem)
+    raise untold[0]
+
+
+def _read_all(runs: Sequence[Path]) -> tuple[Sequence[Part], Mapping[str, str]]:
+    """Shards in their order; and why a folder does not say which it is, by its name."""
+    parts: list[Part] = []
+    untold: dict[str, _UntoldError] = {}
+    for run in runs:
+        try:
+            parts.append(_read(run, _shard(run)))
+        except _UntoldError as problem:
+            untold[run.name] = problem
+    if not parts:
+        raise next(iter(untold.values()))
+    return sorted(parts, key=lambda part: part.shard.number), {
+        name: f"{name} does not say which shard it is: {problem.what}" for name, problem in untold.items()
+    }
+
+
+def _shard(run: Path) -> Shard:
+    """Raises _UntoldError where it died before it could say, and Problem where it is something else."""
+    try:
+        shard = shards.read(run)
+    except rundir.NewerFormat:
+        raise
+    except Problem as problem:
+        raise _UntoldError(problem.what, problem.where, problem.next_step) from problem
+    if shard is None:
+        kind = Problem if shards.facts(run) or not run.is_dir() else _UntoldError
+        raise kind("this is no run of a shard", str(run), "name folders of runs with --shard")
+    return shard
+
+
+def _read(run: Path, shard: Shard) -> Part:
+    facts = shards.facts(run)
     scenarios: dict[str, Scenario] = {}
     lost: dict[str, str] = {}
     for folder in sorted((run / "scenarios").glob("*")):
@@ -104,14 +149,6 @@ def _read(run: Path) -> Part:
     elif facts.exit_reason:
         reason = f"{shard.name} broke off: {facts.exit_reason.partition(chr(10))[0]}"
     return Part(run, shard, facts, scenarios, lost, reason)
-
-
-def shard_of(run: Path) -> Shard:
-    """Raises Problem where it is none."""
-    shard = shards.read(run)
-    if shard is None:
-        raise Problem("this is no run of a shard", str(run), "name folders of runs with --shard")
-    return shard
 
 
 def _refuse(parts: Sequence[Part]) -> None:
@@ -152,14 +189,13 @@ def _write(
     parts: Sequence[Part],
     into: Path,
     missing: Sequence[Missing],
-    reasons: Mapping[int, str],
+    facts: RunFacts,
     claims: Mapping[str, Claim],
 ) -> RunFacts:
     rundir.create(into)
     for part in parts:
         _take(part, into)
     _write_times(parts, into)
-    facts = _merged(parts, into, reasons)
     # By Allure's clock they belong to the end of the run, whenever it is merged.
     ended_s = _moment(facts.ended).timestamp()
     for each in missing:
@@ -177,7 +213,7 @@ def _take(part: Part, into: Path) -> None:
     for folder in ("scenarios", rundir.TOO_LOADED):
         for path in sorted((part.run / folder).glob("*")):
             is_lost = folder == "scenarios" and path.name in part.lost
-            _link(path, into / folder / path.name, {"judgments.json"} if is_lost else ())
+            link(path, into / folder / path.name, {"judgments.json"} if is_lost else ())
     for path in sorted((part.run / "labs").glob("*")):
         if not path.is_dir() and path.suffix != ".json":
             # What its workers locked.
@@ -185,27 +221,10 @@ def _take(part: Part, into: Path) -> None:
         target = into / "labs" / path.name
         if target.exists():
             target = target.with_name(f"{path.stem}-shard-{part.shard.number}{path.suffix}")
-        _link(path, target)
-    _link(part.run / "allure-results", into / "allure-results", _MADE_ANEW)
+        link(path, target)
+    link(part.run / "allure-results", into / "allure-results", _MADE_ANEW)
     if not (into / rundir.FIELDS).exists():
-        _link(part.run / rundir.FIELDS, into / rundir.FIELDS)
-
-
-def _link(source: Path, target: Path, left_out: Collection[str] = ()) -> None:
-    """One file, or all of a folder. A link in it could lead out of the run, and stays behind."""
-    if source.is_symlink():
-        return
-    if source.is_dir():
-        target.mkdir(parents=True, exist_ok=True)
-        for path in source.iterdir():
-            if path.name not in left_out:
-                _link(path, target / path.name)
-    elif source.is_file():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(source, target)
-        except OSError:
-            shutil.copy2(source, target)
+        link(part.run / rundir.FIELDS, into / rundir.FIELDS)
 
 
 def _write_times(parts: Sequence[Part], into: Path) -> None:
@@ -219,12 +238,13 @@ def _write_times(parts: Sequence[Part], into: Path) -> None:
         rundir.write_json(into / rundir.TIMES, {name: median(times) for name, times in told.items()})
 
 
-def _reasons(parts: Sequence[Part]) -> Mapping[int, str]:
+def _reasons(parts: Sequence[Part], untold: Mapping[str, str]) -> Mapping[int, str]:
     """Of each shard, by its number, why it is not whole; empty where it is."""
     known = {part.shard.number: part.reason for part in parts}
     shard = parts[0].shard
     return {
-        number: known.get(number, f"{shard.named(number)} is missing") for number in range(1, shard.of + 1)
+        number: known.get(number, "; ".join([f"{shard.named(number)} is missing", *untold.values()]))
+        for number in range(1, shard.of + 1)
     }
 
 
@@ -261,7 +281,9 @@ def _known(claim: str, claims: Mapping[str, Claim]) -> Claim:
     return claims[claim]
 
 
-def _merged(parts: Sequence[Part], into: Path, reasons: Mapping[int, str]) -> RunFacts:
+def _merged(
+    parts: Sequence[Part], into: Path, reasons: Mapping[int, str], untold: Mapping[str, str]
+) -> RunFacts:
     shard, whole = parts[0].shard, [part.facts for part in parts if part.facts]
     runs = {part.shard.number: part.run.name for part in parts}
     began = min((part.facts.began if part.facts else part.shard.began for part in parts), key=_moment)
@@ -283,7 +305,8 @@ def _merged(parts: Sequence[Part], into: Path, reasons: Mapping[int, str]) -> Ru
         merged=tuple(
             {"shard": shard.named(number), "run": runs.get(number, ""), "reason": reason}
             for number, reason in reasons.items()
-        ),
+        )
+        + tuple({"shard": "unknown", "run": run, "reason": reason} for run, reason in untold.items()),
     )
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import digest, html, since
+from nodeproof.report import behaviours, digest, html, plain, since
 from nodeproof.report.digest import Digest, Entry, State
 from nodeproof.report.evidence import Evidence, Finder
 from nodeproof.report.outcome import verdict_of
+from nodeproof.report.rechecked import named
 from nodeproof.report.rundir import Row, RunFacts
 from nodeproof.report.sections import Section
 from nodeproof.report.since import Since
@@ -27,6 +28,7 @@ LABELS: Mapping[State, str] = {
     "conforms": "conform",
     "silent": "not judged",
 }
+"""What several claims do that are in a state."""
 
 MEANINGS: Mapping[str, str] = {
     "not-applicable": "the claim does not hold for this Kubernetes version",
@@ -41,17 +43,21 @@ MEANINGS: Mapping[str, str] = {
 }
 """Of each code of what is unproven."""
 
+_NOTHING = "none"
+"""What is measured of what did not come, as was right."""
 
-def write(run: Path, claims: Mapping[str, Claim], judged_again: Sequence[Row] | None = None) -> Path:
+
+def label_of(state: State, claims: int) -> str:
+    """What so many claims do that are in a state."""
+    return f"{LABELS[state]}s" if claims == 1 and state in ("deviates", "conforms") else LABELS[state]
+
+
+def write(run: Path, claims: Mapping[str, Claim]) -> Path:
     """Write `<run>/site/page.html`, also of a run that is not whole.
-
-    It is of the run's rows, or of others that were `judged_again`, and says which.
 
     Raises Problem where there is no run, and where the page cannot be written.
     """
     found = digest.read(run)
-    if judged_again is not None:
-        found = replace(found, rows=tuple(judged_again), is_judged_again=True)
     site = found.run / "site"
     try:
         site.mkdir(exist_ok=True)
@@ -100,14 +106,15 @@ class View:
     def load(self) -> str:
         """How loaded the host was."""
         left = sum(row["code"] == "host-too-loaded" for row in self.digest.rows)
-        return f"{self.digest.load}" + (f"; too loaded to tell: {left} verdicts" if left else "")
+        blind = f"; too loaded to tell: {plain.counted(left, 'verdict')}" if left else ""
+        return f"{self.digest.load}{blind}"
 
     @property
     def name(self) -> str:
         """The run's name; of a shard, which it is: what is not judged here is another's."""
         shard = self.facts.shard if self.facts else None
         part = f", shard {shard.get('number')}/{shard.get('of')}" if isinstance(shard, dict) else ""
-        return f"{self.digest.run.name}{part}"
+        return f"{named(self.digest.run)}{part}"
 
     @property
     def facts(self) -> RunFacts | None:
@@ -123,6 +130,12 @@ class View:
     def lasted(self) -> str:
         """How long it took."""
         return duration(self.facts.duration_s) if self.facts and self.facts.ended else ""
+
+    @property
+    def differing_settings(self) -> str:
+        """How many settings of the lab are not the default."""
+        number = len(self.facts.settings) if self.facts else 0
+        return plain.counted(number, "setting of the lab is", "settings of the lab are")
 
     @property
     def missing(self) -> Sequence[str]:
@@ -146,9 +159,9 @@ class View:
 
     @property
     def counts(self) -> Sequence[tuple[State, str, int]]:
-        """How many claims are in each state."""
+        """How many claims are in each state, and what those do."""
         told = Counter(entry.state for entry in self.entries)
-        return [(state, label, told[state]) for state, label in LABELS.items()]
+        return [(state, label_of(state, told[state]), told[state]) for state in LABELS]
 
     @property
     def deviating(self) -> Sequence[Entry]:
@@ -193,12 +206,19 @@ class View:
         """Where a scenario's evidence is."""
         return self.finder.find(nodeid)
 
-    def sentence(self, nodeid: str) -> str:
+    def title(self, nodeid: str) -> str:
         """A scenario in words."""
-        return digest.sentence(nodeid)
+        return behaviours.title(nodeid)
 
     def measured(self, row: Row) -> str:
         """The measured value with its unit."""
+        return digest.measured_of(row)
+
+    def measured_apart(self, row: Row) -> str:
+        """The same where the row's reason does not tell it: a time, or what is not among its words."""
+        told = row["measured"]
+        if told and not told["unit"] and (told["value"] == _NOTHING or _said(told["value"]) in row["reason"]):
+            return ""
         return digest.measured_of(row)
 
     def label(self, row: Row) -> str:
@@ -223,3 +243,8 @@ class View:
 
     def _in(self, state: State) -> Sequence[Entry]:
         return [entry for entry in self._ordered if entry.state == state]
+
+
+def _said(value: float | str) -> str:
+    """A number as reasons have it."""
+    return value if isinstance(value, str) else f"{value:g}"

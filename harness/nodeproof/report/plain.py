@@ -23,3 +23,8 @@ def in_markdown(text: str, most: int = LONG) -> str:
 def shortened(text: str, most: int) -> str:
     """At most so many characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    """So many of something: `1 verdict`, `2 verdicts`."""
+    return f"{number} {one if number == 1 else several or f'{one}s'}"

@@ -35,6 +35,32 @@ class Difference:
         return f"{self.claim} in {self.scenario}: {self.before} -> {self.after}: {self.reason}"
 
 
+@dataclass(frozen=True)
+class Again:
+    """A stored scenario with what it comes to today: its judgments' verdicts, and the rows, of which those
+    that were never judged from a recording (skips) are as they were.
+    """
+
+    scenario: Scenario
+    judged: tuple[tuple[Judgment, Verdict], ...]
+    rows: tuple[Row, ...]
+    history: History | None
+    """None where nothing was judged from it."""
+
+    @property
+    def verdicts(self) -> list[tuple[str, Verdict]]:
+        """Claim and verdict of all rows."""
+        carried = self.rows[len(self.judged) :]
+        judged = [(judgment.claim, verdict) for judgment, verdict in self.judged]
+        return judged + [(row["claim"], verdict_of(row)) for row in carried]
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether any verdict is another than the stored one, or says something else."""
+        told = [(row["claim"], verdict_of(row)) for row in self.scenario.rows]
+        return told != [(row["claim"], verdict_of(row)) for row in self.rows]
+
+
 def recheck(run: Path, claims: Mapping[str, Claim]) -> list[Row]:
     """Judge all stored scenarios again and write the rows to `verdicts.recheck.json`.
 
@@ -42,20 +68,35 @@ def recheck(run: Path, claims: Mapping[str, Claim]) -> list[Row]:
     evaluate is `check-failed`. Raises Problem on a missing or malformed file, and on a claim that the
     catalogue does not have.
     """
-    rows = [row for scenario in rundir.read_scenarios(run) for row in _rows(scenario, claims)]
-    rundir.write_json(run / FILE, rows)
-    return rows
+    return keep(run, (row for scenario in rundir.read_scenarios(run) for row in again(scenario, claims).rows))
+
+
+def keep(run: Path, rows: Iterable[Row]) -> list[Row]:
+    """Write rows to `verdicts.recheck.json` and give them."""
+    kept = list(rows)
+    rundir.write_json(run / FILE, kept)
+    return kept
 
 
 def rejudge(scenario: Scenario, claims: Mapping[str, Claim]) -> list[tuple[Judgment, Verdict]]:
     """Judge one stored scenario again. Raises Problem like `recheck`."""
+    return list(again(scenario, claims).judged)
+
+
+def again(scenario: Scenario, claims: Mapping[str, Claim]) -> Again:
+    """Judge one stored scenario again, with its rows. Raises Problem like `recheck`."""
     if not scenario.judgments:
-        return []
+        return Again(scenario, (), scenario.rows, None)
     history, configuration = scenario.history(), scenario.configuration()
-    return [
+    judged = tuple(
         (judgment, _judge(scenario, judgment, claims, history, configuration))
         for judgment in scenario.judgments
-    ]
+    )
+    rows = tuple(
+        rundir.row(claims[judgment.claim], scenario.nodeid, verdict, configuration)
+        for judgment, verdict in judged
+    )
+    return Again(scenario, judged, rows + scenario.rows[len(judged) :], history)
 
 
 def differences(old: Iterable[Row], new: Iterable[Row]) -> list[Difference]:
@@ -69,18 +110,6 @@ def differences(old: Iterable[Row], new: Iterable[Row]) -> list[Difference]:
             reason = str((now or was or {})["reason"])
             found.append(Difference(key[0], key[1], labels[0], labels[1], reason))
     return found
-
-
-def _rows(scenario: Scenario, claims: Mapping[str, Claim]) -> list[Row]:
-    judged = rejudge(scenario, claims)
-    carried = list(scenario.rows[len(judged) :])
-    if not judged:
-        return carried
-    configuration = scenario.configuration()
-    return [
-        rundir.row(claims[judgment.claim], scenario.nodeid, verdict, configuration)
-        for judgment, verdict in judged
-    ] + carried
 
 
 def _judge(

@@ -263,11 +263,11 @@ def read_facts(run: Path) -> RunFacts:
     """Read `run.json`. Raises Problem when it is missing, malformed or of a newer format."""
     path = run / "run.json"
     data = known_fields(RunFacts, _read_object(path))
-    if data.get("format", FORMAT) > FORMAT:
-        said = f"this run was written by a newer nodeproof (format {data['format']}, this one reads {FORMAT})"
-        raise NewerFormat(said, str(path), "use that version")
     lists = ("settings", "quarantined", "selected")
     try:
+        if (number := data.get("format", FORMAT)) > FORMAT:
+            said = f"this run was written by a newer nodeproof (format {number}, this one reads {FORMAT})"
+            raise NewerFormat(said, str(path), "use that version")
         told = {name: tuple(data[name]) for name in lists}
         return RunFacts(**{**data, **told, "merged": tuple(data.get("merged", ()))})
     except (KeyError, TypeError) as error:

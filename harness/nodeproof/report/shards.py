@@ -24,10 +24,13 @@ def read(run: Path) -> Shard | None:
 
     Raises Problem where that is malformed.
     """
-    path = run / FILE
-    if path.exists():
-        return _shard(path, rundir.read_json(path))
-    told = facts(run)
+    path, told = run / FILE, facts(run)
+    try:
+        if path.exists():
+            return _shard(path, rundir.read_json(path))
+    except Problem:
+        if not told or not told.shard:
+            raise
     return _shard(run / "run.json", told.shard) if told and told.shard else None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeproof.model.problem import Problem
-from nodeproof.report import rundir
+from nodeproof.report import rechecked, rundir
 from nodeproof.report.outcome import worst_by_claim
 from nodeproof.report.rundir import Row, RunFacts
 
@@ -51,7 +51,7 @@ def deviating(run: Path, facts: RunFacts, rows: Iterable[Row]) -> Mapping[str, S
     open_claims = {claim for claim, row in worst_by_claim(rows).items() if row["verdict"] == "deviates"}
     chains = {claim: [facts] for claim in open_claims}
     conformed: dict[str, RunFacts] = {}
-    for before, outcomes in _earlier(run.resolve(), facts) if open_claims else ():
+    for before, outcomes in _earlier(rechecked.recorded(run), facts) if open_claims else ():
         for claim in open_claims & outcomes.keys():
             if outcomes[claim] == "deviates":
                 chains[claim].append(before)

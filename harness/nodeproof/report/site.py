@@ -20,7 +20,7 @@ from typing import Any
 from nodeproof import proc
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import behaviour_tree, categories, digest, page, rundir, since, table
+from nodeproof.report import behaviour_tree, categories, digest, page, rechecked, rundir, since, table
 from nodeproof.report.digest import Digest
 from nodeproof.report.outcome import worst_by_claim
 from nodeproof.report.rundir import RunFacts
@@ -100,7 +100,7 @@ def _allure(run: Path, report_line: Callable[[str], None], claims: Mapping[str, 
     results = run / "allure-results"
     (results / "environment.properties").write_text(_properties(environment(facts, told)))
     partial_site, site = run / ".site", run / "site"
-    with _locked(run.parent / f".{HISTORY}.lock"):
+    with _locked(rechecked.recorded(run).parent / f".{HISTORY}.lock"):
         config = _write_config(run, told, facts, claims)
         shutil.rmtree(partial_site, ignore_errors=True)
         argv = (node.program, str(allure), "generate", "--config", str(config), "--output", str(partial_site))
@@ -117,7 +117,7 @@ def history(run: Path, facts: RunFacts) -> Path:
     scenarios and skip others.
     """
     kind = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{facts.lab}-{facts.profile}")
-    return (run.parent / f"{HISTORY}-{kind}.jsonl").resolve()
+    return rechecked.recorded(run).parent / f"{HISTORY}-{kind}.jsonl"
 
 
 def serve(run: Path, report_line: Callable[[str], None], port: int = 0) -> None:
@@ -168,6 +168,7 @@ def environment(facts: RunFacts, told: Digest) -> Mapping[str, str]:
     }
     shown = {
         "verdicts": table.totals(worst_by_claim(told.rows).values()),
+        "judged": "again, from the recordings" if told.is_judged_again else "",
         "kubernetes": facts.kubernetes_version,
         "lab": facts.lab,
         "profile": facts.profile,
@@ -242,11 +243,12 @@ def _recipe() -> Path:
 
 def _write_config(run: Path, told: Digest, facts: RunFacts, claims: Mapping[str, Claim]) -> Path:
     """The shipped configuration with this run's places, what deviates in it, and the least that its quality
-    gate asks for; a site built again adds nothing to the trend.
+    gate asks for; a site built again, or of a run judged again, adds nothing to the trend.
     """
     config: dict[str, Json] = json.loads((_recipe() / "allurerc.json").read_text())
     config["historyPath"] = str(history(run, facts))
-    config["appendHistory"] = not (run / "site" / "index.html").exists()
+    is_built = (run / "site" / "index.html").exists()
+    config["appendHistory"] = not is_built and not told.is_judged_again
     earlier = since.deviating(run, facts, told.rows)
     config["categories"] = [*categories.deviations(told, earlier, claims), *config["categories"]]
     config["qualityGate"]["rules"].append({"id": "scenarios", "minTestsCount": _scenarios(run, told)})

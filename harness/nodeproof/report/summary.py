@@ -7,9 +7,10 @@ from functools import partial
 
 from nodeproof.model.claim import Claim
 from nodeproof.report import digest
+from nodeproof.report.behaviours import title
 from nodeproof.report.digest import SIGNS, Digest, Entry
 from nodeproof.report.evidence import Finder
-from nodeproof.report.page import View
+from nodeproof.report.page import LABELS, View
 from nodeproof.report.plain import in_markdown
 from nodeproof.report.rundir import Row
 
@@ -21,8 +22,8 @@ def render(found: Digest, claims: Mapping[str, Claim]) -> str:
     """The summary of one run, also of one that is not whole."""
     run = View(found, claims, Finder(found.run, {}))
     counts = {state: number for state, _label, number in run.counts}
-    unproven = counts["open"] + counts["skipped"]
-    verdicts = f"{counts['deviates']} deviate, {unproven} unproven, {counts['conforms']} conform"
+    told = {state: f"{number} {label}" for state, label, number in run.counts}
+    verdicts = f"{told['deviates']}, {counts['open'] + counts['skipped']} unproven, {told['conforms']}"
     ran = in_markdown(", ".join(dict.fromkeys((run.kubernetes_version, run.lab, run.profile))))
     parts = [f"## Kubernetes {ran}: {verdicts}", "", _facts(run)]
     if run.missing:
@@ -43,7 +44,7 @@ def render(found: Digest, claims: Mapping[str, Claim]) -> str:
         *_list(run.differing, _differing, "Nowhere."),
     ]
     parts += ["", "| claims that | |", "|---|---:|"]
-    parts += [f"| {SIGNS[state]} {label} | {number} |" for state, label, number in run.counts]
+    parts += [f"| {SIGNS[state]} {label} | {counts[state]} |" for state, label in LABELS.items()]
     return "\n".join([*parts, ""])
 
 
@@ -63,7 +64,7 @@ def _list(entries: Sequence[Entry], line: Callable[[Entry], str], nothing: str) 
 
 def _deviating(run: View, entry: Entry) -> str:
     told = [_why(row) for row in entry.rows if row["verdict"] == "deviates"]
-    return "<br>".join([_named(entry), *told[:MOST], in_markdown(run.since(entry))])
+    return "<br>".join(filter(None, (_named(entry), *told[:MOST], in_markdown(run.since(entry)))))
 
 
 def _why(row: Row) -> str:
@@ -74,7 +75,7 @@ def _why(row: Row) -> str:
         parts.append(f"allowed {in_markdown(row['window']['arithmetic'])}")
     if row["last_state"]:
         parts.append(f"last seen {in_markdown(row['last_state'])}")
-    return "; ".join([*parts, f"scenario: {in_markdown(digest.sentence(row['scenario']))}"])
+    return "; ".join([*parts, f"scenario: {in_markdown(title(row['scenario']))}"])
 
 
 def _open(entry: Entry) -> str:
@@ -92,11 +93,7 @@ def _skipped(run: View) -> Iterator[str]:
 
 
 def _differing(entry: Entry) -> str:
-    row, page = entry.rows[0], entry.rows[0]["page"]
-    told = f"the page says {page['says']}"
-    if page["cluster"]:
-        told += f", {row['kubernetes_version']} has {page['cluster']}"
-    return f"{_named(entry)}<br>{in_markdown(told)}"
+    return "<br>".join(filter(None, (_named(entry), in_markdown(entry.difference))))
 
 
 def _named(entry: Entry) -> str:

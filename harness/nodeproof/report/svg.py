@@ -41,6 +41,9 @@ FILLS: Mapping[str, tuple[str, str]] = {
     "taint": ("#0072b2", "#ffffff"),
     "pod": ("#56b4e9", "#000000"),
     "leaving": ("#f0e442", "#000000"),
+    "attaching": ("#bbbbbb", "#000000"),
+    "attached": ("#56b4e9", "#000000"),
+    "detaching": ("#f0e442", "#000000"),
     "fault": ("#d55e00", "#000000"),
     "conforms": ("#009e73", "#000000"),
     "deviates": ("#d55e00", "#000000"),
@@ -68,22 +71,41 @@ def lines_of(said: str, most: int, letters: int = LETTERS) -> list[str]:
     return textwrap.wrap(on_terminal(said, most), letters, break_on_hyphens=False)
 
 
-def write(x: float, y: float, said: str, classes: str = "", anchor: str = "start") -> str:
+def write(x: float, y: float, said: str, classes: str = "", anchor: str = "start", tip: str = "") -> str:
     """A line of text; `x` in percent, `y` (px) its base line."""
-    return f'<text x="{x:.2f}%" y="{y:.1f}" class="{classes}" text-anchor="{anchor}">{text_of(said)}</text>'
+    where = f'x="{x:.2f}%" y="{y:.1f}" class="{classes}" text-anchor="{anchor}"'
+    return f"<text {where}>{text_of(said)}{_title(tip)}</text>"
+
+
+def beside(offset: float, said: str, classes: str, anchor: str, tip: str = "") -> str:
+    """A line of text in a bar's height, at an offset (px)."""
+    where = f'x="{offset:g}" y="12" class="{classes}" text-anchor="{anchor}"'
+    return f"<text {where}>{text_of(said)}{_title(tip)}</text>"
+
+
+def _title(tip: str) -> str:
+    return f"<title>{text_of(tip)}</title>" if tip else ""
 
 
 def bar(left: float, right: float, y: float, height: float, classes: str, tip: str = "") -> str:
     """A stretch of the axis, in percent; it has a width however short it is."""
     width = max(right - left, 0.1)
-    told = f"<title>{text_of(tip)}</title>" if tip else ""
     where = f'x="{left:.3f}%" y="{y:.1f}" width="{width:.3f}%" height="{height:.1f}"'
-    return f'<rect {where} class="{classes}">{told}</rect>'
+    return f'<rect {where} class="{classes}">{_title(tip)}</rect>'
 
 
 def upright(x: float, top: float, bottom: float, classes: str) -> str:
     """A line across the axis."""
     return f'<line x1="{x:.3f}%" x2="{x:.3f}%" y1="{top:.1f}" y2="{bottom:.1f}" class="{classes}"/>'
+
+
+def arrow(x: float, y: float, height: float, way: int) -> str:
+    """The head of an arrow along the axis at its end, to the right (1) or to the left (-1)."""
+    half = height / 2
+    path = (
+        f'<path d="M{-way * (half + 2):.1f} 1L{-way * 2} {half:.1f}L{-way * (half + 2):.1f} {height - 1:.1f}"'
+    )
+    return f'<svg x="{x:.3f}%" y="{y:.1f}" overflow="visible">{path} class="beat"/></svg>'
 
 
 def along(left: float, right: float, y: float, classes: str) -> str:

@@ -8,12 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from nodeproof.model.verdict import Measured
 from nodeproof.report.outcome import verdict_of, worst_by_claim
+from nodeproof.report.plain import on_terminal
 from nodeproof.report.rundir import Row
 from nodeproof.report.since import Since
 
 COLUMNS = 110
 _HEAD = ("claim", "verdict", "measured", "window", "page", "")
 _GAP = "  "
+_MOST = 4000
+"""Characters of a text: who reads the table has no other place for the whole reason."""
 
 
 def render(
@@ -61,9 +64,10 @@ def _cells(row: Row, scenarios: int) -> tuple[str, ...]:
     window, measured, page = row["window"], row["measured"], row["page"]
     value = str(Measured(measured["value"], measured["unit"])) if measured else ""
     allowed = f"[{window['low_s']:.2f}, {window['high_s']:.2f}] s" if window else ""
-    differs = page["says"] if len(page["says"]) <= _SHORT_SAYING else "differs"
+    differs = on_terminal(page["says"]) if len(page["says"]) <= _SHORT_SAYING else "differs"
     mark = f"page: {differs}" if page["agreement"] == "differs" else ""
-    return row["claim"], verdict_of(row).label, _shortened(value, 16), allowed, mark, f"x{scenarios}"
+    label, value = verdict_of(row).label, on_terminal(value, 16)
+    return on_terminal(row["claim"]), label, value, allowed, mark, f"x{scenarios}"
 
 
 _SHORT_SAYING = 12
@@ -97,13 +101,14 @@ def _reason(row: Row) -> list[str]:
 
 
 def _wrapped(text: str) -> list[str]:
+    """Others' words, as lines of the table's width; nothing in them moves a cursor."""
     return textwrap.wrap(
-        text, COLUMNS, initial_indent="    ", subsequent_indent="      ", break_on_hyphens=False
+        on_terminal(text, _MOST),
+        COLUMNS,
+        initial_indent="    ",
+        subsequent_indent="      ",
+        break_on_hyphens=False,
     )
-
-
-def _shortened(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def duration(seconds: float) -> str:

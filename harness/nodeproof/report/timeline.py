@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,8 @@ from nodeproof.model.verdict import Verdict
 from nodeproof.model.window import Window
 from nodeproof.report import drawing
 from nodeproof.report.drawing import Bar, Bracket, Lane, Mark, Picture
+from nodeproof.report.holders import volume_lanes
+from nodeproof.report.lanes import Life, ends, is_going, lives, runs, span_of, stacked
 
 Json = Any
 Judged = tuple[Judgment, Verdict]
@@ -43,10 +46,18 @@ def compose(history: History, judged: Sequence[Judged], title: str = "") -> Pict
         faults[0].start if faults else start,
         start,
         end,
-        (*_fault_lanes(history), *_node_lanes(history), *_pod_lanes(history), *_recording_lanes(history)),
+        tuple(_lanes(history)),
         brackets,
         faults,
     )
+
+
+def _lanes(history: History) -> Iterator[Lane]:
+    yield from _fault_lanes(history)
+    yield from _node_lanes(history)
+    yield from _pod_lanes(history)
+    yield from volume_lanes(history)
+    yield from _recording_lanes(history)
 
 
 def _faults(history: History) -> tuple[Bar, ...]:
@@ -97,7 +108,7 @@ def _lanes_of_node(history: History, node: str) -> Iterator[Lane]:
     statuses = [(version.t, "" if version.deleted else _status(version)) for version in seen]
     bands = tuple(
         Bar(start, end, drawing.READY[status], _READY_WORD[status])
-        for start, end, status in _runs(statuses, history.ended_t)
+        for start, end, status in runs(statuses, history.ended_t)
     )
     yield Lane(node, "condition", bands)
     worn = [(version.t, () if version.deleted else _taints(version)) for version in seen]
@@ -105,7 +116,7 @@ def _lanes_of_node(history: History, node: str) -> Iterator[Lane]:
         held = [(t, taint in taints) for t, taints in worn]
         bars = tuple(
             Bar(start, end, drawing.TAINT, taint)
-            for start, end, holds in _runs(held, history.ended_t)
+            for start, end, holds in runs(held, history.ended_t)
             if holds
         )
         yield Lane(node, taint, bars)
@@ -127,17 +138,6 @@ def _taints(version: Version) -> tuple[str, ...]:
     return tuple(f"{taint['key'].removeprefix('node.kubernetes.io/')}:{taint['effect']}" for taint in taints)
 
 
-def _runs(states: Sequence[tuple[float, Any]], end: float) -> Iterator[tuple[float, float, Any]]:
-    """Join equal neighbours into (start, end, state)."""
-    start = 0
-    for index in range(1, len(states) + 1):
-        if index == len(states):
-            yield states[start][0], end, states[start][1]
-        elif states[index][1] != states[start][1]:
-            yield states[start][0], states[index][0], states[start][1]
-            start = index
-
-
 def _pod_lanes(history: History) -> tuple[Lane, ...]:
     names = {
         (version.object["metadata"].get("namespace", ""), version.object["metadata"]["name"]): None
@@ -145,7 +145,11 @@ def _pod_lanes(history: History) -> tuple[Lane, ...]:
         if SENTINEL_ANNOTATION not in version.object["metadata"].get("annotations", {})
     }
     changed = sorted(names, key=lambda name: -_pod_interest(history, *name))
-    lanes = [_pod_lane(history, *name) for name in changed[:MOST_PODS]]
+    shared = Counter(name for _, name in names)
+    lanes = [
+        Lane("pods", f"{namespace}/{name}" if shared[name] > 1 else name, *_pod(history, namespace, name))
+        for namespace, name in changed[:MOST_PODS]
+    ]
     if len(names) > MOST_PODS:
         lanes.append(Lane("", f"{len(names) - MOST_PODS} quieter pods"))
     return tuple(lanes)
@@ -153,25 +157,26 @@ def _pod_lanes(history: History) -> tuple[Lane, ...]:
 
 def _pod_interest(history: History, namespace: str, name: str) -> int:
     seen = history.versions("pods", namespace, name)
-    gone = any(version.deleted or version.object["metadata"].get("deletionTimestamp") for version in seen)
+    gone = any(version.deleted or is_going(version) for version in seen)
     return 10 * gone + len({version.object["spec"].get("nodeName") for version in seen})
 
 
-def _pod_lane(history: History, namespace: str, name: str) -> Lane:
-    seen = history.versions("pods", namespace, name)
-    leaving = next((v.t for v in seen if v.object["metadata"].get("deletionTimestamp")), None)
-    removed = next((v.t for v in seen if v.deleted), None)
-    end = removed if removed is not None else history.ended_t
-    on = next((v.object["spec"]["nodeName"] for v in seen if v.object["spec"].get("nodeName")), "")
+def _pod(history: History, namespace: str, name: str) -> tuple[tuple[Bar, ...], tuple[Mark, ...]]:
+    """Every pod that had this name, each with its own node: one may be made anew elsewhere."""
+    found = lives(history, "pods", namespace, name)
+    bars = tuple(bar for life in found for bar in _pod_bars(life))
+    return bars, ends(found, "removed", span_of(history))
+
+
+def _pod_bars(life: Life) -> Iterator[Bar]:
+    bound = (version.object["spec"].get("nodeName") for version in life.seen)
+    on = next(filter(None, bound), "")
     word = f"on {on}" if on else "not bound"
-    marks = [Mark(removed, "✕", "removed")] if removed is not None else []
-    if leaving is None or leaving >= end:
-        return Lane("pods", name, (Bar(seen[0].t, end, drawing.POD, word),), tuple(marks))
-    bars = (
-        Bar(seen[0].t, leaving, drawing.POD, word),
-        Bar(leaving, end, drawing.LEAVING, "deletion asked for"),
-    )
-    return Lane("pods", name, bars, tuple(marks))
+    for start, end, leaves in runs([(version.t, is_going(version)) for version in life.seen], life.end):
+        if leaves and start < life.end:
+            yield Bar(start, end, drawing.LEAVING, "deletion asked for", f"{word}, deletion asked for")
+        elif not leaves:
+            yield Bar(start, end, drawing.POD, word)
 
 
 def _recording_lanes(history: History) -> tuple[Lane, ...]:
@@ -191,22 +196,7 @@ def _recording_lanes(history: History) -> tuple[Lane, ...]:
             Mark(passed.t, "✓", "fence passed") if passed.passed else Mark(passed.t, "✗", "fence failed")
         )
     gaps = (Lane("recording", "gaps", bars),) if bars else ()
-    return (*gaps, *_stacked(marks, history.ended_t - history.entries[0].t if history.entries else 1.0))
-
-
-def _stacked(marks: Sequence[Mark], span: float) -> tuple[Lane, ...]:
-    """Marks in as few lanes as keep their words apart; `span` is the length of the time axis (s)."""
-    rows: list[list[Mark]] = [[]]
-    for mark in sorted(marks, key=lambda mark: mark.t):
-        free = (
-            row for row in rows if not row or mark.t - row[-1].t > drawing.room(row[-1].word, mark.word, span)
-        )
-        row = next(free, None)
-        if row is None:
-            row = []
-            rows.append(row)
-        row.append(mark)
-    return tuple(Lane("recording", "", marks=tuple(row)) for row in rows)
+    return (*gaps, *stacked(marks, span_of(history), "recording"))
 
 
 def _bracket(history: History, judgment: Judgment, verdict: Verdict) -> Bracket:

@@ -13,12 +13,13 @@ import pytest
 from nodeproof.checks.judge import died
 from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.verdict import Code, unproven
-from nodeproof.report import broken, rundir, since, table
+from nodeproof.report import broken, rundir, since, table, wording
+from nodeproof.report.facts_left import BROKEN_OFF
 from nodeproof.scenario.stage import Stage
 from nodeproof.session import again, asked, leftover, planning, running
 from nodeproof.session import recording as stored
-from nodeproof.session.judging import JUDGE, Closed, Unproven, close, message, without_running
-from nodeproof.session.run import BROKEN_OFF, SELECTED, Session, provider_of, session_of
+from nodeproof.session.judging import JUDGE, Closed, Unproven, close, without_running
+from nodeproof.session.run import SELECTED, Session, provider_of, session_of
 from nodeproof.session.standing import DoesNotStand
 from nodeproof.session.times import ENDED, LABEL, Times
 
@@ -68,7 +69,8 @@ def close_scenario(item: pytest.Item, error: Exception | None) -> None:
         provider.discard()
     item.user_properties.append((LABEL, closed.worst().label))
     again.note(item, closed)
-    _raise_outcome(closed, message(closed, session.claims, stage.configuration.kubernetes_version), error)
+    version = stage.configuration.kubernetes_version
+    _raise_outcome(closed, wording.message(closed.verdicts(), session.claims, version), error)
 
 
 def store_unrecorded(item: pytest.Item, session: Session, error: Exception) -> Closed:

@@ -119,22 +119,3 @@ def code_of(history: History) -> Code:
 def without_running(declared: Sequence[Claim], code: Code, reason: str) -> Closed:
     """Every declared claim unproven for a reason that is known before the scenario starts."""
     return Closed((), tuple((claim.id, unproven(code, reason)) for claim in declared))
-
-
-def message(closed: Closed, claims: dict[str, Claim], kubernetes_version: str) -> str:
-    """For people: which claims did not conform, their statements, windows, observed values and last
-    states.
-    """
-    parts = []
-    for claim, verdict in closed.verdicts():
-        if verdict.outcome == "conforms":
-            continue
-        lines = [f"{claim} {verdict.label}: {verdict.reason}", f"  claim:    {claims[claim].statement}"]
-        if verdict.window:
-            lines.append(f"  window:   {verdict.window.arithmetic}")
-        if verdict.measured:
-            lines.append(f"  observed: {verdict.measured}")
-        if verdict.last_state:
-            lines.append(f"  last:     {verdict.last_state}")
-        parts.append("\n".join([*lines, f"  cluster:  Kubernetes {kubernetes_version}"]))
-    return "\n".join(parts)

@@ -15,7 +15,7 @@ from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Judgment
 from nodeproof.model.slack import slack_s
-from nodeproof.report import behaviours, rates, timeline
+from nodeproof.report import behaviours, rates, timeline, wording
 from nodeproof.report.rundir import scenario_dir, write_scenario
 from nodeproof.session.judging import Closed
 from nodeproof.session.options import Options
@@ -63,7 +63,7 @@ def attach(run: Path, nodeid: str, closed: Closed, configuration: Configuration)
     for name in ("timeline", "rates"):
         if (folder / f"{name}.svg").exists():
             allure.attach.file(str(folder / f"{name}.svg"), name, allure.attachment_type.SVG)
-    allure.attach(_summary(closed), "verdicts", allure.attachment_type.TEXT)
+    allure.attach(wording.summary(closed.verdicts()), "verdicts", allure.attachment_type.TEXT)
     allure.attach.file(str(folder / "judgments.json"), "judgments", allure.attachment_type.JSON)
     history = f"scenarios/{folder.name}/history.jsonl"
     # Allure shows what a link within the run is called, and does not follow it: the page beside it does.
@@ -95,14 +95,6 @@ def last_no_execute_taint(history: History) -> float:
         if any(taint["effect"] == "NoExecute" for taint in version.object["spec"].get("taints") or ()):
             latest = version.t
     return latest
-
-
-def _summary(closed: Closed) -> str:
-    lines = []
-    for claim, verdict in closed.verdicts():
-        window = f"  window {verdict.window.arithmetic}" if verdict.window else ""
-        lines.append(f"{claim}: {verdict.label}: {verdict.reason}{window}")
-    return "\n".join(lines)
 
 
 def label(nodeid: str, declared: Sequence[Claim], options: Options) -> None:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from nodeproof.session.telling import Telling
 
 SELECTED = "selected-claims"
-BROKEN_OFF = "broken-off"
 
 
 @dataclass
@@ -246,8 +245,10 @@ def provider_of(session: Session) -> LabProvider:
 
 def break_off(session: Session, reason: str) -> NoReturn:
     """End the whole session: its environment does not do. A worker leaves the reason for the controller."""
+    from nodeproof.report import facts_left
+
     reason = redact.text(reason)
-    (session.run / BROKEN_OFF).write_text(reason)
+    (session.run / facts_left.BROKEN_OFF).write_text(reason)
     session.say(reason)
     pytest.exit(f"nodeproof: {reason}", returncode=2)
 

@@ -1,0 +1,207 @@
+"""Runs as a web site: of each what may be seen, and a page that lists them, newest first.
+
+<folder>/index.html                       the list
+<folder>/<run>/published.json             that it is a copy, and when it was made
+<folder>/<run>/run.json  verdicts.json    as in the run
+<folder>/<run>/site/                      the page, judged, and Allure's site where there is one
+<folder>/<run>/scenarios/<slug>/          what the page links to, and judgments.json
+
+Logs of labs, the audit log and Allure's results stay behind, and so does what a link leads to: that may lie
+outside the run. Texts are cleaned of secrets once more, as a run of an earlier version may have some.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate
+from pathlib import Path
+
+from nodeproof import redacted
+from nodeproof.model.claim import Claim
+from nodeproof.model.problem import Problem
+from nodeproof.report import digest, evidence, html, page, rundir
+from nodeproof.report.digest import Digest, State
+from nodeproof.report.evidence import Finder
+from nodeproof.report.page import View
+
+INDEX, MARK, KEEP = "index.html", "published.json", 30
+_OWN = "<!-- nodeproof publish -->"
+"""In the template: by it a list is told from somebody's own page."""
+_PARTIAL = ".nodeproof-partial-"
+_TEXTS = frozenset({".json", ".jsonl", ".svg"})
+_OF_A_RUN = ("run.json", "verdicts.json")
+_OF_A_SCENARIO = (*evidence.FILES, "judgments.json")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A published run as the list has it; an address is empty where there is no such page."""
+
+    name: str
+    when: str
+    """When it began; where the run does not tell, when it was published. ISO 8601, in UTC."""
+    view: View
+    judged: str
+    allure: str
+
+    @property
+    def counts(self) -> Sequence[tuple[State, str, int]]:
+        """How many claims are in each state; states without any are out."""
+        return [each for each in self.view.counts if each[2] and each[0] != "silent"]
+
+    @property
+    def worst(self) -> str:
+        """The state that decides how the run looks."""
+        return next((state for state, _label, _number in self.counts), "silent")
+
+
+@dataclass(frozen=True)
+class Published:
+    """What came of it: the list, the runs on it, those that were removed, and why others cannot be read."""
+
+    index: Path
+    runs: tuple[str, ...]
+    removed: tuple[str, ...]
+    unread: tuple[str, ...]
+
+
+def publish(
+    folder: Path, runs: Sequence[Path], claims: Mapping[str, Claim], keep: int = KEEP, mib: int = 0
+) -> Published:
+    """Copy runs into a folder, list all that are there, and remove all but the `keep` newest.
+
+    Of these the oldest go until all have at most so many MiB together, where that is not 0; the newest stays.
+
+    A run that is there already is replaced; only copies are ever removed. Raises Problem, before anything is
+    written, where one is no run, where another run or somebody's own page has its place, and for a `keep`
+    below 1; and where the folder cannot be written.
+    """
+    if keep < 1 or mib < 0:
+        raise Problem("a site without runs shows nothing", f"--keep {keep} --mib {mib}", "keep 1 at least")
+    found = [digest.read(run) for run in runs]
+    _refuse(folder, found)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(f"{_PARTIAL}*"):
+            shutil.rmtree(left)
+        for each in found:
+            _copy(each, folder, claims)
+        listed, unread = _list(folder, claims)
+        stay = _stay([folder / each.name for each in listed[:keep]], mib)
+        index = html.write(folder / INDEX, html.render("publish.html", runs=listed[:stay], unread=unread))
+        for old in listed[stay:]:
+            shutil.rmtree(folder / old.name)
+    except OSError as error:
+        next_step = "name a folder of yours with space left"
+        raise Problem("runs cannot be published there", str(folder), next_step, str(error)) from error
+    kept, removed = (tuple(each.name for each in part) for part in (listed[:stay], listed[stay:]))
+    return Published(index, kept, removed, tuple(unread))
+
+
+def _stay(runs: Sequence[Path], mib: int) -> int:
+    """How many of these runs, newest first, are no larger together: one at least, and all where it is 0."""
+    sizes = [sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) for run in runs]
+    totals = accumulate(sizes)
+    fitting = sum(total <= mib * 2**20 for total in totals)
+    return max(1, fitting) if mib else len(runs)
+
+
+def _refuse(folder: Path, found: Sequence[Digest]) -> None:
+    """Raises Problem where a copy would harm something, or two runs would be one."""
+    index, other = folder / INDEX, "name another folder to publish into"
+    if index.exists() and not (index.is_file() and _OWN in index.read_text(errors="replace")):
+        raise Problem("there is a page that nodeproof did not write", str(index), other)
+    names = [each.run.name for each in found]
+    for each in found:
+        name, place = each.run.name, folder / each.run.name
+        if name == INDEX or name.startswith(".") or names.count(name) > 1:
+            raise Problem("a run needs a name of its own on a site", str(each.run), "rename its folder")
+        if folder.resolve().is_relative_to(each.run):
+            raise Problem("a run cannot be published into itself", str(folder), other)
+        if place.exists() and not (place / MARK).is_file():
+            raise Problem("what is there is no published run", str(place), other)
+        if place.exists() and _began(each.facts) != (_began(_facts(place)) or _began(each.facts)):
+            raise Problem("another run of that name is published", str(place), "rename the new run's folder")
+
+
+def _facts(run: Path) -> rundir.RunFacts | None:
+    with contextlib.suppress(Problem):
+        return rundir.read_facts(run)
+    return None
+
+
+def _began(facts: rundir.RunFacts | None) -> str:
+    return facts.began if facts else ""
+
+
+def _copy(found: Digest, folder: Path, claims: Mapping[str, Claim]) -> None:
+    """Copy one run beside its place, and put it there once it is whole. Raises OSError."""
+    run, place = found.run, folder / found.run.name
+    partial, old = (folder / f"{_PARTIAL}{part}-{run.name}" for part in ("new", "old"))
+    partial.mkdir()
+    for source, target in _taken(run, partial):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (redacted.copy if source.suffix in _TEXTS else shutil.copyfile)(source, target)
+    judged = partial / "site" / page.FILE
+    if not judged.exists():
+        judged.parent.mkdir(exist_ok=True)
+        html.write(judged, page.render(found, claims))
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    rundir.write_json(partial / MARK, {"run": run.name, "published": now})
+    if place.exists():
+        place.rename(old)
+    partial.rename(place)
+    if old.exists():
+        shutil.rmtree(old)
+
+
+def _taken(run: Path, into: Path) -> Iterator[tuple[Path, Path]]:
+    """What of a run may be published, each file with its place."""
+    yield from _files([run / name for name in _OF_A_RUN], into)
+    yield from _files(_inside(run / "site"), into / "site")
+    for scenario in _inside(run / "scenarios"):
+        shown = [path for path in _inside(scenario) if path.name in _OF_A_SCENARIO]
+        yield from _files(shown, into / "scenarios" / scenario.name)
+
+
+def _files(paths: Iterable[Path], into: Path) -> Iterator[tuple[Path, Path]]:
+    """All files at and below some paths; links, and what is hidden or half written, are none."""
+    for path in paths:
+        if path.name.startswith("."):
+            continue
+        if path.is_file() and not path.is_symlink():
+            yield path, into / path.name
+        yield from _files(_inside(path), into / path.name)
+
+
+def _inside(folder: Path) -> Sequence[Path]:
+    """What is in a folder; nothing where it is a link."""
+    return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ()
+
+
+def _list(folder: Path, claims: Mapping[str, Claim]) -> tuple[list[Shown], list[str]]:
+    """The runs in a folder, newest first; and why others cannot be read."""
+    listed, unread = [], []
+    for mark in folder.glob(f"*/{MARK}"):
+        if mark.parent.is_symlink():
+            continue
+        try:
+            listed.append(_shown(digest.read(mark.parent), mark, claims))
+        except Problem as problem:
+            unread.append(f"{mark.parent.name}: {problem.what}")
+    return sorted(listed, key=lambda each: (each.when, each.name), reverse=True), sorted(unread)
+
+
+def _shown(found: Digest, mark: Path, claims: Mapping[str, Claim]) -> Shown:
+    run, when = mark.parent, _began(found.facts)
+    with contextlib.suppress(Problem, KeyError, TypeError):
+        when = when or str(rundir.read_json(mark)["published"])
+    judged, allure = (
+        html.address(f"{run.name}/site/{name}") if (run / "site" / name).is_file() else ""
+        for name in (page.FILE, INDEX)
+    )
+    return Shown(run.name, when, View(found, claims, Finder(found.run, {})), judged, allure)

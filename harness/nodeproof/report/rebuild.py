@@ -1,0 +1,147 @@
+"""A stored run, judged again, and all that a reader opens made anew of it: in a folder of its own inside the
+run, laid out like one. What the run itself said stays as it was recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from nodeproof.model.claim import Claim
+from nodeproof.model.problem import Problem
+from nodeproof.report import (
+    behaviours,
+    broken,
+    digest,
+    facts_left,
+    junit,
+    rates,
+    rebuilt_allure,
+    recheck,
+    rechecked,
+    rundir,
+    shards,
+    timeline,
+)
+from nodeproof.report.digest import Digest
+from nodeproof.report.links import link
+from nodeproof.report.recheck import Again, Difference
+from nodeproof.report.rundir import Row, RunFacts
+
+_AS_RECORDED = (
+    rundir.TIMES,
+    rundir.DECLARED,
+    rundir.FIELDS,
+    shards.FILE,
+    "plan.json",
+    rundir.TOO_LOADED,
+)
+_MADE_ANEW = frozenset({"environment.properties"})
+"""Of Allure's results: what a site writes, into the same file."""
+
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """A run that was judged again: its folder, what it was, its rows, and what of them changed."""
+
+    folder: Path
+    facts: RunFacts
+    rows: tuple[Row, ...]
+    changed: tuple[Difference, ...]
+    missing: tuple[str, ...]
+    """What of the run is not there, a sentence each."""
+
+
+def rebuild(run: Path, claims: Mapping[str, Claim]) -> Rebuilt:
+    """Judge all stored scenarios again and write `<run>/recheck`: verdicts, pictures, Allure's results and
+    JUnit XML; the site is made of it by others. A folder that is there is replaced once all of it is made.
+
+    Raises Problem like `recheck.recheck`, where there is no run, and where the folder cannot be written.
+    """
+    told = digest.read(rechecked.recorded(run))
+    folder, unfinished = told.run / rechecked.FOLDER, told.run / f".{rechecked.FOLDER}"
+    try:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        for part in ("scenarios", "allure-results"):
+            (unfinished / part).mkdir(parents=True)
+        made = _fill(unfinished, told, claims)
+        if folder.exists():
+            shutil.rmtree(folder)
+        unfinished.rename(folder)
+    except OSError as error:
+        said = "the run that was judged again cannot be written"
+        next_step = "make the run's folder one that you may write to, with nothing else in the way"
+        raise Problem(said, str(folder), next_step, str(error)) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    junit.write(folder, claims, folder / junit.FILE)
+    facts, rows, changed = made
+    missing = (*digest.read(folder).missing, *_without_verdict(folder, rows))
+    return Rebuilt(folder, facts, rows, changed, missing)
+
+
+def _fill(
+    into: Path, told: Digest, claims: Mapping[str, Claim]
+) -> tuple[RunFacts, tuple[Row, ...], tuple[Difference, ...]]:
+    facts = facts_left.read(told)
+    for name in _AS_RECORDED:
+        link(told.run / name, into / name)
+    link(told.run / "allure-results", into / "allure-results", _MADE_ANEW)
+    rows = recheck.keep(told.run, _scenarios(into, told.run, claims))
+    changed = tuple(recheck.differences(told.rows, rows))
+    rundir.write_json(into / "verdicts.json", rows)
+    rundir.write_facts(into, facts)
+    _say_what_changed(into, facts, changed)
+    return facts, tuple(rows), changed
+
+
+def _scenarios(into: Path, run: Path, claims: Mapping[str, Claim]) -> Iterator[Row]:
+    """The rows of all scenarios, each written with its pictures before the next one is read."""
+    results = rebuilt_allure.Results.of(into / "allure-results")
+    for scenario in rundir.read_scenarios(run):
+        again = recheck.again(scenario, claims)
+        folder = into / "scenarios" / scenario.folder.name
+        _scenario(folder, again)
+        results.tell(folder, again, claims)
+        yield from again.rows
+
+
+def _scenario(folder: Path, again: Again) -> None:
+    recorded = again.scenario.folder
+    for name in ("history.jsonl", "configuration.json"):
+        link(recorded / name, folder / name)
+    folder.mkdir(exist_ok=True)
+    stored = rundir.read_json(recorded / "judgments.json")
+    rundir.write_json(folder / "judgments.json", {**stored, "verdicts": list(again.rows)})
+    if again.history is not None:
+        judged = list(again.judged)
+        title = behaviours.title(again.scenario.nodeid)
+        timeline.render(again.history, judged, folder / "timeline.svg", title)
+        rates.render(again.history, judged, folder / "rates.svg")
+
+
+def _without_verdict(folder: Path, rows: Sequence[Row]) -> Iterator[str]:
+    """The scenarios that the run was to have, as far as it says so, and that left nothing to judge."""
+    declared: Collection[str] = ()
+    with contextlib.suppress(Problem):
+        declared = rundir.read_json(folder / rundir.DECLARED)
+    judged = {row["scenario"].removesuffix(broken.DIED) for row in rows}
+    left = sorted(set(declared) - judged)
+    if left:
+        more = f", and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
+        yield f"Scenarios without a verdict: {', '.join(left[:_MOST_NAMED])}{more}."
+
+
+def _say_what_changed(into: Path, facts: RunFacts, changed: Sequence[Difference]) -> None:
+    said = {
+        "run": facts.run,
+        "judged": datetime.now(UTC).isoformat(timespec="seconds"),
+        "changed": [asdict(each) for each in changed],
+    }
+    rundir.write_json(into / rechecked.FILE, said)

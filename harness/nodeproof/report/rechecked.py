@@ -1,0 +1,25 @@
+"""Where a run is that was judged again: a folder of its own inside the recorded one, laid out like a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDER = "recheck"
+FILE = "recheck.json"
+"""What changed by it; that it is there says which kind of folder this is."""
+
+
+def is_one(run: Path) -> bool:
+    """Whether this folder is of a run that was judged again."""
+    return (run / FILE).is_file()
+
+
+def recorded(run: Path) -> Path:
+    """The folder that the run itself wrote, which stays as it was recorded."""
+    run = run.resolve()
+    return run.parent if is_one(run) else run
+
+
+def named(run: Path) -> str:
+    """A run's name; of one that was judged again, where in the run it is."""
+    return f"{run.parent.name}/{run.name}" if is_one(run) else run.name

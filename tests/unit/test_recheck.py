@@ -1,0 +1,318 @@
+"""A run judged again: everything that a reader opens says the new verdict, and what was recorded stays."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from nodeproof import catalogue, cli
+from nodeproof.model.problem import Problem
+from nodeproof.report import (
+    digest,
+    junit,
+    matrix,
+    page,
+    rebuild,
+    recheck,
+    rechecked,
+    rundir,
+    shards,
+    since,
+    site,
+    summary,
+    timeline,
+)
+from tests.freeze import CONFIGURATION, FIELDS, HISTORY, JUDGMENTS, RUNS
+from tests.unit.told_runs import CONFORMS, DEVIATES, FACTS, LACKS, shard_of, tell
+
+Json = Any
+CLAIMS = catalogue.load([RUNS / "claims"])
+FROZEN = "unreachable-measured"
+DETECTION = "monitoring.detection-time"
+BEGAN = "20261120-141530"
+SKIPPED = "s.py::test_swap"
+SLOWER = re.compile(r'("NodeMonitorGracePeriod": )"[^"]*"')
+"""A controller manager that waits longer than the recording shows."""
+
+
+def thaw(run: Path, facts: rundir.RunFacts | None = FACTS, frozen: str = FROZEN) -> rundir.Scenario:
+    """A run with a recording of a real lab, and a scenario that was skipped; without facts it was killed."""
+    rundir.create(run)
+    folder = run / "scenarios" / "frozen"
+    folder.mkdir()
+    for name in (CONFIGURATION, JUDGMENTS):
+        shutil.copy(RUNS / frozen / name, folder / name)
+    (folder / HISTORY).write_bytes(gzip.decompress((RUNS / frozen / f"{HISTORY}.gz").read_bytes()))
+    shutil.copy(RUNS / FIELDS, run / FIELDS)
+    # Where a run keeps it.
+    nodeid = rundir.read_scenario(folder).nodeid
+    scenario = rundir.read_scenario(folder.rename(folder.with_name(rundir.slug(nodeid))))
+    tell(run, [(SKIPPED, "swap.fail-on-default", LACKS)], None, scenario.configuration())
+    if facts is not None:
+        selected = tuple(sorted({row["claim"] for row in scenario.rows}))
+        rundir.write_facts(run, replace(facts, run=run.name, selected=selected))
+        rundir.merge_verdicts(run)
+    allure(run, scenario.nodeid)
+    return scenario
+
+
+def allure(run: Path, nodeid: str) -> None:
+    """Allure's results of a scenario that was tried twice."""
+    results = run / "allure-results"
+    for start in (1, 2):
+        for name in ("timeline", "verdicts", "kubelet.log"):
+            (results / f"{name}-{start}-attachment.txt").write_text(f"as it was: {name}")
+        told = {
+            "uuid": f"try-{start}",
+            "name": "it",
+            "fullName": "a#b",
+            "start": start,
+            "status": "passed",
+            "labels": [{"name": "scenario", "value": nodeid}, {"name": "thread", "value": "gw0"}],
+            "attachments": [
+                {"name": name, "source": f"{name}-{start}-attachment.txt", "type": "text/plain"}
+                for name in ("timeline", "verdicts", "kubelet.log")
+            ],
+        }
+        rundir.write_json(results / f"try-{start}-result.json", told)
+    (results / "environment.properties").write_text("as = it was\n")
+
+
+def alter(scenario: rundir.Scenario) -> None:
+    path = scenario.folder / CONFIGURATION
+    text, found = SLOWER.subn(r'\1"50s"', path.read_text())
+    assert found
+    path.write_text(text)
+
+
+def kept(run: Path) -> Mapping[str, bytes]:
+    """All files of a run but those that judging it again makes."""
+    return {
+        path.relative_to(run).as_posix(): path.read_bytes()
+        for path in run.rglob("*")
+        if path.is_file() and rechecked.FOLDER not in path.parts and path.name != recheck.FILE
+    }
+
+
+def of(rows: Any, claim: str) -> rundir.Row:
+    return next(row for row in rows if row["claim"] == claim)
+
+
+def result(folder: Path, name: str) -> dict[str, Json]:
+    told: dict[str, Json] = json.loads((folder / "allure-results" / f"{name}-result.json").read_text())
+    return told
+
+
+def attached(folder: Path, told: Mapping[str, Json]) -> Mapping[str, str]:
+    return {
+        each["name"]: (folder / "allure-results" / each["source"]).read_text() for each in told["attachments"]
+    }
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return tmp_path / "out" / f"{BEGAN}-fast-process-0000"
+
+
+@pytest.mark.parametrize("frozen", [FROZEN, "unreachable", "reboot"])
+def test_every_file_says_the_new_verdict(run: Path, frozen: str) -> None:
+    scenario = thaw(run, frozen=frozen)
+    alter(scenario)
+    made = rebuild.rebuild(run, CLAIMS)
+    folder = run / "recheck"
+    page.write(folder, CLAIMS)
+    assert made.folder == folder
+    assert of(made.rows, DETECTION)["verdict"] == "deviates"
+    assert of(rundir.read_verdicts(folder), DETECTION)["verdict"] == "deviates"
+    stored = rundir.read_scenario(folder / "scenarios" / scenario.folder.name)
+    assert of(stored.rows, DETECTION)["verdict"] == "deviates"
+    assert stored.history().entries
+    changed = json.loads((folder / rechecked.FILE).read_text())["changed"]
+    assert (DETECTION, "conforms", "deviates") in {
+        (each["claim"], each["before"], each["after"]) for each in changed
+    }
+    assert f"{DETECTION} · deviates" in (stored.folder / "timeline.svg").read_text()
+    cases = ET.parse(folder / junit.FILE).getroot().iter("testcase")  # noqa: S314
+    failed = {case.get("name") for case in cases if case.find("failure") is not None}
+    assert f"{CLAIMS[DETECTION].statement} ({DETECTION})" in failed
+    told = digest.read(folder)
+    assert "too early" in (folder / "site" / page.FILE).read_text()
+    assert "too early" in summary.render(told, CLAIMS)
+    assert f"{run.name}/recheck" in matrix.in_markdown_table(matrix.matrix([told], CLAIMS))
+
+
+def test_the_last_try_in_allure_says_the_new_verdict_and_keeps_the_rest(run: Path) -> None:
+    alter(thaw(run))
+    folder = rebuild.rebuild(run, CLAIMS).folder
+    told = result(folder, "try-2")
+    assert told["status"] == "failed"
+    assert f"{DETECTION} deviates: " in told["statusDetails"]["message"]
+    assert {"name": "thread", "value": "gw0"} in told["labels"]
+    said = attached(folder, told)
+    assert set(said) == {"timeline", "verdicts", "judgments", "kubelet.log"}
+    assert f"{DETECTION}: deviates: " in said["verdicts"]
+    assert f"{DETECTION} · deviates" in said["timeline"]
+    assert of(json.loads(said["judgments"])["verdicts"], DETECTION)["verdict"] == "deviates"
+    assert said["kubelet.log"] == "as it was: kubelet.log"
+    assert not (folder / "allure-results" / "verdicts-2-attachment.txt").exists()
+    assert result(folder, "try-1") == result(run, "try-1")
+    (skipped,) = (
+        json.loads(path.read_text())
+        for path in (folder / "allure-results").glob("*-result.json")
+        if not path.name.startswith("try-")
+    )
+    assert (skipped["fullName"], skipped["status"]) == (SKIPPED, "skipped")
+
+
+def test_what_the_run_itself_said_stays(run: Path) -> None:
+    alter(thaw(run))
+    before = kept(run)
+    rebuild.rebuild(run, CLAIMS)
+    page.write(run / "recheck", CLAIMS)
+    rebuild.rebuild(run / "recheck", CLAIMS)
+    assert kept(run) == before
+    assert of(rundir.read_verdicts(run), DETECTION)["verdict"] == "conforms"
+    assert of(rundir.read_json(run / recheck.FILE), DETECTION)["verdict"] == "deviates"
+    assert not (run / "recheck" / "site").exists(), "of another judging"
+    assert not list(run.rglob("recheck/recheck"))
+
+
+def test_nothing_changed_is_no_other_status(run: Path) -> None:
+    thaw(run)
+    path = run / "allure-results" / "try-2-result.json"
+    told = {**json.loads(path.read_text()), "statusDetails": {"message": "m", "trace": "t"}}
+    path.write_text(json.dumps(told))
+    made = rebuild.rebuild(run, CLAIMS)
+    assert made.changed == ()
+    assert result(made.folder, "try-2")["statusDetails"] == told["statusDetails"]
+
+
+def test_a_scenario_that_failed_by_something_else_still_did(run: Path) -> None:
+    scenario = thaw(run)
+    stored = json.loads((scenario.folder / JUDGMENTS).read_text())
+    for row in stored["verdicts"]:
+        row.update(verdict="deviates", code=None)
+    (scenario.folder / JUDGMENTS).write_text(json.dumps(stored))
+    path = run / "allure-results" / "try-2-result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "broken"}))
+    made = rebuild.rebuild(run, CLAIMS)
+    assert of(made.rows, DETECTION)["verdict"] == "conforms"
+    assert result(made.folder, "try-2")["status"] == "broken"
+
+
+def test_since_when_is_asked_of_the_runs_beside_the_recorded_one(run: Path) -> None:
+    alter(thaw(run))
+    told = [("s.py::test_before", DETECTION, DEVIATES)]
+    earlier = tell(run.parent / "before", told, replace(FACTS, began="2026-11-19T14:15:30+00:00"))
+    tell(
+        run.parent / "long-before",
+        [("s.py::test_before", DETECTION, CONFORMS)],
+        replace(FACTS, began="2026-11-18T14:15:30+00:00"),
+    )
+    made = rebuild.rebuild(run, CLAIMS)
+    found = since.deviating(made.folder, made.facts, made.rows)[DETECTION]
+    assert [facts.run for facts in found.runs] == [earlier.name, run.name]
+    assert site.history(made.folder, made.facts) == site.history(run, made.facts)
+    assert site.history(run, made.facts).parent == run.parent.resolve()
+
+
+def test_a_run_that_was_killed_is_judged_and_says_that_it_is_not_whole(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = thaw(run, None)
+    rundir.write_json(run / rundir.DECLARED, {scenario.nodeid: [DETECTION], "s.py::test_b": ["cordon.taint"]})
+    lab = {"kubernetes_version": "v1.36.3", "components": {"kubelet": {"version": "v1.36.3"}}}
+    rundir.write_json(run / "labs" / "p-1.json", {**lab, "quarantined": ["node-2"], "calibration": {}})
+    assert cli.main(["recheck", str(run), "--no-site", "--claims", str(RUNS / "claims")]) == 2
+    said = capsys.readouterr().err
+    assert "nodeproof: the run is not whole: The run has no end" in said
+    assert "nodeproof: the run is not whole: Scenarios without a verdict: s.py::test_b." in said
+    facts = rundir.read_facts(run / "recheck")
+    configuration = scenario.configuration()
+    assert (facts.lab, facts.profile) == (configuration.lab, configuration.profile)
+    assert (facts.run, facts.began, facts.ended) == (run.name, "2026-11-20T14:15:30+00:00", "")
+    assert facts.selected == ("cordon.taint", DETECTION)
+    assert facts.components == lab["components"]
+    assert facts.quarantined == ("node-2",)
+    assert not (run / "run.json").exists()
+    assert not (run / "verdicts.json").exists()
+    cases = ET.parse(run / "recheck" / junit.FILE).getroot().iter("testcase")  # noqa: S314
+    assert "The run is whole" in {case.get("name") for case in cases if case.find("error") is not None}
+
+
+def test_a_shard_that_was_killed_says_which_it_is_and_why_it_broke_off(run: Path) -> None:
+    other = run.with_name("renamed")
+    scenario = thaw(other, None)
+    (other / "broken-off").write_text("no lab came up")
+    made = rebuild.rebuild(other, CLAIMS)
+    begun = json.loads((scenario.folder / HISTORY).read_text().splitlines()[0])
+    assert made.facts.began.startswith("2026-")
+    assert begun["kind"] == "begun"
+    assert made.missing == ("The run broke off: no lab came up",)
+    shard = shard_of(1, [{scenario.nodeid: (DETECTION,)}, {"s.py::test_b": ("cordon.taint",)}])
+    shards.write(other, shard)
+    facts = rebuild.rebuild(other, CLAIMS).facts
+    assert (facts.began, facts.selected, facts.shard) == (shard.began, (DETECTION,), shard.to_json())
+
+
+def test_the_command_says_what_changed_and_where_everything_is(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alter(thaw(run))
+    assert cli.main(["recheck", str(run), "--no-site", "--claims", str(RUNS / "claims")]) == 1
+    said = capsys.readouterr()
+    assert f"changed: {DETECTION} in " in said.out
+    assert f"report: {run / 'recheck'}" in said.out
+    assert f"the page, judged again: {run / 'recheck' / 'site' / 'page.html'}" in said.err
+    assert "again, from the recordings" in (run / "recheck" / "site" / "page.html").read_text()
+
+
+def test_without_nodejs_the_rest_is_done(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> site.Node:
+        raise Problem("no Node.js 20 or newer", "PATH", "install Node.js")
+
+    monkeypatch.setattr(site, "find_node", none)
+    thaw(run)
+    assert cli.main(["recheck", str(run), "--claims", str(RUNS / "claims")]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == (
+        "nodeproof: no Allure site, the rest is done: no Node.js 20 or newer (PATH); install Node.js"
+    )
+    assert (run / "recheck" / "site" / page.FILE).is_file()
+
+
+def test_what_is_in_the_way_is_one_line_and_the_former_stays(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thaw(run)
+    rebuild.rebuild(run, CLAIMS)
+    before = {path: path.read_bytes() for path in (run / "recheck").rglob("*") if path.is_file()}
+
+    def full(*_told: object) -> Path:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(timeline, "render", full)
+    assert cli.main(["recheck", str(run), "--no-site", "--claims", str(RUNS / "claims")]) == 2
+    (line, detail) = capsys.readouterr().err.splitlines()
+    assert line.startswith("nodeproof: the run that was judged again cannot be written")
+    assert detail == "no space left on device"
+    assert {path: path.read_bytes() for path in (run / "recheck").rglob("*") if path.is_file()} == before
+
+
+def test_a_run_that_cannot_be_judged_leaves_nothing_half_made(run: Path) -> None:
+    scenario = thaw(run)
+    known = {claim: told for claim, told in CLAIMS.items() if claim != scenario.judgments[0].claim}
+    with pytest.raises(Problem, match="the catalogue has no claim"):
+        rebuild.rebuild(run, known)
+    assert not [path.name for path in run.iterdir() if "recheck" in path.name]
