@@ -25,6 +25,7 @@ _OPTIONS = (
     # Whatever a page asks of others fails, and is told.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
+_FORGETS = "try { localStorage.clear(); sessionStorage.clear(); } catch {}"
 _LOADED = "Page.loadEventFired"
 
 
@@ -103,6 +104,8 @@ class Page:
         self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.ask(f"{domain}.enable")
+        # What one test opened another one has never seen.
+        self.ask("Page.addScriptToEvaluateOnNewDocument", source=_FORGETS)
 
     def _next(self) -> Json:
         while b"\0" not in self._waiting:

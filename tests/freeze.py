@@ -16,6 +16,10 @@ from tempfile import TemporaryDirectory
 from nodeproof.report import rundir
 
 RUNS = Path(__file__).resolve().parent / "runs"
+OF_BEFORE = RUNS.with_name("runs_of_before")
+"""Whole runs as earlier versions wrote them: recorded by these, and kept as they are. What they drew and
+copied of logs is left out or as small as it can be.
+"""
 FIELDS = "fields.json"
 """Which fields the API's objects have: of Kubernetes v1.36.3, which all of them were recorded on."""
 HISTORY, CONFIGURATION, JUDGMENTS = "history.jsonl", "configuration.json", "judgments.json"
@@ -50,6 +54,15 @@ def thawed(frozen: Path) -> Iterator[rundir.Scenario]:
         (folder / HISTORY).write_bytes(gzip.decompress((frozen / f"{HISTORY}.gz").read_bytes()))
         (scenario,) = rundir.read_scenarios(Path(run))
         yield scenario
+
+
+def thawed_run(name: str, into: Path) -> Path:
+    """A copy of a run of before, as that version had it."""
+    shutil.copytree(OF_BEFORE / name, into)
+    for path in into.glob(f"scenarios/*/{HISTORY}.gz"):
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    return into
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from typing import Any
 
 from nodeproof import proc
 from nodeproof.model.history import History
-from nodeproof.report import rates, rundir, timeline
+from nodeproof.model.shard import Shard
+from nodeproof.report import rates, rundir, shards, timeline
 from nodeproof.report.outcome import verdict_of
 from nodeproof.report.rundir import Scenario
 from tests.freeze import FIELDS, RUNS, thawed
@@ -83,6 +84,43 @@ def build(run: Path, scenarios: int = SCENARIOS, nodes: int = NODES) -> Path:
     rundir.write_facts(run, replace(FACTS, run=run.name, selected=selected))
     _write_results(run)
     return run
+
+
+def divided(run: Path, into: Path, of: int) -> list[Path]:
+    """The runs of so many shards that make up a large run, each with its own part of what that recorded
+    and attached, and with logs like that one's. The last one died before its last scenario was judged.
+    """
+    facts, rows = rundir.read_facts(run), rundir.read_verdicts(run)
+    claims: dict[str, list[str]] = {}
+    for row in rows:
+        claims.setdefault(row["scenario"], []).append(row["claim"])
+    told = {nodeid: tuple(sorted(set(judged))) for nodeid, judged in sorted(claims.items())}
+    parts = tuple({name: told[name] for name in list(told)[number::of]} for number in range(of))
+    runs = []
+    for number, part in enumerate(parts, 1):
+        own = rundir.create(into / f"{number}")
+        shard = Shard(number, facts.lab, facts.profile, facts.kubernetes_version, facts.began, (), parts)
+        *_, last = part
+        for nodeid in part:
+            _link(run / "scenarios" / rundir.slug(nodeid), own / "scenarios" / rundir.slug(nodeid))
+        for path in sorted((run / "allure-results").iterdir())[number - 1 :: of]:
+            os.link(path, own / "allure-results" / path.name)
+        _link(run / "labs", own / "labs")
+        shutil.copy(run / FIELDS, own)
+        shards.write(own, shard)
+        if number < of:
+            rundir.merge_verdicts(own)
+            rundir.write_facts(
+                own, replace(facts, run=own.name, shard=shard.to_json(), selected=shard.claims)
+            )
+        else:
+            (own / "scenarios" / rundir.slug(last) / "judgments.json").unlink()
+        runs.append(own)
+    return runs
+
+
+def _link(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, copy_function=os.link, dirs_exist_ok=True)
 
 
 def _write_log(path: Path, number: int) -> None:

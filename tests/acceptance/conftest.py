@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from nodeproof import proc
 from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, ROLES, Components, obtain
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.lab import Lab
+from nodeproof.report import behaviours, timeline
+from nodeproof.report.recheck import rejudge
+from nodeproof.report.site import find_node
+from tests.acceptance import nights as told_nights
 from tests.acceptance import shared
 from tests.acceptance.altered import Alteration, Ended, run_scenarios, shipped, unaltered
+from tests.chromium import Page, chromium
+from tests.freeze import RUNS, thawed
+from tests.unit.told_runs import CLAIMS
 
+AXE_RECIPE, NPM_LIMIT_S = Path(__file__).resolve().parents[2] / "infra" / "axe", 300.0
 Run = Callable[..., Ended]
 PARTITION = shipped("partition/test_unreachable.py")
 SMALL = '''
@@ -193,3 +203,36 @@ def started(
         yield lab
     finally:
         lab.down()
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """axe-core in one file, of the locked version."""
+    folder, node = tmp_path_factory.mktemp("axe"), find_node()
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(AXE_RECIPE / name, folder)
+    argv = (*node.npm, "ci", "--ignore-scripts", "--omit=dev")
+    proc.run(argv, timeout_s=NPM_LIMIT_S, cwd=folder, env=node.environment())
+    return folder / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@pytest.fixture(scope="session")
+def picture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The timeline of a real recording."""
+    with thawed(RUNS / "unreachable") as scenario:
+        path = tmp_path_factory.mktemp("picture") / "timeline.svg"
+        judged = rejudge(scenario, CLAIMS)
+        return timeline.render(scenario.history(), judged, path, behaviours.title(scenario.nodeid))
+
+
+@pytest.fixture(scope="session")
+def nights(tmp_path_factory: pytest.TempPathFactory, picture: Path) -> told_nights.Nights:
+    """The sites of three runs, one a night."""
+    return told_nights.three_nights(tmp_path_factory.mktemp("out"), picture)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """One browser for all."""
+    with chromium(tmp_path_factory.mktemp("chromium")) as page:
+        yield page

@@ -1,5 +1,5 @@
-"""The site of a run of 300 scenarios with histories of 100 nodes: how long it takes, how large it is, and how
-soon it is seen.
+"""A run of 300 scenarios with histories of 100 nodes: how long its site takes, how large it is, and how soon
+it is seen; and how long eight shards of it take to become one run.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from nodeproof import catalogue
-from nodeproof.report import page, site
+from nodeproof.report import page, rundir, site
 from tests import large_run
+from tests.acceptance.command import nodeproof
 from tests.first_paint import first_paints_s
 
 MADE_IN_S, LARGEST_BYTES, PAINTED_IN_S = 60.0, 60_000_000, 2.0
+SHARDS, MERGED_IN_S = 8, 5.0
 TRIES = 3
 NIGHT = pytest.mark.night("takes two minutes; unit tests hold what the site is made of")
 
@@ -39,6 +41,29 @@ def test_a_large_runs_site_is_made_soon_and_small_and_seen_at_once(large: Path, 
     assert took_s <= MADE_IN_S
     assert size <= LARGEST_BYTES
     assert max(painted_s.values()) <= PAINTED_IN_S
+
+
+@NIGHT
+def test_eight_shards_of_a_large_run_are_merged_soon(large: Path, tmp_path: Path) -> None:
+    runs = large_run.divided(large, tmp_path, SHARDS)
+    took_s, kept = [], [tmp_path / f"merged-{number}" for number in range(TRIES)]
+    for each in kept:
+        began = time.monotonic()
+        done = nodeproof("merge", *map(str, runs), "--run", str(each), "--no-site", cwd=tmp_path)
+        took_s.append(time.monotonic() - began)
+        assert done.status == 1, "frozen runs deviate, too"
+    print(f"merged in s: {took_s}")
+
+    rows = rundir.read_verdicts(kept[0])
+    before = rundir.read_verdicts(large)
+    assert {row["scenario"] for row in rows} == {row["scenario"] for row in before}
+    (lost,) = {row["scenario"] for row in rows if row["reason"].startswith("shard 8/8 has no end")}
+    assert sorted(row["claim"] for row in rows if row["scenario"] != lost) == sorted(
+        row["claim"] for row in before if row["scenario"] != lost
+    )
+    assert "unproven" in done.stdout
+    # At the best of some tries: other tests are at work, too.
+    assert min(took_s) <= MERGED_IN_S
 
 
 def soonest_s(opened: Path, folder: Path) -> float:

@@ -14,11 +14,9 @@ import pytest
 from nodeproof import proc
 from nodeproof.model.verdict import Measured, deviates, unproven
 from nodeproof.report import digest, matrix, page, publish
-from nodeproof.report.site import find_node
 from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, LACKS, WINDOW, tell
 
 Json = Any
-RECIPE = Path(__file__).resolve().parents[2] / "infra" / "axe"
 LIMIT_S = 300.0
 OTHERS = pytest.mark.night("needs Chromium, which nothing else does; unit tests hold what is in the pages")
 SCHEMES = {"dark": 0, "light": 1}
@@ -40,17 +38,6 @@ const look = async (frame) => {{
 }};
 </script>
 <iframe style="border:0;width:{width}px;height:900px" onload="look(this)" srcdoc="{page}"></iframe>"""
-
-
-@pytest.fixture(scope="module")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """axe-core in one file, of the locked version."""
-    folder, node = tmp_path_factory.mktemp("axe"), find_node()
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(RECIPE / name, folder)
-    argv = (*node.npm, "ci", "--ignore-scripts", "--omit=dev")
-    proc.run(argv, timeout_s=LIMIT_S, cwd=folder, env=node.environment())
-    return folder / "node_modules" / "axe-core" / "axe.min.js"
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +9,8 @@ import pytest
 
 from nodeproof.report import drawing, timeline
 from nodeproof.report.drawing import Bracket
-from tests.acceptance.test_site_in_a_browser import OVERLAPS
-from tests.chromium import Page, chromium
+from tests.acceptance.looks import OVERLAPS
+from tests.chromium import Page
 from tests.unit.histories import NAMESPACE, NODE, OTHER, POD
 from tests.unit.test_held_volumes import Disks
 
@@ -27,13 +26,6 @@ STRADDLING = """(() => {
     .filter(([word, a, b]) => over(a, b) > 2 && !word.getAttribute("class").startsWith("on-"))
     .map(([word]) => word.textContent);
 })()"""
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """One browser for all."""
-    with chromium(tmp_path_factory.mktemp("chromium")) as page:
-        yield page
 
 
 @pytest.fixture(scope="module")

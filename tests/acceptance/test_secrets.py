@@ -53,6 +53,17 @@ def test_a_lab_that_tells_its_secrets(lab: Stage, judge: Judge) -> None:
     lab.do(kubectl("uncordon", node))
     raise RuntimeError("the end: " + "\\n".join(SECRETS.values()))
 """
+OF_A_RUN = (
+    ("summary", "{run}"),
+    ("matrix", "{run}"),
+    ("matrix", "{run}", "--html", "{out}/matrix.html", "--markdown", "{out}/matrix.md"),
+    ("recheck", "{run}"),
+    ("page", "{run}"),
+    ("merge", "{run}", "--run", "{out}/merged", "--no-site"),
+    ("page", "{out}/merged"),
+    ("compare", "{run}", "{out}/merged"),
+)
+"""The commands that write of a run, or of what became of it."""
 VARIABLES = ("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "NODEPROOF_PASSWORD")
 COMMAND_LIMIT_S = 15.0
 
@@ -61,7 +72,8 @@ def test_no_secret_is_in_anything_that_a_run_leaves(
     lab: Lab, small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab.prepare()
-    secrets = {**_keys(lab), "token": _token(lab), "bearer": f"Authorization: Bearer {STATIC}"}
+    told = {"token": _token(lab), "bearer": f"Authorization: Bearer {STATIC}"}
+    secrets = {**_keys(lab), **_certificates(lab), **told}
     untold = {name: uuid.uuid4().hex for name in (*VARIABLES, "Secret")}
     for name in VARIABLES:
         monkeypatch.setenv(name, untold[name])
@@ -73,18 +85,24 @@ def test_no_secret_is_in_anything_that_a_run_leaves(
     out.mkdir()
     run, junit = out / "run", out / "junit.xml"
     with _told_by_components(lab, secrets) as log:
-        options = (f"--junitxml={junit}", "-o", "junit_logging=all", f"--deselect={secrets['token']}")
+        own = (f"--junitxml={junit}", "-o", "junit_logging=all", f"--deselect={secrets['token']}")
+        # A shard, as `merge` takes nothing else.
+        options = ("--shard=1/1", *own)
         done = nodeproof(
             "run", "--lab", named(lab), "--run", str(run), *options, small, str(scenario), cwd=tmp_path
         )
     (out / "terminal").write_text(done.stdout + done.stderr)
-    for name in ("summary", "matrix", "recheck"):
-        said = nodeproof(name, str(run), cwd=out)
-        (out / name).write_text(said.stdout + said.stderr)
+    for name, *arguments in OF_A_RUN:
+        said = nodeproof(name, *(each.format(run=run, out=out) for each in arguments), cwd=out)
+        with (out / f"{name}.said").open("a") as kept:
+            kept.write(said.stdout + said.stderr)
+        assert "Traceback" not in said.stderr
 
     assert done.status == 3
     assert "RuntimeError: the end: " in done.stdout, "what went wrong is in the report"
     assert (run / "site" / "index.html").exists()
+    assert {"matrix.html", "matrix.md", "merged"} <= {path.name for path in out.iterdir()}
+    assert (out / "merged" / "site" / "page.html").exists()
     assert found(out, {**secrets, **untold, "bearer": STATIC}) == []
     # Nothing is there, and something was: each road had its secrets, and was cleaned.
     (history,) = run.glob("scenarios/*tells-its-secrets*/history.jsonl")
@@ -101,6 +119,16 @@ def _keys(lab: Lab) -> Mapping[str, str]:
     keys = [*(lab.dir / "pki").glob("*.key"), lab.dir / "pki" / "ssh"]
     assert len(keys) > 3
     return {path.name: path.read_text() for path in keys}
+
+
+def _certificates(lab: Lab) -> Mapping[str, str]:
+    """The certificates of a lab. All that is in one is public: names, times and a public key, shown to who
+    connects; its private part is the key of the same name, beside it. A report has no use for either, and
+    where a certificate comes (a kubeconfig, a Secret) its key comes, too: both are taken out, whole.
+    """
+    certificates = list((lab.dir / "pki").glob("*.crt"))
+    assert {path.name for path in certificates} >= {"ca.crt", "admin.crt", "apiserver.crt"}
+    return {path.name: path.read_text() for path in certificates}
 
 
 def _token(lab: Lab) -> str:

@@ -7,10 +7,13 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.hashes import SHA256
 
 _PEM = serialization.Encoding.PEM
 _PLAIN = serialization.NoEncryption()
@@ -31,6 +34,16 @@ def _key(kind: str) -> str:
 
 
 KEYS: Mapping[str, str] = {kind: _key(kind) for kind in ("pkcs1", "pkcs8", "openssh")}
+
+
+def _certificate() -> str:
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    first, last = (datetime(year, 1, 1, tzinfo=UTC) for year in (2026, 2027))
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, first, last)
+    return made.sign(key, SHA256()).public_bytes(_PEM).decode()
+
+
+CERTIFICATE = _certificate()
 TOKEN = ".".join(
     (_part({"alg": "RS256", "kid": "x"}), _part({"sub": "system:serviceaccount:a:b"}), "Sig" * 80)
 )

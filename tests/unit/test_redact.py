@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from nodeproof import redacted
 from nodeproof.model import redact
-from tests.unit.secrets_told import KEYS, STATIC, TOKEN, kept_of
+from tests.unit.secrets_told import CERTIFICATE, KEYS, STATIC, TOKEN, kept_of
 
 STAMP = "Nov 24 23:29:45.123456 node-1 kubelet[123]: "
+NAMED = dict.fromkeys(KEYS, redact.KEY) | {"certificate": redact.CERTIFICATE, "token": redact.TOKEN}
+SECRETS: Mapping[str, str] = {**KEYS, "certificate": CERTIFICATE, "token": TOKEN}
 AROUND: Mapping[str, Callable[[str], str]] = {
     "alone": str,
     "in a line": lambda secret: f"E1124 it is {secret} there",
@@ -49,14 +51,14 @@ KEEPS = (
 
 
 @pytest.mark.parametrize("around", AROUND)
-@pytest.mark.parametrize("kind", [*KEYS, "token"])
+@pytest.mark.parametrize("kind", SECRETS)
 def test_a_secret_is_taken_out_whatever_is_around_it(kind: str, around: str) -> None:
-    secret = KEYS.get(kind, TOKEN)
+    secret = SECRETS[kind]
     clean = redact.text(f"before\n{AROUND[around](secret)}\nbehind")
     assert clean.startswith("before\n")
     assert clean.endswith("\nbehind")
     assert not [part for part in kept_of(secret) if part.decode() in clean]
-    assert (redact.KEY if kind in KEYS else redact.TOKEN) in clean
+    assert NAMED[kind] in clean
     assert "-----" not in clean
 
 
@@ -99,9 +101,9 @@ def test_what_a_header_a_flag_or_a_kubeconfig_says_is_taken_out(told: str) -> No
     assert "[redacted" in clean
 
 
-@pytest.mark.parametrize("kind", [*KEYS, "token"])
+@pytest.mark.parametrize("kind", SECRETS)
 def test_what_a_secret_object_or_a_kubeconfig_has_as_base64_is_taken_out(kind: str) -> None:
-    encoded = base64.b64encode(KEYS.get(kind, TOKEN).encode()).decode()
+    encoded = base64.b64encode(SECRETS[kind].encode()).decode()
     for told in (f'"tls.key": "{encoded}"', f"    client-key-data: {encoded}\n    b: 1"):
         clean = redact.text(told)
         assert encoded[:60] not in clean

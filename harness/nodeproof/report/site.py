@@ -46,12 +46,22 @@ _ANALYTICS = re.compile(
 )
 _BODY = re.compile(r"<body[^>]*>")
 _LINK = (
+    # A landmark, as everything on a page is to be in one.
+    '<nav aria-label="nodeproof" data-nodeproof>'
     f'<a href="{page.FILE}" style="display:block;padding:.4rem 1rem;font:600 14px/1.4 system-ui,sans-serif;'
-    'background:#0b3d78;color:#fff">The Nodes page, judged: what deviates, what could not be proven</a>'
+    'background:#0b3d78;color:#fff">The Nodes page, judged: what deviates, what could not be proven</a></nav>'
     # Pictures are as wide as their window: Allure would cut them to what fits its height.
     '<style>[data-testid="image-attachment-content"]{height:auto!important;overflow:auto!important}'
     '[data-testid="image-attachment-content"] img{width:100%!important;height:auto!important;'
-    "min-width:380px;max-width:none!important;max-height:none!important}</style>"
+    "min-width:360px;max-width:none!important;max-height:none!important}"
+    # What the first screen says of the run is not to end in dots.
+    '[data-testid="metadata-item"] *{white-space:normal!important;overflow:visible!important;'
+    "overflow-wrap:anywhere;height:auto!important;max-height:none!important}"
+    # And in a narrow window a picture is whole: what is around it leaves it the width.
+    '@media (max-width:500px){[data-testid="metadata-list"]{grid-template-columns:1fr!important}'
+    '[data-testid="base-layout"]{padding-inline:2px!important}'
+    '[data-testid="base-layout"] :has([data-testid="image-attachment-content"])'
+    "{padding-inline:0!important;margin-inline:0!important}}</style>"
 )
 _EVIDENCE = re.compile(r"/scenarios/[a-z0-9-]+/((timeline|rates)\.(svg|png)|history\.jsonl)")
 

@@ -1,0 +1,79 @@
+"""A run as an early version left it: what reads runs reads it, and says what that version judged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from nodeproof import cli
+from nodeproof.report import digest, rundir
+from nodeproof.report.recheck import differences, recheck
+from tests.freeze import thawed_run
+from tests.unit.told_runs import CLAIMS, CONFORMS, tell
+
+LEASE, TAINT = "heartbeat.lease-interval", "taints.unreachable-noexecute"
+SCHEMA = json.loads((Path(__file__).parents[2] / "reports" / "verdicts.schema.json").read_text())
+JUDGED_OTHERWISE = {(LEASE, "conforms", "unproven: gap")}
+"""By a rule that was changed on purpose since: a renewal from before the recording is none of it."""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Two scenarios that conform, one that deviates and one that is unproven."""
+    return thawed_run("format-1", tmp_path / "before")
+
+
+def test_it_is_as_early_versions_wrote_runs(run: Path) -> None:
+    facts = json.loads((run / "run.json").read_text())
+    assert facts["format"] == 1
+    assert not {"shard", "merged"} & facts.keys()
+    assert not [name for name in (rundir.FIELDS, rundir.DECLARED, rundir.TIMES) if (run / name).exists()]
+    assert len(list(run.glob("scenarios/*/timeline.png"))) == 4
+    assert not list(run.glob("scenarios/*/timeline.svg"))
+    for path in run.glob("scenarios/*/judgments.json"):
+        assert "slack" not in json.loads(path.read_text())
+
+
+def test_its_facts_and_verdicts_are_read(run: Path) -> None:
+    facts = rundir.read_facts(run)
+    assert (facts.lab, facts.profile, facts.shard, facts.merged) == ("process", "fast", None, ())
+    rows = rundir.read_verdicts(run)
+    jsonschema.validate(list(rows), SCHEMA)
+    assert rundir.merge_verdicts(run) == rows
+    assert digest.read(run).is_whole
+
+
+def test_the_page_and_the_summary_say_what_deviates(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["page", str(run)]) == 0
+    page = (run / "site" / "page.html").read_text()
+    assert "1 of 20 renewals of node-1 lie outside" in page
+    assert "kube-controller-manager killed by SIGKILL" in page
+    assert cli.main(["summary", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert "## Kubernetes v1.36.3, process, fast: 1 deviate" in said
+    for counted in ("| ✗ deviate | 1 |", "| ? should have been proven | 2 |", "| ✓ conform | 2 |"):
+        assert counted in said
+    assert "slack was not written down" in said
+
+
+def test_it_is_compared_with_a_run_of_today(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    today = tell(tmp_path / "today", [("a.py::test_a", LEASE, CONFORMS), ("b.py::test_b", TAINT, CONFORMS)])
+    assert cli.main(["compare", str(today), str(run)]) == 1
+    regressed, _, _rest = capsys.readouterr().out.partition("other verdicts")
+    assert LEASE in regressed
+    assert cli.main(["compare", str(run), str(run)]) == 0
+    assert cli.main(["matrix", str(run), str(today)]) == 0
+    assert "deviates 5.270 s" in capsys.readouterr().out
+
+
+def test_it_is_judged_again_by_what_it_recorded(run: Path) -> None:
+    before = rundir.read_verdicts(run)
+    again = recheck(run, CLAIMS)
+    changed = differences(before, again)
+    assert {(each.claim, each.before, each.after) for each in changed} == JUDGED_OTHERWISE
+    assert [row["claim"] for row in again] == [row["claim"] for row in before]
