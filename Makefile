@@ -33,7 +33,7 @@ fmt: setup ## format what ruff formats
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format --quiet .
 
-docs: setup ## the tables of docs/claims.md and docs/words.md, from the code
+docs: setup ## docs/claims.md, docs/words.md and docs/commands.md, from the code
 	@$(BIN)/python -m infra.docs
 
 stubs: setup ## the CSI driver's protocol, from the .proto files of the modules that go.mod names

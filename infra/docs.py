@@ -1,4 +1,4 @@
-"""`python -m infra.docs [--check]`: write the tables of docs/claims.md and docs/words.md from the code.
+"""`python -m infra.docs [--check]`: write docs/claims.md, docs/words.md and docs/commands.md from the code.
 
 With --check nothing is written, and what is stale is an error.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
+from infra.reference import commands_page
+from infra.tables import GENERATED, table
 from nodeproof import scenario
 from nodeproof.actions.action import Action
 from nodeproof.actions.workloads import Namespace, Workload
@@ -25,14 +27,14 @@ from nodeproof.session.coverage import collected
 from nodeproof.sources.audit import Audit
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-GENERATED = "<!-- Written by `make docs`; `make lint` fails where it is stale. -->"
-CELL = str.maketrans({"|": r"\|", "\n": " "})
 
 
 def main() -> int:
     """Write, or check, each page; 1 when one is stale."""
     check, stale = "--check" in sys.argv[1:], []
-    for name, text in (("claims.md", claims_page()), ("words.md", words_page())):
+    pages = {"claims.md": claims_page, "words.md": words_page, "commands.md": commands_page}
+    for name, page in pages.items():
+        text = page()
         path = DOCS / name
         if path.exists() and path.read_text() == text:
             continue
@@ -64,7 +66,7 @@ def claims_page() -> str:
             (f"`{claim.id}`", claim.statement, claim.tier, _status(claim, proven.get(claim.id, ())))
             for claim in entries
         ]
-        parts.append(f"## {area}\n\n{_table(('claim', 'statement', 'tier', 'status'), rows)}\n")
+        parts.append(f"## {area}\n\n{table(('claim', 'statement', 'tier', 'status'), rows)}\n")
     return "\n".join(parts)
 
 
@@ -108,8 +110,8 @@ def words_page() -> str:
             f"## Probes\n\n{_functions(_those_that_give(words, Probe))}\n",
             f"## Sources\n\n{_functions(sources)}\n",
             f"## Faults\n\n{_functions(faults)}\n",
-            f"## Features\n\n{_table(('feature', 'a lab that has it'), features)}\n",
-            f"## Symbols of windows\n\n{_table(('symbol', 'stands for', 'read from'), symbols)}\n",
+            f"## Features\n\n{table(('feature', 'a lab that has it'), features)}\n",
+            f"## Symbols of windows\n\n{table(('symbol', 'stands for', 'read from'), symbols)}\n",
         ]
     )
 
@@ -143,7 +145,7 @@ def _gives(made: object, kind: type) -> bool:
 
 def _functions(found: Mapping[str, Callable[..., object]]) -> str:
     rows = [(f"`{name}({_parameters(made)})`", _first_sentence(made)) for name, made in sorted(found.items())]
-    return _table(("word", "meaning"), rows)
+    return table(("word", "meaning"), rows)
 
 
 def _parameters(made: Callable[..., object]) -> str:
@@ -162,15 +164,6 @@ def _first_sentence(made: Callable[..., object]) -> str:
     """What it is for; what it raises is in the code."""
     said = (inspect.getdoc(made) or "").partition("\n\n")[0].partition(" Raises ")[0]
     return " ".join(said.split())
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [_line(header), "|" + "---|" * len(header)]
-    return "\n".join([*lines, *(_line([text.translate(CELL) for text in row]) for row in rows)])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -52,8 +52,13 @@ def argument(*names: str, **how: Json) -> Argument:
 
 
 _LAB_NAME = argument("--lab-name", default=None, help="which lab, when several are up")
+_ARGV = argument("argv", nargs="*", metavar="COMMAND", help="what to run there; default: a shell")
 _PORT = argument("--port", type=int, default=0, help="default: a free one")
-_RUN = argument("run_folder", metavar="RUN", type=Path)
+_RUN = argument("run_folder", metavar="RUN", type=Path, help="the folder of a run")
+_LAST_RUN = argument(
+    "run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN, help="default: the last one"
+)
+_RUNS = argument("runs", metavar="RUN", type=Path, nargs="+", help="the folders of runs")
 _CLAIMS = argument(
     "--claims", type=Path, action="append", default=[], help="a folder with claims of your own"
 )
@@ -92,9 +97,9 @@ COMMANDS = (
         "start a lab to use by hand",
         (
             argument("--lab", default="", help="kind of lab; default: process nodes"),
-            argument("--nodes", type=int, default=3),
-            argument("--zones", type=int, default=1),
-            argument("--profile", default="fast"),
+            argument("--nodes", type=int, default=3, help="default 3"),
+            argument("--zones", type=int, default=1, help="over which the nodes are spread; default 1"),
+            argument("--profile", default="fast", help="timing of the components; default fast"),
             *_COMPONENTS,
         ),
     ),
@@ -105,7 +110,7 @@ COMMANDS = (
         "shell",
         commands.shell,
         "a shell on a node, or a command after --",
-        (argument("node"), argument("argv", nargs="*", metavar="COMMAND"), _LAB_NAME),
+        (argument("node", help="its name"), _ARGV, _LAB_NAME),
     ),
     Command(
         "logs",
@@ -123,7 +128,7 @@ COMMANDS = (
         "exec",
         commands.inside,
         "a program in the lab's network, after --",
-        (_LAB_NAME, argument("argv", nargs="+", metavar="COMMAND")),
+        (_LAB_NAME, argument("argv", nargs="+", metavar="COMMAND", help="what to run")),
     ),
     Command("proxy", commands.proxy, "the lab's API on a loopback port", (_LAB_NAME, _PORT)),
     Command(
@@ -137,7 +142,7 @@ COMMANDS = (
         readers.merge,
         "one run of several shards, also of those that died; verdicts and the site",
         (
-            argument("runs", metavar="RUN", type=Path, nargs="+"),
+            _RUNS,
             argument(
                 "--run", metavar="DIR", type=Path, default=None, help="default: a new one beside the first"
             ),
@@ -149,20 +154,20 @@ COMMANDS = (
         "report",
         readers.report,
         "serve a run's site on loopback",
-        (argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN), _PORT, _CLAIMS),
+        (_LAST_RUN, _PORT, _CLAIMS),
     ),
     Command(
         "page",
         readers.page,
         "write the page, judged, into a run's site, also of one that broke off",
-        (argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN), _CLAIMS),
+        (_LAST_RUN, _CLAIMS),
     ),
     Command(
         "junit",
         readers.junit,
         "a run's verdicts as JUnit XML, also of one that broke off",
         (
-            argument("run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN),
+            _LAST_RUN,
             argument("--output", metavar="FILE", type=Path, default=None, help="default: standard output"),
             _CLAIMS,
         ),
@@ -172,7 +177,7 @@ COMMANDS = (
         readers.matrix,
         "the page's claims across several runs",
         (
-            argument("runs", metavar="RUN", type=Path, nargs="+"),
+            _RUNS,
             argument("--markdown", metavar="FILE", default="", help="write Markdown; - is standard output"),
             argument("--html", metavar="FILE", type=Path, default=None, help="write a page"),
             _CLAIMS,
@@ -183,8 +188,8 @@ COMMANDS = (
         readers.compare,
         "other verdicts, times and settings of two runs; 1 where something regressed",
         (
-            argument("before", metavar="RUN_A", type=Path),
-            argument("after", metavar="RUN_B", type=Path),
+            argument("before", metavar="RUN_A", type=Path, help="the earlier run"),
+            argument("after", metavar="RUN_B", type=Path, help="the later one"),
             _CLAIMS,
         ),
     ),
@@ -192,7 +197,7 @@ COMMANDS = (
         "summary",
         readers.summary,
         "runs in Markdown, for the page of a CI run",
-        (argument("runs", metavar="RUN", type=Path, nargs="+"), _CLAIMS),
+        (_RUNS, _CLAIMS),
     ),
     Command(
         "publish",
@@ -200,7 +205,7 @@ COMMANDS = (
         "runs as a web site: of each what may be seen, and a page that lists them",
         (
             argument("folder", metavar="DIR", type=Path, help="runs that it has already stay listed"),
-            argument("runs", metavar="RUN", type=Path, nargs="*"),
+            argument("runs", metavar="RUN", type=Path, nargs="*", help="the folders of runs"),
             argument("--keep", metavar="N", type=int, default=30, help="how many runs stay; default 30"),
             argument("--mib", metavar="N", type=int, default=0, help="how large they may be together"),
             _CLAIMS,
