@@ -9,10 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[1]
-PAGES = (TOP / "README.md", *sorted((TOP / "docs").rglob("*.md")))
-_PROGRAMS = frozenset({"nodeproof", "pytest", "podman", "kubectl", "vagrant"})
+PAGES = (
+    *(TOP / page for page in ("README.md", "CONTRIBUTING.md")),
+    *sorted((TOP / "docs").rglob("*.md")),
+    *sorted((TOP / "infra").glob("*/README.md")),
+)
+_PROGRAMS = frozenset({"nodeproof", "pytest", "podman", "kubectl", "vagrant", "python"})
 """They need not be on this machine's PATH."""
-_ASSIGNED = re.compile(r"[A-Z]+=\$\(")
+_ASSIGNED = re.compile(r"[A-Z_]+=(?:\$\(|\w+ )")
+_GOES_ON = re.compile(r" \\\n\s+")
 _STATUS = re.compile(r"# exit code (\d+)$")
 _COMMENT = re.compile(r"\s+# .*|\s{2,}#.*")
 
@@ -28,7 +33,7 @@ class Command:
 def commands(page: Path) -> Iterator[Command]:
     """Each command in a page's indented blocks: what begins with a program, or assigns what one says."""
     is_fenced, is_block, before = False, False, ""
-    for line in page.read_text().splitlines():
+    for line in _GOES_ON.sub(" ", page.read_text()).splitlines():
         if line.startswith("```"):
             is_fenced = not is_fenced
         # A block of code begins behind an empty line.
@@ -141,6 +146,19 @@ REASONS: Mapping[str, str] = {
         "kubectl -n nodeproof wait --for=condition=complete --timeout=2h"
         ' "job/nodeproof-shards-$(date -u +%Y%m%d)"'
     ): "somebody's cluster, for hours",
+    (
+        "python -m infra.csi --endpoint unix:///run/c.sock --hypervisor table:/run/table"
+        " --nodes node-1,node-2"
+        " --node node-1=unix:///run/n1.sock --node node-2=unix:///run/n2.sock --calls /run/calls"
+    ): "serves until a signal, on root's paths: tests/csi_driver.py starts it on its own",
+    "python -m infra.csi.client --endpoint unix:///run/c.sock create data": (
+        "needs a driver that serves: tests/unit/test_csi_driver.py asks one so"
+    ),
+    (
+        "CGO_ENABLED=0 go build -trimpath -o components . && ln -s components hollow-kubelet"
+        " && ./hollow-kubelet --version"
+    ): "builds all of Kubernetes: tests have labs of what harness/nodeproof/artifacts/build.py builds",
+    "CGO_ENABLED=0 go test -trimpath -vet=off ./...": "tests/go/test_executables.py",
 }
 """Why a command runs in no test as it is."""
 

@@ -18,7 +18,7 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from infra.csi import MAX_VOLUMES, NAME
+from infra.csi import MAX_VOLUMES, NAME, client
 from infra.csi.client import WRITER, Driver
 from infra.csi.controller import MIB
 from infra.csi.hypervisor import volume_id
@@ -101,6 +101,19 @@ def test_what_it_cannot_do_it_refuses_in_a_line(tmp_path: Path, arguments: list[
     last = done.stderr.splitlines()[-1]
     assert last.startswith("csi driver: ")
     assert said in last
+
+
+def test_by_hand_a_volume_is_made_refused_and_deleted(on: Ground, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--endpoint", on.controller)
+    with driver(on):
+        assert client.main([*asked, "create", "data"]) == 0
+        volume = capsys.readouterr().out.strip()
+        assert volume == volume_id("data")
+        assert client.main([*asked, "create", "data", "--mib", "128"]) == 1
+        assert capsys.readouterr().err.startswith("csi driver: create data: ")
+        assert client.main([*asked, "delete", volume]) == 0
+    codes = [(line["method"], line["code"]) for line in on.lines() if line["method"].endswith("Volume")]
+    assert codes == [("CreateVolume", "OK"), ("CreateVolume", "ALREADY_EXISTS"), ("DeleteVolume", "OK")]
 
 
 def test_a_second_driver_of_a_table_is_refused(on: Ground) -> None:
