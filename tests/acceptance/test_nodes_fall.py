@@ -207,6 +207,8 @@ def starts_taint(cluster: Cluster) -> None:
 
 
 def a_kubelet_may_not_make_its_node(cluster: Cluster) -> None:
+    # Before, a Node is given back, and what refuses its kubelet's CREATE keeps that from finding it there.
+    cluster.until_recorded('"step":"healed"')
     itself = {"name": "itself", "expression": "request.userInfo.username.startsWith('system:node:')"}
     with refused(cluster, [_rule("", "CREATE", "nodes")], [itself]):
         cluster.over.wait()
