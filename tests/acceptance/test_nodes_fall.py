@@ -207,10 +207,18 @@ def starts_taint(cluster: Cluster) -> None:
 
 
 def a_kubelet_may_not_make_its_node(cluster: Cluster) -> None:
-    # Before, a Node is given back, and what refuses its kubelet's CREATE keeps that from finding it there.
+    """Once one is given back: what refuses its kubelet's CREATE keeps that from finding that it is there. The
+    next deletion is held until the refusal is in force.
+    """
+    name, api = cluster.until_injected("node-deleted"), cluster.lab.cluster.api
+    cluster.until(lambda: api.get(node(name)))
+    api.patch(node(name), {"metadata": {"finalizers": ["nodeproof.dev/held"]}})
     cluster.until_recorded('"step":"healed"')
     itself = {"name": "itself", "expression": "request.userInfo.username.startsWith('system:node:')"}
     with refused(cluster, [_rule("", "CREATE", "nodes")], [itself]):
+        cluster.until_injected("unit-down")
+        pause(SLACK_S)
+        api.patch(node(name), {"metadata": {"finalizers": None}})
         cluster.over.wait()
     # One that could not make its node for 18 s tries its CSINode again two minutes later, not Ready before.
     for name in cluster.lab.fleet.node_names():
