@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,6 +24,8 @@ WELL: Sequence[Told] = [("a.py::test_a", "cordon.taint", CONFORMS)]
 ILL: Sequence[Told] = [("a.py::test_a", "cordon.taint", DEVIATES)]
 SECRETS = {**KEYS, "token": TOKEN, "static": STATIC}
 CANARIES = "".join(f"it is {secret}\n" for secret in (*KEYS.values(), TOKEN)) + f"--token={STATIC}\n"
+PROGRAM = base64.b64encode(b"login({password: asked()})").decode()
+"""Allure's own: it would not run without its words."""
 CHANGED = "2026-11-20T15:00:00+00:00"
 
 
@@ -197,6 +201,35 @@ def test_no_secret_is_in_what_is_published(tmp_path: Path) -> None:
     assert found(site, SECRETS) == []
     for name in ("verdicts.json", "site/page.html", f"scenarios/{scenario.name}/history.jsonl"):
         assert "[redacted " in (site / run.name / name).read_text()
+
+
+def allures(**embedded: str) -> str:
+    """Allure's page: its program, and what it embeds."""
+    data = ",".join(
+        f'd("data/{name}","{base64.b64encode(said.encode()).decode()}")' for name, said in embedded.items()
+    )
+    program = f'<script src="data:text/javascript;base64,{PROGRAM}"></script>'
+    return f"<title>Allure</title>{program}<script>Promise.allSettled([{data}])</script>"
+
+
+def test_no_secret_is_in_a_page_that_is_published(tmp_path: Path) -> None:
+    """A run of an earlier version has pages that were not cleaned; what Allure's embeds is base64."""
+    run, site = night(tmp_path, 20), tmp_path / "site"
+    embedded = allures(told=CANARIES, result=json.dumps({"message": CANARIES}), plain="שלום")
+    for name in ("index.html", "page.html", "other.html", "notes.txt"):
+        (run / "site" / name).write_text(f"{embedded}<pre>{CANARIES}</pre>")
+    assert len(found(run / "site", SECRETS)) == 4 * len(SECRETS), "they are found where they are"
+    publish.publish(site, [run], CLAIMS)
+    assert found(site, SECRETS) == []
+    copy = site / run.name / "site"
+    assert "The Nodes page, judged" in (copy / page.FILE).read_text(), "it is written anew"
+    shown = (copy / "index.html").read_text()
+    assert (shown.count(PROGRAM), shown.count("[redacted token]") > 0) == (1, True)
+    result = base64.b64decode(shown.partition('d("data/result","')[2].partition('"')[0])
+    assert "[redacted private key]" in json.loads(result)["message"]
+    assert f'd("data/plain","{base64.b64encode("שלום".encode()).decode()}")' in shown, (
+        "what is no secret stays as it is"
+    )
 
 
 def test_a_text_of_others_stays_text(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 <folder>/index.html                       the list
 <folder>/<run>/published.json             that it is a copy, and when it was made
 <folder>/<run>/run.json  verdicts.json    as in the run
-<folder>/<run>/site/                      the page, judged, and Allure's site where there is one
+<folder>/<run>/site/                      the page, judged, written anew, and Allure's site where there is one
 <folder>/<run>/scenarios/<slug>/          what the page links to, and judgments.json
 
 Logs of labs, the audit log and Allure's results stay behind, and so does what a link leads to: that may lie
-outside the run. Texts are cleaned of secrets once more, as a run of an earlier version may have some.
+outside the run. What is copied is cleaned of secrets once more (`cleaned.py`), as a run of an earlier version
+may have some, and the page is made of the clean copy.
 """
 
 from __future__ import annotations
@@ -15,15 +16,14 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
 
-from nodeproof import redacted
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import digest, evidence, html, page, rundir
+from nodeproof.report import cleaned, digest, evidence, html, page, rundir
 from nodeproof.report.digest import Digest, State
 from nodeproof.report.evidence import Finder
 from nodeproof.report.page import View
@@ -32,7 +32,6 @@ INDEX, MARK, KEEP = "index.html", "published.json", 30
 _OWN = "<!-- nodeproof publish -->"
 """In the template: by it a list is told from somebody's own page."""
 _PARTIAL = ".nodeproof-partial-"
-_TEXTS = frozenset({".json", ".jsonl", ".svg"})
 _OF_A_RUN = ("run.json", "verdicts.json")
 _OF_A_SCENARIO = (*evidence.FILES, "judgments.json")
 
@@ -145,11 +144,12 @@ def _copy(found: Digest, folder: Path, claims: Mapping[str, Claim]) -> None:
     partial.mkdir()
     for source, target in _taken(run, partial):
         target.parent.mkdir(parents=True, exist_ok=True)
-        (redacted.copy if source.suffix in _TEXTS else shutil.copyfile)(source, target)
-    judged = partial / "site" / page.FILE
-    if not judged.exists():
-        judged.parent.mkdir(exist_ok=True)
-        html.write(judged, page.render(found, claims))
+        cleaned.copy(source, target)
+    (partial / "scenarios").mkdir(exist_ok=True)
+    (partial / "site").mkdir(exist_ok=True)
+    # What is told is the copy's; its links, its neighbours and what it put aside are the run's.
+    told = replace(digest.read(partial), run=run, load=found.load)
+    html.write(partial / "site" / page.FILE, page.render(told, claims))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     rundir.write_json(partial / MARK, {"run": run.name, "published": now})
     if place.exists():
@@ -162,7 +162,8 @@ def _copy(found: Digest, folder: Path, claims: Mapping[str, Claim]) -> None:
 def _taken(run: Path, into: Path) -> Iterator[tuple[Path, Path]]:
     """What of a run may be published, each file with its place."""
     yield from _files([run / name for name in _OF_A_RUN], into)
-    yield from _files(_inside(run / "site"), into / "site")
+    shown = [path for path in _inside(run / "site") if path.name != page.FILE]
+    yield from _files(shown, into / "site")
     for scenario in _inside(run / "scenarios"):
         shown = [path for path in _inside(scenario) if path.name in _OF_A_SCENARIO]
         yield from _files(shown, into / "scenarios" / scenario.name)
