@@ -64,7 +64,7 @@ OF_A_RUN = (
     ("compare", "{run}", "{out}/merged"),
     ("junit", "{run}"),
     ("junit", "{run}", "--output", "{out}/claims.xml"),
-    ("publish", "{out}/published", "{run}", "{out}/merged"),
+    ("publish", "{out}/published", "{run}", "{run}/recheck", "{out}/merged"),
 )
 """The commands that write of a run, or of what became of it."""
 VARIABLES = ("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "NODEPROOF_PASSWORD")
@@ -106,7 +106,7 @@ def test_no_secret_is_in_anything_that_a_run_leaves(
     assert (run / "site" / "index.html").exists()
     assert {"matrix.html", "matrix.md", "merged", "claims.xml"} <= {path.name for path in out.iterdir()}
     listed = (out / "published" / "index.html").read_text()
-    assert [name for name in ("run", "merged") if f"{name}/site/page.html" not in listed] == []
+    assert [name for name in ("run", "run-recheck", "merged") if f"{name}/site/page.html" not in listed] == []
     assert (out / "published" / "run" / "site" / "index.html").exists()
     assert (out / "merged" / "site" / "page.html").exists()
     assert found(out, {**secrets, **untold, "bearer": STATIC}) == []

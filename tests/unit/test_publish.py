@@ -15,7 +15,7 @@ import pytest
 from nodeproof import cli
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import deviates
-from nodeproof.report import page, publish, rundir
+from nodeproof.report import digest, page, publish, rechecked, rundir
 from tests.unit.secrets_told import KEYS, STATIC, TOKEN, found
 from tests.unit.test_page import Read
 from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, Told, tell
@@ -163,6 +163,35 @@ def test_without_a_run_the_list_is_written_again(tmp_path: Path) -> None:
     )
     assert "What cannot be read" in (site / "index.html").read_text()
     assert (site / "night-20").is_dir()
+
+
+def again(run: Path) -> Path:
+    """The run, judged again."""
+    told = tell(run / rechecked.FOLDER, ILL, replace(rundir.read_facts(run), run=run.name))
+    rundir.write_json(told / rechecked.FILE, {})
+    return told
+
+
+def test_runs_that_were_judged_again_have_names_of_their_own_and_say_so(tmp_path: Path) -> None:
+    site, runs = tmp_path / "site", [night(tmp_path, 20), night(tmp_path, 21)]
+    rundir.write_facts(runs[1], rundir.read_facts(runs[0]))
+    judged_again = [again(run) for run in runs]
+    publish.publish(site, [*runs, *judged_again], CLAIMS)
+    made = publish.publish(site, judged_again, CLAIMS)
+    assert made.runs == ("night-21-recheck", "night-21", "night-20-recheck", "night-20")
+    assert (site / "index.html").read_text().count("again, from the recordings") == 2
+    for name in made.runs:
+        is_said = "again, from the recordings" in (site / name / "site" / page.FILE).read_text()
+        assert is_said == digest.read(site / name).is_judged_again == name.endswith("-recheck")
+    onto = publish.publish(tmp_path / "other", [site / "night-20-recheck"], CLAIMS)
+    assert onto.runs == ("night-20-recheck",), "a copy keeps its name"
+
+
+def test_what_was_recorded_takes_no_place_of_what_was_judged_again(tmp_path: Path) -> None:
+    site, run = tmp_path / "site", night(tmp_path, 20)
+    publish.publish(site, [again(run)], CLAIMS)
+    with pytest.raises(Problem, match=r"another run of that name .* rename .*/night-20-recheck$"):
+        publish.publish(site, [run.rename(tmp_path / "night-20-recheck")], CLAIMS)
 
 
 def test_no_link_leads_out_of_a_run(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 <folder>/index.html                       the list
 <folder>/<run>/published.json             that it is a copy, and when it was made
-<folder>/<run>/run.json  verdicts.json    as in the run
+<folder>/<run>/run.json  verdicts.json    as in the run; of one that was judged again, recheck.json, too
 <folder>/<run>/site/                      the page, judged, written anew, and Allure's site where there is one
 <folder>/<run>/scenarios/<slug>/          what the page links to, and judgments.json
+
+A run that was judged again, which lies in its RUN/recheck, is RUN-recheck here.
 
 Logs of labs, the audit log and Allure's results stay behind, and so does what a link leads to: that may lie
 outside the run. What is copied is cleaned of secrets once more (`cleaned.py`), as a run of an earlier version
@@ -23,7 +25,7 @@ from pathlib import Path
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import cleaned, digest, evidence, html, page, rundir
+from nodeproof.report import cleaned, digest, evidence, html, page, rechecked, rundir
 from nodeproof.report.digest import Digest, State
 from nodeproof.report.evidence import Finder
 from nodeproof.report.page import View
@@ -32,7 +34,7 @@ INDEX, MARK, KEEP = "index.html", "published.json", 30
 _OWN = "<!-- nodeproof publish -->"
 """In the template: by it a list is told from somebody's own page."""
 _PARTIAL = ".nodeproof-partial-"
-_OF_A_RUN = ("run.json", "verdicts.json")
+_OF_A_RUN = ("run.json", "verdicts.json", rechecked.FILE)
 _OF_A_SCENARIO = (*evidence.FILES, "judgments.json")
 
 
@@ -114,17 +116,34 @@ def _refuse(folder: Path, found: Sequence[Digest]) -> None:
     index, other = folder / INDEX, "name another folder to publish into"
     if index.exists() and not (index.is_file() and _OWN in index.read_text(errors="replace")):
         raise Problem("there is a page that nodeproof did not write", str(index), other)
-    names = [each.run.name for each in found]
-    for each in found:
-        name, place = each.run.name, folder / each.run.name
+    names = [_name(each) for each in found]
+    for each, name in zip(found, names, strict=True):
+        place = folder / name
         if name == INDEX or name.startswith(".") or names.count(name) > 1:
             raise Problem("a run needs a name of its own on a site", str(each.run), "rename its folder")
         if folder.resolve().is_relative_to(each.run):
             raise Problem("a run cannot be published into itself", str(folder), other)
         if place.exists() and not (place / MARK).is_file():
             raise Problem("what is there is no published run", str(place), other)
-        if place.exists() and _began(each.facts) != (_began(_facts(place)) or _began(each.facts)):
-            raise Problem("another run of that name is published", str(place), "rename the new run's folder")
+        if place.exists() and not _is_same(each, place):
+            raise Problem("another run of that name is published", str(place), f"rename {_recorded(each)}")
+
+
+def _name(found: Digest) -> str:
+    """What a run is called on a site; all that were judged again are called alike where they lie."""
+    is_in_its_run = found.is_judged_again and found.run.name == rechecked.FOLDER
+    return f"{found.run.parent.name}-{rechecked.FOLDER}" if is_in_its_run else found.run.name
+
+
+def _recorded(found: Digest) -> Path:
+    """The folder that gives a run its name."""
+    return found.run.parent if found.run.name != _name(found) else found.run
+
+
+def _is_same(found: Digest, place: Path) -> bool:
+    """Whether what is published there is this run, as far as both tell."""
+    now, then = _began(found.facts), _began(_facts(place))
+    return rechecked.is_one(place) == found.is_judged_again and now == (then or now)
 
 
 def _facts(run: Path) -> rundir.RunFacts | None:
@@ -139,8 +158,9 @@ def _began(facts: rundir.RunFacts | None) -> str:
 
 def _copy(found: Digest, folder: Path, claims: Mapping[str, Claim]) -> None:
     """Copy one run beside its place, and put it there once it is whole. Raises OSError."""
-    run, place = found.run, folder / found.run.name
-    partial, old = (folder / f"{_PARTIAL}{part}-{run.name}" for part in ("new", "old"))
+    run, name = found.run, _name(found)
+    place = folder / name
+    partial, old = (folder / f"{_PARTIAL}{part}-{name}" for part in ("new", "old"))
     partial.mkdir()
     for source, target in _taken(run, partial):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -151,7 +171,7 @@ def _copy(found: Digest, folder: Path, claims: Mapping[str, Claim]) -> None:
     told = replace(digest.read(partial), run=run, load=found.load)
     html.write(partial / "site" / page.FILE, page.render(told, claims))
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    rundir.write_json(partial / MARK, {"run": run.name, "published": now})
+    rundir.write_json(partial / MARK, {"run": name, "published": now})
     if place.exists():
         place.rename(old)
     partial.rename(place)
