@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -15,10 +16,10 @@ import pytest
 from nodeproof import cli
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import deviates
-from nodeproof.report import digest, page, publish, rechecked, rundir
+from nodeproof.report import digest, page, publish, rechecked, rundir, shards
 from tests.unit.secrets_told import KEYS, STATIC, TOKEN, found
 from tests.unit.test_page import Read
-from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, Told, tell
+from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, Told, shard_of, tell
 
 WELL: Sequence[Told] = [("a.py::test_a", "cordon.taint", CONFORMS)]
 ILL: Sequence[Told] = [("a.py::test_a", "cordon.taint", DEVIATES)]
@@ -132,14 +133,90 @@ def test_runs_together_are_no_larger_than_they_may_be(tmp_path: Path) -> None:
     assert publish.publish(site, [], CLAIMS).runs == ("night-22",)
 
 
+def killed(top: Path, name: str, told: Sequence[Told] = WELL) -> Path:
+    """A run that could not write down what it was."""
+    return tell(top / name, told, None)
+
+
 def test_a_run_that_broke_off_is_listed_by_when_it_was_published(tmp_path: Path) -> None:
-    site, run = tmp_path / "site", tell(tmp_path / "killed", WELL, None)
-    publish.publish(site, [night(tmp_path, 20), run], CLAIMS)
+    site, run = tmp_path / "site", killed(tmp_path, "killed")
+    made = publish.publish(site, [night(tmp_path, 20), run], CLAIMS)
+    assert made.runs == ("killed", "night-20")
     text = (site / "index.html").read_text()
+    assert "A run that does not say when it was" in text
     assert "This run is not whole" in text
     assert "The run did not come to its end" in text
     assert "The Nodes page, judged" in (site / "killed" / "site" / "page.html").read_text()
     assert "killed/site/index.html" not in listed(site).links
+
+
+def test_a_run_that_broke_off_is_listed_by_when_it_began_where_anything_tells(tmp_path: Path) -> None:
+    """By its folder's name, by its recordings, and by what it says of its shard, which is not copied."""
+    site, stamped = tmp_path / "site", killed(tmp_path, "20261119-021700-fast-process-0001")
+    runs = [night(tmp_path, 20), stamped]
+    runs.append(killed(tmp_path, "recorded"))
+    (scenario,) = (runs[-1] / "scenarios").iterdir()
+    moment = datetime(2026, 11, 21, 2, 17, tzinfo=UTC).timestamp()
+    (scenario / "history.jsonl").write_text(json.dumps({"t": 0.0, "wall_offset_s": moment}) + "\n")
+    runs.append(killed(tmp_path, "shard"))
+    shards.write(runs[-1], shard_of(1, [{}], began="2026-11-18T02:17:00+00:00"))
+    made = publish.publish(site, runs, CLAIMS)
+    assert made.runs == ("recorded", "night-20", stamped.name, "shard")
+    text = (site / "index.html").read_text()
+    assert [f"2026-11-{day} 02:17 UTC" in text for day in (18, 19, 20, 21)] == [True] * 4
+    assert publish.publish(site, [], CLAIMS).runs == made.runs
+
+
+def test_an_older_run_that_broke_off_takes_no_newer_ones_place(tmp_path: Path) -> None:
+    site, run = tmp_path / "site", killed(tmp_path, "20261119-021700-fast-process-0001")
+    new = night(tmp_path, 20)
+    for each in (run, new):
+        (each / "site").mkdir(exist_ok=True)
+        (each / "site" / "index.html").write_text("x" * 2**20)
+    publish.publish(site, [run], CLAIMS)
+    made = publish.publish(site, [new], CLAIMS, mib=2)
+    assert (made.runs, made.removed) == (("night-20",), (run.name,))
+
+
+def test_a_run_whose_time_is_none_is_listed_by_when_it_was_published(tmp_path: Path) -> None:
+    site, run = tmp_path / "site", night(tmp_path, 20)
+    rundir.write_facts(run, replace(rundir.read_facts(run), began="soon", ended=""))
+    assert publish.publish(site, [run, night(tmp_path, 21)], CLAIMS).runs == ("night-20", "night-21")
+    assert "soon" not in (site / "index.html").read_text()
+
+
+def test_a_run_that_was_killed_before_its_first_scenario_is_listed_as_what_it_is(tmp_path: Path) -> None:
+    site, run = tmp_path / "site", rundir.create(tmp_path / "killed")
+    made = publish.publish(site, [run, night(tmp_path, 20)], CLAIMS)
+    assert (made.runs, made.unread) == (("killed", "night-20"), ())
+    text = (site / "index.html").read_text()
+    assert "No scenario left a verdict." in text
+    assert "Nothing was judged." in text
+    # As earlier versions copied it.
+    (site / "killed" / "scenarios").rmdir()
+    made = publish.publish(site, [], CLAIMS, keep=1)
+    assert (made.runs, made.removed, made.unread) == (("killed",), ("night-20",), ())
+
+
+def test_what_cannot_be_read_has_its_place_among_the_others(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    publish.publish(site, [night(tmp_path, number) for number in (20, 21)], CLAIMS)
+    (site / "night-20" / "run.json").write_text('{"format": 99}')
+    mark = site / "night-20" / publish.MARK
+    rundir.write_json(mark, {**json.loads(mark.read_text()), "published": "2026-11-20T03:00:00+00:00"})
+    made = publish.publish(site, [], CLAIMS, keep=1)
+    assert (made.runs, made.removed, made.unread) == (("night-21",), ("night-20",), ())
+
+
+def test_what_is_no_copy_of_a_run_is_named_and_stays(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    publish.publish(site, [night(tmp_path, 20)], CLAIMS)
+    (site / "mine").mkdir()
+    (site / "mine" / publish.MARK).write_text('{"my": "books"}')
+    made = publish.publish(site, [], CLAIMS, keep=1)
+    assert made.runs == ("night-20",)
+    assert [said.partition(":")[0] for said in made.unread] == ["mine"]
+    assert entries(site / "mine") == [publish.MARK]
 
 
 def test_a_run_that_is_there_is_replaced(tmp_path: Path) -> None:

@@ -22,18 +22,21 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import cleaned, digest, evidence, html, page, rechecked, rundir
+from nodeproof.report import cleaned, digest, evidence, facts_left, html, moments, page, rechecked, rundir
 from nodeproof.report.digest import Digest, State
 from nodeproof.report.evidence import Finder
 from nodeproof.report.page import View
 
+Json = Any
 INDEX, MARK, KEEP = "index.html", "published.json", 30
 _OWN = "<!-- nodeproof publish -->"
 """In the template: by it a list is told from somebody's own page."""
 _PARTIAL = ".nodeproof-partial-"
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _OF_A_RUN = ("run.json", "verdicts.json", rechecked.FILE)
 _OF_A_SCENARIO = (*evidence.FILES, "judgments.json")
 
@@ -43,8 +46,8 @@ class Shown:
     """A published run as the list has it; an address is empty where there is no such page."""
 
     name: str
-    when: str
-    """When it began; where the run does not tell, when it was published. ISO 8601, in UTC."""
+    began: str
+    """To the minute, in UTC; empty where nothing tells."""
     view: View
     judged: str
     allure: str
@@ -58,6 +61,18 @@ class Shown:
     def worst(self) -> str:
         """The state that decides how the run looks."""
         return next((state for state, _label, _number in self.counts), "silent")
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A published run, which has its place among the others also where it cannot be read."""
+
+    name: str
+    when: datetime
+    """When it began; where nothing tells, when it was published."""
+    shown: Shown | None
+    unread: str = ""
+    """Why it cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -91,15 +106,17 @@ def publish(
             shutil.rmtree(left)
         for each in found:
             _copy(each, folder, claims)
-        listed, unread = _list(folder, claims)
-        stay = _stay([folder / each.name for each in listed[:keep]], mib)
-        index = html.write(folder / INDEX, html.render("publish.html", runs=listed[:stay], unread=unread))
-        for old in listed[stay:]:
+        copies, foreign = _copies(folder, claims)
+        stay = _stay([folder / each.name for each in copies[:keep]], mib)
+        shown = [each.shown for each in copies[:stay] if each.shown]
+        unread = foreign + [f"{each.name}: {each.unread}" for each in copies[:stay] if each.unread]
+        index = html.write(folder / INDEX, html.render("publish.html", runs=shown, unread=unread))
+        for old in copies[stay:]:
             shutil.rmtree(folder / old.name)
     except OSError as error:
         next_step = "name a folder of yours with space left"
         raise Problem("runs cannot be published there", str(folder), next_step, str(error)) from error
-    kept, removed = (tuple(each.name for each in part) for part in (listed[:stay], listed[stay:]))
+    kept, removed = (tuple(each.name for each in part) for part in (shown, copies[stay:]))
     return Published(index, kept, removed, tuple(unread))
 
 
@@ -142,18 +159,19 @@ def _recorded(found: Digest) -> Path:
 
 def _is_same(found: Digest, place: Path) -> bool:
     """Whether what is published there is this run, as far as both tell."""
-    now, then = _began(found.facts), _began(_facts(place))
-    return rechecked.is_one(place) == found.is_judged_again and now == (then or now)
-
-
-def _facts(run: Path) -> rundir.RunFacts | None:
+    if rechecked.is_one(place) != found.is_judged_again:
+        return False
     with contextlib.suppress(Problem):
-        return rundir.read_facts(run)
-    return None
+        there = rundir.read_facts(place)
+        return not found.facts or found.facts.began == there.began
+    return True
 
 
-def _began(facts: rundir.RunFacts | None) -> str:
-    return facts.began if facts else ""
+def _began(found: Digest) -> str:
+    """When a run began, as far as what it left tells."""
+    with contextlib.suppress(Problem):
+        return facts_left.read(found).began
+    return ""
 
 
 def _copy(found: Digest, folder: Path, claims: Mapping[str, Claim]) -> None:
@@ -171,7 +189,7 @@ def _copy(found: Digest, folder: Path, claims: Mapping[str, Claim]) -> None:
     told = replace(digest.read(partial), run=run, load=found.load)
     html.write(partial / "site" / page.FILE, page.render(told, claims))
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    rundir.write_json(partial / MARK, {"run": name, "published": now})
+    rundir.write_json(partial / MARK, {"run": name, "began": _began(found), "published": now})
     if place.exists():
         place.rename(old)
     partial.rename(place)
@@ -204,25 +222,47 @@ def _inside(folder: Path) -> Sequence[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ()
 
 
-def _list(folder: Path, claims: Mapping[str, Claim]) -> tuple[list[Shown], list[str]]:
-    """The runs in a folder, newest first; and why others cannot be read."""
-    listed, unread = [], []
-    for mark in folder.glob(f"*/{MARK}"):
+def _copies(folder: Path, claims: Mapping[str, Claim]) -> tuple[list[Copy], list[str]]:
+    """What is published in a folder, the newest first; and what only looks like it, and is left alone."""
+    copies, foreign = [], []
+    for mark in sorted(folder.glob(f"*/{MARK}")):
         if mark.parent.is_symlink():
             continue
-        try:
-            listed.append(_shown(digest.read(mark.parent), mark, claims))
-        except Problem as problem:
-            unread.append(f"{mark.parent.name}: {problem.what}")
-    return sorted(listed, key=lambda each: (each.when, each.name), reverse=True), sorted(unread)
+        if told := _marked(mark):
+            copies.append(_read(mark.parent, told, claims))
+        else:
+            foreign.append(
+                f"{mark.parent.name}: its {MARK} is none of nodeproof: remove what it should not be"
+            )
+    return sorted(copies, key=lambda each: (each.when, each.name), reverse=True), foreign
 
 
-def _shown(found: Digest, mark: Path, claims: Mapping[str, Claim]) -> Shown:
-    run, when = mark.parent, _began(found.facts)
-    with contextlib.suppress(Problem, KeyError, TypeError):
-        when = when or str(rundir.read_json(mark)["published"])
+def _marked(mark: Path) -> Mapping[str, Json]:
+    """What a copy says of itself; nothing where that is no mark."""
+    with contextlib.suppress(Problem):
+        told = rundir.read_json(mark)
+        if isinstance(told, dict) and moments.read(told.get("published")):
+            return told
+    return {}
+
+
+def _read(run: Path, mark: Mapping[str, Json], claims: Mapping[str, Claim]) -> Copy:
+    published = moments.read(mark["published"]) or _NEVER
+    # Of a run that was killed before its first scenario, earlier versions copied nothing.
+    if not (run / "scenarios").exists():
+        (run / "scenarios").mkdir()
+    try:
+        found = digest.read(run)
+    except Problem as problem:
+        return Copy(run.name, published, None, problem.what)
+    began = next((told for told in (_began(found), mark.get("began")) if moments.read(told)), "")
+    return Copy(run.name, moments.read(began) or published, _shown(found, str(began), claims))
+
+
+def _shown(found: Digest, began: str, claims: Mapping[str, Claim]) -> Shown:
+    run, when = found.run, f"{began[:16].replace('T', ' ')} UTC" if began else ""
     judged, allure = (
         html.address(f"{run.name}/site/{name}") if (run / "site" / name).is_file() else ""
         for name in (page.FILE, INDEX)
     )
-    return Shown(run.name, when, View(found, claims, Finder(found.run, {})), judged, allure)
+    return Shown(run.name, when, View(found, claims, Finder(run, {})), judged, allure)
