@@ -168,7 +168,7 @@ COMMANDS = (
         "a run's verdicts as JUnit XML, also of one that broke off",
         (
             _LAST_RUN,
-            argument("--output", metavar="FILE", type=Path, default=None, help="default: standard output"),
+            argument("--output", metavar="FILE", default="-", help="default: -, standard output"),
             _CLAIMS,
         ),
     ),
@@ -179,7 +179,7 @@ COMMANDS = (
         (
             _RUNS,
             argument("--markdown", metavar="FILE", default="", help="write Markdown; - is standard output"),
-            argument("--html", metavar="FILE", type=Path, default=None, help="write a page"),
+            argument("--html", metavar="FILE", default="", help="write a page; - is standard output"),
             _CLAIMS,
         ),
     ),

@@ -17,7 +17,7 @@ from xml.etree import ElementTree as ET
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import behaviours, digest, rundir
+from nodeproof.report import behaviours, digest, rundir, whole
 from nodeproof.report.digest import Digest, Entry
 from nodeproof.report.outcome import verdict_of
 from nodeproof.report.rundir import Row
@@ -48,13 +48,7 @@ def write(run: Path, claims: Mapping[str, Claim], path: Path) -> Path:
     Raises Problem where there is no run, and where the file cannot be written.
     """
     text = render(digest.read(run), claims)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        return partial.replace(path)
-    except OSError as error:
-        next_step = "name a file in a folder of yours"
-        raise Problem("the JUnit XML cannot be written", str(path), next_step, str(error)) from error
+    return whole.write(path, text.encode(), "the JUnit XML cannot be written")
 
 
 def render(told: Digest, claims: Mapping[str, Claim]) -> str:
