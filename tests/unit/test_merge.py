@@ -291,6 +291,15 @@ def test_nothing_is_merged_into_a_folder_that_holds_something(tmp_path: Path) ->
         merge.merge(runs, runs[0], CLAIMS)
 
 
+def test_nothing_is_merged_into_a_shard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = both(tmp_path)
+    for into in (runs[0] / "inside", runs[1] / "labs" / "deep", tell(tmp_path / "other", FIRST) / "inside"):
+        assert cli.main(["merge", *map(str, runs), "--run", str(into), "--no-site"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "nothing can be merged into a run: " in line
+        assert not into.exists()
+
+
 def test_eight_shards_are_merged_in_seconds(tmp_path: Path) -> None:
     """300 scenarios, of which a shard that died lacks half of its own. With what real ones record, and by
     the wall clock: tests/acceptance/test_large_site.py.

@@ -401,6 +401,20 @@ def test_what_would_harm_is_refused_and_nothing_is_written(
     assert names(site) == before
 
 
+def test_nothing_is_published_into_a_run_nor_into_a_copy_of_one(tmp_path: Path) -> None:
+    site, run, other = tmp_path / "site", night(tmp_path, 20), night(tmp_path, 21)
+    publish.publish(site, [run], CLAIMS)
+    begun = rundir.create(tmp_path / "begun")
+    places = [other, other / "labs" / "none", site / "night-20", site / "night-20" / "site", begun]
+    before = names(tmp_path)
+    for place in places:
+        with pytest.raises(Problem, match="runs cannot be published into a run"):
+            publish.publish(place, [run], CLAIMS)
+    assert names(tmp_path) == before
+    (tmp_path / "scenarios").mkdir()
+    assert publish.publish(tmp_path / "elsewhere", [run], CLAIMS).runs == ("night-20",)
+
+
 def test_names_and_numbers_that_no_site_can_have_are_refused(tmp_path: Path) -> None:
     run = night(tmp_path, 20)
     with pytest.raises(Problem, match="name of its own"):
@@ -411,7 +425,9 @@ def test_names_and_numbers_that_no_site_can_have_are_refused(tmp_path: Path) -> 
         )
     with pytest.raises(Problem, match="into itself"):
         publish.publish(run / "site" / "deep", [run], CLAIMS)
-    with pytest.raises(Problem, match="--keep 0"):
+    with pytest.raises(Problem, match=r"cannot be so small \(--mib -1\)"):
+        publish.publish(tmp_path / "site", [run], CLAIMS, mib=-1)
+    with pytest.raises(Problem, match=r"\(--keep 0\)"):
         publish.publish(tmp_path / "site", [run], CLAIMS, keep=0)
     # Runs of one's own are never taken for published ones, nor removed.
     with pytest.raises(Problem, match="no published run"):

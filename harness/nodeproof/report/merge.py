@@ -19,7 +19,7 @@ from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
 from nodeproof.model.verdict import unproven
-from nodeproof.report import broken, rundir, shards
+from nodeproof.report import broken, places, rundir, shards
 from nodeproof.report.links import link
 from nodeproof.report.rundir import Row, RunFacts, Scenario
 
@@ -63,12 +63,13 @@ def merge(runs: Sequence[Path], into: Path, claims: Mapping[str, Claim]) -> RunF
     none, and is named, while another one tells how they are divided.
 
     Raises Problem, before anything is written, where the shards are not of one run or one is there twice, and
-    where `into` holds anything.
+    where `into` holds anything or lies in a run.
     """
     parts, untold = _read_all([run.resolve() for run in runs])
     _refuse(parts)
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise Problem("a merged run goes into a folder of its own", str(into), "give --run another one")
+    places.refuse_inside(into, "nothing can be merged into a run")
     reasons = _reasons(parts, untold)
     missing = tuple(_missing(parts, claims, reasons))
     try:

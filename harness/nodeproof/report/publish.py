@@ -26,13 +26,24 @@ from typing import Any
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import cleaned, digest, evidence, facts_left, html, moments, page, rechecked, rundir
+from nodeproof.report import (
+    cleaned,
+    digest,
+    evidence,
+    facts_left,
+    html,
+    moments,
+    page,
+    places,
+    rechecked,
+    rundir,
+)
 from nodeproof.report.digest import Digest, State
 from nodeproof.report.evidence import Finder
 from nodeproof.report.page import View
 
 Json = Any
-INDEX, MARK, KEEP = "index.html", "published.json", 30
+INDEX, MARK, KEEP = "index.html", places.PUBLISHED, 30
 _OWN = "<!-- nodeproof publish -->"
 """In the template: by it a list is told from somebody's own page."""
 _PARTIAL = ".nodeproof-partial-"
@@ -93,11 +104,13 @@ def publish(
     Of these the oldest go until all have at most so many MiB together, where that is not 0; the newest stays.
 
     A run that is there already is replaced; only copies are ever removed. Raises Problem, before anything is
-    written, where one is no run, where another run or somebody's own page has its place, and for a `keep`
-    below 1; and where the folder cannot be written.
+    written, where one is no run, where another run or somebody's own page has its place, where the folder
+    lies in a run, for a `keep` below 1 and a `mib` below 0; and where the folder cannot be written.
     """
-    if keep < 1 or mib < 0:
-        raise Problem("a site without runs shows nothing", f"--keep {keep} --mib {mib}", "keep 1 at least")
+    if keep < 1:
+        raise Problem("a site without runs shows nothing", f"--keep {keep}", "keep 1 at least")
+    if mib < 0:
+        raise Problem("runs cannot be so small", f"--mib {mib}", "give a number of MiB, or 0 for no limit")
     found = [digest.read(run) for run in runs]
     _refuse(folder, found)
     try:
@@ -131,6 +144,9 @@ def _stay(runs: Sequence[Path], mib: int) -> int:
 def _refuse(folder: Path, found: Sequence[Digest]) -> None:
     """Raises Problem where a copy would harm something, or two runs would be one."""
     index, other = folder / INDEX, "name another folder to publish into"
+    if any(folder.resolve().is_relative_to(each.run) for each in found):
+        raise Problem("a run cannot be published into itself", str(folder), other)
+    places.refuse_inside(folder, "runs cannot be published into a run")
     if index.exists() and not (index.is_file() and _OWN in index.read_text(errors="replace")):
         raise Problem("there is a page that nodeproof did not write", str(index), other)
     names = [_name(each) for each in found]
@@ -138,8 +154,6 @@ def _refuse(folder: Path, found: Sequence[Digest]) -> None:
         place = folder / name
         if name == INDEX or name.startswith(".") or names.count(name) > 1:
             raise Problem("a run needs a name of its own on a site", str(each.run), "rename its folder")
-        if folder.resolve().is_relative_to(each.run):
-            raise Problem("a run cannot be published into itself", str(folder), other)
         if place.exists() and not (place / MARK).is_file():
             raise Problem("what is there is no published run", str(place), other)
         if place.exists() and not _is_same(each, place):
