@@ -260,6 +260,9 @@ def test_runs_that_were_judged_again_have_names_of_their_own_and_say_so(tmp_path
     for name in made.runs:
         is_said = "again, from the recordings" in (site / name / "site" / page.FILE).read_text()
         assert is_said == digest.read(site / name).is_judged_again == name.endswith("-recheck")
+    alike = again(night(tmp_path / "elsewhere", 20))
+    with pytest.raises(Problem, match=r"a name of its own .* rename .*/night-20$"):
+        publish.publish(site, [judged_again[0], alike], CLAIMS)
     onto = publish.publish(tmp_path / "other", [site / "night-20-recheck"], CLAIMS)
     assert onto.runs == ("night-20-recheck",), "a copy keeps its name"
 
@@ -324,11 +327,15 @@ def test_no_secret_is_in_a_page_that_is_published(tmp_path: Path) -> None:
     embedded = allures(told=CANARIES, result=json.dumps({"message": CANARIES}), plain="שלום")
     for name in ("index.html", "page.html", "other.html", "notes.txt"):
         (run / "site" / name).write_text(f"{embedded}<pre>{CANARIES}</pre>")
+    (row,) = json.loads((run / "verdicts.json").read_text())
+    (run / "verdicts.json").write_text(json.dumps([{**row, "reason": CANARIES}]))
     assert len(found(run / "site", SECRETS)) == 4 * len(SECRETS), "they are found where they are"
     publish.publish(site, [run], CLAIMS)
     assert found(site, SECRETS) == []
     copy = site / run.name / "site"
-    assert "The Nodes page, judged" in (copy / page.FILE).read_text(), "it is written anew"
+    judged = (copy / page.FILE).read_text()
+    assert "The Nodes page, judged" in judged, "it is written anew"
+    assert "[redacted private key]" in judged, "of what is clean"
     shown = (copy / "index.html").read_text()
     assert (shown.count(PROGRAM), shown.count("[redacted token]") > 0) == (1, True)
     result = base64.b64decode(shown.partition('d("data/result","')[2].partition('"')[0])

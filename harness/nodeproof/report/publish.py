@@ -1,7 +1,7 @@
 """Runs as a web site: of each what may be seen, and a page that lists them, newest first.
 
 <folder>/index.html                       the list
-<folder>/<run>/published.json             that it is a copy, and when it was made
+<folder>/<run>/published.json             that it is a copy, when the run began, and when the copy was made
 <folder>/<run>/run.json  verdicts.json    as in the run; of one that was judged again, recheck.json, too
 <folder>/<run>/site/                      the page, judged, written anew, and Allure's site where there is one
 <folder>/<run>/scenarios/<slug>/          what the page links to, and judgments.json
@@ -151,13 +151,13 @@ def _refuse(folder: Path, found: Sequence[Digest]) -> None:
         raise Problem("there is a page that nodeproof did not write", str(index), other)
     names = [_name(each) for each in found]
     for each, name in zip(found, names, strict=True):
-        place = folder / name
+        place, rename = folder / name, f"rename {_recorded(each)}"
         if name == INDEX or name.startswith(".") or names.count(name) > 1:
-            raise Problem("a run needs a name of its own on a site", str(each.run), "rename its folder")
+            raise Problem("a run needs a name of its own on a site", str(each.run), rename)
         if place.exists() and not (place / MARK).is_file():
             raise Problem("what is there is no published run", str(place), other)
         if place.exists() and not _is_same(each, place):
-            raise Problem("another run of that name is published", str(place), f"rename {_recorded(each)}")
+            raise Problem("another run of that name is published", str(place), rename)
 
 
 def _name(found: Digest) -> str:
