@@ -150,7 +150,10 @@ def test_text_of_others_is_text_and_no_character_breaks_the_file(tmp_path: Path)
         assert not set("\x00\x1b\x0b\ufffe\ud800") & set(said)
 
 
-def test_it_is_written_and_printed(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_written_and_printed(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "junit.xml"
     assert cli.main(["junit", str(run), "--output", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}\n"
