@@ -274,6 +274,17 @@ def test_what_was_recorded_takes_no_place_of_what_was_judged_again(tmp_path: Pat
         publish.publish(site, [run.rename(tmp_path / "night-20-recheck")], CLAIMS)
 
 
+@pytest.mark.parametrize("facts", [FACTS, replace(FACTS, exit_reason="a worker died"), None])
+def test_a_copy_lacks_what_the_run_lacks(tmp_path: Path, facts: rundir.RunFacts | None) -> None:
+    site, run = tmp_path / "site", tell(tmp_path / "run", WELL, facts)
+    planned = ("a.py::test_a", "b.py::test_b")
+    rundir.write_json(run / rundir.DECLARED, dict.fromkeys(planned, ("cordon.taint",)))
+    publish.publish(site, [run], CLAIMS)
+    copy = site / run.name
+    assert digest.read(copy).missing == digest.read(run).missing
+    assert (copy / rundir.DECLARED).read_text() == (run / rundir.DECLARED).read_text()
+
+
 def test_no_link_leads_out_of_a_run(tmp_path: Path) -> None:
     run, site, outside = night(tmp_path, 20), tmp_path / "site", tmp_path / "outside"
     (outside / "inner").mkdir(parents=True)

@@ -17,10 +17,11 @@ from xml.etree import ElementTree as ET
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import behaviours, digest, rundir, whole
+from nodeproof.report import behaviours, digest, rundir
 from nodeproof.report.digest import Digest, Entry
 from nodeproof.report.outcome import verdict_of
 from nodeproof.report.rundir import Row
+from nodeproof.report.whole import write as write_whole
 
 Json = Any
 FILE = "junit.xml"
@@ -48,7 +49,7 @@ def write(run: Path, claims: Mapping[str, Claim], path: Path) -> Path:
     Raises Problem where there is no run, and where the file cannot be written.
     """
     text = render(digest.read(run), claims)
-    return whole.write(path, text.encode(), "the JUnit XML cannot be written")
+    return write_whole(path, text.encode(), "the JUnit XML cannot be written")
 
 
 def render(told: Digest, claims: Mapping[str, Claim]) -> str:

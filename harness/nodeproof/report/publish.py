@@ -2,7 +2,8 @@
 
 <folder>/index.html                       the list
 <folder>/<run>/published.json             that it is a copy, when the run began, and when the copy was made
-<folder>/<run>/run.json  verdicts.json    as in the run; of one that was judged again, recheck.json, too
+<folder>/<run>/run.json  verdicts.json    as in the run, with declared-claims.json, by which it is known which
+                                          scenario has no verdict, and what was judged again its recheck.json
 <folder>/<run>/site/                      the page, judged, written anew, and Allure's site where there is one
 <folder>/<run>/scenarios/<slug>/          what the page links to, and judgments.json
 
@@ -48,7 +49,7 @@ _OWN = "<!-- nodeproof publish -->"
 """In the template: by it a list is told from somebody's own page."""
 _PARTIAL = ".nodeproof-partial-"
 _NEVER = datetime.min.replace(tzinfo=UTC)
-_OF_A_RUN = ("run.json", "verdicts.json", rechecked.FILE)
+_OF_A_RUN = ("run.json", "verdicts.json", rundir.DECLARED, rechecked.FILE)
 _OF_A_SCENARIO = (*evidence.FILES, "judgments.json")
 
 
