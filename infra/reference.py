@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +15,10 @@ from nodeproof.cli import Argument, Command
 
 Json = Any
 _MAKEFILE = Path(__file__).resolve().parents[1] / "Makefile"
-_TARGET = re.compile(r"^([a-z-]+):[^#\n]*## (.+)$", re.MULTILINE)
+_TARGET = re.compile(r"^([a-z-]+):[^#\n]*## (.+)\n((?:\t.*\n)*)", re.MULTILINE)
+_SET = re.compile(r"^([A-Z_]+) *([?:]?)= *(.*)$", re.MULTILINE)
+_USED = re.compile(r"\$\(([A-Z_]+)[:)]")
+_OF_MAKE = frozenset({"MAKE", "MAKEFILE_LIST"})
 
 
 def commands_page() -> str:
@@ -24,27 +27,48 @@ def commands_page() -> str:
     plugin.pytest_addoption(cast("pytest.Parser", parser))
     options = [(f"`{name}{_value(how)}`", str(how.get("help", ""))) for name, how in parser.options.items()]
     settings = [(f"`{name}`", said) for name, said in parser.settings.items()]
-    targets = [(f"`make {name}`", said) for name, said in _TARGET.findall(_MAKEFILE.read_text())]
     return "\n".join(
         [
             f"# Commands\n\n{GENERATED}\n",
             "Exit codes are in [README.md](../README.md#exit-codes), what scenarios can say in "
             "[words.md](words.md).\n",
-            f"## nodeproof\n\n{''.join(map(_command, cli.COMMANDS))}",
+            f"## nodeproof\n\nBefore a command:\n\n{table(('option', 'what'), _rows(cli.OPTIONS))}\n",
+            "".join(map(_command, cli.COMMANDS)),
             "## Options of runs\n\nFor `nodeproof run`, `nodeproof plan` and pytest, beside pytest's own.\n\n"
             f"{table(('option', 'what'), options)}\n",
             f"In pytest's configuration:\n\n{table(('setting', 'what'), settings)}\n",
-            f"## make\n\n{table(('target', 'what'), targets)}\n",
+            "## make\n\nVariables come behind the target, as in `make soak N=3`; here with their defaults.\n",
+            f"{table(('target', 'takes', 'what'), _targets(_MAKEFILE.read_text()))}\n",
         ]
     )
 
 
 def _command(told: Command) -> str:
-    rows = [(_name(each), str(each.how.get("help", ""))) for each in told.arguments]
+    rows = _rows(told.arguments)
     about = f" {told.about}" if told.about else ""
     text = f"{told.text[:1].upper()}{told.text[1:]}.{about}"
     arguments = f"{table(('argument', 'what'), rows)}\n\n" if rows else ""
     return f"### nodeproof {told.name}\n\n{text}\n\n{arguments}"
+
+
+def _rows(told: Iterable[Argument]) -> list[tuple[str, str]]:
+    return [(_name(each), str(each.how.get("help", ""))) for each in told]
+
+
+def _targets(makefile: str) -> list[tuple[str, str, str]]:
+    """Each target with the variables that its recipe leaves to who calls it, and what it does."""
+    known = {name: (how, value) for name, how, value in _SET.findall(makefile)}
+    return [
+        (f"`make {name}`", ", ".join(_variables(recipe, known)), said)
+        for name, said, recipe in _TARGET.findall(makefile)
+    ]
+
+
+def _variables(recipe: str, known: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    for name in dict.fromkeys(_USED.findall(recipe)):
+        how, default = known.get(name, ("?", ""))
+        if how == "?" and name not in _OF_MAKE:
+            yield f"`{name}={default}`" if default else f"`{name}`"
 
 
 def _name(told: Argument) -> str:
@@ -62,7 +86,7 @@ def _times(shown: str, nargs: Json) -> str:
 
 def _value(how: Mapping[str, Json]) -> str:
     """What an option takes."""
-    if str(how.get("action", "")).startswith("store_"):
+    if str(how.get("action", "")).startswith(("store_", "version")):
         return ""
     kind = {int: "N", Path: "PATH"}.get(how.get("type", str), "VALUE")
     return f" {how.get('metavar', kind)}"

@@ -51,6 +51,13 @@ def argument(*names: str, **how: Json) -> Argument:
     return Argument(names, how)
 
 
+OPTIONS = (
+    argument("--debug", action="store_true", help="show tracebacks"),
+    argument(
+        "--version", action="version", version=f"nodeproof {version('nodeproof')}", help="which this is"
+    ),
+)
+"""Of nodeproof itself, before a command."""
 _LAB_NAME = argument("--lab-name", default=None, help="which lab, when several are up")
 _ARGV = argument("argv", nargs="*", metavar="COMMAND", help="what to run there; default: a shell")
 _PORT = argument("--port", type=int, default=0, help="default: a free one")
@@ -168,7 +175,7 @@ COMMANDS = (
         "a run's verdicts as JUnit XML, also of one that broke off",
         (
             _LAST_RUN,
-            argument("--output", metavar="FILE", type=Path, default=None, help="default: standard output"),
+            argument("--output", metavar="FILE", default="-", help="default: -, standard output"),
             _CLAIMS,
         ),
     ),
@@ -179,7 +186,7 @@ COMMANDS = (
         (
             _RUNS,
             argument("--markdown", metavar="FILE", default="", help="write Markdown; - is standard output"),
-            argument("--html", metavar="FILE", type=Path, default=None, help="write a page"),
+            argument("--html", metavar="FILE", default="", help="write a page; - is standard output"),
             _CLAIMS,
         ),
     ),
@@ -276,8 +283,8 @@ def _interrupt(number: int, _frame: object) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="nodeproof", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    parser.add_argument("--version", action="version", version=f"nodeproof {version('nodeproof')}")
+    for option in OPTIONS:
+        parser.add_argument(*option.names, **option.how)
     known = parser.add_subparsers(dest="command", required=True)
     for command in COMMANDS:
         added = known.add_parser(

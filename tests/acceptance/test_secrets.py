@@ -62,6 +62,9 @@ OF_A_RUN = (
     ("merge", "{run}", "--run", "{out}/merged", "--no-site"),
     ("page", "{out}/merged"),
     ("compare", "{run}", "{out}/merged"),
+    ("junit", "{run}"),
+    ("junit", "{run}", "--output", "{out}/claims.xml"),
+    ("publish", "{out}/published", "{run}", "{run}/recheck", "{out}/merged"),
 )
 """The commands that write of a run, or of what became of it."""
 VARIABLES = ("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "NODEPROOF_PASSWORD")
@@ -101,7 +104,10 @@ def test_no_secret_is_in_anything_that_a_run_leaves(
     assert done.status == 3
     assert "RuntimeError: the end: " in done.stdout, "what went wrong is in the report"
     assert (run / "site" / "index.html").exists()
-    assert {"matrix.html", "matrix.md", "merged"} <= {path.name for path in out.iterdir()}
+    assert {"matrix.html", "matrix.md", "merged", "claims.xml"} <= {path.name for path in out.iterdir()}
+    listed = (out / "published" / "index.html").read_text()
+    assert [name for name in ("run", "run-recheck", "merged") if f"{name}/site/page.html" not in listed] == []
+    assert (out / "published" / "run" / "site" / "index.html").exists()
     assert (out / "merged" / "site" / "page.html").exists()
     assert found(out, {**secrets, **untold, "bearer": STATIC}) == []
     # Nothing is there, and something was: each road had its secrets, and was cleaned.

@@ -150,12 +150,18 @@ def test_text_of_others_is_text_and_no_character_breaks_the_file(tmp_path: Path)
         assert not set("\x00\x1b\x0b\ufffe\ud800") & set(said)
 
 
-def test_it_is_written_and_printed(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_written_and_printed(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "junit.xml"
     assert cli.main(["junit", str(run), "--output", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}\n"
     assert cli.main(["junit", str(run)]) == 0
     assert capsys.readouterr().out == path.read_text()
+    assert cli.main(["junit", str(run), "--output", "-"]) == 0
+    assert capsys.readouterr().out == path.read_text()
+    assert not Path("-").exists()
     assert counted(read(path.read_text()))["failures"] == 1
 
 
@@ -164,3 +170,8 @@ def test_a_file_that_cannot_be_written_is_one_line(
 ) -> None:
     assert cli.main(["junit", str(run), "--output", str(tmp_path / "no" / "junit.xml")]) == 2
     assert capsys.readouterr().err.startswith("nodeproof: the JUnit XML cannot be written")
+    before = sorted(tmp_path.iterdir())
+    assert cli.main(["junit", str(run), "--output", str(run)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "this is a folder" in line
+    assert sorted(tmp_path.iterdir()) == before

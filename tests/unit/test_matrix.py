@@ -101,14 +101,32 @@ def test_the_command_writes_where_it_is_told(tmp_path: Path, capsys: pytest.Capt
     assert [path.is_file() for path in files] == [True, True]
 
 
+def test_a_dash_is_standard_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [str(run) for run in told(tmp_path)]
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    assert cli.main(["matrix", *runs, "--html", "-"]) == 0
+    assert capsys.readouterr().out.startswith("<!DOCTYPE html>")
+    assert sorted(tmp_path.iterdir()) == before
+    assert cli.main(["matrix", *runs, "--html", "./-"]) == 0
+    assert (tmp_path / "-").is_file()
+
+
 def test_what_cannot_be_written_and_what_is_no_run_are_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = [str(run) for run in told(tmp_path)]
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.iterdir())
     for arguments in (
         ["--html", str(tmp_path / "none" / "m.html")],
+        ["--html", str(tmp_path / "folder")],
+        ["--markdown", str(tmp_path / "folder")],
         ["--markdown", "/proc/m.md"],
         [str(tmp_path)],
     ):
         assert cli.main(["matrix", *runs, *arguments]) == 2
         assert capsys.readouterr().err.splitlines()[0].startswith("nodeproof: ")
+        assert sorted(tmp_path.iterdir()) == before

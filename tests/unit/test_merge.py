@@ -148,10 +148,44 @@ def test_a_folder_that_does_not_say_which_shard_it_is_is_named_and_missing(
         [(B, DEFAULT), (C, TAINT), (C, SWAP)], "gap"
     )
     reason = row_of(into, B)["reason"]
-    assert reason.startswith("shard 2/2 is missing; two does not say which shard it is: ")
+    assert reason.startswith("shard 2/2 is missing; two does not say which shard it is, or when it began: ")
     assert reason in capsys.readouterr().err
     merged = [(each["shard"], each["run"]) for each in rundir.read_facts(into).merged]
     assert merged == [("shard 1/2", "one"), ("shard 2/2", ""), ("unknown", "two")]
+
+
+def spoil(run: Path, began: str) -> None:
+    """What it left as it began says another time."""
+    told = rundir.read_json(run / shards.FILE)
+    rundir.write_json(run / shards.FILE, {**told, "began": began})
+
+
+def test_a_shard_that_does_not_say_when_it_began_costs_its_own_claims_and_is_named(tmp_path: Path) -> None:
+    runs = [
+        shard_run(tmp_path / "one", 1, PARTS, FIRST),
+        shard_run(tmp_path / "two", 2, PARTS, SECOND, None),
+    ]
+    spoil(runs[1], "yesterday")
+    merge.merge(runs, tmp_path / "merged", CLAIMS)
+    found = labels(tmp_path / "merged")
+    assert {found[key] for key in found if key[0] == A} == {"conforms"}
+    assert {found[key] for key in found if key[0] != A} == {"gap"}
+    reason = row_of(tmp_path / "merged", B)["reason"]
+    assert "two does not say which shard it is, or when it began: shard.json says that it began at" in reason
+    spoil(runs[0], "tomorrow")
+    (runs[0] / "run.json").unlink()
+    with pytest.raises(Problem, match=r"'tomorrow', which is no time \(.*/one/shard.json\); restore"):
+        merge.merge(runs, tmp_path / "none", CLAIMS)
+
+
+def test_when_a_shard_began_is_taken_from_whichever_file_says_it(tmp_path: Path) -> None:
+    runs = both(tmp_path)
+    spoil(runs[1], "yesterday")
+    facts = rundir.read_facts(runs[0])
+    rundir.write_facts(runs[0], replace(facts, began="yesterday", ended=""))
+    merged = merge.merge(runs, tmp_path / "merged", CLAIMS)
+    assert merged.began == FACTS.began
+    assert labels(tmp_path / "merged")[B, DEFAULT] == "conforms"
 
 
 def test_a_folder_too_many_is_named_and_takes_nothing_away(tmp_path: Path) -> None:
@@ -289,6 +323,15 @@ def test_nothing_is_merged_into_a_folder_that_holds_something(tmp_path: Path) ->
     runs = both(tmp_path)
     with pytest.raises(Problem, match="a folder of its own"):
         merge.merge(runs, runs[0], CLAIMS)
+
+
+def test_nothing_is_merged_into_a_shard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = both(tmp_path)
+    for into in (runs[0] / "inside", runs[1] / "labs" / "deep", tell(tmp_path / "other", FIRST) / "inside"):
+        assert cli.main(["merge", *map(str, runs), "--run", str(into), "--no-site"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "nothing can be merged into a run: " in line
+        assert not into.exists()
 
 
 def test_eight_shards_are_merged_in_seconds(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -13,15 +16,17 @@ import pytest
 from nodeproof import cli
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import deviates
-from nodeproof.report import page, publish, rundir
+from nodeproof.report import digest, page, publish, rechecked, rundir, shards
 from tests.unit.secrets_told import KEYS, STATIC, TOKEN, found
 from tests.unit.test_page import Read
-from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, Told, tell
+from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, Told, shard_of, tell
 
 WELL: Sequence[Told] = [("a.py::test_a", "cordon.taint", CONFORMS)]
 ILL: Sequence[Told] = [("a.py::test_a", "cordon.taint", DEVIATES)]
 SECRETS = {**KEYS, "token": TOKEN, "static": STATIC}
 CANARIES = "".join(f"it is {secret}\n" for secret in (*KEYS.values(), TOKEN)) + f"--token={STATIC}\n"
+PROGRAM = base64.b64encode(b"login({password: asked()})").decode()
+"""Allure's own: it would not run without its words."""
 CHANGED = "2026-11-20T15:00:00+00:00"
 
 
@@ -128,14 +133,90 @@ def test_runs_together_are_no_larger_than_they_may_be(tmp_path: Path) -> None:
     assert publish.publish(site, [], CLAIMS).runs == ("night-22",)
 
 
+def killed(top: Path, name: str, told: Sequence[Told] = WELL) -> Path:
+    """A run that could not write down what it was."""
+    return tell(top / name, told, None)
+
+
 def test_a_run_that_broke_off_is_listed_by_when_it_was_published(tmp_path: Path) -> None:
-    site, run = tmp_path / "site", tell(tmp_path / "killed", WELL, None)
-    publish.publish(site, [night(tmp_path, 20), run], CLAIMS)
+    site, run = tmp_path / "site", killed(tmp_path, "killed")
+    made = publish.publish(site, [night(tmp_path, 20), run], CLAIMS)
+    assert made.runs == ("killed", "night-20")
     text = (site / "index.html").read_text()
+    assert "A run that does not say when it was" in text
     assert "This run is not whole" in text
     assert "The run did not come to its end" in text
     assert "The Nodes page, judged" in (site / "killed" / "site" / "page.html").read_text()
     assert "killed/site/index.html" not in listed(site).links
+
+
+def test_a_run_that_broke_off_is_listed_by_when_it_began_where_anything_tells(tmp_path: Path) -> None:
+    """By its folder's name, by its recordings, and by what it says of its shard, which is not copied."""
+    site, stamped = tmp_path / "site", killed(tmp_path, "20261119-021700-fast-process-0001")
+    runs = [night(tmp_path, 20), stamped]
+    runs.append(killed(tmp_path, "recorded"))
+    (scenario,) = (runs[-1] / "scenarios").iterdir()
+    moment = datetime(2026, 11, 21, 2, 17, tzinfo=UTC).timestamp()
+    (scenario / "history.jsonl").write_text(json.dumps({"t": 0.0, "wall_offset_s": moment}) + "\n")
+    runs.append(killed(tmp_path, "shard"))
+    shards.write(runs[-1], shard_of(1, [{}], began="2026-11-18T02:17:00+00:00"))
+    made = publish.publish(site, runs, CLAIMS)
+    assert made.runs == ("recorded", "night-20", stamped.name, "shard")
+    text = (site / "index.html").read_text()
+    assert [f"2026-11-{day} 02:17 UTC" in text for day in (18, 19, 20, 21)] == [True] * 4
+    assert publish.publish(site, [], CLAIMS).runs == made.runs
+
+
+def test_an_older_run_that_broke_off_takes_no_newer_ones_place(tmp_path: Path) -> None:
+    site, run = tmp_path / "site", killed(tmp_path, "20261119-021700-fast-process-0001")
+    new = night(tmp_path, 20)
+    for each in (run, new):
+        (each / "site").mkdir(exist_ok=True)
+        (each / "site" / "index.html").write_text("x" * 2**20)
+    publish.publish(site, [run], CLAIMS)
+    made = publish.publish(site, [new], CLAIMS, mib=2)
+    assert (made.runs, made.removed) == (("night-20",), (run.name,))
+
+
+def test_a_run_whose_time_is_none_is_listed_by_when_it_was_published(tmp_path: Path) -> None:
+    site, run = tmp_path / "site", night(tmp_path, 20)
+    rundir.write_facts(run, replace(rundir.read_facts(run), began="soon", ended=""))
+    assert publish.publish(site, [run, night(tmp_path, 21)], CLAIMS).runs == ("night-20", "night-21")
+    assert "soon" not in (site / "index.html").read_text()
+
+
+def test_a_run_that_was_killed_before_its_first_scenario_is_listed_as_what_it_is(tmp_path: Path) -> None:
+    site, run = tmp_path / "site", rundir.create(tmp_path / "killed")
+    made = publish.publish(site, [run, night(tmp_path, 20)], CLAIMS)
+    assert (made.runs, made.unread) == (("killed", "night-20"), ())
+    text = (site / "index.html").read_text()
+    assert "No scenario left a verdict." in text
+    assert "Nothing was judged." in text
+    # As earlier versions copied it.
+    (site / "killed" / "scenarios").rmdir()
+    made = publish.publish(site, [], CLAIMS, keep=1)
+    assert (made.runs, made.removed, made.unread) == (("killed",), ("night-20",), ())
+
+
+def test_what_cannot_be_read_has_its_place_among_the_others(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    publish.publish(site, [night(tmp_path, number) for number in (20, 21)], CLAIMS)
+    (site / "night-20" / "run.json").write_text('{"format": 99}')
+    mark = site / "night-20" / publish.MARK
+    rundir.write_json(mark, {**json.loads(mark.read_text()), "published": "2026-11-20T03:00:00+00:00"})
+    made = publish.publish(site, [], CLAIMS, keep=1)
+    assert (made.runs, made.removed, made.unread) == (("night-21",), ("night-20",), ())
+
+
+def test_what_is_no_copy_of_a_run_is_named_and_stays(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    publish.publish(site, [night(tmp_path, 20)], CLAIMS)
+    (site / "mine").mkdir()
+    (site / "mine" / publish.MARK).write_text('{"my": "books"}')
+    made = publish.publish(site, [], CLAIMS, keep=1)
+    assert made.runs == ("night-20",)
+    assert [said.partition(":")[0] for said in made.unread] == ["mine"]
+    assert entries(site / "mine") == [publish.MARK]
 
 
 def test_a_run_that_is_there_is_replaced(tmp_path: Path) -> None:
@@ -159,6 +240,49 @@ def test_without_a_run_the_list_is_written_again(tmp_path: Path) -> None:
     )
     assert "What cannot be read" in (site / "index.html").read_text()
     assert (site / "night-20").is_dir()
+
+
+def again(run: Path) -> Path:
+    """The run, judged again."""
+    told = tell(run / rechecked.FOLDER, ILL, replace(rundir.read_facts(run), run=run.name))
+    rundir.write_json(told / rechecked.FILE, {})
+    return told
+
+
+def test_runs_that_were_judged_again_have_names_of_their_own_and_say_so(tmp_path: Path) -> None:
+    site, runs = tmp_path / "site", [night(tmp_path, 20), night(tmp_path, 21)]
+    rundir.write_facts(runs[1], rundir.read_facts(runs[0]))
+    judged_again = [again(run) for run in runs]
+    publish.publish(site, [*runs, *judged_again], CLAIMS)
+    made = publish.publish(site, judged_again, CLAIMS)
+    assert made.runs == ("night-21-recheck", "night-21", "night-20-recheck", "night-20")
+    assert (site / "index.html").read_text().count("again, from the recordings") == 2
+    for name in made.runs:
+        is_said = "again, from the recordings" in (site / name / "site" / page.FILE).read_text()
+        assert is_said == digest.read(site / name).is_judged_again == name.endswith("-recheck")
+    alike = again(night(tmp_path / "elsewhere", 20))
+    with pytest.raises(Problem, match=r"a name of its own .* rename .*/night-20$"):
+        publish.publish(site, [judged_again[0], alike], CLAIMS)
+    onto = publish.publish(tmp_path / "other", [site / "night-20-recheck"], CLAIMS)
+    assert onto.runs == ("night-20-recheck",), "a copy keeps its name"
+
+
+def test_what_was_recorded_takes_no_place_of_what_was_judged_again(tmp_path: Path) -> None:
+    site, run = tmp_path / "site", night(tmp_path, 20)
+    publish.publish(site, [again(run)], CLAIMS)
+    with pytest.raises(Problem, match=r"another run of that name .* rename .*/night-20-recheck$"):
+        publish.publish(site, [run.rename(tmp_path / "night-20-recheck")], CLAIMS)
+
+
+@pytest.mark.parametrize("facts", [FACTS, replace(FACTS, exit_reason="a worker died"), None])
+def test_a_copy_lacks_what_the_run_lacks(tmp_path: Path, facts: rundir.RunFacts | None) -> None:
+    site, run = tmp_path / "site", tell(tmp_path / "run", WELL, facts)
+    planned = ("a.py::test_a", "b.py::test_b")
+    rundir.write_json(run / rundir.DECLARED, dict.fromkeys(planned, ("cordon.taint",)))
+    publish.publish(site, [run], CLAIMS)
+    copy = site / run.name
+    assert digest.read(copy).missing == digest.read(run).missing
+    assert (copy / rundir.DECLARED).read_text() == (run / rundir.DECLARED).read_text()
 
 
 def test_no_link_leads_out_of_a_run(tmp_path: Path) -> None:
@@ -197,6 +321,39 @@ def test_no_secret_is_in_what_is_published(tmp_path: Path) -> None:
     assert found(site, SECRETS) == []
     for name in ("verdicts.json", "site/page.html", f"scenarios/{scenario.name}/history.jsonl"):
         assert "[redacted " in (site / run.name / name).read_text()
+
+
+def allures(**embedded: str) -> str:
+    """Allure's page: its program, and what it embeds."""
+    data = ",".join(
+        f'd("data/{name}","{base64.b64encode(said.encode()).decode()}")' for name, said in embedded.items()
+    )
+    program = f'<script src="data:text/javascript;base64,{PROGRAM}"></script>'
+    return f"<title>Allure</title>{program}<script>Promise.allSettled([{data}])</script>"
+
+
+def test_no_secret_is_in_a_page_that_is_published(tmp_path: Path) -> None:
+    """A run of an earlier version has pages that were not cleaned; what Allure's embeds is base64."""
+    run, site = night(tmp_path, 20), tmp_path / "site"
+    embedded = allures(told=CANARIES, result=json.dumps({"message": CANARIES}), plain="שלום")
+    for name in ("index.html", "page.html", "other.html", "notes.txt"):
+        (run / "site" / name).write_text(f"{embedded}<pre>{CANARIES}</pre>")
+    (row,) = json.loads((run / "verdicts.json").read_text())
+    (run / "verdicts.json").write_text(json.dumps([{**row, "reason": CANARIES}]))
+    assert len(found(run / "site", SECRETS)) == 4 * len(SECRETS), "they are found where they are"
+    publish.publish(site, [run], CLAIMS)
+    assert found(site, SECRETS) == []
+    copy = site / run.name / "site"
+    judged = (copy / page.FILE).read_text()
+    assert "The Nodes page, judged" in judged, "it is written anew"
+    assert "[redacted private key]" in judged, "of what is clean"
+    shown = (copy / "index.html").read_text()
+    assert (shown.count(PROGRAM), shown.count("[redacted token]") > 0) == (1, True)
+    result = base64.b64decode(shown.partition('d("data/result","')[2].partition('"')[0])
+    assert "[redacted private key]" in json.loads(result)["message"]
+    assert f'd("data/plain","{base64.b64encode("שלום".encode()).decode()}")' in shown, (
+        "what is no secret stays as it is"
+    )
 
 
 def test_a_text_of_others_stays_text(tmp_path: Path) -> None:
@@ -262,6 +419,20 @@ def test_what_would_harm_is_refused_and_nothing_is_written(
     assert names(site) == before
 
 
+def test_nothing_is_published_into_a_run_nor_into_a_copy_of_one(tmp_path: Path) -> None:
+    site, run, other = tmp_path / "site", night(tmp_path, 20), night(tmp_path, 21)
+    publish.publish(site, [run], CLAIMS)
+    begun = rundir.create(tmp_path / "begun")
+    places = [other, other / "labs" / "none", site / "night-20", site / "night-20" / "site", begun]
+    before = names(tmp_path)
+    for place in places:
+        with pytest.raises(Problem, match="runs cannot be published into a run"):
+            publish.publish(place, [run], CLAIMS)
+    assert names(tmp_path) == before
+    (tmp_path / "scenarios").mkdir()
+    assert publish.publish(tmp_path / "elsewhere", [run], CLAIMS).runs == ("night-20",)
+
+
 def test_names_and_numbers_that_no_site_can_have_are_refused(tmp_path: Path) -> None:
     run = night(tmp_path, 20)
     with pytest.raises(Problem, match="name of its own"):
@@ -272,7 +443,9 @@ def test_names_and_numbers_that_no_site_can_have_are_refused(tmp_path: Path) -> 
         )
     with pytest.raises(Problem, match="into itself"):
         publish.publish(run / "site" / "deep", [run], CLAIMS)
-    with pytest.raises(Problem, match="--keep 0"):
+    with pytest.raises(Problem, match=r"cannot be so small \(--mib -1\)"):
+        publish.publish(tmp_path / "site", [run], CLAIMS, mib=-1)
+    with pytest.raises(Problem, match=r"\(--keep 0\)"):
         publish.publish(tmp_path / "site", [run], CLAIMS, keep=0)
     # Runs of one's own are never taken for published ones, nor removed.
     with pytest.raises(Problem, match="no published run"):

@@ -30,3 +30,23 @@ def test_nothing_is_without_a_word_about_it() -> None:
 @pytest.mark.parametrize("said", ["`--shard K/N`", "`--settings`", "`RUN...`", "`[RUN]`", "`make soak`"])
 def test_values_and_numbers_are_said(said: str) -> None:
     assert said in PAGE
+
+
+def test_options_before_a_command_are_there() -> None:
+    assert "| `--debug` |" in PAGE
+    assert "| `--version` |" in PAGE
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "| `make run` | `LAB=process`, `PROFILE=fast`, `WORKERS=auto`, `ARGS` |",
+        "| `make soak` | `N=10`, `SEED=12`, `LAB=process` |",
+        "| `make times` | `RUN` |",
+        "| `make setup` | `LAB=process` |",
+        "| `make lint` |  |",
+        "| `make test-vm` |  |",
+    ],
+)
+def test_targets_say_which_variables_they_take(row: str) -> None:
+    assert row in PAGE

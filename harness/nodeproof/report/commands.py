@@ -13,6 +13,13 @@ def _say(line: str) -> None:
     print(f"nodeproof: {line}", file=sys.stderr, flush=True)
 
 
+def _put(text: str, place: str) -> None:
+    """Print a text, or write it into a file and print where that is."""
+    from nodeproof.report import html, whole
+
+    print(html.printable(text) if place == whole.STANDARD_OUTPUT else html.write(Path(place), text))
+
+
 def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Judge a saved run again, and rebuild all that a reader opens, in a folder of its own inside the run."""
     from nodeproof import catalogue
@@ -88,13 +95,13 @@ def page(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def junit(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print or write a run's verdicts as JUnit XML."""
     from nodeproof import catalogue
-    from nodeproof.report import digest, junit
+    from nodeproof.report import digest, junit, whole
 
     claims = catalogue.load(arguments.claims)
-    if arguments.output is None:
+    if arguments.output == whole.STANDARD_OUTPUT:
         print(junit.render(digest.read(arguments.run_folder), claims), end="", flush=True)
     else:
-        print(junit.write(arguments.run_folder, claims, arguments.output))
+        print(junit.write(arguments.run_folder, claims, Path(arguments.output)))
     return 0
 
 
@@ -112,15 +119,13 @@ def compare(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def matrix(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print or write the page's claims across several runs."""
     from nodeproof import catalogue
-    from nodeproof.report import digest, html, matrix
+    from nodeproof.report import digest, matrix
 
     made = matrix.matrix([digest.read(run) for run in arguments.runs], catalogue.load(arguments.claims))
     if arguments.html:
-        print(matrix.write_html(made, arguments.html))
-    if arguments.markdown == "-":
-        print(matrix.in_markdown_table(made))
-    elif arguments.markdown:
-        print(html.write(Path(arguments.markdown), matrix.in_markdown_table(made)))
+        _put(matrix.in_html(made, Path(arguments.html).parent), arguments.html)
+    if arguments.markdown:
+        _put(matrix.in_markdown_table(made), arguments.markdown)
     if not arguments.html and not arguments.markdown:
         print(matrix.on_a_terminal(made))
     return 0

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from nodeproof.model.problem import Problem
+from nodeproof.report import whole
 from nodeproof.report.digest import SIGNS
 
 SHORT = 400
@@ -21,19 +21,14 @@ def render(template: str, **told: Any) -> str:
     return _environment().get_template(template).render(**told)
 
 
-def write(path: Path, text: str) -> Path:
-    """Write a page in one step; what no encoding has (half a surrogate pair) is a question mark.
+def printable(text: str) -> str:
+    """A page as it can be encoded: what no encoding has (half a surrogate pair) is a question mark."""
+    return text.encode("utf-8", "replace").decode()
 
-    Raises Problem where it cannot be written.
-    """
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_bytes(text.encode("utf-8", "replace"))
-        return partial.replace(path)
-    except OSError as error:
-        raise Problem(
-            "the page cannot be written", str(path), "name a file in a folder of yours", str(error)
-        ) from error
+
+def write(path: Path, text: str) -> Path:
+    """Write a page in one step. Raises Problem where it cannot be written."""
+    return whole.write(path, printable(text).encode(), "the page cannot be written")
 
 
 def address(path: str) -> str:

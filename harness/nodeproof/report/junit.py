@@ -21,6 +21,7 @@ from nodeproof.report import behaviours, digest, rundir
 from nodeproof.report.digest import Digest, Entry
 from nodeproof.report.outcome import verdict_of
 from nodeproof.report.rundir import Row
+from nodeproof.report.whole import write as write_whole
 
 Json = Any
 FILE = "junit.xml"
@@ -48,13 +49,7 @@ def write(run: Path, claims: Mapping[str, Claim], path: Path) -> Path:
     Raises Problem where there is no run, and where the file cannot be written.
     """
     text = render(digest.read(run), claims)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        return partial.replace(path)
-    except OSError as error:
-        next_step = "name a file in a folder of yours"
-        raise Problem("the JUnit XML cannot be written", str(path), next_step, str(error)) from error
+    return write_whole(path, text.encode(), "the JUnit XML cannot be written")
 
 
 def render(told: Digest, claims: Mapping[str, Claim]) -> str:

@@ -132,10 +132,15 @@ def in_markdown_table(made: Matrix) -> str:
     return "\n".join([*lines, _row(counts), ""])
 
 
+def in_html(made: Matrix, folder: Path) -> str:
+    """A page of this folder; where a run has its page, the cells lead there."""
+    links = [_link(column.run / "site" / page.FILE, folder) for column in made.columns]
+    return html.render("matrix.html", matrix=made, links=links, nothing=NOTHING)
+
+
 def write_html(made: Matrix, path: Path) -> Path:
-    """Write it as a page; where a run has its page, the cells lead there."""
-    links = [_link(column.run / "site" / page.FILE, path.parent) for column in made.columns]
-    return html.write(path, html.render("matrix.html", matrix=made, links=links, nothing=NOTHING))
+    """Write it as a page. Raises Problem where it cannot be written."""
+    return html.write(path, in_html(made, path.parent))
 
 
 def _counts(entry: Entry) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -19,19 +19,20 @@ from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
 from nodeproof.model.verdict import unproven
-from nodeproof.report import broken, rundir, shards
+from nodeproof.report import broken, moments, places, rundir, shards
 from nodeproof.report.links import link
 from nodeproof.report.rundir import Row, RunFacts, Scenario
 
-_APART_S = 12 * 3600.0
+_APART = timedelta(hours=12)
 """Shards that began further apart are of two nights."""
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _FOREIGN = "merge runs of one command, which differ in --shard alone"
 _MADE_ANEW = frozenset({"environment.properties"})
 """Of Allure's results: what the site writes for the whole run."""
 
 
 class _UntoldError(Problem):
-    """A folder that does not say which shard it is."""
+    """A folder that does not say which shard it is, or when that began."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,13 @@ def merge(runs: Sequence[Path], into: Path, claims: Mapping[str, Claim]) -> RunF
     none, and is named, while another one tells how they are divided.
 
     Raises Problem, before anything is written, where the shards are not of one run or one is there twice, and
-    where `into` holds anything.
+    where `into` holds anything or lies in a run.
     """
     parts, untold = _read_all([run.resolve() for run in runs])
     _refuse(parts)
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise Problem("a merged run goes into a folder of its own", str(into), "give --run another one")
+    places.refuse_inside(into, "nothing can be merged into a run")
     reasons = _reasons(parts, untold)
     missing = tuple(_missing(parts, claims, reasons))
     try:
@@ -111,7 +113,8 @@ def _read_all(runs: Sequence[Path]) -> tuple[Sequence[Part], Mapping[str, str]]:
     if not parts:
         raise next(iter(untold.values()))
     return sorted(parts, key=lambda part: part.shard.number), {
-        name: f"{name} does not say which shard it is: {problem.what}" for name, problem in untold.items()
+        name: f"{name} does not say which shard it is, or when it began: {problem.what}"
+        for name, problem in untold.items()
     }
 
 
@@ -126,7 +129,16 @@ def _shard(run: Path) -> Shard:
     if shard is None:
         kind = Problem if shards.facts(run) or not run.is_dir() else _UntoldError
         raise kind("this is no run of a shard", str(run), "name folders of runs with --shard")
-    return shard
+    return shard if moments.read(shard.began) else _timed(run, shard)
+
+
+def _timed(run: Path, shard: Shard) -> Shard:
+    """A shard whose own file does not say when it began, by what else does. Raises _UntoldError."""
+    facts = shards.facts(run)
+    if facts and moments.read(facts.began):
+        return replace(shard, began=facts.began)
+    said = f"{shards.FILE} says that it began at {shard.began!r}, which is no time"
+    raise _UntoldError(said, str(run / shards.FILE), "restore the file")
 
 
 def _read(run: Path, shard: Shard) -> Part:
@@ -159,7 +171,7 @@ def _refuse(parts: Sequence[Part]) -> None:
         for what, one, other in _told(first, part):
             if one != other:
                 raise Problem(f"two shards differ in their {what}: {one}, {other}", where, _FOREIGN)
-        if abs((_moment(first.shard.began) - _moment(part.shard.began)).total_seconds()) > _APART_S:
+        if abs(_moment(first.shard.began) - _moment(part.shard.began)) > _APART:
             raise Problem("two shards began more than twelve hours apart", where, _FOREIGN)
         if first.shard.parts != part.shard.parts:
             raise Problem("two shards divide different scenarios, or otherwise", where, _FOREIGN)
@@ -286,7 +298,7 @@ def _merged(
 ) -> RunFacts:
     shard, whole = parts[0].shard, [part.facts for part in parts if part.facts]
     runs = {part.shard.number: part.run.name for part in parts}
-    began = min((part.facts.began if part.facts else part.shard.began for part in parts), key=_moment)
+    began = min(map(_began, parts), key=_moment)
     ends = [facts.ended for facts in whole if facts.ended]
     return RunFacts(
         run=into.resolve().name,
@@ -310,9 +322,11 @@ def _merged(
     )
 
 
+def _began(part: Part) -> str:
+    """By its facts, else by what it said as it began, which is a moment."""
+    told = part.facts.began if part.facts else ""
+    return told if moments.read(told) else part.shard.began
+
+
 def _moment(told: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(told)
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except ValueError as error:
-        raise Problem(f"{told!r} is no time", "run.json of a shard", "restore the file") from error
+    return moments.read(told) or _NEVER

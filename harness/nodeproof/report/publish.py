@@ -1,13 +1,17 @@
 """Runs as a web site: of each what may be seen, and a page that lists them, newest first.
 
 <folder>/index.html                       the list
-<folder>/<run>/published.json             that it is a copy, and when it was made
-<folder>/<run>/run.json  verdicts.json    as in the run
-<folder>/<run>/site/                      the page, judged, and Allure's site where there is one
+<folder>/<run>/published.json             that it is a copy, when the run began, and when the copy was made
+<folder>/<run>/run.json  verdicts.json    as in the run, with declared-claims.json, by which it is known which
+                                          scenario has no verdict, and what was judged again its recheck.json
+<folder>/<run>/site/                      the page, judged, written anew, and Allure's site where there is one
 <folder>/<run>/scenarios/<slug>/          what the page links to, and judgments.json
 
+A run that was judged again, which lies in its RUN/recheck, is RUN-recheck here.
+
 Logs of labs, the audit log and Allure's results stay behind, and so does what a link leads to: that may lie
-outside the run. Texts are cleaned of secrets once more, as a run of an earlier version may have some.
+outside the run. What is copied is cleaned of secrets once more (`cleaned.py`), as a run of an earlier version
+may have some, and the page is made of the clean copy.
 """
 
 from __future__ import annotations
@@ -15,25 +19,37 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
-from nodeproof import redacted
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import digest, evidence, html, page, rundir
+from nodeproof.report import (
+    cleaned,
+    digest,
+    evidence,
+    facts_left,
+    html,
+    moments,
+    page,
+    places,
+    rechecked,
+    rundir,
+)
 from nodeproof.report.digest import Digest, State
 from nodeproof.report.evidence import Finder
 from nodeproof.report.page import View
 
-INDEX, MARK, KEEP = "index.html", "published.json", 30
+Json = Any
+INDEX, MARK, KEEP = "index.html", places.PUBLISHED, 30
 _OWN = "<!-- nodeproof publish -->"
 """In the template: by it a list is told from somebody's own page."""
 _PARTIAL = ".nodeproof-partial-"
-_TEXTS = frozenset({".json", ".jsonl", ".svg"})
-_OF_A_RUN = ("run.json", "verdicts.json")
+_NEVER = datetime.min.replace(tzinfo=UTC)
+_OF_A_RUN = ("run.json", "verdicts.json", rundir.DECLARED, rechecked.FILE)
 _OF_A_SCENARIO = (*evidence.FILES, "judgments.json")
 
 
@@ -42,8 +58,8 @@ class Shown:
     """A published run as the list has it; an address is empty where there is no such page."""
 
     name: str
-    when: str
-    """When it began; where the run does not tell, when it was published. ISO 8601, in UTC."""
+    began: str
+    """To the minute, in UTC; empty where nothing tells."""
     view: View
     judged: str
     allure: str
@@ -57,6 +73,18 @@ class Shown:
     def worst(self) -> str:
         """The state that decides how the run looks."""
         return next((state for state, _label, _number in self.counts), "silent")
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A published run, which has its place among the others also where it cannot be read."""
+
+    name: str
+    when: datetime
+    """When it began; where nothing tells, when it was published."""
+    shown: Shown | None
+    unread: str = ""
+    """Why it cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +105,13 @@ def publish(
     Of these the oldest go until all have at most so many MiB together, where that is not 0; the newest stays.
 
     A run that is there already is replaced; only copies are ever removed. Raises Problem, before anything is
-    written, where one is no run, where another run or somebody's own page has its place, and for a `keep`
-    below 1; and where the folder cannot be written.
+    written, where one is no run, where another run or somebody's own page has its place, where the folder
+    lies in a run, for a `keep` below 1 and a `mib` below 0; and where the folder cannot be written.
     """
-    if keep < 1 or mib < 0:
-        raise Problem("a site without runs shows nothing", f"--keep {keep} --mib {mib}", "keep 1 at least")
+    if keep < 1:
+        raise Problem("a site without runs shows nothing", f"--keep {keep}", "keep 1 at least")
+    if mib < 0:
+        raise Problem("runs cannot be so small", f"--mib {mib}", "give a number of MiB, or 0 for no limit")
     found = [digest.read(run) for run in runs]
     _refuse(folder, found)
     try:
@@ -90,15 +120,17 @@ def publish(
             shutil.rmtree(left)
         for each in found:
             _copy(each, folder, claims)
-        listed, unread = _list(folder, claims)
-        stay = _stay([folder / each.name for each in listed[:keep]], mib)
-        index = html.write(folder / INDEX, html.render("publish.html", runs=listed[:stay], unread=unread))
-        for old in listed[stay:]:
+        copies, foreign = _copies(folder, claims)
+        stay = _stay([folder / each.name for each in copies[:keep]], mib)
+        shown = [each.shown for each in copies[:stay] if each.shown]
+        unread = foreign + [f"{each.name}: {each.unread}" for each in copies[:stay] if each.unread]
+        index = html.write(folder / INDEX, html.render("publish.html", runs=shown, unread=unread))
+        for old in copies[stay:]:
             shutil.rmtree(folder / old.name)
     except OSError as error:
         next_step = "name a folder of yours with space left"
         raise Problem("runs cannot be published there", str(folder), next_step, str(error)) from error
-    kept, removed = (tuple(each.name for each in part) for part in (listed[:stay], listed[stay:]))
+    kept, removed = (tuple(each.name for each in part) for part in (shown, copies[stay:]))
     return Published(index, kept, removed, tuple(unread))
 
 
@@ -113,45 +145,66 @@ def _stay(runs: Sequence[Path], mib: int) -> int:
 def _refuse(folder: Path, found: Sequence[Digest]) -> None:
     """Raises Problem where a copy would harm something, or two runs would be one."""
     index, other = folder / INDEX, "name another folder to publish into"
+    if any(folder.resolve().is_relative_to(each.run) for each in found):
+        raise Problem("a run cannot be published into itself", str(folder), other)
+    places.refuse_inside(folder, "runs cannot be published into a run")
     if index.exists() and not (index.is_file() and _OWN in index.read_text(errors="replace")):
         raise Problem("there is a page that nodeproof did not write", str(index), other)
-    names = [each.run.name for each in found]
-    for each in found:
-        name, place = each.run.name, folder / each.run.name
+    names = [_name(each) for each in found]
+    for each, name in zip(found, names, strict=True):
+        place, rename = folder / name, f"rename {_recorded(each)}"
         if name == INDEX or name.startswith(".") or names.count(name) > 1:
-            raise Problem("a run needs a name of its own on a site", str(each.run), "rename its folder")
-        if folder.resolve().is_relative_to(each.run):
-            raise Problem("a run cannot be published into itself", str(folder), other)
+            raise Problem("a run needs a name of its own on a site", str(each.run), rename)
         if place.exists() and not (place / MARK).is_file():
             raise Problem("what is there is no published run", str(place), other)
-        if place.exists() and _began(each.facts) != (_began(_facts(place)) or _began(each.facts)):
-            raise Problem("another run of that name is published", str(place), "rename the new run's folder")
+        if place.exists() and not _is_same(each, place):
+            raise Problem("another run of that name is published", str(place), rename)
 
 
-def _facts(run: Path) -> rundir.RunFacts | None:
+def _name(found: Digest) -> str:
+    """What a run is called on a site; all that were judged again are called alike where they lie."""
+    is_in_its_run = found.is_judged_again and found.run.name == rechecked.FOLDER
+    return f"{found.run.parent.name}-{rechecked.FOLDER}" if is_in_its_run else found.run.name
+
+
+def _recorded(found: Digest) -> Path:
+    """The folder that gives a run its name."""
+    return found.run.parent if found.run.name != _name(found) else found.run
+
+
+def _is_same(found: Digest, place: Path) -> bool:
+    """Whether what is published there is this run, as far as both tell."""
+    if rechecked.is_one(place) != found.is_judged_again:
+        return False
     with contextlib.suppress(Problem):
-        return rundir.read_facts(run)
-    return None
+        there = rundir.read_facts(place)
+        return not found.facts or found.facts.began == there.began
+    return True
 
 
-def _began(facts: rundir.RunFacts | None) -> str:
-    return facts.began if facts else ""
+def _began(found: Digest) -> str:
+    """When a run began, as far as what it left tells."""
+    with contextlib.suppress(Problem):
+        return facts_left.read(found).began
+    return ""
 
 
 def _copy(found: Digest, folder: Path, claims: Mapping[str, Claim]) -> None:
     """Copy one run beside its place, and put it there once it is whole. Raises OSError."""
-    run, place = found.run, folder / found.run.name
-    partial, old = (folder / f"{_PARTIAL}{part}-{run.name}" for part in ("new", "old"))
+    run, name = found.run, _name(found)
+    place = folder / name
+    partial, old = (folder / f"{_PARTIAL}{part}-{name}" for part in ("new", "old"))
     partial.mkdir()
     for source, target in _taken(run, partial):
         target.parent.mkdir(parents=True, exist_ok=True)
-        (redacted.copy if source.suffix in _TEXTS else shutil.copyfile)(source, target)
-    judged = partial / "site" / page.FILE
-    if not judged.exists():
-        judged.parent.mkdir(exist_ok=True)
-        html.write(judged, page.render(found, claims))
+        cleaned.copy(source, target)
+    (partial / "scenarios").mkdir(exist_ok=True)
+    (partial / "site").mkdir(exist_ok=True)
+    # What is told is the copy's; its links, its neighbours and what it put aside are the run's.
+    told = replace(digest.read(partial), run=run, load=found.load)
+    html.write(partial / "site" / page.FILE, page.render(told, claims))
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    rundir.write_json(partial / MARK, {"run": run.name, "published": now})
+    rundir.write_json(partial / MARK, {"run": name, "began": _began(found), "published": now})
     if place.exists():
         place.rename(old)
     partial.rename(place)
@@ -162,7 +215,8 @@ def _copy(found: Digest, folder: Path, claims: Mapping[str, Claim]) -> None:
 def _taken(run: Path, into: Path) -> Iterator[tuple[Path, Path]]:
     """What of a run may be published, each file with its place."""
     yield from _files([run / name for name in _OF_A_RUN], into)
-    yield from _files(_inside(run / "site"), into / "site")
+    shown = [path for path in _inside(run / "site") if path.name != page.FILE]
+    yield from _files(shown, into / "site")
     for scenario in _inside(run / "scenarios"):
         shown = [path for path in _inside(scenario) if path.name in _OF_A_SCENARIO]
         yield from _files(shown, into / "scenarios" / scenario.name)
@@ -183,25 +237,47 @@ def _inside(folder: Path) -> Sequence[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ()
 
 
-def _list(folder: Path, claims: Mapping[str, Claim]) -> tuple[list[Shown], list[str]]:
-    """The runs in a folder, newest first; and why others cannot be read."""
-    listed, unread = [], []
-    for mark in folder.glob(f"*/{MARK}"):
+def _copies(folder: Path, claims: Mapping[str, Claim]) -> tuple[list[Copy], list[str]]:
+    """What is published in a folder, the newest first; and what only looks like it, and is left alone."""
+    copies, foreign = [], []
+    for mark in sorted(folder.glob(f"*/{MARK}")):
         if mark.parent.is_symlink():
             continue
-        try:
-            listed.append(_shown(digest.read(mark.parent), mark, claims))
-        except Problem as problem:
-            unread.append(f"{mark.parent.name}: {problem.what}")
-    return sorted(listed, key=lambda each: (each.when, each.name), reverse=True), sorted(unread)
+        if told := _marked(mark):
+            copies.append(_read(mark.parent, told, claims))
+        else:
+            foreign.append(
+                f"{mark.parent.name}: its {MARK} is none of nodeproof: remove what it should not be"
+            )
+    return sorted(copies, key=lambda each: (each.when, each.name), reverse=True), foreign
 
 
-def _shown(found: Digest, mark: Path, claims: Mapping[str, Claim]) -> Shown:
-    run, when = mark.parent, _began(found.facts)
-    with contextlib.suppress(Problem, KeyError, TypeError):
-        when = when or str(rundir.read_json(mark)["published"])
+def _marked(mark: Path) -> Mapping[str, Json]:
+    """What a copy says of itself; nothing where that is no mark."""
+    with contextlib.suppress(Problem):
+        told = rundir.read_json(mark)
+        if isinstance(told, dict) and moments.read(told.get("published")):
+            return told
+    return {}
+
+
+def _read(run: Path, mark: Mapping[str, Json], claims: Mapping[str, Claim]) -> Copy:
+    published = moments.read(mark["published"]) or _NEVER
+    # Of a run that was killed before its first scenario, earlier versions copied nothing.
+    if not (run / "scenarios").exists():
+        (run / "scenarios").mkdir()
+    try:
+        found = digest.read(run)
+    except Problem as problem:
+        return Copy(run.name, published, None, problem.what)
+    began = next((told for told in (_began(found), mark.get("began")) if moments.read(told)), "")
+    return Copy(run.name, moments.read(began) or published, _shown(found, str(began), claims))
+
+
+def _shown(found: Digest, began: str, claims: Mapping[str, Claim]) -> Shown:
+    run, when = found.run, f"{began[:16].replace('T', ' ')} UTC" if began else ""
     judged, allure = (
         html.address(f"{run.name}/site/{name}") if (run / "site" / name).is_file() else ""
         for name in (page.FILE, INDEX)
     )
-    return Shown(run.name, when, View(found, claims, Finder(found.run, {})), judged, allure)
+    return Shown(run.name, when, View(found, claims, Finder(run, {})), judged, allure)
