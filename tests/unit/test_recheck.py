@@ -316,3 +316,36 @@ def test_a_run_that_cannot_be_judged_leaves_nothing_half_made(run: Path) -> None
     with pytest.raises(Problem, match="the catalogue has no claim"):
         rebuild.rebuild(run, known)
     assert not [path.name for path in run.iterdir() if "recheck" in path.name]
+
+
+def rechecked_by_command(run: Path) -> int:
+    return cli.main(["recheck", str(run), "--no-site", "--claims", str(RUNS / "claims")])
+
+
+def errors(run: Path) -> set[str]:
+    """The cases of its JUnit XML that hold an error."""
+    cases = ET.parse(run / "recheck" / junit.FILE).getroot().iter("testcase")  # noqa: S314
+    return {case.get("name", "") for case in cases if case.find("error") is not None}
+
+
+def test_a_run_that_ended_and_lacks_a_scenario_is_not_green(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = thaw(run)
+    # Another one judges the claim, so that each has a verdict.
+    rundir.write_json(run / rundir.DECLARED, {scenario.nodeid: [DETECTION], "s.py::test_b": [DETECTION]})
+    assert rechecked_by_command(run) == 3
+    said = capsys.readouterr().err
+    assert "nodeproof: the run is not whole: Scenarios without a verdict: s.py::test_b." in said
+    assert errors(run) == {"The run is whole", f"{CLAIMS[DETECTION].statement} ({DETECTION})"}
+    page_says = page.write(run / "recheck", CLAIMS).read_text()
+    assert "Scenarios without a verdict: s.py::test_b." in page_says
+
+
+def test_a_run_without_any_verdict_is_not_green(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rundir.create(run)
+    rundir.write_facts(run, replace(FACTS, run=run.name))
+    rundir.merge_verdicts(run)
+    assert rechecked_by_command(run) == 3
+    assert "the run is not whole: No scenario left a verdict." in capsys.readouterr().err
+    assert errors(run) == {"The run is whole"}

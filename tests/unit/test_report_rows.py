@@ -134,6 +134,13 @@ def test_an_unproven_claim_that_was_not_selected_does_not_count() -> None:
     assert exit_code([row("a.b", CONFORMS), row("c.d", GAP)], [], ["a.b"]) == 0
 
 
+def test_a_run_that_is_not_whole_is_never_all_right() -> None:
+    rows = [row("a.b", CONFORMS)]
+    assert exit_code(rows, [], ["a.b"], is_whole=False) == 3
+    assert exit_code(rows, [], ["a.b"], "it was killed", is_whole=False) == 2
+    assert exit_code([row("a.b", DEVIATES)], [], ["a.b"], is_whole=False) == 1
+
+
 def test_the_worst_row_decides_a_claim() -> None:
     rows = [row("a.b", verdict) for verdict in (CONFORMS, SCALED, GAP, DEVIATES, CONFORMS)]
     for count, expected in enumerate(("conforms", "unproven", "unproven", "deviates", "deviates"), 1):

@@ -12,7 +12,7 @@ from typing import Any
 
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
-from nodeproof.report import rundir, shards
+from nodeproof.report import declared, rundir, shards
 from nodeproof.report.digest import Digest
 from nodeproof.report.rundir import RunFacts
 
@@ -59,10 +59,10 @@ def _labs(run: Path) -> Iterator[Json]:
 
 def _selected(told: Digest, shard: Shard | None) -> tuple[str, ...]:
     """The claims that it was to judge; where it does not say, those that it judged."""
-    with contextlib.suppress(Problem, TypeError, AttributeError):
-        declared = rundir.read_json(told.run / rundir.DECLARED).values()
-        return tuple(sorted({str(claim) for claims in declared for claim in claims}))
-    parts = shard.parts[shard.number - 1].values() if shard else (tuple(told.by_claim),)
+    scenarios = declared.read(told.run)
+    if scenarios is None and shard is not None:
+        scenarios = shard.parts[shard.number - 1]
+    parts = scenarios.values() if scenarios is not None else (tuple(told.by_claim),)
     return tuple(sorted({claim for claims in parts for claim in claims}))
 
 

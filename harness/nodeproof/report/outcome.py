@@ -39,13 +39,19 @@ def _weight(row: Row) -> int:
 
 
 def exit_code(
-    rows: Iterable[Row], asked_by_name: Collection[str], selected: Collection[str], broken_off: str = ""
+    rows: Iterable[Row],
+    asked_by_name: Collection[str],
+    selected: Collection[str],
+    broken_off: str = "",
+    *,
+    is_whole: bool = True,
 ) -> int:
-    """The exit code of a run; `broken_off` says why it did not run to its end, if it did not.
+    """The exit code of a run; `broken_off` says why it did not run to its end, if it did not, and `is_whole`
+    whether all of it is there.
 
     1 when anything deviates; else 3 when a selected claim ended in an unproven that is no skip; else 2 when
-    the run broke off; else 3 when a claim that was asked for by name is not proven, or a selected one has no
-    verdict; else 0.
+    the run broke off; else 3 when a claim that was asked for by name is not proven, a selected one has no
+    verdict, or the run is not whole; else 0.
     """
     verdicts = {claim: verdict_of(row) for claim, row in worst_by_claim(rows).items()}
     if any(verdict.outcome == "deviates" for verdict in verdicts.values()):
@@ -58,7 +64,7 @@ def exit_code(
         return UNPROVEN
     if any(claim not in verdicts for claim in selected):
         return UNPROVEN
-    return CONFORMS
+    return CONFORMS if is_whole else UNPROVEN
 
 
 def _is_open(verdict: Verdict) -> bool:

@@ -4,9 +4,8 @@ run, laid out like one. What the run itself said stays as it was recorded.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +14,6 @@ from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
 from nodeproof.report import (
     behaviours,
-    broken,
     digest,
     facts_left,
     junit,
@@ -42,8 +40,6 @@ _AS_RECORDED = (
 )
 _MADE_ANEW = frozenset({"environment.properties"})
 """Of Allure's results: what a site writes, into the same file."""
-
-_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -82,8 +78,7 @@ def rebuild(run: Path, claims: Mapping[str, Claim]) -> Rebuilt:
         shutil.rmtree(unfinished, ignore_errors=True)
     junit.write(folder, claims, folder / junit.FILE)
     facts, rows, changed = made
-    missing = (*digest.read(folder).missing, *_without_verdict(folder, rows))
-    return Rebuilt(folder, facts, rows, changed, missing)
+    return Rebuilt(folder, facts, rows, changed, digest.read(folder).missing)
 
 
 def _fill(
@@ -124,18 +119,6 @@ def _scenario(folder: Path, again: Again) -> None:
         title = behaviours.title(again.scenario.nodeid)
         timeline.render(again.history, judged, folder / "timeline.svg", title)
         rates.render(again.history, judged, folder / "rates.svg")
-
-
-def _without_verdict(folder: Path, rows: Sequence[Row]) -> Iterator[str]:
-    """The scenarios that the run was to have, as far as it says so, and that left nothing to judge."""
-    declared: Collection[str] = ()
-    with contextlib.suppress(Problem):
-        declared = rundir.read_json(folder / rundir.DECLARED)
-    judged = {row["scenario"].removesuffix(broken.DIED) for row in rows}
-    left = sorted(set(declared) - judged)
-    if left:
-        more = f", and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
-        yield f"Scenarios without a verdict: {', '.join(left[:_MOST_NAMED])}{more}."
 
 
 def _say_what_changed(into: Path, facts: RunFacts, changed: Sequence[Difference]) -> None:
