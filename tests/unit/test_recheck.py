@@ -349,3 +349,34 @@ def test_a_run_without_any_verdict_is_not_green(run: Path, capsys: pytest.Captur
     assert rechecked_by_command(run) == 3
     assert "the run is not whole: No scenario left a verdict." in capsys.readouterr().err
     assert errors(run) == {"The run is whole"}
+
+
+@pytest.mark.parametrize("torn", [HISTORY, JUDGMENTS, CONFIGURATION])
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_a_torn_file_loses_its_scenario_only_and_says_which(
+    run: Path, capsys: pytest.CaptureFixture[str], torn: str, is_declared: bool
+) -> None:
+    scenario = thaw(run)
+    if is_declared:
+        rundir.write_json(run / rundir.DECLARED, {scenario.nodeid: [DETECTION]})
+    path = scenario.folder / torn
+    path.write_text(path.read_text()[:-20])
+    assert rechecked_by_command(run) == 3
+    said, file = capsys.readouterr(), path.relative_to(run).as_posix()
+    lost = f"A scenario cannot be judged again: a file of the run is malformed ({file})"
+    assert f"nodeproof: the run is not whole: {lost}; restore the file" in said.err
+    assert f"changed: {DETECTION} in {scenario.nodeid}: conforms -> absent: " in said.out
+    assert {row["scenario"] for row in rundir.read_verdicts(run / "recheck")} == {SKIPPED}
+    assert errors(run) >= {"The run is whole", f"{CLAIMS[DETECTION].statement} ({DETECTION})"}
+    assert lost in page.write(run / "recheck", CLAIMS).read_text()
+    told = result(run / "recheck", "try-2")
+    assert (told["status"], told["statusDetails"]["message"][: len(lost)]) == ("broken", lost)
+    assert [each["name"] for each in told["attachments"]] == ["kubelet.log"]
+    assert result(run, "try-2")["status"] == "passed"
+
+
+def test_a_run_whose_recordings_were_removed_is_refused(run: Path) -> None:
+    thaw(run)
+    shutil.rmtree(run / "scenarios")
+    assert rechecked_by_command(run) == 2
+    assert not (run / "recheck").exists()

@@ -185,7 +185,7 @@ def read(run: Path) -> Digest:
     rows, facts = _rows(run, missing), _facts(run, missing)
     if not rows:
         missing.append("No scenario left a verdict.")
-    missing.extend(declared.said(declared.without_verdict(run, rows)))
+    missing += [*declared.said(declared.without_verdict(run, rows)), *rechecked.lost(run)]
     slacks = _slacks(run)
     limit = max((limit for _slack, limit in slacks), default=0.0)
     load = Load(tuple(slack for slack, _limit in slacks), limit, rundir.run_again(run))

@@ -4,6 +4,7 @@ run, laid out like one. What the run itself said stays as it was recorded.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -58,7 +59,10 @@ def rebuild(run: Path, claims: Mapping[str, Claim]) -> Rebuilt:
     """Judge all stored scenarios again and write `<run>/recheck`: verdicts, pictures, Allure's results and
     JUnit XML; the site is made of it by others. A folder that is there is replaced once all of it is made.
 
-    Raises Problem like `recheck.recheck`, where there is no run, and where the folder cannot be written.
+    A scenario of which a file is missing or malformed is left out, and named in what is missing.
+
+    Raises Problem on a claim or a constant that the catalogue lacks, where there is no run, and where the
+    folder cannot be written.
     """
     told = digest.read(rechecked.recorded(run))
     folder, unfinished = told.run / rechecked.FOLDER, told.run / f".{rechecked.FOLDER}"
@@ -88,23 +92,44 @@ def _fill(
     for name in _AS_RECORDED:
         link(told.run / name, into / name)
     link(told.run / "allure-results", into / "allure-results", _MADE_ANEW)
-    rows = recheck.keep(told.run, _scenarios(into, told.run, claims))
+    lost: list[str] = []
+    rows = recheck.keep(told.run, _scenarios(into, told.run, claims, lost))
     changed = tuple(recheck.differences(told.rows, rows))
     rundir.write_json(into / "verdicts.json", rows)
     rundir.write_facts(into, facts)
-    _say_what_changed(into, facts, changed)
+    _say_what_changed(into, facts, changed, lost)
     return facts, tuple(rows), changed
 
 
-def _scenarios(into: Path, run: Path, claims: Mapping[str, Claim]) -> Iterator[Row]:
+def _scenarios(into: Path, run: Path, claims: Mapping[str, Claim], lost: list[str]) -> Iterator[Row]:
     """The rows of all scenarios, each written with its pictures before the next one is read."""
     results = rebuilt_allure.Results.of(into / "allure-results")
-    for scenario in rundir.read_scenarios(run):
-        again = recheck.again(scenario, claims)
-        folder = into / "scenarios" / scenario.folder.name
+    for path in _judged(run):
+        try:
+            scenario = rundir.read_scenario(path)
+            told = recheck.recorded(scenario)
+        except Problem as problem:
+            lost.append(f"A scenario cannot be judged again: {problem.line.replace(f'{run}/', '')}.")
+            results.lose(path.name, lost[-1])
+            continue
+        again = recheck.judged_from(told, scenario, claims)
+        folder = into / "scenarios" / path.name
         _scenario(folder, again)
         results.tell(folder, again, claims)
         yield from again.rows
+
+
+def _judged(run: Path) -> Sequence[Path]:
+    """The folders of the scenarios that were judged, by node id; those that do not tell it come first."""
+
+    def nodeid(folder: Path) -> str:
+        with contextlib.suppress(Problem):
+            return rundir.read_scenario(folder).nodeid
+        return ""
+
+    if not (run / "scenarios").is_dir():
+        raise Problem("nothing is left of this run's recordings", str(run), "name a run that has `scenarios`")
+    return sorted((path.parent for path in (run / "scenarios").glob("*/judgments.json")), key=nodeid)
 
 
 def _scenario(folder: Path, again: Again) -> None:
@@ -121,10 +146,13 @@ def _scenario(folder: Path, again: Again) -> None:
         rates.render(again.history, judged, folder / "rates.svg")
 
 
-def _say_what_changed(into: Path, facts: RunFacts, changed: Sequence[Difference]) -> None:
+def _say_what_changed(
+    into: Path, facts: RunFacts, changed: Sequence[Difference], lost: Sequence[str]
+) -> None:
     said = {
         "run": facts.run,
         "judged": datetime.now(UTC).isoformat(timespec="seconds"),
         "changed": [asdict(each) for each in changed],
+        "lost": lost,
     }
     rundir.write_json(into / rechecked.FILE, said)

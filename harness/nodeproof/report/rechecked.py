@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+
+from nodeproof.model.problem import Problem
+from nodeproof.report import rundir
 
 FOLDER = "recheck"
 FILE = "recheck.json"
-"""What changed by it; that it is there says which kind of folder this is."""
+"""What changed by it, and what was lost; that it is there says which kind of folder this is."""
 
 
 def is_one(run: Path) -> bool:
@@ -23,3 +27,10 @@ def recorded(run: Path) -> Path:
 def named(run: Path) -> str:
     """A run's name; of one that was judged again, where in the run it is."""
     return f"{run.parent.name}/{run.name}" if is_one(run) else run.name
+
+
+def lost(run: Path) -> tuple[str, ...]:
+    """What of the recorded run could not be judged again, a sentence each."""
+    with contextlib.suppress(Problem, KeyError, TypeError):
+        return tuple(map(str, rundir.read_json(run / FILE)["lost"]))
+    return ()
