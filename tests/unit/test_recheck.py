@@ -380,3 +380,20 @@ def test_a_run_whose_recordings_were_removed_is_refused(run: Path) -> None:
     shutil.rmtree(run / "scenarios")
     assert rechecked_by_command(run) == 2
     assert not (run / "recheck").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("pytest --shipped", 0),
+        ("pytest --shipped --claim swap.fail-on-default -n 3", 3),
+        ("pytest --shipped --shard=1/2 --claim=swap.fail-on-default; pytest --shard=2/2", 3),
+        (f"pytest --claim {DETECTION}", 0),
+    ],
+)
+def test_a_claim_that_was_asked_for_and_is_not_proven_is_3_again(
+    run: Path, command: str, expected: int
+) -> None:
+    """The scenario of swap was skipped: this lab cannot prove it."""
+    thaw(run, replace(FACTS, command=command))
+    assert rechecked_by_command(run) == expected

@@ -36,7 +36,8 @@ def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
     _say(f"the page, judged again: {folder / 'site' / page.FILE}")
     _say(f"JUnit XML: {folder / junit.FILE}")
     broken_off = facts.exit_reason or ("" if facts.ended else "the run has no end")
-    return outcome.exit_code(made.rows, [], facts.selected, broken_off, is_whole=not made.missing)
+    asked, is_whole = outcome.asked_when_recorded(facts), not made.missing
+    return outcome.exit_code(made.rows, asked, facts.selected, broken_off, is_whole=is_whole)
 
 
 def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from nodeproof.model.verdict import Verdict
-from nodeproof.report.rundir import Row
+from nodeproof.report.rundir import Row, RunFacts
 
 CONFORMS, DEVIATES, BROKEN_OFF, UNPROVEN = 0, 1, 2, 3
+_CLAIM = "--claim"
 
 
 def verdict_of(row: Row) -> Verdict:
@@ -65,6 +67,20 @@ def exit_code(
     if any(claim not in verdicts for claim in selected):
         return UNPROVEN
     return CONFORMS if is_whole else UNPROVEN
+
+
+def asked_for(arguments: Sequence[str], facts: RunFacts) -> list[str]:
+    """The claims that a run's command line asks for by name; of a shard, those that it has."""
+    given = f"{_CLAIM}="
+    asked = [each.removeprefix(given) for each in arguments if each.startswith(given)]
+    asked += [value for name, value in pairwise(arguments) if name == _CLAIM]
+    # What another shard judges is not missing here.
+    return [claim for claim in asked if facts.shard is None or claim in facts.selected]
+
+
+def asked_when_recorded(facts: RunFacts) -> list[str]:
+    """The same of a stored run; a merged one has its shards' command lines, one after the other."""
+    return asked_for(facts.command.replace("; ", " ").split(), facts)
 
 
 def _is_open(verdict: Verdict) -> bool:
