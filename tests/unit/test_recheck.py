@@ -233,8 +233,9 @@ def test_a_run_that_was_killed_is_judged_and_says_that_it_is_not_whole(
     lab = {"kubernetes_version": "v1.36.3", "components": {"kubelet": {"version": "v1.36.3"}}}
     rundir.write_json(run / "labs" / "p-1.json", {**lab, "quarantined": ["node-2"], "calibration": {}})
     assert cli.main(["recheck", str(run), "--no-site", "--claims", str(RUNS / "claims")]) == 2
-    said = capsys.readouterr().err
-    assert "nodeproof: the run is not whole: The run has no end" in said
+    out, said = capsys.readouterr()
+    assert f"\nwithout an end; report: {run / 'recheck'}" in out
+    assert "nodeproof: the run is not whole: The run has no end: it is under way, or was killed" in said
     assert "nodeproof: the run is not whole: Scenarios without a verdict: s.py::test_b." in said
     facts = rundir.read_facts(run / "recheck")
     configuration = scenario.configuration()
@@ -397,3 +398,15 @@ def test_a_claim_that_was_asked_for_and_is_not_proven_is_3_again(
     """The scenario of swap was skipped: this lab cannot prove it."""
     thaw(run, replace(FACTS, command=command))
     assert rechecked_by_command(run) == expected
+
+
+@pytest.mark.parametrize("text", ["{", '{"run": "x"}', "[]"])
+def test_a_run_that_lost_what_it_was_is_not_said_to_be_under_way(
+    run: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    thaw(run)
+    (run / "run.json").write_text(text)
+    assert rechecked_by_command(run) == 2
+    said = capsys.readouterr().err + page.write(run / "recheck", CLAIMS).read_text()
+    assert said.count("run.json is malformed: when the run ended, and whether it did, nothing says.") == 2
+    assert "The run has no end" not in said

@@ -21,7 +21,8 @@ def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
     claims = catalogue.load(arguments.claims)
     made = rebuild.rebuild(arguments.run_folder, claims)
     folder, facts = made.folder, made.facts
-    print(table.render(made.rows, facts.duration_s, str(folder), since.deviating(folder, facts, made.rows)))
+    took_s = facts.duration_s if facts.ended else None
+    print(table.render(made.rows, took_s, str(folder), since.deviating(folder, facts, made.rows)))
     for difference in made.changed:
         print(f"changed: {difference}")
     for said in made.missing:

@@ -267,7 +267,7 @@ def _facts(run: Path, missing: list[str]) -> RunFacts | None:
         # What follows the first line are lines of logs.
         missing.append(f"The run broke off: {facts.exit_reason.partition(chr(10))[0]}")
     elif not facts.ended:
-        missing.append("The run has no end: it is under way, or was killed.")
+        missing.append(rechecked.no_end(run) or "The run has no end: it is under way, or was killed.")
     return facts
 
 

@@ -48,6 +48,13 @@ def read(told: Digest) -> RunFacts:
     )
 
 
+def no_end(told: Digest) -> str:
+    """Why nothing says when a run ended, where it did say it and that is lost; empty of any other."""
+    if told.facts is None and (told.run / "run.json").exists():
+        return "run.json is malformed: when the run ended, and whether it did, nothing says."
+    return ""
+
+
 def _labs(run: Path) -> Iterator[Json]:
     """What was written down of each lab once it stood, where all of it is there."""
     for path in sorted((run / "labs").glob("*.json")):

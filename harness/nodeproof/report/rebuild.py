@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
@@ -31,6 +32,7 @@ from nodeproof.report.links import link
 from nodeproof.report.recheck import Again, Difference
 from nodeproof.report.rundir import Row, RunFacts
 
+Json = Any
 _AS_RECORDED = (
     rundir.TIMES,
     rundir.DECLARED,
@@ -97,7 +99,7 @@ def _fill(
     changed = tuple(recheck.differences(told.rows, rows))
     rundir.write_json(into / "verdicts.json", rows)
     rundir.write_facts(into, facts)
-    _say_what_changed(into, facts, changed, lost)
+    rundir.write_json(into / rechecked.FILE, _said(told, facts, changed, lost))
     return facts, tuple(rows), changed
 
 
@@ -146,13 +148,13 @@ def _scenario(folder: Path, again: Again) -> None:
         rates.render(again.history, judged, folder / "rates.svg")
 
 
-def _say_what_changed(
-    into: Path, facts: RunFacts, changed: Sequence[Difference], lost: Sequence[str]
-) -> None:
-    said = {
+def _said(
+    told: Digest, facts: RunFacts, changed: Sequence[Difference], lost: Sequence[str]
+) -> Mapping[str, Json]:
+    return {
         "run": facts.run,
         "judged": datetime.now(UTC).isoformat(timespec="seconds"),
         "changed": [asdict(each) for each in changed],
         "lost": lost,
+        "no_end": facts_left.no_end(told),
     }
-    rundir.write_json(into / rechecked.FILE, said)
