@@ -8,7 +8,6 @@ import io
 import shutil
 import sys
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,11 +62,7 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     facts = rundir.read_facts(folder)
     broken_off = facts.exit_reason or ("" if status in (0, 1) else f"pytest ended with {status}")
     rows = rundir.read_verdicts(folder)
-    asked = _values(rest, "--claim")
-    if facts.shard is not None:
-        # What another shard judges is not missing here.
-        asked = [claim for claim in asked if claim in facts.selected]
-    return outcome.exit_code(rows, asked, facts.selected, broken_off)
+    return outcome.exit_code(rows, outcome.asked_for(rest, facts), facts.selected, broken_off)
 
 
 def plan(_arguments: argparse.Namespace, rest: list[str]) -> int:
@@ -135,12 +130,6 @@ def _joined(rest: Sequence[str]) -> list[str]:
 
 
 _PATH_OPTIONS = ("--components", "--lab", "--times")
-
-
-def _values(rest: Sequence[str], option: str) -> list[str]:
-    """The values of an option that is passed on to pytest."""
-    found = [argument.partition("=")[2] for argument in rest if argument.startswith(f"{option}=")]
-    return found + [value for name, value in pairwise(rest) if name == option]
 
 
 def _obtain(arguments: argparse.Namespace) -> Components:

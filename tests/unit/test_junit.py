@@ -108,6 +108,37 @@ def test_a_claim_that_was_to_be_judged_and_has_no_verdict_is_an_error(tmp_path: 
     assert error.get("message") == "It was to be judged, and the run has no verdict on it."
 
 
+def test_a_scenario_that_left_nothing_is_an_error_of_each_of_its_claims(run: Path) -> None:
+    scenarios = {"s/test_lost.py::test_lost": [DETECTION, SWAP, TAINT], CUT: [DETECTION], "s.py::test": []}
+    rundir.write_json(run / rundir.DECLARED, scenarios)
+    root = of(run)
+    assert counted(root) == {"tests": 5, "failures": 1, "errors": 4, "skipped": 0}
+    error = root.find("testsuite[@name='The run itself']/testcase/error")
+    assert error is not None
+    assert error.get("message") == "Scenarios without a verdict: s.py::test, s/test_lost.py::test_lost."
+    for claim in (DETECTION, SWAP):
+        error = case(root, claim).find("error")
+        assert error is not None
+        assert error.get("message", "").endswith("left no verdict: s/test_lost.py::test_lost.")
+    failure = case(root, TAINT).find("failure")
+    assert failure is not None
+    assert "no verdict\nscenario: s/test_lost.py::test_lost" in (failure.text or "")
+
+
+def test_a_claim_that_only_a_scenario_without_a_verdict_was_to_judge_is_an_error(tmp_path: Path) -> None:
+    run = tell(tmp_path / "run", TOLD[:1], None)
+    rundir.write_json(run / rundir.DECLARED, {CUT: [DETECTION], OTHER: [TAINT]})
+    assert case(of(run), TAINT).find("error") is not None
+    assert list(case(of(run), DETECTION)) == []
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"a.py::test_a": 1}', "null"])
+def test_what_was_to_run_may_be_malformed(run: Path, text: str) -> None:
+    whole = of(run)
+    (run / rundir.DECLARED).write_text(text)
+    assert ET.tostring(of(run)) == ET.tostring(whole)
+
+
 def test_properties_and_times(run: Path) -> None:
     rundir.write_json(run / rundir.TIMES, {CUT: 12.5, "start": 30.0})
     root = of(run)

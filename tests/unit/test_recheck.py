@@ -233,8 +233,9 @@ def test_a_run_that_was_killed_is_judged_and_says_that_it_is_not_whole(
     lab = {"kubernetes_version": "v1.36.3", "components": {"kubelet": {"version": "v1.36.3"}}}
     rundir.write_json(run / "labs" / "p-1.json", {**lab, "quarantined": ["node-2"], "calibration": {}})
     assert cli.main(["recheck", str(run), "--no-site", "--claims", str(RUNS / "claims")]) == 2
-    said = capsys.readouterr().err
-    assert "nodeproof: the run is not whole: The run has no end" in said
+    out, said = capsys.readouterr()
+    assert f"\nwithout an end; report: {run / 'recheck'}" in out
+    assert "nodeproof: the run is not whole: The run has no end: it is under way, or was killed" in said
     assert "nodeproof: the run is not whole: Scenarios without a verdict: s.py::test_b." in said
     facts = rundir.read_facts(run / "recheck")
     configuration = scenario.configuration()
@@ -316,3 +317,96 @@ def test_a_run_that_cannot_be_judged_leaves_nothing_half_made(run: Path) -> None
     with pytest.raises(Problem, match="the catalogue has no claim"):
         rebuild.rebuild(run, known)
     assert not [path.name for path in run.iterdir() if "recheck" in path.name]
+
+
+def rechecked_by_command(run: Path) -> int:
+    return cli.main(["recheck", str(run), "--no-site", "--claims", str(RUNS / "claims")])
+
+
+def errors(run: Path) -> set[str]:
+    """The cases of its JUnit XML that hold an error."""
+    cases = ET.parse(run / "recheck" / junit.FILE).getroot().iter("testcase")  # noqa: S314
+    return {case.get("name", "") for case in cases if case.find("error") is not None}
+
+
+def test_a_run_that_ended_and_lacks_a_scenario_is_not_green(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = thaw(run)
+    # Another one judges the claim, so that each has a verdict.
+    rundir.write_json(run / rundir.DECLARED, {scenario.nodeid: [DETECTION], "s.py::test_b": [DETECTION]})
+    assert rechecked_by_command(run) == 3
+    said = capsys.readouterr().err
+    assert "nodeproof: the run is not whole: Scenarios without a verdict: s.py::test_b." in said
+    assert errors(run) == {"The run is whole", f"{CLAIMS[DETECTION].statement} ({DETECTION})"}
+    page_says = page.write(run / "recheck", CLAIMS).read_text()
+    assert "Scenarios without a verdict: s.py::test_b." in page_says
+
+
+def test_a_run_without_any_verdict_is_not_green(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rundir.create(run)
+    rundir.write_facts(run, replace(FACTS, run=run.name))
+    rundir.merge_verdicts(run)
+    assert rechecked_by_command(run) == 3
+    assert "the run is not whole: No scenario left a verdict." in capsys.readouterr().err
+    assert errors(run) == {"The run is whole"}
+
+
+@pytest.mark.parametrize("torn", [HISTORY, JUDGMENTS, CONFIGURATION])
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_a_torn_file_loses_its_scenario_only_and_says_which(
+    run: Path, capsys: pytest.CaptureFixture[str], torn: str, is_declared: bool
+) -> None:
+    scenario = thaw(run)
+    if is_declared:
+        rundir.write_json(run / rundir.DECLARED, {scenario.nodeid: [DETECTION]})
+    path = scenario.folder / torn
+    path.write_text(path.read_text()[:-20])
+    assert rechecked_by_command(run) == 3
+    said, file = capsys.readouterr(), path.relative_to(run).as_posix()
+    lost = f"A scenario cannot be judged again: a file of the run is malformed ({file})"
+    assert f"nodeproof: the run is not whole: {lost}; restore the file" in said.err
+    assert f"changed: {DETECTION} in {scenario.nodeid}: conforms -> absent: " in said.out
+    assert {row["scenario"] for row in rundir.read_verdicts(run / "recheck")} == {SKIPPED}
+    assert errors(run) >= {"The run is whole", f"{CLAIMS[DETECTION].statement} ({DETECTION})"}
+    assert lost in page.write(run / "recheck", CLAIMS).read_text()
+    told = result(run / "recheck", "try-2")
+    assert (told["status"], told["statusDetails"]["message"][: len(lost)]) == ("broken", lost)
+    assert [each["name"] for each in told["attachments"]] == ["kubelet.log"]
+    assert result(run, "try-2")["status"] == "passed"
+
+
+def test_a_run_whose_recordings_were_removed_is_refused(run: Path) -> None:
+    thaw(run)
+    shutil.rmtree(run / "scenarios")
+    assert rechecked_by_command(run) == 2
+    assert not (run / "recheck").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("pytest --shipped", 0),
+        ("pytest --shipped --claim swap.fail-on-default -n 3", 3),
+        ("pytest --shipped --shard=1/2 --claim=swap.fail-on-default; pytest --shard=2/2", 3),
+        (f"pytest --claim {DETECTION}", 0),
+    ],
+)
+def test_a_claim_that_was_asked_for_and_is_not_proven_is_3_again(
+    run: Path, command: str, expected: int
+) -> None:
+    """The scenario of swap was skipped: this lab cannot prove it."""
+    thaw(run, replace(FACTS, command=command))
+    assert rechecked_by_command(run) == expected
+
+
+@pytest.mark.parametrize("text", ["{", '{"run": "x"}', "[]"])
+def test_a_run_that_lost_what_it_was_is_not_said_to_be_under_way(
+    run: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    thaw(run)
+    (run / "run.json").write_text(text)
+    assert rechecked_by_command(run) == 2
+    said = capsys.readouterr().err + page.write(run / "recheck", CLAIMS).read_text()
+    assert said.count("run.json is malformed: when the run ended, and whether it did, nothing says.") == 2
+    assert "The run has no end" not in said

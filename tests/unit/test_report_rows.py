@@ -16,7 +16,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, Verdict, conforms, deviates, unproven
 from nodeproof.model.window import Window
 from nodeproof.report import rundir, table
-from nodeproof.report.outcome import exit_code, worst_by_claim
+from nodeproof.report.outcome import asked_for, asked_when_recorded, exit_code, worst_by_claim
 from nodeproof.report.rundir import Row
 from nodeproof.report.since import Since
 from tests.unit.told_runs import FACTS
@@ -132,6 +132,21 @@ def test_a_deviation_of_a_claim_that_was_not_selected_fails_as_well() -> None:
 
 def test_an_unproven_claim_that_was_not_selected_does_not_count() -> None:
     assert exit_code([row("a.b", CONFORMS), row("c.d", GAP)], [], ["a.b"]) == 0
+
+
+@pytest.mark.parametrize("arguments", ["-n 3 --claim a.b --claim=c.d", "--claim=c.d --claim a.b -x"])
+def test_claims_asked_for_are_read_from_the_command_line(arguments: str) -> None:
+    assert sorted(asked_for(arguments.split(), FACTS)) == ["a.b", "c.d"]
+    shard = replace(FACTS, shard={"number": 1}, selected=("c.d",))
+    assert asked_for(arguments.split(), shard) == ["c.d"]
+    assert asked_when_recorded(replace(FACTS, command="pytest --claim a.b; pytest -x")) == ["a.b"]
+
+
+def test_a_run_that_is_not_whole_is_never_all_right() -> None:
+    rows = [row("a.b", CONFORMS)]
+    assert exit_code(rows, [], ["a.b"], is_whole=False) == 3
+    assert exit_code(rows, [], ["a.b"], "it was killed", is_whole=False) == 2
+    assert exit_code([row("a.b", DEVIATES)], [], ["a.b"], is_whole=False) == 1
 
 
 def test_the_worst_row_decides_a_claim() -> None:

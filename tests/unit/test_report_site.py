@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import shutil
 import threading
 import urllib.request
@@ -23,8 +24,9 @@ fs.mkdirSync(at("--output"), {recursive: true});
 if (process.env.ALLURE_FAILS) { console.error("no results"); process.exit(1); }
 if (config.appendHistory) fs.appendFileSync(config.historyPath, "{}\\n");
 const google = '<script async src="https://www.googletagmanager.com/gtag/js?id=G-1"></script>';
+const app = '<script>keep()</script><div id="app"></div>';
 const tags = "</p>" + google + "\\n<script>\\ngtag('js');\\n</script>";
-fs.writeFileSync(at("--output") + "/index.html", `<body id="x"><p>nodeproof${tags}<script>keep()</script>`);
+fs.writeFileSync(at("--output") + "/index.html", `<body id="x"><p>nodeproof${tags}${app}`);
 """
 FACTS = rundir.RunFacts(
     "r",
@@ -111,6 +113,28 @@ def test_both_pages_lead_to_each_other(run: Path) -> None:
     above = '<body id="x"><nav aria-label="nodeproof" data-nodeproof><a href="page.html"'
     assert above in index.read_text()
     assert '<a href="index.html">' in index.with_name("page.html").read_text()
+
+
+def test_all_of_allures_page_is_in_a_landmark_and_its_red_can_be_read(run: Path) -> None:
+    page = site.generate(run, print, {}).read_text()
+    assert page.endswith('<script>keep()</script><div id="app" role="main"></div>')
+    (badge,) = re.findall(r"--status-label-bg:#(\w{6})", page)
+    (said,) = re.findall(r"--color-status-failed-text:#(\w{6})", page)
+    assert contrast(badge, "ffffff") >= 4.5
+    assert contrast(said, "fff3f3") >= 4.5
+
+
+def contrast(one: str, other: str) -> float:
+    """Of two colours, from 1 to 21. Source: WCAG 2.2, its definition of contrast ratio."""
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(colour: str) -> float:
+    """From 0 to 1. Source: WCAG 2.2, its definition of relative luminance."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def test_a_failing_npm_is_a_problem_and_leaves_nothing_installed(

@@ -28,7 +28,8 @@ def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
     claims = catalogue.load(arguments.claims)
     made = rebuild.rebuild(arguments.run_folder, claims)
     folder, facts = made.folder, made.facts
-    print(table.render(made.rows, facts.duration_s, str(folder), since.deviating(folder, facts, made.rows)))
+    took_s = facts.duration_s if facts.ended else None
+    print(table.render(made.rows, took_s, str(folder), since.deviating(folder, facts, made.rows)))
     for difference in made.changed:
         print(f"changed: {difference}")
     for said in made.missing:
@@ -43,7 +44,8 @@ def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
     _say(f"the page, judged again: {folder / 'site' / page.FILE}")
     _say(f"JUnit XML: {folder / junit.FILE}")
     broken_off = facts.exit_reason or ("" if facts.ended else "the run has no end")
-    return outcome.exit_code(made.rows, [], facts.selected, broken_off)
+    asked, is_whole = outcome.asked_when_recorded(facts), not made.missing
+    return outcome.exit_code(made.rows, asked, facts.selected, broken_off, is_whole=is_whole)
 
 
 def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from nodeproof.model.claim import CONTRARY, Claim
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, Verdict
-from nodeproof.report import rechecked, rundir
+from nodeproof.report import declared, rechecked, rundir
 from nodeproof.report.outcome import verdict_of, worst_by_claim
 from nodeproof.report.plain import counted
 from nodeproof.report.rundir import Row, RunFacts
@@ -185,6 +185,7 @@ def read(run: Path) -> Digest:
     rows, facts = _rows(run, missing), _facts(run, missing)
     if not rows:
         missing.append("No scenario left a verdict.")
+    missing += [*declared.said(declared.without_verdict(run, rows)), *rechecked.lost(run)]
     slacks = _slacks(run)
     limit = max((limit for _slack, limit in slacks), default=0.0)
     load = Load(tuple(slack for slack, _limit in slacks), limit, rundir.run_again(run))
@@ -266,7 +267,7 @@ def _facts(run: Path, missing: list[str]) -> RunFacts | None:
         # What follows the first line are lines of logs.
         missing.append(f"The run broke off: {facts.exit_reason.partition(chr(10))[0]}")
     elif not facts.ended:
-        missing.append("The run has no end: it is under way, or was killed.")
+        missing.append(rechecked.no_end(run) or "The run has no end: it is under way, or was killed.")
     return facts
 
 

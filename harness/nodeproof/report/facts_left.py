@@ -12,7 +12,7 @@ from typing import Any
 
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
-from nodeproof.report import rundir, shards
+from nodeproof.report import declared, rundir, shards
 from nodeproof.report.digest import Digest
 from nodeproof.report.rundir import RunFacts
 
@@ -48,6 +48,13 @@ def read(told: Digest) -> RunFacts:
     )
 
 
+def no_end(told: Digest) -> str:
+    """Why nothing says when a run ended, where it did say it and that is lost; empty of any other."""
+    if told.facts is None and (told.run / "run.json").exists():
+        return "run.json is malformed: when the run ended, and whether it did, nothing says."
+    return ""
+
+
 def _labs(run: Path) -> Iterator[Json]:
     """What was written down of each lab once it stood, where all of it is there."""
     for path in sorted((run / "labs").glob("*.json")):
@@ -59,10 +66,10 @@ def _labs(run: Path) -> Iterator[Json]:
 
 def _selected(told: Digest, shard: Shard | None) -> tuple[str, ...]:
     """The claims that it was to judge; where it does not say, those that it judged."""
-    with contextlib.suppress(Problem, TypeError, AttributeError):
-        declared = rundir.read_json(told.run / rundir.DECLARED).values()
-        return tuple(sorted({str(claim) for claims in declared for claim in claims}))
-    parts = shard.parts[shard.number - 1].values() if shard else (tuple(told.by_claim),)
+    scenarios = declared.read(told.run)
+    if scenarios is None and shard is not None:
+        scenarios = shard.parts[shard.number - 1]
+    parts = scenarios.values() if scenarios is not None else (tuple(told.by_claim),)
     return tuple(sorted({claim for claims in parts for claim in claims}))
 
 

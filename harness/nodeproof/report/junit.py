@@ -2,7 +2,8 @@
 
 What deviates is a failure; what should have been proven and was not is an error; what this lab, profile or
 version cannot prove is skipped, with why. Claims that the run was not to judge are left out. A run that is
-not whole has an error that says so, as its other cases tell no more than what is left of it.
+not whole has an error that says so, as its other cases tell no more than what is left of it; a claim that a
+scenario without a verdict was to judge is an error, too, whatever others say of it, unless it deviates.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from xml.etree import ElementTree as ET
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import behaviours, digest, rundir
+from nodeproof.report import behaviours, declared, digest, rundir
 from nodeproof.report.digest import Digest, Entry
 from nodeproof.report.outcome import verdict_of
 from nodeproof.report.rundir import Row
@@ -54,12 +55,13 @@ def write(run: Path, claims: Mapping[str, Claim], path: Path) -> Path:
 
 def render(told: Digest, claims: Mapping[str, Claim]) -> str:
     """The JUnit XML of a run as text."""
-    took = _times(told.run)
+    took, without = _times(told.run), _without_verdict(told)
     root = ET.Element("testsuites", {"name": "nodeproof"})
     if told.missing:
         _suite(root, "The run itself", told, [_broken_off(told)])
     for section, entries in digest.by_section(digest.entries(told, claims)):
-        cases = [_case(entry, took) for entry in entries if entry.state != "silent"]
+        known = [entry for entry in entries if entry.state != "silent" or entry.id in without]
+        cases = [_case(entry, took, without.get(entry.id, ())) for entry in known]
         if cases:
             _suite(root, section.title, told, cases)
     for name in ("tests", "failures", "errors", "skipped"):
@@ -112,22 +114,42 @@ def _add(suite: ET.Element, case: Case) -> None:
         said.text = _FORBIDDEN.sub("", case.text)
 
 
-def _case(entry: Entry, took: Mapping[str, float]) -> Case:
-    scenarios = {row["scenario"] for row in entry.rows}
-    verdict = entry.verdict
-    element = _ELEMENTS.get(entry.state, "")
-    reason = verdict.reason if verdict else entry.silence
-    if element == "skipped":
-        reason = f"{entry.label}: {reason}"
+def _without_verdict(told: Digest) -> Mapping[str, Sequence[str]]:
+    """Of each claim the scenarios that were to judge it and left no verdict."""
+    found: dict[str, list[str]] = {}
+    for scenario, claims in declared.without_verdict(told.run, told.rows).items():
+        for claim in claims:
+            found.setdefault(claim, []).append(scenario)
+    return found
+
+
+def _case(entry: Entry, took: Mapping[str, float], without: Sequence[str]) -> Case:
+    scenarios = {row["scenario"] for row in entry.rows} | set(without)
+    told = [_told(row) for row in entry.rows if _is_alike(row, entry)]
+    told += [f"no verdict\nscenario: {scenario}" for scenario in without]
+    element, message = _told_by(entry)
+    label = entry.label
+    if without and element not in ("failure", "error"):
+        element, label = "error", "no verdict"
+        message = f"These were to judge it, and left no verdict: {', '.join(without)}."
     return Case(
         area=entry.area,
         name=behaviours.feature(entry.id, entry.claim),
         element=element,
-        message=reason if element else "",
-        type=entry.label,
-        text="\n\n".join(_told(row) for row in entry.rows if _is_alike(row, entry)),
+        message=message,
+        type=label,
+        text="\n\n".join(told),
         took_s=took.get(next(iter(scenarios))) if len(scenarios) == 1 else None,
     )
+
+
+def _told_by(entry: Entry) -> tuple[str, str]:
+    """What a case holds by the verdict alone, and with which message."""
+    element = _ELEMENTS.get(entry.state, "")
+    reason = entry.verdict.reason if entry.verdict else entry.silence
+    if element == "skipped":
+        reason = f"{entry.label}: {reason}"
+    return element, reason if element else ""
 
 
 def _is_alike(row: Row, entry: Entry) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from nodeproof.model.verdict import Verdict
-from nodeproof.report.rundir import Row
+from nodeproof.report.rundir import Row, RunFacts
 
 CONFORMS, DEVIATES, BROKEN_OFF, UNPROVEN = 0, 1, 2, 3
+_CLAIM = "--claim"
 
 
 def verdict_of(row: Row) -> Verdict:
@@ -39,13 +41,19 @@ def _weight(row: Row) -> int:
 
 
 def exit_code(
-    rows: Iterable[Row], asked_by_name: Collection[str], selected: Collection[str], broken_off: str = ""
+    rows: Iterable[Row],
+    asked_by_name: Collection[str],
+    selected: Collection[str],
+    broken_off: str = "",
+    *,
+    is_whole: bool = True,
 ) -> int:
-    """The exit code of a run; `broken_off` says why it did not run to its end, if it did not.
+    """The exit code of a run; `broken_off` says why it did not run to its end, if it did not, and `is_whole`
+    whether all of it is there.
 
     1 when anything deviates; else 3 when a selected claim ended in an unproven that is no skip; else 2 when
-    the run broke off; else 3 when a claim that was asked for by name is not proven, or a selected one has no
-    verdict; else 0.
+    the run broke off; else 3 when a claim that was asked for by name is not proven, a selected one has no
+    verdict, or the run is not whole; else 0.
     """
     verdicts = {claim: verdict_of(row) for claim, row in worst_by_claim(rows).items()}
     if any(verdict.outcome == "deviates" for verdict in verdicts.values()):
@@ -58,7 +66,21 @@ def exit_code(
         return UNPROVEN
     if any(claim not in verdicts for claim in selected):
         return UNPROVEN
-    return CONFORMS
+    return CONFORMS if is_whole else UNPROVEN
+
+
+def asked_for(arguments: Sequence[str], facts: RunFacts) -> list[str]:
+    """The claims that a run's command line asks for by name; of a shard, those that it has."""
+    given = f"{_CLAIM}="
+    asked = [each.removeprefix(given) for each in arguments if each.startswith(given)]
+    asked += [value for name, value in pairwise(arguments) if name == _CLAIM]
+    # What another shard judges is not missing here.
+    return [claim for claim in asked if facts.shard is None or claim in facts.selected]
+
+
+def asked_when_recorded(facts: RunFacts) -> list[str]:
+    """The same of a stored run; a merged one has its shards' command lines, one after the other."""
+    return asked_for(facts.command.replace("; ", " ").split(), facts)
 
 
 def _is_open(verdict: Verdict) -> bool:

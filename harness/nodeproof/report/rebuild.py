@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
 from nodeproof.report import (
     behaviours,
-    broken,
     digest,
     facts_left,
     junit,
@@ -32,6 +32,7 @@ from nodeproof.report.links import link
 from nodeproof.report.recheck import Again, Difference
 from nodeproof.report.rundir import Row, RunFacts
 
+Json = Any
 _AS_RECORDED = (
     rundir.TIMES,
     rundir.DECLARED,
@@ -42,8 +43,6 @@ _AS_RECORDED = (
 )
 _MADE_ANEW = frozenset({"environment.properties"})
 """Of Allure's results: what a site writes, into the same file."""
-
-_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,10 @@ def rebuild(run: Path, claims: Mapping[str, Claim]) -> Rebuilt:
     """Judge all stored scenarios again and write `<run>/recheck`: verdicts, pictures, Allure's results and
     JUnit XML; the site is made of it by others. A folder that is there is replaced once all of it is made.
 
-    Raises Problem like `recheck.recheck`, where there is no run, and where the folder cannot be written.
+    A scenario of which a file is missing or malformed is left out, and named in what is missing.
+
+    Raises Problem on a claim or a constant that the catalogue lacks, where there is no run, and where the
+    folder cannot be written.
     """
     told = digest.read(rechecked.recorded(run))
     folder, unfinished = told.run / rechecked.FOLDER, told.run / f".{rechecked.FOLDER}"
@@ -82,8 +84,7 @@ def rebuild(run: Path, claims: Mapping[str, Claim]) -> Rebuilt:
         shutil.rmtree(unfinished, ignore_errors=True)
     junit.write(folder, claims, folder / junit.FILE)
     facts, rows, changed = made
-    missing = (*digest.read(folder).missing, *_without_verdict(folder, rows))
-    return Rebuilt(folder, facts, rows, changed, missing)
+    return Rebuilt(folder, facts, rows, changed, digest.read(folder).missing)
 
 
 def _fill(
@@ -93,23 +94,44 @@ def _fill(
     for name in _AS_RECORDED:
         link(told.run / name, into / name)
     link(told.run / "allure-results", into / "allure-results", _MADE_ANEW)
-    rows = recheck.keep(told.run, _scenarios(into, told.run, claims))
+    lost: list[str] = []
+    rows = recheck.keep(told.run, _scenarios(into, told.run, claims, lost))
     changed = tuple(recheck.differences(told.rows, rows))
     rundir.write_json(into / "verdicts.json", rows)
     rundir.write_facts(into, facts)
-    _say_what_changed(into, facts, changed)
+    rundir.write_json(into / rechecked.FILE, _said(told, facts, changed, lost))
     return facts, tuple(rows), changed
 
 
-def _scenarios(into: Path, run: Path, claims: Mapping[str, Claim]) -> Iterator[Row]:
+def _scenarios(into: Path, run: Path, claims: Mapping[str, Claim], lost: list[str]) -> Iterator[Row]:
     """The rows of all scenarios, each written with its pictures before the next one is read."""
     results = rebuilt_allure.Results.of(into / "allure-results")
-    for scenario in rundir.read_scenarios(run):
-        again = recheck.again(scenario, claims)
-        folder = into / "scenarios" / scenario.folder.name
+    for path in _judged(run):
+        try:
+            scenario = rundir.read_scenario(path)
+            told = recheck.recorded(scenario)
+        except Problem as problem:
+            lost.append(f"A scenario cannot be judged again: {problem.line.replace(f'{run}/', '')}.")
+            results.lose(path.name, lost[-1])
+            continue
+        again = recheck.judged_from(told, scenario, claims)
+        folder = into / "scenarios" / path.name
         _scenario(folder, again)
         results.tell(folder, again, claims)
         yield from again.rows
+
+
+def _judged(run: Path) -> Sequence[Path]:
+    """The folders of the scenarios that were judged, by node id; those that do not tell it come first."""
+
+    def nodeid(folder: Path) -> str:
+        with contextlib.suppress(Problem):
+            return rundir.read_scenario(folder).nodeid
+        return ""
+
+    if not (run / "scenarios").is_dir():
+        raise Problem("nothing is left of this run's recordings", str(run), "name a run that has `scenarios`")
+    return sorted((path.parent for path in (run / "scenarios").glob("*/judgments.json")), key=nodeid)
 
 
 def _scenario(folder: Path, again: Again) -> None:
@@ -126,22 +148,13 @@ def _scenario(folder: Path, again: Again) -> None:
         rates.render(again.history, judged, folder / "rates.svg")
 
 
-def _without_verdict(folder: Path, rows: Sequence[Row]) -> Iterator[str]:
-    """The scenarios that the run was to have, as far as it says so, and that left nothing to judge."""
-    declared: Collection[str] = ()
-    with contextlib.suppress(Problem):
-        declared = rundir.read_json(folder / rundir.DECLARED)
-    judged = {row["scenario"].removesuffix(broken.DIED) for row in rows}
-    left = sorted(set(declared) - judged)
-    if left:
-        more = f", and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
-        yield f"Scenarios without a verdict: {', '.join(left[:_MOST_NAMED])}{more}."
-
-
-def _say_what_changed(into: Path, facts: RunFacts, changed: Sequence[Difference]) -> None:
-    said = {
+def _said(
+    told: Digest, facts: RunFacts, changed: Sequence[Difference], lost: Sequence[str]
+) -> Mapping[str, Json]:
+    return {
         "run": facts.run,
         "judged": datetime.now(UTC).isoformat(timespec="seconds"),
         "changed": [asdict(each) for each in changed],
+        "lost": lost,
+        "no_end": facts_left.no_end(told),
     }
-    rundir.write_json(into / rechecked.FILE, said)

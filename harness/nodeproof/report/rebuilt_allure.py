@@ -48,12 +48,24 @@ class Results:
             return
         if again.is_changed:
             told = _judged(told, again, claims)
-        old = [each for each in told.get("attachments") or () if each.get("name") in _OURS]
-        kept = [each for each in told.get("attachments") or () if each.get("name") not in _OURS]
-        for each in old:
-            # As a name only: what somebody edited may lead elsewhere.
-            (self.folder / Path(str(each.get("source"))).name).unlink(missing_ok=True)
+        kept = self._without_ours(told)
         rundir.write_json(path, {**told, "attachments": [*self._attached(scenario, again), *kept]})
+
+    def lose(self, folder: str, reason: str) -> None:
+        """Let the result of the scenario of this folder's name say that it could not be judged again."""
+        known = (told for name, told in self.last.items() if rundir.slug(name) == folder)
+        for path, told in known:
+            status = {"status": "broken", "statusDetails": {"message": redact.text(reason)}}
+            rundir.write_json(path, {**told, **status, "attachments": self._without_ours(told)})
+
+    def _without_ours(self, told: Json) -> list[Json]:
+        """A result's attachments but those that tell a verdict, which are removed."""
+        attached = told.get("attachments") or ()
+        for each in attached:
+            if each.get("name") in _OURS:
+                # As a name only: what somebody edited may lead elsewhere.
+                (self.folder / Path(str(each.get("source"))).name).unlink(missing_ok=True)
+        return [each for each in attached if each.get("name") not in _OURS]
 
     def _new(self, again: Again, claims: Mapping[str, Claim]) -> tuple[Path, Json]:
         nodeid, name = again.scenario.nodeid, str(uuid.uuid4())

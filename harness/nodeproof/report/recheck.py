@@ -19,6 +19,7 @@ from nodeproof.report.rundir import Row, Scenario
 
 FILE = "verdicts.recheck.json"
 ABSENT = "absent"
+Recorded = tuple[History, Configuration]
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,23 @@ def rejudge(scenario: Scenario, claims: Mapping[str, Claim]) -> list[tuple[Judgm
     return list(again(scenario, claims).judged)
 
 
+def recorded(scenario: Scenario) -> Recorded | None:
+    """What a stored scenario is judged from; None where nothing is. Raises Problem on a missing or malformed
+    file.
+    """
+    return (scenario.history(), scenario.configuration()) if scenario.judgments else None
+
+
 def again(scenario: Scenario, claims: Mapping[str, Claim]) -> Again:
     """Judge one stored scenario again, with its rows. Raises Problem like `recheck`."""
-    if not scenario.judgments:
+    return judged_from(recorded(scenario), scenario, claims)
+
+
+def judged_from(told: Recorded | None, scenario: Scenario, claims: Mapping[str, Claim]) -> Again:
+    """The same from what was read. Raises Problem on a claim, or a constant, that the catalogue lacks."""
+    if told is None:
         return Again(scenario, (), scenario.rows, None)
-    history, configuration = scenario.history(), scenario.configuration()
+    history, configuration = told
     judged = tuple(
         (judgment, _judge(scenario, judgment, claims, history, configuration))
         for judgment in scenario.judgments

@@ -20,10 +20,10 @@ _MOST = 4000
 
 
 def render(
-    rows: Iterable[Row], duration_s: float, report: str, since: Mapping[str, Since] | None = None
+    rows: Iterable[Row], duration_s: float | None, report: str, since: Mapping[str, Since] | None = None
 ) -> str:
     """One line per claim with its worst verdict and the reasons of what does not conform, then totals; of
-    each claim that deviates, `since` when.
+    each claim that deviates, `since` when. The duration (s) is None where the run has no end.
 
     What does not conform comes first, then the rest, both by area; what this lab can't prove is between them.
     """
@@ -41,7 +41,8 @@ def render(
         out += [line, *_reason(row)]
         if since and claim in since:
             out += _wrapped(str(since[claim]))
-    return "\n".join([*out, "", totals(worst.values()), f"{duration(duration_s)}; report: {report}"])
+    took = "without an end" if duration_s is None else duration(duration_s)
+    return "\n".join([*out, "", totals(worst.values()), f"{took}; report: {report}"])
 
 
 def _group(row: Row) -> int:
