@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nodeproof.model.problem import Problem
-from nodeproof.report import rundir, site
+from nodeproof.report import digest, rundir, site
 
 ALLURE = """
 const fs = require("fs"), at = (name) => process.argv[process.argv.indexOf(name) + 1];
@@ -145,6 +145,12 @@ def test_a_failing_npm_is_a_problem_and_leaves_nothing_installed(
     with pytest.raises(Problem, match="npm"):
         site.generate(run, print, {})
     assert not list((tmp_path / "cache" / "nodeproof").glob("allure-*/node_modules"))
+
+
+def test_settings_that_are_many_leave_the_first_page_to_the_verdicts(run: Path) -> None:
+    facts = replace(FACTS, settings=tuple(f"setting-{number}=1" for number in range(29)))
+    shown = site.environment(facts, digest.read(run))["settings"]
+    assert shown == "29 are not upstream's: the judged page lists them, under what ran"
 
 
 def test_the_first_page_tells_the_settings(run: Path) -> None:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ MINIMAL_NODE = 20
 HISTORY = "allure-history"
 CONFIG = "allurerc.json"
 """What a run is told to Allure by, kept in the run: `allure quality-gate --config` reads it, too."""
+_FEW_SETTINGS = 3
 INSTALL_TIMEOUT_S = 600.0
 GENERATE_TIMEOUT_S = 300.0
 _RECIPE_FILES = ("package.json", "package-lock.json")
@@ -182,7 +183,7 @@ def environment(facts: RunFacts, told: Digest) -> Mapping[str, str]:
         "profile": facts.profile,
         "host": str(told.load),
         "run": facts.run,
-        "settings": ", ".join(facts.settings),
+        "settings": _settings(facts.settings),
         "quarantined": ", ".join(facts.quarantined),
         "exit": facts.exit_reason,
         "command": facts.command,
@@ -191,6 +192,13 @@ def environment(facts: RunFacts, told: Digest) -> Mapping[str, str]:
         **components,
     }
     return {name: value for name, value in shown.items() if value}
+
+
+def _settings(told: Sequence[str]) -> str:
+    """Those that are not upstream's; so many that they would push all else off the screen are counted."""
+    if len(told) > _FEW_SETTINGS:
+        return f"{len(told)} are not upstream's: the judged page lists them, under what ran"
+    return ", ".join(told)
 
 
 def find_node() -> Node:
