@@ -38,3 +38,19 @@ def insist(
         reraise=True,
     )
     return retry(ask)
+
+
+def until_empty(
+    look: Callable[[], Answer], *errors: type[BaseException], limit_s: float, period_s: float = 0.1
+) -> Answer:
+    """What `look` gives once that is empty, or when the time is over; one of `errors` counts as something.
+
+    Raises the last of them where nothing else came.
+    """
+    retry = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(limit_s),
+        wait=tenacity.wait_fixed(period_s),
+        retry=tenacity.retry_if_result(bool) | tenacity.retry_if_exception_type(errors),
+        retry_error_callback=lambda state: state.outcome and state.outcome.result(),
+    )
+    return retry(look)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import uuid
 from datetime import UTC, datetime
 
 from nodeproof.cluster.resources import node
+from nodeproof.cluster.workloads import not_ready
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
 from tests.acceptance.alterations import SLACK_S, each, refused, until_lost
-from tests.acceptance.altered import Cluster, shipped
+from tests.acceptance.altered import SEEN_LIMIT_S, Cluster, shipped
 from tests.acceptance.conftest import Run
 from tests.acceptance.test_nodes_fall import deviating
-from tests.waiting import pause
+from tests.waiting import eventually, pause
 
 LOST_MACHINES, ADDRESSES = shipped("cloud/test_lost_machines.py"), shipped("cloud/test_external_addresses.py")
 IN_LOST_MACHINES = {
@@ -30,6 +32,16 @@ def nobody_may_taint(cluster: Cluster) -> None:
     its = {"name": "its", "expression": f"request.userInfo.username == '{CONTROLLER}'"}
     with refused(cluster, [rule], [its]):
         cluster.over.wait()
+    # A taint for a condition that it could not take off it tries again when the Node changes: in 5 min.
+    assert eventually(lambda: not unready_after_a_change(cluster), SEEN_LIMIT_S)
+
+
+def unready_after_a_change(cluster: Cluster) -> list[str]:
+    """The nodes that are not Ready without taints yet, each of which was changed just now."""
+    api, names = cluster.lab.cluster.api, cluster.lab.fleet.node_names()
+    for name in names:
+        api.patch(node(name), {"metadata": {"annotations": {"nodeproof.dev/changed": uuid.uuid4().hex}}})
+    return list(not_ready(api, names))
 
 
 def somebody_deletes_a_lost_node_that_exists(cluster: Cluster) -> None:

@@ -145,29 +145,44 @@ def default_tolerations_s(api: Api) -> Mapping[str, float | None]:
     return {"NotReady": given.get(NOT_READY), "Unreachable": given.get(UNREACHABLE)}
 
 
-def not_ready(api: Api, names: Sequence[str]) -> list[str]:
-    """Those of the named Nodes that are missing, not Ready, tainted or cordoned. Raises ApiError."""
-    clean = set(map(_name, _clean(api)))
-    return [name for name in names if name not in clean]
+def not_ready(api: Api, names: Sequence[str]) -> dict[str, str]:
+    """Those of the named Nodes that are missing, not Ready, tainted or cordoned, and why. Raises ApiError."""
+    seen = {_name(entry): entry for entry in api.get(WATCHED["nodes"])["items"]}
+    why = {name: _unready(seen.get(name)) for name in names}
+    return {name: said for name, said in why.items() if said}
 
 
-def not_fit(api: Api, names: Sequence[str]) -> list[str]:
+def not_fit(api: Api, names: Sequence[str]) -> dict[str, str]:
     """The same, and those that renewed no Lease since their last status. Raises ApiError.
 
     A kubelet that was cut off reports its status up to seven seconds before it renews its Lease
     (`maxBackoff`, k8s.io/component-helpers/apimachinery/lease/controller.go).
     """
     renewed = {_name(entry): entry["spec"].get("renewTime") for entry in api.get(WATCHED["leases"])["items"]}
-    fit = {_name(entry) for entry in _clean(api) if _is_renewed(entry, renewed.get(_name(entry)))}
-    return [name for name in names if name not in fit]
+    seen = {_name(entry): entry for entry in api.get(WATCHED["nodes"])["items"]}
+    why = {
+        name: _unready(seen.get(name)) or _unrenewed(seen[name], str(renewed.get(name) or ""))
+        for name in names
+    }
+    return {name: said for name, said in why.items() if said}
 
 
-def _clean(api: Api) -> list[Json]:
-    return [
-        entry
-        for entry in api.get(WATCHED["nodes"])["items"]
-        if is_ready(entry) and not entry["spec"].get("taints") and not entry["spec"].get("unschedulable")
-    ]
+def _unready(entry: Json | None) -> str:
+    """Why a Node is not one to start with, or an empty string."""
+    if entry is None:
+        return "there is no such Node"
+    if not is_ready(entry):
+        ready = condition(entry, "Ready") or {}
+        return f"Ready is {ready.get('status', 'absent')}, {ready.get('message', '')}".rstrip(", ")
+    if taints := entry["spec"].get("taints"):
+        return "tainted " + " ".join(f"{taint['key']}:{taint['effect']}" for taint in taints)
+    return "cordoned" if entry["spec"].get("unschedulable") else ""
+
+
+def _unrenewed(entry: Json, renew_time: str) -> str:
+    """Whether no Lease was renewed in a later second than the Node's status; both by the node's clock."""
+    last_status = str((condition(entry, "Ready") or {}).get("lastHeartbeatTime") or "")
+    return "" if renew_time > last_status else f"status {last_status}, Lease {renew_time or 'absent'}"
 
 
 def lost(api: Api, names: Sequence[str]) -> list[str]:
@@ -179,12 +194,6 @@ def lost(api: Api, names: Sequence[str]) -> list[str]:
         if (condition(entry, "Ready") or {}).get("status") == "Unknown"
         or any(taint["key"] == UNREACHABLE for taint in entry["spec"].get("taints") or ())
     ]
-
-
-def _is_renewed(node_read: Json, renew_time: str | None) -> bool:
-    """Whether a Lease was renewed in a later second than the Node's status; both by the node's clock."""
-    ready = condition(node_read, "Ready") or {}
-    return str(renew_time or "") > str(ready.get("lastHeartbeatTime") or "")
 
 
 def _name(obj: Json) -> str:

@@ -13,8 +13,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import tenacity
-
 from nodeproof import redacted
 from nodeproof.artifacts.components import Components
 from nodeproof.cluster import workloads
@@ -40,11 +38,13 @@ from nodeproof.recording.machine_events import MachineEvents, events_end
 from nodeproof.recording.recorder import Recording, Setting
 from nodeproof.safety.guard import Declared
 from nodeproof.safety.injector import Cut
-from nodeproof.waiting import Tell, tell_nobody
+from nodeproof.waiting import Tell, tell_nobody, until_empty
 
 NODES_READY_LIMIT_S = 120.0
 CLEAN_LIMIT_S = 60.0
 _CALIBRATION_SENTINELS = 5
+UNANSWERED = (ApiError, MachineError)
+"""An API server that does not answer yet is one that still has something."""
 CLOCK = "clock"
 """The purpose of the connections by which clocks are read."""
 
@@ -111,7 +111,7 @@ class Lab:
         self,
         names: Sequence[str] | None = None,
         limit_s: float = NODES_READY_LIMIT_S,
-        unready: Callable[[Api, Sequence[str]], list[str]] = workloads.not_fit,
+        unready: Callable[[Api, Sequence[str]], Mapping[str, str]] = workloads.not_fit,
     ) -> None:
         """Wait until no node is `unready` any more: all are Ready, free of taints and not cordoned, and their
         Leases renewed since.
@@ -120,15 +120,16 @@ class Lab:
         """
         wanted = list(names) if names is not None else self.fleet.node_names()
 
-        def look() -> list[str]:
+        def look() -> Mapping[str, str]:
             self.life.check_alive()
             return unready(self.cluster.api, wanted)
 
-        left = until_empty(look, limit_s)
+        left = until_empty(look, *UNANSWERED, limit_s=limit_s)
         if left:
-            said = f"not Ready, or no Lease renewed, after {limit_s:g} s: {', '.join(left)}"
-            lines = self.life.last_lines(f"kubelet-{left[0]}")
-            raise Problem(said, f"lab {self.name}", "its last log lines follow", lines)
+            said = ", ".join(f"{name} ({why})" for name, why in left.items())
+            lines = self.life.last_lines(f"kubelet-{next(iter(left))}")
+            not_fit = f"not fit after {limit_s:g} s: {said}"
+            raise Problem(not_fit, f"lab {self.name}", "its last log lines follow", lines)
 
     def prepare(self) -> None:
         """Make the cluster ready for scenarios, and measure how well time can be told here."""
@@ -210,7 +211,9 @@ class Lab:
         if not ended:
             return
         _sleep_until(ended[-1] + 2 * self.configuration["P"])
-        left = until_empty(lambda: workloads.lost(self.cluster.api, self.usable()), CLEAN_LIMIT_S)
+        left = until_empty(
+            lambda: workloads.lost(self.cluster.api, self.usable()), *UNANSWERED, limit_s=CLEAN_LIMIT_S
+        )
         if left:
             said = f"lost when the lab stood still, and {CLEAN_LIMIT_S:g} s later: {', '.join(left)}"
             raise HostTooLoaded(said, f"lab {self.name}", "run it again on an idle host")
@@ -328,19 +331,6 @@ class Lab:
 
 def _sleep_until(t: float) -> None:
     threading.Event().wait(max(0.0, t - time.monotonic()))
-
-
-def until_empty(look: Callable[[], list[str]], limit_s: float) -> list[str]:
-    """Look until nothing is left or the time is over; an API server that does not answer yet counts as
-    something.
-    """
-    retry = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(limit_s),
-        wait=tenacity.wait_fixed(0.1),
-        retry=tenacity.retry_if_result(bool) | tenacity.retry_if_exception_type((ApiError, MachineError)),
-        retry_error_callback=lambda state: state.outcome.result() if state.outcome else [],
-    )
-    return list(retry(look))
 
 
 def unfaulted(nodes: Sequence[str], targets: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from nodeproof.cluster.api import Api
 from nodeproof.labs.client.cluster import Cluster
 from nodeproof.labs.client.fleet import NodeInfo
 from nodeproof.labs.client.host import SupervisedHost
-from nodeproof.labs.client.lab import Lab, until_empty
+from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.client.leases import Leases
 from nodeproof.labs.client.safety import Safety
 from nodeproof.labs.client.service import SERVICES, ServiceMachine
@@ -31,6 +31,7 @@ from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.machines.ssh import SshAccess, SshMachine
 from nodeproof.model.needs import COMPONENTS
 from nodeproof.model.problem import Problem
+from nodeproof.waiting import until_empty
 
 Json = Any
 DOWN_LIMIT_S = 30.0
@@ -302,6 +303,6 @@ def _is_or_was(told: Mapping[str, Json], since_t: float | None) -> str:
 
 def wait_gone(folder: Path) -> None:
     """Wait until a lab's folder is gone. Raises Problem when it stays."""
-    left = until_empty(lambda: [str(folder)] if folder.exists() else [], DOWN_LIMIT_S)
+    left = until_empty(lambda: [str(folder)] if folder.exists() else [], limit_s=DOWN_LIMIT_S)
     if left:
         raise Problem(f"{folder} is still there after {DOWN_LIMIT_S:g} s", "lab", "run `nodeproof down`")
