@@ -22,6 +22,7 @@ CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutd
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
 SWAP = shipped("swap/test_swap.py")
 REFUSES, LIMITS = ("-k", "does_not_start"), ("-k", "limited_swap")
+AT_START = {f"swap.{name}" for name in ("fail-on-default", "detected-at-start")}
 LIMITED = tuple(
     f"swap.{name}"
     for name in (
@@ -190,6 +191,13 @@ def test_a_kubelet_without_the_gate_for_metrics(lab: Lab, run: Run) -> None:
     assert "shutdown-metrics.exist" in deviating(ended)
 
 
+def test_a_kubelet_that_bears_swap_by_itself(lab: Lab, run: Run) -> None:
+    with changed(lab, BASE, 's/}$/, "failSwapOn": false}/'):
+        ended = run(lab, unaltered, SWAP, *REFUSES)
+
+    assert deviating(ended) == AT_START
+
+
 def test_a_machine_that_others_hold_up_is_not_off_early(lab: Lab, run: Run) -> None:
     sh(lab, OWN_LOCK)
     ended = run(lab, unaltered, GRACEFUL)
@@ -208,5 +216,4 @@ def made_to_fall() -> set[str]:
         claim for mark in marks if mark.name == "parametrize" for case in mark.args[1] for claim in case[0]
     }
     fall |= SHUTDOWN_CLAIMS | IN_CALLED_OFF | IN_BY_PRIORITY | IN_CUT_OFF
-    alone = {"swap.fail-on-default", "shutdown-metrics.exist", "graceful-shutdown.early-release"}
-    return fall | alone
+    return fall | AT_START | {"shutdown-metrics.exist", "graceful-shutdown.early-release"}
