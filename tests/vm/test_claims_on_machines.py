@@ -10,7 +10,7 @@ import pytest
 from nodeproof.cluster.configuration import kubelet_configz
 from nodeproof.cluster.resources import node
 from nodeproof.labs.client.lab import Lab
-from tests.acceptance.alterations import refused
+from tests.acceptance.alterations import each, refused
 from tests.acceptance.altered import Alteration, Cluster, Ended, shipped, unaltered
 from tests.vm.conftest import Run
 from tests.waiting import eventually
@@ -20,9 +20,13 @@ CONTAINERS = shipped("partition/test_containers.py")
 GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/test_unnoticed.py")
 CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
-SWAP = shipped("swap/test_swap.py")
+SWAP, BORNE = shipped("swap/test_swap.py"), shipped("swap/test_borne.py")
 REFUSES, LIMITS = ("-k", "does_not_start"), ("-k", "limited_swap")
 AT_START = {f"swap.{name}" for name in ("fail-on-default", "detected-at-start")}
+IN_BORNE = tuple(
+    f"swap.{name}"
+    for name in ("fail-on-false-starts", "node-capacity-field", "default-behavior", "secrets-on-disk")
+)
 LIMITED = tuple(
     f"swap.{name}"
     for name in (
@@ -63,6 +67,14 @@ until [ -e /run/over ]; do
     sleep 0.2
 done & echo $!
 """
+SECRETS_MAY_SWAP = """
+until [ -e /run/over ]; do
+    for folder in /var/lib/kubelet/pods/*/volumes/kubernetes.io~secret/*; do
+        grep -F " $folder tmpfs" /proc/mounts | tail -n 1 | grep -q noswap && mount -t tmpfs none "$folder"
+    done
+    sleep 0.2
+done & echo $!
+"""
 
 
 def sh(lab: Lab, script: str) -> str:
@@ -89,11 +101,23 @@ def somebody_says_not_ready(cluster: Cluster) -> None:
     cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": said}})
 
 
-def everybody_may_swap(cluster: Cluster) -> None:
+def everybody_may_swap(cluster: Cluster, also: str = "") -> None:
     cluster.until_recorded('"step":"kubelet-restarted"')
-    sh(cluster.lab, f"rm -f /run/over; ({SWAP_FOR_ALL}) >/dev/null 2>&1")
+    sh(cluster.lab, f"rm -f /run/over; ({SWAP_FOR_ALL}{also}) >/dev/null 2>&1")
     cluster.over.wait()
     sh(cluster.lab, "touch /run/over")
+
+
+def everything_may_swap(cluster: Cluster) -> None:
+    everybody_may_swap(cluster, SECRETS_MAY_SWAP)
+
+
+def a_node_that_pages_reports_nothing(cluster: Cluster) -> None:
+    cluster.until_injected("swap")
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes/status"]}
+    own = {"name": "own", "expression": f"request.userInfo.username == 'system:node:{cluster.target}'"}
+    with refused(cluster, [rule], [own]):
+        cluster.over.wait()
 
 
 def containers_end_at_once(cluster: Cluster) -> None:
@@ -126,8 +150,8 @@ def changed(lab: Lab, file: str, edit: str) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "scenario",
-    [(CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (CALLED_OFF,)],
-    ids=["containers", "graceful", "unnoticed", "swap", "called-off"],
+    [(CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (BORNE,), (CALLED_OFF,)],
+    ids=["containers", "graceful", "unnoticed", "swap", "borne", "called-off"],
 )
 def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[str, ...]) -> None:
     ended = run(lab, unaltered, *scenario)
@@ -148,6 +172,7 @@ def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[st
         ),
         (("non-graceful.not-detected",), somebody_says_not_ready, (UNNOTICED,)),
         (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
+        (IN_BORNE, each(a_node_that_pages_reports_nothing, everything_may_swap), (BORNE,)),
         (tuple(sorted(TIMED)), containers_end_at_once, (CALLED_OFF,)),
         (("heartbeat.continues-in-shutdown",), a_node_in_shutdown_renews_nothing, (CALLED_OFF,)),
     ],

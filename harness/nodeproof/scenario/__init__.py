@@ -105,6 +105,7 @@ from nodeproof.probes.healthz import healthz
 from nodeproof.probes.inhibitors import INHIBITORS, inhibitors
 from nodeproof.probes.meminfo import meminfo
 from nodeproof.probes.metric import metric
+from nodeproof.probes.mounted import mounted
 from nodeproof.probes.ranges import overlapping_ranges
 from nodeproof.probes.size import times_as_large
 from nodeproof.probes.source_address import source_address
@@ -242,6 +243,7 @@ __all__ = [
     "manager_field",
     "meminfo",
     "metric",
+    "mounted",
     "needs",
     "next_of",
     "no_execute_written",
