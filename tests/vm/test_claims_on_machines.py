@@ -20,8 +20,8 @@ CONTAINERS = shipped("partition/test_containers.py")
 GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/test_unnoticed.py")
 CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
-SWAP, BORNE = shipped("swap/test_swap.py"), shipped("swap/test_borne.py")
-REFUSES, LIMITS = ("-k", "does_not_start"), ("-k", "limited_swap")
+SWAP, BORNE, PAGING = (shipped(f"swap/test_{name}.py") for name in ("swap", "borne", "paging"))
+REFUSES, LIMITS, NO_POD = ("-k", "does_not_start"), ("-k", "limited_swap"), ("-k", "no_pod_may_page")
 AT_START = {f"swap.{name}" for name in ("fail-on-default", "detected-at-start")}
 IN_BORNE = tuple(
     f"swap.{name}"
@@ -150,8 +150,8 @@ def changed(lab: Lab, file: str, edit: str) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "scenario",
-    [(CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (BORNE,), (CALLED_OFF,)],
-    ids=["containers", "graceful", "unnoticed", "swap", "borne", "called-off"],
+    [(CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (BORNE,), (PAGING,), (CALLED_OFF,)],
+    ids=["containers", "graceful", "unnoticed", "swap", "borne", "paging", "called-off"],
 )
 def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[str, ...]) -> None:
     ended = run(lab, unaltered, *scenario)
@@ -172,6 +172,7 @@ def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[st
         ),
         (("non-graceful.not-detected",), somebody_says_not_ready, (UNNOTICED,)),
         (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
+        (("swap.noswap",), everybody_may_swap, (PAGING, *NO_POD)),
         (IN_BORNE, each(a_node_that_pages_reports_nothing, everything_may_swap), (BORNE,)),
         (tuple(sorted(TIMED)), containers_end_at_once, (CALLED_OFF,)),
         (("heartbeat.continues-in-shutdown",), a_node_in_shutdown_renews_nothing, (CALLED_OFF,)),
