@@ -39,6 +39,7 @@ MACHINES = (
     "heartbeat.continues-in-shutdown",
     "non-graceful.not-",
     "swap.",
+    "swap-metrics.",
     "partition.containers-",
     "partition.deferred-",
 )

@@ -21,11 +21,16 @@ GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/te
 CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
 SWAP, BORNE, PAGING = (shipped(f"swap/test_{name}.py") for name in ("swap", "borne", "paging"))
+SHARE = shipped("swap/test_limited.py")
 REFUSES, LIMITS, NO_POD = ("-k", "does_not_start"), ("-k", "limited_swap"), ("-k", "no_pod_may_page")
 AT_START = {f"swap.{name}" for name in ("fail-on-default", "detected-at-start")}
 IN_BORNE = tuple(
     f"swap.{name}"
     for name in ("fail-on-false-starts", "node-capacity-field", "default-behavior", "secrets-on-disk")
+)
+IN_SHARE = (
+    *(f"swap.{name}" for name in ("formula-no-reservation", "per-node", "resize-infeasible")),
+    "swap-metrics.container-limit",
 )
 LIMITED = tuple(
     f"swap.{name}"
@@ -114,7 +119,16 @@ def everything_may_swap(cluster: Cluster) -> None:
 
 def a_node_that_pages_reports_nothing(cluster: Cluster) -> None:
     cluster.until_injected("swap")
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes/status"]}
+    nobody_hears(cluster, "nodes/status")
+
+
+def nobody_hears_of_its_pods(cluster: Cluster) -> None:
+    cluster.until_recorded('"what":"memory.swap.max"')
+    nobody_hears(cluster, "pods/status")
+
+
+def nobody_hears(cluster: Cluster, of: str) -> None:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": [of]}
     own = {"name": "own", "expression": f"request.userInfo.username == 'system:node:{cluster.target}'"}
     with refused(cluster, [rule], [own]):
         cluster.over.wait()
@@ -150,8 +164,8 @@ def changed(lab: Lab, file: str, edit: str) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "scenario",
-    [(CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (BORNE,), (PAGING,), (CALLED_OFF,)],
-    ids=["containers", "graceful", "unnoticed", "swap", "borne", "paging", "called-off"],
+    [(CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (BORNE,), (PAGING,), (SHARE,), (CALLED_OFF,)],
+    ids=["containers", "graceful", "unnoticed", "swap", "borne", "paging", "share", "called-off"],
 )
 def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[str, ...]) -> None:
     ended = run(lab, unaltered, *scenario)
@@ -173,6 +187,7 @@ def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[st
         (("non-graceful.not-detected",), somebody_says_not_ready, (UNNOTICED,)),
         (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
         (("swap.noswap",), everybody_may_swap, (PAGING, *NO_POD)),
+        (IN_SHARE, each(everybody_may_swap, nobody_hears_of_its_pods), (SHARE,)),
         (IN_BORNE, each(a_node_that_pages_reports_nothing, everything_may_swap), (BORNE,)),
         (tuple(sorted(TIMED)), containers_end_at_once, (CALLED_OFF,)),
         (("heartbeat.continues-in-shutdown",), a_node_in_shutdown_renews_nothing, (CALLED_OFF,)),

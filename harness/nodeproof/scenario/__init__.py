@@ -104,7 +104,7 @@ from nodeproof.probes.flag import flag_of
 from nodeproof.probes.healthz import healthz
 from nodeproof.probes.inhibitors import INHIBITORS, inhibitors
 from nodeproof.probes.meminfo import meminfo
-from nodeproof.probes.metric import metric
+from nodeproof.probes.metric import metric, resource_metric
 from nodeproof.probes.mounted import mounted
 from nodeproof.probes.ranges import overlapping_ranges
 from nodeproof.probes.size import times_as_large
@@ -273,6 +273,7 @@ __all__ = [
     "removed",
     "renewals_of",
     "reset",
+    "resource_metric",
     "restart_kubelet",
     "run_on",
     "run_pod",
