@@ -23,10 +23,15 @@ CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
 SWAP, BORNE, PAGING = (shipped(f"swap/test_{name}.py") for name in ("swap", "borne", "paging"))
 SHARE = shipped("swap/test_limited.py")
 REFUSES, LIMITS, NO_POD = ("-k", "does_not_start"), ("-k", "limited_swap"), ("-k", "no_pod_may_page")
+BEYOND = ("-k", "beyond_its_limit")
 AT_START = {f"swap.{name}" for name in ("fail-on-default", "detected-at-start")}
 IN_BORNE = tuple(
     f"swap.{name}"
     for name in ("fail-on-false-starts", "node-capacity-field", "default-behavior", "secrets-on-disk")
+)
+IN_PAGING = (
+    *(f"swap.{name}" for name in ("limited-others-can-swap", "beyond-limit-memory")),
+    *(f"swap-metrics.{name}" for name in ("node", "pod", "container", "summary")),
 )
 IN_SHARE = (
     *(f"swap.{name}" for name in ("formula-no-reservation", "per-node", "resize-infeasible")),
@@ -72,6 +77,11 @@ until [ -e /run/over ]; do
     sleep 0.2
 done & echo $!
 """
+NOBODY_PAGES = """
+systemctl stop 'nodeproof-*-pages.service'
+limit=/sys/fs/cgroup/kubepods.slice/memory.swap.max
+{ until [ -e /run/over ]; do echo 0 >$limit; sleep 0.2; done; echo max >$limit; } & echo $!
+"""
 SECRETS_MAY_SWAP = """
 until [ -e /run/over ]; do
     for folder in /var/lib/kubelet/pods/*/volumes/kubernetes.io~secret/*; do
@@ -106,15 +116,23 @@ def somebody_says_not_ready(cluster: Cluster) -> None:
     cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": said}})
 
 
-def everybody_may_swap(cluster: Cluster, also: str = "") -> None:
+def from_the_restart_on(cluster: Cluster, script: str) -> None:
     cluster.until_recorded('"step":"kubelet-restarted"')
-    sh(cluster.lab, f"rm -f /run/over; ({SWAP_FOR_ALL}{also}) >/dev/null 2>&1")
+    sh(cluster.lab, f"rm -f /run/over; ({script}) >/dev/null 2>&1")
     cluster.over.wait()
     sh(cluster.lab, "touch /run/over")
 
 
+def everybody_may_swap(cluster: Cluster) -> None:
+    from_the_restart_on(cluster, SWAP_FOR_ALL)
+
+
 def everything_may_swap(cluster: Cluster) -> None:
-    everybody_may_swap(cluster, SECRETS_MAY_SWAP)
+    from_the_restart_on(cluster, SWAP_FOR_ALL + SECRETS_MAY_SWAP)
+
+
+def nobody_pages(cluster: Cluster) -> None:
+    from_the_restart_on(cluster, NOBODY_PAGES)
 
 
 def a_node_that_pages_reports_nothing(cluster: Cluster) -> None:
@@ -187,6 +205,7 @@ def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[st
         (("non-graceful.not-detected",), somebody_says_not_ready, (UNNOTICED,)),
         (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
         (("swap.noswap",), everybody_may_swap, (PAGING, *NO_POD)),
+        (IN_PAGING, nobody_pages, (PAGING, *BEYOND)),
         (IN_SHARE, each(everybody_may_swap, nobody_hears_of_its_pods), (SHARE,)),
         (IN_BORNE, each(a_node_that_pages_reports_nothing, everything_may_swap), (BORNE,)),
         (tuple(sorted(TIMED)), containers_end_at_once, (CALLED_OFF,)),

@@ -109,6 +109,7 @@ from nodeproof.probes.mounted import mounted
 from nodeproof.probes.ranges import overlapping_ranges
 from nodeproof.probes.size import times_as_large
 from nodeproof.probes.source_address import source_address
+from nodeproof.probes.swap_stats import swap_stats
 from nodeproof.probes.wall_clock import wall_clock
 from nodeproof.safety.injector import Cut
 from nodeproof.scenario.faults import (
@@ -292,6 +293,7 @@ __all__ = [
     "start_again",
     "swap",
     "swap_limit",
+    "swap_stats",
     "taint",
     "taint_added",
     "taint_removed",
