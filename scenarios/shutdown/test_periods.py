@@ -46,7 +46,7 @@ def test_a_kubelet_takes_periods_by_priority_or_for_all_and_none_that_contradict
     ready = condition_became(NAME, "Ready", "True")
 
     def with_periods(total: str, critical: str, **more: Any) -> Any:
-        told = {"shutdownGracePeriod": total, "shutdownGracePeriodCriticalPods": critical}
+        told: Any = {"shutdownGracePeriod": total, "shutdownGracePeriodCriticalPods": critical}
         return lab.do(try_kubelet(NAME, **told, **more))
 
     with lab.record():

@@ -34,10 +34,11 @@ START_S = 30
 """A kubelet is up to its refusal in a second; emulated, in up to 20."""
 
 
-@claims("swap.fail-on-default")
-@needs(nodes=2, faulted=1, features=("swap", "systemd"))
+@claims("swap.fail-on-default", "swap.detected-at-start")
+@needs(nodes=2, faulted=1, features=("swap", "systemd"), lasts="4G + 30")
 def test_a_kubelet_does_not_start_where_swap_is_on(lab: Stage, judge: Judge) -> None:
-    node = lab.target
+    node, known = lab.target, lab.configuration
+    noticed_s = known["G"] + 3 * known["P"] + lab.quiet_s
     restart = kubelet_restarted(node)
     refused = logged(node, KUBELET, "running with swap on is not supported")
     exited = logged(node, KUBELET, "Main process exited, code=exited")
@@ -45,6 +46,7 @@ def test_a_kubelet_does_not_start_where_swap_is_on(lab: Stage, judge: Judge) -> 
 
     with lab.record():
         with lab.inject(swap(node)) as paging:
+            unnoticed = lab.wait_for(unknown.never_after(paging.began, windows.absence(noticed_s)))
             lab.do(restart_kubelet(node))
             lab.wait_for(unknown.after(restart, windows.detection_from_fault()))
             refuses = lab.wait_for(refused.after(restart, windows.prompt(START_S)))
@@ -56,6 +58,8 @@ def test_a_kubelet_does_not_start_where_swap_is_on(lab: Stage, judge: Judge) -> 
     judge("swap.fail-on-default", refuses)
     judge("swap.fail-on-default", exited.after(refused, windows.prompt(10)))
     judge("swap.fail-on-default", stays_away)
+    for check in (unnoticed, refuses):
+        judge("swap.detected-at-start", check)
 
 
 @claims(

@@ -29,7 +29,7 @@ SCALED = {
 REFUSED = {
     *(f"graceful-shutdown.{name}" for name in ("validation", "gate", "field-spelling")),
     *(f"priority-shutdown.{name}" for name in ("kubelet-config-name", "gate", "exclusive-with-classic")),
-    "swap.config-validation",
+    *(f"swap.{name}" for name in ("config-validation", "gate", "unlimited", "cgroup-v1-kubelet-refuses")),
 }
 """What a kubelet says of its settings needs no machine."""
 MACHINES = (
@@ -39,6 +39,7 @@ MACHINES = (
     "heartbeat.continues-in-shutdown",
     "non-graceful.not-",
     "swap.",
+    "swap-metrics.",
     "partition.containers-",
     "partition.deferred-",
 )

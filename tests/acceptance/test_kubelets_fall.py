@@ -51,7 +51,7 @@ IN_SETTINGS = {
     "priority-shutdown.gate",
     "priority-shutdown.exclusive-with-classic",
     *(f"graceful-shutdown.{name}" for name in ("validation", "gate", "field-spelling")),
-    "swap.config-validation",
+    *(f"swap.{name}" for name in ("config-validation", "gate", "unlimited", "cgroup-v1-kubelet-refuses")),
 }
 IN_TOLD = IN_FLAGS | IN_ADDRESSES | IN_MACHINES | IN_STATUS | IN_RETRIES | IN_SETTINGS
 DEAF = """#!/bin/sh
@@ -83,6 +83,8 @@ OTHERWISE = "; ".join(
         's/"ShutdownGracePeriodCriticalPods": "22s"/"shutdownGracePeriodCriticalPods": "22s"/',
         's/"GracefulNodeShutdown": false/"GracefulNodeShutdown": true/',
         "s/UnlimitedSwap/NoSwap/",
+        's/"NodeSwap": false/"NodeSwap": true/',
+        's/"failCgroupV1": null/"failCgroupV1": false/',
     )
 )
 

@@ -83,7 +83,7 @@ FAULTS: Mapping[str, Callable[[str], Fault]] = {
     "link-down": lambda node: LinkDown(_new_id(), node),
     "shutdown": lambda node: Shutdown(_new_id(), node),
     "called-off": lambda node: CalledOff(_new_id(), node),
-    "swap": lambda node: Swap(_new_id(), node),
+    "swap": lambda node: Swap(_new_id(), node, used_mib=16),
     "other-file": lambda node: OtherFile(_new_id(), node, "/etc/motd.nodeproof-test", "another\n"),
     "kube-proxy": lambda node: KubeProxy(_new_id(), node, SERVICE_ADDRESS),
     "unit-down": lambda node: UnitDown(_new_id(), node),

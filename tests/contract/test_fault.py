@@ -379,6 +379,7 @@ def test_swap_is_what_the_kernel_may_page_to(machine: Machine, has_one: Callable
     assert isinstance(swap, Swap)
     inject(swap, machine)
     assert total_swap_kib(machine) == before + swap.size_mib * KIB_PER_MIB - HEADER_KIB
+    assert int(command(machine, "cat", swap.used_file)) >= swap.used_mib * KIB_PER_MIB * 1024
 
     swap.heal(machine)
     assert total_swap_kib(machine) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Sequence
@@ -116,3 +117,23 @@ def test_a_deaf_witness_hears_sigterm_and_does_not_end(tmp_path: Path) -> None:
 def test_a_hook_says_when_it_begins_and_ends(tmp_path: Path) -> None:
     assert running(Witness(pre_stop_s=1), "hook", tmp_path).wait(LIMIT_S) == 0
     assert written(tmp_path) == [HOOK_BEGAN, HOOK_ENDED]
+
+
+def test_what_a_witness_holds_is_one_block_that_nobody_takes(tmp_path: Path) -> None:
+    container = witness._container(Witness(holds_mib=30))
+    (held,) = re.findall(r"exec (dd [^)]*)", container["command"][2])
+    pipe, errors = tmp_path / "held", tmp_path / "errors"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)
+    process = proc.start(["bash", "-c", f"exec {held.replace('/tmp/held', str(pipe))}"], log=errors)
+    status = Path(f"/proc/{process.pid}/status")
+    assert eventually(lambda: resident_kib(status) > 30 * 1024, LIMIT_S)
+    assert throughout(lambda: process.poll() is None, 0.5)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(LIMIT_S)
+    os.close(end)
+
+
+def resident_kib(status: Path) -> int:
+    lines = (line.split() for line in status.read_text().splitlines())
+    return next((int(line[1]) for line in lines if line[0] == "VmRSS:"), 0)

@@ -10,7 +10,7 @@ import pytest
 from nodeproof.cluster.configuration import kubelet_configz
 from nodeproof.cluster.resources import node
 from nodeproof.labs.client.lab import Lab
-from tests.acceptance.alterations import refused
+from tests.acceptance.alterations import each, refused
 from tests.acceptance.altered import Alteration, Cluster, Ended, shipped, unaltered
 from tests.vm.conftest import Run
 from tests.waiting import eventually
@@ -20,8 +20,23 @@ CONTAINERS = shipped("partition/test_containers.py")
 GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/test_unnoticed.py")
 CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
-SWAP = shipped("swap/test_swap.py")
-REFUSES, LIMITS = ("-k", "does_not_start"), ("-k", "limited_swap")
+SWAP, BORNE, PAGING = (shipped(f"swap/test_{name}.py") for name in ("swap", "borne", "paging"))
+SHARE = shipped("swap/test_limited.py")
+REFUSES, LIMITS, NO_POD = ("-k", "does_not_start"), ("-k", "limited_swap"), ("-k", "no_pod_may_page")
+BEYOND = ("-k", "beyond_its_limit")
+AT_START = {f"swap.{name}" for name in ("fail-on-default", "detected-at-start")}
+IN_BORNE = tuple(
+    f"swap.{name}"
+    for name in ("fail-on-false-starts", "node-capacity-field", "default-behavior", "secrets-on-disk")
+)
+IN_PAGING = (
+    *(f"swap.{name}" for name in ("limited-others-can-swap", "beyond-limit-memory")),
+    *(f"swap-metrics.{name}" for name in ("node", "pod", "container", "summary")),
+)
+IN_SHARE = (
+    *(f"swap.{name}" for name in ("formula-no-reservation", "per-node", "resize-infeasible")),
+    "swap-metrics.container-limit",
+)
 LIMITED = tuple(
     f"swap.{name}"
     for name in (
@@ -62,6 +77,19 @@ until [ -e /run/over ]; do
     sleep 0.2
 done & echo $!
 """
+NOBODY_PAGES = """
+systemctl stop 'nodeproof-*-pages.service'
+limit=/sys/fs/cgroup/kubepods.slice/memory.swap.max
+{ until [ -e /run/over ]; do echo 0 >$limit; sleep 0.2; done; echo max >$limit; } & echo $!
+"""
+SECRETS_MAY_SWAP = """
+until [ -e /run/over ]; do
+    for folder in /var/lib/kubelet/pods/*/volumes/kubernetes.io~secret/*; do
+        grep -F " $folder tmpfs" /proc/mounts | tail -n 1 | grep -q noswap && mount -t tmpfs none "$folder"
+    done
+    sleep 0.2
+done & echo $!
+"""
 
 
 def sh(lab: Lab, script: str) -> str:
@@ -88,11 +116,40 @@ def somebody_says_not_ready(cluster: Cluster) -> None:
     cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": said}})
 
 
-def everybody_may_swap(cluster: Cluster) -> None:
+def from_the_restart_on(cluster: Cluster, script: str) -> None:
     cluster.until_recorded('"step":"kubelet-restarted"')
-    sh(cluster.lab, f"rm -f /run/over; ({SWAP_FOR_ALL}) >/dev/null 2>&1")
+    sh(cluster.lab, f"rm -f /run/over; ({script}) >/dev/null 2>&1")
     cluster.over.wait()
     sh(cluster.lab, "touch /run/over")
+
+
+def everybody_may_swap(cluster: Cluster) -> None:
+    from_the_restart_on(cluster, SWAP_FOR_ALL)
+
+
+def everything_may_swap(cluster: Cluster) -> None:
+    from_the_restart_on(cluster, SWAP_FOR_ALL + SECRETS_MAY_SWAP)
+
+
+def nobody_pages(cluster: Cluster) -> None:
+    from_the_restart_on(cluster, NOBODY_PAGES)
+
+
+def a_node_that_pages_reports_nothing(cluster: Cluster) -> None:
+    cluster.until_injected("swap")
+    nobody_hears(cluster, "nodes/status")
+
+
+def nobody_hears_of_its_pods(cluster: Cluster) -> None:
+    cluster.until_recorded('"what":"memory.swap.max"')
+    nobody_hears(cluster, "pods/status")
+
+
+def nobody_hears(cluster: Cluster, of: str) -> None:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": [of]}
+    own = {"name": "own", "expression": f"request.userInfo.username == 'system:node:{cluster.target}'"}
+    with refused(cluster, [rule], [own]):
+        cluster.over.wait()
 
 
 def containers_end_at_once(cluster: Cluster) -> None:
@@ -125,8 +182,8 @@ def changed(lab: Lab, file: str, edit: str) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "scenario",
-    [(CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (CALLED_OFF,)],
-    ids=["containers", "graceful", "unnoticed", "swap", "called-off"],
+    [(CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (BORNE,), (PAGING,), (SHARE,), (CALLED_OFF,)],
+    ids=["containers", "graceful", "unnoticed", "swap", "borne", "paging", "share", "called-off"],
 )
 def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[str, ...]) -> None:
     ended = run(lab, unaltered, *scenario)
@@ -147,6 +204,10 @@ def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[st
         ),
         (("non-graceful.not-detected",), somebody_says_not_ready, (UNNOTICED,)),
         (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
+        (("swap.noswap",), everybody_may_swap, (PAGING, *NO_POD)),
+        (IN_PAGING, nobody_pages, (PAGING, *BEYOND)),
+        (IN_SHARE, each(everybody_may_swap, nobody_hears_of_its_pods), (SHARE,)),
+        (IN_BORNE, each(a_node_that_pages_reports_nothing, everything_may_swap), (BORNE,)),
         (tuple(sorted(TIMED)), containers_end_at_once, (CALLED_OFF,)),
         (("heartbeat.continues-in-shutdown",), a_node_in_shutdown_renews_nothing, (CALLED_OFF,)),
     ],
@@ -190,6 +251,13 @@ def test_a_kubelet_without_the_gate_for_metrics(lab: Lab, run: Run) -> None:
     assert "shutdown-metrics.exist" in deviating(ended)
 
 
+def test_a_kubelet_that_bears_swap_by_itself(lab: Lab, run: Run) -> None:
+    with changed(lab, BASE, 's/}$/, "failSwapOn": false}/'):
+        ended = run(lab, unaltered, SWAP, *REFUSES)
+
+    assert deviating(ended) == AT_START
+
+
 def test_a_machine_that_others_hold_up_is_not_off_early(lab: Lab, run: Run) -> None:
     sh(lab, OWN_LOCK)
     ended = run(lab, unaltered, GRACEFUL)
@@ -208,5 +276,4 @@ def made_to_fall() -> set[str]:
         claim for mark in marks if mark.name == "parametrize" for case in mark.args[1] for claim in case[0]
     }
     fall |= SHUTDOWN_CLAIMS | IN_CALLED_OFF | IN_BY_PRIORITY | IN_CUT_OFF
-    alone = {"swap.fail-on-default", "shutdown-metrics.exist", "graceful-shutdown.early-release"}
-    return fall | alone
+    return fall | AT_START | {"shutdown-metrics.exist", "graceful-shutdown.early-release"}

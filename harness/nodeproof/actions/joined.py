@@ -29,6 +29,10 @@ _ALONE: Json = {
     "volumePluginDir": f"{_HOME}/volume-plugins",
     "podLogsDir": f"{_HOME}/pod-logs",
 }
+_CGROUP_V1 = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /sys/fs/cgroup && exec "$@"', "sh")
+"""By the file system that it finds there a kubelet tells the versions apart (IsCgroup2UnifiedMode in
+github.com/opencontainers/cgroups); a host of cgroup v1 has a tmpfs, with its hierarchies below.
+"""
 _FLAGS_OF_PROCESS_NODE = 'printf " %s" "$@" >>/run/node/kubelet.flags'
 _RESTART_BY_SYSTEMD = """
 [ "$#" -eq 0 ] || sed -i "/^KUBELET_FLAGS=/ s|\\$| $*|" /etc/default/kubelet || exit 1
@@ -81,11 +85,12 @@ def run_on(name: str, *argv: str) -> Action[Observation]:
     return Action(f"run {' '.join(argv)} on {name}", do)
 
 
-def try_kubelet(name: str, *flags: str, **kubelet: Json) -> Action[Observation]:
+def try_kubelet(name: str, *flags: str, on_cgroup_v1: bool = False, **kubelet: Json) -> Action[Observation]:
     """Start another kubelet beside that of a machine that the scenario let join, of no cluster, with these
     flags and fields of KubeletConfiguration. How it ends is observed: `status`, its exit code, or None where
     it runs on and had to be ended, and what it `said` last, before the stack where it panics. On a real
-    machine one that runs on tidies up the pods that are there.
+    machine one that runs on tidies up the pods that are there. With `on_cgroup_v1` it finds no cgroup v2,
+    whatever the machine has.
 
     The action raises MachineError, Problem.
     """
@@ -95,7 +100,8 @@ def try_kubelet(name: str, *flags: str, **kubelet: Json) -> Action[Observation]:
         is_guest = "systemd" in doing.lab.features
         program = "/usr/local/bin/kubelet" if is_guest else str(doing.lab.components.path("hollow-kubelet"))
         settings = json.dumps({**_ALONE, **kubelet})
-        argv = [program, f"--config={_SETTINGS}", f"--root-dir={_HOME}", f"--cert-dir={_HOME}", *flags]
+        on = _CGROUP_V1 if on_cgroup_v1 else ()
+        argv = [*on, program, f"--config={_SETTINGS}", f"--root-dir={_HOME}", f"--cert-dir={_HOME}", *flags]
         before_its_stack = "sed '/^goroutine /,$d'"
         script = (
             f'cat >{_SETTINGS} && timeout {_ENDS_S} "$@" 2>&1 | {before_its_stack} | tail -n 5; '

@@ -23,6 +23,8 @@ _SAY = (
     f"read -r boot </proc/sys/kernel/random/boot_id; "
     f'say() {{ read -r up _ </proc/uptime; echo "$up $1" >>{FOLDER}/$NAME.$boot; }}'
 )
+_HOLDS_AFTER_S = 5
+"""So late that the pod was seen Running before it may be killed for it."""
 _LIVE = f"mkfifo /tmp/never; exec 3<>/tmp/never; while :; do say {BEAT}; read -r -t {BEAT_S} _ <&3; done"
 
 
@@ -30,7 +32,8 @@ _LIVE = f"mkfifo /tmp/never; exec 3<>/tmp/never; while :; do say {BEAT}; read -r
 class Witness:
     """What kind of pod is to tell: its grace period (s), how long its preStop hook takes (s; 0 is none),
     whether SIGTERM ends it, its priority class, its toleration of nodes that are not ready or unreachable
-    (s), its resources, whether it has its node's network, which a slow machine starts sooner.
+    (s), its resources, whether it has its node's network, which a slow machine starts sooner, and how much
+    memory (MiB) a second process of it takes a few seconds later and keeps.
     """
 
     grace_s: int = 1
@@ -40,6 +43,7 @@ class Witness:
     tolerates_s: int | None = None
     resources: Mapping[str, Json] = field(default_factory=dict)
     host_network: bool = False
+    holds_mib: int = 0
 
 
 def file_of(pod: str, boot_id: str) -> str:
@@ -74,7 +78,9 @@ def _container(witness: Witness) -> dict[str, Json]:
     container: dict[str, Json] = {
         "name": "main",
         "image": IMAGE,
-        "command": _shell(f"{_SAY}; trap {shlex.quote(heard)} TERM; say {STARTED}; {_LIVE}"),
+        "command": _shell(
+            f"{_SAY}; trap {shlex.quote(heard)} TERM; say {STARTED}; {_hold(witness.holds_mib)}{_LIVE}"
+        ),
         "env": [{"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
         "volumeMounts": [{"name": "disk", "mountPath": FOLDER}],
         "resources": dict(witness.resources),
@@ -83,6 +89,16 @@ def _container(witness: Witness) -> dict[str, Json]:
         hook = f"{_SAY}; say '{HOOK_BEGAN}'; sleep {witness.pre_stop_s}; say '{HOOK_ENDED}'"
         container["lifecycle"] = {"preStop": {"exec": {"command": _shell(hook)}}}
     return container
+
+
+def _hold(mib: int) -> str:
+    """What takes memory for good: a copy of one block that large, which nobody reads the other end of. Zeroes
+    would be no memory: Linux writes none where it splits a huge page (6.12, mm/huge_memory.c).
+    """
+    if not mib:
+        return ""
+    copy = f"dd if=/dev/urandom of=/tmp/held bs={mib}M count=1"
+    return f"mkfifo /tmp/held; exec 4<>/tmp/held; (sleep {_HOLDS_AFTER_S}; exec {copy}) & "
 
 
 def _shell(script: str) -> list[str]:

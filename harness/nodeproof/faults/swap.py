@@ -19,11 +19,20 @@ _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 """A kernel's own PID namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h): who is in it has the kernel to
 itself.
 """
-_ON = """
-if swapon --show=NAME --noheadings | grep -qxF "$0"; then exit 0; fi
-umask 077 && rm -f "$0" && fallocate -l "${1}MiB" "$0" && mkswap "$0" && swapon "$0"
+_RESIDENT_MIB = 16
+"""What a process that pages may keep in memory."""
+# No zeroes: of those Linux writes none where it splits a huge page (6.12, mm/huge_memory.c).
+_ON = f"""
+if ! swapon --show=NAME --noheadings | grep -qxF "$0"; then
+    umask 077 && rm -f "$0" && fallocate -l "${{1}}MiB" "$0" && mkswap "$0" && swapon "$0" || exit 1
+fi
+if [ "$2" -eq 0 ] || systemctl --quiet is-active "$3"; then exit 0; fi
+held="dd if=/dev/urandom bs=$(($2 + {_RESIDENT_MIB}))M count=1 | sleep infinity"
+systemd-run --quiet --collect --unit="$3" --property=MemoryMax={_RESIDENT_MIB}M sh -c "$held"
 """
+# Who pages ends first: there is no room in memory for what it has on the disk.
 _OFF = """
+systemctl --quiet stop "$1" 2>/dev/null
 if swapon --show=NAME --noheadings | grep -qxF "$0"; then swapoff "$0" || exit 1; fi
 rm -f "$0"
 """
@@ -31,7 +40,8 @@ rm -f "$0"
 
 @dataclass(frozen=True)
 class Swap:
-    """Gives `node` a swap file of `size_mib` MiB; healing takes it away.
+    """Gives `node` a swap file of `size_mib` MiB, to which a process of the machine's own, beside all pods,
+    pages `used_mib` MiB; healing takes both away.
 
     It ends with a power cycle, which leaves only the file.
     """
@@ -42,6 +52,7 @@ class Swap:
     id: str
     node: str
     size_mib: int = 128
+    used_mib: int = 0
 
     @property
     def harms(self) -> Sequence[str]:
@@ -51,11 +62,12 @@ class Swap:
     @property
     def undo(self) -> Sequence[str]:
         """Page to the file no more and delete it, there or not."""
-        return ["sh", "-c", _OFF, self._file]
+        return ["sh", "-c", _OFF, self._file, self._unit]
 
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""
-        return {"fault": self.name, "id": self.id, "node": self.node, "size_mib": self.size_mib}
+        sizes = {"size_mib": self.size_mib, "used_mib": self.used_mib}
+        return {"fault": self.name, "id": self.id, "node": self.node, **sizes}
 
     def available(self, machine: Shell) -> str:
         """The kernel must be the machine's own, or its host would swap; the file must fit twice."""
@@ -67,24 +79,37 @@ class Swap:
 
     def inject(self, machine: Shell) -> None:
         """Write the file and page to it; whatever an earlier try left is replaced."""
-        self._run(machine, ["sh", "-c", _ON, self._file, str(self.size_mib)])
+        sizes = [str(self.size_mib), str(self.used_mib)]
+        self._run(machine, ["sh", "-c", _ON, self._file, *sizes, self._unit])
 
     def heal(self, machine: Shell) -> None:
         """Page to it no more and delete it, there or not."""
         self._run(machine, self.undo)
 
     def is_injected(self, machine: Machine) -> bool:
-        """The kernel counts the file as swap, all of it but a header."""
-        show = ["swapon", "--show=NAME,SIZE", "--bytes", "--noheadings"]
+        """The kernel counts the file as swap, all of it but a header, and so much of it as used."""
+        show = ["swapon", "--show=NAME,SIZE,USED", "--bytes", "--noheadings"]
         said = machine.run(show, deadline_s=COMMAND_LIMIT_S).stdout
-        size_bytes = dict(line.split() for line in said.splitlines())
-        return int(size_bytes.get(self._file, 0)) > (self.size_mib - 1) << 20
+        for name, size, used in (line.split() for line in said.splitlines()):
+            if name == self._file:
+                return int(size) > (self.size_mib - 1) << 20 and int(used) >= self.used_mib << 20
+        return False
 
     def is_healed(self, machine: Machine) -> bool:
-        """The kernel does not page to it, and the file is gone."""
+        """The kernel does not page to it, the file is gone, and so is who paged."""
         gone = machine.run(["test", "!", "-e", self._file], deadline_s=COMMAND_LIMIT_S).status == 0
         used = machine.run(["swapon", "--show=NAME", "--noheadings"], deadline_s=COMMAND_LIMIT_S).stdout
-        return gone and self._file not in used.splitlines()
+        unit = machine.run(["systemctl", "--quiet", "is-active", self._unit], deadline_s=COMMAND_LIMIT_S)
+        return gone and self._file not in used.splitlines() and unit.status != 0
+
+    @property
+    def used_file(self) -> str:
+        """Where the kernel says how much the process of the machine's own has paged out (bytes)."""
+        return f"/sys/fs/cgroup/system.slice/{self._unit}/memory.swap.current"
+
+    @property
+    def _unit(self) -> str:
+        return f"nodeproof-{self.id}-pages.service"
 
     @property
     def _file(self) -> str:

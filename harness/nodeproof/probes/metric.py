@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.client.measuring import MANAGER, SCHEDULER
 from nodeproof.probes.probe import Probe
+from nodeproof.waiting import insist
 
 _AT = {"kube-controller-manager": MANAGER, "kube-scheduler": SCHEDULER}
+_GATHERED_S, _PERIOD_S = 45.0, 2.0
+"""A kubelet gathers each 10 to 15 s, and of a container that it does not know yet it says nothing, or 0."""
 
 
 def metric(component: str, name: str, **labels: str) -> Probe:
@@ -24,6 +29,33 @@ def metric(component: str, name: str, **labels: str) -> Probe:
         return total(_text(lab, component), name, labels)
 
     return Probe(f"{name}{{{chosen}}}", component, read)
+
+
+def resource_metric(node: str, name: str, **labels: str) -> Probe:
+    """The sum of a metric's samples that have these labels, of those at a kubelet's /metrics/resource: a
+    whole number as text, nothing where there is none of them. It is read until it is more than 0, or has had
+    the time for it.
+    """
+    chosen = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+    def ask(lab: Lab) -> float | None:
+        return total(lab.cluster.api.text(f"{node_path(node)}/proxy/metrics/resource"), name, labels)
+
+    def more_than_nothing(lab: Lab) -> str:
+        found = ask(lab)
+        if not found:
+            raise LookupError(name)
+        return str(int(found))
+
+    def read(lab: Lab) -> str:
+        with contextlib.suppress(LookupError):
+            return insist(
+                lambda: more_than_nothing(lab), LookupError, limit_s=_GATHERED_S, period_s=_PERIOD_S
+            )
+        found = ask(lab)
+        return "" if found is None else str(int(found))
+
+    return Probe(f"{name}{{{chosen}}}", node, read)
 
 
 def _text(lab: Lab, component: str) -> str:

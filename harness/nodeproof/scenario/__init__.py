@@ -104,10 +104,12 @@ from nodeproof.probes.flag import flag_of
 from nodeproof.probes.healthz import healthz
 from nodeproof.probes.inhibitors import INHIBITORS, inhibitors
 from nodeproof.probes.meminfo import meminfo
-from nodeproof.probes.metric import metric
+from nodeproof.probes.metric import metric, resource_metric
+from nodeproof.probes.mounted import mounted
 from nodeproof.probes.ranges import overlapping_ranges
 from nodeproof.probes.size import times_as_large
 from nodeproof.probes.source_address import source_address
+from nodeproof.probes.swap_stats import swap_stats
 from nodeproof.probes.wall_clock import wall_clock
 from nodeproof.safety.injector import Cut
 from nodeproof.scenario.faults import (
@@ -242,6 +244,7 @@ __all__ = [
     "manager_field",
     "meminfo",
     "metric",
+    "mounted",
     "needs",
     "next_of",
     "no_execute_written",
@@ -271,6 +274,7 @@ __all__ = [
     "removed",
     "renewals_of",
     "reset",
+    "resource_metric",
     "restart_kubelet",
     "run_on",
     "run_pod",
@@ -289,6 +293,7 @@ __all__ = [
     "start_again",
     "swap",
     "swap_limit",
+    "swap_stats",
     "taint",
     "taint_added",
     "taint_removed",

@@ -72,9 +72,11 @@ def called_off_shutdown(node: str) -> CalledOff:
     return CalledOff(uuid.uuid4().hex[:8], node)
 
 
-def swap(node: str, size_mib: int = 128) -> Swap:
-    """New swap space of so many MiB on a node; needs the feature `swap`."""
-    return Swap(uuid.uuid4().hex[:8], node, size_mib)
+def swap(node: str, size_mib: int = 128, *, used_mib: int = 0) -> Swap:
+    """New swap space of so many MiB on a node, to which a process of its own, beside all pods, pages
+    `used_mib`; needs the feature `swap`.
+    """
+    return Swap(uuid.uuid4().hex[:8], node, size_mib, used_mib)
 
 
 def unit_down(node: str, unit: str = KUBELET) -> UnitDown:
