@@ -70,7 +70,7 @@ def test_the_own_claims() -> None:
         [sys.executable, "-c", asked], capture_output=True, text=True, timeout=60, check=True
     )
     assert set(json.loads(done.stdout)) == set(claims)
-    assert len(claims) == 242
+    assert len(claims) == 252
     assert all(claim.id == key and claim.id.split(".")[0] == claim.area for key, claim in claims.items())
     grace = claims["monitoring.grace-period-default"].constants[0]
     assert (grace.at("v1.31.9"), grace.at("v1.32.0"), grace.page_value) == (40.0, 50.0, 40.0)
@@ -97,8 +97,8 @@ def test_every_claim_that_needs_a_machine_is_made_to_fall_at_night() -> None:
 def test_a_claim_that_nobody_judges_is_not_run() -> None:
     claims = catalogue.load()
     assert catalogue.asked_for("cordon.blocks-new-pods", claims).status == "judged"
-    with pytest.raises(Problem, match=r"addresses\.hostname is planned"):
-        catalogue.asked_for("addresses.hostname", claims)
+    with pytest.raises(Problem, match=r"topology\.default-none is planned"):
+        catalogue.asked_for("topology.default-none", claims)
     with pytest.raises(Problem, match=r"load-balancer-removal is not-applicable: true below 1\.19 only"):
         catalogue.asked_for("cordon.load-balancer-removal", claims)
 

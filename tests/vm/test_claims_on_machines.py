@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,13 +15,15 @@ from nodeproof.labs.client.lab import Lab
 from tests.acceptance.alterations import refused
 from tests.acceptance.altered import Alteration, Cluster, Ended, shipped, unaltered
 from tests.vm.conftest import Run
-from tests.waiting import eventually
+from tests.waiting import eventually, throughout
 
+Json = Any
 COMMAND_LIMIT_S = 60.0
 CONTAINERS = shipped("partition/test_containers.py")
 GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/test_unnoticed.py")
 CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
+MACHINE = shipped("info/test_machine.py")
 SWAP = shipped("swap/test_swap.py")
 REFUSES, LIMITS = ("-k", "does_not_start"), ("-k", "limited_swap")
 LIMITED = tuple(
@@ -47,6 +51,16 @@ IN_BY_PRIORITY = {
     *(f"priority-shutdown.{name}" for name in ("example-one", "example-two", "order-low-to-high")),
     *(f"priority-shutdown.{name}" for name in ("empty-range-skipped", "outside-range", "total-is-sum")),
 }
+IN_MACHINE = {
+    *(f"info.{name}" for name in ("kernel-os-runtime", "kubelet-version")),
+    *(f"info.{name}" for name in ("kube-proxy-version", "machine-ids")),
+    *(f"addresses.{name}" for name in ("hostname", "internal-ip", "external-ip-absent")),
+    *("addresses.internal-ip-only-inside", "capacity.fields", "conditions.ready-true-shape"),
+}
+OTHER, NOBODYS = "nodeproof-was-here", "198.51.100.1"
+ROOM = {"cpu": "7", "memory": "6Gi", "pods": "17"}
+UPDATES_S = 6.0
+"""Longer than a kubelet takes in `fast` to put right what somebody else wrote, if it may."""
 IN_CUT_OFF = {f"graceful-shutdown.{name}" for name in ("activation", "termination-starts-with-condition")}
 BASE, ENVIRONMENT = "/etc/kubernetes/kubelet.json", "/etc/default/kubelet"
 NO_BUS = "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent"
@@ -108,6 +122,43 @@ def a_node_in_shutdown_renews_nothing(cluster: Cluster) -> None:
         cluster.over.wait()
 
 
+def told_of_another(status: Json) -> Json:
+    """A status that differs in all that a kubelet gathers, but for what the node is known by: its first
+    address, and the machine id, without which nobody may harm it.
+    """
+    gathered = dict.fromkeys(status["nodeInfo"], OTHER) | {"machineID": status["nodeInfo"]["machineID"]}
+    inside = [each for each in status["addresses"] if each["type"] == "InternalIP"]
+    others = {"InternalIP": NOBODYS, "ExternalIP": NOBODYS, "Hostname": OTHER}
+    return {
+        "nodeInfo": gathered,
+        "addresses": inside + [{"type": type_, "address": others[type_]} for type_ in others],
+        "conditions": [{**each, "message": OTHER} for each in status["conditions"]],
+        "capacity": ROOM,
+        "allocatable": ROOM,
+    }
+
+
+@contextmanager
+def another_told(cluster: Cluster) -> Iterator[None]:
+    """A Node that tells of another machine, and whose kubelet may not put it right."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes/status"]}
+    own = {"name": "own", "expression": f"request.userInfo.username == 'system:node:{cluster.target}'"}
+    path = f"{node(cluster.target)}/status"
+
+    def is_told() -> bool:
+        return bool(cluster.node()["status"]["nodeInfo"]["bootID"] == OTHER)
+
+    def stays_told() -> bool:
+        if not is_told():
+            cluster.lab.cluster.api.patch(path, {"status": told_of_another(cluster.node()["status"])})
+        return throughout(is_told, UPDATES_S)
+
+    with refused(cluster, [rule], [own]):
+        assert eventually(stays_told, COMMAND_LIMIT_S)
+        yield
+    assert eventually(lambda: not is_told(), COMMAND_LIMIT_S)
+
+
 @contextmanager
 def changed(lab: Lab, file: str, edit: str) -> Iterator[None]:
     """A kubelet of the node that scenarios harm whose files somebody has changed with sed."""
@@ -125,8 +176,8 @@ def changed(lab: Lab, file: str, edit: str) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "scenario",
-    [(CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (CALLED_OFF,)],
-    ids=["containers", "graceful", "unnoticed", "swap", "called-off"],
+    [(MACHINE,), (CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (CALLED_OFF,)],
+    ids=["machine", "containers", "graceful", "unnoticed", "swap", "called-off"],
 )
 def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[str, ...]) -> None:
     ended = run(lab, unaltered, *scenario)
@@ -157,6 +208,14 @@ def test_a_claim_falls_on_a_machine_that_does_otherwise(
     ended = run(lab, alter, *scenario)
 
     assert ["deviates" in ended.labels(claim) for claim in claims] == [True] * len(claims)
+    assert ended.status == 1
+
+
+def test_a_node_that_tells_of_another_machine(lab: Lab, run: Run, tmp_path: Path) -> None:
+    with another_told(Cluster(lab, tmp_path)):
+        ended = run(lab, unaltered, MACHINE)
+
+    assert deviating(ended) == IN_MACHINE
     assert ended.status == 1
 
 
@@ -207,6 +266,6 @@ def made_to_fall() -> set[str]:
     fall = {
         claim for mark in marks if mark.name == "parametrize" for case in mark.args[1] for claim in case[0]
     }
-    fall |= SHUTDOWN_CLAIMS | IN_CALLED_OFF | IN_BY_PRIORITY | IN_CUT_OFF
+    fall |= SHUTDOWN_CLAIMS | IN_CALLED_OFF | IN_BY_PRIORITY | IN_CUT_OFF | IN_MACHINE
     alone = {"swap.fail-on-default", "shutdown-metrics.exist", "graceful-shutdown.early-release"}
     return fall | alone

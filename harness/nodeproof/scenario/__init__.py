@@ -103,9 +103,11 @@ from nodeproof.probes.file import file_of
 from nodeproof.probes.flag import flag_of
 from nodeproof.probes.healthz import healthz
 from nodeproof.probes.inhibitors import INHIBITORS, inhibitors
+from nodeproof.probes.machine_facts import machine_facts
 from nodeproof.probes.meminfo import meminfo
 from nodeproof.probes.metric import metric
 from nodeproof.probes.ranges import overlapping_ranges
+from nodeproof.probes.resources import resources_of
 from nodeproof.probes.size import times_as_large
 from nodeproof.probes.source_address import source_address
 from nodeproof.probes.wall_clock import wall_clock
@@ -237,6 +239,7 @@ __all__ = [
     "lives_on",
     "logged",
     "machine_ended",
+    "machine_facts",
     "made",
     "make_node",
     "manager_field",
@@ -271,6 +274,7 @@ __all__ = [
     "removed",
     "renewals_of",
     "reset",
+    "resources_of",
     "restart_kubelet",
     "run_on",
     "run_pod",
