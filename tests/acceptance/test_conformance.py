@@ -38,6 +38,7 @@ MACHINES = (
     *(f"info.{name}" for name in ("kube-proxy-version", "machine-ids")),
     *(f"addresses.{name}" for name in ("hostname", "internal-ip", "external-ip-absent")),
     *("capacity.fields", "conditions.ready-true-shape"),
+    *("conditions.ready-false-cni", "conditions.accepting-pods", "registration.first-ready-fast"),
     "graceful-shutdown.",
     "priority-shutdown.",
     "shutdown-metrics.",

@@ -23,7 +23,7 @@ CONTAINERS = shipped("partition/test_containers.py")
 GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/test_unnoticed.py")
 CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
-MACHINE = shipped("info/test_machine.py")
+MACHINE, NETWORK = shipped("info/test_machine.py"), shipped("conditions/test_network.py")
 SWAP = shipped("swap/test_swap.py")
 REFUSES, LIMITS = ("-k", "does_not_start"), ("-k", "limited_swap")
 LIMITED = tuple(
@@ -57,6 +57,8 @@ IN_MACHINE = {
     *(f"addresses.{name}" for name in ("hostname", "internal-ip", "external-ip-absent")),
     *("addresses.internal-ip-only-inside", "capacity.fields", "conditions.ready-true-shape"),
 }
+IN_NETWORK = {"conditions.ready-false-cni", "conditions.accepting-pods", "registration.first-ready-fast"}
+PLUGINS, BEFORE_THEM = (f"/etc/cni/net.d/{name}.conflist" for name in ("10-nodeproof", "05-other"))
 OTHER, NOBODYS = "nodeproof-was-here", "198.51.100.1"
 ROOM = {"cpu": "7", "memory": "6Gi", "pods": "17"}
 UPDATES_S = 6.0
@@ -176,8 +178,8 @@ def changed(lab: Lab, file: str, edit: str) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "scenario",
-    [(MACHINE,), (CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (CALLED_OFF,)],
-    ids=["machine", "containers", "graceful", "unnoticed", "swap", "called-off"],
+    [(MACHINE,), (NETWORK,), (CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (CALLED_OFF,)],
+    ids=["machine", "network", "containers", "graceful", "unnoticed", "swap", "called-off"],
 )
 def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[str, ...]) -> None:
     ended = run(lab, unaltered, *scenario)
@@ -216,6 +218,17 @@ def test_a_node_that_tells_of_another_machine(lab: Lab, run: Run, tmp_path: Path
         ended = run(lab, unaltered, MACHINE)
 
     assert deviating(ended) == IN_MACHINE
+    assert ended.status == 1
+
+
+def test_a_runtime_that_has_another_network(lab: Lab, run: Run) -> None:
+    sh(lab, f"cp {PLUGINS} {BEFORE_THEM}")
+    try:
+        ended = run(lab, unaltered, NETWORK)
+    finally:
+        sh(lab, f"rm {BEFORE_THEM}")
+
+    assert deviating(ended) == IN_NETWORK
     assert ended.status == 1
 
 
@@ -266,6 +279,6 @@ def made_to_fall() -> set[str]:
     fall = {
         claim for mark in marks if mark.name == "parametrize" for case in mark.args[1] for claim in case[0]
     }
-    fall |= SHUTDOWN_CLAIMS | IN_CALLED_OFF | IN_BY_PRIORITY | IN_CUT_OFF | IN_MACHINE
+    fall |= SHUTDOWN_CLAIMS | IN_CALLED_OFF | IN_BY_PRIORITY | IN_CUT_OFF | IN_MACHINE | IN_NETWORK
     alone = {"swap.fail-on-default", "shutdown-metrics.exist", "graceful-shutdown.early-release"}
     return fall | alone
