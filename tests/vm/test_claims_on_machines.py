@@ -24,6 +24,7 @@ GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/te
 CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
 MACHINE, NETWORK = shipped("info/test_machine.py"), shipped("conditions/test_network.py")
+RUNTIME, WITHOUT = shipped("conditions/test_runtime.py"), ("-k", "without_a_container_runtime")
 SWAP = shipped("swap/test_swap.py")
 REFUSES, LIMITS = ("-k", "does_not_start"), ("-k", "limited_swap")
 LIMITED = tuple(
@@ -59,7 +60,7 @@ IN_MACHINE = {
 }
 IN_NETWORK = {"conditions.ready-false-cni", "conditions.accepting-pods", "registration.first-ready-fast"}
 PLUGINS, BEFORE_THEM = (f"/etc/cni/net.d/{name}.conflist" for name in ("10-nodeproof", "05-other"))
-OTHER, NOBODYS = "nodeproof-was-here", "198.51.100.1"
+OTHER, NO_ADDRESS = "nodeproof-was-here", "198.51.100.1"
 ROOM = {"cpu": "7", "memory": "6Gi", "pods": "17"}
 UPDATES_S = 6.0
 """Longer than a kubelet takes in `fast` to put right what somebody else wrote, if it may."""
@@ -70,6 +71,7 @@ GATE = "GracefulNodeShutdownBasedOnPodPriority"
 LOCK = "systemd-inhibit --what=shutdown --mode=delay"
 OWN_LOCK = f"systemd-run --quiet --collect --unit=own-lock {LOCK} --who=operator sleep 900"
 KILL_WITNESSES = "for p in $(pgrep -f nodeproof/witness); do [ $p = $$ ] || kill -KILL $p; done"
+SOCKET, NOBODYS = "/run/containerd/containerd.sock", "/run/nobodys.sock"
 SWAP_FOR_ALL = """
 until [ -e /run/over ]; do
     for limit in $(find /sys/fs/cgroup/kubepods.slice -path '*cri-containerd*' -name memory.swap.max); do
@@ -104,6 +106,27 @@ def somebody_says_not_ready(cluster: Cluster) -> None:
     cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": said}})
 
 
+@contextmanager
+def status_refused(cluster: Cluster) -> Iterator[None]:
+    """A kubelet that may not write its Node's status."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes/status"]}
+    own = {"name": "own", "expression": f"request.userInfo.username == 'system:node:{cluster.target}'"}
+    with refused(cluster, [rule], [own]):
+        yield
+
+
+def nobody_hears_of_the_runtime(cluster: Cluster) -> None:
+    cluster.until_injected("unit-down")
+    with status_refused(cluster):
+        cluster.over.wait()
+
+
+def somebody_listens(cluster: Cluster) -> None:
+    sh(cluster.lab, f"ln -sf {SOCKET} {NOBODYS}")
+    cluster.over.wait()
+    sh(cluster.lab, f"rm {NOBODYS}")
+
+
 def everybody_may_swap(cluster: Cluster) -> None:
     cluster.until_recorded('"step":"kubelet-restarted"')
     sh(cluster.lab, f"rm -f /run/over; ({SWAP_FOR_ALL}) >/dev/null 2>&1")
@@ -130,7 +153,7 @@ def told_of_another(status: Json) -> Json:
     """
     gathered = dict.fromkeys(status["nodeInfo"], OTHER) | {"machineID": status["nodeInfo"]["machineID"]}
     inside = [each for each in status["addresses"] if each["type"] == "InternalIP"]
-    others = {"InternalIP": NOBODYS, "ExternalIP": NOBODYS, "Hostname": OTHER}
+    others = {"InternalIP": NO_ADDRESS, "ExternalIP": NO_ADDRESS, "Hostname": OTHER}
     return {
         "nodeInfo": gathered,
         "addresses": inside + [{"type": type_, "address": others[type_]} for type_ in others],
@@ -143,8 +166,6 @@ def told_of_another(status: Json) -> Json:
 @contextmanager
 def another_told(cluster: Cluster) -> Iterator[None]:
     """A Node that tells of another machine, and whose kubelet may not put it right."""
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes/status"]}
-    own = {"name": "own", "expression": f"request.userInfo.username == 'system:node:{cluster.target}'"}
     path = f"{node(cluster.target)}/status"
 
     def is_told() -> bool:
@@ -155,7 +176,7 @@ def another_told(cluster: Cluster) -> Iterator[None]:
             cluster.lab.cluster.api.patch(path, {"status": told_of_another(cluster.node()["status"])})
         return throughout(is_told, UPDATES_S)
 
-    with refused(cluster, [rule], [own]):
+    with status_refused(cluster):
         assert eventually(stays_told, COMMAND_LIMIT_S)
         yield
     assert eventually(lambda: not is_told(), COMMAND_LIMIT_S)
@@ -178,8 +199,8 @@ def changed(lab: Lab, file: str, edit: str) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "scenario",
-    [(MACHINE,), (NETWORK,), (CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (CALLED_OFF,)],
-    ids=["machine", "network", "containers", "graceful", "unnoticed", "swap", "called-off"],
+    [(MACHINE,), (NETWORK,), (RUNTIME,), (CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (CALLED_OFF,)],
+    ids=["machine", "network", "runtime", "containers", "graceful", "unnoticed", "swap", "called-off"],
 )
 def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[str, ...]) -> None:
     ended = run(lab, unaltered, *scenario)
@@ -199,6 +220,8 @@ def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[st
             (CONTAINERS,),
         ),
         (("non-graceful.not-detected",), somebody_says_not_ready, (UNNOTICED,)),
+        (("conditions.ready-false",), nobody_hears_of_the_runtime, (RUNTIME, "-k", "goes_on_reporting")),
+        (("components.on-node",), somebody_listens, (RUNTIME, *WITHOUT)),
         (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
         (tuple(sorted(TIMED)), containers_end_at_once, (CALLED_OFF,)),
         (("heartbeat.continues-in-shutdown",), a_node_in_shutdown_renews_nothing, (CALLED_OFF,)),
