@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodeproof.cluster.configuration import kubelet_configz
-from nodeproof.cluster.resources import node
+from nodeproof.cluster.resources import NAMESPACE, node, pod, pods
 from nodeproof.labs.client.lab import Lab
 from tests.acceptance.alterations import refused
 from tests.acceptance.altered import Alteration, Cluster, Ended, shipped, unaltered
@@ -23,6 +23,7 @@ CONTAINERS = shipped("partition/test_containers.py")
 GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/test_unnoticed.py")
 CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
+STOPPED = shipped("heartbeat/test_stopped_kubelet.py")
 MACHINE, NETWORK = shipped("info/test_machine.py"), shipped("conditions/test_network.py")
 RUNTIME, WITHOUT = shipped("conditions/test_runtime.py"), ("-k", "without_a_container_runtime")
 SWAP = shipped("swap/test_swap.py")
@@ -121,6 +122,16 @@ def nobody_hears_of_the_runtime(cluster: Cluster) -> None:
         cluster.over.wait()
 
 
+def nobody_leaves_a_node_alone_that_has_no_kubelet(cluster: Cluster) -> None:
+    cluster.until_injected("unit-down")
+    sh(cluster.lab, KILL_WITNESSES)
+    cluster.until_unreachable()
+    api = cluster.lab.cluster.api
+    for each in api.get(pods(NAMESPACE))["items"]:
+        if any(owner["kind"] == "Node" for owner in each["metadata"].get("ownerReferences", ())):
+            api.delete(pod(NAMESPACE, each["metadata"]["name"]))
+
+
 def somebody_listens(cluster: Cluster) -> None:
     sh(cluster.lab, f"ln -sf {SOCKET} {NOBODYS}")
     cluster.over.wait()
@@ -199,8 +210,28 @@ def changed(lab: Lab, file: str, edit: str) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "scenario",
-    [(MACHINE,), (NETWORK,), (RUNTIME,), (CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (CALLED_OFF,)],
-    ids=["machine", "network", "runtime", "containers", "graceful", "unnoticed", "swap", "called-off"],
+    [
+        (MACHINE,),
+        (NETWORK,),
+        (RUNTIME,),
+        (STOPPED,),
+        (CONTAINERS,),
+        (GRACEFUL,),
+        (UNNOTICED,),
+        (SWAP,),
+        (CALLED_OFF,),
+    ],
+    ids=[
+        "machine",
+        "network",
+        "runtime",
+        "stopped",
+        "containers",
+        "graceful",
+        "unnoticed",
+        "swap",
+        "called-off",
+    ],
 )
 def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[str, ...]) -> None:
     ended = run(lab, unaltered, *scenario)
@@ -221,6 +252,11 @@ def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[st
         ),
         (("non-graceful.not-detected",), somebody_says_not_ready, (UNNOTICED,)),
         (("conditions.ready-false",), nobody_hears_of_the_runtime, (RUNTIME, "-k", "goes_on_reporting")),
+        (
+            ("heartbeat.kubelet-stop", "eviction.static-pods-stay", "eviction.all-pods"),
+            nobody_leaves_a_node_alone_that_has_no_kubelet,
+            (STOPPED,),
+        ),
         (("components.on-node",), somebody_listens, (RUNTIME, *WITHOUT)),
         (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
         (tuple(sorted(TIMED)), containers_end_at_once, (CALLED_OFF,)),

@@ -77,7 +77,7 @@ from nodeproof.checks.witnessed import (
     sigterm,
 )
 from nodeproof.cluster.witness import Witness
-from nodeproof.cluster.workloads import Pod, tolerates
+from nodeproof.cluster.workloads import Pod, mirror_pod, tolerates
 from nodeproof.faults import Fault
 from nodeproof.faults.volumes import attachment
 from nodeproof.labs.client.fleet import NodeInfo
@@ -113,6 +113,7 @@ from nodeproof.probes.source_address import source_address
 from nodeproof.probes.wall_clock import wall_clock
 from nodeproof.safety.injector import Cut
 from nodeproof.scenario.faults import (
+    STATIC_PODS,
     called_off_shutdown,
     cloud,
     freeze,
@@ -130,6 +131,7 @@ from nodeproof.scenario.faults import (
     reset,
     settings,
     shutdown,
+    static_pod,
     swap,
     taint,
     unit_down,
@@ -161,6 +163,7 @@ __all__ = [
     "OUT_OF_SERVICE",
     "POD_COLLECTOR",
     "PRESENT",
+    "STATIC_PODS",
     "STATUS",
     "SWAP_LIMIT",
     "UNREACHABLE",
@@ -245,6 +248,7 @@ __all__ = [
     "manager_field",
     "meminfo",
     "metric",
+    "mirror_pod",
     "needs",
     "next_of",
     "no_execute_written",
@@ -291,6 +295,7 @@ __all__ = [
     "spaced",
     "standing",
     "start_again",
+    "static_pod",
     "swap",
     "swap_limit",
     "taint",

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nodeproof.cluster.workloads import Pod, manifest
 from nodeproof.faults import (
     CalledOff,
     Cloud,
@@ -35,6 +36,9 @@ from nodeproof.faults.refused import What
 from nodeproof.faults.unit_down import KUBELET
 from nodeproof.labs.client.fleet import NodeInfo
 from nodeproof.labs.ground.control_plane import SERVICE_ADDRESS
+
+STATIC_PODS = "/etc/kubernetes/manifests"
+"""Where a kubelet looks for static pods, if it is told to."""
 
 
 def partition(node: str, direction: Direction = "both", answer: Answer = "drop") -> Partition:
@@ -85,6 +89,13 @@ def unit_down(node: str, unit: str = KUBELET) -> UnitDown:
 def other_file(node: str, path: str, content: str) -> OtherFile:
     """A new file of a node with other content; what was there is put back."""
     return OtherFile(uuid.uuid4().hex[:8], node, path, content)
+
+
+def static_pod(pod: Pod, requests: Mapping[str, str] | None = None) -> OtherFile:
+    """A new file for a static pod, `mirror_pod(NODE)`, that asks for so much. It has to be there before the
+    kubelet is told of it: `kubelet_settings(NODE, staticPodPath=STATIC_PODS)`.
+    """
+    return other_file(pod.node, f"{STATIC_PODS}/{pod.name}.json", manifest(pod, requests or {}))
 
 
 def outage(*nodes: NodeInfo) -> Outage:
