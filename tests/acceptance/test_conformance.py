@@ -39,6 +39,7 @@ MACHINES = (
     *(f"addresses.{name}" for name in ("hostname", "internal-ip", "external-ip-absent")),
     *("capacity.fields", "conditions.ready-true-shape"),
     *("conditions.ready-false", "conditions.accepting-pods", "registration.first-ready-fast"),
+    *("capacity.allocatable-formula", "scheduling.reserve-for-daemons"),
     *("components.on-node", "heartbeat.kubelet-stop", "eviction.static-pods-stay", "eviction.all-pods"),
     "graceful-shutdown.",
     "priority-shutdown.",

@@ -1,0 +1,71 @@
+"""What the scheduler leaves of a machine to those who are no pods of its."""
+
+from nodeproof.plugin import Judge
+from nodeproof.scenario import (
+    Check,
+    Pod,
+    Stage,
+    became,
+    claims,
+    kubelet_settings,
+    needs,
+    pending_pod,
+    pod_bound,
+    pod_created,
+    pod_unschedulable,
+    resources_of,
+    shows,
+    windows,
+)
+
+UP_S, TRIED_S, BOUND_S = 60.0, 5.0, 15.0
+RESERVED = {
+    "kubeReserved": {"cpu": "100m", "memory": "64Mi"},
+    "systemReserved": {"cpu": "50m", "memory": "32Mi"},
+    "evictionHard": {"memory.available": "96Mi"},
+}
+CPU, MEMORY = 100 + 50, (64 + 32 + 96) << 20
+BY_DEFAULT = 100 << 20
+"""Of memory.available, unless a kubelet is told otherwise (pkg/kubelet/eviction/defaults_linux.go)."""
+
+
+def bound_of(pod: Pod) -> Check:
+    """It is bound soon after it was made."""
+    asked = pod_created(pod.namespace, pod.name)
+    return pod_bound(pod.namespace, pod.name).after(asked, windows.prompt(BOUND_S))
+
+
+def passed_by(pod: Pod, quiet_s: float) -> list[Check]:
+    """It is tried, and not bound."""
+    asked = pod_created(pod.namespace, pod.name)
+    return [
+        pod_unschedulable(pod.namespace, pod.name).after(asked, windows.prompt(TRIED_S)),
+        pod_bound(pod.namespace, pod.name).never_after(asked, windows.absence(quiet_s)),
+    ]
+
+
+@claims("capacity.allocatable-formula", "scheduling.reserve-for-daemons")
+@needs(nodes=2, faulted=1, features=("systemd",), lasts="60")
+def test_what_is_reserved_of_a_machine_is_given_to_no_pod(lab: Stage, judge: Judge) -> None:
+    """One pod asks for all that is left, another for a thousandth of a processor more."""
+    node = lab.target
+
+    with lab.record():
+        before = lab.look(resources_of(node))
+        has = before.value["capacity"]
+        left = has["cpu"] - CPU
+        told = became("nodes", node, {"status": {"allocatable": {"cpu": f"{left}m"}}})
+        with lab.inject(kubelet_settings(node, **RESERVED)) as reserved:
+            lab.wait_for(told.after(reserved.ordered, windows.prompt(UP_S)))
+            after = lab.look(resources_of(node))
+            too_much = lab.do(pending_pod(only_on=node, requests={"cpu": f"{left + 1}m"}))
+            checks = [lab.wait_for(each) for each in passed_by(too_much, lab.quiet_s)]
+            all_of_it = lab.do(pending_pod(only_on=node, requests={"cpu": f"{left}m"}))
+            checks.append(lab.wait_for(bound_of(all_of_it)))
+
+    pods = {"pods": has["pods"]}
+    for seen, cpu, memory in ((before, 0, BY_DEFAULT), (after, CPU, MEMORY)):
+        gives = {"cpu": has["cpu"] - cpu, "memory": has["memory"] - memory, **pods}
+        judge("capacity.allocatable-formula", shows(seen, {"capacity": has, "allocatable": gives}))
+    for check in checks:
+        judge("scheduling.reserve-for-daemons", check)
