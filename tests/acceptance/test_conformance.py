@@ -40,6 +40,7 @@ MACHINES = (
     *("capacity.fields", "conditions.ready-true-shape"),
     *("conditions.ready-false", "conditions.accepting-pods", "registration.first-ready-fast"),
     *("capacity.allocatable-formula", "scheduling.reserve-for-daemons"),
+    *("scheduling.counts-kubelet-containers", "scheduling.ignores-foreign"),
     *("components.on-node", "heartbeat.kubelet-stop", "eviction.static-pods-stay", "eviction.all-pods"),
     "graceful-shutdown.",
     "priority-shutdown.",

@@ -22,6 +22,7 @@ from nodeproof.faults import (
     Shutdown,
     Swap,
     UnitDown,
+    UnitUp,
 )
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.lab import Lab
@@ -60,7 +61,12 @@ KINDS: Mapping[str, Kind] = {
         namespaces=6,
         credentials="run/node",
         boot_s=0.0,
-        lacks={"called-off": "systemd", "shutdown": "systemd", "swap": "kernel of its own"},
+        lacks={
+            "called-off": "systemd",
+            "shutdown": "systemd",
+            "swap": "kernel of its own",
+            "unit-up": "systemd",
+        },
     ),
     LIBVIRT.name: Kind(
         LIBVIRT.name,
@@ -87,6 +93,7 @@ FAULTS: Mapping[str, Callable[[str], Fault]] = {
     "other-file": lambda node: OtherFile(_new_id(), node, "/etc/motd.nodeproof-test", "another\n"),
     "kube-proxy": lambda node: KubeProxy(_new_id(), node, SERVICE_ADDRESS),
     "unit-down": lambda node: UnitDown(_new_id(), node),
+    "unit-up": lambda node: UnitUp(_new_id(), node, "exec sleep infinity"),
     "kubelet-settings": lambda node: KubeletSettings(_new_id(), node, {"shutdownGracePeriod": "90s"}),
 }
 

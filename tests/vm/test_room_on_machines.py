@@ -4,16 +4,34 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from nodeproof.cluster.workloads import create_pod
 from nodeproof.labs.client.lab import Lab
-from tests.acceptance.altered import Cluster, shipped, unaltered
+from tests.acceptance.alterations import refused
+from tests.acceptance.altered import Alteration, Cluster, shipped, unaltered
 from tests.vm.conftest import Run
 from tests.vm.test_claims_on_machines import deviating, status_refused
 
 OF_ITS_OWN = shipped("scheduling/test_machine_of_its_own.py")
 RESERVED = ("-k", "reserved")
 IN_RESERVED = {"capacity.allocatable-formula", "scheduling.reserve-for-daemons"}
-FALL = IN_RESERVED
+COUNTED = ("-k", "counts")
+IN_COUNTED = {"scheduling.counts-kubelet-containers", "scheduling.ignores-foreign"}
+FALL = IN_RESERVED | IN_COUNTED
 """Every claim that falls here."""
+
+
+def nobody_hears_of_static_pods(cluster: Cluster) -> None:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    own = {"name": "own", "expression": f"request.userInfo.username == 'system:node:{cluster.target}'"}
+    with refused(cluster, [rule], [own]):
+        cluster.over.wait()
+
+
+def somebody_counts_foreign_work(cluster: Cluster) -> None:
+    cluster.until_injected("unit-up")
+    create_pod(cluster.lab.cluster.api, cluster.target, (), by_scheduler=False, requests={"cpu": "100m"})
 
 
 def test_what_a_machine_has_room_for_is_as_claimed(lab: Lab, run: Run) -> None:
@@ -28,4 +46,18 @@ def test_a_kubelet_whose_reservations_nobody_hears_of(lab: Lab, run: Run, tmp_pa
         ended = run(lab, unaltered, OF_ITS_OWN, *RESERVED)
 
     assert deviating(ended) == IN_RESERVED
+    assert ended.status == 1
+
+
+@pytest.mark.parametrize(
+    ("claim", "alter"),
+    [
+        ("scheduling.counts-kubelet-containers", nobody_hears_of_static_pods),
+        ("scheduling.ignores-foreign", somebody_counts_foreign_work),
+    ],
+)
+def test_a_scheduler_that_counts_otherwise(lab: Lab, run: Run, claim: str, alter: Alteration) -> None:
+    ended = run(lab, alter, OF_ITS_OWN, *COUNTED)
+
+    assert claim in deviating(ended)
     assert ended.status == 1

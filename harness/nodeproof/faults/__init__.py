@@ -27,6 +27,7 @@ from nodeproof.faults.shutdown import Shutdown
 from nodeproof.faults.swap import Swap, swaps_on
 from nodeproof.faults.taint import Taint
 from nodeproof.faults.unit_down import UnitDown
+from nodeproof.faults.unit_up import UnitUp, units_up_on
 from nodeproof.faults.volumes import Volumes, volumes_on
 from nodeproof.machines.machine import CONTROL_PLANE, Shell
 
@@ -53,6 +54,7 @@ __all__ = [
     "Swap",
     "Taint",
     "UnitDown",
+    "UnitUp",
     "Volumes",
     "fault_from_json",
     "faults_on",
@@ -89,6 +91,7 @@ FAULTS: Sequence[Registered] = (
     Registered(Swap, Swap.name, Swap.places, swaps_on),
     Registered(Taint, Taint.name, Taint.places),
     Registered(UnitDown, UnitDown.name, UnitDown.places),
+    Registered(UnitUp, UnitUp.name, UnitUp.places, units_up_on),
     Registered(Volumes, Volumes.name, Volumes.places, volumes_on),
     Registered(KubeletSettings, KubeletSettings.name, KubeletSettings.places, kubelet_settings_on),
 )

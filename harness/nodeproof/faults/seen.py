@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nodeproof.machines.machine import Machine
+from nodeproof.faults.fault import COMMAND_LIMIT_S
+from nodeproof.machines.machine import Machine, Shell
 
 
 def is_silent(machine: Machine) -> bool:
@@ -22,3 +23,9 @@ def has_booted(machine: Machine) -> bool:
     MachineError.
     """
     return is_up(machine) and machine.serves_kubelet()
+
+
+def has_systemd(machine: Shell) -> bool:
+    """Whether systemd is the machine's first process (sd_booted(3)). Raises MachineError."""
+    asked = machine.run(["test", "-d", "/run/systemd/system"], deadline_s=COMMAND_LIMIT_S)
+    return asked.status == 0

@@ -110,6 +110,7 @@ from nodeproof.probes.ranges import overlapping_ranges
 from nodeproof.probes.resources import resources_of
 from nodeproof.probes.size import times_as_large
 from nodeproof.probes.source_address import source_address
+from nodeproof.probes.task import task_of
 from nodeproof.probes.wall_clock import wall_clock
 from nodeproof.safety.injector import Cut
 from nodeproof.scenario.faults import (
@@ -135,6 +136,7 @@ from nodeproof.scenario.faults import (
     swap,
     taint,
     unit_down,
+    unit_up,
     volumes,
 )
 from nodeproof.scenario.stage import STATUS, Stage
@@ -301,12 +303,14 @@ __all__ = [
     "taint",
     "taint_added",
     "taint_removed",
+    "task_of",
     "times_as_large",
     "tolerates",
     "try_flags",
     "try_kubelet",
     "uncordoned",
     "unit_down",
+    "unit_up",
     "untainted",
     "volumes",
     "wall_clock",

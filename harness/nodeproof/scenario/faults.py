@@ -28,6 +28,7 @@ from nodeproof.faults import (
     Swap,
     Taint,
     UnitDown,
+    UnitUp,
     Volumes,
 )
 from nodeproof.faults.cloud import State
@@ -84,6 +85,13 @@ def swap(node: str, size_mib: int = 128) -> Swap:
 def unit_down(node: str, unit: str = KUBELET) -> UnitDown:
     """A new stop of a node's unit; any but the kubelet's needs the feature `systemd`."""
     return UnitDown(uuid.uuid4().hex[:8], node, unit)
+
+
+def unit_up(node: str, script: str) -> UnitUp:
+    """A new unit of a node's that runs a shell's script as long as the fault lasts; needs the feature
+    `systemd`. The script should leave nothing, however it ends.
+    """
+    return UnitUp(uuid.uuid4().hex[:8], node, script)
 
 
 def other_file(node: str, path: str, content: str) -> OtherFile:
