@@ -41,6 +41,8 @@ MACHINES = (
     *("conditions.ready-false", "conditions.accepting-pods", "registration.first-ready-fast"),
     *("capacity.allocatable-formula", "scheduling.reserve-for-daemons"),
     *("scheduling.counts-kubelet-containers", "scheduling.ignores-foreign"),
+    *(f"conditions.{name}" for name in ("memory-pressure", "disk-pressure", "pid-pressure")),
+    "conditions.pressure-damping",
     *("components.on-node", "heartbeat.kubelet-stop", "eviction.static-pods-stay", "eviction.all-pods"),
     "graceful-shutdown.",
     "priority-shutdown.",

@@ -18,7 +18,12 @@ RESERVED = ("-k", "reserved")
 IN_RESERVED = {"capacity.allocatable-formula", "scheduling.reserve-for-daemons"}
 COUNTED = ("-k", "counts")
 IN_COUNTED = {"scheduling.counts-kubelet-containers", "scheduling.ignores-foreign"}
-FALL = IN_RESERVED | IN_COUNTED
+PRESSURE = shipped("conditions/test_pressure.py")
+IN_PRESSURE = {
+    *(f"conditions.{name}" for name in ("memory-pressure", "disk-pressure", "pid-pressure")),
+    "conditions.pressure-damping",
+}
+FALL = IN_RESERVED | IN_COUNTED | IN_PRESSURE
 """Every claim that falls here."""
 
 
@@ -34,18 +39,26 @@ def somebody_counts_foreign_work(cluster: Cluster) -> None:
     create_pod(cluster.lab.cluster.api, cluster.target, (), by_scheduler=False, requests={"cpu": "100m"})
 
 
-def test_what_a_machine_has_room_for_is_as_claimed(lab: Lab, run: Run) -> None:
-    ended = run(lab, unaltered, OF_ITS_OWN)
+@pytest.mark.parametrize("scenario", [OF_ITS_OWN, PRESSURE], ids=["of-its-own", "pressure"])
+def test_what_a_machine_has_room_for_is_as_claimed(lab: Lab, run: Run, scenario: str) -> None:
+    ended = run(lab, unaltered, scenario)
 
     assert {label for claim in ended.claims() for label in ended.labels(claim)} == {"conforms"}
     assert ended.status == 0
 
 
-def test_a_kubelet_whose_reservations_nobody_hears_of(lab: Lab, run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("scenario", "claims"),
+    [((OF_ITS_OWN, *RESERVED), IN_RESERVED), ((PRESSURE,), IN_PRESSURE)],
+    ids=["reserved", "pressure"],
+)
+def test_a_kubelet_of_which_nobody_hears_what_it_has(
+    lab: Lab, run: Run, tmp_path: Path, scenario: tuple[str, ...], claims: set[str]
+) -> None:
     with status_refused(Cluster(lab, tmp_path)):
-        ended = run(lab, unaltered, OF_ITS_OWN, *RESERVED)
+        ended = run(lab, unaltered, *scenario)
 
-    assert deviating(ended) == IN_RESERVED
+    assert deviating(ended) == claims
     assert ended.status == 1
 
 
