@@ -6,10 +6,12 @@ from nodeproof.plugin import Judge
 from nodeproof.scenario import (
     PRESENT,
     Stage,
+    became,
     changed,
     claims,
     field_of,
     file_of,
+    huge_pages,
     kubelet_at,
     kubelet_field,
     machine_facts,
@@ -30,6 +32,7 @@ READY = {
     "reason": "KubeletReady",
     "message": "kubelet is posting ready status",
 }
+HUGE, MANY = "hugepages-2Mi", 16
 ROOM = ("cpu", "memory", "pods")
 
 
@@ -119,3 +122,36 @@ def test_a_kubelet_that_is_given_no_name_takes_its_machines(lab: Stage, judge: J
 
     own_name = {"type": "Hostname", "address": machine.value["hostname"].lower()}
     judge("addresses.hostname", shows(addresses, [own_name]))
+
+
+@claims("capacity.updates-live")
+@needs(nodes=2, faulted=1, features=("systemd", "swap"), lasts="60")
+def test_a_kubelet_that_starts_anew_tells_what_its_machine_has_become(lab: Stage, judge: Judge) -> None:
+    """Huge pages are a resource of their own, and their memory is no other pod's."""
+    node = lab.target
+    kept, given_back = (
+        became("nodes", node, {"status": {"capacity": {HUGE: amount}}}) for amount in (f"{2 * MANY}Mi", "0")
+    )
+    reports = next_of(changed("nodes", node, "status.conditions[].lastHeartbeatTime"), after=kept)
+    first, second = restart_kubelet(node), restart_kubelet(node)
+
+    with lab.record():
+        before = lab.look(resources_of(node))
+        with lab.inject(huge_pages(node, MANY)):
+            lab.do(first)
+            follows = [lab.wait_for(kept.after(first.begun, windows.prompt(RESTARTED_S)))]
+            # What it registers comes before its first status, and says nothing of memory.
+            lab.wait_for(reports.after(kept, windows.prompt(RESTARTED_S)))
+            after = lab.look(resources_of(node))
+        lab.do(second)
+        follows.append(lab.wait_for(given_back.after(second.begun, windows.prompt(RESTARTED_S))))
+
+    size = MANY << 21
+    pages = {HUGE: size}
+    left = before.value["allocatable"]["memory"] - size
+    for check in (
+        *follows,
+        shows(after, {"capacity": pages, "allocatable": {**pages, "memory": left}}),
+        shows(before, {"capacity": {HUGE: 0}}),
+    ):
+        judge("capacity.updates-live", check)

@@ -37,7 +37,7 @@ MACHINES = (
     *(f"info.{name}" for name in ("kernel-os-runtime", "kubelet-version")),
     *(f"info.{name}" for name in ("kube-proxy-version", "machine-ids")),
     *(f"addresses.{name}" for name in ("hostname", "internal-ip", "external-ip-absent")),
-    *("capacity.fields", "conditions.ready-true-shape"),
+    *("capacity.fields", "capacity.updates-live", "conditions.ready-true-shape"),
     *("conditions.ready-false", "conditions.accepting-pods", "registration.first-ready-fast"),
     *("capacity.allocatable-formula", "scheduling.reserve-for-daemons"),
     *("scheduling.counts-kubelet-containers", "scheduling.ignores-foreign"),

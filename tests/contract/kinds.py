@@ -12,6 +12,7 @@ from nodeproof.faults import (
     CalledOff,
     Fault,
     Freeze,
+    HugePages,
     KubeletSettings,
     KubeProxy,
     LinkDown,
@@ -63,6 +64,7 @@ KINDS: Mapping[str, Kind] = {
         boot_s=0.0,
         lacks={
             "called-off": "systemd",
+            "huge-pages": "kernel of its own",
             "shutdown": "systemd",
             "swap": "kernel of its own",
             "unit-up": "systemd",
@@ -89,6 +91,7 @@ FAULTS: Mapping[str, Callable[[str], Fault]] = {
     "link-down": lambda node: LinkDown(_new_id(), node),
     "shutdown": lambda node: Shutdown(_new_id(), node),
     "called-off": lambda node: CalledOff(_new_id(), node),
+    "huge-pages": lambda node: HugePages(_new_id(), node),
     "swap": lambda node: Swap(_new_id(), node),
     "other-file": lambda node: OtherFile(_new_id(), node, "/etc/motd.nodeproof-test", "another\n"),
     "kube-proxy": lambda node: KubeProxy(_new_id(), node, SERVICE_ADDRESS),

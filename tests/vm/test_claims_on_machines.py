@@ -57,7 +57,8 @@ IN_MACHINE = {
     *(f"info.{name}" for name in ("kernel-os-runtime", "kubelet-version")),
     *(f"info.{name}" for name in ("kube-proxy-version", "machine-ids")),
     *(f"addresses.{name}" for name in ("hostname", "internal-ip", "external-ip-absent")),
-    *("addresses.internal-ip-only-inside", "capacity.fields", "conditions.ready-true-shape"),
+    *("addresses.internal-ip-only-inside", "capacity.fields", "capacity.updates-live"),
+    "conditions.ready-true-shape",
 }
 IN_NETWORK = {"conditions.ready-false-cni", "conditions.accepting-pods", "registration.first-ready-fast"}
 PLUGINS, BEFORE_THEM = (f"/etc/cni/net.d/{name}.conflist" for name in ("10-nodeproof", "05-other"))

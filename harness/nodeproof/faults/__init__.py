@@ -10,6 +10,7 @@ from nodeproof.faults.called_off import CalledOff, called_off_on
 from nodeproof.faults.cloud import Cloud, clouds_on
 from nodeproof.faults.fault import Fault, Place
 from nodeproof.faults.freeze import Freeze
+from nodeproof.faults.huge_pages import HugePages
 from nodeproof.faults.kube_proxy import KubeProxy, kube_proxies_on
 from nodeproof.faults.kubelet_settings import KubeletSettings, kubelet_settings_on
 from nodeproof.faults.labelled import Labelled
@@ -37,6 +38,7 @@ __all__ = [
     "Cloud",
     "Fault",
     "Freeze",
+    "HugePages",
     "KubeProxy",
     "KubeletSettings",
     "Labelled",
@@ -75,6 +77,7 @@ FAULTS: Sequence[Registered] = (
     Registered(CalledOff, CalledOff.name, CalledOff.places, called_off_on),
     Registered(Cloud, Cloud.name, Cloud.places, clouds_on),
     Registered(Freeze, Freeze.name, Freeze.places),
+    Registered(HugePages, HugePages.name, HugePages.places),
     Registered(KubeProxy, KubeProxy.name, KubeProxy.places, kube_proxies_on),
     Registered(Labelled, Labelled.name, Labelled.places),
     Registered(LinkDown, LinkDown.name, LinkDown.places),

@@ -11,6 +11,7 @@ from nodeproof.faults import (
     CalledOff,
     Cloud,
     Freeze,
+    HugePages,
     KubeletSettings,
     KubeProxy,
     Labelled,
@@ -80,6 +81,13 @@ def called_off_shutdown(node: str) -> CalledOff:
 def swap(node: str, size_mib: int = 128) -> Swap:
     """New swap space of so many MiB on a node; needs the feature `swap`."""
     return Swap(uuid.uuid4().hex[:8], node, size_mib)
+
+
+def huge_pages(node: str, many: int = 16) -> HugePages:
+    """New huge pages of a node, each of its default size; needs a kernel of its own, as the feature `swap`
+    says.
+    """
+    return HugePages(uuid.uuid4().hex[:8], node, many)
 
 
 def unit_down(node: str, unit: str = KUBELET) -> UnitDown:
