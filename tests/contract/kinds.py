@@ -12,6 +12,7 @@ from nodeproof.faults import (
     CalledOff,
     Fault,
     Freeze,
+    HugePages,
     KubeletSettings,
     KubeProxy,
     LinkDown,
@@ -22,6 +23,7 @@ from nodeproof.faults import (
     Shutdown,
     Swap,
     UnitDown,
+    UnitUp,
 )
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.lab import Lab
@@ -60,7 +62,13 @@ KINDS: Mapping[str, Kind] = {
         namespaces=6,
         credentials="run/node",
         boot_s=0.0,
-        lacks={"called-off": "systemd", "shutdown": "systemd", "swap": "kernel of its own"},
+        lacks={
+            "called-off": "systemd",
+            "huge-pages": "kernel of its own",
+            "shutdown": "systemd",
+            "swap": "kernel of its own",
+            "unit-up": "systemd",
+        },
     ),
     LIBVIRT.name: Kind(
         LIBVIRT.name,
@@ -83,10 +91,12 @@ FAULTS: Mapping[str, Callable[[str], Fault]] = {
     "link-down": lambda node: LinkDown(_new_id(), node),
     "shutdown": lambda node: Shutdown(_new_id(), node),
     "called-off": lambda node: CalledOff(_new_id(), node),
+    "huge-pages": lambda node: HugePages(_new_id(), node),
     "swap": lambda node: Swap(_new_id(), node, used_mib=16),
     "other-file": lambda node: OtherFile(_new_id(), node, "/etc/motd.nodeproof-test", "another\n"),
     "kube-proxy": lambda node: KubeProxy(_new_id(), node, SERVICE_ADDRESS),
     "unit-down": lambda node: UnitDown(_new_id(), node),
+    "unit-up": lambda node: UnitUp(_new_id(), node, "exec sleep infinity"),
     "kubelet-settings": lambda node: KubeletSettings(_new_id(), node, {"shutdownGracePeriod": "90s"}),
 }
 

@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from nodeproof.faults import Fault, KubeletSettings, OtherFile, Partition, Reset, Shutdown, Swap, UnitDown
+from nodeproof.faults import (
+    Fault,
+    KubeletSettings,
+    OtherFile,
+    Partition,
+    Reset,
+    Shutdown,
+    Swap,
+    UnitDown,
+    UnitUp,
+)
 from nodeproof.machines.machine import CONTROL_PLANE
 from nodeproof.model.needs import Radius
 from nodeproof.safety.guard import Declared, Record, Refused, Target, check_plan, check_target
@@ -86,7 +96,9 @@ def test_a_component_is_hit_where_it_was_declared(place: str, declared: Collecti
         check_plan(place, ("component",), [], LARGE, Declared((), declared), set(), set)
 
 
-@pytest.mark.parametrize("made", [UnitDown, Shutdown, Partition, KubeletSettings, Swap, Reset, OtherFile])
+@pytest.mark.parametrize(
+    "made", [UnitDown, Shutdown, Partition, KubeletSettings, Swap, Reset, OtherFile, UnitUp]
+)
 def test_a_fault_of_nodes_is_done_on_no_component(made: Callable[..., Fault]) -> None:
     """There its commands would run in the lab's outer namespaces, beside the host's service manager."""
     fault = made("12345678", "etcd")

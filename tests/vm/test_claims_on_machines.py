@@ -1,49 +1,33 @@
-"""Claims that need real machines: they conform on a machine as it is, and fall on one that does otherwise."""
+"""Claims about shutdowns, and containers whose node is away: they conform on a machine as it is, and fall on
+one that does otherwise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
-from nodeproof.cluster.configuration import kubelet_configz
 from nodeproof.cluster.resources import node
 from nodeproof.labs.client.lab import Lab
-from tests.acceptance.alterations import each, refused
-from tests.acceptance.altered import Alteration, Cluster, Ended, shipped, unaltered
+from tests.acceptance.altered import Alteration, Cluster, shipped, unaltered
+from tests.vm.altering import (
+    BASE,
+    ENVIRONMENT,
+    KILL_WITNESSES,
+    Fall,
+    changed,
+    check_that_all_conform,
+    check_that_fall,
+    claims_of,
+    deviating,
+    kubelet_refused,
+    sh,
+)
 from tests.vm.conftest import Run
-from tests.waiting import eventually
 
-COMMAND_LIMIT_S = 60.0
 CONTAINERS = shipped("partition/test_containers.py")
 GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/test_unnoticed.py")
 CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
-SWAP, BORNE, PAGING = (shipped(f"swap/test_{name}.py") for name in ("swap", "borne", "paging"))
-SHARE = shipped("swap/test_limited.py")
-REFUSES, LIMITS, NO_POD = ("-k", "does_not_start"), ("-k", "limited_swap"), ("-k", "no_pod_may_page")
-BEYOND = ("-k", "beyond_its_limit")
-AT_START = {f"swap.{name}" for name in ("fail-on-default", "detected-at-start")}
-IN_BORNE = tuple(
-    f"swap.{name}"
-    for name in ("fail-on-false-starts", "node-capacity-field", "default-behavior", "secrets-on-disk")
-)
-IN_PAGING = (
-    *(f"swap.{name}" for name in ("limited-others-can-swap", "beyond-limit-memory")),
-    *(f"swap-metrics.{name}" for name in ("node", "pod", "container", "summary")),
-)
-IN_SHARE = (
-    *(f"swap.{name}" for name in ("formula-no-reservation", "per-node", "resize-infeasible")),
-    "swap-metrics.container-limit",
-)
-LIMITED = tuple(
-    f"swap.{name}"
-    for name in (
-        *("limited-burstable-only", "limited-besteffort-guaranteed-zero", "limited-formula"),
-        *("opt-out", "no-request-no-swap", "critical-pods-none"),
-    )
-)
 SHUTDOWN_CLAIMS = {
     *(f"graceful-shutdown.{name}" for name in ("detects", "inhibitor-lock", "ready-false")),
     *(f"graceful-shutdown.{name}" for name in ("pods-marked", "normal-termination", "two-phases")),
@@ -63,43 +47,10 @@ IN_BY_PRIORITY = {
     *(f"priority-shutdown.{name}" for name in ("empty-range-skipped", "outside-range", "total-is-sum")),
 }
 IN_CUT_OFF = {f"graceful-shutdown.{name}" for name in ("activation", "termination-starts-with-condition")}
-BASE, ENVIRONMENT = "/etc/kubernetes/kubelet.json", "/etc/default/kubelet"
 NO_BUS = "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent"
 GATE = "GracefulNodeShutdownBasedOnPodPriority"
 LOCK = "systemd-inhibit --what=shutdown --mode=delay"
 OWN_LOCK = f"systemd-run --quiet --collect --unit=own-lock {LOCK} --who=operator sleep 900"
-KILL_WITNESSES = "for p in $(pgrep -f nodeproof/witness); do [ $p = $$ ] || kill -KILL $p; done"
-SWAP_FOR_ALL = """
-until [ -e /run/over ]; do
-    for limit in $(find /sys/fs/cgroup/kubepods.slice -path '*cri-containerd*' -name memory.swap.max); do
-        echo max >"$limit"
-    done
-    sleep 0.2
-done & echo $!
-"""
-NOBODY_PAGES = """
-systemctl stop 'nodeproof-*-pages.service'
-limit=/sys/fs/cgroup/kubepods.slice/memory.swap.max
-{ until [ -e /run/over ]; do echo 0 >$limit; sleep 0.2; done; echo max >$limit; } & echo $!
-"""
-SECRETS_MAY_SWAP = """
-until [ -e /run/over ]; do
-    for folder in /var/lib/kubelet/pods/*/volumes/kubernetes.io~secret/*; do
-        grep -F " $folder tmpfs" /proc/mounts | tail -n 1 | grep -q noswap && mount -t tmpfs none "$folder"
-    done
-    sleep 0.2
-done & echo $!
-"""
-
-
-def sh(lab: Lab, script: str) -> str:
-    """Run a script on the node that scenarios harm."""
-    machine = lab.fleet.machine(lab.fleet.node_names()[0])
-    # The scenarios run in a process of their own: the node may have booted since we spoke to it.
-    machine.close()
-    done = machine.run(["sh", "-c", script], deadline_s=COMMAND_LIMIT_S)
-    assert done.status == 0, done.stderr
-    return done.stdout
 
 
 def containers_end_and_nobody_clears_up(cluster: Cluster) -> None:
@@ -116,42 +67,6 @@ def somebody_says_not_ready(cluster: Cluster) -> None:
     cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": said}})
 
 
-def from_the_restart_on(cluster: Cluster, script: str) -> None:
-    cluster.until_recorded('"step":"kubelet-restarted"')
-    sh(cluster.lab, f"rm -f /run/over; ({script}) >/dev/null 2>&1")
-    cluster.over.wait()
-    sh(cluster.lab, "touch /run/over")
-
-
-def everybody_may_swap(cluster: Cluster) -> None:
-    from_the_restart_on(cluster, SWAP_FOR_ALL)
-
-
-def everything_may_swap(cluster: Cluster) -> None:
-    from_the_restart_on(cluster, SWAP_FOR_ALL + SECRETS_MAY_SWAP)
-
-
-def nobody_pages(cluster: Cluster) -> None:
-    from_the_restart_on(cluster, NOBODY_PAGES)
-
-
-def a_node_that_pages_reports_nothing(cluster: Cluster) -> None:
-    cluster.until_injected("swap")
-    nobody_hears(cluster, "nodes/status")
-
-
-def nobody_hears_of_its_pods(cluster: Cluster) -> None:
-    cluster.until_recorded('"what":"memory.swap.max"')
-    nobody_hears(cluster, "pods/status")
-
-
-def nobody_hears(cluster: Cluster, of: str) -> None:
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": [of]}
-    own = {"name": "own", "expression": f"request.userInfo.username == 'system:node:{cluster.target}'"}
-    with refused(cluster, [rule], [own]):
-        cluster.over.wait()
-
-
 def containers_end_at_once(cluster: Cluster) -> None:
     cluster.until_injected("called-off-shutdown")
     sh(cluster.lab, f"sleep 2; {KILL_WITNESSES}")
@@ -159,66 +74,41 @@ def containers_end_at_once(cluster: Cluster) -> None:
 
 def a_node_in_shutdown_renews_nothing(cluster: Cluster) -> None:
     cluster.until_injected("called-off-shutdown")
-    rule = {"apiGroups": ["coordination.k8s.io"], "apiVersions": ["v1"], "operations": ["UPDATE"]}
-    own = {"name": "own", "expression": f"request.userInfo.username == 'system:node:{cluster.target}'"}
-    with refused(cluster, [{**rule, "resources": ["leases"]}], [own]):
+    with kubelet_refused(cluster, "leases", group="coordination.k8s.io"):
         cluster.over.wait()
 
 
-@contextmanager
-def changed(lab: Lab, file: str, edit: str) -> Iterator[None]:
-    """A kubelet of the node that scenarios harm whose files somebody has changed with sed."""
-    restart = "systemctl restart kubelet"
-    sh(lab, f"cp -p {file} {file}.kept && sed -i '{edit}' {file} && {restart}")
-    try:
-        assert eventually(
-            lambda: kubelet_configz(lab.cluster.api, lab.fleet.node_names()[0]), COMMAND_LIMIT_S
-        )
-        yield
-    finally:
-        sh(lab, f"mv {file}.kept {file} && {restart}")
-        lab.wait_nodes_ready()
+FALLS: list[Fall] = [
+    (
+        ("partition.containers-keep-running", "partition.deferred-delete"),
+        containers_end_and_nobody_clears_up,
+        (CONTAINERS,),
+    ),
+    (("non-graceful.not-detected",), somebody_says_not_ready, (UNNOTICED,)),
+    (tuple(sorted(TIMED)), containers_end_at_once, (CALLED_OFF,)),
+    (("heartbeat.continues-in-shutdown",), a_node_in_shutdown_renews_nothing, (CALLED_OFF,)),
+]
+FALL = {
+    *(claims_of(FALLS) | SHUTDOWN_CLAIMS | IN_CALLED_OFF | IN_BY_PRIORITY | IN_CUT_OFF),
+    *("shutdown-metrics.exist", "graceful-shutdown.early-release"),
+}
+"""Every claim that falls here."""
 
 
 @pytest.mark.parametrize(
     "scenario",
-    [(CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (BORNE,), (PAGING,), (SHARE,), (CALLED_OFF,)],
-    ids=["containers", "graceful", "unnoticed", "swap", "borne", "paging", "share", "called-off"],
+    [CONTAINERS, GRACEFUL, UNNOTICED, CALLED_OFF],
+    ids=["containers", "graceful", "unnoticed", "called-off"],
 )
-def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[str, ...]) -> None:
-    ended = run(lab, unaltered, *scenario)
-
-    assert {claim: set(ended.labels(claim)) for claim in ended.claims()} == {
-        claim: {"conforms"} for claim in ended.claims()
-    }
-    assert ended.status == 0
+def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: str) -> None:
+    check_that_all_conform(run(lab, unaltered, scenario))
 
 
-@pytest.mark.parametrize(
-    ("claims", "alter", "scenario"),
-    [
-        (
-            ("partition.containers-keep-running", "partition.deferred-delete"),
-            containers_end_and_nobody_clears_up,
-            (CONTAINERS,),
-        ),
-        (("non-graceful.not-detected",), somebody_says_not_ready, (UNNOTICED,)),
-        (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
-        (("swap.noswap",), everybody_may_swap, (PAGING, *NO_POD)),
-        (IN_PAGING, nobody_pages, (PAGING, *BEYOND)),
-        (IN_SHARE, each(everybody_may_swap, nobody_hears_of_its_pods), (SHARE,)),
-        (IN_BORNE, each(a_node_that_pages_reports_nothing, everything_may_swap), (BORNE,)),
-        (tuple(sorted(TIMED)), containers_end_at_once, (CALLED_OFF,)),
-        (("heartbeat.continues-in-shutdown",), a_node_in_shutdown_renews_nothing, (CALLED_OFF,)),
-    ],
-)
+@pytest.mark.parametrize(("claims", "alter", "scenario"), FALLS)
 def test_a_claim_falls_on_a_machine_that_does_otherwise(
     lab: Lab, run: Run, claims: tuple[str, ...], alter: Alteration, scenario: tuple[str, ...]
 ) -> None:
-    ended = run(lab, alter, *scenario)
-
-    assert ["deviates" in ended.labels(claim) for claim in claims] == [True] * len(claims)
-    assert ended.status == 1
+    check_that_fall(run(lab, alter, *scenario), claims)
 
 
 def test_a_kubelet_that_hears_nothing_of_shutdowns(lab: Lab, run: Run) -> None:
@@ -251,29 +141,8 @@ def test_a_kubelet_without_the_gate_for_metrics(lab: Lab, run: Run) -> None:
     assert "shutdown-metrics.exist" in deviating(ended)
 
 
-def test_a_kubelet_that_bears_swap_by_itself(lab: Lab, run: Run) -> None:
-    with changed(lab, BASE, 's/}$/, "failSwapOn": false}/'):
-        ended = run(lab, unaltered, SWAP, *REFUSES)
-
-    assert deviating(ended) == AT_START
-
-
 def test_a_machine_that_others_hold_up_is_not_off_early(lab: Lab, run: Run) -> None:
     sh(lab, OWN_LOCK)
     ended = run(lab, unaltered, GRACEFUL)
 
     assert deviating(ended) == {"graceful-shutdown.early-release"}
-
-
-def deviating(ended: Ended) -> set[str]:
-    return {claim for claim in ended.claims() if "deviates" in ended.labels(claim)}
-
-
-def made_to_fall() -> set[str]:
-    """Every claim that falls here."""
-    marks = test_a_claim_falls_on_a_machine_that_does_otherwise.pytestmark  # type: ignore[attr-defined]
-    fall = {
-        claim for mark in marks if mark.name == "parametrize" for case in mark.args[1] for claim in case[0]
-    }
-    fall |= SHUTDOWN_CLAIMS | IN_CALLED_OFF | IN_BY_PRIORITY | IN_CUT_OFF
-    return fall | AT_START | {"shutdown-metrics.exist", "graceful-shutdown.early-release"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,19 @@ def prepare(api: Api) -> None:
     api.ensure(
         f"{core}/{NAMESPACE}/events", {"metadata": meta, "involvedObject": about, "reason": "Sentinel"}
     )
+
+
+def mirror_pod(node_name: str) -> Pod:
+    """A static pod of a node's that is yet to be, by the name that its mirror has at the API."""
+    return Pod(NAMESPACE, f"static-{uuid.uuid4().hex[:8]}-{node_name}", node_name)
+
+
+def manifest(of: Pod, requests: Mapping[str, str]) -> str:
+    """What a kubelet is to find in a file to run a static pod that does nothing; of this it makes `of`."""
+    spec = pod_spec({})
+    spec["containers"][0]["resources"] = {"requests": dict(requests)}
+    meta = {"name": of.name.removesuffix(f"-{of.node}"), "namespace": of.namespace}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}) + "\n"
 
 
 def run_pod(api: Api, *, node_name: str, tolerations: Sequence[Json] = (), limit_s: float) -> Pod:

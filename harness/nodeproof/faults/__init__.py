@@ -10,6 +10,7 @@ from nodeproof.faults.called_off import CalledOff, called_off_on
 from nodeproof.faults.cloud import Cloud, clouds_on
 from nodeproof.faults.fault import Fault, Place
 from nodeproof.faults.freeze import Freeze
+from nodeproof.faults.huge_pages import HugePages
 from nodeproof.faults.kube_proxy import KubeProxy, kube_proxies_on
 from nodeproof.faults.kubelet_settings import KubeletSettings, kubelet_settings_on
 from nodeproof.faults.labelled import Labelled
@@ -27,6 +28,7 @@ from nodeproof.faults.shutdown import Shutdown
 from nodeproof.faults.swap import Swap, swaps_on
 from nodeproof.faults.taint import Taint
 from nodeproof.faults.unit_down import UnitDown
+from nodeproof.faults.unit_up import UnitUp, units_up_on
 from nodeproof.faults.volumes import Volumes, volumes_on
 from nodeproof.machines.machine import CONTROL_PLANE, Shell
 
@@ -36,6 +38,7 @@ __all__ = [
     "Cloud",
     "Fault",
     "Freeze",
+    "HugePages",
     "KubeProxy",
     "KubeletSettings",
     "Labelled",
@@ -53,6 +56,7 @@ __all__ = [
     "Swap",
     "Taint",
     "UnitDown",
+    "UnitUp",
     "Volumes",
     "fault_from_json",
     "faults_on",
@@ -73,6 +77,7 @@ FAULTS: Sequence[Registered] = (
     Registered(CalledOff, CalledOff.name, CalledOff.places, called_off_on),
     Registered(Cloud, Cloud.name, Cloud.places, clouds_on),
     Registered(Freeze, Freeze.name, Freeze.places),
+    Registered(HugePages, HugePages.name, HugePages.places),
     Registered(KubeProxy, KubeProxy.name, KubeProxy.places, kube_proxies_on),
     Registered(Labelled, Labelled.name, Labelled.places),
     Registered(LinkDown, LinkDown.name, LinkDown.places),
@@ -89,6 +94,7 @@ FAULTS: Sequence[Registered] = (
     Registered(Swap, Swap.name, Swap.places, swaps_on),
     Registered(Taint, Taint.name, Taint.places),
     Registered(UnitDown, UnitDown.name, UnitDown.places),
+    Registered(UnitUp, UnitUp.name, UnitUp.places, units_up_on),
     Registered(Volumes, Volumes.name, Volumes.places, volumes_on),
     Registered(KubeletSettings, KubeletSettings.name, KubeletSettings.places, kubelet_settings_on),
 )

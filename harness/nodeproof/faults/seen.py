@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from nodeproof.machines.machine import Machine
+from nodeproof.faults.fault import COMMAND_LIMIT_S
+from nodeproof.machines.machine import Machine, Shell
+
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"
+"""A kernel's own PID namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h): who is in it has the kernel to
+itself.
+"""
 
 
 def is_silent(machine: Machine) -> bool:
@@ -22,3 +28,15 @@ def has_booted(machine: Machine) -> bool:
     MachineError.
     """
     return is_up(machine) and machine.serves_kubelet()
+
+
+def has_systemd(machine: Shell) -> bool:
+    """Whether systemd is the machine's first process (sd_booted(3)). Raises MachineError."""
+    asked = machine.run(["test", "-d", "/run/systemd/system"], deadline_s=COMMAND_LIMIT_S)
+    return asked.status == 0
+
+
+def has_own_kernel(machine: Shell) -> bool:
+    """Whether no host shares its kernel with the machine. Raises MachineError."""
+    where = machine.run(["readlink", "/proc/1/ns/pid"], deadline_s=COMMAND_LIMIT_S).stdout.strip()
+    return where == _FIRST_PID_NAMESPACE

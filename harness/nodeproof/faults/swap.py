@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from nodeproof.faults.fault import COMMAND_LIMIT_S, Place
+from nodeproof.faults.seen import has_own_kernel
 from nodeproof.machines.machine import Machine, MachineError, Shell
 
 Json = Any
@@ -15,10 +16,6 @@ _FOLDER = "/var/tmp"  # noqa: S108  on the disk, and no other file is named afte
 _FILE = re.compile(r"^nodeproof-([0-9a-f]{8})\.swap$", re.MULTILINE)
 _LIMIT_S = 60.0
 """How long the file may take to be written and, in use, to be read back into memory."""
-_FIRST_PID_NAMESPACE = "pid:[4026531836]"
-"""A kernel's own PID namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h): who is in it has the kernel to
-itself.
-"""
 _RESIDENT_MIB = 16
 """What a process that pages may keep in memory."""
 # No zeroes: of those Linux writes none where it splits a huge page (6.12, mm/huge_memory.c).
@@ -71,7 +68,7 @@ class Swap:
 
     def available(self, machine: Shell) -> str:
         """The kernel must be the machine's own, or its host would swap; the file must fit twice."""
-        if not _has_own_kernel(machine):
+        if not has_own_kernel(machine):
             return f"{self.node} has no kernel of its own"
         room = machine.run(["df", "--output=avail", "-BM", _FOLDER], deadline_s=COMMAND_LIMIT_S)
         left_mib = int(room.stdout.split()[-1].removesuffix("M"))
@@ -123,12 +120,7 @@ class Swap:
 
 def swaps_on(machine: Shell) -> list[Swap]:
     """The swap whose files a machine has. Raises MachineError."""
-    if not _has_own_kernel(machine):
+    if not has_own_kernel(machine):
         return []
     listed = machine.run(["ls", _FOLDER], deadline_s=COMMAND_LIMIT_S).stdout
     return [Swap(found, machine.name) for found in _FILE.findall(listed)]
-
-
-def _has_own_kernel(machine: Shell) -> bool:
-    where = machine.run(["readlink", "/proc/1/ns/pid"], deadline_s=COMMAND_LIMIT_S).stdout.strip()
-    return where == _FIRST_PID_NAMESPACE

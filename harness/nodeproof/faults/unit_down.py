@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from nodeproof.faults.fault import COMMAND_LIMIT_S, Place
-from nodeproof.faults.seen import has_booted
+from nodeproof.faults.seen import has_booted, has_systemd
 from nodeproof.machines.machine import Machine, MachineError, Shell
 
 Json = Any
@@ -50,14 +50,14 @@ class UnitDown:
 
     def available(self, machine: Shell) -> str:
         """A unit that runs."""
-        if not _has_systemd(machine):
+        if not has_systemd(machine):
             return "" if self.unit == KUBELET else f"{self.node} has no systemd, and so no {self.unit}"
         state = self._state(machine)
         return "" if state == "active" else f"{self.unit} of {self.node} is {state}"
 
     def inject(self, machine: Shell) -> None:
         """Stop it; stopped already is fine."""
-        if _has_systemd(machine):
+        if has_systemd(machine):
             self._run(machine, ["systemctl", "stop", self.unit])
         else:
             machine.power("kubelet-off")
@@ -66,7 +66,7 @@ class UnitDown:
         """Start it; running already is fine. On a node that is off nothing is stopped."""
         if not machine.is_powered():
             return
-        if _has_systemd(machine):
+        if has_systemd(machine):
             self._run(machine, self.undo)
         else:
             machine.power("kubelet-on")
@@ -91,9 +91,3 @@ class UnitDown:
         done = machine.run(argv, deadline_s=_LIMIT_S)
         if done.status != 0:
             raise MachineError(f"{self.node}: {self.unit}: {done.stderr.strip()}")
-
-
-def _has_systemd(machine: Shell) -> bool:
-    """Whether systemd is the machine's first process (sd_booted(3))."""
-    asked = machine.run(["test", "-d", "/run/systemd/system"], deadline_s=COMMAND_LIMIT_S)
-    return asked.status == 0

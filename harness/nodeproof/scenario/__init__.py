@@ -77,7 +77,7 @@ from nodeproof.checks.witnessed import (
     sigterm,
 )
 from nodeproof.cluster.witness import Witness
-from nodeproof.cluster.workloads import Pod, tolerates
+from nodeproof.cluster.workloads import Pod, mirror_pod, tolerates
 from nodeproof.faults import Fault
 from nodeproof.faults.volumes import attachment
 from nodeproof.labs.client.fleet import NodeInfo
@@ -103,19 +103,24 @@ from nodeproof.probes.file import file_of
 from nodeproof.probes.flag import flag_of
 from nodeproof.probes.healthz import healthz
 from nodeproof.probes.inhibitors import INHIBITORS, inhibitors
+from nodeproof.probes.machine_facts import machine_facts
 from nodeproof.probes.meminfo import meminfo
 from nodeproof.probes.metric import metric, resource_metric
 from nodeproof.probes.mounted import mounted
 from nodeproof.probes.ranges import overlapping_ranges
+from nodeproof.probes.resources import resources_of
 from nodeproof.probes.size import times_as_large
 from nodeproof.probes.source_address import source_address
 from nodeproof.probes.swap_stats import swap_stats
+from nodeproof.probes.task import task_of
 from nodeproof.probes.wall_clock import wall_clock
 from nodeproof.safety.injector import Cut
 from nodeproof.scenario.faults import (
+    STATIC_PODS,
     called_off_shutdown,
     cloud,
     freeze,
+    huge_pages,
     kube_proxy,
     kubelet_settings,
     labelled,
@@ -130,9 +135,11 @@ from nodeproof.scenario.faults import (
     reset,
     settings,
     shutdown,
+    static_pod,
     swap,
     taint,
     unit_down,
+    unit_up,
     volumes,
 )
 from nodeproof.scenario.stage import STATUS, Stage
@@ -161,6 +168,7 @@ __all__ = [
     "OUT_OF_SERVICE",
     "POD_COLLECTOR",
     "PRESENT",
+    "STATIC_PODS",
     "STATUS",
     "SWAP_LIMIT",
     "UNREACHABLE",
@@ -217,6 +225,7 @@ __all__ = [
     "grew",
     "healthz",
     "holding",
+    "huge_pages",
     "in_bursts",
     "inhibitors",
     "join",
@@ -239,11 +248,13 @@ __all__ = [
     "lives_on",
     "logged",
     "machine_ended",
+    "machine_facts",
     "made",
     "make_node",
     "manager_field",
     "meminfo",
     "metric",
+    "mirror_pod",
     "mounted",
     "needs",
     "next_of",
@@ -275,6 +286,7 @@ __all__ = [
     "renewals_of",
     "reset",
     "resource_metric",
+    "resources_of",
     "restart_kubelet",
     "run_on",
     "run_pod",
@@ -291,18 +303,21 @@ __all__ = [
     "spaced",
     "standing",
     "start_again",
+    "static_pod",
     "swap",
     "swap_limit",
     "swap_stats",
     "taint",
     "taint_added",
     "taint_removed",
+    "task_of",
     "times_as_large",
     "tolerates",
     "try_flags",
     "try_kubelet",
     "uncordoned",
     "unit_down",
+    "unit_up",
     "untainted",
     "volumes",
     "wall_clock",

@@ -6,10 +6,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nodeproof.cluster.workloads import Pod, manifest
 from nodeproof.faults import (
     CalledOff,
     Cloud,
     Freeze,
+    HugePages,
     KubeletSettings,
     KubeProxy,
     Labelled,
@@ -27,6 +29,7 @@ from nodeproof.faults import (
     Swap,
     Taint,
     UnitDown,
+    UnitUp,
     Volumes,
 )
 from nodeproof.faults.cloud import State
@@ -35,6 +38,9 @@ from nodeproof.faults.refused import What
 from nodeproof.faults.unit_down import KUBELET
 from nodeproof.labs.client.fleet import NodeInfo
 from nodeproof.labs.ground.control_plane import SERVICE_ADDRESS
+
+STATIC_PODS = "/etc/kubernetes/manifests"
+"""Where a kubelet looks for static pods, if it is told to."""
 
 
 def partition(node: str, direction: Direction = "both", answer: Answer = "drop") -> Partition:
@@ -79,14 +85,35 @@ def swap(node: str, size_mib: int = 128, *, used_mib: int = 0) -> Swap:
     return Swap(uuid.uuid4().hex[:8], node, size_mib, used_mib)
 
 
+def huge_pages(node: str, many: int = 16) -> HugePages:
+    """New huge pages of a node, each of its default size; needs a kernel of its own, as the feature `swap`
+    says.
+    """
+    return HugePages(uuid.uuid4().hex[:8], node, many)
+
+
 def unit_down(node: str, unit: str = KUBELET) -> UnitDown:
     """A new stop of a node's unit; any but the kubelet's needs the feature `systemd`."""
     return UnitDown(uuid.uuid4().hex[:8], node, unit)
 
 
+def unit_up(node: str, script: str) -> UnitUp:
+    """A new unit of a node's that runs a shell's script as long as the fault lasts; needs the feature
+    `systemd`. The script should leave nothing, however it ends.
+    """
+    return UnitUp(uuid.uuid4().hex[:8], node, script)
+
+
 def other_file(node: str, path: str, content: str) -> OtherFile:
     """A new file of a node with other content; what was there is put back."""
     return OtherFile(uuid.uuid4().hex[:8], node, path, content)
+
+
+def static_pod(pod: Pod, requests: Mapping[str, str] | None = None) -> OtherFile:
+    """A new file for a static pod, `mirror_pod(NODE)`, that asks for so much. It has to be there before the
+    kubelet is told of it: `kubelet_settings(NODE, staticPodPath=STATIC_PODS)`.
+    """
+    return other_file(pod.node, f"{STATIC_PODS}/{pod.name}.json", manifest(pod, requests or {}))
 
 
 def outage(*nodes: NodeInfo) -> Outage:
