@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from nodeproof.cluster.resources import node
 from nodeproof.labs.client.lab import Lab
+from tests.acceptance.alterations import SLACK_S
 from tests.acceptance.altered import Cluster, shipped
 from tests.acceptance.conftest import Run
 from tests.acceptance.test_nodes_fall import deviating
+from tests.acceptance.test_pods_fall import on_the_target, remove
+from tests.waiting import pause
 
-SWAPPED = shipped("eviction/test_taint_swap.py")
-IN_SWAPPED = {"eviction.timer-survives-taint-swap"}
-IN_CLOCKS = IN_SWAPPED
+SWAPPED, STATIC = shipped("eviction/test_taint_swap.py"), shipped("eviction/test_static_pods.py")
+IN_SWAPPED, IN_STATIC = {"eviction.timer-survives-taint-swap"}, {"eviction.static-pods-stay"}
+IN_CLOCKS = IN_SWAPPED | IN_STATIC
 
 
 def a_swap_of_taints_leaves_none_for_a_moment(cluster: Cluster) -> None:
@@ -19,5 +22,17 @@ def a_swap_of_taints_leaves_none_for_a_moment(cluster: Cluster) -> None:
     cluster.lab.cluster.api.patch(node(cluster.target), {"spec": {"taints": None}})
 
 
+def somebody_deletes_a_mirror_pod(cluster: Cluster) -> None:
+    cluster.until_unreachable()
+    # What comes within the slack may have come before.
+    pause(SLACK_S)
+    for item in on_the_target(cluster, "Node"):
+        remove(cluster, item)
+
+
 def test_that_a_swap_of_taints_starts_no_clock_anew_falls(lab: Lab, run: Run) -> None:
     assert deviating(run, lab, a_swap_of_taints_leaves_none_for_a_moment, SWAPPED) == IN_SWAPPED
+
+
+def test_that_a_static_pod_stays_falls(lab: Lab, run: Run) -> None:
+    assert deviating(run, lab, somebody_deletes_a_mirror_pod, STATIC) == IN_STATIC
