@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nodeproof.cluster.resources import node
 from nodeproof.labs.client.lab import Lab
-from tests.acceptance.alterations import SLACK_S
+from tests.acceptance.alterations import SLACK_S, pods_are_removed_by_force
 from tests.acceptance.altered import Cluster, shipped
 from tests.acceptance.conftest import Run
 from tests.acceptance.test_nodes_fall import deviating
@@ -14,7 +14,8 @@ from tests.waiting import pause
 SWAPPED, STATIC = shipped("eviction/test_taint_swap.py"), shipped("eviction/test_static_pods.py")
 IN_SWAPPED, IN_STATIC = {"eviction.timer-survives-taint-swap"}, {"eviction.static-pods-stay"}
 AGAIN, IN_AGAIN = shipped("registration/test_again.py"), {"registration.reregistration-drains"}
-IN_CLOCKS = IN_SWAPPED | IN_STATIC | IN_AGAIN
+STUCK, IN_STUCK = shipped("partition/test_stuck.py"), {"partition.no-force-delete"}
+IN_CLOCKS = IN_SWAPPED | IN_STATIC | IN_AGAIN | IN_STUCK
 
 
 def a_swap_of_taints_leaves_none_for_a_moment(cluster: Cluster) -> None:
@@ -51,3 +52,7 @@ def test_that_a_static_pod_stays_falls(lab: Lab, run: Run) -> None:
 
 def test_that_a_node_keeps_its_pods_when_it_is_registered_again_falls(whole_lab: Lab, run: Run) -> None:
     assert deviating(run, whole_lab, a_node_that_is_back_is_drained, AGAIN) == IN_AGAIN
+
+
+def test_that_nobody_removes_a_pod_of_an_unreachable_node_falls(lab: Lab, run: Run) -> None:
+    assert deviating(run, lab, pods_are_removed_by_force, STUCK) == IN_STUCK
