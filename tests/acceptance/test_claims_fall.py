@@ -333,7 +333,7 @@ def test_every_shipped_claim_is_made_to_fall() -> None:
     fall |= {claim for _alter, _scenario, claims, _unharmed in TOGETHER.values() for claim in claims}
     fall |= {claim for _alter, _scenario, claims, _unharmed in LEFT_ALONE.values() for claim in claims}
     elsewhere = {"monitoring.detection-time", "taints.unreachable-noexecute"}
-    five_minutes = {"eviction.after-five-minutes-unreachable"}
+    five_minutes = {f"eviction.after-five-minutes-{name}" for name in ("unreachable", "not-ready")}
     six_minutes = {f"non-graceful.force-detach-{name}" for name in ("timeout", "disable")}
 
     judged = catalogue.judged(catalogue.load())

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.alone
 RUN_LIMIT_S = 900.0
 SCALED = {
     "rate-limits.default",
+    "eviction.after-five-minutes-not-ready",
     "eviction.after-five-minutes-unreachable",
     "eviction.default-tolerations-injected",
     "monitoring.grace-period-default",
