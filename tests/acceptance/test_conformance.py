@@ -28,7 +28,7 @@ SCALED = {
 }
 
 REFUSED = {
-    *(f"graceful-shutdown.{name}" for name in ("validation", "gate", "field-spelling")),
+    *(f"graceful-shutdown.{name}" for name in ("validation", "gate", "field-spelling", "needs-systemd")),
     *(f"priority-shutdown.{name}" for name in ("kubelet-config-name", "gate", "exclusive-with-classic")),
     "swap.config-validation",
 }
