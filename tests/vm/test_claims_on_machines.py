@@ -20,6 +20,7 @@ CONTAINERS = shipped("partition/test_containers.py")
 GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/test_unnoticed.py")
 CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
+NOT_TOLD = shipped("shutdown/test_not_told.py")
 SWAP = shipped("swap/test_swap.py")
 REFUSES, LIMITS = ("-k", "does_not_start"), ("-k", "limited_swap")
 LIMITED = tuple(
@@ -49,6 +50,8 @@ IN_BY_PRIORITY = {
 }
 IN_CUT_OFF = {f"graceful-shutdown.{name}" for name in ("activation", "termination-starts-with-condition")}
 BASE, ENVIRONMENT = "/etc/kubernetes/kubelet.json", "/etc/default/kubelet"
+LATER_DROP_IN = "/etc/systemd/logind.conf.d/nodeproof.conf"
+IN_DELAY = {f"graceful-shutdown.inhibit-delay-{name}" for name in ("override", "conflict")}
 NO_BUS = "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent"
 GATE = "GracefulNodeShutdownBasedOnPodPriority"
 LOCK = "systemd-inhibit --what=shutdown --mode=delay"
@@ -125,8 +128,8 @@ def changed(lab: Lab, file: str, edit: str) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "scenario",
-    [(CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (CALLED_OFF,)],
-    ids=["containers", "graceful", "unnoticed", "swap", "called-off"],
+    [(CONTAINERS,), (GRACEFUL,), (UNNOTICED,), (SWAP,), (CALLED_OFF,), (NOT_TOLD,)],
+    ids=["containers", "graceful", "unnoticed", "swap", "called-off", "not-told"],
 )
 def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[str, ...]) -> None:
     ended = run(lab, unaltered, *scenario)
@@ -190,6 +193,30 @@ def test_a_kubelet_without_the_gate_for_metrics(lab: Lab, run: Run) -> None:
     assert "shutdown-metrics.exist" in deviating(ended)
 
 
+def test_a_kubelet_that_was_given_time_is_told(lab: Lab, run: Run) -> None:
+    with changed(lab, BASE, 's/}$/, "shutdownGracePeriod": "20s"}/'):
+        ended = run(lab, unaltered, NOT_TOLD, "-k", "nobody_gave_time")
+
+    assert deviating(ended) == {"graceful-shutdown.off-by-default"}
+
+
+def test_a_kubelet_without_a_bus_raises_no_delay(lab: Lab, run: Run) -> None:
+    with changed(lab, ENVIRONMENT, f"$a{NO_BUS}"):
+        ended = run(lab, unaltered, NOT_TOLD, "-k", "raises_the_delay")
+
+    assert "graceful-shutdown.inhibit-delay-override" in deviating(ended)
+
+
+def test_a_delay_that_no_later_drop_in_lowers(lab: Lab, run: Run) -> None:
+    try:
+        with changed(lab, LATER_DROP_IN, "d"):
+            ended = run(lab, unaltered, NOT_TOLD, "-k", "raises_the_delay")
+    finally:
+        sh(lab, "systemctl kill --signal=HUP systemd-logind.service")
+
+    assert deviating(ended) == {"graceful-shutdown.inhibit-delay-conflict"}
+
+
 def test_a_machine_that_others_hold_up_is_not_off_early(lab: Lab, run: Run) -> None:
     sh(lab, OWN_LOCK)
     ended = run(lab, unaltered, GRACEFUL)
@@ -207,6 +234,7 @@ def made_to_fall() -> set[str]:
     fall = {
         claim for mark in marks if mark.name == "parametrize" for case in mark.args[1] for claim in case[0]
     }
-    fall |= SHUTDOWN_CLAIMS | IN_CALLED_OFF | IN_BY_PRIORITY | IN_CUT_OFF
+    fall |= SHUTDOWN_CLAIMS | IN_CALLED_OFF | IN_BY_PRIORITY | IN_CUT_OFF | IN_DELAY
+    fall |= {"graceful-shutdown.off-by-default"}
     alone = {"swap.fail-on-default", "shutdown-metrics.exist", "graceful-shutdown.early-release"}
     return fall | alone
