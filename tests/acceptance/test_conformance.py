@@ -38,6 +38,7 @@ MACHINES = (
     "priority-shutdown.",
     "shutdown-metrics.",
     "heartbeat.continues-in-shutdown",
+    "heartbeat.kubelet-stop",
     "non-graceful.not-",
     "swap.",
     "partition.containers-",

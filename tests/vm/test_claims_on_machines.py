@@ -21,7 +21,7 @@ GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/te
 CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
 NOT_TOLD = shipped("shutdown/test_not_told.py")
-SWAP = shipped("swap/test_swap.py")
+SWAP, STOPPED = shipped("swap/test_swap.py"), shipped("heartbeat/test_stopped_kubelet.py")
 REFUSES, LIMITS = ("-k", "does_not_start"), ("-k", "limited_swap")
 LIMITED = tuple(
     f"swap.{name}"
@@ -103,6 +103,11 @@ def containers_end_at_once(cluster: Cluster) -> None:
     sh(cluster.lab, f"sleep 2; {KILL_WITNESSES}")
 
 
+def containers_end_with_their_kubelet(cluster: Cluster) -> None:
+    cluster.until_injected("unit-down")
+    sh(cluster.lab, KILL_WITNESSES)
+
+
 def a_node_in_shutdown_renews_nothing(cluster: Cluster) -> None:
     cluster.until_injected("called-off-shutdown")
     rule = {"apiGroups": ["coordination.k8s.io"], "apiVersions": ["v1"], "operations": ["UPDATE"]}
@@ -150,6 +155,7 @@ def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[st
         ),
         (("non-graceful.not-detected",), somebody_says_not_ready, (UNNOTICED,)),
         (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
+        (("heartbeat.kubelet-stop",), containers_end_with_their_kubelet, (STOPPED,)),
         (tuple(sorted(TIMED)), containers_end_at_once, (CALLED_OFF,)),
         (("heartbeat.continues-in-shutdown",), a_node_in_shutdown_renews_nothing, (CALLED_OFF,)),
     ],
