@@ -43,6 +43,7 @@ MACHINES = (
     "swap.",
     "partition.containers-",
     "partition.deferred-",
+    "partition.user-force-",
 )
 """What process nodes can't prove; tests/vm does."""
 

@@ -16,7 +16,7 @@ from tests.vm.conftest import Run
 from tests.waiting import eventually
 
 COMMAND_LIMIT_S = 60.0
-CONTAINERS = shipped("partition/test_containers.py")
+CONTAINERS, BY_FORCE = shipped("partition/test_containers.py"), shipped("partition/test_by_force.py")
 GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/test_unnoticed.py")
 CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
@@ -103,6 +103,15 @@ def containers_end_at_once(cluster: Cluster) -> None:
     sh(cluster.lab, f"sleep 2; {KILL_WITNESSES}")
 
 
+def containers_end_with_a_pod_that_is_deleted_by_force(cluster: Cluster) -> None:
+    """Their kubelet would start them again: it is not told."""
+    cluster.until_injected("partition")
+    cluster.until(lambda: cluster.pod() is None)
+    sh(cluster.lab, f"systemctl stop kubelet && {KILL_WITNESSES}")
+    cluster.over.wait()
+    sh(cluster.lab, "systemctl start kubelet")
+
+
 def containers_end_with_their_kubelet(cluster: Cluster) -> None:
     cluster.until_injected("unit-down")
     sh(cluster.lab, KILL_WITNESSES)
@@ -152,6 +161,11 @@ def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[st
             ("partition.containers-keep-running", "partition.deferred-delete"),
             containers_end_and_nobody_clears_up,
             (CONTAINERS,),
+        ),
+        (
+            ("partition.user-force-delete",),
+            containers_end_with_a_pod_that_is_deleted_by_force,
+            (BY_FORCE,),
         ),
         (("non-graceful.not-detected",), somebody_says_not_ready, (UNNOTICED,)),
         (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
