@@ -34,6 +34,7 @@ REFUSED = {
 }
 """What a kubelet says of its settings needs no machine."""
 MACHINES = (
+    "deletion-gc.live-",
     "graceful-shutdown.",
     "priority-shutdown.",
     "shutdown-metrics.",

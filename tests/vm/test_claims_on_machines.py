@@ -21,6 +21,7 @@ GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/te
 CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
 NOT_TOLD = shipped("shutdown/test_not_told.py")
+DELETED = shipped("deletion_gc/test_live_kubelet.py")
 SWAP, STOPPED = shipped("swap/test_swap.py"), shipped("heartbeat/test_stopped_kubelet.py")
 REFUSES, LIMITS = ("-k", "does_not_start"), ("-k", "limited_swap")
 LIMITED = tuple(
@@ -112,6 +113,12 @@ def containers_end_with_a_pod_that_is_deleted_by_force(cluster: Cluster) -> None
     sh(cluster.lab, "systemctl start kubelet")
 
 
+def a_kubelet_ends_with_its_node(cluster: Cluster) -> None:
+    """What gives the Node back starts it again."""
+    cluster.until_injected("node-deleted")
+    sh(cluster.lab, "systemctl stop kubelet")
+
+
 def containers_end_with_their_kubelet(cluster: Cluster) -> None:
     cluster.until_injected("unit-down")
     sh(cluster.lab, KILL_WITNESSES)
@@ -169,6 +176,7 @@ def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[st
         ),
         (("non-graceful.not-detected",), somebody_says_not_ready, (UNNOTICED,)),
         (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
+        (("deletion-gc.live-kubelet-kills",), a_kubelet_ends_with_its_node, (DELETED,)),
         (("heartbeat.kubelet-stop",), containers_end_with_their_kubelet, (STOPPED,)),
         (tuple(sorted(TIMED)), containers_end_at_once, (CALLED_OFF,)),
         (("heartbeat.continues-in-shutdown",), a_node_in_shutdown_renews_nothing, (CALLED_OFF,)),
