@@ -60,7 +60,12 @@ KINDS: Mapping[str, Kind] = {
         namespaces=6,
         credentials="run/node",
         boot_s=0.0,
-        lacks={"called-off": "systemd", "shutdown": "systemd", "swap": "kernel of its own"},
+        lacks={
+            "called-off": "systemd",
+            "called-off-held": "systemd",
+            "shutdown": "systemd",
+            "swap": "kernel of its own",
+        },
     ),
     LIBVIRT.name: Kind(
         LIBVIRT.name,
@@ -83,6 +88,7 @@ FAULTS: Mapping[str, Callable[[str], Fault]] = {
     "link-down": lambda node: LinkDown(_new_id(), node),
     "shutdown": lambda node: Shutdown(_new_id(), node),
     "called-off": lambda node: CalledOff(_new_id(), node),
+    "called-off-held": lambda node: CalledOff(_new_id(), node, holds_s=60),
     "swap": lambda node: Swap(_new_id(), node),
     "other-file": lambda node: OtherFile(_new_id(), node, "/etc/motd.nodeproof-test", "another\n"),
     "kube-proxy": lambda node: KubeProxy(_new_id(), node, SERVICE_ADDRESS),

@@ -21,7 +21,10 @@ GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/te
 CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
 NOT_TOLD = shipped("shutdown/test_not_told.py")
-DELETED = shipped("deletion_gc/test_live_kubelet.py")
+DELETED, RESTARTED = (
+    shipped("deletion_gc/test_live_kubelet.py"),
+    shipped("shutdown/test_kubelet_restart.py"),
+)
 SWAP, STOPPED = shipped("swap/test_swap.py"), shipped("heartbeat/test_stopped_kubelet.py")
 REFUSES, LIMITS = ("-k", "does_not_start"), ("-k", "limited_swap")
 LIMITED = tuple(
@@ -119,6 +122,12 @@ def a_kubelet_ends_with_its_node(cluster: Cluster) -> None:
     sh(cluster.lab, "systemctl stop kubelet")
 
 
+def a_kubelet_does_not_come_back(cluster: Cluster) -> None:
+    """What undoes the shutdown starts it."""
+    cluster.until_recorded('"step":"kubelet-restarted"')
+    sh(cluster.lab, "systemctl stop kubelet")
+
+
 def containers_end_with_their_kubelet(cluster: Cluster) -> None:
     cluster.until_injected("unit-down")
     sh(cluster.lab, KILL_WITNESSES)
@@ -177,6 +186,7 @@ def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[st
         (("non-graceful.not-detected",), somebody_says_not_ready, (UNNOTICED,)),
         (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
         (("deletion-gc.live-kubelet-kills",), a_kubelet_ends_with_its_node, (DELETED,)),
+        (("graceful-shutdown.kubelet-restart-during",), a_kubelet_does_not_come_back, (RESTARTED,)),
         (("heartbeat.kubelet-stop",), containers_end_with_their_kubelet, (STOPPED,)),
         (tuple(sorted(TIMED)), containers_end_at_once, (CALLED_OFF,)),
         (("heartbeat.continues-in-shutdown",), a_node_in_shutdown_renews_nothing, (CALLED_OFF,)),

@@ -67,9 +67,11 @@ def shutdown(node: str) -> Shutdown:
     return Shutdown(uuid.uuid4().hex[:8], node)
 
 
-def called_off_shutdown(node: str) -> CalledOff:
-    """A new shutdown of a node whose last step is refused: pods end, the machine stays; needs `systemd`."""
-    return CalledOff(uuid.uuid4().hex[:8], node)
+def called_off_shutdown(node: str, holds_s: int = 0) -> CalledOff:
+    """A new shutdown of a node whose last step is refused: pods end, the machine stays; needs `systemd`. A
+    lock of the fault's own can hold it up for some seconds, whatever becomes of the kubelet's.
+    """
+    return CalledOff(uuid.uuid4().hex[:8], node, holds_s)
 
 
 def swap(node: str, size_mib: int = 128) -> Swap:
