@@ -21,6 +21,7 @@ GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/te
 CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
 NOT_TOLD = shipped("shutdown/test_not_told.py")
+BUS = shipped("shutdown/test_bus_restart.py")
 DELETED, RESTARTED = (
     shipped("deletion_gc/test_live_kubelet.py"),
     shipped("shutdown/test_kubelet_restart.py"),
@@ -55,6 +56,7 @@ IN_BY_PRIORITY = {
 IN_CUT_OFF = {f"graceful-shutdown.{name}" for name in ("activation", "termination-starts-with-condition")}
 BASE, ENVIRONMENT = "/etc/kubernetes/kubelet.json", "/etc/default/kubelet"
 LATER_DROP_IN = "/etc/systemd/logind.conf.d/nodeproof.conf"
+IN_BUS = {"graceful-shutdown.dbus-restart"}
 IN_DELAY = {f"graceful-shutdown.inhibit-delay-{name}" for name in ("override", "conflict")}
 NO_BUS = "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent"
 GATE = "GracefulNodeShutdownBasedOnPodPriority"
@@ -211,8 +213,8 @@ def test_a_kubelet_that_hears_nothing_of_shutdowns(lab: Lab, run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("scenario", "claims"),
-    [(CALLED_OFF, IN_CALLED_OFF), (BY_PRIORITY, IN_BY_PRIORITY), (CUT_OFF, IN_CUT_OFF)],
-    ids=["called-off", "by-priority", "cut-off"],
+    [(CALLED_OFF, IN_CALLED_OFF), (BY_PRIORITY, IN_BY_PRIORITY), (CUT_OFF, IN_CUT_OFF), (BUS, IN_BUS)],
+    ids=["called-off", "by-priority", "cut-off", "bus"],
 )
 def test_a_kubelet_that_hears_nothing_of_a_shutdown_that_is_called_off(
     lab: Lab, run: Run, scenario: str, claims: set[str]
@@ -272,7 +274,7 @@ def made_to_fall() -> set[str]:
     fall = {
         claim for mark in marks if mark.name == "parametrize" for case in mark.args[1] for claim in case[0]
     }
-    fall |= SHUTDOWN_CLAIMS | IN_CALLED_OFF | IN_BY_PRIORITY | IN_CUT_OFF | IN_DELAY
+    fall |= SHUTDOWN_CLAIMS | IN_CALLED_OFF | IN_BY_PRIORITY | IN_CUT_OFF | IN_DELAY | IN_BUS
     fall |= {"graceful-shutdown.off-by-default"}
     alone = {"swap.fail-on-default", "shutdown-metrics.exist", "graceful-shutdown.early-release"}
     return fall | alone
