@@ -21,7 +21,7 @@ GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/te
 CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
 NOT_TOLD = shipped("shutdown/test_not_told.py")
-BUS = shipped("shutdown/test_bus_restart.py")
+BUS, PAST_LOGIND = shipped("shutdown/test_bus_restart.py"), shipped("shutdown/test_past_logind.py")
 DELETED, RESTARTED = (
     shipped("deletion_gc/test_live_kubelet.py"),
     shipped("shutdown/test_kubelet_restart.py"),
@@ -91,7 +91,7 @@ def containers_end_and_nobody_clears_up(cluster: Cluster) -> None:
 
 
 def somebody_says_not_ready(cluster: Cluster) -> None:
-    cluster.until_recorded('"step":"powered-off"')
+    cluster.until(lambda: cluster.injected("power-off") or cluster.injected("shutdown"))
     conditions = cluster.node()["status"]["conditions"]
     said = [{**entry, "status": "False"} if entry["type"] == "Ready" else entry for entry in conditions]
     cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": said}})
@@ -186,6 +186,7 @@ def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[st
             (BY_FORCE,),
         ),
         (("non-graceful.not-detected",), somebody_says_not_ready, (UNNOTICED,)),
+        (("graceful-shutdown.undetected-paths",), somebody_says_not_ready, (PAST_LOGIND,)),
         (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
         (("deletion-gc.live-kubelet-kills",), a_kubelet_ends_with_its_node, (DELETED,)),
         (("graceful-shutdown.kubelet-restart-during",), a_kubelet_does_not_come_back, (RESTARTED,)),

@@ -32,6 +32,7 @@ from nodeproof.faults import (
 from nodeproof.faults.cloud import State
 from nodeproof.faults.partition import Answer, Direction
 from nodeproof.faults.refused import What
+from nodeproof.faults.shutdown import Way
 from nodeproof.faults.unit_down import KUBELET
 from nodeproof.labs.client.fleet import NodeInfo
 from nodeproof.labs.ground.control_plane import SERVICE_ADDRESS
@@ -62,9 +63,11 @@ def reset(node: str) -> Reset:
     return Reset(uuid.uuid4().hex[:8], node)
 
 
-def shutdown(node: str) -> Shutdown:
-    """A new shutdown of a node by its own systemd; needs the feature `systemd`."""
-    return Shutdown(uuid.uuid4().hex[:8], node)
+def shutdown(node: str, way: Way = "orderly") -> Shutdown:
+    """A new shutdown of a node by its own systemd, or a `forced` one, past logind and systemd; needs the
+    feature `systemd`.
+    """
+    return Shutdown(uuid.uuid4().hex[:8], node, way)
 
 
 def called_off_shutdown(node: str, holds_s: int = 0) -> CalledOff:
