@@ -40,6 +40,7 @@ MACHINES = (
     "shutdown-metrics.",
     "heartbeat.continues-in-shutdown",
     "heartbeat.kubelet-stop",
+    "heartbeat.local-clock",
     "non-graceful.not-",
     "swap.",
     "partition.containers-",

@@ -10,6 +10,7 @@ from pathlib import Path
 from nodeproof.artifacts.components import Components
 from nodeproof.faults import (
     CalledOff,
+    Clock,
     Fault,
     Freeze,
     KubeletSettings,
@@ -63,6 +64,7 @@ KINDS: Mapping[str, Kind] = {
         lacks={
             "called-off": "systemd",
             "called-off-held": "systemd",
+            "clock": "clock of its own",
             "shutdown": "systemd",
             "shutdown-forced": "systemd",
             "swap": "kernel of its own",
@@ -91,6 +93,7 @@ FAULTS: Mapping[str, Callable[[str], Fault]] = {
     "shutdown-forced": lambda node: Shutdown(_new_id(), node, "forced"),
     "called-off": lambda node: CalledOff(_new_id(), node),
     "called-off-held": lambda node: CalledOff(_new_id(), node, holds_s=60),
+    "clock": lambda node: Clock(_new_id(), node, ahead_s=600),
     "swap": lambda node: Swap(_new_id(), node),
     "other-file": lambda node: OtherFile(_new_id(), node, "/etc/motd.nodeproof-test", "another\n"),
     "kube-proxy": lambda node: KubeProxy(_new_id(), node, SERVICE_ADDRESS),

@@ -10,10 +10,11 @@ import pytest
 from nodeproof.cluster.configuration import kubelet_configz
 from nodeproof.cluster.resources import node
 from nodeproof.labs.client.lab import Lab
-from tests.acceptance.alterations import refused
+from nodeproof.model.cluster import condition_status
+from tests.acceptance.alterations import SLACK_S, refused
 from tests.acceptance.altered import Alteration, Cluster, Ended, shipped, unaltered
 from tests.vm.conftest import Run
-from tests.waiting import eventually
+from tests.waiting import eventually, pause
 
 COMMAND_LIMIT_S = 60.0
 CONTAINERS, BY_FORCE = shipped("partition/test_containers.py"), shipped("partition/test_by_force.py")
@@ -22,6 +23,7 @@ CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutd
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
 NOT_TOLD = shipped("shutdown/test_not_told.py")
 BUS, PAST_LOGIND = shipped("shutdown/test_bus_restart.py"), shipped("shutdown/test_past_logind.py")
+OLD_CLOCK = shipped("heartbeat/test_clock.py")
 DELETED, RESTARTED = (
     shipped("deletion_gc/test_live_kubelet.py"),
     shipped("shutdown/test_kubelet_restart.py"),
@@ -130,6 +132,17 @@ def a_kubelet_does_not_come_back(cluster: Cluster) -> None:
     sh(cluster.lab, "systemctl stop kubelet")
 
 
+def somebody_says_unknown_of_a_node_that_is_back(cluster: Cluster) -> None:
+    """As who goes by what its Lease says."""
+    cluster.until(lambda: condition_status(cluster.node(), "Ready") == "Unknown")
+    cluster.until_ready()
+    # What comes within the slack may have come before.
+    pause(SLACK_S)
+    conditions = cluster.node()["status"]["conditions"]
+    said = [{**entry, "status": "Unknown"} if entry["type"] == "Ready" else entry for entry in conditions]
+    cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": said}})
+
+
 def containers_end_with_their_kubelet(cluster: Cluster) -> None:
     cluster.until_injected("unit-down")
     sh(cluster.lab, KILL_WITNESSES)
@@ -190,6 +203,7 @@ def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[st
         (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
         (("deletion-gc.live-kubelet-kills",), a_kubelet_ends_with_its_node, (DELETED,)),
         (("graceful-shutdown.kubelet-restart-during",), a_kubelet_does_not_come_back, (RESTARTED,)),
+        (("heartbeat.local-clock",), somebody_says_unknown_of_a_node_that_is_back, (OLD_CLOCK,)),
         (("heartbeat.kubelet-stop",), containers_end_with_their_kubelet, (STOPPED,)),
         (tuple(sorted(TIMED)), containers_end_at_once, (CALLED_OFF,)),
         (("heartbeat.continues-in-shutdown",), a_node_in_shutdown_renews_nothing, (CALLED_OFF,)),

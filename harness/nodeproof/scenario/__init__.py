@@ -113,6 +113,7 @@ from nodeproof.probes.wall_clock import wall_clock
 from nodeproof.safety.injector import Cut
 from nodeproof.scenario.faults import (
     called_off_shutdown,
+    clock,
     cloud,
     freeze,
     kube_proxy,
@@ -195,6 +196,7 @@ __all__ = [
     "cgroup_file",
     "changed",
     "claims",
+    "clock",
     "cloud",
     "cloud_gives",
     "cloud_says",

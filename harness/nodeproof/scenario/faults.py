@@ -8,6 +8,7 @@ from typing import Any
 
 from nodeproof.faults import (
     CalledOff,
+    Clock,
     Cloud,
     Freeze,
     KubeletSettings,
@@ -75,6 +76,13 @@ def called_off_shutdown(node: str, holds_s: int = 0) -> CalledOff:
     lock of the fault's own can hold it up for some seconds, whatever becomes of the kubelet's.
     """
     return CalledOff(uuid.uuid4().hex[:8], node, holds_s)
+
+
+def clock(node: str, ahead_s: int) -> Clock:
+    """A new setting of a node's clock, ahead by so many seconds or, where they are fewer than none, back;
+    needs the feature `systemd`.
+    """
+    return Clock(uuid.uuid4().hex[:8], node, ahead_s)
 
 
 def swap(node: str, size_mib: int = 128) -> Swap:
