@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from nodeproof.cluster.configuration import kubelet_configz
-from nodeproof.cluster.resources import node
+from nodeproof.cluster.resources import NAMESPACE, node, pod
 from nodeproof.labs.client.lab import Lab
 from nodeproof.model.cluster import condition_status
 from tests.acceptance.alterations import SLACK_S, refused
@@ -23,7 +23,7 @@ CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutd
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
 NOT_TOLD = shipped("shutdown/test_not_told.py")
 BUS, PAST_LOGIND = shipped("shutdown/test_bus_restart.py"), shipped("shutdown/test_past_logind.py")
-OLD_CLOCK = shipped("heartbeat/test_clock.py")
+OLD_CLOCK, LOST_STATUS = shipped("heartbeat/test_clock.py"), shipped("shutdown/test_lost_status.py")
 DELETED, RESTARTED = (
     shipped("deletion_gc/test_live_kubelet.py"),
     shipped("shutdown/test_kubelet_restart.py"),
@@ -143,6 +143,14 @@ def somebody_says_unknown_of_a_node_that_is_back(cluster: Cluster) -> None:
     cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": said}})
 
 
+def somebody_tells_what_became_of_a_pod(cluster: Cluster) -> None:
+    cluster.until_injected("shutdown")
+    # What comes within the slack may have come before.
+    pause(SLACK_S)
+    status = f"{pod(NAMESPACE, cluster.pod()['metadata']['name'])}/status"
+    cluster.lab.cluster.api.patch(status, {"status": {"phase": "Failed"}})
+
+
 def containers_end_with_their_kubelet(cluster: Cluster) -> None:
     cluster.until_injected("unit-down")
     sh(cluster.lab, KILL_WITNESSES)
@@ -203,6 +211,7 @@ def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: tuple[st
         (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
         (("deletion-gc.live-kubelet-kills",), a_kubelet_ends_with_its_node, (DELETED,)),
         (("graceful-shutdown.kubelet-restart-during",), a_kubelet_does_not_come_back, (RESTARTED,)),
+        (("graceful-shutdown.status-may-be-lost",), somebody_tells_what_became_of_a_pod, (LOST_STATUS,)),
         (("heartbeat.local-clock",), somebody_says_unknown_of_a_node_that_is_back, (OLD_CLOCK,)),
         (("heartbeat.kubelet-stop",), containers_end_with_their_kubelet, (STOPPED,)),
         (tuple(sorted(TIMED)), containers_end_at_once, (CALLED_OFF,)),
