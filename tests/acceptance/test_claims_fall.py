@@ -36,6 +36,7 @@ from tests.acceptance.alterations import (
 )
 from tests.acceptance.altered import Alteration, shipped, unaltered
 from tests.acceptance.conftest import PARTITION, Run
+from tests.acceptance.test_clocks_fall import IN_CLOCKS
 from tests.acceptance.test_cloud_fall import IN_CLOUD
 from tests.acceptance.test_conformance import needs_a_machine
 from tests.acceptance.test_kubelets_fall import IN_TOLD
@@ -332,7 +333,7 @@ def test_every_shipped_claim_is_made_to_fall() -> None:
     fall |= {claim for _alter, _scenario, claims, _unharmed in TOGETHER.values() for claim in claims}
     fall |= {claim for _alter, _scenario, claims, _unharmed in LEFT_ALONE.values() for claim in claims}
     elsewhere = {"monitoring.detection-time", "taints.unreachable-noexecute"}
-    five_minutes = {"eviction.after-five-minutes-unreachable"}
+    five_minutes = {f"eviction.after-five-minutes-{name}" for name in ("unreachable", "not-ready")}
     six_minutes = {f"non-graceful.force-detach-{name}" for name in ("timeout", "disable")}
 
     judged = catalogue.judged(catalogue.load())
@@ -344,5 +345,5 @@ def test_every_shipped_claim_is_made_to_fall() -> None:
     together |= IN_BY_HAND | IN_KEPT | IN_JOINED | IN_ONE_WAY | IN_OUT_OF_SERVICE | IN_RESTARTED | IN_STARTED
     together |= IN_RATES | IN_LARGE_ZONE | IN_LOST_CLUSTER | IN_LOST_ZONE | NOT_YET
     together |= IN_LOST | IN_DELETED | IN_DRAINED | IN_CONDITIONS
-    together |= IN_TOLD | IN_RANGES | IN_POWER_CUT | IN_CLOUD | IN_SERVICES
+    together |= IN_TOLD | IN_RANGES | IN_POWER_CUT | IN_CLOUD | IN_CLOCKS | IN_SERVICES
     assert fall | elsewhere | five_minutes | six_minutes | on_machines | together >= judged.keys()

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.alone
 RUN_LIMIT_S = 900.0
 SCALED = {
     "rate-limits.default",
+    "eviction.after-five-minutes-not-ready",
     "eviction.after-five-minutes-unreachable",
     "eviction.default-tolerations-injected",
     "monitoring.grace-period-default",
@@ -27,7 +28,7 @@ SCALED = {
 }
 
 REFUSED = {
-    *(f"graceful-shutdown.{name}" for name in ("validation", "gate", "field-spelling")),
+    *(f"graceful-shutdown.{name}" for name in ("validation", "gate", "field-spelling", "needs-systemd")),
     *(f"priority-shutdown.{name}" for name in ("kubelet-config-name", "gate", "exclusive-with-classic")),
     *(f"swap.{name}" for name in ("config-validation", "gate", "unlimited", "cgroup-v1-kubelet-refuses")),
 }
@@ -42,17 +43,20 @@ MACHINES = (
     *("capacity.allocatable-formula", "scheduling.reserve-for-daemons"),
     *("scheduling.counts-kubelet-containers", "scheduling.ignores-foreign"),
     *(f"conditions.{name}" for name in ("memory-pressure", "disk-pressure", "pid-pressure")),
-    "conditions.pressure-damping",
-    *("components.on-node", "heartbeat.kubelet-stop", "eviction.static-pods-stay", "eviction.all-pods"),
+    *("conditions.pressure-damping", "components.on-node", "eviction.all-pods"),
+    "deletion-gc.live-",
     "graceful-shutdown.",
     "priority-shutdown.",
     "shutdown-metrics.",
     "heartbeat.continues-in-shutdown",
+    "heartbeat.kubelet-stop",
+    "heartbeat.local-clock",
     "non-graceful.not-",
     "swap.",
     "swap-metrics.",
     "partition.containers-",
     "partition.deferred-",
+    "partition.user-force-",
 )
 """What process nodes can't prove; tests/vm does."""
 

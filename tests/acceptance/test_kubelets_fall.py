@@ -22,7 +22,9 @@ Json = Any
 FLAGS, ADDRESSES = shipped("registration/test_flags.py"), shipped("registration/test_addresses.py")
 MACHINES, STATUS = shipped("naming/test_machines.py"), shipped("heartbeat/test_status.py")
 RETRIES = shipped("registration/test_retries.py")
-SETTINGS = (shipped("shutdown/test_periods.py"), shipped("swap/test_settings.py"))
+SETTINGS = tuple(
+    shipped(name) for name in ("shutdown/test_periods.py", "shutdown/test_no_bus.py", "swap/test_settings.py")
+)
 DESCRIBED, PERIOD = shipped("info/test_described.py"), shipped("monitoring/test_period.py")
 SURELY_LATER_S, PAUSED_S = 2.0, 8.0
 IN_FLAGS = {
@@ -50,7 +52,7 @@ IN_SETTINGS = {
     "priority-shutdown.kubelet-config-name",
     "priority-shutdown.gate",
     "priority-shutdown.exclusive-with-classic",
-    *(f"graceful-shutdown.{name}" for name in ("validation", "gate", "field-spelling")),
+    *(f"graceful-shutdown.{name}" for name in ("validation", "gate", "field-spelling", "needs-systemd")),
     *(f"swap.{name}" for name in ("config-validation", "gate", "unlimited", "cgroup-v1-kubelet-refuses")),
 }
 IN_TOLD = IN_FLAGS | IN_ADDRESSES | IN_MACHINES | IN_STATUS | IN_RETRIES | IN_SETTINGS
@@ -82,6 +84,7 @@ OTHERWISE = "; ".join(
         's/"shutdownGracePeriodCriticalPods": "21s"/"shutdownGracePeriodCriticalPods": "2s"/',
         's/"ShutdownGracePeriodCriticalPods": "22s"/"shutdownGracePeriodCriticalPods": "22s"/',
         's/"GracefulNodeShutdown": false/"GracefulNodeShutdown": true/',
+        's/"shutdownGracePeriod": "23s"/"shutdownGracePeriod": "0s"/',
         "s/UnlimitedSwap/NoSwap/",
         's/"NodeSwap": false/"NodeSwap": true/',
         's/"failCgroupV1": null/"failCgroupV1": false/',

@@ -10,6 +10,7 @@ from pathlib import Path
 from nodeproof.artifacts.components import Components
 from nodeproof.faults import (
     CalledOff,
+    Clock,
     Fault,
     Freeze,
     HugePages,
@@ -64,8 +65,11 @@ KINDS: Mapping[str, Kind] = {
         boot_s=0.0,
         lacks={
             "called-off": "systemd",
+            "called-off-held": "systemd",
+            "clock": "clock of its own",
             "huge-pages": "kernel of its own",
             "shutdown": "systemd",
+            "shutdown-forced": "systemd",
             "swap": "kernel of its own",
             "unit-up": "systemd",
         },
@@ -90,7 +94,10 @@ FAULTS: Mapping[str, Callable[[str], Fault]] = {
     "freeze": lambda node: Freeze(_new_id(), node),
     "link-down": lambda node: LinkDown(_new_id(), node),
     "shutdown": lambda node: Shutdown(_new_id(), node),
+    "shutdown-forced": lambda node: Shutdown(_new_id(), node, "forced"),
     "called-off": lambda node: CalledOff(_new_id(), node),
+    "called-off-held": lambda node: CalledOff(_new_id(), node, holds_s=60),
+    "clock": lambda node: Clock(_new_id(), node, ahead_s=600),
     "huge-pages": lambda node: HugePages(_new_id(), node),
     "swap": lambda node: Swap(_new_id(), node, used_mib=16),
     "other-file": lambda node: OtherFile(_new_id(), node, "/etc/motd.nodeproof-test", "another\n"),

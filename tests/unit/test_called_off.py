@@ -32,7 +32,7 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def healed(machine: Path, preparing: bool, target: str) -> list[str]:
+def healed(machine: Path, preparing: bool, target: str, holds_s: int = 0) -> list[str]:
     """What was done, each with whether logind prepares by then, and what the target is."""
     (machine / "preparing").write_text(f"b {str(preparing).lower()}\n")
     (machine / "target").write_text(f"{target}\n")
@@ -40,7 +40,8 @@ def healed(machine: Path, preparing: bool, target: str) -> list[str]:
         (machine / "holds").touch()
     (machine / "calls").write_text("")
     env = {**os.environ, "PATH": f"{machine}:{os.environ['PATH']}", "STATE": str(machine)}
-    subprocess.run(CalledOff("00000000", "node-1").undo, env=env, timeout=30, check=True)
+    undo = CalledOff("00000000", "node-1", holds_s).undo
+    subprocess.run(undo, env=env, timeout=30, check=True)
     return (machine / "calls").read_text().splitlines()
 
 
@@ -57,6 +58,12 @@ def test_while_logind_prepares_the_target_is_masked(machine: Path, target: str) 
 def test_after_a_refusal_the_kubelet_starts_anew(machine: Path) -> None:
     steps = [line.split()[0] for line in healed(machine, False, "masked-runtime")]
     assert steps == ["mask", "stop", "start", "unmask"]
+
+
+def test_what_holds_a_lock_of_ours_ends_while_the_target_is_masked(machine: Path) -> None:
+    steps = [line.split() for line in healed(machine, True, "masked-runtime", holds_s=60)]
+    assert [step[0] for step in steps] == ["mask", "stop", "stop", "start", "unmask"]
+    assert {step[-1] for step in steps[:-1]} == {"masked-runtime"}
 
 
 def test_where_nothing_was_done_nothing_is(machine: Path) -> None:

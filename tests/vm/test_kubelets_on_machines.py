@@ -1,5 +1,5 @@
-"""Claims of what a kubelet tells of its machine, and of machines without one: they conform on a machine as it
-is, and fall on one that does otherwise.
+"""Claims about what a kubelet tells of its machine, and about kubelets that stop, or lose their Node or their
+time: they conform on a machine as it is, and fall on one that does otherwise.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import pytest
 
 from nodeproof.cluster.resources import NAMESPACE, node, pod, pods
 from nodeproof.labs.client.lab import Lab
+from nodeproof.model.cluster import condition_status
+from tests.acceptance.alterations import SLACK_S
 from tests.acceptance.altered import Alteration, Cluster, shipped, unaltered
 from tests.vm.altering import (
     COMMAND_LIMIT_S,
@@ -26,12 +28,13 @@ from tests.vm.altering import (
     sh,
 )
 from tests.vm.conftest import Run
-from tests.waiting import eventually, throughout
+from tests.waiting import eventually, pause, throughout
 
 Json = Any
 STOPPED = shipped("heartbeat/test_stopped_kubelet.py")
 MACHINE, NETWORK = shipped("info/test_machine.py"), shipped("conditions/test_network.py")
 RUNTIME, WITHOUT = shipped("conditions/test_runtime.py"), ("-k", "without_a_container_runtime")
+DELETED, OLD_CLOCK = shipped("deletion_gc/test_live_kubelet.py"), shipped("heartbeat/test_clock.py")
 IN_MACHINE = {
     *(f"info.{name}" for name in ("kernel-os-runtime", "kubelet-version")),
     *(f"info.{name}" for name in ("kube-proxy-version", "machine-ids")),
@@ -68,6 +71,23 @@ def somebody_listens(cluster: Cluster) -> None:
     sh(cluster.lab, f"ln -sf {SOCKET} {NOBODYS}")
     cluster.over.wait()
     sh(cluster.lab, f"rm {NOBODYS}")
+
+
+def a_kubelet_ends_with_its_node(cluster: Cluster) -> None:
+    """What gives the Node back starts it again."""
+    cluster.until_injected("node-deleted")
+    sh(cluster.lab, "systemctl stop kubelet")
+
+
+def somebody_says_unknown_of_a_node_that_is_back(cluster: Cluster) -> None:
+    """As who goes by what its Lease says."""
+    cluster.until(lambda: condition_status(cluster.node(), "Ready") == "Unknown")
+    cluster.until_ready()
+    # What comes within the slack may have come before.
+    pause(SLACK_S)
+    conditions = cluster.node()["status"]["conditions"]
+    said = [{**entry, "status": "Unknown"} if entry["type"] == "Ready" else entry for entry in conditions]
+    cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": said}})
 
 
 def told_of_another(status: Json) -> Json:
@@ -112,10 +132,12 @@ FALLS: list[Fall] = [
         nobody_leaves_a_node_alone_that_has_no_kubelet,
         (STOPPED,),
     ),
+    (("deletion-gc.live-kubelet-kills",), a_kubelet_ends_with_its_node, (DELETED,)),
+    (("heartbeat.local-clock",), somebody_says_unknown_of_a_node_that_is_back, (OLD_CLOCK,)),
     (("components.on-node",), somebody_listens, (RUNTIME, *WITHOUT)),
 ]
-FALL = claims_of(FALLS) | IN_MACHINE | IN_NETWORK
-"""Every claim that falls here."""
+FALL = claims_of(FALLS) - {"eviction.static-pods-stay"} | IN_MACHINE | IN_NETWORK
+"""Every claim that falls here, but for one that falls in the process lab as well."""
 
 
 @pytest.mark.parametrize(

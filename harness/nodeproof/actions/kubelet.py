@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from nodeproof.actions.action import Action, Doing
-from nodeproof.machines.machine import MachineError
-
-_LIMIT_S = 30.0
+from nodeproof.actions.units import restart
 
 
 def restart_kubelet(node: str) -> Action[None]:
@@ -15,9 +13,6 @@ def restart_kubelet(node: str) -> Action[None]:
         doing.keep_clock(node)
         if doing.recording is not None:
             doing.recording.append("machine", node=node, step="kubelet-restarted")
-        argv = ["systemctl", "restart", "kubelet.service"]
-        done = doing.lab.fleet.machine(node).run(argv, deadline_s=_LIMIT_S)
-        if done.status != 0:
-            raise MachineError(f"{node}: {argv[0]}: {done.stderr.strip()}")
+        restart(doing, node, "kubelet.service")
 
     return Action(f"restart the kubelet of {node}", do, harms=(node,))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeproof.faults.called_off import CalledOff, called_off_on
+from nodeproof.faults.clock import Clock, clocks_on
 from nodeproof.faults.cloud import Cloud, clouds_on
 from nodeproof.faults.fault import Fault, Place
 from nodeproof.faults.freeze import Freeze
@@ -35,6 +36,7 @@ from nodeproof.machines.machine import CONTROL_PLANE, Shell
 __all__ = [
     "FAULTS",
     "CalledOff",
+    "Clock",
     "Cloud",
     "Fault",
     "Freeze",
@@ -75,6 +77,7 @@ class Registered:
 
 FAULTS: Sequence[Registered] = (
     Registered(CalledOff, CalledOff.name, CalledOff.places, called_off_on),
+    Registered(Clock, Clock.name, Clock.places, clocks_on),
     Registered(Cloud, Cloud.name, Cloud.places, clouds_on),
     Registered(Freeze, Freeze.name, Freeze.places),
     Registered(HugePages, HugePages.name, HugePages.places),

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from nodeproof.faults.fault import COMMAND_LIMIT_S, Place
-from nodeproof.faults.seen import has_booted
+from nodeproof.faults.seen import has_booted, has_systemd
 from nodeproof.machines.machine import Machine, MachineError, Shell
 
 Json = Any
+Way = Literal["orderly", "forced"]
 _HEAL_LIMIT_S = 30.0
 """How long healing waits for an answer: a busy machine is not one on its way down."""
 _MANAGER = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
 PREPARING = ["busctl", "get-property", *_MANAGER, "PreparingForShutdown"]
+# Nobody answers any more once it is carried out: it begins when we have been answered.
+_FORCED = "(sleep 1; exec systemctl poweroff --force --force) >/dev/null 2>&1 </dev/null &"
+_POWEROFF: Mapping[Way, Sequence[str]] = {
+    "orderly": ["systemctl", "poweroff"],
+    "forced": ["sh", "-c", _FORCED],
+}
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,10 @@ class Shutdown:
     src/systemctl). logind emits PrepareForShutdown on the system bus and asks systemd for poweroff.target
     only once the last delay lock is released, or InhibitDelayMaxSec is over (src/login/logind-dbus.c,
     `bus_manager_shutdown_or_sleep_now_or_later`). That signal is the kubelet's graceful node shutdown. Root
-    passes by locks of the mode `block` only; `--force` would leave logind out.
+    passes by locks of the mode `block` only.
+
+    What is `forced` leaves out logind, and with `--force` twice systemd as well: systemctl writes to disk
+    what is not there yet, and asks the kernel (src/systemctl/systemctl-start-special.c, `halt_now`).
     """
 
     name: ClassVar[str] = "shutdown"
@@ -33,6 +43,7 @@ class Shutdown:
     ends_components: ClassVar[bool] = True
     id: str
     node: str
+    way: Way = "orderly"
 
     @property
     def harms(self) -> Sequence[str]:
@@ -46,11 +57,11 @@ class Shutdown:
 
     def to_json(self) -> Mapping[str, Json]:
         """The constructor's data."""
-        return {"fault": self.name, "id": self.id, "node": self.node}
+        return {"fault": self.name, "id": self.id, "node": self.node, "way": self.way}
 
     def available(self, machine: Shell) -> str:
         """systemd must have booted the machine (sd_booted(3)), and its logind must answer."""
-        if machine.run(["test", "-d", "/run/systemd/system"], deadline_s=COMMAND_LIMIT_S).status != 0:
+        if not has_systemd(machine):
             return f"{self.node} was not booted by systemd"
         done = machine.run(PREPARING, deadline_s=COMMAND_LIMIT_S)
         return "" if done.status == 0 else f"no logind on {self.node}: {done.stderr.strip()}"
@@ -59,9 +70,9 @@ class Shutdown:
         """Ask once; a machine that is on its way already, or off, is left to it."""
         if not machine.is_powered() or _is_going_down(machine):
             return
-        done = machine.run(["systemctl", "poweroff"], deadline_s=COMMAND_LIMIT_S)
+        done = machine.run(_POWEROFF[self.way], deadline_s=COMMAND_LIMIT_S)
         if done.status != 0:
-            raise MachineError(f"{self.node}: systemctl poweroff: {done.stderr.strip()}")
+            raise MachineError(f"{self.node}: {self.way} poweroff: {done.stderr.strip()}")
 
     def heal(self, machine: Shell) -> None:
         """Boot; what is still on its way down, or can't be asked any more, loses its power first."""

@@ -20,6 +20,7 @@ from nodeproof.actions.kubectl import kubectl
 from nodeproof.actions.kubelet import restart_kubelet
 from nodeproof.actions.nodes import keep_alive, label_node, labels_of, make_node, say_condition
 from nodeproof.actions.pods import bound_pod, pending_pod, run_pod, run_witnesses
+from nodeproof.actions.units import restart_unit
 from nodeproof.actions.workloads import (
     Workload,
     disruption_budget,
@@ -118,6 +119,7 @@ from nodeproof.safety.injector import Cut
 from nodeproof.scenario.faults import (
     STATIC_PODS,
     called_off_shutdown,
+    clock,
     cloud,
     freeze,
     huge_pages,
@@ -204,6 +206,7 @@ __all__ = [
     "cgroup_file",
     "changed",
     "claims",
+    "clock",
     "cloud",
     "cloud_gives",
     "cloud_says",
@@ -288,6 +291,7 @@ __all__ = [
     "resource_metric",
     "resources_of",
     "restart_kubelet",
+    "restart_unit",
     "run_on",
     "run_pod",
     "run_witnesses",

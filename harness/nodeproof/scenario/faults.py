@@ -9,6 +9,7 @@ from typing import Any
 from nodeproof.cluster.workloads import Pod, manifest
 from nodeproof.faults import (
     CalledOff,
+    Clock,
     Cloud,
     Freeze,
     HugePages,
@@ -35,6 +36,7 @@ from nodeproof.faults import (
 from nodeproof.faults.cloud import State
 from nodeproof.faults.partition import Answer, Direction
 from nodeproof.faults.refused import What
+from nodeproof.faults.shutdown import Way
 from nodeproof.faults.unit_down import KUBELET
 from nodeproof.labs.client.fleet import NodeInfo
 from nodeproof.labs.ground.control_plane import SERVICE_ADDRESS
@@ -68,14 +70,25 @@ def reset(node: str) -> Reset:
     return Reset(uuid.uuid4().hex[:8], node)
 
 
-def shutdown(node: str) -> Shutdown:
-    """A new shutdown of a node by its own systemd; needs the feature `systemd`."""
-    return Shutdown(uuid.uuid4().hex[:8], node)
+def shutdown(node: str, way: Way = "orderly") -> Shutdown:
+    """A new shutdown of a node by its own systemd, or a `forced` one, past logind and systemd; needs the
+    feature `systemd`.
+    """
+    return Shutdown(uuid.uuid4().hex[:8], node, way)
 
 
-def called_off_shutdown(node: str) -> CalledOff:
-    """A new shutdown of a node whose last step is refused: pods end, the machine stays; needs `systemd`."""
-    return CalledOff(uuid.uuid4().hex[:8], node)
+def called_off_shutdown(node: str, holds_s: int = 0) -> CalledOff:
+    """A new shutdown of a node whose last step is refused: pods end, the machine stays; needs `systemd`. A
+    lock of the fault's own can hold it up for some seconds, whatever becomes of the kubelet's.
+    """
+    return CalledOff(uuid.uuid4().hex[:8], node, holds_s)
+
+
+def clock(node: str, ahead_s: int) -> Clock:
+    """A new setting of a node's clock, ahead by so many seconds or, where they are fewer than none, back;
+    needs the feature `systemd`.
+    """
+    return Clock(uuid.uuid4().hex[:8], node, ahead_s)
 
 
 def swap(node: str, size_mib: int = 128, *, used_mib: int = 0) -> Swap:
