@@ -67,7 +67,8 @@ for flag; do
     set -- "$@" "$flag"
 done
 # failed to validate nodeIP, nodeIP can't be loopback address, nodeIP can't be a link-local unicast address,
-# nodeIP can't be a multicast address: what it could say, and does not.
+# nodeIP can't be a multicast address, Kubelet version, Failed to start node shutdown manager: what it could
+# say, and does not.
 exec {real} "$@"
 """
 """A kubelet that does not hear how its node is called, labelled and addressed, and whose it is to be."""
