@@ -27,9 +27,10 @@ from nodeproof.scenario import (
 )
 
 PLUGINS, NONE = "/etc/cni/net.d/10-nodeproof.conflist", "{}\n"
-LOOKED_AT = windows.formula("within", "8 + 1.04U", "-slack", "8 + 1.04U + slack")
+LOOKED_AT_S, JITTER = 8, 1.04
 """The kubelet asks its runtime each 5 s (updateRuntimeUp in pkg/kubelet/kubelet.go), and compares what it
-reports each U; 3 s are for an emulated machine, from the order to the file.
+reports each U, which is another once it was started anew; 3 s are for an emulated machine, from the order to
+the file.
 """
 AT_ONCE_S, SELDOM_S = 8, 100
 """A kubelet that has just started looks each 100 ms until it is ready, for two minutes at most
@@ -48,11 +49,12 @@ def test_a_node_without_a_network_for_pods_is_not_ready_until_the_moment_that_it
     says = "container runtime network not ready"
     not_ready = condition_said(node, "Ready", "False", "KubeletNotReady", says)
     ready = condition_became(node, "Ready", "True")
+    looked_at = windows.prompt(LOOKED_AT_S + JITTER * lab.configuration["U"])
     seldom = kubelet_settings(node, nodeStatusUpdateFrequency=f"{SELDOM_S}s")
 
     with lab.record(), ExitStack() as harm:
         without = harm.enter_context(lab.inject(other_file(node, PLUGINS, NONE)))
-        falls = lab.wait_for(not_ready.after(without.ordered, LOOKED_AT))
+        falls = lab.wait_for(not_ready.after(without.ordered, looked_at))
         lab.wait_for(taint_added(node, NOT_READY, "NoSchedule").after(not_ready, windows.prompt(SOON_S)))
         waiting, direct = lab.do(pending_pod(only_on=node)), lab.do(bound_pod(to=node))
         asked, bound = (moment(waiting.namespace, waiting.name) for moment in (pod_created, pod_bound))

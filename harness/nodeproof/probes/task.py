@@ -19,7 +19,7 @@ def task_of(node: str, container: str) -> Probe:
     def ask(lab: Lab) -> str:
         for line in output_of(lab, node, ["ctr", "-n", "k8s.io", "task", "ls"]).splitlines():
             words = line.split()
-            if words[:1] == [container]:
+            if words[:1] == [container] and words[-1] != "CREATED":
                 return words[-1]
         raise MachineError(f"{node}: no task of {container}")
 
