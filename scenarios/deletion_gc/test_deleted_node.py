@@ -18,6 +18,7 @@ from nodeproof.scenario import (
     removed,
     run_pod,
     shows,
+    wait_out_quarantine,
     windows,
     workload,
     written,
@@ -48,6 +49,7 @@ def test_pods_and_lease_of_a_deleted_node_are_removed_after_a_quarantine(lab: St
     pkg/controller/podgc/gc_controller.go): from 40 to 80 s after the deletion.
     """
     node, early = lab.targets
+    lab.do(wait_out_quarantine(node, early))
     pod, kept = lab.do(run_pod(on=node)), lab.do(run_pod(on=early))
     # The counter tells namespaces apart, and in the one that all scenarios have others may lose Nodes, too.
     place = own_namespace()
@@ -59,7 +61,6 @@ def test_pods_and_lease_of_a_deleted_node_are_removed_after_a_quarantine(lab: St
     failed = became("pods", pod.name, {"status": {"phase": "Failed", "conditions": [target]}}, pod.namespace)
     early_away, never = removed("nodes", early), pod_gone(kept.namespace, kept.name)
     ended = event_reported("RemovingNode", "Node", node, "")
-    quarantine = windows.formula("period", "60", "40 - slack", "80 + slack")
     freed = windows.formula("within", f"80 + {PLACED_S}", "-slack", f"80 + {PLACED_S} + slack")
     counter = metric("kube-controller-manager", REMOVED, reason="orphaned", namespace=place.name)
 
@@ -80,10 +81,10 @@ def test_pods_and_lease_of_a_deleted_node_are_removed_after_a_quarantine(lab: St
                     removed("leases", node, "kube-node-lease").after(away, windows.prompt(60))
                 ],
                 "deletion-gc.failed-phase-first": [
-                    failed.after(away, quarantine),
+                    failed.after(away, windows.quarantine()),
                     gone.after(failed, windows.afterwards(5)),
                 ],
-                "deletion-gc.pods-removed": [gone.after(away, quarantine)],
+                "deletion-gc.pods-removed": [gone.after(away, windows.quarantine())],
                 "deletion-gc.quarantine-cancel": [
                     never.never_after(early_away, windows.absence(COLLECTED_S))
                 ],

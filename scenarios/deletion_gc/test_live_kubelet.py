@@ -14,12 +14,11 @@ from nodeproof.scenario import (
     removed,
     run_witnesses,
     sigterm,
+    wait_out_quarantine,
     windows,
 )
 
 GRACE_S, SOON_S, ENDED_S = 5, 15, 30
-QUARANTINE = windows.formula("period", "60", "40 - slack", "80 + slack")
-"""quarantineTime, and gcCheckPeriod before and after it (pkg/controller/podgc/gc_controller.go)."""
 
 
 @claims("deletion-gc.live-kubelet-kills")
@@ -29,12 +28,13 @@ def test_a_kubelet_whose_node_is_deleted_ends_its_pods_when_their_objects_are_go
 ) -> None:
     """The collector removes objects without grace; a container that is deaf to SIGTERM has its pod's own."""
     node = lab.target
+    lab.do(wait_out_quarantine(node))
     (pod,) = lab.do(run_witnesses(Witness(grace_s=GRACE_S, deaf=True), on=node))
     away, gone = removed("nodes", node), pod_gone(pod.namespace, pod.name)
     back = next_of(made("nodes", node), after=away)
 
     with lab.record(), lab.inject(node_deleted(node, lab.labels(node))):
-        collected = lab.wait_for(gone.after(away, QUARANTINE))
+        collected = lab.wait_for(gone.after(away, windows.quarantine()))
         # Nothing in the API tells of a container any more.
         lab.wait_for(back.never_after(gone, windows.absence(ENDED_S)))
         lab.hear(pod)

@@ -17,14 +17,13 @@ from nodeproof.scenario import (
     removed,
     run_pod,
     unit_down,
+    wait_out_quarantine,
     windows,
 )
 
 UP_S = 30.0
 COLLECTED_S = 85.0
 """Longer than the longest that an orphan is left alone."""
-QUARANTINE = windows.formula("period", "60", "40 - slack", "80 + slack")
-"""quarantineTime, and gcCheckPeriod before and after it (pkg/controller/podgc/gc_controller.go)."""
 
 
 def fails(pod: Pod) -> Moment:
@@ -38,6 +37,7 @@ def test_a_node_that_is_registered_again_keeps_its_pods_unless_it_was_away_for_l
 ) -> None:
     """Two kubelets make their Nodes again when they start: one at once, one when its pods are gone."""
     node, brief = lab.targets
+    lab.do(wait_out_quarantine(node, brief))
     leaves, stays = lab.do(run_pod(on=node)), lab.do(run_pod(on=brief))
     away, away_briefly = removed("nodes", node), removed("nodes", brief)
     back, back_soon = (
@@ -51,7 +51,8 @@ def test_a_node_that_is_registered_again_keeps_its_pods_unless_it_was_away_for_l
         checks = [lab.wait_for(back_soon.after(short.healing, windows.prompt(UP_S)))]
         with lab.inject(unit_down(node)) as long:
             lab.do(kubectl("delete", "node", node))
-            checks.append(lab.wait_for(pod_gone(leaves.namespace, leaves.name).after(away, QUARANTINE)))
+            collected = pod_gone(leaves.namespace, leaves.name).after(away, windows.quarantine())
+            checks.append(lab.wait_for(collected))
         checks.append(lab.wait_for(back.after(long.healing, windows.prompt(UP_S))))
         for moment in (pod_deletion(stays.namespace, stays.name), fails(stays)):
             checks.append(lab.wait_for(moment.never_after(away_briefly, longer)))

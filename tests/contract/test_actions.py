@@ -19,6 +19,7 @@ from nodeproof.actions.join import join
 from nodeproof.actions.joined import leave, run_on, start_again, try_kubelet
 from nodeproof.actions.kubectl import kubectl
 from nodeproof.actions.nodes import keep_alive, make_node
+from nodeproof.actions.quarantine import begun
 from nodeproof.actions.workloads import (
     LABEL,
     Kind,
@@ -31,7 +32,7 @@ from nodeproof.actions.workloads import (
 from nodeproof.checks.moments import became, condition_became, made, written
 from nodeproof.cluster import api as api_module
 from nodeproof.cluster.api import ApiError
-from nodeproof.cluster.resources import NAMESPACE, RESOURCES, WATCHED
+from nodeproof.cluster.resources import NAMESPACE, RESOURCES, WATCHED, pod
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.client.safety import MARK
@@ -471,3 +472,15 @@ def test_every_resource_that_can_be_recorded_is_watched_and_fenced(stage: Stage,
 def test_what_cannot_be_recorded_is_refused_with_what_can(stage: Stage) -> None:
     with pytest.raises(Problem, match="there are: csinodes, "), stage.record(also=("secrets",)):
         pass
+
+
+def test_the_collector_tells_that_it_has_put_a_node_into_quarantine(lab: Lab) -> None:
+    """Else each scenario about it would wait, in a fresh lab, too."""
+    api = lab.cluster.api
+    before = begun(api)
+    assert before is not None
+    orphan = lab.cluster.bound_pod(_named()["metadata"]["name"])
+    try:
+        assert eventually(lambda: (begun(api) or 0.0) > before, windows.POD_GC_S + 10.0)
+    finally:
+        api.delete(pod(orphan.namespace, orphan.name), 0)

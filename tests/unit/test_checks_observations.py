@@ -9,11 +9,11 @@ from nodeproof.checks.checks import run_check
 from nodeproof.checks.judge import judge
 from nodeproof.checks.moments import find
 from nodeproof.checks.observations import grew, same_as, shows
+from nodeproof.cluster.metrics import total
 from nodeproof.model.judgment import Check
 from nodeproof.model.observation import Observation
 from nodeproof.model.verdict import Verdict
 from nodeproof.model.window import Ground
-from nodeproof.probes.metric import total
 from tests.unit.given import CLAIM
 from tests.unit.histories import Story, configuration
 

@@ -28,6 +28,7 @@ SPECS = [
     windows.toleration(6.0),
     windows.default_toleration(),
     windows.renewals(),
+    windows.quarantine(),
     windows.absence(5.0),
     windows.formula("period", "G", "G - slack", "G + 0.5R + slack"),
 ]
@@ -50,6 +51,7 @@ seconds = st.floats(0.01, 1e4)
         (windows.toleration(6.0), {}, FAST, 5.5, 6.5),
         (windows.default_toleration(), {}, DOCUMENTED, 299.0, 301.0),
         (windows.renewals(), {}, DOCUMENTED, 9.9, 11.4),
+        (windows.quarantine(), {}, FAST, 39.5, 80.5),
         (windows.absence(5.0), {}, FAST, 0.0, 5.0),
         (
             windows.formula("within", "P + min(R, 1/E)", "-slack", "P + min(R, 1/E) + slack"),

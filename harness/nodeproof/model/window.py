@@ -18,6 +18,9 @@ BIND_S = 15.0
 POD_GC_S = 20.0
 """gcCheckPeriod of the pod garbage collector, compiled in (pkg/controller/podgc/gc_controller.go)."""
 
+QUARANTINE_S = 40.0
+"""Its quarantineTime, in the same file: so long it leaves pods alone whose Node it misses."""
+
 
 @dataclass(frozen=True)
 class WindowSpec:
@@ -239,6 +242,15 @@ def pod_gc_pass() -> WindowSpec:
     return absence(POD_GC_S + 2.0)
 
 
+def quarantine() -> WindowSpec:
+    """From a Node's removal to that of its pods: the collector misses the Node at its next pass, leaves them
+    alone for its quarantine, and removes them at the pass after that (gcCheckPeriod and quarantineTime in
+    pkg/controller/podgc/gc_controller.go). Only where `wait_out_quarantine` was done before: what is left of
+    an earlier one shortens it.
+    """
+    return WindowSpec("quarantine")
+
+
 def afterwards(bound_s: float) -> WindowSpec:
     """Not before the anchor, and within a bound; both must be told by the same clock."""
     return WindowSpec("afterwards", {"bound_s": bound_s})
@@ -284,6 +296,12 @@ _FORMULAS: Mapping[str, Formula] = {
     "prompt": Formula("within", "bound", "-slack", "bound + slack", {"bound": "bound_s"}),
     "recovery": Formula(
         "within", "healing + 60", "0", "healing + 60 + slack", told={"healing": "healing_took_s"}
+    ),
+    "quarantine": Formula(
+        "period",
+        f"{QUARANTINE_S + POD_GC_S:g}",
+        f"{QUARANTINE_S:g} - slack",
+        f"{QUARANTINE_S + 2 * POD_GC_S:g} + slack",
     ),
     "afterwards": Formula("within", "bound", "0", "bound + slack", {"bound": "bound_s"}),
     "grace_period": Formula("period", "T", "T - slack", "1.5T + slack", {"T": "grace_s"}),

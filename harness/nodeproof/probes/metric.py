@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from prometheus_client.parser import text_string_to_metric_families
-
+from nodeproof.cluster.metrics import total
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.client.measuring import MANAGER, SCHEDULER
@@ -65,19 +64,3 @@ def _text(lab: Lab, component: str) -> str:
     if component == "kube-apiserver":
         return api.text("/metrics")
     return api.text(f"{node_path(component)}/proxy/metrics")
-
-
-def total(text: str, name: str, labels: dict[str, str]) -> float | None:
-    """The sum over a metric's samples with these labels, from the text of /metrics."""
-    samples = [
-        sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name in _names(name, family.type) and labels.items() <= sample.labels.items()
-    ]
-    return sum(samples) if samples else None
-
-
-def _names(name: str, type_: str) -> tuple[str, ...]:
-    """What the parser calls a metric's samples: those of a counter it gives OpenMetrics' suffix."""
-    return (name, f"{name}_total") if type_ == "counter" else (name,)
