@@ -18,7 +18,11 @@ from nodeproof.scenario import (
     windows,
 )
 
-GRACE_S, SOON_S, ENDED_S = 5, 15, 30
+OWN_GRACE_S, SOON_S, ENDED_S = 8, 15, 30
+FLOOR_S = 2
+"""What a container has at least, and all that it has where the object was removed by force, without any grace
+(minimumGracePeriodInSeconds in pkg/kubelet/kuberuntime/kuberuntime_manager.go).
+"""
 
 
 @claims("deletion-gc.live-kubelet-kills")
@@ -26,10 +30,10 @@ GRACE_S, SOON_S, ENDED_S = 5, 15, 30
 def test_a_kubelet_whose_node_is_deleted_ends_its_pods_when_their_objects_are_gone(
     lab: Stage, judge: Judge
 ) -> None:
-    """The collector removes objects without grace; a container that is deaf to SIGTERM has its pod's own."""
+    """The collector removes objects without grace; a container that is deaf to SIGTERM has 2 s of its 8."""
     node = lab.target
     lab.do(wait_out_quarantine(node))
-    (pod,) = lab.do(run_witnesses(Witness(grace_s=GRACE_S, deaf=True), on=node))
+    (pod,) = lab.do(run_witnesses(Witness(grace_s=OWN_GRACE_S, deaf=True), on=node))
     away, gone = removed("nodes", node), pod_gone(pod.namespace, pod.name)
     back = next_of(made("nodes", node), after=away)
 
@@ -42,6 +46,6 @@ def test_a_kubelet_whose_node_is_deleted_ends_its_pods_when_their_objects_are_go
     for check in (
         collected,
         sigterm(pod.name).after(gone, windows.prompt(SOON_S)),
-        last_sign(pod.name).after(sigterm(pod.name), windows.grace_period(GRACE_S)),
+        last_sign(pod.name).after(sigterm(pod.name), windows.grace_period(FLOOR_S)),
     ):
         judge("deletion-gc.live-kubelet-kills", check)
