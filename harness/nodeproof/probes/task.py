@@ -10,6 +10,9 @@ from nodeproof.waiting import insist
 _UP_LIMIT_S = 60.0
 """Until a container runs on an emulated machine that is busy."""
 
+_NOT_YET = ("UNKNOWN", "CREATED")
+"""What it says of a task before its process runs."""
+
 
 def task_of(node: str, container: str) -> Probe:
     """What containerd says of a container of its namespace `k8s.io`, such as `RUNNING`, as soon as it has
@@ -19,7 +22,7 @@ def task_of(node: str, container: str) -> Probe:
     def ask(lab: Lab) -> str:
         for line in output_of(lab, node, ["ctr", "-n", "k8s.io", "task", "ls"]).splitlines():
             words = line.split()
-            if words[:1] == [container] and words[-1] != "CREATED":
+            if words[:1] == [container] and words[-1] not in _NOT_YET:
                 return words[-1]
         raise MachineError(f"{node}: no task of {container}")
 
