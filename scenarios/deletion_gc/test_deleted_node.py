@@ -18,7 +18,7 @@ from nodeproof.scenario import (
     removed,
     run_pod,
     shows,
-    wait_out_quarantine,
+    wait_out_orphans_quarantine,
     windows,
     workload,
     written,
@@ -49,7 +49,7 @@ def test_pods_and_lease_of_a_deleted_node_are_removed_after_a_quarantine(lab: St
     pkg/controller/podgc/gc_controller.go): from 40 to 80 s after the deletion.
     """
     node, early = lab.targets
-    lab.do(wait_out_quarantine(node, early))
+    lab.do(wait_out_orphans_quarantine(node, early))
     pod, kept = lab.do(run_pod(on=node)), lab.do(run_pod(on=early))
     # The counter tells namespaces apart, and in the one that all scenarios have others may lose Nodes, too.
     place = own_namespace()

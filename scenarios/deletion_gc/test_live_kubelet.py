@@ -14,7 +14,7 @@ from nodeproof.scenario import (
     removed,
     run_witnesses,
     sigterm,
-    wait_out_quarantine,
+    wait_out_orphans_quarantine,
     windows,
 )
 
@@ -32,7 +32,7 @@ def test_a_kubelet_whose_node_is_deleted_ends_its_pods_when_their_objects_are_go
 ) -> None:
     """The collector removes objects without grace; a container that is deaf to SIGTERM has 2 s of its 8."""
     node = lab.target
-    lab.do(wait_out_quarantine(node))
+    lab.do(wait_out_orphans_quarantine(node))
     (pod,) = lab.do(run_witnesses(Witness(grace_s=OWN_GRACE_S, deaf=True), on=node))
     away, gone = removed("nodes", node), pod_gone(pod.namespace, pod.name)
     back = next_of(made("nodes", node), after=away)

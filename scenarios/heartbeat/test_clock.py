@@ -30,8 +30,6 @@ def test_a_node_with_an_old_clock_lives_by_renewals_that_are_later_than_the_last
     unknown, ready = (condition_became(node, "Ready", status) for status in ("Unknown", "True"))
     renewed = changed("leases", node, "spec.renewTime", "kube-node-lease")
     beats = int(known["G"] / known["R"] / 2)
-    again = next_of(ready, after=unknown)
-    lost_again = next_of(unknown, after=again)
     long = windows.absence(2 * known["G"])
     seldom = kubelet_settings(node, nodeStatusReportFrequency=SELDOM)
 
@@ -39,13 +37,16 @@ def test_a_node_with_an_old_clock_lives_by_renewals_that_are_later_than_the_last
         # What a kubelet that has just started reports, it reports at once.
         lab.wait_for(unknown.never_after(restart.began, windows.absence(known["G"])))
         with lab.inject(clock(node, -BACK_S)) as old:
-            lost = lab.wait_for(unknown.after(old.began, windows.detection_from_fault()))
-            lab.wait_for(again.after(unknown, windows.prompt(3 * known["U"])))
+            unseen = next_of(unknown, after=old.began)
+            again = next_of(ready, after=unseen)
+            lost_again = next_of(unknown, after=again)
+            lost = lab.wait_for(unseen.after(old.began, windows.detection_from_fault()))
+            lab.wait_for(again.after(unseen, windows.prompt(3 * known["U"])))
             lives = lab.wait_for(lost_again.never_after(again, long))
 
     for check in (
         lost,
-        counted(renewed, beats, 99, after=old.began, until=unknown),
+        counted(renewed, beats, 99, after=old.began, until=unseen),
         lives,
         counted(renewed, 2 * beats, 999, after=again, until=old.healing),
     ):

@@ -22,7 +22,6 @@ from nodeproof.scenario import (
     next_of,
     pod_deletion,
     preferring,
-    recording_began,
     run_pod,
     run_witnesses,
     static_pod,
@@ -60,12 +59,14 @@ def test_a_node_whose_kubelet_is_stopped_loses_the_pods_that_do_not_tolerate_tha
     longer = windows.formula("negative", "T + 5", "0", "T + 5")
     with_static_pods = kubelet_settings(node, staticPodPath=STATIC_PODS)
 
-    with lab.record(), lab.inject(static_pod(static)), lab.inject(with_static_pods):
+    with lab.record(), lab.inject(static_pod(static)), lab.inject(with_static_pods) as restart:
         mirrored = became("pods", static.name, RUNS, static.namespace)
-        lab.wait_for(mirrored.after(recording_began(), windows.prompt(STARTS_S)))
+        lab.wait_for(mirrored.after(restart.ordered, windows.prompt(STARTS_S)))
+        lab.require(mirrored, within_s=STARTS_S, after=restart.ordered)
         for each in (daemons, replaced):
             lab.do(each.make)
             lab.wait_for(running(each, node).after(each.make.begun, windows.prompt(STARTS_S)))
+            lab.require(running(each, node), within_s=STARTS_S, after=each.make.begun)
         tolerant = lab.do(run_pod(on=node, tolerations=[tolerates(UNREACHABLE)]))
         (witness,) = lab.do(run_witnesses(Witness(tolerates_s=PATIENT_S), on=node))
         with lab.inject(unit_down(node)) as stop:

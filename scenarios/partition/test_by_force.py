@@ -77,7 +77,7 @@ def test_a_pod_that_is_deleted_by_force_frees_its_name_while_its_container_runs(
         ready = condition_became(node, "Ready", "True")
         lab.wait_for(ready.after(cut.healing, windows.recovery()))
         # Nothing in the API tells when the kubelet has ended what is its no longer.
-        lab.wait_for(anew.never_after(cut.healing, windows.absence(CLEARED_S)))
+        lab.wait_for(anew.never_after(cut.healing, windows.absence(CLEARED_S + lab.clear_s)))
         lab.hear(pod)
 
     ends = sigterm(pod.name).after(cut.healing, windows.prompt(CLEARED_S))

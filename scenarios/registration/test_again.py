@@ -17,7 +17,7 @@ from nodeproof.scenario import (
     removed,
     run_pod,
     unit_down,
-    wait_out_quarantine,
+    wait_out_orphans_quarantine,
     windows,
 )
 
@@ -37,7 +37,7 @@ def test_a_node_that_is_registered_again_keeps_its_pods_unless_it_was_away_for_l
 ) -> None:
     """Two kubelets make their Nodes again when they start: one at once, one when its pods are gone."""
     node, brief = lab.targets
-    lab.do(wait_out_quarantine(node, brief))
+    lab.do(wait_out_orphans_quarantine(node, brief))
     leaves, stays = lab.do(run_pod(on=node)), lab.do(run_pod(on=brief))
     away, away_briefly = removed("nodes", node), removed("nodes", brief)
     back, back_soon = (

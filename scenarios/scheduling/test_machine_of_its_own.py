@@ -15,7 +15,6 @@ from nodeproof.scenario import (
     pod_bound,
     pod_created,
     pod_unschedulable,
-    recording_began,
     resources_of,
     shows,
     static_pod,
@@ -72,6 +71,7 @@ def test_what_is_reserved_of_a_machine_is_given_to_no_pod(lab: Stage, judge: Jud
         told = became("nodes", node, {"status": {"allocatable": {"cpu": f"{left}m"}}})
         with lab.inject(kubelet_settings(node, **RESERVED)) as reserved:
             lab.wait_for(told.after(reserved.ordered, windows.prompt(UP_S)))
+            lab.require(told, within_s=UP_S, after=reserved.ordered)
             after = lab.look(resources_of(node))
             too_much = lab.do(pending_pod(only_on=node, requests={"cpu": f"{left + 1}m"}))
             checks = [lab.wait_for(each) for each in passed_by(too_much, lab.quiet_s)]
@@ -95,8 +95,9 @@ def test_the_scheduler_counts_what_a_kubelet_runs_and_nothing_else(lab: Stage, j
     with_static_pods = kubelet_settings(node, staticPodPath=STATIC_PODS)
     manifest = static_pod(static, {"cpu": f"{STATIC}m"})
 
-    with lab.record(), lab.inject(manifest), lab.inject(with_static_pods):
-        lab.wait_for(runs.after(recording_began(), windows.prompt(UP_S)))
+    with lab.record(), lab.inject(manifest), lab.inject(with_static_pods) as restart:
+        lab.wait_for(runs.after(restart.ordered, windows.prompt(UP_S)))
+        lab.require(runs, within_s=UP_S, after=restart.ordered)
         left = lab.look(resources_of(node)).value["allocatable"]["cpu"] - STATIC
         with lab.inject(unit_up(node, FOREIGN_WORK)):
             begun = lab.look(task_of(node, FOREIGN))

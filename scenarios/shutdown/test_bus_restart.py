@@ -1,4 +1,4 @@
-"""A kubelet beside which logind, and then D-Bus, are restarted."""
+"""A kubelet beside which D-Bus, and then logind, are restarted."""
 
 from nodeproof.plugin import Judge
 from nodeproof.scenario import (
@@ -66,7 +66,7 @@ def test_a_kubelet_watches_for_shutdowns_again_when_logind_and_the_bus_were_rest
             ]
             ends = became("pods", pod.name, OVER, pod.namespace)
             lab.wait_for(ends.after(down.ordered, windows.prompt(2 * SOON_S)))
-            lab.hear(pod, ended)
+        lab.hear(pod, ended)
 
     told = sigterm(pod.name).after(down.ordered, windows.prompt(SOON_S))
     watch_ends = ended.line.after(restarts[0].begun, windows.prompt(BACK_S))

@@ -28,7 +28,7 @@ from nodeproof.scenario import (
 
 TOTAL_S, CRITICAL_S, PATIENT_S, SOON_S = 60, 20, 300, 15
 OFF_S = 35
-"""How long after its last pod a machine may take to be off: less than half of what would be left."""
+"""How long after its last pod a machine may take to be off: less than what its two periods would leave."""
 ACTS_S = 8
 """A new admission policy acts once the API server has it compiled: about a second."""
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"

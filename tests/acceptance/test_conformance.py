@@ -65,7 +65,7 @@ MACHINES = (
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
     """A whole run, and its folder."""
     cwd = tmp_path_factory.mktemp("run")
-    done = nodeproof("run", "-n", "4", "--again", "2", cwd=cwd, limit_s=RUN_LIMIT_S)
+    done = nodeproof("run", "-n", "auto", "--again", "2", cwd=cwd, limit_s=RUN_LIMIT_S)
     run = the_run(cwd)
     assert run is not None, done
     return done, run

@@ -12,7 +12,7 @@ import pytest
 
 from nodeproof.actions import quarantine
 from nodeproof.actions.action import Doing
-from nodeproof.actions.quarantine import OVER_S, wait_out_quarantine
+from nodeproof.actions.quarantine import OVER_S, wait_out_orphans_quarantine
 from nodeproof.model.problem import Problem
 
 QUEUE = '# TYPE workqueue_retries_total counter\nworkqueue_retries_total{name="%s"} %d\n'
@@ -50,7 +50,7 @@ def made_at(t: float) -> Any:
 def waited(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, *nodes: str) -> Cluster:
     monkeypatch.setattr(quarantine, "_PERIOD_S", 0.001)
     lab = SimpleNamespace(cluster=SimpleNamespace(api=cluster), name="lab-1")
-    wait_out_quarantine(*nodes).do(Doing(cast("Any", lab), None, lambda _node: None))
+    wait_out_orphans_quarantine(*nodes).do(Doing(cast("Any", lab), None, lambda _node: None))
     return cluster
 
 

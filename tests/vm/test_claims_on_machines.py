@@ -91,7 +91,7 @@ def containers_end_with_a_pod_that_is_deleted_by_force(cluster: Cluster) -> None
 
 def a_kubelet_does_not_come_back(cluster: Cluster) -> None:
     """What undoes the shutdown starts it."""
-    cluster.until_recorded('"step":"kubelet-restarted"')
+    cluster.until_recorded(f'"restart the kubelet of {cluster.target}","step":"ended"')
     sh(cluster.lab, "systemctl stop kubelet")
 
 

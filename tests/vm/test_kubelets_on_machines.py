@@ -61,6 +61,8 @@ def nobody_leaves_a_node_alone_that_has_no_kubelet(cluster: Cluster) -> None:
     cluster.until_injected("unit-down")
     sh(cluster.lab, KILL_WITNESSES)
     cluster.until_unreachable()
+    # What comes within the slack may have come before.
+    pause(SLACK_S)
     api = cluster.lab.cluster.api
     for each in api.get(pods(NAMESPACE))["items"]:
         if any(owner["kind"] == "Node" for owner in each["metadata"].get("ownerReferences", ())):

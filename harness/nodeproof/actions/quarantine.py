@@ -30,7 +30,7 @@ taken out by the first pass after its end, gcCheckPeriod later at the most: it f
 _LIMIT_S, _PERIOD_S = OVER_S + 30.0, 1.0
 
 
-def wait_out_quarantine(*nodes: str) -> Action[None]:
+def wait_out_orphans_quarantine(*nodes: str) -> Action[None]:
     """Wait until the pod garbage collector holds no quarantine of an earlier Node of one of these names, up
     to 71 s; where it has begun none yet, or the Nodes are as old, not at all. Before a scenario deletes a
     Node and counts from that: what is left shortens the next one's.

@@ -38,7 +38,9 @@ exec timeout {_MASKED_LIMIT_S} \\
 # logind has forgotten that it was asked: after a shutdown that was called off it may hold no lock, and while
 # logind prepares it gets none (docs/findings.md). Unmasked last: while masked, there is something to heal.
 _HEAL = f"""
-systemctl is-enabled {_TARGET} | grep -q masked || case "$({" ".join(PREPARING)})" in *false*) exit 0 ;; esac
+holds() {{ [ -n "$1" ] && systemctl --quiet is-active "$1"; }}
+systemctl is-enabled {_TARGET} | grep -q masked || holds "$1" ||
+    case "$({" ".join(PREPARING)})" in *false*) exit 0 ;; esac
 systemctl mask --runtime {_TARGET} && systemctl stop kubelet.service || exit 1
 [ -z "$1" ] || systemctl stop "$1" || ! systemctl is-active --quiet "$1" || exit 1
 timeout {_LONGEST_DELAY_S} sh -c 'until {" ".join(PREPARING)} | grep -q false; do sleep 0.2; done' || exit 1

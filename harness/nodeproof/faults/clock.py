@@ -31,8 +31,8 @@ fi
 set_ms "$(($(cat "$file") + $(since_boot_ms) + $1 * 1000))"
 """
 _HEAL = f"""{_SET}
-[ -e "$file" ] || exit 0
-set_ms "$(($(cat "$file") + $(since_boot_ms)))" && rm -f "$file"
+was=$(cat "$file" 2>/dev/null) && [ -n "$was" ] || exit 0
+set_ms "$((was + $(since_boot_ms)))" && rm -f "$file"
 """
 _FOUND = re.compile(r"^/run/nodeproof-clock-([0-9a-f]{8})$", re.MULTILINE)
 

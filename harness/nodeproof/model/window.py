@@ -245,8 +245,8 @@ def pod_gc_pass() -> WindowSpec:
 def quarantine() -> WindowSpec:
     """From a Node's removal to that of its pods: the collector misses the Node at its next pass, leaves them
     alone for its quarantine, and removes them at the pass after that (gcCheckPeriod and quarantineTime in
-    pkg/controller/podgc/gc_controller.go). Only where `wait_out_quarantine` was done before: what is left of
-    an earlier one shortens it.
+    pkg/controller/podgc/gc_controller.go). Only where `wait_out_orphans_quarantine` was done before: what is
+    left of an earlier one shortens it.
     """
     return WindowSpec("quarantine")
 

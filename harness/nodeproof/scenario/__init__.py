@@ -20,7 +20,7 @@ from nodeproof.actions.kubectl import kubectl
 from nodeproof.actions.kubelet import restart_kubelet
 from nodeproof.actions.nodes import keep_alive, label_node, labels_of, make_node, say_condition
 from nodeproof.actions.pods import bound_pod, pending_pod, run_pod, run_witnesses
-from nodeproof.actions.quarantine import wait_out_quarantine
+from nodeproof.actions.quarantine import wait_out_orphans_quarantine
 from nodeproof.actions.units import restart_unit
 from nodeproof.actions.workloads import (
     Workload,
@@ -325,7 +325,7 @@ __all__ = [
     "unit_up",
     "untainted",
     "volumes",
-    "wait_out_quarantine",
+    "wait_out_orphans_quarantine",
     "wall_clock",
     "windows",
     "workload",

@@ -162,6 +162,6 @@ def _told_at(line: str) -> float | None:
 
 
 def _holds(executable: Path, text: bytes) -> bool:
-    """Whether a text stands in an executable."""
+    """Whether a text stands in an executable, as far as that is known: a script starts another one."""
     with executable.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        return mapped.find(text) >= 0
+        return mapped[:2] == b"#!" or mapped.find(text) >= 0
