@@ -11,6 +11,7 @@ from nodeproof.scenario import (
     booted,
     claims,
     condition_became,
+    field_of,
     healthz,
     join,
     kubectl,
@@ -45,6 +46,8 @@ NEVER_S = 15.0
 """Longer than the 7 s that a kubelet waits at most until it tries to register once more."""
 BY_ITSELF: Any = {"authentication": {"webhook": {"enabled": False}}, "authorization": {"mode": "AlwaysAllow"}}
 HEALTHZ_PORT = 10248
+BUILT_IN_ONCE = "aws"
+"""A cloud whose provider was part of Kubernetes."""
 UNINITIALIZED = {
     "key": "node.cloudprovider.kubernetes.io/uninitialized",
     "value": "true",
@@ -151,8 +154,8 @@ def test_a_kubelet_that_makes_no_node_reports_for_one_that_somebody_makes(lab: S
         judge("manual-node.becomes-healthy", check)
 
 
-@claims("registration.cloud-uninitialized-taint")
-@needs(nodes=2, lasts="25")
+@claims("registration.cloud-uninitialized-taint", "registration.cloud-provider-flag")
+@needs(nodes=2, lasts="50")
 def test_a_node_of_an_external_cloud_waits_for_it(lab: Stage, judge: Judge) -> None:
     """Nobody here is that cloud."""
     name = "clouded"
@@ -171,6 +174,18 @@ def test_a_node_of_an_external_cloud_waits_for_it(lab: Stage, judge: Judge) -> N
             lab.wait_for(never.never_after(since, windows.absence(lab.quiet_s)))
             for never, since in ((bound, asked), (initialized, ready))
         ]
+        provider_id = lab.look(field_of(f"/api/v1/nodes/{name}", "spec.providerID"))
+        external, built_in = (
+            lab.do(try_kubelet(name, f"--cloud-provider={cloud}")) for cloud in ("external", BUILT_IN_ONCE)
+        )
 
     for check in (with_it, waits, *kept):
         judge("registration.cloud-uninitialized-taint", check)
+    said = "was specified, but built-in cloud providers are disabled"
+    for check in (
+        with_it,
+        shows(provider_id, None),
+        shows(external, {"status": None}),
+        shows(built_in, {"status": 1, "said": {"$contains": said}}),
+    ):
+        judge("registration.cloud-provider-flag", check)

@@ -23,7 +23,8 @@ FLAGS, ADDRESSES = shipped("registration/test_flags.py"), shipped("registration/
 MACHINES, STATUS = shipped("naming/test_machines.py"), shipped("heartbeat/test_status.py")
 RETRIES = shipped("registration/test_retries.py")
 SETTINGS = tuple(
-    shipped(name) for name in ("shutdown/test_periods.py", "shutdown/test_no_bus.py", "swap/test_settings.py")
+    shipped(f"{name}.py")
+    for name in ("shutdown/test_periods", "shutdown/test_no_bus", "swap/test_settings", "topology/test_gate")
 )
 DESCRIBED, PERIOD = shipped("info/test_described.py"), shipped("monitoring/test_period.py")
 SURELY_LATER_S, PAUSED_S = 2.0, 8.0
@@ -32,6 +33,7 @@ IN_FLAGS = {
     *(f"registration.{name}" for name in ("default-label-keys-reconciled", "node-labels-validation")),
     *(f"registration.{name}" for name in ("label-change-running-pods", "register-node-false")),
     *(f"registration.{name}" for name in ("kubeconfig-required", "cloud-uninitialized-taint")),
+    "registration.cloud-provider-flag",
     "manual-node.becomes-healthy",
 }
 IN_ADDRESSES = {
@@ -54,13 +56,14 @@ IN_SETTINGS = {
     "priority-shutdown.exclusive-with-classic",
     *(f"graceful-shutdown.{name}" for name in ("validation", "gate", "field-spelling", "needs-systemd")),
     *(f"swap.{name}" for name in ("config-validation", "gate", "unlimited", "cgroup-v1-kubelet-refuses")),
+    "topology.gate",
 }
 IN_TOLD = IN_FLAGS | IN_ADDRESSES | IN_MACHINES | IN_STATUS | IN_RETRIES | IN_SETTINGS
 DEAF = """#!/bin/sh
 for flag; do
     shift
     case "$flag" in
-    --hostname-override=found | --kubeconfig= | --cloud-provider=external) continue ;;
+    --hostname-override=found | --kubeconfig= | --cloud-provider=*) continue ;;
     --node-labels=*own* | --node-ip=10.77.251.* | --node-ip=127.* | --node-ip=169.*) continue ;;
     --config=*) sed -i '{otherwise}' "${{flag#*=}}" ;;
     esac
@@ -88,6 +91,7 @@ OTHERWISE = "; ".join(
         's/"shutdownGracePeriod": "23s"/"shutdownGracePeriod": "0s"/',
         "s/UnlimitedSwap/NoSwap/",
         's/"NodeSwap": false/"NodeSwap": true/',
+        's/"TopologyManager": true/"NodeSwap": true/',
         's/"failCgroupV1": null/"failCgroupV1": false/',
     )
 )
