@@ -1,5 +1,7 @@
 """Heartbeats: the status of a node about which there is nothing new to say."""
 
+from typing import Any
+
 from nodeproof.plugin import Judge
 from nodeproof.scenario import (
     Moment,
@@ -86,7 +88,8 @@ def test_a_kubelet_with_nothing_new_to_say_renews_its_lease_and_seldom_reports_i
                 nodeStatusReportFrequency=UNSET,
             )
         )
-        at_one_rate = {"nodeStatusUpdateFrequency": f"{known['R']:g}s", "nodeStatusReportFrequency": UNSET}
+        rate = f"{known['R']:g}s"
+        at_one_rate: Any = {"nodeStatusUpdateFrequency": rate, "nodeStatusReportFrequency": UNSET}
         lab.do(join(chatty, **at_one_rate))
         for node in (chatty, frequent, quiet):
             ready = condition_became(node, "Ready", "True")

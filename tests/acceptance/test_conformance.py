@@ -31,6 +31,7 @@ REFUSED = {
     *(f"graceful-shutdown.{name}" for name in ("validation", "gate", "field-spelling", "needs-systemd")),
     *(f"priority-shutdown.{name}" for name in ("kubelet-config-name", "gate", "exclusive-with-classic")),
     *(f"swap.{name}" for name in ("config-validation", "gate", "unlimited", "cgroup-v1-kubelet-refuses")),
+    "topology.gate",
 }
 GIVEN = {"addresses.hostname-override"}
 """What a kubelet says of its settings, and of itself as it was told, needs no machine."""
@@ -54,6 +55,7 @@ MACHINES = (
     "non-graceful.not-",
     "swap.",
     "swap-metrics.",
+    "topology.",
     "partition.containers-",
     "partition.deferred-",
     "partition.user-force-",

@@ -8,11 +8,14 @@ import pytest
 
 from nodeproof.faults import Volumes
 from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.ground.spec import Shape
 from nodeproof.machines.machine import Machine
 from nodeproof.model.needs import ATTACHER, FEATURES
+from nodeproof.model.problem import Problem
 from tests.contract.kinds import FAULTS, Kind
 
 COMMAND_LIMIT_S = 20.0
+SHAPED = "shaped"
 
 
 Probe = Callable[[Kind, Lab, Machine], bool]
@@ -36,6 +39,21 @@ def runs_containers(_kind: Kind, lab: Lab, machine: Machine) -> bool:
     return bool(found)
 
 
+def has_shapes(_kind: Kind, lab: Lab, machine: Machine) -> bool:
+    """Whether a machine of two NUMA nodes joins, and has them."""
+    fleet, shape = lab.fleet, Shape(cpus=2, numa_nodes=2)
+    zone = next(each.zone for each in fleet.nodes() if each.name == machine.name)
+    try:
+        fleet.join(SHAPED, zone, fleet.free_slot(), {}, shape=shape)
+    except Problem:
+        return False
+    try:
+        online = ["cat", "/sys/devices/system/node/online"]
+        return fleet.machine(SHAPED).run(online, deadline_s=COMMAND_LIMIT_S).stdout == "0-1\n"
+    finally:
+        lab.leave(SHAPED)
+
+
 def has_volumes(_kind: Kind, lab: Lab, _machine: Machine) -> bool:
     """Whether its lab knows who attaches: `test_control_plane.py` injects, `test_volumes.py` attaches one."""
     return "does not know" not in Volumes("00000000").available(lab.fleet.machine(ATTACHER))
@@ -48,6 +66,7 @@ PROBES: Mapping[str, Probe] = {
     "proxy": is_had("kube-proxy"),
     "real-pods": runs_containers,
     "reset": is_had("reset"),
+    "shapes": has_shapes,
     "swap": is_had("swap"),
     "systemd": is_had("shutdown"),
     "volumes": has_volumes,

@@ -28,6 +28,7 @@ from tests.vm import (
     test_claims_on_machines,
     test_kubelets_on_machines,
     test_room_on_machines,
+    test_shapes_on_machines,
     test_swap_on_machines,
 )
 
@@ -35,6 +36,7 @@ ON_MACHINES = (
     test_claims_on_machines,
     test_kubelets_on_machines,
     test_room_on_machines,
+    test_shapes_on_machines,
     test_swap_on_machines,
 )
 SCHEMA: Mapping[str, Any] = json.loads((catalogue.scenarios_dir() / "claims.schema.json").read_text())
@@ -81,7 +83,7 @@ def test_the_own_claims() -> None:
         [sys.executable, "-c", asked], capture_output=True, text=True, timeout=60, check=True
     )
     assert set(json.loads(done.stdout)) == set(claims)
-    assert len(claims) == 305
+    assert len(claims) == 308
     assert all(claim.id == key and claim.id.split(".")[0] == claim.area for key, claim in claims.items())
     grace = claims["monitoring.grace-period-default"].constants[0]
     assert (grace.at("v1.31.9"), grace.at("v1.32.0"), grace.page_value) == (40.0, 50.0, 40.0)
@@ -109,8 +111,8 @@ def test_every_claim_that_needs_a_machine_is_made_to_fall_at_night() -> None:
 def test_a_claim_that_nobody_judges_is_not_run() -> None:
     claims = catalogue.load()
     assert catalogue.asked_for("cordon.blocks-new-pods", claims).status == "judged"
-    with pytest.raises(Problem, match=r"topology\.default-none is planned"):
-        catalogue.asked_for("topology.default-none", claims)
+    with pytest.raises(Problem, match=r"partition\.two-writers is planned"):
+        catalogue.asked_for("partition.two-writers", claims)
     with pytest.raises(Problem, match=r"load-balancer-removal is not-applicable: true below 1\.19 only"):
         catalogue.asked_for("cordon.load-balancer-removal", claims)
 

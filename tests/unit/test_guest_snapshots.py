@@ -53,6 +53,11 @@ def _take_half(fresh: Snapshot) -> None:
     raise OSError("no space left on device")
 
 
+def test_a_guest_of_another_shape_has_another_snapshot() -> None:
+    for other in (replace(DOMAIN, vcpus=4, numa_nodes=2), replace(DOMAIN, arguments=["rw", "quiet"])):
+        assert snapshot_key(other, "QEMU 1") != KEY
+
+
 def test_another_lab_of_the_same_guest_has_the_same_snapshot() -> None:
     other = replace(
         DOMAIN,

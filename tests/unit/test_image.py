@@ -236,6 +236,17 @@ def test_kvm_passes_the_host_cpu_through() -> None:
     assert len(cpu) == 0
 
 
+@pytest.mark.parametrize("kvm", [False, True])
+def test_numa_nodes_have_equal_parts_of_a_guest_s_cpus_and_memory(kvm: bool) -> None:
+    root = _parsed(replace(DOMAIN, kvm=kvm, vcpus=4, numa_nodes=2))
+    cells = [dict(cell.attrib) for cell in root.findall("cpu/numa/cell")]
+    assert cells == [
+        {"id": "0", "cpus": "0-1", "memory": "640", "unit": "MiB"},
+        {"id": "1", "cpus": "2-3", "memory": "640", "unit": "MiB"},
+    ]
+    assert root.findtext("vcpu") == "4"
+
+
 def test_a_domain_carries_its_lab_and_its_machine_id() -> None:
     tag = _parsed(DOMAIN).find(f"metadata/{{{METADATA_NAMESPACE}}}lab")
     assert tag is not None

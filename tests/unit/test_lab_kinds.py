@@ -16,7 +16,7 @@ from nodeproof.labs.client import starting
 from nodeproof.labs.ground import kubelet
 from nodeproof.labs.ground.nodes import Ground, Nodes
 from nodeproof.labs.ground.profiles import FAST
-from nodeproof.labs.ground.spec import LabSpec, NodeSpec
+from nodeproof.labs.ground.spec import LabSpec, NodeSpec, Shape
 from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS, kind_named
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.labs.kinds.process import seed
@@ -24,6 +24,7 @@ from nodeproof.model.needs import FEATURES
 from nodeproof.model.problem import Problem
 
 NODE = NodeSpec("node-1", 0, "zone-a", "0" * 32)
+SHAPED = replace(NODE, shape=Shape(cpus=4, numa_nodes=2, kernel=("quiet",)))
 SPEC = LabSpec(
     "p-000000", os.getuid(), os.getgid(), "v1.36.3", {}, True, "", "fast", (NODE,), False, "process"
 )
@@ -38,7 +39,9 @@ def _cgroup_v1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_spec_survives_its_way_to_the_supervisor() -> None:
-    assert LabSpec.from_json(GUEST.to_json()) == GUEST
+    for nodes in ((NODE,), (NODE, SHAPED)):
+        spec = replace(GUEST, nodes=nodes)
+        assert LabSpec.from_json(spec.to_json()) == spec
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"nodes": [{}]}', '{"nodes": []}', '{"nodes": 1}'])

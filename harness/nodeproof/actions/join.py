@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nodeproof.actions.action import Action, Doing
-from nodeproof.labs.ground.spec import check_node_name
+from nodeproof.labs.ground.spec import AS_ALL, Shape, check_node_name
 from nodeproof.model.problem import Problem
 
 Json = Any
@@ -24,12 +24,18 @@ def check_flags(flags: Sequence[str]) -> None:
 
 
 def join(
-    name: str, zone: str = "", *, node: str = "", flags: Sequence[str] = (), **kubelet: Json
+    name: str,
+    zone: str = "",
+    *,
+    node: str = "",
+    flags: Sequence[str] = (),
+    shape: Shape = AS_ALL,
+    **kubelet: Json,
 ) -> Action[None]:
     """Let a new machine boot and its kubelet start, with these fields of KubeletConfiguration and these
     flags besides the lab's, in the zone of the lab's first node unless told. Its Node is called like the
     machine, or `node`. It leaves when the scenario is over, and its Node with it; where that was not to be,
-    by the next run or `nodeproof heal`.
+    by the next run or `nodeproof heal`. A machine with a `shape` of its own needs the feature `shapes`.
 
     The action raises Problem.
     """
@@ -49,6 +55,6 @@ def join(
         if doing.recording is not None:
             told: Json = {"kubelet": kubelet, "flags": list(flags), "as": node_name}
             doing.recording.append("machine", node=name, step="joining", **told)
-        fleet.join(name, place, fleet.free_slot(), kubelet, flags, node_name)
+        fleet.join(name, place, fleet.free_slot(), kubelet, flags, node_name, shape)
 
     return Action(f"{name} joins", do)

@@ -27,14 +27,15 @@ def pending_pod(
     only_on: str,
     tolerations: Sequence[Mapping[str, Json]] = (),
     requests: Mapping[str, str] | None = None,
+    limits: Mapping[str, str] | None = None,
     **fields: Json,
 ) -> Action[Pod]:
-    """A pod that the scheduler may bind to one node only, and that asks for so much of it; `fields` are
-    others of its spec, such as `holding(CLAIM)`.
+    """A pod that the scheduler may bind to one node only, that asks for so much of it, and may have so much;
+    `fields` are others of its spec, such as `holding(CLAIM)`.
     """
     return Action(
         f"a pod for {only_on} alone",
-        lambda doing: doing.lab.cluster.pending_pod(only_on, tolerations, requests, fields),
+        lambda doing: doing.lab.cluster.pending_pod(only_on, tolerations, requests, limits, fields),
     )
 
 

@@ -105,15 +105,16 @@ def create_pod(
     tolerations: Sequence[Json],
     by_scheduler: bool,
     requests: Mapping[str, str] | None = None,
+    limits: Mapping[str, str] | None = None,
     fields: Mapping[str, Json] | None = None,
 ) -> Pod:
-    """Create a pod that can only run on one node, and asks for so much of it; `fields` are others of its
-    spec. Raises ApiError.
+    """Create a pod that can only run on one node, asks for so much of it, and may have so much; `fields` are
+    others of its spec. Raises ApiError.
     """
     placed = {"nodeSelector": {HOSTNAME_LABEL: node_name}} if by_scheduler else {"nodeName": node_name}
     spec = {**pod_spec({**placed, **(fields or {})}), "tolerations": list(tolerations)}
     (container,) = spec["containers"]
-    container["resources"] = {"requests": dict(requests or {})}
+    container["resources"] = {"requests": dict(requests or {}), "limits": dict(limits or {})}
     return start_pod(api, node_name, spec)
 
 

@@ -18,6 +18,7 @@ FEATURES: Mapping[str, str] = {
     "proxy": "a kube-proxy can be run on a node",
     "real-pods": "containers run: what a pod's program does can be seen",
     "reset": "a node can be reset at once, without a shutdown",
+    "shapes": "a machine that joins can have NUMA nodes, and arguments of its own for its kernel",
     "swap": "a node can have swap space of its own",
     "systemd": "a node's services, its kubelet too, are run by systemd, which can shut it down",
     "volumes": "volumes can be attached to its nodes, by a CSI driver of nodeproof's",

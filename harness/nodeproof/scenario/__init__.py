@@ -83,6 +83,7 @@ from nodeproof.cluster.workloads import Pod, mirror_pod, tolerates
 from nodeproof.faults import Fault
 from nodeproof.faults.volumes import attachment
 from nodeproof.labs.client.fleet import NodeInfo
+from nodeproof.labs.ground.spec import Shape
 from nodeproof.model import window as windows
 from nodeproof.model.cluster import (
     NOT_READY,
@@ -188,6 +189,7 @@ __all__ = [
     "NodeInfo",
     "OwnCredential",
     "Pod",
+    "Shape",
     "Stage",
     "User",
     "VolumeCalls",

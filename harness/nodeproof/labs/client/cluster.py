@@ -39,12 +39,13 @@ class Cluster:
         only_on: str,
         tolerations: Sequence[Json] = (),
         requests: Mapping[str, str] | None = None,
+        limits: Mapping[str, str] | None = None,
         fields: Mapping[str, Json] | None = None,
     ) -> Pod:
         """A pod that the scheduler may bind to one node only, with these `fields` in its spec. Raises
         ApiError.
         """
-        return workloads.create_pod(self.api, only_on, tolerations, True, requests, fields)
+        return workloads.create_pod(self.api, only_on, tolerations, True, requests, limits, fields)
 
     def bound_pod(self, to: str) -> Pod:
         """A pod that is a node's from the beginning. Raises ApiError."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from nodeproof.labs.ground.spec import AS_ALL, Shape
 from nodeproof.machines.machine import Machine
 
 Json = Any
@@ -82,9 +83,10 @@ class Fleet(Protocol):
         kubelet: Mapping[str, Json],
         flags: Sequence[str] = (),
         node: str = "",
+        shape: Shape = AS_ALL,
     ) -> None:
-        """Let a machine join while the lab runs, with these fields of its KubeletConfiguration and these
-        flags besides, as the node that is called like it or otherwise.
+        """Let a machine of this shape join while the lab runs, with these fields of its KubeletConfiguration
+        and these flags besides, as the node that is called like it or otherwise.
 
         Raises Problem.
         """

@@ -23,7 +23,7 @@ from nodeproof.labs.client.safety import Safety
 from nodeproof.labs.client.service import SERVICES, ServiceMachine
 from nodeproof.labs.ground.logs import last_words
 from nodeproof.labs.ground.profiles import profile_named
-from nodeproof.labs.ground.spec import NodeSpec
+from nodeproof.labs.ground.spec import AS_ALL, NodeSpec, Shape
 from nodeproof.labs.ground.wire import SupervisorClient, folder_of
 from nodeproof.labs.kinds import kind_named
 from nodeproof.labs.kinds.kind import Kind
@@ -181,13 +181,14 @@ class SupervisedFleet:
         kubelet: Mapping[str, Json],
         flags: Sequence[str] = (),
         node: str = "",
+        shape: Shape = AS_ALL,
     ) -> None:
-        """Let a machine join while the lab runs, with these fields of its KubeletConfiguration and these
-        flags besides, as the node that is called like it or otherwise.
+        """Let a machine of this shape join while the lab runs, with these fields of its KubeletConfiguration
+        and these flags besides, as the node that is called like it or otherwise.
 
         Raises Problem.
         """
-        spec = NodeSpec(name, slot, zone, uuid.uuid4().hex, kubelet, tuple(flags), node)
+        spec = NodeSpec(name, slot, zone, uuid.uuid4().hex, kubelet, tuple(flags), node, shape)
         self._forget(name)
         self._supervisor.spawn_node(asdict(spec))
 

@@ -28,10 +28,26 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
+class Shape:
+    """A machine that is not like the others of its lab: so many CPUs, which it has, as it has its memory, in
+    equal parts in so many NUMA nodes, and what its kernel is told besides.
+    """
+
+    cpus: int = 1
+    numa_nodes: int = 1
+    kernel: Sequence[str] = ()
+
+
+AS_ALL = Shape()
+"""No other than the others."""
+
+
+@dataclass(frozen=True)
 class NodeSpec:
     """One machine to be: its slot gives its addresses, so that it keeps them over power cycles; `kubelet` are
     fields of its KubeletConfiguration that are not as in the rest of the lab, `flags` what its kubelet is
-    told besides, and `node` whose Node it is, where that is not called like the machine.
+    told besides, `node` whose Node it is, where that is not called like the machine, and `shape` how it
+    differs from the lab's others.
     """
 
     name: str
@@ -41,11 +57,14 @@ class NodeSpec:
     kubelet: Mapping[str, Json] = field(default_factory=dict)
     flags: Sequence[str] = ()
     node: str = ""
+    shape: Shape = AS_ALL
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> NodeSpec:
         """Read what `asdict` gave. Raises TypeError for anything else."""
-        return cls(**{**data, "flags": tuple(data.get("flags", ()))})
+        told = dict(data.get("shape", {}))
+        shape = Shape(**{**told, "kernel": tuple(told.get("kernel", ()))})
+        return cls(**{**data, "flags": tuple(data.get("flags", ())), "shape": shape})
 
     @property
     def node_name(self) -> str:

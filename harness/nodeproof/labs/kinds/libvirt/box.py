@@ -19,11 +19,11 @@ from typing import Any
 from nodeproof.artifacts.image import KERNEL_ARGUMENTS, Image
 from nodeproof.kept import Report
 from nodeproof.labs.ground.pki import ssh_key
-from nodeproof.labs.ground.spec import NodeSpec
+from nodeproof.labs.ground.spec import AS_ALL, NodeSpec
 from nodeproof.labs.kinds.libvirt import seed
 from nodeproof.labs.kinds.libvirt.domain_xml import mac
 from nodeproof.labs.kinds.libvirt.kvm import runs_on_kvm
-from nodeproof.labs.kinds.libvirt.nodes import CPUS, MAX_NODES, MEMORY_MIB
+from nodeproof.labs.kinds.libvirt.nodes import MAX_NODES, MEMORY_MIB
 from nodeproof.model.problem import Problem
 from nodeproof.remedy import VAGRANT, remedy
 from nodeproof.root import check_tools, root_prefix
@@ -100,7 +100,7 @@ def _fill(fresh: Path, folder: Path, image: Image) -> None:
         "arguments": " ".join(KERNEL_ARGUMENTS),
         "kvm": runs_on_kvm(fresh / "boot-sector", image.kernel, root_prefix()),
         "memory_mib": MEMORY_MIB,
-        "cpus": CPUS,
+        "cpus": AS_ALL.cpus,
         "nodes": [_node(fresh, folder, spec, specs, public) for spec in specs],
     }
     (fresh / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")

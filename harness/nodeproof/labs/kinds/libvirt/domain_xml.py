@@ -41,7 +41,8 @@ class Disk:
 
 @dataclass(frozen=True)
 class Domain:
-    """A virtual machine: its memory is in MiB; `kvm` or else emulated; `console` gets all it prints.
+    """A virtual machine: its memory is in MiB; `kvm` or else emulated; `console` gets all it prints. Each of
+    its `numa_nodes` has as much of its memory and as many of its CPUs.
 
     `lab` and `machine_id` say whose it is; the guest itself never sees them.
     """
@@ -59,6 +60,7 @@ class Domain:
     disks: Sequence[Disk]
     nics: Sequence[Nic]
     console: Path
+    numa_nodes: int = 1
 
 
 def mac(network: str, slot: int) -> str:
@@ -86,7 +88,7 @@ def domain_xml(domain: Domain) -> str:
     _text(features, "apic")
     if not domain.kvm:
         _text(_text(features, "tcg"), "tb-cache", str(_TRANSLATED_MIB), unit="MiB")
-    _cpu(root, domain.kvm)
+    _cpu(root, domain)
     _text(root, "clock", offset="utc")
     for event, action in (("poweroff", "destroy"), ("reboot", "restart"), ("crash", "preserve")):
         _text(root, f"on_{event}", action)
@@ -166,13 +168,23 @@ def _boot(root: Tree.Element, domain: Domain) -> None:
     _text(os, "cmdline", " ".join(domain.arguments))
 
 
-def _cpu(root: Tree.Element, kvm: bool) -> None:
-    if kvm:
-        _text(root, "cpu", mode="host-passthrough")
-        return
-    cpu = _text(root, "cpu", mode="maximum")
-    for name in _TOO_MUCH_FOR_TCG:
+def _cpu(root: Tree.Element, domain: Domain) -> None:
+    cpu = _text(root, "cpu", mode="host-passthrough" if domain.kvm else "maximum")
+    if domain.numa_nodes > 1:
+        cores = domain.vcpus // domain.numa_nodes
+        _text(cpu, "topology", sockets=str(domain.numa_nodes), cores=str(cores), threads="1")
+    for name in () if domain.kvm else _TOO_MUCH_FOR_TCG:
         _text(cpu, "feature", policy="disable", name=name)
+    if domain.numa_nodes > 1:
+        _numa(cpu, domain)
+
+
+def _numa(cpu: Tree.Element, domain: Domain) -> None:
+    cpus, memory = domain.vcpus // domain.numa_nodes, domain.memory_mib // domain.numa_nodes
+    numa = _text(cpu, "numa")
+    for cell in range(domain.numa_nodes):
+        of_it = f"{cell * cpus}-{(cell + 1) * cpus - 1}"
+        _text(numa, "cell", id=str(cell), cpus=of_it, memory=str(memory), unit="MiB")
 
 
 def _devices(root: Tree.Element, domain: Domain) -> None:

@@ -46,7 +46,6 @@ Json = Any
 MAX_NODES = 8
 """A guest takes over a gigabyte of memory."""
 MEMORY_MIB = 1280
-CPUS = 1
 BOOT_LIMIT_S = 240.0
 """How long a guest may take to its sshd: under emulation, beside others that boot, on a busy host."""
 SETTLE_LIMIT_S = 200.0
@@ -330,11 +329,12 @@ class GuestNodes:
             lab=self._lab.lab,
             machine_id=spec.machine_id,
             memory_mib=MEMORY_MIB,
-            vcpus=CPUS,
+            vcpus=spec.shape.cpus,
+            numa_nodes=spec.shape.numa_nodes,
             kvm=self._hypervisor.kvm,
             kernel=Path(guest["kernel"]),
             initrd=Path(guest["initrd"]),
-            arguments=guest["arguments"].split(),
+            arguments=[*guest["arguments"].split(), *spec.shape.kernel],
             disks=[root, Disk(self._seed(spec.name), "raw", SEED_TARGET, read_only=True)],
             nics=[self._nic(spec, bridge) for bridge in BRIDGES],
             console=self._console_log(spec.name),

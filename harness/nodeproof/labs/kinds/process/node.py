@@ -20,7 +20,7 @@ from nodeproof.labs.ground.node_shell import Inside, NodeShell
 from nodeproof.labs.ground.nodes import Ground, RunningNode
 from nodeproof.labs.ground.processes import children_of, enter
 from nodeproof.labs.ground.profiles import profile_named
-from nodeproof.labs.ground.spec import SSH_PORT, NodeSpec, check_node_name
+from nodeproof.labs.ground.spec import AS_ALL, SSH_PORT, NodeSpec, check_node_name
 from nodeproof.labs.kinds.process import freezing, proxy, seed
 from nodeproof.labs.kinds.process.seed import INSIDE
 from nodeproof.machines.machine import PowerAction
@@ -69,6 +69,8 @@ class ProcessNodes:
         check_node_name(spec.name)
         if spec.name in self._nodes:
             raise Problem(f"node {spec.name} is there already", f"lab {self._lab.lab}", "choose another name")
+        if spec.shape != AS_ALL:
+            raise Problem(f"no {spec.shape} for {spec.name}", f"lab {self._lab.lab}", "it is a process here")
         seed.write(self._home(spec), self._lab, spec, self._authority, self._settings)
         self._nodes[spec.name] = RunningNode(spec, None)
         self.boot(spec.name)

@@ -1,0 +1,78 @@
+"""Claims about machines of another shape: they conform on one as it joins, and fall on one whose kubelet does
+otherwise.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from nodeproof.labs.client.lab import Lab
+from nodeproof.machines.machine import Machine, MachineError
+from nodeproof.model.problem import Problem
+from tests.acceptance.altered import Alteration, Cluster, shipped, unaltered
+from tests.vm.altering import COMMAND_LIMIT_S, Fall, check_that_all_conform, check_that_fall, claims_of
+from tests.vm.conftest import Run
+
+NUMA, OF_TWO_NUMA_NODES = shipped("topology/test_numa.py"), "of-two-numa-nodes"
+KUBELET = "/usr/local/bin/kubelet"
+DEAF = f"""
+mv {KUBELET} {KUBELET}.real
+cat >{KUBELET} <<'END'
+#!/bin/sh
+for flag; do
+    shift
+    case "$flag" in
+    --topology-manager-policy=*) continue ;;
+    esac
+    set -- "$@" "$flag"
+done
+exec {KUBELET}.real "$@"
+END
+chmod +x {KUBELET}
+"""
+ALIGNS_UNASKED = """
+sed -i 's/}$/, "topologyManagerPolicy": "single-numa-node"}/' /etc/kubernetes/kubelet.json
+systemctl restart kubelet
+"""
+
+
+def as_it_joins(cluster: Cluster, name: str, script: str) -> None:
+    def is_done() -> bool:
+        try:
+            return _run(cluster.lab.fleet.machine(name), script)
+        except (MachineError, Problem, OSError):
+            return False
+
+    cluster.until(is_done)
+
+
+def _run(machine: Machine, script: str) -> bool:
+    return machine.run(["sh", "-ec", script], deadline_s=COMMAND_LIMIT_S).status == 0
+
+
+def a_kubelet_hears_of_no_policy(cluster: Cluster) -> None:
+    as_it_joins(cluster, OF_TWO_NUMA_NODES, DEAF)
+
+
+def a_kubelet_aligns_unasked(cluster: Cluster) -> None:
+    as_it_joins(cluster, OF_TWO_NUMA_NODES, ALIGNS_UNASKED)
+
+
+FALLS: list[Fall] = [
+    (("topology.policy-single-numa", "topology.hints-align"), a_kubelet_hears_of_no_policy, (NUMA,)),
+    (("topology.default-none",), a_kubelet_aligns_unasked, (NUMA,)),
+]
+FALL = claims_of(FALLS)
+"""Every claim that falls here."""
+
+
+@pytest.mark.parametrize("scenario", [NUMA], ids=["numa"])
+def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: str) -> None:
+    check_that_all_conform(run(lab, unaltered, scenario))
+
+
+@pytest.mark.parametrize(("claims", "alter", "scenario"), FALLS)
+def test_a_claim_falls_on_a_machine_that_does_otherwise(
+    lab: Lab, run: Run, claims: tuple[str, ...], alter: Alteration, scenario: tuple[str, ...]
+) -> None:
+    check_that_fall(run(lab, alter, *scenario), claims)
