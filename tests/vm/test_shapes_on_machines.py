@@ -13,7 +13,8 @@ from tests.acceptance.altered import Alteration, Cluster, shipped, unaltered
 from tests.vm.altering import COMMAND_LIMIT_S, Fall, check_that_all_conform, check_that_fall, claims_of
 from tests.vm.conftest import Run
 
-NUMA, OF_TWO_NUMA_NODES = shipped("topology/test_numa.py"), "of-two-numa-nodes"
+NUMA, CGROUP_V1 = shipped("topology/test_numa.py"), shipped("swap/test_cgroup_v1.py")
+OF_TWO_NUMA_NODES, OF_CGROUP_V1 = "of-two-numa-nodes", "of-cgroup-v1"
 KUBELET = "/usr/local/bin/kubelet"
 DEAF = f"""
 mv {KUBELET} {KUBELET}.real
@@ -23,6 +24,7 @@ for flag; do
     shift
     case "$flag" in
     --topology-manager-policy=*) continue ;;
+    --config=/run/*) sed -i s/LimitedSwap/NoSwap/ "${{flag#*=}}" ;;
     esac
     set -- "$@" "$flag"
 done
@@ -58,15 +60,20 @@ def a_kubelet_aligns_unasked(cluster: Cluster) -> None:
     as_it_joins(cluster, OF_TWO_NUMA_NODES, ALIGNS_UNASKED)
 
 
+def a_kubelet_takes_one_behaviour_for_another(cluster: Cluster) -> None:
+    as_it_joins(cluster, OF_CGROUP_V1, DEAF)
+
+
 FALLS: list[Fall] = [
     (("topology.policy-single-numa", "topology.hints-align"), a_kubelet_hears_of_no_policy, (NUMA,)),
     (("topology.default-none",), a_kubelet_aligns_unasked, (NUMA,)),
+    (("swap.cgroup-v1-unsupported",), a_kubelet_takes_one_behaviour_for_another, (CGROUP_V1,)),
 ]
 FALL = claims_of(FALLS)
 """Every claim that falls here."""
 
 
-@pytest.mark.parametrize("scenario", [NUMA], ids=["numa"])
+@pytest.mark.parametrize("scenario", [NUMA, CGROUP_V1], ids=["numa", "cgroup-v1"])
 def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: str) -> None:
     check_that_all_conform(run(lab, unaltered, scenario))
 
