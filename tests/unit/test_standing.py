@@ -72,6 +72,14 @@ def test_who_asks_for_the_same_has_the_same_key(request: pytest.FixtureRequest) 
     assert keys[3] == ""
 
 
+def test_people_read_what_stands(request: pytest.FixtureRequest) -> None:
+    stands = asked.key(asked.standing(item(request, pages)))
+    assert list(asked.described(stands)) == [
+        "swap size_mib=256 used_mib=0",
+        'kubelet-settings settings={"maxPods": 40}',
+    ]
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [

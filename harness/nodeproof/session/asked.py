@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Make = Callable[[str], "Fault"]
 """Makes a new fault of a node."""
+_OF_ALL = ("fault", "id", "node")
+"""What every fault's data has."""
 
 
 def declared(item: pytest.Item) -> tuple[str, ...]:
@@ -57,6 +59,13 @@ def key(makes: Sequence[Make]) -> str:
     """The same for those who ask for the same; empty for nothing. Raises TypeError, ValueError."""
     told = [{**make("").to_json(), "id": ""} for make in makes]
     return json.dumps(told, sort_keys=True) if told else ""
+
+
+def described(key: str) -> Iterator[str]:
+    """For people: each fault of a key, and what it is told beside its node."""
+    for told in json.loads(key):
+        settings = [f"{name}={json.dumps(value)}" for name, value in told.items() if name not in _OF_ALL]
+        yield " ".join([told["fault"], *settings])
 
 
 def check(item: pytest.Item) -> None:
