@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodeproof.model.problem import Problem
-from nodeproof.scenario import Fault, kubelet_settings, needs, partition, standing, swap
+from nodeproof.scenario import Fault, kubelet_settings, needs, partition, standing, swap, volumes
 from nodeproof.session import asked, harm
 
 few, paging = standing(kubelet_settings, maxPods=40), standing(swap, 256)
@@ -36,6 +36,11 @@ def harms_nobody() -> None: ...
 @needs(faulted=1)
 @standing(swap, 256, 1)
 def misspelt() -> None: ...
+
+
+@needs(faulted=1)
+@standing(volumes)
+def of_no_node() -> None: ...
 
 
 def own_word(node: str) -> Fault:
@@ -85,6 +90,7 @@ def test_people_read_what_stands(request: pytest.FixtureRequest) -> None:
     [
         (harms_nobody, "faulted=1"),
         (misspelt, "@standing"),
+        (of_no_node, "volumes is no fault of one node"),
         (by_a_word_of_its_own, "own_word is no word for a fault"),
     ],
 )

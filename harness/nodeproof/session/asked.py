@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -75,8 +76,7 @@ def check(item: pytest.Item) -> None:
     asked = needs(item)
     try:
         for mark in item.iter_markers("standing"):
-            if mark.args[0].__module__ != "nodeproof.scenario.faults":
-                raise TypeError(f"{mark.args[0].__name__} is no word for a fault")
+            _check_word(mark.args[0])
         stands = key(standing(item))
     except (TypeError, ValueError, IndexError, AttributeError) as error:
         raise Problem(f"@standing: {error}", item.nodeid, "say @standing(swap, 256)") from error
@@ -88,6 +88,14 @@ def check(item: pytest.Item) -> None:
             f'declare at most {MOST_LOST}, or radius="zone"',
 
         )  # fmt: skip
+
+
+def _check_word(word: Callable[..., Fault]) -> None:
+    """Raises TypeError, ValueError for what makes no fault of the one node that it is given first."""
+    if word.__module__ != "nodeproof.scenario.faults":
+        raise TypeError(f"{word.__name__} is no word for a fault")
+    if next(iter(inspect.signature(word).parameters), "") != "node":
+        raise TypeError(f"{word.__name__} is no fault of one node")
 
 
 def lacks(item: pytest.Item, options: Options) -> tuple[Code, str] | None:
