@@ -66,8 +66,8 @@ test: setup ## all of these
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint unit
 	@$(MAKE) --no-print-directory test-go contract acceptance alone
 
-# One that fails keeps the others from nothing. The scenarios come first: where there are no snapshots yet, one lab
-# takes them, instead of two that compete.
+# One that fails keeps the others from nothing. The scenarios come first: labs of a run start one after another, so
+# where there are no snapshots yet, the first takes them, and no two compete.
 test-vm: ## virtual machines: every fault once, the guests' own safety, the scenarios of shutdown and swap
 	@$(MAKE) --no-print-directory setup LAB=libvirt
 	@$(MAKE) --no-print-directory --keep-going vm-scenarios vm-contract vm-alone

@@ -104,6 +104,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(config.stash[TIMES])
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
+    """`nodeproof run` has several slots of itself on some kinds of lab; xdist reads how many after this."""
+    if config.getoption("shipped"):
+        from nodeproof.session.slots import set_default
+
+        usage(lambda: set_default(config))
+    return (yield)
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     """SIGTERM and SIGHUP end a session as Ctrl-C does, so that every lab is torn down. Say that too many
     slots were asked for.

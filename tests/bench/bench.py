@@ -25,12 +25,16 @@ from tests.bench.command import command
 from tests.bench.drop import GROUP, first_drop, group_drop
 from tests.bench.figure import Bench, Figure, row, table
 from tests.bench.ground import machine_description, running_lab
+from tests.bench.kubelets import kubelets
 from tests.bench.lag import EVENTS_PER_S, recorder_lag
 from tests.bench.many import many
 from tests.bench.neighbours import neighbours
 from tests.bench.up import ready
 
-FIGURES = {PROCESS.name: ("up", "many", "drop", "group", "lag", "neighbours"), LIBVIRT.name: guests.FIGURES}
+FIGURES = {
+    PROCESS.name: ("up", "many", "drop", "group", "lag", "kubelets", "neighbours"),
+    LIBVIRT.name: guests.FIGURES,
+}
 """Which figures there are, by kind of lab."""
 Part = Callable[[], Iterable[Figure]]
 
@@ -55,6 +59,8 @@ def parts_of(bench: Bench, kind: str, wanted: Sequence[str]) -> list[Part]:
         parts.append(lambda: ready(bench, 8, "fast"))
     if "many" in wanted:
         parts.append(lambda: many(bench, bench.many))
+    if "kubelets" in wanted:
+        parts.append(lambda: kubelets(bench))
     if "neighbours" in wanted:
         parts.append(lambda: neighbours(bench))
     if "group" in wanted:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from nodeproof.catalogue import scenarios_dir
 from nodeproof.labs.ground.profiles import DOCUMENTED, FAST, symbols
-from nodeproof.model.plan import NOT_HERE, Expected, Size, Slot, critical, pack
+from nodeproof.model.plan import NOT_HERE, STANDING_S, Expected, Size, Slot, critical, pack
 from nodeproof.report.rundir import TIMES
 from nodeproof.session import planning
 from nodeproof.session.options import Options
@@ -70,6 +70,50 @@ def test_those_before_which_the_same_is_put_in_come_one_after_another() -> None:
     ]
     (slot,) = pack(asked, 1, START_S)
     assert [each.scenario for each in slot.scenarios] == ["test_0", "test_2", "test_1", "test_3"]
+
+
+def stand(lasts_s: float, *asked: str, size: Size | None = None) -> list[Expected]:
+    return [
+        Expected(f"test_{each}_{number}", lasts_s, "", size is not None, size=size, standing=each)
+        for number, each in enumerate(asked)
+    ]
+
+
+def stands_in(slots: Sequence[Slot]) -> list[set[str]]:
+    return [{each.standing for each in slot.scenarios if each.standing} for slot in slots]
+
+
+def test_those_before_which_the_same_is_put_in_share_a_slot() -> None:
+    asked = [*expected(50, 45, 40, 35), *stand(30, "swap", "few pods", "swap", "few pods")]
+    slots = pack(asked, 2, START_S)
+    assert sorted(map(sorted, stands_in(slots))) == [["few pods"], ["swap"]]
+
+
+def test_they_are_apart_where_that_gains_more_than_it_costs_to_put_it_in_again() -> None:
+    slots = pack([*expected(20), *stand(60, *["swap"] * 4)], 2, START_S)
+    assert [slot.lasts_s for slot in slots] == [140, 120]
+    # However long labs take to start: none is saved.
+    assert stands_in(pack(stand(60, *["swap"] * 4), 2, 600.0)) == [{"swap"}, {"swap"}]
+    few = [*expected(60), *stand(40, "swap", "swap")]
+    assert stands_in(pack(few, 2, START_S)) == [{"swap"}, set()]
+
+
+def test_a_lab_of_a_size_that_is_one_too_many_is_shared_out_by_what_stands_in_it() -> None:
+    asked = stand(100, "swap", "few pods", "swap", "few pods", size=SIZES[0])
+    assert sorted(map(sorted, stands_in(pack(asked, 2, START_S)))) == [["few pods"], ["swap"]]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 600), st.sampled_from(["", "swap", "few pods"])), min_size=1, max_size=30)
+)
+def test_what_stands_costs_the_longest_slot_no_more_than_it_saves(asked: list[tuple[float, str]]) -> None:
+    named = [Expected(f"test_{n}", lasts_s, "", standing=each) for n, (lasts_s, each) in enumerate(asked)]
+    packed = pack(named, 3, START_S)
+    assert sorted(each.scenario for slot in packed for each in slot.scenarios) == sorted(
+        each.scenario for each in named
+    )
+    apart = pack([replace(each, standing="") for each in named], 3, START_S)
+    assert critical(packed).lasts_s <= critical(apart).lasts_s + STANDING_S + 1e-6
 
 
 def test_those_with_labs_of_one_size_go_together_and_come_first() -> None:
@@ -222,6 +266,14 @@ def test_people_read_slots_their_scenarios_the_end_and_what_is_not_for_this_lab(
         "not here: test_swap  (lab-lacks)",
         "expected end: 55 s (15 s for the start of a lab); scenarios together: 75 s",
     ]
+
+
+def test_people_read_what_stands_and_where_it_stands_already() -> None:
+    swap = json.dumps([{"fault": "swap", "id": "", "node": "", "size_mib": 256}])
+    slots = pack([*expected(10), *stand(5, swap, swap)], 1, START_S)
+    said = list(planning.describe(slots, OPTIONS, 15.0, COMMON, 0))
+    stands = [line.strip() for line in said if "stands" in line]
+    assert stands == ["stands before it: swap size_mib=256", "stands before it: the same"]
 
 
 SLOTS = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodeproof.model.problem import Problem
-from nodeproof.scenario import Fault, kubelet_settings, needs, partition, standing, swap
+from nodeproof.scenario import Fault, kubelet_settings, needs, partition, standing, swap, volumes
 from nodeproof.session import asked, harm
 
 few, paging = standing(kubelet_settings, maxPods=40), standing(swap, 256)
@@ -36,6 +36,11 @@ def harms_nobody() -> None: ...
 @needs(faulted=1)
 @standing(swap, 256, 1)
 def misspelt() -> None: ...
+
+
+@needs(faulted=1)
+@standing(volumes)
+def of_no_node() -> None: ...
 
 
 def own_word(node: str) -> Fault:
@@ -72,11 +77,20 @@ def test_who_asks_for_the_same_has_the_same_key(request: pytest.FixtureRequest) 
     assert keys[3] == ""
 
 
+def test_people_read_what_stands(request: pytest.FixtureRequest) -> None:
+    stands = asked.key(asked.standing(item(request, pages)))
+    assert list(asked.described(stands)) == [
+        "swap size_mib=256 used_mib=0",
+        'kubelet-settings settings={"maxPods": 40}',
+    ]
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
         (harms_nobody, "faulted=1"),
         (misspelt, "@standing"),
+        (of_no_node, "volumes is no fault of one node"),
         (by_a_word_of_its_own, "own_word is no word for a fault"),
     ],
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 Make = Callable[[str], "Fault"]
 """Makes a new fault of a node."""
+_OF_ALL = ("fault", "id", "node")
+"""What every fault's data has."""
 
 
 def declared(item: pytest.Item) -> tuple[str, ...]:
@@ -59,6 +62,13 @@ def key(makes: Sequence[Make]) -> str:
     return json.dumps(told, sort_keys=True) if told else ""
 
 
+def described(key: str) -> Iterator[str]:
+    """For people: each fault of a key, and what it is told beside its node."""
+    for told in json.loads(key):
+        settings = [f"{name}={json.dumps(value)}" for name, value in told.items() if name not in _OF_ALL]
+        yield " ".join([told["fault"], *settings])
+
+
 def check(item: pytest.Item) -> None:
     """Say beforehand that a scenario asks for what no lab has, that its faults could count as a disruption of
     their zone, or that what is to stand is no fault of its target. Raises Problem.
@@ -66,8 +76,7 @@ def check(item: pytest.Item) -> None:
     asked = needs(item)
     try:
         for mark in item.iter_markers("standing"):
-            if mark.args[0].__module__ != "nodeproof.scenario.faults":
-                raise TypeError(f"{mark.args[0].__name__} is no word for a fault")
+            _check_word(mark.args[0])
         stands = key(standing(item))
     except (TypeError, ValueError, IndexError, AttributeError) as error:
         raise Problem(f"@standing: {error}", item.nodeid, "say @standing(swap, 256)") from error
@@ -79,6 +88,14 @@ def check(item: pytest.Item) -> None:
             f'declare at most {MOST_LOST}, or radius="zone"',
 
         )  # fmt: skip
+
+
+def _check_word(word: Callable[..., Fault]) -> None:
+    """Raises TypeError, ValueError for what makes no fault of the one node that it is given first."""
+    if word.__module__ != "nodeproof.scenario.faults":
+        raise TypeError(f"{word.__name__} is no word for a fault")
+    if next(iter(inspect.signature(word).parameters), "") != "node":
+        raise TypeError(f"{word.__name__} is no fault of one node")
 
 
 def lacks(item: pytest.Item, options: Options) -> tuple[Code, str] | None:

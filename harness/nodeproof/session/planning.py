@@ -213,11 +213,7 @@ def describe(
         yield f"slot {number}: {slot.lasts_s:.0f} s in {place}{path}" if here else f"slot {number}: nothing"
         # Of two sizes in as many zones the one is made of the other.
         labs = max(1, len({(size.zones, size.spread) for size in sizes})) if slot is last else labs
-        for each in slot.scenarios:
-            if each.runs_here:
-                yield f"{each.lasts_s:7.1f} s  {each.scenario}  ({each.known_from})"
-                if each.targets:
-                    yield f"{'':11}harms {each.targets}: {', '.join(each.faults) or 'see its code'}"
+        yield from _scenarios(here)
     for each in _all(slots):
         if not each.runs_here:
             yield f"{NOT_HERE}{each.scenario}  ({each.known_from.removeprefix(NOT_HERE)})"
@@ -228,6 +224,19 @@ def describe(
         f"expected end: {labs * start_s + last.lasts_s:.0f} s ({start_s:.0f} s for the start of a lab); "
         f"scenarios together: {total_s:.0f} s"
     )
+
+
+def _scenarios(here: Sequence[Expected]) -> Iterator[str]:
+    """A slot's scenarios, with what each may harm and what stands before it."""
+    stands = ""
+    for each in here:
+        yield f"{each.lasts_s:7.1f} s  {each.scenario}  ({each.known_from})"
+        if each.targets:
+            yield f"{'':11}harms {each.targets}: {', '.join(each.faults) or 'see its code'}"
+        if each.standing:
+            told = "the same" if each.standing == stands else ", ".join(asked.described(each.standing))
+            yield f"{'':11}stands before it: {told}"
+        stands = each.standing
 
 
 def compare(run: Path, took_s: float) -> Iterator[str]:

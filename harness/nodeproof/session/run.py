@@ -231,13 +231,11 @@ def _workers(config: pytest.Config) -> int:
 
 
 def provider_of(session: Session) -> LabProvider:
-    from nodeproof.labs.kinds import kind_named
     from nodeproof.session import planning
     from nodeproof.session.running import LabProvider
 
     if session.provider is None:
-        takes_all = kind_named(session.options.kind).limits.zones_per_core > 0
-        slots = planning.in_use(session.slots) if takes_all and session.options.is_ours else 0
+        slots = planning.in_use(session.slots) if session.options.is_ours else 0
         told = (session.size, session.zones_shared, slots)
         session.provider = LabProvider(session.options, session.run, session.say, *told)
     return session.provider

@@ -23,6 +23,26 @@ def auto(config: pytest.Config) -> int:
     return slots
 
 
+def set_default(config: pytest.Config) -> None:
+    """Where nobody says how many, and nobody looks on (`--pdb`, `-s`): as many as with `-n auto`, on a kind
+    whose scenarios wait more than they start workers. Raises Problem.
+    """
+    kind = KINDS.get(config.getoption("lab") or DEFAULT_KIND.name)
+    if kind is None or not kind.limits.side_by_side or _is_told(config):
+        return
+    slots = auto(config)
+    if slots > 1:
+        config.option.numprocesses = slots
+
+
+def _is_told(config: pytest.Config) -> bool:
+    """Whether somebody said how scenarios are given out, or there is nobody to give them out."""
+    if config.getoption("numprocesses", 0) is not None or config.getoption("tx", ()):
+        return True
+    looks_on = config.getoption("usepdb") or config.getoption("capture") == "no"
+    return bool(looks_on or config.getoption("dist", "no") != "no")
+
+
 def warn_of_more(config: pytest.Config) -> None:
     """Say that more slots were asked for than this machine bears: verdicts may be `host-too-loaded`. Raises
     Problem.

@@ -83,6 +83,7 @@ class Processes:
         self._running: dict[str, proc.Process] = {}
         self._expected: set[int] = set()
         self._died: dict[str, str] = {}
+        self._others: dict[str, int] = {}
 
     def start(
         self, name: str, argv: Sequence[str], *, node: str = "", env: Mapping[str, str] | None = None
@@ -133,10 +134,19 @@ class Processes:
             self._died[name] = how
         self._events.write("component", name=name, node=node, status=how, expected=False)
 
-    def found(self, name: str) -> None:
-        """A component that was lost runs again."""
+    def found(self, name: str, pid: int | None) -> None:
+        """A component that is no child of ours runs, again if it was lost; or it is given up, without one."""
         with self._lock:
             self._died.pop(name, None)
+            if pid is None:
+                self._others.pop(name, None)
+            else:
+                self._others[name] = pid
+
+    def others(self) -> Mapping[str, int]:
+        """The components that are no children of ours, and their process ids: those of ended ones, too."""
+        with self._lock:
+            return dict(self._others)
 
     def _wait(self, name: str, node: str, child: proc.Process) -> None:
         status = child.wait()

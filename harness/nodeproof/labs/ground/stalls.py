@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from nodeproof.labs.ground.processes import EventLog, children_of
+from nodeproof.labs.ground.processes import EventLog, Processes, children_of
 from nodeproof.model.needs import COMPONENTS
 from nodeproof.model.slack import LAB
 from nodeproof.recording.stalls import NOTABLE_S, measure_stalls
@@ -22,26 +22,25 @@ longer is told whole, as it counts once it is over.
 """
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 """How long the API server and etcd wait is in the latency of each sentinel."""
-_KUBELET, _MOST_KUBELETS = "kubelet-", 24
+_KUBELET, _MACHINE, _MOST_KUBELETS = "kubelet-", "node-", 24
 """Of a large lab's kubelets only so many are looked at: a look has its price, for each thread."""
 _NS = 1e-9
-Pids = Callable[[], Mapping[str, int]]
 
 
-def tell_stalls(events: EventLog, pids: Pids, ended: threading.Event) -> None:
-    """Write down both until the lab has ended, from threads of their own; `pids` are of its components.
+def tell_stalls(events: EventLog, processes: Processes, ended: threading.Event) -> None:
+    """Write down both until the lab has ended, from threads of their own.
 
     Only what is notable: a lab may be kept for days.
     """
     write = partial(events.write, "stall", by=LAB)
     for tell in (
         lambda: measure_stalls(partial(events.write, by=LAB), ended, math.inf),
-        lambda: _measure_waits(write, pids, ended),
+        lambda: _measure_waits(write, processes, ended),
     ):
         threading.Thread(target=tell, daemon=True).start()
 
 
-def _measure_waits(write: Callable[..., None], pids: Pids, ended: threading.Event) -> None:
+def _measure_waits(write: Callable[..., None], processes: Processes, ended: threading.Event) -> None:
     """A thread that ticks may be woken in time while a controller is not: it is seen in run queues only.
 
     `late_s` is the longest of the controllers' waits, `waited_s` those of all that a change goes through one
@@ -51,7 +50,7 @@ def _measure_waits(write: Callable[..., None], pids: Pids, ended: threading.Even
     looked_t = time.monotonic()
     while not ended.wait(PERIOD_S):
         before_t, looked_t = looked_t, time.monotonic()
-        looked_at = _looked_at(pids())
+        looked_at = _looked_at(processes.pids(), processes.others())
         waited = {name: waits.since_last_look_s(pid) for name, pid in looked_at.items()}
         waits.forget_all_but(looked_at.values())
         waited_s = one_after_another_s(waited, looked_t - before_t)
@@ -62,21 +61,23 @@ def _measure_waits(write: Callable[..., None], pids: Pids, ended: threading.Even
 
 def one_after_another_s(waited: Mapping[str, float], passed_s: float) -> float:
     """How long (s) a change may have waited that goes through the control plane, and then through the slowest
-    kubelet, since the last look `passed_s` ago: no longer than that, but for a wait that began before it.
+    kubelet or virtual machine, since the last look `passed_s` ago: no longer than that, but for a wait that
+    began before it.
     """
-    kubelets = [took for name, took in waited.items() if name.startswith(_KUBELET)]
-    in_turn = sum(waited.values()) - sum(kubelets) + max(kubelets, default=0.0)
+    nodes = [took for name, took in waited.items() if name.startswith((_KUBELET, _MACHINE))]
+    in_turn = sum(waited.values()) - sum(nodes) + max(nodes, default=0.0)
     return min(in_turn, max(passed_s, *waited.values())) if waited else 0.0
 
 
-def _looked_at(running: Mapping[str, int]) -> Mapping[str, int]:
-    """The process ids of the control plane, and of kubelets: what is started for one enters its node, and
-    waits for a child that is the kubelet.
+def _looked_at(running: Mapping[str, int], others: Mapping[str, int]) -> Mapping[str, int]:
+    """The process ids of the control plane, of kubelets, and of virtual machines, which wait with all that is
+    in them: what is started for a kubelet enters its node, and waits for a child that is the kubelet.
     """
     kubelets = [name for name in running if name.startswith(_KUBELET)][:_MOST_KUBELETS]
     entered = {name: children_of(running[name])[:1] for name in kubelets}
     planes = {name: running[name] for name in COMPONENTS if name in running}
-    return planes | {name: found[0] for name, found in entered.items() if found}
+    machines = {name: pid for name, pid in others.items() if name.startswith(_MACHINE)}
+    return planes | machines | {name: found[0] for name, found in entered.items() if found}
 
 
 class RunQueueWaits:

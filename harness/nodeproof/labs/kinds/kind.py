@@ -76,7 +76,8 @@ class Limits:
     """How many nodes a lab has at most, how long until it serves (s), of its own memory, what each node gets,
     and how many labs, or zones of one lab, side by side a core bears without making verdicts unproven; none
     where zones are not shared. A scenario that needs more than `common_nodes` has a lab of its own size, or
-    one that is made as large for it.
+    one that is made as large for it. Runs that are not told how many slots have as many as that where they
+    are `side_by_side`, else one.
     """
 
     nodes: int = 100
@@ -85,6 +86,7 @@ class Limits:
     labs_per_core: float = 1.5
     zones_per_core: float = 3.0
     common_nodes: int = MOST_IN_A_ZONE
+    side_by_side: bool = False
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class LabServer:
             threading.Thread(target=self._build, daemon=True).start()
         threading.Thread(target=self._accept, daemon=True).start()
         threading.Thread(target=self._follow_supervisor, daemon=True).start()
-        tell_stalls(self._events, self._processes.pids, self._ended)
+        tell_stalls(self._events, self._processes, self._ended)
         self._ended.wait()
 
     def _follow_supervisor(self) -> None:

@@ -93,7 +93,15 @@ LIBVIRT = Kind(
     "libvirt",
     _make_nodes,
     features=frozenset({"freeze", "link", "power", "real-pods", "reset", "shapes", "swap", "systemd"}),
-    limits=Limits(MAX_NODES, 500.0, node_mib=4096, labs_per_core=1.0, zones_per_core=0.0, common_nodes=2),
+    limits=Limits(
+        MAX_NODES,
+        500.0,
+        node_mib=4096,
+        labs_per_core=1.0,
+        zones_per_core=0.0,
+        common_nodes=2,
+        side_by_side=True,
+    ),
     host=HostNeeds(
         node_mib=MEMORY_MIB + _BESIDE_MIB,
         node_gib=_SNAPSHOT_GIB,

@@ -253,7 +253,7 @@ class GuestNodes:
         self._hypervisor.domains.undefine(name)
         del self._specs[name]
         self._ends.pop(name, None)
-        self._processes.found(f"node-{name}")
+        self._processes.found(f"node-{name}", None)
         shutil.rmtree(self._home(name))
         for disk in (self._disk(name), self._seed(name)):
             disk.unlink()
@@ -279,7 +279,7 @@ class GuestNodes:
         # libvirt gives each a session of its own.
         if (pid := self.get(name).pid) is not None:
             autogroup.give_way(autogroup.MACHINE, pid)
-        self._processes.found(f"node-{name}")
+        self._processes.found(f"node-{name}", pid)
 
     def _on_end(self, end: End) -> None:
         self._ends[end.domain] = end.how

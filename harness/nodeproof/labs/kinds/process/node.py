@@ -97,6 +97,8 @@ class ProcessNodes:
         """Start the node's kubelet inside its namespaces."""
         pid, node = self._pid(name), self.get(name)
         profile = profile_named(self._lab.profile)
+        # Measured, five of each side by side: idle 3.3/1000 of a core, with two threads of Go 4.6. GOGC=400
+        # saves nothing idle, and 14 % of 0.13 s at the start, for 7 MiB more of memory.
         env = {"GOMAXPROCS": "1", "TMPDIR": f"{INSIDE}/scratch", **profile.kubelet_env}
         argv = [*enter(pid), "sh", "-c", _ONCE_SEEDED, *self._kubelet(node.spec)]
         self._processes.start(f"kubelet-{name}", argv, node=name, env=env)
