@@ -100,6 +100,7 @@ from nodeproof.probes.cgroup import SWAP_LIMIT, cgroup_file, swap_limit
 from nodeproof.probes.configz import kubelet_field, manager_field
 from nodeproof.probes.dbus import dbus_property
 from nodeproof.probes.described import described
+from nodeproof.probes.disk_holders import disk_holders
 from nodeproof.probes.field import field_of
 from nodeproof.probes.file import file_of
 from nodeproof.probes.flag import flag_of
@@ -219,6 +220,7 @@ __all__ = [
     "dbus_property",
     "default_of",
     "described",
+    "disk_holders",
     "disruption_budget",
     "doubled",
     "event_reported",
