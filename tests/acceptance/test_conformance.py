@@ -52,6 +52,8 @@ MACHINES = (
     "heartbeat.kubelet-stop",
     "heartbeat.local-clock",
     "non-graceful.not-",
+    "non-graceful.volume",
+    *(f"out-of-service.{name}" for name in ("immediate-detach", "two-phases", "recovers-elsewhere")),
     "swap.",
     "swap-metrics.",
     "partition.containers-",

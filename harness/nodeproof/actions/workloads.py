@@ -10,6 +10,7 @@ from typing import Any, Literal
 from nodeproof.actions.action import Action, Doing
 from nodeproof.actions.ask import ask
 from nodeproof.cluster.resources import NAMESPACE
+from nodeproof.cluster.witness import Witness, fields
 from nodeproof.cluster.workloads import HOSTNAME_LABEL, pod_spec
 from nodeproof.model.observation import Observation
 
@@ -83,6 +84,9 @@ def workload(kind: Kind, *, replicas: int = 1, namespace: str = NAMESPACE, **pod
     def make(doing: Doing) -> Observation:
         placed = pod | {"nodeSelector": {**doing.lab.placement, **pod.get("nodeSelector", {})}}
         template = {"metadata": {"labels": labels}, "spec": pod_spec(placed)}
+        # Whoever tells may do so on any node.
+        for node in doing.lab.fleet.node_names() if "containers" in pod else ():
+            doing.keep_clock(node)
         return ask("POST", path, {**body, "spec": {**spec, "template": template}}).do(doing)
 
     return Workload(name, Action(f"POST {path}", make), namespace)
@@ -98,6 +102,11 @@ def preferring(node: str) -> dict[str, Json]:
 def holding(claim: str) -> dict[str, Json]:
     """Fields of pods that hold a claim, and mount its volume, for `workload` and `pending_pod`."""
     return {"volumes": [{"name": "held", "persistentVolumeClaim": {"claimName": claim}}]}
+
+
+def telling(witness: Witness) -> dict[str, Json]:
+    """Fields of pods that write down what happens to them, for `workload`."""
+    return fields(witness)
 
 
 def service(over: Workload, *, port: int = 80) -> Action[Observation]:

@@ -30,6 +30,7 @@ from nodeproof.actions.workloads import (
     preferring,
     priority_class,
     service,
+    telling,
     workload,
 )
 from nodeproof.checks.backoff import doubled
@@ -66,6 +67,7 @@ from nodeproof.checks.moments import (
     written,
 )
 from nodeproof.checks.observations import grew, same_as, shows
+from nodeproof.checks.order import in_order
 from nodeproof.checks.rates import spaced
 from nodeproof.checks.weights import outweighs
 from nodeproof.checks.witnessed import (
@@ -117,6 +119,7 @@ from nodeproof.probes.source_address import source_address
 from nodeproof.probes.swap_stats import swap_stats
 from nodeproof.probes.task import task_of
 from nodeproof.probes.wall_clock import wall_clock
+from nodeproof.probes.written import acknowledged, last_written, write_flaws
 from nodeproof.safety.injector import Cut
 from nodeproof.scenario.faults import (
     STATIC_PODS,
@@ -194,6 +197,7 @@ __all__ = [
     "VolumeCalls",
     "Witness",
     "Workload",
+    "acknowledged",
     "all_came",
     "amounts_to",
     "api_at",
@@ -233,6 +237,7 @@ __all__ = [
     "holding",
     "huge_pages",
     "in_bursts",
+    "in_order",
     "inhibitors",
     "join",
     "keep_alive",
@@ -248,6 +253,7 @@ __all__ = [
     "labels_of",
     "last_heartbeat",
     "last_sign",
+    "last_written",
     "leave",
     "link_down",
     "listed",
@@ -318,6 +324,7 @@ __all__ = [
     "taint_added",
     "taint_removed",
     "task_of",
+    "telling",
     "times_as_large",
     "tolerates",
     "try_flags",
@@ -332,5 +339,6 @@ __all__ = [
     "windows",
     "workload",
     "would",
+    "write_flaws",
     "written",
 ]
