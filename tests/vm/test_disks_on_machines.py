@@ -1,5 +1,5 @@
 """Claims about disks that are plugged into machines: they conform as it is, and fall where somebody moves a
-disk or keeps it.
+disk, keeps it, or ends who writes to it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from tests.acceptance.alterations import refused
 from tests.acceptance.altered import Alteration, Cluster, shipped, unaltered
 from tests.vm.altering import (
     COMMAND_LIMIT_S,
+    KILL_WITNESSES,
     Fall,
     check_that_all_conform,
     check_that_fall,
     claims_of,
+    sh,
 )
 from tests.vm.conftest import Run
 from tests.waiting import pause
 
 Json = Any
-DEAD = shipped("nongraceful/test_disks.py")
+DEAD, RUN_ON = (shipped(f"nongraceful/test_{name}.py") for name in ("disks", "machines_that_run"))
+LEFT, LOSES = ("-k", "taint_was_left"), ("-k", "loses_its_disk")
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 LATE_S = 15.0
 """Longer than a detach that comes at once, and shorter than a pod's return."""
@@ -97,18 +100,37 @@ def no_other_machine_takes_pods(cluster: Cluster) -> None:
     cluster.lab.cluster.api.patch(other, {"spec": {"unschedulable": None}})
 
 
+def the_taint_does_not_stay(cluster: Cluster) -> None:
+    cluster.until_injected("taint")
+    cluster.lab.cluster.api.patch(node(cluster.target), {"spec": {"taints": None}})
+
+
+def what_is_out_of_service_stops(cluster: Cluster) -> None:
+    cluster.until_injected("taint")
+    sh(cluster.lab, f"systemctl stop kubelet && {KILL_WITNESSES}")
+    cluster.over.wait()
+    sh(cluster.lab, "systemctl start kubelet")
+
+
 FALLS: list[Fall] = [
     (("non-graceful.volumeattachment-stays",), somebody_wants_the_disks_back, (DEAD,)),
     (("non-graceful.volume-not-attachable",), somebody_plugs_a_disk_in_elsewhere, (DEAD,)),
     (("out-of-service.immediate-detach",), nobody_may_detach, (DEAD,)),
     (("out-of-service.two-phases",), disks_go_before_pods, (DEAD,)),
     (("out-of-service.recovers-elsewhere",), no_other_machine_takes_pods, (DEAD,)),
+    (("out-of-service.detach-ignores-readiness",), the_taint_does_not_stay, (RUN_ON, *LEFT)),
+    (
+        ("out-of-service.power-state-not-checked", "partition.two-writers"),
+        what_is_out_of_service_stops,
+        (RUN_ON, *LOSES),
+    ),
 ]
 FALL = claims_of(FALLS)
 
 
-def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run) -> None:
-    check_that_all_conform(run(lab, unaltered, DEAD))
+@pytest.mark.parametrize("scenario", [DEAD, RUN_ON], ids=["dead", "run-on"])
+def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: str) -> None:
+    check_that_all_conform(run(lab, unaltered, scenario))
 
 
 @pytest.mark.parametrize(("claims", "alter", "scenario"), FALLS)

@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 from nodeproof.actions.action import Action, Doing
 from nodeproof.actions.ask import ask
-from nodeproof.cluster.resources import NAMESPACE
+from nodeproof.cluster.resources import NAMESPACE, pods
 from nodeproof.cluster.witness import Witness, fields
-from nodeproof.cluster.workloads import HOSTNAME_LABEL, pod_spec
+from nodeproof.cluster.workloads import HOSTNAME_LABEL, Pod, pod_spec
 from nodeproof.model.observation import Observation
+from nodeproof.model.problem import Problem
 
 Json = Any
 LABEL = "nodeproof.dev/workload"
@@ -107,6 +108,19 @@ def holding(claim: str) -> dict[str, Json]:
 def telling(witness: Witness) -> dict[str, Json]:
     """Fields of pods that write down what happens to them, for `workload`."""
     return fields(witness)
+
+
+def pod_of(over: Workload, *, on: str) -> Action[Pod]:
+    """The pod that a workload has on a node, under the name that its controller gave it."""
+
+    def find(doing: Doing) -> Pod:
+        for entry in doing.lab.cluster.api.get(pods(over.namespace))["items"]:
+            labels = entry["metadata"].get("labels") or {}
+            if labels.get(LABEL) == over.name and entry["spec"].get("nodeName") == on:
+                return Pod(over.namespace, str(entry["metadata"]["name"]), on)
+        raise Problem(f"{over.name} has no pod on {on}", "scenario", "wait until one runs there")
+
+    return Action(f"find the pod of {over.name} on {on}", find)
 
 
 def service(over: Workload, *, port: int = 80) -> Action[Observation]:
