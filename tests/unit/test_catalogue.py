@@ -83,7 +83,7 @@ def test_the_own_claims() -> None:
         [sys.executable, "-c", asked], capture_output=True, text=True, timeout=60, check=True
     )
     assert set(json.loads(done.stdout)) == set(claims)
-    assert len(claims) == 311
+    assert len(claims) == 312
     assert all(claim.id == key and claim.id.split(".")[0] == claim.area for key, claim in claims.items())
     grace = claims["monitoring.grace-period-default"].constants[0]
     assert (grace.at("v1.31.9"), grace.at("v1.32.0"), grace.page_value) == (40.0, 50.0, 40.0)

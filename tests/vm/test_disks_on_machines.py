@@ -28,8 +28,10 @@ from tests.waiting import pause
 
 Json = Any
 DEAD, RUN_ON = (shipped(f"nongraceful/test_{name}.py") for name in ("disks", "machines_that_run"))
+UNMOUNT = shipped("shutdown/test_unmount.py")
 LEFT, LOSES = ("-k", "taint_was_left"), ("-k", "loses_its_disk")
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
+UNMOUNT_ALL = "findmnt -n -r -o TARGET | grep kubernetes.io~csi | xargs -r -n 1 umount -l"
 LATE_S = 15.0
 """Longer than a detach that comes at once, and shorter than a pod's return."""
 
@@ -112,6 +114,11 @@ def what_is_out_of_service_stops(cluster: Cluster) -> None:
     sh(cluster.lab, "systemctl start kubelet")
 
 
+def somebody_unmounts(cluster: Cluster) -> None:
+    cluster.until_injected("called-off-shutdown")
+    sh(cluster.lab, UNMOUNT_ALL)
+
+
 FALLS: list[Fall] = [
     (("non-graceful.volumeattachment-stays",), somebody_wants_the_disks_back, (DEAD,)),
     (("non-graceful.volume-not-attachable",), somebody_plugs_a_disk_in_elsewhere, (DEAD,)),
@@ -124,11 +131,12 @@ FALLS: list[Fall] = [
         what_is_out_of_service_stops,
         (RUN_ON, *LOSES),
     ),
+    (("graceful-shutdown.waits-for-unmount",), somebody_unmounts, (UNMOUNT,)),
 ]
 FALL = claims_of(FALLS)
 
 
-@pytest.mark.parametrize("scenario", [DEAD, RUN_ON], ids=["dead", "run-on"])
+@pytest.mark.parametrize("scenario", [DEAD, RUN_ON, UNMOUNT], ids=["dead", "run-on", "unmount"])
 def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: str) -> None:
     check_that_all_conform(run(lab, unaltered, scenario))
 
