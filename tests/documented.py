@@ -154,6 +154,9 @@ REASONS: Mapping[str, str] = {
     "python -m infra.csi.client --endpoint unix:///run/c.sock create data": (
         "needs a driver that serves: tests/unit/test_csi_driver.py asks one so"
     ),
+    "python -m infra.csi.disks --hypervisor table:/run/table holders ID": (
+        "needs a table: tests/unit/test_csi_driver.py asks one so"
+    ),
     (
         "CGO_ENABLED=0 go build -trimpath -o components . && ln -s components hollow-kubelet"
         " && ./hollow-kubelet --version"

@@ -139,7 +139,9 @@ def _module(words: list[str]) -> str:
     for top in (TOP, TOP / "harness"):
         for file in (top / f"{path}.py", top / path / "__main__.py"):
             if file.exists():
-                text = file.read_text()
+                # Which hypervisor is meant, several programs are told alike.
+                told = (each for each in (file, file.parent / "opened.py") if each.exists())
+                text = "".join(each.read_text() for each in told)
                 return _missing(words[2:], frozenset(re.findall(r'"(--?[\w-]+)"', text)))
     return f"no module {words[1]}"
 

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import grpc
 
+from infra.csi import opened
 from infra.csi.calls import Calls
 from infra.csi.controller import Controller
-from infra.csi.guests import Libvirt
 from infra.csi.hypervisor import Hypervisor
 from infra.csi.identity import Identity, Registration
-from infra.csi.machine import Commands, Machine, Marked, Remote
+from infra.csi.machine import Machine, Marked
 from infra.csi.node import Node
+from infra.csi.opened import BadCommand
 from infra.csi.protocol import csi_pb2, registration_pb2
 from infra.csi.service import handler
 from infra.csi.table import Table
@@ -32,10 +30,6 @@ _LONGEST_PATH = 107
 _GRACE_S = 2.0
 
 Machines = Callable[[str], Machine]
-
-
-class BadCommand(Exception):
-    """What the command line asks for cannot be done."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -67,13 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m infra.csi", description=__doc__)
     add = parser.add_argument
     add("--endpoint", required=True, metavar="unix://PATH", help="where identity and controller are served")
-    add("--hypervisor", required=True, metavar="table:DIR|libvirt:URI", help="what has volumes and machines")
     add("--calls", type=Path, metavar="FILE", help="gets a line of JSON for each call")
-    add("--nodes", default="", metavar="A,B", help="machines that a table has; those that it knows stay")
     add("--node", action="append", default=[], metavar="NAME=unix://PATH", help="where a node is served")
-    add("--root", default="/", metavar="DIR", help="what a table's node sees as its /; {node} is its name")
-    add("--pool", default="", help="libvirt's storage pool of the volumes")
-    add("--shell", default="", metavar="COMMAND", help="what runs a command on a guest; {node} is its name")
+    opened.add_options(parser)
     return parser
 
 
@@ -93,32 +83,14 @@ def _server(asked: argparse.Namespace) -> _All:
 
 
 def _hypervisor(asked: argparse.Namespace) -> tuple[Hypervisor, Machines]:
-    kind, _, where = asked.hypervisor.partition(":")
-    if kind == "table" and where:
-        table = Table(Path(where), filter(None, asked.nodes.split(",")))
-        try:
-            table.take()
-        except BlockingIOError:
-            raise BadCommand(f"another driver has {where} (--hypervisor); end it first") from None
-        return table, lambda node: Marked(table, node, Path(asked.root.format(node=node)))
-    if kind == "libvirt" and where:
-        if not asked.pool or not asked.shell:
-            raise BadCommand("libvirt needs --pool and --shell (--hypervisor); give both")
-        return _libvirt(where, asked.pool), lambda node: Commands(_shell(asked.shell, node), node)
-    raise BadCommand(f"no hypervisor {asked.hypervisor!r} (--hypervisor); give table:DIR or libvirt:URI")
-
-
-def _libvirt(uri: str, pool: str) -> Libvirt:
+    found = opened.hypervisor(asked)
+    if not isinstance(found, Table):
+        return found, lambda node: opened.commands(asked, node)
     try:
-        library: Any = importlib.import_module("libvirt")
-    except ImportError as error:
-        raise BadCommand(f"no libvirt for this Python (--hypervisor): {error}") from error
-    library.registerErrorHandler(lambda *_: None, None)
-    return Libvirt(lambda: library.open(uri), pool, library)
-
-
-def _shell(command: str, node: str) -> Remote:
-    return Remote([word.format(node=node) for word in shlex.split(command)])
+        found.take()
+    except BlockingIOError:
+        raise BadCommand(f"another driver has {asked.hypervisor} (--hypervisor); end it first") from None
+    return found, lambda node: Marked(found, node, Path(asked.root.format(node=node)))
 
 
 def _endpoint(text: str) -> str:

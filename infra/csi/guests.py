@@ -23,6 +23,7 @@ Connection = Any
 GONE_LIMIT_S = 10.0
 """So long may a disk take to leave a guest."""
 _LOOK_EACH_S = 0.1
+_SUFFIX = ".qcow2"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -57,6 +58,17 @@ class Libvirt:
             found = self._look_up(volume)
             return None if found is None else Volume(volume, int(found.info()[1]))
 
+    def all(self) -> Sequence[str]:
+        """By the files of the pool."""
+        with self._told(f"pool {self._pool_name}"):
+            names = [name.removesuffix(_SUFFIX) for name in self._pool().listVolumes()]
+            return sorted(filter(is_id, names))
+
+    def running(self) -> Sequence[str]:
+        """The guests that run."""
+        with self._told("guests"):
+            return [guest.name() for guest in self._running()]
+
     def knows(self, node: str) -> bool:
         """Whether a guest has that name."""
         with self._told(f"node {node}"):
@@ -75,8 +87,7 @@ class Libvirt:
             if found is None:
                 return []
             file = found.path()
-            running = self._now().listAllDomains(self._library.VIR_CONNECT_LIST_DOMAINS_ACTIVE)
-            return [guest.name() for guest in running if file in _disks(guest)]
+            return [guest.name() for guest in self._running() if file in _disks(guest)]
 
     def held(self, node: str) -> int:
         """By the serials of its disks."""
@@ -111,6 +122,10 @@ class Libvirt:
         if self._connection is None or not self._connection.isAlive():
             self._connection = self._connect()
         return self._connection
+
+    def _running(self) -> Sequence[Any]:
+        flags = self._library.VIR_CONNECT_LIST_DOMAINS_ACTIVE
+        return list(self._now().listAllDomains(flags))
 
     def _pool(self) -> Any:
         return self._now().storagePoolLookupByName(self._pool_name)
@@ -155,7 +170,7 @@ def _comes_true(look: Callable[[], bool]) -> bool:
 
 
 def _file(volume: str) -> str:
-    return f"{volume}.qcow2"
+    return f"{volume}{_SUFFIX}"
 
 
 def _volume_xml(volume: Volume) -> str:

@@ -46,6 +46,9 @@ class Hypervisor(Protocol):
     def find(self, volume: str) -> Volume | None:
         """The volume of that id, if there is one."""
 
+    def all(self) -> Sequence[str]:
+        """The ids of all volumes there are."""
+
     def knows(self, node: str) -> bool:
         """Whether there is a machine of that name, running or off."""
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import grpc
 
+from infra.csi import NAME
 from infra.csi.hypervisor import Hypervisor, Refused
 from infra.csi.table import replace
 
@@ -136,6 +137,13 @@ mountpoint -q "$2" || { echo "nothing is staged at $2" >&2; exit 3; }
 mkdir -p "$3" && { mountpoint -q "$3" || mount --bind "$2" "$3"; } && mount -o "remount,bind,$4" "$3"
 """
 _UNPUBLISH = 'if mountpoint -q "$2"; then umount "$2" || exit; fi; [ ! -d "$2" ] || rmdir "$2"'
+# Also of a disk that was taken out while it was mounted, which no serial tells of any more.
+_FORGET = """
+findmnt -n -r -o TARGET | grep -e /kubernetes.io~csi/ -e /$1/ | while read -r at; do
+    umount -l "$at" || exit
+done
+rm -f "${PLUGINS:-/var/lib/kubelet/plugins_registry}/csi.sock"
+"""
 
 _MEANS = {3: grpc.StatusCode.FAILED_PRECONDITION, 4: grpc.StatusCode.FAILED_PRECONDITION}
 """What an exit status of a script says, where it is not the node's fault."""
@@ -170,6 +178,10 @@ class Commands:
     def unpublish(self, volume: str, target: str) -> None:
         """Unmount it there, and remove the folder."""
         self._run(_UNPUBLISH, volume, target)
+
+    def forget(self) -> None:
+        """Unmount whatever of the driver's is mounted, used or not, and remove its socket."""
+        self._run(_FORGET, NAME)
 
     def _run(self, script: str, volume: str, *arguments: str) -> None:
         where = f"volume {volume}, node {self._node}"

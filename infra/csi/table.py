@@ -66,6 +66,10 @@ class Table:
         entry = _read(self._volumes / volume) if is_id(volume) else None
         return None if entry is None else Volume(volume, entry["size"])
 
+    def all(self) -> Sequence[str]:
+        """By their entries."""
+        return sorted(entry.name for entry in self._volumes.iterdir() if is_id(entry.name))
+
     def knows(self, node: str) -> bool:
         """Whether it has an entry."""
         return node == Path(node).name and not node.startswith(".") and (self._machines / node).is_file()

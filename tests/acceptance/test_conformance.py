@@ -53,11 +53,15 @@ MACHINES = (
     "heartbeat.kubelet-stop",
     "heartbeat.local-clock",
     "non-graceful.not-",
+    "non-graceful.volume",
+    *(f"out-of-service.{name}" for name in ("immediate-detach", "detach-ignores-readiness", "two-phases")),
+    *(f"out-of-service.{name}" for name in ("power-state-not-checked", "recovers-elsewhere")),
     "swap.",
     "swap-metrics.",
     "topology.",
     "partition.containers-",
     "partition.deferred-",
+    "partition.two-writers",
     "partition.user-force-",
 )
 """What process nodes can't prove; tests/vm does."""

@@ -1,8 +1,10 @@
-"""Volumes of a lab: attached before a pod runs, kept while it is stuck, and gone after it."""
+"""Volumes of a lab: attached before a pod runs, kept while it is stuck, gone after it, and one machine's at a
+time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -12,14 +14,16 @@ from nodeproof.actions.pods import pending_pod
 from nodeproof.actions.workloads import holding
 from nodeproof.artifacts import csi
 from nodeproof.checks.moments import became, condition_became, made, removed
-from nodeproof.faults.volumes import Volumes, attachment
+from nodeproof.faults import Fault
+from nodeproof.faults.volumes import DISKS, DRIVER, Volumes, attachment, handle
 from nodeproof.labs.client.lab import Lab
 from nodeproof.model import window as windows
 from nodeproof.model.history import fence
 from nodeproof.model.needs import ATTACHER, Needs
 from nodeproof.model.pattern import PRESENT
+from nodeproof.probes.disk_holders import disk_holders
 from nodeproof.probes.metric import metric
-from nodeproof.scenario import ask, power_off, taint, volumes
+from nodeproof.scenario import ask, freeze, partition, power_off, taint, volumes
 from nodeproof.scenario.stage import Stage
 from nodeproof.sources.volumes import VolumeCalls
 
@@ -30,6 +34,12 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 ATTACHED = ("ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume")
 """What a driver is asked before a pod runs."""
 LIMIT_S = 60.0
+COMMAND_LIMIT_S = 30.0
+HARMS: Mapping[str, Callable[[str], Fault]] = {
+    "frozen": freeze,
+    "cut off": partition,
+    "off": power_off,
+}
 NEEDS = Needs(faulted=1, components=(ATTACHER,), features=frozenset({"power", "volumes"}))
 
 
@@ -129,3 +139,64 @@ def test_a_lost_nodes_volume_goes_after_its_pod_once_it_is_out_of_service(
     assert (after.value or 0) - (before.value or 0) == 1
     expected = [*ATTACHED, "ControllerUnpublishVolume"]
     assert asked(stage, calls) == [f"{method} {node} OK" for method in expected], "never unstaged"
+
+
+def attach(stage: Stage, claim: str, node: str, shown: Mapping[str, object]) -> str:
+    """Ask for a volume on a node as the controller does, and wait for what shows."""
+    name = f"by-hand-{claim}-{node}"
+    spec = {"attacher": DRIVER, "nodeName": node, "source": {"persistentVolumeName": claim}}
+    asked = ask("POST", f"/apis/storage.k8s.io/v1/{ATTACHMENTS}", {"metadata": {"name": name}, "spec": spec})
+    stage.do(asked)
+    came = became(ATTACHMENTS, name, {"status": shown})
+    stage.wait_for(came.after(asked.begun, windows.prompt(LIMIT_S)))
+    assert stage.find(came) is not None
+    return name
+
+
+def detach(stage: Stage, name: str) -> None:
+    """Ask for the end of an attachment, and wait for it."""
+    asked = ask("DELETE", f"/apis/storage.k8s.io/v1/{ATTACHMENTS}/{name}")
+    stage.do(asked)
+    stage.wait_for(removed(ATTACHMENTS, name).after(asked.begun, windows.prompt(LIMIT_S)))
+    assert stage.find(removed(ATTACHMENTS, name)) is not None
+
+
+def the_other(lab: Lab, node: str) -> str:
+    return next(name for name in lab.fleet.node_names() if name != node)
+
+
+@pytest.mark.vm
+def test_a_volume_is_one_nodes_at_a_time(lab: Lab, stage: Stage, storage: Volumes) -> None:
+    (claim,), node, other = storage.claims, stage.target, the_other(lab, stage.target)
+    past_the_driver = ["sh", DISKS, "attach", handle(claim), other]
+    with stage.record(also=(ATTACHMENTS,)), stage.inject(storage):
+        first = attach(stage, claim, node, {"attached": True})
+        assert stage.look(disk_holders(claim)).value == [node]
+        said = {"$contains": f"volume {handle(claim)} is attached to {node}, so not to {other}"}
+        second = attach(stage, claim, other, {"attachError": {"message": said}})
+        if "real-pods" in lab.features:
+            done = lab.fleet.machine(ATTACHER).run(past_the_driver, deadline_s=COMMAND_LIMIT_S)
+            assert done.status == 2 and 'Failed to get "write" lock' in done.stderr, done.stderr
+        assert stage.look(disk_holders(claim)).value == [node]
+        detach(stage, second)
+        detach(stage, first)
+        assert stage.look(disk_holders(claim)).value == []
+
+
+@pytest.mark.parametrize("how", HARMS)
+def test_a_volume_leaves_a_machine_that_does_not_answer(
+    lab: Lab, stage: Stage, storage: Volumes, how: str
+) -> None:
+    if "real-pods" not in lab.features:
+        pytest.skip("a table knows nothing of how its machines are")
+    (claim,), node, other = storage.claims, stage.target, the_other(lab, stage.target)
+    with stage.record(also=(ATTACHMENTS,)), stage.inject(storage):
+        first = attach(stage, claim, node, {"attached": True})
+        with stage.inject(HARMS[how](node)) as harm:
+            detach(stage, first)
+            assert stage.look(disk_holders(claim)).value == []
+            second = attach(stage, claim, other, {"attached": True})
+            assert stage.look(disk_holders(claim)).value == [other]
+        stage.wait_for(condition_became(node, "Ready", "True").after(harm.healing, windows.recovery()))
+        assert stage.look(disk_holders(claim)).value == [other], "booted or not"
+        detach(stage, second)

@@ -26,6 +26,7 @@ from tests.acceptance.test_conformance import needs_a_machine
 from tests.unit.histories import configuration
 from tests.vm import (
     test_claims_on_machines,
+    test_disks_on_machines,
     test_kubelets_on_machines,
     test_room_on_machines,
     test_shapes_on_machines,
@@ -34,6 +35,7 @@ from tests.vm import (
 
 ON_MACHINES = (
     test_claims_on_machines,
+    test_disks_on_machines,
     test_kubelets_on_machines,
     test_room_on_machines,
     test_shapes_on_machines,
@@ -83,7 +85,7 @@ def test_the_own_claims() -> None:
         [sys.executable, "-c", asked], capture_output=True, text=True, timeout=60, check=True
     )
     assert set(json.loads(done.stdout)) == set(claims)
-    assert len(claims) == 309
+    assert len(claims) == 318
     assert all(claim.id == key and claim.id.split(".")[0] == claim.area for key, claim in claims.items())
     grace = claims["monitoring.grace-period-default"].constants[0]
     assert (grace.at("v1.31.9"), grace.at("v1.32.0"), grace.page_value) == (40.0, 50.0, 40.0)

@@ -18,12 +18,13 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from infra.csi import MAX_VOLUMES, NAME, client
+from infra.csi import MAX_VOLUMES, NAME, client, disks
 from infra.csi.client import WRITER, Driver
 from infra.csi.controller import MIB
 from infra.csi.hypervisor import volume_id
 from infra.csi.protocol import csi_pb2 as csi
 from infra.csi.protocol import registration_pb2 as registration
+from infra.csi.table import Table
 from nodeproof import proc
 from nodeproof.artifacts.csi import python_path
 from tests.csi_driver import END_LIMIT_S, NODES, Ground, driver, ground
@@ -122,6 +123,22 @@ def test_a_second_driver_of_a_table_is_refused(on: Ground) -> None:
         done = proc.run(on.command(), timeout_s=LIMIT_S, cwd=on.folder, env=env, check=False)
         assert done.status == 2
         assert "another driver has" in done.stderr
+
+
+def test_past_the_driver_disks_are_made_plugged_in_told_and_forgotten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    volume, table = volume_id("data"), Table(tmp_path / "table", ["node-1", "node-2"])
+    asked = [f"--hypervisor=table:{tmp_path / 'table'}"]
+    for _twice in range(2):
+        assert disks.main([*asked, "create", str(1 << 24), volume]) == 0
+    assert disks.main([*asked, "attach", volume, "node-1"]) == 0
+    assert disks.main([*asked, "holders", volume]) == 0
+    assert capsys.readouterr().out == "node-1\n"
+    assert disks.main([*asked, "forget"]) == 0
+    assert table.all() == []
+    assert disks.main(["--hypervisor=cloud:x", "forget"]) == 2
+    assert capsys.readouterr().err.startswith("disks: no hypervisor 'cloud:x'")
 
 
 # Killed ------------------------------------------------------------------------------------------

@@ -90,6 +90,9 @@ class Connection:
     def listAllDomains(self, _flags: int) -> list[Guest]:
         return [guest for guest in self.guests.values() if guest.running]
 
+    def listVolumes(self) -> list[str]:
+        return [*self.volumes, "node-1.qcow2", "node-1-seed.img"]
+
     def storagePoolLookupByName(self, name: str) -> Any:
         if name != "pool":
             raise Library.libvirtError(Library.VIR_ERR_OTHER, f"no pool {name}")
@@ -196,6 +199,11 @@ def test_a_disk_that_does_not_go_is_told(
     libvirt.attach(VOLUME, "node-1")
     refused(lambda: libvirt.detach(VOLUME, "node-1"), Code.DEADLINE_EXCEEDED, VOLUME, "node-1", "0.3 s")
     assert libvirt.holders(VOLUME) == ["node-1"]
+
+
+def test_volumes_are_told_from_other_files_of_the_pool(libvirt: Libvirt) -> None:
+    assert libvirt.all() == [VOLUME]
+    assert libvirt.running() == ["node-1", "node-2"]
 
 
 def test_a_libvirtd_that_started_anew_is_asked_anew(libvirt: Libvirt, connection: Connection) -> None:

@@ -195,6 +195,16 @@ def test_only_what_is_mounted_is_taken_off(tmp_path: Path) -> None:
         commands.publish(VOLUME, str(tmp_path / "staging"), str(target), read_only=False)
 
 
+def test_all_that_is_the_drivers_is_taken_off_and_nothing_else(tmp_path: Path) -> None:
+    staged = "/var/lib/kubelet/plugins/kubernetes.io/csi/csi.nodeproof.dev/0123/globalmount"
+    shown = "/var/lib/kubelet/pods/0123/volumes/kubernetes.io~csi/one/mount"
+    guest = Guest(tmp_path, MOUNTED=f"/\n{staged}\n{shown}\n/run", PLUGINS=str(tmp_path))
+    (tmp_path / "csi.sock").touch()
+    Commands(guest, "node-1").forget()
+    assert guest.did == [f"umount -l {staged}", f"umount -l {shown}"]
+    assert not (tmp_path / "csi.sock").exists()
+
+
 def test_a_volume_is_bound_read_only_where_that_is_asked(tmp_path: Path) -> None:
     guest, (staging, target) = (
         Guest(tmp_path, MOUNTED="/dev/sdc"),

@@ -14,9 +14,9 @@ import pytest
 
 from nodeproof import proc
 from nodeproof.cluster import witness
-from nodeproof.cluster.witness import FOLDER, Witness, file_of
+from nodeproof.cluster.witness import FOLDER, HELD, Witness, file_of
 from nodeproof.machines.machine import CommandResult, MachineError, PowerAction, Shell
-from nodeproof.model.testimony import BEAT, EXITS, HOOK_BEGAN, HOOK_ENDED, SIGTERM, STARTED
+from nodeproof.model.testimony import BEAT, EXITS, FAILED, HOOK_BEGAN, HOOK_ENDED, SIGTERM, STARTED, WROTE
 from nodeproof.recording.testimony import BootClock, journal_of, read_clock, words_of
 from tests.waiting import eventually, pause, throughout
 
@@ -83,7 +83,16 @@ def running(kind: Witness, part: str, folder: Path) -> proc.Process:
     container = witness._container(kind)
     command = container["command"] if part == "main" else container["lifecycle"]["preStop"]["exec"]["command"]
     script = command[2].replace(FOLDER, str(folder)).replace("/tmp/never", str(folder / "never"))
-    return proc.start(["bash", "-c", script], log=folder / "log", env={**os.environ, "NAME": "pod-1"})
+    script, env = script.replace(HELD, str(folder / "held")), {"NAME": "pod-1", "NODE": "node-2"}
+    return proc.start(["bash", "-c", script], log=folder / "log", env={**os.environ, **env})
+
+
+def told_of(folder: Path, what: str) -> list[str]:
+    """What was told of numbers: two processes tell, which wait for nobody."""
+    lines = [
+        line.split(" ", 1)[1] for path in folder.glob("pod-1.*") for line in path.read_text().splitlines()
+    ]
+    return [line for line in lines if line.startswith(what)]
 
 
 def written(folder: Path) -> list[str]:
@@ -112,6 +121,19 @@ def test_a_deaf_witness_hears_sigterm_and_does_not_end(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGKILL)
     process.wait(LIMIT_S)
     assert EXITS not in written(tmp_path)
+
+
+def test_a_witness_with_a_claim_writes_numbers_and_tells_of_each(tmp_path: Path) -> None:
+    (tmp_path / "held").mkdir()
+    (tmp_path / "held" / "written").write_text("1 node-1\n2 node-1\n")
+    process = running(Witness(claim="data"), "main", tmp_path)
+    assert eventually(lambda: f"{WROTE} 4" in told_of(tmp_path, WROTE), LIMIT_S)
+    (tmp_path / "held" / "written").rename(tmp_path / "gone")
+    (tmp_path / "held").rmdir()
+    assert eventually(lambda: told_of(tmp_path, FAILED), LIMIT_S)
+    os.kill(process.pid, signal.SIGTERM)
+    process.wait(LIMIT_S)
+    assert (tmp_path / "gone").read_text().startswith("1 node-1\n2 node-1\n3 node-2\n4 node-2\n")
 
 
 def test_a_hook_says_when_it_begins_and_ends(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 from nodeproof.actions.action import Action, Doing
 from nodeproof.actions.ask import ask
-from nodeproof.cluster.resources import NAMESPACE
-from nodeproof.cluster.workloads import HOSTNAME_LABEL, pod_spec
+from nodeproof.cluster.resources import NAMESPACE, pods
+from nodeproof.cluster.witness import Witness, fields
+from nodeproof.cluster.workloads import HOSTNAME_LABEL, Pod, pod_spec
 from nodeproof.model.observation import Observation
+from nodeproof.model.problem import Problem
 
 Json = Any
 LABEL = "nodeproof.dev/workload"
@@ -83,6 +85,9 @@ def workload(kind: Kind, *, replicas: int = 1, namespace: str = NAMESPACE, **pod
     def make(doing: Doing) -> Observation:
         placed = pod | {"nodeSelector": {**doing.lab.placement, **pod.get("nodeSelector", {})}}
         template = {"metadata": {"labels": labels}, "spec": pod_spec(placed)}
+        # Whoever tells may do so on any node.
+        for node in doing.lab.fleet.node_names() if "containers" in pod else ():
+            doing.keep_clock(node)
         return ask("POST", path, {**body, "spec": {**spec, "template": template}}).do(doing)
 
     return Workload(name, Action(f"POST {path}", make), namespace)
@@ -98,6 +103,24 @@ def preferring(node: str) -> dict[str, Json]:
 def holding(claim: str) -> dict[str, Json]:
     """Fields of pods that hold a claim, and mount its volume, for `workload` and `pending_pod`."""
     return {"volumes": [{"name": "held", "persistentVolumeClaim": {"claimName": claim}}]}
+
+
+def telling(witness: Witness) -> dict[str, Json]:
+    """Fields of pods that write down what happens to them, for `workload`."""
+    return fields(witness)
+
+
+def pod_of(over: Workload, *, on: str) -> Action[Pod]:
+    """The pod that a workload has on a node, under the name that its controller gave it."""
+
+    def find(doing: Doing) -> Pod:
+        for entry in doing.lab.cluster.api.get(pods(over.namespace))["items"]:
+            labels = entry["metadata"].get("labels") or {}
+            if labels.get(LABEL) == over.name and entry["spec"].get("nodeName") == on:
+                return Pod(over.namespace, str(entry["metadata"]["name"]), on)
+        raise Problem(f"{over.name} has no pod on {on}", "scenario", "wait until one runs there")
+
+    return Action(f"find the pod of {over.name} on {on}", find)
 
 
 def service(over: Workload, *, port: int = 80) -> Action[Observation]:

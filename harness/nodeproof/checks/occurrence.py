@@ -11,7 +11,10 @@ Args = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Occurrence:
-    """When a moment was, and what it tells of itself (windows may depend on it)."""
+    """When a moment was, what it tells of itself (windows may depend on it), and with which revision etcd
+    took it, where it is one change of one object.
+    """
 
     t: float
     detail: Args = field(default_factory=dict)
+    revision: int = field(default=0, compare=False)

@@ -71,6 +71,12 @@ def _counted(history: History, args: Args, _configuration: Configuration) -> Tim
     return None if isinstance(span, Verdict) else [span]
 
 
+def _between(history: History, args: Args, _configuration: Configuration) -> Times:
+    found = (moments.find(history, Moment.from_json(args[part])) for part in ("anchor", "event"))
+    times = [came.t for came in found if came is not None]
+    return [Span(min(times), max(times))] if times else None
+
+
 def _looks(history: History, args: Args, _configuration: Configuration) -> Times:
     found = (observations.find(history, args[part]) for part in ("before", "seen") if part in args)
     return [Span(float(look.data["asked_t"]), look.t) for look in found if look is not None] or None
@@ -90,6 +96,7 @@ _TIMES: Mapping[str, Callable[[History, Args, Configuration], Times]] = {
     "not-listed": _throughout,
     "amounts-to": _throughout,
     "lives-on": _throughout,
+    "in-order": _between,
     "shows": _looks,
     "same-as": _looks,
     "grew": _looks,

@@ -51,7 +51,7 @@ class Became:
         for before, after in changes(self.of.seen(history)):
             born = before is None and self.born and not after.listed
             if self.holds(after) and (born or (before is not None and not self.holds(before))):
-                yield Occurrence(after.t)
+                yield Occurrence(after.t, revision=_revision(after))
 
     def holds(self, seen: Version) -> bool:
         """Whether an object is in that state."""
@@ -71,7 +71,7 @@ class Made:
         """Every time that it was made: under one name there may be one after another."""
         made = (after for before, after in changes(self.of.seen(history)) if before is None)
         wanted = (seen for seen in made if self.pattern is None or matches(self.pattern, seen.object))
-        return (Occurrence(seen.t) for seen in wanted if not seen.listed)
+        return (Occurrence(seen.t, revision=_revision(seen)) for seen in wanted if not seen.listed)
 
 
 @dataclass(frozen=True)
@@ -254,6 +254,11 @@ def changes(seen: tuple[Version, ...]) -> Iterator[tuple[Version | None, Version
         same = before is not None and _uid(before) == _uid(after)
         yield before if same else None, after
         before = after
+
+
+def _revision(version: Version) -> int:
+    """Of a removed object it is the removal's."""
+    return int(version.object["metadata"].get("resourceVersion") or 0)
 
 
 def _uid(version: Version) -> str:

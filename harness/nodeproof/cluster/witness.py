@@ -10,12 +10,25 @@ from typing import Any
 from nodeproof.cluster.api import Api
 from nodeproof.cluster.workloads import Pod, pod_spec, start_pod, tolerates, wait_running
 from nodeproof.model.cluster import NOT_READY, UNREACHABLE
-from nodeproof.model.testimony import BEAT, BEAT_S, EXITS, HOOK_BEGAN, HOOK_ENDED, SIGTERM, STARTED
+from nodeproof.model.testimony import (
+    BEAT,
+    BEAT_S,
+    EXITS,
+    FAILED,
+    HOOK_BEGAN,
+    HOOK_ENDED,
+    SIGTERM,
+    STARTED,
+    WROTE,
+)
 
 Json = Any
 IMAGE = "nodeproof.local/busybox:1"
 FOLDER = "/var/lib/nodeproof/witness"
 """Where a node keeps what its pods wrote: a file for each pod and boot."""
+HELD, WRITTEN = "/held", "written"
+"""Where a witness has the volume of its claim, and the file of it that the numbers are in."""
+WRITE_EACH_S = 1
 
 # Only builtins of the shell: under emulation a process for each beat would take the node's CPU. The first
 # process of a container gets no signal that it did not ask for, so a trap that goes on is one that is deaf.
@@ -23,6 +36,15 @@ _SAY = (
     f"read -r boot </proc/sys/kernel/random/boot_id; "
     f'say() {{ read -r up _ </proc/uptime; echo "$up $1" >>{FOLDER}/$NAME.$boot; }}'
 )
+# Each number is on the disk before it is told; of one that could not be, that is told.
+_WRITE = f"""
+(n=$(wc -l <{{file}} 2>/dev/null || echo 0); while :; do
+    n=$((n + 1))
+    if echo "$n $NODE" | dd of={{file}} oflag=append conv=notrunc,fsync 2>/dev/null
+    then say "{WROTE} $n"; else say "{FAILED} $n"; fi
+    sleep {WRITE_EACH_S}
+done) &
+"""
 _HOLDS_AFTER_S = 5
 """So late that the pod was seen Running before it may be killed for it."""
 _LIVE = f"mkfifo /tmp/never; exec 3<>/tmp/never; while :; do say {BEAT}; read -r -t {BEAT_S} _ <&3; done"
@@ -32,8 +54,10 @@ _LIVE = f"mkfifo /tmp/never; exec 3<>/tmp/never; while :; do say {BEAT}; read -r
 class Witness:
     """What kind of pod is to tell: its grace period (s), how long its preStop hook takes (s; 0 is none),
     whether SIGTERM ends it, its priority class, its toleration of nodes that are not ready or unreachable
-    (s), its resources, whether it has its node's network, which a slow machine starts sooner, and how much
-    memory (MiB) a second process of it takes a few seconds later and keeps.
+    (s), its resources, whether it has its node's network, which a slow machine starts sooner, how much
+    memory (MiB) a second process of it takes a few seconds later and keeps, and the claim of a volume to
+    which a second process of it writes numbers, one a second, each with its node and on the disk before the
+    next.
     """
 
     grace_s: int = 1
@@ -44,6 +68,7 @@ class Witness:
     resources: Mapping[str, Json] = field(default_factory=dict)
     host_network: bool = False
     holds_mib: int = 0
+    claim: str = ""
 
 
 def file_of(pod: str, boot_id: str) -> str:
@@ -60,10 +85,18 @@ def run(api: Api, node_name: str, witnesses: Sequence[Witness], limit_s: float) 
 
 
 def _spec(node_name: str, witness: Witness) -> dict[str, Json]:
-    spec = pod_spec({"nodeName": node_name})
-    spec["terminationGracePeriodSeconds"] = witness.grace_s
-    spec["volumes"] = [{"name": "disk", "hostPath": {"path": FOLDER, "type": "DirectoryOrCreate"}}]
-    spec["containers"] = [_container(witness)]
+    return pod_spec({"nodeName": node_name, **fields(witness)})
+
+
+def fields(witness: Witness) -> dict[str, Json]:
+    """What makes a pod a witness, wherever it runs: fields of its spec."""
+    spec: dict[str, Json] = {
+        "terminationGracePeriodSeconds": witness.grace_s,
+        "volumes": [{"name": "disk", "hostPath": {"path": FOLDER, "type": "DirectoryOrCreate"}}],
+        "containers": [_container(witness)],
+    }
+    if witness.claim:
+        spec["volumes"].append({"name": "held", "persistentVolumeClaim": {"claimName": witness.claim}})
     if witness.priority_class:
         spec["priorityClassName"] = witness.priority_class
     if witness.host_network:
@@ -75,20 +108,26 @@ def _spec(node_name: str, witness: Witness) -> dict[str, Json]:
 
 def _container(witness: Witness) -> dict[str, Json]:
     heard = f"say {SIGTERM}" if witness.deaf else f"say {SIGTERM}; say {EXITS}; exit 0"
+    begins = f"{_SAY}; trap {shlex.quote(heard)} TERM; say {STARTED}; "
+    beside = _hold(witness.holds_mib) + (_WRITE.format(file=f"{HELD}/{WRITTEN}") if witness.claim else "")
     container: dict[str, Json] = {
         "name": "main",
         "image": IMAGE,
-        "command": _shell(
-            f"{_SAY}; trap {shlex.quote(heard)} TERM; say {STARTED}; {_hold(witness.holds_mib)}{_LIVE}"
-        ),
-        "env": [{"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "command": _shell(f"{begins}{beside}{_LIVE}"),
+        "env": [_told("NAME", "metadata.name"), _told("NODE", "spec.nodeName")],
         "volumeMounts": [{"name": "disk", "mountPath": FOLDER}],
         "resources": dict(witness.resources),
     }
+    if witness.claim:
+        container["volumeMounts"].append({"name": "held", "mountPath": HELD})
     if witness.pre_stop_s:
         hook = f"{_SAY}; say '{HOOK_BEGAN}'; sleep {witness.pre_stop_s}; say '{HOOK_ENDED}'"
         container["lifecycle"] = {"preStop": {"exec": {"command": _shell(hook)}}}
     return container
+
+
+def _told(name: str, field_path: str) -> Json:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field_path}}}
 
 
 def _hold(mib: int) -> str:

@@ -242,14 +242,16 @@ def restore(api: Api, nodes: Collection[str] | None) -> None:
 
 
 def pod_spec(placed: Mapping[str, Json]) -> dict[str, Json]:
-    """The specification of a pod that does nothing: where it is to run, and the volumes that it mounts."""
+    """The specification of a pod: where it is to run, and what it is; one that is told no containers does
+    nothing, and mounts its volumes.
+    """
     names = [each["name"] for each in placed.get("volumes", ())]
     mounts = {"volumeMounts": [{"name": name, "mountPath": f"/{name}"} for name in names]} if names else {}
     return {
-        **placed,
-        "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 1,
         "containers": [{"name": "main", "image": IMAGE, **mounts}],
+        **placed,
+        "automountServiceAccountToken": False,
     }
 
 

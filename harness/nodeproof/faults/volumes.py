@@ -21,21 +21,15 @@ LABEL = "nodeproof.dev/volumes"
 USER = "csi-attacher"
 _SECONDS = 30.0
 _FILE = re.compile(rf"^{ATTACHER}/volumes-([0-9a-f]{{8}})\.json$", re.MULTILINE)
-_MARK = """
-set -e
-mark=$1 size=$2
-shift 2
-mkdir -p "$0/table/volumes"
-for handle; do
-    [ -e "$0/table/volumes/$handle" ] || echo "{\\"size\\": $size}" >"$0/table/volumes/$handle"
-done
-echo "{}" >"$0/$mark.new" && mv "$0/$mark.new" "$0/$mark"
-"""
+DISKS = "disks"
+"""The lab's own script (nodeproof/labs/ground/storage.py)."""
+_MARK = 'echo "{}" >"$0/$1.new" && mv "$0/$1.new" "$0/$1"'
 # The sockets of nodes outlive their driver: a kubelet takes it for gone when they are.
-_FORGET = 'rm -rf "$0"/* ../nodes/*/run/node/kubelet/plugins_registry/csi.sock'
+_FORGET = 'sh "$1" forget && rm -rf "$0"/* ../nodes/*/run/node/kubelet/plugins_registry/csi.sock'
 # A kubelet that finds no inotify instance free goes on, and never sees a plugin.
 _BLIND = """
 for registry in ../nodes/*/run/node/kubelet/plugins_registry; do
+    [ -d "$registry" ] || continue
     inode=$(printf %x "$(stat -c %i "$registry")")
     grep -qs "^inotify .*ino:$inode " /proc/[0-9]*/fdinfo/* || echo "${registry#../nodes/}" | cut -d/ -f1
 done
@@ -58,10 +52,11 @@ _RULES: Sequence[Json] = (
 @dataclass(frozen=True)
 class Volumes:
     """Runs external-attacher, with no more rights than its manifests give it, and the driver
-    `csi.nodeproof.dev` over a hypervisor that is a table; makes so `many` volumes, each with a claim of its
-    name. Healing takes all of it away, with the pods that hold a claim and with what is attached still.
+    `csi.nodeproof.dev` over the lab's hypervisor; makes so `many` volumes, each with a claim of its name.
+    Healing takes all of it away, with the pods that hold a claim and with what is attached still.
 
-    Attaching and detaching are objects and lines of that table: no node gets a disk.
+    Where nodes are processes the hypervisor is a table: attaching and detaching are objects and lines of it,
+    and no node gets a disk.
     """
 
     name: ClassVar[str] = "volumes"
@@ -109,7 +104,8 @@ class Volumes:
     def inject(self, machine: Shell) -> None:
         """Make its objects and start it."""
         handles = [handle(claim) for claim in self.claims]
-        self._run(machine, ["sh", "-c", _MARK, self.node, f"volumes-{self.id}.json", _SIZE, *handles])
+        self._run(machine, ["sh", "-c", _MARK, self.node, f"volumes-{self.id}.json"])
+        self._run(machine, ["sh", DISKS, "create", _SIZE, *handles])
         listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(self._objects())})
         self._run(machine, ["kubectl", "apply", "--filename=-"], listed)
         machine.power("on")
@@ -119,7 +115,7 @@ class Volumes:
         for pod in self._holding(self._found(machine)):
             self._remove(machine, "pod", pod, "--force", "--grace-period=0")
         machine.power("off")
-        self._run(machine, ["sh", "-c", _FORGET, self.node])
+        self._run(machine, ["sh", "-c", _FORGET, self.node, DISKS])
         self._remove(machine, _OURS, f"--selector={LABEL}={self.id}")
         found = self._found(machine)
         # Their finalizers are those of who runs no more, or would wait for these.

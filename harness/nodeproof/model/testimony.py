@@ -8,5 +8,8 @@ HOOK_BEGAN = "pre-stop began"
 HOOK_ENDED = "pre-stop ended"
 SIGTERM = "SIGTERM"
 EXITS = "exits"
+WROTE = "wrote"
+FAILED = "failed to write"
+"""Of a number that a witness was to write to its volume."""
 BEAT_S = 0.2
 """How often a witness tells that it lives: as exactly is the time of its SIGKILL known."""

@@ -27,9 +27,11 @@ from nodeproof.actions.workloads import (
     disruption_budget,
     holding,
     own_namespace,
+    pod_of,
     preferring,
     priority_class,
     service,
+    telling,
     workload,
 )
 from nodeproof.checks.backoff import doubled
@@ -66,6 +68,7 @@ from nodeproof.checks.moments import (
     written,
 )
 from nodeproof.checks.observations import grew, same_as, shows
+from nodeproof.checks.order import in_order
 from nodeproof.checks.rates import spaced
 from nodeproof.checks.weights import outweighs
 from nodeproof.checks.witnessed import (
@@ -101,6 +104,7 @@ from nodeproof.probes.cgroup import SWAP_LIMIT, cgroup_file, swap_limit
 from nodeproof.probes.configz import kubelet_field, manager_field
 from nodeproof.probes.dbus import dbus_property
 from nodeproof.probes.described import described
+from nodeproof.probes.disk_holders import disk_holders
 from nodeproof.probes.field import field_of
 from nodeproof.probes.file import file_of
 from nodeproof.probes.flag import flag_of
@@ -117,6 +121,7 @@ from nodeproof.probes.source_address import source_address
 from nodeproof.probes.swap_stats import swap_stats
 from nodeproof.probes.task import task_of
 from nodeproof.probes.wall_clock import wall_clock
+from nodeproof.probes.written import acknowledged, last_written, write_flaws
 from nodeproof.safety.injector import Cut
 from nodeproof.scenario.faults import (
     STATIC_PODS,
@@ -195,6 +200,7 @@ __all__ = [
     "VolumeCalls",
     "Witness",
     "Workload",
+    "acknowledged",
     "all_came",
     "amounts_to",
     "api_at",
@@ -221,6 +227,7 @@ __all__ = [
     "dbus_property",
     "default_of",
     "described",
+    "disk_holders",
     "disruption_budget",
     "doubled",
     "event_reported",
@@ -233,6 +240,7 @@ __all__ = [
     "holding",
     "huge_pages",
     "in_bursts",
+    "in_order",
     "inhibitors",
     "join",
     "keep_alive",
@@ -248,6 +256,7 @@ __all__ = [
     "labels_of",
     "last_heartbeat",
     "last_sign",
+    "last_written",
     "leave",
     "link_down",
     "listed",
@@ -279,6 +288,7 @@ __all__ = [
     "pod_deletion",
     "pod_gone",
     "pod_marked",
+    "pod_of",
     "pod_unschedulable",
     "power_off",
     "pre_stop_began",
@@ -318,6 +328,7 @@ __all__ = [
     "taint_added",
     "taint_removed",
     "task_of",
+    "telling",
     "times_as_large",
     "tolerates",
     "try_flags",
@@ -332,5 +343,6 @@ __all__ = [
     "windows",
     "workload",
     "would",
+    "write_flaws",
     "written",
 ]

@@ -11,8 +11,8 @@ from typing import Any
 
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.labs.client.measuring import MANAGER
-from nodeproof.labs.ground.control_plane import ATTACHER_PORT
 from nodeproof.labs.ground.spec import API_ADDRESS, API_PORT
+from nodeproof.labs.ground.storage import ATTACHER_PORT
 from nodeproof.labs.ground.wire import SupervisorClient
 from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, MachineError, PowerAction, Shell
 from nodeproof.model.needs import ATTACHER, CLOUD

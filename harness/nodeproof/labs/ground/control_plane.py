@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-import shlex
 import ssl
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,28 +14,15 @@ from nodeproof.labs.ground.logs import AUDIT_LIMIT_MB
 from nodeproof.labs.ground.network import BRIDGES
 from nodeproof.labs.ground.pki import Authority, Pair, service_account_key
 from nodeproof.labs.ground.profiles import FIXED, profile_named
-from nodeproof.labs.ground.spec import API_ADDRESS, API_PORT, DRIVER, LabSpec
+from nodeproof.labs.ground.spec import API_ADDRESS, API_PORT, LabSpec
 from nodeproof.model.needs import ATTACHER
 from nodeproof.model.problem import Problem
 from nodeproof.waiting import insist
 
 Json = Any
 READY_LIMIT_S = 120.0
-ATTACHER_PORT = 10261
-"""Beside those of Kubernetes; external-attacher has none of its own."""
 ATTACHER_USER = "csi-attacher"
 """As the service account that its manifests bind its role to."""
-_WITH_DRIVER = """
-names= served=
-for home in {nodes}/*; do
-    registry=$home/run/node/kubelet/plugins_registry
-    [ -d "$registry" ] || continue
-    names=$names,${{home##*/}} served="$served --node=${{home##*/}}=unix://$registry/csi.sock"
-done
-setpriv --pdeathsig=KILL -- {driver} --nodes="$names" $served &
-exec "$0" "$@"
-"""
-"""The kernel ends a process with PDEATHSIG together with the one that started it, whoever kills that."""
 SERVICE_RANGE = "10.96.0.0/16"
 SERVICE_ADDRESS = "10.96.0.1"
 _ETCD = "http://127.0.0.1:2379"
@@ -202,28 +187,6 @@ def cloud_controller_manager(spec: LabSpec, credentials: Credentials, config: Pa
         **profile_named(spec.profile).cloud_controller_manager,
     }
     return [spec.binary("cloud-controller-manager"), *_flags(flags)]
-
-
-def external_attacher(spec: LabSpec, config: Path, settings: Path, nodes: Path) -> list[str]:
-    """external-attacher with upstream's defaults, and beside it the CSI driver, which ends with it; if the
-    driver ends first, so does it. The driver keeps what it has in the component's own folder below
-    `settings`; below `nodes` are the folders of the nodes, whose kubelets find it among their plugins.
-    """
-    home = settings / ATTACHER
-    driver = [
-        *("env", f"PYTHONPATH={spec.volumes[DRIVER]}", sys.executable, "-P", "-B", "-m", "infra.csi"),
-        f"--endpoint=unix://{home}/csi.sock",
-        f"--hypervisor=table:{home}/table",
-        f"--calls={home}/calls.jsonl",
-        f"--root={nodes}/{{node}}",
-    ]
-    flags = {
-        "csi-address": f"{home}/csi.sock",
-        "http-endpoint": f"127.0.0.1:{ATTACHER_PORT}",
-        "kubeconfig": str(config),
-    }
-    script = _WITH_DRIVER.format(nodes=shlex.quote(str(nodes)), driver=shlex.join(driver))
-    return ["sh", "-c", script, spec.volumes[ATTACHER], *_flags(flags)]
 
 
 def _client_flags(credentials: Credentials, config: Path) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 from nodeproof.artifacts.components import Components
 from nodeproof.labs.ground.nodes import Ground, Nodes
 from nodeproof.labs.ground.profiles import FIXED, FIXED_KUBELET, Profile
+from nodeproof.labs.ground.storage import Serves
 from nodeproof.model.needs import MOST_IN_A_ZONE
 from nodeproof.model.problem import Problem
 from nodeproof.remedy import BASE, Remedy
@@ -95,6 +96,7 @@ class Kind:
 
     `features` are what scenarios may ask of it (`nodeproof.model.needs`), `host` is what `nodeproof doctor`
     looks for, `kubelet` how its kubelets are set before the profile. `make_nodes` is for the lab's init.
+    `storage` says how volumes get to its nodes, where they can (the feature `volumes`).
     `boots` obtains, before it starts, what nodes boot; `started` says what a user should know of how that
     went; `owner` asks the hypervisor whose machine a node is. `is_hollow` says that its kubelets are hollow
     ones, `has_host_clock` that its nodes tell the time by the kernel that the harness runs on, `made_of` what
@@ -110,6 +112,7 @@ class Kind:
     is_hollow: bool = False
     has_host_clock: bool = False
     made_of: Sequence[str] = ()
+    storage: Serves | None = None
     boots: Callable[[Components, Report], Mapping[str, str]] = lambda _components, _report: {}
     started: Callable[[Mapping[str, Json], Sequence[Mapping[str, Json]]], Iterator[str]] = field(
         default=lambda _status, _events: iter(())

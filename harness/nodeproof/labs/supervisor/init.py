@@ -21,7 +21,7 @@ from typing import Any
 
 from nodeproof import proc
 from nodeproof.faults import fault_from_json
-from nodeproof.labs.ground import control_plane, etc, network, wire
+from nodeproof.labs.ground import control_plane, etc, network, storage, wire
 from nodeproof.labs.ground.deadman import Deadman
 from nodeproof.labs.ground.logs import give, keep_short
 from nodeproof.labs.ground.memory import Room, logs_in, mount_memory
@@ -142,9 +142,9 @@ class LabServer:
             self.spec, self._credentials, configs["controller-manager"]
         )
         self._services.know(CLOUD, cloud)
-        if "volumes" in self._kind.features:
-            folders = self._memory / "settings", self._memory / "nodes"
-            attacher = control_plane.external_attacher(self.spec, configs[ATTACHER], *folders)
+        if self._kind.storage is not None:
+            place = storage.Place(self.spec, self._memory / "settings", self._memory / "nodes")
+            attacher = storage.external_attacher(place, self._kind.storage(place), configs[ATTACHER])
             self._services.know(ATTACHER, attacher)
 
     def _dead(self) -> str:

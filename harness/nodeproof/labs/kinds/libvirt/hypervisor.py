@@ -27,8 +27,8 @@ TOOLS = ("libvirtd", "mke2fs", "qemu-img", "qemu-system-x86_64", "virsh", "virtl
 _RUN = Path("/run")
 _LIBVIRT = etc.HOST / "libvirt"
 _SOCKET = _RUN / "libvirt" / "libvirt-sock"
-_URI = f"qemu+unix:///system?socket={_SOCKET}"
-VIRSH = ("virsh", "-q", "-c", _URI)
+URI = f"qemu+unix:///system?socket={_SOCKET}"
+VIRSH = ("virsh", "-q", "-c", URI)
 """Speaks to the lab's libvirtd, from inside the lab, for those who look at it from outside."""
 _START_LIMIT_S = 30.0
 _MOUNT_LIMIT_S = 10.0
@@ -163,7 +163,7 @@ class Hypervisor:
         for daemon in ("virtlogd", "libvirtd"):
             if daemon in died:
                 raise Problem(f"{daemon} {died[daemon]}", "libvirt lab", f"see {daemon}.log")
-        return Domains(_URI)
+        return Domains(URI)
 
 
 def _cpu() -> list[str]:

@@ -12,7 +12,7 @@ from nodeproof.artifacts.components import Components
 from nodeproof.kept import make_folder
 from nodeproof.labs.ground.nodes import Ground, Nodes
 from nodeproof.labs.kinds.kind import NOTE, OK, Finding, HostNeeds, Image, Kind, Limits, Run, Trial
-from nodeproof.labs.kinds.libvirt import hypervisor, kvm, seed
+from nodeproof.labs.kinds.libvirt import hypervisor, kvm, seed, storage
 from nodeproof.labs.kinds.libvirt.domain_xml import METADATA_NAMESPACE, owner_told
 from nodeproof.labs.kinds.libvirt.nodes import MAX_NODES, MEMORY_MIB, GuestNodes
 from nodeproof.remedy import MACHINES, remedy
@@ -92,7 +92,7 @@ _TRIALS = (
 LIBVIRT = Kind(
     "libvirt",
     _make_nodes,
-    features=frozenset({"freeze", "link", "power", "real-pods", "reset", "shapes", "swap", "systemd"}),
+    features=frozenset({"freeze", "link", "power", "real-pods", "reset", "shapes", "swap", "systemd", "volumes"}),
     limits=Limits(
         MAX_NODES,
         500.0,
@@ -114,6 +114,7 @@ LIBVIRT = Kind(
         remedy=MACHINES,
     ),
     kubelet=lambda: seed.KUBELET,
+    storage=storage.served,
     boots=_boots,
     started=_started,
     owner=_owner,

@@ -37,6 +37,7 @@ from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
 from nodeproof.labs.kinds.libvirt.over_ssh import OverSsh
 from nodeproof.labs.kinds.libvirt.restoring import Restorer
 from nodeproof.labs.kinds.libvirt.snapshots import Busy, Shelf
+from nodeproof.labs.kinds.libvirt.storage import write_host
 from nodeproof.machines.machine import MachineError, PowerAction
 from nodeproof.model.clocks import SET, SETTING
 from nodeproof.model.problem import OutsideError, Problem
@@ -118,7 +119,7 @@ class GuestNodes:
         written = seed.Seed(self._lab, spec, self._authority, self._settings, self._time.place)
         host_key = seed.make(home, self._seed(spec.name), written)
         (self._lab.dir / "pki" / f"{spec.name}.hostkey").write_text(f"{host_key}\n")
-        (home / "known_hosts").write_text(f"{spec.control_address} {host_key}\n")
+        write_host(home, spec, host_key)
         self._hypervisor.domains.define(domain_xml(domain))
         self._specs[spec.name] = spec
         try:

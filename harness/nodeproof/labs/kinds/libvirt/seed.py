@@ -30,6 +30,8 @@ _LIMIT_S = 30.0
 _RANDOM_BYTES = 512
 PATIENT = "PerSourcePenalties no\n"
 """For sshd: all who speak to a guest have one address, and none is locked out for giving a slow guest up."""
+_ANEW = "StreamLocalBindUnlink yes\n"
+"""For sshd: a socket that it listens at for somebody takes the place of the one that was left there."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,9 @@ def _files(of: Seed) -> dict[str, str]:
         "etc/systemd/network/10-data.network": network(
             "data", f"Address={node.data_address}/16", f"Gateway={API_ADDRESS}"
         ),
-        "etc/ssh/sshd_config.d/nodeproof.conf": f"ListenAddress {node.control_address}:{SSH_PORT}\n{PATIENT}",
+        "etc/ssh/sshd_config.d/nodeproof.conf": (
+            f"ListenAddress {node.control_address}:{SSH_PORT}\n{PATIENT}{_ANEW}"
+        ),
         "root/.ssh/authorized_keys": (lab.dir / "pki" / "ssh.pub").read_text(),
         "etc/kubernetes/kubelet.json": settings,
         "etc/default/kubelet": "".join(f"{name}={value}\n" for name, value in environment.items()),

@@ -1,0 +1,19 @@
+"""Who has a volume's disk."""
+
+from __future__ import annotations
+
+from nodeproof.faults.volumes import DISKS, handle
+from nodeproof.labs.client.lab import Lab
+from nodeproof.model.needs import ATTACHER
+from nodeproof.probes.probe import Probe, output_of
+
+
+def disk_holders(claim: str) -> Probe:
+    """The machines that run and have a claim's disk plugged in, as their hypervisor tells; neither the driver
+    nor the API is asked. Needs the feature `volumes`.
+    """
+
+    def read(lab: Lab) -> list[str]:
+        return output_of(lab, ATTACHER, ["sh", DISKS, "holders", handle(claim)]).split()
+
+    return Probe("holders of the disk", claim, read)
