@@ -92,7 +92,9 @@ _TRIALS = (
 LIBVIRT = Kind(
     "libvirt",
     _make_nodes,
-    features=frozenset({"freeze", "link", "power", "real-pods", "reset", "shapes", "swap", "systemd", "volumes"}),
+    features=frozenset(
+        {"freeze", "link", "power", "real-pods", "reset", "shapes", "swap", "systemd", "volumes"}
+    ),
     limits=Limits(
         MAX_NODES,
         500.0,
