@@ -34,7 +34,7 @@ from nodeproof.scenario import (
 )
 
 LEASES = "kube-node-lease"
-STARTS_S, PATIENT_S = 60.0, 3600
+STARTS_S, PATIENT_S = 120.0, 3600
 RUNS = {"status": {"phase": "Running"}}
 
 
