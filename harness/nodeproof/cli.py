@@ -106,6 +106,7 @@ COMMANDS = (
             argument("--lab", default="", help="kind of lab; default: process nodes"),
             argument("--nodes", type=int, default=3, help="default 3"),
             argument("--zones", type=int, default=1, help="over which the nodes are spread; default 1"),
+            argument("--topology", metavar="FILE", default="", help="which nodes, instead (infra/topology)"),
             argument("--profile", default="fast", help="timing of the components; default fast"),
             *_COMPONENTS,
         ),

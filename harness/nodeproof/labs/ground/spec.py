@@ -31,7 +31,8 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 class NodeSpec:
     """One machine to be: its slot gives its addresses, so that it keeps them over power cycles; `kubelet` are
     fields of its KubeletConfiguration that are not as in the rest of the lab, `flags` what its kubelet is
-    told besides, and `node` whose Node it is, where that is not called like the machine.
+    told besides, and `node` whose Node it is, where that is not called like the machine. `memory_mib` and
+    `cpus` are a virtual machine's; 0 is what its kind of lab gives.
     """
 
     name: str
@@ -41,6 +42,8 @@ class NodeSpec:
     kubelet: Mapping[str, Json] = field(default_factory=dict)
     flags: Sequence[str] = ()
     node: str = ""
+    memory_mib: int = 0
+    cpus: int = 0
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> NodeSpec:

@@ -95,8 +95,9 @@ class Kind:
     looks for, `kubelet` how its kubelets are set before the profile. `make_nodes` is for the lab's init.
     `boots` obtains, before it starts, what nodes boot; `started` says what a user should know of how that
     went; `owner` asks the hypervisor whose machine a node is. `is_hollow` says that its kubelets are hollow
-    ones, `has_host_clock` that its nodes tell the time by the kernel that the harness runs on, `made_of` what
-    its nodes differ in from what somebody installs.
+    ones, `has_shapes` that each node has memory and processors of its own, `has_host_clock` that its nodes
+    tell the time by the kernel that the harness runs on, `made_of` what its nodes differ in from what
+    somebody installs.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Kind:
     host: HostNeeds = HostNeeds()
     kubelet: Callable[[], Mapping[str, Json]] = lambda: FIXED_KUBELET
     is_hollow: bool = False
+    has_shapes: bool = False
     has_host_clock: bool = False
     made_of: Sequence[str] = ()
     boots: Callable[[Components, Report], Mapping[str, str]] = lambda _components, _report: {}

@@ -42,6 +42,8 @@ Json = Any
 LINGER_S = 60.0
 """How long a lab outlives the last client that holds it, when it is not kept."""
 _LOG_TAIL_LINES = 15
+_TOLD = ("name", "slot", "zone", "machine_id", "memory_mib", "cpus", "control_address", "data_address")
+"""What a lab's status says of what a node was asked to be."""
 
 
 class LabServer:
@@ -280,11 +282,9 @@ class LabServer:
 
     def _status(self) -> Mapping[str, Json]:
         nodes = [
-            {"name": node.spec.name, "zone": node.spec.zone, "on": node.pid is not None, "pid": node.pid,
-             "control_address": node.spec.control_address, "data_address": node.spec.data_address,
-             "slot": node.spec.slot, "machine_id": node.spec.machine_id}
+            {**{key: getattr(node.spec, key) for key in _TOLD}, "on": node.pid is not None, "pid": node.pid}
             for node in sorted(self._nodes.all(), key=lambda node: node.spec.slot)
-        ]  # fmt: skip
+        ]
         return {
             **self._nodes.facts(),
             "lab": self.spec.lab,

@@ -106,6 +106,7 @@ LIBVIRT = Kind(
         remedy=MACHINES,
     ),
     kubelet=lambda: seed.KUBELET,
+    has_shapes=True,
     boots=_boots,
     started=_started,
     owner=_owner,
