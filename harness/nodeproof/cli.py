@@ -79,7 +79,12 @@ COMMANDS = (
         commands.doctor,
         "what is missing for a lab to start",
         (
-            argument("--lab", action="append", default=None, help="a kind of lab; default: all"),
+            argument(
+                "--lab",
+                action="append",
+                default=None,
+                help="a kind of lab; default: all that need no Vagrant",
+            ),
             argument("--nodes", type=int, default=2, help="for how many nodes; default 2"),
         ),
     ),

@@ -40,7 +40,8 @@ def doctor(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from nodeproof import doctor
     from nodeproof.labs.kinds import KINDS
 
-    return 0 if doctor.report(arguments.lab or list(KINDS), arguments.nodes, print) else 1
+    kinds = [name for name, kind in KINDS.items() if kind.host.is_looked_at]
+    return 0 if doctor.report(arguments.lab or kinds, arguments.nodes, print) else 1
 
 
 def run(arguments: argparse.Namespace, rest: list[str]) -> int:

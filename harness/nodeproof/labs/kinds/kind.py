@@ -57,7 +57,8 @@ class Image:
 class HostNeeds:
     """What a lab needs of its host beyond its control plane, and beyond the programs that every lab runs.
 
-    Memory, space and inotify instances are for each node; the defaults are a hollow node's, as measured.
+    Memory, space and inotify instances are for each node; the defaults are a hollow node's, as measured. One
+    that is not `is_looked_at` is looked for only when its kind is named.
     """
 
     node_mib: int = 40
@@ -69,6 +70,7 @@ class HostNeeds:
     notes: Callable[[], Iterator[Finding]] = lambda: iter(())
     image: Image | None = None
     remedy: Remedy = BASE
+    is_looked_at: bool = True
 
 
 @dataclass(frozen=True)
