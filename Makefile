@@ -84,7 +84,7 @@ vm-alone:
 night: ## what .ci/run leaves out because it repeats: docs/testing.md says why
 	@$(MAKE) --no-print-directory setup LAB=vagrant
 	@$(MAKE) --no-print-directory --keep-going night-histories night-process night-documented night-contract \
-	    night-alone night-vm night-scenarios
+	    night-alone night-vagrant night-vagrant-alone night-vm night-scenarios
 
 night-histories:
 	@NODEPROOF_EXAMPLES=10000 $(PYTEST).xml tests/unit/test_verdicts_against_the_truth.py
@@ -103,6 +103,12 @@ night-contract:
 night-alone:
 	@$(PYTEST).xml --contract-lab=libvirt -m "not vm and alone" tests/contract
 
+night-vagrant:
+	@$(PYTEST).xml $(SIDE_BY_SIDE) --contract-lab=vagrant -m "not alone" tests/contract
+
+night-vagrant-alone:
+	@$(PYTEST).xml --contract-lab=vagrant -m "alone" tests/contract
+
 night-vm:
 	@$(PYTEST).xml tests/vm
 
@@ -116,6 +122,10 @@ box: ## the guest as a Vagrant box in .box, for the Vagrantfile
 test-vagrant: ## vagrant up, ssh and destroy with a private libvirtd (2 to 4 minutes)
 	@$(MAKE) --no-print-directory setup LAB=vagrant
 	@$(PYTEST).xml -s tests/vm/test_vagrant.py
+
+vagrant-lab: ## a lab whose nodes Vagrant makes: up, two scenarios, nothing left (4 to 8 minutes)
+	@$(MAKE) --no-print-directory setup LAB=vagrant
+	@$(PYTEST).xml tests/vm/test_vagrant_lab.py
 
 documented: setup ## the defaults at their real length (about 8 minutes)
 	@$(BIN)/nodeproof run --lab=$(LAB) --profile=documented -k without $(ARGS)
@@ -156,5 +166,6 @@ clean: ## remove the virtual environment, generated reports and the Vagrant box
 	@rm -rf .venv reports/out .box
 
 .PHONY: help setup run report fmt docs stubs lint unit test-go contract acceptance alone test test-vm vm-scenarios vm-contract vm-alone \
-    night night-histories night-process night-documented night-contract night-alone night-vm night-scenarios \
-    box test-vagrant documented soak sensitivity sensitivity-ten false-alarms bench soak-boots lock clean
+    night night-histories night-process night-documented night-contract night-alone night-vagrant \
+    night-vagrant-alone night-vm night-scenarios box test-vagrant vagrant-lab documented soak \
+    sensitivity sensitivity-ten false-alarms bench soak-boots lock clean

@@ -79,7 +79,12 @@ COMMANDS = (
         commands.doctor,
         "what is missing for a lab to start",
         (
-            argument("--lab", action="append", default=None, help="a kind of lab; default: all"),
+            argument(
+                "--lab",
+                action="append",
+                default=None,
+                help="a kind of lab; default: all that need no Vagrant",
+            ),
             argument("--nodes", type=int, default=2, help="for how many nodes; default 2"),
         ),
     ),
@@ -106,6 +111,7 @@ COMMANDS = (
             argument("--lab", default="", help="kind of lab; default: process nodes"),
             argument("--nodes", type=int, default=3, help="default 3"),
             argument("--zones", type=int, default=1, help="over which the nodes are spread; default 1"),
+            argument("--topology", metavar="FILE", default="", help="which nodes, instead (infra/topology)"),
             argument("--profile", default="fast", help="timing of the components; default fast"),
             *_COMPONENTS,
         ),

@@ -40,7 +40,8 @@ def doctor(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from nodeproof import doctor
     from nodeproof.labs.kinds import KINDS
 
-    return 0 if doctor.report(arguments.lab or list(KINDS), arguments.nodes, print) else 1
+    kinds = [name for name, kind in KINDS.items() if kind.host.is_looked_at]
+    return 0 if doctor.report(arguments.lab or kinds, arguments.nodes, print) else 1
 
 
 def run(arguments: argparse.Namespace, rest: list[str]) -> int:
@@ -129,7 +130,7 @@ def _joined(rest: Sequence[str]) -> list[str]:
     return joined
 
 
-_PATH_OPTIONS = ("--components", "--lab", "--times")
+_PATH_OPTIONS = ("--components", "--lab", "--times", "--topology")
 
 
 def _obtain(arguments: argparse.Namespace) -> Components:
@@ -144,13 +145,16 @@ def _obtain(arguments: argparse.Namespace) -> Components:
 
 def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Start a lab that stays."""
-    from nodeproof.labs.client import registry, starting
+    from nodeproof.labs.client import registry, starting, topology
     from nodeproof.labs.client.starting import Request
     from nodeproof.labs.ground.profiles import profile_named
     from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
 
     name, kind = starting.new_name(), kind_named(arguments.lab or DEFAULT_KIND.name)
-    request = Request(name, arguments.nodes, arguments.zones, arguments.profile, True, kind.name)
+    entries = topology.read(Path(arguments.topology)) if arguments.topology else ()
+    spread = topology.spread(entries)
+    nodes, zones = len(entries) or arguments.nodes, len(spread) or arguments.zones
+    request = Request(name, nodes, zones, arguments.profile, True, kind.name, spread, entries)
     starting.check(request)
     components = _obtain(arguments)
     for name in registry.sweep():

@@ -219,7 +219,7 @@ def report(kinds: Sequence[str], nodes: int, write: Callable[[str], None]) -> bo
         write(str(diagnosis))
     for name in running():
         write(f"lab {name}: {_memory_of(name)}")
-    write("Vagrantfile, which no lab needs:")
+    write("Vagrantfile, which no other than a vagrant lab needs:")
     for note in vagrant_notes(Path(os.environ.get("NODEPROOF_BOX", ".box"))):
         write(str(note))
     return all(diagnosis.can_start for diagnosis in diagnoses)

@@ -62,6 +62,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--zones", type=int, default=0, help="zones that the lab's nodes are spread over (default: as needed)"
     )
     group.addoption(
+        "--topology", default="", metavar="FILE", help="which nodes the lab has, instead (infra/topology)"
+    )
+    group.addoption(
         "--run", default="", metavar="DIR", help="folder of this run (default: a new one below reports/out)"
     )
     group.addoption(

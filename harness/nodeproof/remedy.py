@@ -23,6 +23,11 @@ VAGRANT = Remedy("infra/setup.sh vagrant", "the Vagrantfile needs a clone of the
 _TOP = Path(__file__).resolve().parents[2]
 
 
+def clone() -> Path | None:
+    """The repository that this runs from; None where nodeproof was installed."""
+    return _TOP if (_TOP / "infra" / "setup.sh").is_file() else None
+
+
 def remedy(wanted: Remedy, top: Path = _TOP) -> str:
     """How to get something; `top` is where a clone has its set-up."""
     if (top / "infra" / "setup.sh").is_file():

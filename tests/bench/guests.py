@@ -16,8 +16,8 @@ from nodeproof.cluster import workloads
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.kinds import LIBVIRT
+from nodeproof.labs.kinds.libvirt.guests import MEMORY_MIB
 from nodeproof.labs.kinds.libvirt.hypervisor import VIRSH
-from nodeproof.labs.kinds.libvirt.nodes import MEMORY_MIB
 from tests.bench.boots import reboot
 from tests.bench.figure import MIB, Bench, Figure
 from tests.bench.ground import load_after, run_inside, running_lab, settle

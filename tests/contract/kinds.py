@@ -29,7 +29,7 @@ from nodeproof.faults import (
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.ground.control_plane import SERVICE_ADDRESS
-from nodeproof.labs.kinds import LIBVIRT, PROCESS
+from nodeproof.labs.kinds import LIBVIRT, PROCESS, VAGRANT
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,14 @@ KINDS: Mapping[str, Kind] = {
     ),
     LIBVIRT.name: Kind(
         LIBVIRT.name,
+        nodes=2,
+        namespaces=3,
+        credentials="seed/root/etc/kubernetes",
+        boot_s=90.0,
+        lacks={"kube-proxy": "its host starts none"},
+    ),
+    VAGRANT.name: Kind(
+        VAGRANT.name,
         nodes=2,
         namespaces=3,
         credentials="seed/root/etc/kubernetes",

@@ -199,7 +199,7 @@ def test_a_lab_gives_way_to_who_watches_it_and_its_machines_to_its_controllers(k
         pytest.skip("its kernel has no autogroups")
     status = registry.client(lab.name).status()
     assert _nice(lab, status["components"].values()) == {autogroup.LAB}
-    nodes = autogroup.MACHINE if kind.name == "libvirt" else autogroup.LAB
+    nodes = autogroup.LAB if kind.name == "process" else autogroup.MACHINE
     assert _nice(lab, [entry["pid"] for entry in status["nodes"]]) == {nodes}
 
 

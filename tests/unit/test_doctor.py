@@ -13,7 +13,7 @@ from nodeproof import doctor, room
 from nodeproof.artifacts import image
 from nodeproof.cli import main
 from nodeproof.doctor import diagnose
-from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS
+from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS, VAGRANT
 from nodeproof.labs.kinds.kind import MISSING, NOTE, OK, Finding
 from nodeproof.labs.kinds.libvirt import hypervisor, kvm
 from nodeproof.model.problem import Problem
@@ -39,7 +39,7 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tell:
         (folder / name).write_text(f"#!/bin/sh\n{script}\n")
         (folder / name).chmod(0o755)
 
-    for name in {*TOOLS, *hypervisor.TOOLS, *image.TOOLS, "mkdir"}:
+    for name in {*TOOLS, *hypervisor.TOOLS, *image.TOOLS, "dnsmasq", "iptables", "mkdir"}:
         program(name, "exit 0")
     program("unshare", UNSHARE)
     program("sudo", SUDO)
@@ -66,9 +66,9 @@ def _about(kind: str, words: str, nodes: int = 2) -> Finding:
     return found
 
 
-@pytest.mark.usefixtures("tell")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_machine_that_has_everything_can_start_each_lab(kind: str) -> None:
+def test_a_machine_that_has_everything_can_start_each_lab(tell: Tell, kind: str) -> None:
+    tell("vagrant", "exit 0")
     diagnosis = diagnose(kind, 2)
 
     assert diagnosis.can_start, str(diagnosis)
@@ -212,7 +212,7 @@ def test_what_no_lab_can_be_is_refused(kind: str, nodes: int) -> None:
         diagnose(kind, nodes)
 
 
-def test_what_vagrant_lacks_stops_no_lab(
+def test_what_vagrant_lacks_stops_no_lab_but_its_own(
     tell: Tell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("VAGRANT_HOME", str(tmp_path))
@@ -220,12 +220,21 @@ def test_what_vagrant_lacks_stops_no_lab(
     monkeypatch.setattr(doctor, "_LIBVIRT_SOCKET", tmp_path / "socket")
 
     assert main(["doctor"]) == 0
-    assert "no vagrant; run `infra/setup.sh vagrant`" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "no vagrant; run `infra/setup.sh vagrant`" in said
+    assert "vagrant lab:" not in said
+    found = _about(VAGRANT.name, "programs:")
+    assert (found.state, found.what, found.mend) == (
+        MISSING,
+        "programs: vagrant",
+        "run `infra/setup.sh vagrant`",
+    )
 
     tell("vagrant", "exit 0")
     (tmp_path / "plugins.json").write_text('{"installed": {"vagrant-libvirt": {}}}')
     (tmp_path / "socket").touch()
     (tmp_path / "box").mkdir()
     (tmp_path / "box" / "settings.json").touch()
+    assert diagnose(VAGRANT.name, 2).can_start
     (note,) = doctor.vagrant_notes(tmp_path / "box")
     assert note == Finding(NOTE, f"vagrant: {tmp_path}/bin/vagrant")

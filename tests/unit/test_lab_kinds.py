@@ -101,7 +101,7 @@ def test_a_kind_that_does_nothing_is_one_object(monkeypatch: pytest.MonkeyPatch)
     starting.check(starting.Request("p-000000", 3, 2, "fast", False, "nothing"))
     assert str(diagnose("nothing", 3)).startswith("nothing lab: ")
     assert kind_named("nothing").settings(FAST)
-    with pytest.raises(Problem, match="process, libvirt, nothing"):
+    with pytest.raises(Problem, match="process, libvirt, vagrant, nothing"):
         kind_named("vmware")
 
 

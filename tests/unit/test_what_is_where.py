@@ -15,7 +15,7 @@ from _pytest.mark import MarkMatcher
 from _pytest.mark.expression import Expression, ExpressionMatcher
 
 from nodeproof import proc
-from nodeproof.labs.kinds import LIBVIRT, PROCESS
+from nodeproof.labs.kinds import LIBVIRT, PROCESS, VAGRANT
 from tests import show_marks
 from tests.contract.kinds import FAULTS, KINDS
 
@@ -23,7 +23,7 @@ TOP = Path(__file__).resolve().parents[2]
 LIMIT_S = 120.0
 NIGHT = ("night",)
 ONLY_DOCUMENTED = re.compile(r'^@needs\([^@]*profile="documented"[^@]*?^def (test_\w+)', re.MULTILINE)
-MARKED = {"tests/acceptance": ("",), "tests/contract": (PROCESS.name, LIBVIRT.name)}
+MARKED = {"tests/acceptance": ("",), "tests/contract": (PROCESS.name, LIBVIRT.name, VAGRANT.name)}
 """Folders of which targets take parts, by marker, with the kinds of lab that each is for."""
 ALONE_AT_THE_END = re.compile(r"\b(?<!not )alone\b")
 Test = tuple[str, str]

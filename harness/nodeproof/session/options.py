@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeproof.artifacts.components import BUILD, DEFAULT_KUBERNETES_VERSION, check_version, supplied_version
-from nodeproof.labs.client import registry
+from nodeproof.labs.client import registry, topology
+from nodeproof.labs.client.topology import Entry
 from nodeproof.labs.ground.profiles import FAST, profile_named
+from nodeproof.labs.ground.spec import Shape
 from nodeproof.labs.kinds import DEFAULT_KIND, KINDS
 from nodeproof.model.problem import Problem
 
@@ -21,7 +23,8 @@ class Options:
     `kind` what kind it is.
 
     `nodes` and `zones` 0 mean as many as the scenarios need. `zone` is the one that a worker leases of a lab
-    that runs, `ANY` for whichever is free; without one it takes the whole lab.
+    that runs, `ANY` for whichever is free; without one it takes the whole lab. `entries` is what a topology
+    says of each node.
     """
 
     lab: str
@@ -34,6 +37,7 @@ class Options:
     kind: str
     zone: str = ""
     spread: tuple[int, ...] = ()
+    entries: tuple[Entry, ...] = ()
 
     @property
     def is_ours(self) -> bool:
@@ -50,6 +54,7 @@ def resolve(
     nodes: int,
     zones: int,
     workers: int = 0,
+    entries: tuple[Entry, ...] = (),
 ) -> Options:
     """Check what was asked for. A lab that runs decides about its profile, version and nodes itself; of its
     zones each worker leases one.
@@ -57,6 +62,8 @@ def resolve(
     Raises Problem on an unknown lab, profile or version, on too many nodes or workers, and where the lab is
     something else than what was asked for.
     """
+    if entries and (nodes or zones):
+        raise Problem("nodes and zones are the topology's", "--topology", "leave --nodes and --zones out")
     lab = lab or DEFAULT_KIND.name
     if profile:
         profile_named(profile)
@@ -68,7 +75,10 @@ def resolve(
         found = version or (
             DEFAULT_KUBERNETES_VERSION if components == BUILD else supplied_version(components)
         )
-        return Options(lab, profile or FAST.name, found, components, claims, nodes, zones, lab)
+        spread = topology.spread(entries)
+        nodes, zones = (len(entries), len(spread)) if entries else (nodes, zones)
+        runs = (profile or FAST.name, found, components, claims)
+        return Options(lab, *runs, nodes, zones, lab, spread=spread, entries=entries)
     name, _slash, zone = lab.partition("/")
     if name not in registry.running():
         alive = ", ".join(registry.running()) or "none is up"
@@ -76,6 +86,7 @@ def resolve(
         raise Problem(f"unknown lab {name!r}", "--lab", f"choose {kinds}, or a running lab ({alive})")
     status: Any = registry.client(name).status()
     _refuse_other(name, status, profile, version)
+    _refuse_other_nodes(name, status, entries)
     sizes = Counter(node["zone"] for node in status["nodes"])
     zone = zone or (ANY if workers else "")
     if zone and zone not in (ANY, *sizes):
@@ -102,3 +113,15 @@ def _refuse_other(lab: str, status: Any, profile: str, version: str) -> None:
             raise Problem(
                 f"{wanted} was asked for, lab {lab} runs {runs}", option, "leave it out, or start another lab"
             )
+
+
+def _refuse_other_nodes(lab: str, status: Any, entries: tuple[Entry, ...]) -> None:
+    """Raises Problem where a topology says other nodes than a lab was started with."""
+    has = [
+        Entry(node["name"], node["zone"], Shape(memory_mib=node["memory_mib"], cpus=node["cpus"]))
+        for node in status["nodes"]
+    ]
+    other = sorted({entry.name for entry in {*entries} ^ {*has}})
+    if entries and other:
+        said = f"lab {lab} was started with another topology: {', '.join(other)}"
+        raise Problem(said, "--topology", f"leave it out, or `nodeproof down --lab-name {lab}` first")

@@ -85,13 +85,17 @@ def session_of(config: pytest.Config) -> Session:
 
 
 def _make(config: pytest.Config) -> Session:
+    from nodeproof.labs.client import topology
     from nodeproof.report.rundir import new_folder
     from nodeproof.session import planning
     from nodeproof.session.options import resolve
 
     names = ("lab", "profile", "kubernetes_version", "components", "claim", "nodes", "zones")
     lab, profile, version, components, wanted, nodes, zones = (config.getoption(name) for name in names)
-    options = resolve(lab, profile, version, components, tuple(wanted), nodes, zones, _workers(config))
+    file = config.getoption("topology")
+    entries = topology.read(Path(file)) if file else ()
+    asked_for = (lab, profile, version, components, tuple(wanted), nodes, zones)
+    options = resolve(*asked_for, _workers(config), entries)
     if config.getoption("shard"):
         parse(config.getoption("shard"))
     claims = dict(catalogue.load(config.getini("nodeproof_claims")))

@@ -317,7 +317,7 @@ class LabProvider:
         (self.run / "labs" / name).mkdir(parents=True, exist_ok=True)
         registry.sweep()
         run = (self.options.profile, False, self.options.kind)
-        asked = starting.Request(name, size.nodes, size.zones, *run, size.spread)
+        asked = starting.Request(name, size.nodes, size.zones, *run, size.spread, self.options.entries)
         return starting.up(asked, components, self.report)
 
 

@@ -20,8 +20,9 @@ from nodeproof.cluster import workloads
 from nodeproof.kept import cache_dir
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.client.supervised import supervised
+from nodeproof.labs.client.topology import Entry
 from nodeproof.labs.ground.profiles import profile_named
-from nodeproof.labs.ground.spec import DRIVER, LabSpec, NodeSpec
+from nodeproof.labs.ground.spec import AS_ALL, DRIVER, LabSpec, NodeSpec
 from nodeproof.labs.ground.wire import SupervisorClient
 from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
 from nodeproof.model.problem import Problem
@@ -36,7 +37,7 @@ END_LIMIT_S = 30.0
 @dataclass(frozen=True)
 class Request:
     """What lab is wanted; `keep` lets it outlive the process that asked. `spread` is how many nodes are in
-    each zone, where not as many in each.
+    each zone, where not as many in each, `entries` what each node is, where a topology says so.
     """
 
     lab: str
@@ -46,10 +47,16 @@ class Request:
     keep: bool
     kind: str = DEFAULT_KIND.name
     spread: tuple[int, ...] = ()
+    entries: tuple[Entry, ...] = ()
 
     @property
-    def zone_of_each(self) -> Sequence[str]:
-        """The zone of each node, in the order of their slots."""
+    def entry_of_each(self) -> Sequence[Entry]:
+        """What each node is, in the order of their slots."""
+        told = [Entry(f"node-{slot + 1}", zone) for slot, zone in enumerate(self._zone_of_each)]
+        return self.entries or told
+
+    @property
+    def _zone_of_each(self) -> Sequence[str]:
         names = [f"zone-{chr(ord('a') + number)}" for number in range(self.zones)]
         if not self.spread:
             return [names[slot % self.zones] for slot in range(self.nodes)]
@@ -63,11 +70,15 @@ def new_name() -> str:
 
 def check(request: Request) -> None:
     """Refuse a request that no lab can meet. Raises Problem."""
-    kind_named(request.kind).check_nodes(request.nodes)
+    kind = kind_named(request.kind)
+    kind.check_nodes(request.nodes)
     if not 1 <= request.zones <= request.nodes:
         raise Problem(
             f"{request.zones} zones for {request.nodes} nodes", "--zones", "ask for 1 to as many as nodes"
         )
+    if any(entry.shape != AS_ALL for entry in request.entries) and not kind.has_shapes:
+        said = f"nodes of a {kind.name} lab have no memory or processors of their own"
+        raise Problem(said, "--topology", "leave memory_mib and cpus out, or choose another --lab")
     profile_named(request.profile)
 
 
@@ -110,8 +121,8 @@ def find_sshd() -> str:
 
 def _spec(request: Request, components: Components, guest: Mapping[str, str]) -> LabSpec:
     nodes = tuple(
-        NodeSpec(f"node-{slot + 1}", slot, zone, uuid.uuid4().hex)
-        for slot, zone in enumerate(request.zone_of_each)
+        NodeSpec(entry.name, slot, entry.zone, uuid.uuid4().hex, shape=entry.shape)
+        for slot, entry in enumerate(request.entry_of_each)
     )
     return LabSpec(
         lab=request.lab,

@@ -29,10 +29,11 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class Shape:
-    """A machine that is not like the others of its lab: so many CPUs, which it has, as it has its memory, in
-    equal parts in so many NUMA nodes, and what its kernel is told besides.
+    """A machine that is not like the others of its lab: so much memory (0: as much as they have) and so many
+    CPUs, both in equal parts in so many NUMA nodes, and what its kernel is told besides.
     """
 
+    memory_mib: int = 0
     cpus: int = 1
     numa_nodes: int = 1
     kernel: Sequence[str] = ()

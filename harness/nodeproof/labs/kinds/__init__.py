@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.labs.kinds.libvirt.kind import LIBVIRT
 from nodeproof.labs.kinds.process.kind import PROCESS
+from nodeproof.labs.kinds.vagrant.kind import VAGRANT
 from nodeproof.model.problem import Problem
 
-__all__ = ["DEFAULT_KIND", "KINDS", "LIBVIRT", "PROCESS", "kind_named"]
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (PROCESS, LIBVIRT)}
+__all__ = ["DEFAULT_KIND", "KINDS", "LIBVIRT", "PROCESS", "VAGRANT", "kind_named"]
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (PROCESS, LIBVIRT, VAGRANT)}
 DEFAULT_KIND = PROCESS
 
 

@@ -58,7 +58,8 @@ class Image:
 class HostNeeds:
     """What a lab needs of its host beyond its control plane, and beyond the programs that every lab runs.
 
-    Memory, space and inotify instances are for each node; the defaults are a hollow node's, as measured.
+    Memory, space and inotify instances are for each node; the defaults are a hollow node's, as measured. One
+    that is not `is_looked_at` is looked for only when its kind is named.
     """
 
     node_mib: int = 40
@@ -70,6 +71,7 @@ class HostNeeds:
     notes: Callable[[], Iterator[Finding]] = lambda: iter(())
     image: Image | None = None
     remedy: Remedy = BASE
+    is_looked_at: bool = True
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,9 @@ class Kind:
     `storage` says how volumes get to its nodes, where they can (the feature `volumes`).
     `boots` obtains, before it starts, what nodes boot; `started` says what a user should know of how that
     went; `owner` asks the hypervisor whose machine a node is. `is_hollow` says that its kubelets are hollow
-    ones, `has_host_clock` that its nodes tell the time by the kernel that the harness runs on, `made_of` what
-    its nodes differ in from what somebody installs.
+    ones, `has_shapes` that each node has memory and processors of its own, `has_host_clock` that its nodes
+    tell the time by the kernel that the harness runs on, `made_of` what its nodes differ in from what
+    somebody installs.
     """
 
     name: str
@@ -110,6 +113,7 @@ class Kind:
     host: HostNeeds = HostNeeds()
     kubelet: Callable[[], Mapping[str, Json]] = lambda: FIXED_KUBELET
     is_hollow: bool = False
+    has_shapes: bool = False
     has_host_clock: bool = False
     made_of: Sequence[str] = ()
     storage: Serves | None = None

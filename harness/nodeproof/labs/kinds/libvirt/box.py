@@ -22,8 +22,8 @@ from nodeproof.labs.ground.pki import ssh_key
 from nodeproof.labs.ground.spec import AS_ALL, NodeSpec
 from nodeproof.labs.kinds.libvirt import seed
 from nodeproof.labs.kinds.libvirt.domain_xml import mac
+from nodeproof.labs.kinds.libvirt.guests import MAX_NODES, MEMORY_MIB
 from nodeproof.labs.kinds.libvirt.kvm import runs_on_kvm
-from nodeproof.labs.kinds.libvirt.nodes import MAX_NODES, MEMORY_MIB
 from nodeproof.model.problem import Problem
 from nodeproof.remedy import VAGRANT, remedy
 from nodeproof.root import check_tools, root_prefix
@@ -36,14 +36,19 @@ _BOX = "nodeproof.box"
 _DISK_GB = 8
 _OTHERS_MAY_ENTER = 0o001
 # Read by ssh and by Vagrant's own client, which takes no other list of known hosts than the global one.
-_SSH_CONFIG = """\
+SSH_CONFIG = """\
 Host *
   HostKeyAlias {name}
   GlobalKnownHostsFile {known}
   UserKnownHostsFile /dev/null
   StrictHostKeyChecking yes
 """
-_METADATA = {"provider": "libvirt", "format": "qcow2", "virtual_size": _DISK_GB}
+METADATA = {"provider": "libvirt", "format": "qcow2", "virtual_size": _DISK_GB}
+
+
+def box_name(disk: Path) -> str:
+    """Vagrant keeps boxes by name: another image has to be another box."""
+    return f"nodeproof-{disk.parent.name}"
 
 
 def make(folder: Path, image: Image, report: Report) -> None:
@@ -95,8 +100,7 @@ def _fill(fresh: Path, folder: Path, image: Image) -> None:
     public = ssh_key(fresh / "ssh")
     specs = [_spec(number) for number in range(1, MAX_NODES + 1)]
     settings = {
-        # Vagrant keeps boxes by name: another image has to be another box.
-        "box": f"nodeproof-{image.disk.parent.name}",
+        "box": box_name(image.disk),
         "arguments": " ".join(KERNEL_ARGUMENTS),
         "kvm": runs_on_kvm(fresh / "boot-sector", image.kernel, root_prefix()),
         "memory_mib": MEMORY_MIB,
@@ -115,7 +119,7 @@ def _spec(number: int) -> NodeSpec:
 
 def _write_box(path: Path, image: Image) -> None:
     """A box is a tar file; packing it would take longer than it saves."""
-    metadata = json.dumps(_METADATA).encode()
+    metadata = json.dumps(METADATA).encode()
     with tarfile.open(path, "w") as box:
         entry = tarfile.TarInfo("metadata.json")
         entry.size = len(metadata)
@@ -138,7 +142,7 @@ def _node(fresh: Path, folder: Path, spec: NodeSpec, specs: Sequence[NodeSpec], 
     shutil.rmtree(home / "seed")
     (home / "known_hosts").write_text(f"{spec.name} {host_key}\n")
     known = folder / spec.name / "known_hosts"
-    (home / "ssh_config").write_text(_SSH_CONFIG.format(name=spec.name, known=known))
+    (home / "ssh_config").write_text(SSH_CONFIG.format(name=spec.name, known=known))
     return {
         "name": spec.name,
         "control_mac": mac("control", spec.slot),

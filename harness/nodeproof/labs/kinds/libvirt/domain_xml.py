@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as Tree
 
 METADATA_NAMESPACE = "https://nodeproof.dev/libvirt/1"
 """Names the element by which an object says which lab it belongs to."""
+METADATA_PREFIX = "nodeproof"
 
 CONTROL_MAC, DATA_MAC = "02:6e:70:00", "02:6e:70:01"
 ROOT_TARGET, SEED_TARGET = "sda", "sdb"
@@ -117,6 +118,42 @@ def pool_xml(name: str, folder: Path) -> str:
     return Tree.tostring(root, encoding="unicode") + "\n"
 
 
+def leased_network_xml(name: str, lab: str, address: str, addresses: Mapping[str, str]) -> str:
+    """A network whose bridge, with that address, libvirt makes itself, and on which it leases `addresses`, to
+    the card (its hardware address) that each is for.
+    """
+    root = Tree.Element("network")
+    _text(root, "name", name)
+    _tag(_text(root, "metadata"), name=lab)
+    _text(root, "bridge", name=name, stp="off", delay="0")
+    _text(root, "dns", enable="no")
+    leases = _text(_text(root, "ip", address=address, netmask="255.255.0.0"), "dhcp")
+    for card, leased in addresses.items():
+        _text(leases, "host", mac=card, ip=leased)
+    Tree.indent(root)
+    return Tree.tostring(root, encoding="unicode") + "\n"
+
+
+def tag_xml(lab: str, machine_id: str) -> str:
+    """Whose a machine is, for one that somebody else has described."""
+    return Tree.tostring(Tree.Element("lab", name=lab, machine=machine_id), encoding="unicode")
+
+
+def card_xml(described: str, card: str, link: str) -> str:
+    """The card of that hardware address, from a machine's description, with its carrier `up` or `down`.
+
+    Raises ValueError where it has none.
+    """
+    for element in Tree.fromstring(described).iter("interface"):  # noqa: S314  libvirt's words
+        found = element.find("mac")
+        if found is not None and found.get("address") == card:
+            for old in element.findall("link"):
+                element.remove(old)
+            _text(element, "link", state=link)
+            return Tree.tostring(element, encoding="unicode")
+    raise ValueError(f"no card {card}")
+
+
 def owner_told(metadata: str) -> str:
     """Whose a domain is, from what `virsh metadata` prints; empty where it is nobody's."""
     try:
@@ -156,7 +193,7 @@ def _text(parent: Tree.Element, name: str, text: str | None = None, /, **attribu
 
 
 def _tag(metadata: Tree.Element, **attributes: str) -> None:
-    Tree.register_namespace("nodeproof", METADATA_NAMESPACE)
+    Tree.register_namespace(METADATA_PREFIX, METADATA_NAMESPACE)
     Tree.SubElement(metadata, f"{{{METADATA_NAMESPACE}}}lab", attributes)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import libvirt
 
+from nodeproof.labs.kinds.libvirt.domain_xml import METADATA_NAMESPACE, METADATA_PREFIX
 from nodeproof.labs.kinds.libvirt.ends import End, end_of
 from nodeproof.model.problem import OutsideError
 
@@ -65,6 +66,24 @@ class Domains:
         """Make a virtual machine known, which stays when it is off."""
         with _told("define"):
             self._connection.defineXML(xml)
+
+    def uuid(self, name: str) -> str:
+        """By which libvirt knows one; nothing where it knows none of that name."""
+        with _told(f"find {name}"):
+            known = [domain for domain in self._connection.listAllDomains() if domain.name() == name]
+            return str(known[0].UUIDString()) if known else ""
+
+    def description(self, name: str) -> str:
+        """One as it is at its next start."""
+        with self._named(name, "describe") as domain:
+            return str(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+
+    def tag(self, name: str, element: str) -> None:
+        """Write down on one, for now and for each start, whose it is; without a namespace in `element`."""
+        with self._named(name, "tag") as domain:
+            flags = libvirt.VIR_DOMAIN_AFFECT_CONFIG | libvirt.VIR_DOMAIN_AFFECT_LIVE
+            kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
+            domain.setMetadata(kind, element, METADATA_PREFIX, METADATA_NAMESPACE, flags)
 
     def undefine(self, name: str) -> None:
         """Forget one that is off."""

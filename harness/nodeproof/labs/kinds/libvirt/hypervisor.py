@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +12,8 @@ from nodeproof import proc
 from nodeproof.labs.ground import etc
 from nodeproof.labs.ground.logs import LIMIT_BYTES
 from nodeproof.labs.ground.memory import logs_in
-from nodeproof.labs.ground.network import BRIDGES
 from nodeproof.labs.ground.processes import Processes
-from nodeproof.labs.kinds.libvirt.domain_xml import network_xml, pool_xml
+from nodeproof.labs.kinds.libvirt.domain_xml import pool_xml
 from nodeproof.labs.kinds.libvirt.kvm import runs_on_kvm
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.remedy import MACHINES, remedy
@@ -82,13 +82,14 @@ class Hypervisor:
         self._memory = memory
         self._processes = processes
 
-    def start(self, kernel: Path) -> None:
-        """Start the daemons; make the lab's pool and networks; find out what guests with that kernel run on.
+    def start(self, kernel: Path, networks: Sequence[str]) -> None:
+        """Start the daemons; make the lab's pool and its networks, as their descriptions have them; find out
+        what guests with that kernel run on.
         Raises Problem, CommandFailed.
         """
         self.start_daemons()
         self.kvm = runs_on_kvm(self._memory / "scratch" / "boot-sector", kernel)
-        self._make_pool_and_networks()
+        self._make_pool_and_networks(networks)
 
     def start_daemons(self) -> None:
         """Give the daemons folders of their own and wait until they serve. Raises Problem, CommandFailed."""
@@ -119,13 +120,13 @@ class Hypervisor:
             return None
         return pid if Path(f"/proc/{pid}/exe").exists() else None
 
-    def _make_pool_and_networks(self) -> None:
+    def _make_pool_and_networks(self, networks: Sequence[str]) -> None:
         """A pool has no metadata in libvirt: its name is the lab's."""
         lab = self._lab_folder.name
         self.disks.mkdir()
         self.domains.make_pool(pool_xml(lab, self.disks))
-        for network in BRIDGES:
-            self.domains.make_network(network_xml(network, lab))
+        for network in networks:
+            self.domains.make_network(network)
 
     def _mount_run(self) -> None:
         """An empty /run with the lab's own folder in it."""

@@ -14,7 +14,8 @@ from nodeproof.labs.ground.nodes import Ground, Nodes
 from nodeproof.labs.kinds.kind import NOTE, OK, Finding, HostNeeds, Image, Kind, Limits, Run, Trial
 from nodeproof.labs.kinds.libvirt import hypervisor, kvm, seed, storage
 from nodeproof.labs.kinds.libvirt.domain_xml import METADATA_NAMESPACE, owner_told
-from nodeproof.labs.kinds.libvirt.nodes import MAX_NODES, MEMORY_MIB, GuestNodes
+from nodeproof.labs.kinds.libvirt.guests import MAX_NODES, MEMORY_MIB
+from nodeproof.labs.kinds.libvirt.nodes import GuestNodes
 from nodeproof.remedy import MACHINES, remedy
 from nodeproof.root import become_root, check_tools
 
@@ -33,7 +34,7 @@ def _make_nodes(on: Ground) -> Nodes:
     return GuestNodes(on, hypervisor.Hypervisor(on.lab.dir, on.memory, on.processes))
 
 
-def _boots(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
+def boots(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
     """The golden image. Raises Problem."""
     check_tools(hypervisor.TOOLS, "libvirt lab", f"{remedy(MACHINES)}, or see `nodeproof doctor`")
     hypervisor.binding()
@@ -117,7 +118,8 @@ LIBVIRT = Kind(
     ),
     kubelet=lambda: seed.KUBELET,
     storage=storage.served,
-    boots=_boots,
+    has_shapes=True,
+    boots=boots,
     started=_started,
     owner=_owner,
 )

@@ -1,25 +1,14 @@
-"""The nodes of a libvirt lab: virtual machines with real systemd, containerd and kubelet."""
+"""The nodes of a libvirt lab: virtual machines that go on from snapshots, or boot where there is none."""
 
 from __future__ import annotations
 
-import shutil
-import socket
-import threading
 import uuid
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from nodeproof import proc
-from nodeproof.labs.ground import autogroup
-from nodeproof.labs.ground.logs import last_words
-from nodeproof.labs.ground.memory import logs_in
 from nodeproof.labs.ground.network import BRIDGES, outer_end
-from nodeproof.labs.ground.node_shell import NodeShell
-from nodeproof.labs.ground.nodes import Ground, RunningNode
-from nodeproof.labs.ground.spec import SSH_PORT, NodeSpec, check_node_name
-from nodeproof.labs.kinds.libvirt import seed
-from nodeproof.labs.kinds.libvirt.clock import TimeServer
+from nodeproof.labs.ground.nodes import Ground
+from nodeproof.labs.ground.spec import NodeSpec
 from nodeproof.labs.kinds.libvirt.domain_xml import (
     METADATA_NAMESPACE,
     ROOT_TARGET,
@@ -30,56 +19,29 @@ from nodeproof.labs.kinds.libvirt.domain_xml import (
     domain_xml,
     mac,
     nic_xml,
-    owner,
 )
-from nodeproof.labs.kinds.libvirt.ends import End
+from nodeproof.labs.kinds.libvirt.guests import BOOT_LIMIT_S, MEMORY_MIB, Guests
 from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
-from nodeproof.labs.kinds.libvirt.over_ssh import OverSsh
 from nodeproof.labs.kinds.libvirt.restoring import Restorer
 from nodeproof.labs.kinds.libvirt.snapshots import Busy, Shelf
-from nodeproof.labs.kinds.libvirt.storage import write_host
-from nodeproof.machines.machine import MachineError, PowerAction
-from nodeproof.model.clocks import SET, SETTING
 from nodeproof.model.problem import OutsideError, Problem
-from nodeproof.waiting import insist
 
-Json = Any
-MAX_NODES = 8
-"""A guest takes over a gigabyte of memory."""
-MEMORY_MIB = 1280
-BOOT_LIMIT_S = 240.0
-"""How long a guest may take to its sshd: under emulation, beside others that boot, on a busy host."""
 SETTLE_LIMIT_S = 200.0
-"""How long one may take to where its snapshot is taken."""
-_END_LIMIT_S = 5.0
-_CONSOLE_LINES = 15
+"""How long a guest may take to where its snapshot is taken."""
 _MOUNT_LIMIT_S = 10.0
 
 
-class GuestNodes:
-    """All nodes of one lab: join, power, links, leave."""
+class GuestNodes(Guests):
+    """All nodes of one lab, whose machines are defined here."""
 
     def __init__(self, on: Ground, hypervisor: Hypervisor) -> None:
-        self._lab = on.lab
-        self._settings = on.kubelet
-        self._memory = on.memory
-        self._authority = on.authority
-        self._processes = on.processes
-        self._events = on.events
-        self._hypervisor = hypervisor
-        self._time: TimeServer
+        super().__init__(on, hypervisor)
         self._restorer: Restorer
-        self._wanted: set[str] = set()
-        self._late: set[str] = set()
-        self._ends: dict[str, str] = {}
         self._restored: dict[str, str | None] = {}
-        self._specs: dict[str, NodeSpec] = {}
 
     def prepare(self) -> None:
-        """Start the hypervisor. Raises Problem, OutsideError, CommandFailed."""
-        self._hypervisor.start(Path(self._lab.guest["kernel"]))
-        self._hypervisor.domains.follow(self._on_end)
-        self._time = TimeServer()
+        """Start the hypervisor, and find the snapshots. Raises Problem, OutsideError, CommandFailed."""
+        super().prepare()
         guest = self._lab.guest
         shelf = Shelf(
             _writable(Path(guest["snapshots"]), self._memory / "snapshots"),
@@ -95,49 +57,8 @@ class GuestNodes:
             self._check_running,
         )
 
-    def get(self, name: str) -> RunningNode:
-        """Look a node up. Raises Problem when the lab has none of that name."""
-        if name not in self._specs:
-            raise Problem(f"no node {name!r}", f"lab {self._lab.lab}", f"it has: {', '.join(self._specs)}")
-        return RunningNode(self._specs[name], self._hypervisor.pid(name))
-
-    def all(self) -> list[RunningNode]:
-        """Every node, on or off."""
-        specs = list(self._specs.values())
-        return [RunningNode(spec, self._hypervisor.pid(spec.name)) for spec in specs]
-
-    def join(self, spec: NodeSpec) -> None:
-        """Make the node's disks and start it: from its snapshot, or else by booting it.
-
-        Raises Problem, OutsideError, CommandFailed.
-        """
-        check_node_name(spec.name)
-        if spec.name in self._specs:
-            raise Problem(f"node {spec.name} is there already", f"lab {self._lab.lab}", "choose another name")
-        home, domain = self._home(spec.name), self._domain(spec)
-        home.mkdir()
-        written = seed.Seed(self._lab, spec, self._authority, self._settings, self._time.place)
-        host_key = seed.make(home, self._seed(spec.name), written)
-        (self._lab.dir / "pki" / f"{spec.name}.hostkey").write_text(f"{host_key}\n")
-        write_host(home, spec, host_key)
-        self._hypervisor.domains.define(domain_xml(domain))
-        self._specs[spec.name] = spec
-        try:
-            self._restored[spec.name] = self._restorer.start(domain, SETTLE_LIMIT_S)
-            self._want(spec.name)
-        except (Busy, Problem, OutsideError, proc.CommandFailed, OSError) as error:
-            reason = str(error).partition("\n")[0]
-            self._events.write("machine", node=spec.name, step="no-snapshot", detail=reason)
-            self._boot_instead(spec.name)
-        self._hypervisor.refresh_volumes()
-
-    def start_kubelet(self, name: str) -> None:
-        """The node's own systemd starts it, once the seed has been read."""
-        self.get(name)
-
     def wait_up(self, name: str) -> None:
-        """Wait until the guest's sshd listens, which it does once its clock is set; one that was thawed has
-        its clock set again.
+        """Wait until the guest's sshd listens; one that does not come up from its snapshot boots instead.
 
         Raises Problem with the console's last lines.
         """
@@ -151,23 +72,20 @@ class GuestNodes:
             else:
                 self._restorer.came_up(key)
                 return
-        self._wait_up(name, BOOT_LIMIT_S)
+        super().wait_up(name)
 
-    def _wait_up(self, name: str, limit_s: float) -> None:
+    def _make(self, spec: NodeSpec) -> None:
+        """From its snapshot, or else by booting it."""
+        domain = self._domain(spec)
+        self._hypervisor.domains.define(domain_xml(domain))
+        self._specs[spec.name] = spec
         try:
-            insist(lambda: self._touch(name), OSError, MachineError, limit_s=limit_s, period_s=0.2)
-            if name in self._late:
-                insist(lambda: self._set_clock(name), OSError, MachineError, limit_s=limit_s, period_s=0.2)
-                self._late.discard(name)
-        except (OSError, MachineError) as error:
-            said = f"{name} hangs at boot: no sshd after {limit_s:g} s"
-            raise Problem(said, f"lab {self._lab.lab}", "its console follows", self._console(name)) from error
-
-    def _set_clock(self, name: str) -> None:
-        """Tell the recording, before and after, that what was measured of this clock holds no longer."""
-        self._events.write("machine", node=name, step=SETTING)
-        self._time.set_clock(self.shell(name, threading.Lock()))
-        self._events.write("machine", node=name, step=SET)
+            self._restored[spec.name] = self._restorer.start(domain, SETTLE_LIMIT_S)
+            self._want(spec.name)
+        except (Busy, Problem, OutsideError, proc.CommandFailed, OSError) as error:
+            reason = str(error).partition("\n")[0]
+            self._events.write("machine", node=spec.name, step="no-snapshot", detail=reason)
+            self._boot_instead(spec.name)
 
     def _boot_instead(self, name: str) -> None:
         """Let a guest whose snapshot is of no use boot with its seed. Raises OutsideError, CommandFailed."""
@@ -177,145 +95,15 @@ class GuestNodes:
         self._restorer.make_disk(self._domain(self._specs[name]))
         self.power_on(name)
 
-    def power(self, name: str, action: PowerAction) -> None:
-        """Do something to the node from outside. Raises Problem."""
-        actions: Mapping[PowerAction, Callable[[str], None]] = {
-            "off": self.power_off,
-            "on": self.power_on,
-            "freeze": self.freeze,
-            "reset": self.reset,
-            "thaw": self.thaw,
-            "link-down": self.link_down,
-            "link-up": self.link_up,
-        }
-        if action not in actions:
-            raise Problem(f"no {action} for {name}", f"lab {self._lab.lab}", "its systemd runs its kubelet")
-        actions[action](name)
-
-    def power_off(self, name: str) -> None:
-        """End the virtual machine at once: nothing in it is flushed. Off already is fine."""
-        self._wanted.discard(name)
-        if self.get(name).pid is None:
-            return
-        try:
-            self._hypervisor.domains.destroy(name)
-        except OutsideError:
-            if self.get(name).pid is not None:
-                raise
-        self._events.write("machine", node=name, step="powered-off")
-
-    def power_on(self, name: str) -> None:
-        """Start the virtual machine, which then boots. On already is fine."""
-        if self.get(name).pid is not None:
-            return
-        # One that powers itself off is gone a moment before libvirt knows and tells.
-        insist(lambda: self._hypervisor.domains.start(name), OutsideError, limit_s=_END_LIMIT_S, period_s=0.2)
-        self._ends.pop(name, None)
-        self._want(name)
-        self._events.write("machine", node=name, step="booted")
-
-    def freeze(self, name: str) -> None:
-        """Stop the virtual machine's processors. Frozen already is fine. Raises OutsideError."""
-        if not self._is_frozen(name):
-            self._hypervisor.domains.suspend(name)
-            self._events.write("machine", node=name, step="frozen")
-
-    def reset(self, name: str) -> None:
-        """Reset the virtual machine while its processors are stopped. Raises OutsideError."""
-        self.freeze(name)
-        self._hypervisor.domains.reset(name)
-        self._events.write("machine", node=name, step="reset")
-
-    def thaw(self, name: str) -> None:
-        """Let the virtual machine's processors go on. Running or off is fine."""
-        if self._is_frozen(name):
-            self._hypervisor.domains.resume(name)
-            self._late.add(name)
-            self._events.write("machine", node=name, step="thawed")
-
-    def link_down(self, name: str) -> None:
-        """Take the carrier of `data` away, now and at each boot."""
-        self._set_link(name, "down")
-
-    def link_up(self, name: str) -> None:
-        """Give it back."""
-        self._set_link(name, "up")
-
-    def _is_frozen(self, name: str) -> bool:
-        return self._hypervisor.domains.is_suspended(name)
-
-    def _set_link(self, name: str, state: str) -> None:
-        self._hypervisor.domains.update(name, nic_xml(self._nic(self.get(name).spec, "data"), state))
-        self._events.write("machine", node=name, step=f"link-{state}")
-
-    def remove(self, name: str) -> None:
-        """Power the node off for good and forget it, with its disks."""
-        self.power_off(name)
+    def _unmake(self, name: str) -> None:
         self._hypervisor.domains.undefine(name)
-        del self._specs[name]
-        self._ends.pop(name, None)
-        self._processes.found(f"node-{name}", None)
-        shutil.rmtree(self._home(name))
-        for disk in (self._disk(name), self._seed(name)):
-            disk.unlink()
-        self._hypervisor.refresh_volumes()
+        self._disk(name).unlink()
 
-    def shell(self, name: str, power_lock: threading.Lock) -> NodeShell:
-        """The node over SSH, from the control plane's side."""
-        address = self.get(name).spec.control_address
-        runner = OverSsh(address, self._lab.dir / "pki" / "ssh", self._home(name) / "known_hosts")
-        return NodeShell(self, name, runner, power_lock)
-
-    def owner(self, spec: NodeSpec) -> str:
-        """Whose machine libvirt must say the node is."""
-        return owner(self._lab.lab, spec.machine_id)
-
-    def facts(self) -> Mapping[str, Json]:
-        """Whether the guests run on KVM."""
-        return {"kvm": self._hypervisor.kvm}
-
-    def _want(self, name: str) -> None:
-        """From now on this guest's end is nobody's wish, unless it is powered off."""
-        self._wanted.add(name)
-        # libvirt gives each a session of its own.
-        if (pid := self.get(name).pid) is not None:
-            autogroup.give_way(autogroup.MACHINE, pid)
-        self._processes.found(f"node-{name}", pid)
-
-    def _on_end(self, end: End) -> None:
-        self._ends[end.domain] = end.how
-        if end.domain in self._wanted:
-            self._wanted.discard(end.domain)
-            self._processes.lost(f"node-{end.domain}", end.domain, end.how)
-
-    def _check_running(self, name: str) -> None:
-        """Raises Problem, with the console's last lines, when a guest has ended."""
-        how = self._ends.get(name) or ("" if self._hypervisor.pid(name) is not None else "ended")
-        if how:
-            said = f"{name} {how} while it booted"
-            raise Problem(said, f"lab {self._lab.lab}", "its console follows", self._console(name))
-
-    def _touch(self, name: str) -> None:
-        """Connect to the guest's sshd. Raises OSError while nobody listens, Problem when it has ended."""
-        self._check_running(name)
-        address = self._specs[name].control_address
-        socket.create_connection((address, SSH_PORT), timeout=1.0).close()
-
-    def _home(self, name: str) -> Path:
-        return self._memory / "nodes" / name
-
-    def _console_log(self, name: str) -> Path:
-        return logs_in(self._memory) / f"console-{name}.log"
-
-    def _console(self, name: str) -> str:
-        log = self._console_log(name)
-        return last_words(log.read_text(errors="replace"), _CONSOLE_LINES) if log.exists() else ""
+    def _card(self, name: str, state: str) -> str:
+        return nic_xml(self._nic(self.get(name).spec, "data"), state)
 
     def _disk(self, name: str) -> Path:
         return self._hypervisor.disks / f"{name}.qcow2"
-
-    def _seed(self, name: str) -> Path:
-        return self._hypervisor.disks / f"{name}-seed.img"
 
     def _nic(self, spec: NodeSpec, bridge: str) -> Nic:
         return Nic(bridge, mac(bridge, spec.slot), outer_end(spec, bridge))
@@ -329,7 +117,7 @@ class GuestNodes:
             uuid=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{METADATA_NAMESPACE}/{spec.name}")),
             lab=self._lab.lab,
             machine_id=spec.machine_id,
-            memory_mib=MEMORY_MIB,
+            memory_mib=spec.shape.memory_mib or MEMORY_MIB,
             vcpus=spec.shape.cpus,
             numa_nodes=spec.shape.numa_nodes,
             kvm=self._hypervisor.kvm,

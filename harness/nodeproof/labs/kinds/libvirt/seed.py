@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,16 @@ _ANEW = "StreamLocalBindUnlink yes\n"
 
 @dataclass(frozen=True)
 class Seed:
-    """What a node is made from; `kubelet` is how its kubelet is set, `time_server` an address and a port."""
+    """What a node is made from; `kubelet` is how its kubelet is set, `time_server` an address and a port,
+    `control` how its card there gets its address, where it is not told it.
+    """
 
     lab: LabSpec
     node: NodeSpec
     authority: Authority
     kubelet: Mapping[str, Json]
     time_server: str
+    control: Sequence[str] = ()
 
 
 def make(folder: Path, disk: Path, of: Seed) -> str:
@@ -83,7 +86,9 @@ def _files(of: Seed) -> dict[str, str]:
         "etc/hostname": f"{node.name}\n",
         "etc/machine-id": f"{node.machine_id}\n",
         "etc/hosts": f"127.0.0.1 localhost\n{node.data_address} {node.name}\n{API_ADDRESS} kubernetes\n",
-        "etc/systemd/network/10-control.network": network("control", f"Address={node.control_address}/16"),
+        "etc/systemd/network/10-control.network": network(
+            "control", *(of.control or (f"Address={node.control_address}/16",))
+        ),
         "etc/systemd/network/10-data.network": network(
             "data", f"Address={node.data_address}/16", f"Gateway={API_ADDRESS}"
         ),

@@ -1,0 +1,1 @@
+"""Nodes that are virtual machines which Vagrant makes."""

@@ -1,0 +1,36 @@
+"""A lab whose nodes Vagrant makes, as a user has it: a partition and a power cut, and nothing left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from nodeproof.labs.kinds.libvirt import hypervisor
+from nodeproof.labs.kinds.vagrant.kind import TOOLS
+from nodeproof.report.rundir import read_verdicts
+from nodeproof.root import missing_tools
+from tests.acceptance.command import TOP, labs_of, nodeproof
+from tests.leftovers import host_tables, leftovers_of
+
+SCENARIOS = ("scenarios/partition/test_recovery.py", "scenarios/shutdown/test_unnoticed.py")
+LIMIT_S = 900.0
+
+
+def _paths(scenarios: Iterable[str]) -> list[str]:
+    return [str(TOP / scenario) for scenario in scenarios]
+
+
+def test_its_scenarios_are_judged_and_nothing_of_it_is_left(tmp_path: Path) -> None:
+    if missing_tools((*hypervisor.TOOLS, *TOOLS)):
+        pytest.skip("run `infra/setup.sh vagrant`")
+    tables, run = host_tables(), tmp_path / "run"
+
+    asked = ("run", "--lab=vagrant", "--nodes=2", "--no-site", f"--run={run}", *_paths(SCENARIOS))
+    done = nodeproof(*asked, cwd=tmp_path, limit_s=LIMIT_S)
+
+    assert done.status == 0, done
+    assert {row["outcome"] for row in read_verdicts(run)} == {"conforms"}
+    (lab,) = labs_of(run)
+    assert leftovers_of(lab, tables) == []
