@@ -30,12 +30,21 @@ class Ground:
     events: EventLog
 
 
+_TOLD = ("name", "slot", "zone", "machine_id", "control_address", "data_address")
+
+
 @dataclass(frozen=True)
 class RunningNode:
     """A node and the process id, in the lab's PID namespace, of what it runs in; None while it is off."""
 
     spec: NodeSpec
     pid: int | None
+
+    def told(self) -> Mapping[str, Json]:
+        """What a lab's status says of it: what it was asked to be, and whether it is on."""
+        asked = {key: getattr(self.spec, key) for key in _TOLD}
+        shape = {"memory_mib": self.spec.shape.memory_mib, "cpus": self.spec.shape.cpus}
+        return {**asked, **shape, "on": self.pid is not None, "pid": self.pid}
 
 
 class Nodes(Protocol):

@@ -25,7 +25,7 @@ from nodeproof.labs.ground import control_plane, etc, network, storage, wire
 from nodeproof.labs.ground.deadman import Deadman
 from nodeproof.labs.ground.logs import give, keep_short
 from nodeproof.labs.ground.memory import Room, logs_in, mount_memory
-from nodeproof.labs.ground.nodes import Ground, RunningNode
+from nodeproof.labs.ground.nodes import Ground
 from nodeproof.labs.ground.pki import ssh_key, write_private
 from nodeproof.labs.ground.processes import EventLog, Processes
 from nodeproof.labs.ground.read_only import protect_host
@@ -42,15 +42,6 @@ Json = Any
 LINGER_S = 60.0
 """How long a lab outlives the last client that holds it, when it is not kept."""
 _LOG_TAIL_LINES = 15
-_TOLD = ("name", "slot", "zone", "machine_id", "control_address", "data_address")
-"""What a lab's status says of what a node was asked to be."""
-
-
-def _told(node: RunningNode) -> Mapping[str, Json]:
-    """What the status says of a node: what it was asked to be, and whether it is on."""
-    shape = {"memory_mib": node.spec.shape.memory_mib, "cpus": node.spec.shape.cpus}
-    asked = {key: getattr(node.spec, key) for key in _TOLD}
-    return {**asked, **shape, "on": node.pid is not None, "pid": node.pid}
 
 
 class LabServer:
@@ -288,7 +279,7 @@ class LabServer:
             return self._power_locks.setdefault(node, threading.Lock())
 
     def _status(self) -> Mapping[str, Json]:
-        nodes = [_told(node) for node in sorted(self._nodes.all(), key=lambda node: node.spec.slot)]
+        nodes = [node.told() for node in sorted(self._nodes.all(), key=lambda node: node.spec.slot)]
         return {
             **self._nodes.facts(),
             "lab": self.spec.lab,
