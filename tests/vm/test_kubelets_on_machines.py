@@ -83,6 +83,7 @@ def a_kubelet_ends_with_its_node(cluster: Cluster) -> None:
 
 def somebody_says_unknown_of_a_node_that_is_back(cluster: Cluster) -> None:
     """As who goes by what its Lease says."""
+    cluster.until_injected("clock")
     cluster.until(lambda: condition_status(cluster.node(), "Ready") == "Unknown")
     cluster.until_ready()
     # What comes within the slack may have come before.
