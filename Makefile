@@ -117,7 +117,7 @@ test-vagrant: ## vagrant up, ssh and destroy with a private libvirtd (2 to 4 min
 	@$(MAKE) --no-print-directory setup LAB=vagrant
 	@$(PYTEST).xml -s tests/vm/test_vagrant.py
 
-documented: setup ## the defaults at their real length (about 8 minutes)
+documented: setup ## the defaults at their real length (about 13 minutes)
 	@$(BIN)/nodeproof run --lab=$(LAB) --profile=documented -k without $(ARGS)
 
 soak: setup ## kill random parts at random moments of random faults, N times from SEED; nothing may be left
