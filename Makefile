@@ -127,8 +127,8 @@ vagrant-lab: ## a lab whose nodes Vagrant makes: up, two scenarios, nothing left
 	@$(MAKE) --no-print-directory setup LAB=vagrant
 	@$(PYTEST).xml tests/vm/test_vagrant_lab.py
 
-documented: setup ## the defaults at their real length (about 8 minutes)
-	@$(BIN)/nodeproof run --lab=$(LAB) --profile=documented -k without $(ARGS)
+documented: setup ## the defaults at their real length (about 7 minutes)
+	@$(BIN)/nodeproof run --lab=$(LAB) --profile=documented -n 2 -k without $(ARGS)
 
 soak: setup ## kill random parts at random moments of random faults, N times from SEED; nothing may be left
 	@$(BIN)/python -m tests.soak --rounds $(N) --seed $(SEED) --lab $(LAB)
