@@ -7,7 +7,8 @@ import os
 import re
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -78,13 +79,29 @@ def test_what_cannot_be_read_was_not_told() -> None:
         list(words_of(Node("", status=1), "pod-1", BootClock(BOOT, 0.0, 0.0)))
 
 
-def running(kind: Witness, part: str, folder: Path) -> proc.Process:
-    """A witness's container, or its hook, as a process of this machine: bash has what its shell has."""
-    container = witness._container(kind)
-    command = container["command"] if part == "main" else container["lifecycle"]["preStop"]["exec"]["command"]
-    script = command[2].replace(FOLDER, str(folder)).replace("/tmp/never", str(folder / "never"))
-    script, env = script.replace(HELD, str(folder / "held")), {"NAME": "pod-1", "NODE": "node-2"}
-    return proc.start(["bash", "-c", script], log=folder / "log", env={**os.environ, **env})
+Running = Callable[[Witness, str], proc.Process]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    """Runs a witness's container, or its hook, as processes of this machine: bash has what its shell has."""
+    begun: list[proc.Process] = []
+
+    def run(kind: Witness, part: str) -> proc.Process:
+        made = witness._container(kind)
+        command = made["command"] if part == "main" else made["lifecycle"]["preStop"]["exec"]["command"]
+        script = command[2].replace(FOLDER, str(tmp_path)).replace("/tmp/never", str(tmp_path / "never"))
+        script, env = script.replace(HELD, str(tmp_path / "held")), {"NAME": "pod-1", "NODE": "node-2"}
+        argv, env = ["bash", "-c", script], {**os.environ, **env}
+        begun.append(proc.start(argv, log=tmp_path / "log", env=env, own_session=True))
+        return begun[-1]
+
+    yield run
+    for process in begun:
+        # What writes beside a witness ends with its container, and here with its session.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(LIMIT_S)
 
 
 def told_of(folder: Path, what: str) -> list[str]:
@@ -102,8 +119,8 @@ def written(folder: Path) -> list[str]:
     return [what for _up, what in lines]
 
 
-def test_a_witness_that_hears_sigterm_says_so_and_exits(tmp_path: Path) -> None:
-    process = running(Witness(), "main", tmp_path)
+def test_a_witness_that_hears_sigterm_says_so_and_exits(running: Running, tmp_path: Path) -> None:
+    process = running(Witness(), "main")
     assert eventually(lambda: written(tmp_path).count(BEAT) > 3, LIMIT_S)
     os.kill(process.pid, signal.SIGTERM)
     assert process.wait(LIMIT_S) == 0
@@ -112,8 +129,8 @@ def test_a_witness_that_hears_sigterm_says_so_and_exits(tmp_path: Path) -> None:
     assert told[-2:] == [SIGTERM, EXITS]
 
 
-def test_a_deaf_witness_hears_sigterm_and_does_not_end(tmp_path: Path) -> None:
-    process = running(Witness(deaf=True), "main", tmp_path)
+def test_a_deaf_witness_hears_sigterm_and_does_not_end(running: Running, tmp_path: Path) -> None:
+    process = running(Witness(deaf=True), "main")
     assert eventually(lambda: BEAT in written(tmp_path), LIMIT_S)
     os.kill(process.pid, signal.SIGTERM)
     assert eventually(lambda: SIGTERM in written(tmp_path), LIMIT_S)
@@ -123,10 +140,10 @@ def test_a_deaf_witness_hears_sigterm_and_does_not_end(tmp_path: Path) -> None:
     assert EXITS not in written(tmp_path)
 
 
-def test_a_witness_with_a_claim_writes_numbers_and_tells_of_each(tmp_path: Path) -> None:
+def test_a_witness_with_a_claim_writes_numbers_and_tells_of_each(running: Running, tmp_path: Path) -> None:
     (tmp_path / "held").mkdir()
     (tmp_path / "held" / "written").write_text("1 node-1\n2 node-1\n")
-    process = running(Witness(claim="data"), "main", tmp_path)
+    process = running(Witness(claim="data"), "main")
     assert eventually(lambda: f"{WROTE} 4" in told_of(tmp_path, WROTE), LIMIT_S)
     (tmp_path / "held" / "written").rename(tmp_path / "gone")
     (tmp_path / "held").rmdir()
@@ -136,8 +153,8 @@ def test_a_witness_with_a_claim_writes_numbers_and_tells_of_each(tmp_path: Path)
     assert (tmp_path / "gone").read_text().startswith("1 node-1\n2 node-1\n3 node-2\n4 node-2\n")
 
 
-def test_a_hook_says_when_it_begins_and_ends(tmp_path: Path) -> None:
-    assert running(Witness(pre_stop_s=1), "hook", tmp_path).wait(LIMIT_S) == 0
+def test_a_hook_says_when_it_begins_and_ends(running: Running, tmp_path: Path) -> None:
+    assert running(Witness(pre_stop_s=1), "hook").wait(LIMIT_S) == 0
     assert written(tmp_path) == [HOOK_BEGAN, HOOK_ENDED]
 
 
