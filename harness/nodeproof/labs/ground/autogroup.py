@@ -12,6 +12,8 @@ from pathlib import Path
 
 LAB = 4
 """A lab's session beside a harness's: as measured 1 changes nothing, and 2 is enough."""
+STARTING = 7
+"""A lab's until it is up: labs of a run start while scenarios in others are timed already."""
 MACHINE = 8
 """A virtual machine's beside those of labs, whose controllers are to be in time."""
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from nodeproof import proc
 from nodeproof.faults import fault_from_json
-from nodeproof.labs.ground import control_plane, etc, network, storage, wire
+from nodeproof.labs.ground import autogroup, control_plane, etc, network, storage, wire
 from nodeproof.labs.ground.deadman import Deadman
 from nodeproof.labs.ground.logs import give, keep_short
 from nodeproof.labs.ground.memory import Room, logs_in, mount_memory
@@ -118,6 +118,7 @@ class LabServer:
             for node in self._nodes.all():
                 self._nodes.wait_up(node.spec.name)
             self._write_record()
+            autogroup.give_way(autogroup.LAB)
             self._phase = "ready"
         except Exception as error:
             self._error = str(error) if isinstance(error, Problem | proc.CommandFailed) else repr(error)
