@@ -53,6 +53,14 @@ def test_who_says_something_else_or_looks_on_has_what_he_asked_for(told: dict[st
     assert config.option.numprocesses == told.get("numprocesses")
 
 
+@pytest.mark.usefixtures("borne")
+def test_a_worker_starts_none() -> None:
+    config = given()
+    config.workerinput = {"workerid": "gw0"}
+    slots.set_default(config)
+    assert config.option.numprocesses is None
+
+
 def test_one_lab_needs_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "labs_at_once", lambda _kind, _nodes: (1, "no more memory"))
     config = given()

@@ -36,7 +36,11 @@ def set_default(config: pytest.Config) -> None:
 
 
 def _is_told(config: pytest.Config) -> bool:
-    """Whether somebody said how scenarios are given out, or there is nobody to give them out."""
+    """Whether somebody said how scenarios are given out, or there is nobody to give them out: a worker has
+    none of its own, though xdist takes from it how many there are.
+    """
+    if hasattr(config, "workerinput"):
+        return True
     if config.getoption("numprocesses", 0) is not None or config.getoption("tx", ()):
         return True
     looks_on = config.getoption("usepdb") or config.getoption("capture") == "no"
