@@ -8,7 +8,9 @@ guests that have it.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any
 from xml.etree import ElementTree as Tree
 
@@ -21,7 +23,7 @@ Connection = Any
 """`libvirt.virConnect`; the binding has no types."""
 
 GONE_LIMIT_S = 10.0
-"""So long may a disk take to leave a guest."""
+"""So long may a disk take to leave a guest, or to come to it: external-attacher waits for 15 s."""
 _LOOK_EACH_S = 0.1
 _SUFFIX = ".qcow2"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -96,13 +98,15 @@ class Libvirt:
             return 0 if guest is None else sum(is_id(serial) for serial in _serials(guest))
 
     def attach(self, volume: str, node: str) -> None:
-        """Live, on the guest's SCSI bus."""
+        """Live, on the guest's SCSI bus. Raises Refused when it is not there after GONE_LIMIT_S."""
         with self._told(f"volume {volume}, node {node}"):
             guest, found = self._guest(node), self._look_up(volume)
             if guest is None or found is None:
                 raise Refused(grpc.StatusCode.NOT_FOUND, f"volume {volume}, node {node}: gone meanwhile")
             xml = _disk_xml(found.path(), _free_target(guest), volume)
-            guest.attachDeviceFlags(xml, self._library.VIR_DOMAIN_AFFECT_LIVE)
+            live = self._library.VIR_DOMAIN_AFFECT_LIVE
+            if not _answered(lambda: guest.attachDeviceFlags(xml, live)):
+                raise _late(f"volume {volume} is not in node {node}")
 
     def detach(self, volume: str, node: str) -> None:
         """Live; the guest need not help. Raises Refused when the disk is still there after GONE_LIMIT_S."""
@@ -111,12 +115,10 @@ class Libvirt:
             disk = None if guest is None or found is None else _disks(guest).get(found.path())
             if disk is None:
                 return
-            guest.detachDeviceFlags(disk, self._library.VIR_DOMAIN_AFFECT_LIVE)
-            if not _comes_true(lambda: node not in self.holders(volume)):
-                raise Refused(
-                    grpc.StatusCode.DEADLINE_EXCEEDED,
-                    f"volume {volume} is still in node {node} after {GONE_LIMIT_S:g} s",
-                )
+            live = self._library.VIR_DOMAIN_AFFECT_LIVE
+            answered = _answered(lambda: guest.detachDeviceFlags(disk, live))
+            if not answered or not _comes_true(lambda: node not in self.holders(volume)):
+                raise _late(f"volume {volume} is still in node {node}")
 
     def _now(self) -> Connection:
         if self._connection is None or not self._connection.isAlive():
@@ -156,6 +158,30 @@ class Libvirt:
         except self._library.libvirtError as error:
             said = error.get_error_message() or error
             raise Refused(grpc.StatusCode.UNAVAILABLE, f"{what}: libvirt: {said}") from error
+
+
+def _answered(call: Callable[[], object]) -> bool:
+    """Whether a guest's QEMU has done what it was asked within GONE_LIMIT_S. One that stands still does it
+    once it goes on; libvirt itself waits without end. Raises what the call raised by then.
+    """
+    done: Future[object] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(call())
+        except Exception as error:  # whatever it is, it is the call's
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        done.result(GONE_LIMIT_S)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _late(what: str) -> Refused:
+    return Refused(grpc.StatusCode.DEADLINE_EXCEEDED, f"{what} after {GONE_LIMIT_S:g} s")
 
 
 def _comes_true(look: Callable[[], bool]) -> bool:

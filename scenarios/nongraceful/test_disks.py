@@ -56,7 +56,9 @@ COLLECTED = windows.formula("within", "20 + 5", "-slack", "20 + 5 + slack")
 """A pass of the pod garbage collector (windows.POD_GC_S), and what that takes."""
 NONE: Mapping[str, object] = {"$in": [[]]}
 A_PASS_S = windows.POD_GC_S + 2.0
-STARTS_S, AT_ONCE_S, RECOVERS_S = 90.0, 5.0, 120.0
+STARTS_S, AT_ONCE_S, ATTACHED_S = 90.0, 5.0, 60.0
+RECOVERS_S = 300.0
+"""An emulated machine has taken over two minutes from an attached disk to a container that runs."""
 WRITTEN_MEANWHILE = 60
 """So many numbers at most from the look to the cut: one a second."""
 GROUP = "/apis/apps/v1/namespaces/nodeproof"
@@ -74,6 +76,11 @@ def leaving(pods: Workload) -> Moment:
 def detached(name: str) -> Moment:
     """Somebody asked for the end of an attachment."""
     return became(ATTACHMENTS, name, {"metadata": {"deletionTimestamp": PRESENT}})
+
+
+def attached(name: str) -> Moment:
+    """A machine has the disk, as its attacher tells."""
+    return became(ATTACHMENTS, name, {"status": {"attached": True}})
 
 
 def make(lab: Stage, pods: Workload, node: str) -> None:
@@ -123,6 +130,7 @@ def about_what_comes_back(moves: Workload, here: str, there: str, tainted: Momen
     return {
         "out-of-service.recovers-elsewhere": [
             made(ATTACHMENTS, there).after(removed(ATTACHMENTS, here), windows.prompt(AT_ONCE_S)),
+            attached(there).after(tainted, windows.prompt(ATTACHED_S)),
             running(moves, other).after(tainted, windows.prompt(RECOVERS_S)),
         ],
     }

@@ -50,7 +50,7 @@ PODS, GROUP = "/api/v1/namespaces/nodeproof/pods", "/apis/apps/v1/namespaces/nod
 COLLECTED = windows.formula("within", "20 + 5", "-slack", "20 + 5 + slack")
 """A pass of the pod garbage collector (windows.POD_GC_S), and what that takes."""
 NONE: Mapping[str, object] = {"$in": [[]]}
-STARTS_S, AT_ONCE_S, RECOVERS_S, BOTH_S = 90.0, 5.0, 120.0, 20.0
+STARTS_S, AT_ONCE_S, RECOVERS_S, BOTH_S = 90.0, 5.0, 300.0, 20.0
 UNMOUNTED_S = 60.0
 
 

@@ -30,9 +30,10 @@ from tests.bench.lag import EVENTS_PER_S, recorder_lag
 from tests.bench.many import many
 from tests.bench.neighbours import neighbours
 from tests.bench.up import ready
+from tests.bench.volumes import out_of_service
 
 FIGURES = {
-    PROCESS.name: ("up", "many", "drop", "group", "lag", "kubelets", "neighbours"),
+    PROCESS.name: ("up", "many", "drop", "group", "lag", "kubelets", "neighbours", "volumes"),
     LIBVIRT.name: guests.FIGURES,
 }
 """Which figures there are, by kind of lab."""
@@ -63,6 +64,8 @@ def parts_of(bench: Bench, kind: str, wanted: Sequence[str]) -> list[Part]:
         parts.append(lambda: kubelets(bench))
     if "neighbours" in wanted:
         parts.append(lambda: neighbours(bench))
+    if "volumes" in wanted:
+        parts.append(lambda: out_of_service(bench))
     if "group" in wanted:
         parts.append(lambda: large_lab(bench))
     if {"drop", "lag"} & set(wanted):

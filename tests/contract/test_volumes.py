@@ -5,60 +5,65 @@ time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from nodeproof.actions.pods import pending_pod
 from nodeproof.actions.workloads import holding
-from nodeproof.artifacts import csi
 from nodeproof.checks.moments import became, condition_became, made, removed
 from nodeproof.faults import Fault
-from nodeproof.faults.volumes import DISKS, DRIVER, Volumes, attachment, handle
+from nodeproof.faults.volumes import DISKS, Volumes, attachment, handle
 from nodeproof.labs.client.lab import Lab
 from nodeproof.model import window as windows
 from nodeproof.model.history import fence
-from nodeproof.model.needs import ATTACHER, Needs
+from nodeproof.model.needs import ATTACHER
 from nodeproof.model.pattern import PRESENT
 from nodeproof.probes.disk_holders import disk_holders
 from nodeproof.probes.metric import metric
-from nodeproof.scenario import ask, freeze, partition, power_off, taint, volumes
+from nodeproof.scenario import ask, freeze, partition, power_off, taint
 from nodeproof.scenario.stage import Stage
 from nodeproof.sources.volumes import VolumeCalls
+from tests.contract.attaching import (
+    ATTACHMENTS,
+    COMMAND_LIMIT_S,
+    LIMIT_S,
+    ask_for,
+    attach,
+    detach,
+    guests_only,
+    is_attached,
+    settled,
+    shown,
+    stage_of,
+    storage_of,
+    the_other,
+)
+from tests.waiting import eventually
 
-ATTACHMENTS, PODS = "volumeattachments", "/api/v1/namespaces/nodeproof/pods"
+PODS = "/api/v1/namespaces/nodeproof/pods"
 MANAGER = "kube-controller-manager"
 FORCED = "attach_detach_controller_attachdetach_controller_forced_detaches"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 ATTACHED = ("ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume")
 """What a driver is asked before a pod runs."""
-LIMIT_S = 60.0
-COMMAND_LIMIT_S = 30.0
+ROUNDS = 3
 HARMS: Mapping[str, Callable[[str], Fault]] = {
     "frozen": freeze,
     "cut off": partition,
     "off": power_off,
 }
-NEEDS = Needs(faulted=1, components=(ATTACHER,), features=frozenset({"power", "volumes"}))
 
 
 @pytest.fixture
 def stage(lab: Lab, tmp_path: Path) -> Stage:
-    if "volumes" not in lab.features:
-        pytest.skip(f"a {lab.kind.name} lab has no volumes")
-    csi.obtain(print)
-    lab.clean(NEEDS)
-    if "inotify" in (why := volumes().available(lab.fleet.machine(ATTACHER))):
-        pytest.skip(why)
-    return Stage(lab, tmp_path, NEEDS, nullcontext)
+    return stage_of(lab, tmp_path)
 
 
 @pytest.fixture
 def storage(lab: Lab) -> Iterator[Volumes]:
-    made_ = volumes()
-    yield made_
-    lab.tidy()
+    yield from storage_of(lab)
 
 
 def revisions(stage: Stage, resource: str, name: str) -> Mapping[str, int]:
@@ -141,30 +146,6 @@ def test_a_lost_nodes_volume_goes_after_its_pod_once_it_is_out_of_service(
     assert asked(stage, calls) == [f"{method} {node} OK" for method in expected], "never unstaged"
 
 
-def attach(stage: Stage, claim: str, node: str, shown: Mapping[str, object]) -> str:
-    """Ask for a volume on a node as the controller does, and wait for what shows."""
-    name = f"by-hand-{claim}-{node}"
-    spec = {"attacher": DRIVER, "nodeName": node, "source": {"persistentVolumeName": claim}}
-    asked = ask("POST", f"/apis/storage.k8s.io/v1/{ATTACHMENTS}", {"metadata": {"name": name}, "spec": spec})
-    stage.do(asked)
-    came = became(ATTACHMENTS, name, {"status": shown})
-    stage.wait_for(came.after(asked.begun, windows.prompt(LIMIT_S)))
-    assert stage.find(came) is not None
-    return name
-
-
-def detach(stage: Stage, name: str) -> None:
-    """Ask for the end of an attachment, and wait for it."""
-    asked = ask("DELETE", f"/apis/storage.k8s.io/v1/{ATTACHMENTS}/{name}")
-    stage.do(asked)
-    stage.wait_for(removed(ATTACHMENTS, name).after(asked.begun, windows.prompt(LIMIT_S)))
-    assert stage.find(removed(ATTACHMENTS, name)) is not None
-
-
-def the_other(lab: Lab, node: str) -> str:
-    return next(name for name in lab.fleet.node_names() if name != node)
-
-
 @pytest.mark.vm
 def test_a_volume_is_one_nodes_at_a_time(lab: Lab, stage: Stage, storage: Volumes) -> None:
     (claim,), node, other = storage.claims, stage.target, the_other(lab, stage.target)
@@ -187,8 +168,7 @@ def test_a_volume_is_one_nodes_at_a_time(lab: Lab, stage: Stage, storage: Volume
 def test_a_volume_leaves_a_machine_that_does_not_answer(
     lab: Lab, stage: Stage, storage: Volumes, how: str
 ) -> None:
-    if "real-pods" not in lab.features:
-        pytest.skip("a table knows nothing of how its machines are")
+    guests_only(lab)
     (claim,), node, other = storage.claims, stage.target, the_other(lab, stage.target)
     with stage.record(also=(ATTACHMENTS,)), stage.inject(storage):
         first = attach(stage, claim, node, {"attached": True})
@@ -200,3 +180,24 @@ def test_a_volume_leaves_a_machine_that_does_not_answer(
         stage.wait_for(condition_became(node, "Ready", "True").after(harm.healing, windows.recovery()))
         assert stage.look(disk_holders(claim)).value == [other], "booted or not"
         detach(stage, second)
+
+
+def test_a_volume_that_two_nodes_want_at_once_is_one_nodes(lab: Lab, stage: Stage, storage: Volumes) -> None:
+    (claim,), nodes = storage.claims, sorted(lab.fleet.node_names())[:2]
+    attacher = lab.fleet.machine(ATTACHER)
+    with stage.record(also=(ATTACHMENTS,)), stage.inject(storage):
+        for _round in range(ROUNDS):
+            # It finds both when it starts.
+            attacher.power("off")
+            names = {node: ask_for(lab, claim, node) for node in nodes}
+            attacher.power("on")
+            assert eventually(partial(settled, lab, names.values()), LIMIT_S)
+            (first,) = (node for node in nodes if is_attached(lab, names[node]))
+            (second,) = (node for node in nodes if node != first)
+            said = shown(lab, names[second])["attachError"]["message"]
+            assert f"volume {handle(claim)} is attached to {first}, so not to {second}" in said
+            assert stage.look(disk_holders(claim)).value == [first]
+            detach(stage, names[first])
+            assert eventually(partial(is_attached, lab, names[second]), LIMIT_S)
+            assert stage.look(disk_holders(claim)).value == [second]
+            detach(stage, names[second])

@@ -5,6 +5,7 @@ Whether libvirt and QEMU do what is made up here, only guests can say.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from infra.csi import guests
 from infra.csi.controller import MIB
 from infra.csi.guests import Libvirt
 from infra.csi.hypervisor import Refused, Volume, volume_id
+from tests.waiting import eventually
 
 Code = grpc.StatusCode
 VOLUME = volume_id("one")
@@ -41,13 +43,22 @@ class Library:
             self.get_error_message = lambda: said
 
 
+def _going() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event
+
+
 @dataclass
 class Guest:
-    """A virtual machine: the XML of its disks. One that is `stubborn` keeps what is pulled out of it."""
+    """A virtual machine: the XML of its disks. One that is `stubborn` keeps what is pulled out of it, and one
+    that does not go on answers nobody.
+    """
 
     name_: str
     running: bool = True
     stubborn: bool = False
+    goes_on: threading.Event = field(default_factory=_going)
     disks: list[str] = field(default_factory=lambda: [ROOT])
 
     def name(self) -> str:
@@ -61,10 +72,12 @@ class Guest:
 
     def attachDeviceFlags(self, xml: str, flags: int) -> None:
         assert flags == Library.VIR_DOMAIN_AFFECT_LIVE
+        self.goes_on.wait()
         self.disks.append(xml)
 
     def detachDeviceFlags(self, xml: str, flags: int) -> None:
         assert flags == Library.VIR_DOMAIN_AFFECT_LIVE
+        self.goes_on.wait()
         file = parsed(xml).find("source")
         assert file is not None
         if not self.stubborn:
@@ -199,6 +212,23 @@ def test_a_disk_that_does_not_go_is_told(
     libvirt.attach(VOLUME, "node-1")
     refused(lambda: libvirt.detach(VOLUME, "node-1"), Code.DEADLINE_EXCEEDED, VOLUME, "node-1", "0.3 s")
     assert libvirt.holders(VOLUME) == ["node-1"]
+
+
+def test_a_guest_that_stands_still_keeps_nobody_waiting(
+    libvirt: Libvirt, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guests, "GONE_LIMIT_S", 0.3)
+    libvirt.attach(VOLUME, "node-1")
+    goes_on = connection.guests["node-1"].goes_on
+    goes_on.clear()
+    refused(lambda: libvirt.detach(VOLUME, "node-1"), Code.DEADLINE_EXCEEDED, VOLUME, "node-1", "0.3 s")
+    assert libvirt.holders(VOLUME) == ["node-1"]
+    goes_on.set()
+    assert eventually(lambda: libvirt.holders(VOLUME) == [], 5.0)
+    goes_on.clear()
+    refused(lambda: libvirt.attach(VOLUME, "node-1"), Code.DEADLINE_EXCEEDED, VOLUME, "node-1", "0.3 s")
+    goes_on.set()
+    assert eventually(lambda: libvirt.holders(VOLUME) == ["node-1"], 5.0)
 
 
 def test_volumes_are_told_from_other_files_of_the_pool(libvirt: Libvirt) -> None:
