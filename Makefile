@@ -9,7 +9,7 @@ N ?= 10
 SEED ?= 12
 # What only virtual machines can show; the other scenarios run on them at night.
 VM_SCENARIOS := scenarios/shutdown/test_called_off.py scenarios/shutdown/test_graceful.py \
-    scenarios/shutdown/test_unnoticed.py scenarios/swap/test_swap.py
+    scenarios/swap/test_swap.py
 # Test results, one file for each target: .ci/run reads the slowest tests off them.
 RESULTS := reports/out/tests
 PYTEST = $(BIN)/pytest -q -p no:cacheprovider --junitxml=$(RESULTS)/$@
@@ -68,9 +68,9 @@ test: setup ## all of these
 
 # One that fails keeps the others from nothing. The scenarios come first: labs of a run start one after another, so
 # where there are no snapshots yet, the first takes them, and no two compete.
-test-vm: ## virtual machines: every fault once, the guests' own safety, the scenarios of shutdown and swap
+test-vm: ## virtual machines: every fault once, the guests' own safety, scenarios of shutdown and swap, a Vagrant lab
 	@$(MAKE) --no-print-directory setup LAB=libvirt
-	@$(MAKE) --no-print-directory --keep-going vm-scenarios vm-contract vm-alone
+	@$(MAKE) --no-print-directory --keep-going vm-scenarios vm-contract vm-alone vagrant-lab
 
 # One lab: in .ci/run the defaults at their real length are beside it.
 vm-scenarios:
@@ -124,9 +124,9 @@ test-vagrant: ## vagrant up, ssh and destroy with a private libvirtd (2 to 4 min
 	@$(MAKE) --no-print-directory setup LAB=vagrant
 	@$(PYTEST).xml -s tests/vm/test_vagrant.py
 
-vagrant-lab: ## a lab whose nodes Vagrant makes: up, two scenarios, nothing left (4 to 8 minutes)
+vagrant-lab: ## a lab whose nodes Vagrant makes: up, a partition and a power cut, nothing left (about 5 minutes)
 	@$(MAKE) --no-print-directory setup LAB=vagrant
-	@$(PYTEST).xml tests/vm/test_vagrant_lab.py
+	@$(PYTEST).xml tests/vagrant
 
 documented: setup ## the defaults at their real length (about 7 minutes)
 	@$(BIN)/nodeproof run --lab=$(LAB) --profile=documented -n 2 -k without $(ARGS)

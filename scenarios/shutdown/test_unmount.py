@@ -23,7 +23,9 @@ from nodeproof.scenario import (
 )
 
 TOTAL_S, CRITICAL_S = 100, 10
-"""So that the regular pods' time is not over before their volumes are let go, however slow the node is."""
+"""So that the regular pods' time is not over before their volumes are let go, however slow the node is. Pods
+bear a node that is not ready for as long: nobody else asks them to leave.
+"""
 HELD_S, SOON_S, LET_GO_S = 15.0, 15.0, 45.0
 """The kubelet tries to unmount again after twice as long each time."""
 HOLD = "cd /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*/mount && exec sleep 600"
@@ -53,8 +55,8 @@ def test_critical_pods_of_a_shutdown_run_until_the_others_volumes_are_unmounted(
     with lab.record(), lab.inject(storage):
         regular, critical = lab.do(
             run_witnesses(
-                Witness(claim=claim),
-                Witness(priority_class="system-node-critical", host_network=True),
+                Witness(claim=claim, tolerates_s=TOTAL_S),
+                Witness(priority_class="system-node-critical", host_network=True, tolerates_s=TOTAL_S),
                 on=node,
             )
         )

@@ -21,6 +21,8 @@ from nodeproof.scenario import (
     OUT_OF_SERVICE,
     PRESENT,
     Pod,
+    Workload,
+    ask,
     attachment,
     became,
     condition_became,
@@ -44,6 +46,7 @@ from tests.bench.ground import load_after, running_lab, settle
 EACH, ROUNDS, NODES = 7, 3, 3
 """A node has eight volumes at most."""
 ATTACHMENTS = "volumeattachments"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/nodeproof/deployments"
 LIMIT_S = 60.0
 PARTS = (
     "taint to the pod's removal",
@@ -85,7 +88,12 @@ def _lost(lab: Lab) -> Sequence[Times]:
         node, storage = stage.target, volumes(EACH)
         out = taint_added(node, OUT_OF_SERVICE, "NoExecute")
         with stage.record(also=(ATTACHMENTS,)), stage.inject(storage):
-            held = [(claim, _run(stage, claim, node)) for claim in storage.claims]
+            makers = [
+                workload("Deployment", **preferring(node), **holding(claim)) for claim in storage.claims
+            ]
+            held = [
+                (claim, _run(stage, maker, node)) for claim, maker in zip(storage.claims, makers, strict=True)
+            ]
             with stage.inject(power_off(node)) as off:
                 unknown = condition_became(node, "Ready", "Unknown")
                 stage.wait_for(unknown.after(off.began, windows.detection_from_fault()))
@@ -99,12 +107,14 @@ def _lost(lab: Lab) -> Sequence[Times]:
                     for *_before, last in steps:
                         stage.wait_for(last.after(out, windows.prompt(LIMIT_S)))
             stage.wait_for(condition_became(node, "Ready", "True").after(off.healing, windows.recovery()))
+            for maker in makers:
+                # Or it makes pods that hold what is taken away.
+                stage.do(ask("DELETE", f"{DEPLOYMENTS}/{maker.name}"))
         return [_times(stage, (out, *each)) for each in steps]
 
 
-def _run(stage: Stage, claim: str, node: str) -> Pod:
-    """A Deployment's pod that holds a claim on a node."""
-    pods = workload("Deployment", **preferring(node), **holding(claim))
+def _run(stage: Stage, pods: Workload, node: str) -> Pod:
+    """A Deployment's pod on a node."""
     stage.do(pods.make)
     runs = written("pods", {**pods.pods, "spec": {"nodeName": node}, "status": {"phase": "Running"}})
     stage.wait_for(runs.after(pods.make.begun, windows.prompt(LIMIT_S)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -97,10 +97,9 @@ def is_attached(lab: Lab, name: str) -> bool:
     return bool(shown(lab, name)["attached"])
 
 
-def settled(lab: Lab, names: Iterable[str]) -> bool:
-    """Whether each was attached or refused."""
-    told = [shown(lab, name) for name in names]
-    return all(status["attached"] or "attachError" in status for status in told)
+def why_not(lab: Lab, name: str) -> str:
+    """Why it is not attached, as far as anybody has tried."""
+    return str((shown(lab, name).get("attachError") or {}).get("message", ""))
 
 
 def is_gone(lab: Lab, name: str) -> bool:
