@@ -51,7 +51,7 @@ def _answer(name: str, method: Method, calls: Calls, node: str) -> Callable[[Any
         except OSError as error:
             code, why, response = grpc.StatusCode.INTERNAL, f"{name} is not written down: {error}", None
         if response is None:
-            context.abort(code, why)
+            context.abort(code, _naming(why, volume, asked))
             raise AssertionError("abort does not return")
         return response
 
@@ -65,6 +65,13 @@ def _tried(method: Method, request: Any) -> tuple[grpc.StatusCode, str, Message 
         return refused.code, refused.why, None
     except Exception as error:
         return grpc.StatusCode.INTERNAL, repr(error), None
+
+
+def _naming(why: str, volume: str, node: str) -> str:
+    """Why a call was not done, with the volume and the node that it was about, where it lacks them."""
+    about = {"volume": volume, "node": node}
+    lacks = [f"{what} {name}" for what, name in about.items() if name and name not in why]
+    return f"{', '.join(lacks)}: {why}" if lacks else why
 
 
 def needed(value: Any, field: str) -> Any:
