@@ -39,8 +39,8 @@ from tests.waiting import eventually, pause
 AFTER_S = (0.0, 0.1, 0.3, 1.0)
 """When somebody is killed, after an attachment was asked for or its end."""
 KILLS = {
-    "the-attacher": 'kill -KILL $(pgrep -f "^[^ ]*/csi-attacher ")',
-    "the-driver": 'kill -KILL $(pgrep -f "[-]m infra.csi ")',
+    "the-attacher": 'kill -KILL $(pgrep -f "^[^ ]*/external-attacher ")',
+    "the-driver": 'kill -KILL $(pgrep -f "^[^ ]*python[^ ]* .*-m infra.csi ")',
 }
 SMALL_POOL = f"""
 mkdir small
@@ -88,9 +88,12 @@ def test_a_volume_is_attached_and_detached_once_whoever_is_killed_meanwhile(
     (claim,), node = storage.claims, stage.target
     attacher = lab.fleet.machine(ATTACHER)
 
+    def kills() -> bool:
+        return attacher.run(["sh", "-c", KILLS[killed]], deadline_s=COMMAND_LIMIT_S).status == 0
+
     def kill_and_start() -> None:
         pause(after_s)
-        attacher.run(["sh", "-c", KILLS[killed]], deadline_s=COMMAND_LIMIT_S)
+        assert eventually(kills, LIMIT_S), "nobody is there to be killed"
         assert eventually(lambda: not attacher.is_powered(), LIMIT_S), "neither goes on without the other"
         attacher.power("on")
 
