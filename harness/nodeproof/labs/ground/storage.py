@@ -18,10 +18,13 @@ DISKS = "disks"
 _WITH_DRIVER = """
 served=
 {each}
-setpriv --pdeathsig=KILL -- {driver} $served &
+setpriv --pdeathsig=KILL -- sh -c 'setpriv --pdeathsig=KILL -- "$@"; kill -KILL "$PPID"' \\
+    beside {driver} $served &
 exec "$0" "$@"
 """
-"""The kernel ends a process with PDEATHSIG together with the one that started it, whoever kills that."""
+"""The kernel ends a process with PDEATHSIG together with the one that started it, whoever kills that. The
+other way round external-attacher ends by itself only where it was connected before.
+"""
 
 
 @dataclass(frozen=True)
