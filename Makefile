@@ -7,9 +7,9 @@ WORKERS ?= auto
 ARGS ?=
 N ?= 10
 SEED ?= 12
-# What only virtual machines can show; the other scenarios run on them at night.
+# What only virtual machines can show; the other scenarios run on them at night, or in the Vagrant lab.
 VM_SCENARIOS := scenarios/shutdown/test_called_off.py scenarios/shutdown/test_graceful.py \
-    scenarios/swap/test_swap.py
+    scenarios/swap/test_swap.py scenarios/nongraceful/test_disks.py
 # Test results, one file for each target: .ci/run reads the slowest tests off them.
 RESULTS := reports/out/tests
 PYTEST = $(BIN)/pytest -q -p no:cacheprovider --junitxml=$(RESULTS)/$@
@@ -92,6 +92,7 @@ night-histories:
 
 night-process:
 	@$(PYTEST).xml $(SIDE_BY_SIDE) -m "night and not alone" tests/contract tests/acceptance
+	@$(PYTEST)-alone.xml -m "night and alone" tests/contract tests/acceptance
 
 # With `documented`: all that the profile alone proves.
 night-documented:
