@@ -135,8 +135,8 @@ documented: setup ## the defaults at their real length (about 7 minutes)
 soak: setup ## kill random parts at random moments of random faults, N times from SEED; nothing may be left
 	@$(BIN)/python -m tests.soak --rounds $(N) --seed $(SEED) --lab $(LAB)
 
-sensitivity: setup ## bugs compiled into Kubernetes, each in a lab of its own: the claims that it names must fall
-	@$(BIN)/python -m tests.sensitivity $(ARGS)
+sensitivity: setup ## bugs compiled into Kubernetes, or altered machines (LAB=libvirt): the claims that each names must fall
+	@$(BIN)/python -m tests.sensitivity$(if $(filter libvirt,$(LAB)),.machines) $(ARGS)
 
 # Which ten of those that are not slow, the commit decides: in time all of them.
 sensitivity-ten: setup

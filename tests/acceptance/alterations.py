@@ -288,4 +288,5 @@ def each(*alterations: Alteration) -> Alteration:
             for altering in [pool.submit(alter, cluster) for alter in alterations]:
                 altering.result()
 
+    all_of_them.__name__ = ", ".join(alter.__name__ for alter in alterations)
     return all_of_them

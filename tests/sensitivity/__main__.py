@@ -1,8 +1,9 @@
-"""`python -m tests.sensitivity [--some N --seed S] [--of NAME] [NAME...]`: which claims fall by which bugs.
+"""`python -m tests.sensitivity [--some N --seed S] [--of NAME] [--go-on] [NAME...]`: what falls by a bug.
 
 Each bug of `infra/bugs` has a lab of its own; the claims that it names must fall there, and nothing else
 but what it lists. Prints a table, and keeps it, with the runs of what was not caught, below
-`reports/out/sensitivity/`. Exits with 1 where a bug was not caught.
+`reports/out/sensitivity/`. Exits with 1 where a bug was not caught. `--go-on` takes over what the table there
+has of the same executables, which is as far as it came when it was ended.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodeproof.model.problem import Problem
-from nodeproof.report.rundir import LATEST, write_json
+from nodeproof.report.rundir import LATEST
 from tests.sensitivity.bugs import BadBug, Bug, load, some
 from tests.sensitivity.build import build
+from tests.sensitivity.kept import TABLE, Keeper, kept
 from tests.sensitivity.running import CAUGHT, Tried, run_bug
 
 OUT = Path("reports/out/sensitivity")
@@ -40,23 +42,30 @@ def main() -> int:
     except (BadBug, Problem) as error:
         print(f"nodeproof: {error}", file=sys.stderr)
         return 2
+    known = kept(asked.out / TABLE, executables.name, chosen) if asked.go_on else []
     shutil.rmtree(asked.out, ignore_errors=True)
     asked.out.mkdir(parents=True)
-    began = time.monotonic()
-    tried = _run_all(chosen, executables, asked.slots, asked.out)
+    keep = Keeper(asked.out / TABLE, executables.name, known)
+    began, names = time.monotonic(), {each.bug.name for each in known}
+    missing = [bug for bug in chosen if bug.name not in names]
+    tried = [*known, *_run_all(missing, executables, asked.slots, asked.out, keep)]
+    (asked.out / LATEST).unlink(missing_ok=True)
+    keep.write(tried)
+    caught = _tell(tried, asked.out, time.monotonic() - began)
+    return 0 if caught == len(tried) else 1
+
+
+def _tell(tried: Sequence[Tried], out: Path, took_s: float) -> int:
+    """Print the table and keep it; how many were caught."""
     lines = table(tried)
     print("\n".join(lines))
-    caught = sum(each.outcome == CAUGHT for each in tried)
-    late = [
-        f"{each.bug.name} ({each.at_first})" for each in tried if each.at_first and each.outcome == CAUGHT
-    ]
-    print(f"{caught} of {len(tried)} bugs caught, {time.monotonic() - began:.0f} s")
+    (out / "table.md").write_text("\n".join(lines) + "\n")
+    caught = [each for each in tried if each.outcome == CAUGHT]
+    print(f"{len(caught)} of {len(tried)} bugs caught, {took_s:.0f} s")
+    late = [f"{each.bug.name} ({each.at_first})" for each in caught if each.at_first]
     if late:
         print(f"caught at the second try only: {', '.join(late)}")
-    (asked.out / LATEST).unlink(missing_ok=True)
-    (asked.out / "table.md").write_text("\n".join(lines) + "\n")
-    write_json(asked.out / "table.json", [_told(each) for each in tried])
-    return 0 if caught == len(tried) else 1
+    return len(caught)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", default="", help="for --some: a commit")
     parser.add_argument("--slots", type=int, default=SLOTS, help="labs side by side")
     parser.add_argument("--of", default="", help="bugs of one component only")
+    parser.add_argument("--go-on", action="store_true", help="leave out what the last table has as caught")
     parser.add_argument("--out", type=Path, default=OUT, help="where the table goes, and runs to look at")
     return parser
 
@@ -79,15 +89,16 @@ def _chosen(asked: argparse.Namespace, bugs: Sequence[Bug]) -> list[Bug]:
     return some(found, asked.some, asked.seed) if asked.some else found
 
 
-def _run_all(bugs: Sequence[Bug], executables: Path, slots: int, out: Path) -> list[Tried]:
+def _run_all(bugs: Sequence[Bug], executables: Path, slots: int, out: Path, keep: Keeper) -> list[Tried]:
     """Side by side; what was not caught is tried once more, with nothing beside it, and that counts."""
 
     def attempt(bug: Bug, suffix: str = "") -> Tried:
-        keep = (out / f"{bug.name}{suffix}").resolve()
-        tried = run_bug(bug, executables, keep)
+        run = (out / f"{bug.name}{suffix}").resolve()
+        tried = run_bug(bug, executables, run)
         _say(f"{bug.name}: {tried.outcome} ({tried.took_s:.0f} s)")
         if tried.outcome == CAUGHT:
-            shutil.rmtree(keep, ignore_errors=True)
+            shutil.rmtree(run, ignore_errors=True)
+            keep.add(tried)
         return tried
 
     with ThreadPoolExecutor(slots) as pool:
@@ -111,22 +122,6 @@ def table(tried: Iterable[Tried]) -> list[str]:
 
 def _at_first(tried: Tried) -> str:
     return f"; at first: {tried.at_first}" if tried.at_first else ""
-
-
-def _told(tried: Tried) -> dict[str, object]:
-    return {
-        "bug": tried.bug.name,
-        "of": tried.bug.of,
-        "falls": list(tried.bug.falls),
-        "may": list(tried.bug.may),
-        "fell": sorted(tried.fell),
-        "stood": sorted(tried.stood),
-        "codes": sorted(tried.codes),
-        "outcome": tried.outcome,
-        "at_first": tried.at_first,
-        "took_s": round(tried.took_s, 1),
-        "said": "" if tried.outcome == CAUGHT else tried.said,
-    }
 
 
 def _say(line: str) -> None:

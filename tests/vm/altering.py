@@ -14,6 +14,8 @@ from tests.waiting import eventually
 COMMAND_LIMIT_S = 60.0
 BASE, ENVIRONMENT = "/etc/kubernetes/kubelet.json", "/etc/default/kubelet"
 KILL_WITNESSES = "for p in $(pgrep -f nodeproof/witness); do [ $p = $$ ] || kill -KILL $p; done"
+FELL = "fell"
+"""By this name a report has the claims that fell."""
 Fall = tuple[tuple[str, ...], Alteration, tuple[str, ...]]
 """Claims, what is done meanwhile, and the scenario in which they fall by it."""
 

@@ -12,6 +12,7 @@ from nodeproof.labs.client import starting
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.kinds import LIBVIRT
 from tests.acceptance.altered import Alteration, Ended, run_scenarios
+from tests.vm.altering import FELL, deviating
 
 Run = Callable[..., Ended]
 NODES = 2
@@ -45,10 +46,18 @@ def lab(shared_lab: Lab) -> Lab:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """`run(lab, alteration, *arguments)`: scenarios on an altered cluster."""
+def claims(request: pytest.FixtureRequest) -> frozenset[str]:
+    """The claims that fall in a test, by its marker `falls`."""
+    return frozenset(request.node.get_closest_marker("falls").args)
+
+
+@pytest.fixture
+def run(tmp_path: Path, record_property: Callable[[str, object], None]) -> Run:
+    """`run(lab, alteration, *arguments)`: scenarios on an altered cluster; the report has what fell."""
 
     def run_on(lab: Lab, alter: Alteration, *arguments: str) -> Ended:
-        return run_scenarios(lab, tmp_path / "run", alter, *arguments)
+        ended = run_scenarios(lab, tmp_path / "run", alter, *arguments)
+        record_property(FELL, sorted(deviating(ended)))
+        return ended
 
     return run_on

@@ -1,0 +1,76 @@
+"""The table of bugs as a file: how far it came, for whoever goes on with it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nodeproof.report.rundir import write_json
+from tests.sensitivity.bugs import Bug
+from tests.sensitivity.running import CAUGHT, Tried
+
+TABLE = "table.json"
+Json = Any
+
+
+class Keeper:
+    """Writes what was caught as soon as it was, beside what is `known` already; `build` names the
+    executables.
+    """
+
+    def __init__(self, path: Path, build: str, known: Iterable[Tried]) -> None:
+        self._path = path
+        self._build = build
+        self._caught = list(known)
+        self._lock = threading.Lock()
+        self.write(self._caught)
+
+    def add(self, tried: Tried) -> None:
+        """Keep one more."""
+        with self._lock:
+            self._caught.append(tried)
+            self.write(self._caught)
+
+    def write(self, tried: Iterable[Tried]) -> None:
+        """Keep these, and nothing else."""
+        write_json(self._path, [{"build": self._build, **_told(each)} for each in tried])
+
+
+def kept(path: Path, build: str, bugs: Iterable[Bug]) -> Sequence[Tried]:
+    """What a table has as caught of these bugs, by the same executables; nothing without a table."""
+    if not path.exists():
+        return []
+    rows = {row["bug"]: row for row in json.loads(path.read_text()) if row.get("build") == build}
+    return [_tried(bug, rows[bug.name]) for bug in _same(bugs, rows)]
+
+
+def _same(bugs: Iterable[Bug], rows: Mapping[str, Json]) -> Iterator[Bug]:
+    """Those that name the same claims as then."""
+    for bug in bugs:
+        row = rows.get(bug.name, {})
+        if row.get("outcome") == CAUGHT and (row["falls"], row["may"]) == (list(bug.falls), list(bug.may)):
+            yield bug
+
+
+def _tried(bug: Bug, row: Mapping[str, Json]) -> Tried:
+    sets = (frozenset(row[part]) for part in ("fell", "stood", "codes"))
+    return Tried(bug, *sets, row["took_s"], at_first=row["at_first"])
+
+
+def _told(tried: Tried) -> Mapping[str, Json]:
+    return {
+        "bug": tried.bug.name,
+        "of": tried.bug.of,
+        "falls": list(tried.bug.falls),
+        "may": list(tried.bug.may),
+        "fell": sorted(tried.fell),
+        "stood": sorted(tried.stood),
+        "codes": sorted(tried.codes),
+        "outcome": tried.outcome,
+        "at_first": tried.at_first,
+        "took_s": round(tried.took_s, 1),
+        "said": "" if tried.outcome == CAUGHT else tried.said,
+    }
