@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,15 @@ import pytest
 
 from nodeproof.session import slots
 
-UNSAID = {"lab": "libvirt", "nodes": 0, "zones": 0, "numprocesses": None, "dist": "no", "tx": []}
+UNSAID = {
+    "lab": "libvirt",
+    "nodes": 0,
+    "zones": 0,
+    "topology": "",
+    "numprocesses": None,
+    "dist": "no",
+    "tx": [],
+}
 QUIET = {"usepdb": False, "capture": "fd"}
 
 
@@ -66,3 +75,13 @@ def test_one_lab_needs_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     config = given()
     slots.set_default(config)
     assert config.option.numprocesses is None
+
+
+@pytest.mark.parametrize("lab", ["libvirt", "process"])
+def test_labs_of_a_topology_are_counted_with_its_nodes_and_share_no_zones(
+    lab: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "five.yaml"
+    file.write_text("nodes:\n" + "".join(f"  - {{ name: node-{n}, zone: zone-a }}\n" for n in range(5)))
+    monkeypatch.setattr(slots, "labs_at_once", lambda _kind, nodes: (nodes, f"labs of {nodes}"))
+    assert slots.auto(given(lab=lab, topology=str(file))) == 5

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
+from nodeproof.labs.client import topology
 from nodeproof.labs.kinds import DEFAULT_KIND, KINDS
 from nodeproof.room import labs_at_once, zones_at_once
 
@@ -64,10 +66,18 @@ def _borne(config: pytest.Config) -> tuple[int, str]:
     lab = config.getoption("lab") or DEFAULT_KIND.name
     if lab not in KINDS:
         return 0, ""
-    nodes, zones, kind = config.getoption("nodes"), config.getoption("zones"), KINDS[lab]
+    (nodes, zones), kind = _asked_for(config), KINDS[lab]
     if kind.limits.zones_per_core and not nodes and not zones:
         return zones_at_once(kind, _NODES)
     return labs_at_once(kind, nodes or max(_NODES, 2 * zones))
+
+
+def _asked_for(config: pytest.Config) -> tuple[int, int]:
+    """How many nodes and zones each lab is to have; 0 where nobody says. Raises Problem."""
+    if file := config.getoption("topology", ""):
+        entries = topology.read(Path(file))
+        return len(entries), len(topology.spread(entries))
+    return config.getoption("nodes"), config.getoption("zones")
 
 
 def _say(line: str) -> None:
