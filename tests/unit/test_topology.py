@@ -105,6 +105,16 @@ def test_a_lab_that_was_started_with_another_topology_is_named_with_the_way_out(
     assert "nodeproof down --lab-name p-000001" in caught.value.next_step
 
 
+def test_who_says_no_topology_is_not_asked_for_shapes_that_an_older_lab_does_not_tell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = {"name": "big", "zone": "zone-b"}
+    status = {"profile": "fast", "kubernetes_version": "v1.36.3", "nodes": [node], "kind": "libvirt"}
+    monkeypatch.setattr(registry, "running", lambda: ["p-000001"])
+    monkeypatch.setattr(registry, "client", lambda _name: _Told(status))
+    assert options.resolve("p-000001", "", "", "build", (), 0, 0).nodes == 1
+
+
 class _Told:
     def __init__(self, status: object) -> None:
         self._status = status

@@ -117,11 +117,13 @@ def _refuse_other(lab: str, status: Any, profile: str, version: str) -> None:
 
 def _refuse_other_nodes(lab: str, status: Any, entries: tuple[Entry, ...]) -> None:
     """Raises Problem where a topology says other nodes than a lab was started with."""
+    if not entries:
+        return
     has = [
         Entry(node["name"], node["zone"], Shape(memory_mib=node["memory_mib"], cpus=node["cpus"]))
         for node in status["nodes"]
     ]
     other = sorted({entry.name for entry in {*entries} ^ {*has}})
-    if entries and other:
+    if other:
         said = f"lab {lab} was started with another topology: {', '.join(other)}"
         raise Problem(said, "--topology", f"leave it out, or `nodeproof down --lab-name {lab}` first")
