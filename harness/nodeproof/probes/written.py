@@ -20,8 +20,7 @@ def acknowledged(pod: Pod) -> Probe:
 
     def read(lab: Lab) -> int:
         told = output_of(lab, pod.node, ["sh", "-c", f'cat {FOLDER}/"$0".*', pod.name])
-        numbers = [words[2] for words in map(str.split, told.splitlines()) if words[1:2] == [WROTE]]
-        return int(numbers[-1]) if numbers else 0
+        return acknowledged_in(told)
 
     return Probe("last number acknowledged", pod.name, read)
 
@@ -34,6 +33,12 @@ def last_written(pod: Pod, by: str) -> Probe:
 def write_flaws(pod: Pod) -> Probe:
     """What is wrong with the numbers on a pod's volume, a line each."""
     return Probe("flaws of what was written", pod.name, lambda lab: list(flaws_of(_text(lab, pod))))
+
+
+def acknowledged_in(told: str) -> int:
+    """The highest number in a pod's files of all boots, which come in no order."""
+    lines = map(str.split, told.splitlines())
+    return max((int(words[2]) for words in lines if words[1:2] == [WROTE]), default=0)
 
 
 def last_of(text: str, by: str) -> int:
