@@ -220,6 +220,12 @@ Kill = Callable[[Life, proc.Process, str, Message, Mapping[str, Any]], None]
 """Kills a driver in a call, after which there is to be seen what is told last."""
 
 
+def stands_still(pid: int) -> bool:
+    """Whether all threads of a process are stopped (proc_pid_stat(5))."""
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    return {thread.read_text().rpartition(")")[2].split()[0] for thread in threads} == {"T"}
+
+
 @contextmanager
 def stopped(_on: Ground) -> Iterator[Kill]:
     """Before it: the driver sees nothing of the call."""
@@ -230,6 +236,8 @@ def stopped(_on: Ground) -> Iterator[Kill]:
         before = life.seen()
         with life.asker(method) as asker, ThreadPoolExecutor() as pool:
             process.send_signal(signal.SIGSTOP)
+            # Each thread stops when it is its turn to run: until then it may do a call.
+            assert eventually(lambda: stands_still(process.pid), LIMIT_S)
             asked = pool.submit(call, asker, method, request)
             kill(process)
             with pytest.raises(grpc.RpcError):
