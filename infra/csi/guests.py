@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -41,6 +42,7 @@ class Libvirt:
         self._pool_name = pool
         self._library = library
         self._connection: Connection = None
+        self._under_way: dict[str, tuple[str, Future[object]]] = {}
 
     def create(self, volume: Volume) -> None:
         """A file of no size yet."""
@@ -83,7 +85,8 @@ class Libvirt:
             return guest is not None and bool(guest.isActive())
 
     def holders(self, volume: str) -> Sequence[str]:
-        """Each guest that runs is asked for its disks."""
+        """Each guest that runs is asked for its disks. Raises Refused while a guest has not answered yet."""
+        self._check_settled(volume)
         with self._told(f"volume {volume}"):
             found = self._look_up(volume)
             if found is None:
@@ -99,26 +102,47 @@ class Libvirt:
 
     def attach(self, volume: str, node: str) -> None:
         """Live, on the guest's SCSI bus. Raises Refused when it is not there after GONE_LIMIT_S."""
+        self._check_settled(volume)
         with self._told(f"volume {volume}, node {node}"):
             guest, found = self._guest(node), self._look_up(volume)
             if guest is None or found is None:
                 raise Refused(grpc.StatusCode.NOT_FOUND, f"volume {volume}, node {node}: gone meanwhile")
             xml = _disk_xml(found.path(), _free_target(guest), volume)
             live = self._library.VIR_DOMAIN_AFFECT_LIVE
-            if not _answered(lambda: guest.attachDeviceFlags(xml, live)):
-                raise _late(f"volume {volume} is not in node {node}")
+            self._ask(volume, f"volume {volume} is not in node {node}", guest.attachDeviceFlags, xml, live)
 
     def detach(self, volume: str, node: str) -> None:
         """Live; the guest need not help. Raises Refused when the disk is still there after GONE_LIMIT_S."""
+        self._check_settled(volume)
         with self._told(f"volume {volume}, node {node}"):
             guest, found = self._guest(node), self._look_up(volume)
             disk = None if guest is None or found is None else _disks(guest).get(found.path())
             if disk is None:
                 return
-            live = self._library.VIR_DOMAIN_AFFECT_LIVE
-            answered = _answered(lambda: guest.detachDeviceFlags(disk, live))
-            if not answered or not _comes_true(lambda: node not in self.holders(volume)):
-                raise _late(f"volume {volume} is still in node {node}")
+            live, late = self._library.VIR_DOMAIN_AFFECT_LIVE, f"volume {volume} is still in node {node}"
+            left_s = self._ask(volume, late, guest.detachDeviceFlags, disk, live)
+            if not _comes_true(lambda: node not in self.holders(volume), left_s):
+                raise _late(late)
+
+    def _ask(self, volume: str, late: str, do: Callable[..., object], *told: object) -> float:
+        """Have a guest's QEMU do something with a disk; how much of GONE_LIMIT_S is left (s). One that stands
+        still does it once it goes on, and until then nobody knows who has the volume.
+
+        Raises Refused when it is not done in time, and what the call raises.
+        """
+        began = time.monotonic()
+        self._under_way[volume] = (late, _begun(lambda: do(*told)))
+        try:
+            self._under_way[volume][1].result(GONE_LIMIT_S)
+        except TimeoutError:
+            raise _late(late) from None
+        return GONE_LIMIT_S - (time.monotonic() - began)
+
+    def _check_settled(self, volume: str) -> None:
+        """Raises Refused while what was asked of a volume before is not done yet."""
+        late, done = self._under_way.get(volume, ("", None))
+        if done is not None and not done.done():
+            raise _late(late)
 
     def _now(self) -> Connection:
         if self._connection is None or not self._connection.isAlive():
@@ -160,10 +184,8 @@ class Libvirt:
             raise Refused(grpc.StatusCode.UNAVAILABLE, f"{what}: libvirt: {said}") from error
 
 
-def _answered(call: Callable[[], object]) -> bool:
-    """Whether a guest's QEMU has done what it was asked within GONE_LIMIT_S. One that stands still does it
-    once it goes on; libvirt itself waits without end. Raises what the call raised by then.
-    """
+def _begun(call: Callable[[], object]) -> Future[object]:
+    """A call under way: libvirt itself waits without end for a QEMU that stands still."""
     done: Future[object] = Future()
 
     def run() -> None:
@@ -173,21 +195,17 @@ def _answered(call: Callable[[], object]) -> bool:
             done.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    try:
-        done.result(GONE_LIMIT_S)
-    except TimeoutError:
-        return False
-    return True
+    return done
 
 
 def _late(what: str) -> Refused:
     return Refused(grpc.StatusCode.DEADLINE_EXCEEDED, f"{what} after {GONE_LIMIT_S:g} s")
 
 
-def _comes_true(look: Callable[[], bool]) -> bool:
-    """Whether that is so within GONE_LIMIT_S."""
+def _comes_true(look: Callable[[], bool], limit_s: float) -> bool:
+    """Whether that is so within a time."""
     retry = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(GONE_LIMIT_S),
+        stop=tenacity.stop_after_delay(limit_s),
         wait=tenacity.wait_fixed(_LOOK_EACH_S),
         retry=tenacity.retry_if_result(lambda so: not so),
         retry_error_callback=lambda _state: False,

@@ -141,7 +141,7 @@ _UNPUBLISH = 'if mountpoint -q "$2"; then umount "$2" || exit; fi; [ ! -d "$2" ]
 _FORGET = """
 findmnt -n -r -o TARGET | grep -e /kubernetes.io~csi/ -e /$1/ | while read -r at; do
     umount -l "$at" || exit
-done
+done || exit
 rm -f "${PLUGINS:-/var/lib/kubelet/plugins_registry}/csi.sock"
 """
 

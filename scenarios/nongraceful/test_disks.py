@@ -52,6 +52,7 @@ from nodeproof.scenario import (
 MANAGER, ATTACHMENTS = "kube-controller-manager", "volumeattachments"
 FORCED = "attach_detach_controller_attachdetach_controller_forced_detaches"
 REFUSED = {"reason": "FailedAttachVolume", "message": {"$prefix": "Multi-Attach error"}}
+WRITTEN_TO = "one whose disk is written to: nothing could be lost"
 COLLECTED = windows.formula("within", "20 + 5", "-slack", "20 + 5 + slack")
 """A pass of the pod garbage collector (windows.POD_GC_S), and what that takes."""
 NONE: Mapping[str, object] = {"$in": [[]]}
@@ -180,6 +181,7 @@ def test_a_disk_stays_with_a_dead_machine_until_that_is_called_out_of_service(
         make(lab, moves, node)
         make(lab, replaced, node)
         plugged_in, told = lab.look(holders), lab.look(acknowledged(pod))
+        lab.expect(told.value > 0, WRITTEN_TO, "look at what its pod says, and try again")
         with lab.inject(power_off(node)) as cut:
             unknown = condition_became(node, "Ready", "Unknown")
             lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))

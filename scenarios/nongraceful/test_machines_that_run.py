@@ -47,6 +47,7 @@ from nodeproof.scenario import (
 MANAGER, ATTACHMENTS = "kube-controller-manager", "volumeattachments"
 FORCED = "attach_detach_controller_attachdetach_controller_forced_detaches"
 PODS, GROUP = "/api/v1/namespaces/nodeproof/pods", "/apis/apps/v1/namespaces/nodeproof"
+WRITTEN_TO = "one whose disk is written to: nothing could be lost"
 COLLECTED = windows.formula("within", "20 + 5", "-slack", "20 + 5 + slack")
 """A pass of the pod garbage collector (windows.POD_GC_S), and what that takes."""
 NONE: Mapping[str, object] = {"$in": [[]]}
@@ -137,6 +138,7 @@ def test_a_machine_that_is_called_out_of_service_and_runs_loses_its_disk_and_goe
                 back = condition_became(node, "Ready", "True")
                 lab.wait_for(back.never_after(replaced, windows.absence(BOTH_S)))
                 told, found = lab.look(acknowledged(old)), lab.look(last_written(new, by=node))
+                lab.expect(told.value > 0, WRITTEN_TO, "look at what its pod says, and try again")
                 flaws = lab.look(write_flaws(new))
         lab.wait_for(back.after(cut.healing, windows.recovery()))
         lab.hear(old, new)

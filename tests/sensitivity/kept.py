@@ -56,8 +56,8 @@ def _same(bugs: Iterable[Bug], rows: Mapping[str, Json]) -> Iterator[Bug]:
 
 
 def _tried(bug: Bug, row: Mapping[str, Json]) -> Tried:
-    sets = (frozenset(row[part]) for part in ("fell", "stood", "codes"))
-    return Tried(bug, *sets, row["took_s"], at_first=row["at_first"])
+    fell, stood, codes = (frozenset(row[part]) for part in ("fell", "stood", "codes"))
+    return Tried(bug, fell, stood, codes, row["took_s"], at_first=row["at_first"])
 
 
 def _told(tried: Tried) -> Mapping[str, Json]:

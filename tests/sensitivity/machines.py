@@ -63,7 +63,7 @@ def row_of(item: pytest.Item, report: pytest.TestReport) -> Row:
     marker, callspec = item.get_closest_marker("falls"), getattr(item, "callspec", None)
     given: Mapping[str, Any] = callspec.params if callspec else {}
     falls = marker.args if marker else given.get("claims", ())
-    alter, told = given.get("alter"), dict(report.user_properties)
+    alter, told = given.get("alter"), dict[str, Any](report.user_properties)
     altered = item.name if alter is None else alter.__name__
     outcome = CAUGHT if report.passed else f"{report.outcome} in {report.when}"
     return Row(altered, sorted(falls), told.get(FELL, []), outcome, report.duration)

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
-
-from nodeproof.labs.kinds.libvirt import hypervisor
-from nodeproof.labs.kinds.vagrant.kind import TOOLS
 from nodeproof.report.rundir import read_verdicts
-from nodeproof.root import missing_tools
 from tests.acceptance.command import TOP, labs_of, nodeproof
 from tests.leftovers import host_tables, leftovers_of
 
@@ -23,8 +18,6 @@ def _paths(scenarios: Iterable[str]) -> list[str]:
 
 
 def test_its_scenarios_are_judged_and_nothing_of_it_is_left(tmp_path: Path) -> None:
-    if missing_tools((*hypervisor.TOOLS, *TOOLS)):
-        pytest.skip("run `infra/setup.sh vagrant`")
     tables, run = host_tables(), tmp_path / "run"
 
     asked = ("run", "--lab=vagrant", "--nodes=2", "-n", "0", "--no-site", f"--run={run}", *_paths(SCENARIOS))

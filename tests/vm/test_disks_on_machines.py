@@ -32,6 +32,7 @@ UNMOUNT = shipped("shutdown/test_unmount.py")
 LEFT, LOSES = ("-k", "taint_was_left"), ("-k", "loses_its_disk")
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 UNMOUNT_ALL = "findmnt -n -r -o TARGET | grep kubernetes.io~csi | xargs -r -n 1 umount -l"
+EMPTY = "file=$(ls /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*/mount/written) && : >$file"
 LATE_S = 15.0
 """Longer than a detach that comes at once, and shorter than a pod's return."""
 
@@ -102,6 +103,16 @@ def no_other_machine_takes_pods(cluster: Cluster) -> None:
     cluster.lab.cluster.api.patch(other, {"spec": {"unschedulable": None}})
 
 
+def somebody_empties_the_disk(cluster: Cluster) -> None:
+    cluster.until_injected("taint")
+    other = cluster.lab.fleet.machine(cluster.lab.fleet.node_names()[1])
+
+    def empties() -> bool:
+        return other.run(["sh", "-c", EMPTY], deadline_s=COMMAND_LIMIT_S).status == 0
+
+    cluster.until(empties)
+
+
 def the_taint_does_not_stay(cluster: Cluster) -> None:
     cluster.until_injected("taint")
     cluster.lab.cluster.api.patch(node(cluster.target), {"spec": {"taints": None}})
@@ -125,6 +136,7 @@ FALLS: list[Fall] = [
     (("out-of-service.immediate-detach",), nobody_may_detach, (DEAD,)),
     (("out-of-service.two-phases",), disks_go_before_pods, (DEAD,)),
     (("out-of-service.recovers-elsewhere",), no_other_machine_takes_pods, (DEAD,)),
+    (("out-of-service.recovers-elsewhere",), somebody_empties_the_disk, (DEAD,)),
     (("out-of-service.detach-ignores-readiness",), the_taint_does_not_stay, (RUN_ON, *LEFT)),
     (
         ("out-of-service.power-state-not-checked", "partition.two-writers"),

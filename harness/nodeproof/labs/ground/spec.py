@@ -38,6 +38,14 @@ class Shape:
     numa_nodes: int = 1
     kernel: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        """Raises Problem where its NUMA nodes would not be alike."""
+        if self.cpus % self.numa_nodes or self.memory_mib % self.numa_nodes:
+            has = f"{self.cpus} CPUs and {self.memory_mib} MiB"
+            raise Problem(
+                f"{has} are no equal parts of {self.numa_nodes} NUMA nodes", "shape", "say a multiple of each"
+            )
+
 
 AS_ALL = Shape()
 """No other than the others."""

@@ -41,6 +41,8 @@ def _boots(components: Components, report: Callable[[str], None]) -> Mapping[str
 VAGRANT = replace(
     libvirt.LIBVIRT,
     name="vagrant",
+    # Vagrant is told of memory and CPUs, and of nothing else that a shape has.
+    features=libvirt.LIBVIRT.features - {"shapes"},
     make_nodes=_make_nodes,
     # Every machine boots, and may be made a second time.
     limits=replace(libvirt.LIBVIRT.limits, ready_s=1200.0),
