@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from nodeproof import proc
-from nodeproof.labs.kinds import KINDS
+from nodeproof.labs.kinds import KINDS, LIBVIRT, VAGRANT
 from nodeproof.labs.kinds.libvirt import hypervisor
+from nodeproof.labs.kinds.vagrant.kind import TOOLS as VAGRANT_TOOLS
 from nodeproof.root import TOOLS, become_root, missing_tools
 from tests.acceptance.command import nodeproof
 from tests.leftovers import host_tables
@@ -18,7 +19,8 @@ from tests.leftovers import host_tables
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lab_that_starts_here_is_said_to(kind: str, tmp_path: Path) -> None:
-    if kind == "libvirt" and (missing_tools(hypervisor.TOOLS) or find_spec("libvirt") is None):
+    needs = {LIBVIRT.name: hypervisor.TOOLS, VAGRANT.name: (*hypervisor.TOOLS, *VAGRANT_TOOLS)}.get(kind, ())
+    if needs and (missing_tools(needs) or find_spec("libvirt") is None):
         pytest.skip("set-up for virtual machines was not run here")
 
     done = nodeproof("doctor", "--lab", kind, cwd=tmp_path)
