@@ -40,7 +40,7 @@ from nodeproof.scenario import (
     volumes,
     windows,
     workload,
-    write_flaws,
+    writes,
     written,
 )
 
@@ -51,6 +51,7 @@ WRITTEN_TO = "one whose disk is written to: nothing could be lost"
 COLLECTED = windows.formula("within", "20 + 5", "-slack", "20 + 5 + slack")
 """A pass of the pod garbage collector (windows.POD_GC_S), and what that takes."""
 NONE: Mapping[str, object] = {"$in": [[]]}
+FLAWLESS: Mapping[str, object] = {"lost": NONE, "doubled": NONE, "torn": NONE}
 STARTS_S, AT_ONCE_S, RECOVERS_S, BOTH_S = 90.0, 5.0, 300.0, 20.0
 UNMOUNTED_S = 60.0
 
@@ -139,7 +140,7 @@ def test_a_machine_that_is_called_out_of_service_and_runs_loses_its_disk_and_goe
                 lab.wait_for(back.never_after(replaced, windows.absence(BOTH_S)))
                 told, found = lab.look(acknowledged(old)), lab.look(last_written(new, by=node))
                 lab.expect(told.value > 0, WRITTEN_TO, "look at what its pod says, and try again")
-                flaws = lab.look(write_flaws(new))
+                on_it = lab.look(writes(new))
         lab.wait_for(back.after(cut.healing, windows.recovery()))
         lab.hear(old, new)
         ended = ask("DELETE", f"{GROUP}/deployments/{pods.name}")
@@ -147,7 +148,7 @@ def test_a_machine_that_is_called_out_of_service_and_runs_loses_its_disk_and_goe
         there = attachment(claim, other)
         lab.wait_for(removed(ATTACHMENTS, there).after(ended.begun, windows.prompt(STARTS_S)))
 
-    for check in (*moved, shows(plugged_in, [node]), shows(taken, [other]), shows(flaws, NONE)):
+    for check in (*moved, shows(plugged_in, [node]), shows(taken, [other]), shows(on_it, FLAWLESS)):
         judge("out-of-service.power-state-not-checked", check)
     # Of the last number the disk may have had the line, and the writer no answer.
     judge("out-of-service.power-state-not-checked", grew(told, found, 0, 1))

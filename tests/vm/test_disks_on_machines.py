@@ -32,7 +32,7 @@ UNMOUNT = shipped("shutdown/test_unmount.py")
 LEFT, LOSES = ("-k", "taint_was_left"), ("-k", "loses_its_disk")
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 UNMOUNT_ALL = "findmnt -n -r -o TARGET | grep kubernetes.io~csi | xargs -r -n 1 umount -l"
-EMPTY = "file=$(ls /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*/mount/written) && : >$file"
+FILE = "file=$(ls /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*/mount/written)"
 LATE_S = 15.0
 """Longer than a detach that comes at once, and shorter than a pod's return."""
 
@@ -104,13 +104,22 @@ def no_other_machine_takes_pods(cluster: Cluster) -> None:
 
 
 def somebody_empties_the_disk(cluster: Cluster) -> None:
+    on_the_disk(cluster, ": >$file")
+
+
+def somebody_writes_half_a_line(cluster: Cluster) -> None:
+    on_the_disk(cluster, "printf '9 nod' >>$file")
+
+
+def on_the_disk(cluster: Cluster, do: str) -> None:
+    """Do something to what is written, as soon as the other machine has it."""
     cluster.until_injected("taint")
     other = cluster.lab.fleet.machine(cluster.lab.fleet.node_names()[1])
 
-    def empties() -> bool:
-        return other.run(["sh", "-c", EMPTY], deadline_s=COMMAND_LIMIT_S).status == 0
+    def done() -> bool:
+        return other.run(["sh", "-c", f"{FILE} && {do}"], deadline_s=COMMAND_LIMIT_S).status == 0
 
-    cluster.until(empties)
+    cluster.until(done)
 
 
 def the_taint_does_not_stay(cluster: Cluster) -> None:
@@ -137,6 +146,7 @@ FALLS: list[Fall] = [
     (("out-of-service.two-phases",), disks_go_before_pods, (DEAD,)),
     (("out-of-service.recovers-elsewhere",), no_other_machine_takes_pods, (DEAD,)),
     (("out-of-service.recovers-elsewhere",), somebody_empties_the_disk, (DEAD,)),
+    (("out-of-service.recovers-elsewhere",), somebody_writes_half_a_line, (DEAD,)),
     (("out-of-service.detach-ignores-readiness",), the_taint_does_not_stay, (RUN_ON, *LEFT)),
     (
         ("out-of-service.power-state-not-checked", "partition.two-writers"),

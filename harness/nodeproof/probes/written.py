@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from nodeproof.cluster.resources import pod as pod_path
 from nodeproof.cluster.witness import FOLDER, WRITTEN
@@ -12,6 +13,7 @@ from nodeproof.labs.client.lab import Lab
 from nodeproof.model.testimony import WROTE
 from nodeproof.probes.probe import Probe, output_of
 
+Json = Any
 _VOLUMES = "/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi"
 
 
@@ -30,9 +32,15 @@ def last_written(pod: Pod, by: str) -> Probe:
     return Probe(f"last number of {by}", pod.name, lambda lab: last_of(_text(lab, pod), by))
 
 
-def write_flaws(pod: Pod) -> Probe:
-    """What is wrong with the numbers on a pod's volume, a line each."""
-    return Probe("flaws of what was written", pod.name, lambda lab: list(flaws_of(_text(lab, pod))))
+def writes(pod: Pod) -> Probe:
+    """What a pod finds on its volume: how many numbers were `written`, and which are `lost`, `doubled` and
+    `torn`.
+    """
+
+    def read(lab: Lab) -> Mapping[str, Json]:
+        return counted(_text(lab, pod), lab.fleet.node_names())
+
+    return Probe("what was written", pod.name, read)
 
 
 def acknowledged_in(told: str) -> int:
@@ -43,24 +51,35 @@ def acknowledged_in(told: str) -> int:
 
 def last_of(text: str, by: str) -> int:
     """The last whole line of that node's."""
-    found = [number for number, node in map(_line, text.splitlines()) if node == by]
+    found = [number for number, _node in _whole(text, [by])]
     return found[-1] if found else 0
 
 
-def flaws_of(text: str) -> Sequence[str]:
-    """Lines that are torn, numbers that are missing, and numbers that are there more than once."""
-    lines = text.splitlines()
-    numbers = Counter(number for number, node in map(_line, lines) if node)
-    torn = [f"torn: {line!r}" for line in lines if not _line(line)[1]]
-    lost = [f"lost: {number}" for number in range(1, max(numbers, default=0)) if number not in numbers]
-    doubled = [f"doubled: {number}" for number, times in sorted(numbers.items()) if times > 1]
-    return [*torn, *lost, *doubled]
+def counted(text: str, nodes: Collection[str]) -> Mapping[str, Json]:
+    """How many lines are whole, numbers that are missing, numbers that are there more than once, and lines
+    that are torn: those of no node, or without an end.
+    """
+    numbers = Counter(number for number, _node in _whole(text, nodes))
+    return {
+        "written": numbers.total(),
+        "lost": [number for number in range(1, max(numbers, default=0)) if number not in numbers],
+        "doubled": [number for number, times in sorted(numbers.items()) if times > 1],
+        "torn": [line for line in text.splitlines(keepends=True) if not _line(line, nodes)],
+    }
 
 
-def _line(line: str) -> tuple[int, str]:
-    """Number and node; no node where the line is not whole."""
-    number, _, node = line.partition(" ")
-    return (int(number), node) if number.isdecimal() and node.isprintable() else (0, "")
+def _whole(text: str, nodes: Collection[str]) -> Iterator[tuple[int, str]]:
+    lines = (_line(line, nodes) for line in text.splitlines(keepends=True))
+    return (line for line in lines if line)
+
+
+def _line(line: str, nodes: Collection[str]) -> tuple[int, str] | None:
+    """Number and node; nothing where the line is not whole, or of no such node. A writer appends a line in
+    one write, so that nobody reads a part of one.
+    """
+    number, _, node = line.removesuffix("\n").partition(" ")
+    is_whole = line.endswith("\n") and number.isdecimal() and node in nodes
+    return (int(number), node) if is_whole else None
 
 
 def _text(lab: Lab, pod: Pod) -> str:

@@ -121,7 +121,7 @@ from nodeproof.probes.source_address import source_address
 from nodeproof.probes.swap_stats import swap_stats
 from nodeproof.probes.task import task_of
 from nodeproof.probes.wall_clock import wall_clock
-from nodeproof.probes.written import acknowledged, last_written, write_flaws
+from nodeproof.probes.written import acknowledged, last_written, writes
 from nodeproof.safety.injector import Cut
 from nodeproof.scenario.faults import (
     STATIC_PODS,
@@ -343,6 +343,6 @@ __all__ = [
     "windows",
     "workload",
     "would",
-    "write_flaws",
+    "writes",
     "written",
 ]
