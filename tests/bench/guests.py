@@ -22,14 +22,15 @@ from tests.bench.boots import reboot
 from tests.bench.figure import MIB, Bench, Figure
 from tests.bench.ground import load_after, run_inside, running_lab, settle
 from tests.bench.pieces import pieces
+from tests.bench.plugging import plugging
 from tests.bench.scratch import forget_snapshots, scratch_cache, take_image
 
 NODES, PROFILE = 2, "fast"
 IMAGE_TARGET_S, NOTHING_TARGET_S, RESTORED_TARGET_S, OFF_TARGET_S = 300, 150, 25, 1
 MEMORY_TARGET_MIB = 1536
 BOOT_LIMIT_S, OFF_LIMIT_S, POD_LIMIT_S = 400.0, 30.0, 120.0
-IMAGE, UP, PIECES, POWER, MEMORY = "image", "up", "pieces", "power", "memory"
-FIGURES = (IMAGE, UP, PIECES, POWER, MEMORY)
+IMAGE, UP, PIECES, POWER, MEMORY, VOLUMES = "image", "up", "pieces", "power", "memory", "volumes"
+FIGURES = (IMAGE, UP, PIECES, POWER, MEMORY, VOLUMES)
 _BEGIN, _CUSTOMIZE = "image: installing", "image: adding"
 
 
@@ -45,7 +46,7 @@ def guests(bench: Bench, wanted: Collection[str]) -> Iterator[Figure]:
         with scratch_cache():
             take_image(there)
             yield from roads(bench)
-    if {PIECES, POWER, MEMORY} & set(wanted):
+    if {PIECES, POWER, MEMORY, VOLUMES} & set(wanted):
         yield from _inside(bench, wanted)
 
 
@@ -55,6 +56,8 @@ def _inside(bench: Bench, wanted: Collection[str]) -> Iterator[Figure]:
             yield memory(bench, lab)
         if PIECES in wanted:
             yield from pieces(bench, lab)
+        if VOLUMES in wanted:
+            yield from plugging(bench, lab)
         if POWER in wanted:
             yield from power(bench, lab)
 
