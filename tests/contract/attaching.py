@@ -102,6 +102,11 @@ def why_not(lab: Lab, name: str) -> str:
     return str((shown(lab, name).get("attachError") or {}).get("message", ""))
 
 
+def is_to_go(lab: Lab, name: str) -> bool:
+    """Whether somebody asked for its end."""
+    return "deletionTimestamp" in lab.cluster.api.get(f"{_PATH}/{name}")["metadata"]
+
+
 def is_gone(lab: Lab, name: str) -> bool:
     """Whether there is no such attachment any more."""
     listed = lab.cluster.api.get(_PATH)["items"]

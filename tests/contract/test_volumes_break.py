@@ -9,16 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from nodeproof.actions.pods import run_witnesses
 from nodeproof.artifacts.components import Components
 from nodeproof.checks.moments import became, made
-from nodeproof.faults.volumes import DISKS, Volumes, handle
+from nodeproof.cluster.resources import pod as pod_path
+from nodeproof.cluster.witness import Witness
+from nodeproof.cluster.workloads import Pod
+from nodeproof.faults.volumes import DISKS, Volumes, attachment, handle
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.kinds.libvirt.hypervisor import VIRSH
 from nodeproof.machines.machine import Machine
 from nodeproof.model import window as windows
 from nodeproof.model.needs import ATTACHER
 from nodeproof.probes.disk_holders import disk_holders
-from nodeproof.scenario import volumes
+from nodeproof.probes.written import acknowledged, last_written, writes
+from nodeproof.scenario import partition, taint, volumes
 from nodeproof.scenario.stage import Stage
 from tests.contract.attaching import (
     ATTACHMENTS,
@@ -31,6 +36,7 @@ from tests.contract.attaching import (
     guests_only,
     is_attached,
     is_gone,
+    is_to_go,
     stage_of,
     storage_of,
     the_other,
@@ -46,6 +52,8 @@ SENT_S = 2.0
 Die = Callable[[Machine, str, str, Callable[[], object]], None]
 """Kills an attacher on one side of a call that follows what is asked for."""
 STILL_S = 20.0
+WRITES = 2
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 THE_ATTACHER = 'pgrep -f "^[^ ]*/external-attacher "'
 THE_DRIVER = 'pgrep -f "^[^ ]*python[^ ]* .*-m infra.csi "'
 ATTACH, DETACH = "ControllerPublishVolume", "ControllerUnpublishVolume"
@@ -154,6 +162,48 @@ def test_a_call_in_which_an_attacher_is_killed_is_done_when_it_is_back(
         die(attacher, DETACH, claim, lambda: end(lab, name))
         assert eventually(lambda: is_gone(lab, name), LIMIT_S)
         assert stage.look(disk_holders(claim)).value == []
+
+
+def force_off(lab: Lab, pod: Pod, attached: str) -> None:
+    """Delete a pod by force, and wait until somebody asked for the end of its attachment."""
+    lab.cluster.api.delete(pod_path(pod.namespace, pod.name), grace_s=0)
+    assert eventually(lambda: is_to_go(lab, attached), LIMIT_S)
+
+
+def goes_on_writing(stage: Stage, pod: Pod) -> bool:
+    """Whether some more writes of a pod come onto its disk."""
+
+    def on_disk() -> int:
+        return int(stage.look(acknowledged(pod)).value)
+
+    wanted = on_disk() + WRITES
+    return eventually(lambda: on_disk() >= wanted, LIMIT_S)
+
+
+@pytest.mark.night(reason="a scenario judges it: scenarios/nongraceful/test_machines_that_run.py")
+@pytest.mark.parametrize("die", [die_before, die_after])
+def test_no_write_of_the_surviving_writer_is_lost_when_an_attacher_is_killed_between_the_two(
+    lab: Lab, stage: Stage, storage: Volumes, die: Die
+) -> None:
+    guests_only(lab)
+    (claim,), node, other = storage.claims, stage.target, the_other(lab, stage.target)
+    attacher, here = lab.fleet.machine(ATTACHER), attachment(claim, node)
+    gone_for_good = taint(node, OUT_OF_SERVICE, "NoExecute", "nodeproof")
+    with stage.record(also=(ATTACHMENTS,)), stage.inject(storage):
+        (first,) = stage.do(run_witnesses(Witness(claim=claim), on=node))
+        assert goes_on_writing(stage, first)
+        with stage.inject(partition(node)), stage.inject(gone_for_good):
+            die(attacher, DETACH, claim, lambda: force_off(lab, first, here))
+            (second,) = stage.do(run_witnesses(Witness(claim=claim), on=other))
+            assert stage.look(disk_holders(claim)).value == [other]
+            assert goes_on_writing(stage, second)
+        lab.wait_nodes_ready()
+        assert goes_on_writing(stage, second)
+        kept = {by: stage.look(acknowledged(by)).value for by in (first, second)}
+        found = {by: stage.look(last_written(second, by=by.node)).value for by in (first, second)}
+        on_it = stage.look(writes(second)).value
+    assert {by.node: found[by] >= kept[by] > 0 for by in kept} == {node: True, other: True}, (kept, found)
+    assert [on_it[flaw] for flaw in ("lost", "doubled", "torn")] == [[], [], []], on_it
 
 
 @pytest.mark.night(reason="each side of each call: tests/unit/test_csi_driver.py")

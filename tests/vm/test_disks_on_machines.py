@@ -31,10 +31,12 @@ DEAD, RUN_ON = (shipped(f"nongraceful/test_{name}.py") for name in ("disks", "ma
 UNMOUNT = shipped("shutdown/test_unmount.py")
 LEFT, LOSES = ("-k", "taint_was_left"), ("-k", "loses_its_disk")
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
-UNMOUNT_ALL = "findmnt -n -r -o TARGET | grep kubernetes.io~csi | xargs -r -n 1 umount -l"
+UNMOUNT_ALL = "at=$(findmnt -n -r -o TARGET | grep kubernetes.io~csi) && umount -l $at"
 FILE = "file=$(ls /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*/mount/written)"
 LATE_S = 15.0
 """Longer than a detach that comes at once, and shorter than a pod's return."""
+AFTERWARDS_S = 5.0
+"""Longer than the slack of machines."""
 
 
 def attachments(cluster: Cluster) -> list[Json]:
@@ -57,6 +59,7 @@ def until_pods_leave(cluster: Cluster) -> None:
 
 def somebody_wants_the_disks_back(cluster: Cluster) -> None:
     until_pods_leave(cluster)
+    pause(AFTERWARDS_S)
     for each in attachments(cluster):
         cluster.lab.cluster.api.delete(f"{ATTACHMENTS}/{each['metadata']['name']}")
 
@@ -78,8 +81,10 @@ def nobody_may_detach(cluster: Cluster) -> None:
         "operations": ["DELETE"],
         "resources": ["volumeattachments"],
     }
-    cluster.until_injected("taint")
+    # They go as soon as there is a taint.
+    cluster.until(lambda: attachments(cluster))
     with refused(cluster, [rule]):
+        cluster.until_injected("taint")
         cluster.until(lambda: not leaving(cluster))
         pause(LATE_S)
 
@@ -122,11 +127,6 @@ def on_the_disk(cluster: Cluster, do: str) -> None:
     cluster.until(done)
 
 
-def the_taint_does_not_stay(cluster: Cluster) -> None:
-    cluster.until_injected("taint")
-    cluster.lab.cluster.api.patch(node(cluster.target), {"spec": {"taints": None}})
-
-
 def what_is_out_of_service_stops(cluster: Cluster) -> None:
     cluster.until_injected("taint")
     sh(cluster.lab, f"systemctl stop kubelet && {KILL_WITNESSES}")
@@ -135,7 +135,7 @@ def what_is_out_of_service_stops(cluster: Cluster) -> None:
 
 
 def somebody_unmounts(cluster: Cluster) -> None:
-    cluster.until_injected("called-off-shutdown")
+    cluster.until_injected("unit-up")
     sh(cluster.lab, UNMOUNT_ALL)
 
 
@@ -147,7 +147,7 @@ FALLS: list[Fall] = [
     (("out-of-service.recovers-elsewhere",), no_other_machine_takes_pods, (DEAD,)),
     (("out-of-service.recovers-elsewhere",), somebody_empties_the_disk, (DEAD,)),
     (("out-of-service.recovers-elsewhere",), somebody_writes_half_a_line, (DEAD,)),
-    (("out-of-service.detach-ignores-readiness",), the_taint_does_not_stay, (RUN_ON, *LEFT)),
+    (("out-of-service.detach-ignores-readiness",), nobody_may_detach, (RUN_ON, *LEFT)),
     (
         ("out-of-service.power-state-not-checked", "partition.two-writers"),
         what_is_out_of_service_stops,
