@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import pod as pod_path
 from nodeproof.cluster.witness import FOLDER, WRITTEN
 from nodeproof.cluster.workloads import Pod
@@ -15,6 +16,7 @@ from nodeproof.probes.probe import Probe, output_of
 
 Json = Any
 _VOLUMES = "/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi"
+_CAT = f'for file in "$0"/*/mount/{WRITTEN}; do [ ! -e "$file" ] || cat "$file" || exit; done'
 
 
 def acknowledged(pod: Pod) -> Probe:
@@ -83,6 +85,11 @@ def _line(line: str, nodes: Collection[str]) -> tuple[int, str] | None:
 
 
 def _text(lab: Lab, pod: Pod) -> str:
-    uid = str(lab.cluster.api.get(pod_path(pod.namespace, pod.name))["metadata"]["uid"])
-    where = _VOLUMES.format(uid=uid)
-    return output_of(lab, pod.node, ["sh", "-c", f'cat "$0"/*/mount/{WRITTEN}', where])
+    """Nothing where there is no such pod, or it has no volume on its node: it finds nothing there."""
+    try:
+        found = lab.cluster.api.get(pod_path(pod.namespace, pod.name))
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return ""
+    return output_of(lab, pod.node, ["sh", "-c", _CAT, _VOLUMES.format(uid=found["metadata"]["uid"])])
