@@ -73,9 +73,13 @@ def _mount(lab: Lab) -> Mapping[str, float]:
 
 
 def _calls(lab: Lab, claim: str) -> Mapping[str, Mapping[str, Json]]:
-    """The driver's calls about a claim's volume, by method."""
+    """The driver's first call of each method about a claim's volume: an attacher may ask again for what is
+    done.
+    """
     text = lab.fleet.machine(ATTACHER).run(["cat", FILE], deadline_s=READ_LIMIT_S).stdout
     calls, _unsure = calls_of(text, 0.0)
-    return {
-        call["method"]: call for call in calls if call["volume"] == handle(claim) and call["code"] == "OK"
-    }
+    found: dict[str, Mapping[str, Json]] = {}
+    for call in calls:
+        if call["volume"] == handle(claim) and call["code"] == "OK":
+            found.setdefault(call["method"], call)
+    return found
