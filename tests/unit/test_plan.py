@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from nodeproof.catalogue import scenarios_dir
 from nodeproof.labs.ground.profiles import DOCUMENTED, FAST, symbols
-from nodeproof.model.plan import NOT_HERE, STANDING_S, Expected, Size, Slot, critical, pack
+from nodeproof.model.plan import NOT_HERE, STANDING_S, Expected, Size, Slot, critical, movable, pack
 from nodeproof.report.rundir import TIMES
 from nodeproof.session import planning
 from nodeproof.session.options import Options
@@ -143,6 +143,15 @@ def test_a_shared_lab_is_no_larger_than_a_lab_may_be_and_has_no_zone_for_what_do
     assert planning.zones((*slots[:3], idle), OPTIONS, COMMON) == 3
 
 
+def test_others_take_what_shares_nothing_in_its_slot_longest_first() -> None:
+    swap = [Expected("test_swap", 7, "", standing="swap")]
+    idle = [Expected("test_idle", 0.0, f"{NOT_HERE}lab-lacks")]
+    alone = [Expected("test_alone", 60, "", is_alone=True)]
+    slots = pack([*expected(50, 40, 30, 20), *swap, *idle, *alone], 2, START_S)
+    assert [each.scenario for each in movable(slots)] == ["test_1", "test_2", "test_3"]
+    assert movable(slots[:0]) == ()
+
+
 @pytest.mark.parametrize(("profile", "grace_s", "toleration_s"), [(FAST, 12, 10), (DOCUMENTED, 50, 300)])
 def test_formulas_are_of_the_profile(profile: object, grace_s: float, toleration_s: float) -> None:
     told = symbols(profile)  # type: ignore[arg-type]
@@ -249,8 +258,8 @@ def kept(run: Path, slots: Sequence[Slot]) -> None:
 def test_a_run_ends_with_what_was_planned_beside_what_it_took(tmp_path: Path) -> None:
     kept(tmp_path, pack(expected(40, 30, 5), 2, START_S))
     (line,) = planning.compare(tmp_path, 70.0)
-    assert line == "planned 50 s, took 70 s; slots, planned/taken: 40/50 s, 35/40 s"
-    assert planning.slot_of(tmp_path) == {"test_0": "slot 1", "test_1": "slot 2", "test_2": "slot 2"}
+    assert line == "planned 50 s, took 70 s; scenarios by slot, planned/taken: 40/50 s, 35/40 s"
+    assert planning.slot_of(tmp_path) == {"test_0": "slot 1", "test_1": "slot 2"}, "test_2 moves"
 
 
 def test_a_run_without_a_plan_compares_nothing(tmp_path: Path) -> None:

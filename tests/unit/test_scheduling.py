@@ -70,3 +70,20 @@ def test_one_that_was_never_known_keeps_nobody_from_work(planned: Any) -> None:
         for index in list(worker.given):
             planned.mark_test_complete(worker, index)
     assert sorted([*first.given, *second.given]) == [0, 1, 2]
+
+
+def test_who_is_done_first_takes_what_stays_nowhere(planned: Any) -> None:
+    tests = ["long", "short", *(f"moves {number}" for number in range(6))]
+    planned._slot_of = lambda: {"long": "slot 1", "short": "slot 2"}
+    slow, fast = Worker("gw0"), Worker("gw1")
+    for worker in (slow, fast):
+        planned.add_node(worker)
+        planned.add_node_collection(worker, tests)
+    planned.schedule()
+    done = 0
+    while done < len(fast.given):
+        planned.mark_test_complete(fast, fast.given[done])
+        done += 1
+    # xdist gives a worker two before it is done with what it has.
+    assert len(slow.given) <= 3
+    assert sorted([*slow.given, *fast.given]) == list(range(len(tests)))

@@ -48,6 +48,11 @@ class Expected:
         """Whether it can prove something in this run."""
         return not self.known_from.startswith(NOT_HERE)
 
+    @property
+    def stays(self) -> bool:
+        """Whether it is in its slot for what others there share with it: a lab, or what is put in before."""
+        return not self.runs_here or self.is_alone or self.size is not None or bool(self.standing)
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -82,6 +87,22 @@ def divide(expected: Iterable[Expected], of: int, start_s: float) -> tuple[tuple
     """
     ordered = sorted(expected, key=lambda each: each.scenario)
     return tuple(map(tuple, _balanced(ordered, of, start_s, of)))
+
+
+def movable(slots: Iterable[Slot]) -> tuple[Expected, ...]:
+    """Longest first, those that any other slot may take as well: all but what a slot begins with, and what
+    stays in it.
+    """
+    found = [each for slot in slots for each in slot.scenarios[1:] if not each.stays]
+    return tuple(sorted(found, key=lambda each: -each.lasts_s))
+
+
+def shares(slot: Slot, slots: Iterable[Slot]) -> bool:
+    """Whether a slot needs a zone of the lab that slots share: for what is its own, or for what it takes of
+    others when it is done.
+    """
+    here = [each for each in slot.scenarios if each.runs_here]
+    return any(not each.is_alone for each in here) or bool(here and movable(slots))
 
 
 def _balanced(

@@ -16,7 +16,7 @@ import pytest
 from nodeproof.catalogue import scenarios_dir
 from nodeproof.labs.ground.profiles import Profile, profile_named, symbols
 from nodeproof.labs.kinds import kind_named
-from nodeproof.model.plan import NOT_HERE, Expected, Size, Slot, critical, divide, pack
+from nodeproof.model.plan import NOT_HERE, Expected, Size, Slot, critical, divide, movable, pack, shares
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
 from nodeproof.model.term import Term
@@ -105,11 +105,11 @@ def told(path: Path) -> Mapping[str, float]:
     return times
 
 
-def zones(slots: Iterable[Slot], options: Options, common: Size) -> int:
+def zones(slots: Sequence[Slot], options: Options, common: Size) -> int:
     """How many zones the lab has that slots share: one for each that needs one, as far as a lab may be as
     large; whoever finds none has a lab of its own.
     """
-    needed = sum(any(each.runs_here and not each.is_alone for each in slot.scenarios) for slot in slots)
+    needed = sum(shares(slot, slots) for slot in slots)
     return min(needed, kind_named(options.kind).limits.nodes // common.nodes)
 
 
@@ -143,8 +143,10 @@ def starts_s(options: Options, known: Mapping[str, float]) -> float:
 
 
 def in_order(items: Sequence[pytest.Item], slots: Sequence[Slot]) -> list[pytest.Item]:
-    """The items as the plan has them; what is no scenario comes last."""
-    order = {each.scenario: number for number, each in enumerate(_all(slots))}
+    """The items as the plan has them: each slot's own, then what moves, then what is no scenario."""
+    moves = movable(slots)
+    own = [each for each in _all(slots) if each not in moves]
+    order = {each.scenario: number for number, each in enumerate([*own, *moves])}
     return sorted(items, key=lambda item: order.get(item.nodeid, len(order)))
 
 
@@ -165,7 +167,8 @@ def write(run: Path, slots: Sequence[Slot], start_s: float) -> None:
         [{"scenario": each.scenario, "lasts_s": round(each.lasts_s, 3)} for each in slot.scenarios]
         for slot in slots
     ]
-    write_json(run / PLAN, {"start_s": round(start_s, 3), "slots": planned})
+    moves = [each.scenario for each in movable(slots)]
+    write_json(run / PLAN, {"start_s": round(start_s, 3), "slots": planned, "moves": moves})
 
 
 def write_times(run: Path, times: Mapping[str, float]) -> None:
@@ -174,10 +177,14 @@ def write_times(run: Path, times: Mapping[str, float]) -> None:
 
 
 def slot_of(run: Path) -> Mapping[str, str]:
-    """The slot of each scenario, as a name; nothing where the run has no plan. Raises Problem."""
+    """The slot of each scenario that stays in one, as a name; nothing where the run has no plan. Raises
+    Problem.
+    """
     path = run / PLAN
-    slots = read_json(path)["slots"] if path.exists() else []
-    return {each["scenario"]: f"slot {number}" for number, slot in enumerate(slots, 1) for each in slot}
+    plan = read_json(path) if path.exists() else {"slots": [], "moves": []}
+    slots = [[each["scenario"] for each in slot] for slot in plan["slots"]]
+    named = {each: f"slot {number}" for number, slot in enumerate(slots, 1) for each in slot}
+    return {each: slot for each, slot in named.items() if each not in plan["moves"]}
 
 
 def planned_s(run: Path) -> Mapping[str, float]:
@@ -255,4 +262,4 @@ def compare(run: Path, took_s: float) -> Iterator[str]:
     ]
     slots = ", ".join(f"{planned:.0f}/{took:.0f} s" for planned, took in ends)
     expected_s = told["start_s"] + max(planned for planned, _took in ends)
-    yield f"planned {expected_s:.0f} s, took {took_s:.0f} s; slots, planned/taken: {slots}"
+    yield f"planned {expected_s:.0f} s, took {took_s:.0f} s; scenarios by slot, planned/taken: {slots}"

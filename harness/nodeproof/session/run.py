@@ -19,7 +19,7 @@ import pytest
 from nodeproof import catalogue
 from nodeproof.model import redact
 from nodeproof.model.claim import Claim
-from nodeproof.model.plan import Size, Slot
+from nodeproof.model.plan import Size, Slot, shares
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard, parse
 from nodeproof.safety.shield import interrupt_once
@@ -66,10 +66,10 @@ class Session:
         return any(each.is_alone for slot in self.slots for each in slot.scenarios if each.scenario == nodeid)
 
     def shares_later(self, nodeid: str) -> bool:
-        """Whether the scenario has a lab to itself, and others of its slot come that share one."""
+        """Whether the scenario has a lab to itself, and its slot needs a zone of the shared one later."""
         for slot in self.slots:
             if any(each.scenario == nodeid and each.is_alone for each in slot.scenarios):
-                return any(each.runs_here and not each.is_alone for each in slot.scenarios)
+                return shares(slot, self.slots)
         return False
 
 

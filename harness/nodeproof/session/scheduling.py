@@ -1,4 +1,6 @@
-"""How pytest-xdist gives out scenarios by a plan: each slot to one worker, whole."""
+"""How pytest-xdist gives out scenarios by a plan: what stays in a slot to one worker, and the rest one by one
+to whoever is done first.
+"""
 
 from __future__ import annotations
 
