@@ -3,7 +3,7 @@
 Each bug of `infra/bugs` has a lab of its own; the claims that it names must fall there, and nothing else
 but what it lists. Prints a table, and keeps it, with the runs of what was not caught, below
 `reports/out/sensitivity/`. Exits with 1 where a bug was not caught. `--go-on` takes over what the table there
-has of the same executables, which is as far as it came when it was ended.
+has of the same bugs in the same scenarios, which is as far as it came when it was ended.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from nodeproof.model.problem import Problem
 from nodeproof.report.rundir import LATEST
 from tests.sensitivity.bugs import BadBug, Bug, load, some
-from tests.sensitivity.build import build
+from tests.sensitivity.build import build, made_of, recipe
 from tests.sensitivity.kept import TABLE, Keeper, kept
 from tests.sensitivity.running import CAUGHT, Tried, run_bug
 
@@ -42,10 +43,11 @@ def main() -> int:
     except (BadBug, Problem) as error:
         print(f"nodeproof: {error}", file=sys.stderr)
         return 2
-    known = kept(asked.out / TABLE, executables.name, chosen) if asked.go_on else []
+    made = partial(made_of, recipe())
+    known = kept(asked.out / TABLE, made, chosen) if asked.go_on else []
     shutil.rmtree(asked.out, ignore_errors=True)
     asked.out.mkdir(parents=True)
-    keep = Keeper(asked.out / TABLE, executables.name, known)
+    keep = Keeper(asked.out / TABLE, made, known)
     began, names = time.monotonic(), {each.bug.name for each in known}
     missing = [bug for bug in chosen if bug.name not in names]
     tried = [*known, *_run_all(missing, executables, asked.slots, asked.out, keep)]

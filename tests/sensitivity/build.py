@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nodeproof.artifacts.build import DEFAULT_KUBERNETES_VERSION, Version, Work, explained
 from nodeproof.artifacts.components import ROLES, recipe_dir, recipe_hash
+from nodeproof.catalogue import scenarios_dir
 from nodeproof.kept import Report, cache_dir, locked, make_folder
 from tests.sensitivity.bugs import CHOOSES, Bug, altered, by_file, chooser
 
@@ -42,6 +43,19 @@ def build(bugs: Sequence[Bug], report: Report) -> Path:
         entry.touch()
         _forget(entry.parent)
     return entry
+
+
+def made_of(recipe: str, bug: Bug) -> str:
+    """What a try of a bug is made of, by the hash of its build's recipe: the bug, and the scenario that is to
+    catch it. What other bugs are beside it in its executables does not matter.
+    """
+    scenario = (scenarios_dir() / bug.scenario).read_bytes()
+    return hashlib.sha256(f"{recipe}\0{bug!r}\0".encode() + scenario).hexdigest()[:12]
+
+
+def recipe() -> str:
+    """The hash of the recipe that Kubernetes is built by, without bugs."""
+    return recipe_hash(recipe_dir(), str(Version.parse(DEFAULT_KUBERNETES_VERSION)))
 
 
 def _key(bugs: Sequence[Bug], version: Version) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,17 @@ from tests.sensitivity.running import CAUGHT, Tried
 
 TABLE = "table.json"
 Json = Any
+MadeOf = Callable[[Bug], str]
 
 
 class Keeper:
-    """Writes what was caught as soon as it was, beside what is `known` already; `build` names the
-    executables.
+    """Writes what was caught as soon as it was, beside what is `known` already; `made_of` names what a try
+    of a bug is made of.
     """
 
-    def __init__(self, path: Path, build: str, known: Iterable[Tried]) -> None:
+    def __init__(self, path: Path, made_of: MadeOf, known: Iterable[Tried]) -> None:
         self._path = path
-        self._build = build
+        self._made_of = made_of
         self._caught = list(known)
         self._lock = threading.Lock()
         self.write(self._caught)
@@ -36,23 +37,16 @@ class Keeper:
 
     def write(self, tried: Iterable[Tried]) -> None:
         """Keep these, and nothing else."""
-        write_json(self._path, [{"build": self._build, **_told(each)} for each in tried])
+        write_json(self._path, [{"made_of": self._made_of(each.bug), **_told(each)} for each in tried])
 
 
-def kept(path: Path, build: str, bugs: Iterable[Bug]) -> Sequence[Tried]:
-    """What a table has as caught of these bugs, by the same executables; nothing without a table."""
+def kept(path: Path, made_of: MadeOf, bugs: Iterable[Bug]) -> Sequence[Tried]:
+    """What a table has as caught of these bugs, by tries that are made of the same; none without one."""
     if not path.exists():
         return []
-    rows = {row["bug"]: row for row in json.loads(path.read_text()) if row.get("build") == build}
-    return [_tried(bug, rows[bug.name]) for bug in _same(bugs, rows)]
-
-
-def _same(bugs: Iterable[Bug], rows: Mapping[str, Json]) -> Iterator[Bug]:
-    """Those that name the same claims as then."""
-    for bug in bugs:
-        row = rows.get(bug.name, {})
-        if row.get("outcome") == CAUGHT and (row["falls"], row["may"]) == (list(bug.falls), list(bug.may)):
-            yield bug
+    rows = {(row["bug"], row.get("made_of")): row for row in json.loads(path.read_text())}
+    found = ((bug, rows.get((bug.name, made_of(bug)), {})) for bug in bugs)
+    return [_tried(bug, row) for bug, row in found if row.get("outcome") == CAUGHT]
 
 
 def _tried(bug: Bug, row: Mapping[str, Json]) -> Tried:

@@ -1,4 +1,4 @@
-"""A table of bugs that was ended is gone on with, where it is still of the same bugs and executables."""
+"""A table of bugs that was ended is gone on with, where it is of the same bugs, executables and scenarios."""
 
 from __future__ import annotations
 
@@ -16,24 +16,32 @@ CAUGHT = Tried(ONE, frozenset({"a.one"}), frozenset({"a.three"}), NONE, 12.34, a
 MISSED = Tried(OTHER, NONE, frozenset({"b.one"}), NONE, 3.0, said="nothing fell")
 
 
+def made(bug: Bug) -> str:
+    return f"recipe-1 {bug}"
+
+
+def made_else(bug: Bug) -> str:
+    return f"recipe-2 {bug}"
+
+
 def test_what_was_caught_is_known_and_what_was_missed_is_tried_again(tmp_path: Path) -> None:
-    Keeper(tmp_path / TABLE, "build-1", ()).write([CAUGHT, MISSED])
-    (found,) = kept(tmp_path / TABLE, "build-1", [ONE, OTHER])
+    Keeper(tmp_path / TABLE, made, ()).write([CAUGHT, MISSED])
+    (found,) = kept(tmp_path / TABLE, made, [ONE, OTHER])
     assert found == replace(CAUGHT, took_s=12.3)
 
 
 def test_a_table_is_there_as_soon_as_one_was_caught(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path / TABLE, "build-1", ())
+    keeper = Keeper(tmp_path / TABLE, made, ())
     keeper.add(CAUGHT)
-    again = Keeper(tmp_path / TABLE, "build-1", kept(tmp_path / TABLE, "build-1", [ONE]))
-    assert [each.bug.name for each in kept(tmp_path / TABLE, "build-1", [ONE])] == ["one"]
+    again = Keeper(tmp_path / TABLE, made, kept(tmp_path / TABLE, made, [ONE]))
+    assert [each.bug.name for each in kept(tmp_path / TABLE, made, [ONE])] == ["one"]
     again.add(replace(CAUGHT, bug=OTHER, fell=frozenset({"b.one"})))
-    assert [each.bug.name for each in kept(tmp_path / TABLE, "build-1", [ONE, OTHER])] == ["one", "other"]
+    assert [each.bug.name for each in kept(tmp_path / TABLE, made, [ONE, OTHER])] == ["one", "other"]
 
 
 def test_nothing_is_known_of_other_executables_or_other_claims(tmp_path: Path) -> None:
-    assert kept(tmp_path / TABLE, "build-1", [ONE]) == []
-    Keeper(tmp_path / TABLE, "build-1", ()).write([CAUGHT])
-    assert kept(tmp_path / TABLE, "build-2", [ONE]) == []
-    assert kept(tmp_path / TABLE, "build-1", [replace(ONE, falls=("a.one", "a.four"))]) == []
-    assert kept(tmp_path / TABLE, "build-1", [OTHER]) == []
+    assert kept(tmp_path / TABLE, made, [ONE]) == []
+    Keeper(tmp_path / TABLE, made, ()).write([CAUGHT])
+    assert kept(tmp_path / TABLE, made_else, [ONE]) == []
+    assert kept(tmp_path / TABLE, made, [replace(ONE, falls=("a.one", "a.four"))]) == []
+    assert kept(tmp_path / TABLE, made, [OTHER]) == []
