@@ -338,7 +338,7 @@ def test_pods_of_a_dead_node_stay_until_it_is_called_out_of_service(lab: Stage, 
 
     for claim, check in checks:
         judge(claim, check)
-    for check in kept_off:
+    for check in (*kept_off, out.lasted):
         judge("out-of-service.manual-removal", check)
     for check in about_gate:
         judge("out-of-service.gate", check)

@@ -30,7 +30,7 @@ def test_a_running_kubelet_does_not_make_its_node_again_and_one_that_starts_does
     gone, again = removed("nodes", node), made("nodes", node)
 
     with lab.record():
-        with lab.inject(node_deleted(node, lab.labels(node))):
+        with lab.inject(node_deleted(node, lab.labels(node))) as deletion:
             long = windows.formula("negative", LONG, "0", LONG)
             back = next_of(again, after=gone)
             longer = windows.formula("negative", LONG, "0", f"{LONG} + {lab.clear_s}")
@@ -42,5 +42,5 @@ def test_a_running_kubelet_does_not_make_its_node_again_and_one_that_starts_does
             lab.wait_for(next_of(gone, after=down.began).after(down.began, late))
         comes = lab.wait_for(next_of(again, after=down.healing).after(down.healing, late))
 
-    for check in (stays_away, comes):
+    for check in (stays_away, deletion.lasted, comes):
         judge("registration.no-reregister-after-delete", check)

@@ -69,14 +69,14 @@ def test_a_kubelet_that_starts_anew_leaves_taints_as_they_are_and_tells_how_many
         silent = kubelet_settings(node, registerNode=False, registerWithTaints=[LATE], **more)
         with lab.inject(silent) as unregistered:
             told.append(lab.wait_for(at_most.after(unregistered.ordered, windows.prompt(UP_S))))
-            with lab.inject(node_deleted(node, lab.labels(node))):
+            with lab.inject(node_deleted(node, lab.labels(node))) as deletion:
                 gone = removed("nodes", node)
                 back = next_of(made("nodes", node), after=gone)
                 lab.wait_for(back.never_after(gone, windows.absence(long_s + lab.clear_s)))
             noop = lab.wait_for(tainted.never_after(back, quiet))
 
     judge("registration.with-taints-not-reconciled", reconciled)
-    for check in (back.never_after(gone, windows.absence(long_s)), noop):
+    for check in (back.never_after(gone, windows.absence(long_s)), deletion.lasted, noop):
         judge("registration.with-taints-noop-without-register", check)
     for check in told:
         judge("capacity.max-pods", check)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nodeproof.checks import looks, moments
-from nodeproof.checks.judge import judge
+from nodeproof.checks.judge import judge, undecided_s
+from nodeproof.model import window as windows
 from nodeproof.model.judgment import Check
 from nodeproof.model.slack import LAB, Span, slack_s
 from tests.unit.given import CLAIM, DETECTION, EVICTION, RENEWALS, STAYS, TAINT, UNKNOWN, recovered, renewing
@@ -155,6 +156,19 @@ def test_waits_for_one_processor_after_another_may_have_put_an_event_off(
     for number in range(waits):
         story.say(event_t - before_s - 0.2 * number, "stall", late_s=0.0, waited_s=0.2, by=LAB)
     assert label(story, EVICTION) == expected
+
+
+def test_what_does_not_come_is_waited_for_until_no_wait_for_processors_can_have_put_it_off() -> None:
+    """As long as its window and they, which is what a verdict asks of the recording."""
+    story, soon = Story(), windows.prompt(5.0)
+    story.fault(10.0, "injected")
+    check, now_t = UNKNOWN.after(moments.fault_step("cut", "injected"), soon), 20.0
+    idle_s = undecided_s(check, measured(story, now_t).history(), configuration(), now_t)
+    assert idle_s is not None and idle_s < 0.0
+    for number in range(6):
+        story.say(now_t + idle_s - 0.2 * number, "stall", late_s=0.0, waited_s=0.2, by=LAB)
+    loaded_s = undecided_s(check, story.history(), configuration(), now_t)
+    assert loaded_s is not None and loaded_s - idle_s == pytest.approx(1.2)
 
 
 @pytest.mark.parametrize("by", [{"by": LAB}, {}])

@@ -14,6 +14,7 @@ from nodeproof.checks import (
     bursts,
     counting,
     heartbeats,
+    lasting,
     looks,
     moments,
     observations,
@@ -58,7 +59,9 @@ def describe(check: Check) -> str:
     if check.name == "in-bursts":
         return f"bursts of {' and '.join(map(str, bursts.events(check.args)))}"
     if "event" not in check.args:
-        about = next((check.args[key] for key in ("node", "subject", "constant") if key in check.args), "")
+        about = next(
+            (check.args[key] for key in ("node", "subject", "constant", "fault") if key in check.args), ""
+        )
         return f"{check.name}({about})"
     event, anchor = Moment.from_json(check.args["event"]), Moment.from_json(check.args["anchor"])
     return f"{'no ' if check.name == 'never' else ''}{event} after {anchor}"
@@ -332,6 +335,7 @@ _CHECKS: Mapping[str, CheckFunction] = {
     "shows": lambda history, args, _ground, _claim: observations.judge_shows(history, args),
     "same-as": lambda history, args, _ground, _claim: observations.judge_same(history, args),
     "grew": lambda history, args, _ground, _claim: observations.judge_growth(history, args),
+    "lasted": lambda history, args, _ground, _claim: lasting.judge_lasted(history, args),
     "spaced": lambda history, args, ground, _claim: rates.judge(history, args, ground),
     "counted": lambda history, args, ground, _claim: counting.judge(history, args, ground),
     "in-order": lambda history, args, _ground, _claim: order.judge(history, args),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from nodeproof.checks.checks import run_check
+from nodeproof.checks.checks import remaining_s, run_check
 from nodeproof.checks.read_off import Times, read_off
 from nodeproof.checks.set_meanwhile import set_meanwhile
 from nodeproof.model.claim import Claim, includes
@@ -69,7 +69,7 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     )
     if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict
-    broken = _not_injected(history) or _component_died(history) or _not_healed(history, verdict)
+    broken = _not_injected(history, check) or _component_died(history) or _not_healed(history, verdict)
     if broken is not None:
         return broken
     lost = _may_have_lost_nodes(verdict, history, configuration, times)
@@ -167,7 +167,21 @@ def _is_of_the_tree(configuration: Configuration, role: str) -> bool:
     return bool(told[0]) and told[0]["sha256"] == told[1]["sha256"]
 
 
-def _not_injected(history: History) -> Verdict | None:
+def undecided_s(check: Check, history: History, configuration: Configuration, now_t: float) -> float | None:
+    """How long (s) a recording must still go on for a check: `checks.remaining_s`, and where its event has
+    not come, for as long again as that may have waited for processors. Else its lateness would mean nothing,
+    however late it is.
+    """
+    slack = slack_s(history, configuration)
+    left_s = remaining_s(check, history, Ground(configuration, slack), now_t)
+    if left_s is None or left_s > 0.0 or check.name != "after":
+        return left_s
+    waited_s = waited_before_s(history, now_t + left_s)
+    return remaining_s(check, history, Ground(configuration, slack + waited_s), now_t)
+
+
+def _not_injected(history: History, check: Check) -> Verdict | None:
+    """A fault that was not in, or not to its end, unless the check is about just that."""
     ours = {entry.data["id"] for entry in history.of_kind("fault")}
     fired = [entry for entry in history.of_kind("deadman") if entry.data["id"] in ours]
     if fired:
@@ -179,7 +193,7 @@ def _not_injected(history: History) -> Verdict | None:
         steps.setdefault(entry.data["id"], []).append(entry.data["step"])
     for fault, seen in steps.items():
         probed = [step for step in seen if step in ("injected", "unproven")]
-        if probed[-1:] != ["injected"]:
+        if probed[-1:] != ["injected"] and not (check.name == "lasted" and check.args["fault"] == fault):
             return unproven("not-injected", f"no probe proved fault {fault}; its steps: {', '.join(seen)}")
     return None
 

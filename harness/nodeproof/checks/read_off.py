@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nodeproof.checks import counting, looks, moments, observations
+from nodeproof.checks import counting, lasting, looks, moments, observations
 from nodeproof.checks.occurrence import Occurrence
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import History
@@ -82,6 +82,10 @@ def _looks(history: History, args: Args, _configuration: Configuration) -> Times
     return [Span(float(look.data["asked_t"]), look.t) for look in found if look is not None] or None
 
 
+def _steps(history: History, args: Args, _configuration: Configuration) -> Times:
+    return [Span.at(entry.t) for entry in lasting.steps(history, args)] or None
+
+
 def _anywhere(_history: History, _args: Args, _configuration: Configuration) -> Times:
     return None
 
@@ -100,6 +104,7 @@ _TIMES: Mapping[str, Callable[[History, Args, Configuration], Times]] = {
     "shows": _looks,
     "same-as": _looks,
     "grew": _looks,
+    "lasted": _steps,
     "counted": _counted,
     "spaced": _counted,
     "outweighs": _counted,

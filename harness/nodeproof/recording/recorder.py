@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nodeproof.checks.checks import remaining_s
-from nodeproof.checks.judge import died
+from nodeproof.checks.judge import died, undecided_s
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import AUDIT_MARK, RESOURCES, WATCHED
 from nodeproof.model.clocks import MEASURED_AFTER, Reading
@@ -24,8 +23,6 @@ from nodeproof.model.fold import Fold, clean
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History, fence
 from nodeproof.model.judgment import Check
 from nodeproof.model.problem import Problem
-from nodeproof.model.slack import slack_s
-from nodeproof.model.window import Ground
 from nodeproof.recording.clocks import NodeClocks
 from nodeproof.recording.machine_events import MachineEvents
 from nodeproof.recording.stalls import measure_stalls
@@ -165,8 +162,7 @@ class Recording:
             history = self.glance()
             if died(history) is not None:
                 return
-            ground = Ground(configuration, slack_s(history, configuration))
-            left = remaining_s(check, history, ground, time.monotonic() - WAIT_MARGIN_S)
+            left = undecided_s(check, history, configuration, time.monotonic() - WAIT_MARGIN_S)
             if left is None:
                 if len(self._sentinels_back()) >= enough or time.monotonic() > until:
                     return

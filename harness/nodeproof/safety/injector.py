@@ -12,10 +12,11 @@ from typing import Any
 
 import tenacity
 
+from nodeproof.checks.lasting import lasted
 from nodeproof.checks.moments import fault_step
 from nodeproof.faults import Fault
 from nodeproof.machines.machine import Machine, MachineError
-from nodeproof.model.judgment import Moment
+from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.safety.deadman import Deadman
 from nodeproof.safety.guard import Declared, Record, Target, check_plan, check_target
@@ -74,6 +75,11 @@ class Cut:
     def healed(self) -> Moment:
         """When it was undone."""
         return fault_step(self.fault.id, "healed")
+
+    @property
+    def lasted(self) -> Check:
+        """It was in still when undoing it began: nobody else took back what was done."""
+        return lasted(self.fault.id)
 
 
 @dataclass
