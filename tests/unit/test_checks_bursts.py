@@ -114,8 +114,16 @@ def test_what_an_end_cuts_is_no_whole_burst() -> None:
 
 
 def test_a_pause_that_may_part_bursts_or_not_proves_nothing() -> None:
-    odd = trying(begin_at=(10.5, 12.6, 13.6, 15.7, 17.8))
+    """Its two parts are as many as one burst has."""
+    odd = trying(begin_at=(10.5, 15.7, 17.8), also=(12.6, 12.62, 13.62, 13.64, 13.66))
     assert_verdict(run(fives(), odd), "unproven: host-too-loaded", "of one burst")
+
+
+def test_bursts_that_are_too_many_or_too_near_however_they_are_parted_deviate() -> None:
+    odd = trying(begin_at=(10.5, 12.6, 13.6, 15.7, 17.8))
+    assert_verdict(run(fives(), odd), "deviates", "a burst of 10 x")
+    often = trying(begin_at=[9.5 + 1.03 * number for number in range(11)])
+    assert_verdict(run(fives(), often), "deviates", "a burst of")
 
 
 def test_a_source_that_does_not_vouch_proves_what_it_told_only() -> None:

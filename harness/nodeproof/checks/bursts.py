@@ -64,15 +64,39 @@ def judge(history: History, args: Args, ground: Ground) -> Verdict:
         idle = compute(WindowSpec.from_json(args["window"]), Ground(ground.configuration, 0.0), {})
         said = f"the window {window.arithmetic} would also admit half or double"
         return unproven("host-too-loaded" if idle.discerning else "scaled", said, window)
-    bursts, torn = _split(came, window.nominal_s / 2, ground.slack_s)
-    if any(within.since_t <= t <= within.until_t for t in torn):
-        said = f"whether tries {window.nominal_s / 2:g} s apart are of one burst is within the slack"
-        return unproven("host-too-loaded", said, window)
+    half_s = window.nominal_s / 2
+    bursts, torn = _split(came, half_s, ground.slack_s)
+    if not any(within.since_t <= t <= within.until_t for t in torn):
+        return _judge_bursts(args, bursts, within, window, ground, unsure)
+    joined, _torn = _split(came, half_s + ground.slack_s, 0.0)
+    verdict = _judge_bursts(args, joined, within, window, ground, unsure)
+    if verdict.outcome == "deviates" and not window.holds(half_s + ground.slack_s):
+        # As bursts of their own they are too near to each other.
+        return verdict
+    said = f"whether tries {half_s:g} s apart are of one burst is within the slack"
+    return unproven("host-too-loaded", said, window)
+
+
+def _judge_bursts(
+    args: Args,
+    bursts: Sequence[Sequence[tuple[float, int]]],
+    within: Span,
+    window: Window,
+    ground: Ground,
+    unsure: str,
+) -> Verdict:
+    """What they are made of, and how far apart."""
+    about = events(args)
     # What an end cuts, or may cut, is no whole burst.
     sure = Span(within.since_t + ground.slack_s, within.until_t - ground.slack_s)
     whole = [burst for burst in bursts if sure.since_t <= burst[0][0] and burst[-1][0] <= sure.until_t]
     expected = [(about.index(Moment.from_json(part["event"])), int(part["times"])) for part in args["each"]]
     wrong = next((burst for burst in whole if _runs(burst) != expected), None)
+    if wrong is None:
+        # However little of it is seen, what an end cuts is no more than a burst.
+        most = sum(times for _number, times in expected)
+        seen = ([try_ for try_ in burst if sure.since_t <= try_[0] <= sure.until_t] for burst in bursts)
+        wrong = next((part for part in seen if len(part) > most), None)
     if wrong is not None:
         said = f"a burst of {_said(_runs(wrong), about)}, expected {_said(expected, about)}"
         return deviates(said, measured=Measured(float(len(wrong)), "times"))
