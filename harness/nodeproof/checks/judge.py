@@ -181,7 +181,7 @@ def undecided_s(check: Check, history: History, configuration: Configuration, no
 
 
 def _not_injected(history: History, check: Check) -> Verdict | None:
-    """A fault that was not in, or not to its end, unless the check is about just that."""
+    """A fault that was not in, or not to its end, unless the check is whether one lasted."""
     ours = {entry.data["id"] for entry in history.of_kind("fault")}
     fired = [entry for entry in history.of_kind("deadman") if entry.data["id"] in ours]
     if fired:
@@ -193,7 +193,8 @@ def _not_injected(history: History, check: Check) -> Verdict | None:
         steps.setdefault(entry.data["id"], []).append(entry.data["step"])
     for fault, seen in steps.items():
         probed = [step for step in seen if step in ("injected", "unproven")]
-        if probed[-1:] != ["injected"] and not (check.name == "lasted" and check.args["fault"] == fault):
+        ended_early = "injected" in seen and check.name == "lasted"
+        if probed[-1:] != ["injected"] and not ended_early:
             return unproven("not-injected", f"no probe proved fault {fault}; its steps: {', '.join(seen)}")
     return None
 
