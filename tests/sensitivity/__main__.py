@@ -14,11 +14,13 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import BoundedSemaphore
 
 from nodeproof.model.problem import Problem
 from nodeproof.report.rundir import LATEST
@@ -30,6 +32,8 @@ from tests.sensitivity.running import CAUGHT, Tried, run_bug
 OUT = Path("reports/out/sensitivity")
 SLOTS = 2 * (os.cpu_count() or 1)
 """Labs side by side: a core bears two scenarios that wait."""
+_LARGE_SLOTS = 3
+"""What a lab of dozens of nodes takes of them."""
 
 
 def main() -> int:
@@ -92,20 +96,41 @@ def _chosen(asked: argparse.Namespace, bugs: Sequence[Bug]) -> list[Bug]:
 
 
 def _run_all(bugs: Sequence[Bug], executables: Path, slots: int, out: Path, keep: Keeper) -> list[Tried]:
-    """Side by side; what was not caught is tried once more, with nothing beside it, and that counts."""
+    """Side by side, one large lab at a time; what was not caught is tried once more, with nothing beside it,
+    and that counts.
+    """
+    room = BoundedSemaphore(slots)
 
     def attempt(bug: Bug, suffix: str = "") -> Tried:
         run = (out / f"{bug.name}{suffix}").resolve()
-        tried = run_bug(bug, executables, run)
+        with _taken(room, min(slots, _LARGE_SLOTS) if bug.large else 1):
+            tried = run_bug(bug, executables, run)
         _say(f"{bug.name}: {tried.outcome} ({tried.took_s:.0f} s)")
         if tried.outcome == CAUGHT:
             shutil.rmtree(run, ignore_errors=True)
             keep.add(tried)
         return tried
 
-    with ThreadPoolExecutor(slots) as pool:
-        first = list(pool.map(attempt, sorted(bugs, key=lambda bug: not bug.slow)))
-    return [each if each.outcome == CAUGHT else _second(each, attempt(each.bug, "-again")) for each in first]
+    with ThreadPoolExecutor(slots) as pool, ThreadPoolExecutor(1) as large_pool:
+        in_order = sorted(bugs, key=lambda bug: not bug.slow)
+        first = [(large_pool if bug.large else pool).submit(attempt, bug) for bug in in_order]
+        try:
+            tried = [each.result() for each in first]
+        finally:
+            for each in first:
+                each.cancel()
+    return [each if each.outcome == CAUGHT else _second(each, attempt(each.bug, "-again")) for each in tried]
+
+
+@contextmanager
+def _taken(room: BoundedSemaphore, slots: int) -> Iterator[None]:
+    """So many slots, for as long as it lasts. Only one thread may take more than one."""
+    for _ in range(slots):
+        room.acquire()
+    try:
+        yield
+    finally:
+        room.release(slots)
 
 
 def _second(first: Tried, second: Tried) -> Tried:

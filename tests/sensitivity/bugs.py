@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,8 @@ class Edit:
 class Bug:
     """A bug, the component that has it, the scenario that must catch it, and the claims that must fall.
 
-    `may` are claims that fall with them. A `slow` one is for the night.
+    `may` are claims that fall with them. A `slow` one is for the night, and beside the lab of dozens of nodes
+    that a `large` one has, few others are in time.
     """
 
     name: str
@@ -53,6 +54,8 @@ class Bug:
     flags: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
     slow: bool = False
+    # When a bug is tried is no part of what it is: what is kept of it holds.
+    large: bool = field(default=False, repr=False)
 
 
 def load(folder: Path = FOLDER) -> list[Bug]:
