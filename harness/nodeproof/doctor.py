@@ -19,7 +19,7 @@ from nodeproof.kept import cache_dir
 from nodeproof.labs.client.registry import client, memory_line, running
 from nodeproof.labs.client.starting import find_sshd
 from nodeproof.labs.ground.network import TRACKING
-from nodeproof.labs.ground.spec import NAMESPACES
+from nodeproof.labs.ground.spec import AS_ALL, NAMESPACES
 from nodeproof.labs.kinds import kind_named
 from nodeproof.labs.kinds.kind import MISSING, NOTE, OK, Finding, Image, Kind, Trial
 from nodeproof.model.problem import Problem
@@ -141,7 +141,7 @@ def _try(trial: Trial) -> Finding:
 
 
 def _memory(kind: Kind, nodes: int) -> Finding:
-    needed_mib, free_mib = room.lab_mib(kind, nodes), room.available_mib()
+    needed_mib, free_mib = room.lab_mib(kind, [AS_ALL] * nodes), room.available_mib()
     what = f"memory for {nodes} nodes: {needed_mib / 1024:.1f} GiB of {free_mib / 1024:.1f} GiB available"
     if free_mib < needed_mib:
         return Finding(MISSING, what, "end other programs, or ask for fewer nodes (`--nodes`)")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
+from nodeproof.labs.ground.spec import Shape
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.model.problem import Problem
 
@@ -15,9 +17,14 @@ _WORKER_MIB = 256
 """What a worker takes, that records and judges: measured 135, and a long recording."""
 
 
-def lab_mib(kind: Kind, nodes: int) -> int:
-    """What a lab of so many nodes takes of the machine's memory (MiB)."""
-    return _CONTROL_PLANE_MIB + nodes * kind.host.node_mib
+def lab_mib(kind: Kind, shapes: Sequence[Shape]) -> int:
+    """What a lab of such nodes takes of the machine's memory (MiB)."""
+    return _CONTROL_PLANE_MIB + sum(_node_mib(kind, shape) for shape in shapes)
+
+
+def _node_mib(kind: Kind, shape: Shape) -> int:
+    more_mib = shape.memory_mib - kind.host.machine_mib if shape.memory_mib else 0
+    return kind.host.node_mib + more_mib
 
 
 def available_mib() -> int:
@@ -28,15 +35,17 @@ def available_mib() -> int:
     raise Problem("no MemAvailable", str(_MEMORY_INFO), "use Linux 3.14 or newer")
 
 
-def labs_at_once(kind: Kind, nodes: int) -> tuple[int, str]:
-    """How many labs of so many nodes can be tried side by side, at least one, and why so many. Raises
+def labs_at_once(kind: Kind, shapes: Sequence[Shape]) -> tuple[int, str]:
+    """How many labs of such nodes can be tried side by side, at least one, and why so many. Raises
     Problem.
     """
     cores, free_mib = len(os.sched_getaffinity(0)), available_mib()
-    by_cores = int(cores * kind.limits.labs_per_core)
-    by_memory = free_mib // (lab_mib(kind, nodes) + _WORKER_MIB)
+    # A core bears so many labs of machines with one CPU each.
+    per_core = kind.limits.labs_per_core * len(shapes) / sum(shape.cpus for shape in shapes)
+    by_cores = int(cores * per_core)
+    by_memory = free_mib // (lab_mib(kind, shapes) + _WORKER_MIB)
     said = (
-        f"{kind.limits.labs_per_core:g} {kind.name} labs a core and {cores} cores: {by_cores}; "
+        f"{per_core:.2g} {kind.name} labs a core and {cores} cores: {by_cores}; "
         f"{free_mib / 1024:.1f} GiB of memory: {by_memory}"
     )
     return max(1, min(by_cores, by_memory)), said
@@ -46,7 +55,7 @@ def zones_at_once(kind: Kind, nodes: int) -> tuple[int, str]:
     """How many zones of so many nodes one lab can be tried with, at least one, and why so many. Raises
     Problem.
     """
-    cores, free_mib = len(os.sched_getaffinity(0)), available_mib() - lab_mib(kind, 0)
+    cores, free_mib = len(os.sched_getaffinity(0)), available_mib() - lab_mib(kind, ())
     by_cores = int(cores * kind.limits.zones_per_core)
     by_memory = max(0, free_mib) // (nodes * kind.host.node_mib + _WORKER_MIB)
     by_limit = kind.limits.nodes // nodes

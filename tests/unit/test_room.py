@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodeproof import room
+from nodeproof.labs.ground.spec import AS_ALL, Shape
 from nodeproof.labs.kinds import LIBVIRT, PROCESS
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.model.problem import Problem
@@ -34,10 +35,30 @@ def test_cores_and_memory_say_how_many_labs_stand_side_by_side(
     memory.write_text(f"MemTotal: 1 kB\nMemAvailable: {gib * GIB_KB} kB\n")
     monkeypatch.setattr(room, "_MEMORY_INFO", memory)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)))
-    at_once, said = room.labs_at_once(kind, 3)
+    at_once, said = room.labs_at_once(kind, [AS_ALL] * 3)
     assert at_once == labs
     assert f"{cores} cores" in said
     assert f"{gib:.1f} GiB of memory" in said
+
+
+@pytest.mark.parametrize(
+    ("shapes", "labs"),
+    [
+        ([AS_ALL, AS_ALL], 8),
+        ([Shape(memory_mib=1280), AS_ALL], 8),
+        ([Shape(memory_mib=6144), AS_ALL], 3),
+        ([Shape(cpus=2), Shape(cpus=2)], 4),
+    ],
+)
+def test_machines_of_another_shape_are_counted_as_they_are(
+    shapes: list[Shape], labs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = tmp_path / "meminfo"
+    memory.write_text(f"MemAvailable: {32 * GIB_KB} kB\n")
+    monkeypatch.setattr(room, "_MEMORY_INFO", memory)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(8)))
+    at_once, _ = room.labs_at_once(LIBVIRT, shapes)
+    assert at_once == labs
 
 
 @pytest.mark.parametrize(("cores", "gib", "nodes", "zones"), [(2, 24, 3, 6), (2, 2, 3, 4), (64, 99, 3, 33)])

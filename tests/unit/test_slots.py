@@ -30,7 +30,7 @@ def given(**options: Any) -> Any:
 
 @pytest.fixture
 def borne(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "labs_at_once", lambda _kind, _nodes: (2, "two of them"))
+    monkeypatch.setattr(slots, "labs_at_once", lambda _kind, _shapes: (2, "two of them"))
     monkeypatch.setattr(slots, "zones_at_once", lambda _kind, _nodes: (6, "six zones"))
 
 
@@ -71,7 +71,7 @@ def test_a_worker_starts_none() -> None:
 
 
 def test_one_lab_needs_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "labs_at_once", lambda _kind, _nodes: (1, "no more memory"))
+    monkeypatch.setattr(slots, "labs_at_once", lambda _kind, _shapes: (1, "no more memory"))
     config = given()
     slots.set_default(config)
     assert config.option.numprocesses is None
@@ -83,5 +83,5 @@ def test_labs_of_a_topology_are_counted_with_its_nodes_and_share_no_zones(
 ) -> None:
     file = tmp_path / "five.yaml"
     file.write_text("nodes:\n" + "".join(f"  - {{ name: node-{n}, zone: zone-a }}\n" for n in range(5)))
-    monkeypatch.setattr(slots, "labs_at_once", lambda _kind, nodes: (nodes, f"labs of {nodes}"))
+    monkeypatch.setattr(slots, "labs_at_once", lambda _kind, shapes: (len(shapes), "labs of them"))
     assert slots.auto(given(lab=lab, topology=str(file))) == 5

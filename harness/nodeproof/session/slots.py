@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from nodeproof.labs.client import topology
+from nodeproof.labs.ground.spec import AS_ALL, Shape
 from nodeproof.labs.kinds import DEFAULT_KIND, KINDS
 from nodeproof.room import labs_at_once, zones_at_once
 
@@ -66,18 +68,20 @@ def _borne(config: pytest.Config) -> tuple[int, str]:
     lab = config.getoption("lab") or DEFAULT_KIND.name
     if lab not in KINDS:
         return 0, ""
-    (nodes, zones), kind = _asked_for(config), KINDS[lab]
-    if kind.limits.zones_per_core and not nodes and not zones:
+    shapes, kind = _asked_for(config), KINDS[lab]
+    if shapes:
+        return labs_at_once(kind, shapes)
+    if kind.limits.zones_per_core:
         return zones_at_once(kind, _NODES)
-    return labs_at_once(kind, nodes or max(_NODES, 2 * zones))
+    return labs_at_once(kind, [AS_ALL] * _NODES)
 
 
-def _asked_for(config: pytest.Config) -> tuple[int, int]:
-    """How many nodes and zones each lab is to have; 0 where nobody says. Raises Problem."""
+def _asked_for(config: pytest.Config) -> Sequence[Shape]:
+    """The nodes that each lab is to have; none where nobody says. Raises Problem."""
     if file := config.getoption("topology", ""):
-        entries = topology.read(Path(file))
-        return len(entries), len(topology.spread(entries))
-    return config.getoption("nodes"), config.getoption("zones")
+        return [entry.shape for entry in topology.read(Path(file))]
+    nodes, zones = config.getoption("nodes"), config.getoption("zones")
+    return [AS_ALL] * (nodes or (max(_NODES, 2 * zones) if zones else 0))
 
 
 def _say(line: str) -> None:

@@ -132,6 +132,7 @@ class Processes:
         """Write down the unwanted end of a component that is no child of ours."""
         with self._lock:
             self._died[name] = how
+            self._others.pop(name, None)
         self._events.write("component", name=name, node=node, status=how, expected=False)
 
     def found(self, name: str, pid: int | None) -> None:
@@ -144,7 +145,7 @@ class Processes:
                 self._others[name] = pid
 
     def others(self) -> Mapping[str, int]:
-        """The components that are no children of ours, and their process ids: those of ended ones, too."""
+        """The components that are no children of ours, and their process ids."""
         with self._lock:
             return dict(self._others)
 

@@ -58,11 +58,13 @@ class Image:
 class HostNeeds:
     """What a lab needs of its host beyond its control plane, and beyond the programs that every lab runs.
 
-    Memory, space and inotify instances are for each node; the defaults are a hollow node's, as measured. One
+    Memory, space and inotify instances are for each node; the defaults are a hollow node's, as measured. Of
+    that memory, a node that is a machine gives `machine_mib` to it, if its shape does not say otherwise. One
     that is not `is_looked_at` is looked for only when its kind is named.
     """
 
     node_mib: int = 40
+    machine_mib: int = 0
     node_gib: float = 0.0
     node_inotify: int = 4
     tools: Sequence[str] = ()

@@ -84,10 +84,17 @@ class Guests:
             raise Problem(f"node {spec.name} is there already", f"lab {self._lab.lab}", "choose another name")
         home = self._home(spec.name)
         home.mkdir()
-        host_key = seed.make(home, self._seed(spec.name), self._seed_of(spec))
-        (self._lab.dir / "pki" / f"{spec.name}.hostkey").write_text(f"{host_key}\n")
-        write_host(home, spec, host_key)
-        self._make(spec)
+        try:
+            host_key = seed.make(home, self._seed(spec.name), self._seed_of(spec))
+            (self._lab.dir / "pki" / f"{spec.name}.hostkey").write_text(f"{host_key}\n")
+            write_host(home, spec, host_key)
+            self._make(spec)
+        except BaseException:
+            # One that is known by now is removed as any other; of one that is not, nobody would.
+            if spec.name not in self._specs:
+                shutil.rmtree(home)
+                self._seed(spec.name).unlink(missing_ok=True)
+            raise
         self._hypervisor.refresh_volumes()
 
     def start_kubelet(self, name: str) -> None:
@@ -143,6 +150,7 @@ class Guests:
         except OutsideError:
             if self.get(name).pid is not None:
                 raise
+        self._processes.found(f"node-{name}", None)
         self._events.write("machine", node=name, step="powered-off")
 
     def power_on(self, name: str) -> None:

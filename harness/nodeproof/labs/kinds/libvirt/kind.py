@@ -107,6 +107,7 @@ LIBVIRT = Kind(
     ),
     host=HostNeeds(
         node_mib=MEMORY_MIB + _BESIDE_MIB,
+        machine_mib=MEMORY_MIB,
         node_gib=_SNAPSHOT_GIB,
         node_inotify=0,
         tools=hypervisor.TOOLS,
