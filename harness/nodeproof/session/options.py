@@ -71,35 +71,52 @@ def resolve(
         check_version(version)
     if nodes:
         KINDS.get(lab, DEFAULT_KIND).check_nodes(nodes)
-    if lab in KINDS:
-        found = version or (
-            DEFAULT_KUBERNETES_VERSION if components == BUILD else supplied_version(components)
-        )
-        spread = topology.spread(entries)
-        nodes, zones = (len(entries), len(spread)) if entries else (nodes, zones)
-        runs = (profile or FAST.name, found, components, claims)
-        return Options(lab, *runs, nodes, zones, lab, spread=spread, entries=entries)
+    if lab not in KINDS:
+        return _of_running(lab, profile, version, components, claims, workers, entries)
+    found = version or (DEFAULT_KUBERNETES_VERSION if components == BUILD else supplied_version(components))
+    spread = topology.spread(entries)
+    nodes, zones = (len(entries), len(spread)) if entries else (nodes, zones)
+    runs = (profile or FAST.name, found, components, claims)
+    return Options(lab, *runs, nodes, zones, lab, spread=spread, entries=entries)
+
+
+def _of_running(
+    lab: str,
+    profile: str,
+    version: str,
+    components: str,
+    claims: tuple[str, ...],
+    workers: int,
+    entries: tuple[Entry, ...],
+) -> Options:
+    """A run on a lab that is up, or on one of its zones. Raises Problem."""
     name, _slash, zone = lab.partition("/")
     if name not in registry.running():
         alive = ", ".join(registry.running()) or "none is up"
-        kinds = ", ".join(KINDS)
-        raise Problem(f"unknown lab {name!r}", "--lab", f"choose {kinds}, or a running lab ({alive})")
+        raise Problem(
+            f"unknown lab {name!r}", "--lab", f"choose {', '.join(KINDS)}, or a running lab ({alive})"
+        )
     status: Any = registry.client(name).status()
     _refuse_other(name, status, profile, version)
     _refuse_other_nodes(name, status, entries)
     sizes = Counter(node["zone"] for node in status["nodes"])
     zone = zone or (ANY if workers else "")
-    if zone and zone not in (ANY, *sizes):
-        raise Problem(f"lab {name} has no zone {zone!r}", "--lab", f"there are: {', '.join(sorted(sizes))}")
-    most = 1 if zone in sizes else len(sizes)
-    if workers > most:
-        raise Problem(
-            f"{workers} workers for zones of lab {name}: {most}", "-n", "each takes a zone: ask for fewer"
-        )
+    _check_zone(name, zone, sizes, workers)
     nodes = sizes[zone] if zone in sizes else min(sizes.values()) if zone else sizes.total()
     runs = (status["profile"], status["kubernetes_version"], components, claims)
     spread = () if zone else tuple(sizes[each] for each in sorted(sizes))
     return Options(name, *runs, nodes, 1 if zone else len(sizes), status["kind"], zone, spread)
+
+
+def _check_zone(lab: str, zone: str, sizes: Counter[str], workers: int) -> None:
+    """Raises Problem where the lab does not have this zone, or not as many as there are workers."""
+    if zone and zone not in (ANY, *sizes):
+        raise Problem(f"lab {lab} has no zone {zone!r}", "--lab", f"there are: {', '.join(sorted(sizes))}")
+    most = 1 if zone in sizes else len(sizes)
+    if workers > most:
+        raise Problem(
+            f"{workers} workers for zones of lab {lab}: {most}", "-n", "each takes a zone: ask for fewer"
+        )
 
 
 def _refuse_other(lab: str, status: Any, profile: str, version: str) -> None:
