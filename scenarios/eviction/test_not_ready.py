@@ -63,7 +63,7 @@ def test_a_node_that_is_not_ready_is_tainted_and_its_pods_are_not_marked(lab: St
             lab.do(new.make)
             daemons = [
                 lab.wait_for(meant_for(new, other).after(new.make.begun, prompt)),
-                lab.wait_for(leaves.never_after(not_ready, a_pass)),
+                counted(leaves, 0, 0, after=old.make.begun, until=cut.healing),
                 meant_for(new, node).never_after(new.make.begun, windows.absence(lab.quiet_s)),
             ]
             longer = windows.absence(lab.quiet_s + lab.clear_s)
