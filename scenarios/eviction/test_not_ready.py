@@ -46,7 +46,8 @@ def test_a_node_that_is_not_ready_is_tainted_and_its_pods_are_not_marked(lab: St
         "pods",
         {"metadata": {"namespace": pod.namespace, "name": pod.name}, "status": {"conditions": [unready]}},
     )
-    a_pass = windows.absence(2 * lab.configuration["P"] + 3.0)
+    a_pass_s = 2 * lab.configuration["P"] + 3.0
+    a_pass = windows.absence(a_pass_s)
     old, new = workload("DaemonSet"), workload("DaemonSet")
     leaves = written("pods", {"metadata": {**old.pods["metadata"], "deletionTimestamp": PRESENT}})
     other = next(entry.name for entry in lab.nodes() if entry.name != node)
@@ -63,7 +64,7 @@ def test_a_node_that_is_not_ready_is_tainted_and_its_pods_are_not_marked(lab: St
             lab.do(new.make)
             daemons = [
                 lab.wait_for(meant_for(new, other).after(new.make.begun, prompt)),
-                counted(leaves, 0, 0, after=old.make.begun, until=cut.healing),
+                lab.wait_for(leaves.never_after(not_ready, windows.absence_from_before(a_pass_s))),
                 meant_for(new, node).never_after(new.make.begun, windows.absence(lab.quiet_s)),
             ]
             longer = windows.absence(lab.quiet_s + lab.clear_s)

@@ -21,7 +21,7 @@ from nodeproof.scenario import (
 )
 
 STARTS_S = 60.0
-LONGER = windows.formula("negative", "T + 5", "0", "T + 5")
+LONGER = windows.formula("negative", "T + 5", "-2slack", "T + 5")
 """Than a pod stays that nobody gave a toleration."""
 
 

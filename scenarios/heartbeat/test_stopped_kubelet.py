@@ -56,7 +56,7 @@ def test_a_node_whose_kubelet_is_stopped_loses_the_pods_that_do_not_tolerate_tha
     daemons, replaced = workload("DaemonSet"), workload("Deployment", **preferring(node))
     unknown, ready = (condition_became(node, "Ready", status) for status in ("Unknown", "True"))
     renewed = changed("leases", node, "spec.renewTime", LEASES)
-    longer = windows.formula("negative", "T + 5", "0", "T + 5")
+    longer = windows.formula("negative", "T + 5", "-2slack", "T + 5")
     with_static_pods = kubelet_settings(node, staticPodPath=STATIC_PODS)
 
     with lab.record(), lab.inject(static_pod(static)), lab.inject(with_static_pods) as restart:

@@ -104,7 +104,7 @@ def about_a_dead_machine(pod: Pod, replaced: Workload, here: Sequence[str], othe
     refused = written("events", {**REFUSED, "involvedObject": {"kind": "Pod", "namespace": pod.namespace}})
     return {
         "non-graceful.volumeattachment-stays": [
-            detached(name).never_after(deletion, a_pass) for name in here
+            detached(name).never_after(deletion, windows.absence_from_before(A_PASS_S)) for name in here
         ],
         "non-graceful.volume-not-attachable": [
             refused.after(leaving(replaced), windows.prompt(AT_ONCE_S)),

@@ -141,7 +141,7 @@ def test_a_dead_nodes_volume_stays_attached_where_that_is_disabled(lab: Stage, j
         with lab.inject(power_off(node)) as cut:
             force(lab, pod)
             left = pod_gone(pod.namespace, pod.name)
-            stays = detached(here).never_after(left, windows.absence(LONGER_S))
+            stays = detached(here).never_after(left, windows.absence_from_before(LONGER_S))
             lab.wait_for(detached(here).never_after(left, windows.absence(LONGER_S + lab.clear_s)))
             with lab.inject(taint(node, OUT_OF_SERVICE, "NoExecute")):
                 tainted = taint_added(node, OUT_OF_SERVICE, "NoExecute")

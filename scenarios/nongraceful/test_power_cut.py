@@ -149,7 +149,7 @@ def about_no_execute(goes: Pod, daemons: Workload, tolerant: Pod, asked: Pod) ->
             failed.after(tainted, COLLECTED),
         ],
         "out-of-service.toleration": [
-            deletion(tolerant).never_after(tainted, windows.absence(A_PASS_S)),
+            deletion(tolerant).never_after(tainted, windows.absence_from_before(A_PASS_S)),
             gone(asked).after(terminating(asked), COLLECTED),
         ],
     }

@@ -101,10 +101,10 @@ def about_a_pod_that_leaves(pod: Pod, node: str, tolerated_s: int, cut: Cut) -> 
     }
 
 
-def about_those_that_stay(stays: Pod, daemons: Workload, node: str) -> Checks:
+def about_those_that_stay(stays: Pod, daemons: Workload, node: str, tolerated_s: int) -> Checks:
     tainted, longer = (
         taint_added(node, UNREACHABLE, "NoExecute"),
-        windows.formula("negative", "T + 5", "0", "T + 5"),
+        windows.absence_from_before(tolerated_s + 5.0),
     )
     return {
         "eviction.unlimited-toleration": [
@@ -197,7 +197,7 @@ def test_pods_of_an_unreachable_node_are_deleted_unless_they_tolerate_that(lab: 
                 about_a_pod_that_leaves(pod, node, tolerated_s, cut),
                 about_controllers(replaced, ordinal, node, tolerated_s, lab.quiet_s),
                 about_a_pod_for_the_node(waiting, lab.quiet_s),
-                about_those_that_stay(stays, daemons, node),
+                about_those_that_stay(stays, daemons, node, tolerated_s),
             ]
             checks = [(claim, check) for about in promised for claim, each in about.items() for check in each]
             for _claim, check in checks:

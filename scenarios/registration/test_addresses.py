@@ -94,7 +94,7 @@ def test_a_node_has_the_addresses_that_its_kubelet_is_given_once_its_machine_has
     adds = run_on(node, "sh", "-c", ADD, GIVEN, GIVEN_6, LINK_LOCAL)
     next_status = windows.formula("within", "2U", "0", "2U + slack")
     # No earlier kubelet was given one of these: what comes as soon as it is up is this one's.
-    since_before = windows.formula("negative", f"{long_s}", "-1", f"{long_s}")
+    since_before = windows.absence_from_before(long_s)
     restarts = {address: start_again(node, f"--node-ip={address}") for address in REFUSED}
 
     with lab.record():

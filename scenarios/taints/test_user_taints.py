@@ -51,7 +51,8 @@ def test_pods_leave_a_node_that_a_user_taints_as_their_tolerations_say(lab: Stag
             placed = pod_bound(welcome.namespace, welcome.name)
             comes = lab.wait_for(placed.after(welcomed, windows.prompt(PLACED_S)))
             in_time = lab.wait_for(leaves[patient].after(tainted, windows.toleration(short_s)))
-            stays = lab.wait_for(leaves[loyal].never_after(tainted, windows.absence(short_s + lab.quiet_s)))
+            longer = windows.absence_from_before(short_s + lab.quiet_s)
+            stays = lab.wait_for(leaves[loyal].never_after(tainted, longer))
             bound = pod_bound(refused.namespace, refused.name)
             stays_away = lab.wait_for(bound.never_after(asked, windows.absence(lab.quiet_s)))
 

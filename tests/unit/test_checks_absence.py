@@ -37,6 +37,19 @@ def test_what_comes_near_an_end_of_the_wait_proves_nothing(evicted_t: float) -> 
     assert_verdict(run(STAYS, recovered(evicted_t).fence(40.0)), "unproven: gap", "within the slack")
 
 
+@pytest.mark.parametrize("evicted_t", [29.8, 30.0, 30.2, 32.0])
+def test_what_does_not_come_before_either_deviates_where_it_follows_at_once(evicted_t: float) -> None:
+    check = DELETION.never_after(READY, windows.absence_from_before(5.0))
+    assert_verdict(run(check, recovered(evicted_t).fence(40.0)), "deviates", "should not have")
+
+
+def test_what_came_before_that_is_no_absence() -> None:
+    check = DELETION.never_after(READY, windows.absence_from_before(5.0))
+    assert_verdict(run(check, recovered(29.6).fence(40.0)), "unproven: gap", "within the slack")
+    assert_verdict(run(check, recovered(25.0).fence(40.0)), "unproven: gap", "had come already")
+    assert_verdict(run(check, recovered().fence(40.0)), "conforms", "did not come")
+
+
 def test_what_one_watch_delivers_is_in_order() -> None:
     pod_is_bound = moments.pod_bound(NAMESPACE, POD)
     check = pod_is_bound.never_after(moments.pod_created(NAMESPACE, POD), windows.absence(5.0))

@@ -284,6 +284,13 @@ def absence(seconds: float) -> WindowSpec:
     return WindowSpec("absence", {"wait_s": seconds})
 
 
+def absence_from_before(seconds: float) -> WindowSpec:
+    """How long something must not come that does not come just before the anchor, either: what follows it at
+    once is not lost in the slack, whichever of two watches is ahead.
+    """
+    return WindowSpec("absence_from_before", {"wait_s": seconds})
+
+
 _UPDATE = f"{1 + UPDATE_JITTER:g}U"
 _FORMULAS: Mapping[str, Formula] = {
     "detection_from_fault": Formula("period", "G", f"G - {1 + RENEW_JITTER:g}R - slack", "G + 3P + slack"),
@@ -309,6 +316,7 @@ _FORMULAS: Mapping[str, Formula] = {
     "default_toleration": Formula("period", "T", "T - slack", "T + slack"),
     "renewals": Formula("period", "R", "R - 0.1", f"{1 + RENEW_JITTER:g}R + slack"),
     "absence": Formula("negative", "wait", "0", "wait", {"wait": "wait_s"}),
+    "absence_from_before": Formula("negative", "wait", "-2slack", "wait", {"wait": "wait_s"}),
 }
 """In `taint_pass` and `monitor_pass` 1 s is for a pass: an empty rate-limited queue is served each 100 ms
 (NodeEvictionPeriod); with its writes, well below 1 s. In `spacing` 0.1 s are that, 0.5 s for a controller's
