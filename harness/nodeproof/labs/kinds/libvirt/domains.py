@@ -31,10 +31,12 @@ class Domains:
             self._connection = libvirt.open(uri)
             self._connection.setKeepAlive(_KEEPALIVE_S, _KEEPALIVE_COUNT)
 
-    def follow(self, on_end: Callable[[End], None]) -> None:
-        """Have each end of a virtual machine told, on a thread of its own."""
+    def follow(self, on_start: Callable[[str], None], on_end: Callable[[End], None]) -> None:
+        """Have each start and each end of a virtual machine told, on a thread of its own."""
 
         def tell(_connection: object, domain: libvirt.virDomain, event: int, detail: int, _: object) -> None:
+            if event == libvirt.VIR_DOMAIN_EVENT_STARTED:
+                on_start(domain.name())
             end = end_of(domain.name(), event, detail)
             if end is not None:
                 on_end(end)

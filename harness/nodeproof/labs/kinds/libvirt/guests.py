@@ -60,7 +60,7 @@ class Guests:
     def prepare(self) -> None:
         """Start the hypervisor. Raises Problem, OutsideError, CommandFailed."""
         self._hypervisor.start(Path(self._lab.guest["kernel"]), self._networks())
-        self._hypervisor.domains.follow(self._on_end)
+        self._hypervisor.domains.follow(self._on_start, self._on_end)
         self._time = TimeServer()
 
     def get(self, name: str) -> RunningNode:
@@ -225,10 +225,12 @@ class Guests:
     def _want(self, name: str) -> None:
         """From now on this guest's end is nobody's wish, unless it is powered off."""
         self._wanted.add(name)
-        # libvirt gives each a session of its own.
-        if (pid := self.get(name).pid) is not None:
+        self._processes.found(f"node-{name}", self.get(name).pid)
+
+    def _on_start(self, name: str) -> None:
+        """Whoever starts it: it gives way while it boots, too. libvirt gives each a session of its own."""
+        if (pid := self._hypervisor.pid(name)) is not None:
             autogroup.give_way(autogroup.MACHINE, pid)
-        self._processes.found(f"node-{name}", pid)
 
     def _on_end(self, end: End) -> None:
         self._ends[end.domain] = end.how
