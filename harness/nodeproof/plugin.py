@@ -102,6 +102,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "standing(fault, *args, **kwargs): a fault that stands before the scenario begins"
     )
+    config.addinivalue_line("markers", "machine: set by itself on a scenario that no process lab proves")
     if not hasattr(config, "workerinput"):
         config.stash[TIMES] = Times()
         config.pluginmanager.register(config.stash[TIMES])
@@ -178,6 +179,12 @@ def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
     from nodeproof.session.closing import store_crashed
 
     store_crashed(session_of(sched.config), crashitem)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """`-m machine` chooses what needs a virtual machine."""
+    if asked.needs_machine(item):
+        item.add_marker("machine")
 
 
 @pytest.hookimpl(trylast=True)

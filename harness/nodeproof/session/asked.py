@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -145,6 +146,19 @@ def common_size(all_needs: Iterable[Needs], options: Options) -> Size:
     sizes = [size(each, options) for each in all_needs if not is_large(each, options) or options.nodes]
     zones = options.zones or 1
     return Size(max((each.nodes for each in sizes), default=2 * zones), zones)
+
+
+def needs_machine(item: pytest.Item) -> bool:
+    """Whether it is a scenario that needs what process nodes have not; of one that asks for what no lab has,
+    `check` tells.
+    """
+    if not declared(item):
+        return False
+    from nodeproof.labs.kinds import PROCESS
+
+    with contextlib.suppress(Problem):
+        return bool(lacks_features(item, PROCESS.features))
+    return False
 
 
 def lacks_features(item: pytest.Item, has: frozenset[str]) -> str:
