@@ -21,6 +21,7 @@ from nodeproof.waiting import insist
 
 Json = Any
 READY_LIMIT_S = 120.0
+UID_LIMIT_S = 60.0
 ATTACHER_USER = "csi-attacher"
 """As the service account that its manifests bind its role to."""
 SERVICE_RANGE = "10.96.0.0/16"
@@ -225,10 +226,17 @@ def wait_ready(credentials: Credentials, dead: Callable[[], str]) -> None:
 
 
 def kube_system_uid(credentials: Credentials) -> str:
-    """The UID by which a cluster is known. Raises OSError, KeyError while the namespace is not there."""
-    _status, body = get(credentials, "/api/v1/namespaces/kube-system", 5)
-    found: Mapping[str, Json] = json.loads(body)
-    return str(found["metadata"]["uid"])
+    """The UID by which a cluster is known, once the namespace is there. Raises OSError,
+    http.client.HTTPException or KeyError after UID_LIMIT_S.
+    """
+
+    def ask() -> str:
+        _status, body = get(credentials, "/api/v1/namespaces/kube-system", 5)
+        found: Mapping[str, Json] = json.loads(body)
+        return str(found["metadata"]["uid"])
+
+    # All kubelets of a large lab start just then.
+    return insist(ask, OSError, http.client.HTTPException, KeyError, limit_s=UID_LIMIT_S)
 
 
 def _ready(credentials: Credentials, dead: Callable[[], str]) -> None:

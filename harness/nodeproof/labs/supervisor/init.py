@@ -60,6 +60,7 @@ class LabServer:
         self._record_lock = threading.Lock()
         self._ended = threading.Event()
         self._linger: threading.Timer | None = None
+        self._uid = ""
         self._leave_unless_held()
         network.set_up_bridges()
         self._listening = Listener()
@@ -117,6 +118,8 @@ class LabServer:
                 self._nodes.start_kubelet(node.spec.name)
             for node in self._nodes.all():
                 self._nodes.wait_up(node.spec.name)
+            # It stays as long as the lab does, and is known where the API server is not there.
+            self._uid = control_plane.kube_system_uid(self._credentials)
             self._write_record()
             autogroup.give_way(autogroup.LAB)
             self._phase = "ready"
@@ -162,11 +165,10 @@ class LabServer:
 
     def _write_record_alone(self) -> None:
         specs = [node.spec for node in self._nodes.all()]
-        uid = control_plane.kube_system_uid(self._credentials)
         owners = [(spec.name, self._nodes.owner(spec)) for spec in specs]
         record = {
             "lab": self.spec.lab,
-            "kube_system_uid": uid,
+            "kube_system_uid": self._uid,
             "machine_ids": {spec.name: spec.machine_id for spec in specs},
             "zones": {spec.name: spec.zone for spec in specs},
             "owners": {name: owner for name, owner in owners if owner},
