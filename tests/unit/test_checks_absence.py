@@ -50,6 +50,15 @@ def test_what_came_before_that_is_no_absence() -> None:
     assert_verdict(run(check, recovered().fence(40.0)), "conforms", "did not come")
 
 
+def test_what_is_younger_than_that_stays_all_the_same() -> None:
+    story = Story()
+    story.condition(20.0, "Unknown")
+    story.pod(29.8, node=NODE)
+    story.condition(30.0, "True")
+    check = DELETION.never_after(READY, windows.absence_from_before(5.0))
+    assert_verdict(run(check, story.fence(40.0)), "conforms", "did not come")
+
+
 def test_what_one_watch_delivers_is_in_order() -> None:
     pod_is_bound = moments.pod_bound(NAMESPACE, POD)
     check = pod_is_bound.never_after(moments.pod_created(NAMESPACE, POD), windows.absence(5.0))

@@ -220,7 +220,7 @@ def _never(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
         said += f": within the slack of {slack_s:.2f} s of an end of {window.arithmetic}"
         return unproven("gap", said, window)
     unseen = (
-        moments.already(history, event, begin)
+        moments.already(history, event, max(begin, start.t))
         or unfenced(history, event, end)
         or blind(history, (event, anchor), start.t, end)
     )
