@@ -344,6 +344,6 @@ def test_pods_of_a_dead_node_stay_until_it_is_called_out_of_service(lab: Stage, 
         judge("out-of-service.gate", check)
     throughout = shown_throughout(STATUS, first.name, "Terminating", deletion(first), dark.healing)
     judge("non-graceful.statefulset-stuck", throughout)
-    once = counted(by_collector.request, 1, 1, after=out.began, until=off.healing)
+    once = counted(by_collector.request, 1, 1, after=off.began, until=off.healing)
     judge("out-of-service.force-deletes", once)
     judge("out-of-service.metric", removals(before, after))
