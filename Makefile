@@ -26,10 +26,10 @@ setup: ## OS packages, virtual environment, Kubernetes components; done already 
 
 # On machines what only they prove, unless somebody says what else: by NEUTRAL=1, or by choosing scenarios.
 CHOSEN = $(NEUTRAL)$(filter -k% -m% --claim% --shard% scenarios% %.py,$(ARGS))
+ONLY = $(if $(filter process,$(LAB))$(CHOSEN),,-m machine)
 
 run: setup ## the whole line: lab, scenarios, verdicts, Allure site under reports/out/latest; NEUTRAL=1: on machines also what process nodes prove
-	@$(BIN)/nodeproof run --lab=$(LAB) --profile=$(PROFILE) -n $(WORKERS) \
-	    $(if $(filter process,$(LAB))$(CHOSEN),,-m machine) $(ARGS)
+	@$(BIN)/nodeproof run --lab=$(LAB) --profile=$(PROFILE) -n $(WORKERS) $(ONLY) $(ARGS)
 
 report: setup ## serve the last site on a free loopback port
 	@$(BIN)/nodeproof report

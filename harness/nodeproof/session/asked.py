@@ -149,15 +149,16 @@ def common_size(all_needs: Iterable[Needs], options: Options) -> Size:
 
 
 def needs_machine(item: pytest.Item) -> bool:
-    """Whether it is a scenario that needs what process nodes have not; of one that asks for what no lab has,
+    """Whether it is a scenario that needs what hollow nodes have not; of one that asks for what no lab has,
     `check` tells.
     """
     if not declared(item):
         return False
-    from nodeproof.labs.kinds import PROCESS
+    from nodeproof.labs.kinds import KINDS
 
+    of_hollow = frozenset[str]().union(*(kind.features for kind in KINDS.values() if kind.is_hollow))
     with contextlib.suppress(Problem):
-        return bool(lacks_features(item, PROCESS.features))
+        return bool(lacks_features(item, of_hollow))
     return False
 
 
