@@ -153,9 +153,9 @@ def _floor_kubelets(
         for name in ("kubelet.json", "kubeconfig"):
             text = (inside / name).read_text()
             (inside / name).write_text(text.replace(str(INSIDE), str(inside)))
-        commands[f"kubelet-{entry.name}"] = [
-            part.replace(str(INSIDE), str(inside)) for part in nodes._kubelet(entry)
-        ]
+        started = [part.replace(str(INSIDE), str(inside)) for part in nodes._kubelet(entry)]
+        # Nodes have host names of their own, in namespaces that a floor has not.
+        commands[f"kubelet-{entry.name}"] = [*started, f"--hostname-override={entry.name}"]
     return commands
 
 
