@@ -59,7 +59,7 @@ def parts_of(bench: Bench, kind: str, wanted: Sequence[str]) -> list[Part]:
     if "up" in wanted:
         parts.append(lambda: ready(bench, 8, "fast"))
     if "many" in wanted:
-        parts.append(lambda: many(bench, bench.many))
+        parts.append(lambda: many(bench, bench.many, bench.many_profile))
     if "kubelets" in wanted:
         parts.append(lambda: kubelets(bench))
     if "neighbours" in wanted:
@@ -124,7 +124,8 @@ def _bench(options: argparse.Namespace, scratch: Path) -> Bench:
         print(line, file=sys.stderr)
 
     components = obtain(options.components, options.kubernetes_version, say)
-    return Bench(components, options.components, scratch, options.repeats, options.injections, options.many)
+    large = (options.many, options.many_profile)
+    return Bench(components, options.components, scratch, options.repeats, options.injections, *large)
 
 
 def _options() -> argparse.Namespace:
@@ -148,6 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=3, help="of `up` and power-off, and of their anchors")
     parser.add_argument("--injections", type=int, default=24)
     parser.add_argument("--many", type=int, default=64, help="nodes of the large lab")
+    parser.add_argument("--many-profile", default="documented", help="its profile")
     parser.add_argument("--components", default="build", help="as for nodeproof")
     parser.add_argument("--kubernetes-version", default=DEFAULT_KUBERNETES_VERSION)
     return parser

@@ -61,6 +61,7 @@ class Bench:
     repeats: int
     injections: int
     many: int
+    many_profile: str
     failures: list[str] = field(default_factory=list)
 
     def say(self, line: str) -> None:

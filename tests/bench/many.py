@@ -1,4 +1,4 @@
-"""Many nodes in the documented profile: Ready, memory, what waiting costs, tear-down."""
+"""Many nodes: Ready, memory, what waiting costs, tear-down."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.bench.up import stages_of
 from tests.bench.waiting import waiting_cpu
 
 
-def many(bench: Bench, nodes: int) -> list[Figure]:
-    """Many nodes in the documented profile: Ready, memory, what waiting costs, tear-down."""
+def many(bench: Bench, nodes: int, profile: str) -> list[Figure]:
+    """Many nodes in a profile: Ready, memory, what waiting costs, tear-down."""
     loads = [settle(bench)]
-    floor = bare_floor(bench, nodes, "documented")
+    floor = bare_floor(bench, nodes, profile)
     loads.append(settle(bench))
     began = time.monotonic()
-    with running_lab(bench, nodes, "documented") as (lab, took):
+    with running_lab(bench, nodes, profile) as (lab, took):
         stages = stages_of(lab, began, began + took)
         bench.say(f"{nodes} nodes: up {took:.1f} s, bare floor {floor.ready_s:.1f} s")
         memory = _memory(processes_of(lab), floor.processes, nodes, load_after(lab.name))
@@ -32,7 +32,7 @@ def many(bench: Bench, nodes: int) -> list[Figure]:
     ]
     return [
         Figure(
-            f"up: control plane and {nodes} nodes Ready (documented)", "s", [took], "bare floor",
+            f"up: control plane and {nodes} nodes Ready ({profile})", "s", [took], "bare floor",
             [floor.ready_s], "as measured", None, loads, notes,
         ),
         *memory,
