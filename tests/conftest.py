@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from _pytest.runner import runtestprotocol
 
-from nodeproof.labs.kinds import LIBVIRT
+from nodeproof.labs.kinds import KINDS
 from tests.turns import alone, beside_others
 
 TOO_LOADED, AGAIN = "host-too-loaded", "tried-again"
@@ -22,11 +22,12 @@ UNIT = "tests/unit/"
 GIB = 2**30
 UNIT_PER_CORE = 2.0
 """Workers for each core of tests without labs."""
-IDLE_PER_CORE = {LIBVIRT.name: 0}
+MACHINES = tuple(kind for kind in KINDS.values() if not kind.is_hollow)
+IDLE_PER_CORE = {kind.name: 0 for kind in MACHINES}
 """Of these, so many for each core only where nobody else uses it."""
-LABS_PER_CORE = {LIBVIRT.name: LIBVIRT.limits.labs_per_core}
+LABS_PER_CORE = {kind.name: kind.limits.labs_per_core for kind in MACHINES}
 """Workers for each core of tests with labs: they wait, and share labs, more than scenarios do."""
-WORKER_BYTES = {LIBVIRT.name: 5 * GIB}
+WORKER_BYTES = {kind.name: 5 * GIB for kind in MACHINES}
 """What a worker's labs take: two guests and a third that joins, or up to five labs of nodes without any."""
 _PER_CORE, _WORKER_BYTES = 2.0, 4 * GIB
 _LEAST_PER_CORE = 1.5
