@@ -4,20 +4,24 @@ otherwise.
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from nodeproof.labs.client.lab import Lab
-from nodeproof.machines.machine import Machine, MachineError
+from nodeproof.machines.machine import MachineError
 from nodeproof.model.problem import Problem
 from tests.acceptance.altered import Alteration, Cluster, shipped, unaltered
-from tests.vm.altering import COMMAND_LIMIT_S, Fall, check_that_all_conform, check_that_fall, claims_of
+from tests.vm.altering import BASE, COMMAND_LIMIT_S, Fall, check_that_all_conform, check_that_fall, claims_of
 from tests.vm.conftest import Run
 
 NUMA, CGROUP_V1 = shipped("topology/test_numa.py"), shipped("swap/test_cgroup_v1.py")
 OF_TWO_NUMA_NODES, OF_CGROUP_V1 = "of-two-numa-nodes", "of-cgroup-v1"
-KUBELET = "/usr/local/bin/kubelet"
+KUBELET, REAL = "/usr/local/bin/kubelet", "/usr/local/lib/real"
+"""All of Kubernetes is one executable, which is by its name what it is: the real one keeps that."""
 DEAF = f"""
-mv {KUBELET} {KUBELET}.real
+mkdir -p {REAL}
+[ -e {REAL}/kubelet ] || mv {KUBELET} {REAL}
 cat >{KUBELET} <<'END'
 #!/bin/sh
 for flag; do
@@ -28,12 +32,12 @@ for flag; do
     esac
     set -- "$@" "$flag"
 done
-exec {KUBELET}.real "$@"
+exec {REAL}/kubelet "$@"
 END
 chmod +x {KUBELET}
 """
-ALIGNS_UNASKED = """
-sed -i 's/}$/, "topologyManagerPolicy": "single-numa-node"}/' /etc/kubernetes/kubelet.json
+ALIGNS_UNASKED = f"""
+grep -q single-numa-node {BASE} || sed -i 's/}}$/, "topologyManagerPolicy": "single-numa-node"}}/' {BASE}
 systemctl restart kubelet
 """
 
@@ -41,15 +45,20 @@ systemctl restart kubelet
 def as_it_joins(cluster: Cluster, name: str, script: str) -> None:
     def is_done() -> bool:
         try:
-            return _run(cluster.lab.fleet.machine(name), script)
+            return _run(cluster.lab, name, script)
         except (MachineError, Problem, OSError):
             return False
 
     cluster.until(is_done)
 
 
-def _run(machine: Machine, script: str) -> bool:
-    return machine.run(["sh", "-ec", script], deadline_s=COMMAND_LIMIT_S).status == 0
+def _run(lab: Lab, name: str, script: str) -> bool:
+    # A connection of its own: what joined by this name in an earlier test had another key.
+    machine = lab.fleet.machine(name, uuid.uuid4().hex)
+    try:
+        return machine.run(["sh", "-ec", script], deadline_s=COMMAND_LIMIT_S).status == 0
+    finally:
+        machine.close()
 
 
 def a_kubelet_hears_of_no_policy(cluster: Cluster) -> None:

@@ -16,7 +16,10 @@ def cgroup_file(pod: Pod, name: str) -> Probe:
 
     def read(lab: Lab) -> str:
         found = lab.cluster.api.get(pod_path(pod.namespace, pod.name))
-        container = str(found["status"]["containerStatuses"][0]["containerID"]).rpartition("/")[2]
+        told = found["status"].get("containerStatuses") or [{}]
+        container = str(told[0].get("containerID", "")).rpartition("/")[2]
+        if not container:
+            raise MachineError(f"{pod.node}: no container of {pod.name} has begun; look at its events")
         scope = f"cri-containerd-{container}.scope"
         find = ["find", "/sys/fs/cgroup", "-path", f"*/{scope}/{name}", "-exec", "cat", "{}", ";"]
         said = output_of(lab, pod.node, find).strip()
