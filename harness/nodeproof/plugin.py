@@ -21,6 +21,7 @@ from nodeproof.session.run import (
     SESSION,
     is_planned,
     keep_shard,
+    look_around,
     open_run,
     plan_for,
     say_what_ends,
@@ -71,8 +72,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--settings", action="store_true", help="list the settings that are not upstream's in the end"
     )
     group.addoption(
-        "--again", type=int, default=1, metavar="N",
-        help="run a scenario again, up to N times, where its host was too loaded to tell (default 1)",
+        "--again", type=int, default=2, metavar="N",
+        help="run a scenario up to N times more, at the end, if its host was too loaded to tell (default 2)",
     )  # fmt: skip
     group.addoption(
         "--shard", default="", metavar="K/N",
@@ -132,6 +133,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
         show(session.config)
         usage(lambda: warn_of_more(session.config))
+        if is_planned(session.config) and not session.config.option.collectonly:
+            look_around(session_of(session.config), session.config)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -233,20 +236,34 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
-    """Run a scenario again that the host's load left open."""
-    done = yield
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Put a scenario off that the host's load left open: it runs again at the end."""
     if not item.get_closest_marker("claims"):
-        return done
+        return (yield)
     from nodeproof.session import again
 
     session = session_of(item.config)
-    if session.telling is not None:
-        session.telling.ended()
-    if not again.is_due(item):
-        return done
-    again.prepare(item)
-    return item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+    try:
+        return (yield)
+    finally:
+        if session.admission is not None:
+            session.admission.leave()
+        if session.telling is not None:
+            session.telling.ended()
+        if again.is_due(item):
+            again.put_off(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
+    """Run the scenarios that were put off once the others are done."""
+    outcome = yield
+    known = session.config.stash.get(SESSION, None)
+    if known is not None and not session.shouldstop and not session.shouldfail:
+        from nodeproof.session import again
+
+        again.run_put_off(session.config, known)
+    return outcome
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,7 +7,7 @@ import gc
 import threading
 import time
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +40,8 @@ WAIT_MARGIN_S = 0.5
 """How long past a window's end is waited, so that the fence stands behind it."""
 _LOOK_PERIOD_S = 0.5
 _EVALUATION_PERIOD_S = 0.25
+_MEASURES, _MOST_MEASURED = ("sentinel", "stall"), 256
+"""What slack is made of, and how many of the last of them are kept at hand."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Recording:
         self._fold, self._glanced = Fold(), 0
         self._sent = 0
         self._breaks: Counter[str] = Counter()
+        self._measured: deque[Entry] = deque(maxlen=_MOST_MEASURED)
         self._clocks = NodeClocks(setting.nodes, setting.read_clock, self.append, self._stopping)
         self._name = uuid.uuid4().hex[:8]
         self._out = path.open("a", buffering=1)
@@ -129,6 +132,8 @@ class Recording:
             if self._out.closed:
                 return
             self._entries.append(entry)
+            if kind in _MEASURES:
+                self._measured.append(entry)
             self._out.write(line + "\n")
             self._changed.notify_all()
 
@@ -136,6 +141,12 @@ class Recording:
         """What was recorded up to now."""
         with self._changed:
             return History.of(self._entries)
+
+    def measured(self, seconds: float) -> History:
+        """Give what was measured of this host in the last `seconds`: sentinels and stalls."""
+        since_t = time.monotonic() - seconds
+        with self._changed:
+            return History.of([entry for entry in self._measured if entry.t >= since_t])
 
     def glance(self) -> History:
         """What was recorded up to now, for one thread that looks again and again: only what is new is read.

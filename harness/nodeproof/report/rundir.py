@@ -12,6 +12,7 @@
                                            slack: {s, limit_s}}
 <run>/scenarios/<slug>/timeline.svg, and rates.svg where a rate was judged: what came by when, beside what may
 <run>/too-loaded/<slug>-N/                tries of scenarios that were run again, with what they recorded
+<run>/busiest.json                        other programs' processes, when a scenario stayed open by load
 <run>/labs/<lab>/                         component logs and the audit log
 <run>/allure-results/  <run>/allurerc.json  <run>/site/index.html  <run>/site/page.html
 """
@@ -42,6 +43,7 @@ Row = Mapping[str, Json]
 LATEST = "latest"
 TOO_LOADED = "too-loaded"
 TIMES, DECLARED, FIELDS = "times.json", "declared-claims.json", "fields.json"
+BUSIEST = "busiest.json"
 FORMAT = 1
 """Of a run's folder. What is added keeps the number, and who reads passes over what it does not know; where
 something that is there changes its meaning, the number goes up.

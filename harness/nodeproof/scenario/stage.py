@@ -31,6 +31,7 @@ from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.needs import Needs
 from nodeproof.model.observation import Observation
 from nodeproof.model.problem import Problem
+from nodeproof.model.slack import slack_s
 from nodeproof.probes.probe import Probe
 from nodeproof.recording.recorder import Recording
 from nodeproof.safety.guard import Declared
@@ -42,6 +43,8 @@ from nodeproof.waiting import Tell, tell_nobody
 
 Got = TypeVar("Got")
 STATUS = "STATUS"
+_RECENT_S = 6.0
+"""Three sentinels: what is older says nothing about the present."""
 Step = Callable[[str], AbstractContextManager[object]]
 """Opens a named step of the report, such as `allure.step`."""
 
@@ -87,6 +90,15 @@ class Stage:
         scenario does next: more than any slack.
         """
         return self._lab.profile.slack_limit_s + 1.0
+
+    def slack_share(self) -> float:
+        """Give the slack of the last seconds as a share of its limit; 0 while nothing is recorded."""
+        if self.recording is None:
+            return 0.0
+        measured = self.recording.measured(_RECENT_S)
+        if not measured.entries:
+            return 0.0
+        return slack_s(measured, self.configuration) / self.configuration.slack_limit_s
 
     def nodes(self) -> list[NodeInfo]:
         """The lab's nodes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -16,7 +17,7 @@ from nodeproof.model.verdict import Code, unproven
 from nodeproof.report import broken, rundir, since, table, wording
 from nodeproof.report.facts_left import BROKEN_OFF
 from nodeproof.scenario.stage import Stage
-from nodeproof.session import again, asked, leftover, planning, running
+from nodeproof.session import admission, again, asked, leftover, planning, running
 from nodeproof.session import recording as stored
 from nodeproof.session.judging import JUDGE, Closed, Unproven, close, without_running
 from nodeproof.session.run import SELECTED, Session, provider_of, session_of
@@ -127,6 +128,7 @@ def write_down(known: Session, times: Times) -> None:
     selected = sorted(known.selected or _written(known.run, SELECTED).split())
     reason = _written(known.run, BROKEN_OFF)
     scenarios = _declared(known.run)
+    shutil.rmtree(known.run / admission.FOLDER, ignore_errors=True)
     with contextlib.suppress(OSError):
         planning.write_times(known.run, times.taken(scenarios, known.options.is_ours))
     running.write_run(known.run, known.options, known.began, known.command, selected, reason)
@@ -158,6 +160,7 @@ def summary(run: Path, settings: bool) -> Iterator[str]:
     tries = rundir.run_again(run)
     if tries:
         yield f"run again, as the host was too loaded to tell: {tries}, see {run / rundir.TOO_LOADED}"
+    yield from _what_loads(run, rows)
     if facts.quarantined:
         yield f"no probe proved these nodes healed: {', '.join(facts.quarantined)}"
     unjudged = sorted(set(facts.selected) - {row["claim"] for row in rows})
@@ -165,3 +168,13 @@ def summary(run: Path, settings: bool) -> Iterator[str]:
         yield f"selected and without a verdict: {', '.join(unjudged)}"
     if facts.exit_reason:
         yield f"nodeproof: {facts.exit_reason}"
+
+
+def _what_loads(run: Path, rows: Sequence[rundir.Row]) -> Iterator[str]:
+    """What took the processors when a scenario stayed open, and what to do about it."""
+    if not (run / rundir.BUSIEST).exists() or not any(row["code"] == "host-too-loaded" for row in rows):
+        return
+    processes = rundir.read_json(run / rundir.BUSIEST)
+    yield "the host was too loaded even for one scenario alone; busiest processes of other programs:"
+    yield from (f"  {process}" for process in processes or ["none: give the machine more processors"])
+    yield "next step: end them, or run the open claims again with `nodeproof run --claim ID`"

@@ -40,6 +40,11 @@ class Gate:
     _is_open: bool = False
     _busy_t: float = 0.0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the first labs are up, or are not waited for."""
+        return self._is_open
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """While nobody else starts a lab."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from functools import partial
+
 import allure
 import pytest
 
@@ -12,8 +15,9 @@ from nodeproof.scenario.stage import Stage
 from nodeproof.session import asked
 from nodeproof.session.closing import STAGE, skip_with_verdict, store_unrecorded
 from nodeproof.session.judging import Unproven
-from nodeproof.session.run import break_off, provider_of, session_of
+from nodeproof.session.run import Session, admission_of, break_off, provider_of, session_of
 from nodeproof.session.standing import DoesNotStand
+from nodeproof.session.times import WAITED
 
 
 def open_stage(item: pytest.Item) -> Stage:
@@ -29,7 +33,8 @@ def open_stage(item: pytest.Item) -> Stage:
         provider, stands = provider_of(session), asked.standing(item)
         if session.shares_later(item.nodeid):
             provider.reserve()
-        living = provider.clean(needs, size, session.is_alone(item.nodeid), stands)
+        enter = partial(_enter, item, session)
+        living = provider.clean(needs, size, session.is_alone(item.nodeid), stands, enter)
         missing = asked.lacks_features(item, living.features)
         folder = scenario_dir(session.run, item.nodeid)
         told = (session.telling.step, session.telling.until) if session.telling else (allure.step,)
@@ -43,3 +48,15 @@ def open_stage(item: pytest.Item) -> Stage:
         skip_with_verdict(item, session, "lab-lacks", f"this lab has no {missing}")
     item.stash[STAGE] = stage
     return stage
+
+
+def _enter(item: pytest.Item, session: Session) -> None:
+    """Wait until the machine has room for the scenario; that is no part of its duration."""
+    began_t = time.monotonic()
+
+    def slack_share() -> float:
+        stage = item.stash.get(STAGE, None)
+        return stage.slack_share() if stage is not None else 0.0
+
+    admission_of(session, item.config).enter(session.say, slack_share)
+    item.user_properties.append((WAITED, round(time.monotonic() - began_t, 3)))

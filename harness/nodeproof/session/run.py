@@ -26,12 +26,15 @@ from nodeproof.safety.shield import interrupt_once
 from nodeproof.session import asked
 
 if TYPE_CHECKING:
+    from nodeproof.session.admission import Admission
     from nodeproof.session.live import Live
     from nodeproof.session.options import Options
     from nodeproof.session.running import LabProvider
     from nodeproof.session.telling import Telling
 
 SELECTED = "selected-claims"
+_LOOK_S = 1.0
+"""How long (s) the machine is sampled before a run."""
 
 
 @dataclass
@@ -58,6 +61,9 @@ class Session:
     shards_last_s: tuple[float, ...] = ()
     """How long (s) each of them is expected to last in one slot."""
     provider: LabProvider | None = None
+    admission: Admission | None = None
+    put_off: list[pytest.Item] = field(default_factory=list)
+    """Scenarios that run again at the end."""
     telling: Telling | None = None
     """Where slots are drawn on a terminal."""
 
@@ -232,6 +238,34 @@ def _workers(config: pytest.Config) -> int:
     """How many xdist has; none without it."""
     told = getattr(config, "workerinput", {}).get("workercount")
     return int(told or len(config.getoption("tx", None) or ()) or config.getoption("numprocesses", None) or 0)
+
+
+def admission_of(session: Session, config: pytest.Config) -> Admission:
+    """Give this process's side of who may start a scenario, made when first asked for."""
+    from nodeproof.session.admission import FOLDER, Admission
+
+    if session.admission is None:
+        worker = getattr(config, "workerinput", {}).get("workerid", "run")
+        session.admission = Admission(session.run / FOLDER, worker, _workers(config))
+    return session.admission
+
+
+def look_around(session: Session, config: pytest.Config) -> None:
+    """Look how busy the machine is before anything starts, begin with as many workers as that leaves room
+    for, and say so.
+    """
+    from nodeproof.load import busy_share
+    from nodeproof.model.load import initial
+    from nodeproof.session import admission
+
+    most, share = _workers(config), busy_share(_LOOK_S)
+    workers = initial(most, share)
+    admission.allow(session.run / admission.FOLDER, workers)
+    if workers < most:
+        session.say(
+            f"this machine is busy: other programs use {share * 100:.0f} % of its processors; the run begins "
+            f"with {workers} of {most} workers and may take {most / workers:.1f} times as long"
+        )
 
 
 def provider_of(session: Session) -> LabProvider:

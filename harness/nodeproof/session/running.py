@@ -45,6 +45,10 @@ _MOST_MORE = 2
 """Nodes that may join a lab whose memory was sized for those that it started with."""
 
 
+def _at_once() -> None:
+    """Wait for nobody."""
+
+
 @dataclass
 class LabProvider:
     """One worker's lab, or its zone of the lab that the run's workers share: made when the first scenario
@@ -190,15 +194,27 @@ class LabProvider:
         )
         self._note(lab)
 
-    def clean(self, needs: Needs, size: Size, is_alone: bool, standing: Sequence[Make] = ()) -> Lab:
+    def clean(
+        self,
+        needs: Needs,
+        size: Size,
+        is_alone: bool,
+        standing: Sequence[Make] = (),
+        enter: Callable[[], None] = _at_once,
+    ) -> Lab:
         """The worker's lab of a size, maybe a zone where it is not `is_alone`, fit for a scenario that harms
         as many nodes as it needs, with what is `standing` before it; one of ours that isn't is replaced.
 
+        `enter` waits for the scenario's turn: before anything is done, but for the worker's first lab, which
+        starts before anything is measured anywhere.
         Raises Problem when a new lab is not fit either, or a lab that we were given is not, DoesNotStand.
         """
         if ATTACHER in needs.components:
             csi.obtain(self.report)
+        if self._gate.is_open:
+            enter()
         lab = self.get(size, is_alone)
+        enter()
         self.rest()
         try:
             self._settling.end(lab)

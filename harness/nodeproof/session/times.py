@@ -13,6 +13,8 @@ ENDED = "nodeproof_ended"
 """The property of a report whose scenario came to its end, whatever its verdict."""
 LABEL = "nodeproof_label"
 """The property of a report with the worst verdict of its scenario."""
+WAITED = "nodeproof_waited"
+"""The property of a report with how long (s) its scenario waited for its turn."""
 _PHASES = ("setup", "call", "teardown")
 
 
@@ -29,9 +31,12 @@ class Times:
         if report.when in _PHASES:
             phases = self._phases.setdefault(report.nodeid, {})
             # Of a scenario that runs again the first set-up may have started a lab, and the last call tells.
-            phases[report.when] = (
-                phases.get("setup", report.duration) if report.when == "setup" else report.duration
-            )
+            if report.when == "setup":
+                waits = (value for name, value in report.user_properties if name == WAITED)
+                waited_s = sum(float(str(value)) for value in waits)
+                phases.setdefault("setup", report.duration - waited_s)
+            else:
+                phases[report.when] = report.duration
             self._worker.setdefault(report.nodeid, str(getattr(report, "worker_id", "")))
         if (ENDED, True) in report.user_properties:
             self._ended.add(report.nodeid)

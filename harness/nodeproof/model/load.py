@@ -1,0 +1,119 @@
+"""How many scenarios may run at once: as many as the machine bears without making verdicts unproven."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import IntEnum
+
+STRAINED = 0.5
+"""Share of the slack limit from which on fewer scenarios run: the other half is the reserve of what runs."""
+ROOMY = 0.4
+"""Share of the slack limit up to which one more scenario may start."""
+CROWDED = 0.95
+"""CPU pressure from which on no scenario is added: something waits for a processor nearly all the time."""
+SETTLING_S = 6.0
+"""Time (s) until a change of the number of scenarios shows in what is measured."""
+_FOREIGN_SHARE = 2 / 3
+"""Share of the workers that a machine whose processors are all in use by others begins without."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What was measured of the machine in the last seconds.
+
+    Args:
+        slack_share: worst slack of the recordings that run, as a share of the profile's slack limit.
+        pressure: share of the time in which something waited for a processor, from 0 to 1.
+    """
+
+    slack_share: float = 0.0
+    pressure: float = 0.0
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """How many scenarios may run at once, and since when (s, monotonic)."""
+
+    workers: int
+    since_t: float
+
+
+def initial(most: int, foreign_share: float) -> int:
+    """Give the number of workers to begin with.
+
+    Args:
+        most: workers of the run.
+        foreign_share: share of the processors that other programs use, from 0 to 1.
+    """
+    return max(1, min(most, round(most * (1 - _FOREIGN_SHARE * foreign_share))))
+
+
+def adapt(allowance: Allowance, running: int, load: Load, most: int, now_t: float) -> Allowance:
+    """Give the next allowance: one more where there is room, half of it where slack becomes large.
+
+    The allowance changes at most once in `SETTLING_S`, stays between 1 and `most`, and grows only while all
+    that it allows is in use.
+    Source: the additive increase and multiplicative decrease of D. Chiu and R. Jain, 1989.
+    """
+    if now_t - allowance.since_t < SETTLING_S:
+        return allowance
+    if load.slack_share > STRAINED:
+        fewer = max(1, min(allowance.workers, max(1, running)) // 2)
+        return Allowance(fewer, now_t)
+    has_room = load.slack_share <= ROOMY and load.pressure < CROWDED
+    if has_room and running >= allowance.workers and allowance.workers < most:
+        return Allowance(allowance.workers + 1, now_t)
+    return allowance
+
+
+class Turn(IntEnum):
+    """When a scenario runs: with all others, or again at the end of the run."""
+
+    QUEUE = 0
+    """In the order of the plan."""
+    HALF = 1
+    """Again, beside at most half as many as the run has workers."""
+    ALONE = 2
+    """Again, with no other scenario of the run beside it."""
+
+    @classmethod
+    def after(cls, tries: int) -> Turn:
+        """Give the turn of a scenario that ran so many times."""
+        return cls(min(tries, cls.ALONE))
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What a worker of the run does.
+
+    Args:
+        turn: the earliest turn for which it still has scenarios.
+        is_running: whether a scenario of its own runs.
+        waits_since_t: since when it waits for a turn (s, monotonic), if it does.
+    """
+
+    name: str
+    turn: Turn
+    is_running: bool = False
+    waits_since_t: float | None = None
+
+
+def may_start(name: str, workers: Collection[Worker], allowed: int, most: int) -> bool:
+    """Say whether a waiting worker may start a scenario.
+
+    Scenarios of an earlier turn come first, and of the same turn those that have waited longest.
+    """
+    own = next(worker for worker in workers if worker.name == name)
+    others = [worker for worker in workers if worker.name != name]
+    if any(worker.turn < own.turn for worker in others):
+        return False
+    at_once = {Turn.QUEUE: allowed, Turn.HALF: min(allowed, max(1, most // 2)), Turn.ALONE: 1}[own.turn]
+    ahead = sum(worker.is_running or _waits_longer(worker, own) for worker in others)
+    return ahead < at_once
+
+
+def _waits_longer(worker: Worker, than: Worker) -> bool:
+    if worker.waits_since_t is None or than.waits_since_t is None or worker.turn != than.turn:
+        return False
+    return (worker.waits_since_t, worker.name) < (than.waits_since_t, than.name)

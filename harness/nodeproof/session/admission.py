@@ -1,0 +1,176 @@
+"""Starts the scenarios of a run's workers only while the machine has room for one more.
+
+Each worker writes what it does into a folder of the run and holds a lock there, so that a dead worker no
+longer counts. A worker that waits for its turn applies the rules of `nodeproof.model.load`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nodeproof.load import pressure
+from nodeproof.model.load import Allowance, Load, Turn, Worker, adapt, may_start
+from nodeproof.waiting import wait_for
+
+Json = Any
+FOLDER = "admission"
+_LOCK, _ALLOWANCE, _STATE, _ALIVE = "lock", "allowance.json", ".worker", ".alive"
+_PERIOD_S, _REPORT_PERIOD_S = 0.5, 2.0
+TURN_LIMIT_S = 3600.0
+"""Longer than the scenarios of a run take that any other waits for."""
+_FRESH_S = 10.0
+"""Age (s) from which on a reported slack says nothing about the present."""
+SlackShare = Callable[[], float]
+"""Gives the slack of the last seconds as a share of its limit."""
+
+
+def no_slack() -> float:
+    """Give the share where nothing is recorded."""
+    return 0.0
+
+
+@dataclass
+class Admission:
+    """One worker's side of it.
+
+    Args:
+        folder: a folder that the workers of the run share.
+        name: the worker's name, unique in the run.
+        most: workers of the run.
+    """
+
+    folder: Path
+    name: str
+    most: int
+    limit_s: float = TURN_LIMIT_S
+    read_pressure: Callable[[], float] = pressure
+    _turn: Turn = field(default=Turn.QUEUE, init=False)
+    _alive: int = field(default=-1, init=False)
+    _state: dict[str, Json] = field(default_factory=dict, init=False)
+    _writing: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _reporting: threading.Event | None = field(default=None, init=False)
+
+    def enter(self, report: Callable[[str], None], slack_share: SlackShare = no_slack) -> None:
+        """Wait for a turn; a scenario of this worker runs from then on until `leave`."""
+        if self.most < 2 or self._state.get("is_running"):
+            return
+        self._write(waits_since_t=time.monotonic(), is_running=False)
+        if not self._enters():
+            report("waiting: the machine has no room for one more scenario")
+            if not wait_for(self._enters, self.limit_s, _PERIOD_S):
+                report(f"no turn within {self.limit_s:g} s: beginning without one")
+                self._write(waits_since_t=None, is_running=True)
+        self._reporting = threading.Event()
+        threading.Thread(target=self._report_slack, args=(slack_share, self._reporting), daemon=True).start()
+
+    def leave(self) -> None:
+        """Say that the scenario is over."""
+        if self._reporting is not None:
+            self._reporting.set()
+            self._reporting = None
+        if self._state.get("is_running"):
+            self._write(is_running=False, slack_share=0.0)
+
+    def go_on_to(self, turn: Turn) -> None:
+        """Say that this worker has no scenarios of an earlier turn any more."""
+        self._turn = turn
+        if self.most >= 2:
+            self._write()
+
+    def close(self) -> None:
+        """Say that this worker has nothing to run any more."""
+        self.leave()
+        if self._alive >= 0:
+            os.close(self._alive)
+            self._alive = -1
+
+    def _enters(self) -> bool:
+        with self._locked():
+            workers, shares = self._workers()
+            running = sum(worker.is_running for worker in workers)
+            load = Load(max(shares, default=0.0), self.read_pressure())
+            allowance = adapt(self._allowance(), running, load, self.most, time.monotonic())
+            _replace(self.folder / _ALLOWANCE, asdict(allowance))
+            if not may_start(self.name, workers, allowance.workers, self.most):
+                return False
+            self._write(waits_since_t=None, is_running=True)
+            return True
+
+    def _report_slack(self, slack_share: SlackShare, over: threading.Event) -> None:
+        while not over.wait(_REPORT_PERIOD_S):
+            self._write(slack_share=round(slack_share(), 3), reported_t=time.monotonic())
+
+    def _allowance(self) -> Allowance:
+        with contextlib.suppress(OSError, ValueError):
+            return Allowance(**json.loads((self.folder / _ALLOWANCE).read_text()))
+        return Allowance(self.most, time.monotonic())
+
+    def _workers(self) -> tuple[Sequence[Worker], Sequence[float]]:
+        """Give what all live workers do, and the slack that those report whose scenarios run."""
+        workers, shares, now = [], [], time.monotonic()
+        for path in sorted(self.folder.glob(f"*{_STATE}")):
+            if path.stem != self.name and _is_free(path.with_suffix(_ALIVE)):
+                continue
+            state = json.loads(path.read_text())
+            workers.append(
+                Worker(path.stem, Turn(state["turn"]), state["is_running"], state["waits_since_t"])
+            )
+            if state["is_running"] and now - state["reported_t"] < _FRESH_S:
+                shares.append(float(state["slack_share"]))
+        return workers, shares
+
+    def _write(self, **changes: Json) -> None:
+        """Write what this worker does; hold its lock from the first time on."""
+        with self._writing:
+            blank = {"is_running": False, "waits_since_t": None, "slack_share": 0.0, "reported_t": 0.0}
+            self._state = {**blank, **self._state, **changes, "turn": int(self._turn)}
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if self._alive < 0:
+                self._alive = os.open(self.folder / f"{self.name}{_ALIVE}", os.O_RDWR | os.O_CREAT, 0o600)
+                fcntl.flock(self._alive, fcntl.LOCK_EX)
+            _replace(self.folder / f"{self.name}{_STATE}", self._state)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def allow(folder: Path, workers: int) -> None:
+    """Let so many scenarios run at once, from now on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _replace(folder / _ALLOWANCE, {"workers": workers, "since_t": time.monotonic()})
+
+
+def _replace(path: Path, state: Json) -> None:
+    """Write a file in one step: another worker may be reading it."""
+    fresh = path.with_name(f".{path.name}")
+    fresh.write_text(json.dumps(state))
+    fresh.rename(path)
+
+
+def _is_free(path: Path) -> bool:
+    """Say whether no process holds a lock."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(descriptor)
+    return True
