@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeproof.model.load import (
-    CROWDED,
     ROOMY,
+    ROOMY_UNDER_PRESSURE,
     SETTLING_S,
     STRAINED,
     Allowance,
@@ -28,7 +28,7 @@ shares = st.floats(0, 3)
 loads = st.builds(Load, shares, st.floats(0, 1))
 
 
-@pytest.mark.parametrize(("foreign", "workers"), [(0.0, 6), (0.1, 6), (0.5, 4), (1.0, 2)])
+@pytest.mark.parametrize(("foreign", "workers"), [(0.0, 3), (0.1, 3), (0.5, 2), (1.0, 1)])
 def test_a_run_begins_with_fewer_workers_the_busier_the_machine_is(foreign: float, workers: int) -> None:
     assert initial(MOST, foreign) == workers
 
@@ -42,7 +42,7 @@ def test_one_scenario_is_added_at_a_time_where_there_is_room() -> None:
     assert adapt(Allowance(2, 0.0), 2, CALM, MOST, LATER_S) == Allowance(3, LATER_S)
 
 
-@pytest.mark.parametrize("load", [Load(ROOMY + 0.01, 0.0), Load(0.0, CROWDED)])
+@pytest.mark.parametrize("load", [Load(ROOMY + 0.01, 0.0), Load(ROOMY_UNDER_PRESSURE + 0.01, 1.0)])
 def test_none_is_added_without_room(load: Load) -> None:
     assert adapt(Allowance(2, 0.0), 2, load, MOST, LATER_S) == Allowance(2, 0.0)
 

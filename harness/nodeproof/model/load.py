@@ -8,14 +8,16 @@ from enum import IntEnum
 
 STRAINED = 0.5
 """Share of the slack limit from which on fewer scenarios run: the other half is the reserve of what runs."""
-ROOMY = 0.4
-"""Share of the slack limit up to which one more scenario may start."""
-CROWDED = 0.95
-"""CPU pressure from which on no scenario is added: something waits for a processor nearly all the time."""
+ROOMY, ROOMY_UNDER_PRESSURE = 0.45, 0.35
+"""Share of the slack limit up to which one more scenario may start: where nothing waits for a processor, and
+where something always does. An idle machine has 0.3.
+"""
 SETTLING_S = 6.0
 """Time (s) until a change of the number of scenarios shows in what is measured."""
-_FOREIGN_SHARE = 2 / 3
-"""Share of the workers that a machine whose processors are all in use by others begins without."""
+_IDLE_SHARE, _BUSY_SHARE = 1 / 2, 1 / 6
+"""Share of the workers that a run begins with on an idle machine, and where other programs use all of it.
+More are added within seconds, one at a time.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ def initial(most: int, foreign_share: float) -> int:
         most: workers of the run.
         foreign_share: share of the processors that other programs use, from 0 to 1.
     """
-    return max(1, min(most, round(most * (1 - _FOREIGN_SHARE * foreign_share))))
+    share = _IDLE_SHARE + (_BUSY_SHARE - _IDLE_SHARE) * foreign_share
+    return max(1, min(most, round(most * share)))
 
 
 def adapt(allowance: Allowance, running: int, load: Load, most: int, now_t: float) -> Allowance:
@@ -61,7 +64,7 @@ def adapt(allowance: Allowance, running: int, load: Load, most: int, now_t: floa
     if load.slack_share > STRAINED:
         fewer = max(1, min(allowance.workers, max(1, running)) // 2)
         return Allowance(fewer, now_t)
-    has_room = load.slack_share <= ROOMY and load.pressure < CROWDED
+    has_room = load.slack_share <= ROOMY + (ROOMY_UNDER_PRESSURE - ROOMY) * load.pressure
     if has_room and running >= allowance.workers and allowance.workers < most:
         return Allowance(allowance.workers + 1, now_t)
     return allowance

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 SELECTED = "selected-claims"
 _LOOK_S = 1.0
 """How long (s) the machine is sampled before a run."""
+_BUSY = 0.2
+"""Share of the processors in use by other programs from which on a run says so."""
 
 
 @dataclass
@@ -261,18 +263,21 @@ def look_around(session: Session, config: pytest.Config) -> None:
     most, share = _workers(config), busy_share(_LOOK_S)
     workers = initial(most, share)
     admission.allow(session.run / admission.FOLDER, workers)
-    if workers < most:
+    if share > _BUSY:
         session.say(
-            f"this machine is busy: other programs use {share * 100:.0f} % of its processors; the run begins "
-            f"with {workers} of {most} workers and may take {most / workers:.1f} times as long"
+            f"this machine is busy: other programs use {share * 100:.0f} % of its processors; "
+            f"the run may take up to {1 / max(1 / most, 1 - share):.1f} times as long"
         )
 
 
 def provider_of(session: Session) -> LabProvider:
+    from nodeproof.labs.client.starting import come_first
     from nodeproof.session import planning
     from nodeproof.session.running import LabProvider
 
     if session.provider is None:
+        if session.is_worker:
+            come_first()
         slots = planning.in_use(session.slots) if session.options.is_ours else 0
         told = (session.size, session.zones_shared, slots)
         session.provider = LabProvider(session.options, session.run, session.say, *told)

@@ -21,17 +21,19 @@ from nodeproof.kept import cache_dir
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.client.supervised import supervised
 from nodeproof.labs.client.topology import Entry
+from nodeproof.labs.ground import autogroup
 from nodeproof.labs.ground.profiles import profile_named
 from nodeproof.labs.ground.spec import AS_ALL, DRIVER, LabSpec, NodeSpec
 from nodeproof.labs.ground.wire import SupervisorClient
 from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
 from nodeproof.model.problem import Problem
 from nodeproof.remedy import BASE, remedy
-from nodeproof.root import root_prefix
+from nodeproof.root import become_root, root_prefix
 from nodeproof.waiting import wait_for
 
 Json = Any
 END_LIMIT_S = 30.0
+_NICE_LIMIT_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,12 @@ def up(request: Request, components: Components, report: Callable[[str], None]) 
     Raises Problem; nothing of a lab that did not come up is left behind.
     """
     check(request)
-    kind, become_root = kind_named(request.kind), root_prefix()
+    kind, prefix = kind_named(request.kind), root_prefix()
     spec = _spec(request, components, kind.boots(components, report))
     report(f"lab {spec.lab}: {request.nodes} nodes in {request.zones} zones, profile {request.profile}")
     # -P: root must not import what happens to lie in the caller's working folder; -B: nor leave a __pycache__
     # beside what it imports.
-    argv = [*become_root, sys.executable, "-P", "-B", "-m", "nodeproof.labs.supervisor.supervisor"]
+    argv = [*prefix, sys.executable, "-P", "-B", "-m", "nodeproof.labs.supervisor.supervisor"]
     # It has no name: whoever is killed here leaves no file.
     with tempfile.TemporaryFile() as startup:
         child = proc.start([*argv, spec.to_json()], log=startup.fileno(), own_session=True)
@@ -103,6 +105,19 @@ def up(request: Request, components: Components, report: Callable[[str], None]) 
         for line in kind.started(SupervisorClient(spec.dir / "s").status(), _events(spec)):
             report(line)
     return lab
+
+
+def come_first() -> None:
+    """Give this process a session of its own, which comes before labs and before other programs.
+
+    A process that leads a process group cannot leave its session, and stays as it is, as does one that cannot
+    become root.
+    """
+    with contextlib.suppress(OSError, Problem, proc.CommandFailed):
+        os.setsid()
+        # A child of its own: root has to do it, and this process may not be root.
+        argv = [*become_root(), sys.executable, "-P", "-B", "-m", autogroup.__name__]
+        proc.run([*argv, str(autogroup.HARNESS), str(os.getpid())], timeout_s=_NICE_LIMIT_S)
 
 
 def _events(spec: LabSpec) -> list[Mapping[str, Json]]:
@@ -146,6 +161,7 @@ def _spec(request: Request, components: Components, guest: Mapping[str, str]) ->
         kind=request.kind,
         guest=guest,
         volumes={csi.ATTACHER: str(csi.entry() / csi.ATTACHER), DRIVER: str(csi.python_path())},
+        harness_nice=autogroup.nice_of(),
     )
 
 

@@ -97,6 +97,7 @@ class LabSpec:
 
     `guest` says, where nodes are virtual machines, what they boot: kernel, initrd, disk, arguments. `volumes`
     says where the programs are that a lab runs while it has volumes, whether they are built already or not.
+    `harness_nice` is how nice the session is that measures (`nodeproof.labs.ground.autogroup`).
     """
 
     lab: str
@@ -112,6 +113,7 @@ class LabSpec:
     kind: str
     guest: Mapping[str, str] = field(default_factory=dict)
     volumes: Mapping[str, str] = field(default_factory=dict)
+    harness_nice: int = 0
 
     @property
     def dir(self) -> Path:

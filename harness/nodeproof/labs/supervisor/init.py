@@ -121,7 +121,7 @@ class LabServer:
             # It stays as long as the lab does, and is known where the API server is not there.
             self._uid = control_plane.kube_system_uid(self._credentials)
             self._write_record()
-            autogroup.give_way(autogroup.LAB)
+            autogroup.set_nice(self.spec.harness_nice + autogroup.LAB)
             self._phase = "ready"
         except Exception as error:
             self._error = str(error) if isinstance(error, Problem | proc.CommandFailed) else repr(error)

@@ -26,7 +26,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    autogroup.give_way(autogroup.STARTING)
+    autogroup.set_nice(spec.harness_nice + autogroup.STARTING)
     lock, log, listener = _make_folder(spec)
     try:
         argv = [

@@ -230,7 +230,7 @@ class Guests:
     def _on_start(self, name: str) -> None:
         """Whoever starts it: it gives way while it boots, too. libvirt gives each a session of its own."""
         if (pid := self._hypervisor.pid(name)) is not None:
-            autogroup.give_way(autogroup.MACHINE, pid)
+            autogroup.set_nice(self._lab.harness_nice + autogroup.MACHINE, pid)
 
     def _on_end(self, end: End) -> None:
         self._ends[end.domain] = end.how
