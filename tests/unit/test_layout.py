@@ -10,15 +10,7 @@ import nodeproof
 from nodeproof import proc
 
 TOP = Path(nodeproof.__file__).parent
-LONGEST_LINES = 350
 RULES = "hooks and fixtures only"
-
-
-def test_no_module_is_too_long_to_be_read() -> None:
-    lengths = {
-        path.relative_to(TOP).as_posix(): len(path.read_text().splitlines()) for path in TOP.rglob("*.py")
-    }
-    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_LINES} == {}
 
 
 def test_the_plugin_is_hooks_and_fixtures() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import resource
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -25,6 +27,9 @@ CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 _KUBELET, _MACHINE, _MOST_KUBELETS = "kubelet-", "node-", 24
 """Of a large lab's kubelets only so many are looked at: a look has its price, for each thread."""
 _NS = 1e-9
+_LINE_BYTES = 200
+_LOOKS_PER_LIST = 5
+"""So many looks at a process until it is asked for new threads."""
 
 
 def tell_stalls(events: EventLog, processes: Processes, ended: threading.Event) -> None:
@@ -46,11 +51,13 @@ def _measure_waits(write: Callable[..., None], processes: Processes, ended: thre
     `late_s` is the longest of the controllers' waits, `waited_s` those of all that a change goes through one
     after another.
     """
-    waits = RunQueueWaits(Path("/proc"))
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    waits, kubelets = RunQueueWaits(Path("/proc")), _Kubelets()
     looked_t = time.monotonic()
     while not ended.wait(PERIOD_S):
         before_t, looked_t = looked_t, time.monotonic()
-        looked_at = _looked_at(processes.pids(), processes.others())
+        looked_at = _looked_at(processes.pids(), processes.others(), kubelets)
         waited = {name: waits.since_last_look_s(pid) for name, pid in looked_at.items()}
         waits.forget_all_but(looked_at.values())
         waited_s = one_after_another_s(waited, looked_t - before_t)
@@ -69,28 +76,52 @@ def one_after_another_s(waited: Mapping[str, float], passed_s: float) -> float:
     return min(in_turn, max(passed_s, *waited.values())) if waited else 0.0
 
 
-def _looked_at(running: Mapping[str, int], others: Mapping[str, int]) -> Mapping[str, int]:
-    """The process ids of the control plane, of kubelets, and of virtual machines, which wait with all that is
-    in them: what is started for a kubelet enters its node, and waits for a child that is the kubelet.
+class _Kubelets:
+    """Finds the kubelets among processes: what is started for one enters its node, and waits for a child that
+    is the kubelet.
     """
-    kubelets = [name for name in running if name.startswith(_KUBELET)][:_MOST_KUBELETS]
-    entered = {name: children_of(running[name])[:1] for name in kubelets}
+
+    def __init__(self) -> None:
+        self._child: dict[int, int] = {}
+
+    def of(self, running: Mapping[str, int]) -> Mapping[str, int]:
+        """Give the process ids of kubelets, for so many as are looked at."""
+        parents = [name for name in running if name.startswith(_KUBELET)][:_MOST_KUBELETS]
+        for parent in self._child.keys() - {running[name] for name in parents}:
+            del self._child[parent]
+        for parent in {running[name] for name in parents} - self._child.keys():
+            if children := children_of(parent):
+                self._child[parent] = children[0]
+        return {name: self._child[running[name]] for name in parents if running[name] in self._child}
+
+
+def _looked_at(
+    running: Mapping[str, int], others: Mapping[str, int], kubelets: _Kubelets
+) -> Mapping[str, int]:
+    """Give the process ids of the control plane, of kubelets, and of virtual machines, which wait with all
+    that is in them.
+    """
     planes = {name: running[name] for name in COMPONENTS if name in running}
     machines = {name: pid for name, pid in others.items() if name.startswith(_MACHINE)}
-    return planes | machines | {name: found[0] for name, found in entered.items() if found}
+    return {**planes, **machines, **kubelets.of(running)}
 
 
 class RunQueueWaits:
-    """How long processes waited for a processor, from one look at them to the next."""
+    """How long processes waited for a processor, from one look at them to the next.
+
+    The files of threads stay open: opening them costs more than reading them.
+    """
 
     def __init__(self, proc: Path) -> None:
         self._proc = proc
+        self._files: dict[int, dict[str, int]] = {}
         self._seen_s: dict[int, dict[str, float]] = {}
+        self._looks: Counter[int] = Counter()
 
     def since_last_look_s(self, pid: int) -> float:
-        """How long (s) that thread waited which waited longest; 0 at the first look at a process.
+        """Give how long (s) that thread waited which waited longest; 0 at the first look at a process.
 
-        A thread that is new since is not told of: it may as well be one that could not be read before.
+        A thread that is new since then does not count: it may as well be one that could not be read before.
         Source: Documentation/scheduler/sched-stats.rst, second field of schedstat; a kernel without it tells
         of no wait.
         """
@@ -101,20 +132,25 @@ class RunQueueWaits:
     def forget_all_but(self, pids: Iterable[int]) -> None:
         """Forget processes that are gone."""
         for pid in self._seen_s.keys() - set(pids):
-            del self._seen_s[pid]
+            del self._seen_s[pid], self._looks[pid]
+            for file in self._files.pop(pid, {}).values():
+                os.close(file)
 
     def _waited_s(self, pid: int) -> Iterator[tuple[str, float]]:
         """Of each thread, since it began; one that ends meanwhile is left out."""
+        if self._looks[pid] % _LOOKS_PER_LIST == 0:
+            self._open_new(pid)
+        self._looks[pid] += 1
+        for thread, file in list(self._files[pid].items()):
+            try:
+                yield thread, int(os.pread(file, _LINE_BYTES, 0).split()[1]) * _NS
+            except (OSError, ValueError, IndexError):
+                os.close(self._files[pid].pop(thread))
+
+    def _open_new(self, pid: int) -> None:
+        files = self._files.setdefault(pid, {})
         with contextlib.suppress(OSError):
             for thread in os.scandir(self._proc / str(pid) / "task"):
-                with contextlib.suppress(OSError, ValueError, IndexError):
-                    yield thread.name, int(_read(f"{thread.path}/schedstat").split()[1]) * _NS
-
-
-def _read(path: str) -> bytes:
-    """A small file: five times a second for each thread, without the price of a buffer."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(descriptor, 200)
-    finally:
-        os.close(descriptor)
+                if thread.name not in files:
+                    with contextlib.suppress(OSError):
+                        files[thread.name] = os.open(f"{thread.path}/schedstat", os.O_RDONLY)
