@@ -1,0 +1,76 @@
+"""A run on a host that is too busy at times: what is left open runs again at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nodeproof.report import rundir
+from tests.acceptance.command import Done, nodeproof, the_run
+
+SCENARIO = '''
+from pathlib import Path
+
+from nodeproof.labs.client import registry
+from nodeproof.plugin import Judge
+from nodeproof.scenario import UNSCHEDULABLE, Stage, claims, cordoned, kubectl, needs, taint_added, windows
+
+FREEZE = "kill -STOP $PPID; sleep 1.5; kill -CONT $PPID"
+FROZEN = Path("{frozen}")
+
+
+@claims("cordon.taint")
+@needs(nodes=2)
+def test_{name}(lab: Stage, judge: Judge) -> None:
+    """Freeze the lab the first time, or `always`, if `freezes`."""
+    node = lab.target
+    tainted = taint_added(node, UNSCHEDULABLE, "NoSchedule").after(cordoned(node), windows.prompt(5))
+    with lab.record():
+        lab.do(kubectl("cordon", node))
+        if {freezes} and ({always} or not FROZEN.exists()):
+            FROZEN.touch()
+            registry.client(lab._lab.name).spawn_command(["sh", "-c", FREEZE], 30.0)
+        lab.wait_for(tainted)
+    judge("cordon.taint", tainted)
+'''
+OTHERS = ("b", "c", "d")
+LIMIT_S = 300.0
+
+
+def run(folder: Path, always: bool) -> tuple[Done, Path]:
+    """Run four scenarios on two workers; the first freezes its lab."""
+    scenarios = folder / "scenarios"
+    scenarios.mkdir()
+    for name in ("a", *OTHERS):
+        text = SCENARIO.format(name=name, freezes=name == "a", always=always, frozen=folder / "frozen")
+        (scenarios / f"test_{name}.py").write_text(text)
+    done = nodeproof("run", "--no-site", "-n", "2", str(scenarios), cwd=folder, limit_s=LIMIT_S)
+    written = the_run(folder)
+    assert written is not None, done
+    return done, written
+
+
+def test_what_the_load_left_open_runs_again_after_all_other_scenarios(tmp_path: Path) -> None:
+    done, written = run(tmp_path, always=False)
+
+    assert done.status == 0
+    assert {row["verdict"] for row in rundir.read_verdicts(written)} == {"conforms"}
+    again = {path.name.rpartition("-")[0] for path in (written / rundir.TOO_LOADED).iterdir()}
+    histories = {
+        scenario.folder.name: scenario.history().entries for scenario in rundir.read_scenarios(written)
+    }
+    assert any(name.startswith("test-a-") for name in again)
+    begins_again_t = min(entries[0].t for name, entries in histories.items() if name in again)
+    assert all(entries[-1].t < begins_again_t for name, entries in histories.items() if name not in again)
+
+
+@pytest.mark.night("what leaves a scenario open is the same; what is printed then is read here")
+def test_what_stays_open_alone_is_told_with_the_busiest_processes(tmp_path: Path) -> None:
+    done, written = run(tmp_path, always=True)
+
+    assert done.status == 3
+    tries = [path for path in (written / rundir.TOO_LOADED).iterdir() if path.name.startswith("test-a-")]
+    assert len(tries) == 2
+    assert "busiest processes of other programs" in done.stdout
+    assert "next step: " in done.stdout
