@@ -14,6 +14,7 @@ from nodeproof.model.load import Turn
 from nodeproof.report import rundir
 from nodeproof.session.judging import Closed
 from nodeproof.session.run import Session, admission_of, session_of
+from nodeproof.session.scheduling import give_out
 from nodeproof.session.times import ENDED, LABEL, WAITED
 
 RERUN = "rerun"
@@ -68,6 +69,7 @@ def run_put_off(config: pytest.Config, session: Session) -> None:
         session.put_off[:] = [item for item in session.put_off if item not in due]
         for item in due:
             _put_aside(item)
+            give_out(item)
             item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
     admission.close()
 

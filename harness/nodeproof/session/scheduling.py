@@ -12,6 +12,17 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 
+def give_out(item: pytest.Item) -> None:
+    """Tell the xdist of this worker which item runs next, though nobody gave it out: else it refuses reports.
+
+    Source: xdist/remote.py, `WorkerInteractor.pytest_runtest_logreport`.
+    """
+    for plugin in item.config.pluginmanager.get_plugins():
+        # xdist runs its module as a script in a worker: the class is not the one that can be imported.
+        if type(plugin).__name__ == "WorkerInteractor":
+            plugin.item_index = item.session.items.index(item)
+
+
 class Planned(LoadScopeScheduling):  # type: ignore[misc]
     """xdist's own, with a slot as the scope; what no plan knows is a scope of its own."""
 
