@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from _pytest.runner import runtestprotocol
 
+from nodeproof.labs.client.starting import come_first
 from nodeproof.labs.kinds import KINDS
 from tests.turns import alone, beside_others
 
@@ -42,13 +43,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
         return None
     kind = config.getoption("contract_lab", default="")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    has_labs = not all(UNIT.rstrip("/") in str(argument) for argument in config.args)
+    has_labs = not _is_unit(config)
     idle = IDLE_PER_CORE.get(kind, _PER_CORE) if has_labs else 0
     most = LABS_PER_CORE.get(kind, _PER_CORE) if has_labs else UNIT_PER_CORE
     per_core = most - (idle * (1 - idle_share()) if idle else 0)
     # Somebody else's busy moment is no reason to take four times as long.
     by_cores = len(os.sched_getaffinity(0)) * (max(per_core, _LEAST_PER_CORE) if idle else per_core)
     return max(1, min(round(by_cores), memory // WORKER_BYTES.get(kind, _WORKER_BYTES)))
+
+
+def _is_unit(config: pytest.Config) -> bool:
+    """Say whether only tests without labs are asked for."""
+    return all(UNIT.rstrip("/") in str(argument) for argument in config.args)
 
 
 def idle_share() -> float:
@@ -64,6 +70,12 @@ def idle_share() -> float:
 def _ticks() -> list[int]:
     first = Path("/proc/stat").read_text().splitlines()[0]
     return [int(ticks) for ticks in first.split()[1:9]]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let workers whose tests have labs come before other programs, as those of a run do."""
+    if hasattr(session.config, "workerinput") and not _is_unit(session.config):
+        come_first()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from nodeproof import proc
 from nodeproof.report import rundir
+from nodeproof.report.outcome import worst_by_claim
 from tests.acceptance.command import Done, nodeproof, the_run
 
 SCENARIO = '''
@@ -35,7 +38,20 @@ def test_{name}(lab: Stage, judge: Judge) -> None:
     judge("cordon.taint", tainted)
 '''
 OTHERS = ("b", "c", "d")
-LIMIT_S = 300.0
+LIMIT_S, BUSY_LIMIT_S = 300.0, 2400.0
+BUSY_LOOP = "while :; do :; done"
+
+
+@pytest.fixture
+def busy_loops(tmp_path: Path) -> Iterator[None]:
+    """Keep both processors of a small machine busy, each by a program of its own session."""
+    loops = [
+        proc.start(["sh", "-c", BUSY_LOOP], log=tmp_path / "loops", own_session=True) for _number in range(2)
+    ]
+    yield
+    for loop in loops:
+        loop.kill()
+        loop.wait()
 
 
 def run(folder: Path, always: bool) -> tuple[Done, Path]:
@@ -74,3 +90,15 @@ def test_what_stays_open_alone_is_told_with_the_busiest_processes(tmp_path: Path
     assert len(tries) == 2
     assert "busiest processes of other programs" in done.stdout
     assert "next step: " in done.stdout
+
+
+@pytest.mark.alone
+@pytest.mark.night("test_conformance.py runs all of `fast` on the machine as it is")
+@pytest.mark.usefixtures("busy_loops")
+def test_a_run_beside_two_busy_loops_leaves_nothing_open(tmp_path: Path) -> None:
+    done = nodeproof("run", "--no-site", "-n", "auto", cwd=tmp_path, limit_s=BUSY_LIMIT_S)
+    written = the_run(tmp_path)
+    assert written is not None, done
+    worst = worst_by_claim(rundir.read_verdicts(written))
+    assert {claim for claim, row in worst.items() if row["code"] == "host-too-loaded"} == set()
+    assert done.status == 0
