@@ -55,15 +55,14 @@ def initial(most: int, foreign_share: float) -> int:
 def adapt(allowance: Allowance, running: int, load: Load, most: int, now_t: float) -> Allowance:
     """Give the next allowance: one more where there is room, half of it where slack becomes large.
 
-    The allowance changes at most once in `SETTLING_S`, stays between 1 and `most`, and grows only while all
-    that it allows is in use.
+    The allowance changes at most once in `SETTLING_S`, and not while more scenarios run than it allows: the
+    last change has yet to show. It stays between 1 and `most`, and grows only while all of it is in use.
     Source: the additive increase and multiplicative decrease of D. Chiu and R. Jain, 1989.
     """
-    if now_t - allowance.since_t < SETTLING_S:
+    if now_t - allowance.since_t < SETTLING_S or running > allowance.workers:
         return allowance
     if load.slack_share > STRAINED:
-        fewer = max(1, min(allowance.workers, max(1, running)) // 2)
-        return Allowance(fewer, now_t)
+        return Allowance(max(1, running // 2), now_t)
     has_room = load.slack_share <= ROOMY + (ROOMY_UNDER_PRESSURE - ROOMY) * load.pressure
     if has_room and running >= allowance.workers and allowance.workers < most:
         return Allowance(allowance.workers + 1, now_t)
