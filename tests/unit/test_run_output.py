@@ -20,8 +20,10 @@ SCENARIOS = """
 import helper
 import pytest
 
+from nodeproof.kept import Counted, Detail
 from nodeproof.plugin import Judge
 from nodeproof.scenario import claims, needs
+from nodeproof.session.run import session_of
 
 
 @claims("cordon.taint")
@@ -35,8 +37,11 @@ def test_uses_the_judge_wrongly(judge: Judge) -> None:
 
 
 @claims("heartbeat.lease-interval")
-def test_records_nothing(judge: Judge) -> None:
-    pass
+def test_records_nothing(judge: Judge, request: pytest.FixtureRequest) -> None:
+    say = session_of(request.config).say
+    say("a notice")
+    say(Detail("a detail"))
+    say(Counted.of("some progress", 1, 2, is_milestone=False))
 
 
 @claims("swap.fail-on-default")
@@ -118,6 +123,12 @@ def test_a_scenario_that_ended_without_knowing_is_in_the_summary_only(printed: O
     assert "2 failed, 2 skipped, 1 unproven" in printed.lines[-1]
 
 
+def test_details_and_progress_between_milestones_are_not_in_a_log(printed: Output) -> None:
+    notices = [line for line in printed.lines if line.startswith("nodeproof: ")]
+    assert "nodeproof: a notice" in notices
+    assert not {"nodeproof: a detail", "nodeproof: some progress"} & set(notices)
+
+
 def test_pytest_lists_nothing_by_itself(printed: Output) -> None:
     assert "short test summary info" not in printed.text
 
@@ -128,8 +139,9 @@ def test_the_table_of_all_claims_is_in_the_run(printed: Output) -> None:
     assert f"run folder: {printed.run}" in printed.lines
 
 
-def test_lists_table_and_whole_tracebacks_come_when_asked_for(tmp_path: Path) -> None:
-    printed = output(tmp_path, "--debug", "-n 0 -rs --table")
+def test_lists_details_table_and_whole_tracebacks_come_when_asked_for(tmp_path: Path) -> None:
+    printed = output(tmp_path, "--debug", "-n 0 -v -rs --table")
+    assert "nodeproof: a detail" in printed.lines
     assert "SKIPPED [2] " in printed.text
     assert (printed.run / table.FILE).read_text() in printed.text
     assert "judging.py" in printed.text

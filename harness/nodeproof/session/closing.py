@@ -16,7 +16,7 @@ from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.verdict import Code, unproven
 from nodeproof.report import broken, ending, outcome, rundir, since, table, wording
 from nodeproof.report.facts_left import BROKEN_OFF
-from nodeproof.report.plain import counted, shortened
+from nodeproof.report.plain import counted
 from nodeproof.scenario.stage import Stage
 from nodeproof.session import admission, again, asked, leftover, planning, running
 from nodeproof.session import recording as stored
@@ -27,7 +27,7 @@ from nodeproof.session.times import ENDED, LABEL, Times
 
 STAGE = pytest.StashKey[Stage]()
 _MOST_NAMES = 300
-"""Characters of the claims that have no verdict."""
+"""Characters of the names of claims that have no verdict."""
 
 
 def skip_with_verdict(item: pytest.Item, session: Session, code: Code, reason: str) -> NoReturn:
@@ -180,8 +180,8 @@ def summary(run: Path) -> Iterator[str]:
         yield f"no probe proved these nodes healed: {', '.join(facts.quarantined)}"
     unjudged = sorted(set(facts.selected) - {row["claim"] for row in rows})
     if unjudged:
-        names = shortened(", ".join(unjudged), _MOST_NAMES)
-        yield f"{counted(len(unjudged), 'selected claim')} without a verdict: {names}"
+        yield f"{counted(len(unjudged), 'selected claim')} without a verdict:"
+        yield from table.wrapped(", ".join(unjudged), _MOST_NAMES)
     if facts.exit_reason:
         yield f"nodeproof: {facts.exit_reason}"
     yield totals
