@@ -26,8 +26,10 @@ _CLEAR_LINE = "\r\x1b[2K"
 
 
 def _say(line: str) -> None:
-    """A line on standard error. On a terminal what is counted is a bar, which the next line takes away."""
+    """Print a line on standard error: progress as a bar on a terminal, elsewhere only its milestones."""
     cleared = _CLEAR_LINE if sys.stderr.isatty() else ""
+    if not cleared and isinstance(line, Counted) and not line.is_milestone:
+        return
     if cleared and isinstance(line, Counted):
         width = shutil.get_terminal_size().columns - 1
         print(f"{cleared}{f'nodeproof: {line.bar}'[:width]}", end="", file=sys.stderr, flush=True)
@@ -52,14 +54,16 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     from nodeproof.report import outcome, page, rundir, site
 
     seen = _RunFolder()
-    status = int(pytest.main(["--shipped", *_joined(rest)], plugins=[seen]))
+    # pytest's own lists come only with a -r of the user's, which is behind this one.
+    options = ["--shipped", "-rN", *(["--full-trace"] if arguments.debug else []), *_joined(rest)]
+    status = int(pytest.main(options, plugins=[seen]))
     folder = seen.path
     if folder is None or not (folder / "run.json").exists():
         return 0 if status == 0 else ENVIRONMENT
     if not arguments.no_site:
         index = site.generate(folder, _say, catalogue.load(seen.claims))
-        _say(f"the page, judged: {index.with_name(page.FILE)}")
-        _say(f"Allure site: {index}")
+        _say(f"report, the Nodes page with its verdicts: {index.with_name(page.FILE)}")
+        _say(f"report, each scenario with its evidence: {index}")
     facts = rundir.read_facts(folder)
     broken_off = facts.exit_reason or ("" if status in (0, 1) else f"pytest ended with {status}")
     rows = rundir.read_verdicts(folder)

@@ -16,23 +16,33 @@ _BAR = 30
 
 
 class Counted(str):
-    """A line about work that is counted: `done` of `total`, at the most."""
+    """A line about the progress of work: `done` of at most `total`, which is 0 if nobody knows the total.
+
+    A terminal shows each as a bar that replaces the one before; a log shows only milestones.
+    """
 
     done: int
     total: int
+    is_milestone: bool
 
     @classmethod
-    def of(cls, line: str, done: int, total: int) -> Counted:
-        """The line, with both numbers."""
+    def of(cls, line: str, done: int, total: int, is_milestone: bool = True) -> Counted:
+        """Make such a line."""
         counted = cls(line)
-        counted.done, counted.total = done, total
+        counted.done, counted.total, counted.is_milestone = done, total, is_milestone
         return counted
 
     @property
     def bar(self) -> str:
-        """How far that is, for a terminal."""
-        full = _BAR * min(self.done, self.total) // self.total if self.total else 0
+        """Draw the progress for a terminal."""
+        if not self.total:
+            return str(self)
+        full = _BAR * min(self.done, self.total) // self.total
         return f"{'█' * full}{'░' * (_BAR - full)} {self}"
+
+
+class Detail(str):
+    """A line that a run shows on a terminal, or with -v, but not in a log."""
 
 
 def cache_dir() -> Path:

@@ -15,7 +15,7 @@ import pytest
 from nodeproof import catalogue
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.safety.shield import SIGNALS, interrupt_once
-from nodeproof.session import asked
+from nodeproof.session import asked, failures
 from nodeproof.session.judging import JUDGE, Judge, Unproven
 from nodeproof.session.run import (
     SESSION,
@@ -70,6 +70,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--settings", action="store_true", help="list the settings that are not upstream's in the end"
+    )
+    group.addoption(
+        "--table", action="store_true", help="print the table of all claims in the end (table.txt of the run)"
     )
     group.addoption(
         "--again", type=int, default=2, metavar="N",
@@ -267,13 +270,14 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """A try that is followed by another is no failure; and nothing that is secret is in a report."""
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Keep the harness's frames and secrets out of a report; a try that another one follows is no failure."""
     report = yield
     if not item.get_closest_marker("claims"):
         return report
     from nodeproof.session import again, published
 
+    failures.present(report, call, item)
     published.clean(report)
     if report.when == "call" and again.is_due(item):
         report.outcome = again.RERUN
@@ -281,8 +285,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """Show such a try as pytest-rerunfailures does."""
-    return ("rerun", "R", "RERUN") if str(report.outcome) == "rerun" else None
+    """Show such a try as pytest-rerunfailures does, and count what stayed open for itself: the summary says
+    why.
+    """
+    if str(report.outcome) == "rerun":
+        return ("rerun", "R", "RERUN")
+    return ("unproven", "U", "UNPROVEN") if failures.is_open(report) else None
 
 
 @pytest.fixture
@@ -346,15 +354,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the closing table."""
+    """Print what deviates, what stayed open, and the counts."""
     known = config.stash.get(SESSION, None)
     if known is None or known.is_worker or not (known.run / "verdicts.json").exists():
         return
-    from nodeproof.session.closing import summary
+    from nodeproof.session import closing
 
+    options = {"table": closing.whole_table, "settings": closing.settings}
+    parts = [part for name, part in options.items() if config.getoption(name)]
     terminalreporter.section("claims")
-    for line in summary(known.run, bool(config.getoption("settings"))):
-        terminalreporter.write_line(line)
+    for part in (*parts, closing.summary):
+        for line in part(known.run):
+            terminalreporter.write_line(line)
 
 
 def run_folder(config: pytest.Config) -> Path | None:

@@ -9,13 +9,14 @@ import jsonschema
 import pytest
 
 from nodeproof import catalogue
-from nodeproof.report import rundir
+from nodeproof.report import rundir, table
 from nodeproof.report.outcome import worst_by_claim
 from tests.acceptance.command import TOP, Done, labs_of, nodeproof, the_run
 
 pytestmark = pytest.mark.alone
 """It has labs of fifty nodes."""
 RUN_LIMIT_S = 900.0
+LINES, LAST_LINES = 120, 40
 SCALED = {
     "rate-limits.default",
     "eviction.after-five-minutes-not-ready",
@@ -95,6 +96,17 @@ def test_every_claim_conforms_unless_this_lab_cannot_prove_it(finished: tuple[Do
     expected = {claim: expected_label(claim) for claim in worst}
     assert labels == expected, {claim: row["reason"] for claim, row in worst.items()}
     assert done.status == 0
+
+
+def test_the_output_is_short_and_its_last_lines_tell_the_result(finished: tuple[Done, Path]) -> None:
+    done, run = finished
+    output, worst = done.stdout.splitlines(), worst_by_claim(rundir.read_verdicts(run))
+    assert len(output) + len(done.stderr.splitlines()) <= LINES
+    last = output[-LAST_LINES:]
+    assert table.totals(worst.values()) in last
+    assert f"run folder: {run}" in last
+    assert any(line.startswith("took ") and ", planned " in line for line in last)
+    assert str(run / "site" / "page.html") in done.stderr
 
 
 def test_who_is_alone_has_a_lab_and_no_lab_is_left(finished: tuple[Done, Path]) -> None:

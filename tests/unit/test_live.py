@@ -5,11 +5,16 @@ from __future__ import annotations
 import shutil
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Literal
 
+import pytest
 from rich.console import Console
 
-from nodeproof.session.live import row, table
+from nodeproof.session.again import RERUN
+from nodeproof.session.live import Live, row, table
 from nodeproof.session.telling import FOLDER, Board, Doing, Telling
+from nodeproof.session.times import LABEL
 
 FIRST, SECOND = "a/test_x.py::test_first", "a/test_x.py::test_second"
 
@@ -50,6 +55,36 @@ def test_nobody_listens_once_the_folder_is_gone(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / FOLDER)
     assert not telling.say("second")
     assert not (tmp_path / FOLDER).exists()
+
+
+def finished(
+    nodeid: str, outcome: str, label: str, when: Literal["setup", "call"] = "call"
+) -> pytest.TestReport:
+    """Make the report of one phase, which took two seconds."""
+    report = pytest.TestReport(nodeid, ("", 0, ""), {}, "passed", None, when, duration=2.0)
+    report.user_properties.append((LABEL, label))
+    report.outcome = outcome  # type: ignore[assignment]
+    return report
+
+
+def test_a_log_has_one_line_for_each_finished_scenario_and_counts_the_skipped_ones() -> None:
+    out = StringIO()
+    live = Live(SimpleNamespace(_tw=SimpleNamespace(_file=out)))
+    for report in (
+        finished(FIRST, "passed", "", "setup"),
+        finished(FIRST, RERUN, "unproven: host-too-loaded"),
+        finished(SECOND, "skipped", "unproven: lab-lacks", "setup"),
+        finished(SECOND, "skipped", "unproven: scaled"),
+        finished(FIRST, "passed", "", "setup"),
+        finished(FIRST, "passed", "conforms"),
+    ):
+        live.pytest_runtest_logstart()
+        live.pytest_runtest_logreport(report)
+    lines = out.getvalue().splitlines()
+    assert [line.split() for line in lines] == [
+        ["unproven:", "scaled", "2", "s", SECOND],
+        ["conforms", "4", "s", FIRST, "(retried)"],
+    ]
 
 
 def test_a_row_says_how_long_of_how_long_and_until_when_at_the_latest() -> None:

@@ -29,7 +29,7 @@ OWN_PROGRAMS: Mapping[str, str] = {"hollow-kubelet": "hollow", "cloud-controller
 _RECIPE_SUFFIXES = (".go", ".mod", ".sum")
 _BUILD_LIMIT_S = 3600.0
 _STEP_LIMIT_S = 900.0
-_REPORT_EVERY_S = 5.0
+_REPORT_EVERY_S, _MILESTONE_EVERY_S = 5.0, 60.0
 # Constant, so that the same recipe gives the same bytes.
 _BUILD_DATE = "1970-01-01T00:00:00Z"
 _STAMPED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
@@ -219,14 +219,17 @@ def _below(links: Mapping[str, Path], name: str) -> Path:
 
 
 class Packages:
-    """Counts the lines in which Go names a package, and reports the count every few seconds."""
+    """Counts the lines in which Go names a package, and reports the count every few seconds.
+
+    One report a minute is a milestone.
+    """
 
     def __init__(self, wording: str, total: int, report: Report) -> None:
         self.count = 0
         self._total = total
         self._wording = wording
         self._report = report
-        self._began = self._last = time.monotonic()
+        self._began = self._last = self._milestone = time.monotonic()
 
     def __call__(self, line: str) -> None:
         self.count += not line.startswith("go: ")
@@ -234,7 +237,10 @@ class Packages:
         if now - self._last >= _REPORT_EVERY_S:
             self._last = now
             line = f"{self._wording.format(self.count)}, {now - self._began:.0f} s"
-            self._report(Counted.of(line, self.count, self._total) if self._total else line)
+            is_milestone = now - self._milestone >= _MILESTONE_EVERY_S
+            if is_milestone:
+                self._milestone = now
+            self._report(Counted.of(line, self.count, self._total, is_milestone))
 
 
 def adapted_go_mod(upstream: str, version: str) -> str:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,12 +204,13 @@ def _build(recipe: Path, version: Version, entry: Path, report: Report) -> None:
     """Make a cache entry, whole or not at all. The caller holds the entry's lock. Raises Problem."""
     with explained(f"Kubernetes {version}", entry), work_folder(entry) as folder:
         report(f"building Kubernetes {version}: some minutes the first time, later runs take it from {entry}")
-        fresh = folder / "entry"
+        fresh, began_t = folder / "entry", time.monotonic()
         work = Work(folder, version, report)
         work.copy_recipe(recipe)
         work.adapt()
         work.compile(fresh / "bin" / _EXECUTABLE)
         _finish(fresh, version, work)
+        report(f"built Kubernetes {version} in {time.monotonic() - began_t:.0f} s")
 
 
 def _finish(entry: Path, version: Version, work: Work) -> None:

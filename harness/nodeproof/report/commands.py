@@ -65,8 +65,8 @@ def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:
         _say(facts.exit_reason)
     if not arguments.no_site:
         index = site.generate(folder, _say, claims)
-        _say(f"the page, judged: {index.with_name(page.FILE)}")
-        _say(f"Allure site: {index}")
+        _say(f"report, the Nodes page with its verdicts: {index.with_name(page.FILE)}")
+        _say(f"report, each scenario with its evidence: {index}")
     return outcome.exit_code(rows, shard.asked, facts.selected, facts.exit_reason)
 
 

@@ -1,4 +1,4 @@
-"""The table that closes a run: plain text, at most 110 columns."""
+"""The table of all claims of a run: plain text, at most 110 columns."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from nodeproof.report.rundir import Row
 from nodeproof.report.since import Since
 
 COLUMNS = 110
+FILE = "table.txt"
+"""The table's name in a run's folder."""
 _HEAD = ("claim", "verdict", "measured", "window", "page", "")
 _GAP = "  "
 _MOST = 4000
@@ -40,7 +42,7 @@ def render(
             out.append("")
         out += [line, *_reason(row)]
         if since and claim in since:
-            out += _wrapped(str(since[claim]))
+            out += wrapped(str(since[claim]))
     took = "without an end" if duration_s is None else duration(duration_s)
     return "\n".join([*out, "", totals(worst.values()), f"{took}; report: {report}"])
 
@@ -56,9 +58,14 @@ def totals(worst: Iterable[Row]) -> str:
     worst = list(worst)
     outcomes = Counter(row["verdict"] for row in worst)
     codes = Counter(row["code"] for row in worst if row["verdict"] == "unproven")
+    totals = _GAP.join(f"{name} {outcomes[name]}" for name in ("conforms", "deviates", "unproven"))
+    return f"{totals} {counted(codes)}".rstrip()
+
+
+def counted(codes: Counter[str]) -> str:
+    """Say how often each code came, the most frequent one first: `(scaled: 2, gap: 1)`; nothing for none."""
     detail = ", ".join(f"{code}: {count}" for code, count in codes.most_common())
-    counted = _GAP.join(f"{name} {outcomes[name]}" for name in ("conforms", "deviates", "unproven"))
-    return f"{counted} ({detail})" if detail else counted
+    return f"({detail})" if detail else ""
 
 
 def _cells(row: Row, scenarios: int) -> tuple[str, ...]:
@@ -98,13 +105,15 @@ def _reason(row: Row) -> list[str]:
         said.append(f"allowed: {row['window']['arithmetic']}")
     if row["last_state"]:
         said.append(f"last seen: {row['last_state']}")
-    return [line for text in said for line in _wrapped(text)]
+    return [line for text in said for line in wrapped(text)]
 
 
-def _wrapped(text: str) -> list[str]:
-    """Others' words, as lines of the table's width; nothing in them moves a cursor."""
+def wrapped(text: str, most: int = _MOST) -> list[str]:
+    """Wrap a text to the table's width, indented; control characters are replaced, and it is cut at `most`
+    characters.
+    """
     return textwrap.wrap(
-        on_terminal(text, _MOST),
+        on_terminal(text, most),
         COLUMNS,
         initial_indent="    ",
         subsequent_indent="      ",

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nodeproof.kept import Detail
 from nodeproof.load import pressure
 from nodeproof.model.load import Allowance, Load, Turn, Worker, adapt, may_start
 from nodeproof.waiting import wait_for
@@ -66,7 +67,7 @@ class Admission:
             return
         self._write(waits_since_t=time.monotonic(), is_running=False)
         if not self._enters():
-            report("waiting: the machine has no room for one more scenario")
+            report(Detail("waiting: the machine has no room for one more scenario"))
             if not wait_for(self._enters, self.limit_s, _PERIOD_S):
                 report(f"no turn within {self.limit_s:g} s: beginning without one")
                 self._write(waits_since_t=None, is_running=True)

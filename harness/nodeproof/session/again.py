@@ -9,6 +9,7 @@ import os
 
 import pytest
 
+from nodeproof.kept import Detail
 from nodeproof.load import busiest
 from nodeproof.model.load import Turn
 from nodeproof.report import rundir
@@ -56,7 +57,7 @@ def put_off(item: pytest.Item) -> None:
     item.stash[_LEFT_OPEN] = False
     item.stash[_TRIES] = tries(item) + 1
     session.put_off.append(item)
-    session.say(f"runs again at the end, as the host was too loaded to tell: {item.nodeid}")
+    session.say(Detail(f"runs again at the end, as the host was too loaded to tell: {item.nodeid}"))
 
 
 def run_put_off(config: pytest.Config, session: Session) -> None:

@@ -14,8 +14,9 @@ import pytest
 from nodeproof.checks.judge import died
 from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.verdict import Code, unproven
-from nodeproof.report import broken, rundir, since, table, wording
+from nodeproof.report import broken, ending, outcome, rundir, since, table, wording
 from nodeproof.report.facts_left import BROKEN_OFF
+from nodeproof.report.plain import counted
 from nodeproof.scenario.stage import Stage
 from nodeproof.session import admission, again, asked, leftover, planning, running
 from nodeproof.session import recording as stored
@@ -25,6 +26,8 @@ from nodeproof.session.standing import DoesNotStand
 from nodeproof.session.times import ENDED, LABEL, Times
 
 STAGE = pytest.StashKey[Stage]()
+_MOST_NAMES = 300
+"""Characters of the names of claims that have no verdict."""
 
 
 def skip_with_verdict(item: pytest.Item, session: Session, code: Code, reason: str) -> NoReturn:
@@ -43,12 +46,9 @@ def close_scenario(item: pytest.Item, error: Exception | None) -> None:
     session = session_of(item.config)
     stage, made = item.stash.get(STAGE, None), item.stash.get(JUDGE, None)
     if stage is None or made is None or stage.recording is None:
-        if error is not None:
-            again.note(item, store_unrecorded(item, session, error))
-            raise error
-        raise Unproven(
-            "the scenario recorded nothing: use the fixtures `lab` and `judge`, and `lab.record()`"
-        )
+        error = error or Unproven("use the fixtures `lab` and `judge`, and `lab.record()`")
+        again.note(item, store_unrecorded(item, session, error))
+        raise error
     declared = [session.claims[claim] for claim in asked.declared(item)]
     history = stage.history()
     broken = f"{type(error).__name__}: {error}" if error else ""
@@ -85,6 +85,7 @@ def store_unrecorded(item: pytest.Item, session: Session, error: Exception) -> C
     )
     code: Code = next((code for kind, code in codes if isinstance(error, kind)), "gap")
     closed = without_running(declared, code, f"nothing was recorded: {type(error).__name__}: {error}")
+    item.user_properties.append((LABEL, closed.worst().label))
     stored.store_skipped(session.run, item.nodeid, closed, session.claims, session.options)
     return closed
 
@@ -132,6 +133,7 @@ def write_down(known: Session, times: Times) -> None:
     with contextlib.suppress(OSError):
         planning.write_times(known.run, times.taken(scenarios, known.options.is_ours))
     running.write_run(known.run, known.options, known.began, known.command, selected, reason)
+    _write_table(known.run)
 
 
 def _declared(run: Path) -> Mapping[str, Sequence[str]]:
@@ -147,27 +149,55 @@ def _written(run: Path, name: str) -> str:
     return ""
 
 
-def summary(run: Path, settings: bool) -> Iterator[str]:
-    """The closing table, and what a reader of it has to know of the run; each of the lab's settings that are
-    not upstream's, where `settings` are asked for.
-    """
+def _write_table(run: Path) -> None:
+    """Write the table of all claims; a run that broke off before any verdict has none."""
+    with contextlib.suppress(Problem, OSError):
+        facts, rows = rundir.read_facts(run), rundir.read_verdicts(run)
+        text = table.render(rows, facts.duration_s, str(run), since.deviating(run, facts, rows))
+        (run / table.FILE).write_text(f"{text}\n")
+
+
+def whole_table(run: Path) -> Iterator[str]:
+    """Give the lines of the table of all claims."""
+    yield from [*_written(run, table.FILE).splitlines(), ""]
+
+
+def settings(run: Path) -> Iterator[str]:
+    """List the settings of a run's lab that are not upstream's."""
+    yield "settings of the lab that are not upstream's:"
+    yield from [*(f"  {setting}" for setting in rundir.read_facts(run).settings), ""]
+
+
+def summary(run: Path) -> Iterator[str]:
+    """Give the lines that end a run: what deviates, what stayed open, what else to know, and the counts."""
     facts, rows = rundir.read_facts(run), rundir.read_verdicts(run)
-    yield table.render(rows, facts.duration_s, str(run), since.deviating(run, facts, rows))
-    yield from planning.compare(run, facts.duration_s)
-    yield f"{len(facts.settings)} settings of the lab are not upstream's: {run / 'run.json'}, or --settings"
-    if settings:
-        yield from (f"  {setting}" for setting in facts.settings)
-    tries = rundir.run_again(run)
-    if tries:
-        yield f"run again, as the host was too loaded to tell: {tries}, see {run / rundir.TOO_LOADED}"
+    *claims, totals = ending.render(
+        rows, since.deviating(run, facts, rows), outcome.asked_when_recorded(facts)
+    )
+    yield from claims
     yield from _what_loads(run, rows)
     if facts.quarantined:
         yield f"no probe proved these nodes healed: {', '.join(facts.quarantined)}"
     unjudged = sorted(set(facts.selected) - {row["claim"] for row in rows})
     if unjudged:
-        yield f"selected and without a verdict: {', '.join(unjudged)}"
+        yield f"{counted(len(unjudged), 'selected claim')} without a verdict:"
+        yield from table.wrapped(", ".join(unjudged), _MOST_NAMES)
     if facts.exit_reason:
         yield f"nodeproof: {facts.exit_reason}"
+    yield totals
+    yield from _retried(run)
+    yield planning.compare(run, facts.duration_s)
+    yield f"settings of the lab that are not upstream's: {len(facts.settings)} (--settings, or run.json)"
+    yield f"table of all claims: --table, or {table.FILE}"
+    yield f"run folder: {run}"
+
+
+def _retried(run: Path) -> Iterator[str]:
+    """Count the scenarios that ran again, and their tries before the last one."""
+    tries = [path.name.rpartition("-")[0] for path in (run / rundir.TOO_LOADED).glob("*")]
+    if tries:
+        scenarios, earlier = counted(len(set(tries)), "scenario"), counted(len(tries), "try", "tries")
+        yield f"retried, as the host was too loaded to tell: {scenarios} ({earlier} before the last one)"
 
 
 def _what_loads(run: Path, rows: Sequence[rundir.Row]) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""What a person sees of a run while it goes on: a line for each slot on a terminal, plain lines elsewhere.
+"""Show a run while it goes on: a line for each slot on a terminal, else a line for each finished scenario.
 
-Both instead of pytest's dots, in nodeproof's own runs and where nobody asked pytest for more.
+Both replace pytest's dots in nodeproof's own runs, unless the user asked pytest for more or less.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,6 +20,9 @@ from rich.live import Live as Screen
 from rich.table import Table
 from rich.text import Text
 
+from nodeproof.report import plain
+from nodeproof.report.table import counted
+from nodeproof.session.again import RERUN
 from nodeproof.session.planning import planned_s
 from nodeproof.session.run import LIVE
 from nodeproof.session.telling import FOLDER, Board, Doing
@@ -35,6 +39,9 @@ class Live:
         self._run = Path()
         self._lasts_s: Mapping[str, float] = {}
         self._took_s: dict[str, float] = {}
+        self._is_over = False
+        self._retried: set[str] = set()
+        self._skipped: Counter[str] = Counter()
         self._out = _past_capture(terminal._tw._file)
         # Not what FORCE_COLOR says: a log that is read later is no terminal.
         self._console = Console(file=self._out, force_terminal=self._out.isatty(), soft_wrap=True)
@@ -62,15 +69,13 @@ class Live:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(self) -> Generator[None, Any, tuple[str, str, str]]:
-        """Count as pytest does, without its letters."""
-        category, _letter, _word = yield
-        return category, "", ""
+        """Count as pytest and the plugin do, without letters while the run goes on."""
+        category, letter, word = yield
+        return (category, letter, word) if self._is_over else (category, "", "")
 
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Draw from the first scenario on; without a terminal a line says that it begins."""
-        if not self.is_drawn:
-            self._print(f"{'begins':<28}        {nodeid}")
-        elif self._screen is None:
+    def pytest_runtest_logstart(self) -> None:
+        """Draw the slots from the first scenario on."""
+        if self.is_drawn and self._screen is None:
             self._lasts_s = planned_s(self._run)
             self._screen = Screen(
                 console=self._console,
@@ -83,15 +88,30 @@ class Live:
             self._screen.start()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A line for each scenario that is done, with its worst verdict and how long it took: it has come to
-        its call, or has failed before, or its worker died.
+        """Print a line for each finished scenario: its worst verdict and how long it took.
+
+        It is finished after its call, after a set-up that failed, or when its worker died.
         """
         took_s = self._took_s.pop(report.nodeid, 0.0) + report.duration
         if report.when == "setup" and report.passed:
             self._took_s[report.nodeid] = took_s
-        elif report.when != "teardown":
-            label = dict(report.user_properties).get(LABEL, report.outcome)
-            self._print(f"{label:<28}{took_s:5.0f} s {report.nodeid}", str(label))
+        elif report.when != "teardown" and not self._is_left_out(report):
+            label = str(dict(report.user_properties).get(LABEL, report.outcome))
+            remark = " (retried)" if report.nodeid in self._retried else ""
+            self._print(f"{label:<28}{took_s:5.0f} s {report.nodeid}{remark}", label)
+
+    def _is_left_out(self, report: pytest.TestReport) -> bool:
+        """Note a scenario that runs again later, or that cannot prove anything here; neither has a line in a
+        log.
+        """
+        if report.outcome == RERUN:
+            self._retried.add(report.nodeid)
+            return not self.is_drawn
+        label = str(dict(report.user_properties).get(LABEL, ""))
+        if report.when == "setup" and report.skipped and label:
+            self._skipped[label.removeprefix("unproven: ")] += 1
+            return not self.is_drawn
+        return False
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
@@ -102,7 +122,11 @@ class Live:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Draw no more: what comes now is the summary."""
+        """Count the scenarios that were skipped, and draw no more: the summary follows."""
+        if self._skipped:
+            total = plain.counted(self._skipped.total(), "scenario")
+            self._print(f"skipped: {total} that can prove nothing here {counted(self._skipped)}")
+        self._is_over = True
         self.close()
 
     def close(self) -> None:

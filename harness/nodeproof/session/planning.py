@@ -21,6 +21,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
 from nodeproof.model.term import Term
 from nodeproof.report.rundir import TIMES, read_json, write_json
+from nodeproof.report.table import duration
 from nodeproof.session import asked, harm
 from nodeproof.session.options import Options
 from nodeproof.session.times import START
@@ -246,20 +247,15 @@ def _scenarios(here: Sequence[Expected]) -> Iterator[str]:
         stands = each.standing
 
 
-def compare(run: Path, took_s: float) -> Iterator[str]:
-    """One line: what was planned, beside what it took; nothing without a plan."""
+def compare(run: Path, took_s: float) -> str:
+    """Say how long the run took, and how long the plan expected it to take if there is one."""
+    took = f"took {duration(took_s)}"
     path = run / PLAN
     if not path.exists():
-        return
+        return took
     try:
-        told = read_json(path)
+        plan = read_json(path)
     except Problem:
-        return
-    times = _times(run / TIMES)
-    ends = [
-        (sum(each["lasts_s"] for each in slot), sum(times.get(each["scenario"], 0.0) for each in slot))
-        for slot in told["slots"]
-    ]
-    slots = ", ".join(f"{planned:.0f}/{took:.0f} s" for planned, took in ends)
-    expected_s = told["start_s"] + max(planned for planned, _took in ends)
-    yield f"planned {expected_s:.0f} s, took {took_s:.0f} s; scenarios by slot, planned/taken: {slots}"
+        return took
+    longest_s = max(sum(scenario["lasts_s"] for scenario in slot) for slot in plan["slots"])
+    return f"{took}, planned {duration(plan['start_s'] + longest_s)}"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from nodeproof import catalogue
+from nodeproof.kept import Counted, Detail
 from nodeproof.model import redact
 from nodeproof.model.claim import Claim
 from nodeproof.model.plan import Size, Slot, shares
@@ -305,14 +306,19 @@ def say_what_ends(config: pytest.Config) -> None:
 
 
 def _speaker(config: pytest.Config, drawn: Telling | Live | None) -> Callable[[str], None]:
-    """Says a line at once: above the slots where they are drawn, else on standard error, past pytest's
-    capture.
+    """Give what prints a line at once: above the slots where they are drawn, else on standard error, past
+    pytest's capture.
     """
     capture = config.pluginmanager.getplugin("capturemanager")
+    shows_details = not config.getoption("shipped") or config.option.verbose > 0
 
-    def say(told: str) -> None:
-        line = redact.text(told)
+    def say(message: str) -> None:
+        if isinstance(message, Counted) and not message.is_milestone:
+            return
+        line = redact.text(message)
         if drawn is not None and drawn.say(line):
+            return
+        if isinstance(message, Detail) and not shows_details:
             return
         with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
             print(f"nodeproof: {line}", file=sys.stderr, flush=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nodeproof.artifacts import csi
 from nodeproof.artifacts.components import obtain
+from nodeproof.kept import Detail
 from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.healing import heal_abandoned, heal_whole
 from nodeproof.labs.client.lab import Lab
@@ -127,7 +128,7 @@ class LabProvider:
             return False
         if size.nodes > self._size.nodes + _MOST_MORE:
             return False
-        self.report(f"lab {lab.name}: from now on {size.nodes} nodes")
+        self.report(Detail(f"lab {lab.name}: from now on {size.nodes} nodes"))
         try:
             self._end_standing()
             lab.tidy()
@@ -189,8 +190,10 @@ class LabProvider:
         calibration = lab.configuration.calibration
         offset = max((abs(value) for value in calibration.clock_offset_s.values()), default=0.0)
         self.report(
-            f"calibrated: watch latency {calibration.watch_latency_s * 1000:.0f} ms, clock offsets up to "
-            f"{offset * 1000:.0f} ms; slack is limited to {lab.profile.slack_limit_s:g} s"
+            Detail(
+                f"calibrated: watch latency {calibration.watch_latency_s * 1000:.0f} ms, clock offsets up to "
+                f"{offset * 1000:.0f} ms; slack is limited to {lab.profile.slack_limit_s:g} s"
+            )
         )
         self._note(lab)
 
