@@ -66,6 +66,7 @@ COMPONENTS = {
 
 
 @pytest.mark.core
+@pytest.mark.xdist_group("whole lab")
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_a_claim_deviates_where_a_component_does_otherwise(whole_lab: Lab, run: Run, component: str) -> None:
     altered = COMPONENTS[component]
