@@ -14,10 +14,12 @@ VM_SCENARIOS := scenarios/shutdown/test_called_off.py scenarios/shutdown/test_gr
 # Test results, one file for each target: .ci/run reads the slowest tests off them.
 RESULTS := reports/out/tests
 PYTEST = $(BIN)/pytest -q -p no:cacheprovider --junitxml=$(RESULTS)/$@
-# A lab for each worker; what shares a costly fixture shares a worker.
+# Each worker has its own labs; tests that share a costly fixture share a worker.
 SIDE_BY_SIDE := -n auto --dist=loadgroup --no-loadscope-reorder
+# What .ci/run has of a folder, apart from the tests that need the machine for themselves.
+BY_DAY := not alone and not night
 
-help: ## what there is
+help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 setup: ## OS packages, virtual environment, Kubernetes components; done already costs under a second
@@ -58,26 +60,38 @@ unit: setup ## unit tests
 test-go: setup ## the Go tests of the executables
 	@$(PYTEST).xml tests/go
 
-contract: setup ## every lab, machine and fault against the same tests
-	@$(PYTEST).xml $(SIDE_BY_SIDE) --contract-lab=$(LAB) -m "not alone and not night" tests/contract
+core: setup ## the marked subset of contract and acceptance tests that is part of `make test`
+	@$(PYTEST).xml $(SIDE_BY_SIDE) -m core tests/acceptance tests/contract
 
-acceptance: setup ## the real line, and clusters on which verdicts must fall
-	@$(PYTEST).xml $(SIDE_BY_SIDE) -m "not alone and not night" tests/acceptance
+test: setup ## run this before a pull request: lint, unit, test-go and core (about 12 minutes)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint unit
+	@$(MAKE) --no-print-directory test-go core
 
-alone: setup ## contract and acceptance tests that look at the whole machine
+test-all: ## everything that CI runs: .ci/run (about 45 minutes)
+	@.ci/run
+
+contract: setup ## all contract tests but those marked alone or night: the same tests for every lab, machine and fault
+	@$(PYTEST).xml $(SIDE_BY_SIDE) --contract-lab=$(LAB) -m "$(BY_DAY)" tests/contract
+
+acceptance: setup ## all acceptance tests but those marked alone or night: the command line, runs and altered clusters
+	@$(PYTEST).xml $(SIDE_BY_SIDE) -m "$(BY_DAY)" tests/acceptance
+
+alone: setup ## contract and acceptance tests that need the machine for themselves, such as a whole run of `fast`
 	@$(PYTEST).xml -m "alone and not night" tests/contract tests/acceptance
 
-test: setup ## all of these
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint unit
-	@$(MAKE) --no-print-directory test-go contract acceptance alone
+rest-contract: setup ## what `make test` leaves out of `make contract`
+	@$(PYTEST).xml $(SIDE_BY_SIDE) -m "$(BY_DAY) and not core" tests/contract
 
-# One that fails keeps the others from nothing. The scenarios come first: labs of a run start one after another, so
-# where there are no snapshots yet, the first takes them, and no two compete.
+rest-acceptance: setup ## what `make test` leaves out of `make acceptance`
+	@$(PYTEST).xml $(SIDE_BY_SIDE) -m "$(BY_DAY) and not core" tests/acceptance
+
+# --keep-going: a part that fails does not keep the next from running. The scenarios come first: the labs of a run
+# start one after another, so where there are no snapshots yet, the first lab takes them and no two compete.
 test-vm: ## virtual machines: every fault once, the guests' own safety, scenarios of shutdown and swap, a Vagrant lab
 	@$(MAKE) --no-print-directory setup LAB=libvirt
 	@$(MAKE) --no-print-directory --keep-going vm-scenarios vm-contract vm-alone vagrant-lab
 
-# One lab: in .ci/run the defaults at their real length are beside it.
+# One lab: in .ci/run other parts run at the same time.
 vm-scenarios:
 	@$(BIN)/nodeproof run --lab=libvirt --nodes=2 -n 0 $(VM_SCENARIOS)
 
@@ -87,7 +101,7 @@ vm-contract:
 vm-alone:
 	@$(PYTEST).xml --contract-lab=libvirt -m "vm and alone" tests/contract
 
-night: ## what .ci/run leaves out because it repeats: docs/testing.md says why
+night: ## the tests that .ci/run leaves out; docs/testing.md has the reasons
 	@$(MAKE) --no-print-directory setup LAB=vagrant
 	@$(MAKE) --no-print-directory --keep-going night-histories night-process night-documented night-contract \
 	    night-alone night-vagrant night-vagrant-alone night-vm night-scenarios
@@ -172,7 +186,8 @@ lock: ## write the lock files anew
 clean: ## remove the virtual environment, generated reports and the Vagrant box
 	@rm -rf .venv reports/out .box
 
-.PHONY: help setup run report fmt docs stubs lint unit test-go contract acceptance alone test test-vm vm-scenarios vm-contract vm-alone \
+.PHONY: help setup run report fmt docs stubs lint unit test-go core test test-all contract acceptance alone rest-contract \
+    rest-acceptance test-vm vm-scenarios vm-contract vm-alone \
     night night-histories night-process night-documented night-contract night-alone night-vagrant \
     night-vagrant-alone night-vm night-scenarios box test-vagrant vagrant-lab documented soak \
     sensitivity sensitivity-ten false-alarms bench soak-boots lock clean

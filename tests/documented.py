@@ -112,7 +112,7 @@ REASONS: Mapping[str, str] = {
     "make run": "tests/acceptance/test_conformance.py runs what it calls",
     "make test": "it is what runs these tests",
     "make setup": "tests/acceptance/test_set_up.py",
-    "make contract": "it is part of `make test`",
+    "make contract": "`make test` and `.ci/run` run its tests",
     ".venv/bin/pytest tests/contract/test_fault.py -k freeze": "part of `make contract`",
     ".venv/bin/nodeproof up --nodes 3 --zones 2": "tests/contract starts labs of its own, as of the tutorial",
     ".venv/bin/nodeproof shell node-1": "waits for somebody who types",

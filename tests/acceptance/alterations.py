@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import uuid
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from typing import Any
+
+import pytest
 
 from nodeproof.cluster.resources import NAMESPACE, WATCHED, node, pod, pods
 from nodeproof.cluster.workloads import HOSTNAME_LABEL
+from nodeproof.labs.client import registry
 from nodeproof.model.cluster import UNREACHABLE, condition_status, has_taint
 from tests.acceptance.altered import Alteration, Cluster
 from tests.waiting import pause
@@ -17,6 +23,12 @@ from tests.waiting import pause
 Json = Any
 LATE_S = 4.0
 SLACK_S = 1.5
+ETCD = ("127.0.0.1", 2379)
+ANSWER_LIMIT_S = 10.0
+BUGS_TOO = pytest.mark.night("the same claims deviate by bugs compiled into Kubernetes: make sensitivity")
+"""Every claim that a process lab proves has a bug (tests/unit/test_bugs.py). One altered cluster for each
+component is in `make test` (test_component_falls.py).
+"""
 
 
 def pods_leave_at_once(cluster: Cluster) -> None:
@@ -138,6 +150,19 @@ def nobody_schedules(cluster: Cluster) -> None:
 def nobody_taints(cluster: Cluster) -> None:
     cluster.until_recorded()
     cluster.pause("kube-controller-manager")
+
+
+def etcd_loses_a_pod(cluster: Cluster) -> None:
+    """Delete the scenario's pod in etcd, so that the API server has no part in it."""
+    cluster.until_cordoned()
+    # What comes within the slack may have come before.
+    pause(SLACK_S)
+    key = f"/registry/pods/{NAMESPACE}/{cluster.pod()['metadata']['name']}".encode()
+    with closing(HTTPConnection(*ETCD)) as connection:
+        connection.sock = registry.client(cluster.lab.name).dial(*ETCD, ANSWER_LIMIT_S)
+        connection.request("POST", "/v3/kv/deleterange", json.dumps({"key": b64encode(key).decode()}))
+        answer = json.load(connection.getresponse())
+    assert answer.get("deleted") == "1", answer
 
 
 def nobody_taints_a_hand_made_node(cluster: Cluster) -> None:

@@ -1,12 +1,12 @@
-"""Every shipped claim has a cluster on which its shipped scenario does not conform."""
+"""Altered clusters on which claims of several areas deviate; the other areas have files of their own."""
 
 from __future__ import annotations
 
 import pytest
 
-from nodeproof import catalogue
 from nodeproof.labs.client.lab import Lab
 from tests.acceptance.alterations import (
+    BUGS_TOO,
     a_boot_is_forgotten,
     a_cordon_is_a_condition,
     a_cordoned_node_is_not_ready,
@@ -36,24 +36,6 @@ from tests.acceptance.alterations import (
 )
 from tests.acceptance.altered import Alteration, shipped, unaltered
 from tests.acceptance.conftest import PARTITION, Run
-from tests.acceptance.test_clocks_fall import IN_CLOCKS
-from tests.acceptance.test_cloud_fall import IN_CLOUD
-from tests.acceptance.test_conformance import needs_a_machine
-from tests.acceptance.test_kubelets_fall import IN_TOLD
-from tests.acceptance.test_nodes_fall import (
-    IN_BY_HAND,
-    IN_JOINED,
-    IN_KEPT,
-    IN_ONE_WAY,
-    IN_OUT_OF_SERVICE,
-    IN_RESTARTED,
-    IN_SERVICES,
-    IN_STARTED,
-)
-from tests.acceptance.test_pods_fall import IN_CONDITIONS, IN_DELETED, IN_DRAINED, IN_LOST
-from tests.acceptance.test_power_falls import IN_POWER_CUT
-from tests.acceptance.test_ranges_fall import IN_RANGES
-from tests.acceptance.test_rates_fall import IN_LARGE_ZONE, IN_LOST_CLUSTER, IN_LOST_ZONE, IN_RATES
 
 CORDON, LEASE = shipped("cordon/test_cordon.py"), shipped("heartbeat/test_lease.py")
 REBOOT = shipped("naming/test_reboot.py")
@@ -66,6 +48,7 @@ IN_RESTRICTION = tuple(
         *("lease-own-only", "read-own-only"),
     )
 )
+FAST_TOO = pytest.mark.night("the run of all of `fast` has the same scenarios (test_conformance.py)")
 FEW_NODES, JOINING = shipped("rate_limits/test_few_nodes.py"), shipped("registration/test_joining.py")
 REFUSED = shipped("heartbeat/test_refused.py")
 NOT_READY = shipped("eviction/test_not_ready.py")
@@ -145,6 +128,7 @@ TOGETHER = {
 """What is altered in one run of a scenario, the claims that fall by that, and some that must not."""
 
 
+@BUGS_TOO
 @pytest.mark.parametrize(("alter", "scenario", "fall", "unharmed"), TOGETHER.values(), ids=TOGETHER)
 def test_each_claim_falls_by_what_is_altered_of_it(
     lab: Lab,
@@ -161,6 +145,7 @@ def test_each_claim_falls_by_what_is_altered_of_it(
     assert ended.status == 1
 
 
+@BUGS_TOO
 @pytest.mark.parametrize(
     ("claim", "alter", "scenario", "unharmed"),
     [
@@ -243,6 +228,7 @@ LEFT_ALONE = {
 """Clusters whose controllers stand still: for all of their nodes."""
 
 
+@BUGS_TOO
 @pytest.mark.parametrize(("alter", "scenario", "fall", "unharmed"), LEFT_ALONE.values(), ids=LEFT_ALONE)
 def test_a_claim_falls_on_a_cluster_whose_controllers_stand_still(
     whole_lab: Lab,
@@ -259,12 +245,14 @@ def test_a_claim_falls_on_a_cluster_whose_controllers_stand_still(
     assert ended.status == 1
 
 
+@pytest.mark.night("`make documented` runs the same scenarios on an unaltered cluster")
 def test_defaults_conform_where_nobody_set_them(documented_lab: Lab, run: Run) -> None:
     as_it_is = run(documented_lab, unaltered, *DEFAULTS)
 
     assert [set(as_it_is.labels(claim)) for claim in IN_DEFAULTS] == [{"conforms"}] * len(IN_DEFAULTS)
 
 
+@BUGS_TOO
 def test_defaults_deviate_where_other_ones_are_compiled_in(altered_lab: Lab, run: Run) -> None:
     altered = run(altered_lab, unaltered, *DEFAULTS)
 
@@ -273,12 +261,14 @@ def test_defaults_deviate_where_other_ones_are_compiled_in(altered_lab: Lab, run
     assert altered.labels("eviction.default-tolerations-injected") == ["conforms", "deviates"]
 
 
+@BUGS_TOO
 def test_claims_about_hand_made_nodes_fall_where_nobody_may_make_them(whole_lab: Lab, run: Run) -> None:
     ended = run(whole_lab, nobody_may_make_nodes, NAMES)
 
     assert ["deviates" in ended.labels(claim) for claim in IN_NAMES] == [True] * len(IN_NAMES)
 
 
+@BUGS_TOO
 def test_a_node_that_cannot_be_made_is_not_registered(whole_lab: Lab, run: Run) -> None:
     ended = run(whole_lab, nobody_may_make_nodes, JOINING)
 
@@ -287,63 +277,35 @@ def test_a_node_that_cannot_be_made_is_not_registered(whole_lab: Lab, run: Run) 
     assert "deviates" in labels["kubeconfig-credentials"], labels
 
 
+@BUGS_TOO
 def test_what_flags_say_falls_where_executables_do_not_care(altered_lab: Lab, run: Run) -> None:
     ended = run(altered_lab, unaltered, FLAGS, JOINING, RESTART, "-k", "flags or refuses_taints or timeout")
 
     assert ["deviates" in ended.labels(claim) for claim in IN_FLAGS] == [True] * len(IN_FLAGS)
 
 
+@FAST_TOO
 def test_two_lost_nodes_of_three_are_no_disruption(lab: Lab, run: Run) -> None:
     as_it_is = run(lab, unaltered, FEW_NODES)
     assert set(as_it_is.labels("rate-limits.minimum-three")) == {"conforms"}
 
 
+@BUGS_TOO
 def test_a_third_node_that_is_not_ready_stops_the_eviction(lab: Lab, run: Run) -> None:
     altered = run(lab, a_stranger_is_in_the_zone, FEW_NODES)
     assert "deviates" in altered.labels("rate-limits.minimum-three")
 
 
+@BUGS_TOO
 def test_node_restriction_falls_where_everybody_may_do_everything(altered_lab: Lab, run: Run) -> None:
     ended = run(altered_lab, unaltered, RESTRICTION)
 
     assert ["deviates" in ended.labels(claim) for claim in IN_RESTRICTION] == [True] * len(IN_RESTRICTION)
 
 
+@FAST_TOO
 def test_a_scaled_profile_proves_no_default(lab: Lab, run: Run) -> None:
     ended = run(lab, unaltered, *DEFAULTS)
 
     assert {label for claim in IN_DEFAULTS for label in ended.labels(claim)} == {"unproven: scaled"}
     assert ended.status == 0
-
-
-NOT_YET = {"rate-limits.default", "rate-limits.unhealthy-definition", "zones.workload-shifts"}
-"""Their checks fall in unit tests, and by those words in other scenarios; a cluster that does otherwise is to
-come with the table of sensitivity (issue 16).
-"""
-
-
-def test_every_shipped_claim_is_made_to_fall() -> None:
-    """Those that fall in other files are named; the five minutes fall with the defaults they are made of, the
-    six of a forced detach by bugs alone (infra/bugs/out-of-service.yaml): each takes as long.
-
-    What only real machines can prove falls in tests/vm.
-    """
-    marks = test_a_claim_falls_on_a_cluster_that_does_otherwise.pytestmark  # type: ignore[attr-defined]
-    fall = {case[0] for mark in marks if mark.name == "parametrize" for case in mark.args[1]}
-    fall |= {claim for _alter, _scenario, claims, _unharmed in TOGETHER.values() for claim in claims}
-    fall |= {claim for _alter, _scenario, claims, _unharmed in LEFT_ALONE.values() for claim in claims}
-    elsewhere = {"monitoring.detection-time", "taints.unreachable-noexecute"}
-    five_minutes = {f"eviction.after-five-minutes-{name}" for name in ("unreachable", "not-ready")}
-    six_minutes = {f"non-graceful.force-detach-{name}" for name in ("timeout", "disable")}
-
-    judged = catalogue.judged(catalogue.load())
-    on_machines = {claim for claim in judged if needs_a_machine(claim)}
-
-    together = {*IN_DEFAULTS, *IN_NAMES, *IN_RESTRICTION}
-    together |= {f"registration.{name}" for name in IN_JOINING}
-    together |= {*IN_FLAGS, "rate-limits.minimum-three"}
-    together |= IN_BY_HAND | IN_KEPT | IN_JOINED | IN_ONE_WAY | IN_OUT_OF_SERVICE | IN_RESTARTED | IN_STARTED
-    together |= IN_RATES | IN_LARGE_ZONE | IN_LOST_CLUSTER | IN_LOST_ZONE | NOT_YET
-    together |= IN_LOST | IN_DELETED | IN_DRAINED | IN_CONDITIONS
-    together |= IN_TOLD | IN_RANGES | IN_POWER_CUT | IN_CLOUD | IN_CLOCKS | IN_SERVICES
-    assert fall | elsewhere | five_minutes | six_minutes | on_machines | together >= judged.keys()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nodeproof.cluster.resources import node
 from nodeproof.labs.client.lab import Lab
-from tests.acceptance.alterations import SLACK_S, pods_are_removed_by_force
+from tests.acceptance.alterations import BUGS_TOO, SLACK_S, pods_are_removed_by_force
 from tests.acceptance.altered import Cluster, shipped
 from tests.acceptance.conftest import Run
 from tests.acceptance.test_nodes_fall import deviating
@@ -42,17 +42,21 @@ def a_node_that_is_back_is_drained(cluster: Cluster) -> None:
         remove(cluster, item)
 
 
+@BUGS_TOO
 def test_that_a_swap_of_taints_starts_no_clock_anew_falls(lab: Lab, run: Run) -> None:
     assert deviating(run, lab, a_swap_of_taints_leaves_none_for_a_moment, SWAPPED) == IN_SWAPPED
 
 
+@BUGS_TOO
 def test_that_a_static_pod_stays_falls(lab: Lab, run: Run) -> None:
     assert deviating(run, lab, somebody_deletes_a_mirror_pod, STATIC) == IN_STATIC
 
 
+@BUGS_TOO
 def test_that_a_node_keeps_its_pods_when_it_is_registered_again_falls(whole_lab: Lab, run: Run) -> None:
     assert deviating(run, whole_lab, a_node_that_is_back_is_drained, AGAIN) == IN_AGAIN
 
 
+@BUGS_TOO
 def test_that_nobody_removes_a_pod_of_an_unreachable_node_falls(lab: Lab, run: Run) -> None:
     assert deviating(run, lab, pods_are_removed_by_force, STUCK) == IN_STUCK

@@ -10,7 +10,7 @@ from nodeproof.cluster.resources import node
 from nodeproof.cluster.workloads import not_ready
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
-from tests.acceptance.alterations import SLACK_S, each, refused, until_lost
+from tests.acceptance.alterations import BUGS_TOO, SLACK_S, each, refused, until_lost
 from tests.acceptance.altered import SEEN_LIMIT_S, Cluster, shipped
 from tests.acceptance.conftest import Run
 from tests.acceptance.test_nodes_fall import deviating
@@ -72,6 +72,7 @@ def an_address_that_nobody_answers_at_is_taken_away(cluster: Cluster) -> None:
     api.patch(f"{path}/status", {"status": {"addresses": others}})
 
 
+@BUGS_TOO
 def test_claims_about_a_cloud_fall(whole_lab: Lab, run: Run) -> None:
     alter = each(
         nobody_may_taint,
@@ -81,6 +82,7 @@ def test_claims_about_a_cloud_fall(whole_lab: Lab, run: Run) -> None:
     assert deviating(run, whole_lab, alter, LOST_MACHINES) == IN_LOST_MACHINES
 
 
+@BUGS_TOO
 def test_what_a_cloud_says_of_addresses_falls(whole_lab: Lab, run: Run) -> None:
     alter = an_address_that_nobody_answers_at_is_taken_away
     assert deviating(run, whole_lab, alter, ADDRESSES) == IN_ADDRESSES

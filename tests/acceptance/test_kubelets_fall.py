@@ -13,7 +13,7 @@ from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import NAMESPACE, node, pods
 from nodeproof.labs.client.lab import Lab
 from nodeproof.model.cluster import LEASE_NAMESPACE
-from tests.acceptance.alterations import each, refused
+from tests.acceptance.alterations import BUGS_TOO, each, refused
 from tests.acceptance.altered import Cluster, shipped
 from tests.acceptance.conftest import Run, in_place_of, started
 from tests.acceptance.test_nodes_fall import deviating
@@ -194,27 +194,33 @@ def lease(name: str) -> str:
     return f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{name}"
 
 
+@BUGS_TOO
 def test_claims_about_flags_fall(deaf_lab: Lab, run: Run) -> None:
     assert deviating(run, deaf_lab, each(pods_go_with_a_label, one_may_not_report), FLAGS) == IN_FLAGS
 
 
+@BUGS_TOO
 def test_claims_about_addresses_fall(deaf_lab: Lab, run: Run) -> None:
     assert deviating(run, deaf_lab, an_address_is_told_that_nobody_has, ADDRESSES) == IN_ADDRESSES
 
 
+@BUGS_TOO
 def test_claims_about_a_nodes_machines_fall(deaf_lab: Lab, run: Run) -> None:
     alter = somebody_uncordons_what_a_machine_inherits_and_deletes_a_lease
     assert deviating(run, deaf_lab, alter, MACHINES) == IN_MACHINES
 
 
+@BUGS_TOO
 def test_claims_about_a_kubelet_that_is_refused_fall(whole_lab: Lab, run: Run) -> None:
     assert deviating(run, whole_lab, a_kubelet_stands_still_between_its_tries, RETRIES) == IN_RETRIES
 
 
+@BUGS_TOO
 def test_claims_about_settings_that_are_refused_fall(deaf_lab: Lab, run: Run) -> None:
     assert deviating(run, deaf_lab, nothing, *SETTINGS) == IN_SETTINGS
 
 
+@BUGS_TOO
 def test_claims_about_a_quiet_kubelet_fall(deaf_lab: Lab, run: Run) -> None:
     alter, chosen = (
         each(leases_are_heavy, a_manager_stands_still),

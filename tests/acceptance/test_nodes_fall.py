@@ -7,7 +7,7 @@ from typing import Any
 from nodeproof.cluster.resources import NAMESPACE, SENTINEL, WATCHED, node, pods
 from nodeproof.labs.client.lab import Lab
 from nodeproof.model.cluster import UNREACHABLE, ZONE_LABEL, condition_status, has_taint
-from tests.acceptance.alterations import SLACK_S, bind, each, refused, somebody_binds_a_pod_by_hand
+from tests.acceptance.alterations import BUGS_TOO, SLACK_S, bind, each, refused, somebody_binds_a_pod_by_hand
 from tests.acceptance.altered import Cluster, shipped
 from tests.acceptance.conftest import Run
 from tests.acceptance.test_pods_fall import on, remove
@@ -247,6 +247,7 @@ def other_numbers_are_told(cluster: Cluster) -> None:
                 cluster.lab.cluster.api.patch(f"{node(name)}/status", capacity)
 
 
+@BUGS_TOO
 def test_claims_about_nodes_made_by_hand_fall(whole_lab: Lab, run: Run) -> None:
     alter = each(
         pods_go_where_there_is_no_room, a_node_cannot_be_made, a_silent_nodes_network_is_called_unavailable
@@ -254,27 +255,33 @@ def test_claims_about_nodes_made_by_hand_fall(whole_lab: Lab, run: Run) -> None:
     assert deviating(run, whole_lab, alter, BY_HAND) == IN_BY_HAND
 
 
+@BUGS_TOO
 def test_that_a_node_needs_no_kube_proxy_falls(whole_lab: Lab, run: Run) -> None:
     alter = a_node_without_a_kube_proxy_is_called_not_ready
     assert deviating(run, whole_lab, alter, SERVICES) == IN_SERVICES
 
 
+@BUGS_TOO
 def test_claims_about_a_lost_node_that_stays_fall(whole_lab: Lab, run: Run) -> None:
     assert deviating(run, whole_lab, somebody_deletes_a_lost_node, KEPT) >= IN_KEPT
 
 
+@BUGS_TOO
 def test_claims_about_a_node_that_joins_fall(whole_lab: Lab, run: Run) -> None:
     assert deviating(run, whole_lab, a_namesake_is_there, JOINED, "-k", "under_its_own_name") >= IN_JOINED
 
 
+@BUGS_TOO
 def test_claims_about_one_way_fall(whole_lab: Lab, run: Run) -> None:
     assert deviating(run, whole_lab, one_is_called_lost_and_none_is_found_lost, ONE_WAY) == IN_ONE_WAY
 
 
+@BUGS_TOO
 def test_claims_about_a_node_out_of_service_fall(whole_lab: Lab, run: Run) -> None:
     assert deviating(run, whole_lab, nobody_may_try_and_pods_go_by_force, OUT_OF_SERVICE) == IN_OUT_OF_SERVICE
 
 
+@BUGS_TOO
 def test_claims_about_another_controller_manager_fall(whole_lab: Lab, run: Run) -> None:
     alter = each(clocks_go_on, somebody_else_evicts_and_collects)
     assert deviating(run, whole_lab, alter, RESTARTED, "-k", "not timeout") == IN_RESTARTED
@@ -284,10 +291,12 @@ def test_claims_about_taints_of_a_kubelet_that_starts_fall(whole_lab: Lab, run: 
     assert deviating(run, whole_lab, starts_taint, EDITS, "-k", "starts_anew") == IN_TAINTED
 
 
+@BUGS_TOO
 def test_how_many_pods_a_kubelet_takes_falls(whole_lab: Lab, run: Run) -> None:
     assert deviating(run, whole_lab, other_numbers_are_told, EDITS, "-k", "110") == {"capacity.max-pods"}
 
 
+@BUGS_TOO
 def test_a_kubelet_that_starts_makes_no_node_where_it_may_not(whole_lab: Lab, run: Run) -> None:
     fallen = deviating(run, whole_lab, a_kubelet_may_not_make_its_node, DELETED)
     assert fallen == {"registration.no-reregister-after-delete"}

@@ -7,7 +7,7 @@ from typing import Any
 from nodeproof.cluster.resources import NAMESPACE, node
 from nodeproof.labs.client.lab import Lab
 from nodeproof.model.cluster import OUT_OF_SERVICE, POD_COLLECTOR, condition_status
-from tests.acceptance.alterations import SLACK_S, each, refused
+from tests.acceptance.alterations import BUGS_TOO, SLACK_S, each, refused
 from tests.acceptance.altered import Cluster, shipped
 from tests.acceptance.conftest import Run
 from tests.acceptance.test_nodes_fall import deviating
@@ -80,6 +80,7 @@ def somebody_takes_the_taint_off_for_a_moment(cluster: Cluster) -> None:
         api.patch(node(cluster.target), {"spec": {"taints": left}})
 
 
+@BUGS_TOO
 def test_claims_about_nodes_without_power_fall(whole_lab: Lab, run: Run) -> None:
     alter = each(
         the_collector_removes_nothing,

@@ -6,7 +6,7 @@ from typing import Any
 
 from nodeproof.cluster.resources import WATCHED, node
 from nodeproof.labs.client.lab import Lab
-from tests.acceptance.alterations import refused
+from tests.acceptance.alterations import BUGS_TOO, refused
 from tests.acceptance.altered import Cluster, shipped
 from tests.acceptance.conftest import Run
 from tests.acceptance.test_nodes_fall import deviating
@@ -37,5 +37,6 @@ def ranges_are_anothers(cluster: Cluster) -> None:
                     cluster.lab.cluster.api.patch(node(name), {"spec": {"podCIDR": SAME, "podCIDRs": [SAME]}})
 
 
+@BUGS_TOO
 def test_claims_about_ranges_fall(own_lab: Lab, run: Run) -> None:
     assert deviating(run, own_lab, ranges_are_anothers, RANGES) == IN_RANGES

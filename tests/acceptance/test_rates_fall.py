@@ -13,15 +13,14 @@ from nodeproof.artifacts.components import Components
 from nodeproof.cluster.resources import WATCHED, node
 from nodeproof.labs.client.lab import Lab
 from nodeproof.model.cluster import UNREACHABLE, ZONE_LABEL, condition_status, has_taint
-from tests.acceptance.alterations import each
+from tests.acceptance.alterations import BUGS_TOO, each
 from tests.acceptance.altered import Cluster, shipped
 from tests.acceptance.conftest import Run, started
 from tests.acceptance.test_nodes_fall import deviating
 
 Json = Any
 STRANGER = "stranger"
-pytestmark = pytest.mark.alone
-BUGS_TOO = pytest.mark.night("bugs let the same claims fall: make sensitivity")
+pytestmark = [pytest.mark.alone, BUGS_TOO]
 IN_RATES = {
     "rate-limits.limits-taints-not-pods",
     "rate-limits.flag",
@@ -136,7 +135,6 @@ def test_claims_about_a_zones_rate_fall_and_what_counts_as_lost_does_not(large_l
     assert set(ended.labels("rate-limits.unhealthy-definition")) <= {"conforms", "unproven: scaled"}
 
 
-@BUGS_TOO
 def test_claims_about_fifty_nodes_and_one_more_fall(large_lab: Lab, run: Run) -> None:
     assert deviating(run, large_lab, somebody_else_evicts, shipped("rate_limits/test_large_zone.py")) == (
         IN_LARGE_ZONE
@@ -152,7 +150,6 @@ def test_claims_about_a_lost_cluster_fall_where_a_stranger_is_well(zoned_lab: La
     assert fallen == IN_LOST_CLUSTER - {"zones.single-zone-cluster"}
 
 
-@BUGS_TOO
 def test_a_lost_cluster_of_one_zone_falls(whole_lab: Lab, run: Run) -> None:
     whole = shipped("zones/test_lost_cluster.py")
     ended = run(whole_lab, evictions_go_on_when_all_is_lost, whole, "-k", "of_no_zones")
@@ -160,7 +157,6 @@ def test_a_lost_cluster_of_one_zone_falls(whole_lab: Lab, run: Run) -> None:
     assert "deviates" in ended.labels("zones.single-zone-cluster")
 
 
-@BUGS_TOO
 def test_the_rate_of_a_lost_zone_falls_and_its_workload_shifts(zoned_lab: Lab, run: Run) -> None:
     lost, told = shipped("zones/test_lost_zone.py"), shipped("rate_limits/test_thresholds.py")
     ended = run(zoned_lab, somebody_else_evicts, lost, told)

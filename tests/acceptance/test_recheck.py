@@ -19,6 +19,9 @@ from tests.acceptance.altered import Ended
 Json = Any
 Edit = Callable[[dict[str, Json]], Mapping[str, Json]]
 LATER_S = 4.0
+pytestmark = pytest.mark.night(
+    "unit tests judge frozen runs again, as they are and altered; test_conformance.py a whole run"
+)
 
 
 @pytest.fixture

@@ -149,6 +149,7 @@ def test_a_second_interrupt_during_the_heal_waits_for_it(lab: Lab, small: str, t
     assert "Traceback" not in said
 
 
+@pytest.mark.night("contract tests prove that such a fault stays armed; a second interrupt names it in CI")
 def test_an_interrupted_heal_that_is_not_proven_names_the_fault_and_its_switch(
     lab: Lab, small: str, tmp_path: Path
 ) -> None:
@@ -219,13 +220,15 @@ def test_a_run_that_stood_still_while_nothing_was_decided_keeps_its_verdicts(
     assert status == 0
 
 
-SHARES = {"a lab each": (("--dist=loadfile",), "in-use", 2, 2), "a zone each": ((), "in-use-zone-a", 4, 3)}
-"""How two workers have labs: by which options, what says who has one, how many scenarios they get, and how
-many of them are judged: without a plan xdist begins anew what a worker died of.
-"""
+LAB_EACH = pytest.mark.night("in CI a worker that has a zone of a shared lab is killed, the usual case")
+SHARES = [
+    pytest.param(("--dist=loadfile",), "in-use", 2, 2, id="a lab each", marks=LAB_EACH),
+    pytest.param((), "in-use-zone-a", 4, 3, id="a zone each"),
+]
+"""Options, the lock of the killed worker, the scenarios of the run, and how many of them are judged."""
 
 
-@pytest.mark.parametrize(("options", "lock", "scenarios", "judged"), SHARES.values(), ids=SHARES)
+@pytest.mark.parametrize(("options", "lock", "scenarios", "judged"), SHARES)
 def test_a_killed_worker_ends_its_scenario_broken_and_the_run_in_order(
     options: Sequence[str], lock: str, scenarios: int, judged: int, tmp_path: Path
 ) -> None:

@@ -132,6 +132,7 @@ def _machine(lab: Lab, fault: Fault) -> Machine:
     return lab.fleet.machine(fault.node)
 
 
+@pytest.mark.core
 def test_a_fault_of_the_control_plane_is_seen_twice_and_healed_twice(lab: Lab, fault: Fault) -> None:
     machine = _machine(lab, fault)
     assert fault.available(machine) == ""

@@ -151,6 +151,7 @@ def test_the_node_of_a_killed_run_heals_by_itself(
     assert is_whole(lab, clean)
 
 
+@pytest.mark.core
 def test_a_killed_run_is_healed_at_once_on_demand(
     lab: Lab, clean: Left, killed_run: float, machine: Machine, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""What CI runs and what the night runs: together everything, nothing twice, and on machines every fault."""
+"""Which tests `make test`, CI and the night run: together all of them, each once, and in CI every fault."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,21 @@ from _pytest.mark import MarkMatcher
 from _pytest.mark.expression import Expression, ExpressionMatcher
 
 from nodeproof import proc
+from nodeproof.faults import FAULTS as REGISTERED
 from nodeproof.labs.kinds import LIBVIRT, PROCESS, VAGRANT
+from nodeproof.model.needs import COMPONENTS
 from tests import show_marks
+from tests.acceptance import test_component_falls
 from tests.contract.kinds import FAULTS, KINDS
 
 TOP = Path(__file__).resolve().parents[2]
 LIMIT_S = 120.0
-NIGHT = ("night",)
+BEFORE_A_PULL_REQUEST, NIGHT = ("test",), ("night",)
+IN_AND_OUT = (
+    "test_a_fault_injected_twice_is_seen_and_healed_twice_is_gone",
+    "test_a_fault_of_the_control_plane_is_seen_twice_and_healed_twice",
+)
+"""The contract tests of which each fault has a row."""
 ONLY_DOCUMENTED = re.compile(r'^@needs\([^@]*profile="documented"[^@]*?^def (test_\w+)', re.MULTILINE)
 MARKED = {"tests/acceptance": ("",), "tests/contract": (PROCESS.name, LIBVIRT.name, VAGRANT.name)}
 """Folders of which targets take parts, by marker, with the kinds of lab that each is for."""
@@ -30,12 +39,15 @@ Test = tuple[str, str]
 """A test, or a folder that is run whole, with the kind of lab where there is more than one."""
 
 
-def in_ci() -> list[str]:
-    """The targets that .ci/run makes."""
-    return re.findall(r"^(?:one|part) \d+ ([a-z-]+)", (TOP / ".ci" / "run").read_text(), re.MULTILINE)
+def in_ci() -> tuple[str, ...]:
+    """The targets that .ci/run makes: each comes behind its limit (s)."""
+    lines = (TOP / ".ci" / "run").read_text().splitlines()
+    parts = [line for line in lines if line.startswith(("one ", "in_turn "))]
+    return tuple(target for part in parts for target in re.findall(r"\b\d+ ([a-z-]+)", part))
 
 
-def commands(targets: Iterable[str], program: str) -> list[list[str]]:
+@cache
+def commands(targets: tuple[str, ...], program: str) -> list[list[str]]:
     """The commands of a program that make would run."""
     # Beside another make, its jobs would be ours.
     argv = ["env", "-u", "MAKEFLAGS", "-u", "MFLAGS", "make", "--dry-run", "--no-print-directory", *targets]
@@ -62,7 +74,7 @@ def collected(kind: str, folder: str) -> list[tuple[Test, frozenset[str]]]:
     return [((kind, nodeid), frozenset(found)) for nodeid, *found in lines]
 
 
-def selected(targets: Iterable[str], marks: Mapping[Test, frozenset[str]]) -> Counter[Test]:
+def selected(targets: tuple[str, ...], marks: Mapping[Test, frozenset[str]]) -> Counter[Test]:
     """What the commands of these targets run, and how often."""
     found: Counter[Test] = Counter()
     for command in commands(targets, "pytest"):
@@ -95,8 +107,46 @@ def test_every_test_runs_in_ci_or_at_night_and_none_in_both(marks: Mapping[Test,
     assert set(run) == set(marks) | {("", folder) for folder in folders - MARKED.keys()}
 
 
+def test_make_test_is_what_ci_begins_with() -> None:
+    assert in_ci()[:1] == BEFORE_A_PULL_REQUEST
+
+
+def faults_of_a_process_lab() -> list[str]:
+    """The registered faults that a process lab can have."""
+    rows = [(row, make("node").name) for row, make in FAULTS.items()]
+    can = {name for row, name in rows if row not in KINDS[PROCESS.name].lacks}
+    cannot = {name for _row, name in rows} - can
+    return [entry.name for entry in REGISTERED if entry.name not in cannot]
+
+
+@pytest.mark.parametrize("fault", faults_of_a_process_lab())
+def test_make_test_injects_and_heals_every_fault_that_a_process_lab_can_have(
+    marks: Mapping[Test, frozenset[str]], fault: str
+) -> None:
+    rows = [
+        row
+        for _kind, test in selected(BEFORE_A_PULL_REQUEST, marks)
+        for name, _bracket, row in [test.rpartition("::")[2].partition("[")]
+        if name in IN_AND_OUT
+    ]
+    assert [row for row in rows if re.search(rf"(^|-){fault}(-|]$)", row)], rows
+
+
+@pytest.mark.parametrize("component", [*COMPONENTS, "kubelet"])
+def test_make_test_has_a_cluster_of_which_this_component_is_altered(
+    marks: Mapping[Test, frozenset[str]], component: str
+) -> None:
+    test = test_component_falls.test_a_claim_deviates_where_a_component_does_otherwise
+    nodeid = f"tests/acceptance/test_component_falls.py::{test.__name__}[{component}]"
+    assert ("", nodeid) in selected(BEFORE_A_PULL_REQUEST, marks)
+
+
+def test_make_test_kills_a_run(marks: Mapping[Test, frozenset[str]]) -> None:
+    assert [test for _kind, test in selected(BEFORE_A_PULL_REQUEST, marks) if "test_a_killed_run" in test]
+
+
 def test_what_looks_at_the_whole_machine_has_no_neighbours() -> None:
-    for command in commands([*in_ci(), *NIGHT], "pytest"):
+    for command in commands((*in_ci(), *NIGHT), "pytest"):
         marks = command[command.index("-m") + 1] if "-m" in command else ""
         assert ("-n" in command) != bool(ALONE_AT_THE_END.search(marks)) or "-m" not in command, command
 
@@ -105,10 +155,10 @@ def test_what_looks_at_the_whole_machine_has_no_neighbours() -> None:
 def test_every_fault_that_machines_can_have_is_injected_and_healed_on_them_in_ci(
     marks: Mapping[Test, frozenset[str]], fault: str
 ) -> None:
-    named = "test_a_fault_injected_twice_is_seen_and_healed_twice_is_gone"
     where = LIBVIRT.name if fault not in KINDS[LIBVIRT.name].lacks else PROCESS.name
     assert any(
-        kind == where and named in test and f"{fault}]" in test for kind, test in selected(in_ci(), marks)
+        kind == where and IN_AND_OUT[0] in test and f"{fault}]" in test
+        for kind, test in selected(in_ci(), marks)
     )
 
 
@@ -126,7 +176,7 @@ def test_each_scenario_runs_on_machines_in_ci_or_at_night_and_none_in_both() -> 
 
 
 def test_what_only_the_profile_documented_proves_runs_in_ci_or_at_night() -> None:
-    run = [each for each in commands([*in_ci(), *NIGHT], "nodeproof") if "--profile=documented" in each]
+    run = [each for each in commands((*in_ci(), *NIGHT), "nodeproof") if "--profile=documented" in each]
     alone = {
         name
         for path in (TOP / "scenarios").rglob("test_*.py")

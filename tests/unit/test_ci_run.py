@@ -1,0 +1,123 @@
+"""`.ci/run` with a `make` that only waits: which parts run at the same time, and what a signal ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from nodeproof import proc
+from tests.waiting import eventually
+
+TOP = Path(__file__).resolve().parents[2]
+LIMIT_S = 60.0
+MAKE = """#!/bin/sh
+trap 'echo "$1 was ended" >>"$CALLS"; exit 1' TERM INT
+echo "$1 began" >>"$CALLS"
+while [ ! -e "$GO_ON/$1" ] && [ ! -e "$GO_ON/all" ]; do sleep 0.1; done
+echo "$1 is done" >>"$CALLS"
+[ ! -e "$FAILS/$1" ]
+"""
+
+
+@dataclass(frozen=True)
+class Ci:
+    """A `.ci/run` that runs, and the folders by which its `make` is told to go on and to fail."""
+
+    top: Path
+    process: proc.Process
+
+    def calls(self) -> list[str]:
+        """What each part did so far."""
+        path = self.top / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def wait_for(self, *calls: str) -> None:
+        """Wait until parts did this."""
+        assert eventually(lambda: set(calls) <= set(self.calls()), LIMIT_S), self.calls()
+
+    def go_on(self, *parts: str) -> None:
+        """Let parts end, or all of them."""
+        for part in parts:
+            (self.top / "go-on" / part).touch()
+
+    def ended(self) -> tuple[int, str]:
+        """The exit status and the output."""
+        return self.process.wait(timeout=LIMIT_S), (self.top / "log").read_text()
+
+
+@pytest.fixture
+def ci(tmp_path: Path) -> Iterator[Ci]:
+    for name in (".ci/run", "tests/table.py"):
+        (tmp_path / name).parent.mkdir()
+        shutil.copy(TOP / name, tmp_path / name)
+    for folder in ("bin", "go-on", "fails"):
+        (tmp_path / folder).mkdir()
+    make = tmp_path / "bin" / "make"
+    make.write_text(MAKE)
+    make.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{make.parent}:{os.environ['PATH']}",
+        "CALLS": str(tmp_path / "calls"),
+        "GO_ON": str(tmp_path / "go-on"),
+        "FAILS": str(tmp_path / "fails"),
+    }
+    argv = ["env", "--default-signal=INT", str(tmp_path / ".ci" / "run")]
+    process = proc.start(argv, log=tmp_path / "log", cwd=tmp_path, env=environment, own_session=True)
+    try:
+        yield Ci(tmp_path, process)
+    finally:
+        process.terminate()
+        process.wait(timeout=LIMIT_S)
+
+
+def test_virtual_machines_and_process_labs_run_at_the_same_time_once_make_test_has_passed(ci: Ci) -> None:
+    ci.wait_for("test began")
+    assert ci.calls() == ["test began"]
+    ci.go_on("test")
+    ci.wait_for("test-vm began", "documented began")
+    ci.go_on("documented")
+    ci.wait_for("rest-contract began")
+    assert "test-vm is done" not in ci.calls()
+    ci.go_on("all")
+
+    status, output = ci.ended()
+    assert status == 0, output
+    assert output.count("passed") == sum(call.endswith("began") for call in ci.calls())
+
+
+def test_a_part_that_fails_keeps_no_other_from_running_beside_the_virtual_machines(ci: Ci) -> None:
+    (ci.top / "fails" / "documented").touch()
+    ci.go_on("all")
+
+    status, output = ci.ended()
+    assert status == 1
+    assert {"rest-contract is done", "test-vm is done"} <= set(ci.calls())
+    assert "failed (1)" in output
+
+
+def test_nothing_comes_after_a_make_test_that_fails(ci: Ci) -> None:
+    (ci.top / "fails" / "test").touch()
+    ci.go_on("all")
+
+    assert ci.ended()[0] == 1
+    assert ci.calls() == ["test began", "test is done"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_parts_that_run_and_starts_no_other(ci: Ci, number: signal.Signals) -> None:
+    ci.go_on("test")
+    ci.wait_for("test-vm began", "documented began")
+    ci.process.send_signal(number)
+
+    status, output = ci.ended()
+    assert status == 128 + number
+    assert {"test-vm was ended", "documented was ended"} <= set(ci.calls())
+    assert sum(call.endswith("began") for call in ci.calls()) == 3
+    assert "all of CI took" in output
