@@ -15,7 +15,7 @@ from tests.acceptance.command import TOP, Done, labs_of, nodeproof, the_run
 
 pytestmark = pytest.mark.alone
 """It has labs of fifty nodes."""
-RUN_LIMIT_S = 900.0
+RUN_LIMIT_S = 1500.0
 LINES, LAST_LINES = 120, 40
 SCALED = {
     "rate-limits.default",
@@ -114,9 +114,11 @@ def test_who_is_alone_has_a_lab_and_no_lab_is_left(finished: tuple[Done, Path]) 
     names = labs_of(run)
     told = {path.stem for path in (run / "labs").glob("*.json")}
     own = told & set(names)
-    (shared,) = set(names) - own
-    assert len(own) == 3
-    assert {name for name in told - own if not name.startswith(f"{shared}-zone-")} == set()
+    shared = set(names) - own
+    # A retry at the end may start one more of either.
+    assert len(own) >= 3
+    assert shared
+    assert {name.partition("-zone-")[0] for name in told - own} == shared
     assert {path.name for path in (run / "labs").iterdir() if path.suffix != ".json"} == set(names)
     assert not any((Path("/run/nodeproof") / name).exists() for name in names)
     for name in names:
