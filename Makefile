@@ -87,13 +87,13 @@ rest-acceptance: setup ## what `make test` leaves out of `make acceptance`
 
 # --keep-going: a part that fails does not keep the next from running. The scenarios come first: the labs of a run
 # start one after another, so where there are no snapshots yet, the first lab takes them and no two compete.
-test-vm: ## virtual machines: every fault once, the guests' own safety, scenarios of shutdown and swap, a Vagrant lab
+test-vm: ## virtual machines: every fault once, the guests' own safety, scenarios of shutdown and swap
 	@$(MAKE) --no-print-directory setup LAB=libvirt
-	@$(MAKE) --no-print-directory --keep-going vm-scenarios vm-contract vm-alone vagrant-lab
+	@$(MAKE) --no-print-directory --keep-going vm-scenarios vm-contract vm-alone
 
-# One lab: in .ci/run other parts run at the same time.
+# One lab, whose worker has a session of its own: the lab and its machines come before other programs.
 vm-scenarios:
-	@$(BIN)/nodeproof run --lab=libvirt --nodes=2 -n 0 $(VM_SCENARIOS)
+	@$(BIN)/nodeproof run --lab=libvirt --nodes=2 -n 1 $(VM_SCENARIOS)
 
 vm-contract:
 	@$(PYTEST).xml $(SIDE_BY_SIDE) --contract-lab=libvirt -m "vm and not alone" tests/contract
@@ -104,7 +104,7 @@ vm-alone:
 night: ## the tests that .ci/run leaves out; docs/testing.md has the reasons
 	@$(MAKE) --no-print-directory setup LAB=vagrant
 	@$(MAKE) --no-print-directory --keep-going night-histories night-process night-documented night-contract \
-	    night-alone night-vagrant night-vagrant-alone night-vm night-scenarios
+	    night-alone vagrant-lab night-vagrant night-vagrant-alone night-vm night-scenarios
 
 night-histories:
 	@NODEPROOF_EXAMPLES=10000 $(PYTEST).xml tests/unit/test_verdicts_against_the_truth.py

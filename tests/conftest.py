@@ -28,6 +28,9 @@ IDLE_PER_CORE = {kind.name: 0 for kind in MACHINES}
 """Of these, so many for each core only where nobody else uses it."""
 LABS_PER_CORE = {kind.name: kind.limits.labs_per_core for kind in MACHINES}
 """Workers for each core of tests with labs: they wait, and share labs, more than scenarios do."""
+EMULATED_PER_CORE = 0.5
+"""The most labs of machines for each core without KVM: each of its two guests takes a processor to boot."""
+KVM = Path("/dev/kvm")
 WORKER_BYTES = {kind.name: 5 * GIB for kind in MACHINES}
 """What a worker's labs take: two guests and a third that joins, or up to five labs of nodes without any."""
 _PER_CORE, _WORKER_BYTES = 2.0, 4 * GIB
@@ -46,6 +49,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     has_labs = not _is_unit(config)
     idle = IDLE_PER_CORE.get(kind, _PER_CORE) if has_labs else 0
     most = LABS_PER_CORE.get(kind, _PER_CORE) if has_labs else UNIT_PER_CORE
+    if kind in LABS_PER_CORE and not KVM.exists():
+        most = min(most, EMULATED_PER_CORE)
     per_core = most - (idle * (1 - idle_share()) if idle else 0)
     # Somebody else's busy moment is no reason to take four times as long.
     by_cores = len(os.sched_getaffinity(0)) * (max(per_core, _LEAST_PER_CORE) if idle else per_core)

@@ -42,7 +42,7 @@ Test = tuple[str, str]
 def in_ci() -> tuple[str, ...]:
     """The targets that .ci/run makes: each comes behind its limit (s)."""
     lines = (TOP / ".ci" / "run").read_text().splitlines()
-    parts = [line for line in lines if line.startswith(("one ", "in_turn "))]
+    parts = [line for line in lines if line.startswith(("one ", "part "))]
     return tuple(target for part in parts for target in re.findall(r"\b\d+ ([a-z-]+)", part))
 
 

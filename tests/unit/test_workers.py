@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from nodeproof.labs.kinds import LIBVIRT, VAGRANT
+from tests import conftest
 from tests.conftest import GIB, pytest_xdist_auto_num_workers
 
 
@@ -22,10 +24,20 @@ def asked(kind: str) -> pytest.Config:
 
 
 @pytest.mark.parametrize("kind", [LIBVIRT.name, VAGRANT.name])
-@pytest.mark.parametrize(("cores", "gib", "workers"), [(2, 24, 2), (8, 24, 4), (8, 4, 1)])
-def test_a_core_has_one_lab_of_machines_and_memory_for_it(
-    kind: str, cores: int, gib: int, workers: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("device", "cores", "gib", "workers"),
+    [
+        ("/dev/null", 2, 24, 2),
+        ("/dev/null", 8, 24, 4),
+        ("/dev/null", 8, 4, 1),
+        ("/dev/none", 2, 24, 1),
+        ("/dev/none", 8, 24, 4),
+    ],
+)
+def test_machines_have_a_lab_for_each_core_with_kvm_and_for_two_without(
+    kind: str, device: str, cores: int, gib: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(conftest, "KVM", Path(device))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)))
     monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": gib * GIB, "SC_PAGE_SIZE": 1}.__getitem__)
 
