@@ -11,7 +11,7 @@ import pytest
 from nodeproof import proc
 from nodeproof.labs.ground import autogroup
 
-LIMIT_S = 30.0
+LIMIT_S = 120.0
 SHOWN = """
 import os
 from nodeproof.labs.client.starting import come_first

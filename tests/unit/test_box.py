@@ -87,7 +87,7 @@ def test_a_seed_has_blocks_that_a_cdrom_has_too(tmp_path: Path, image: Image) ->
     _said(tmp_path, image)
 
     argv = ["debugfs", "-R", "stats", str(tmp_path / "box" / "node-1" / "seed.img")]
-    stats = proc.run(argv, timeout_s=20).stdout
+    stats = proc.run(argv, timeout_s=120).stdout
     (line,) = [line for line in stats.splitlines() if line.startswith("Block size:")]
     assert int(line.split()[-1]) >= 2048
 
@@ -141,4 +141,4 @@ def test_what_vagrant_and_the_box_leave_is_not_committed() -> None:
 
 def _in_seed(folder: Path, path: str) -> str:
     argv = ["debugfs", "-R", f"cat /root{path}", str(folder / "node-1" / "seed.img")]
-    return proc.run(argv, timeout_s=20).stdout
+    return proc.run(argv, timeout_s=120).stdout

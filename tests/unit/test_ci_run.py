@@ -15,7 +15,7 @@ from nodeproof import proc
 from tests.waiting import eventually
 
 TOP = Path(__file__).resolve().parents[2]
-LIMIT_S = 60.0
+LIMIT_S = 240.0
 MAKE = """#!/bin/sh
 trap 'echo "$1 was ended" >>"$CALLS"; exit 1' TERM INT
 echo "$1 began" >>"$CALLS"

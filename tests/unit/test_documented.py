@@ -28,7 +28,7 @@ from tests.documented import (
 )
 from tests.unit.told_runs import CONFORMS, DEVIATES, Told, shard_run, tell
 
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 TOLD: list[Told] = [("a.py::test_a", "cordon.taint", CONFORMS)]
 FELL: list[Told] = [("a.py::test_a", "cordon.taint", DEVIATES)]
 PARTS = ({"a.py::test_a": ("cordon.taint",)}, {"b.py::test_b": ("cordon.taint",)})

@@ -23,7 +23,7 @@ NAMESPACE, CLAIM, JOB = yaml.safe_load_all((CI / "job.yaml").read_text())
 MERGE: Json = yaml.safe_load((CI / "merge-job.yaml").read_text())
 RECIPE = CI / "Containerfile"
 HADOLINT = Path(sys.executable).with_name("hadolint")
-LIMIT_S = 60.0
+LIMIT_S = 240.0
 TOLD: list[Told] = [("a.py::test_a", "cordon.taint", CONFORMS)]
 PARTS = ({"a.py::test_a": ("cordon.taint",)}, {"b.py::test_b": ("cordon.taint",)})
 

@@ -17,7 +17,7 @@ README = TOP / "README.md"
 def of_pytest() -> frozenset[str]:
     """What pytest knows with the plugin, and with what tests/contract adds."""
     asked = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--help", "tests/contract")
-    return options(proc.run(asked, timeout_s=60.0, cwd=TOP).stdout)
+    return options(proc.run(asked, timeout_s=240.0, cwd=TOP).stdout)
 
 
 def test_prose_names_only_commands_that_there_are(of_pytest: frozenset[str]) -> None:

@@ -76,7 +76,7 @@ def made(line: str) -> str:
     """The commands by which make would do what a line says."""
     # Beside another make, its jobs would be ours.
     argv = ("env", "-u", "MAKEFLAGS", "-u", "MFLAGS", "bash", "-c", f"{line} --dry-run")
-    return proc.run(argv, timeout_s=60.0, cwd=TOP).stdout
+    return proc.run(argv, timeout_s=240.0, cwd=TOP).stdout
 
 
 @pytest.mark.parametrize("line", [line for line in LINES if line.startswith("make ")])
@@ -104,7 +104,7 @@ def test_what_a_line_calls_exists(line: str) -> None:
 def checked(file: Path) -> proc.Result:
     """GitHub's own schema of workflows, as check-jsonschema brings it: without the internet."""
     argv = (str(CHECKER), "--builtin-schema", "vendor.github-workflows", str(file))
-    return proc.run(argv, timeout_s=60.0, check=False)
+    return proc.run(argv, timeout_s=240.0, check=False)
 
 
 def test_it_is_a_workflow(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def carried_out(top: Path, line: str, number: int = 1, attempt: int = 1) -> str:
     page = top / f"page-{number}-{attempt}.md"
     said = expanded(line, number, attempt)
     argv = ("env", f"GITHUB_STEP_SUMMARY={page}", "bash", "-e", "-c", said)
-    proc.run(argv, timeout_s=60.0, cwd=top)
+    proc.run(argv, timeout_s=240.0, cwd=top)
     return page.read_text() if page.exists() else ""
 
 
@@ -301,7 +301,7 @@ def planned(lines: list[str], top: Path) -> list[list[str]]:
     """The scenarios that each of these plans has."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     argv = (sys.executable, "-c", PLANS)
-    done = proc.run(argv, timeout_s=120.0, cwd=top, env=environment, stdin="\n".join(lines))
+    done = proc.run(argv, timeout_s=300.0, cwd=top, env=environment, stdin="\n".join(lines))
     return [PLANNED.findall(plan) for plan in done.stdout.split("@@\n")[: len(lines)]]
 
 
@@ -334,7 +334,7 @@ def runner(top: Path, known: str = "", mirror: str = "") -> tuple[proc.Result, l
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "NODEPROOF_DEBIAN_MIRROR": mirror}
     argv = (str(TOP / "infra" / "ci" / "runner.sh"), str(top))
-    done = proc.run(argv, timeout_s=30.0, env=environment, check=False)
+    done = proc.run(argv, timeout_s=120.0, env=environment, check=False)
     return done, calls.read_text().splitlines()
 
 

@@ -26,7 +26,7 @@ OPTIONS = Options("process", "fast", "v1.36.3", "build", (), 0, 0, "process")
 COMMON = Size(2, 1)
 SIZES = (Size(9, 3), Size(27, 3))
 DURATIONS = st.lists(st.floats(0, 600), min_size=1, max_size=30)
-RUN_LIMIT_S = 60.0
+RUN_LIMIT_S = 240.0
 START_S = 15.0
 
 

@@ -67,7 +67,7 @@ def test_what_a_test_tells_is_clean_wherever_it_is_written(tmp_path: Path) -> No
     options = (f"--alluredir={out / 'results'}", f"--junitxml={out / 'junit.xml'}", "-o", "junit_logging=all")
     done = proc.run(
         (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull, str(child), *options),
-        timeout_s=60.0,
+        timeout_s=240.0,
         check=False,
     )
     (out / "terminal").write_text(done.stdout)

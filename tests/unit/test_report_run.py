@@ -422,7 +422,7 @@ sys.exit(f"loaded: {loaded}" if loaded else outcome.exit_code(rows, (), ()))
 def test_a_run_is_judged_again_without_the_live_halfs_packages(run: Path) -> None:
     store(run)
     here = str(Path(__file__).parent)
-    result = proc.run((sys.executable, "-c", _BLOCKED, here, str(run)), timeout_s=60)
+    result = proc.run((sys.executable, "-c", _BLOCKED, here, str(run)), timeout_s=240)
     assert "conforms 5" in result.stdout
 
 

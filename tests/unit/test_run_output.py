@@ -11,7 +11,7 @@ import pytest
 from nodeproof import proc
 from nodeproof.report import table
 
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 HELPER = """
 def fetch():
     raise ValueError("no answer from the helper")

@@ -21,7 +21,7 @@ LARGE, LARGER = Size(9, 3), Size(27, 3)
 START_S = 15.0
 SIZES = st.sampled_from([None, None, None, LARGE, LARGER])
 SCENARIOS = st.lists(st.tuples(st.floats(0, 300), SIZES), min_size=1, max_size=30)
-RUN_LIMIT_S = 60.0
+RUN_LIMIT_S = 240.0
 TESTS = """
 import pytest
 from nodeproof.scenario import claims, needs

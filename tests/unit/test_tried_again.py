@@ -10,7 +10,7 @@ import pytest
 from nodeproof import proc
 
 TOP = Path(__file__).resolve().parents[2]
-LIMIT_S = 60.0
+LIMIT_S = 240.0
 TESTS = '''
 import pathlib
 import pytest

@@ -24,7 +24,7 @@ from tests.acceptance import test_component_falls
 from tests.contract.kinds import FAULTS, KINDS
 
 TOP = Path(__file__).resolve().parents[2]
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 BEFORE_A_PULL_REQUEST, NIGHT = ("test",), ("night",)
 IN_AND_OUT = (
     "test_a_fault_injected_twice_is_seen_and_healed_twice_is_gone",
