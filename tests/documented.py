@@ -95,7 +95,7 @@ COLLECTED = (
     ".venv/bin/pytest scenarios -n 4 --dist=worksteal",
     ".venv/bin/nodeproof plan -n 3 --shard 1/2",
     "nodeproof plan -n 3 --shard 2/4",
-    ".venv/bin/nodeproof run --claim cordon.taint --again 3",
+    ".venv/bin/nodeproof run --claim cordon.taint",
     ".venv/bin/nodeproof run -n 3 --no-site --shard 1/2 --run reports/out/shard-1",
     ".venv/bin/nodeproof run -n 3 --no-site --shard 2/2 --run reports/out/shard-2",
     "nodeproof run -n 3 --shard 2/4 --no-site --run reports/out/shard-2",

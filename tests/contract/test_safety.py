@@ -55,6 +55,7 @@ LOST_LIMIT_S = 25.0
 RECORDED_LIMIT_S = 15.0
 COMMAND_LIMIT_S = 10.0
 DEADLINE_S, LATE_S = 2.0, 1.0
+SWITCH_KNOWS = pytest.mark.night("the switch heals every fault alike: CI has a cut and a loss of power")
 POINTS = (
     *("after planned", "before armed", "after armed", "after injecting", "before injected", "after injected"),
     *("after healing", "before healed", "after healed", "before closed", "after closed"),
@@ -63,16 +64,17 @@ POINTS = (
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every step in a process lab, on slower labs the one at which a fault is in; every fault, one of them on
-    CI's virtual machines.
+    """Give every step in a process lab, on slower labs the one at which a fault is in; and every fault, of
+    which CI has one on virtual machines and two in a process lab.
     """
     chosen = metafunc.config.getoption("contract_lab")
     if "point" in metafunc.fixturenames:
         metafunc.parametrize("point", POINTS if chosen == PROCESS.name else ["after injected"])
     if "forgotten" in metafunc.fixturenames:
         names = [name for name in FAULTS if name not in KINDS[chosen].lacks]
-        marks = {"partition-both": [pytest.mark.vm]}
-        metafunc.parametrize("forgotten", [pytest.param(name, marks=marks.get(name, [])) for name in names])
+        marks = {"partition-both": [pytest.mark.vm], "power-off": []}
+        cases = [pytest.param(name, marks=marks.get(name, [SWITCH_KNOWS])) for name in names]
+        metafunc.parametrize("forgotten", cases)
 
 
 @dataclass(frozen=True)
