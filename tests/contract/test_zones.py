@@ -94,7 +94,7 @@ def test_each_zone_evicts_at_a_rate_of_its_own(zoned: Lab, tmp_path: Path) -> No
     history = stage.history()
     period_s, slack = 1 / zoned.configuration["E"], slack_s(history, zoned.configuration)
 
-    assert slack < period_s / 2, "nothing can be told apart"
+    assert slack < period_s / 2, "host-too-loaded: nothing can be told apart"
     for names in lost.values():
         first, *others = sorted(names, key=lambda name: _t(history, _tainted(name)))
         waited_s = _t(history, _tainted(first)) - _t(history, _unknown(first))
