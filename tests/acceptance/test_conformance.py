@@ -101,7 +101,9 @@ def test_every_claim_conforms_unless_this_lab_cannot_prove_it(finished: tuple[Do
 def test_the_output_is_short_and_its_last_lines_tell_the_result(finished: tuple[Done, Path]) -> None:
     done, run = finished
     output, worst = done.stdout.splitlines(), worst_by_claim(rundir.read_verdicts(run))
-    assert len(output) + len(done.stderr.splitlines()) <= LINES
+    # A busy machine adds a line for each try that another one follows.
+    retries = len(list((run / rundir.TOO_LOADED).glob("*")))
+    assert len(output) + len(done.stderr.splitlines()) <= LINES + retries
     last = output[-LAST_LINES:]
     assert table.totals(worst.values()) in last
     assert f"run folder: {run}" in last
