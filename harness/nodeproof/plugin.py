@@ -249,8 +249,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     try:
         return (yield)
     finally:
-        if session.admission is not None:
-            session.admission.leave()
+        session.admission.leave()
         if session.telling is not None:
             session.telling.ended()
         if again.is_due(item):
@@ -265,7 +264,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
     if known is not None and not session.shouldstop and not session.shouldfail:
         from nodeproof.session import again
 
-        again.run_put_off(session.config, known)
+        again.run_put_off(known)
     return outcome
 
 

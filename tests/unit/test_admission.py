@@ -89,6 +89,44 @@ def test_the_last_retries_run_one_after_another(tmp_path: Path) -> None:
     assert second.wait(LIMIT_S)
 
 
+def test_a_lab_starts_while_no_scenario_runs_and_none_begins_meanwhile(tmp_path: Path) -> None:
+    running, starter, late = (admission(tmp_path, name) for name in "abc")
+    running.enter(lambda _line: None)
+    may_start, may_end = threading.Event(), threading.Event()
+
+    def start() -> None:
+        with starter.lab_start():
+            may_start.set()
+            may_end.wait(LIMIT_S)
+
+    thread = threading.Thread(target=start, daemon=True)
+    thread.start()
+    assert throughout(lambda: not may_start.is_set(), WAITING_S)
+    running.leave()
+    assert may_start.wait(LIMIT_S)
+    entered = enter(late)
+    assert throughout(lambda: not entered.is_set(), WAITING_S)
+    may_end.set()
+    assert entered.wait(LIMIT_S)
+    thread.join(LIMIT_S)
+
+
+def test_two_workers_that_need_a_lab_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    workers = [admission(tmp_path, name) for name in "ab"]
+    for worker in workers:
+        worker.enter(lambda _line: None)
+    started = [threading.Event() for _worker in workers]
+
+    def start(number: int) -> None:
+        with workers[number].lab_start():
+            started[number].set()
+        workers[number].leave()
+
+    for number in range(len(workers)):
+        threading.Thread(target=start, args=(number,), daemon=True).start()
+    assert all(event.wait(LIMIT_S) for event in started)
+
+
 def test_a_worker_that_died_holds_nobody_up(tmp_path: Path) -> None:
     child = proc.start([sys.executable, "-c", DYING, str(tmp_path)], log=tmp_path / "log")
     try:

@@ -93,22 +93,30 @@ class Worker:
         turn: the earliest turn for which it still has scenarios.
         is_running: whether a scenario of its own runs.
         waits_since_t: since when it waits for a turn (s, monotonic), if it does.
+        starts_lab: whether it starts a lab, or waits until no scenario runs to do so.
     """
 
     name: str
     turn: Turn
     is_running: bool = False
     waits_since_t: float | None = None
+    starts_lab: bool = False
+
+
+def may_start_lab(name: str, workers: Collection[Worker]) -> bool:
+    """Say whether a worker may start a lab: a lab that starts takes the processors from what is measured."""
+    return not any(worker.is_running for worker in workers if worker.name != name)
 
 
 def may_start(name: str, workers: Collection[Worker], allowed: int, most: int) -> bool:
     """Say whether a waiting worker may start a scenario.
 
-    Scenarios of an earlier turn come first, and of the same turn those that have waited longest.
+    Scenarios of an earlier turn come first, and of the same turn those that have waited longest. None starts
+    next to a lab that starts.
     """
     own = next(worker for worker in workers if worker.name == name)
     others = [worker for worker in workers if worker.name != name]
-    if any(worker.turn < own.turn for worker in others):
+    if any(worker.turn < own.turn or worker.starts_lab for worker in others):
         return False
     at_once = {Turn.QUEUE: allowed, Turn.HALF: min(allowed, max(1, most // 2)), Turn.ALONE: 1}[own.turn]
     ahead = sum(worker.is_running or _waits_longer(worker, own) for worker in others)

@@ -20,7 +20,7 @@ from typing import Any
 
 from nodeproof.kept import Detail
 from nodeproof.load import pressure
-from nodeproof.model.load import Allowance, Load, Turn, Worker, adapt, may_start
+from nodeproof.model.load import Allowance, Load, Turn, Worker, adapt, may_start, may_start_lab
 from nodeproof.waiting import wait_for
 
 Json = Any
@@ -74,6 +74,20 @@ class Admission:
         self._reporting = threading.Event()
         threading.Thread(target=self._report_slack, args=(slack_share, self._reporting), daemon=True).start()
 
+    @contextmanager
+    def lab_start(self) -> Iterator[None]:
+        """Start a lab while no other scenario of the run runs, and let none begin meanwhile."""
+        if self.most < 2:
+            yield
+            return
+        is_running = bool(self._state.get("is_running"))
+        self._write(is_running=False, starts_lab=True)
+        try:
+            wait_for(self._may_start_lab, self.limit_s, _PERIOD_S)
+            yield
+        finally:
+            self._write(is_running=is_running, starts_lab=False)
+
     def leave(self) -> None:
         """Say that the scenario is over."""
         if self._reporting is not None:
@@ -94,6 +108,10 @@ class Admission:
         if self._alive >= 0:
             os.close(self._alive)
             self._alive = -1
+
+    def _may_start_lab(self) -> bool:
+        with self._locked():
+            return may_start_lab(self.name, self._workers()[0])
 
     def _enters(self) -> bool:
         with self._locked():
@@ -123,9 +141,8 @@ class Admission:
             if path.stem != self.name and _is_free(path.with_suffix(_ALIVE)):
                 continue
             state = json.loads(path.read_text())
-            workers.append(
-                Worker(path.stem, Turn(state["turn"]), state["is_running"], state["waits_since_t"])
-            )
+            turn, running, since_t = Turn(state["turn"]), state["is_running"], state["waits_since_t"]
+            workers.append(Worker(path.stem, turn, running, since_t, state["starts_lab"]))
             if state["is_running"] and now - state["reported_t"] < _FRESH_S:
                 shares.append(float(state["slack_share"]))
         return workers, shares
@@ -133,7 +150,8 @@ class Admission:
     def _write(self, **changes: Json) -> None:
         """Write what this worker does; hold its lock from the first time on."""
         with self._writing:
-            blank = {"is_running": False, "waits_since_t": None, "slack_share": 0.0, "reported_t": 0.0}
+            measured = {"slack_share": 0.0, "reported_t": 0.0}
+            blank = {"is_running": False, "waits_since_t": None, "starts_lab": False, **measured}
             self._state = {**blank, **self._state, **changes, "turn": int(self._turn)}
             self.folder.mkdir(parents=True, exist_ok=True)
             if self._alive < 0:

@@ -14,7 +14,7 @@ from nodeproof.load import busiest
 from nodeproof.model.load import Turn
 from nodeproof.report import rundir
 from nodeproof.session.judging import Closed
-from nodeproof.session.run import Session, admission_of, session_of
+from nodeproof.session.run import Session, session_of
 from nodeproof.session.scheduling import give_out
 from nodeproof.session.times import ENDED, LABEL, WAITED
 
@@ -60,9 +60,9 @@ def put_off(item: pytest.Item) -> None:
     session.say(Detail(f"runs again at the end, as the host was too loaded to tell: {item.nodeid}"))
 
 
-def run_put_off(config: pytest.Config, session: Session) -> None:
+def run_put_off(session: Session) -> None:
     """Run what was put off, once all workers have run all other scenarios."""
-    admission = admission_of(session, config)
+    admission = session.admission
     while session.put_off:
         turn = Turn.after(min(map(tries, session.put_off)))
         admission.go_on_to(turn)

@@ -15,7 +15,7 @@ from nodeproof.scenario.stage import Stage
 from nodeproof.session import asked
 from nodeproof.session.closing import STAGE, skip_with_verdict, store_unrecorded
 from nodeproof.session.judging import Unproven
-from nodeproof.session.run import Session, admission_of, break_off, provider_of, session_of
+from nodeproof.session.run import Session, break_off, provider_of, session_of
 from nodeproof.session.standing import DoesNotStand
 from nodeproof.session.times import WAITED
 
@@ -58,5 +58,5 @@ def _enter(item: pytest.Item, session: Session) -> None:
         stage = item.stash.get(STAGE, None)
         return stage.slack_share() if stage is not None else 0.0
 
-    admission_of(session, item.config).enter(session.say, slack_share)
+    session.admission.enter(session.say, slack_share)
     item.user_properties.append((WAITED, round(time.monotonic() - began_t, 3)))

@@ -53,6 +53,7 @@ class Session:
     say: Callable[[str], None]
     durations_s: Mapping[str, float]
     """How long scenarios took before."""
+    admission: Admission
     selected: set[str] = field(default_factory=set)
     slots: tuple[Slot, ...] = ()
     size: Size = field(default_factory=lambda: Size(2, 1))
@@ -64,7 +65,6 @@ class Session:
     shards_last_s: tuple[float, ...] = ()
     """How long (s) each of them is expected to last in one slot."""
     provider: LabProvider | None = None
-    admission: Admission | None = None
     put_off: list[pytest.Item] = field(default_factory=list)
     """Scenarios that run again at the end."""
     telling: Telling | None = None
@@ -97,6 +97,7 @@ def _make(config: pytest.Config) -> Session:
     from nodeproof.labs.client import topology
     from nodeproof.report.rundir import new_folder
     from nodeproof.session import planning
+    from nodeproof.session.admission import FOLDER, Admission
     from nodeproof.session.options import resolve
 
     names = ("lab", "profile", "kubernetes_version", "components", "claim", "nodes", "zones")
@@ -122,7 +123,8 @@ def _make(config: pytest.Config) -> Session:
     began, is_worker = datetime.now(UTC), worker is not None
     telling = _telling(config, run)
     say = _speaker(config, telling if is_worker else config.stash.get(LIVE, None))
-    return Session(options, claims, run, began, command, is_worker, say, known, telling=telling)
+    admission = Admission(run / FOLDER, worker["workerid"] if worker else "run", _workers(config))
+    return Session(options, claims, run, began, command, is_worker, say, known, admission, telling=telling)
 
 
 def _telling(config: pytest.Config, run: Path) -> Telling | None:
@@ -243,16 +245,6 @@ def _workers(config: pytest.Config) -> int:
     return int(told or len(config.getoption("tx", None) or ()) or config.getoption("numprocesses", None) or 0)
 
 
-def admission_of(session: Session, config: pytest.Config) -> Admission:
-    """Give this process's side of who may start a scenario, made when first asked for."""
-    from nodeproof.session.admission import FOLDER, Admission
-
-    if session.admission is None:
-        worker = getattr(config, "workerinput", {}).get("workerid", "run")
-        session.admission = Admission(session.run / FOLDER, worker, _workers(config))
-    return session.admission
-
-
 def look_around(session: Session, config: pytest.Config) -> None:
     """Look how busy the machine is before anything starts, begin with as many workers as that leaves room
     for, and say so.
@@ -281,7 +273,8 @@ def provider_of(session: Session) -> LabProvider:
             come_first()
         slots = planning.in_use(session.slots) if session.options.is_ours else 0
         told = (session.size, session.zones_shared, slots)
-        session.provider = LabProvider(session.options, session.run, session.say, *told)
+        lab_start = session.admission.lab_start
+        session.provider = LabProvider(session.options, session.run, session.say, *told, lab_start)
     return session.provider
 
 

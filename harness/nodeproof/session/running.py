@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,6 +65,8 @@ class LabProvider:
     zones_shared: int = 0
     slots: int = 0
     """As many begin with a lab that takes processors from the others when it starts."""
+    lab_start: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    """Holds scenarios back while a lab starts, once the first ones are up."""
     lab: Lab | None = None
     last_taint_t: float = field(default=float("-inf"))
     _standing: Standing | None = None
@@ -208,14 +211,11 @@ class LabProvider:
         """The worker's lab of a size, maybe a zone where it is not `is_alone`, fit for a scenario that harms
         as many nodes as it needs, with what is `standing` before it; one of ours that isn't is replaced.
 
-        `enter` waits for the scenario's turn: before anything is done, but for the worker's first lab, which
-        starts before anything is measured anywhere.
+        `enter` waits for the scenario's turn, once there is a lab.
         Raises Problem when a new lab is not fit either, or a lab that we were given is not, DoesNotStand.
         """
         if ATTACHER in needs.components:
             csi.obtain(self.report)
-        if self._gate.is_open:
-            enter()
         lab = self.get(size, is_alone)
         enter()
         self.rest()
@@ -331,6 +331,10 @@ class LabProvider:
         write_fields(self.run, lab.configuration.fields)
 
     def _start(self, size: Size) -> Lab:
+        with self.lab_start() if self._gate.is_open else contextlib.nullcontext():
+            return self._started(size)
+
+    def _started(self, size: Size) -> Lab:
         components = obtain(self.options.components, self.options.kubernetes_version, self.report)
         name = starting.new_name()
         (self.run / "labs" / name).mkdir(parents=True, exist_ok=True)
