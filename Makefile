@@ -67,7 +67,7 @@ test: setup ## run this before a pull request: lint, unit, test-go and core (abo
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint unit
 	@$(MAKE) --no-print-directory test-go core
 
-test-all: ## everything that CI runs: .ci/run (about 45 minutes)
+test-all: ## everything that CI runs: .ci/run
 	@.ci/run
 
 contract: setup ## all contract tests but those marked alone or night: the same tests for every lab, machine and fault
