@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -13,6 +14,8 @@ from _pytest.runner import runtestprotocol
 
 from nodeproof.labs.client.starting import come_first
 from nodeproof.labs.kinds import KINDS
+from nodeproof.labs.kinds.libvirt.kvm import runs_on_kvm
+from nodeproof.root import become_root
 from tests.turns import alone, beside_others
 
 TOO_LOADED, AGAIN = "host-too-loaded", "tried-again"
@@ -30,7 +33,6 @@ LABS_PER_CORE = {kind.name: kind.limits.labs_per_core for kind in MACHINES}
 """Workers for each core of tests with labs: they wait, and share labs, more than scenarios do."""
 EMULATED_PER_CORE = 0.5
 """The most labs of machines for each core without KVM: each of its two guests takes a processor to boot."""
-KVM = Path("/dev/kvm")
 WORKER_BYTES = {kind.name: 5 * GIB for kind in MACHINES}
 """What a worker's labs take: two guests and a third that joins, or up to five labs of nodes without any."""
 _PER_CORE, _WORKER_BYTES = 2.0, 4 * GIB
@@ -49,12 +51,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     has_labs = not _is_unit(config)
     idle = IDLE_PER_CORE.get(kind, _PER_CORE) if has_labs else 0
     most = LABS_PER_CORE.get(kind, _PER_CORE) if has_labs else UNIT_PER_CORE
-    if kind in LABS_PER_CORE and not KVM.exists():
+    if kind in LABS_PER_CORE and not _has_kvm():
         most = min(most, EMULATED_PER_CORE)
     per_core = most - (idle * (1 - idle_share()) if idle else 0)
     # Somebody else's busy moment is no reason to take four times as long.
     by_cores = len(os.sched_getaffinity(0)) * (max(per_core, _LEAST_PER_CORE) if idle else per_core)
     return max(1, min(round(by_cores), memory // WORKER_BYTES.get(kind, _WORKER_BYTES)))
+
+
+def _has_kvm() -> bool:
+    """Say whether a guest runs on KVM here: the device alone proves nothing."""
+    with tempfile.TemporaryDirectory() as scratch:
+        return runs_on_kvm(Path(scratch) / "sector", None, become_root())
 
 
 def _is_unit(config: pytest.Config) -> bool:
