@@ -87,7 +87,7 @@ rest-acceptance: setup ## what `make test` leaves out of `make acceptance`
 
 # --keep-going: a part that fails does not keep the next from running. The scenarios come first: the labs of a run
 # start one after another, so where there are no snapshots yet, the first lab takes them and no two compete.
-test-vm: ## virtual machines: every fault once, the guests' own safety, scenarios of shutdown and swap
+test-vm: ## virtual machines: what guests alone show, their own safety, scenarios of shutdown and swap
 	@$(MAKE) --no-print-directory setup LAB=libvirt
 	@$(MAKE) --no-print-directory --keep-going vm-scenarios vm-contract vm-alone
 

@@ -127,7 +127,6 @@ def test_healing_what_was_never_injected_changes_nothing(fault: Fault, machine: 
 
 
 @pytest.mark.core
-@pytest.mark.vm
 def test_a_fault_injected_twice_is_seen_and_healed_twice_is_gone(fault: Fault, machine: Machine) -> None:
     fault.inject(machine)
     inject(fault, machine)
