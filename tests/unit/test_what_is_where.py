@@ -152,13 +152,13 @@ def test_what_looks_at_the_whole_machine_has_no_neighbours() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_every_fault_that_machines_can_have_is_injected_and_healed_on_them_in_ci(
+def test_every_fault_that_machines_can_have_is_injected_and_healed_on_them_in_ci_or_at_night(
     marks: Mapping[Test, frozenset[str]], fault: str
 ) -> None:
     where = LIBVIRT.name if fault not in KINDS[LIBVIRT.name].lacks else PROCESS.name
     assert any(
         kind == where and IN_AND_OUT[0] in test and f"{fault}]" in test
-        for kind, test in selected(in_ci(), marks)
+        for kind, test in selected(in_ci(), marks) + selected(NIGHT, marks)
     )
 
 
