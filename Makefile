@@ -8,8 +8,8 @@ NEUTRAL ?=
 ARGS ?=
 N ?= 10
 SEED ?= 12
-# What only virtual machines can show; the other scenarios run on them at night, or in the Vagrant lab.
-VM_SCENARIOS := scenarios/shutdown/test_called_off.py scenarios/shutdown/test_graceful.py \
+# What only virtual machines can show, and CI has time for; the other scenarios run on them at night.
+VM_SCENARIOS := scenarios/shutdown/test_graceful.py \
     scenarios/swap/test_swap.py scenarios/nongraceful/test_disks.py
 # Test results, one file for each target: .ci/run reads the slowest tests off them.
 RESULTS := reports/out/tests
