@@ -43,8 +43,8 @@ from nodeproof.waiting import Tell, tell_nobody
 
 Got = TypeVar("Got")
 STATUS = "STATUS"
-_RECENT_S = 6.0
-"""Three sentinels: what is older says nothing about the present."""
+_RECENT_S = 2.5
+"""In which at least one sentinel comes back, unless the lab is late."""
 Step = Callable[[str], AbstractContextManager[object]]
 """Opens a named step of the report, such as `allure.step`."""
 
@@ -91,13 +91,13 @@ class Stage:
         """
         return self._lab.profile.slack_limit_s + 1.0
 
-    def slack_share(self) -> float:
-        """Give the slack of the last seconds as a share of its limit; 0 while nothing is recorded."""
+    def slack_share(self) -> float | None:
+        """Give the slack of the last seconds as a share of its limit, or None if nothing was measured."""
         if self.recording is None:
-            return 0.0
+            return None
         measured = self.recording.measured(_RECENT_S)
         if not measured.entries:
-            return 0.0
+            return None
         return slack_s(measured, self.configuration) / self.configuration.slack_limit_s
 
     def nodes(self) -> list[NodeInfo]:

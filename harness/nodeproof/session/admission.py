@@ -31,13 +31,12 @@ TURN_LIMIT_S = 3600.0
 """Longer than the scenarios of a run take that any other waits for."""
 _FRESH_S = 10.0
 """Age (s) from which on a reported slack says nothing about the present."""
-SlackShare = Callable[[], float]
-"""Gives the slack of the last seconds as a share of its limit."""
+SlackShare = Callable[[], float | None]
+"""Gives the slack of the last seconds as a share of its limit, or None if nothing was measured."""
 
 
-def no_slack() -> float:
-    """Give the share where nothing is recorded."""
-    return 0.0
+def no_slack() -> None:
+    """Measure nothing."""
 
 
 @dataclass
@@ -126,8 +125,13 @@ class Admission:
             return True
 
     def _report_slack(self, slack_share: SlackShare, over: threading.Event) -> None:
+        last = 0.0
         while not over.wait(_REPORT_PERIOD_S):
-            self._write(slack_share=round(slack_share(), 3), reported_t=time.monotonic())
+            share = slack_share()
+            # A lab that answers nothing is as late as it was, or later.
+            before, last = last, last if share is None else share
+            # One late wake-up is no load: it shows in two reports if it lasts.
+            self._write(slack_share=round(min(before, last), 3), reported_t=time.monotonic())
 
     def _allowance(self) -> Allowance:
         with contextlib.suppress(OSError, ValueError):

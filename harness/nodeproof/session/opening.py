@@ -54,9 +54,9 @@ def _enter(item: pytest.Item, session: Session) -> None:
     """Wait until the machine has room for the scenario; that is no part of its duration."""
     began_t = time.monotonic()
 
-    def slack_share() -> float:
+    def slack_share() -> float | None:
         stage = item.stash.get(STAGE, None)
-        return stage.slack_share() if stage is not None else 0.0
+        return stage.slack_share() if stage is not None else None
 
     session.admission.enter(session.say, slack_share)
     item.user_properties.append((WAITED, round(time.monotonic() - began_t, 3)))
