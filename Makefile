@@ -9,8 +9,7 @@ ARGS ?=
 N ?= 10
 SEED ?= 12
 # What only virtual machines can show, and CI has time for; the other scenarios run on them at night.
-VM_SCENARIOS := scenarios/shutdown/test_graceful.py \
-    scenarios/swap/test_swap.py scenarios/nongraceful/test_disks.py
+VM_SCENARIOS := scenarios/shutdown/test_graceful.py scenarios/swap/test_swap.py
 # Test results, one file for each target: .ci/run reads the slowest tests off them.
 RESULTS := reports/out/tests
 PYTEST = $(BIN)/pytest -q -p no:cacheprovider --junitxml=$(RESULTS)/$@
