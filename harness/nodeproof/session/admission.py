@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nodeproof.kept import Detail
+from nodeproof.kept import Detail, is_free
 from nodeproof.load import pressure
 from nodeproof.model.load import Allowance, Load, Turn, Worker, adapt, may_start, may_start_lab
 from nodeproof.waiting import wait_for
@@ -142,7 +142,7 @@ class Admission:
         """Give what all live workers do, and the slack that those report whose scenarios run."""
         workers, shares, now = [], [], time.monotonic()
         for path in sorted(self.folder.glob(f"*{_STATE}")):
-            if path.stem != self.name and _is_free(path.with_suffix(_ALIVE)):
+            if path.stem != self.name and is_free(path.with_suffix(_ALIVE)):
                 continue
             state = json.loads(path.read_text())
             turn, running, since_t = Turn(state["turn"]), state["is_running"], state["waits_since_t"]
@@ -184,16 +184,3 @@ def _replace(path: Path, state: Json) -> None:
     fresh = path.with_name(f".{path.name}")
     fresh.write_text(json.dumps(state))
     fresh.rename(path)
-
-
-def _is_free(path: Path) -> bool:
-    """Say whether no process holds a lock."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(descriptor)
-    return True
