@@ -260,11 +260,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
     """Run the scenarios that were put off once the others are done."""
     outcome = yield
-    known = session.config.stash.get(SESSION, None)
-    if known is not None and not session.shouldstop and not session.shouldfail:
+    own_session = session.config.stash.get(SESSION, None)
+    if own_session is not None and not session.shouldstop and not session.shouldfail:
         from nodeproof.session import again
 
-        again.run_put_off(known)
+        again.run_put_off(own_session)
     return outcome
 
 

@@ -54,7 +54,7 @@ def _own_frames(excinfo: pytest.ExceptionInfo[BaseException], item: pytest.Item)
     return excinfo.getrepr(
         showlocals=item.config.option.showlocals,
         style="long" if style == "auto" else style,
-        tbfilter=lambda each: each.traceback.filter(lambda entry: _is_own(entry, item)),
+        tbfilter=lambda info: info.traceback.filter(lambda entry: _is_own(entry, item)),
         chain=_is_own(excinfo.traceback[-1], item),
     )
 
