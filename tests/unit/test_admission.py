@@ -172,3 +172,38 @@ def test_a_run_of_one_worker_waits_for_nobody(tmp_path: Path) -> None:
     alone.leave()
     alone.close()
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("measured", "reported"),
+    [
+        ([0.2, 0.9, 0.2, 0.2], {0.0, 0.2}),
+        ([0.2, 0.9, 0.9, 0.9], {0.0, 0.2, 0.9}),
+        ([0.2, 0.9, None, None], {0.0, 0.2, 0.9}),
+    ],
+    ids=["one late wake-up", "slack that lasts", "a lab that answers nothing"],
+)
+def test_only_slack_that_lasts_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: list[float | None], reported: set[float]
+) -> None:
+    monkeypatch.setattr("nodeproof.session.admission._REPORT_PERIOD_S", 0.02)
+    shares = iter(measured)
+    written: list[object] = []
+    worker, done = admission(tmp_path, "a"), threading.Event()
+    write = worker._write
+
+    def slack_share() -> float | None:
+        if len(written) > 2 * len(measured):
+            done.set()
+        return next(shares, measured[-1])
+
+    def record(**changes: object) -> None:
+        write(**changes)
+        if "reported_t" in changes:
+            written.append(changes["slack_share"])
+
+    monkeypatch.setattr(worker, "_write", record)
+    worker.enter(lambda _line: None, slack_share)
+    assert done.wait(LIMIT_S)
+    worker.close()
+    assert set(written) == reported
