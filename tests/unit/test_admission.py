@@ -10,10 +10,14 @@ import pytest
 
 from nodeproof import proc
 from nodeproof.model.load import Turn
+from nodeproof.model.plan import Size
 from nodeproof.session.admission import Admission, allow
+from nodeproof.session.options import Options
+from nodeproof.session.running import LabProvider
 from tests.waiting import eventually, throughout
 
 MOST = 4
+OPTIONS = Options("process", "fast", "v1.36.3", "build", (), 0, 0, "process")
 LIMIT_S, WAITING_S = 10.0, 1.2
 DYING = """
 import pathlib, signal, sys
@@ -207,3 +211,21 @@ def test_only_slack_that_lasts_is_reported(
     assert done.wait(LIMIT_S)
     worker.close()
     assert set(written) == reported
+
+
+def test_a_worker_that_discards_a_lab_holds_up_none_that_starts_one(tmp_path: Path) -> None:
+    running, starter = (admission(tmp_path, name) for name in "ab")
+    running.enter(lambda _line: None)
+    provider = LabProvider(OPTIONS, tmp_path, print, Size(nodes=2, zones=1), leave=running.leave)
+    started = threading.Event()
+
+    def start() -> None:
+        with starter.lab_start():
+            started.set()
+
+    thread = threading.Thread(target=start, daemon=True)
+    thread.start()
+    assert throughout(lambda: not started.is_set(), WAITING_S)
+    provider.discard()
+    assert started.wait(LIMIT_S)
+    thread.join(LIMIT_S)

@@ -273,8 +273,8 @@ def provider_of(session: Session) -> LabProvider:
             come_first()
         slots = planning.in_use(session.slots) if session.options.is_ours else 0
         told = (session.size, session.zones_shared, slots)
-        lab_start = session.admission.lab_start
-        session.provider = LabProvider(session.options, session.run, session.say, *told, lab_start)
+        turns = (session.admission.lab_start, session.admission.leave)
+        session.provider = LabProvider(session.options, session.run, session.say, *told, *turns)
     return session.provider
 
 

@@ -67,6 +67,8 @@ class LabProvider:
     """As many begin with a lab that takes processors from the others when it starts."""
     lab_start: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
     """Holds scenarios back while a lab starts, once the first ones are up."""
+    leave: Callable[[], None] = _at_once
+    """Says that no scenario of this worker runs any more: who starts a lab waits for that."""
     lab: Lab | None = None
     last_taint_t: float = field(default=float("-inf"))
     _standing: Standing | None = None
@@ -229,6 +231,7 @@ class LabProvider:
             self.report(f"{'another zone' if lab.zone else 'a new lab'} takes over: {problem}")
             self.discard()
             lab = self.get(size, is_alone)
+            enter()
             self.rest()
             lab.clean(needs)
         if standing and self._standing is None:
@@ -289,7 +292,11 @@ class LabProvider:
         lab.keep_logs(self.run / "labs")
 
     def discard(self) -> None:
-        """Give up a lab, or a zone, that can't be trusted any more; the next scenario gets another."""
+        """Give up a lab, or a zone, that can't be trusted any more; the next scenario gets another.
+
+        The worker leaves first: another may hold the shared lab's lock until no scenario runs.
+        """
+        self.leave()
         with contextlib.suppress(Problem, OutsideError, OSError):
             if self.lab is not None:
                 self.lab.fetch_journals()
