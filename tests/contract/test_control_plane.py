@@ -43,6 +43,7 @@ from nodeproof.safety.injector import HEAL_LIMIT_S, INJECT_LIMIT_S
 from nodeproof.scenario import outage
 from nodeproof.scenario.stage import Stage
 from tests.acceptance.command import nodeproof
+from tests.contract.late import assert_no_late_harm
 from tests.contract.victim import DIED
 from tests.waiting import eventually, told
 
@@ -173,6 +174,10 @@ def test_what_nobody_knows_of_is_found_by_the_name_of_what_it_left(lab: Lab, lef
     assert eventually(lambda: left_behind.is_injected(machine), INJECT_LIMIT_S)
     assert lab.safety.heal_unfinished() == []
     assert eventually(lambda: left_behind.is_healed(machine), HEAL_LIMIT_S)
+
+
+def test_no_command_of_an_injection_acts_after_the_healing(lab: Lab, fault: Fault) -> None:
+    assert_no_late_harm(lab.safety.injector, _machine(lab, fault), fault)
 
 
 def test_the_labs_own_switch_heals_the_control_plane(lab: Lab, fault: Fault) -> None:

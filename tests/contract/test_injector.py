@@ -26,6 +26,7 @@ from nodeproof.safety.injector import HEAL_LIMIT_S, Injector, NotInjected
 from nodeproof.safety.ledger import Ledger
 from tests.census import TIMERS
 from tests.contract.kinds import FAULTS, Kind
+from tests.contract.late import assert_no_late_harm
 from tests.contract.silence import silence
 from tests.waiting import eventually, pause, throughout
 
@@ -250,6 +251,12 @@ def test_a_full_disk_keeps_no_fault_in(lab: Lab, machine: Machine, own: Injector
     assert fault.is_healed(machine)
     assert fault.id not in armed(lab)
     assert [entry.step for entry in full.ledger.unfinished()] == ["injected"]
+
+
+def test_no_command_of_an_injection_acts_after_the_healing(
+    own: Injector, machine: Machine, fault: Fault
+) -> None:
+    assert_no_late_harm(own, machine, fault)
 
 
 def test_an_interrupt_during_the_heal_waits_for_it(own: Injector, machine: Machine) -> None:

@@ -29,7 +29,7 @@ class Node:
     """A machine that answers with one text, after a while."""
 
     name = "node-1"
-    data_address = control_plane_address = ""
+    data_address = control_plane_address = state_folder = ""
 
     def __init__(self, output: str, status: int = 0, takes_s: float = 0.0) -> None:
         self.asked: list[str] = []

@@ -39,6 +39,10 @@ SILENCING: frozenset[PowerAction] = frozenset({"off", "freeze", "reset"})
 """After these nobody answers any more on a connection that was open."""
 
 
+STATE_FOLDER = "/run/nodeproof-state"
+"""The `state_folder` of a node; a component's is below the folder in which its commands run."""
+
+
 class MachineError(OutsideError):
     """A machine could not be reached, or did not answer within its deadline."""
 
@@ -58,6 +62,8 @@ class Shell(Protocol):
     name: str
     data_address: str
     control_plane_address: str
+    state_folder: str
+    """Where commands keep files on the machine that end with its boot."""
 
     def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
         """Run a command. Raises MachineError when the machine does not answer within `deadline_s`."""

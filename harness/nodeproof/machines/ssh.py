@@ -19,7 +19,14 @@ from typing import Any, Literal, Protocol
 import paramiko
 import tenacity
 
-from nodeproof.machines.machine import SILENCING, CommandResult, MachineError, PowerAction, Shell
+from nodeproof.machines.machine import (
+    SILENCING,
+    STATE_FOLDER,
+    CommandResult,
+    MachineError,
+    PowerAction,
+    Shell,
+)
 from nodeproof.private import check_private
 
 Json = Any
@@ -93,6 +100,8 @@ class SshAccess:
 
 class SshMachine:
     """One node: commands over SSH on `control`, power through its host."""
+
+    state_folder = STATE_FOLDER
 
     def __init__(self, access: SshAccess, dial: Dial, host: Host) -> None:
         self.name = access.name

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from nodeproof.faults import fault_from_json
 from nodeproof.faults.fault import COMMAND_LIMIT_S
+from nodeproof.faults.fence import undo_for_good
 from nodeproof.machines.machine import MachineError, Shell
 
 Json = Any
@@ -62,7 +63,8 @@ class Timers:
             return
         name = f"nodeproof-heal-{made.id}"
         if ttl_s > 0:
-            self._run(made.node, [_ARM, name, f"{ttl_s + LATE_S:g}s", *made.undo])
+            undo = undo_for_good(made, self.machine(made.node).state_folder)
+            self._run(made.node, [_ARM, name, f"{ttl_s + LATE_S:g}s", *undo])
         else:
             with contextlib.suppress(MachineError):
                 self._run(made.node, [_DISARM, name])

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import tenacity
@@ -15,6 +16,7 @@ import tenacity
 from nodeproof.checks.lasting import lasted
 from nodeproof.checks.moments import fault_step
 from nodeproof.faults import Fault
+from nodeproof.faults.fence import Fenced, heal_for_good
 from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.problem import OutsideError, Problem
@@ -122,17 +124,18 @@ class Injector:
         note.write("planned")
         self.active[fault.id] = fault
         renewal = _Renewal(self.deadman, fault)
+        fenced = Fenced(machine, fault.id)
         try:
             self.deadman.arm(fault.to_json(), TTL_S)
             note.write("armed")
             renewal.start()
-            self._do(fault, machine, note)
+            self._do(fault, fenced, machine, note)
             yield Cut(fault)
             if not self.is_in(fault):
                 note.write("unproven")
         finally:
             with uninterrupted(self.say_what_is_in):
-                self._undo(fault, machine, note, renewal)
+                self._undo(fault, fenced, machine, note, renewal)
                 del self.active[fault.id]
 
     @contextmanager
@@ -171,9 +174,9 @@ class Injector:
                 f"within {TTL_S:g} s of this process's end"
             )
 
-    def _do(self, fault: Fault, machine: Machine, note: _Notes) -> None:
+    def _do(self, fault: Fault, fenced: Fenced, machine: Machine, note: _Notes) -> None:
         note.write("injecting")
-        fault.inject(machine)
+        fault.inject(fenced)
         done_t = time.monotonic()
         if not _seen(lambda: fault.is_injected(machine), INJECT_LIMIT_S):
             note.write("unproven")
@@ -182,7 +185,7 @@ class Injector:
             )
         note.write("injected", done_t)
 
-    def _undo(self, fault: Fault, machine: Machine, note: _Notes, renewal: _Renewal) -> None:
+    def _undo(self, fault: Fault, fenced: Fenced, machine: Machine, note: _Notes, renewal: _Renewal) -> None:
         """Heal, prove, disarm, close; a heal that can't be proven leaves the switch armed and the entry
         open.
 
@@ -191,7 +194,8 @@ class Injector:
         note.try_write("healing")
         healed_t = None
         try:
-            healed_t = healed_at(fault, machine, HEAL_LIMIT_S)
+            heal = fault.heal if fenced.has_ended else partial(heal_for_good, fault)
+            healed_t = healed_at(fault, machine, HEAL_LIMIT_S, heal)
         finally:
             renewal.stop()
             if healed_t is not None:
@@ -283,10 +287,12 @@ def _name(fault: Fault) -> str:
     return f"{fault.to_json()['fault']} on {fault.node} ({fault.id})"
 
 
-def healed_at(fault: Fault, machine: Machine, limit_s: float) -> float | None:
+def healed_at(
+    fault: Fault, machine: Machine, limit_s: float, heal: Callable[[Machine], None]
+) -> float | None:
     """Heal; when that was (s, monotonic), or None when no probe proves it within `limit_s`."""
     try:
-        fault.heal(machine)
+        heal(machine)
         done_t = time.monotonic()
         return done_t if _seen(lambda: fault.is_healed(machine), limit_s) else None
     except (OutsideError, Problem):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nodeproof.faults import faults_on
+from nodeproof.faults.fence import heal_for_good
 from nodeproof.machines.machine import Shell
 from nodeproof.safety.ledger import Ledger
 
@@ -35,4 +36,4 @@ def heal_unfinished(
 def sweep(machine: Callable[[str], Shell], name: str) -> None:
     """Heal what faults left on a machine and nobody knows of any more. Raises MachineError."""
     for fault in faults_on(machine(name)):
-        fault.heal(machine(fault.node))
+        heal_for_good(fault, machine(fault.node))

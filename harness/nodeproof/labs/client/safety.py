@@ -9,12 +9,14 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import WATCHED, node
 from nodeproof.faults import fault_from_json
+from nodeproof.faults.fence import heal_for_good
 from nodeproof.labs.client.fleet import Fleet
 from nodeproof.machines.machine import CONTROL_PLANE, MachineError
 from nodeproof.model.cluster import ZONE_LABEL
@@ -230,7 +232,8 @@ class Safety:
             return True
         # The lab's own switch alone: a machine's timer undoes no more than the fault.
         with held_off(self._switch, fault):
-            healed_t = healed_at(fault, self._fleet.machine(fault.node), HEAL_LIMIT_S)
+            heal = partial(heal_for_good, fault)
+            healed_t = healed_at(fault, self._fleet.machine(fault.node), HEAL_LIMIT_S, heal)
         if healed_t is None:
             return False
         self.switches.arm(data, 0)

@@ -11,6 +11,7 @@ from typing import Any
 
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.labs.client.measuring import MANAGER
+from nodeproof.labs.ground.services import STATE_FOLDER, Kubectl
 from nodeproof.labs.ground.spec import API_ADDRESS, API_PORT
 from nodeproof.labs.ground.storage import ATTACHER_PORT
 from nodeproof.labs.ground.wire import SupervisorClient
@@ -45,21 +46,21 @@ class ServiceMachine:
     supervisor: SupervisorClient
     api: Api
     bundle: Path
-    kubectl: Sequence[str]
-    """The lab's own, as its administrator."""
+    kubectl: Kubectl
     machine: Callable[[str], Shell]
     """Whatever the lab has."""
     data_address: str = API_ADDRESS
     control_plane_address: str = API_ADDRESS
+    state_folder: str = STATE_FOLDER
 
     def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
         """Run a command in the lab's own namespaces, where the settings of components are; `kubectl` is the
         lab's. Raises MachineError.
         """
-        full = [*self.kubectl, *argv[1:]] if argv[0] == "kubectl" else list(argv)
         try:
             folder = self.supervisor.status()["settings"]
-            done = self.supervisor.spawn_command(["env", f"--chdir={folder}", *full], deadline_s, stdin)
+            full = self.kubectl.at_hand(folder, argv)
+            done = self.supervisor.spawn_command(full, deadline_s, stdin)
         except Problem as problem:
             raise MachineError(problem.line) from problem
         return CommandResult(done["status"], done["stdout"], done["stderr"])

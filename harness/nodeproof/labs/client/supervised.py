@@ -23,6 +23,7 @@ from nodeproof.labs.client.safety import Safety
 from nodeproof.labs.client.service import SERVICES, ServiceMachine
 from nodeproof.labs.ground.logs import last_words
 from nodeproof.labs.ground.profiles import profile_named
+from nodeproof.labs.ground.services import Kubectl
 from nodeproof.labs.ground.spec import AS_ALL, NodeSpec, Shape
 from nodeproof.labs.ground.wire import SupervisorClient, folder_of
 from nodeproof.labs.kinds import kind_named
@@ -55,11 +56,12 @@ def supervised(folder: Path, components: Components, hold: socket.socket | None)
     features = frozenset(status.get("features", kind.features))
     config = folder / "pki" / "admin.kubeconfig"
     api = Api(config, supervisor.dial)
-    own_kubectl = (str(components.path("kubectl")), f"--kubeconfig={config}")
+    own_kubectl = Kubectl(str(components.path("kubectl")), config)
     fleet = SupervisedFleet(folder, supervisor, api, kind, own_kubectl)
 
     def kubectl(arguments: Sequence[str], limit_s: float, stdin: str) -> Mapping[str, Json]:
-        return supervisor.spawn_command([*own_kubectl, *arguments], limit_s, stdin)
+        full = [own_kubectl.path, f"--kubeconfig={config}", *arguments]
+        return supervisor.spawn_command(full, limit_s, stdin)
 
     return Lab(
         dir=folder,
@@ -81,7 +83,7 @@ class SupervisedFleet:
     """The machines of one lab: their supervisor has power over them and reaches them."""
 
     def __init__(
-        self, folder: Path, supervisor: SupervisorClient, api: Api, kind: Kind, kubectl: Sequence[str]
+        self, folder: Path, supervisor: SupervisorClient, api: Api, kind: Kind, kubectl: Kubectl
     ) -> None:
         self._kubectl = kubectl
         self._pki = folder / "pki"

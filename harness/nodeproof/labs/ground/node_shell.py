@@ -11,7 +11,7 @@ from nodeproof import proc
 from nodeproof.labs.ground.nodes import Nodes
 from nodeproof.labs.ground.processes import enter
 from nodeproof.labs.ground.spec import API_ADDRESS
-from nodeproof.machines.machine import CommandResult, MachineError, PowerAction, Shell
+from nodeproof.machines.machine import STATE_FOLDER, CommandResult, MachineError, PowerAction, Shell
 
 
 class Runner(Protocol):
@@ -24,6 +24,8 @@ class Runner(Protocol):
 
 class NodeShell:
     """Shell and power of one node, whatever it is made of; power goes with `power_lock` held."""
+
+    state_folder = STATE_FOLDER
 
     def __init__(self, nodes: Nodes, name: str, runner: Runner, power_lock: threading.Lock) -> None:
         self.name = name

@@ -18,6 +18,9 @@ from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, MachineErro
 from nodeproof.model.problem import Problem
 
 Json = Any
+STATE_FOLDER = ".state"
+"""The `state_folder` of components, below the folder of their settings."""
+_FIND_FIRST = 'PATH=$0:$PATH; export PATH; exec "$@"'
 
 
 @dataclass(frozen=True)
@@ -27,11 +30,11 @@ class Kubectl:
     path: str
     kubeconfig: Path
 
-    def full(self, argv: Sequence[str]) -> list[str]:
-        """A command as it is run: `kubectl` is this one."""
-        if argv[0] == "kubectl":
-            return [self.path, f"--kubeconfig={self.kubeconfig}", *argv[1:]]
-        return list(argv)
+    def at_hand(self, folder: str, argv: Sequence[str]) -> list[str]:
+        """Give a command that runs in `folder`, where it finds this kubectl and its kubeconfig."""
+        tools = str(Path(self.path).parent)
+        settings = [f"--chdir={folder}", f"KUBECONFIG={self.kubeconfig}"]
+        return ["env", *settings, "sh", "-c", _FIND_FIRST, tools, *argv]
 
 
 class Services:
@@ -127,6 +130,8 @@ class Services:
 class ServiceShell:
     """Commands beside a component, where its settings are, and power over it."""
 
+    state_folder = STATE_FOLDER
+
     def __init__(
         self,
         services: Services,
@@ -144,7 +149,7 @@ class ServiceShell:
 
     def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
         """Run a command in the lab's own namespaces. Raises MachineError when it does not end in time."""
-        full = ["env", f"--chdir={self._folder}", *self._kubectl.full(argv)]
+        full = self._kubectl.at_hand(str(self._folder), argv)
         try:
             done = proc.run(full, timeout_s=deadline_s, stdin=stdin, check=False)
         except proc.CommandFailed as error:

@@ -21,6 +21,7 @@ from typing import Any
 
 from nodeproof import proc
 from nodeproof.faults import fault_from_json
+from nodeproof.faults.fence import heal_for_good
 from nodeproof.labs.ground import autogroup, control_plane, etc, network, storage, wire
 from nodeproof.labs.ground.deadman import Deadman
 from nodeproof.labs.ground.logs import give, keep_short
@@ -274,7 +275,7 @@ class LabServer:
         return {"ok": True}
 
     def _heal(self, fault: Mapping[str, Json]) -> None:
-        fault_from_json(fault).heal(self._shell(fault["node"]))
+        heal_for_good(fault_from_json(fault), self._shell(fault["node"]))
 
     def _power_lock(self, node: str) -> threading.Lock:
         """One for each node: a guest that joins for minutes must keep no other from being healed."""

@@ -1,0 +1,85 @@
+"""A machine that is slow: one command of an injection begins long after whoever gave it gave up."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nodeproof.faults import Fault
+from nodeproof.faults.fence import _UNLESS_OVER
+from nodeproof.machines.machine import CommandResult, Machine, MachineError
+from nodeproof.safety.guard import Declared
+from nodeproof.safety.injector import HEAL_LIMIT_S, Injector
+from tests.waiting import eventually
+
+COMMAND_LIMIT_S, LATE_S, LANDED_LIMIT_S = 10.0, 3, 30.0
+REFUSED = "75"
+"""The status of a command that the fence refuses."""
+_LATER = f"""
+path=$0; cat >"$path"
+(setsid sh -c 'sleep {LATE_S}; path=$0; "$@" <"$path"; echo "$?" >"$path.status"' "$path" "$@") \\
+    >/dev/null 2>&1 &
+"""
+
+
+class Late:
+    """The machine, but for the command of an injection with this number, from 1 on."""
+
+    def __init__(self, machine: Machine, number: int) -> None:
+        self._machine = machine
+        self._left = number
+        self._path = f"/tmp/nodeproof-late-{uuid.uuid4().hex}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._machine, name)
+
+    def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
+        """Run a command, or let it begin later and raise MachineError."""
+        if _UNLESS_OVER in argv:
+            self._left -= 1
+            if self._left == 0:
+                later = ["sh", "-c", _LATER, self._path, *argv]
+                self._machine.run(later, deadline_s=COMMAND_LIMIT_S, stdin=stdin)
+                raise MachineError(f"{self._machine.name}: {argv[0]}: no end within {deadline_s:g} s")
+        return self._machine.run(argv, deadline_s=deadline_s, stdin=stdin)
+
+    def status(self) -> str:
+        """Give the status with which the late command ended, nothing before that. Raises MachineError."""
+        read = ["sh", "-c", 'cat "$0.status" 2>/dev/null || :', self._path]
+        return self._machine.run(read, deadline_s=COMMAND_LIMIT_S).stdout.strip()
+
+    def forget(self) -> None:
+        """Remove its files. Raises MachineError."""
+        remove = ["rm", "-f", self._path, f"{self._path}.status"]
+        self._machine.run(remove, deadline_s=COMMAND_LIMIT_S)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Gives one machine, whatever its name."""
+
+    machine: Any
+
+    def __call__(self, _name: str) -> Machine:
+        machine: Machine = self.machine
+        return machine
+
+
+def assert_no_late_harm(injector: Injector, machine: Machine, fault: Fault) -> None:
+    """Inject the fault once for each of its commands, that one late: it does nothing when it begins."""
+    declared = Declared(fault.harms, [fault.node], "cluster")
+    for number in itertools.count(1):
+        again = replace(fault, id=uuid.uuid4().hex[:8])  # type: ignore[type-var]
+        late = Late(machine, number)
+        own = replace(injector, machine=Fixed(late), quarantined=set(), active={})
+        try:
+            with own.inject(again, declared, lambda *_arguments, **_data: None):
+                return
+        except MachineError:
+            assert own.quarantined == set()
+        assert eventually(late.status, LANDED_LIMIT_S) == REFUSED
+        assert eventually(lambda again=again: again.is_healed(machine), HEAL_LIMIT_S)  # type: ignore[misc]
+        late.forget()
