@@ -31,7 +31,8 @@ class Late:
     def __init__(self, machine: Machine, number: int) -> None:
         self._machine = machine
         self._left = number
-        self._path = f"/tmp/nodeproof-late-{uuid.uuid4().hex}"
+        self.message = f"{machine.name}: no end of command {number}"
+        self._path = f"{machine.state_folder}-late-{uuid.uuid4().hex}"
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._machine, name)
@@ -43,7 +44,7 @@ class Late:
             if self._left == 0:
                 later = ["sh", "-c", _LATER, self._path, *argv]
                 self._machine.run(later, deadline_s=COMMAND_LIMIT_S, stdin=stdin)
-                raise MachineError(f"{self._machine.name}: {argv[0]}: no end within {deadline_s:g} s")
+                raise MachineError(self.message)
         return self._machine.run(argv, deadline_s=deadline_s, stdin=stdin)
 
     def status(self) -> str:
@@ -78,8 +79,9 @@ def assert_no_late_harm(injector: Injector, machine: Machine, fault: Fault) -> N
         try:
             with own.inject(again, declared, lambda *_arguments, **_data: None):
                 return
-        except MachineError:
-            assert own.quarantined == set()
+        except MachineError as error:
+            assert str(error) == late.message
+        assert own.quarantined == set()
         assert eventually(late.status, LANDED_LIMIT_S) == REFUSED
         assert eventually(lambda again=again: again.is_healed(machine), HEAL_LIMIT_S)  # type: ignore[misc]
         late.forget()
