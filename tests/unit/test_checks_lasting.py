@@ -36,6 +36,13 @@ def test_what_was_done_is_there_until_it_is_undone(steps: tuple[str, ...], expec
     assert label(story, lasted("cut")) == expected
 
 
+def test_where_no_probe_was_answered_nobody_knows_whether_it_lasted() -> None:
+    story = Story()
+    story.fault(10.0, *IN, "unanswered", *OVER)
+    assert label(story, lasted("cut")) == "unproven: gap"
+    assert label(story, UNKNOWN.after(UNKNOWN, windows.prompt(5.0))) == NOT_INJECTED
+
+
 def test_each_of_several_lasts_by_itself_and_what_a_switch_healed_proves_nothing() -> None:
     story = Story()
     story.fault(10.0, *IN, *OVER)

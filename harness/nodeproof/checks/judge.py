@@ -10,7 +10,7 @@ from nodeproof.checks.read_off import Times, read_off
 from nodeproof.checks.set_meanwhile import set_meanwhile
 from nodeproof.model.claim import Claim, includes
 from nodeproof.model.cluster import Configuration
-from nodeproof.model.history import Entry, History
+from nodeproof.model.history import PROBED, Entry, History
 from nodeproof.model.judgment import Check
 from nodeproof.model.needs import CLOUD
 from nodeproof.model.slack import (
@@ -192,7 +192,7 @@ def _not_injected(history: History, check: Check) -> Verdict | None:
     for entry in history.of_kind("fault"):
         steps.setdefault(entry.data["id"], []).append(entry.data["step"])
     for fault, seen in steps.items():
-        probed = [step for step in seen if step in ("injected", "unproven")]
+        probed = [step for step in seen if step in PROBED]
         ended_early = "injected" in seen and check.name == "lasted"
         if probed[-1:] != ["injected"] and not ended_early:
             return unproven("not-injected", f"no probe proved fault {fault}; its steps: {', '.join(seen)}")

@@ -29,6 +29,8 @@ def judge_lasted(history: History, args: Args) -> Verdict:
         )
     if "healing" not in seen:
         return unproven("gap", f"the recording ends before fault {args['fault']} was healed")
+    if "unanswered" in seen:
+        return unproven("gap", f"no probe was answered that asked for fault {args['fault']}")
     if "unproven" in seen:
         return deviates(f"fault {args['fault']} was gone before it was healed; its steps: {', '.join(seen)}")
     return conforms(f"fault {args['fault']} was in still when it was healed")

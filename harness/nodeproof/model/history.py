@@ -12,16 +12,20 @@ Entry kinds and their data (one JSON object a line in `history.jsonl`, `t` in se
 | sentinel | value (the annotation that was sent), sent_t (s) and latency_s per resource whose watch did not
 break; one that had not given it back by `t` is as late as the sentinel was old |
 | fence | sentinels {resource: value}, listed {resource: {rv, received (events), objects {uid: rv}}} |
-| fault | id, fault (its data), node, step (planned, armed, injecting, injected, unproven, healing, healed,
-unhealed or closed) |
+| fault | id, fault (its data), node, step (planned, armed, injecting, injected, unproven, unanswered,
+healing, healed, unhealed or closed) |
 | deadman | id, node |
 | machine | node, step (booted, powered-off, clock-set, kubelet-restarted and others) |
 | component | name, node, status, expected |
-| observed | what, subject, value, asked_t (s), and an id where it was looked at once |
+| observed | what, subject, value, asked_t (s), and an id where it was looked at once; error, beside a null
+value, where a look had no answer |
 | action | id, text, step (begun, ended, failed) |
 | told | by (a pod, a node's unit, a log), what: written down there at `t` |
-| heard | by, error_s (how wrong the times of what it told may be), unsure (why it vouches for no absence, or
-nothing), and node and boot_id where it was told on a node; it vouches up to `t` |
+| heard | by, error_s (how wrong the times of what it told may be), unsure (times in which something may be
+lost: since_t, until_t (s), why; of earlier versions why alone), and node and boot_id where it was told on a
+node; it vouches up to `t` |
+| broken | error: a thread ended by it and observes no more; resource, or what and subject, where it observed
+these alone; by: lab where it was none of the harness |
 | stall | late_s (how much later than asked the harness was woken, at the worst since the entry before; by:
 who else was; waited_s: how long what a change goes through waited for processors, one after another) |
 | ended | |
@@ -37,8 +41,10 @@ from typing import Any
 
 from nodeproof.model.fold import SENTINEL_ANNOTATION, Entry, Fold, Version, received
 
-__all__ = ["SENTINEL_ANNOTATION", "Entry", "Fence", "History", "Version", "fence", "parse_time"]
+__all__ = ["PROBED", "SENTINEL_ANNOTATION", "Entry", "Fence", "History", "Version", "fence", "parse_time"]
 Json = Any
+PROBED = ("injected", "unproven", "unanswered")
+"""Steps of a fault that a probe decides: it saw the harm, it saw none, it was not answered."""
 
 
 @dataclass(frozen=True)

@@ -131,8 +131,9 @@ class Injector:
             renewal.start()
             self._do(fault, fenced, machine, note)
             yield Cut(fault)
-            if not self.is_in(fault):
-                note.write("unproven")
+            is_in = self.is_in(fault)
+            if not is_in:
+                note.write(_not_in(is_in))
         finally:
             with uninterrupted(self.say_what_is_in):
                 self._undo(fault, fenced, machine, note, renewal)
@@ -151,20 +152,21 @@ class Injector:
             yield
         finally:
             for fault in stands:
-                if not self._stands(fault):
-                    append("fault", None, **_told(fault, "unproven"), stands=True)
+                is_in = self._stands(fault)
+                if not is_in:
+                    append("fault", None, **_told(fault, _not_in(is_in)), stands=True)
 
-    def is_in(self, fault: Fault) -> bool:
-        """Whether a probe sees a fault that was injected."""
+    def is_in(self, fault: Fault) -> bool | None:
+        """Whether a probe sees a fault that was injected; None where none is answered."""
         machine = self.machine(fault.node)
         return fault.id in self.active and _seen(lambda: fault.is_injected(machine), STILL_IN_LIMIT_S)
 
-    def _stands(self, fault: Fault) -> bool:
+    def _stands(self, fault: Fault) -> bool | None:
         """Whether it is in; of one that nobody can ask for, nobody knows."""
         try:
             return self.is_in(fault)
         except (OutsideError, Problem):
-            return False
+            return None
 
     def say_what_is_in(self) -> None:
         """Name the faults that are in, and what becomes of them if nobody waits."""
@@ -299,13 +301,25 @@ def healed_at(
         return None
 
 
-def _seen(probe: Callable[[], bool], limit_s: float) -> bool:
-    """Repeat a probe until it says yes or its time is over; a machine that does not answer yet is a no."""
+def _not_in(is_in: bool | None) -> str:
+    """The step of a fault that no probe saw: only a probe that was answered says that it is gone."""
+    return "unanswered" if is_in is None else "unproven"
+
+
+def _seen(probe: Callable[[], bool], limit_s: float) -> bool | None:
+    """Repeat a probe until it says yes or its time is over; None where the machine did not answer the last
+    one.
+    """
     retry = tenacity.Retrying(
         stop=tenacity.stop_after_delay(limit_s),
         wait=tenacity.wait_fixed(_PROBE_PERIOD_S),
         retry=tenacity.retry_if_result(lambda seen: not seen)
         | tenacity.retry_if_exception_type(MachineError),
-        retry_error_callback=lambda _state: False,
+        retry_error_callback=_last_answer,
     )
-    return bool(retry(probe))
+    seen: bool | None = retry(probe)
+    return seen
+
+
+def _last_answer(state: tenacity.RetryCallState) -> bool | None:
+    return None if state.outcome is None or state.outcome.failed else False

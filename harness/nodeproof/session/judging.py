@@ -10,7 +10,7 @@ import pytest
 from nodeproof.checks.judge import died, judge
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Configuration
-from nodeproof.model.history import History
+from nodeproof.model.history import PROBED, History
 from nodeproof.model.judgment import Check, Judgment
 from nodeproof.model.problem import Problem
 from nodeproof.model.slack import stood_still_s
@@ -111,7 +111,7 @@ def code_of(history: History) -> Code:
     probed = {
         entry.data["id"]: entry.data["step"]
         for entry in history.of_kind("fault")
-        if entry.data["step"] in ("injecting", "injected", "unproven")
+        if entry.data["step"] in ("injecting", *PROBED)
     }
     return "not-injected" if set(probed.values()) - {"injected"} else "gap"
 
