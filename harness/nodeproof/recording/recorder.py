@@ -22,7 +22,7 @@ from nodeproof.model.cluster import Configuration
 from nodeproof.model.fold import Fold, clean
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History, fence
 from nodeproof.model.judgment import Check
-from nodeproof.model.problem import Problem
+from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.recording.clocks import NodeClocks
 from nodeproof.recording.machine_events import MachineEvents
 from nodeproof.recording.stalls import measure_stalls
@@ -39,6 +39,7 @@ ANCHOR_LIMIT_S = 60.0
 WAIT_MARGIN_S = 0.5
 """How long past a window's end is waited, so that the fence stands behind it."""
 _LOOK_PERIOD_S = 0.5
+_LONGEST_ERROR = 200
 _EVALUATION_PERIOD_S = 0.25
 _MEASURES, _MOST_MEASURED = ("sentinel", "stall"), 256
 """What slack is made of, and how many of the last of them are kept at hand."""
@@ -93,7 +94,8 @@ class Recording:
         self.append("begun", **began)
         live = threading.Barrier(len(self._setting.resources) + 1)
         for resource in self._setting.resources:
-            self._thread(partial(self._follow, resource, RESOURCES[resource].path, live))
+            follow_it = partial(self._follow, resource, RESOURCES[resource].path, live)
+            self._thread(follow_it, resource=resource)
         try:
             live.wait(timeout=START_LIMIT_S)
         except threading.BrokenBarrierError as error:
@@ -188,25 +190,31 @@ class Recording:
             self._stopping.wait(min(left, _EVALUATION_PERIOD_S))
 
     def look_at(self, what: str, subject: str, look: Callable[[], str]) -> None:
-        """Write down what `look` gives, twice a second, until the recording ends."""
+        """Write down what `look` gives, twice a second, until the recording ends; of a look without an answer
+        why it had none.
+        """
 
         def look_once() -> None:
             asked = time.monotonic()
-            self.append("observed", what=what, subject=subject, value=look(), asked_t=asked)
+            try:
+                seen: dict[str, Json] = {"value": look()}
+            except (OutsideError, Problem) as error:
+                seen = {"value": None, "error": str(error)[:_LONGEST_ERROR]}
+            self.append("observed", what=what, subject=subject, **seen, asked_t=asked)
 
-        self.repeat(_LOOK_PERIOD_S, look_once)
+        self.repeat(_LOOK_PERIOD_S, look_once, what=what, subject=subject)
 
-    def repeat(self, period_s: float, deed: Callable[[], object]) -> None:
-        """Do something each period until the recording ends; where the API does not take it, once more in the
-        next.
+    def repeat(self, period_s: float, deed: Callable[[], object], **about: str) -> None:
+        """Do something each period until the recording ends; where something outside does not take it, once
+        more in the next. `about` says what it observes, and nothing else does.
         """
 
         def keep_doing() -> None:
             while not self._stopping.wait(period_s):
-                with contextlib.suppress(ApiError):
+                with contextlib.suppress(OutsideError, Problem):
                     deed()
 
-        self._thread(keep_doing)
+        self._thread(keep_doing, **about)
 
     def worst_latency_s(self, sentinels: int) -> float:
         """Wait for so many sentinels and give the slowest watch's latency (s)."""
@@ -227,10 +235,27 @@ class Recording:
             and self._is_back(entry.data["value"])
         ]
 
-    def _thread(self, target: Callable[[], None]) -> None:
-        thread = threading.Thread(target=target, daemon=True)
+    def _thread(self, target: Callable[[], None], **about: str) -> None:
+        """Run something beside; where it ends by an error, that is written down: nobody observes any more
+        what it is about.
+        """
+
+        def run() -> None:
+            try:
+                target()
+            except Exception as error:
+                self._note_broken(f"{type(error).__name__}: {error}"[:_LONGEST_ERROR], about)
+
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
         self._threads.append(thread)
+
+    def _note_broken(self, error: str, about: Mapping[str, str]) -> None:
+        """Write down that a thread ended; of a watch also that it is blind from now on."""
+        now = time.monotonic()
+        self.append("broken", now, error=error, **about)
+        if "resource" in about:
+            self._receive("gap", now, {"resource": about["resource"], "since": now, "reason": error})
 
     def _follow(self, resource: str, path: str, live: threading.Barrier) -> None:
         follow(self._api, resource, path, self._receive, live.wait, self._stopping, SILENCE_LIMIT_S)

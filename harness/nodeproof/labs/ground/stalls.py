@@ -24,6 +24,8 @@ longer is told whole, as it counts once it is over.
 """
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 """How long the API server and etcd wait is in the latency of each sentinel."""
+AGAIN_S = 2.0
+"""After how long what failed to measure is tried again: each recording is told."""
 _KUBELET, _MACHINE, _MOST_KUBELETS = "kubelet-", "node-", 24
 """Of a large lab's kubelets only so many are looked at: a look has its price, for each thread."""
 _NS = 1e-9
@@ -42,7 +44,17 @@ def tell_stalls(events: EventLog, processes: Processes, ended: threading.Event) 
         lambda: measure_stalls(partial(events.write, by=LAB), ended, math.inf),
         lambda: _measure_waits(write, processes, ended),
     ):
-        threading.Thread(target=tell, daemon=True).start()
+        threading.Thread(target=_keep_telling, args=(tell, events, ended), daemon=True).start()
+
+
+def _keep_telling(tell: Callable[[], None], events: EventLog, ended: threading.Event) -> None:
+    """Measure until the lab has ended; while that fails no recording knows what it would have told."""
+    while not ended.is_set():
+        try:
+            tell()
+        except Exception as error:
+            events.write("broken", error=f"{type(error).__name__}: {error}", by=LAB)
+            ended.wait(AGAIN_S)
 
 
 def _measure_waits(write: Callable[..., None], processes: Processes, ended: threading.Event) -> None:
