@@ -243,9 +243,9 @@ class Story:
         """Somebody reads what a witness told."""
         self.say(t, "heard", by=by, node=NODE, boot_id="b", error_s=error_s)
 
-    def look(self, t: float, value: str, what: str = "locks", subject: str = NODE) -> None:
-        """Somebody looks at what is no object."""
-        self.say(t, "observed", what=what, subject=subject, value=value, asked_t=t - 0.05)
+    def look(self, t: float, value: str, what: str = "locks", subject: str = NODE, **more: Json) -> None:
+        """Somebody looks at what is no object; once, where `more` holds an id."""
+        self.say(t, "observed", what=what, subject=subject, value=value, asked_t=t - 0.05, **more)
 
     def evict(self, t: float, name: str = POD, *, seen: bool = True) -> None:
         """A pod's deletion is asked for."""

@@ -14,7 +14,7 @@ from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.slack import slack_s
 from nodeproof.model.testimony import SIGTERM, STARTED
 from nodeproof.model.window import Ground
-from tests.unit.histories import NODE, POD, Story, configuration
+from tests.unit.histories import NAMESPACE, NODE, POD, Story, configuration
 
 CLAIM = Claim("a.b", "a", "s", "behaviour", "kubelet", ">=1.18", {"v1.28": True}, (), ("s",))
 BEGAN, HEALING = moments.fault_step("cut", "injected"), moments.fault_step("cut", "healing")
@@ -143,7 +143,24 @@ def test_how_wrong_a_node_tells_the_time_is_part_of_the_slack() -> None:
 
 
 def look(t: float, value: str) -> Tell:
-    return lambda made: made.look(t, value)
+    """A scenario looks once."""
+    return lambda made: made.look(t, value, id=f"look-{t:g}")
+
+
+def looks_on(since_t: float, until_t: float, value: str, each_s: float = 0.5) -> Tell:
+    """Somebody looks again and again."""
+
+    def tell(made: Story) -> None:
+        for number in range(int((until_t - since_t) / each_s) + 1):
+            made.look(since_t + number * each_s, value)
+
+    return tell
+
+
+def unanswered(t: float) -> Tell:
+    return lambda made: made.say(
+        t, "observed", what="locks", subject=NODE, value=None, error="HTTP 500", asked_t=t - 0.1
+    )
 
 
 LISTED = looks.listed("locks", NODE, LINE, BEGAN, HEALING)
@@ -177,8 +194,62 @@ def test_looks(check: Check, telling: tuple[Tell, ...], expected: str) -> None:
     assert label(check, *telling) == expected
 
 
+SHOWN = looks.shown_throughout("locks", NODE, LINE, BEGAN, HEALING)
+NEVER = looks.not_listed("locks", NODE, "Unknown", HEALING)
+
+
+@pytest.mark.parametrize(
+    "check", [LISTED, NEVER, SHOWN, looks.amounts_to("locks", NODE, 7, 7, BEGAN, HEALING)]
+)
+def test_looks_that_are_repeated_go_on_to_the_end(check: Check) -> None:
+    value = "7" if check.name == "amounts-to" else LINE
+    all_along = looks_on(2.0, 45.0, value)
+    assert label(check, all_along) == "conforms"
+    assert label(check, looks_on(3.0, 3.0, value)) == "unproven: gap"
+    assert label(check, looks_on(10.3, 10.3, value)) == "unproven: gap"
+    assert label(check, looks_on(2.0, 20.0, value)) == "unproven: gap"
+    assert label(check, looks_on(2.0, 15.0, value), looks_on(36.0, 45.0, value)) == "unproven: gap"
+    assert label(check, all_along, unanswered(20.1)) == "unproven: gap"
+    assert label(check, all_along, unanswered(41.0)) == "conforms"
+    assert label(check, looks_on(2.0, 20.0, value), unanswered(20.1), word_of(21.0)) == "deviates"
+
+
+def word_of(t: float) -> Tell:
+    """Something else is seen."""
+    return lambda made: made.look(t, "Unknown")
+
+
+REMOVED = moments.pod_gone(NAMESPACE, POD)
+UP_TO_REMOVAL = looks.shown_throughout("locks", NODE, LINE, BEGAN, REMOVED)
+NOT_BEFORE_REMOVAL = looks.not_listed("locks", NODE, "gone", REMOVED)
+
+
+def removal(made: Story) -> None:
+    """A pod is removed at 30 s, as its watch tells."""
+    made.pod(1.0)
+    made.remove(30.0, "pods", NAMESPACE, POD)
+
+
+@pytest.mark.parametrize("check", [UP_TO_REMOVAL, NOT_BEFORE_REMOVAL])
+def test_a_look_near_an_end_that_a_watch_tells_may_belong_to_what_is_beyond_it(check: Check) -> None:
+    def gone(t: float) -> Tell:
+        return lambda made: made.look(t, "gone")
+
+    told = (removal, looks_on(10.5, 29.5, LINE))
+    assert label(check, *told, gone(29.995)) == "conforms"
+    assert label(check, *told, gone(29.6)) == "deviates"
+
+
+def test_a_look_near_an_end_of_our_own_is_inside() -> None:
+    assert label(SHOWN, looks_on(10.5, 39.5, LINE), lambda made: made.look(39.995, "gone")) == "deviates"
+
+
+def test_a_start_after_the_end_is_no_start_in_between() -> None:
+    assert label(LIVES, beats(5, 45), word(STARTED, 45), heard(50)) == "conforms"
+
+
 def test_looks_at_something_else_do_not_count() -> None:
-    other: Tell = lambda made: made.look(20.0, LINE, subject="node-9")  # noqa: E731
+    other: Tell = lambda made: made.look(20.0, LINE, subject="node-9", id="look")  # noqa: E731
     assert label(LISTED, other) == "unproven: gap"
 
 

@@ -99,7 +99,7 @@ def test_a_state_is_too_loaded_where_it_had_to_last(check: Check, until_t: float
     story.tell("started", 2.0)
     story.beats(2.0, 80.0)
     story.hear(85.0)
-    story.look(35.0, "kubelet")
+    story.look(35.0, "kubelet", id="look")
     assert label(stalled(story, until_t), check) == expected
 
 
