@@ -18,7 +18,7 @@ from nodeproof.cluster import witness
 from nodeproof.cluster.witness import FOLDER, HELD, Witness, file_of
 from nodeproof.machines.machine import CommandResult, MachineError, PowerAction, Shell
 from nodeproof.model.testimony import BEAT, EXITS, FAILED, HOOK_BEGAN, HOOK_ENDED, SIGTERM, STARTED, WROTE
-from nodeproof.recording.testimony import BootClock, journal_of, read_clock, words_of
+from nodeproof.recording.testimony import BootClock, journal_began, journal_of, read_clock, words_of
 from tests.waiting import eventually, pause, throughout
 
 LIMIT_S = 20.0
@@ -70,8 +70,46 @@ def test_a_journal_is_put_on_the_clock_of_the_harness() -> None:
     lines = [{"MESSAGE": "a", "__MONOTONIC_TIMESTAMP": "1500000"}, {"__MONOTONIC_TIMESTAMP": "2000000"}]
     node = Node("\n".join(json.dumps(line) for line in lines))
     words = list(journal_of(node, "kubelet.service", BootClock(BOOT, 50.0, 0.1)))
-    assert [(word.t, word.what) for word in words] == [(51.5, "a"), (52.0, "None")]
+    assert [(word.t, word.what) for word in words] == [(51.5, "a"), (52.0, "")]
     assert BOOT.replace("-", "") in node.asked[0]
+
+
+def logged(message: object) -> Node:
+    """A journal of one line, as journalctl writes it: what is no ASCII as it is."""
+    told = {"MESSAGE": message, "__MONOTONIC_TIMESTAMP": "1500000"}
+    return Node(json.dumps(told, ensure_ascii=False) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("message", "what"),
+    [
+        ("x" * 5000, "x" * 5000),
+        (list(b"retry \x1b[0m"), "retry \x1b[0m"),
+        (list(b"\xff retry"), "\ufffd retry"),
+        (["one", list(b"two\x07")], "one\ntwo\x07"),
+        ("retry \u2028 \x85 again", "retry \u2028 \x85 again"),
+    ],
+    ids=["long", "control characters", "no UTF-8", "several", "line ends of Unicode"],
+)
+def test_a_journal_is_read_whole_whatever_is_in_its_lines(message: object, what: str) -> None:
+    node = logged(message)
+    words = journal_of(node, "kubelet.service", BootClock(BOOT, 50.0, 0.1))
+    assert [word.what for word in words] == [what]
+    # Without it a field of more than 4096 bytes is null.
+    assert " --all " in node.asked[0]
+
+
+@pytest.mark.parametrize("message", [None, 7, {"a": 1}, [300], [None]])
+def test_a_line_of_a_journal_that_is_no_text_is_refused(message: object) -> None:
+    with pytest.raises(MachineError, match="no text of a line"):
+        list(journal_of(logged(message), "kubelet.service", BootClock(BOOT, 50.0, 0.1)))
+
+
+def test_when_a_journal_begins() -> None:
+    assert journal_began(logged("Linux version"), BootClock(BOOT, 50.0, 0.1)) == 51.5
+    assert journal_began(Node(""), BootClock(BOOT, 50.0, 0.1)) is None
+    with pytest.raises(MachineError, match="no JSON"):
+        journal_began(Node("-- No entries --"), BootClock(BOOT, 50.0, 0.1))
 
 
 def test_what_cannot_be_read_was_not_told() -> None:
