@@ -4,6 +4,7 @@ hot-plug alone.
 
 from __future__ import annotations
 
+import math
 import statistics
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -77,7 +78,7 @@ def _calls(lab: Lab, claim: str) -> Mapping[str, Mapping[str, Json]]:
     done.
     """
     text = lab.fleet.machine(ATTACHER).run(["cat", FILE], deadline_s=READ_LIMIT_S).stdout
-    calls, _unsure = calls_of(text, 0.0)
+    calls, _unsure = calls_of(text, 0.0, math.inf)
     found: dict[str, Mapping[str, Json]] = {}
     for call in calls:
         if call["volume"] == handle(claim) and call["code"] == "OK":

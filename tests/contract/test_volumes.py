@@ -111,7 +111,7 @@ def test_a_volume_goes_with_its_pod(lab: Lab, stage: Stage, storage: Volumes) ->
     told = [entry for entry in stage.history().of_kind("told") if entry.data["by"] == calls.by]
     assert asked(stage, calls) == [f"{method} {node} OK" for method in ATTACHED]
     assert [entry.t for entry in told] == sorted(entry.t for entry in told)
-    assert [entry.data["unsure"] for entry in stage.history().of_kind("heard")] == [""]
+    assert [entry.data["unsure"] for entry in stage.history().of_kind("heard")] == [[]]
 
 
 def test_a_lost_nodes_volume_goes_after_its_pod_once_it_is_out_of_service(

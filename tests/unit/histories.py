@@ -9,6 +9,7 @@ from typing import Any
 
 from nodeproof.model.cluster import LEASE_NAMESPACE, UNREACHABLE, Calibration, Configuration
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
+from nodeproof.model.testimony import Lost
 
 Json = Any
 WALL_OFFSET_S = 1_700_000_000.0
@@ -239,9 +240,10 @@ class Story:
             self.tell("beat", since_t, by=by)
             since_t += period_s
 
-    def hear(self, t: float, by: str = POD, error_s: float = 0.02) -> None:
-        """Somebody reads what a witness told."""
-        self.say(t, "heard", by=by, node=NODE, boot_id="b", error_s=error_s)
+    def hear(self, t: float, by: str = POD, error_s: float = 0.02, lost: Iterable[Lost] = ()) -> None:
+        """Somebody reads what a source told, which may lack something."""
+        unsure = [each.to_json() for each in lost]
+        self.say(t, "heard", by=by, node=NODE, boot_id="b", error_s=error_s, unsure=unsure)
 
     def look(self, t: float, value: str, what: str = "locks", subject: str = NODE, **more: Json) -> None:
         """Somebody looks at what is no object; once, where `more` holds an id."""

@@ -91,7 +91,8 @@ def test_a_source_that_does_not_vouch_proves_what_it_told_only() -> None:
     assert_verdict(run(doubling(), trying(unsure="a line was torn")), "unproven: gap", "torn")
     assert_verdict(run(doubling(), trying(heard_t=47.0)), "unproven: gap", "too early")
     assert_verdict(run(doubling(), trying(GROWING, unsure="a line was torn")), "unproven: gap", "torn")
-    assert_verdict(run(doubling(), trying((7.0, 7.0), unsure="a line was torn")), "deviates", "wait 1 ")
+    assert_verdict(run(doubling(), trying((7.0, 7.0), unsure="a line was torn")), "unproven: gap", "torn")
+    assert_verdict(run(doubling(), trying((7.0, 7.0))), "deviates", "wait 1 ")
 
 
 def test_what_was_not_heard_or_did_not_begin_proves_nothing() -> None:

@@ -163,10 +163,9 @@ def test_another_source_that_was_heard_is_none() -> None:
     assert_verdict(run(requests(0, 0), story), "unproven: gap", "nobody read")
 
 
-def test_a_source_that_is_unsure_proves_what_it_told_and_no_absence() -> None:
+def test_a_source_that_is_unsure_counts_nothing() -> None:
     story = listening(12.0, unsure="a line was torn")
-    assert_verdict(run(requests(0, 0), story), "deviates", "came 1 times")
-    for check in (requests(1, 1), requests(2, 2)):
+    for check in (requests(0, 0), requests(1, 1), requests(2, 2)):
         assert_verdict(run(check, story), "unproven: gap", "a line was torn")
 
 

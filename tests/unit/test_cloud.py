@@ -16,32 +16,51 @@ from nodeproof.actions.action import Doing
 from nodeproof.actions.cloud import cloud_gives, cloud_says
 from nodeproof.faults import Cloud, fault_from_json
 from nodeproof.machines.machine import CommandResult, Shell
+from nodeproof.model.history import Entry, History, parse_time
 from nodeproof.model.needs import CLOUD
 from nodeproof.model.problem import Problem
-from nodeproof.sources.cloud import CloudCalls, calls_of
+from nodeproof.model.testimony import Lost
+from nodeproof.sources.cloud import Call, CloudCalls, calls_of
 
 STARTED = '{"time":"2026-11-24T20:00:00.000000Z","method":"Initialize"}\n'
 ASKED = '{"time":"2026-11-24T20:00:01.000000Z","method":"InstanceExists","node":"node-1"}\n'
+BEGAN_T, STARTED_T, READ_T = 5.0, 10.0, 20.0
+
+
+def read(text: str) -> tuple[Sequence[Call], Sequence[Lost]]:
+    """The calls in a file, of a recording that began 5 s before the provider."""
+    offset_s = parse_time("2026-11-24T20:00:00Z") - STARTED_T
+    return calls_of(text, History.of([Entry(BEGAN_T, "begun", {"wall_offset_s": offset_s})]), READ_T)
 
 
 def test_calls_are_read_in_order() -> None:
-    lines, unsure = calls_of(STARTED + ASKED)
-    assert [line[1:] for line in lines] == [("Initialize", ""), ("InstanceExists", "node-1")]
-    assert unsure == ""
+    calls, unsure = read(STARTED + ASKED)
+    assert [(call.t, call.method, call.node) for call in calls] == [
+        (STARTED_T, "Initialize", ""),
+        (STARTED_T + 1, "InstanceExists", "node-1"),
+    ]
+    assert unsure == []
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "since_t", "until_t", "why"),
     [
-        ("", "lack their beginning"),
-        (ASKED, "lack their beginning"),
-        (STARTED + ASKED[:-1], "last line of the cloud's calls is torn"),
-        (STARTED + ASKED[20:] + ASKED, "a line of the cloud's calls is torn"),
-        (STARTED + '{"method": "InstanceExists"}\n', "a line of the cloud's calls is torn"),
+        ("", BEGAN_T, READ_T, "lack their beginning"),
+        (ASKED, BEGAN_T, STARTED_T + 1, "lack their beginning"),
+        (STARTED + ASKED[:-1], STARTED_T + 1, READ_T, "last line of the cloud's calls is torn"),
+        (STARTED + ASKED[20:] + ASKED, STARTED_T, STARTED_T + 1, "a line of the cloud's calls is torn"),
+        (
+            STARTED + '{"method": "InstanceExists"}\n',
+            STARTED_T,
+            READ_T,
+            "a line of the cloud's calls is torn",
+        ),
     ],
 )
-def test_calls_that_may_lack_one_vouch_for_none(text: str, why: str) -> None:
-    assert why in calls_of(text)[1]
+def test_calls_that_may_lack_one_say_when(text: str, since_t: float, until_t: float, why: str) -> None:
+    (lost,) = read(text)[1]
+    assert (lost.since_t, lost.until_t) == (since_t, until_t)
+    assert why in lost.why
 
 
 def test_only_machines_that_are_said_to_be_lost_are_harmed() -> None:

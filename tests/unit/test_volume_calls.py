@@ -20,31 +20,33 @@ ASKED = line("NodeStageVolume", 20)
 
 
 def test_calls_are_read_in_order() -> None:
-    calls, unsure = calls_of(BEGUN + ASKED, 15)
+    calls, unsure = calls_of(BEGUN + ASKED, 15, 30)
     assert [(call["method"], call["node"], call["end"]) for call in calls] == [
         (STARTED, "node-1", 11),
         ("NodeStageVolume", "node-1", 21),
     ]
-    assert unsure == ""
+    assert unsure == []
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "since_t", "until_t", "why"),
     [
-        ("", "lack their beginning"),
-        (ASKED, "lack their beginning"),
-        (BEGUN + ASKED[:-1], "last line of the driver's calls is torn"),
-        (BEGUN + ASKED[9:] + ASKED, "a line of the driver's calls is torn"),
-        (BEGUN + '{"method": "NodeStageVolume"}\n', "a line of the driver's calls is torn"),
-        (BEGUN + line(STARTED, 15) + ASKED, "began anew"),
+        ("", 15, 30, "lack their beginning"),
+        (ASKED, 15, 21, "lack their beginning"),
+        (BEGUN + ASKED[:-1], 21, 30, "last line of the driver's calls is torn"),
+        (BEGUN + ASKED[9:] + ASKED, 11, 21, "a line of the driver's calls is torn"),
+        (BEGUN + '{"method": "NodeStageVolume"}\n', 11, 30, "a line of the driver's calls is torn"),
+        (BEGUN + line(STARTED, 15) + ASKED, 11, 15, "began anew"),
     ],
 )
-def test_calls_that_may_lack_one_vouch_for_none(text: str, why: str) -> None:
-    assert why in calls_of(text, 15)[1]
+def test_calls_that_may_lack_one_say_when(text: str, since_t: float, until_t: float, why: str) -> None:
+    (lost,) = calls_of(text, 15, 30)[1]
+    assert (lost.since_t, lost.until_t) == (since_t, until_t)
+    assert why in lost.why
 
 
 def test_a_driver_that_began_anew_before_the_recording_vouches() -> None:
-    assert calls_of(BEGUN + line(STARTED, 14) + ASKED, 15)[1] == ""
+    assert calls_of(BEGUN + line(STARTED, 14) + ASKED, 15, 30)[1] == []
 
 
 def test_the_first_line_is_the_drivers_own() -> None:

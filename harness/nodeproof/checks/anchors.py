@@ -10,6 +10,7 @@ from nodeproof.checks import moments, witnessed
 from nodeproof.checks.blind import blind
 from nodeproof.model.history import History, fence
 from nodeproof.model.judgment import Moment
+from nodeproof.model.slack import Span
 from nodeproof.model.verdict import Verdict, unproven
 
 
@@ -37,8 +38,13 @@ def missing(history: History, anchor: Moment) -> Verdict:
                 "gap", f"{before} came, and the recording holds no heartbeat that was the last before it"
             )
         return missing(history, before)
-    unseen = blind(history, (anchor,), history.began_t, history.ended_t) or unfenced(
-        history, anchor, history.began_t
+    recorded = Span(history.began_t, history.ended_t)
+    unseen = (
+        blind(history, (anchor,), recorded.since_t, recorded.until_t)
+        or next(
+            (why for part in moments.parts(anchor) if (why := witnessed.lost(history, part, recorded))), ""
+        )
+        or unfenced(history, anchor, history.began_t)
     )
     if unseen:
         return unproven("gap", f"{anchor} was not seen: {unseen}")

@@ -28,6 +28,7 @@ from nodeproof.checks.blind import blind
 from nodeproof.checks.occurrence import Occurrence
 from nodeproof.checks.read_off import find_event
 from nodeproof.checks.set_meanwhile import plain
+from nodeproof.checks.unseen import moments_of, unseen
 from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.duration import duration_s
@@ -39,8 +40,6 @@ from nodeproof.model.window import Ground, Window, WindowSpec, compute
 
 Json = Any
 Args = Mapping[str, Json]
-_MOMENTS = ("event", "other", "anchor", "since", "until")
-"""What a check calls the moments that it is about."""
 CheckFunction = Callable[[History, Args, Ground, Claim], Verdict]
 
 
@@ -70,18 +69,17 @@ def describe(check: Check) -> str:
 def run_check(check: Check, history: History, ground: Ground, claim: Claim) -> Verdict:
     """Evaluate one check. Raises LookupError like `refuse`, and when this version does not know it."""
     refuse(check, history, ground.configuration)
-    return _CHECKS[check.name](history, check.args, ground, claim)
+    why = unseen(check, history, ground.configuration)
+    return unproven("gap", why) if why else _CHECKS[check.name](history, check.args, ground, claim)
 
 
 def refuse(check: Check, history: History, configuration: Configuration) -> None:
     """Refuse what would be misspelt or unwatched, and never come. Raises LookupError."""
     recorded = {entry.data["resource"] for entry in history.of_kind("listed")}
-    about = [Moment.from_json(check.args[part]) for part in _MOMENTS if part in check.args]
-    about += bursts.events(check.args)
-    needed = {name for moment in about for name in moments.resources(moment)}
+    needed = {name for moment in moments_of(check) for name in moments.resources(moment)}
     if recorded and not needed <= recorded:
         raise LookupError(f"nobody recorded {', '.join(sorted(needed - recorded))}")
-    for moment in (part for named in about for part in moments.parts(named)):
+    for moment in (part for named in moments_of(check) for part in moments.parts(named)):
         shape = moments.shape(moment)
         wrong = shapes.fault(shape) or _unknown_fields(shape, configuration.fields)
         if wrong:

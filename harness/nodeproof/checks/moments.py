@@ -27,6 +27,7 @@ from nodeproof.model.cluster import NOT_READY, UNREACHABLE
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment
 from nodeproof.model.pattern import PRESENT
+from nodeproof.model.slack import Span
 
 Json = Any
 
@@ -206,6 +207,24 @@ def parts(moment: Moment) -> Iterator[Moment]:
         return
     for part in about.parts:
         yield from parts(part)
+
+
+def sought(history: History, moment: Moment, time: Span) -> Iterator[tuple[Moment, Span]]:
+    """The moment, or all that it is made of, each with the time (s) in which it was looked for."""
+    about = shape(moment)
+    if not isinstance(about, Computed) or not about.parts:
+        yield moment, time
+        return
+    since_begin = Span(history.began_t, time.until_t)
+    if moment.name != "next-of":
+        for part in about.parts:
+            yield from sought(history, part, since_begin)
+        return
+    of, after = about.parts
+    start = find(history, after)
+    yield from sought(history, after, Span(history.began_t, start.t) if start else since_begin)
+    if start is not None:
+        yield from sought(history, of, Span(max(start.t, time.since_t), time.until_t))
 
 
 def paths(moment: Moment) -> Mapping[str, frozenset[str]]:

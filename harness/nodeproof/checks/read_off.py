@@ -18,7 +18,7 @@ Json = Any
 Args = Mapping[str, Json]
 Times = Sequence[Span] | None
 """None is anywhere in the recording."""
-_LOOK_BACK_S = 5.0
+LOOK_BACK_S = 5.0
 """How far before the anchor an early event is looked for: one that came too early must not be overlooked."""
 
 
@@ -35,7 +35,7 @@ def find_event(
     history: History, event: Moment, start: Occurrence, configuration: Configuration
 ) -> Occurrence | None:
     """The first event after an anchor, or so shortly before it that it came too early."""
-    return moments.find(history, event, start.t - configuration.slack_limit_s - _LOOK_BACK_S)
+    return moments.find(history, event, start.t - configuration.slack_limit_s - LOOK_BACK_S)
 
 
 def _after(history: History, args: Args, configuration: Configuration) -> Times:

@@ -12,7 +12,11 @@ from nodeproof.checks.occurrence import Args, Occurrence
 from nodeproof.checks.shapes import Computed, Said, Shape
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Moment
-from nodeproof.model.testimony import HOOK_BEGAN, HOOK_ENDED, SIGTERM
+from nodeproof.model.slack import Span
+from nodeproof.model.testimony import BEAT_S, EXITS, HOOK_BEGAN, HOOK_ENDED, SIGTERM, lost_of
+
+_OF_SOURCES = ("told", "last-told")
+"""The moments that sources tell."""
 
 
 def sigterm(pod: str) -> Moment:
@@ -28,6 +32,11 @@ def pre_stop_began(pod: str) -> Moment:
 def pre_stop_ended(pod: str) -> Moment:
     """A witness pod's preStop hook ends."""
     return _told(pod, HOOK_ENDED)
+
+
+def any_sign(pod: str) -> Moment:
+    """Anything that a witness pod wrote."""
+    return _told(pod, "")
 
 
 def last_sign(pod: str) -> Moment:
@@ -76,10 +85,29 @@ def unheard(history: History, moment: Moment, until_t: float) -> str:
     heard = [entry for entry in history.of_kind("heard") if entry.data["by"] == moment.args["by"]]
     if not heard:
         return f"nobody read what {moment.args['by']} told"
-    if heard[-1].data.get("unsure"):
-        return str(heard[-1].data["unsure"])
     early_s = until_t - heard[-1].t
     return f"what {moment.args['by']} told was read {early_s:.1f} s too early" if early_s > 0 else ""
+
+
+def lost(history: History, moment: Moment, time: Span) -> str:
+    """Why a source may have told such a moment in a time, and it is not in the history, or nothing."""
+    if moment.name not in _OF_SOURCES:
+        return ""
+    heard = [entry for entry in history.of_kind("heard") if entry.data["by"] == moment.args["by"]]
+    for each in lost_of(heard[-1].data.get("unsure")) if heard else ():
+        if each.touches(time):
+            return each.why
+    is_last = moment.name == "last-told" and heard
+    return _lived(history, str(moment.args["by"]), heard[-1].t) if is_last else ""
+
+
+def _lived(history: History, by: str, read_t: float) -> str:
+    """Say that a witness may have lived when it was read (s), or nothing: it tells so each `BEAT_S`, and that
+    it exits.
+    """
+    told = _words(history, by)
+    is_over = not told or told[-1].data["what"] == EXITS or read_t - told[-1].t > BEAT_S
+    return "" if is_over else f"{by} may have lived when it was read"
 
 
 def last_told(history: History, by: str) -> str:

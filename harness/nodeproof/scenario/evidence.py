@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from nodeproof.labs.client.lab import Lab
 from nodeproof.model.history import History
 from nodeproof.model.problem import Problem
+from nodeproof.model.testimony import Lost
 from nodeproof.recording.recorder import Recording
 from nodeproof.recording.testimony import BootClock, read_clock
 from nodeproof.sources.source import Hearing, Source
@@ -41,7 +42,9 @@ class Evidence:
             if word.t >= history.began_t and known not in self._told:
                 self._told.add(known)
                 recording.append("told", word.t, by=source.by, what=word.what)
-        facts = {"by": source.by, "error_s": round(told.error_s, 6), "unsure": stood_still or told.unsure}
+        lost = [Lost(history.began_t, told.until_t, stood_still)] if stood_still else told.unsure
+        unsure = [each.to_json() for each in lost]
+        facts = {"by": source.by, "error_s": round(told.error_s, 6), "unsure": unsure}
         recording.append("heard", told.until_t, **facts, node=told.node, boot_id=told.boot_id)
 
     def _clock(self, node: str) -> BootClock:

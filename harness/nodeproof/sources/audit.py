@@ -14,10 +14,13 @@ from typing import Any
 
 from nodeproof.cluster.resources import AUDIT_MARK, NAMESPACE
 from nodeproof.labs.client.lab import Lab
+from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment
 from nodeproof.model.pattern import fault, matches
 from nodeproof.model.problem import Problem
-from nodeproof.recording.testimony import Word
+from nodeproof.model.testimony import Lost
+from nodeproof.recording.testimony import Word, lines_of
+from nodeproof.sources.loss import torn
 from nodeproof.sources.source import Hearing, Told, any_word, last_heard
 from nodeproof.waiting import insist
 
@@ -74,12 +77,12 @@ class Audit:
         mark = _mark(hearing.lab)
         insist(lambda: _find(hearing.lab, mark), Problem, limit_s=_MARK_LIMIT_S)
         threading.Event().wait(_LATE_S)
-        lines, torn = _lines(hearing)
-        words = [
-            Word(line.t, _said(line.told)) for line in lines if matches(self.pattern, _fields(line.told))
-        ]
+        lines = _lines(hearing)
+        over = [line for line in lines if line is not None and line.told.get("stage") in _OVER]
+        unsure = _why_unsure(hearing.history, lines, over, until_t)
+        words = [Word(line.t, _said(line.told)) for line in over if matches(self.pattern, _fields(line.told))]
         moved_s = abs(time.time() - time.monotonic() - float(history.begun["wall_offset_s"]))
-        return Told(words, until_t, moved_s, unsure=_why_unsure(hearing, lines, torn))
+        return Told(words, until_t, moved_s, unsure)
 
 
 def audit(**pattern: Json) -> Audit:
@@ -123,47 +126,63 @@ def _logs(lab: Lab) -> Sequence[Path]:
     return [*sorted(folder.glob("audit-*.jsonl")), folder / "audit.jsonl"]
 
 
-def _lines(hearing: Hearing) -> tuple[list[_Line], bool]:
-    """Every line, and whether one of them is none: it was torn, or overwritten."""
-    lines, torn = [], False
-    for log in _logs(hearing.lab):
-        for text in log.read_text(errors="replace").splitlines():
-            try:
-                told = json.loads(text)
-                line = _Line(hearing.history.from_wall(told["stageTimestamp"]), told)
-            except (ValueError, KeyError):
-                torn = True
-                continue
-            # What was torn before the recording does not matter to it.
-            torn = torn and line.t >= hearing.history.began_t - _LATE_S
-            if told.get("stage") in _OVER:
-                lines.append(line)
-    return lines, torn
+def _lines(hearing: Hearing) -> Sequence[_Line | None]:
+    """Every line; None for one that is torn, or overwritten."""
+    texts = (
+        text for log in _logs(hearing.lab) for text in lines_of(log.read_bytes().decode(errors="replace"))
+    )
+    return [_line(text, hearing.history) for text in texts]
 
 
-def _why_unsure(hearing: Hearing, lines: Sequence[_Line], torn: bool) -> str:
-    """Why the log may lack a request since the recording began, or nothing: every sentinel is a request, too,
-    and has to be in it.
-    """
-    if torn:
-        return "a line of the audit log was torn"
-    if not lines or min(line.t for line in lines) > hearing.history.began_t:
-        return "the audit log begins after the recording: its beginning was rotated away"
-    for entry in hearing.history.of_kind("machine"):
+def _line(text: str, history: History) -> _Line | None:
+    try:
+        told = json.loads(text)
+        return _Line(history.from_wall(told["stageTimestamp"]), told)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _why_unsure(
+    history: History, lines: Sequence[_Line | None], over: Sequence[_Line], until_t: float
+) -> Sequence[Lost]:
+    """Which requests since the recording began the log may lack."""
+    began_t, first_t = history.began_t, min((line.t for line in over), default=until_t)
+    times = [None if line is None else line.t for line in lines]
+    rotated = "the audit log begins after the recording: its beginning was rotated away"
+    lost = [
+        *([Lost(began_t, first_t, rotated)] if first_t > began_t else []),
+        *torn(times, (began_t, until_t), "a line of the audit log was torn"),
+        *_killed(history),
+        *_lacking(history, over, until_t),
+    ]
+    # Lines are not quite in the order of their times. What was lost before the recording does not matter.
+    near = [Lost(each.since_t - _LATE_S, each.until_t + _LATE_S, each.why) for each in lost]
+    return [each for each in near if each.until_t > began_t]
+
+
+def _killed(history: History) -> Iterator[Lost]:
+    for entry in history.of_kind("machine"):
         if entry.data["node"] == "kube-apiserver" and entry.data["step"] == "powered-off":
-            return (
+            why = (
                 "the API server was killed, perhaps before it wrote a line of a request that it had answered"
             )
-    asked = "\n".join(str(line.told.get("requestURI")) for line in lines)
-    marks = set(_MARKED.findall(asked))
-    lacking = [value for value in _sentinels(hearing) if value not in marks]
-    return f"the audit log lacks sentinel {lacking[0]}" if lacking else ""
+            yield Lost(entry.t - _LATE_S, entry.t, why)
 
 
-def _sentinels(hearing: Hearing) -> Iterator[str]:
-    """What the recording's own sentinels are marked with in the log."""
-    for entry in hearing.history.of_kind("sentinel"):
-        yield str(entry.data["value"])
+def _lacking(history: History, lines: Sequence[_Line], until_t: float) -> Iterator[Lost]:
+    """From a sentinel that the log holds to the next, with one between that it lacks: each is a request."""
+    marks = set(_MARKED.findall("\n".join(str(line.told.get("requestURI")) for line in lines)))
+    held_t, lacks = history.began_t, ""
+    for entry in history.of_kind("sentinel"):
+        value = str(entry.data["value"])
+        if value not in marks:
+            lacks = lacks or value
+            continue
+        if lacks:
+            yield Lost(held_t, entry.t, f"the audit log lacks sentinel {lacks}")
+        held_t, lacks = min((entry.data.get("sent_t") or {}).values(), default=entry.t), ""
+    if lacks:
+        yield Lost(held_t, until_t, f"the audit log lacks sentinel {lacks}")
 
 
 def _fields(line: Mapping[str, Json]) -> Mapping[str, Json]:

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodeproof.faults.cloud import STARTED, clouds_on
-from nodeproof.labs.ground.logs import LOOKED_EACH_S
 from nodeproof.machines.machine import MachineError
+from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment
 from nodeproof.model.needs import CLOUD
-from nodeproof.recording.testimony import Word
+from nodeproof.model.testimony import Lost
+from nodeproof.recording.testimony import Word, lines_of
+from nodeproof.sources.loss import no_room, torn
 from nodeproof.sources.source import Hearing, Told, any_word, last_heard
 
 _LIMIT_S = 10.0
@@ -50,29 +52,48 @@ class CloudCalls:
         if len(found) != 1:
             raise MachineError(f"{len(found)} clouds to be heard")
         read = machine.run(["cat", f"{CLOUD}/cloud-{found[0].id}.calls"], deadline_s=_LIMIT_S)
-        lines, unsure = calls_of(read.stdout)
+        calls, unsure = calls_of(read.stdout, history, until_t)
         words = [
-            Word(history.from_wall(time_), f"{method} {node}")
-            for time_, method, node in lines
-            if node == self.node and self.method in ("", method)
+            Word(call.t, f"{call.method} {call.node}")
+            for call in calls
+            if call.node == self.node and self.method in ("", call.method)
         ]
-        full = lab.life.full(since_t=history.began_t - LOOKED_EACH_S)
         moved_s = abs(time.time() - time.monotonic() - float(history.begun["wall_offset_s"]))
-        return Told(words, until_t, moved_s, unsure or (full[0] if full else ""))
+        return Told(words, until_t, moved_s, [*unsure, *no_room(hearing, until_t)])
 
 
-def calls_of(text: str) -> tuple[Sequence[tuple[str, str, str]], str]:
-    """Time, method and node of each call in a file of calls, and why one may be missing, or nothing.
+@dataclass(frozen=True)
+class Call:
+    """What a cloud was asked at `t` (s, monotonic)."""
+
+    t: float
+    method: str
+    node: str
+
+
+def calls_of(text: str, history: History, until_t: float) -> tuple[Sequence[Call], Sequence[Lost]]:
+    """Each call in a file of calls that was read at `until_t` (s), and where one may be missing.
 
     A call is written down before it is answered, and before the first of them that the provider started.
     """
-    lines, unsure = [], "" if text.endswith("\n") else "the last line of the cloud's calls is torn"
-    for line in text.splitlines():
-        try:
-            told = json.loads(line)
-            lines.append((str(told["time"]), str(told["method"]), str(told.get("node", ""))))
-        except (ValueError, KeyError, TypeError):
-            unsure = "a line of the cloud's calls is torn"
-    if not lines or lines[0][1] != STARTED:
-        return lines, "the cloud's calls lack their beginning"
-    return lines, unsure
+    read = [_call(line, history) for line in lines_of(text)]
+    calls, told_in = [call for call in read if call is not None], (history.began_t, until_t)
+    if not calls or calls[0].method != STARTED:
+        lost = Lost(
+            history.began_t, calls[0].t if calls else until_t, "the cloud's calls lack their beginning"
+        )
+        return calls, [lost]
+    times = [None if call is None else call.t for call in read]
+    unsure = torn(times, told_in, "a line of the cloud's calls is torn")
+    if not text.endswith("\n") and times[-1] is not None:
+        unsure += torn([times[-1], None], told_in, "the last line of the cloud's calls is torn")
+    return calls, unsure
+
+
+def _call(line: str, history: History) -> Call | None:
+    """What a line says; None of one that is torn."""
+    try:
+        told = json.loads(line)
+        return Call(history.from_wall(told["time"]), str(told["method"]), str(told.get("node", "")))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from nodeproof.checks.witnessed import journal as journal_name
-from nodeproof.recording.testimony import journal_of
+from nodeproof.sources.loss import read_journal
 from nodeproof.sources.source import Hearing, Told
 
 
@@ -24,7 +23,4 @@ class Journal:
 
     def read(self, hearing: Hearing) -> Told:
         """Ask journalctl. Raises MachineError."""
-        clock, machine = hearing.clock(self.node), hearing.lab.fleet.machine(self.node)
-        until_t = time.monotonic()
-        words = tuple(journal_of(machine, self.unit, clock))
-        return Told(words, until_t, clock.error_s, node=self.node, boot_id=clock.boot_id)
+        return read_journal(hearing, self.node, self.unit, hearing.clock(self.node))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,9 @@ from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.ground.logs import LOOKED_EACH_S
 from nodeproof.model.judgment import Moment
 from nodeproof.model.problem import Problem
-from nodeproof.recording.testimony import Word, journal_of
+from nodeproof.model.testimony import Lost
+from nodeproof.recording.testimony import Word, lines_of
+from nodeproof.sources.loss import joined, read_journal, why_unsure
 from nodeproof.sources.source import Hearing, Told, any_word, last_heard
 
 _HEADER = re.compile(r"[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6}) ")
@@ -68,7 +70,10 @@ class Log:
         if not _holds(lab.components.path(role), self.text.encode()):
             said = f"{self.component} has no text {self.text!r}"
             raise Problem(said, "Log(...)", "take what stands in its source, without what is filled in")
-        kept = self._journal(hearing) if in_journal else self._files(hearing)
+        if in_journal:
+            kept = read_journal(hearing, self._node, _UNIT, hearing.present_clock(self._node))
+        else:
+            kept = self._files(hearing)
         return replace(kept, words=[word for word in kept.words if self._is_meant(word.what)])
 
     def _is_meant(self, line: str) -> bool:
@@ -84,37 +89,39 @@ class Log:
         offset_s = float(history.begun["wall_offset_s"])
         words = [Word(at - offset_s, line) for at, line in _lines(hearing.lab, self.component)]
         moved_s = abs(time.time() - time.monotonic() - offset_s)
-        return Told(words, until_t, moved_s, unsure=self._why_unsure(hearing, words))
+        return Told(words, until_t, moved_s, unsure=self._why_unsure(hearing, words, until_t))
 
-    def _journal(self, hearing: Hearing) -> Told:
-        """Every line of the kubelet's unit since its node booted."""
-        machine = hearing.lab.fleet.machine(self._node)
-        clock, until_t = hearing.present_clock(self._node), time.monotonic()
-        words = list(journal_of(machine, _UNIT, clock))
-        unsure = self._why_journal_is_unsure(hearing, words)
-        return Told(words, until_t, clock.error_s, unsure, self._node, clock.boot_id)
+    def _why_unsure(self, hearing: Hearing, words: Sequence[Word], until_t: float) -> list[Lost]:
+        """Which lines since the recording began the log may lack."""
+        whole_since_t = words[0].t if words else until_t
+        if joined(hearing.history, self._node):
+            whole_since_t = hearing.history.began_t
+        name = f"the log of {self.component}"
+        lost = [*self._cut(hearing), *self._torn(hearing, words, until_t)]
+        return [*why_unsure(hearing, name, whole_since_t, until_t), *lost]
 
-    def _why_journal_is_unsure(self, hearing: Hearing, words: list[Word]) -> str:
-        """Why the journal may lack a line since the recording began, or nothing."""
+    def _cut(self, hearing: Hearing) -> Iterator[Lost]:
+        """What was written while the log was cut."""
+        earlier, history = _earlier(hearing.lab, self.component), hearing.history
+        if not earlier.exists():
+            return
+        cut_t = earlier.stat().st_mtime - float(history.begun["wall_offset_s"])
+        if cut_t > history.began_t:
+            why = f"the log of {self.component} was cut while it was recorded"
+            yield Lost(cut_t - LOOKED_EACH_S, cut_t + LOOKED_EACH_S, why)
+
+    def _torn(self, hearing: Hearing, words: Sequence[Word], until_t: float) -> Iterator[Lost]:
+        """What a full disk kept from being written, up to the line that follows on the same one."""
         began_t = hearing.history.began_t
-        if not words or words[0].t > began_t:
-            return f"the journal of {self._node} begins after the recording"
-        full = hearing.lab.life.full(since_t=began_t - LOOKED_EACH_S)
-        return full[0] if full else ""
-
-    def _why_unsure(self, hearing: Hearing, words: list[Word]) -> str:
-        """Why the log may lack a line since the recording began, or nothing."""
-        began_t, lab = hearing.history.began_t, hearing.lab
-        if not words or words[0].t > began_t:
-            return f"the log of {self.component} begins after the recording"
-        earlier = _earlier(lab, self.component)
-        if earlier.exists() and earlier.stat().st_mtime - hearing.history.begun["wall_offset_s"] > began_t:
-            return f"the log of {self.component} was cut while it was recorded"
-        torn = [line.t for line in words if _TORN.search(line.what) and line.t >= began_t]
-        if torn or not _log(lab, self.component).read_bytes().endswith(b"\n"):
-            return f"a line of the log of {self.component} was torn: there was no room for it"
-        full = lab.life.full(since_t=began_t - LOOKED_EACH_S)
-        return full[0] if full else ""
+        why = f"a line of the log of {self.component} was torn: there was no room for it"
+        for line in words:
+            inside = [found.start() + 1 for found in _TORN.finditer(line.what)]
+            times = [_told_at(line.what[at:]) for at in inside]
+            later = [at - float(hearing.history.begun["wall_offset_s"]) for at in times if at is not None]
+            if inside and max(later, default=until_t) >= began_t:
+                yield Lost(line.t, max(later, default=until_t), why)
+        if words and not _log(hearing.lab, self.component).read_bytes().endswith(b"\n"):
+            yield Lost(words[-1].t, max(until_t, words[-1].t), why)
 
 
 def _kubelet_of(lab: Lab) -> str:
@@ -138,7 +145,7 @@ def _lines(lab: Lab, component: str) -> Iterator[tuple[float, str]]:
     """Each line with its time (s since the epoch); one without is part of the one before it."""
     at = 0.0
     for log in (_earlier(lab, component), _log(lab, component)):
-        for line in log.read_text(errors="replace").splitlines() if log.exists() else ():
+        for line in lines_of(log.read_bytes().decode(errors="replace")) if log.exists() else ():
             at = _told_at(line) or at
             if at:
                 yield at, line

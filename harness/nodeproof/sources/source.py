@@ -9,6 +9,7 @@ from typing import Protocol
 from nodeproof.labs.client.lab import Lab
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment
+from nodeproof.model.testimony import Lost
 from nodeproof.recording.testimony import BootClock, Word
 
 
@@ -29,14 +30,14 @@ class Told:
     """What a source told: its words in order, up to when (s, monotonic) they are all that there were, and how
     wrong their times may be (s).
 
-    `unsure` says why it vouches for no absence, if it does not; what it told was told all the same. `node`
-    and `boot_id` say where it was told, if that was on a node.
+    `unsure` are times in which it may have told more, and for which it does not vouch. `node` and `boot_id`
+    say where it was told, if that was on a node.
     """
 
     words: Sequence[Word]
     until_t: float
     error_s: float = 0.0
-    unsure: str = ""
+    unsure: Sequence[Lost] = ()
     node: str = ""
     boot_id: str = ""
 
