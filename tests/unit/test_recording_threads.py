@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -9,9 +11,12 @@ from typing import Any, cast
 import pytest
 
 from nodeproof.cluster.api import Api, ApiError
+from nodeproof.labs.ground import stalls
+from nodeproof.labs.ground.processes import EventLog
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.clocks import Reading
 from nodeproof.model.problem import Problem
+from nodeproof.model.slack import LAB
 from nodeproof.recording import recorder
 from nodeproof.recording.recorder import Recording, Setting
 from tests.waiting import eventually
@@ -94,3 +99,21 @@ def test_a_watch_whose_thread_ends_is_blind_from_then_on(recording: Recording) -
     assert gap is not None
     assert gap.data["reason"] == "ValueError: no JSON"
     assert history.gap("pods", 0.0, history.ended_t + 6.0) is None
+
+
+def test_what_fails_to_measure_a_lab_says_so_and_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stalls, "AGAIN_S", 0.0)
+    events, ended, begun = EventLog(tmp_path / "events.jsonl"), threading.Event(), list[int]()
+
+    def tell() -> None:
+        begun.append(len(begun))
+        if len(begun) == 1:
+            raise ValueError("no number")
+        ended.set()
+
+    stalls._keep_telling(tell, events, ended)
+    (told,) = [json.loads(line) for line in events.path.read_text().splitlines()]
+    assert len(begun) == 2
+    assert (told["kind"], told["error"], told["by"]) == ("broken", "ValueError: no number", LAB)
