@@ -189,6 +189,11 @@ def test_a_log_whose_beginning_is_gone_lacks_that_and_a_node_that_joined_had_non
     assert (since_t, round(until_t)) == (0.0, 30)
     joined = Entry(20.0, "machine", {"node": NODE, "step": "joining"})
     assert log(tmp_path, f"{klog(30.0)}\n", joined, component=f"kubelet-{NODE}").unsure == []
+    earlier = tmp_path / f"kubelet-{NODE}.log.1"
+    earlier.write_text(f"{klog(40.0)}\n")
+    os.utime(earlier, (OFFSET_S - 1.0, OFFSET_S - 1.0))
+    ((since_t, until_t),) = times(log(tmp_path, f"{klog(50.0)}\n", joined, component=f"kubelet-{NODE}"))
+    assert (since_t, round(until_t)) == (0.0, 40)
 
 
 def test_a_full_memory_may_have_taken_lines_of_a_log(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ class Log:
     def _why_unsure(self, hearing: Hearing, words: Sequence[Word], until_t: float) -> list[Lost]:
         """Which lines since the recording began the log may lack."""
         whole_since_t = words[0].t if words else until_t
-        if joined(hearing.history, self._node):
+        if joined(hearing.history, self._node) and not _earlier(hearing.lab, self.component).exists():
             whole_since_t = hearing.history.began_t
         name = f"the log of {self.component}"
         lost = [*self._cut(hearing), *self._torn(hearing, words, until_t)]
