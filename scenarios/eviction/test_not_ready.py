@@ -50,7 +50,7 @@ def test_a_node_that_is_not_ready_is_tainted_and_its_pods_are_not_marked(lab: St
     a_pass = windows.absence(a_pass_s)
     old, new = workload("DaemonSet"), workload("DaemonSet")
     leaves = written("pods", {"metadata": {**old.pods["metadata"], "deletionTimestamp": PRESENT}})
-    other = next(entry.name for entry in lab.nodes() if entry.name != node)
+    other = lab.others[0]
     prompt = windows.prompt(PLACED_S)
 
     with lab.record():

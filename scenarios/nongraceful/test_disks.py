@@ -163,7 +163,7 @@ def test_a_disk_stays_with_a_dead_machine_until_that_is_called_out_of_service(
     lab: Stage, judge: Judge
 ) -> None:
     """A StatefulSet writes to one; a Deployment has another, and makes a pod for it elsewhere at once."""
-    node, other = lab.target, next(each.name for each in lab.nodes() if each.name != lab.target)
+    node, other = lab.target, lab.others[0]
     storage, tolerated_s = volumes(2), lab.toleration_s
     kept, wanted = storage.claims
     writer = Witness(claim=kept, tolerates_s=tolerated_s)

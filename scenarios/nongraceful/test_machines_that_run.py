@@ -107,7 +107,7 @@ def test_a_machine_that_is_called_out_of_service_and_runs_loses_its_disk_and_goe
     lab: Stage, judge: Judge
 ) -> None:
     """A Deployment's pod on a machine that is cut off, and the one that takes its place and its disk."""
-    node, other = lab.target, next(each.name for each in lab.nodes() if each.name != lab.target)
+    node, other = lab.target, lab.others[0]
     storage, tolerated_s = volumes(), lab.toleration_s
     (claim,) = storage.claims
     here, holders = attachment(claim, node), disk_holders(claim)

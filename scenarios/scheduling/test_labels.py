@@ -21,7 +21,7 @@ COLOUR = "colour"
 @claims("manual-node.node-selector", "registration.label-change-new-pods")
 @needs(nodes=2, lasts="4R + 20")
 def test_pods_go_where_the_labels_of_the_moment_send_them(lab: Stage, judge: Judge) -> None:
-    first, second = (entry.name for entry in lab.nodes()[:2])
+    first, second = lab.target, lab.others[0]
     red, blue, green = (labels_of(COLOUR, colour) for colour in ("red", "blue", "green"))
     reds, more_reds, greens = (workload("ReplicaSet", nodeSelector=each) for each in (red, red, green))
     on_first = written("pods", {**reds.pods, "spec": {"nodeName": first}})

@@ -43,7 +43,7 @@ REFUSAL = {
 @needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), lasts="120")
 def test_a_share_is_of_all_swap_of_its_own_node_and_is_told_and_stays(lab: Stage, judge: Judge) -> None:
     node = lab.target
-    other = next(each.name for each in lab.nodes() if each.name != node)
+    other = lab.others[0]
     limited = {"failSwapOn": False, "memorySwap": {"swapBehavior": "LimitedSwap"}}
     reserving = kubelet_settings(node, **limited, systemReserved={"memory": f"{RESERVED_MIB}Mi"})
     witness = Witness(resources={"requests": {"cpu": "50m", "memory": f"{REQUEST_MIB}Mi"}})

@@ -84,7 +84,7 @@ def test_a_heal_that_no_probe_proves_quarantines_the_node_and_is_judged_all_the_
     assert (len(first), len(after)) == (len(CLAIMS), len(CLAIMS))
     assert set(first) == {"conforms"}
     assert all(row["code"] == "gap" and f"quarantined: {node}" in row["reason"] for row in after)
-    assert f"no probe proved these nodes healed: {node}" in ended.output
+    assert f"not proven healed or Ready: {node}" in ended.output
     assert nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path).status == 0
     assert lab.safety.ledger.unfinished() == []
 

@@ -376,7 +376,7 @@ def test_an_object_that_cannot_be_removed_yet_keeps_nothing_else_from_it(stage: 
     path = f"{MAPS}/{held['metadata']['name']}"
     stage.do(ask("POST", MAPS, other))
     stage.do(ask("POST", MAPS, {"metadata": {**held["metadata"], "finalizers": [HELD, OTHERS]}}))
-    with pytest.raises(Problem, match=f"not removed: {path}"):
+    with pytest.raises(Problem, match=f"not undone: {path}"):
         lab.tidy()
     assert not _is_there(lab, f"{MAPS}/{other['metadata']['name']}")
     assert lab.cluster.api.get(path)["metadata"]["finalizers"] == [OTHERS]

@@ -13,8 +13,10 @@ import tenacity
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import NAMESPACE, SENTINEL, WATCHED, node, pod, pods
 from nodeproof.model.cluster import (
+    KUBERNETES_TAINTS,
     LEASE_NAMESPACE,
     NOT_READY,
+    OUT_OF_SERVICE,
     UNREACHABLE,
     condition,
     condition_status,
@@ -28,6 +30,7 @@ IMAGE = "nodeproof.local/pause:1"
 OWN_LABELS = "scenario.nodeproof.dev/"
 """Begins the key of each label that a scenario gives a node."""
 HOSTNAME_LABEL = "kubernetes.io/hostname"
+_NO_NODE, _CORDONED = "there is no such Node", "cordoned"
 _NOBODYS_SCHEDULER = "nodeproof-none"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 """What kubectl asks for: the columns that it prints."""
@@ -182,16 +185,45 @@ def not_fit(api: Api, names: Sequence[str]) -> dict[str, str]:
     return {name: said for name, said in why.items() if said}
 
 
+def withdrawn(api: Api, names: Sequence[str]) -> dict[str, str]:
+    """Those of the named Nodes that somebody took out of service, and how: Kubernetes does not put them back,
+    however long one waits. Raises ApiError.
+    """
+    seen = {_name(entry): entry for entry in api.get(WATCHED["nodes"])["items"]}
+    why = {name: _withdrawn(seen.get(name)) for name in names}
+    return {name: reason for name, reason in why.items() if reason}
+
+
+def _withdrawn(entry: Json | None) -> str:
+    """How somebody took a Node out of service, or an empty string."""
+    if entry is None:
+        return _NO_NODE
+    if entry["spec"].get("unschedulable"):
+        return _CORDONED
+    taints = entry["spec"].get("taints") or ()
+    return _tainted(
+        [
+            taint
+            for taint in taints
+            if taint["key"] == OUT_OF_SERVICE or not taint["key"].startswith(KUBERNETES_TAINTS)
+        ]
+    )
+
+
+def _tainted(taints: Sequence[Json]) -> str:
+    """Name taints, if there are any."""
+    return "tainted " + " ".join(f"{taint['key']}:{taint['effect']}" for taint in taints) if taints else ""
+
+
 def _unready(entry: Json | None) -> str:
     """Why a Node is not one to start with, or an empty string."""
     if entry is None:
-        return "there is no such Node"
+        return _NO_NODE
     if not is_ready(entry):
         ready = condition(entry, "Ready") or {}
         return f"Ready is {ready.get('status', 'absent')}, {ready.get('message', '')}".rstrip(", ")
-    if taints := entry["spec"].get("taints"):
-        return "tainted " + " ".join(f"{taint['key']}:{taint['effect']}" for taint in taints)
-    return "cordoned" if entry["spec"].get("unschedulable") else ""
+    tainted = _tainted(entry["spec"].get("taints") or ())
+    return tainted or (_CORDONED if entry["spec"].get("unschedulable") else "")
 
 
 def _unrenewed(entry: Json, renew_time: str) -> str:
@@ -230,15 +262,15 @@ def sweep_pods(api: Api, nodes: Collection[str] | None, is_others: Callable[[str
             api.delete(pod(NAMESPACE, entry["metadata"]["name"]), grace_s=0)
 
 
-def restore(api: Api, nodes: Collection[str] | None) -> None:
-    """Make these nodes, or all, schedulable again, and take scenarios' own labels off. Raises ApiError."""
+def take_labels_off(api: Api, nodes: Collection[str] | None) -> None:
+    """Take scenarios' own labels off these nodes, or off all. Raises ApiError."""
     for entry in api.get(WATCHED["nodes"])["items"]:
         name, labels = _name(entry), entry["metadata"].get("labels") or {}
         if nodes is not None and name not in nodes:
             continue
         own = {key: None for key in labels if key.startswith(OWN_LABELS)}
-        if own or entry["spec"].get("unschedulable"):
-            api.patch(node(name), {"metadata": {"labels": own}, "spec": {"unschedulable": None}})
+        if own:
+            api.patch(node(name), {"metadata": {"labels": own}})
 
 
 def pod_spec(placed: Mapping[str, Json]) -> dict[str, Json]:

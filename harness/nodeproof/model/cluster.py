@@ -14,6 +14,8 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 NOT_READY = "node.kubernetes.io/not-ready"
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+KUBERNETES_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""Begin the keys of the taints that Kubernetes puts on and takes off itself, all but `OUT_OF_SERVICE`."""
 POD_COLLECTOR = "system:serviceaccount:kube-system:pod-garbage-collector"
 """Who removes pods by force (controller manager, with `--use-service-account-credentials`)."""
 ZONE_LABEL = "topology.kubernetes.io/zone"

@@ -108,8 +108,15 @@ class Stage:
         return disturbed_s / max(_LEAST_RESERVE_S, self.configuration.slack_limit_s - least_s)
 
     def nodes(self) -> list[NodeInfo]:
-        """The lab's nodes."""
+        """The lab's nodes, in service or not."""
         return self._lab.fleet.nodes()
+
+    @property
+    def others(self) -> list[str]:
+        """The nodes beside the target that are in service, those first that may be harmed."""
+        names = [entry.name for entry in self.nodes() if entry.name != self.target]
+        in_service = [name for name in names if name not in self._lab.left_out]
+        return sorted(in_service, key=lambda name: name not in self._usable)
 
     def labels(self, node: str) -> Mapping[str, str]:
         """What labels a Node has, to be given back to it. Raises ApiError."""

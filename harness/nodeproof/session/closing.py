@@ -177,7 +177,7 @@ def summary(run: Path) -> Iterator[str]:
     yield from claims
     yield from _what_loads(run, rows)
     if facts.quarantined:
-        yield f"no probe proved these nodes healed: {', '.join(facts.quarantined)}"
+        yield f"not proven healed or Ready: {', '.join(facts.quarantined)}"
     unjudged = sorted(set(facts.selected) - {row["claim"] for row in rows})
     if unjudged:
         yield f"{counted(len(unjudged), 'selected claim')} without a verdict:"

@@ -52,8 +52,8 @@ class Cluster:
         return workloads.create_pod(self.api, to, (), by_scheduler=False)
 
     def tidy(self, nodes: Collection[str] | None, is_others: Callable[[str], bool]) -> None:
-        """Remove what scenarios left on these nodes, or anywhere: their pods, cordons and labels. Raises
+        """Remove what scenarios left on these nodes, or anywhere, by its name: their pods and labels. Raises
         ApiError.
         """
         workloads.sweep_pods(self.api, nodes, is_others)
-        workloads.restore(self.api, nodes)
+        workloads.take_labels_off(self.api, nodes)

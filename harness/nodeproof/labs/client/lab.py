@@ -50,7 +50,7 @@ CLOCK = "clock"
 
 
 class TooFewNodes(Problem):
-    """So many nodes are quarantined that a scenario's faults have no target."""
+    """So many nodes are quarantined or left out that a scenario has too few."""
 
 
 @dataclass(eq=False, repr=False)
@@ -75,6 +75,8 @@ class Lab:
     """The leased one; empty where the lab is not shared."""
     _configuration: Configuration | None = field(default=None, init=False)
     _told: MachineEvents = field(init=False)
+    left_out: Mapping[str, str] = field(default_factory=dict, init=False)
+    """The nodes that somebody took out of service, and how."""
 
     def __post_init__(self) -> None:
         self._told = MachineEvents(self._events)
@@ -99,8 +101,16 @@ class Lab:
         self.safety.narrow(zone)
 
     def usable(self) -> list[str]:
-        """The nodes that may be harmed: all whose last heal was proven."""
-        return [name for name in self.fleet.node_names() if name not in self.safety.injector.quarantined]
+        """The nodes that may be harmed: all whose last heal was proven, and that are not left out."""
+        unusable = self.safety.injector.quarantined | self.left_out.keys()
+        return [name for name in self.fleet.node_names() if name not in unusable]
+
+    def leave_out(self) -> Mapping[str, str]:
+        """Go on without the nodes that somebody took out of service, and with those that are back; gives why
+        each is left out. Raises ApiError, Problem.
+        """
+        self.left_out = workloads.withdrawn(self.cluster.api, self.fleet.node_names())
+        return self.left_out
 
     @property
     def placement(self) -> Mapping[str, str]:
@@ -118,23 +128,31 @@ class Lab:
 
         Raises Problem, with the last lines of a log, after `limit_s` or as soon as a component has died.
         """
-        wanted = list(names) if names is not None else self.fleet.node_names()
+        wanted = names if names is not None else self.fleet.node_names()
+        left = self.unready_after(wanted, limit_s, unready)
+        if left:
+            lines = self.life.last_lines(f"kubelet-{next(iter(left))}")
+            not_fit = f"not fit after {limit_s:g} s: {with_reasons(left)}"
+            raise Problem(not_fit, f"lab {self.name}", "its last log lines follow", lines)
+
+    def unready_after(
+        self, names: Sequence[str], limit_s: float, unready: Callable[[Api, Sequence[str]], Mapping[str, str]]
+    ) -> Mapping[str, str]:
+        """Wait until no node is `unready` any more; gives those that are after `limit_s`, and why.
+
+        Raises Problem as soon as a component has died.
+        """
 
         def look() -> Mapping[str, str]:
             self.life.check_alive()
-            return unready(self.cluster.api, wanted)
+            return unready(self.cluster.api, names)
 
-        left = until_empty(look, *UNANSWERED, limit_s=limit_s)
-        if left:
-            said = ", ".join(f"{name} ({why})" for name, why in left.items())
-            lines = self.life.last_lines(f"kubelet-{next(iter(left))}")
-            not_fit = f"not fit after {limit_s:g} s: {said}"
-            raise Problem(not_fit, f"lab {self.name}", "its last log lines follow", lines)
+        return until_empty(look, *UNANSWERED, limit_s=limit_s)
 
     def prepare(self) -> None:
         """Make the cluster ready for scenarios, and measure how well time can be told here."""
         workloads.prepare(self.cluster.api)
-        node = self.fleet.machine(self.fleet.node_names()[0])
+        node = self.fleet.machine(self._answering()[0])
         running = Running(self.kind, self.profile, self.components, self.fleet.command_lines(), node)
         self._configuration = read_configuration(self.cluster.api, running, self.calibrate())
 
@@ -153,7 +171,7 @@ class Lab:
 
     def calibrate(self) -> Calibration:
         """Measure watch latency, and each node's clock against the harness's."""
-        names = self.fleet.node_names()
+        names = self._answering()
         with ThreadPoolExecutor(4) as pool:
             readings = list(pool.map(self.read_clock, names))
         setting = Setting((), names[-1], self.read_clock, self._events, sentinel_period_s=0.1)
@@ -164,6 +182,10 @@ class Lab:
         finally:
             path.unlink(missing_ok=True)
         return Calibration(latency, {reading.node: reading.offset_s for reading in readings})
+
+    def _answering(self) -> list[str]:
+        """The nodes that can be asked about themselves; of a lab with none that may be harmed all."""
+        return self.usable() or self.fleet.node_names()
 
     def read_clock(self, name: str) -> Reading:
         """What a node's clock is ahead of ours. Raises MachineError, Problem."""
@@ -259,20 +281,29 @@ class Lab:
         self.cluster.tidy(self.fleet.node_names() if self.zone else None, self.fleet.is_others)
 
     def clean(self, needs: Needs) -> None:
-        """Between scenarios: all components live, no pods of ours, no cordon, enough nodes, all Ready.
+        """Between scenarios: all components live, nothing of ours is left, enough nodes are in service, all
+        of those Ready.
 
         Raises Problem when the lab is not fit for a scenario that harms as many nodes.
         """
         self.life.check_alive()
         self.tidy()
+        self.leave_out()
         quarantined, usable = self.safety.injector.quarantined, self.usable()
         broken = ", ".join(sorted(quarantined - set(self.fleet.node_names())))
         if broken:
             raise Problem(f"not proven healed: {broken}", f"lab {self.name}", "run `nodeproof heal`")
         if len(usable) < needs.faulted + (needs.radius != "cluster"):
             left = ", ".join(sorted(quarantined)) or "none"
-            raise TooFewNodes("too few nodes that may be harmed", f"lab {self.name}", f"quarantined: {left}")
+            raise self._too_few("too few nodes that may be harmed", f"quarantined: {left}")
+        if self.left_out and (needs.radius or len(usable) < needs.nodes):
+            needed = "every node of its zone" if needs.radius else f"{needs.nodes} nodes"
+            raise self._too_few(f"the scenario needs {needed}", "put the nodes back into service")
         self.wait_nodes_ready(usable, CLEAN_LIMIT_S)
+
+    def _too_few(self, what: str, next_step: str) -> TooFewNodes:
+        reasons = f"; left out: {with_reasons(self.left_out)}" if self.left_out else ""
+        return TooFewNodes(f"{what}{reasons}", f"lab {self.name}", next_step)
 
     def join(self, name: str, zone: str, slot: int) -> None:
         """Let a node join while the lab runs. Raises Problem."""
@@ -327,6 +358,11 @@ class Lab:
     def _events(self) -> Path:
         """Where whoever runs the lab writes down what happens to machines and components."""
         return self.dir / "events.jsonl"
+
+
+def with_reasons(nodes: Mapping[str, str]) -> str:
+    """Nodes for people, each with why it is named."""
+    return ", ".join(f"{name} ({why})" for name, why in nodes.items())
 
 
 def _sleep_until(t: float) -> None:

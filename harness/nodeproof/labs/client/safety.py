@@ -36,6 +36,9 @@ MADE = "object"
 """What the ledger calls an object that a scenario made: its healing is its removal."""
 JOINED = "joined"
 """What the ledger calls a node that a scenario let join: its healing is its leaving."""
+CORDONED = "cordoned"
+"""What the ledger calls a Node that a scenario cordoned: its healing is that pods may be scheduled there."""
+_NO_FAULTS = (MADE, JOINED, CORDONED)
 MARK = "nodeproof.dev/made"
 """The annotation of an object that a scenario made."""
 SERVED_LIMIT_S = 60.0
@@ -108,6 +111,28 @@ class Safety:
         joined = [entry.fault for entry in self.ledger.unfinished() if entry.fault.get("fault") == JOINED]
         return any(data["node"] == name for data in joined)
 
+    def expect_cordon(self, name: str) -> None:
+        """Remember a Node that is about to be cordoned, until it no longer is. What is cordoned already is
+        somebody else's to undo, and what is no Node is nothing. Raises ApiError, OSError.
+        """
+        try:
+            found = self._api.get(node(name))
+        except ApiError as error:
+            if error.status == 404:
+                return
+            raise
+        if not found["spec"].get("unschedulable"):
+            uid = found["metadata"]["uid"]
+            self.ledger.write(
+                "planned", {"fault": CORDONED, "id": uuid.uuid4().hex, "node": name, "uid": uid}
+            )
+
+    def forget_cordon(self, name: str) -> None:
+        """Forget a Node that was uncordoned: who cordons it from now on is somebody else. Raises OSError."""
+        for entry in self.ledger.unfinished():
+            if entry.fault.get("fault") == CORDONED and entry.fault["node"] == name:
+                self.ledger.write("closed", entry.fault)
+
     def never_made(self, mark: str, path: str) -> None:
         """Forget an object that the API refused to make. Raises OSError."""
         self.ledger.write("closed", {"fault": MADE, "id": mark, "path": path})
@@ -118,14 +143,12 @@ class Safety:
         self.ledger.write("unanswered", {"fault": MADE, "id": mark, "path": path, **until})
 
     def remove_made(self) -> None:
-        """Remove every object that scenarios made, and every node that they let join, and that is still
-        remembered, the newest first.
+        """Undo what scenarios did to the cluster and is still remembered, the newest first: remove the
+        objects that they made and the nodes that they let join, uncordon what they cordoned.
 
         Raises Problem where one stays, OSError.
         """
-        made = [
-            entry.fault for entry in self.ledger.unfinished() if entry.fault.get("fault") in (MADE, JOINED)
-        ]
+        made = [entry.fault for entry in self.ledger.unfinished() if entry.fault.get("fault") in _NO_FAULTS]
         left = []
         for data in reversed(made):
             if self._remove(data):
@@ -133,10 +156,12 @@ class Safety:
             else:
                 left.append(str(data.get("path", data.get("node"))))
         if left:
-            raise Problem(f"not removed: {', '.join(left)}", "the API", "remove it with `nodeproof kubectl`")
+            raise Problem(f"not undone: {', '.join(left)}", "the API", "undo it with `nodeproof kubectl`")
 
     def _remove(self, data: Mapping[str, Json]) -> bool:
-        """Remove what a scenario made, if it is that; whether it is gone."""
+        """Undo what a scenario did, if it is that; whether it is undone."""
+        if data["fault"] == CORDONED:
+            return self._uncordon(data)
         if data["fault"] == JOINED:
             return self._let_leave(str(data["node"]), str(data.get("as", data["node"])))
         path, come_until = str(data["path"]), float(data.get("may_come_until", 0))
@@ -151,6 +176,17 @@ class Safety:
             return error.status == 404
         except Problem:
             return False
+        return True
+
+    def _uncordon(self, data: Mapping[str, Json]) -> bool:
+        """Let pods be scheduled on a Node again; whether they may be. A namesake is another."""
+        path = node(str(data["node"]))
+        try:
+            found = self._api.get(path)
+            if found["metadata"]["uid"] == data["uid"] and found["spec"].get("unschedulable"):
+                self._api.patch(path, {"metadata": {"uid": data["uid"]}, "spec": {"unschedulable": None}})
+        except ApiError as error:
+            return error.status == 404
         return True
 
     def _release(self, path: str, found: Json) -> None:
@@ -221,7 +257,7 @@ class Safety:
 
         What no fault is made of, or can't be healed now, stays open and keeps nothing else from being healed.
         """
-        if data.get("fault") in (MADE, JOINED):
+        if data.get("fault") in _NO_FAULTS:
             return self._remove(data)
         try:
             fault = fault_from_json(data)
