@@ -14,6 +14,7 @@ from nodeproof.scenario import (
     huge_pages,
     kubelet_at,
     kubelet_field,
+    kubelet_from_outside,
     machine_facts,
     needs,
     next_of,
@@ -59,6 +60,7 @@ def test_a_node_tells_what_machine_it_is(lab: Stage, judge: Judge) -> None:
         room, most = lab.look(resources_of(node)), lab.look(kubelet_field(node, "maxPods"))
         inside = of_type("InternalIP", addresses.value)
         reached = [lab.look(kubelet_at(node, address)) for address in inside]
+        from_outside = [lab.look(kubelet_from_outside(node, address)) for address in inside]
 
     itself = machine.value
     for claim, as_it_is in (
@@ -89,6 +91,7 @@ def test_a_node_tells_what_machine_it_is(lab: Stage, judge: Judge) -> None:
         judge("addresses.internal-ip", shows(machine, {"addresses": [address]}))
     for answer in reached:
         judge("addresses.internal-ip", shows(answer, ANSWERS))
+    for answer in from_outside:
         judge("addresses.internal-ip-only-inside", shows(answer, ANSWERS))
     judge("addresses.external-ip-absent", shows(addresses, [{"type": "InternalIP"}]))
     judge("addresses.external-ip-absent", shows(addresses, {"$not": [{"type": "ExternalIP"}]}))

@@ -41,7 +41,9 @@ LARGE_ENOUGH = {"capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}}
 )
 @needs(nodes=2, lasts="3S + 15")
 def test_a_node_that_no_kubelet_reports_for_becomes_unknown_and_stays_empty(lab: Stage, judge: Judge) -> None:
-    """A cloud's controller would look for its machine at once, and each 5 s."""
+    """It gets pods for as long as its kubelet may still start. A cloud's controller would look for its
+    machine at once, and each 5 s.
+    """
     # Of a namesake the controller would remember when it was last heard of.
     name = f"by-hand-{uuid.uuid4().hex[:8]}"
     there, gone = made("nodes", name), removed("nodes", name)
@@ -51,6 +53,7 @@ def test_a_node_that_no_kubelet_reports_for_becomes_unknown_and_stays_empty(lab:
     )
     # Its creationTimestamp, from which is counted, has no fraction of a second.
     grace = windows.formula("period", "S", "S - 1 - slack", "S + P + 1 + slack")
+    while_it_may_start = windows.formula("within", "0.7S", "-slack", "0.7S + slack")
     one_pass = windows.formula("within", "P + 1", "-slack", "P + 1 + slack")
     ended = event_reported("RemovingNode", "Node", name, "")
     labels = {"kubernetes.io/hostname": name}
@@ -58,6 +61,9 @@ def test_a_node_that_no_kubelet_reports_for_becomes_unknown_and_stays_empty(lab:
 
     with lab.record():
         lab.do(ask("POST", NODES, {"metadata": {"name": name, "labels": labels}, "status": LARGE_ENOUGH}))
+        early = lab.do(pending_pod(only_on=name))
+        early_bound = pod_bound(early.namespace, early.name)
+        taken = lab.wait_for(early_bound.after(pod_created(early.namespace, early.name), while_it_may_start))
         in_time = lab.wait_for(unknown.after(there, grace))
         lab.wait_for(tainted.after(there, grace))
         pod = lab.do(pending_pod(only_on=name))
@@ -73,7 +79,7 @@ def test_a_node_that_no_kubelet_reports_for_becomes_unknown_and_stays_empty(lab:
 
     judge("manual-node.never-updated-unknown", in_time)
     judge("monitoring.startup-grace", in_time)
-    for check in (tried, unbound):
+    for check in (taken, tried, unbound):
         judge("manual-node.not-eligible", check)
     for check in (said, stays_away):
         judge("manual-node.delete-stops-checks", check)

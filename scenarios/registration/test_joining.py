@@ -1,5 +1,7 @@
 """A machine that joins: who makes its Node, and what that carries from the beginning."""
 
+import uuid
+
 from nodeproof.plugin import Judge
 from nodeproof.scenario import (
     NOT_READY,
@@ -19,6 +21,7 @@ from nodeproof.scenario import (
     default_of,
     join,
     made,
+    make_node,
     needs,
     pending_pod,
     pod_bound,
@@ -42,11 +45,10 @@ TAINTS = [
 ]
 TOLERATED = [{"key": taint["key"], "operator": "Exists"} for taint in TAINTS]
 PODS, RENEWED_S, RENEWALS = 2, 5, 3
+INITIAL = {"spec": {"taints": [{"key": NOT_READY, "effect": "NoSchedule"}]}}
 BORN_WITH = {
     "registration.with-taints": {"spec": {"taints": TAINTS}},
-    "registration.initial-not-ready-taint": {
-        "spec": {"taints": [{"key": NOT_READY, "effect": "NoSchedule"}]}
-    },
+    "registration.initial-not-ready-taint": INITIAL,
     "capacity.reported-at-registration": {
         "status": {"capacity": {"cpu": PRESENT, "memory": PRESENT, "pods": str(PODS)}}
     },
@@ -98,6 +100,20 @@ def about_pods_that_waited(pods: Workload) -> Promises:
     ]
 
 
+def about_a_node_made_by_hand(name: str) -> Promises:
+    """No kubelet says that it is not ready, and nobody else does before the start-up grace is over."""
+    born, schedulable = made("nodes", name), taint_removed(name, NOT_READY, "NoSchedule")
+    at_once = windows.prompt(BORN_S)
+    return [
+        ("registration.initial-not-ready-taint", check)
+        for check in (
+            made("nodes", name, like=INITIAL).after(born, at_once),
+            schedulable.after(born, at_once),
+            condition_became(name, "Ready", "True").never_after(born, windows.absence(BORN_S)),
+        )
+    ]
+
+
 def about_pods_that_are_too_many(lab: Stage) -> Promises:
     """One is there; there is room for a second, none for a third, and none for one that asks nobody."""
     second, third = (lab.do(pending_pod(only_on=NEW, tolerations=TOLERATED)) for _each in range(2))
@@ -133,6 +149,8 @@ def about_pods_that_are_too_many(lab: Stage) -> Promises:
 )
 @needs(nodes=2, lasts="12R + 30")
 def test_a_kubelet_registers_its_node_as_it_was_told_under_its_own_name(lab: Stage, judge: Judge) -> None:
+    # Of a namesake the controller would remember when it was last heard of.
+    by_hand = f"by-hand-{uuid.uuid4().hex[:8]}"
     joins = join(NEW, registerWithTaints=TAINTS, maxPods=PODS, nodeLeaseDurationSeconds=4 * RENEWED_S)
     born = made("nodes", NEW)
     first = workload("Deployment", nodeSelector={HOSTNAME: NEW}, tolerations=TOLERATED)
@@ -146,9 +164,11 @@ def test_a_kubelet_registers_its_node_as_it_was_told_under_its_own_name(lab: Sta
         quiet = windows.absence(lab.quiet_s)
         lab.do(first.make)
         lab.wait_for(born.never_after(recording_began(), quiet))
+        lab.do(make_node(by_hand, {HOSTNAME: by_hand}))
         lab.do(joins)
         registered = lab.wait_for(born.after(booted(NEW), windows.prompt(UP_S)))
         promised = [*about_its_node(born), *about_pods_that_waited(first), *about_its_lease(born)]
+        promised += about_a_node_made_by_hand(by_hand)
         for _claim, check in promised:
             lab.wait_for(check)
         too_many = about_pods_that_are_too_many(lab)

@@ -28,6 +28,7 @@ from nodeproof.labs.client.measuring import read_clock
 from nodeproof.labs.client.resizing import resize
 from nodeproof.labs.ground import autogroup
 from nodeproof.labs.ground.logs import LIMIT_BYTES
+from nodeproof.labs.ground.spec import KUBELET_PORT, OUTSIDE_ADDRESS
 from nodeproof.labs.ground.stalls import CONTROLLERS
 from nodeproof.model.clocks import error_s, offset_s
 from nodeproof.model.cluster import condition, is_ready
@@ -36,6 +37,7 @@ from nodeproof.model.pattern import PRESENT
 from nodeproof.model.problem import Problem
 from nodeproof.model.schema import unknown
 from nodeproof.model.slack import LAB, slack_s
+from nodeproof.probes.answering import ANSWERS, kubelet_from_outside
 from nodeproof.recording.machine_events import MachineEvents
 from nodeproof.recording.recorder import Recording
 from nodeproof.recording.stalls import NOTABLE_S, TICK_S
@@ -47,6 +49,7 @@ from tests.waiting import eventually, pause
 
 Json = Any
 COMMAND_LIMIT_S = 10.0
+NOBODYS = "10.77.254.254"
 READY_LIMIT_S = 60.0
 EVENTS_LIMIT_S = 20.0
 MOST_CLOCK_ERROR_S = 1.0
@@ -134,6 +137,15 @@ def test_a_kubelet_tells_its_configuration_through_its_authenticated_port(lab: L
 
     assert told["nodeLeaseDurationSeconds"] == lab.profile.kubelet["nodeLeaseDurationSeconds"]
     assert told["authentication"]["anonymous"]["enabled"] is False
+
+
+@pytest.mark.vm
+def test_a_kubelet_answers_from_outside_of_the_cluster(lab: Lab, node: str) -> None:
+    address = lab.fleet.machine(node).data_address
+    assert kubelet_from_outside(node, address).read(lab) == ANSWERS
+    assert kubelet_from_outside(node, NOBODYS).read(lab) != ANSWERS
+    with registry.client(lab.name).dial(address, KUBELET_PORT, COMMAND_LIMIT_S, OUTSIDE_ADDRESS) as made:
+        assert made.getsockname()[0] == OUTSIDE_ADDRESS
 
 
 @pytest.mark.vm

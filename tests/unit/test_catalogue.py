@@ -19,8 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeproof import catalogue
+from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION
 from nodeproof.model.catalogue import DEPTH_LIMIT, SIZE_LIMIT, merge, parse
+from nodeproof.model.claim import page_agreement
 from nodeproof.model.problem import Problem
+from nodeproof.model.verdict import conforms
 from nodeproof.model.window import Ground, compute
 from nodeproof.session.judging import Judge
 from tests.acceptance.test_conformance import needs_a_machine
@@ -159,6 +162,19 @@ def test_the_schema_is_one_and_is_closed() -> None:
                 closed(entry)
 
     closed(SCHEMA)
+
+
+def test_a_page_that_is_wrong_is_said_to_differ() -> None:
+    wrong = [
+        claim
+        for claim in catalogue.load().values()
+        if claim.drift.startswith("the page is wrong in every version")
+    ]
+    assert wrong
+    agreements = {
+        claim.id: page_agreement(claim, DEFAULT_KUBERNETES_VERSION, conforms("")).agreement for claim in wrong
+    }
+    assert {name: said for name, said in agreements.items() if said != "differs"} == {}
 
 
 def test_loading_is_quick() -> None:

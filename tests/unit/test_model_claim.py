@@ -80,6 +80,13 @@ def test_a_page_without_a_number(said: bool | str, says: str) -> None:
     assert page_agreement(documented, "v1.36.3", deviates("")) == Page("differs", says)
 
 
+def test_what_has_moved_says_what_it_said_before() -> None:
+    moved = claim({"v1.26": "differs: it is otherwise", "v1.28": "moved: elsewhere"})
+    assert page_agreement(moved, "v1.36.3", conforms("")) == Page("differs", "differs: it is otherwise")
+    newer = claim({"v1.26": False, "v1.28": "moved: elsewhere"})
+    assert page_agreement(newer, "v1.36.3", conforms("")) == Page("agrees", "moved: elsewhere")
+
+
 def test_a_claim_that_is_as_the_code_has_it_says_how_the_page_differs() -> None:
     corrected = claim({"v1.28": "differs: it is otherwise"})
     assert page_agreement(corrected, "v1.36.3", conforms("")) == Page("differs", "differs: it is otherwise")

@@ -97,6 +97,8 @@ def includes(versions: str, kubernetes_version: str) -> bool:
 
 
 CONTRARY = "differs: "
+MOVED = "moved: "
+"""Begins a remark that says only where the sentence is now."""
 _RELEASE = re.compile(r"v?([0-9]+\.[0-9]+\.[0-9]+)(?![0-9.])")
 
 
@@ -117,11 +119,17 @@ def page_agreement(claim: Claim, kubernetes_version: str, verdict: Verdict) -> P
         )
         agrees = says == cluster and verdict.outcome != "deviates"
         return Page("agrees" if agrees else "differs", says, cluster, claim.drift)
-    said = claim.page[claim.page_versions[-1]]
+    said = _said(claim)
     says = claim.statement if said is True else str(said)
     if says.startswith(CONTRARY):
         return Page("differs" if verdict.outcome == "conforms" else "unknown", says, drift=claim.drift)
     return Page(_AGREEMENT[verdict.outcome], says, drift=claim.drift)
+
+
+def _said(claim: Claim) -> bool | str:
+    """What the newest version of the page says that says it: of what has moved, what it said before."""
+    remarks = [claim.page[version] for version in claim.page_versions]
+    return next((remark for remark in reversed(remarks) if not str(remark).startswith(MOVED)), remarks[-1])
 
 
 _AGREEMENT: Mapping[Outcome, Agreement] = {"conforms": "agrees", "deviates": "differs", "unproven": "unknown"}

@@ -6,7 +6,7 @@ import ssl
 
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab
-from nodeproof.labs.ground.spec import KUBELET_PORT
+from nodeproof.labs.ground.spec import KUBELET_PORT, OUTSIDE_ADDRESS
 from nodeproof.probes.probe import COMMAND_LIMIT_S, Probe
 
 ANSWERS = "answers"
@@ -38,15 +38,23 @@ def kubelet_at(node: str, address: str) -> Probe:
     """`answers` where a Node's kubelet, proven by its certificate, answers at an address, else why it does
     not. It is asked from where the lab's networks meet: the way to a `control` address is not by `data`.
     """
+    return Probe(f"kubelet at {address}", node, lambda lab: _answer(lab, node, address, ""))
 
-    def read(lab: Lab) -> str:
-        context = ssl.create_default_context(cafile=str(lab.dir / "pki" / "ca.crt"))
-        try:
-            with registry.client(lab.name).dial(address, KUBELET_PORT, _LIMIT_S) as plain:
-                plain.settimeout(_LIMIT_S)
-                with context.wrap_socket(plain, server_hostname=node):
-                    return ANSWERS
-        except OSError as error:
-            return str(error)
 
-    return Probe(f"kubelet at {address}", node, read)
+def kubelet_from_outside(node: str, address: str) -> Probe:
+    """`answers` where a Node's kubelet, proven by its certificate, answers at an address to one whose own is
+    in no network of the cluster's, else why it does not.
+    """
+    about = f"kubelet at {address}, from outside"
+    return Probe(about, node, lambda lab: _answer(lab, node, address, OUTSIDE_ADDRESS))
+
+
+def _answer(lab: Lab, node: str, address: str, source: str) -> str:
+    context = ssl.create_default_context(cafile=str(lab.dir / "pki" / "ca.crt"))
+    try:
+        with registry.client(lab.name).dial(address, KUBELET_PORT, _LIMIT_S, source) as plain:
+            plain.settimeout(_LIMIT_S)
+            with context.wrap_socket(plain, server_hostname=node):
+                return ANSWERS
+    except OSError as error:
+        return str(error)

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from nodeproof.model.claim import CONTRARY, Claim
+from nodeproof.model.claim import CONTRARY, MOVED, Claim
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, Verdict
 from nodeproof.report import declared, rechecked, rundir
@@ -218,7 +218,7 @@ def measured_of(row: Row) -> str:
 _REMARKS: Mapping[str, str] = {
     CONTRARY: "say{s} otherwise",
     "variant: ": "word{s} it otherwise",
-    "moved: ": "ha{ve} it elsewhere",
+    MOVED: "ha{ve} it elsewhere",
     "true (": "say{s} so",
 }
 """How a remark of the catalogue on a version of the page begins, and what that is in words."""

@@ -99,7 +99,7 @@ from nodeproof.model.cluster import (
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.needs import ATTACHER, CLOUD
 from nodeproof.model.pattern import PRESENT
-from nodeproof.probes.answering import api_at, kubelet_at
+from nodeproof.probes.answering import api_at, kubelet_at, kubelet_from_outside
 from nodeproof.probes.cgroup import SWAP_LIMIT, cgroup_file, swap_limit
 from nodeproof.probes.configz import kubelet_field, manager_field
 from nodeproof.probes.dbus import dbus_property
@@ -248,6 +248,7 @@ __all__ = [
     "kubectl",
     "kubelet_at",
     "kubelet_field",
+    "kubelet_from_outside",
     "kubelet_of",
     "kubelet_restarted",
     "kubelet_settings",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from nodeproof import proc
-from nodeproof.labs.ground.spec import API_ADDRESS, CONTROL_NET, NodeSpec
+from nodeproof.labs.ground.spec import API_ADDRESS, CONTROL_NET, OUTSIDE_ADDRESS, NodeSpec
 
 _TIMEOUT_S = 10.0
 BRIDGES = {"control": f"{CONTROL_NET}.0.1", "data": API_ADDRESS}
@@ -20,8 +20,8 @@ add rule inet {TRACK_TABLE} track ct state new counter
 
 
 def set_up_bridges() -> None:
-    """Create the two bridges in this network namespace. Raises CommandFailed."""
-    lines = ["link set lo up"]
+    """Create the two bridges in this network namespace, and the address outside. Raises CommandFailed."""
+    lines = ["link set lo up", f"addr add {OUTSIDE_ADDRESS}/32 dev lo"]
     for name, address in BRIDGES.items():
         lines += [f"link add {name} type bridge", f"addr add {address}/16 dev {name}", f"link set {name} up"]
     ip_batch(lines)

@@ -22,6 +22,8 @@ CONTROL_NET = "10.78"
 DATA_NET = "10.77"
 API_ADDRESS = f"{DATA_NET}.0.1"
 API_PORT = 6443
+OUTSIDE_ADDRESS = "203.0.113.1"
+"""Of the lab's own, in none of its networks: who asks from there is outside of the cluster."""
 KUBELET_PORT = 10250
 SSH_PORT = 22
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")

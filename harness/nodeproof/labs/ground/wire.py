@@ -64,13 +64,14 @@ class SupervisorClient:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def dial(self, host: str, port: int, timeout_s: float) -> socket.socket:
-        """A connected TCP socket inside the lab. Raises ConnectionError, TimeoutError as `connect` would.
+    def dial(self, host: str, port: int, timeout_s: float, source: str = "") -> socket.socket:
+        """A connected TCP socket inside the lab, from an address of its outer namespace where one is named.
+        Raises ConnectionError, TimeoutError as `connect` would.
 
         What is written to it goes out at once: else an HTTP body, or the end of a command's input over SSH,
         waits 40 ms for the other side's delayed acknowledgement.
         """
-        request = {"verb": "dial", "host": host, "port": port, "timeout_s": timeout_s}
+        request = {"verb": "dial", "host": host, "port": port, "timeout_s": timeout_s, "source": source}
         reply, descriptor = self._ask(request, timeout_s + 5)
         if descriptor is None:
             kind = _DIAL_ERRORS.get(str(reply.get("failure")), ConnectionError)

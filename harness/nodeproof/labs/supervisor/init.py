@@ -224,7 +224,8 @@ class LabServer:
     def _dial(self, client: socket.socket, request: Mapping[str, Json]) -> None:
         try:
             address = (request["host"], request["port"])
-            with socket.create_connection(address, timeout=request["timeout_s"]) as made:
+            source = (request["source"], 0) if request.get("source") else None
+            with socket.create_connection(address, request["timeout_s"], source) as made:
                 made.settimeout(None)
                 wire.send(client, {"ok": True}, made.fileno())
         except ConnectionRefusedError as error:
