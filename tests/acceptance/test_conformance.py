@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from nodeproof import catalogue
+from nodeproof.model.claim import Claim
 from nodeproof.report import rundir, table
 from nodeproof.report.outcome import worst_by_claim
 from tests.acceptance.command import TOP, Done, labs_of, nodeproof, the_run
@@ -28,45 +29,6 @@ SCALED = {
     "non-graceful.force-detach-disable",
 }
 
-REFUSED = {
-    *(f"graceful-shutdown.{name}" for name in ("validation", "gate", "field-spelling", "needs-systemd")),
-    *(f"priority-shutdown.{name}" for name in ("kubelet-config-name", "gate", "exclusive-with-classic")),
-    *(f"swap.{name}" for name in ("config-validation", "gate", "unlimited", "cgroup-v1-kubelet-refuses")),
-    "topology.gate",
-}
-GIVEN = {"addresses.hostname-override"}
-"""What a kubelet says of its settings, and of itself as it was told, needs no machine."""
-MACHINES = (
-    *(f"info.{name}" for name in ("kernel-os-runtime", "kubelet-version")),
-    *(f"info.{name}" for name in ("kube-proxy-version", "machine-ids")),
-    *(f"addresses.{name}" for name in ("hostname", "internal-ip", "external-ip-absent")),
-    *("capacity.fields", "capacity.updates-live", "conditions.ready-true-shape"),
-    *("conditions.ready-false", "conditions.accepting-pods", "registration.first-ready-fast"),
-    *("capacity.allocatable-formula", "scheduling.reserve-for-daemons"),
-    *("scheduling.counts-kubelet-containers", "scheduling.ignores-foreign"),
-    *(f"conditions.{name}" for name in ("memory-pressure", "disk-pressure", "pid-pressure")),
-    *("conditions.pressure-damping", "components.on-node", "eviction.all-pods"),
-    "deletion-gc.live-",
-    "graceful-shutdown.",
-    "priority-shutdown.",
-    "shutdown-metrics.",
-    "heartbeat.continues-in-shutdown",
-    "heartbeat.kubelet-stop",
-    "heartbeat.local-clock",
-    "non-graceful.not-",
-    "non-graceful.volume",
-    *(f"out-of-service.{name}" for name in ("immediate-detach", "detach-ignores-readiness", "two-phases")),
-    *(f"out-of-service.{name}" for name in ("power-state-not-checked", "recovers-elsewhere")),
-    "swap.",
-    "swap-metrics.",
-    "topology.",
-    "partition.containers-",
-    "partition.deferred-",
-    "partition.two-writers",
-    "partition.user-force-",
-)
-"""What process nodes can't prove; tests/vm does."""
-
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
@@ -78,22 +40,20 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
     return done, run
 
 
-def needs_a_machine(claim: str) -> bool:
-    return claim.startswith(MACHINES) and claim not in REFUSED | GIVEN
-
-
-def expected_label(claim: str) -> str:
-    if needs_a_machine(claim):
+def expected_label(claim: Claim) -> str:
+    """Its verdict on process nodes; what needs a machine, tests/vm proves."""
+    if claim.tier == "machine":
         return "lab-lacks"
-    return "scaled" if claim in SCALED else "conforms"
+    return "scaled" if claim.id in SCALED else "conforms"
 
 
 def test_every_claim_conforms_unless_this_lab_cannot_prove_it(finished: tuple[Done, Path]) -> None:
     done, run = finished
     worst = worst_by_claim(rundir.read_verdicts(run))
-    assert worst.keys() == catalogue.judged(catalogue.load()).keys()
+    judged = catalogue.judged(catalogue.load())
+    assert worst.keys() == judged.keys()
     labels = {claim: row["code"] or row["verdict"] for claim, row in worst.items()}
-    expected = {claim: expected_label(claim) for claim in worst}
+    expected = {name: expected_label(claim) for name, claim in judged.items()}
     assert labels == expected, {claim: row["reason"] for claim, row in worst.items()}
     assert done.status == 0
 
