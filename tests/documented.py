@@ -107,7 +107,9 @@ COLLECTED = (
 tests/acceptance; another version is built nowhere in the tests.
 """
 EXAMPLE = ("pytest --collect-only -q", "pytest", "nodeproof run .")
-"""Of docs/scenarios.md's example: collected in `tests/unit/test_documented.py`."""
+"""Of docs/scenarios.md's example: collected in `tests/unit/test_documented.py`, run in
+`tests/acceptance/test_documented.py`.
+"""
 REASONS: Mapping[str, str] = {
     "make run": "tests/acceptance/test_conformance.py runs what it calls",
     "make test": "it is what runs these tests",

@@ -1,19 +1,32 @@
-"""What README and docs show of a lab works as shown: the tutorial in order, with the exit codes it says."""
+"""What README and docs show of a lab works as shown: the tutorial in order, with the exit codes it says, and
+the code of scenarios, probes and actions.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nodeproof import proc
+from nodeproof.actions.action import Action, Doing
 from nodeproof.artifacts.components import Components
+from nodeproof.cluster.resources import pods
+from nodeproof.cluster.workloads import Pod
 from nodeproof.labs.client.lab import Lab
+from nodeproof.probes import probe as probes
+from nodeproof.report import rundir
+from tests import examples
+from tests.acceptance.altered import named
+from tests.acceptance.command import nodeproof, the_run
 from tests.documented import ON_A_LAB, REASONS, SETTINGS, TUTORIAL, Command, checkout, commands
+from tests.waiting import eventually
 
 LIMIT_S = 600.0
 ENDED = "@@ ended with"
@@ -72,3 +85,54 @@ def test_a_folder_of_executables_is_made_as_shown(components: Components, tmp_pa
     assert components.kubernetes_version in line
     script = tmp_path / "reports" / "out" / "mine" / "kube-controller-manager"
     assert "--node-monitor-grace-period=25s" in script.read_text()
+
+
+def test_the_example_of_a_scenario_proves_its_claims(lab: Lab, tmp_path: Path) -> None:
+    for file, content in examples.files(examples.SCENARIOS).items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(content)
+    assert labels_of(lab, tmp_path) == {
+        "team.one-way-cut-keeps-ready": ["conforms"],
+        "team.power-loss-is-noticed": ["conforms"],
+    }
+
+
+def test_what_is_shown_of_scenarios_proves_its_claims(whole_lab: Lab, tmp_path: Path) -> None:
+    examples.write(examples.scenarios(examples.fragments(examples.SCENARIOS)), tmp_path)
+    assert labels_of(whole_lab, tmp_path) == {
+        examples.CLAIM: ["conforms"] * 3 + ["lab-lacks"] * 2,
+        "node-restriction.modify-own-only": ["conforms"],
+    }
+
+
+def labels_of(lab: Lab, folder: Path) -> Mapping[str, list[str]]:
+    """The verdicts on a user's scenarios, by claim."""
+    nodeproof("run", ".", "--no-site", "--lab", named(lab), cwd=folder)
+    run = the_run(folder)
+    assert run is not None
+    labels: dict[str, list[str]] = {}
+    for row in rundir.read_verdicts(run):
+        labels.setdefault(row["claim"], []).append(row["code"] or row["verdict"])
+    return {claim: sorted(found) for claim, found in labels.items()}
+
+
+def test_what_is_shown_of_probes_actions_and_kinds_works(lab: Lab) -> None:
+    node = lab.fleet.node_names()[0]
+    probe, action, kind = examples.new_files(examples.CONTRIBUTING).values()
+    assert made(probe, probes.Probe, probes.output_of)["uptime"](node).read(lab) > 0
+    running = lab.cluster.run_pod(node)
+    made(action, Action)["drop_pods"](node).do(Doing(lab, None, lambda _node: None))
+    assert eventually(lambda: not is_there(lab, running), LIMIT_S)
+    assert made(kind)["NOTHING"].name == "nothing"
+
+
+def made(code: str, *known: Any) -> Mapping[str, Any]:
+    """What a file of code defines; of what it imports in its folder the page shows nothing."""
+    defined = {each.__name__: each for each in known}
+    exec(compile(f"from __future__ import annotations\n{code}", "page", "exec"), defined)  # noqa: S102
+    return defined
+
+
+def is_there(lab: Lab, made_pod: Pod) -> bool:
+    items = lab.cluster.api.get(pods(made_pod.namespace))["items"]
+    return made_pod.name in {item["metadata"]["name"] for item in items}

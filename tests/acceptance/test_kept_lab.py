@@ -38,7 +38,7 @@ def test_a_run_goes_without_a_node_that_is_cordoned_and_leaves_it_so(kept: Lab, 
     assert run is not None, output
     found = kept.cluster.api.get(node_path(cordoned))
     rows = rundir.read_verdicts(run)
-    assert {row["outcome"] for row in rows if row["claim"].startswith("cordon.")} == {"conforms"}
+    assert {row["verdict"] for row in rows if row["claim"].startswith("cordon.")} == {"conforms"}
     few = [row for row in rows if row["claim"] == "rate-limits.minimum-three"]
     assert [f"left out: {cordoned} (cordoned)" in row["reason"] for row in few] == [True]
     assert output.index(f"leaves out {cordoned} (cordoned)") < output.index("cordon/test_cordon.py::")

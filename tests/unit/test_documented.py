@@ -20,12 +20,12 @@ from tests.documented import (
     PAGES,
     REASONS,
     SETTINGS,
-    TOP,
     TUTORIAL,
     checkout,
     commands,
     name,
 )
+from tests.examples import AROUND, SCENARIOS, files, fragments
 from tests.unit.told_runs import CONFORMS, DEVIATES, Told, shard_run, tell
 
 LIMIT_S = 300.0
@@ -137,14 +137,18 @@ def test_what_starts_labs_would_run_something(tmp_path: Path) -> None:
 def test_the_example_of_a_scenario_is_one(tmp_path: Path) -> None:
     checkout(tmp_path, sys.executable)
     own = tmp_path / "own"
-    text = (TOP / "docs" / "scenarios.md").read_text()
-    files = re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert [file for file, _content in files] == ["pytest.ini", "claims/team.yaml", "test_team.py"]
-    for file, content in files:
+    example = files(SCENARIOS)
+    assert list(example) == ["pytest.ini", "claims/team.yaml", "test_team.py"]
+    for file, content in example.items():
         (own / file).parent.mkdir(parents=True, exist_ok=True)
         (own / file).write_text(content)
     asked = [EXAMPLE[0], *(f"{command} --collect-only -q" for command in EXAMPLE[1:])]
     assert collected(asked, own, "test_team.py::") == [(command, True) for command in asked]
+
+
+def test_every_piece_of_a_scenario_is_run_in_a_scenario() -> None:
+    """By `tests/acceptance/test_documented.py`, and by tests/vm what needs a machine."""
+    assert [fragment.partition("\n")[0] for fragment in fragments(SCENARIOS)] == list(AROUND)
 
 
 def test_links_between_pages_lead_somewhere() -> None:
