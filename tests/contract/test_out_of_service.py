@@ -10,14 +10,17 @@ import pytest
 
 from nodeproof.actions.kubectl import kubectl
 from nodeproof.actions.nodes import label_node, labels_of
+from nodeproof.cluster import workloads
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.lab import Lab, TooFewNodes
 from nodeproof.model.needs import Needs
 from nodeproof.model.problem import Problem
 from nodeproof.scenario.stage import Stage
+from nodeproof.session.service import InService
+from tests.waiting import eventually
 
-COMMAND_LIMIT_S = 20.0
+COMMAND_LIMIT_S, LOST_LIMIT_S, WAITED_S = 20.0, 60.0, 2.0
 TEAM = {"example.com/team": "ours"}
 Person = Callable[..., None]
 
@@ -149,3 +152,22 @@ def test_a_node_that_is_back_in_service_is_used_again(lab: Lab, node: str, perso
     person("uncordon", node)
     lab.clean(Needs(nodes=1))
     assert node in lab.usable()
+
+
+def test_a_run_waits_for_a_node_that_is_not_ready_and_then_goes_without_it(lab: Lab, node: str) -> None:
+    said: list[str] = []
+    with closing(registry.attach(lab.name)) as another:
+        client = registry.client(lab.name)
+        client.power(node, "link-down")
+        try:
+            gone = eventually(lambda: workloads.lost(lab.cluster.api, [node]), LOST_LIMIT_S)
+            InService(said.append).begin(another, WAITED_S)
+        finally:
+            client.power(node, "link-up")
+        assert gone
+        assert node not in another.usable()
+    waits, leaves_out = said
+    assert (f"waits for {node} (Ready is Unknown" in waits, f"leaves out {node} (" in leaves_out) == (
+        True,
+        True,
+    )

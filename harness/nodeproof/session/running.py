@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -13,11 +13,10 @@ from pathlib import Path
 
 from nodeproof.artifacts import csi
 from nodeproof.artifacts.components import obtain
-from nodeproof.cluster import workloads
 from nodeproof.kept import Detail
 from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.healing import heal_abandoned, heal_whole
-from nodeproof.labs.client.lab import NODES_READY_LIMIT_S, Lab, with_reasons
+from nodeproof.labs.client.lab import Lab, with_reasons
 from nodeproof.labs.client.leases import InUse
 from nodeproof.labs.client.resizing import resize
 from nodeproof.labs.ground.profiles import profile_named
@@ -40,6 +39,7 @@ from nodeproof.report.rundir import (
 from nodeproof.session.asked import Make
 from nodeproof.session.gate import Gate
 from nodeproof.session.options import ANY, Options
+from nodeproof.session.service import InService
 from nodeproof.session.settling import Settling
 from nodeproof.session.sharing import Shared, give_back
 from nodeproof.session.standing import Standing
@@ -79,10 +79,11 @@ class LabProvider:
     _was_alone: bool = False
     _reserved: tuple[Lab, bool] | None = None
     _told_full: set[str] = field(default_factory=set)
-    _told_left_out: Mapping[str, str] = field(default_factory=dict)
+    _in_service: InService = field(init=False)
 
     def __post_init__(self) -> None:
         self._gate = Gate(self.run / "labs", self.slots)
+        self._in_service = InService(self.report)
 
     def get(self, size: Size, is_alone: bool) -> Lab:
         """The worker's lab of a size, started or attached to: all of it where the scenario `is_alone`, else
@@ -195,7 +196,7 @@ class LabProvider:
         if self.options.is_ours:
             lab.wait_nodes_ready()
         else:
-            self._leave_out(lab)
+            self._in_service.begin(lab)
         lab.prepare()
         calibration = lab.configuration.calibration
         offset = max((abs(value) for value in calibration.clock_offset_s.values()), default=0.0)
@@ -207,33 +208,12 @@ class LabProvider:
         )
         self._note(lab)
 
-    def _leave_out(self, lab: Lab) -> None:
-        """Go without the nodes of somebody's lab that its owner took out of service, and without those that
-        do not become Ready. Raises Problem where none is left, ApiError.
-        """
-        lab.leave_out()
-        self._say_who_is_left_out(lab)
-        awaited = workloads.not_ready(lab.cluster.api, lab.usable())
-        if awaited:
-            self.report(f"lab {lab.name}: waits for {with_reasons(awaited)}")
-        unready = lab.unready_after(lab.usable(), NODES_READY_LIMIT_S, workloads.not_fit)
-        if unready:
-            self.report(f"lab {lab.name}: leaves out {with_reasons(unready)}")
-            lab.safety.injector.quarantined |= unready.keys()
-        if not lab.usable():
-            raise Problem("no node is in service", f"lab {lab.name}", "see `nodeproof kubectl get nodes`")
-
-    def _say_who_is_left_out(self, lab: Lab) -> None:
-        """Say it once of each node. Of a lab of ours nobody else takes nodes out of service: it is not as it
-        was. Raises Problem.
-        """
+    def _check_in_service(self, lab: Lab) -> None:
+        """Of a lab of ours nobody else takes nodes out of service: it is not as it was. Raises Problem."""
         if lab.left_out and self.options.is_ours:
             said = f"out of service: {with_reasons(lab.left_out)}"
             raise Problem(said, f"lab {lab.name}", "see the scenario before")
-        named = {name: why for name, why in lab.left_out.items() if self._told_left_out.get(name) != why}
-        if named:
-            self.report(f"lab {lab.name}: leaves out {with_reasons(named)}")
-        self._told_left_out = lab.left_out
+        self._in_service.say(lab)
 
     def clean(
         self,
@@ -258,7 +238,7 @@ class LabProvider:
             self._settling.end(lab)
             self._end_standing(lambda stands: not stands.is_fit(standing))
             lab.clean(needs)
-            self._say_who_is_left_out(lab)
+            self._check_in_service(lab)
         except (Problem, OutsideError, OSError) as problem:
             if not self.options.is_ours:
                 raise
