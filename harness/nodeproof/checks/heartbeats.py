@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from nodeproof.checks.occurrence import Occurrence
-from nodeproof.model.clocks import clock_of, error_s, offset_s
+from nodeproof.model.clocks import clock_of, error_s, offset_s, written_t
 from nodeproof.model.cluster import LEASE_NAMESPACE, condition
 from nodeproof.model.history import History, Version
 
@@ -49,7 +49,7 @@ def _unless_unseen(history: History, node: str, beat: Occurrence | None) -> Occu
     if beat is None or told is None or not beat.detail.get("listed"):
         return beat
     ahead_s = offset_s(history, node, history.began_t) or 0.0
-    told_t = history.from_wall(str(told)) - ahead_s + _WHOLE_SECONDS_S
+    told_t = written_t(history, str(told), history.began_t) - ahead_s + _WHOLE_SECONDS_S
     return None if told_t > beat.t else beat
 
 
@@ -108,7 +108,7 @@ def _renewed(history: History, node: str) -> Iterator[tuple[Version, float]]:
     for version in history.versions("leases", LEASE_NAMESPACE, node):
         told = str(version.object["spec"].get("renewTime") or "")
         if told and told != last:
-            yield version, history.from_wall(told)
+            yield version, written_t(history, told, version.t)
         last = told
 
 

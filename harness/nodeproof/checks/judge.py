@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nodeproof.checks.checks import remaining_s, run_check
 from nodeproof.checks.read_off import Times, read_off
@@ -16,8 +17,10 @@ from nodeproof.model.needs import CLOUD
 from nodeproof.model.slack import (
     Span,
     hull,
+    longest_slack_s,
     loses_nodes_s,
     slack_s,
+    step_s,
     stood_still_s,
     undisturbed_s,
     waited_before_s,
@@ -48,24 +51,24 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     if other:
         return unproven("scaled", f"{other}: it is not what was read from the configuration")
     times = read_off(check, history, configuration)
-    slack = slack_s(history, configuration, times)
-    verdict = run_check(check, history, Ground(configuration, slack), claim)
+    ground = _ground(history, configuration, times, times)
+    verdict = run_check(check, history, ground, claim)
     waited_s, excused = 0.0, False
     if times and _is_late(verdict):
         # What stood still between an anchor and its event may have put the event itself off.
         within = hull(times)
-        slack = slack_s(history, configuration, [within])
+        ground = _ground(history, configuration, times, [within])
         waited_s = waited_before_s(history, within.until_t)
-        allowed = Ground(configuration, slack + waited_s)
+        allowed = replace(ground, slack_s=ground.slack_s + waited_s)
         excused = run_check(check, history, allowed, claim).outcome != "deviates"
     elif times and verdict.outcome == "deviates":
-        awaited = slack_s(history, configuration, [_awaited(verdict, times)])
-        excused = run_check(check, history, Ground(configuration, awaited), claim).outcome != "deviates"
-        slack = awaited if excused else slack
+        awaited = _ground(history, configuration, times, [_awaited(verdict, times)])
+        excused = run_check(check, history, awaited, claim).outcome != "deviates"
+        ground = awaited if excused else ground
     too_loaded = (
         excused
-        or slack > configuration.slack_limit_s
-        or _is_owed_to_load(verdict, check, claim, history, configuration, slack)
+        or ground.slack_s > configuration.slack_limit_s
+        or _is_owed_to_load(verdict, check, claim, history, ground)
     )
     if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict
@@ -79,16 +82,24 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         verdict.code in ("", "scaled") or _is_gap_of_load(verdict, check, claim, history, configuration)
     ):
         waits = f", with waits of {waited_s:.2f} s for processors," if waited_s else ""
-        slacks = f"slack {slack:.2f} s (limit {configuration.slack_limit_s:g} s)"
+        slacks = f"slack {ground.slack_s:.2f} s (limit {configuration.slack_limit_s:g} s)"
         said = f"{slacks}{waits} leaves it open; {verdict.reason}"
         return unproven("host-too-loaded", said, verdict.window, verdict.measured)
     return verdict
 
 
-def _is_owed_to_load(
-    verdict: Verdict, check: Check, claim: Claim, history: History, configuration: Configuration, slack: float
-) -> bool:
-    """Whether a time conforms that would not if what stood still had put it off, or brought it forward.
+def _ground(history: History, configuration: Configuration, times: Times, about: Times) -> Ground:
+    """What a check is judged by that reads its answer off at `times`, where what stood still `about` them may
+    have moved it. What was read on a clock is as wrong as that was set at the time.
+    """
+    set_s = step_s(history, times)
+    slack = slack_s(history, configuration, about) - step_s(history, about) + set_s
+    return Ground(configuration, slack, set_s)
+
+
+def _is_owed_to_load(verdict: Verdict, check: Check, claim: Claim, history: History, ground: Ground) -> bool:
+    """Whether a time conforms that would not if what stood still, or a clock that was set, had put it off or
+    brought it forward.
 
     What a stall adds to the slack it may have added to the time as well: with so much less slack than an
     undisturbed measurement has, the time must conform all the same. That something came too early after its
@@ -100,10 +111,14 @@ def _is_owed_to_load(
         return False
     if verdict.outcome != "conforms" or window is None or window.shape == "negative" or measured is None:
         return False
-    undisturbed = undisturbed_s(history, configuration)
-    if slack <= undisturbed:
+    late = Ground(ground.configuration, ground.slack_s, -ground.step_s)
+    if ground.step_s and run_check(check, history, late, claim).outcome != "conforms":
+        return True
+    undisturbed = undisturbed_s(history, ground.configuration)
+    if ground.slack_s <= undisturbed:
         return False
-    strict = run_check(check, history, Ground(configuration, 2 * undisturbed - slack), claim)
+    narrow = Ground(ground.configuration, 2 * undisturbed - ground.slack_s)
+    strict = run_check(check, history, narrow, claim)
     if strict.outcome == "conforms" or strict.window is None or not isinstance(measured.value, float):
         return False
     return window.shape == "period" or measured.value > strict.window.high_s
@@ -172,7 +187,7 @@ def undecided_s(check: Check, history: History, configuration: Configuration, no
     not come, for as long again as that may have waited for processors. Else its lateness would mean nothing,
     however late it is.
     """
-    slack = slack_s(history, configuration)
+    slack = longest_slack_s(history, configuration)
     left_s = remaining_s(check, history, Ground(configuration, slack), now_t)
     if left_s is None or left_s > 0.0 or check.name != "after":
         return left_s

@@ -10,7 +10,7 @@ from nodeproof.checks.occurrence import Occurrence
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment
-from nodeproof.model.slack import Span, slack_s
+from nodeproof.model.slack import Span, longest_slack_s
 from nodeproof.model.verdict import Verdict
 from nodeproof.model.window import Ground, WindowSpec, compute
 
@@ -56,7 +56,7 @@ def _never(history: History, args: Args, configuration: Configuration) -> Times:
 
 def _window(history: History, args: Args, configuration: Configuration, start: Occurrence) -> Times:
     """From the anchor to the window's end, at its latest."""
-    ground = Ground(configuration, slack_s(history, configuration))
+    ground = Ground(configuration, longest_slack_s(history, configuration))
     window = compute(WindowSpec.from_json(args["window"]), ground, start.detail)
     return [Span(start.t, start.t + window.high_s)]
 

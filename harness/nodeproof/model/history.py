@@ -5,6 +5,8 @@ Entry kinds and their data (one JSON object a line in `history.jsonl`, `t` in se
 | kind | data |
 |---|---|
 | begun | wall_offset_s (wall minus monotonic clock), nodes, sentinel_node |
+| wall | offset_s (wall minus monotonic clock, once the host's wall clock was set), since (s: when they were
+compared before) |
 | clock | node, offset_s (its clock minus the harness's), error_s (half of what asking took until `t`) |
 | listed | resource, items (the objects of the first LIST, and of each LIST after a gap), rv |
 | watch | resource, type (ADDED, MODIFIED, DELETED), object |
@@ -28,7 +30,7 @@ node; it vouches up to `t` |
 these alone; by: lab where it was none of the harness |
 | stall | late_s (how much later than asked the harness was woken, at the worst since the entry before; by:
 who else was; waited_s: how long what a change goes through waited for processors, one after another) |
-| ended | |
+| ended | wall_offset_s |
 """
 
 from __future__ import annotations
@@ -97,9 +99,33 @@ class History:
         begun = self.of_kind("begun")
         return begun[0].data if begun else {}
 
-    def from_wall(self, timestamp: str) -> float:
-        """Put an API timestamp (RFC 3339) on the monotonic clock (s)."""
-        return parse_time(timestamp) - float(self.begun.get("wall_offset_s", 0.0))
+    @cached_property
+    def wall_offsets(self) -> Sequence[tuple[float, float]]:
+        """The host's wall clock minus its monotonic one (s), each with since when (s) it may be so."""
+        began = float(self.begun.get("wall_offset_s", 0.0))
+        steps = (
+            (float(entry.data["since"]), float(entry.data["offset_s"])) for entry in self.of_kind("wall")
+        )
+        return [(float("-inf"), began), *steps]
+
+    def wall_offset_s(self, t: float) -> float:
+        """The host's wall clock minus its monotonic one (s) at a time (s, monotonic)."""
+        return next(offset_s for since_t, offset_s in reversed(self.wall_offsets) if since_t <= t)
+
+    def from_wall(self, timestamp: str, seen_t: float = float("inf")) -> float:
+        """Put an API timestamp (RFC 3339) that was seen at `seen_t` on the monotonic clock (s)."""
+        return self.from_epoch(parse_time(timestamp), seen_t)
+
+    def from_epoch(self, wall_s: float, seen_t: float = float("inf")) -> float:
+        """Put a time of the host's wall clock (s since the epoch) on the monotonic clock (s).
+
+        A wall clock that was set back tells a time twice: the later one is meant, unless nobody can have seen
+        that yet. The slack of what is near such a step allows for the other.
+        """
+        for since_t, offset_s in reversed(self.wall_offsets):
+            if since_t <= wall_s - offset_s <= seen_t:
+                return wall_s - offset_s
+        return wall_s - self.wall_offset_s(seen_t)
 
     def versions(self, resource: str, namespace: str, name: str) -> tuple[Version, ...]:
         """Every state of one object in the order of receipt."""

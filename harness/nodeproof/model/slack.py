@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from nodeproof.model import clocks
 from nodeproof.model.cluster import Calibration, Configuration
@@ -16,6 +17,8 @@ LAB = "lab"
 """Who wrote a stall down, where that was not the harness."""
 NEAR_S = 2.0
 """What stood still has to catch up: so long before and after, a measurement counts too."""
+LEAST_STEP_S = 0.001
+"""So far apart do both clocks of a host move by a step at the least: less is due to how they are read."""
 TOLD_WITHIN_S = 0.5
 """So much later a wait is told of, at the most."""
 
@@ -48,8 +51,9 @@ def slack_s(history: History, configuration: Configuration, about: Sequence[Span
 
     Base plus twice the worst watch latency (calibrated, or seen by a sentinel: one for the anchor, one for
     the event), how wrong the offsets of nodes' clocks may be, the API's resolution, the longest times that
-    the harness and that the lab were not woken, and how wrong the times of witnesses on the nodes may be. Of
-    sentinels and stalls count those that can have touched these times.
+    the harness and that the lab were not woken, how wrong the times of witnesses on the nodes may be, and how
+    far the host's wall clock was set. Of sentinels, stalls and clocks set count those that can have touched
+    these times.
     """
     calibration = configuration.calibration
     stalls = history.of_kind("stall")
@@ -62,8 +66,28 @@ def slack_s(history: History, configuration: Configuration, about: Sequence[Span
         + _worst((_stall(entry) for entry in stalls if entry.data.get("by") != LAB), about)
         + _worst_near((_stall(entry) for entry in stalls if entry.data.get("by") == LAB), about)
         + told
-        + _clock_step_s(history)
+        + step_s(history, about)
     )
+
+
+def step_s(history: History, about: Sequence[Span] | None = None) -> float:
+    """How far the host's wall clock was set (s) where that can have touched the times `about`; anywhere in
+    the recording where none are told. A time that was written on that clock may be so much earlier, or later.
+    """
+    offsets_s = [offset_s for _since_t, offset_s in history.wall_offsets]
+    set_by = zip(
+        history.of_kind("wall"), (after - before for before, after in pairwise(offsets_s)), strict=True
+    )
+    near = (abs(moved_s) for entry, moved_s in set_by if _is_near(_told_twice(entry, moved_s), about))
+    return _unseen_step_s(history) + sum(near)
+
+
+def longest_slack_s(history: History, configuration: Configuration) -> float:
+    """The slack (s) anywhere in the recording, where a clock that was set counts for no more than the limit
+    of it: nothing is told beyond that, and nobody has to wait for it.
+    """
+    set_s = step_s(history)
+    return slack_s(history, configuration) - max(0.0, set_s - configuration.slack_limit_s)
 
 
 def waited_before_s(history: History, t: float) -> float:
@@ -104,10 +128,11 @@ def stood_still_s(history: History, before_t: float = math.inf) -> float:
 
 
 def undisturbed_s(history: History, configuration: Configuration) -> float:
-    """The slack (s) where nothing stood still and every watch was as fast as at its best."""
+    """The slack (s) where nothing stood still, no clock was set, and watches were at their best."""
     best = min((_sentinel(entry)[1] for entry in history.of_kind("sentinel")), default=0.0)
     calibrated = configuration.calibration.watch_latency_s
-    return slack_s(history, configuration, []) + 2 * max(0.0, best - calibrated)
+    quiet_s = slack_s(history, configuration, []) - step_s(history, [])
+    return quiet_s + 2 * max(0.0, best - calibrated)
 
 
 def _sentinel(entry: Entry) -> tuple[Span, float]:
@@ -142,11 +167,14 @@ def _worst(measured: Iterable[tuple[Span, float]], about: Sequence[Span] | None)
 
 def _worst_near(measured: Iterable[tuple[Span, float]], about: Sequence[Span] | None) -> float:
     """The longest of what was measured near `about`, by somebody who looked all the time."""
-    near = [Span(span.since_t - NEAR_S, span.until_t + NEAR_S) for span in about or ()]
-    return max(
-        (took for seen, took in measured if about is None or any(seen.touches(span) for span in near)),
-        default=0.0,
-    )
+    return max((took for seen, took in measured if _is_near(seen, about)), default=0.0)
+
+
+def _is_near(seen: Span, about: Sequence[Span] | None) -> bool:
+    """Whether something can have touched `about`, which is everywhere where it is not told."""
+    if about is None:
+        return True
+    return any(seen.touches(Span(span.since_t - NEAR_S, span.until_t + NEAR_S)) for span in about)
 
 
 def _clock_error_s(history: History, calibration: Calibration) -> float:
@@ -156,11 +184,19 @@ def _clock_error_s(history: History, calibration: Calibration) -> float:
     return max(map(abs, told), default=0.0) if measured is None else measured
 
 
-def _clock_step_s(history: History) -> float:
-    """How far the host's wall clock was moved during the recording (s): renewTimes are read on it."""
+def _told_twice(step: Entry, moved_s: float) -> Span:
+    """The times in which a wall clock that was set told what it told at others, too."""
+    back_s = max(0.0, -moved_s)
+    return Span(float(step.data["since"]) - back_s, step.t + back_s)
+
+
+def _unseen_step_s(history: History) -> float:
+    """How far the host's wall clock was set (s) at times that no entry tells: recordings of earlier versions
+    tell what it came to in the end.
+    """
     ended = history.of_kind("ended")
-    began_at, ended_at = (
-        history.begun.get("wall_offset_s"),
-        ended[-1].data.get("wall_offset_s") if ended else None,
-    )
-    return abs(ended_at - began_at) if began_at is not None and ended_at is not None else 0.0
+    ended_at = ended[-1].data.get("wall_offset_s") if ended else None
+    if ended_at is None or "wall_offset_s" not in history.begun:
+        return 0.0
+    moved_s = abs(float(ended_at) - history.wall_offset_s(history.ended_t))
+    return moved_s if moved_s > LEAST_STEP_S else 0.0

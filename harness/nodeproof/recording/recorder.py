@@ -26,6 +26,7 @@ from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.recording.clocks import NodeClocks
 from nodeproof.recording.machine_events import MachineEvents
 from nodeproof.recording.stalls import measure_stalls
+from nodeproof.recording.wall import WallClock
 from nodeproof.recording.watching import follow
 from nodeproof.waiting import Tell
 
@@ -83,11 +84,12 @@ class Recording:
         self._clocks = NodeClocks(setting.nodes, setting.read_clock, self.append, self._stopping)
         self._name = uuid.uuid4().hex[:8]
         self._out = path.open("a", buffering=1)
+        self._wall = WallClock(self.append)
         self._machine_events = MachineEvents(setting.machine_events, setting.machine_events_at)
 
     def __enter__(self) -> Recording:
         began: dict[str, Json] = {
-            "wall_offset_s": time.time() - time.monotonic(),
+            "wall_offset_s": self._wall.offset_s,
             "nodes": list(self._setting.nodes),
             "sentinel_node": self._setting.sentinel_node,
         }
@@ -103,7 +105,7 @@ class Recording:
             said = f"no LIST of every resource within {START_LIMIT_S:g} s"
             raise Problem(said, "recording", "see the API server's log") from error
         self._thread(self._send_sentinels)
-        self._thread(lambda: measure_stalls(self.append, self._stopping, self._setting.sentinel_period_s))
+        self._thread(self._measure_stalls)
         self._clocks.read_all()
         return self
 
@@ -122,7 +124,8 @@ class Recording:
             thread.join(timeout=2)
         gc.unfreeze()
         self._read_machine_events()
-        self.append("ended", wall_offset_s=time.time() - time.monotonic())
+        self._wall.look()
+        self.append("ended", wall_offset_s=self._wall.offset_s)
         self._out.close()
 
     def append(self, kind: str, t: float | None = None, **data: Json) -> None:
@@ -256,6 +259,9 @@ class Recording:
         self.append("broken", now, error=error, **about)
         if "resource" in about:
             self._receive("gap", now, {"resource": about["resource"], "since": now, "reason": error})
+
+    def _measure_stalls(self) -> None:
+        measure_stalls(self.append, self._stopping, self._setting.sentinel_period_s, self._wall.look)
 
     def _follow(self, resource: str, path: str, live: threading.Barrier) -> None:
         follow(self._api, resource, path, self._receive, live.wait, self._stopping, SILENCE_LIMIT_S)

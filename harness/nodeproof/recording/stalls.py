@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 TICK_S, NOTABLE_S = 0.05, 0.05
@@ -17,8 +18,11 @@ class Append(Protocol):
     def __call__(self, kind: str, *, late_s: float) -> None: ...
 
 
-def measure_stalls(append: Append, stopping: threading.Event, period_s: float) -> None:
-    """Write down how late this process is woken: the worst of each period, and at once what is notable.
+def measure_stalls(
+    append: Append, stopping: threading.Event, period_s: float, woken: Callable[[], object]
+) -> None:
+    """Write down how late this process is woken: the worst of each period, and at once what is notable. Call
+    `woken` each time that it is; what it can't write down (OSError) is left to the next time.
 
     For a thread of its own, which does nothing else: whenever the process stood still, it was waiting. A lab
     does so, too, in a session of its own: the harness may be woken in time where the lab is not.
@@ -34,3 +38,5 @@ def measure_stalls(append: Append, stopping: threading.Event, period_s: float) -
             with contextlib.suppress(OSError):
                 append("stall", late_s=round(worst_s, 4))
                 worst_s, told_t = 0.0, now
+        with contextlib.suppress(OSError):
+            woken()

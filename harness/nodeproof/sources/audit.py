@@ -20,6 +20,7 @@ from nodeproof.model.pattern import fault, matches
 from nodeproof.model.problem import Problem
 from nodeproof.model.testimony import Lost
 from nodeproof.recording.testimony import Word, lines_of
+from nodeproof.recording.wall import wall_offset_s
 from nodeproof.sources.loss import torn
 from nodeproof.sources.source import Hearing, Told, any_word, last_heard
 from nodeproof.waiting import insist
@@ -81,7 +82,7 @@ class Audit:
         over = [line for line in lines if line is not None and line.told.get("stage") in _OVER]
         unsure = _why_unsure(hearing.history, lines, over, until_t)
         words = [Word(line.t, _said(line.told)) for line in over if matches(self.pattern, _fields(line.told))]
-        moved_s = abs(time.time() - time.monotonic() - float(history.begun["wall_offset_s"]))
+        moved_s = abs(wall_offset_s() - history.wall_offset_s(until_t))
         return Told(words, until_t, moved_s, unsure)
 
 

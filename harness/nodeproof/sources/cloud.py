@@ -14,6 +14,7 @@ from nodeproof.model.judgment import Moment
 from nodeproof.model.needs import CLOUD
 from nodeproof.model.testimony import Lost
 from nodeproof.recording.testimony import Word, lines_of
+from nodeproof.recording.wall import wall_offset_s
 from nodeproof.sources.loss import no_room, torn
 from nodeproof.sources.source import Hearing, Told, any_word, last_heard
 
@@ -58,7 +59,7 @@ class CloudCalls:
             for call in calls
             if call.node == self.node and self.method in ("", call.method)
         ]
-        moved_s = abs(time.time() - time.monotonic() - float(history.begun["wall_offset_s"]))
+        moved_s = abs(wall_offset_s() - history.wall_offset_s(until_t))
         return Told(words, until_t, moved_s, [*unsure, *no_room(hearing, until_t)])
 
 

@@ -17,6 +17,7 @@ from nodeproof.model.judgment import Moment
 from nodeproof.model.problem import Problem
 from nodeproof.model.testimony import Lost
 from nodeproof.recording.testimony import Word, lines_of
+from nodeproof.recording.wall import wall_offset_s
 from nodeproof.sources.loss import joined, read_journal, why_unsure
 from nodeproof.sources.source import Hearing, Told, any_word, last_heard
 
@@ -86,9 +87,8 @@ class Log:
     def _files(self, hearing: Hearing) -> Told:
         """Every line that is left of the log's two parts."""
         history, until_t = hearing.history, time.monotonic()
-        offset_s = float(history.begun["wall_offset_s"])
-        words = [Word(at - offset_s, line) for at, line in _lines(hearing.lab, self.component)]
-        moved_s = abs(time.time() - time.monotonic() - offset_s)
+        words = [Word(history.from_epoch(at), line) for at, line in _lines(hearing.lab, self.component)]
+        moved_s = abs(wall_offset_s() - history.wall_offset_s(until_t))
         return Told(words, until_t, moved_s, unsure=self._why_unsure(hearing, words, until_t))
 
     def _why_unsure(self, hearing: Hearing, words: Sequence[Word], until_t: float) -> list[Lost]:
@@ -105,7 +105,7 @@ class Log:
         earlier, history = _earlier(hearing.lab, self.component), hearing.history
         if not earlier.exists():
             return
-        cut_t = earlier.stat().st_mtime - float(history.begun["wall_offset_s"])
+        cut_t = history.from_epoch(earlier.stat().st_mtime)
         if cut_t > history.began_t:
             why = f"the log of {self.component} was cut while it was recorded"
             yield Lost(cut_t - LOOKED_EACH_S, cut_t + LOOKED_EACH_S, why)
@@ -117,7 +117,7 @@ class Log:
         for line in words:
             inside = [found.start() + 1 for found in _TORN.finditer(line.what)]
             times = [_told_at(line.what[at:]) for at in inside]
-            later = [at - float(hearing.history.begun["wall_offset_s"]) for at in times if at is not None]
+            later = [hearing.history.from_epoch(at) for at in times if at is not None]
             if inside and max(later, default=until_t) >= began_t:
                 yield Lost(line.t, max(later, default=until_t), why)
         if words and not _log(hearing.lab, self.component).read_bytes().endswith(b"\n"):

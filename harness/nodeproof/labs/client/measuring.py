@@ -22,6 +22,7 @@ from nodeproof.model.clocks import Reading
 from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.problem import Problem
 from nodeproof.model.symbols import SYMBOLS, read
+from nodeproof.recording.wall import wall_offset_s
 from nodeproof.waiting import insist
 
 Json = Any
@@ -149,11 +150,11 @@ def read_clock(machine: Machine) -> Reading:
 
 
 def _reading(machine: Machine) -> Reading:
-    before = time.time()
+    before_t = time.monotonic()
     done = machine.run(["date", "+%s.%N"], deadline_s=_OFFSET_LIMIT_S)
-    after, t = time.time(), time.monotonic()
+    t = time.monotonic()
     try:
-        offset_s = float(done.stdout) - (before + after) / 2
+        offset_s = float(done.stdout) - wall_offset_s() - (before_t + t) / 2
     except ValueError as error:
         raise MachineError(f"{machine.name}: date: {done.stderr.strip() or 'no answer'}") from error
-    return Reading(machine.name, round(t, 6), round(offset_s, 6), round((after - before) / 2, 6))
+    return Reading(machine.name, round(t, 6), round(offset_s, 6), round((t - before_t) / 2, 6))
