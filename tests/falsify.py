@@ -19,7 +19,7 @@ from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import LEASE_NAMESPACE, Configuration
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
 from nodeproof.model.judgment import Check, Judgment, Moment
-from nodeproof.model.slack import slack_s
+from nodeproof.model.slack import Span, slack_s
 from nodeproof.model.testimony import STARTED
 from nodeproof.model.verdict import Verdict
 from nodeproof.model.window import Ground, Window, WindowSpec, compute
@@ -455,7 +455,7 @@ def _renewed(history: History, node: str, t: float) -> History:
 
 def _can_come(history: History, moment: Moment, t: float) -> bool:
     """Whether the object of a moment was there at `t` (s), in another state."""
-    return not moments.already(history, moment, t)
+    return not moments.unable(history, moment, Span.at(t))
 
 
 def _blind(history: History, resource: str, since_t: float, until_t: float) -> History:

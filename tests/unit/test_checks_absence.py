@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from nodeproof.checks import moments
+from nodeproof.checks import counting, moments
 from nodeproof.model import window as windows
+from nodeproof.model.cluster import UNREACHABLE
+from nodeproof.model.judgment import Moment
 from tests.unit.given import (
     DELETION,
     READY,
     STAYS,
+    TAINTED,
+    UNKNOWN,
     assert_verdict,
     recovered,
     run,
@@ -17,9 +23,13 @@ from tests.unit.given import (
 from tests.unit.histories import (
     NAMESPACE,
     NODE,
+    OTHER,
     POD,
     Story,
 )
+
+Json = Any
+QUIET, LONG = windows.absence(5.0), windows.absence(30.0)
 
 
 def test_absence_conforms_behind_a_fence() -> None:
@@ -165,3 +175,109 @@ def test_cordon_conforms() -> None:
 
 
 # renewals
+
+
+# objects
+
+
+def ready_again() -> Story:
+    """A node that is Ready from 20.5 s on."""
+    story = Story()
+    story.condition(20.0, "False")
+    story.condition(20.5, "True")
+    return story
+
+
+def made_anew(story: Story, t: float, *, ready: str = "True", taints: Json = None) -> Story:
+    """The Node is removed, and made again 0.2 s later, as it is from then on."""
+    body = story.object("nodes", "", OTHER)
+    body["metadata"] = {}
+    body["spec"] = {} if taints is None else {"taints": taints}
+    for each in body["status"]["conditions"]:
+        if each["type"] == "Ready":
+            each["status"] = ready
+    story.remove(t, "nodes", "", NODE)
+    story.change(t + 0.2, "nodes", "", NODE, body)
+    return story
+
+
+BORN_TAINTED = [{"key": UNREACHABLE, "effect": "NoExecute"}]
+
+
+@pytest.mark.parametrize(
+    ("event", "ready", "taints", "expected", "word"),
+    [
+        (TAINTED, "True", BORN_TAINTED, "deviates", "should not have"),
+        (UNKNOWN, "Unknown", None, "deviates", "should not have"),
+        (TAINTED, "True", None, "unproven: gap", "was gone 0.50 s later"),
+        (UNKNOWN, "False", BORN_TAINTED, "unproven: gap", "was gone"),
+        (moments.conditions_changed(NODE), "True", None, "unproven: gap", "was gone"),
+        (moments.no_execute_written(NODE, OTHER), "True", None, "unproven: gap", "was gone"),
+        (moments.no_execute_written(NODE, OTHER), "True", BORN_TAINTED, "unproven: gap", "was gone"),
+        (moments.removed("nodes", NODE), "True", None, "deviates", "should not have"),
+        (moments.no_execute_written(OTHER), "True", BORN_TAINTED, "conforms", "did not come"),
+    ],
+)
+def test_an_object_that_is_made_anew_has_the_state_that_it_is_made_with(
+    event: Moment, ready: str, taints: Json, expected: str, word: str
+) -> None:
+    story = made_anew(ready_again(), 21.0, ready=ready, taints=taints).fence(60.0)
+    assert_verdict(run(event.never_after(READY, QUIET), story), expected, word)
+
+
+def test_a_namesake_that_carries_on_what_was_there_is_no_change() -> None:
+    story = Story()
+    story.taint(5.0)
+    story.condition(20.0, "False")
+    story.condition(20.5, "True")
+    made_anew(story, 21.0, taints=BORN_TAINTED).fence(60.0)
+    assert_verdict(run(TAINTED.never_after(READY, QUIET), story), "unproven: gap", "had come already")
+
+
+@pytest.mark.parametrize(
+    ("gone_t", "expected"), [(20.6, "unproven: gap"), (50.4, "unproven: gap"), (50.6, "conforms")]
+)
+def test_an_object_that_is_away_cannot_prove_that_something_did_not_come(
+    gone_t: float, expected: str
+) -> None:
+    story = ready_again()
+    story.remove(gone_t, "nodes", "", NODE)
+    assert_verdict(run(TAINTED.never_after(READY, LONG), story.fence(60.0)), expected)
+
+
+def next_taint(node: str) -> Moment:
+    return moments.next_of(moments.taint_added(node, UNREACHABLE, "NoExecute"), after=READY)
+
+
+@pytest.mark.parametrize(
+    ("event", "tainted_t", "expected", "word"),
+    [
+        (next_taint("node-9"), None, "unproven: gap", "node-9 was not there yet"),
+        (next_taint(NODE), 5.0, "unproven: gap", "had come already"),
+        (next_taint(NODE), None, "conforms", ""),
+        (next_taint(NODE), 22.0, "deviates", ""),
+        (moments.next_of(TAINTED, after=UNKNOWN), None, "unproven: gap", "had not come yet"),
+        (moments.next_of(next_taint(NODE), after=READY), 5.0, "unproven: gap", "had come already"),
+        (moments.all_came(TAINTED, UNKNOWN), 5.0, "unproven: gap", "had come already"),
+        (moments.all_came(UNKNOWN, next_taint("node-9")), None, "unproven: gap", "was not there yet"),
+        (moments.all_came(TAINTED, UNKNOWN), None, "conforms", ""),
+    ],
+)
+def test_a_moment_that_is_made_of_others_is_absent_where_each_of_them_could_have_come(
+    event: Moment, tainted_t: float | None, expected: str, word: str
+) -> None:
+    story = Story()
+    deeds = [(20.0, lambda: story.condition(20.0, "False")), (20.5, lambda: story.condition(20.5, "True"))]
+    if tainted_t is not None:
+        deeds.append((tainted_t, lambda: story.taint(tainted_t)))
+    for _t, deed in sorted(deeds, key=lambda pair: pair[0]):
+        deed()
+    assert_verdict(run(event.never_after(READY, QUIET), story.fence(60.0)), expected, word)
+
+
+def test_what_was_never_there_did_not_come_so_many_times_as_none() -> None:
+    story = ready_again().fence(60.0)
+    span = {"after": moments.condition_became(NODE, "Ready", "False"), "until": READY}
+    for node, expected in (("node-9", "unproven: gap"), (OTHER, "conforms")):
+        never = counting.counted(moments.taint_added(node, UNREACHABLE, "NoExecute"), 0, 0, **span)
+        assert_verdict(run(never, story), expected)

@@ -11,6 +11,7 @@ from nodeproof.checks.moments import find
 from nodeproof.checks.occurrence import Occurrence
 from nodeproof.model.cluster import NOT_READY, UNREACHABLE
 from nodeproof.model.judgment import Moment
+from nodeproof.model.slack import Span
 from nodeproof.model.testimony import BEAT, HOOK_BEGAN, HOOK_ENDED, SIGTERM
 from tests.unit.histories import (
     CUT_T,
@@ -334,8 +335,8 @@ def test_a_lease_that_changes_otherwise_was_not_renewed() -> None:
     ],
 )
 def test_what_can_still_come(moment: Moment, t: float, why: str) -> None:
-    assert moments.already(whole_life().history(), moment, t).endswith(why)
-    assert bool(moments.already(whole_life().history(), moment, t)) is bool(why)
+    assert moments.unable(whole_life().history(), moment, Span.at(t)).endswith(why)
+    assert bool(moments.unable(whole_life().history(), moment, Span.at(t))) is bool(why)
 
 
 def test_a_boot_id_that_changes() -> None:
@@ -451,7 +452,7 @@ def test_a_field_that_has_no_word_of_its_own() -> None:
 
     assert moments.find(history, given) == Occurrence(1.0)
     assert moments.resources(given) == ("nodes",)
-    assert moments.already(history, given, 1.5).endswith("it had come already")
+    assert moments.unable(history, given, Span.at(1.5)).endswith("it had come already")
     assert moments.find(history, another) == Occurrence(1.0)
     assert moments.find(history, gone) == Occurrence(2.0)
     assert moments.last_state(history, gone).startswith("node node-1")
@@ -465,7 +466,7 @@ def test_any_write_of_any_object() -> None:
     found = moments.find(story.history(), renewed)
     assert found is not None
     assert found.t == pytest.approx(3.0, abs=0.1)
-    assert moments.already(story.history(), renewed, 1.0) == ""
+    assert moments.unable(story.history(), renewed, Span.at(1.0)) == ""
     assert moments.last_state(story.history(), moments.made("leases", "other", "kube-node-lease")) == (
         "leases other: never seen"
     )

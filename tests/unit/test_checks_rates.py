@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodeproof.checks import moments
+from nodeproof.checks.counting import counted
 from nodeproof.checks.rates import rate, remaining_s, spaced
 from nodeproof.model import window as windows
 from nodeproof.model.cluster import NOT_READY, UNREACHABLE
@@ -38,6 +39,17 @@ def evicting(*times: float) -> Story:
         else:
             tainted(story, t, next(left))
     return story
+
+
+def swapped(story: Story, t: float, node: str) -> None:
+    """A pass of the limiter that swaps one taint for another: it adds first and removes then
+    (pkg/controller/util/node: SwapNodeControllerTaint).
+    """
+    body = story.object("nodes", "", node)
+    new = {"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": str(t)}
+    for number, taints in enumerate(([*body["spec"]["taints"], new], [new])):
+        body["spec"]["taints"] = taints
+        story.change(t + 0.05 * number, "nodes", "", node, body)
 
 
 def every_two_seconds(at_least: int = 2, event: Moment = WRITTEN) -> Check:
@@ -166,3 +178,25 @@ def test_a_rate_of_few_on_a_loaded_host_is_too_unsure_and_one_of_many_is_not() -
     few = evicting(11.0, 13.0).fence(FENCE_T)
     assert_verdict(run(every_two_seconds(1), few, loaded), "unproven: host-too-loaded", "too unsure")
     assert_verdict(run(every_two_seconds(), evicting(11.0, 13.0, 15.0).fence(FENCE_T), loaded), "conforms")
+
+
+def test_a_pass_that_swaps_one_taint_for_another_is_one() -> None:
+    story, nodes = Story(NODES), [name for name in NODES if name != OTHER][:4]
+    for name in nodes:
+        tainted(story, 1.0, name, key=NOT_READY)
+    story.cordon(SINCE_T)
+    for number, name in enumerate(nodes):
+        swapped(story, 11.0 + 2.1 * number, name)
+    story.cordon(UNTIL_T, on=False)
+    story.fence(FENCE_T)
+    cordoned, uncordoned = moments.cordoned(NODE), moments.uncordoned(NODE)
+    rate_of_all = spaced(WRITTEN, windows.spacing(), at_least=2, after=cordoned, until=uncordoned)
+    assert_verdict(run(rate_of_all, story), "conforms", "4 came 2.100 to 2.100 s apart")
+    assert_verdict(run(counted(WRITTEN, 4, 4, after=cordoned, until=uncordoned), story), "conforms")
+
+
+def test_a_taint_whose_time_moves_is_written_anew() -> None:
+    story = Story(NODES)
+    for t in (11.0, 13.0, 13.1):
+        tainted(story, t, NODE, added=str(min(t, 13.0)))
+    assert [came.t for came in moments.each(story.history(), WRITTEN)] == [11.0, 13.0]

@@ -35,6 +35,7 @@ from nodeproof.model.duration import duration_s
 from nodeproof.model.history import History, fence
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.schema import unknown
+from nodeproof.model.slack import Span
 from nodeproof.model.verdict import Measured, Verdict, conforms, deviates, unproven
 from nodeproof.model.window import Ground, Window, WindowSpec, compute
 
@@ -204,7 +205,7 @@ def _never(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
         return unproven("scaled", f"the window {window.arithmetic} waits for nothing", window)
     begin, end, slack_s = start.t + window.low_s, start.t + window.high_s, ground.slack_s
     ahead_s = 0.0 if window.low_s == 0.0 and _come_in_order(event, anchor) else slack_s
-    found = moments.find(history, event, begin + ahead_s)
+    found = moments.find_state(history, event, begin + ahead_s)
     if found is not None and found.t <= end - slack_s:
         gap = blind(history, (event, anchor), start.t, found.t)
         if gap:
@@ -212,13 +213,13 @@ def _never(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
         came = Measured(found.t - start.t, "s")
         state = moments.last_state(history, event)
         return deviates(f"{event} came {came} after {anchor} and should not have", window, came, state)
-    near = moments.find(history, event, begin - ahead_s)
+    near = moments.find_state(history, event, begin - ahead_s)
     if near is not None and near.t <= end + slack_s:
         said = f"{event} came {near.t - start.t:.3f} s after {anchor}"
         said += f": within the slack of {slack_s:.2f} s of an end of {window.arithmetic}"
         return unproven("gap", said, window)
     unseen = (
-        moments.already(history, event, max(begin, start.t))
+        moments.unable(history, event, Span(max(begin, start.t), end))
         or unfenced(history, event, end)
         or blind(history, (event, anchor), start.t, end)
     )

@@ -47,6 +47,9 @@ def judge(history: History, args: Args, ground: Ground) -> Verdict:
         return unproven("gap", f"more of {event} may have come: {unsure}")
     if perhaps < low:
         return deviates(f"{said}, at least {low} expected", measured=Measured(float(surely)))
+    unable = "" if perhaps else moments.never_there(history, event, within.until_t)
+    if unable:
+        return unproven("gap", f"{said}, and could not: {unable}")
     if surely < low or perhaps > high:
         return unproven("gap", f"{said}, {perhaps} with those within the slack of an end")
     return conforms(said, measured=Measured(float(surely)))

@@ -232,9 +232,24 @@ def paths(moment: Moment) -> Mapping[str, frozenset[str]]:
     return shapes.paths(shape(moment))
 
 
-def already(history: History, moment: Moment, t: float) -> str:
-    """Why a moment cannot come any more after `t` (s), or nothing."""
-    why = shapes.already(history, shape(moment), t)
+def find_state(history: History, moment: Moment, since_t: float) -> Occurrence | None:
+    """The first occurrence of a moment at or after `since_t` (s), or of an object that is made in the state
+    that it leads to. Raises KeyError on an unknown moment.
+    """
+    return shapes.find_state(history, shape(moment), since_t)
+
+
+def unable(history: History, moment: Moment, within: Span) -> str:
+    """Why a moment cannot have come at each time of a span, or nothing."""
+    return _of(moment, shapes.unable(history, shape(moment), within))
+
+
+def never_there(history: History, moment: Moment, until_t: float) -> str:
+    """Which object of a moment was not there up to a time (s), or nothing."""
+    return _of(moment, shapes.never_there(history, shape(moment), until_t))
+
+
+def _of(moment: Moment, why: str) -> str:
     return f"{moment}: {why}" if why else ""
 
 
@@ -297,7 +312,11 @@ def _all_came(args: Args) -> Computed:
         is_all = times and len(times) == len(each) and max(times) >= since_t
         return Occurrence(max(times)) if is_all else None
 
-    return Computed(tuple({name for moment in each for name in resources(moment)}), last, tuple(each))
+    def one_is_unable(history: History, within: Span) -> str:
+        return next(filter(None, (unable(history, moment, within) for moment in each)), "")
+
+    watched = tuple({name for moment in each for name in resources(moment)})
+    return Computed(watched, last, tuple(each), one_is_unable)
 
 
 def _next_of(args: Args) -> Computed:
@@ -307,7 +326,13 @@ def _next_of(args: Args) -> Computed:
         start = find(history, after)
         return None if start is None else find(history, of, max(start.t, since_t))
 
-    return Computed(tuple({*resources(of), *resources(after)}), following, (of, after))
+    def is_unable(history: History, within: Span) -> str:
+        start = find(history, after)
+        if start is None or start.t > within.since_t:
+            return f"{after} had not come yet"
+        return unable(history, of, within)
+
+    return Computed(tuple({*resources(of), *resources(after)}), following, (of, after), is_unable)
 
 
 _WORDS: Mapping[str, Callable[[Args], Shape]] = {

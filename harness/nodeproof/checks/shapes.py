@@ -7,7 +7,8 @@ last.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from nodeproof.checks.occurrence import Args, Occurrence
@@ -17,6 +18,7 @@ from nodeproof.model.judgment import Moment
 from nodeproof.model.pattern import LISTED, matches, value_at
 from nodeproof.model.pattern import fault as pattern_fault
 from nodeproof.model.pattern import paths as pattern_paths
+from nodeproof.model.slack import Span
 
 Json = Any
 
@@ -114,7 +116,11 @@ class Changed:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """In a list of one of these objects, what matches a pattern appears or becomes another."""
+    """In a list of one of these objects, what matches a pattern appears or becomes another.
+
+    That some of it is gone is no such write: a controller that replaces an element may add first and remove
+    then.
+    """
 
     of: Reference
     names: tuple[str, ...]
@@ -137,7 +143,7 @@ class Rewritten:
     def _times(self, history: History, name: str) -> Iterator[float]:
         for before, after in changes(self.seen(history, name)):
             told = [] if after.deleted else self.found(after)
-            if before is not None and told and told != self.found(before):
+            if before is not None and any(each not in self.found(before) for each in told):
                 yield after.t
 
 
@@ -160,6 +166,11 @@ class Said:
             yield Occurrence(entry.t, self.tells(history, entry) if self.tells else {})
 
 
+def _is_able(_history: History, _within: Span) -> str:
+    """Nothing keeps it from coming."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Computed:
     """An algorithm over the states of some resources finds it, once."""
@@ -168,6 +179,8 @@ class Computed:
     first: Callable[[History, float], Occurrence | None]
     parts: tuple[Moment, ...] = ()
     """The moments that it is made of."""
+    unable: Callable[[History, Span], str] = _is_able
+    """Why it cannot have come at each of these times, or nothing."""
 
 
 OfAnObject = Became | Made | Written | Changed | Rewritten
@@ -179,6 +192,24 @@ def find(history: History, shape: Shape, since_t: float) -> Occurrence | None:
     if isinstance(shape, Computed):
         return shape.first(history, since_t)
     return next((came for came in shape.each(history) if came.t >= since_t), None)
+
+
+def find_state(history: History, shape: Shape, since_t: float) -> Occurrence | None:
+    """The first occurrence at or after `since_t` (s), or an object that is made in the state under the name
+    of one that was not in it, where that is earlier.
+    """
+    came = find(history, shape, since_t)
+    if not isinstance(shape, Became):
+        return came
+    turns = (
+        after
+        for before, after in pairwise(shape.of.seen(history))
+        if after.t > since_t and shape.holds(after) and not shape.holds(before)
+    )
+    first = next(turns, None)
+    if first is None or (came is not None and came.t <= first.t):
+        return came
+    return Occurrence(first.t, revision=_revision(first))
 
 
 def resources(shape: Shape) -> tuple[str, ...]:
@@ -219,15 +250,39 @@ def fault(shape: Shape) -> str:
     return "" if shape.of.namespace else f"objects of {shape.of.resource} are in a namespace; none is given"
 
 
-def already(history: History, shape: Shape, t: float) -> str:
-    """Why it cannot come any more after `t` (s), or nothing: its object is away, or in that state already.
+def unable(history: History, shape: Shape, within: Span) -> str:
+    """Why it cannot have come at each time of a span, or nothing: its object was away for a part of it, or in
+    that state already.
 
     Without this, that something never comes would be proven by an object that never was.
     """
-    if isinstance(shape, Rewritten):
-        return _all_rewritten(history, shape, t)
+    if isinstance(shape, Computed):
+        return shape.unable(history, within)
+    if not isinstance(shape, Became | Changed | Rewritten):
+        return ""
+    names = shape.names if isinstance(shape, Rewritten) else (shape.of.name,)
+    away = (_went_away(history, replace(shape.of, name=name), within) for name in names)
+    return _already(history, shape, within.since_t) or next(filter(None, away), "")
+
+
+def never_there(history: History, shape: Shape, until_t: float) -> str:
+    """Which object was not there up to a time (s), or nothing."""
     if not isinstance(shape, Became | Changed):
         return ""
+    there = any(version.t <= until_t for version in shape.of.seen(history))
+    return "" if there else f"{shape.of.name} was never there"
+
+
+def _went_away(history: History, of: Reference, within: Span) -> str:
+    gone = (seen.t for seen in of.seen(history) if seen.deleted and within.since_t < seen.t <= within.until_t)
+    since_t = next(gone, None)
+    return "" if since_t is None else f"{of.name} was gone {since_t - within.since_t:.2f} s later"
+
+
+def _already(history: History, shape: Became | Changed | Rewritten, t: float) -> str:
+    """Why it cannot come any more after `t` (s), or nothing."""
+    if isinstance(shape, Rewritten):
+        return _all_rewritten(history, shape, t)
     seen = [version for version in shape.of.seen(history) if version.t <= t]
     if not seen:
         return f"{shape.of.name} was not there yet"
