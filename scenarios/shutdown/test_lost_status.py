@@ -34,13 +34,15 @@ ACTS_S = 8
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 OVER = {"$in": ["Failed", "Succeeded"]}
+REFUSES = "nodeproof refuses it"
+REFUSED = {"body": {"message": {"$contains": REFUSES}}}
 
 
 def refusal(name: str, node: str) -> tuple[Any, Any]:
     """A policy by which a node's kubelet may say nothing of pods, and its binding."""
     user = kubelet_of(node).name
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods/status"]}
-    said = [{"expression": f"request.userInfo.username != '{user}'", "message": "nodeproof refuses it"}]
+    said = [{"expression": f"request.userInfo.username != '{user}'", "message": REFUSES}]
     spec = {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]}, "validations": said}
     group = "admissionregistration.k8s.io/v1"
     policy = {"apiVersion": group, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}}
@@ -76,6 +78,7 @@ def test_a_shutdown_waits_for_the_end_of_pods_and_not_for_anybody_to_hear_of_it(
         lab.do(bind)
         lab.wait_for(unknown.never_after(bind.ended, windows.absence(ACTS_S)))
         after = lab.do(would("PATCH", path, noted, by=kubelet_of(node)))
+        lab.expect(REFUSES in str(after.value["body"]), "one whose policies act", "see its API server's log")
         with lab.inject(shutdown(node)) as down:
             lab.wait_for(machine_ended(node).after(down.ordered, windows.prompt(TOTAL_S + OFF_S)))
         lab.hear(pod)
@@ -83,7 +86,7 @@ def test_a_shutdown_waits_for_the_end_of_pods_and_not_for_anybody_to_hear_of_it(
 
     for check in (
         shows(before, {"status": 200}),
-        shows(after, {"status": {"$not": 200}}),
+        shows(after, REFUSED),
         sigterm(pod.name).after(down.ordered, windows.prompt(SOON_S)),
         machine_ended(node).after(last_sign(pod.name), windows.prompt(OFF_S)),
         counted(written("pods", told), 0, 0, after=down.ordered, until=machine_ended(node)),

@@ -40,6 +40,54 @@ def test_what_matches(pattern: Any, expected: bool) -> None:
     assert matches(pattern, NODE) is expected
 
 
+FIELDS = {
+    "exitCode": 0,
+    "ready": False,
+    "name": "",
+    "list": [],
+    "one": 1,
+    "yes": True,
+    "text": "abc",
+    "null": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        *(({name: PRESENT}, name != "null") for name in FIELDS),
+        *(({name: {"$present": False}}, name == "null") for name in FIELDS),
+        ({"absent": PRESENT}, False),
+        ({"one": True}, False),
+        ({"yes": 1}, False),
+        ({"yes": True}, True),
+        ({"exitCode": False}, False),
+        ({"ready": 0}, False),
+        ({"exitCode": 0.0}, True),
+        ({"one": {"$in": [True, None]}}, False),
+        ({"one": {"$in": [2, 1]}}, True),
+        ({"list": {"$in": [[]]}}, True),
+        ({"one": {"$not": True}}, True),
+        ({"text": ["a"]}, False),
+        ({"text": {"$not": ["z"]}}, False),
+        ({"text": {"x": None}}, False),
+        ({"text": {"$not": {"x": 1}}}, False),
+        ({"text": {"x": {"$present": False}}}, False),
+        ({"list": {"x": None}}, False),
+        ({"list": {"$not": {"x": 1}}}, False),
+        ({"list": {"$not": [1]}}, True),
+        ({"absent": {"$not": [1]}}, True),
+        ({"absent": {"$not": {"x": 1}}}, True),
+        ({"absent": {"x": {"$present": False}}}, True),
+        ({"absent": {"x": {"$in": [None, 0]}}}, True),
+        ({"text": {"$not": {"$contains": "z"}}}, True),
+        ({"one": {"$not": {"$not": [1]}}}, False),
+    ],
+)
+def test_values_keep_their_types(pattern: Any, expected: bool) -> None:
+    assert matches(pattern, FIELDS) is expected
+
+
 def test_an_operator_that_is_misspelt_is_no_pattern() -> None:
     with pytest.raises(KeyError):
         matches({"metadata": {"$perfix": "n"}}, NODE)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from nodeproof.model.quantity import amount
 from nodeproof.probes.machine_facts import facts, said_by
-from nodeproof.probes.resources import amount, in_numbers
+from nodeproof.probes.resources import in_numbers
 
 SAID = """\
 kernel=6.12.118+deb13-cloud-amd64

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
+
+_STARTED = re.compile(r"^process_start_time_seconds (\S+)$", re.MULTILINE)
+"""When the process was started that exports the metrics (github.com/prometheus/client_golang)."""
+_TYPE = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
+_PARTS = ("_bucket", "_count", "_sum")
+
+
+def counting_since_s(text: str, name: str) -> float | None:
+    """When the process was started that counts a metric (s since the epoch), from the text of /metrics; None
+    where that does not say so, and of a gauge, which counts nothing. What is not exported yet may be a count.
+    """
+    types = dict(_TYPE.findall(text))
+    family = next((name.removesuffix(part) for part in _PARTS if name.removesuffix(part) in types), name)
+    started = _STARTED.search(text)
+    if started is None or types.get(family, "counter") not in ("counter", "histogram", "summary"):
+        return None
+    return float(started[1])
 
 
 def total(text: str, name: str, labels: Mapping[str, str]) -> float | None:

@@ -20,7 +20,8 @@ healing, healed, unhealed or closed) |
 | machine | node, step (booted, powered-off, clock-set, kubelet-restarted and others) |
 | component | name, node, status, expected |
 | observed | what, subject, value, asked_t (s), and an id where it was looked at once; error, beside a null
-value, where a look had no answer |
+ value, where a look had no answer; of a count process_s (when the process was started that counts, s since
+ the epoch) |
 | action | id, text, step (begun, ended, failed) |
 | told | by (a pod, a node's unit, a log), what: written down there at `t` |
 | heard | by, error_s (how wrong the times of what it told may be), unsure (times in which something may be

@@ -1,9 +1,12 @@
 """Patterns: what an object must hold, as data, so that a stored judgment says it itself.
 
 A mapping matches an object that has at least its fields; a list matches a list in which each of its patterns
-matches something; anything else matches what is equal to it. A mapping whose one key begins with `$` is an
-operator: `$not` (a pattern), `$in` (values; null is a field that is not there), `$present` (true or false),
-`$prefix` and `$contains` (text).
+matches something; anything else matches what is equal to it and of its type: 1 is not true. A mapping whose
+one key begins with `$` is an operator: `$not` (a pattern), `$in` (values; null is a field that is not there),
+`$present` (true or false: whether the field is there, whatever it holds), `$prefix` and `$contains` (text).
+
+A field that is not there lacks all that it could hold. What is there and of another kind, such as a text
+where a pattern speaks of a mapping, neither matches that nor is `$not` that.
 """
 
 from __future__ import annotations
@@ -22,12 +25,29 @@ def matches(pattern: Json, value: Json) -> bool:
     operator = _operator(pattern)
     if operator:
         return _OPERATORS[operator](pattern[operator], value)
+    if value is not None and not is_about(pattern, value):
+        return False
     if isinstance(pattern, Mapping):
-        fields = value if isinstance(value, Mapping) else {}
-        return all(matches(wanted, fields.get(name)) for name, wanted in pattern.items())
+        return all(matches(wanted, (value or {}).get(name)) for name, wanted in pattern.items())
     if isinstance(pattern, list):
         return all(any(matches(wanted, each) for each in value or ()) for wanted in pattern)
-    return bool(pattern == value)
+    return is_equal(pattern, value)
+
+
+def is_about(pattern: Json, value: Json) -> bool:
+    """Whether a value is there and of the kind that a pattern speaks of: a mapping, a list, a text. One that
+    speaks of no kind is about anything, and about nothing.
+    """
+    operator = _operator(pattern)
+    if operator == "$not":
+        return is_about(pattern[operator], value)
+    if operator in _OF_TEXT:
+        return value is not None
+    if operator:
+        return True
+    if isinstance(pattern, Mapping):
+        return isinstance(value, Mapping)
+    return isinstance(value, list | tuple) if isinstance(pattern, list) else True
 
 
 def fault(pattern: Json) -> str:
@@ -75,6 +95,15 @@ def value_at(path: str, value: Json) -> Json:
     return sorted(each for each in told if each is not None)
 
 
+def is_equal(one: Json, other: Json) -> bool:
+    """Whether two values are the same and of one type: 1 is not true."""
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+def _is_not(pattern: Json, value: Json) -> bool:
+    return (value is None or is_about(pattern, value)) and not matches(pattern, value)
+
+
 def _operator(pattern: Json) -> str:
     if not isinstance(pattern, Mapping) or len(pattern) != 1:
         return ""
@@ -82,10 +111,11 @@ def _operator(pattern: Json) -> str:
     return str(name) if str(name).startswith("$") else ""
 
 
+_OF_TEXT = ("$prefix", "$contains")
 _OPERATORS: Mapping[str, Callable[[Json, Json], bool]] = {
-    "$not": lambda pattern, value: not matches(pattern, value),
-    "$in": lambda values, value: value in values,
-    "$present": lambda wanted, value: bool(value) is wanted,
+    "$not": _is_not,
+    "$in": lambda values, value: any(is_equal(each, value) for each in values),
+    "$present": lambda wanted, value: (value is not None) is wanted,
     "$prefix": lambda text, value: str(value or "").startswith(text),
     "$contains": lambda text, value: text in str(value or ""),
 }

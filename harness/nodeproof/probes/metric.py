@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 
-from nodeproof.cluster.metrics import total
+from nodeproof.cluster.metrics import counting_since_s, total
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.labs.client.lab import Lab
 from nodeproof.labs.client.measuring import MANAGER, SCHEDULER
-from nodeproof.probes.probe import Probe
+from nodeproof.probes.probe import Probe, Sample
 from nodeproof.waiting import insist
 
 _AT = {"kube-controller-manager": MANAGER, "kube-scheduler": SCHEDULER}
@@ -24,8 +24,9 @@ def metric(component: str, name: str, **labels: str) -> Probe:
     """
     chosen = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
-    def read(lab: Lab) -> float | None:
-        return total(_text(lab, component), name, labels)
+    def read(lab: Lab) -> Sample:
+        text = _text(lab, component)
+        return Sample(total(text, name, labels), counting_since_s(text, name))
 
     return Probe(f"{name}{{{chosen}}}", component, read)
 

@@ -14,9 +14,19 @@ COMMAND_LIMIT_S = 30.0
 
 
 @dataclass(frozen=True)
+class Sample:
+    """What a metric is, and when the process was started that counts it (s since the epoch); None where
+    that does not say so, and of a gauge.
+    """
+
+    value: Json
+    process_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Probe:
-    """`what` of `subject`, and how it is read. `read` raises ApiError, MachineError, Problem: then nothing
-    was seen, which is no value.
+    """`what` of `subject`, and how it is read: a value, or a `Sample` of it. `read` raises ApiError,
+    MachineError, Problem: then nothing was seen, which is no value.
     """
 
     what: str

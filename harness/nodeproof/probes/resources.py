@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from fractions import Fraction
 
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.labs.client.lab import Lab
+from nodeproof.model.quantity import amount
 from nodeproof.probes.probe import Json, Probe
 
-_QUANTITY = re.compile(r"([0-9.]+)(m|[kMGTPE]|[KMGTPE]i|)")
-_POWERS = "kMGTPE"
 _THOUSANDTHS = 1000
 
 
@@ -32,20 +30,6 @@ def in_numbers(told: Mapping[str, str]) -> dict[str, int]:
     or no whole number.
     """
     return {name: _whole(amount(text), text, name) for name, text in told.items()}
-
-
-def amount(text: str) -> Fraction:
-    """A quantity of the API as a number (k8s.io/apimachinery/pkg/api/resource). Raises ValueError."""
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
-        raise ValueError(f"no quantity: {text!r}")
-    number, unit = Fraction(found[1]), found[2]
-    if not unit:
-        return number
-    if unit == "m":
-        return number / _THOUSANDTHS
-    base, power = (1024 if unit.endswith("i") else 1000), 1 + _POWERS.index(unit[0].replace("K", "k"))
-    return number * Fraction(base) ** power
 
 
 def _whole(number: Fraction, text: str, name: str) -> int:

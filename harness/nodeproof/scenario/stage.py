@@ -32,7 +32,7 @@ from nodeproof.model.needs import Needs
 from nodeproof.model.observation import Observation
 from nodeproof.model.problem import Problem
 from nodeproof.model.slack import slack_s, undisturbed_s
-from nodeproof.probes.probe import Probe
+from nodeproof.probes.probe import Probe, Sample
 from nodeproof.recording.recorder import Recording
 from nodeproof.safety.guard import Declared
 from nodeproof.safety.injector import Cut
@@ -141,8 +141,11 @@ class Stage:
         """
         recording, asked_t = self._recording(), time.monotonic()
         with self._step(f"look at {probe.what} of {probe.subject}"):
-            seen = Observation(uuid.uuid4().hex[:8], probe.what, probe.subject, probe.read(self._lab))
-        recording.append("observed", **seen.to_json(), value=seen.value, asked_t=round(asked_t, 6))
+            found = probe.read(self._lab)
+        sample = found if isinstance(found, Sample) else Sample(found)
+        seen = Observation(uuid.uuid4().hex[:8], probe.what, probe.subject, sample.value)
+        started = {} if sample.process_s is None else {"process_s": sample.process_s}
+        recording.append("observed", **seen.to_json(), value=seen.value, asked_t=round(asked_t, 6), **started)
         return seen
 
     def hear(self, *sources: Pod | Source) -> None:
