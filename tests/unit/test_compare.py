@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeproof import cli
-from nodeproof.model.verdict import Verdict
+from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.report import compare, digest
 from nodeproof.report.compare import Comparison
 from nodeproof.report.rundir import RunFacts
@@ -31,6 +31,7 @@ from tests.unit.told_runs import (
 DETECTION, TAINT = "monitoring.detection-time", "cordon.taint"
 GRACE = "node-monitor-grace-period"
 A, B = "a.py::test_a", "b.py::test_b"
+SCALED = unproven("scaled", "the window would also admit half or double")
 
 
 def compared(
@@ -47,7 +48,10 @@ def compared(
         (CONFORMS, CONFORMS, False),
         (CONFORMS, DEVIATES, True),
         (CONFORMS, GAP, True),
-        (CONFORMS, LACKS, False),
+        (CONFORMS, LACKS, True),
+        (DEVIATES, LACKS, True),
+        (CONFORMS, SCALED, True),
+        (LACKS, SCALED, False),
         (DEVIATES, CONFORMS, False),
         (DEVIATES, DEVIATES, False),
         (DEVIATES, GAP, True),
@@ -63,6 +67,22 @@ def test_what_is_a_regression(tmp_path: Path, before: Verdict, after: Verdict, i
     assert found.exit_code == int(is_worse)
     labels = [(change.before, change.after) for change in found.changes]
     assert labels == ([] if before.label == after.label else [(before.label, after.label)])
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        replace(FACTS, lab="libvirt"),
+        replace(FACTS, profile="documented"),
+        replace(FACTS, kubernetes_version="v1.35.0"),
+    ],
+)
+def test_what_another_lab_profile_or_version_cannot_prove_is_no_regression(
+    tmp_path: Path, facts: RunFacts
+) -> None:
+    for before in (CONFORMS, DEVIATES):
+        found = compared(tmp_path / before.label, [(A, TAINT, before)], [(A, TAINT, LACKS)], facts)
+        assert (len(found.changes), found.regressions) == (1, ())
 
 
 def test_what_another_scenario_proves_is_no_regression(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def compare(before: Digest, after: Digest, claims: Mapping[str, Claim]) -> Compa
     """Compare two runs; `claims` tell which defaults changed between their versions."""
     old, new = (_by_id(run) for run in (before, after))
     ordered = sorted({**old, **new}, key=_place)
-    changes = [_change(name, old.get(name), new.get(name), after) for name in ordered]
+    changes = [_change(name, old.get(name), new.get(name), (before, after)) for name in ordered]
     constants = {
         (constant.component, constant.reported): constant
         for claim in claims.values()
@@ -78,16 +78,24 @@ def compare(before: Digest, after: Digest, claims: Mapping[str, Claim]) -> Compa
     )
 
 
-def is_regression(before: Entry | None, after: Entry | None, *, after_is_whole: bool) -> bool:
+def is_regression(before: Entry | None, after: Entry | None, runs: tuple[Digest, Digest]) -> bool:
     """Whether a claim is worse off: it conformed and deviates, or it was proven and should have been again.
 
-    A claim that the later run does not have counts where that run is not whole.
+    A claim that the later run does not have counts where that run is not whole. What a kind of lab, a profile
+    and a version could prove once they can prove again.
     """
     if before is None or before.state not in PROVEN:
         return False
     if after is None:
-        return not after_is_whole
+        return not runs[1].is_whole
+    if after.state == "skipped":
+        return _ground(runs[0]) == _ground(runs[1])
     return after.state == "open" or (before.state, after.state) == PROVEN
+
+
+def _ground(run: Digest) -> tuple[str, str, str]:
+    """What a run could prove depends on: its kind of lab, its profile, its version."""
+    return run.lab, run.profile, run.kubernetes_version
 
 
 def render(found: Comparison) -> str:
@@ -127,11 +135,13 @@ def _place(name: str) -> tuple[int, str]:
     return next(places, len(SECTIONS)), name
 
 
-def _change(name: str, before: Entry | None, after: Entry | None, run: Digest) -> Change | None:
+def _change(
+    name: str, before: Entry | None, after: Entry | None, runs: tuple[Digest, Digest]
+) -> Change | None:
     old, new = (entry.label if entry else ABSENT for entry in (before, after))
     if old == new:
         return None
-    worse = is_regression(before, after, after_is_whole=run.is_whole)
+    worse = is_regression(before, after, runs)
     told = after or before
     reason = told.rows[0]["reason"] if told and told.rows else told.silence if told else ""
     if after is None:
