@@ -23,7 +23,7 @@ from nodeproof.model.slack import Span, slack_s
 from nodeproof.model.testimony import STARTED
 from nodeproof.model.verdict import Verdict
 from nodeproof.model.window import Ground, Window, WindowSpec, compute
-from tests.put_in import CHANGES, put_in
+from tests.put_in import CHANGES, put_in, written_then
 
 Json = Any
 DEVIATES, GAP, NO_ANCHOR = "deviates", "unproven: gap", "unproven: no-anchor"
@@ -370,10 +370,13 @@ def _drop(history: History, gone: Callable[[Entry], bool]) -> History:
 
 
 def _moved(history: History, moved: Callable[[float], float]) -> History:
-    """Every time of the recording moved; what the API wrote down stays."""
-    return History.of(
-        replace(entry, t=moved(entry.t), data=_moved_times(entry.data, moved)) for entry in history.entries
-    )
+    """Every time of the recording moved; what was written down in an object stays, but for when that was."""
+
+    def at_its_time(entry: Entry) -> Entry:
+        then = replace(entry, t=moved(entry.t), data=_moved_times(entry.data, moved))
+        return then if then.t == entry.t else written_then(history, then)
+
+    return History.of(map(at_its_time, history.entries))
 
 
 def _moved_times(data: Mapping[str, Json], moved: Callable[[float], float]) -> Mapping[str, Json]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from nodeproof.checks import moments
@@ -19,7 +21,20 @@ _IDENTITY = ("namespace", "name", "labels")
 
 def put_in(history: History, moment: Moment, t: float) -> History:
     """A recording in which a moment comes at `t` (s)."""
-    return History.of([*history.entries, _entry(history, moment, t)])
+    return History.of([*history.entries, written_then(history, _entry(history, moment, t))])
+
+
+def written_then(history: History, entry: Entry) -> Entry:
+    """What a watch delivers, written when it is delivered: the API would say no other time of it."""
+    meta = entry.data["object"]["metadata"] if entry.kind == "watch" else {}
+    if not meta.keys() & {"managedFields", "deletionTimestamp"}:
+        return entry
+    then = {name: value for name, value in meta.items() if name != "managedFields"}
+    if "deletionTimestamp" in then:
+        gone_t = entry.t + float(then.get("deletionGracePeriodSeconds") or 0)
+        gone = datetime.fromtimestamp(gone_t + history.wall_offset_s(entry.t), UTC)
+        then["deletionTimestamp"] = gone.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return replace(entry, data={**entry.data, "object": {**entry.data["object"], "metadata": then}})
 
 
 def _entry(history: History, moment: Moment, t: float) -> Entry:
@@ -97,7 +112,7 @@ def _remove_taint(node: Json, args: Mapping[str, Json]) -> None:
 
 
 def _leave(pod: Json, _args: Mapping[str, Json]) -> None:
-    pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    pod["metadata"]["deletionTimestamp"] = "now"
 
 
 def _bind(pod: Json, _args: Mapping[str, Json]) -> None:

@@ -19,8 +19,8 @@ from nodeproof.model.slack import (
     hull,
     longest_slack_s,
     loses_nodes_s,
+    misread_s,
     slack_s,
-    step_s,
     stood_still_s,
     undisturbed_s,
     waited_before_s,
@@ -90,11 +90,11 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
 
 def _ground(history: History, configuration: Configuration, times: Times, about: Times) -> Ground:
     """What a check is judged by that reads its answer off at `times`, where what stood still `about` them may
-    have moved it. What was read on a clock is as wrong as that was set at the time.
+    have moved it. What was read wrong was read so at these times.
     """
-    set_s = step_s(history, times)
-    slack = slack_s(history, configuration, about) - step_s(history, about) + set_s
-    return Ground(configuration, slack, set_s)
+    misread = misread_s(history, configuration, times)
+    moved = slack_s(history, configuration, about) - misread_s(history, configuration, about)
+    return Ground(configuration, moved + misread, misread)
 
 
 def _is_owed_to_load(verdict: Verdict, check: Check, claim: Claim, history: History, ground: Ground) -> bool:
@@ -111,8 +111,8 @@ def _is_owed_to_load(verdict: Verdict, check: Check, claim: Claim, history: Hist
         return False
     if verdict.outcome != "conforms" or window is None or window.shape == "negative" or measured is None:
         return False
-    late = Ground(ground.configuration, ground.slack_s, -ground.step_s)
-    if ground.step_s and run_check(check, history, late, claim).outcome != "conforms":
+    late = Ground(ground.configuration, ground.slack_s, -ground.misread_s)
+    if ground.misread_s and run_check(check, history, late, claim).outcome != "conforms":
         return True
     undisturbed = undisturbed_s(history, ground.configuration)
     if ground.slack_s <= undisturbed:

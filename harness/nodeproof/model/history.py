@@ -38,11 +38,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from nodeproof.model.fold import SENTINEL_ANNOTATION, Entry, Fold, Version, received
+from nodeproof.model.fold import SENTINEL_ANNOTATION, Entry, Fold, Late, Version, parse_time, received
 
 __all__ = ["PROBED", "SENTINEL_ANNOTATION", "Entry", "Fence", "History", "Version", "fence", "parse_time"]
 Json = Any
@@ -128,6 +127,13 @@ class History:
                 return wall_s - offset_s
         return wall_s - self.wall_offset_s(seen_t)
 
+    @property
+    def late(self) -> Sequence[Late]:
+        """What watches delivered late that were not blind: one that is back delivers what came meanwhile."""
+        return [
+            late for late in self._fold.late if self.gap(late.resource, late.t - late.late_s, late.t) is None
+        ]
+
     def versions(self, resource: str, namespace: str, name: str) -> tuple[Version, ...]:
         """Every state of one object in the order of receipt."""
         return tuple(self._fold.versions.get((resource, namespace, name), ()))
@@ -193,11 +199,6 @@ class History:
     def sentinel_t(self, resource: str, value: str) -> float | None:
         """When a watch delivered a sentinel (s)."""
         return self._fold.sentinels.get(resource, {}).get(value)
-
-
-def parse_time(timestamp: str) -> float:
-    """Seconds since the epoch of an RFC 3339 time. Raises ValueError."""
-    return datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
 
 
 @dataclass(frozen=True)

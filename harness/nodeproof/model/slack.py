@@ -17,6 +17,8 @@ LAB = "lab"
 """Who wrote a stall down, where that was not the harness."""
 NEAR_S = 2.0
 """What stood still has to catch up: so long before and after, a measurement counts too."""
+_WHOLE_SECONDS_S = 1.0
+"""How exactly the API says when something was written."""
 LEAST_STEP_S = 0.001
 """So far apart do both clocks of a host move by a step at the least: less is due to how they are read."""
 TOLD_WITHIN_S = 0.5
@@ -47,13 +49,30 @@ def hull(spans: Sequence[Span]) -> Span:
 
 def slack_s(history: History, configuration: Configuration, about: Sequence[Span] | None = None) -> float:
     """What measuring on this host may add to a true duration (s) that was read off at the times `about`;
-    anywhere in the recording where none are told.
+    anywhere in the recording where none are told: what it takes, and by how much times may be read wrong.
+    """
+    return _measured_s(history, configuration, about) + misread_s(history, configuration, about)
+
+
+def misread_s(history: History, configuration: Configuration, about: Sequence[Span] | None = None) -> float:
+    """By how much times may have been read wrong (s) that were read off at the times `about`; anywhere in the
+    recording where none are told. They may be so much too late, or too early: how far the host's wall clock
+    was set, and for how long a watch kept back what it delivered while it was neither blind nor, by its
+    sentinels, slow.
+    """
+    explained_s = max(BASE_SLACK_S, _measured_s(history, configuration, about) - BASE_SLACK_S)
+    late = ((Span(late.t - late.late_s, late.t), late.late_s) for late in history.late)
+    kept_s = _worst_near((pair for pair in late if pair[1] > _WHOLE_SECONDS_S + explained_s), about)
+    return step_s(history, about) + kept_s
+
+
+def _measured_s(history: History, configuration: Configuration, about: Sequence[Span] | None) -> float:
+    """What measuring takes on this host (s).
 
     Base plus twice the worst watch latency (calibrated, or seen by a sentinel: one for the anchor, one for
     the event), how wrong the offsets of nodes' clocks may be, the API's resolution, the longest times that
-    the harness and that the lab were not woken, how wrong the times of witnesses on the nodes may be, and how
-    far the host's wall clock was set. Of sentinels, stalls and clocks set count those that can have touched
-    these times.
+    the harness and that the lab were not woken, and how wrong the times of witnesses on the nodes may be. Of
+    sentinels and stalls count those that can have touched these times.
     """
     calibration = configuration.calibration
     stalls = history.of_kind("stall")
@@ -66,7 +85,6 @@ def slack_s(history: History, configuration: Configuration, about: Sequence[Span
         + _worst((_stall(entry) for entry in stalls if entry.data.get("by") != LAB), about)
         + _worst_near((_stall(entry) for entry in stalls if entry.data.get("by") == LAB), about)
         + told
-        + step_s(history, about)
     )
 
 
@@ -83,11 +101,11 @@ def step_s(history: History, about: Sequence[Span] | None = None) -> float:
 
 
 def longest_slack_s(history: History, configuration: Configuration) -> float:
-    """The slack (s) anywhere in the recording, where a clock that was set counts for no more than the limit
-    of it: nothing is told beyond that, and nobody has to wait for it.
+    """The slack (s) anywhere in the recording, where what was read wrong counts for no more than the limit of
+    it: nothing is told beyond that, and nobody has to wait for it.
     """
-    set_s = step_s(history)
-    return slack_s(history, configuration) - max(0.0, set_s - configuration.slack_limit_s)
+    misread = min(misread_s(history, configuration), configuration.slack_limit_s)
+    return _measured_s(history, configuration, None) + misread
 
 
 def waited_before_s(history: History, t: float) -> float:
@@ -131,8 +149,7 @@ def undisturbed_s(history: History, configuration: Configuration) -> float:
     """The slack (s) where nothing stood still, no clock was set, and watches were at their best."""
     best = min((_sentinel(entry)[1] for entry in history.of_kind("sentinel")), default=0.0)
     calibrated = configuration.calibration.watch_latency_s
-    quiet_s = slack_s(history, configuration, []) - step_s(history, [])
-    return quiet_s + 2 * max(0.0, best - calibrated)
+    return _measured_s(history, configuration, []) + 2 * max(0.0, best - calibrated)
 
 
 def _sentinel(entry: Entry) -> tuple[Span, float]:

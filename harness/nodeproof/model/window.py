@@ -18,8 +18,8 @@ BIND_S = 15.0
 POD_GC_S = 20.0
 """gcCheckPeriod of the pod garbage collector, compiled in (pkg/controller/podgc/gc_controller.go)."""
 
-_STEP = "step"
-"""How far a clock was set that times were read on (s)."""
+_MISREAD = "misread"
+"""By how much times may have been read wrong (s)."""
 
 QUARANTINE_S = 40.0
 """Its quarantineTime, in the same file: so long it leaves pods alone whose Node it misses."""
@@ -92,8 +92,8 @@ class Ground:
 
     configuration: Configuration
     slack_s: float
-    step_s: float = 0.0
-    """What of the slack is due to a wall clock that was set: times may be read too early by that as well."""
+    misread_s: float = 0.0
+    """What of the slack is due to times that may have been read wrong: too late, and too early as well."""
 
 
 @dataclass(frozen=True)
@@ -129,13 +129,13 @@ def compute(spec: WindowSpec, ground: Ground, anchor: Mapping[str, Json]) -> Win
             return float(spec.args[formula.given[symbol]])
         if symbol in formula.told:
             return float(anchor.get(formula.told[symbol], 0.0))
-        if symbol == _STEP:
-            return ground.step_s
+        if symbol == _MISREAD:
+            return ground.misread_s
         return ground.slack_s if symbol == SLACK else ground.configuration[symbol]
 
     nominal, low, high = (Term.of(text) for text in (formula.nominal, formula.low, formula.high))
-    if ground.step_s and formula.shape != "negative" and SLACK not in low.symbols:
-        low = Term.of(f"{formula.low} - {_STEP}")
+    if ground.misread_s and formula.shape != "negative" and SLACK not in low.symbols:
+        low = Term.of(f"{formula.low} - {_MISREAD}")
     return Window(
         low.value(lookup),
         high.value(lookup),

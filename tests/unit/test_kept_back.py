@@ -1,0 +1,178 @@
+"""A watch that keeps back what it delivers, between two sentinels: the API says when it was written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any
+
+import pytest
+
+from nodeproof.checks.judge import judge
+from nodeproof.model.cluster import UNREACHABLE
+from nodeproof.model.judgment import Check
+from nodeproof.model.slack import Span, misread_s
+from tests.unit.given import CLAIM, DETECTION, EVICTION, STAYS
+from tests.unit.histories import (
+    CUT_T,
+    NAMESPACE,
+    NODE,
+    OTHER,
+    POD,
+    RENEW_S,
+    TOLERATION_S,
+    Story,
+    configuration,
+    last_renewal_t,
+    wall,
+)
+
+Json = Any
+
+
+def second(t: float) -> str:
+    """What the API says of a write at `t`."""
+    return f"{wall(math.floor(t))[:19]}Z"
+
+
+def write(
+    story: Story, t: float, late_s: float, change: Callable[[Json], object], node: str = NODE, by: str = "it"
+) -> None:
+    """Somebody writes a Node at `t`, and its watch delivers that so much later."""
+    body = story.object("nodes", "", node)
+    change(body)
+    others = [each for each in body["metadata"].get("managedFields", ()) if each["manager"] != by]
+    body["metadata"]["managedFields"] = [*others, {"manager": by, "time": second(t)}]
+    story.change(t + late_s, "nodes", "", node, body)
+
+
+def unlabelled(body: Json) -> None:
+    body["metadata"]["labels"] = {}
+
+
+def unknown(body: Json) -> None:
+    body["status"]["conditions"][0]["status"] = "Unknown"
+
+
+def tainted(body: Json) -> None:
+    body["spec"]["taints"] = [{"key": UNREACHABLE, "effect": "NoExecute"}]
+
+
+def detected(after_s: float, late_s: float, other_t: float | None = None) -> Story:
+    """A node that is Unknown so long after its last heartbeat, which comes so much late; sentinels are in
+    time. What somebody writes of another Node at `other_t` is 1.6 s late.
+    """
+    story, unknown_t = Story(), last_renewal_t() + after_s
+    deeds: list[tuple[float, Callable[[], object]]] = [
+        (CUT_T, partial(story.fault, CUT_T, "planned", "armed", "injected")),
+        (unknown_t + late_s, partial(write, story, unknown_t, late_s, unknown)),
+        *((t, partial(story.sentinel, t)) for t in map(float, range(2, 60, 2))),
+    ]
+    renewed_t = 2.5
+    while renewed_t <= CUT_T:
+        deeds.append((renewed_t, partial(story.renew, renewed_t)))
+        renewed_t += RENEW_S * 1.02
+    if other_t is not None:
+        deeds.append((other_t + 1.6, partial(write, story, other_t, 1.6, unlabelled, OTHER)))
+    for _t, deed in sorted(deeds, key=lambda pair: pair[0]):
+        deed()
+    return story.fence(61.0)
+
+
+def outcome(check: Check, story: Story, limit_s: float = 1.0) -> str:
+    return judge(CLAIM, check, story.history(), configuration(slack_limit_s=limit_s)).label
+
+
+@pytest.mark.parametrize("limit_s", [1.0, 3.0])
+@pytest.mark.parametrize(
+    ("after_s", "late_s", "expected"),
+    [
+        (13.4, 0.02, "conforms"),
+        (11.2, 0.02, "deviates"),
+        (15.5, 0.02, "deviates"),
+        (13.4, 1.6, "unproven: host-too-loaded"),
+        (11.2, 1.2, "unproven: host-too-loaded"),
+        (11.2, 3.0, "unproven: host-too-loaded"),
+    ],
+)
+def test_a_time_is_open_where_its_event_was_kept_back(
+    after_s: float, late_s: float, expected: str, limit_s: float
+) -> None:
+    assert outcome(DETECTION, detected(after_s, late_s), limit_s) == expected
+
+
+def test_what_is_kept_back_for_longer_than_the_api_can_leave_open_tells_no_wrong_time() -> None:
+    for late_s, limit_s in product((1.25, 1.5, 2.0, 4.0), (1.0, 3.0)):
+        for true_s, true in ((12.1, "conforms"), (13.0, "conforms"), (10.0, "deviates"), (18.0, "deviates")):
+            label = outcome(DETECTION, detected(true_s, late_s), limit_s)
+            assert label in (true, "unproven: host-too-loaded")
+
+
+@pytest.mark.parametrize(
+    ("other_t", "expected"),
+    [
+        (25.0, "conforms"),
+        (31.0, "unproven: host-too-loaded"),
+        (32.0, "unproven: host-too-loaded"),
+        (45.0, "conforms"),
+    ],
+)
+def test_what_was_kept_back_long_before_or_after_hides_nothing(other_t: float, expected: str) -> None:
+    assert outcome(DETECTION, detected(12.6, 0.02, other_t)) == expected
+
+
+def test_an_absence_is_open_where_something_was_kept_back() -> None:
+    story = Story()
+    story.pod(1.0, node=NODE)
+    story.condition(20.0, "Unknown")
+    story.condition(30.0, "True")
+    assert outcome(STAYS, story.fence(60.0)) == "conforms"
+    body = story.object("pods", NAMESPACE, POD)
+    body["metadata"] |= {"deletionTimestamp": second(33.0 + 30.0), "deletionGracePeriodSeconds": 30}
+    story.change(36.0, "pods", NAMESPACE, POD, body)
+    story.fence(61.0)
+    (late,) = story.history().late
+    assert (late.t, late.resource) == (36.0, "pods")
+    assert late.late_s == pytest.approx(3.0)
+    assert outcome(STAYS, story) == "unproven: host-too-loaded"
+
+
+def test_what_is_only_removed_says_no_time_of_its_own() -> None:
+    story = Story()
+    write(story, 5.3, 0.02, lambda body: body["spec"].update(unschedulable=True))
+    body = story.object("nodes", "", NODE)
+    del body["spec"]["unschedulable"]
+    story.change(40.0, "nodes", "", NODE, body)
+    story.remove(50.0, "nodes", "", NODE)
+    assert story.history().late == []
+
+
+def test_what_a_list_holds_or_a_watch_delivers_once_it_is_back_was_not_kept_back() -> None:
+    story = detected(12.6, 5.0)
+    assert len(story.history().late) == 1
+    story.gap(30.0, 36.0, "nodes")
+    assert story.history().late == []
+    listed = Story()
+    write(listed, 5.0, 0.02, unknown)
+    listed.list(30.0, "nodes")
+    assert listed.history().late == []
+
+
+def test_what_stood_still_or_a_slow_sentinel_explains_is_counted_once() -> None:
+    story = detected(12.6, 1.6)
+    event_t = last_renewal_t() + 12.6
+    about = [Span.at(event_t)]
+    assert misread_s(story.history(), configuration(), about) == pytest.approx(1.6, abs=1.0)
+    story.say(event_t + 1.6, "stall", late_s=1.6)
+    assert misread_s(story.history(), configuration(), about) == 0.0
+
+
+@pytest.mark.parametrize(("late_s", "expected"), [(0.02, "conforms"), (1.5, "unproven: host-too-loaded")])
+def test_an_anchor_that_was_kept_back_makes_nothing_too_early(late_s: float, expected: str) -> None:
+    story = Story()
+    story.pod(1.0, node=NODE)
+    write(story, 20.0, late_s, tainted)
+    story.evict(20.0 + TOLERATION_S + 0.1)
+    assert outcome(EVICTION, story.fence(60.0)) == expected
