@@ -9,6 +9,7 @@ back late or are given up.
 from __future__ import annotations
 
 import copy
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -113,6 +114,7 @@ class Cluster:
         old = self.live.get(key)
         metadata = {**(old or {}).get("metadata", {}), **body.get("metadata", {}), "name": name}
         metadata |= {"resourceVersion": str(len(self.writes) + 1)}
+        metadata |= {"managedFields": [{"manager": "it", "time": f"{wall(math.floor(t))[:19]}Z"}]}
         metadata.setdefault("uid", "/".join(key))
         if namespace:
             metadata["namespace"] = namespace
@@ -394,13 +396,25 @@ broken_watches = st.lists(
     unique_by=lambda broken: broken.resource,
 )
 late_watches = st.lists(
-    st.builds(
-        Late,
-        resource=st.sampled_from(("nodes", "pods", "leases")),
-        nth=st.integers(0, 4),
-        before_s=st.floats(-1.0, 8.0),
-        for_s=st.floats(4.5, 12.0),
-        late_s=st.floats(0.1, 8.0),
+    st.one_of(
+        st.builds(
+            Late,
+            resource=st.sampled_from(("nodes", "pods", "leases")),
+            nth=st.integers(0, 4),
+            before_s=st.floats(-1.0, 8.0),
+            for_s=st.floats(4.5, 12.0),
+            late_s=st.floats(0.1, 8.0),
+        ),
+        # Between two sentinels: the API's own times, in whole seconds, are all that tells of it. They tell
+        # nothing of what follows another write of its object within a second.
+        st.builds(
+            Late,
+            resource=st.sampled_from(("nodes", "pods")),
+            nth=st.sampled_from((1, 3)),
+            before_s=st.floats(0.0, 0.5),
+            for_s=st.floats(0.1, 1.5),
+            late_s=st.floats(1.3, 1.9),
+        ),
     ),
     max_size=1,
 )
@@ -410,7 +424,7 @@ stops = st.one_of(
 )
 stories = st.builds(
     Told,
-    unknown_s=st.sampled_from((GRACE_S + 0.5, GRACE_S + 1.5, GRACE_S - 3.0, GRACE_S + 6.0)),
+    unknown_s=st.sampled_from((GRACE_S + 0.5, GRACE_S + 1.5, GRACE_S - 1.0, GRACE_S - 3.0, GRACE_S + 6.0)),
     taint_s=st.sampled_from((0.1, 0.6, 2.1, 5.0)),
     evicted_s=st.one_of(
         st.none(), st.sampled_from((TOLERATION_S, TOLERATION_S + 0.1, TOLERATION_S + 5.3, TOLERATION_S - 4.0))
@@ -444,6 +458,8 @@ CHECKS: Mapping[str, Check] = {
 @example(Told(12.5, 2.1, 10.0, 0.3, 20.0, ()), [], [], None, 0.2, 0.0)
 # What came too early, and was told late because the harness stood still.
 @example(Told(9.0, 0.1, None, 0.3, 20.0, ()), [], [], Stopped(1, 0.0, 0.75), 0.01, 0.0)
+# What came too early, and was kept back between two sentinels.
+@example(Told(11.0, 2.1, 10.0, 0.3, 21.5, ()), [], [Late("nodes", 1, 0.0, 0.1, 1.3)], None, 0.01, 0.0)
 def test_a_verdict_is_the_truths_or_none(
     told: Told,
     broken: list[Broken],

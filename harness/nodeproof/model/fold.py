@@ -131,7 +131,7 @@ class Fold:
         """A write sets the time at whoever wrote a field, unless it only removes some; one that asks for an
         object's removal sets the time by which it has to be gone. The API server takes both from its clock,
         in whole seconds (k8s.io/apimachinery/pkg/util/managedfields, and BeforeDelete in
-        k8s.io/apiserver/pkg/registry/rest).
+        k8s.io/apiserver/pkg/registry/rest): of what follows another write within a second they say nothing.
         """
         meta = version.object["metadata"]
         uid, says = str(meta["uid"]), _says(meta)
