@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from nodeproof import catalogue
 from nodeproof.model.cluster import UNREACHABLE
+from nodeproof.model.history import parse_time
 from nodeproof.report import rundir
 from nodeproof.report.recheck import differences, recheck
 from tests.acceptance.altered import Ended
@@ -45,8 +47,13 @@ def without_the_taint(entry: dict[str, Json]) -> Mapping[str, Json]:
 
 
 def with_a_later_deletion(entry: dict[str, Json]) -> Mapping[str, Json]:
-    leaves = entry["kind"] == "watch" and entry["object"]["metadata"].get("deletionTimestamp")
-    return {**entry, "t": entry["t"] + LATER_S} if leaves else entry
+    """It is asked for later, and nobody says that anything was written before."""
+    meta = entry["object"]["metadata"] if entry["kind"] == "watch" else {}
+    if "deletionTimestamp" not in meta:
+        return entry
+    gone = datetime.fromtimestamp(parse_time(meta["deletionTimestamp"]) + LATER_S, UTC)
+    then = {**meta, "managedFields": [], "deletionTimestamp": gone.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    return {**entry, "t": entry["t"] + LATER_S, "object": {**entry["object"], "metadata": then}}
 
 
 def without_the_fence(entry: dict[str, Json]) -> Mapping[str, Json]:

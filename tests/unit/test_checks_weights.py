@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -21,7 +21,7 @@ def heavier(times: float) -> Check:
     return outweighs(REPORTED, RENEWED, times, after=moments.cordoned(NODE), until=moments.uncordoned(NODE))
 
 
-def story(reports: int, renewals: int, managed: Sequence[str] = ()) -> Story:
+def story(reports: int, renewals: int, managed: Sequence[Mapping[str, str]] = ()) -> Story:
     """So many of both between a cordon and its end, and one of each before and after."""
     told = Story()
     told.status(5.0)
@@ -53,7 +53,7 @@ def test_more_writes_weigh_more() -> None:
 
 
 def test_who_wrote_which_field_weighs_nothing() -> None:
-    plain, managed = story(4, 4), story(4, 4, managed=["x" * 5000])
+    plain, managed = story(4, 4), story(4, 4, managed=[{"manager": "x" * 5000}])
     assert run(heavier(1.1), managed.fence(30.0)).measured == run(heavier(1.1), plain.fence(30.0)).measured
 
 

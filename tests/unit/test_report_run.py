@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import sys
@@ -20,7 +21,7 @@ from nodeproof.checks.judge import judge
 from nodeproof.model import window
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import LEASE_NAMESPACE, UNREACHABLE, Calibration, Configuration
-from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
+from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History, parse_time
 from nodeproof.model.judgment import Check, Judgment
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
@@ -226,6 +227,16 @@ def is_leaving(line: dict[str, Json]) -> bool:
     return line.get("resource") == "pods" and "deletionTimestamp" in line["object"]["metadata"]
 
 
+def later(line: dict[str, Json]) -> dict[str, Json]:
+    """The pod is asked to leave, and is gone, 4 s later."""
+    if not is_leaving(line):
+        return line
+    moved = copy.deepcopy(line)
+    asked_s = parse_time(moved["object"]["metadata"]["deletionTimestamp"])
+    moved["object"]["metadata"]["deletionTimestamp"] = wall(asked_s - WALL + 4.0)
+    return {**moved, "t": line["t"] + 4.0}
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return rundir.create(rundir.new_folder(tmp_path / "out", "fast", "process"))
@@ -252,7 +263,7 @@ def test_recheck_writes_the_page_of_its_own_rows_or_says_why_not(
     folder, again = store(run), run / "recheck"
     rundir.write_facts(run, FACTS)
     rundir.merge_verdicts(run)
-    edit(folder, lambda line: {**line, "t": line["t"] + 4.0} if is_leaving(line) else line)
+    edit(folder, later)
     assert cli.main(["recheck", str(run), "--no-site"]) == 1
     page = (again / "site" / "page.html").read_text()
     assert "too late" in page
@@ -286,7 +297,7 @@ def test_a_recording_that_missed_anything_proves_no_absence(run: Path) -> None:
 
 def test_an_event_moved_in_time_deviates_on_recheck(run: Path) -> None:
     folder = store(run)
-    edit(folder, lambda line: {**line, "t": line["t"] + 4.0} if is_leaving(line) else line)
+    edit(folder, later)
     row = of(recheck.recheck(run, CLAIMS), "eviction.toleration-seconds-override")
     assert row["verdict"] == "deviates"
     assert "too late" in row["reason"]
