@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -267,9 +268,9 @@ def test_a_moment_that_is_made_of_others_is_absent_where_each_of_them_could_have
     event: Moment, tainted_t: float | None, expected: str, word: str
 ) -> None:
     story = Story()
-    deeds = [(20.0, lambda: story.condition(20.0, "False")), (20.5, lambda: story.condition(20.5, "True"))]
+    deeds = [(20.0, partial(story.condition, 20.0, "False")), (20.5, partial(story.condition, 20.5, "True"))]
     if tainted_t is not None:
-        deeds.append((tainted_t, lambda: story.taint(tainted_t)))
+        deeds.append((tainted_t, partial(story.taint, tainted_t)))
     for _t, deed in sorted(deeds, key=lambda pair: pair[0]):
         deed()
     assert_verdict(run(event.never_after(READY, QUIET), story.fence(60.0)), expected, word)
