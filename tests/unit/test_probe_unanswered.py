@@ -10,12 +10,13 @@ from typing import Any, cast
 import pytest
 
 from nodeproof.faults import Fault
-from nodeproof.machines.machine import MachineError
+from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.safety import injector
 from nodeproof.safety.deadman import Deadman
 from nodeproof.safety.guard import Declared, Record
 from nodeproof.safety.injector import Injector
 from nodeproof.safety.ledger import Ledger
+from tests.local import Local
 
 Answer = Callable[[], bool]
 
@@ -69,7 +70,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Injector:
     ledger = Ledger("lab", tmp_path)
     record = cast("Record", None)
     return Injector(
-        machine=lambda _name: cast("Any", None),
+        machine=lambda _name: cast("Machine", Local(tmp_path)),
         targets=lambda _node, _harms: (),
         record=lambda: record,
         control_planes=frozenset,
