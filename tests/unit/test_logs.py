@@ -95,6 +95,20 @@ def test_root_follows_no_link_in_the_folder_of_somebody_else(tmp_path: Path) -> 
     assert not victim.exists()
 
 
+def test_a_component_gets_harmless_parts_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY")
+    monkeypatch.setenv("CI_JOB_NAME", "nightly")
+    processes = Processes(tmp_path, EventLog(tmp_path / "events.jsonl"))
+    processes.start("kubelet-node-1", ["env"], env={"GOMAXPROCS": "1"}).wait()
+    told = dict(line.split("=", 1) for line in (tmp_path / "kubelet-node-1.log").read_text().splitlines())
+    assert told["PATH"] == os.environ["PATH"]
+    assert (told["GOMAXPROCS"], told["TZ"]) == ("1", "UTC")
+    assert not told.keys() & {"AWS_SECRET_ACCESS_KEY", "CI_JOB_NAME"}
+    eventually(lambda: not processes.pids(), LIMIT_S)
+
+
 def test_logs_that_root_makes_for_itself_are_their_owners(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

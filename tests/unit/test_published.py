@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def test_what_a_test_tells_is_clean_wherever_it_is_written(tmp_path: Path) -> No
     assert "1 failed" in done.stdout
     assert found(out, SECRETS) == []
     written = [path for path in out.rglob("*") if path.is_file()]
-    dirty = [path for path in written if "[redacted private key]" in path.read_text()]
+    dirty = [path for path in written if "[redacted private key " in path.read_text()]
     # The result, its fixtures' container has nothing; four attachments and what was captured.
     assert len(dirty) >= 2 + 1 + 3
     (result,) = out.glob("results/*-result.json")
@@ -95,4 +96,5 @@ def test_files_of_a_run_are_clean(tmp_path: Path) -> None:
     rundir.write_json(tmp_path / "run.json", {"command": f"pytest --token={TOKEN}", "reason": told})
     broken.report(tmp_path, "a.py::test_a", ["cordon.taint"], told, {})
     assert found(tmp_path, SECRETS) == []
-    assert json.loads((tmp_path / "run.json").read_text())["command"] == "pytest --token=[redacted token]"
+    command = json.loads((tmp_path / "run.json").read_text())["command"]
+    assert re.fullmatch(r"pytest --token=\[redacted token [0-9a-f]{8}\]", command)

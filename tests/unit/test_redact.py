@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeproof import redacted
-from nodeproof.model import redact
+from nodeproof.model import fold, redact
+from nodeproof.model.fold import Entry
 from tests.unit.secrets_told import CERTIFICATE, KEYS, STATIC, TOKEN, kept_of
 
 STAMP = "Nov 24 23:29:45.123456 node-1 kubelet[123]: "
@@ -38,6 +41,60 @@ UNITS = (
     "Bearer aaaaaaaaaaaaaaaa", "earer a", "token: a", "--token ", "password=", "://a:b", "\n \n",
     "-----BEGIN PRIVATE KEY-----\n\n\n     ", "-----BEGIN PRIVATE KEY-----" + "A" * 64 + "\\n",
 )  # fmt: skip
+RECORDED = Path(__file__).parents[1] / "runs"
+HEX = "0123456789abcdef" * 4
+EVERYDAY = (
+    ("ghp_16C7", "GITHUB_TOKEN=ghp_16C7e42F292c6912E7710c838347Ae178B4a"),
+    ("abcdef1234", "TOKEN=abcdef1234567890"),
+    ("s3cr3t", "POSTGRES_PASSWORD=s3cr3tvalue"),
+    ("s3cr3t", "DB_PASSWORD: s3cr3tvalue"),
+    ("s3cr3t", '{"name":"DB_PASSWORD","value":"s3cr3tvalue"}'),
+    ("s3cr3t", '{"name": "password", "value": "s3cr3tvalue"}'),
+    ("s3cr3t", "- name: DB_PASSWORD\n  value: s3cr3tvalue"),
+    ("abcdef1234", "AUTHORIZATION: BEARER abcdef1234567890"),
+    ("abcdefghij", "X-Auth-Token: abcdefghijklmnop"),
+    ("AKIAIOSF", "AWS_ACCESS_KEY_ID=AKIAIOSFODNN7EXAMPLE"),
+    ("AKIAIOSF", "it has AKIAIOSFODNN7EXAMPLE"),
+    ("wJalrXUtn", "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
+    ("Zm9vYmFy", '"client_secret":"Zm9vYmFyYmF6cXV4"'),
+    ("0123456789", "api_key=0123456789abcdef"),
+    ("s3cr3t", "passwd=s3cr3tvalue"),
+    ("correcthorse", "passphrase: correcthorse"),
+    ("0123456789", "kubeadm join 10.0.0.1:6443 --token abcdef.0123456789abcdef"),
+    ("0123456789", "bootstrap token abcdef.0123456789abcdef"),
+    ("cdefghij", "password=ab,cdefghij"),
+    ("cd efgh", 'password="ab cd efgh"'),
+    ("cd", r'password="ab\"cd"'),
+    ("x9secret", "password=[x9secret"),
+    ("secretrest", "password=a;secretrest"),
+    ("s3cr3t", "https://:s3cr3t@host/"),
+    ("ghp_16C7", "https://ghp_16C7e42F292c6912E7710@github.com/"),
+    ("lQOYBF", "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nlQOYBF0000000000000000000000000000\n"
+     "-----END PGP PRIVATE KEY BLOCK-----"),
+    ("AAABAQCx", "PuTTY-User-Key-File-2: ssh-rsa\nPrivate-Lines: 14\nAAABAQCx0000000000000000"),
+    ("dXNlcjpw", '{"auths":{"r.io":{"auth":"dXNlcjpwYXNzd29yZA=="}}}'),
+    ("abcdef1234", "Set-Cookie: session=abcdef1234567890; path=/"),
+    ("s3cr3t", "curl -u admin:s3cr3tvalue https://x"),
+    ("abcdefghij", "token: abcdefghijklmnop"),
+    ("a1b2c3d", "token=a1b2c3d"),
+    ("restofthe", "token=a1b2c3:restofthetokenhere"),
+    ("abcdefghij", "sig=abcdefghijklmnopqrstuvwx%3D&se=2026"),
+    ("s3cr3t", "ipmitool -I lanplus -H 10.0.0.1 -U admin -P s3cr3tvalue chassis power off"),
+    ("s3cr3t", '["ipmitool","-H","10.0.0.1","-P","s3cr3tvalue"]'),
+    ("s3cr3t", "fence_ipmilan -a 10.0.0.1 -l admin -p s3cr3tvalue -o off"),
+    ("s3cr3t", "fence_ipmilan: ipaddr=10.0.0.1 login=admin passwd=s3cr3tvalue"),
+    ("s3cr3t", "sshpass -p s3cr3tvalue ssh node-1"),
+    ("s3cr3t", "sshpass -ps3cr3tvalue ssh node-1"),
+    ("s3cr3t", "--password s3cr3tvalue"),
+    ("1a2b3c", f"K3S_TOKEN=K10{HEX}::server:1a2b3c"),
+    ("1a2b3c", f"k3s agent --token K10{HEX}::server:1a2b3c"),
+    ("1a2b3c", f"joined by K10{HEX}::server:1a2b3c"),
+    (HEX[:20], f"[upload-certs] Using certificate key:\n{HEX}"),
+    (HEX[:20], f"kubeadm join 10.0.0.1:6443 --control-plane --certificate-key {HEX}"),
+    ("s3cr3t", "password for admin: s3cr3tvalue"),
+    ("s3cr3t", "Password for admin is s3cr3tvalue"),
+)  # fmt: skip
+"""A secret, and a text as logs, environments and command lines have it."""
 KEEPS = (
     'I1124 headers=< Authorization: Bearer <masked>',
     '{"kind":"Event","metadata":{"name":"node-abc123.18ab34cd56ef7890"}}',
@@ -101,6 +158,95 @@ def test_what_a_header_a_flag_or_a_kubeconfig_says_is_taken_out(told: str) -> No
     assert "[redacted" in clean
 
 
+@pytest.mark.parametrize(("secret", "told"), EVERYDAY)
+def test_an_everyday_secret_is_taken_out_of_a_text(secret: str, told: str) -> None:
+    clean = redact.text(f"before\n{told}\nbehind")
+    assert secret not in clean
+    assert "[redacted " in clean
+    assert (clean.startswith("before\n"), clean.endswith("\nbehind")) == (True, True)
+    assert redact.text(clean) == clean
+
+
+@pytest.mark.parametrize(("secret", "told"), EVERYDAY)
+def test_an_everyday_secret_is_taken_out_of_what_a_command_says(secret: str, told: str) -> None:
+    """As an observation has it, and as JSON that is a text in another one."""
+    clean = redact.value({"observed": {"stdout": told}})
+    assert secret not in json.dumps(clean)
+    within = json.loads(redact.text(json.dumps({"told": json.dumps({"stdout": told})})))
+    assert secret not in str(json.loads(within["told"]))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"password": "ab cd, ef", "kept": 1},
+        {"data": {"DB_PASSWORD": "s3cr3tvalue"}},
+        {"env": [{"name": "DB_PASSWORD", "value": "s3cr3tvalue"}]},
+        {"env": [{"value": "s3cr3tvalue", "name": "API_KEY"}]},
+        {"argv": ["ipmitool", "-H", "10.0.0.1", "-P", "s3cr3tvalue", "power", "off"]},
+        {"argv": ["/usr/sbin/fence_ipmilan", "-p", "s3cr3tvalue"]},
+        {"argv": ["sudo", "sshpass", "-p", "s3cr3tvalue", "ssh", "node-1"]},
+        {"argv": ["kubeadm", "join", "--token", "s3cr3tvalue"]},
+        {"pin": {"passcode": 12345}},
+    ],
+)  # fmt: skip
+def test_a_value_is_a_secret_by_what_it_belongs_to(told: object) -> None:
+    clean = json.dumps(redact.value(told))
+    assert not [secret for secret in ("s3cr3tvalue", "cd, ef", "12345") if secret in clean]
+    assert json.dumps(redact.value(json.loads(clean))) == clean
+
+
+@pytest.mark.parametrize("told", [None, True, 12345, 1.5, {}, [], {"a": None}, "x", ""])
+@pytest.mark.parametrize("name", ["password", "token", "bindPassword", "clientSecret"])
+def test_an_entry_of_a_history_stays_one(name: str, told: object) -> None:
+    """An exception in here would end the thread of a watch."""
+    entry = Entry(1.0, "watch", {"object": {"metadata": {"name": "a"}, "spec": {name: told}}})
+    cleaned, line = fold.clean(entry)
+    assert Entry.from_json(line) == cleaned
+    assert json.loads(redact.text(json.dumps({name: told}, separators=(",", ":")))).keys() == {name}
+
+
+def test_two_secrets_stay_different_and_one_stays_the_same() -> None:
+    one, other, again = (redact.value({"token": f"{letter}bcd12345678"}) for letter in "aba")
+    assert one == again != other
+    assert redact.text("token: abcd12345678") == redact.text("token: abcd12345678")
+    assert redact.text(KEYS["pkcs1"]) != redact.text(KEYS["pkcs8"])
+
+
+def test_what_the_environment_has_as_a_secret_is_one_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_PASSWORD", "correct horse")
+    monkeypatch.setenv("SOME_API_TOKEN", "x1y2z3w4")
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent/socket")
+    monkeypatch.setenv("SHORT_TOKEN", "node-1")
+    clean = redact.text("said: correct horse x1y2z3w4 /run/agent/socket node-1")
+    assert re.sub(r"\[redacted token [0-9a-f]{8}\]", "*", clean) == "said: * * /run/agent/socket node-1"
+    assert "correct" not in fold.clean(Entry(1.0, "observed", {"value": "correct horse"}))[1]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "automountServiceAccountTokenPath", "tokenExpirationSeconds", "token-auth-file", "secretName",
+        "secretRef", "tls-private-key-file", "audience", "author", "authentication-kubeconfig",
+        "authorization-mode", "secret", "discovery-token-ca-cert-hash", "passwordFile", "SSH_AUTH_SOCK",
+        "key", "imagePullCredentialsVerificationPolicy",
+    ],
+)  # fmt: skip
+def test_a_name_that_only_is_about_a_secret_hides_nothing(name: str) -> None:
+    assert redact.value({name: "node.kubernetes.io/not-ready"}) == {name: "node.kubernetes.io/not-ready"}
+    assert redact.text(f'{name}="kubelet.conf1234"') == f'{name}="kubelet.conf1234"'
+
+
+@pytest.mark.parametrize(
+    "run", sorted(RECORDED.glob("*/history.jsonl.gz")), ids=lambda path: path.parent.name
+)
+def test_nothing_that_was_recorded_of_a_cluster_is_taken_for_a_secret(run: Path) -> None:
+    with gzip.open(run, "rt") as lines:
+        for line in lines:
+            entry = Entry.from_json(line)
+            assert fold.clean(entry)[0].data == entry.data
+
+
 @pytest.mark.parametrize("kind", SECRETS)
 def test_what_a_secret_object_or_a_kubeconfig_has_as_base64_is_taken_out(kind: str) -> None:
     encoded = base64.b64encode(SECRETS[kind].encode()).decode()
@@ -112,7 +258,7 @@ def test_what_a_secret_object_or_a_kubeconfig_has_as_base64_is_taken_out(kind: s
 
 def test_a_certificate_is_taken_out() -> None:
     block = f"-----BEGIN CERTIFICATE-----\n{'MIIBfake' * 8}\nQUJD\n-----END CERTIFICATE-----\n"
-    assert redact.text(f"a\n{block}b") == f"a\n{redact.CERTIFICATE}\nb"
+    assert re.fullmatch(r"a\n\[redacted certificate [0-9a-f]{8}\]\nb", redact.text(f"a\n{block}b"))
 
 
 @pytest.mark.parametrize("told", KEEPS)
@@ -166,4 +312,5 @@ def test_bytes_that_are_no_text_stay(tmp_path: Path) -> None:
     log.write_bytes(b"\xff\xfe\n" + TOKEN.encode() + b"\n\x80")
     redacted.copy(log, target)
     redacted.in_place(log)
-    assert log.read_bytes() == target.read_bytes() == b"\xff\xfe\n[redacted token]\n\x80"
+    assert log.read_bytes() == target.read_bytes()
+    assert re.fullmatch(rb"\xff\xfe\n\[redacted token [0-9a-f]{8}\]\n\x80", log.read_bytes())

@@ -45,8 +45,10 @@ class Entry:
 def clean(entry: Entry) -> tuple[Entry, str]:
     """An entry without what is secret, and its line: what is judged now and later is the same."""
     line = entry.to_json()
-    cleaned = redact.text(line)
-    return (entry, line) if cleaned == line else (Entry.from_json(cleaned), cleaned)
+    if not redact.is_suspect(line):
+        return entry, line
+    cleaned = Entry(entry.t, entry.kind, redact.value(entry.data))
+    return cleaned, cleaned.to_json()
 
 
 @dataclass(frozen=True)

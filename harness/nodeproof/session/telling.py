@@ -64,7 +64,7 @@ class Telling:
                 folder.mkdir(parents=True, exist_ok=True)
                 self._has_begun = True
             with (folder / f"{self.name}.jsonl").open("a") as out:
-                out.write(redact.text(json.dumps(data)) + "\n")
+                out.write(json.dumps(redact.value(data)) + "\n")
         except OSError:
             return False
         return True

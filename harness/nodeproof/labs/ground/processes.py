@@ -15,6 +15,16 @@ from nodeproof import proc
 
 Json = Any
 _ROOM_PERIOD_S = 0.5
+_PASSED_ON = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH"),
+        *("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_MESSAGES"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "GODEBUG", "GOTRACEBACK"),
+    }
+)
+"""What a component has of this process's environment: its logs become part of a report, and whatever else is
+there (credentials of a cloud, of a CI job) is none of its business.
+"""
 
 
 class EventLog:
@@ -90,7 +100,8 @@ class Processes:
     ) -> proc.Process:
         """Start a component; its output goes to `logs/NAME.log`. Raises CommandFailed."""
         # klog writes local time without a zone.
-        full_env = {**os.environ, "TZ": "UTC", **(env or {})}
+        kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        full_env = {**kept, "TZ": "UTC", **(env or {})}
         try:
             log = open_owned(self._logs / f"{name}.log")
         except OSError as error:
