@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from nodeproof.model import redact
+from nodeproof.report import files
 
 _LOSSLESS = "utf-8", "surrogateescape"
 _PICTURES = frozenset({".png"})
@@ -25,9 +25,9 @@ _PROGRAM = "javascript"
 def copy(source: Path, target: Path) -> None:
     """Copy a file, clean; bitmaps, which are no text, as they are. Raises OSError."""
     if source.suffix in _PICTURES:
-        shutil.copyfile(source, target)
+        target.write_bytes(files.read_bytes(source))
     else:
-        said = source.read_bytes().decode(*_LOSSLESS)
+        said = files.read_bytes(source).decode(*_LOSSLESS)
         target.write_bytes("".join(_parts(said)).encode(*_LOSSLESS))
 
 

@@ -76,7 +76,7 @@ def report(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from nodeproof.report import page as judged
     from nodeproof.report import site
 
-    run, claims = arguments.run_folder, catalogue.load(arguments.claims)
+    run, claims = arguments.run_folder.resolve(), catalogue.load(arguments.claims)
     if not (run / "site" / "index.html").exists():
         site.generate(run, _say, claims)
     elif not (run / "site" / judged.FILE).exists():
@@ -155,5 +155,8 @@ def publish(arguments: argparse.Namespace, _rest: list[str]) -> int:
         _say(f"removed, as newer ones take its place: {name}")
     for said in made.unread:
         _say(f"not listed: {said}")
+    for run in made.foreign:
+        next_step = "publish what `nodeproof recheck` makes of it"
+        _say(f"published without Allure's page, which was built elsewhere: {run}; {next_step}")
     print(made.index)
     return 0

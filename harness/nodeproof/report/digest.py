@@ -320,7 +320,7 @@ def _is_whole(row: Row) -> bool:
 def _rows_left(run: Path, missing: list[str]) -> tuple[Row, ...]:
     """The rows that each scenario left, by node id."""
     found: list[rundir.Scenario] = []
-    for folder in _judged_folders(run):
+    for folder in rundir.judged_folders(run):
         try:
             found.append(rundir.read_scenario(folder))
         except Problem as problem:
@@ -331,7 +331,7 @@ def _rows_left(run: Path, missing: list[str]) -> tuple[Row, ...]:
 def _slacks(run: Path) -> list[tuple[float, float]]:
     """The slack of each scenario and its limit (s), where they were written down."""
     found = []
-    for folder in _judged_folders(run):
+    for folder in rundir.judged_folders(run):
         # Runs of earlier versions do not tell it.
         with contextlib.suppress(Problem, KeyError, TypeError, ValueError):
             told = rundir.read_json(folder / "judgments.json")["slack"]
@@ -342,7 +342,3 @@ def _slacks(run: Path) -> list[tuple[float, float]]:
 def _said(problem: Problem, run: Path) -> str:
     """What went wrong with a file of the run; where the run lies is nobody's business."""
     return problem.line.replace(f"{run}/", "")
-
-
-def _judged_folders(run: Path) -> list[Path]:
-    return [path.parent for path in sorted((run / "scenarios").glob("*/judgments.json"))]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from nodeproof.report import svg
+from nodeproof.report import files, svg
 from nodeproof.report.svg import LINE
 
 READY = {"True": "ready", "False": "not-ready", "Unknown": "unknown", "": "no-condition"}
@@ -122,8 +122,7 @@ def draw(picture: Picture, path: Path) -> Path:
     y = _draw_axis(parts, picture, y + LINE)
     y = _draw_brackets(parts, picture, y)
     ground = [*_ground(picture, top, y)]
-    path.write_text(svg.document(picture.title, y + LINE, [*ground, *parts]))
-    return path
+    return files.write(path, svg.document(picture.title, y + LINE, [*ground, *parts]).encode())
 
 
 def room(before: str, after: str, span: float) -> float:

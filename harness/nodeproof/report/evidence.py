@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof.model.problem import Problem
-from nodeproof.report import behaviours, rundir
+from nodeproof.report import behaviours, files, rundir
 
 Json = Any
 PICTURES = ("timeline.svg", "rates.svg", "timeline.png", "rates.png")
@@ -64,7 +64,9 @@ def last_results(results: Path) -> Mapping[str, tuple[Path, Json]]:
     by.
     """
     found: dict[str, tuple[int, Path, Json]] = {}
-    for path in sorted(results.glob("*-result.json")):
+    for path in files.entries(results):
+        if not path.name.endswith("-result.json"):
+            continue
         with contextlib.suppress(Problem, KeyError, TypeError, ValueError):
             told: Json = rundir.read_json(path)
             began = int(told.get("start") or 0)

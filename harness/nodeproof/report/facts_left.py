@@ -12,7 +12,7 @@ from typing import Any
 
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
-from nodeproof.report import declared, rundir, shards
+from nodeproof.report import declared, files, rundir, shards
 from nodeproof.report.digest import Digest
 from nodeproof.report.rundir import RunFacts
 
@@ -57,7 +57,9 @@ def no_end(told: Digest) -> str:
 
 def _labs(run: Path) -> Iterator[Json]:
     """What was written down of each lab once it stood, where all of it is there."""
-    for path in sorted((run / "labs").glob("*.json")):
+    for path in files.entries(run / "labs"):
+        if path.suffix != ".json":
+            continue
         with contextlib.suppress(Problem):
             lab = rundir.read_json(path)
             if isinstance(lab, dict) and lab.keys() >= {"kubernetes_version", "components", "quarantined"}:
@@ -75,7 +77,7 @@ def _selected(told: Digest, shard: Shard | None) -> tuple[str, ...]:
 
 def _exit_reason(run: Path) -> str:
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        return (run / BROKEN_OFF).read_text()
+        return files.read_text(run / BROKEN_OFF)
     return ""
 
 
@@ -91,7 +93,10 @@ def _began(run: Path) -> str:
 
 def _recordings(run: Path) -> Iterator[float]:
     """When each recording began (s since 1970)."""
-    for path in (run / "scenarios").glob("*/history.jsonl"):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError), path.open() as lines:
+    for folder in files.entries(run / "scenarios"):
+        with (
+            contextlib.suppress(OSError, ValueError, KeyError, TypeError),
+            files.opened(folder / "history.jsonl") as lines,
+        ):
             entry = json.loads(lines.readline())
             yield float(entry["t"]) + float(entry["wall_offset_s"])

@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
+from nodeproof.report import files
+
 
 def link(source: Path, target: Path, left_out: Collection[str] = ()) -> None:
     """One file, or all of a folder but what is `left_out`; nothing where there is none. Raises OSError.
@@ -17,7 +19,7 @@ def link(source: Path, target: Path, left_out: Collection[str] = ()) -> None:
         return
     if source.is_dir():
         target.mkdir(parents=True, exist_ok=True)
-        for path in source.iterdir():
+        for path in files.entries(source):
             if path.name not in left_out:
                 link(path, target / path.name)
     elif source.is_file():

@@ -19,7 +19,7 @@ from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
 from nodeproof.model.verdict import unproven
-from nodeproof.report import broken, moments, places, rundir, shards
+from nodeproof.report import broken, files, moments, places, rundir, shards
 from nodeproof.report.links import link
 from nodeproof.report.rundir import Row, RunFacts, Scenario
 
@@ -145,7 +145,7 @@ def _read(run: Path, shard: Shard) -> Part:
     facts = shards.facts(run)
     scenarios: dict[str, Scenario] = {}
     lost: dict[str, str] = {}
-    for folder in sorted((run / "scenarios").glob("*")):
+    for folder in files.entries(run / "scenarios"):
         if not (folder / "judgments.json").exists():
             lost[folder.name] = "it ended in the middle of this scenario"
             continue
@@ -223,10 +223,10 @@ def _write(
 def _take(part: Part, into: Path) -> None:
     """Link or copy what a shard recorded; the names of two machines' labs may be the same."""
     for folder in ("scenarios", rundir.TOO_LOADED):
-        for path in sorted((part.run / folder).glob("*")):
+        for path in files.entries(part.run / folder):
             is_lost = folder == "scenarios" and path.name in part.lost
             link(path, into / folder / path.name, {"judgments.json"} if is_lost else ())
-    for path in sorted((part.run / "labs").glob("*")):
+    for path in files.entries(part.run / "labs"):
         if not path.is_dir() and path.suffix != ".json":
             # What its workers locked.
             continue

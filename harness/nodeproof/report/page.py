@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import behaviours, digest, html, plain, since
+from nodeproof.report import behaviours, digest, files, html, plain, since
 from nodeproof.report.digest import Digest, Entry, State
 from nodeproof.report.evidence import Evidence, Finder
 from nodeproof.report.outcome import verdict_of
@@ -60,7 +60,7 @@ def write(run: Path, claims: Mapping[str, Claim]) -> Path:
     found = digest.read(run)
     site = found.run / "site"
     try:
-        site.mkdir(exist_ok=True)
+        files.make_folder(site)
     except OSError as error:
         said = "the page cannot be written"
         raise Problem(

@@ -4,14 +4,16 @@
 <folder>/<run>/published.json             that it is a copy, when the run began, and when the copy was made
 <folder>/<run>/run.json  verdicts.json    as in the run, with declared-claims.json, by which it is known which
                                           scenario has no verdict, and what was judged again its recheck.json
-<folder>/<run>/site/                      the page, judged, written anew, and Allure's site where there is one
+<folder>/<run>/site/                      the page, judged, written anew, and Allure's page where this user's
+                                          nodeproof built it (`seal.py`)
 <folder>/<run>/scenarios/<slug>/          what the page links to, and judgments.json
 
 A run that was judged again, which lies in its RUN/recheck, is RUN-recheck here.
 
 Logs of labs, the audit log and Allure's results stay behind, and so does what a link leads to: that may lie
-outside the run. What is copied is cleaned of secrets once more (`cleaned.py`), as a run of an earlier version
-may have some, and the page is made of the clean copy.
+outside the run. A page that somebody else built may hold any script, which would run beside all other
+runs: it stays behind, too. What is copied is cleaned of secrets once more (`cleaned.py`), as a run of an
+earlier version may have some, and the page is made of the clean copy.
 """
 
 from __future__ import annotations
@@ -32,12 +34,14 @@ from nodeproof.report import (
     digest,
     evidence,
     facts_left,
+    files,
     html,
     moments,
     page,
     places,
     rechecked,
     rundir,
+    seal,
 )
 from nodeproof.report.digest import Digest, State
 from nodeproof.report.evidence import Finder
@@ -95,6 +99,8 @@ class Published:
     runs: tuple[str, ...]
     removed: tuple[str, ...]
     unread: tuple[str, ...]
+    foreign: tuple[str, ...] = ()
+    """Those of which Allure's page stayed behind, as it was built elsewhere."""
 
 
 def publish(
@@ -131,7 +137,8 @@ def publish(
         next_step = "name a folder of yours with space left"
         raise Problem("runs cannot be published there", str(folder), next_step, str(error)) from error
     kept, removed = (tuple(each.name for each in part) for part in (shown, copies[stay:]))
-    return Published(index, kept, removed, tuple(unread))
+    elsewhere = tuple(str(each.run) for each in found if _is_foreign(each.run / "site" / INDEX))
+    return Published(index, kept, removed, tuple(unread), elsewhere)
 
 
 def _stay(runs: Sequence[Path], mib: int) -> int:
@@ -215,26 +222,21 @@ def _copy(found: Digest, folder: Path, claims: Mapping[str, Claim]) -> None:
 def _taken(run: Path, into: Path) -> Iterator[tuple[Path, Path]]:
     """What of a run may be published, each file with its place."""
     yield from _files([run / name for name in _OF_A_RUN], into)
-    shown = [path for path in _inside(run / "site") if path.name != page.FILE]
-    yield from _files(shown, into / "site")
-    for scenario in _inside(run / "scenarios"):
-        shown = [path for path in _inside(scenario) if path.name in _OF_A_SCENARIO]
+    pages = [path for path in files.entries(run / "site") if path.name == INDEX and not _is_foreign(path)]
+    yield from _files(pages, into / "site")
+    for scenario in files.entries(run / "scenarios"):
+        shown = [path for path in files.entries(scenario) if path.name in _OF_A_SCENARIO]
         yield from _files(shown, into / "scenarios" / scenario.name)
 
 
 def _files(paths: Iterable[Path], into: Path) -> Iterator[tuple[Path, Path]]:
-    """All files at and below some paths; links, and what is hidden or half written, are none."""
-    for path in paths:
-        if path.name.startswith("."):
-            continue
-        if path.is_file() and not path.is_symlink():
-            yield path, into / path.name
-        yield from _files(_inside(path), into / path.name)
+    """Those of some paths that are files, and no links."""
+    return ((path, into / path.name) for path in paths if path.is_file() and not path.is_symlink())
 
 
-def _inside(folder: Path) -> Sequence[Path]:
-    """What is in a folder; nothing where it is a link."""
-    return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ()
+def _is_foreign(index: Path) -> bool:
+    """Whether Allure's page is there, and nothing proves that this user's nodeproof built it."""
+    return index.is_file() and not seal.is_whole(index)
 
 
 def _copies(folder: Path, claims: Mapping[str, Claim]) -> tuple[list[Copy], list[str]]:

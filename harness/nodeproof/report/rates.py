@@ -10,7 +10,7 @@ from nodeproof.checks import counting, moments
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Judgment, Moment
 from nodeproof.model.verdict import Verdict
-from nodeproof.report import svg
+from nodeproof.report import files, svg
 from nodeproof.report.drawing import SIGNS
 from nodeproof.report.svg import LINE
 
@@ -67,8 +67,7 @@ def draw(drawn: Sequence[Curve], path: Path) -> Path:
     y = float(LINE)
     for curve in drawn:
         y = _draw(parts, curve, y) + LINE
-    path.write_text(svg.document("rates: what came by when, beside what may", y, parts))
-    return path
+    return files.write(path, svg.document("rates: what came by when, beside what may", y, parts).encode())
 
 
 def _draw(parts: list[str], curve: Curve, y: float) -> float:

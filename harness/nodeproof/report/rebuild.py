@@ -18,6 +18,7 @@ from nodeproof.report import (
     behaviours,
     digest,
     facts_left,
+    files,
     junit,
     rates,
     rebuilt_allure,
@@ -69,12 +70,11 @@ def rebuild(run: Path, claims: Mapping[str, Claim]) -> Rebuilt:
     told = digest.read(rechecked.recorded(run))
     folder, unfinished = told.run / rechecked.FOLDER, told.run / f".{rechecked.FOLDER}"
     try:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        files.remove(unfinished)
         for part in ("scenarios", "allure-results"):
             (unfinished / part).mkdir(parents=True)
         made = _fill(unfinished, told, claims)
-        if folder.exists():
-            shutil.rmtree(folder)
+        files.remove(folder)
         unfinished.rename(folder)
     except OSError as error:
         said = "the run that was judged again cannot be written"
@@ -131,7 +131,7 @@ def _judged(run: Path) -> Sequence[Path]:
 
     if not (run / "scenarios").is_dir():
         raise Problem("nothing is left of this run's recordings", str(run), "name a run that has `scenarios`")
-    return sorted((path.parent for path in (run / "scenarios").glob("*/judgments.json")), key=nodeid)
+    return sorted(rundir.judged_folders(run), key=nodeid)
 
 
 def _scenario(folder: Path, again: Again) -> None:

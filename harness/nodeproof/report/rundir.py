@@ -36,6 +36,7 @@ from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Judgment
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Code, Outcome, Verdict
+from nodeproof.report import files
 
 Json = Any
 Row = Mapping[str, Json]
@@ -239,8 +240,13 @@ def read_scenarios(run: Path) -> tuple[Scenario, ...]:
     """
     if not (run / "scenarios").is_dir():
         raise Problem("this is no run's folder", str(run), "name a folder below reports/out")
-    found = [read_scenario(path.parent) for path in (run / "scenarios").glob("*/judgments.json")]
+    found = [read_scenario(folder) for folder in judged_folders(run)]
     return tuple(sorted(found, key=lambda scenario: scenario.nodeid))
+
+
+def judged_folders(run: Path) -> list[Path]:
+    """Those of the scenarios that have a `judgments.json`, by their names."""
+    return [folder for folder in files.entries(run / "scenarios") if (folder / "judgments.json").exists()]
 
 
 def merge_verdicts(run: Path) -> tuple[Row, ...]:
@@ -285,9 +291,7 @@ def point_latest(base: Path, run: Path) -> None:
 
 def write_json(path: Path, data: Json) -> None:
     """Write a JSON file in one step, without what is secret: a reader sees the old one or the new one."""
-    partial = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    partial.write_text(redact.text(json.dumps(data, indent=1)) + "\n")
-    partial.replace(path)
+    files.write(path, f"{json.dumps(redact.value(data), indent=1)}\n".encode())
 
 
 def read_json(path: Path) -> Json:
@@ -300,7 +304,7 @@ def read_json(path: Path) -> Json:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text()
+        return files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise Problem("a file of the run cannot be read", str(path), _RUN_AGAIN, str(error)) from error
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import http
 import http.server
 import importlib.util
+import io
 import json
 import os
 import re
@@ -15,12 +17,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from nodeproof import proc
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import behaviour_tree, categories, digest, page, rechecked, rundir, since, table
+from nodeproof.report import (
+    behaviour_tree,
+    categories,
+    digest,
+    files,
+    page,
+    rechecked,
+    rundir,
+    seal,
+    since,
+    table,
+)
 from nodeproof.report.digest import Digest
 from nodeproof.report.outcome import worst_by_claim
 from nodeproof.report.rundir import RunFacts
@@ -72,6 +85,7 @@ _LINK = (
 )
 _ROOT, _MAIN = '<div id="app"></div>', '<div id="app" role="main"></div>'
 """What Allure puts all of its page into, and the same as a landmark: without one, nothing is in any."""
+_HOSTS = ("127.0.0.1", "localhost")
 _EVIDENCE = re.compile(r"/scenarios/[a-z0-9-]+/((timeline|rates)\.(svg|png)|history\.jsonl)")
 
 
@@ -107,16 +121,20 @@ def _allure(run: Path, report_line: Callable[[str], None], claims: Mapping[str, 
     told = digest.read(run)
     allure = install(node, report_line)
     results = run / "allure-results"
-    (results / "environment.properties").write_text(_properties(environment(facts, told)))
+    # Allure opens what is in there itself.
+    files.refuse_links(results)
+    files.write(results / "environment.properties", _properties(environment(facts, told)).encode())
     partial_site, site = run / ".site", run / "site"
     with _locked(rechecked.recorded(run).parent / f".{HISTORY}.lock"):
         config = _write_config(run, told, facts, claims)
-        shutil.rmtree(partial_site, ignore_errors=True)
+        files.remove(partial_site)
         argv = (node.program, str(allure), "generate", "--config", str(config), "--output", str(partial_site))
         _run((*argv, str(results)), run, node, GENERATE_TIMEOUT_S, "Allure failed to build the site")
     index = partial_site / "index.html"
-    index.write_text(behaviour_tree.arrange(_with_link(_keep_home(index.read_text(), index)), claims))
-    shutil.rmtree(site, ignore_errors=True)
+    html = behaviour_tree.arrange(_with_link(_keep_home(files.read_text(index), index)), claims)
+    files.write(index, html.encode())
+    seal.put(index)
+    files.remove(site)
     partial_site.rename(site)
     return site / "index.html"
 
@@ -142,8 +160,9 @@ def serve(run: Path, report_line: Callable[[str], None], port: int = 0) -> None:
 
 def server(run: Path, port: int = 0) -> http.server.ThreadingHTTPServer:
     """A bound server for the site of a run, not serving yet. Raises Problem like `serve`."""
+    run = run.resolve()
     site = run / "site"
-    if not (site / "index.html").is_file():
+    if not (site.is_dir() and files.is_plain(site / "index.html", run)):
         raise Problem("the run has no site", str(site), "build it first")
     handler = partial(_Handler, directory=str(site))
     try:
@@ -153,7 +172,28 @@ def server(run: Path, port: int = 0) -> http.server.ThreadingHTTPServer:
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the site, and of the run around it the pictures and histories that it links to."""
+    """Serves the site, and of the run around it the pictures and histories that it links to; to who asks for
+    this machine alone, and nothing that a symbolic link leads to.
+    """
+
+    def send_head(self) -> io.BytesIO | BinaryIO | None:
+        """Answer GET and HEAD."""
+        if not self._is_asked_for_here():
+            self.send_error(http.HTTPStatus.MISDIRECTED_REQUEST, "Ask for 127.0.0.1 or localhost")
+            return None
+        path = Path(self.translate_path(self.path))
+        if path != Path(self.directory) and not files.is_plain(path, Path(self.directory).parent):
+            self.send_error(http.HTTPStatus.NOT_FOUND)
+            return None
+        return super().send_head()
+
+    def _is_asked_for_here(self) -> bool:
+        """Whether the request names this server. A page of another site can let its own name lead to this
+        address, and would then read what is served; the name it asks for stays its own.
+        """
+        port = self.server.server_address[1]
+        named = self.headers.get_all("Host", [])
+        return len(named) == 1 and named[0].lower() in {f"{host}:{port}" for host in _HOSTS}
 
     def translate_path(self, path: str) -> str:
         """Where what is asked for lies."""
@@ -262,7 +302,10 @@ def _write_config(run: Path, told: Digest, facts: RunFacts, claims: Mapping[str,
     gate asks for; a site built again, or of a run judged again, adds nothing to the trend.
     """
     config: dict[str, Json] = json.loads((_recipe() / "allurerc.json").read_text())
-    config["historyPath"] = str(history(run, facts))
+    trend = history(run, facts)
+    # Allure itself reads it, and writes into it.
+    files.refuse_links(trend)
+    config["historyPath"] = str(trend)
     is_built = (run / "site" / "index.html").exists()
     config["appendHistory"] = not is_built and not told.is_judged_again
     earlier = since.deviating(run, facts, told.rows)
@@ -329,6 +372,7 @@ def _run(argv: tuple[str, ...], cwd: Path, node: Node, timeout_s: float, what: s
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    with path.open("a") as file:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with os.fdopen(descriptor, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -14,7 +14,7 @@ from nodeproof.model.claim import Claim, Constant, includes
 from nodeproof.model.duration import duration_s
 from nodeproof.model.problem import Problem
 from nodeproof.model.symbols import SYMBOLS
-from nodeproof.report import rundir
+from nodeproof.report import files, rundir
 from nodeproof.report.digest import Digest, Entry
 from nodeproof.report.plain import on_terminal
 from nodeproof.report.table import COLUMNS
@@ -85,13 +85,13 @@ class Configured:
     def of(cls, run: Digest, keys: Iterable[Key]) -> Configured:
         """Reads every scenario's configuration; one that cannot be read tells nothing."""
         asked, told = sorted(set(keys)), {}
-        for path in sorted((run.run / "scenarios").glob("*/configuration.json")):
+        for folder in files.entries(run.run / "scenarios"):
             try:
-                reported = rundir.read_json(path)["reported"]
+                reported = rundir.read_json(folder / "configuration.json")["reported"]
             except (Problem, KeyError, TypeError):
                 continue
             values = {key: _at(reported, *key) for key in asked}
-            told[path.parent.name] = {key: value for key, value in values.items() if value}
+            told[folder.name] = {key: value for key, value in values.items() if value}
         return cls(run.kubernetes_version, told)
 
     def mostly(self, key: Key, folders: Iterable[str] | None = None) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 from nodeproof.model.problem import Problem
+from nodeproof.report import files
 
 STANDARD_OUTPUT = "-"
 """As the name of a file; one that is called so is `./-`."""
@@ -19,11 +19,7 @@ def write(path: Path, content: bytes, failed: str) -> Path:
     next_step = "name a file in a folder of yours"
     if path.is_dir():
         raise Problem(f"{failed}: this is a folder", str(path), next_step)
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_bytes(content)
-        return partial.replace(path)
+        return files.write(path, content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
         raise Problem(failed, str(path), next_step, str(error)) from error

@@ -57,7 +57,7 @@ def shipped(options: Options) -> Mapping[str, float]:
     """How long (s) scenarios, and the start of a lab, took in the run whose times are shipped: the same for
     all who plan by them. Raises Problem.
     """
-    told: Mapping[str, Mapping[str, float]] = read_json(scenarios_dir() / SHIPPED)
+    told: Mapping[str, Mapping[str, float]] = read_json((scenarios_dir() / SHIPPED).resolve())
     times = told.get(f"{options.profile}-{options.kind}", {})
     # In a checkout pytest names scenarios from its top on, else from their own folder.
     return {**times, **{f"scenarios/{name}": took_s for name, took_s in times.items() if "::" in name}}
@@ -66,7 +66,7 @@ def shipped(options: Options) -> Mapping[str, float]:
 def _times(path: Path) -> Mapping[str, float]:
     """What one run kept; a damaged file tells nothing."""
     try:
-        return {str(name): float(took_s) for name, took_s in dict(read_json(path)).items()}
+        return {str(name): float(took_s) for name, took_s in dict(read_json(path.resolve())).items()}
     except (Problem, TypeError, ValueError):
         return {}
 

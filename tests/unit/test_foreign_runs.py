@@ -1,0 +1,211 @@
+"""A run that somebody else made: no command reads or writes through its links, or publishes its scripts."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeproof.model.problem import Problem
+from nodeproof.report import digest, merge, page, publish, rebuild, rundir, seal, site
+from tests.unit.told_runs import CLAIMS, CONFORMS, FACTS, shard_run, tell
+
+SCENARIO = "a.py::test_a"
+PARTS = ({SCENARIO: ("cordon.taint",)}, {"b.py::test_b": ("cordon.taint",)})
+PRIVATE = "a private key of whoever reads the run"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Somebody's files, which no run may lead to."""
+    home = tmp_path / "home"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "id_ed25519").write_text(PRIVATE)
+    (home / ".profile").write_text("# mine\n")
+    return home
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run as somebody may hand it over."""
+    run = tell(tmp_path / "run", [(SCENARIO, "cordon.taint", CONFORMS)])
+    (run / "site").mkdir()
+    (run / "site" / "index.html").write_text("its page")
+    return run
+
+
+def scenario_of(run: Path) -> Path:
+    """The folder of its only scenario."""
+    return run / "scenarios" / rundir.slug(SCENARIO)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """What is in all files of a folder, by their paths in it."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@contextmanager
+def served(run: Path) -> Iterator[http.client.HTTPConnection]:
+    """A connection to the server of a run."""
+    with site.server(run) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
+        thread.start()
+        connection = http.client.HTTPConnection("127.0.0.1", httpd.server_address[1], timeout=10)
+        try:
+            yield connection
+        finally:
+            connection.close()
+            httpd.shutdown()
+            thread.join()
+
+
+def status_of(connection: http.client.HTTPConnection, path: str, host: str = "") -> int:
+    """What the server answers; `host` is the name that it is asked by."""
+    connection.request("GET", path, headers={"Host": host} if host else {})
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status
+
+
+def test_a_server_follows_no_link(run: Path, home: Path) -> None:
+    (scenario_of(run) / "history.jsonl").symlink_to(home / ".ssh" / "id_ed25519")
+    (run / "site" / "k").symlink_to(home)
+    (run / "site" / "key").symlink_to(home / ".ssh" / "id_ed25519")
+    os.mkfifo(run / "site" / "pipe")
+    with served(run) as connection:
+        assert status_of(connection, "/") == 200
+        assert status_of(connection, f"/scenarios/{rundir.slug(SCENARIO)}/timeline.svg") == 200
+        for path in ("/k/.ssh/id_ed25519", "/k/", "/key", "/pipe", "/../run.json", "/%2e%2e/run.json"):
+            assert status_of(connection, path) == 404, path
+        assert status_of(connection, f"/scenarios/{rundir.slug(SCENARIO)}/history.jsonl") == 404
+
+
+def test_a_server_answers_who_asks_for_this_machine_alone(run: Path) -> None:
+    with served(run) as connection:
+        port = connection.port
+        for host in ("", f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}"):
+            assert status_of(connection, "/", host) == 200, host
+        for host in (
+            "rebound.example",
+            f"rebound.example:{port}",
+            "127.0.0.1",
+            "localhost:1",
+            f"127.0.0.1:{port}.x",
+        ):
+            assert status_of(connection, "/", host) == 421, host
+
+
+@pytest.mark.parametrize("linked", ["site", "site/index.html"])
+def test_a_site_behind_a_link_is_not_served(run: Path, home: Path, linked: str) -> None:
+    (home / "index.html").write_text(PRIVATE)
+    (run / linked).rename(run / "was")
+    (run / linked).symlink_to(home / linked.partition("/")[2])
+    with pytest.raises(Problem, match="the run has no site"):
+        site.server(run)
+
+
+def test_a_page_is_not_written_through_a_link(run: Path, home: Path, tmp_path: Path) -> None:
+    before = content(home)
+    for name in (page.FILE, f".{page.FILE}.partial"):
+        (run / "site" / name).symlink_to(home / ".profile")
+    assert "The Nodes page, judged" in page.write(run, CLAIMS).read_text()
+    assert not (run / "site" / page.FILE).is_symlink()
+    (run / "site").rename(tmp_path / "was")
+    (run / "site").symlink_to(home)
+    with pytest.raises(Problem, match="the page cannot be written"):
+        page.write(run, CLAIMS)
+    assert content(home) == before
+
+
+@pytest.mark.parametrize("linked", ["", "environment.properties", "1-attachment.txt", "inner/2-result.json"])
+def test_allure_is_given_no_link(run: Path, home: Path, monkeypatch: pytest.MonkeyPatch, linked: str) -> None:
+    """It opens its results itself, and some of what it reads ends up in the site."""
+    evil = "x; touch pwned #"
+    rundir.write_facts(run, replace(FACTS, command=evil, lab=evil))
+    results, before = run / "allure-results", content(home)
+    if linked:
+        (results / linked).parent.mkdir(exist_ok=True)
+        (results / linked).symlink_to(home / ".profile")
+    else:
+        results.rename(run / "was")
+        results.symlink_to(home)
+    monkeypatch.setattr(site, "install", lambda *_given: Path("/bin/false"))
+    with pytest.raises(Problem, match="a symbolic link in a run"):
+        site.generate(run, str, CLAIMS)
+    assert content(home) == before
+
+
+def test_what_a_run_was_judged_again_into_leads_nowhere(run: Path, home: Path) -> None:
+    before = content(home)
+    for name in (".recheck", "recheck"):
+        (run / name).symlink_to(home)
+    made = rebuild.rebuild(run, CLAIMS)
+    assert made.folder == run / "recheck"
+    assert not made.folder.is_symlink()
+    assert content(home) == before
+
+
+@pytest.mark.parametrize("linked", ["scenarios", "labs", "allure-results"])
+def test_what_is_merged_leads_nowhere(tmp_path: Path, home: Path, linked: str) -> None:
+    shards = [
+        shard_run(tmp_path / name, number, PARTS, [(scenario, "cordon.taint", CONFORMS)])
+        for number, (name, scenario) in enumerate((("one", SCENARIO), ("two", "b.py::test_b")), 1)
+    ]
+    (shards[0] / linked).rename(shards[0] / "was")
+    (shards[0] / linked).symlink_to(home)
+    merge.merge(shards, tmp_path / "merged", CLAIMS)
+    taken = content(tmp_path / "merged")
+    assert not [path for path, said in taken.items() if PRIVATE.encode() in said or "ssh" in path]
+
+
+@pytest.mark.parametrize("name", ["run.json", "verdicts.json", "declared-claims.json", "shard.json"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_no_file_of_a_run_is_read_through_a_link_or_from_a_pipe(
+    run: Path, tmp_path: Path, name: str, kind: str
+) -> None:
+    """Whoever reads a pipe waits for somebody who writes."""
+    outside = tmp_path / "outside"
+    outside.write_text((run / name).read_text() if (run / name).exists() else json.dumps({"UNTOLD": []}))
+    (run / name).unlink(missing_ok=True)
+    if kind == "link":
+        (run / name).symlink_to(outside)
+    else:
+        os.mkfifo(run / name)
+    with pytest.raises(Problem, match="cannot be read"):
+        rundir.read_json(run / name)
+    assert "UNTOLD" not in page.render(digest.read(run), CLAIMS)
+
+
+def test_a_page_that_was_built_elsewhere_is_not_published(run: Path, tmp_path: Path) -> None:
+    script = "<script>fetch('../../other-run/verdicts.json')</script>"
+    for name in ("index.html", "evil.html"):
+        (run / "site" / name).write_text(script)
+    made = publish.publish(tmp_path / "pages", [run], CLAIMS)
+    pages = sorted(str(path.relative_to(tmp_path / "pages")) for path in (tmp_path / "pages").rglob("*.html"))
+    assert pages == ["index.html", "run/site/page.html"]
+    assert made.foreign == (str(run),)
+    seal.put(run / "site" / "index.html")
+    assert publish.publish(tmp_path / "pages", [run], CLAIMS).foreign == ()
+    assert (tmp_path / "pages" / "run" / "site" / "index.html").read_text() == script
+
+
+def test_a_seal_is_of_one_page_and_one_user(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = run / "site" / "index.html"
+    assert not seal.is_whole(index)
+    seal.put(index)
+    assert seal.is_whole(index)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    assert not seal.is_whole(index)
+    monkeypatch.undo()
+    index.write_text("another page")
+    assert not seal.is_whole(index)
