@@ -139,7 +139,7 @@ def test_allure_is_given_no_link(run: Path, home: Path, monkeypatch: pytest.Monk
         results.symlink_to(home)
     monkeypatch.setattr(site, "install", lambda *_given: Path("/bin/false"))
     with pytest.raises(Problem, match="a symbolic link in a run"):
-        site.generate(run, str, CLAIMS)
+        site.generate(run, print, CLAIMS)
     assert content(home) == before
 
 

@@ -64,7 +64,7 @@ EVERYDAY = (
     ("0123456789", "bootstrap token abcdef.0123456789abcdef"),
     ("cdefghij", "password=ab,cdefghij"),
     ("cd efgh", 'password="ab cd efgh"'),
-    ("cd", r'password="ab\"cd"'),
+    ("yz", r'password="ab\"yz"'),
     ("x9secret", "password=[x9secret"),
     ("secretrest", "password=a;secretrest"),
     ("s3cr3t", "https://:s3cr3t@host/"),

@@ -24,6 +24,8 @@ from functools import lru_cache
 from typing import Any
 
 Json = Any
+Match = Callable[[str, int], re.Match[str] | None]
+"""Of a text at a place."""
 KEY, CERTIFICATE, TOKEN = "[redacted private key", "[redacted certificate", "[redacted token"
 PASSWORD, ENCODED = "[redacted password", "[redacted PEM"
 """How a replacement begins; a digest and a bracket follow."""
@@ -103,7 +105,7 @@ _AFTER_OPTION = re.compile(rf"{_NAME}[\"']?(?P<sign>[ \t,]{{1,3}})(?:{_QUOTED}|(
 _LONGEST_OPTION = 40
 _OPTION = re.compile(rf"--[\w-]{{0,{_LONGEST_OPTION}}}\Z")
 _PAIR = re.compile(
-    rf"{_IN_QUOTES}name{_IN_QUOTES}[ \t]{{0,3}}:[ \t]{{0,3}}{_IN_QUOTES}[\w.-]{{0,80}}?{_NAME}{_IN_QUOTES},"
+    rf"name{_IN_QUOTES}[ \t]{{0,3}}:[ \t]{{0,3}}{_IN_QUOTES}[\w.-]{{0,80}}?{_NAME}{_IN_QUOTES},"
     r"\s{0,20}"
     rf"{_IN_QUOTES}value(?P<sign>{_IN_QUOTES}[ \t]{{0,3}}:[ \t]{{0,3}}){_QUOTED}(?P<bare>(?!))?"
 )
@@ -362,7 +364,7 @@ def _without_jwt(given: str) -> str:
 
 def _without_named(given: str) -> str:
     """Without the values that follow names of secrets."""
-    return "".join(_replaced(given, filter(None, (_assigned(given, at) for at in _words(given)))))
+    return "".join(_replaced(given, _words(given), _assigned))
 
 
 def _words(given: str) -> list[int]:
@@ -385,12 +387,13 @@ def _assigned(given: str, at: int) -> re.Match[str] | None:
     return _AFTER_OPTION.match(given, at) if is_option else None
 
 
-def _replaced(given: str, matches: Iterable[re.Match[str]]) -> Iterator[str]:
-    """A text's parts, without the secrets among these matches; one that begins in another is its part."""
+def _replaced(given: str, places: Iterable[int], match: Match) -> Iterator[str]:
+    """A text's parts, without the secrets that matches at these places have; one in another is its part."""
     done = 0
-    for found in matches:
-        place = _place(found) if found.start("name") >= done and _names_secret(found) else None
-        if place is not None:
+    for at in places:
+        found = match(given, at) if at >= done else None
+        place = _place(found) if found and _names_secret(found) else None
+        if found and place:
             begin, end, quote = place
             yield given[done:begin]
             yield f"{quote}{_mark(_kind(found['name']), given[begin:end])}{quote}"
@@ -400,7 +403,11 @@ def _replaced(given: str, matches: Iterable[re.Match[str]]) -> Iterator[str]:
 
 def _paired(pattern: re.Pattern[str]) -> Callable[[str], str]:
     """Without the values of environment variables that are secrets by their names."""
-    return lambda given: "".join(_replaced(given, pattern.finditer(given)))
+
+    def clean(given: str) -> str:
+        return "".join(_replaced(given, map(re.Match.start, pattern.finditer(given)), pattern.match))
+
+    return clean
 
 
 def _place(found: re.Match[str]) -> tuple[int, int, str] | None:

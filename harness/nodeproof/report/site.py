@@ -191,7 +191,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         """Whether the request names this server. A page of another site can let its own name lead to this
         address, and would then read what is served; the name it asks for stays its own.
         """
-        port = self.server.server_address[1]
+        port = self.connection.getsockname()[1]
         named = self.headers.get_all("Host", [])
         return len(named) == 1 and named[0].lower() in {f"{host}:{port}" for host in _HOSTS}
 
