@@ -149,7 +149,7 @@ def _obtain(arguments: argparse.Namespace) -> Components:
 
 def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Start a lab that stays."""
-    from nodeproof.labs.client import registry, starting, topology
+    from nodeproof.labs.client import starting, topology
     from nodeproof.labs.client.starting import Request
     from nodeproof.labs.ground.profiles import profile_named
     from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
@@ -161,8 +161,7 @@ def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     request = Request(name, nodes, zones, arguments.profile, True, kind.name, spread, entries)
     starting.check(request)
     components = _obtain(arguments)
-    for name in registry.sweep():
-        _say(f"removed what was left of lab {name}")
+    _sweep()
     for setting in kind.settings(profile_named(arguments.profile)):
         _say(f"not upstream's default: {setting}")
     lab = starting.up(request, components, _say)
@@ -170,6 +169,16 @@ def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     print(lab.name)
     _say("try `nodeproof kubectl get nodes`, `nodeproof shell node-1`, and in the end `nodeproof down`")
     return 0
+
+
+def _sweep() -> None:
+    """Remove what killed labs left, and name what only root may remove."""
+    from nodeproof.labs.client import registry
+
+    for name in registry.sweep():
+        _say(f"removed what was left of lab {name}")
+    for folder in registry.unswept():
+        _say(f"a killed start left what only root may remove: sudo rm -rf {folder}")
 
 
 def _attach(name: str | None) -> Lab:
@@ -217,16 +226,15 @@ def down(arguments: argparse.Namespace, _rest: list[str]) -> int:
     for name in _names(arguments):
         registry.down(name)
         _say(f"lab {name} is gone")
-    for name in registry.sweep():
-        _say(f"removed what was left of lab {name}")
+    _sweep()
     return 0
 
 
 def heal(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Heal what interrupted runs left."""
-    from nodeproof.labs.client import healing, registry
+    from nodeproof.labs.client import healing
 
-    registry.sweep()
+    _sweep()
     problems = []
     for name in _names(arguments):
         try:

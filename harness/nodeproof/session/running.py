@@ -360,6 +360,8 @@ class LabProvider:
         name = starting.new_name()
         (self.run / "labs" / name).mkdir(parents=True, exist_ok=True)
         registry.sweep()
+        for folder in registry.unswept():
+            self.report(f"a killed start left what only root may remove: sudo rm -rf {folder}")
         run = (self.options.profile, False, self.options.kind)
         asked = starting.Request(name, size.nodes, size.zones, *run, size.spread, self.options.entries)
         return starting.up(asked, components, self.report)

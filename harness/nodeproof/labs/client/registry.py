@@ -17,7 +17,7 @@ from nodeproof.labs.client.supervised import supervised, wait_gone
 from nodeproof.labs.ground.spec import RUNTIME_ROOT, LabSpec
 from nodeproof.labs.ground.wire import SupervisorClient
 from nodeproof.model.problem import Problem
-from nodeproof.root import root_prefix
+from nodeproof.root import become_root, root_prefix
 from nodeproof.safety.ledger import Ledger, labs_with_ledgers
 
 Json = Any
@@ -103,7 +103,10 @@ def down(name: str) -> None:
 
 
 def sweep() -> list[str]:
-    """Remove what killed supervisors left: only folders whose lock can be taken. Gives their names."""
+    """Remove what killed supervisors left: only folders whose lock can be taken. Gives their names.
+
+    What only root may look into stays where the caller cannot become root: `unswept` names it.
+    """
     left = [folder for folder in [*_folders(), *_stillborn()] if not _is_held(folder)]
     for folder in left:
         _remove(folder)
@@ -112,6 +115,11 @@ def sweep() -> list[str]:
         if _LAB_NAME.fullmatch(lab) and lab not in alive:
             Ledger(lab).forget()
     return [folder.name for folder in left]
+
+
+def unswept() -> list[Path]:
+    """What starts left that were killed in their first moments, and `sweep` could not remove."""
+    return _stillborn()
 
 
 def components_of(spec: LabSpec) -> Components:
@@ -144,7 +152,7 @@ def _stillborn() -> list[Path]:
         return []
     # Until it has its name, a folder is root's.
     found = [path for path in RUNTIME_ROOT.glob(".p-*") if _owner(path) in (os.getuid(), 0)]
-    return [path for path in found if time.time() - path.stat().st_mtime > STILLBORN_S]
+    return [path for path in found if _age_s(path) > STILLBORN_S]
 
 
 def _owner(path: Path) -> int | None:
@@ -154,12 +162,22 @@ def _owner(path: Path) -> int | None:
         return None
 
 
+def _age_s(path: Path) -> float:
+    """How long (s) nothing was made or removed in a folder; 0 where it has its lab's name meanwhile."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
 def _is_held(folder: Path) -> bool:
     """Whether somebody holds the lab's lock; only a folder whose lock is free may be swept."""
     try:
         descriptor = os.open(folder / "lock", os.O_RDONLY)
     except FileNotFoundError:
         return False
+    except PermissionError:
+        return _is_held_for_root(folder / "lock")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -167,6 +185,16 @@ def _is_held(folder: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def _is_held_for_root(lock: Path) -> bool:
+    """Ask as root; a caller who cannot become root, and so cannot remove it either, takes it for held."""
+    try:
+        # A lock that was never made is made, and goes with its folder.
+        argv = [*become_root(), "flock", "--nonblock", str(lock), "true"]
+        return proc.run(argv, timeout_s=10, check=False).status != 0
+    except (Problem, proc.CommandFailed):
+        return True
 
 
 def _remove(folder: Path) -> None:
