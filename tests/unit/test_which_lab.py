@@ -9,6 +9,7 @@ import pytest
 
 from nodeproof.labs.client import registry
 from nodeproof.model.problem import Problem
+from nodeproof.session.options import resolve
 
 
 @dataclass(frozen=True)
@@ -64,3 +65,10 @@ def test_a_lab_that_another_version_started_is_said_to_be_that(
     with pytest.raises(Problem, match="another version of nodeproof") as said:
         registry.attach("p-000001")
     assert said.value.line.endswith("nodeproof down --lab-name p-000001")
+
+
+@pytest.mark.parametrize("lab", ["/some/path", "p-000000/zone", "vmware", "p-000000/"])
+def test_an_unknown_lab_is_quoted_as_it_was_asked_for(monkeypatch: pytest.MonkeyPatch, lab: str) -> None:
+    monkeypatch.setattr(registry, "running", lambda: ["p-000001"])
+    with pytest.raises(Problem, match=f"unknown lab '{lab}' .* or a running lab \\(p-000001\\)"):
+        resolve(lab, "", "", "build", (), 0, 0, 0, ())

@@ -94,7 +94,7 @@ def _of_running(
     if name not in registry.running():
         alive = ", ".join(registry.running()) or "none is up"
         raise Problem(
-            f"unknown lab {name!r}", "--lab", f"choose {', '.join(KINDS)}, or a running lab ({alive})"
+            f"unknown lab {lab!r}", "--lab", f"choose {', '.join(KINDS)}, or a running lab ({alive})"
         )
     status: Any = registry.client(name).status()
     _refuse_other(name, status, profile, version)
