@@ -32,7 +32,7 @@ def load(extra: Sequence[Path] = ()) -> Mapping[str, Claim]:
     own = scenarios_dir()
     schema = json.loads((own / _SCHEMA).read_text(encoding="utf-8"))
     files = [path for folder in (own / "claims", *extra) for path in _files(folder)]
-    return merge({str(path): parse(_read(path), str(path), schema) for path in files})
+    return merge({str(path): parse(read(path), str(path), schema) for path in files})
 
 
 def judged(claims: Mapping[str, Claim]) -> Mapping[str, Claim]:
@@ -75,8 +75,10 @@ def _files(folder: Path) -> list[Path]:
     return files
 
 
-def _read(path: Path) -> str:
-    """The text of a file, read no further than `parse` allows. Raises Problem when it is not UTF-8."""
+def read(path: Path) -> str:
+    """The text of a YAML file, read no further than `SIZE_LIMIT`. Raises Problem when it is larger or not
+    UTF-8, and OSError.
+    """
     with path.open("rb") as file:
         content = file.read(SIZE_LIMIT + 1)
     if len(content) > SIZE_LIMIT:

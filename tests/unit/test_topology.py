@@ -54,6 +54,28 @@ def test_without_a_topology_nodes_are_numbered_and_zones_take_turns() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (
+            f"nodes: [{{name: n, zone: z, memory_mib: [&a [x, x], {'*a, ' * 9}*a]}}]",
+            "no topology: expected no anchors",
+        ),
+        ("- " * 3000 + "x", "no topology: .*(collections|deep|level)"),
+        ("[" * 5000, "no topology: "),
+        ("nodes: !!python/object/apply:os.system [id]", "no topology: "),
+        (f"nodes: ['{'x' * 2**20}']", "no topology: "),
+        (f"nodes: ['{'x' * 10000}']", "is no node"),
+    ],
+)
+def test_what_would_take_memory_or_run_is_refused_in_a_short_message(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    with pytest.raises(Problem, match=words) as refused:
+        topology.read(_file(tmp_path, text))
+    assert len(str(refused.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
         ("", "a list of `nodes`"),
         ("nodes: []", "a list of `nodes`"),
         ("nodes: {}\nzones: 2", "a list of `nodes`"),

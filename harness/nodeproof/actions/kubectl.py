@@ -12,6 +12,10 @@ from nodeproof.model.problem import Problem
 
 _LIMIT_S = 60.0
 _CORDONS = ("cordon", "drain")
+_SECRETS = frozenset({"secret", "secrets", "token"})
+_INSIDE = frozenset({"exec", "attach", "cp", "debug"})
+"""Commands that say what is in a container: its environment and its mounted Secrets among it."""
+_OPTIONS = ("--from-", "--token", "--raw", "-f", "--filename", "-k", "--kustomize")
 
 
 def kubectl(*arguments: str, may_fail: bool = False) -> Action[Observation]:
@@ -19,12 +23,14 @@ def kubectl(*arguments: str, may_fail: bool = False) -> Action[Observation]:
 
     What it cordons is undone when the scenario is over, unless somebody else had cordoned it.
 
-    The action raises Problem where kubectl fails, unless it `may_fail`. Raises Problem on what would show a
-    secret, as what it says is in the report, and where what is cordoned is not named.
+    The action raises Problem where kubectl fails, unless it `may_fail`. Raises Problem on what could show a
+    secret, as what it says is in the report: Secrets and tokens by name, objects that only a file names, what
+    is inside a container, a dump of all there is; and where what is cordoned is not named.
     """
-    secret = next(filter(_shows_secret, arguments), None)
-    if secret is not None:
-        raise Problem(f"kubectl {secret} may show a secret", "scenario", "it would be in the report")
+    is_dump = {"cluster-info", "dump"} <= {*arguments}
+    refused = "cluster-info dump" if is_dump else next(filter(_may_show_secret, arguments), "")
+    if refused:
+        raise Problem(f"kubectl {refused} may show a secret", "scenario", "it would be in the report")
     verb, named = next(iter(arguments), ""), _named(arguments[1:])
     if verb in _CORDONS and any(map(_selects, arguments)):
         raise Problem(f"kubectl {verb} by a selector", "scenario", "name the nodes: their cordons are undone")
@@ -49,15 +55,13 @@ def kubectl(*arguments: str, may_fail: bool = False) -> Action[Observation]:
 
 def _named(arguments: Sequence[str]) -> Sequence[str]:
     """What may be a node's name, such as `node-1` or `node/node-1`."""
-    return [each.rpartition("/")[2] for each in arguments if not each.startswith("-")]
+    return [argument.rpartition("/")[2] for argument in arguments if not argument.startswith("-")]
 
 
 def _selects(argument: str) -> bool:
     return argument.startswith(("-l", "--selector"))
 
 
-def _shows_secret(argument: str) -> bool:
+def _may_show_secret(argument: str) -> bool:
     names = {name.partition("/")[0].partition(".")[0] for name in argument.lower().split(",")}
-    return bool(names & {"secret", "secrets", "token"}) or argument.startswith(
-        ("--from-", "--token", "--raw")
-    )
+    return bool(names & _SECRETS) or argument in _INSIDE or argument.startswith(_OPTIONS)

@@ -45,8 +45,7 @@ def parse(text: str, name: str, schema: Mapping[str, Json]) -> tuple[Claim, ...]
     `name` is how messages call it, `schema` the content of `scenarios/claims.schema.json`. Raises Problem
     with `file:line:column`, what was expected and what was found.
     """
-    _check_events(text, name)
-    document = _Document(name, _compose(text, name))
+    document = _document(text, name)
     data = document.value(document.root)
     error = next(Draft202012Validator(schema).iter_errors(data), None)
     if error is not None:
@@ -59,6 +58,16 @@ def parse(text: str, name: str, schema: Mapping[str, Json]) -> tuple[Claim, ...]
         _check_ranges(document, number, entry)
         _check_window(document, number, entry)
     return tuple(_claim(entry) for entry in data)
+
+
+def plain(text: str, name: str) -> Json:
+    """Read YAML that holds plain data: no aliases, no tags, no key twice, no deeper than `DEPTH_LIMIT`.
+
+    `name` is how messages call it. Raises Problem with `file:line:column`, what was expected and what was
+    found.
+    """
+    document = _document(text, name)
+    return document.value(document.root)
 
 
 def merge(files: Mapping[str, Iterable[Claim]]) -> Mapping[str, Claim]:
@@ -150,6 +159,11 @@ def _refused(event: yaml.Event, depth: int) -> tuple[str, str] | None:
     if getattr(event, "tag", None):
         return "no tags", f"{getattr(event, 'tag', '')}"
     return None
+
+
+def _document(text: str, name: str) -> _Document:
+    _check_events(text, name)
+    return _Document(name, _compose(text, name))
 
 
 def _compose(text: str, name: str) -> yaml.Node | None:

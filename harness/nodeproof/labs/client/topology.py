@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from nodeproof import catalogue
 from nodeproof.labs.ground.spec import AS_ALL, Shape, check_node_name
+from nodeproof.model.catalogue import plain
 from nodeproof.model.problem import Problem
 
 Json = Any
 _LEAST_MIB, _MOST_MIB = 768, 65536
 _MOST_CPUS = 64
+_SHOWN = 80
 _KEYS = frozenset({"name", "zone", "memory_mib", "cpus"})
 
 
@@ -31,10 +32,11 @@ class Entry:
 def read(path: Path) -> tuple[Entry, ...]:
     """The machines of a topology file, in its order, which is that of their addresses. Raises Problem."""
     try:
-        told = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())
-        raise Problem(f"no topology: {said}", str(path), "see infra/topology") from error
+        told = plain(catalogue.read(path), str(path))
+    except OSError as error:
+        raise Problem(f"no topology: {error}", str(path), "see infra/topology") from error
+    except Problem as problem:
+        raise Problem(f"no topology: {problem.what}", problem.where, "see infra/topology") from problem
     nodes = told.get("nodes") if isinstance(told, dict) and set(told) == {"nodes"} else None
     if not isinstance(nodes, list) or not nodes:
         raise Problem("a topology is a list of `nodes` and nothing else", str(path), "see infra/topology")
@@ -54,7 +56,9 @@ def spread(entries: Sequence[Entry]) -> tuple[int, ...]:
 def _entry(entry: Json, where: str) -> Entry:
     if not isinstance(entry, dict) or not {"name", "zone"} <= set(entry) <= _KEYS:
         raise Problem(
-            f"{entry!r} is no node", where, f"it has name and zone, and of {sorted(_KEYS)} no other"
+            f"{repr(entry)[:_SHOWN]} is no node",
+            where,
+            f"it has name and zone, and of {sorted(_KEYS)} no other",
         )
     for key in ("name", "zone"):
         check_node_name(str(entry[key]))
@@ -68,5 +72,5 @@ def _entry(entry: Json, where: str) -> Entry:
 def _number(entry: Mapping[str, Json], key: str, without: int, limits: tuple[int, int], where: str) -> int:
     value, (least, most) = entry.get(key, without), limits
     if key in entry and (type(value) is not int or not least <= value <= most):
-        raise Problem(f"{key} is {value!r}", where, f"say a whole number from {least} to {most}")
+        raise Problem(f"{key} is {repr(value)[:_SHOWN]}", where, f"say a whole number from {least} to {most}")
     return int(value)
