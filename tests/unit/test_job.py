@@ -115,7 +115,7 @@ def test_shards_have_what_a_lab_needs() -> None:
 def test_the_recipe_of_the_image_is_clean(tmp_path: Path) -> None:
     assert proc.run((str(HADOLINT), str(RECIPE)), timeout_s=LIMIT_S).stdout == ""
     wrong = tmp_path / "Containerfile"
-    wrong.write_text(RECIPE.read_text().replace("debian:12.12-slim", "debian"))
+    wrong.write_text(re.sub(r"debian:\S+", "debian", RECIPE.read_text()))
     assert "DL3006" in proc.run((str(HADOLINT), str(wrong)), timeout_s=LIMIT_S, check=False).stdout
 
 

@@ -98,3 +98,35 @@ def test_each_module_has_a_sum() -> None:
             if f"{name} {replaced.get(name, version)}/go.mod h1:" not in sums
         ]
         assert missing == []
+
+
+ACTIONS = [
+    (f"{path.name}:{number}", line)
+    for path in sorted((TOP / "infra" / "ci").glob("*.y*ml"))
+    for number, line in enumerate(path.read_text().splitlines(), 1)
+    if re.search(r"\buses:", line)
+]
+
+
+def test_the_actions_of_workflows_are_found() -> None:
+    assert any("actions/deploy-pages" in line for _place, line in ACTIONS)
+
+
+@pytest.mark.parametrize(("place", "line"), ACTIONS)
+def test_a_workflow_names_an_action_by_its_commit(place: str, line: str) -> None:
+    """A tag can be moved, and some of these jobs may write pages."""
+    assert re.search(r"uses: [\w./-]+@[0-9a-f]{40} # v[0-9.]+$", line), place
+
+
+def test_one_action_has_one_commit_in_all_jobs() -> None:
+    commits: dict[str, set[str]] = {}
+    for _place, line in ACTIONS:
+        repository, commit = re.findall(r"uses: (\w+/[\w-]+)[\w/-]*@(\S+)", line)[0]
+        commits.setdefault(repository, set()).add(commit)
+    assert {repository for repository, found in commits.items() if len(found) > 1} == set()
+
+
+def test_the_base_of_the_image_is_named_by_its_digest() -> None:
+    bases = re.findall(r"^FROM (\S+)", (TOP / "infra" / "ci" / "Containerfile").read_text(), re.MULTILINE)
+    assert bases
+    assert all(re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", base) for base in bases)
