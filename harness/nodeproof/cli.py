@@ -16,8 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from nodeproof import commands
-from nodeproof.model import redact
+from nodeproof import commands, terminal
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.report import commands as readers
 
@@ -262,7 +261,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Problem, OutsideError) as problem:
         if arguments.debug:
             traceback.print_exc()
-        print(f"nodeproof: {redact.text(str(problem))}", file=sys.stderr)
+        terminal.say(str(problem))
         return commands.ENVIRONMENT
     except BrokenPipeError:
         if not _reader_is_gone():
@@ -271,7 +270,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
-        print("nodeproof: interrupted", file=sys.stderr)
+        terminal.say("interrupted")
         return commands.ENVIRONMENT
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nodeproof import terminal
 from nodeproof.kept import Counted
 from nodeproof.model.problem import Problem
 
@@ -32,9 +33,9 @@ def _say(line: str) -> None:
         return
     if cleared and isinstance(line, Counted):
         width = shutil.get_terminal_size().columns - 1
-        print(f"{cleared}{f'nodeproof: {line.bar}'[:width]}", end="", file=sys.stderr, flush=True)
+        terminal.draw(f"{cleared}{f'nodeproof: {line.bar}'[:width]}")
     else:
-        print(f"{cleared}nodeproof: {line}", file=sys.stderr, flush=True)
+        terminal.say(line, cleared)
 
 
 def doctor(arguments: argparse.Namespace, _rest: list[str]) -> int:
@@ -43,7 +44,7 @@ def doctor(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from nodeproof.labs.kinds import KINDS
 
     kinds = [name for name, kind in KINDS.items() if kind.host.is_looked_at]
-    return 0 if doctor.report(arguments.lab or kinds, arguments.nodes, print) else 1
+    return 0 if doctor.report(arguments.lab or kinds, arguments.nodes, terminal.put) else 1
 
 
 def run(arguments: argparse.Namespace, rest: list[str]) -> int:
@@ -78,9 +79,9 @@ def plan(_arguments: argparse.Namespace, rest: list[str]) -> int:
     with contextlib.redirect_stdout(said):
         status = int(pytest.main(["--shipped", "--collect-only", *_joined(rest)], plugins=[seen]))
     if status != 0 or not seen.lines:
-        print(said.getvalue(), file=sys.stderr)
+        sys.stderr.write(f"{said.getvalue()}\n")
         return ENVIRONMENT
-    print("\n".join(seen.lines))
+    terminal.put("\n".join(seen.lines))
     return 0
 
 
@@ -144,7 +145,7 @@ def _obtain(arguments: argparse.Namespace) -> Components:
         return obtain(arguments.components, arguments.kubernetes_version or DEFAULT_KUBERNETES_VERSION, _say)
     finally:
         if sys.stderr.isatty():
-            print(_CLEAR_LINE, end="", file=sys.stderr, flush=True)
+            terminal.draw(_CLEAR_LINE)
 
 
 def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
@@ -166,7 +167,7 @@ def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
         _say(f"not upstream's default: {setting}")
     lab = starting.up(request, components, _say)
     lab.close()
-    print(lab.name)
+    terminal.put(lab.name)
     _say("try `nodeproof kubectl get nodes`, `nodeproof shell node-1`, and in the end `nodeproof down`")
     return 0
 
@@ -200,22 +201,22 @@ def status(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
     names = _names(arguments)
     if not names:
-        print("no lab is up")
+        terminal.put("no lab is up")
     for name in names:
         status = registry.client(name).status()
-        print(
+        terminal.put(
             f"{name}: {status['kind']} lab, {status['phase']}, "
             f"Kubernetes {status['kubernetes_version']}, profile {status['profile']}"
         )
         for node in status["nodes"]:
             power = "on" if node["on"] else "off"
             addresses = f"control {node['control_address']}  data {node['data_address']}"
-            print(f"  {node['name']:<12} {power:<4} {node['zone']:<8} {addresses}")
+            terminal.put(f"  {node['name']:<12} {power:<4} {node['zone']:<8} {addresses}")
         components = sorted(part for part in status["components"] if not part.startswith("node-"))
-        print(f"  components: {', '.join(components)}")
-        print(f"  {registry.memory_line(status)}")
+        terminal.put(f"  components: {', '.join(components)}")
+        terminal.put(f"  {registry.memory_line(status)}")
         armed = ", ".join(f"{fault} in {left} s" for fault, left in status["armed"].items())
-        print(f"  dead-man's switches: {armed or 'none'}")
+        terminal.put(f"  dead-man's switches: {armed or 'none'}")
     return 0
 
 
@@ -267,7 +268,7 @@ def claims(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print every claim, and where it is judged."""
     from nodeproof.session.coverage import coverage
 
-    print(coverage(arguments.paths))
+    terminal.put(coverage(arguments.paths))
     return 0
 
 
@@ -280,7 +281,7 @@ def logs(arguments: argparse.Namespace, _rest: list[str]) -> int:
     folder = folder_of(registry.client(lab).logs())
     names = sorted(path.name.removesuffix(".log") for path in folder.iterdir())
     if not arguments.name:
-        print("\n".join(names))
+        terminal.put("\n".join(names))
         return 0
     if arguments.name not in names:
         raise Problem(f"no log {arguments.name!r}", f"lab {lab}", f"there are: {', '.join(names)}")
@@ -302,8 +303,8 @@ def proxy(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from nodeproof.labs.client.outside import serve_api
 
     def say(port: int, config: Path) -> None:
-        print(f"export KUBECONFIG={config}", flush=True)
-        print(f"nodeproof: the lab's API is on 127.0.0.1:{port} until Ctrl-C", file=sys.stderr, flush=True)
+        terminal.put(f"export KUBECONFIG={config}")
+        terminal.say(f"the lab's API is on 127.0.0.1:{port} until Ctrl-C")
 
     with contextlib.suppress(KeyboardInterrupt):
         serve_api(_attach(arguments.lab_name), arguments.port, say)
@@ -323,7 +324,7 @@ def components(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Build or check the components, and list them."""
     components = _obtain(arguments)
     for role, part in components.by_role.items():
-        print(f"{role:<24} {part.version:<10} {part.origin:<9} {part.sha256[:12]}  {part.path}")
+        terminal.put(f"{role:<24} {part.version:<10} {part.origin:<9} {part.sha256[:12]}  {part.path}")
     return 0
 
 

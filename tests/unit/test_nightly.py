@@ -175,7 +175,7 @@ def test_a_shard_that_is_missing_fails_the_night_and_is_named(tmp_path: Path) ->
         carried_out(tmp_path, of("conformance", "nodeproof merge")["run"])
     assert failed.value.status == 3
     said = carried_out(tmp_path, of("conformance", "nodeproof summary")["run"])
-    assert "unproven: gap: shard 2/2 is missing" in said
+    assert "unproven: gap: `shard 2/2 is missing" in said
 
 
 def night(top: Path, number: int, told: list[Told], attempt: int = 1) -> str:

@@ -18,7 +18,7 @@ import pytest
 from nodeproof import cli
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Code, Measured, Verdict, conforms, deviates, unproven
-from nodeproof.report import compare, digest, matrix, page, rundir, summary
+from nodeproof.report import compare, digest, matrix, page, publish, rundir, summary
 from nodeproof.report.sections import SECTIONS, sections
 from tests.freeze import RUNS, thawed
 from tests.unit import told_runs
@@ -148,7 +148,7 @@ def test_a_deviation_says_since_when(tmp_path: Path) -> None:
 def test_each_claim_says_which_versions_of_the_page_say_it(tmp_path: Path) -> None:
     text, _read = shown(tell(tmp_path / "run", TOLD))
     entry = text.partition(f'id="{DETECTION}"')[2].partition('<li class="claim')[0]
-    assert 'v1.18, v1.24, v1.26 word it otherwise: <span dir="auto">40 s</span>' in entry
+    assert "v1.18, v1.24, v1.26 word it otherwise: <bdi>40 s</bdi>" in entry
     assert "measured" in entry
     assert "allowed [12.00, 14.62] s" in entry
 
@@ -156,7 +156,7 @@ def test_each_claim_says_which_versions_of_the_page_say_it(tmp_path: Path) -> No
 def words(text: str, claim: str) -> str:
     """What a reader sees of a claim below the page's headings, without markup."""
     entry = text.partition(f'id="{claim}"')[2].partition('<li class="claim')[0]
-    inline = re.sub(r"</?(?:span|a|code)\b[^>]*>", "", f"<p{entry}")
+    inline = re.sub(r"</?(?:span|a|code|bdi)\b[^>]*>", "", f"<p{entry}")
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", inline)).split())
 
 
@@ -233,7 +233,62 @@ def test_nobodys_text_becomes_markup(tmp_path: Path) -> None:
     )
     text, _read = shown(run)
     assert "&lt;script&gt;" in text
-    assert '<summary dir="auto">' in text
+    assert "<summary><bdi>" in text
+
+
+class Isolated(HTMLParser):
+    """The texts of a page that are outside of every `bdi`, but for its title."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.around: list[str] = []
+        self.bare: list[str] = []
+
+    def handle_starttag(self, tag: str, _attrs: list[tuple[str, str | None]]) -> None:
+        """Note what is opened."""
+        if tag in ("bdi", "title"):
+            self.around.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        """Note what is closed."""
+        if self.around and self.around[-1] == tag:
+            self.around.pop()
+
+    def handle_data(self, data: str) -> None:
+        """Keep what is in none."""
+        if not self.around:
+            self.bare.append(data)
+
+
+def test_a_text_of_others_turns_the_direction_of_no_other(tmp_path: Path) -> None:
+    scenario = f"scenarios/test_x.py::test_{RIGHT_TO_LEFT}"
+    told = [
+        (scenario, DETECTION, deviates(RIGHT_TO_LEFT, WINDOW, Measured(RIGHT_TO_LEFT), RIGHT_TO_LEFT)),
+        (scenario, TAINT, unproven("gap", RIGHT_TO_LEFT)),
+        (scenario, SWAP, unproven("scaled", RIGHT_TO_LEFT)),
+        (scenario, DEFAULT, conforms(RIGHT_TO_LEFT, WINDOW, Measured(RIGHT_TO_LEFT, RIGHT_TO_LEFT))),
+    ]
+    facts = replace(
+        FACTS,
+        lab=RIGHT_TO_LEFT,
+        profile=RIGHT_TO_LEFT,
+        kubernetes_version=RIGHT_TO_LEFT,
+        command=RIGHT_TO_LEFT,
+        exit_reason=RIGHT_TO_LEFT,
+        settings=(RIGHT_TO_LEFT,),
+        quarantined=(RIGHT_TO_LEFT,),
+        selected=(RIGHT_TO_LEFT,),
+        components={RIGHT_TO_LEFT: {"version": RIGHT_TO_LEFT, "origin": RIGHT_TO_LEFT}},
+    )
+    run = tell(tmp_path / f"run {RIGHT_TO_LEFT}", told, facts)
+    found = digest.read(run)
+    across = matrix.in_html(matrix.matrix([found], CLAIMS), tmp_path)
+    publish.publish(tmp_path / "site", [run], CLAIMS)
+    for text in (page.render(found, CLAIMS), across, (tmp_path / "site" / "index.html").read_text()):
+        read = Isolated()
+        read.feed(text)
+        assert RIGHT_TO_LEFT in text
+        assert [part for part in read.bare if "\u202e" in part] == []
 
 
 def test_half_a_surrogate_pair_is_no_reason_to_fail(tmp_path: Path) -> None:

@@ -27,16 +27,16 @@ def told(run: Path) -> str:
 
 def test_what_deviates_comes_first_then_what_is_unproven(tmp_path: Path) -> None:
     text = told(tell(tmp_path / "run", TOLD))
-    assert text.startswith("## Kubernetes v1.36.3, process, fast: 1 deviates, 2 unproven, 1 conforms\n")
+    assert text.startswith("## Kubernetes `v1.36.3, process, fast`: 1 deviates, 2 unproven, 1 conforms\n")
     order = [
         "### What deviates",
         CLAIMS[TAINT].statement,
-        "came 15.2 s after: too late; measured 15.200 s; allowed \\[G, G + 2P + slack\\] =",
-        "last seen node node-1: Ready=True; scenario: A node is cordoned",
+        "`came 15.2 s after: too late`; measured `15.200 s`; allowed `[G, G + 2P + slack] =",
+        "last seen `node node-1: Ready=True`; scenario: `A node is cordoned`",
         "### What could not be proven, and should have been",
-        "unproven: gap: the watch of leases was blind",
+        "unproven: gap: `the watch of leases was blind`",
         "### What this lab, profile or version cannot prove",
-        "lab-lacks (1): this lab has no systemd",
+        "lab-lacks (1): `this lab has no systemd`",
         "### Where page and code differ, as is known",
         "the page says 40 s, v1.36.3 has 50 s",
         "| ✗ deviate | 1 |",
@@ -53,7 +53,7 @@ def test_nothing_is_left_of_what_is_not_known(tmp_path: Path) -> None:
 
 def test_where_page_and_code_differ_without_a_number_it_says_what_the_page_says(tmp_path: Path) -> None:
     text = told(tell(tmp_path / "run", [(A, "manual-node.healthy-means-all-services", CONFORMS)]))
-    assert "<br>the page says that it is healthy only if all necessary services run\n" in text
+    assert "<br>`the page says that it is healthy only if all necessary services run`\n" in text
 
 
 def test_a_run_that_is_not_whole_says_so(tmp_path: Path) -> None:
@@ -65,8 +65,7 @@ def test_a_run_that_is_not_whole_says_so(tmp_path: Path) -> None:
 def test_others_text_is_no_markup_and_is_cut(tmp_path: Path) -> None:
     hostile = "<script>x</script> | **b** ![i](j)\n# h\n\x1b[2J\u202e" + "x" * 10_000
     text = told(tell(tmp_path / "run", [(f"a.py::test_{hostile}", TAINT, replace(DEVIATES, reason=hostile))]))
-    assert "<script" not in text
-    assert "!\\[i\\](j)" in text
+    assert "`<script>x</script> | **b** ![i](j) # h " in text
     assert "\n# h" not in text
     assert len(text) < 4000
 
@@ -81,5 +80,5 @@ def test_long_lists_are_cut(tmp_path: Path) -> None:
 def test_the_command_prints_each_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(tell(tmp_path / "run", TOLD))
     assert cli.main(["summary", run, run]) == 0
-    assert capsys.readouterr().out.count("## Kubernetes v1.36.3, ") == 2
+    assert capsys.readouterr().out.count("## Kubernetes `v1.36.3, ") == 2
     assert cli.main(["summary", str(tmp_path)]) == 2

@@ -71,7 +71,7 @@ def test_root_is_asked_whether_a_lock_is_held(
             lock.unlink()
             os.utime(lock.parent, (time.time() - 60,) * 2)
         with monkeypatch.context() as patch:
-            patch.setattr(registry.os, "open", refused)
+            patch.setattr("nodeproof.labs.client.registry.os.open", refused)
             held = registry._is_held(lock.parent)
         assert held == (is_held and has_lock)
     finally:
@@ -89,4 +89,5 @@ def test_who_cannot_become_root_leaves_it(runtime: Path, monkeypatch: pytest.Mon
 def test_a_folder_that_gets_its_name_meanwhile_is_too_young(runtime: Path) -> None:
     shutil.rmtree(runtime / ".p-abc123")
     assert registry._age_s(runtime / ".p-abc123") == 0
-    assert registry.sweep() == registry.unswept() == []
+    assert registry.sweep() == []
+    assert registry.unswept() == []

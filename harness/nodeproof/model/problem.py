@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from nodeproof.model.printable import printable
+
 
 class Problem(Exception):
     """Something the user can mend: what went wrong, where, and the next step.
@@ -18,12 +20,12 @@ class Problem(Exception):
         self.detail = detail
 
     def __str__(self) -> str:
-        return f"{self.line}\n{self.detail}" if self.detail else self.line
+        return f"{self.line}\n{printable(self.detail)}" if self.detail else self.line
 
     @property
     def line(self) -> str:
         """The message without its detail."""
-        return f"{self.what} ({self.where}); {self.next_step}"
+        return printable(f"{self.what} ({self.where}); {self.next_step}")
 
 
 class HostTooLoaded(Problem):

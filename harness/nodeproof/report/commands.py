@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from nodeproof.model.problem import Problem
-
-
-def _say(line: str) -> None:
-    print(f"nodeproof: {line}", file=sys.stderr, flush=True)
+from nodeproof.terminal import document, put, say
 
 
 def _put(text: str, place: str) -> None:
     """Print a text, or write it into a file and print where that is."""
     from nodeproof.report import html, whole
 
-    print(html.printable(text) if place == whole.STANDARD_OUTPUT else html.write(Path(place), text))
+    if place == whole.STANDARD_OUTPUT:
+        document(f"{html.printable(text)}\n")
+    else:
+        put(str(html.write(Path(place), text)))
 
 
 def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
@@ -29,20 +28,20 @@ def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
     made = rebuild.rebuild(arguments.run_folder, claims)
     folder, facts = made.folder, made.facts
     took_s = facts.duration_s if facts.ended else None
-    print(table.render(made.rows, took_s, str(folder), since.deviating(folder, facts, made.rows)))
+    put(table.render(made.rows, took_s, str(folder), since.deviating(folder, facts, made.rows)))
     for difference in made.changed:
-        print(f"changed: {difference}")
+        put(f"changed: {difference}")
     for said in made.missing:
-        _say(f"the run is not whole: {said}")
+        say(f"the run is not whole: {said}")
     if arguments.no_site:
         page.write(folder, claims)
     else:
         try:
-            _say(f"Allure site: {site.generate(folder, _say, claims)}")
+            say(f"Allure site: {site.generate(folder, say, claims)}")
         except Problem as problem:
-            _say(f"no Allure site, the rest is done: {problem.line}")
-    _say(f"the page, judged again: {folder / 'site' / page.FILE}")
-    _say(f"JUnit XML: {folder / junit.FILE}")
+            say(f"no Allure site, the rest is done: {problem.line}")
+    say(f"the page, judged again: {folder / 'site' / page.FILE}")
+    say(f"JUnit XML: {folder / junit.FILE}")
     broken_off = facts.exit_reason or ("" if facts.ended else "the run has no end")
     asked, is_whole = outcome.asked_when_recorded(facts), not made.missing
     return outcome.exit_code(made.rows, asked, facts.selected, broken_off, is_whole=is_whole)
@@ -58,15 +57,15 @@ def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:
     folder = arguments.run or rundir.new_folder(runs[0].resolve().parent, shard.profile, shard.lab)
     facts = merge.merge(runs, folder, claims)
     for role in merge.different_components(runs):
-        _say(f"shards ran different executables of {role}: run.json names the first one's")
+        say(f"shards ran different executables of {role}: run.json names the first one's")
     rows = rundir.read_verdicts(folder)
-    print(table.render(rows, facts.duration_s, str(folder), since.deviating(folder, facts, rows)))
+    put(table.render(rows, facts.duration_s, str(folder), since.deviating(folder, facts, rows)))
     if facts.exit_reason:
-        _say(facts.exit_reason)
+        say(facts.exit_reason)
     if not arguments.no_site:
-        index = site.generate(folder, _say, claims)
-        _say(f"report, the Nodes page with its verdicts: {index.with_name(page.FILE)}")
-        _say(f"report, each scenario with its evidence: {index}")
+        index = site.generate(folder, say, claims)
+        say(f"report, the Nodes page with its verdicts: {index.with_name(page.FILE)}")
+        say(f"report, each scenario with its evidence: {index}")
     return outcome.exit_code(rows, shard.asked, facts.selected, facts.exit_reason)
 
 
@@ -78,10 +77,10 @@ def report(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
     run, claims = arguments.run_folder.resolve(), catalogue.load(arguments.claims)
     if not (run / "site" / "index.html").exists():
-        site.generate(run, _say, claims)
+        site.generate(run, say, claims)
     elif not (run / "site" / judged.FILE).exists():
         judged.write(run, claims)
-    site.serve(run, _say, arguments.port)
+    site.serve(run, say, arguments.port)
     return 0
 
 
@@ -90,7 +89,7 @@ def page(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from nodeproof import catalogue
     from nodeproof.report import page
 
-    print(page.write(arguments.run_folder, catalogue.load(arguments.claims)))
+    put(str(page.write(arguments.run_folder, catalogue.load(arguments.claims))))
     return 0
 
 
@@ -101,9 +100,9 @@ def junit(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
     claims = catalogue.load(arguments.claims)
     if arguments.output == whole.STANDARD_OUTPUT:
-        print(junit.render(digest.read(arguments.run_folder), claims), end="", flush=True)
+        document(junit.render(digest.read(arguments.run_folder), claims))
     else:
-        print(junit.write(arguments.run_folder, claims, Path(arguments.output)))
+        put(str(junit.write(arguments.run_folder, claims, Path(arguments.output))))
     return 0
 
 
@@ -114,7 +113,7 @@ def compare(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
     before, after = (digest.read(run) for run in (arguments.before, arguments.after))
     found = compare.compare(before, after, catalogue.load(arguments.claims))
-    print(compare.render(found))
+    put(compare.render(found))
     return found.exit_code
 
 
@@ -129,7 +128,7 @@ def matrix(arguments: argparse.Namespace, _rest: list[str]) -> int:
     if arguments.markdown:
         _put(matrix.in_markdown_table(made), arguments.markdown)
     if not arguments.html and not arguments.markdown:
-        print(matrix.on_a_terminal(made))
+        put(matrix.on_a_terminal(made))
     return 0
 
 
@@ -140,7 +139,7 @@ def summary(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
     claims = catalogue.load(arguments.claims)
     for run in arguments.runs:
-        print(summary.render(digest.read(run), claims), flush=True)
+        document(f"{summary.render(digest.read(run), claims)}\n")
     return 0
 
 
@@ -152,11 +151,11 @@ def publish(arguments: argparse.Namespace, _rest: list[str]) -> int:
     claims = catalogue.load(arguments.claims)
     made = publish.publish(arguments.folder, arguments.runs, claims, arguments.keep, arguments.mib)
     for name in made.removed:
-        _say(f"removed, as newer ones take its place: {name}")
+        say(f"removed, as newer ones take its place: {name}")
     for said in made.unread:
-        _say(f"not listed: {said}")
+        say(f"not listed: {said}")
     for run in made.foreign:
         next_step = "publish what `nodeproof recheck` makes of it"
-        _say(f"published without Allure's page, which was built elsewhere: {run}; {next_step}")
-    print(made.index)
+        say(f"published without Allure's page, which was built elsewhere: {run}; {next_step}")
+    put(str(made.index))
     return 0

@@ -12,8 +12,8 @@ from pathlib import Path
 from nodeproof.model.claim import Claim
 from nodeproof.report import digest, html, page, rechecked
 from nodeproof.report.digest import Digest, Entry, State
-from nodeproof.report.plain import in_markdown, on_terminal
-from nodeproof.report.sections import Section
+from nodeproof.report.plain import in_markdown, in_markdown_cell, on_terminal, prose_in_markdown
+from nodeproof.report.sections import SECTIONS, Section
 from nodeproof.report.table import COLUMNS
 
 _MEASURED = 24
@@ -53,6 +53,8 @@ class Line:
     id: str
     statement: str
     cells: tuple[Cell, ...]
+    is_known: bool = True
+    """Whether the catalogue has it: then the statement is the catalogue's, and not the run's."""
 
     @property
     def is_same(self) -> bool:
@@ -79,7 +81,12 @@ def matrix(runs: Sequence[Digest], claims: Mapping[str, Claim]) -> Matrix:
     known = dict.fromkeys(name for found in entries for name, entry in found.items() if _counts(entry))
     some = [next(found[name] for found in entries if name in found) for name in known]
     lines = {
-        entry.id: Line(entry.id, entry.statement, tuple(_cell(found.get(entry.id)) for found in entries))
+        entry.id: Line(
+            entry.id,
+            entry.statement,
+            tuple(_cell(found.get(entry.id)) for found in entries),
+            entry.claim is not None,
+        )
         for entry in some
     }
     sections = [
@@ -116,7 +123,7 @@ def in_markdown_table(made: Matrix) -> str:
     """One table, with a line for each heading of the page."""
     head = [
         "claim",
-        *(f"{in_markdown(column.title)}<br>{in_markdown(column.name)}" for column in made.columns),
+        *(f"{in_markdown_cell(column.title)}<br>{in_markdown_cell(column.name)}" for column in made.columns),
     ]
     lines = ["# The Nodes page across runs", ""]
     lines += [
@@ -126,9 +133,11 @@ def in_markdown_table(made: Matrix) -> str:
     ]
     lines += ["", _row(head), "|" + "---|" * len(head)]
     for section, found in made.sections:
-        lines.append(_row([f"**{in_markdown(section.title)}**", *("" for _ in made.columns)]))
+        # Claims that the catalogue does not have may be under a heading of the run's.
+        written = prose_in_markdown if section in SECTIONS else in_markdown_cell
+        lines.append(_row([f"**{written(section.title)}**", *("" for _ in made.columns)]))
         lines += [_row([_named(line), *map(_marked, line.cells)]) for line in found]
-    counts = ["", *(in_markdown(column.counts) for column in made.columns)]
+    counts = ["", *(column.counts for column in made.columns)]
     return "\n".join([*lines, _row(counts), ""])
 
 
@@ -178,8 +187,9 @@ def _row(cells: Sequence[str]) -> str:
 
 def _named(line: Line) -> str:
     statement = textwrap.shorten(line.statement, COLUMNS, placeholder="…")
-    return f"{in_markdown(statement)}<br>{in_markdown(line.id)}"
+    written = prose_in_markdown if line.is_known else in_markdown_cell
+    return f"{written(statement)}<br>{in_markdown_cell(line.id)}"
 
 
 def _marked(cell: Cell) -> str:
-    return cell.label if cell == NOTHING else f"{digest.SIGNS[cell.state]} {in_markdown(str(cell))}"
+    return cell.label if cell == NOTHING else f"{digest.SIGNS[cell.state]} {in_markdown_cell(str(cell))}"

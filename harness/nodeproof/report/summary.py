@@ -11,7 +11,7 @@ from nodeproof.report.behaviours import title
 from nodeproof.report.digest import SIGNS, Digest, Entry
 from nodeproof.report.evidence import Finder
 from nodeproof.report.page import LABELS, View
-from nodeproof.report.plain import in_markdown
+from nodeproof.report.plain import in_markdown, prose_in_markdown
 from nodeproof.report.rundir import Row
 
 MOST = 50
@@ -80,14 +80,14 @@ def _why(row: Row) -> str:
 
 def _open(entry: Entry) -> str:
     reason = entry.rows[0]["reason"] if entry.rows else entry.silence
-    return f"{_named(entry)}<br>{in_markdown(entry.label)}: {in_markdown(reason)}"
+    return f"{_named(entry)}<br>{entry.label}: {in_markdown(reason)}"
 
 
 def _skipped(run: View) -> Iterator[str]:
     if not run.skipped:
         yield "Nothing."
     for code, reason, entries in run.skipped[:MOST]:
-        yield f"- {in_markdown(code)} ({len(entries)}): {in_markdown(reason)}"
+        yield f"- {code} ({len(entries)}): {in_markdown(reason)}"
     if len(run.skipped) > MOST:
         yield f"- and {len(run.skipped) - MOST} more reasons"
 
@@ -97,4 +97,6 @@ def _differing(entry: Entry) -> str:
 
 
 def _named(entry: Entry) -> str:
-    return f"**{in_markdown(entry.statement)}** ({in_markdown(entry.id)})"
+    # Without the catalogue's claim all of it is the run's.
+    statement = prose_in_markdown(entry.statement) if entry.claim else in_markdown(entry.statement)
+    return f"**{statement}** ({in_markdown(entry.id)})"

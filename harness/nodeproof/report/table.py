@@ -44,7 +44,7 @@ def render(
         if since and claim in since:
             out += wrapped(str(since[claim]))
     took = "without an end" if duration_s is None else duration(duration_s)
-    return "\n".join([*out, "", totals(worst.values()), f"{took}; report: {report}"])
+    return "\n".join([*out, "", totals(worst.values()), f"{took}; report: {on_terminal(report, _MOST)}"])
 
 
 def _group(row: Row) -> int:

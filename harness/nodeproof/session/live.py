@@ -20,6 +20,7 @@ from rich.live import Live as Screen
 from rich.table import Table
 from rich.text import Text
 
+from nodeproof.model.printable import printable
 from nodeproof.report import plain
 from nodeproof.report.table import counted
 from nodeproof.session.again import RERUN
@@ -147,9 +148,9 @@ class Live:
     def _print(self, line: str, label: str = "") -> None:
         with contextlib.suppress(OSError):
             if self.is_drawn:
-                self._console.print(Text(line, style=_STYLES.get(label, "")))
+                self._console.print(Text(printable(line), style=_STYLES.get(label, "")))
             else:
-                self._out.write(f"{line}\n")
+                self._out.write(f"{printable(line)}\n")
 
     def _print_what_was_said(self) -> None:
         for line in self._board.look() if self._board else ():
@@ -171,7 +172,7 @@ def table(rows: Iterable[Sequence[str]]) -> Table:
     made.add_column(no_wrap=True, justify="right")
     made.add_column(no_wrap=True, overflow="ellipsis", ratio=3)
     for each in rows:
-        made.add_row(*map(Text, each))
+        made.add_row(*(Text(printable(cell)) for cell in each))
     return made
 
 

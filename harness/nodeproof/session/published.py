@@ -12,6 +12,7 @@ import pytest
 
 from nodeproof import redacted
 from nodeproof.model import redact
+from nodeproof.model.printable import printable
 
 Hook = TypeVar("Hook", bound=Callable[..., object])
 
@@ -29,10 +30,10 @@ def _before(hook: Hook) -> Hook:
 def clean(report: pytest.TestReport) -> None:
     """Clean what the terminal and JUnit show of a test."""
     said = report.longreprtext
-    cleaned = redact.text(said)
+    cleaned = printable(redact.text(said))
     if cleaned != said:
         report.longrepr = cleaned
-    report.sections = [(name, redact.text(content)) for name, content in report.sections]
+    report.sections = [(name, printable(redact.text(content))) for name, content in report.sections]
 
 
 def clean_allure(config: pytest.Config) -> None:

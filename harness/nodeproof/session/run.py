@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,11 +15,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from nodeproof import catalogue
+from nodeproof import catalogue, terminal
 from nodeproof.kept import Counted, Detail
 from nodeproof.model import redact
 from nodeproof.model.claim import Claim
 from nodeproof.model.plan import Size, Slot, shares
+from nodeproof.model.printable import printable
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard, parse
 from nodeproof.safety.shield import interrupt_once
@@ -282,7 +282,7 @@ def break_off(session: Session, reason: str) -> NoReturn:
     """End the whole session: its environment does not do. A worker leaves the reason for the controller."""
     from nodeproof.report import facts_left
 
-    reason = redact.text(reason)
+    reason = printable(redact.text(reason))
     (session.run / facts_left.BROKEN_OFF).write_text(reason)
     session.say(reason)
     pytest.exit(f"nodeproof: {reason}", returncode=2)
@@ -314,7 +314,7 @@ def _speaker(config: pytest.Config, drawn: Telling | Live | None) -> Callable[[s
         if isinstance(message, Detail) and not shows_details:
             return
         with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
-            print(f"nodeproof: {line}", file=sys.stderr, flush=True)
+            terminal.say(line)
 
     return say
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from nodeproof import terminal
 from nodeproof.labs.client import topology
 from nodeproof.labs.ground.spec import AS_ALL, Shape
 from nodeproof.labs.kinds import DEFAULT_KIND, KINDS
@@ -85,4 +85,4 @@ def _asked_for(config: pytest.Config) -> Sequence[Shape]:
 
 
 def _say(line: str) -> None:
-    print(f"nodeproof: {line}", file=sys.stderr)
+    terminal.say(line)
