@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -111,10 +112,17 @@ def sweep() -> list[str]:
     for folder in left:
         _remove(folder)
     alive = set(running())
-    for lab in labs_with_ledgers():
+    for lab in _labs_with_ledgers():
         if _LAB_NAME.fullmatch(lab) and lab not in alive:
             Ledger(lab).forget()
     return [folder.name for folder in left]
+
+
+def _labs_with_ledgers() -> list[str]:
+    """None where the state folder is another user's, as with `sudo -u`, which may leave HOME as it is."""
+    with contextlib.suppress(PermissionError):
+        return labs_with_ledgers()
+    return []
 
 
 def unswept() -> list[Path]:
