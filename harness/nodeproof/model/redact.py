@@ -184,7 +184,7 @@ _BY_FORM = tuple(
             rf"(?: ?[:=]| is) ?{_QUOTES}{_ARGUMENT}",
             PASSWORD,
         ),
-        ("://", r"://[^\s/:@\"'\\\[]{0,64}:(?P<secret>(?!\[redacted )[^\s/@\"'\\\[]{1,256})@", PASSWORD),
+        ("@", r"://[^\s/:@\"'\\\[]{0,64}:(?P<secret>(?!\[redacted )[^\s/@\"'\\\[]{1,256})@", PASSWORD),
     )
 )  # fmt: skip
 
@@ -204,7 +204,8 @@ def value(given: Json) -> Json:
 
 def is_suspect(line: str) -> bool:
     """Whether a line of JSON may hold a secret: a quick look, without which nobody cleans it."""
-    lower = line.lower()
+    # Each pod has this field, twice: it is true or false.
+    lower = line.lower().replace("automountserviceaccounttoken", "")
     return any(literal in lower for literal in _ALL_LITERALS) or any(
         json.dumps(secret)[1:-1] in line for secret in _of_environment(os.environ)
     )
