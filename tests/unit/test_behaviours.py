@@ -196,7 +196,7 @@ def test_all_reports_call_a_scenario_the_same(tmp_path: Path) -> None:
     found = digest.read(run)
     assert dict(behaviours.labels(nodeid, [PLAIN], CLAIMS))["story"] == "A node's API [fd00::1]"
     assert "<bdi>A node&#39;s API [fd00::1]</bdi>" in page.render(found, CLAIMS)
-    assert "scenario: A node's API \\[fd00::1\\]" in summary.render(found, CLAIMS)
+    assert "scenario: `A node's API [fd00::1]`" in summary.render(found, CLAIMS)
 
 
 def test_results_are_found_by_their_node_id(tmp_path: Path) -> None:
