@@ -53,7 +53,7 @@ def test_the_page_and_the_summary_say_what_deviates(run: Path, capsys: pytest.Ca
     assert "kube-controller-manager killed by SIGKILL" in page
     assert cli.main(["summary", str(run)]) == 0
     said = capsys.readouterr().out
-    assert "## Kubernetes v1.36.3, process, fast: 1 deviate" in said
+    assert "## Kubernetes `v1.36.3, process, fast`: 1 deviate" in said
     for counted in ("| ✗ deviate | 1 |", "| ? should have been proven | 2 |", "| ✓ conform | 2 |"):
         assert counted in said
     assert "slack was not written down" in said
