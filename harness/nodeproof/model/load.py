@@ -10,7 +10,7 @@ STRAINED = 0.5
 """Share of the slack limit from which on fewer scenarios run: the other half is the reserve of what runs."""
 ROOMY, ROOMY_UNDER_PRESSURE = 0.45, 0.35
 """Share of the slack limit up to which one more scenario may start: where nothing waits for a processor, and
-where something always does.
+where something always does. An idle machine has 0.3.
 """
 SETTLING_S = 6.0
 """Time (s) until a change of the number of scenarios shows in what is measured."""
@@ -25,8 +25,7 @@ class Load:
     """What was measured of the machine in the last seconds.
 
     Args:
-        slack_share: worst slack of the recordings that run, as a share of the profile's slack limit; what an
-            undisturbed host has of it counts in neither.
+        slack_share: worst slack of the recordings that run, as a share of the profile's slack limit.
         pressure: share of the time in which something waited for a processor, from 0 to 1.
     """
 

@@ -31,7 +31,7 @@ from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.needs import Needs
 from nodeproof.model.observation import Observation
 from nodeproof.model.problem import Problem
-from nodeproof.model.slack import slack_s, undisturbed_s
+from nodeproof.model.slack import slack_s
 from nodeproof.probes.probe import Probe, Sample
 from nodeproof.recording.recorder import Recording
 from nodeproof.safety.guard import Declared
@@ -45,8 +45,6 @@ Got = TypeVar("Got")
 STATUS = "STATUS"
 _RECENT_S = 2.5
 """In which at least one sentinel comes back, unless the lab is late."""
-_LEAST_RESERVE_S = 0.1
-"""What is left of the slack limit where an undisturbed host already has all of it."""
 Step = Callable[[str], AbstractContextManager[object]]
 """Opens a named step of the report, such as `allure.step`."""
 
@@ -94,18 +92,13 @@ class Stage:
         return self._lab.profile.slack_limit_s + 1.0
 
     def slack_share(self) -> float | None:
-        """Give the slack of the last seconds as a share of its limit, or None if nothing was measured.
-
-        What slack there is on an undisturbed host counts in neither: no number of scenarios makes it less.
-        """
+        """Give the slack of the last seconds as a share of its limit, or None if nothing was measured."""
         if self.recording is None:
             return None
         measured = self.recording.measured(_RECENT_S)
         if not measured.entries:
             return None
-        least_s = undisturbed_s(measured, self.configuration)
-        disturbed_s = slack_s(measured, self.configuration) - least_s
-        return disturbed_s / max(_LEAST_RESERVE_S, self.configuration.slack_limit_s - least_s)
+        return slack_s(measured, self.configuration) / self.configuration.slack_limit_s
 
     def nodes(self) -> list[NodeInfo]:
         """The lab's nodes, in service or not."""
