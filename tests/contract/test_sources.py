@@ -45,7 +45,7 @@ LOST_S = 3.0
 """After so long the manager has said what it had to say of a new Node."""
 ASKED_S = 5.0
 """Several periods of the cloud controller manager."""
-CLEAR_S = 1.0
+CLEAR_S = 2.0
 """More than the slack: what is counted lies clear of an end."""
 EARLIER = "audit-2000-01-01T00-00-00.000.jsonl"
 """How the API server names the earlier part of its audit log."""
