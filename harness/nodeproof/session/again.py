@@ -1,7 +1,6 @@
 """Scenarios that the host's load left open run again at the end: nothing was learned of the cluster.
 
-The first time again beside at most half as many scenarios as the run has workers, the second time alone: then
-no other lab of the run is up, either.
+The first time again beside at most half as many scenarios as the run has workers, the second time alone.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import pytest
 from nodeproof.kept import Detail
 from nodeproof.load import busiest
 from nodeproof.model.load import Turn
-from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.report import rundir
 from nodeproof.session.judging import Closed
 from nodeproof.session.run import Session, session_of
@@ -67,30 +65,14 @@ def run_put_off(session: Session) -> None:
     admission = session.admission
     while session.put_off:
         turn = Turn.after(min(map(tries, session.put_off)))
-        if turn == Turn.ALONE:
-            _end_lab(session)
         admission.go_on_to(turn)
         due = [item for item in session.put_off if Turn.after(tries(item)) == turn]
         session.put_off[:] = [item for item in session.put_off if item not in due]
         for item in due:
             _put_aside(item)
             give_out(item)
-            if turn == Turn.ALONE:
-                # Its lab starts within its turn: labs of others that wait would take processors from it.
-                admission.enter(session.say)
             item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
-            if turn == Turn.ALONE:
-                _end_lab(session)
     admission.close()
-
-
-def _end_lab(session: Session) -> None:
-    """End the worker's lab, if it has one: the next scenario that needs one starts another."""
-    try:
-        if session.provider is not None:
-            session.provider.end()
-    except (Problem, OutsideError, OSError) as problem:
-        session.say(Detail(f"a lab could not be ended in order: {problem}"))
 
 
 def _put_aside(item: pytest.Item) -> None:
