@@ -60,8 +60,12 @@ def test_half_of_the_scenarios_go_on_where_slack_passes_half_of_its_limit(
     assert adapt(Allowance(workers, 0.0), running, STRESSED, MOST, LATER_S) == Allowance(fewer, LATER_S)
 
 
-def test_nothing_changes_while_more_scenarios_run_than_are_allowed() -> None:
+def test_more_scenarios_than_allowed_are_not_halved_again() -> None:
     assert adapt(Allowance(3, 0.0), 4, STRESSED, MOST, LATER_S) == Allowance(3, 0.0)
+
+
+def test_room_beside_more_scenarios_than_allowed_allows_all_of_them() -> None:
+    assert adapt(Allowance(2, 0.0), 4, CALM, MOST, LATER_S) == Allowance(5, LATER_S)
 
 
 def test_a_change_is_left_to_show_its_effect_before_the_next() -> None:

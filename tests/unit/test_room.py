@@ -61,7 +61,7 @@ def test_machines_of_another_shape_are_counted_as_they_are(
     assert at_once == labs
 
 
-@pytest.mark.parametrize(("cores", "gib", "nodes", "zones"), [(2, 24, 3, 3), (4, 2, 3, 4), (64, 99, 3, 33)])
+@pytest.mark.parametrize(("cores", "gib", "nodes", "zones"), [(2, 24, 3, 4), (4, 2, 3, 4), (64, 99, 3, 33)])
 def test_cores_memory_and_the_largest_lab_say_how_many_zones_it_has(
     cores: int, gib: int, nodes: int, zones: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

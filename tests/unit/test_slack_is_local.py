@@ -8,7 +8,7 @@ from nodeproof.checks import looks, moments
 from nodeproof.checks.judge import judge, undecided_s
 from nodeproof.model import window as windows
 from nodeproof.model.judgment import Check
-from nodeproof.model.slack import LAB, Span, slack_s
+from nodeproof.model.slack import LAB, Span, calmest_s, slack_s
 from tests.unit.given import CLAIM, DETECTION, EVICTION, RENEWALS, STAYS, TAINT, UNKNOWN, recovered, renewing
 from tests.unit.histories import GRACE_S, NODE, POD, Story, configuration, last_renewal_t, partition
 
@@ -211,3 +211,18 @@ def test_a_stall_long_before_hides_nothing_that_came_too_early() -> None:
     story = measured(partition(eviction_s=2.0))
     story.say(26.0, "stall", late_s=1.2, by=LAB)
     assert label(story, EVICTION) == "deviates"
+
+
+@pytest.mark.parametrize(
+    ("latencies_s", "calmest"),
+    [
+        ((0.01, 0.02), 9.0),
+        ((0.01, 0.02, 0.03), 0.03),
+        ((0.5, 0.01, 0.02, 0.03), 0.03),
+        ((0.01, 0.5, 0.02, 0.4, 0.3), 0.4),
+    ],
+)
+def test_a_calibration_is_the_worst_of_the_calmest_latencies(
+    latencies_s: tuple[float, ...], calmest: float
+) -> None:
+    assert calmest_s(latencies_s, 3, none_s=9.0) == calmest

@@ -1,4 +1,4 @@
-"""How many scenarios may run at once: as many as the machine bears without making verdicts unproven."""
+"""Number of scenarios that may run at once without making verdicts unproven."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 STRAINED = 0.5
-"""Share of the slack limit from which on fewer scenarios run: the other half is the reserve of what runs."""
+"""Share of the slack limit above which fewer scenarios run; the rest is a reserve for those that run."""
 ROOMY, ROOMY_UNDER_PRESSURE = 0.45, 0.35
-"""Share of the slack limit up to which one more scenario may start: where nothing waits for a processor, and
-where something always does. An idle machine has 0.3.
+"""Share of the slack limit up to which one more scenario may start, without and with constant CPU pressure.
+An idle machine has 0.3.
 """
 SETTLING_S = 6.0
-"""Time (s) until a change of the number of scenarios shows in what is measured."""
+"""Time (s) until a change of the number of scenarios affects the measurements."""
 _IDLE_SHARE, _BUSY_SHARE = 1 / 2, 1 / 6
-"""Share of the workers that a run begins with on an idle machine, and where other programs use all of it.
+"""Share of the workers at the start of a run on an idle machine, and on one that other programs use fully.
 More are added within seconds, one at a time.
 """
 
 
 @dataclass(frozen=True)
 class Load:
-    """What was measured of the machine in the last seconds.
+    """Measurements of the machine in the last seconds.
 
     Args:
-        slack_share: worst slack of the recordings that run, as a share of the profile's slack limit.
+        slack_share: worst slack of the current recordings, as a share of the profile's slack limit.
         pressure: share of the time in which something waited for a processor, from 0 to 1.
     """
 
@@ -35,14 +35,14 @@ class Load:
 
 @dataclass(frozen=True)
 class Allowance:
-    """How many scenarios may run at once, and since when (s, monotonic)."""
+    """Number of scenarios that may run at once, and the time of its last change (s, monotonic)."""
 
     workers: int
     since_t: float
 
 
 def initial(most: int, foreign_share: float) -> int:
-    """Give the number of workers to begin with.
+    """Return the number of workers to start with.
 
     Args:
         most: workers of the run.
@@ -53,45 +53,48 @@ def initial(most: int, foreign_share: float) -> int:
 
 
 def adapt(allowance: Allowance, running: int, load: Load, most: int, now_t: float) -> Allowance:
-    """Give the next allowance: one more where there is room, half of it where slack becomes large.
+    """Return the next allowance: one more if there is capacity, half of it if slack becomes large.
 
-    The allowance changes at most once in `SETTLING_S`, and not while more scenarios run than it allows: the
-    last change has yet to show. It stays between 1 and `most`, and grows only while all of it is in use.
+    The allowance changes at most once in `SETTLING_S` and stays between 1 and `most`. It is not halved again
+    while more scenarios run than it allows: the last change must first have an effect. It grows only while
+    all of it is in use. Where there is capacity although more scenarios run than it allows, the machine
+    supports that many.
+
     Source: the additive increase and multiplicative decrease of D. Chiu and R. Jain, 1989.
     """
-    if now_t - allowance.since_t < SETTLING_S or running > allowance.workers:
+    if now_t - allowance.since_t < SETTLING_S:
         return allowance
     if load.slack_share > STRAINED:
-        return Allowance(max(1, running // 2), now_t)
+        return allowance if running > allowance.workers else Allowance(max(1, running // 2), now_t)
     has_room = load.slack_share <= ROOMY + (ROOMY_UNDER_PRESSURE - ROOMY) * load.pressure
     if has_room and running >= allowance.workers and allowance.workers < most:
-        return Allowance(allowance.workers + 1, now_t)
+        return Allowance(min(most, running + 1), now_t)
     return allowance
 
 
 class Turn(IntEnum):
-    """When a scenario runs: with all others, or again at the end of the run."""
+    """The phase in which a scenario runs: with all others, or again at the end of the run."""
 
     QUEUE = 0
     """In the order of the plan."""
     HALF = 1
-    """Again, beside at most half as many as the run has workers."""
+    """Again, while at most half of the workers run scenarios."""
     ALONE = 2
-    """Again, with no other scenario of the run beside it."""
+    """Again, with no other scenario of the run at the same time."""
 
     @classmethod
     def after(cls, tries: int) -> Turn:
-        """Give the turn of a scenario that ran so many times."""
+        """Return the turn of a scenario after so many tries."""
         return cls(min(tries, cls.ALONE))
 
 
 @dataclass(frozen=True)
 class Worker:
-    """What a worker of the run does.
+    """State of a worker of the run.
 
     Args:
         turn: the earliest turn for which it still has scenarios.
-        is_running: whether a scenario of its own runs.
+        is_running: whether it is running a scenario.
         waits_since_t: since when it waits for a turn (s, monotonic), if it does.
         starts_lab: whether it starts a lab, or waits until no scenario runs to do so.
     """
@@ -104,15 +107,15 @@ class Worker:
 
 
 def may_start_lab(name: str, workers: Collection[Worker]) -> bool:
-    """Say whether a worker may start a lab: a lab that starts takes the processors from what is measured."""
+    """Return whether a worker may start a lab, which takes processor time from running measurements."""
     return not any(worker.is_running for worker in workers if worker.name != name)
 
 
 def may_start(name: str, workers: Collection[Worker], allowed: int, most: int) -> bool:
-    """Say whether a waiting worker may start a scenario.
+    """Return whether a waiting worker may start a scenario.
 
     Scenarios of an earlier turn come first, and of the same turn those that have waited longest. None starts
-    next to a lab that starts.
+    while a lab starts.
     """
     own = next(worker for worker in workers if worker.name == name)
     others = [worker for worker in workers if worker.name != name]

@@ -1,4 +1,4 @@
-"""Slack: what measuring on this host may add to a true duration, by the times that it was read off at."""
+"""Slack: the time that measuring on this host may add to a true duration, near the recorded times."""
 
 from __future__ import annotations
 
@@ -12,71 +12,75 @@ from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.history import Entry, History
 
 BASE_SLACK_S = 0.2
-"""What a controller may take between waking up and writing, on an idle host."""
+"""Time of a controller between waking up and writing, on an idle host."""
 LAB = "lab"
-"""Who wrote a stall down, where that was not the harness."""
+"""Source of a stall that was not measured by the harness."""
 NEAR_S = 2.0
-"""What stood still has to catch up: so long before and after, a measurement counts too."""
+"""A stalled process has to catch up, so measurements this long (s) before and after count as well."""
 _WHOLE_SECONDS_S = 1.0
-"""How exactly the API says when something was written."""
+"""Resolution of write times in the API (s)."""
 LEAST_STEP_S = 0.001
-"""So far apart do both clocks of a host move by a step at the least: less is due to how they are read."""
+"""Smallest clock step (s): a smaller difference is an error of reading both clocks."""
 TOLD_WITHIN_S = 0.5
-"""So much later a wait is told of, at the most."""
+"""Longest delay (s) with which a CPU wait is recorded."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Times (s, monotonic) from one to another, or one time."""
+    """An interval of times (s, monotonic), or a single time."""
 
     since_t: float
     until_t: float
 
     @classmethod
     def at(cls, t: float) -> Span:
-        """One time."""
+        """Return the span of a single time."""
         return cls(t, t)
 
     def touches(self, other: Span) -> bool:
-        """Whether they have a time in common."""
+        """Return whether the spans have a time in common."""
         return self.since_t <= other.until_t and other.since_t <= self.until_t
 
 
 def hull(spans: Sequence[Span]) -> Span:
-    """From the earliest to the latest of these times; there is at least one."""
+    """Return the span from the earliest to the latest of these times; there must be at least one."""
     return Span(min(span.since_t for span in spans), max(span.until_t for span in spans))
 
 
 def slack_s(history: History, configuration: Configuration, about: Sequence[Span] | None = None) -> float:
-    """What measuring on this host may add to a true duration (s) that was read off at the times `about`;
-    anywhere in the recording where none are told: what it takes, and by how much times may be read wrong.
+    """Return the time (s) that measuring on this host may add to a true duration.
+
+    This includes the possible error of recorded times. Only measurements near `about` count; None means the
+    whole recording.
     """
     return _measured_s(history, configuration, about) + misread_s(history, configuration, about)
 
 
 def misread_s(history: History, configuration: Configuration, about: Sequence[Span] | None = None) -> float:
-    """By how much times may have been read wrong (s) that were read off at the times `about`; anywhere in the
-    recording where none are told. They may be so much too late, or too early: how far the host's wall clock
-    was set, and for how long a watch kept back what it delivered while it was neither blind nor, by its
-    sentinels, slow.
+    """Return the possible error (s) of times that were recorded near `about`, in either direction.
+
+    None means the whole recording. The error is the size of steps of the host's wall clock, plus the delay of
+    a watch that had no gap and prompt sentinels.
     """
     explained_s = max(BASE_SLACK_S, _measured_s(history, configuration, about) - BASE_SLACK_S)
-    late = ((Span(late.t - late.late_s, late.t), late.late_s) for late in history.late)
-    kept_s = _worst_near((pair for pair in late if pair[1] > _WHOLE_SECONDS_S + explained_s), about)
-    return step_s(history, about) + kept_s
+    late_writes = ((Span(write.t - write.late_s, write.t), write.late_s) for write in history.late)
+    held_back_s = _worst_near(
+        (write for write in late_writes if write[1] > _WHOLE_SECONDS_S + explained_s), about
+    )
+    return step_s(history, about) + held_back_s
 
 
 def _measured_s(history: History, configuration: Configuration, about: Sequence[Span] | None) -> float:
-    """What measuring takes on this host (s).
+    """Return the time that measuring takes on this host (s).
 
-    Base plus twice the worst watch latency (calibrated, or seen by a sentinel: one for the anchor, one for
-    the event), how wrong the offsets of nodes' clocks may be, the API's resolution, the longest times that
-    the harness and that the lab were not woken, and how wrong the times of witnesses on the nodes may be. Of
-    sentinels and stalls count those that can have touched these times.
+    Base plus twice the worst watch latency (calibrated, or of a sentinel: once for the anchor, once for the
+    event), the error of the nodes' clock offsets, the API's resolution, the longest delays with which the
+    harness and the lab were woken, and the error of the times of witnesses on the nodes. Sentinels and stalls
+    only count if they may have affected these times.
     """
     calibration = configuration.calibration
     stalls = history.of_kind("stall")
-    told = max((entry.data["error_s"] for entry in history.of_kind("heard")), default=0.0)
+    witness_error_s = max((entry.data["error_s"] for entry in history.of_kind("heard")), default=0.0)
     return (
         BASE_SLACK_S
         + 2 * max(calibration.watch_latency_s, _worst(map(_sentinel, history.of_kind("sentinel")), about))
@@ -84,35 +88,40 @@ def _measured_s(history: History, configuration: Configuration, about: Sequence[
         + calibration.api_resolution_s
         + _worst((_stall(entry) for entry in stalls if entry.data.get("by") != LAB), about)
         + _worst_near((_stall(entry) for entry in stalls if entry.data.get("by") == LAB), about)
-        + told
+        + witness_error_s
     )
 
 
 def step_s(history: History, about: Sequence[Span] | None = None) -> float:
-    """How far the host's wall clock was set (s) where that can have touched the times `about`; anywhere in
-    the recording where none are told. A time that was written on that clock may be so much earlier, or later.
+    """Return the size of the steps (s) of the host's wall clock that may have affected the times `about`.
+
+    None means the whole recording. A time that was written on that clock may be this much too early or too
+    late.
     """
     offsets_s = [offset_s for _since_t, offset_s in history.wall_offsets]
-    set_by = zip(
+    steps = zip(
         history.of_kind("wall"), (after - before for before, after in pairwise(offsets_s)), strict=True
     )
-    near = (abs(moved_s) for entry, moved_s in set_by if _is_near(_told_twice(entry, moved_s), about))
-    return _unseen_step_s(history) + sum(near)
+    near_steps = (
+        abs(moved_s) for entry, moved_s in steps if _is_near(_ambiguous_span(entry, moved_s), about)
+    )
+    return _unseen_step_s(history) + sum(near_steps)
 
 
 def longest_slack_s(history: History, configuration: Configuration) -> float:
-    """The slack (s) anywhere in the recording, where what was read wrong counts for no more than the limit of
-    it: nothing is told beyond that, and nobody has to wait for it.
+    """Return the slack (s) for the whole recording, with misread times limited to the slack limit.
+
+    Beyond that limit nothing can be proven, and waiting longer is useless.
     """
-    misread = min(misread_s(history, configuration), configuration.slack_limit_s)
-    return _measured_s(history, configuration, None) + misread
+    misread_time_s = min(misread_s(history, configuration), configuration.slack_limit_s)
+    return _measured_s(history, configuration, None) + misread_time_s
 
 
 def waited_before_s(history: History, t: float) -> float:
-    """How long (s), at most, what came at `t` may have waited in the lab for one processor after another.
+    """Return the longest possible CPU wait (s) in the lab before an event at `t`.
 
-    What a change goes through it waits for in turn. As a sum of all of it this is no slack: it takes a
-    lateness its meaning, and nothing becomes timely by it.
+    A change passes through processes one after another. The sum of their waits is not slack: it can excuse a
+    late event, but not make it timely.
     """
     return sum(
         float(entry.data["waited_s"])
@@ -122,16 +131,21 @@ def waited_before_s(history: History, t: float) -> float:
 
 
 def loses_nodes_s(configuration: Configuration) -> float:
-    """For how long (s) a lab may stand still, at the most, and lose no node. When it goes on, its controller
-    may act before the next heartbeats are there, and the last ones were R old, with jitter. Raises KeyError
-    where G or R is not known.
+    """Return for how long (s) a lab can stall without losing a node.
+
+    When it resumes, its controller may act before the next heartbeats arrive, and the last ones were R old,
+    with jitter.
+
+    Raises:
+        KeyError: G or R is not known.
     """
     return configuration["G"] - 2 * configuration["R"]
 
 
 def stood_still_s(history: History, before_t: float = math.inf) -> float:
-    """For how long (s) the lab was not woken until a time (s): in one piece, or in several that are closer to
-    each other than `NEAR_S`.
+    """Return the longest stall (s) of the lab until a time (s).
+
+    Stalls closer to each other than `NEAR_S` are added up.
     """
     longest_s, added_s, ended_t = 0.0, 0.0, -math.inf
     for entry in history.of_kind("stall"):
@@ -146,70 +160,77 @@ def stood_still_s(history: History, before_t: float = math.inf) -> float:
 
 
 def undisturbed_s(history: History, configuration: Configuration) -> float:
-    """The slack (s) where nothing stood still, no clock was set, and watches were at their best."""
+    """Return the slack (s) without stalls and clock steps, and with the best watch latency."""
     best = min((_sentinel(entry)[1] for entry in history.of_kind("sentinel")), default=0.0)
     calibrated = configuration.calibration.watch_latency_s
     return _measured_s(history, configuration, []) + 2 * max(0.0, best - calibrated)
 
 
+def calmest_s(latencies_s: Sequence[float], in_a_row: int, none_s: float) -> float:
+    """Return the worst of the calmest `in_a_row` successive latencies (s); `none_s` if there are fewer."""
+    ends = range(in_a_row, len(latencies_s) + 1)
+    return min((max(latencies_s[end - in_a_row : end]) for end in ends), default=none_s)
+
+
 def _sentinel(entry: Entry) -> tuple[Span, float]:
-    """From when a sentinel was sent first until it was back or given up, and its worst latency (s)."""
+    """Return the time from sending a sentinel until its delivery or timeout, and its worst latency (s)."""
     worst = max((entry.data.get("latency_s") or {}).values(), default=0.0)
     since_t = min((entry.data.get("sent_t") or {}).values(), default=entry.t - worst)
     return Span(since_t, entry.t), worst
 
 
 def _stall(entry: Entry) -> tuple[Span, float]:
-    """The time for which the harness, or the lab, was not woken, and its length (s)."""
+    """Return the time of a stall of the harness or the lab, and its length (s)."""
     late_s = float(entry.data["late_s"])
     return Span(entry.t - late_s, entry.t), late_s
 
 
 def _worst(measured: Iterable[tuple[Span, float]], about: Sequence[Span] | None) -> float:
-    """The longest of what was measured that can have touched `about`.
+    """Return the longest of the periodic measurements that may have affected `about`.
 
-    Between two measurements nobody looked: what happened there is vouched for by those near it on both sides,
-    and by one on each side at least.
+    Between two measurements there is no data: the nearest ones on both sides, at least one on each side,
+    stand for that time.
     """
-    everything = list(measured)
+    samples = list(measured)
     if about is None:
-        return max((took for _span, took in everything), default=0.0)
-    worst = _worst_near(everything, about)
-    for span in about:
-        before = [took for seen, took in everything if seen.until_t < span.since_t]
-        after = [took for seen, took in everything if seen.since_t > span.until_t]
+        return max((value for _span, value in samples), default=0.0)
+    worst = _worst_near(samples, about)
+    for target in about:
+        before = [value for span, value in samples if span.until_t < target.since_t]
+        after = [value for span, value in samples if span.since_t > target.until_t]
         worst = max([worst, *before[-1:], *after[:1]])
     return worst
 
 
 def _worst_near(measured: Iterable[tuple[Span, float]], about: Sequence[Span] | None) -> float:
-    """The longest of what was measured near `about`, by somebody who looked all the time."""
-    return max((took for seen, took in measured if _is_near(seen, about)), default=0.0)
+    """Return the longest of the continuous measurements near `about`."""
+    return max((value for span, value in measured if _is_near(span, about)), default=0.0)
 
 
-def _is_near(seen: Span, about: Sequence[Span] | None) -> bool:
-    """Whether something can have touched `about`, which is everywhere where it is not told."""
+def _is_near(span: Span, about: Sequence[Span] | None) -> bool:
+    """Return whether a measurement may have affected `about`; None means the whole recording."""
     if about is None:
         return True
-    return any(seen.touches(Span(span.since_t - NEAR_S, span.until_t + NEAR_S)) for span in about)
+    return any(span.touches(Span(target.since_t - NEAR_S, target.until_t + NEAR_S)) for target in about)
 
 
 def _clock_error_s(history: History, calibration: Calibration) -> float:
-    """What is not known of nodes' clocks (s); all of it in a recording that did not measure them."""
-    measured = clocks.error_s(history)
-    told = calibration.clock_offset_s.values()
-    return max(map(abs, told), default=0.0) if measured is None else measured
+    """Return the error of nodes' clocks (s); the whole offset if the recording did not measure them."""
+    measured_s = clocks.error_s(history)
+    offsets_s = calibration.clock_offset_s.values()
+    return max(map(abs, offsets_s), default=0.0) if measured_s is None else measured_s
 
 
-def _told_twice(step: Entry, moved_s: float) -> Span:
-    """The times in which a wall clock that was set told what it told at others, too."""
+def _ambiguous_span(step: Entry, moved_s: float) -> Span:
+    """Return the times for which a stepped wall clock showed two values."""
     back_s = max(0.0, -moved_s)
     return Span(float(step.data["since"]) - back_s, step.t + back_s)
 
 
 def _unseen_step_s(history: History) -> float:
-    """How far the host's wall clock was set (s) at times that no entry tells: recordings of earlier versions
-    tell what it came to in the end.
+    """Return the size of clock steps (s) without an entry.
+
+    Recordings of earlier versions only have the offset at the end.
     """
     ended = history.of_kind("ended")
     ended_at = ended[-1].data.get("wall_offset_s") if ended else None

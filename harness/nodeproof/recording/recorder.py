@@ -1,4 +1,4 @@
-"""A recording: one watch per resource, sentinels, faults and machine events, on disk as they happen."""
+"""Recording of watches, sentinels, faults and machine events to disk."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from nodeproof.model.fold import Fold, clean
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History, fence
 from nodeproof.model.judgment import Check
 from nodeproof.model.problem import OutsideError, Problem
+from nodeproof.model.slack import calmest_s
 from nodeproof.recording.clocks import NodeClocks
 from nodeproof.recording.machine_events import MachineEvents
 from nodeproof.recording.stalls import measure_stalls
@@ -33,40 +34,38 @@ from nodeproof.waiting import Tell
 Json = Any
 SENTINEL_PERIOD_S = 2.0
 SILENCE_LIMIT_S = 3 * SENTINEL_PERIOD_S + 2.0
-"""A watch that delivers no sentinel for so long is broken."""
+"""Time without a sentinel (s) after which a watch counts as broken."""
 FENCE_LIMIT_S = 10.0
 START_LIMIT_S = 30.0
 ANCHOR_LIMIT_S = 60.0
 WAIT_MARGIN_S = 0.5
-"""How long past a window's end is waited, so that the fence stands behind it."""
+"""Wait (s) after a window's end, so that the fence comes later."""
 _LOOK_PERIOD_S = 0.5
 _LONGEST_ERROR = 200
 _EVALUATION_PERIOD_S = 0.25
 _MEASURES, _MOST_MEASURED = ("sentinel", "stall"), 256
-"""What slack is made of, and how many of the last of them are kept at hand."""
+"""Kinds of entries from which slack is computed, and how many of the latest are kept for `measured`."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a recording needs to know of its lab."""
+    """The lab of a recording."""
 
     nodes: tuple[str, ...]
     sentinel_node: str
     read_clock: Callable[[str], Reading]
-    """What a node's clock is ahead of the harness's. Raises MachineError, Problem."""
+    """Reads the offset of a node's clock. Raises MachineError, Problem."""
     machine_events: Path
     machine_events_at: int | None = None
-    """From where on its lines are of this recording (bytes); from its end, where nobody looked before."""
+    """Position of the recording's first line (bytes); None for the present end."""
     is_others: Callable[[str], bool] = lambda _name: False
-    """Whether a node is in somebody else's zone: what happens to it is none of this recording's business."""
+    """Returns whether a node is in another worker's zone; its events are not recorded."""
     sentinel_period_s: float = SENTINEL_PERIOD_S
     resources: tuple[str, ...] = tuple(WATCHED)
 
 
 class Recording:
-    """The live side of a History: append, look, wait. Use it as a context manager; leaving it fences and
-    ends it.
-    """
+    """A live History. Use it as a context manager; its exit fences and ends the recording."""
 
     def __init__(self, api: Api, path: Path, setting: Setting) -> None:
         self.path = path
@@ -76,11 +75,11 @@ class Recording:
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._seen: dict[str, dict[str, float]] = {resource: {} for resource in setting.resources}
-        self._fold, self._glanced = Fold(), 0
-        self._sent = 0
-        self._breaks: Counter[str] = Counter()
-        self._measured: deque[Entry] = deque(maxlen=_MOST_MEASURED)
+        self._deliveries: dict[str, dict[str, float]] = {resource: {} for resource in setting.resources}
+        self._fold, self._folded_count = Fold(), 0
+        self._sentinel_count = 0
+        self._break_counts: Counter[str] = Counter()
+        self._measurements: deque[Entry] = deque(maxlen=_MOST_MEASURED)
         self._clocks = NodeClocks(setting.nodes, setting.read_clock, self.append, self._stopping)
         self._name = uuid.uuid4().hex[:8]
         self._out = path.open("a", buffering=1)
@@ -88,24 +87,24 @@ class Recording:
         self._machine_events = MachineEvents(setting.machine_events, setting.machine_events_at)
 
     def __enter__(self) -> Recording:
-        began: dict[str, Json] = {
+        first_entry: dict[str, Json] = {
             "wall_offset_s": self._wall.offset_s,
             "nodes": list(self._setting.nodes),
             "sentinel_node": self._setting.sentinel_node,
         }
-        self.append("begun", **began)
+        self.append("begun", **first_entry)
         live = threading.Barrier(len(self._setting.resources) + 1)
         for resource in self._setting.resources:
             follow_it = partial(self._follow, resource, RESOURCES[resource].path, live)
-            self._thread(follow_it, resource=resource)
+            self._start_thread(follow_it, resource=resource)
         try:
             live.wait(timeout=START_LIMIT_S)
         except threading.BrokenBarrierError as error:
             self._end()
-            said = f"no LIST of every resource within {START_LIMIT_S:g} s"
-            raise Problem(said, "recording", "see the API server's log") from error
-        self._thread(self._send_sentinels)
-        self._thread(self._measure_stalls)
+            reason = f"no LIST of all resources within {START_LIMIT_S:g} s"
+            raise Problem(reason, "recording", "see the API server's log") from error
+        self._start_thread(self._send_sentinels)
+        self._start_thread(self._measure_stalls)
         self._clocks.read_all()
         return self
 
@@ -129,8 +128,14 @@ class Recording:
         self._out.close()
 
     def append(self, kind: str, t: float | None = None, **data: Json) -> None:
-        """Write one entry, at the present time unless told (s, monotonic), rounded as it is on disk and
-        without what is secret.
+        """Write one entry, by default at the present time.
+
+        The entry is used as it is on disk: with a rounded time and without secrets.
+
+        Args:
+            kind: One of the kinds in `nodeproof.model.history`.
+            t: Time of the entry (s, monotonic).
+            **data: Data of this kind.
         """
         entry, line = clean(Entry(round(time.monotonic() if t is None else t, 6), kind, data))
         with self._changed:
@@ -138,127 +143,136 @@ class Recording:
                 return
             self._entries.append(entry)
             if kind in _MEASURES:
-                self._measured.append(entry)
+                self._measurements.append(entry)
             self._out.write(line + "\n")
             self._changed.notify_all()
 
     def history(self) -> History:
-        """What was recorded up to now."""
+        """Return all entries up to now."""
         with self._changed:
             return History.of(self._entries)
 
     def measured(self, seconds: float) -> History:
-        """Give what was measured of this host in the last `seconds`: sentinels and stalls."""
+        """Return the sentinels and stalls of the last `seconds`."""
         since_t = time.monotonic() - seconds
         with self._changed:
-            return History.of([entry for entry in self._measured if entry.t >= since_t])
+            return History.of([entry for entry in self._measurements if entry.t >= since_t])
 
     def glance(self) -> History:
-        """What was recorded up to now, for one thread that looks again and again: only what is new is read.
+        """Return all entries up to now, reading only new ones; for one thread that calls it repeatedly.
 
-        It holds until the next glance.
+        The result is valid until the next call.
         """
         with self._changed:
-            fresh = self._entries[self._glanced :]
-            self._glanced += len(fresh)
+            fresh = self._entries[self._folded_count :]
+            self._folded_count += len(fresh)
         for entry in fresh:
             self._fold.add(entry)
         return History.so_far(self._fold)
 
     def wait_for(self, check: Check, configuration: Configuration, tell: Tell) -> None:
-        """Wait until `check` is decided or its window has passed, and `tell` until when (s, monotonic) at the
-        latest, as far as that is known. Never a verdict: that is the check's.
+        """Wait until `check` is decided or its window is over; the verdict is left to the check.
 
-        An anchor that has not come is waited for until two sentinels have come back: the second was sent
-        after whatever was done before this call, and so has overtaken nothing. Where none comes back, as from
-        an API that is gone, for `ANCHOR_LIMIT_S`. Nothing is waited for once a component has died.
+        If the anchor has not occurred, wait until two sentinels have come back: the second was sent after
+        every earlier action, so no event of it can be missing. If no sentinel comes back, for example without
+        an API, wait for `ANCHOR_LIMIT_S`. Stop waiting once a component has died.
+
+        Args:
+            check: The check.
+            configuration: The configuration for its window.
+            tell: Called with the latest end of the wait (s, monotonic), as far as it is known.
         """
-        enough, until = len(self._sentinels_back()) + 2, time.monotonic() + ANCHOR_LIMIT_S
+        enough_sentinels, deadline_t = len(self._complete_sentinels()) + 2, time.monotonic() + ANCHOR_LIMIT_S
         while True:
             history = self.glance()
             if died(history) is not None:
                 return
-            left = undecided_s(check, history, configuration, time.monotonic() - WAIT_MARGIN_S)
-            if left is None:
-                if len(self._sentinels_back()) >= enough or time.monotonic() > until:
+            remaining_s = undecided_s(check, history, configuration, time.monotonic() - WAIT_MARGIN_S)
+            if remaining_s is None:
+                if len(self._complete_sentinels()) >= enough_sentinels or time.monotonic() > deadline_t:
                     return
-                left = SENTINEL_PERIOD_S
-            elif left > 0:
-                tell(time.monotonic() + left)
-            if left <= 0:
+                remaining_s = SENTINEL_PERIOD_S
+            elif remaining_s > 0:
+                tell(time.monotonic() + remaining_s)
+            if remaining_s <= 0:
                 return
             with self._changed:
-                known = len(self._entries)
-                self._changed.wait_for(lambda known=known: len(self._entries) > known, min(left, 1.0))  # type: ignore[misc]
-            self._stopping.wait(min(left, _EVALUATION_PERIOD_S))
+                count = len(self._entries)
+                self._changed.wait_for(lambda count=count: len(self._entries) > count, min(remaining_s, 1.0))  # type: ignore[misc]
+            self._stopping.wait(min(remaining_s, _EVALUATION_PERIOD_S))
 
     def look_at(self, what: str, subject: str, look: Callable[[], str]) -> None:
-        """Write down what `look` gives, twice a second, until the recording ends; of a look without an answer
-        why it had none.
-        """
+        """Record the result of `look` twice a second until the recording ends, or the error if it fails."""
 
-        def look_once() -> None:
-            asked = time.monotonic()
+        def observe_once() -> None:
+            request_t = time.monotonic()
             try:
-                seen: dict[str, Json] = {"value": look()}
+                observation: dict[str, Json] = {"value": look()}
             except (OutsideError, Problem) as error:
-                seen = {"value": None, "error": str(error)[:_LONGEST_ERROR]}
-            self.append("observed", what=what, subject=subject, **seen, asked_t=asked)
+                observation = {"value": None, "error": str(error)[:_LONGEST_ERROR]}
+            self.append("observed", what=what, subject=subject, **observation, asked_t=request_t)
 
-        self.repeat(_LOOK_PERIOD_S, look_once, what=what, subject=subject)
+        self.repeat(_LOOK_PERIOD_S, observe_once, what=what, subject=subject)
 
-    def repeat(self, period_s: float, deed: Callable[[], object], **about: str) -> None:
-        """Do something each period until the recording ends; where something outside does not take it, once
-        more in the next. `about` says what it observes, and nothing else does.
+    def repeat(self, period_s: float, action: Callable[[], object], **about: str) -> None:
+        """Call `action` each period until the recording ends, even if an earlier call failed.
+
+        Args:
+            period_s: Length of a period (s).
+            action: The function.
+            **about: What it observes, if nothing else does.
         """
 
-        def keep_doing() -> None:
+        def repeat_action() -> None:
             while not self._stopping.wait(period_s):
                 with contextlib.suppress(OutsideError, Problem):
-                    deed()
+                    action()
 
-        self._thread(keep_doing, **about)
+        self._start_thread(repeat_action, **about)
 
-    def worst_latency_s(self, sentinels: int) -> float:
-        """Wait for so many sentinels and give the slowest watch's latency (s)."""
+    def calmest_latency_s(self, sentinels: int, calm_s: float, timeout_s: float) -> float:
+        """Return the slowest watch's latency (s) of the calmest `sentinels` sentinels in a row.
+
+        Wait until that is at most `calm_s`; after `timeout_s` the calmest so far count.
+        """
+
+        def calmest() -> float:
+            worst = [max(entry.data["latency_s"].values()) for entry in self._complete_sentinels()]
+            return calmest_s(worst, sentinels, none_s=timeout_s)
+
         with self._changed:
-            self._changed.wait_for(lambda: len(self._sentinels_back()) >= sentinels, FENCE_LIMIT_S)
-            seen = self._sentinels_back()
-        return max(
-            (value for entry in seen for value in entry.data["latency_s"].values()), default=FENCE_LIMIT_S
-        )
+            self._changed.wait_for(lambda: calmest() <= calm_s, timeout_s)
+            return calmest()
 
-    def _sentinels_back(self) -> list[Entry]:
-        """Those that all watches gave back."""
-        told = (entry for entry in self._entries if entry.kind == "sentinel")
+    def _complete_sentinels(self) -> list[Entry]:
+        """Return the sentinels that all watches delivered."""
+        sentinel_entries = (entry for entry in self._entries if entry.kind == "sentinel")
         return [
             entry
-            for entry in told
+            for entry in sentinel_entries
             if len(entry.data["latency_s"]) == len(self._setting.resources)
             and self._is_back(entry.data["value"])
         ]
 
-    def _thread(self, target: Callable[[], None], **about: str) -> None:
-        """Run something beside; where it ends by an error, that is written down: nobody observes any more
-        what it is about.
-        """
+    def _start_thread(self, target: Callable[[], None], **about: str) -> None:
+        """Run a function in a thread, and record an error that ends it: `about` is no longer observed."""
 
         def run() -> None:
             try:
                 target()
             except Exception as error:
-                self._note_broken(f"{type(error).__name__}: {error}"[:_LONGEST_ERROR], about)
+                self._record_broken(f"{type(error).__name__}: {error}"[:_LONGEST_ERROR], about)
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         self._threads.append(thread)
 
-    def _note_broken(self, error: str, about: Mapping[str, str]) -> None:
-        """Write down that a thread ended; of a watch also that it is blind from now on."""
-        now = time.monotonic()
-        self.append("broken", now, error=error, **about)
+    def _record_broken(self, error: str, about: Mapping[str, str]) -> None:
+        """Record the end of a thread; for a watch also a gap from now on."""
+        now_t = time.monotonic()
+        self.append("broken", now_t, error=error, **about)
         if "resource" in about:
-            self._receive("gap", now, {"resource": about["resource"], "since": now, "reason": error})
+            self._receive("gap", now_t, {"resource": about["resource"], "since": now_t, "reason": error})
 
     def _measure_stalls(self) -> None:
         measure_stalls(self.append, self._stopping, self._setting.sentinel_period_s, self._wall.look)
@@ -267,19 +281,19 @@ class Recording:
         follow(self._api, resource, path, self._receive, live.wait, self._stopping, SILENCE_LIMIT_S)
 
     def _receive(self, kind: str, t: float, data: Mapping[str, Json]) -> None:
-        """Write an event down, then tell who waits for its sentinel: what was seen is stored already."""
+        """Write an event, then wake the threads that wait for its sentinel."""
         self.append(kind, t, **data)
         if kind != "watch":
             with self._changed:
-                self._breaks[data["resource"]] += 1
+                self._break_counts[data["resource"]] += 1
                 self._changed.notify_all()
             return
         meta = data["object"]["metadata"]
         value = meta.get("annotations", {}).get(SENTINEL_ANNOTATION)
-        # Controllers copy annotations to what they make.
+        # Controllers copy annotations to the objects that they create.
         if value and meta["name"] == self._sentinel_of(data["resource"]).rpartition("/")[2]:
             with self._changed:
-                self._seen[data["resource"]].setdefault(value, round(t, 6))
+                self._deliveries[data["resource"]].setdefault(value, round(t, 6))
                 self._changed.notify_all()
 
     def _send_sentinels(self) -> None:
@@ -288,7 +302,7 @@ class Recording:
         while not self._stopping.is_set():
             with contextlib.suppress(ApiError):
                 self._sentinel()
-            # What was recorded stays: a collector that goes through it again and again holds the watches up.
+            # Entries are never freed: collecting them again and again would delay the watches.
             gc.freeze()
             self._read_machine_events()
             due = max(due + self._setting.sentinel_period_s, time.monotonic())
@@ -296,43 +310,46 @@ class Recording:
                 return
 
     def _sentinel(self) -> str:
-        """Send one sentinel to every watched resource and wait until all watches gave it back.
+        """Send one sentinel to every watched resource and wait until all watches delivered it.
 
-        Nobody waits any longer once a watch broke: it may come with a new LIST and never by a watch, which
-        falls silent without further ones. Of the watches that did not break, one that has not given it back
-        is as late as the sentinel is old; when one that broke gives it back tells of the gap, not of this
-        host.
+        The wait is shortened once a watch breaks: its sentinel may come with a new LIST and never as an
+        event, and a watch without further sentinels falls silent. Of the other watches, one without the
+        sentinel gets the sentinel's age as its latency. The delivery by a broken watch measures the gap, not
+        this host, and is left out.
         """
-        self._sent += 1
-        breaks = self._breaks.copy()
-        value = f"{self._name}-{self._sent}"
-        sent = {}
+        self._sentinel_count += 1
+        breaks = self._break_counts.copy()
+        value = f"{self._name}-{self._sentinel_count}"
+        sent_t = {}
         for resource in self._setting.resources:
-            sent[resource] = round(time.monotonic(), 6)
+            sent_t[resource] = round(time.monotonic(), 6)
             self._patch_sentinel(resource, value)
 
         def unbroken() -> list[str]:
-            return [name for name in sent if self._breaks[name] == breaks[name]]
+            return [name for name in sent_t if self._break_counts[name] == breaks[name]]
 
         def is_over() -> bool:
-            return self._stopping.is_set() or all(value in self._seen[name] for name in unbroken())
+            return self._stopping.is_set() or all(value in self._deliveries[name] for name in unbroken())
 
         with self._changed:
-            self._changed.wait_for(lambda: is_over() or self._breaks != breaks, FENCE_LIMIT_S)
-            # Others may be about to break, too, or be late for themselves.
-            self._changed.wait_for(is_over, SENTINEL_PERIOD_S if self._breaks != breaks else 0)
-            now = time.monotonic()
-            whole = {name: sent[name] for name in unbroken()}
-            latency = {name: round(self._seen[name].get(value, now) - at, 6) for name, at in whole.items()}
-        if whole and not self._stopping.is_set():
-            self.append("sentinel", value=value, sent_t=whole, latency_s=latency)
+            self._changed.wait_for(lambda: is_over() or self._break_counts != breaks, FENCE_LIMIT_S)
+            # Other watches may be about to break, too, or just be late.
+            self._changed.wait_for(is_over, SENTINEL_PERIOD_S if self._break_counts != breaks else 0)
+            now_t = time.monotonic()
+            unbroken_sent_t = {name: sent_t[name] for name in unbroken()}
+            latency_s = {
+                name: round(self._deliveries[name].get(value, now_t) - sent_at, 6)
+                for name, sent_at in unbroken_sent_t.items()
+            }
+        if unbroken_sent_t and not self._stopping.is_set():
+            self.append("sentinel", value=value, sent_t=unbroken_sent_t, latency_s=latency_s)
         return value
 
     def _is_back(self, value: str) -> bool:
-        return all(value in seen for seen in self._seen.values())
+        return all(value in received for received in self._deliveries.values())
 
     def _wake_watches(self) -> None:
-        """One last event for each watch, so that its thread comes back from reading."""
+        """Send a last event for each watch, so that its thread returns from reading."""
         with contextlib.suppress(ApiError):
             for resource in self._setting.resources:
                 self._patch_sentinel(resource, f"{self._name}-end")
@@ -345,15 +362,15 @@ class Recording:
         self._api.patch(path, {"metadata": {"annotations": {SENTINEL_ANNOTATION: value}}})
 
     def _fence(self) -> None:
-        """Last sentinels, then a quorum LIST of everything; the check compares them with the watches."""
+        """Send the last sentinels, then record a quorum LIST of everything to compare with the watches."""
         try:
             value = self._sentinel()
-            began = time.monotonic()
+            began_t = time.monotonic()
             history = self.history()
             listed = {
                 resource: {
                     **self._list(RESOURCES[resource].path),
-                    "received": history.received(resource, self._seen[resource].get(value, began)),
+                    "received": history.received(resource, self._deliveries[resource].get(value, began_t)),
                 }
                 for resource in self._setting.resources
             }
@@ -361,26 +378,26 @@ class Recording:
             self.append("gap", resource="nodes", since=time.monotonic(), reason=f"fence: {error}")
             return
         sentinels = dict.fromkeys(self._setting.resources, value)
-        probe = Entry(began, "fence", {"sentinels": sentinels, "listed": listed})
-        until = time.monotonic() + FENCE_LIMIT_S
+        probe = Entry(began_t, "fence", {"sentinels": sentinels, "listed": listed})
+        deadline_t = time.monotonic() + FENCE_LIMIT_S
         with self._changed:
             self._changed.wait_for(
-                lambda: fence(History.of([*self._entries, probe])).passed or time.monotonic() > until,
+                lambda: fence(History.of([*self._entries, probe])).passed or time.monotonic() > deadline_t,
                 FENCE_LIMIT_S,
             )
-        self.append("fence", began, sentinels=sentinels, listed=listed)
+        self.append("fence", began_t, sentinels=sentinels, listed=listed)
 
     def _list(self, path: str) -> Mapping[str, Json]:
-        found = self._api.get(path)
-        objects = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in found["items"]}
-        return {"rv": found["metadata"]["resourceVersion"], "objects": objects}
+        listing = self._api.get(path)
+        objects = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in listing["items"]}
+        return {"rv": listing["metadata"]["resourceVersion"], "objects": objects}
 
     def _read_machine_events(self) -> None:
-        """Take over what whoever runs the lab wrote since the last look."""
+        """Add the lab's new machine events."""
         for entry in self._machine_events.read():
             if entry.get("node") and self._setting.is_others(str(entry["node"])):
                 continue
             self.append(entry.pop("kind"), entry.pop("t"), **entry)
             measured = entry.get("step") in MEASURED_AFTER and entry["node"] in self._setting.nodes
             if measured and not self._stopping.is_set():
-                self._thread(partial(self._clocks.insist, str(entry["node"])))
+                self._start_thread(partial(self._clocks.insist, str(entry["node"])))

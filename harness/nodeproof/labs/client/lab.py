@@ -1,4 +1,4 @@
-"""A lab as scenarios and the command line use it, whatever its nodes are made of and whoever runs them."""
+"""A running lab for scenarios and the command line, independent of its kind and of who runs it."""
 
 from __future__ import annotations
 
@@ -42,23 +42,26 @@ from nodeproof.waiting import Tell, tell_nobody, until_empty
 
 NODES_READY_LIMIT_S = 120.0
 CLEAN_LIMIT_S = 60.0
-_CALIBRATION_SENTINELS = 5
+_CALIBRATION_SENTINELS, _CALM_S, _CALIBRATION_LIMIT_S = 5, 0.05, 15.0
+"""A calibration is a floor under the slack of each recording. What burdened the host while labs started does
+not belong in it: sentinels measure what burdens a recording.
+"""
 UNANSWERED = (ApiError, MachineError)
-"""An API server that does not answer yet is one that still has something."""
+"""Errors that mean "not ready yet" rather than "nothing left"."""
 CLOCK = "clock"
 """The purpose of the connections by which clocks are read."""
 
 
 class TooFewNodes(Problem):
-    """So many nodes are quarantined or left out that a scenario has too few."""
+    """Too many nodes are quarantined or out of service for a scenario."""
 
 
 @dataclass(eq=False, repr=False)
 class Lab:
-    """One running cluster that may be harmed: its Kubernetes, its machines, what keeps its faults from
-    staying, and that it lives. What it is recorded in and judged by is here.
+    """One running cluster that may be disturbed: its Kubernetes, machines, safety and life cycle.
 
-    To a process that leases a zone of it, its nodes are that zone's.
+    It creates the recordings and provides the configuration that verdicts use. In a process that leases a
+    zone, its nodes are that zone's.
     """
 
     dir: Path
@@ -72,14 +75,14 @@ class Lab:
     life: Life
     leases: Leases
     zone: str = ""
-    """The leased one; empty where the lab is not shared."""
+    """The leased zone; empty if the lab is not shared."""
     _configuration: Configuration | None = field(default=None, init=False)
-    _told: MachineEvents = field(init=False)
+    _machine_events: MachineEvents = field(init=False)
     left_out: Mapping[str, str] = field(default_factory=dict, init=False)
-    """The nodes that somebody took out of service, and how."""
+    """The nodes that are out of service, and why."""
 
     def __post_init__(self) -> None:
-        self._told = MachineEvents(self._events)
+        self._machine_events = MachineEvents(self._events)
 
     @property
     def name(self) -> str:
@@ -87,28 +90,27 @@ class Lab:
         return self.dir.name
 
     def lease(self, zone: str = "") -> bool:
-        """Keep one zone to this process, any where none is named, until it closes the lab; whether somebody
-        had it before. Raises InUse, Problem.
+        """Lease `zone`, or any zone, until the lab is closed; return whether it was leased before.
+
+        Raises InUse, Problem.
         """
         leased, had = self.leases.take_zone([zone] if zone else self.fleet.zones())
         self.narrow(leased)
         return had
 
     def narrow(self, zone: str) -> None:
-        """Know one zone only, from now on."""
+        """Restrict the lab to one zone from now on."""
         self.zone = zone
         self.fleet.narrow(zone)
         self.safety.narrow(zone)
 
     def usable(self) -> list[str]:
-        """The nodes that may be harmed: all whose last heal was proven, and that are not left out."""
+        """Return the nodes that faults may affect: not quarantined, and in service."""
         unusable = self.safety.injector.quarantined | self.left_out.keys()
         return [name for name in self.fleet.node_names() if name not in unusable]
 
     def leave_out(self) -> Mapping[str, str]:
-        """Go on without the nodes that somebody took out of service, and with those that are back; gives why
-        each is left out. Raises ApiError, Problem.
-        """
+        """Update which nodes are out of service, and return the reason for each. Raises ApiError, Problem."""
         self.left_out = workloads.withdrawn(self.cluster.api, self.fleet.node_names())
         return self.left_out
 
@@ -123,36 +125,37 @@ class Lab:
         limit_s: float = NODES_READY_LIMIT_S,
         unready: Callable[[Api, Sequence[str]], Mapping[str, str]] = workloads.not_fit,
     ) -> None:
-        """Wait until no node is `unready` any more: all are Ready, free of taints and not cordoned, and their
-        Leases renewed since.
+        """Wait until `unready` returns no node: all are Ready, untainted, uncordoned, with renewed Leases.
 
-        Raises Problem, with the last lines of a log, after `limit_s` or as soon as a component has died.
+        Raises:
+            Problem: nodes are still unready after `limit_s`, or a component has died; with the last lines of
+                a log.
         """
-        wanted = names if names is not None else self.fleet.node_names()
-        left = self.unready_after(wanted, limit_s, unready)
-        if left:
-            lines = self.life.last_lines(f"kubelet-{next(iter(left))}")
-            not_fit = f"not fit after {limit_s:g} s: {with_reasons(left)}"
-            raise Problem(not_fit, f"lab {self.name}", "its last log lines follow", lines)
+        node_names = names if names is not None else self.fleet.node_names()
+        reasons = self.unready_after(node_names, limit_s, unready)
+        if reasons:
+            lines = self.life.last_lines(f"kubelet-{next(iter(reasons))}")
+            message = f"not fit after {limit_s:g} s: {with_reasons(reasons)}"
+            raise Problem(message, f"lab {self.name}", "its last log lines follow", lines)
 
     def unready_after(
         self, names: Sequence[str], limit_s: float, unready: Callable[[Api, Sequence[str]], Mapping[str, str]]
     ) -> Mapping[str, str]:
-        """Wait until no node is `unready` any more; gives those that are after `limit_s`, and why.
+        """Wait until `unready` returns no node; return those left after `limit_s`, and why.
 
         Raises Problem as soon as a component has died.
         """
 
-        def look() -> Mapping[str, str]:
+        def unready_nodes() -> Mapping[str, str]:
             self.life.check_alive()
             return unready(self.cluster.api, names)
 
-        return until_empty(look, *UNANSWERED, limit_s=limit_s)
+        return until_empty(unready_nodes, *UNANSWERED, limit_s=limit_s)
 
     def prepare(self) -> None:
-        """Make the cluster ready for scenarios, and measure how well time can be told here."""
+        """Prepare the cluster for scenarios, and measure how exactly events can be timed here."""
         workloads.prepare(self.cluster.api)
-        node = self.fleet.machine(self._answering()[0])
+        node = self.fleet.machine(self._nodes_to_query()[0])
         running = Running(self.kind, self.profile, self.components, self.fleet.command_lines(), node)
         self._configuration = read_configuration(self.cluster.api, running, self.calibrate())
 
@@ -163,7 +166,7 @@ class Lab:
 
     @property
     def configuration(self) -> Configuration:
-        """The running configuration as read when the lab was prepared."""
+        """The running configuration, as read when the lab was prepared."""
         if self._configuration is None:
             self.prepare()
         assert self._configuration is not None  # noqa: S101  set by prepare()
@@ -171,37 +174,43 @@ class Lab:
 
     def calibrate(self) -> Calibration:
         """Measure watch latency, and each node's clock against the harness's."""
-        names = self._answering()
+        names = self._nodes_to_query()
         with ThreadPoolExecutor(4) as pool:
             readings = list(pool.map(self.read_clock, names))
         setting = Setting((), names[-1], self.read_clock, self._events, sentinel_period_s=0.1)
         path = self.dir / f"calibration-{uuid.uuid4().hex[:8]}.jsonl"
         try:
             with Recording(self.cluster.api, path, setting) as recording:
-                latency = recording.worst_latency_s(_CALIBRATION_SENTINELS)
+                latency = recording.calmest_latency_s(_CALIBRATION_SENTINELS, _CALM_S, _CALIBRATION_LIMIT_S)
         finally:
             path.unlink(missing_ok=True)
         return Calibration(latency, {reading.node: reading.offset_s for reading in readings})
 
-    def _answering(self) -> list[str]:
-        """The nodes that can be asked about themselves; of a lab with none that may be harmed all."""
+    def _nodes_to_query(self) -> list[str]:
+        """Return the usable nodes, or all if none is usable."""
         return self.usable() or self.fleet.node_names()
 
     def read_clock(self, name: str) -> Reading:
-        """What a node's clock is ahead of ours. Raises MachineError, Problem."""
+        """Return how far a node's clock is ahead of this host's. Raises MachineError, Problem."""
         if self.kind.has_host_clock:
             return Reading(name, round(time.monotonic(), 6), 0.0, 0.0)
         return read_clock(self.fleet.machine(name, CLOCK))
 
     @contextmanager
     def record(self, path: Path, targets: Collection[str], also: Collection[str] = ()) -> Iterator[Recording]:
-        """Record everything until the context ends, then fence it; `also` are further resources.
+        """Record everything until the context ends, then fence the recording.
 
-        Raises Problem on a resource that can't be recorded.
+        Args:
+            path: the file of the recording.
+            targets: nodes that faults will affect; another one carries the sentinel.
+            also: additional resources to record.
+
+        Raises:
+            Problem: a resource cannot be recorded.
         """
-        self._take_in(also)
+        self._add_resources(also)
         self._settle()
-        # Read before the look: what dies from here on is seen by the one or in the other.
+        # Read before the check: a later death shows in the check or in the recorded events.
         events_at = events_end(self._events)
         self.life.check_alive()
         names = self.fleet.node_names()
@@ -223,55 +232,63 @@ class Lab:
             yield recording
 
     def _settle(self) -> None:
-        """Where the lab stood still since the last recording, wait until nodes that it lost by that are back.
-        It loses them at a pass of the node lifecycle controller. Raises HostTooLoaded.
+        """Wait for nodes that were lost because the lab stalled since the last recording.
+
+        They are lost at a pass of the node lifecycle controller. Raises HostTooLoaded.
         """
         limit_s = loses_nodes_s(self.configuration)
-        ended = [
-            told["t"] for told in self._told.read() if told["kind"] == "stall" and told["late_s"] > limit_s
+        stall_ends = [
+            event["t"]
+            for event in self._machine_events.read()
+            if event["kind"] == "stall" and event["late_s"] > limit_s
         ]
-        if not ended:
+        if not stall_ends:
             return
-        _sleep_until(ended[-1] + 2 * self.configuration["P"])
-        left = until_empty(
+        _sleep_until(stall_ends[-1] + 2 * self.configuration["P"])
+        lost = until_empty(
             lambda: workloads.lost(self.cluster.api, self.usable()), *UNANSWERED, limit_s=CLEAN_LIMIT_S
         )
-        if left:
-            said = f"lost when the lab stood still, and {CLEAN_LIMIT_S:g} s later: {', '.join(left)}"
-            raise HostTooLoaded(said, f"lab {self.name}", "run it again on an idle host")
-        # What their taints took of the rate limiter.
+        if lost:
+            message = (
+                f"nodes lost while the lab stalled are not back after {CLEAN_LIMIT_S:g} s: {', '.join(lost)}"
+            )
+            raise HostTooLoaded(message, f"lab {self.name}", "run it again on an idle host")
+        # Let the eviction rate limiter refill after their taints.
         _sleep_until(time.monotonic() + 1 / self.configuration["E"])
 
-    def _take_in(self, also: Collection[str]) -> None:
-        """Make the sentinels of further resources, and learn which fields their objects have."""
+    def _add_resources(self, also: Collection[str]) -> None:
+        """Create the sentinels of additional resources, and read the fields of their objects."""
         if not also:
             return
         for name in also:
             if name not in RESOURCES or name in WATCHED or list(also).count(name) > 1:
-                said = ", ".join(sorted(RESOURCES.keys() - WATCHED.keys()))
-                raise Problem(f"{name} cannot be recorded as well", "record(also=...)", f"there are: {said}")
+                available = ", ".join(sorted(RESOURCES.keys() - WATCHED.keys()))
+                raise Problem(
+                    f"{name} cannot be recorded as well", "record(also=...)", f"there are: {available}"
+                )
             resource = RESOURCES[name]
             if resource.body is not None:
-                # In a lab that is shared others record with it, too: it stays as long as the lab.
-                made = {} if self.zone else {MARK: self.safety.expect(resource.sentinel(""))}
-                meta = {"name": SENTINEL, "annotations": made}
+                # Other processes of a shared lab use the sentinel, too: there it stays as long as the lab.
+                annotations = {} if self.zone else {MARK: self.safety.expect(resource.sentinel(""))}
+                meta = {"name": SENTINEL, "annotations": annotations}
                 self.cluster.api.ensure(resource.home, {**resource.body, "metadata": meta})
-        known = self.configuration.fields
-        fields = read_fields(self.cluster.api, [name for name in also if name not in known])
-        self._configuration = replace(self.configuration, fields={**known, **fields})
+        schema = self.configuration.fields
+        fields = read_fields(self.cluster.api, [name for name in also if name not in schema])
+        self._configuration = replace(self.configuration, fields={**schema, **fields})
 
     def inject(self, fault: Fault, declared: Declared, recording: Recording) -> AbstractContextManager[Cut]:
-        """Hold a fault for the length of the context; it is healed whatever happens."""
+        """Hold a fault for the duration of the context; it is healed whatever happens."""
         return self.safety.injector.inject(fault, declared, recording.append)
 
     def wait_for(self, recording: Recording, check: Check, until: Tell = tell_nobody) -> None:
-        """Wait until a check is decided or its window has passed; `until` is told when that is at the latest
-        (s, monotonic).
+        """Wait until a check is decided or its window has passed.
+
+        `until` is called with the latest time (s, monotonic) at which that is the case.
         """
         recording.wait_for(check, self.configuration, until)
 
     def tidy(self) -> None:
-        """Remove what scenarios left, and calibrations that were broken off.
+        """Remove what scenarios and interrupted calibrations left.
 
         Raises ApiError, Problem, OSError.
         """
@@ -281,10 +298,11 @@ class Lab:
         self.cluster.tidy(self.fleet.node_names() if self.zone else None, self.fleet.is_others)
 
     def clean(self, needs: Needs) -> None:
-        """Between scenarios: all components live, nothing of ours is left, enough nodes are in service, all
-        of those Ready.
+        """Check and clean up between scenarios, and wait until the usable nodes are Ready.
 
-        Raises Problem when the lab is not fit for a scenario that harms as many nodes.
+        Raises:
+            Problem: a component has died, something cannot be cleaned up, or too few nodes are usable for
+                `needs`.
         """
         self.life.check_alive()
         self.tidy()
@@ -294,16 +312,16 @@ class Lab:
         if broken:
             raise Problem(f"not proven healed: {broken}", f"lab {self.name}", "run `nodeproof heal`")
         if len(usable) < needs.faulted + (needs.radius != "cluster"):
-            left = ", ".join(sorted(quarantined)) or "none"
-            raise self._too_few("too few nodes that may be harmed", f"quarantined: {left}")
+            nodes = ", ".join(sorted(quarantined)) or "none"
+            raise self._too_few("too few usable nodes", f"quarantined: {nodes}")
         if self.left_out and (needs.radius or len(usable) < needs.nodes):
             needed = "every node of its zone" if needs.radius else f"{needs.nodes} nodes"
             raise self._too_few(f"the scenario needs {needed}", "put the nodes back into service")
         self.wait_nodes_ready(usable, CLEAN_LIMIT_S)
 
-    def _too_few(self, what: str, next_step: str) -> TooFewNodes:
+    def _too_few(self, problem: str, next_step: str) -> TooFewNodes:
         reasons = f"; left out: {with_reasons(self.left_out)}" if self.left_out else ""
-        return TooFewNodes(f"{what}{reasons}", f"lab {self.name}", next_step)
+        return TooFewNodes(f"{problem}{reasons}", f"lab {self.name}", next_step)
 
     def join(self, name: str, zone: str, slot: int) -> None:
         """Let a node join while the lab runs. Raises Problem."""
@@ -318,27 +336,27 @@ class Lab:
 
     @property
     def journals(self) -> Path:
-        """Where `fetch_journals` puts them."""
+        """The folder of `fetch_journals`."""
         return self.dir / "journals"
 
     def fetch_journals(self) -> None:
-        """Fetch what machines with a journal wrote of their present boot; who does not answer has none."""
+        """Fetch the present boot's journals from machines with systemd; skip those that do not answer."""
         if "systemd" in self.features:
             self.fleet.fetch_journals(self.journals)
 
     def keep_logs(self, into: Path) -> None:
-        """Copy component logs, audit log and machine events to a run's folder, without what is secret."""
+        """Copy component logs, audit log and machine events to a run's folder, with secrets redacted."""
         target = into / self.name
         for folder in (self.life.logs, *filter(Path.exists, [self.journals])):
             with contextlib.suppress(shutil.Error):
-                # What was made or removed this moment; the others are copied all the same.
+                # A file may be created or removed meanwhile; all others are copied anyway.
                 shutil.copytree(folder, target, copy_function=redacted.copy, dirs_exist_ok=True)
         for name in ("init.log", "events.jsonl"):
             with contextlib.suppress(OSError):
                 redacted.copy(self.dir / name, target / name)
 
     def close(self) -> None:
-        """Give up connections; the lab stays."""
+        """Close all connections; the lab stays."""
         self.fleet.close()
         self.cluster.api.close()
         self.life.close()
@@ -349,19 +367,19 @@ class Lab:
         self.fleet.close()
         self.cluster.api.close()
         self.life.down()
-        # What another thread has opened meanwhile.
+        # Another thread may have opened connections meanwhile.
         self.fleet.close()
         self.leases.close()
         self.safety.ledger.forget()
 
     @property
     def _events(self) -> Path:
-        """Where whoever runs the lab writes down what happens to machines and components."""
+        """The log in which a lab's processes record what happens to machines and components."""
         return self.dir / "events.jsonl"
 
 
 def with_reasons(nodes: Mapping[str, str]) -> str:
-    """Nodes for people, each with why it is named."""
+    """Format nodes with the reason for each, for messages."""
     return ", ".join(f"{name} ({why})" for name, why in nodes.items())
 
 
@@ -370,7 +388,8 @@ def _sleep_until(t: float) -> None:
 
 
 def unfaulted(nodes: Sequence[str], targets: Sequence[str]) -> str:
-    """A node that carries the sentinel because no fault of the scenario targets it; the first where every
-    node is a target: with what it carries the API server alone has to do.
+    """Return a node for the sentinel that is no target of the scenario's faults.
+
+    If all are targets, return the first: only the API server handles the sentinel's objects.
     """
     return next((name for name in nodes if name not in targets), nodes[0])

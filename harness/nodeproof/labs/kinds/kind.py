@@ -1,4 +1,4 @@
-"""What a kind of lab is: one object that says all that differs between kinds; nobody asks for its name."""
+"""The interface of a kind of lab: one object with everything that differs; no code checks a kind's name."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from nodeproof.remedy import BASE, Remedy
 Json = Any
 Report = Callable[[str], None]
 Run = Callable[[Sequence[str]], str]
-"""Runs a command where a lab's hypervisor is; gives its output."""
+"""Runs a command beside a lab's hypervisor and returns its output."""
 OK, NOTE, MISSING = "ok", "note", "missing"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: `ok`, a `note` that stops no lab, or `missing` with what mends it."""
+    """The outcome of one check: `ok`, `missing` with its fix, or a `note` that stops no lab."""
 
     state: str
     what: str
@@ -36,7 +36,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Trial:
-    """Something done in namespaces of its own, which go with it: whether the kernel lets root do it."""
+    """A script that root tries in its own namespaces, which shows whether the kernel allows it."""
 
     what: str
     script: str
@@ -45,8 +45,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Image:
-    """What nodes boot, where that has to be built: with which programs, in how much space of the cache (GiB),
-    and whether it is there already.
+    """An image that nodes boot and that has to be built.
+
+    `tools` are the programs that build it, `space_gib` is its size in the cache, and `is_kept` returns
+    whether it is built already.
     """
 
     tools: Sequence[str]
@@ -56,11 +58,11 @@ class Image:
 
 @dataclass(frozen=True)
 class HostNeeds:
-    """What a lab needs of its host beyond its control plane, and beyond the programs that every lab runs.
+    """What a lab needs of its host, besides its control plane and the programs that every lab runs.
 
-    Memory, space and inotify instances are for each node; the defaults are a hollow node's, as measured. Of
-    that memory, a node that is a machine gives `machine_mib` to it, if its shape does not say otherwise. One
-    that is not `is_looked_at` is looked for only when its kind is named.
+    Memory, space and inotify instances are per node; the defaults were measured with hollow nodes.
+    `machine_mib` is the part of a node's memory that its virtual machine gets, unless its shape differs.
+    `doctor` checks a kind with `is_looked_at` False only if it is named.
     """
 
     node_mib: int = 40
@@ -78,18 +80,20 @@ class HostNeeds:
 
 @dataclass(frozen=True)
 class Limits:
-    """How many nodes a lab has at most, how long until it serves (s), of its own memory, what each node gets,
-    and how many labs, or zones of one lab, side by side a core bears without making verdicts unproven; none
-    where zones are not shared. A scenario that needs more than `common_nodes` has a lab of its own size, or
-    one that is made as large for it. Runs that are not told how many slots have as many as that where they
-    are `side_by_side`, else one.
+    """The limits of a kind of lab.
+
+    `nodes` is the maximum number of nodes, `ready_s` the timeout until the lab serves, `node_mib` each node's
+    share of the lab's memory. `labs_per_core` and `zones_per_core` are how many labs, or zones of one lab, a
+    core supports in parallel without making verdicts unproven; 0 if zones are not shared. A scenario that
+    needs more than `common_nodes` gets a lab of its own size, or one resized for it. Runs without a number of
+    slots use as many as the host supports with `side_by_side`, else one.
     """
 
     nodes: int = 100
     ready_s: float = 180.0
     node_mib: int = 64
     labs_per_core: float = 1.5
-    zones_per_core: float = 1.5
+    zones_per_core: float = 2.0
     common_nodes: int = MOST_IN_A_ZONE
     side_by_side: bool = False
 
@@ -98,14 +102,13 @@ class Limits:
 class Kind:
     """A kind of lab.
 
-    `features` are what scenarios may ask of it (`nodeproof.model.needs`), `host` is what `nodeproof doctor`
-    looks for, `kubelet` how its kubelets are set before the profile. `make_nodes` is for the lab's init.
-    `storage` says how volumes get to its nodes, where they can (the feature `volumes`).
-    `boots` obtains, before it starts, what nodes boot; `started` says what a user should know of how that
-    went; `owner` asks the hypervisor whose machine a node is. `is_hollow` says that its kubelets are hollow
-    ones, `has_shapes` that each node has memory and processors of its own, `has_host_clock` that its nodes
-    tell the time by the kernel that the harness runs on, `made_of` what its nodes differ in from what
-    somebody installs.
+    `features` are what scenarios may require (`nodeproof.model.needs`), `host` is what `nodeproof doctor`
+    checks, `kubelet` returns the settings of its kubelets before the profile's. The lab's init calls
+    `make_nodes`. `storage` serves volumes to its nodes, if it can (the feature `volumes`). `boots` provides
+    what nodes boot, before the lab starts; `started` yields messages for the user about the start; `owner`
+    asks the hypervisor for the owner of a node. `is_hollow` means that its kubelets are hollow, `has_shapes`
+    that each node has its own memory and processors, `has_host_clock` that its nodes share the clock of the
+    harness's kernel. `made_of` lists how its nodes differ from a normal installation.
     """
 
     name: str
@@ -126,18 +129,19 @@ class Kind:
     owner: Callable[[Run, str], str] = lambda _run, _node: ""
 
     def check_nodes(self, count: int) -> None:
-        """Refuse more nodes than such a lab may have. Raises Problem."""
+        """Check that a lab of this kind may have `count` nodes. Raises Problem."""
         if not 1 <= count <= self.limits.nodes:
-            said = f"a {self.name} lab has 1 to {self.limits.nodes}"
-            raise Problem(f"{count} nodes asked for", "--nodes", said)
+            limits = f"a {self.name} lab has 1 to {self.limits.nodes}"
+            raise Problem(f"{count} nodes requested", "--nodes", limits)
 
     def runs_tested_kubelet(self, components: Components) -> bool:
-        """Whether the code of its kubelets is that of the Kubernetes under test."""
+        """Return whether its kubelets are built from the Kubernetes version under test."""
         return components.hollow_from_tree or not self.is_hollow
 
     def flags_set(self, profile: Profile) -> Mapping[str, Mapping[str, str]]:
-        """Per component, what a lab sets and upstream does not, for people. What a default claim may not look
-        at is read from command lines and from a kubelet's file.
+        """Return the settings per component that differ from upstream's defaults, for display.
+
+        Claims about defaults do not use these: they read command lines and the kubelet's configuration file.
         """
         kubelet = {**self.kubelet(), **profile.kubelet}
         return {
@@ -148,11 +152,11 @@ class Kind:
         }
 
     def settings(self, profile: Profile) -> list[str]:
-        """Every setting that differs from upstream's default, for people."""
-        shown = [
+        """Return every setting that differs from upstream's default, one line each, for display."""
+        flags_of_components = [
             f"{component} {name}={value}"
             for component, flags in self.flags_set(profile).items()
             for name, value in flags.items()
         ]
         environment = [f"kubelet environment {name}={value}" for name, value in profile.kubelet_env.items()]
-        return [*shown, *environment, *self.made_of, "etcd data in memory"]
+        return [*flags_of_components, *environment, *self.made_of, "etcd data in memory"]
