@@ -1,11 +1,12 @@
 """`python -m infra.docs [--check]`: write docs/claims.md, docs/words.md and docs/commands.md from the code.
 
-With --check nothing is written, and what is stale is an error.
+With --check nothing is written, and a stale page is an error.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,11 +27,12 @@ from nodeproof.probes.probe import Probe
 from nodeproof.session.coverage import collected
 from nodeproof.sources.audit import Audit
 
+_RAISES = re.compile(r"(The\s+action\s+r|R)aises\s")
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
 def main() -> int:
-    """Write, or check, each page; 1 when one is stale."""
+    """Write or check all pages; return 1 if one is stale."""
     check, stale = "--check" in sys.argv[1:], []
     pages = {"claims.md": claims_page, "words.md": words_page, "commands.md": commands_page}
     for name, page in pages.items():
@@ -48,7 +50,7 @@ def main() -> int:
 
 
 def claims_page() -> str:
-    """Every claim by area, with what becomes of it."""
+    """Return the page of all claims with their status, by area."""
     claims, judged_by = collected()
     proven = {claim: sorted(files) for claim, files in judged_by.items()}
     areas: dict[str, list[Claim]] = {}
@@ -78,13 +80,11 @@ def _status(claim: Claim, files: Sequence[str]) -> str:
 
 
 def words_page() -> str:
-    """What a scenario can say: moments, windows, checks, faults, features, symbols."""
+    """Return the page of all words of scenarios: moments, windows, checks, faults, features, symbols."""
     words = {name: getattr(scenario, name) for name in scenario.__all__}
-    markers, faults = (_defined_in(place, words) for place in (scenario, scenario.faults))
+    markers, faults = (_defined_in(module, words) for module in (scenario, scenario.faults))
     actions = {
-        name: word
-        for kind in (Action, Namespace, Workload)
-        for name, word in _those_that_give(words, kind).items()
+        name: word for kind in (Action, Namespace, Workload) for name, word in _returning(words, kind).items()
     }
     sources: dict[str, Callable[..., object]] = {
         "CloudCalls": scenario.CloudCalls,
@@ -92,10 +92,10 @@ def words_page() -> str:
         "Log": scenario.Log,
         "VolumeCalls": scenario.VolumeCalls,
     }
-    sources |= _those_that_give(words, Audit)
-    windows = {name: made for name, made in vars(window).items() if _gives(made, WindowSpec)}
+    sources |= _returning(words, Audit)
+    windows = {name: word for name, word in vars(window).items() if _returns(word, WindowSpec)}
     features = [(f"`{name}`", sentence) for name, sentence in FEATURES.items()]
-    symbols = [(f"`{name}`", each.meaning, _place(each)) for name, each in SYMBOLS.items()]
+    symbols = [(f"`{name}`", symbol.meaning, _place(symbol)) for name, symbol in SYMBOLS.items()]
     symbols.append((f"`{SLACK}`", "what measuring may add to a true duration (s)", "measured"))
     return "\n".join(
         [
@@ -103,11 +103,11 @@ def words_page() -> str:
             "All are from `nodeproof.scenario`; windows from its `windows`. How they go together is in "
             "[scenarios.md](scenarios.md).\n",
             f"## Markers\n\n{_functions(markers)}\n",
-            f"## Moments\n\n{_functions(_those_that_give(words, Moment))}\n",
+            f"## Moments\n\n{_functions(_returning(words, Moment))}\n",
             f"## Windows\n\n{_functions(windows)}\n",
-            f"## Checks\n\n{_functions({**_methods(), **_those_that_give(words, Check)})}\n",
+            f"## Checks\n\n{_functions({**_methods(), **_returning(words, Check)})}\n",
             f"## Actions\n\n{_functions(actions)}\n",
-            f"## Probes\n\n{_functions(_those_that_give(words, Probe))}\n",
+            f"## Probes\n\n{_functions(_returning(words, Probe))}\n",
             f"## Sources\n\n{_functions(sources)}\n",
             f"## Faults\n\n{_functions(faults)}\n",
             f"## Features\n\n{table(('feature', 'a lab that has it'), features)}\n",
@@ -122,48 +122,49 @@ def _place(symbol: Symbol) -> str:
 
 
 def _methods() -> Mapping[str, Callable[..., object]]:
-    public = {name: made for name, made in vars(Moment).items() if not name.startswith("_")}
-    return {f"MOMENT.{name}": made for name, made in public.items() if _gives(made, Check)}
+    public = {name: method for name, method in vars(Moment).items() if not name.startswith("_")}
+    return {f"MOMENT.{name}": method for name, method in public.items() if _returns(method, Check)}
 
 
 def _defined_in(module: ModuleType, words: Mapping[str, object]) -> Mapping[str, Callable[..., object]]:
     return {
-        name: made
-        for name, made in words.items()
-        if inspect.isfunction(made) and made.__module__ == module.__name__
+        name: word
+        for name, word in words.items()
+        if inspect.isfunction(word) and word.__module__ == module.__name__
     }
 
 
-def _those_that_give(words: Mapping[str, object], kind: type) -> Mapping[str, Callable[..., object]]:
-    return {name: made for name, made in words.items() if inspect.isfunction(made) and _gives(made, kind)}
+def _returning(words: Mapping[str, object], kind: type) -> Mapping[str, Callable[..., object]]:
+    return {name: word for name, word in words.items() if inspect.isfunction(word) and _returns(word, kind)}
 
 
-def _gives(made: object, kind: type) -> bool:
-    told = str(made.__annotations__.get("return")) if inspect.isfunction(made) else ""
-    return told.partition("[")[0] == kind.__name__
+def _returns(word: object, kind: type) -> bool:
+    annotation = str(word.__annotations__.get("return")) if inspect.isfunction(word) else ""
+    return annotation.partition("[")[0] == kind.__name__
 
 
-def _functions(found: Mapping[str, Callable[..., object]]) -> str:
-    rows = [(f"`{name}({_parameters(made)})`", _first_sentence(made)) for name, made in sorted(found.items())]
+def _functions(words: Mapping[str, Callable[..., object]]) -> str:
+    rows = [(f"`{name}({_parameters(word)})`", _description(word)) for name, word in sorted(words.items())]
     return table(("word", "meaning"), rows)
 
 
-def _parameters(made: Callable[..., object]) -> str:
-    given = inspect.signature(made).parameters.values()
+def _parameters(word: Callable[..., object]) -> str:
+    parameters = inspect.signature(word).parameters.values()
     stars: Mapping[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     return ", ".join(
-        stars.get(each.kind, "") + each.name
-        if each.default is each.empty
-        else f"{each.name}={each.default!r}"
-        for each in given
-        if each.name != "self"
+        stars.get(parameter.kind, "") + parameter.name
+        if parameter.default is parameter.empty
+        else f"{parameter.name}={parameter.default!r}"
+        for parameter in parameters
+        if parameter.name != "self"
     )
 
 
-def _first_sentence(made: Callable[..., object]) -> str:
-    """What it is for; what it raises is in the code."""
-    said = (inspect.getdoc(made) or "").partition("\n\n")[0].partition(" Raises ")[0]
-    return " ".join(said.split())
+def _description(word: Callable[..., object]) -> str:
+    """Return a docstring without its sections, such as Raises, and without sentences on exceptions."""
+    text = re.split(r"\n\n(?:Args|Attributes|Raises|Returns|Source):", inspect.getdoc(word) or "")[0]
+    sentences = re.split(r"(?<=\.)\s+", text)
+    return " ".join(" ".join(sentence.split()) for sentence in sentences if not _RAISES.match(sentence))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/commands.md: every command with its options, the options of runs, and what `make` knows."""
+"""The page docs/commands.md: all commands and their options, the options of runs, and make's targets."""
 
 from __future__ import annotations
 
@@ -18,95 +18,95 @@ _MAKEFILE = Path(__file__).resolve().parents[1] / "Makefile"
 _TARGET = re.compile(r"^([a-z-]+):[^#\n]*## (.+)\n((?:\t.*\n)*)", re.MULTILINE)
 _SET = re.compile(r"^([A-Z_]+) *([?:]?)= *(.*)$", re.MULTILINE)
 _USED = re.compile(r"\$\(([A-Z_]+)[:)]")
-_OF_MAKE = frozenset({"MAKE", "MAKEFILE_LIST"})
+_MAKE_VARIABLES = frozenset({"MAKE", "MAKEFILE_LIST"})
 
 
 def commands_page() -> str:
-    """What can be typed, as parsers know it."""
-    parser = _Told()
+    """Return the page, generated from the parsers and the Makefile."""
+    parser = _Parser()
     plugin.pytest_addoption(cast("pytest.Parser", parser))
     options = [(f"`{name}{_value(how)}`", str(how.get("help", ""))) for name, how in parser.options.items()]
-    settings = [(f"`{name}`", said) for name, said in parser.settings.items()]
+    settings = [(f"`{name}`", help_text) for name, help_text in parser.settings.items()]
     return "\n".join(
         [
             f"# Commands\n\n{GENERATED}\n",
-            "Exit codes are in [README.md](../README.md#exit-codes), what scenarios can say in "
+            "Exit codes are in [README.md](../README.md#exit-codes), the words of scenarios in "
             "[words.md](words.md).\n",
             f"## nodeproof\n\nBefore a command:\n\n{table(('option', 'what'), _rows(cli.OPTIONS))}\n",
             "".join(map(_command, cli.COMMANDS)),
             "## Options of runs\n\nFor `nodeproof run`, `nodeproof plan` and pytest, beside pytest's own.\n\n"
             f"{table(('option', 'what'), options)}\n",
             f"In pytest's configuration:\n\n{table(('setting', 'what'), settings)}\n",
-            "## make\n\nVariables come behind the target, as in `make soak N=3`; here with their defaults.\n",
+            "## make\n\nVariables follow the target, as in `make soak N=3`; defaults are given below.\n",
             f"{table(('target', 'takes', 'what'), _targets(_MAKEFILE.read_text()))}\n",
         ]
     )
 
 
-def _command(told: Command) -> str:
-    rows = _rows(told.arguments)
-    about = f" {told.about}" if told.about else ""
-    text = f"{told.text[:1].upper()}{told.text[1:]}.{about}"
+def _command(command: Command) -> str:
+    rows = _rows(command.arguments)
+    about = f" {command.about}" if command.about else ""
+    text = f"{command.text[:1].upper()}{command.text[1:]}.{about}"
     arguments = f"{table(('argument', 'what'), rows)}\n\n" if rows else ""
-    return f"### nodeproof {told.name}\n\n{text}\n\n{arguments}"
+    return f"### nodeproof {command.name}\n\n{text}\n\n{arguments}"
 
 
-def _rows(told: Iterable[Argument]) -> list[tuple[str, str]]:
-    return [(_name(each), str(each.how.get("help", ""))) for each in told]
+def _rows(arguments: Iterable[Argument]) -> list[tuple[str, str]]:
+    return [(_name(argument), str(argument.how.get("help", ""))) for argument in arguments]
 
 
 def _targets(makefile: str) -> list[tuple[str, str, str]]:
-    """Each target with the variables that its recipe leaves to who calls it, and what it does."""
-    known = {name: (how, value) for name, how, value in _SET.findall(makefile)}
+    """Return each target with the variables that the caller may set, and its description."""
+    variables = {name: (operator, value) for name, operator, value in _SET.findall(makefile)}
     return [
-        (f"`make {name}`", ", ".join(_variables(recipe, known)), said)
-        for name, said, recipe in _TARGET.findall(makefile)
+        (f"`make {name}`", ", ".join(_settable(recipe, variables)), description)
+        for name, description, recipe in _TARGET.findall(makefile)
     ]
 
 
-def _variables(recipe: str, known: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+def _settable(recipe: str, variables: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     for name in dict.fromkeys(_USED.findall(recipe)):
-        how, default = known.get(name, ("?", ""))
-        if how == "?" and name not in _OF_MAKE:
+        operator, default = variables.get(name, ("?", ""))
+        if operator == "?" and name not in _MAKE_VARIABLES:
             yield f"`{name}={default}`" if default else f"`{name}`"
 
 
-def _name(told: Argument) -> str:
-    name = told.names[-1]
+def _name(argument: Argument) -> str:
+    name = argument.names[-1]
     if name.startswith("-"):
-        return f"`{name}{_value(told.how)}`"
-    shown = str(told.how.get("metavar", name))
-    return f"`{_times(shown, told.how.get('nargs'))}`"
+        return f"`{name}{_value(argument.how)}`"
+    metavar = str(argument.how.get("metavar", name))
+    return f"`{_repeated(metavar, argument.how.get('nargs'))}`"
 
 
-def _times(shown: str, nargs: Json) -> str:
-    """As usage lines have it."""
-    return {"?": f"[{shown}]", "*": f"[{shown}...]", "+": f"{shown}..."}.get(str(nargs), shown)
+def _repeated(metavar: str, nargs: Json) -> str:
+    """Return a positional argument like in a usage line."""
+    return {"?": f"[{metavar}]", "*": f"[{metavar}...]", "+": f"{metavar}..."}.get(str(nargs), metavar)
 
 
 def _value(how: Mapping[str, Json]) -> str:
-    """What an option takes."""
+    """Return the placeholder of an option's value; empty if it takes none."""
     if str(how.get("action", "")).startswith(("store_", "version")):
         return ""
     kind = {int: "N", Path: "PATH"}.get(how.get("type", str), "VALUE")
     return f" {how.get('metavar', kind)}"
 
 
-class _Told:
-    """Remembers what a plugin tells pytest's parser."""
+class _Parser:
+    """A stand-in for pytest's parser that collects the options of a plugin."""
 
     def __init__(self) -> None:
         self.options: dict[str, dict[str, Json]] = {}
         self.settings: dict[str, str] = {}
 
-    def getgroup(self, _name: str, _description: str = "") -> _Told:
-        """All options are of one group."""
+    def getgroup(self, _name: str, _description: str = "") -> _Parser:
+        """Return the only group."""
         return self
 
     def addoption(self, *names: str, **how: Json) -> None:
-        """An option."""
+        """Collect an option."""
         self.options[names[-1]] = how
 
     def addini(self, name: str, help: str, **_how: Json) -> None:
-        """A setting."""
+        """Collect a setting."""
         self.settings[name] = help

@@ -1,4 +1,4 @@
-"""Tables in Markdown, and the word that says that a page is written by a program."""
+"""Markdown tables, and the marker of generated pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _CELL = str.maketrans({"|": r"\|", "\n": " "})
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; what a cell says is on one line."""
+    """Return a table; the text of a cell is put on one line."""
     lines = [_line(header), "|" + "---|" * len(header)]
     return "\n".join([*lines, *(_line([text.translate(_CELL) for text in row]) for row in rows)])
 

@@ -1,5 +1,6 @@
-"""Ship the times of a run: `python -m infra.times RUN` puts them into scenarios/times.json, under the run's
-profile and lab. Whoever has no earlier runs plans by them.
+"""Ship the times of a run: `python -m infra.times RUN` writes them to scenarios/times.json.
+
+They are stored by profile and kind of lab, for plans without earlier runs.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ SHIPPED = Path(__file__).parents[1] / "scenarios" / "times.json"
 
 
 def ship(run: Path) -> None:
-    """Put a run's times (s) in place of those that are there for its profile and lab. Raises Problem."""
+    """Replace the shipped times (s) of the run's profile and kind of lab. Raises Problem."""
     facts = read_facts(run)
-    took = sorted(read_json(run / TIMES).items())
-    times = {name.removeprefix("scenarios/"): round(float(took_s), 1) for name, took_s in took}
+    durations_s = sorted(read_json(run / TIMES).items())
+    times = {name.removeprefix("scenarios/"): round(float(took_s), 1) for name, took_s in durations_s}
     all_times = json.loads(SHIPPED.read_text()) if SHIPPED.exists() else {}
     all_times[f"{facts.profile}-{facts.lab}"] = times
     SHIPPED.write_text(json.dumps(all_times, indent=1, sort_keys=True) + "\n")

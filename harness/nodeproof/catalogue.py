@@ -15,7 +15,11 @@ _SCHEMA = "claims.schema.json"
 
 
 def scenarios_dir() -> Path:
-    """The folder `scenarios` of the checkout, else of the wheel. Raises Problem when there is none."""
+    """Return the folder `scenarios` of the checkout, else of the wheel.
+
+    Raises:
+        Problem: Neither has one.
+    """
     package = Path(__file__).resolve().parent
     for folder in (package.parents[1] / "scenarios", package / "_data" / "scenarios"):
         if (folder / _SCHEMA).is_file():
@@ -24,10 +28,11 @@ def scenarios_dir() -> Path:
 
 
 def load(extra: Sequence[Path] = ()) -> Mapping[str, Claim]:
-    """Every claim by id: those of `scenarios/claims`, then those of `extra` folders.
+    """Load all claims by id: first `scenarios/claims`, then the `extra` folders.
 
-    Raises Problem on a folder without claims, a file that leads out of its folder, a malformed claim and on
-    an id that two files hold.
+    Raises:
+        Problem: A folder has no claims, a file is a link out of its folder, a claim is malformed, or two
+            files contain the same id.
     """
     own = scenarios_dir()
     schema = json.loads((own / _SCHEMA).read_text(encoding="utf-8"))
@@ -36,23 +41,31 @@ def load(extra: Sequence[Path] = ()) -> Mapping[str, Claim]:
 
 
 def judged(claims: Mapping[str, Claim]) -> Mapping[str, Claim]:
-    """Those that a scenario judges."""
+    """Select the claims that have a scenario."""
     return {claim.id: claim for claim in claims.values() if claim.status == "judged"}
 
 
 def asked_for(claim_id: str, claims: Mapping[str, Claim]) -> Claim:
-    """A claim that a scenario judges. Raises Problem like `known`, and on one that nobody judges."""
+    """Return the claim with this id.
+
+    Raises:
+        Problem: There is no such claim, or no scenario judges it.
+    """
     claim = known(claim_id, claims)
     if claim.status != "judged":
         why = f": {claim.reason}" if claim.reason else ""
         raise Problem(
-            f"{claim_id} is {claim.status}{why}", "catalogue", "`nodeproof claims` shows what is judged"
+            f"{claim_id} is {claim.status}{why}", "catalogue", "`nodeproof claims` lists the judged claims"
         )
     return claim
 
 
 def known(claim_id: str, claims: Mapping[str, Claim]) -> Claim:
-    """The claim of an id. Raises Problem, with the ids that look like it, when there is none."""
+    """Return the claim with this id, whatever its status.
+
+    Raises:
+        Problem: There is no such claim; the message suggests similar ids.
+    """
     if claim_id in claims:
         return claims[claim_id]
     near = difflib.get_close_matches(claim_id, claims, n=3)
@@ -62,22 +75,25 @@ def known(claim_id: str, claims: Mapping[str, Claim]) -> Claim:
 
 def _files(folder: Path) -> list[Path]:
     if ".." in folder.parts:
-        raise Problem("a folder of claims is named with ..", str(folder), "name it by its own path")
+        raise Problem("the path of a claims folder contains ..", str(folder), "use a path without ..")
     if not folder.is_dir():
-        raise Problem("no such folder of claims", str(folder), "name a folder that holds *.yaml")
+        raise Problem("no such claims folder", str(folder), "use a folder with *.yaml files")
     files = sorted(folder.glob("*.yaml"))
     if not files:
-        raise Problem("the folder holds no claims", str(folder), "name a folder that holds *.yaml")
+        raise Problem("the folder has no claims", str(folder), "use a folder with *.yaml files")
     inside = folder.resolve()
     for path in files:
         if not path.is_file() or not path.resolve().is_relative_to(inside):
-            raise Problem("not a file of this folder", str(path), "copy the file itself into the folder")
+            raise Problem("not a file inside its folder", str(path), "copy the file itself into the folder")
     return files
 
 
 def read(path: Path) -> str:
-    """The text of a YAML file, read no further than `SIZE_LIMIT`. Raises Problem when it is larger or not
-    UTF-8, and OSError.
+    """Return the text of a YAML file.
+
+    Raises:
+        Problem: The file is larger than `SIZE_LIMIT`, or not UTF-8.
+        OSError: The file cannot be read.
     """
     with path.open("rb") as file:
         content = file.read(SIZE_LIMIT + 1)

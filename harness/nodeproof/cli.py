@@ -1,6 +1,4 @@
-"""The command line: doctor, run, up, status, shell, logs, claims, kubectl, exec, proxy, down, heal, recheck,
-junit, merge, report, page, matrix, compare, summary, publish, components, box.
-"""
+"""Chaos tests for Kubernetes nodes: run scenarios, use labs by hand, read recorded runs."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ DEFAULT_RUN = Path("reports/out/latest")
 
 @dataclass(frozen=True)
 class Argument:
-    """As argparse takes it."""
+    """The arguments of argparse's `add_argument`."""
 
     names: tuple[str, ...]
     how: dict[str, Json]
@@ -34,7 +32,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Command:
-    """A command: what it does, a line about it, what it takes; one that `passes_on` takes others' options."""
+    """A subcommand; with `passes_on` it accepts unknown options and passes them to another program."""
 
     name: str
     do: Callable[[argparse.Namespace, list[str]], int]
@@ -46,28 +44,29 @@ class Command:
 
 
 def argument(*names: str, **how: Json) -> Argument:
-    """An argument of a command."""
+    """Make an argument of a command."""
     return Argument(names, how)
 
 
 OPTIONS = (
     argument("--debug", action="store_true", help="show tracebacks"),
     argument(
-        "--version", action="version", version=f"nodeproof {version('nodeproof')}", help="which this is"
+        "--version",
+        action="version",
+        version=f"nodeproof {version('nodeproof')}",
+        help="print the version and exit",
     ),
 )
-"""Of nodeproof itself, before a command."""
-_LAB_NAME = argument("--lab-name", default=None, help="which lab, when several are up")
-_ARGV = argument("argv", nargs="*", metavar="COMMAND", help="what to run there; default: a shell")
-_PORT = argument("--port", type=int, default=0, help="default: a free one")
-_RUN = argument("run_folder", metavar="RUN", type=Path, help="the folder of a run")
+"""Options of nodeproof itself, before the command."""
+_LAB_NAME = argument("--lab-name", default=None, help="name of the lab, if several are up")
+_ARGV = argument("argv", nargs="*", metavar="COMMAND", help="command to run; default: a shell")
+_PORT = argument("--port", type=int, default=0, help="default: a free port")
+_RUN = argument("run_folder", metavar="RUN", type=Path, help="folder of a run")
 _LAST_RUN = argument(
-    "run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN, help="default: the last one"
+    "run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN, help="default: the last run"
 )
-_RUNS = argument("runs", metavar="RUN", type=Path, nargs="+", help="the folders of runs")
-_CLAIMS = argument(
-    "--claims", type=Path, action="append", default=[], help="a folder with claims of your own"
-)
+_RUNS = argument("runs", metavar="RUN", type=Path, nargs="+", help="folders of runs")
+_CLAIMS = argument("--claims", type=Path, action="append", default=[], help="folder with claims of your own")
 _COMPONENTS = (
     argument("--kubernetes-version", default="", help="default v1.36.3"),
     argument("--components", default="build", help="'build', or a folder with the executables"),
@@ -76,167 +75,176 @@ COMMANDS = (
     Command(
         "doctor",
         commands.doctor,
-        "what is missing for a lab to start",
+        "check whether a lab can start on this machine",
         (
             argument(
                 "--lab",
                 action="append",
                 default=None,
-                help="a kind of lab; default: all that need no Vagrant",
+                help="kind of lab to check; default: all kinds that need no Vagrant",
             ),
-            argument("--nodes", type=int, default=2, help="for how many nodes; default 2"),
+            argument("--nodes", type=int, default=2, help="number of nodes; default 2"),
         ),
     ),
     Command(
         "run",
         commands.run,
-        "run scenarios; verdicts and the site",
-        (argument("--no-site", action="store_true", help="write no site"),),
-        about="Other options go to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --nodes, ...",
+        "run scenarios, and write verdicts and the report site",
+        (argument("--no-site", action="store_true", help="write no report site"),),
+        about="Other options are passed to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --nodes, ...",
         passes_on=True,
     ),
     Command(
         "plan",
         commands.plan,
-        "which scenario would run in which slot, until when; starts nothing",
-        about="Takes the options that `nodeproof run` gives to pytest; -n is the number of slots.",
+        "show which scenario would run in which slot, and until when; starts nothing",
+        about="Takes the options that `nodeproof run` passes to pytest; -n is the number of slots.",
         passes_on=True,
     ),
     Command(
         "up",
         commands.up,
-        "start a lab to use by hand",
+        "start a lab for use by hand",
         (
             argument("--lab", default="", help="kind of lab; default: process nodes"),
-            argument("--nodes", type=int, default=3, help="default 3"),
-            argument("--zones", type=int, default=1, help="over which the nodes are spread; default 1"),
-            argument("--topology", metavar="FILE", default="", help="which nodes, instead (infra/topology)"),
+            argument("--nodes", type=int, default=3, help="number of nodes; default 3"),
+            argument("--zones", type=int, default=1, help="zones to spread the nodes over; default 1"),
+            argument(
+                "--topology",
+                metavar="FILE",
+                default="",
+                help="file that lists the nodes, instead (infra/topology)",
+            ),
             argument("--profile", default="fast", help="timing of the components; default fast"),
             *_COMPONENTS,
         ),
     ),
-    Command("status", commands.status, "what runs in a lab", (_LAB_NAME,)),
-    Command("down", commands.down, "tear a lab down, and sweep what killed ones left", (_LAB_NAME,)),
+    Command("status", commands.status, "show a lab's nodes and components", (_LAB_NAME,)),
+    Command("down", commands.down, "tear a lab down, and remove the remains of killed labs", (_LAB_NAME,)),
     Command("heal", commands.heal, "heal every fault that an interrupted run left", (_LAB_NAME,)),
     Command(
         "shell",
         commands.shell,
-        "a shell on a node, or a command after --",
-        (argument("node", help="its name"), _ARGV, _LAB_NAME),
+        "open a shell on a node, or run a command (after --)",
+        (argument("node", help="name of the node"), _ARGV, _LAB_NAME),
     ),
     Command(
         "logs",
         commands.logs,
-        "a component's log, or which there are",
+        "print a component's log, or list the logs",
         (
             argument("name", nargs="?", default="", help="etcd, kubelet-node-1, console-node-1, ..."),
             _LAB_NAME,
         ),
     ),
     Command(
-        "kubectl", commands.kubectl, "the lab's own kubectl", (_LAB_NAME,), passes_on=True, has_help=False
+        "kubectl", commands.kubectl, "run the lab's kubectl", (_LAB_NAME,), passes_on=True, has_help=False
     ),
     Command(
         "exec",
         commands.inside,
-        "a program in the lab's network, after --",
-        (_LAB_NAME, argument("argv", nargs="+", metavar="COMMAND", help="what to run")),
+        "run a program (after --) in the lab's network",
+        (_LAB_NAME, argument("argv", nargs="+", metavar="COMMAND", help="command to run")),
     ),
-    Command("proxy", commands.proxy, "the lab's API on a loopback port", (_LAB_NAME, _PORT)),
+    Command("proxy", commands.proxy, "serve the lab's API on a loopback port", (_LAB_NAME, _PORT)),
     Command(
         "recheck",
         readers.recheck,
-        "judge a saved run again, without a cluster, and rebuild its reports in RUN/recheck",
-        (_RUN, argument("--no-site", action="store_true", help="leave Allure's site out"), _CLAIMS),
+        "judge a recorded run again, without a cluster, and write its reports to RUN/recheck",
+        (_RUN, argument("--no-site", action="store_true", help="write no Allure site"), _CLAIMS),
     ),
     Command(
         "merge",
         readers.merge,
-        "one run of several shards, also of those that died; verdicts and the site",
+        "merge shards, complete or not, into one run, and write verdicts and the report site",
         (
             _RUNS,
             argument(
-                "--run", metavar="DIR", type=Path, default=None, help="default: a new one beside the first"
+                "--run",
+                metavar="DIR",
+                type=Path,
+                default=None,
+                help="folder of the merged run; default: a new one beside the first",
             ),
-            argument("--no-site", action="store_true", help="write no site"),
+            argument("--no-site", action="store_true", help="write no report site"),
             _CLAIMS,
         ),
     ),
     Command(
         "report",
         readers.report,
-        "serve a run's site on loopback",
+        "serve a run's report site on loopback",
         (_LAST_RUN, _PORT, _CLAIMS),
     ),
     Command(
         "page",
         readers.page,
-        "write the page, judged, into a run's site, also of one that broke off",
+        "write the Nodes page with verdicts into a run's site, also for an aborted run",
         (_LAST_RUN, _CLAIMS),
     ),
     Command(
         "junit",
         readers.junit,
-        "a run's verdicts as JUnit XML, also of one that broke off",
+        "write a run's verdicts as JUnit XML, also for an aborted run",
         (
             _LAST_RUN,
-            argument("--output", metavar="FILE", default="-", help="default: -, standard output"),
+            argument("--output", metavar="FILE", default="-", help="default: - (standard output)"),
             _CLAIMS,
         ),
     ),
     Command(
         "matrix",
         readers.matrix,
-        "the page's claims across several runs",
+        "show the verdicts of several runs side by side, by claim",
         (
             _RUNS,
             argument("--markdown", metavar="FILE", default="", help="write Markdown; - is standard output"),
-            argument("--html", metavar="FILE", default="", help="write a page; - is standard output"),
+            argument("--html", metavar="FILE", default="", help="write HTML; - is standard output"),
             _CLAIMS,
         ),
     ),
     Command(
         "compare",
         readers.compare,
-        "other verdicts, times and settings of two runs; 1 where something regressed",
+        "show which verdicts, times and settings of two runs differ; exit with 1 on a regression",
         (
             argument("before", metavar="RUN_A", type=Path, help="the earlier run"),
-            argument("after", metavar="RUN_B", type=Path, help="the later one"),
+            argument("after", metavar="RUN_B", type=Path, help="the later run"),
             _CLAIMS,
         ),
     ),
     Command(
         "summary",
         readers.summary,
-        "runs in Markdown, for the page of a CI run",
+        "summarize runs in Markdown, for the job summary of a CI system",
         (_RUNS, _CLAIMS),
     ),
     Command(
         "publish",
         readers.publish,
-        "runs as a web site: of each what may be seen, and a page that lists them",
+        "publish runs as a web site: the public part of each run, and an index page",
         (
-            argument("folder", metavar="DIR", type=Path, help="runs that it has already stay listed"),
-            argument("runs", metavar="RUN", type=Path, nargs="*", help="the folders of runs"),
-            argument("--keep", metavar="N", type=int, default=30, help="how many runs stay; default 30"),
-            argument("--mib", metavar="N", type=int, default=0, help="how large they may be together"),
+            argument("folder", metavar="DIR", type=Path, help="the site; runs already in it stay listed"),
+            argument("runs", metavar="RUN", type=Path, nargs="*", help="folders of runs"),
+            argument("--keep", metavar="N", type=int, default=30, help="number of runs to keep; default 30"),
+            argument("--mib", metavar="N", type=int, default=0, help="total size limit (MiB)"),
             _CLAIMS,
         ),
     ),
     Command(
         "claims",
         commands.claims,
-        "every claim, and where it is judged",
-        (argument("paths", nargs="*", metavar="PATH", help="scenarios; default: the shipped ones"),),
+        "list every claim, and where it is judged",
+        (argument("paths", nargs="*", metavar="PATH", help="default: the shipped scenarios"),),
     ),
     Command("components", commands.components, "build or check the components", _COMPONENTS),
     Command(
         "box",
         commands.box,
-        "the guest as a Vagrant box, for the Vagrantfile",
+        "build the guest image as a Vagrant box, for the Vagrantfile",
         (
             argument(
-                "--folder", type=Path, default=Path(".box"), help="default: .box, where the Vagrantfile is"
+                "--folder", type=Path, default=Path(".box"), help="default: .box, as in the Vagrantfile"
             ),
             *_COMPONENTS,
         ),
@@ -245,10 +253,10 @@ COMMANDS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; gives its exit code. A Problem is one line, its traceback only with --debug."""
-    given = list(sys.argv[1:] if argv is None else argv)
+    """Run one command and return its exit code. Print a Problem as one line; --debug adds its traceback."""
+    argv = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
-    arguments, rest = parser.parse_known_args(given)
+    arguments, rest = parser.parse_known_args(argv)
     if rest and not arguments.passes_on:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -266,7 +274,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         if not _reader_is_gone():
             raise
-        # Python flushes once more as it ends, and would complain of that.
+        # Python flushes standard output again at exit, and would report the broken pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
@@ -275,7 +283,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _reader_is_gone() -> bool:
-    """Whether nobody reads standard output any more; a machine's connection may break the same way."""
+    """Return whether the reader of standard output is gone: a lab's connection may also break a pipe."""
     output = select.poll()
     output.register(sys.stdout.fileno(), 0)
     return any(event & select.POLLERR for _file, event in output.poll(0))
@@ -290,18 +298,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="nodeproof", description=__doc__, allow_abbrev=False)
     for option in OPTIONS:
         parser.add_argument(*option.names, **option.how)
-    known = parser.add_subparsers(dest="command", required=True)
+    subparsers = parser.add_subparsers(dest="command", required=True)
     for command in COMMANDS:
-        added = known.add_parser(
+        subparser = subparsers.add_parser(
             command.name,
             help=command.text,
             description=command.about or None,
             add_help=command.has_help,
             allow_abbrev=False,
         )
-        for entry in command.arguments:
-            added.add_argument(*entry.names, **entry.how)
-        added.set_defaults(do=command.do, passes_on=command.passes_on)
+        for arg in command.arguments:
+            subparser.add_argument(*arg.names, **arg.how)
+        subparser.set_defaults(do=command.do, passes_on=command.passes_on)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""What each command of `nodeproof` does; what it needs is imported when it runs, so that --help is quick."""
+"""The commands of `nodeproof`. Each imports what it needs when it runs, so that --help is fast."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from nodeproof.labs.client.lab import Lab
 
 ENVIRONMENT = 2
-"""Exit code for usage errors and an environment that does not do."""
+"""Exit code for usage errors and for an unsuitable environment."""
 _CLEAR_LINE = "\r\x1b[2K"
 
 
 def _say(line: str) -> None:
-    """Print a line on standard error: progress as a bar on a terminal, elsewhere only its milestones."""
+    """Print a line on standard error: progress as a bar on a terminal, else only its milestones."""
     cleared = _CLEAR_LINE if sys.stderr.isatty() else ""
     if not cleared and isinstance(line, Counted) and not line.is_milestone:
         return
@@ -39,7 +39,7 @@ def _say(line: str) -> None:
 
 
 def doctor(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Say what is missing for labs to start."""
+    """Report what is missing for labs to start."""
     from nodeproof import doctor
     from nodeproof.labs.kinds import KINDS
 
@@ -48,21 +48,21 @@ def doctor(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 
 def run(arguments: argparse.Namespace, rest: list[str]) -> int:
-    """pytest on the scenarios, then the site, and the exit code that the verdicts ask for."""
+    """Run pytest on the scenarios, write the report site, and return the exit code for the verdicts."""
     import pytest
 
     from nodeproof import catalogue
     from nodeproof.report import outcome, page, rundir, site
 
-    seen = _RunFolder()
-    # pytest's own lists come only with a -r of the user's, which is behind this one.
+    run_plugin = _RunFolder()
+    # pytest prints its own summary lists only if the user passes -r, which then overrides this one.
     options = ["--shipped", "-rN", *(["--full-trace"] if arguments.debug else []), *_joined(rest)]
-    status = int(pytest.main(options, plugins=[seen]))
-    folder = seen.path
+    status = int(pytest.main(options, plugins=[run_plugin]))
+    folder = run_plugin.path
     if folder is None or not (folder / "run.json").exists():
         return 0 if status == 0 else ENVIRONMENT
     if not arguments.no_site:
-        index = site.generate(folder, _say, catalogue.load(seen.claims))
+        index = site.generate(folder, _say, catalogue.load(run_plugin.claims))
         _say(f"report, the Nodes page with its verdicts: {index.with_name(page.FILE)}")
         _say(f"report, each scenario with its evidence: {index}")
     facts = rundir.read_facts(folder)
@@ -72,59 +72,62 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
 
 
 def plan(_arguments: argparse.Namespace, rest: list[str]) -> int:
-    """Say which scenario would run in which slot, and until when; nothing is started."""
+    """Print which scenario would run in which slot, and until when, without starting anything."""
     import pytest
 
-    seen, said = _Plan(), io.StringIO()
-    with contextlib.redirect_stdout(said):
-        status = int(pytest.main(["--shipped", "--collect-only", *_joined(rest)], plugins=[seen]))
-    if status != 0 or not seen.lines:
-        sys.stderr.write(f"{said.getvalue()}\n")
+    plan_plugin, output = _Plan(), io.StringIO()
+    with contextlib.redirect_stdout(output):
+        status = int(pytest.main(["--shipped", "--collect-only", *_joined(rest)], plugins=[plan_plugin]))
+    if status != 0 or not plan_plugin.lines:
+        sys.stderr.write(f"{output.getvalue()}\n")
         return ENVIRONMENT
-    terminal.put("\n".join(seen.lines))
+    terminal.put("\n".join(plan_plugin.lines))
     return 0
 
 
 class _Plan:
-    """A pytest plugin that puts the plan into words once everything is collected."""
+    """A pytest plugin that describes the plan after collection."""
 
     lines: Sequence[str] = ()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Ask the session that nodeproof's own plugin made."""
+        """Read the plan from the session of nodeproof's own plugin."""
         from nodeproof.session.planning import describe, describe_shard, starts_s
         from nodeproof.session.run import SESSION, is_planned
 
-        known = session.config.stash.get(SESSION, None)
-        if known is None or not known.slots:
+        own_session = session.config.stash.get(SESSION, None)
+        if own_session is None or not own_session.slots:
             return
-        if len(known.slots) > 1 and not is_planned(session.config):
+        if len(own_session.slots) > 1 and not is_planned(session.config):
             raise pytest.UsageError(
-                "nodeproof: with --dist xdist gives scenarios out, and no plan does: leave it out"
+                "nodeproof: with --dist, xdist schedules the scenarios without a plan: leave --dist out"
             )
-        start_s = starts_s(known.options, known.durations_s)
-        shard = describe_shard(known.shard, known.shards_last_s) if known.shard else ()
+        start_s = starts_s(own_session.options, own_session.durations_s)
+        shard = describe_shard(own_session.shard, own_session.shards_last_s) if own_session.shard else ()
         self.lines = list(shard) + list(
-            describe(known.slots, known.options, start_s, known.size, known.zones_shared)
+            describe(
+                own_session.slots, own_session.options, start_s, own_session.size, own_session.zones_shared
+            )
         )
 
 
 class _RunFolder:
-    """A pytest plugin that remembers where the run was written."""
+    """A pytest plugin that keeps the path of the run folder."""
 
     path: Path | None = None
     claims: Sequence[Path] = ()
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
-        """Ask nodeproof's own plugin, once everything is written."""
+        """Read the path from nodeproof's own plugin, once the run is written."""
         from nodeproof.plugin import run_folder
 
         self.path, self.claims = run_folder(config), config.getini("nodeproof_claims")
 
 
 def _joined(rest: Sequence[str]) -> list[str]:
-    """`--components DIR` as `--components=DIR`: pytest takes a lone path for one of its own when it looks
-    for rootdir.
+    """Join `--components DIR` into `--components=DIR`.
+
+    When pytest determines rootdir, it takes a separate path for a test path.
     """
     joined: list[str] = []
     for argument in rest:
@@ -149,7 +152,7 @@ def _obtain(arguments: argparse.Namespace) -> Components:
 
 
 def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Start a lab that stays."""
+    """Start a lab that stays up."""
     from nodeproof.labs.client import starting, topology
     from nodeproof.labs.client.starting import Request
     from nodeproof.labs.ground.profiles import profile_named
@@ -168,18 +171,18 @@ def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     lab = starting.up(request, components, _say)
     lab.close()
     terminal.put(lab.name)
-    _say("try `nodeproof kubectl get nodes`, `nodeproof shell node-1`, and in the end `nodeproof down`")
+    _say("try `nodeproof kubectl get nodes` or `nodeproof shell node-1`; finish with `nodeproof down`")
     return 0
 
 
 def _sweep() -> None:
-    """Remove what killed labs left, and name what only root may remove."""
+    """Remove the remains of killed labs, and name those that only root may remove."""
     from nodeproof.labs.client import registry
 
     for name in registry.sweep():
-        _say(f"removed what was left of lab {name}")
+        _say(f"removed the remains of lab {name}")
     for folder in registry.unswept():
-        _say(f"a killed start left what only root may remove: sudo rm -rf {folder}")
+        _say(f"a killed start left files that only root can remove: sudo rm -rf {folder}")
 
 
 def _attach(name: str | None) -> Lab:
@@ -189,14 +192,14 @@ def _attach(name: str | None) -> Lab:
 
 
 def _names(arguments: argparse.Namespace) -> list[str]:
-    """The lab that was named, or all that are up. Raises Problem when the named one is not."""
+    """Return the lab named by --lab-name, or all that are up. Raises Problem if the named one is not up."""
     from nodeproof.labs.client import registry
 
     return [registry.the_lab(arguments.lab_name)] if arguments.lab_name else registry.running()
 
 
 def status(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Say what runs in labs."""
+    """Print the nodes and components of labs."""
     from nodeproof.labs.client import registry
 
     names = _names(arguments)
@@ -221,18 +224,18 @@ def status(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 
 def down(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Tear labs down, and sweep what killed ones left."""
+    """Tear labs down, and remove the remains of killed ones."""
     from nodeproof.labs.client import registry
 
     for name in _names(arguments):
         registry.down(name)
-        _say(f"lab {name} is gone")
+        _say(f"lab {name} is down")
     _sweep()
     return 0
 
 
 def heal(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Heal what interrupted runs left."""
+    """Heal the faults that interrupted runs left."""
     from nodeproof.labs.client import healing
 
     _sweep()
@@ -245,23 +248,23 @@ def heal(arguments: argparse.Namespace, _rest: list[str]) -> int:
     if len(problems) == 1:
         raise problems[0]
     if problems:
-        raise Problem("; ".join(str(problem) for problem in problems), "heal", "see each of them")
-    _say("no fault is open")
+        raise Problem("; ".join(str(problem) for problem in problems), "heal", "follow the step of each")
+    _say("no fault is left")
     return 0
 
 
 def shell(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Give a shell on a node, or run a command there."""
+    """Open a shell on a node, or run a command there."""
     from nodeproof.labs.client.terminal import interactive
 
     lab = _attach(arguments.lab_name)
     if not arguments.argv:
         return interactive(lab, arguments.node)
-    done = lab.fleet.machine(arguments.node).run(arguments.argv, deadline_s=600)
+    completed = lab.fleet.machine(arguments.node).run(arguments.argv, deadline_s=600)
     lab.close()
-    sys.stdout.write(done.stdout)
-    sys.stderr.write(done.stderr)
-    return done.status
+    sys.stdout.write(completed.stdout)
+    sys.stderr.write(completed.stderr)
+    return completed.status
 
 
 def claims(arguments: argparse.Namespace, _rest: list[str]) -> int:
@@ -273,7 +276,7 @@ def claims(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 
 def logs(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Also of a lab that is starting: what does not come up says why in here."""
+    """Print a log, or list the logs; also while the lab starts, to show why a component does not come up."""
     from nodeproof.labs.client import registry
     from nodeproof.labs.ground.wire import folder_of
 
@@ -299,7 +302,7 @@ def inside(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 
 def proxy(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Until Ctrl-C, which is how it ends."""
+    """Serve the lab's API on a loopback port until Ctrl-C."""
     from nodeproof.labs.client.outside import serve_api
 
     def say(port: int, config: Path) -> None:
@@ -314,10 +317,10 @@ def proxy(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def kubectl(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Run a lab's own kubectl."""
     stdin = sys.stdin.read() if "-" in rest else ""
-    done = _attach(arguments.lab_name).cluster.run_kubectl(rest, 600, stdin)
-    sys.stdout.write(done["stdout"])
-    sys.stderr.write(done["stderr"])
-    return int(done["status"])
+    completed = _attach(arguments.lab_name).cluster.run_kubectl(rest, 600, stdin)
+    sys.stdout.write(completed["stdout"])
+    sys.stderr.write(completed["stderr"])
+    return int(completed["status"])
 
 
 def components(arguments: argparse.Namespace, _rest: list[str]) -> int:
@@ -329,7 +332,7 @@ def components(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 
 def box(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Make the guest a Vagrant box."""
+    """Build the guest image as a Vagrant box."""
     from nodeproof.artifacts.image import golden_image
     from nodeproof.labs.kinds.libvirt import box
 

@@ -1,4 +1,4 @@
-"""What nodeproof keeps for its user between runs: one folder, and locks in it."""
+"""The cache folder that nodeproof keeps for its user between runs, and its locks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from nodeproof.model.problem import Problem
 
 Report = Callable[[str], None]
 _BAR = 30
-"""So many characters wide."""
+"""Width of the bar (characters)."""
 
 
 class Counted(str):
-    """A line about the progress of work: `done` of at most `total`, which is 0 if nobody knows the total.
+    """A progress line: `done` of at most `total`, which is 0 if unknown.
 
-    A terminal shows each as a bar that replaces the one before; a log shows only milestones.
+    A terminal shows each as a bar that replaces the previous one; a log shows only milestones.
     """
 
     done: int
@@ -46,7 +46,7 @@ class Detail(str):
 
 
 def cache_dir() -> Path:
-    """The folder of everything that nodeproof keeps for the user."""
+    """Return the cache folder of the user."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nodeproof"
 
 
@@ -64,7 +64,7 @@ def make_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def locked(file: Path, meanwhile: str, report: Report) -> Iterator[None]:
-    """Hold `file` locked against other processes; say `meanwhile` when that means waiting."""
+    """Hold `file` locked against other processes; report `meanwhile` if the lock is not free."""
     with file.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,9 +75,9 @@ def locked(file: Path, meanwhile: str, report: Report) -> Iterator[None]:
 
 
 def half_made(folder: Path) -> list[Path]:
-    """What killed processes left of what they were making: only what nobody holds the lock of."""
-    found = folder.glob(".*.new-*")
-    return [path for path in found if is_free(folder / f"{path.name.rpartition('.new-')[0]}.lock")]
+    """Return the partial files and folders of killed processes, i.e. those whose lock is free."""
+    partial = folder.glob(".*.new-*")
+    return [path for path in partial if is_free(folder / f"{path.name.rpartition('.new-')[0]}.lock")]
 
 
 def is_free(lock: Path) -> bool:

@@ -1,4 +1,4 @@
-"""How busy this machine is, and with what."""
+"""The load of this machine, and the processes that cause it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LEAST_SHARE = 0.05
 
 
 def pressure(proc: Path = _PROC) -> float:
-    """Give the share of the last 10 s in which something waited for a processor, from 0 to 1.
+    """Return the share of the last 10 s in which something waited for a processor, from 0 to 1.
 
-    A kernel without pressure stall information gives the runnable processes beyond its processors instead.
+    Without pressure stall information, count the runnable processes beyond the number of processors instead.
     Source: Documentation/accounting/psi.rst; proc_loadavg(5).
     """
     with contextlib.suppress(OSError):
@@ -31,7 +31,7 @@ def pressure(proc: Path = _PROC) -> float:
 
 
 def busy_share(sample_s: float) -> float:
-    """Sample the machine for `sample_s`; give the share of its processors in use, from 0 to 1.
+    """Sample the machine for `sample_s`; return the share of its processors in use, from 0 to 1.
 
     Processes with a positive nice value give way and do not count.
     """
@@ -41,7 +41,7 @@ def busy_share(sample_s: float) -> float:
 
 
 def busiest(count: int, sample_s: float, run_pid: int) -> list[str]:
-    """Sample all processes for `sample_s`; name the busiest ones that the run's first process did not start.
+    """Sample all processes for `sample_s`; return the busiest ones that do not belong to the run.
 
     Returns:
         Lines such as `make (pid 812): 97 % of a processor`, busiest first.
@@ -61,7 +61,7 @@ def busiest(count: int, sample_s: float, run_pid: int) -> list[str]:
 
 
 def _share(process: psutil.Process) -> float:
-    """Give what part of a processor a process used since the last call; 0 at the first."""
+    """Return the share of a processor that a process used since the last call; 0 at the first call."""
     with contextlib.suppress(psutil.Error):
         return float(process.cpu_percent(interval=None)) / 100
     return 0.0

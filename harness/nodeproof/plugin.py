@@ -1,6 +1,6 @@
-"""The pytest plugin: options, markers, fixtures and hooks. What they do is in `session`.
+"""The pytest plugin: options, markers, fixtures and hooks. Their implementation is in `session`.
 
-Every pytest where nodeproof is installed loads it: what a run needs is imported when there is one.
+Every pytest in the same environment loads it, so it imports what a run needs only during a run.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ HANDLERS = pytest.StashKey[dict[signal.Signals, Any]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Register what `pytest --help` lists under nodeproof."""
-    group = parser.getgroup("nodeproof", "claims of the Kubernetes Nodes page on a lab that may be harmed")
+    group = parser.getgroup("nodeproof", "judge claims of the Kubernetes Nodes page on a test cluster")
     group.addoption(
         "--lab",
         default="",
-        help="kind of lab to start, or NAME or NAME/ZONE of a running one (default: process nodes)",
+        help="kind of lab to start, or NAME or NAME/ZONE of a running lab (default: process nodes)",
     )
     group.addoption("--profile", default="", help="timing of the components: fast (default) or documented")
     group.addoption(
@@ -63,50 +63,52 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--zones", type=int, default=0, help="zones that the lab's nodes are spread over (default: as needed)"
     )
     group.addoption(
-        "--topology", default="", metavar="FILE", help="which nodes the lab has, instead (infra/topology)"
+        "--topology", default="", metavar="FILE", help="file that lists the nodes, instead (infra/topology)"
     )
     group.addoption(
-        "--run", default="", metavar="DIR", help="folder of this run (default: a new one below reports/out)"
+        "--run", default="", metavar="DIR", help="folder of this run (default: a new one in reports/out)"
     )
     group.addoption(
-        "--settings", action="store_true", help="list the settings that are not upstream's in the end"
+        "--settings", action="store_true", help="after the run, list all non-default settings of the lab"
     )
     group.addoption(
-        "--table", action="store_true", help="print the table of all claims in the end (table.txt of the run)"
+        "--table", action="store_true", help="after the run, print the table of all claims (table.txt)"
     )
     group.addoption(
         "--again", type=int, default=2, metavar="N",
-        help="run a scenario up to N times more, at the end, if its host was too loaded to tell (default 2)",
+        help="retry a scenario up to N times if the host was too busy to judge it (default 2)",
     )  # fmt: skip
     group.addoption(
         "--shard", default="", metavar="K/N",
-        help="run one of N parts of the scenarios, which `nodeproof merge` makes one run again",
+        help="run part K of N of the scenarios; `nodeproof merge` merges the parts",
     )  # fmt: skip
     group.addoption(
         "--times", default="", metavar="FILE",
-        help="plan by the times.json of one run, not by earlier runs here; the same for all shards",
+        help="times.json to plan by, instead of earlier runs; must be the same for all shards",
     )  # fmt: skip
     group.addoption("--shipped", action="store_true", help="run the shipped scenarios when no path is given")
     parser.addini("nodeproof_claims", "folders with claims of your own", type="paths", default=[])
-    parser.addini("nodeproof_out", "where runs are kept", default=DEFAULT_OUT)
+    parser.addini("nodeproof_out", "folder of runs", default=DEFAULT_OUT)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers; nothing else happens until a scenario is collected."""
+    """Register the markers; everything else waits until a scenario is collected."""
     if config.getoption("shipped") and config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = [str(catalogue.scenarios_dir())]
     config.addinivalue_line("markers", "claims(*ids): the claims of the catalogue that a scenario judges")
     config.addinivalue_line(
         "markers",
         "needs(nodes=2, faulted=0, zones=1, features=(), profile='', lasts='', isolation='zone'): what a "
-        "scenario needs of its lab; nodes=(20, 3) is a lab of two zones of these sizes; `faulted` is how "
-        "many nodes its faults may hit, of each zone where several are told, `profile` the only one "
-        "that proves it, `isolation` whether others may run in other zones of its lab",
+        "scenario needs of its lab; nodes=(20, 3) is a lab with two zones of these sizes; `faulted` is how "
+        "many nodes its faults may affect (for several zones: in each zone), `profile` the only profile "
+        "that proves it, `isolation` whether other scenarios may run in other zones of its lab",
     )
     config.addinivalue_line(
-        "markers", "standing(fault, *args, **kwargs): a fault that stands before the scenario begins"
+        "markers", "standing(fault, *args, **kwargs): a fault that is injected before the scenario begins"
     )
-    config.addinivalue_line("markers", "machine: set by itself on a scenario that no process lab proves")
+    config.addinivalue_line(
+        "markers", "machine: set automatically on a scenario that needs a virtual machine"
+    )
     if not hasattr(config, "workerinput"):
         config.stash[TIMES] = Times()
         config.pluginmanager.register(config.stash[TIMES])
@@ -114,7 +116,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
-    """`nodeproof run` has several slots of itself on some kinds of lab; xdist reads how many after this."""
+    """Set the default number of slots of `nodeproof run`, before xdist reads it."""
     if config.getoption("shipped"):
         from nodeproof.session.slots import set_default
 
@@ -123,8 +125,9 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """SIGTERM and SIGHUP end a session as Ctrl-C does, so that every lab is torn down. Say that too many
-    slots were asked for.
+    """Let SIGTERM and SIGHUP end a session like Ctrl-C, so that every lab is torn down.
+
+    The controller of `nodeproof run` also warns of too many slots and checks how busy the machine is.
     """
     handler = interrupt_once(lambda: say_what_ends(session.config))
     session.config.stash[HANDLERS] = {number: signal.getsignal(number) for number in SIGNALS}
@@ -141,14 +144,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Give signals back to whoever had them."""
+    """Restore the previous signal handlers."""
     for number, handler in config.stash.get(HANDLERS, {}).items():
         signal.signal(number, handler or signal.SIG_DFL)
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """`-n auto`: as many labs side by side as this machine bears; other tests are others' business."""
+    """Return for `-n auto` as many slots as this machine supports, in `nodeproof run` only."""
     if not config.getoption("shipped"):
         return None
     from nodeproof.session.slots import auto
@@ -158,16 +161,16 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell an xdist worker which run it belongs to; the controller merges what the workers write."""
+    """Pass an xdist worker the run that it belongs to; the controller merges what the workers write."""
     session = session_of(node.config)
-    told = {"run": str(session.run), "known": dict(session.durations_s), "planned": is_planned(node.config)}
-    told["drawn"] = session.telling is not None
-    node.workerinput.update({f"nodeproof_{name}": value for name, value in told.items()})
+    run = {"run": str(session.run), "known": dict(session.durations_s), "planned": is_planned(node.config)}
+    run["drawn"] = session.telling is not None
+    node.workerinput.update({f"nodeproof_{name}": value for name, value in run.items()})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give out scenarios by the plan of the run."""
+    """Schedule scenarios by the plan of the run."""
     if not is_planned(config):
         return None
     from nodeproof.session.planning import slot_of
@@ -178,9 +181,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
-    """A worker that died in mid-scenario left no verdict: the controller writes that nothing is known.
+    """Store an unproven verdict for a scenario whose worker died.
 
-    It keeps a name of its own: xdist may give the scenario to another worker, which begins it anew.
+    It gets its own name: xdist may give the scenario to another worker, which runs it from the start.
     """
     from nodeproof.session.closing import store_crashed
 
@@ -188,16 +191,14 @@ def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """`-m machine` chooses what needs a virtual machine."""
+    """Mark scenarios that need a virtual machine, for `-m machine`."""
     if asked.needs_machine(item):
         item.add_marker("machine")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the scenarios of the claims that were asked for; refuse claims that the catalogue does not
-    know.
-    """
+    """Select the scenarios of `--claim`, and refuse claims that are not in the catalogue."""
     scenarios = [item for item in items if item.get_closest_marker("claims")]
     if not scenarios and not config.getoption("claim"):
         return
@@ -207,10 +208,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             usage(lambda claim=claim: catalogue.asked_for(claim, session.claims))
         usage(lambda item=item: asked.check(item))
     if session.options.claims:
-        wanted = set(session.options.claims)
-        dropped = [item for item in scenarios if not wanted & set(asked.declared(item))]
-        config.hook.pytest_deselected(items=dropped)
-        items[:] = [item for item in items if item not in dropped]
+        selected = set(session.options.claims)
+        deselected = [item for item in scenarios if not selected & set(asked.declared(item))]
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in deselected]
     if config.getoption("shard") and scenarios:
         usage(lambda: keep_shard(config, session, items))
     session.selected = {claim for item in items for claim in asked.declared(item)}
@@ -221,9 +222,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip, with a verdict, what this lab and profile can't prove; else put the scenario's labels into
-    Allure.
-    """
+    """Set the scenario's Allure labels; skip it with a verdict if this lab and profile can't prove it."""
     if not item.get_closest_marker("claims"):
         return
     from nodeproof.session.closing import skip_with_verdict
@@ -233,14 +232,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if session.telling is not None:
         session.telling.began(item.nodeid)
     label(item.nodeid, [session.claims[claim] for claim in asked.declared(item)], session.options)
-    lacks = asked.lacks(item, session.options)
-    if lacks is not None:
-        skip_with_verdict(item, session, *lacks)
+    missing = asked.lacks(item, session.options)
+    if missing is not None:
+        skip_with_verdict(item, session, *missing)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Put a scenario off that the host's load left open: it runs again at the end."""
+    """Postpone a scenario that stayed open because of the host's load: it runs again at the end."""
     if not item.get_closest_marker("claims"):
         return (yield)
     from nodeproof.session import again
@@ -258,7 +257,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
-    """Run the scenarios that were put off once the others are done."""
+    """Run the postponed scenarios after all others."""
     outcome = yield
     own_session = session.config.stash.get(SESSION, None)
     if own_session is not None and not session.shouldstop and not session.shouldfail:
@@ -270,7 +269,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Keep the harness's frames and secrets out of a report; a try that another one follows is no failure."""
+    """Keep the harness's frames and secrets out of a report; a try before a retry is not a failure."""
     report = yield
     if not item.get_closest_marker("claims"):
         return report
@@ -284,9 +283,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """Show such a try as pytest-rerunfailures does, and count what stayed open for itself: the summary says
-    why.
-    """
+    """Show a try before a retry like pytest-rerunfailures does, and count open scenarios separately."""
     if str(report.outcome) == "rerun":
         return ("rerun", "R", "RERUN")
     return ("unproven", "U", "UNPROVEN") if failures.is_open(report) else None
@@ -294,7 +291,7 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
 
 @pytest.fixture
 def lab(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """A clean lab: all nodes Ready, nothing of an earlier scenario left, one node that may be harmed."""
+    """Provide a clean lab: all nodes are Ready, and nothing of an earlier scenario is left."""
     from nodeproof.session.opening import open_stage
 
     yield open_stage(request.node)
@@ -302,15 +299,15 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Stage]:
 
 @pytest.fixture
 def judge(request: pytest.FixtureRequest) -> Judge:
-    """`judge(claim, check)`: decide a declared claim by a check of the recording."""
-    made = Judge(asked.declared(request.node), session_of(request.config).claims)
-    request.node.stash[JUDGE] = made
-    return made
+    """Provide `judge(claim, check)`, which decides a declared claim by a check of the recording."""
+    judge = Judge(asked.declared(request.node), session_of(request.config).claims)
+    request.node.stash[JUDGE] = judge
+    return judge
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Run the scenario, then close its judgments, also when it broke off."""
+    """Run the scenario, then close its judgments, even if it raised an exception."""
     if not item.get_closest_marker("claims"):
         return (yield)
     error: Exception | None = None
@@ -325,7 +322,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Give the scenario its sentence in Allure, whatever became of it."""
+    """Set the scenario's title and description in Allure, whatever its outcome."""
     if not item.get_closest_marker("claims"):
         return
     from nodeproof.session.recording import entitle
@@ -337,25 +334,25 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End this process's lab; the controller, or a session without workers, writes the run down."""
-    known = session.config.stash.get(SESSION, None)
-    if known is None or not known.run.is_dir():
+    """End this process's lab; the controller, or a session without workers, also writes the run's results."""
+    own_session = session.config.stash.get(SESSION, None)
+    if own_session is None or not own_session.run.is_dir():
         return
     try:
-        if known.provider is not None:
-            known.provider.end()
+        if own_session.provider is not None:
+            own_session.provider.end()
     except (Problem, OutsideError, OSError) as problem:
-        known.say(f"the lab could not be ended in order: {problem}")
-    if not known.is_worker:
+        own_session.say(f"the lab could not be shut down cleanly: {problem}")
+    if not own_session.is_worker:
         from nodeproof.session.closing import write_down
 
-        write_down(known, session.config.stash[TIMES])
+        write_down(own_session, session.config.stash[TIMES])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print what deviates, what stayed open, and the counts."""
-    known = config.stash.get(SESSION, None)
-    if known is None or known.is_worker or not (known.run / "verdicts.json").exists():
+    """Print deviating and open claims, and the counts."""
+    own_session = config.stash.get(SESSION, None)
+    if own_session is None or own_session.is_worker or not (own_session.run / "verdicts.json").exists():
         return
     from nodeproof.session import closing
 
@@ -363,11 +360,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     parts = [part for name, part in options.items() if config.getoption(name)]
     terminalreporter.section("claims")
     for part in (*parts, closing.summary):
-        for line in part(known.run):
+        for line in part(own_session.run):
             terminalreporter.write_line(line)
 
 
 def run_folder(config: pytest.Config) -> Path | None:
-    """Where this session's run was written; None when it ran no scenario."""
-    known = config.stash.get(SESSION, None)
-    return known.run if known is not None else None
+    """Return the folder of this session's run, or None if it ran no scenario."""
+    own_session = config.stash.get(SESSION, None)
+    return own_session.run if own_session is not None else None

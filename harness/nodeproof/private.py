@@ -1,4 +1,4 @@
-"""Private keys on disk: one that others can read is no secret. Standard library only."""
+"""Permissions of private keys on disk. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def check_private(path: Path) -> Path:
-    """Refuse a private key that its group or everybody may open, as OpenSSH does. Raises Problem, OSError."""
+    """Check that only the owner may read a private key, as OpenSSH does. Raises Problem, OSError."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & _OTHERS:
-        raise Problem(f"a private key that others may read (mode {mode:04o})", str(path), "chmod 600 it")
+        raise Problem(f"others may read this private key (mode {mode:04o})", str(path), "run chmod 600 on it")
     return path

@@ -1,4 +1,4 @@
-"""Child processes: the only user of `subprocess`, open to both halves, standard library only."""
+"""Child processes. The only module that uses `subprocess`; standard library only."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TimeoutExpired = subprocess.TimeoutExpired
 
 
 class CommandFailed(Exception):
-    """A command ended with another status than 0, or did not end in time (`status` is then None)."""
+    """A command exited with a status other than 0, or timed out (`status` is None)."""
 
     def __init__(self, argv: Sequence[str], status: int | None, output: str) -> None:
-        ended = f"status {status}" if status is not None else "no end within its time limit"
+        ended = f"status {status}" if status is not None else "timed out"
         super().__init__(f"{' '.join(argv)}: {ended}: {output.strip()[-2000:]}")
         self.argv = tuple(argv)
         self.status = status
@@ -27,7 +27,7 @@ class CommandFailed(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """What a finished command left: its exit status and its decoded output."""
+    """The exit status and the decoded output of a finished command."""
 
     status: int
     stdout: str
@@ -43,13 +43,14 @@ def run(
     env: Mapping[str, str] | None = None,
     check: bool = True,
 ) -> Result:
-    """Run `argv` to its end, within `timeout_s`.
+    """Run `argv` and wait until it exits.
 
-    Raises CommandFailed on a time-out, on a program that cannot be started and, when `check`, on a status
-    other than 0.
+    Raises:
+        CommandFailed: The command timed out, could not be started or, with `check`, exited with a status
+            other than 0.
     """
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             list(argv),
             input=stdin.encode(),
             capture_output=True,
@@ -63,7 +64,9 @@ def run(
     except OSError as error:
         raise CommandFailed(argv, 127, str(error)) from error
     result = Result(
-        done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+        completed.returncode,
+        completed.stdout.decode(errors="replace"),
+        completed.stderr.decode(errors="replace"),
     )
     if check and result.status != 0:
         raise CommandFailed(argv, result.status, result.stderr or result.stdout)
@@ -78,9 +81,10 @@ def stream_lines(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> None:
-    """Run `argv`, handing each line of its output (both streams) to `on_line` as it comes.
+    """Run `argv` and pass each line of its output (both streams) to `on_line` as it arrives.
 
-    Raises CommandFailed with the last lines when it fails or lasts longer than `timeout_s`.
+    Raises:
+        CommandFailed: The command failed or timed out; the error has its last lines.
     """
     last: list[str] = []
     with subprocess.Popen(
@@ -115,9 +119,10 @@ def start(
     pass_fds: Iterable[int] = (),
     own_session: bool = False,
 ) -> Process:
-    """Start `argv` in the background with both output streams appended to `log` (a file or a descriptor).
+    """Start `argv` in the background, and append both output streams to `log` (a file or a descriptor).
 
-    Raises CommandFailed when the program cannot be started.
+    Raises:
+        CommandFailed: The program could not be started.
     """
     try:
         if isinstance(log, int):
@@ -149,7 +154,7 @@ def _start(
 
 
 def describe_exit(status: int) -> str:
-    """Say how a process ended: `exited 1` or `killed by SIGKILL`."""
+    """Describe how a process ended: `exited 1` or `killed by SIGKILL`."""
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
     return f"exited {status}"
@@ -160,7 +165,7 @@ def _decoded(stream: IO[bytes] | None) -> Iterable[str]:
 
 
 class _Alarm:
-    """Kills one child when its time is over."""
+    """A timer that kills one child process when its time is over."""
 
     def __init__(self, child: Process, timeout_s: float) -> None:
         self.rang = False
@@ -178,10 +183,12 @@ class _Alarm:
 
 
 def foreground(argv: Sequence[str]) -> int:
-    """Run `argv` with this process's own terminal; gives its exit status. Raises CommandFailed when it can't
-    start.
+    """Run `argv` on this process's terminal and return its exit status.
+
+    Raises:
+        CommandFailed: The program could not be started.
     """
-    # Ctrl-C is the program's. A handler of our own, unlike "ignore", does not go on beyond exec.
+    # Leave Ctrl-C to the program. A handler, unlike SIG_IGN, is reset by exec.
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         return subprocess.call(list(argv))

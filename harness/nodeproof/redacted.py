@@ -1,4 +1,4 @@
-"""Files without what is secret: logs on their way into a run's folder, and to Allure."""
+"""Redact secrets in files: logs that go into a run's folder or to Allure."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ _LOSSLESS = "utf-8", "surrogateescape"
 
 
 def tail(path: Path, length: int) -> str:
-    """The last `length` bytes of a log, clean. Raises OSError."""
+    """Return the last `length` bytes of a log, redacted. Raises OSError."""
     with path.open("rb") as log:
         size = log.seek(0, 2)
         log.seek(max(0, size - length - redact.LONGEST_KEY))
-        taken = log.read()
-    clean = redact.text(taken.decode(*_LOSSLESS)).encode(*_LOSSLESS)
+        content = log.read()
+    clean = redact.text(content.decode(*_LOSSLESS)).encode(*_LOSSLESS)
     return (clean if size <= length else clean[-length:]).decode(errors="replace")
 
 
 def copy(source: str | Path, target: str | Path) -> str | Path:
-    """Copy a text file, clean; gives the target. Raises OSError."""
-    written = Path(target)
-    said = Path(source).read_bytes().decode(*_LOSSLESS)
-    written.write_bytes(redact.text(said).encode(*_LOSSLESS))
+    """Copy a text file, redacted; return the target. Raises OSError."""
+    text = Path(source).read_bytes().decode(*_LOSSLESS)
+    Path(target).write_bytes(redact.text(text).encode(*_LOSSLESS))
     return target
 
 
 def in_place(path: Path) -> None:
-    """Clean a text file where it is, in one step. Raises OSError."""
-    said = path.read_bytes().decode(*_LOSSLESS)
-    clean = redact.text(said)
-    if clean != said:
+    """Redact a text file in place, atomically. Raises OSError."""
+    text = path.read_bytes().decode(*_LOSSLESS)
+    clean = redact.text(text)
+    if clean != text:
         partial = path.with_name(f".{path.name}.clean")
         partial.write_bytes(clean.encode(*_LOSSLESS))
         partial.replace(path)

@@ -1,4 +1,4 @@
-"""What a user does about what is missing: set-up in a clone, packages where nodeproof was installed."""
+"""Hints for installing what is missing: setup scripts in a clone, packages in an installation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Remedy:
-    """What gives a user what is missing, in a clone and where nodeproof was installed."""
+    """How to get what is missing: the command in a clone, and the advice for an installation."""
 
     set_up: str
     installed: str
@@ -18,18 +18,18 @@ BASE = Remedy("make setup", "install it with your package manager")
 MACHINES = Remedy(
     "infra/setup.sh libvirt", "`pip install 'nodeproof[libvirt]'`, and install it with your package manager"
 )
-"""What virtual machines need."""
+"""How to get what virtual machines need."""
 VAGRANT = Remedy("infra/setup.sh vagrant", "the Vagrantfile needs a clone of the repository")
 _TOP = Path(__file__).resolve().parents[2]
 
 
 def clone() -> Path | None:
-    """The repository that this runs from; None where nodeproof was installed."""
+    """Return the clone that this code runs from, or None if nodeproof was installed."""
     return _TOP if (_TOP / "infra" / "setup.sh").is_file() else None
 
 
 def remedy(wanted: Remedy, top: Path = _TOP) -> str:
-    """How to get something; `top` is where a clone has its set-up."""
+    """Return the hint for this environment; `top` is the root of a clone, if there is one."""
     if (top / "infra" / "setup.sh").is_file():
         return f"run `{wanted.set_up}`"
     return wanted.installed

@@ -1,4 +1,4 @@
-"""How many labs this machine has room for: by its memory, and by the processors that it may use."""
+"""How many labs fit on this machine, by its available memory and usable processors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _MEMORY_INFO = Path("/proc/meminfo")
 _CONTROL_PLANE_MIB = 512
 """Measured."""
 _WORKER_MIB = 256
-"""What a worker takes, that records and judges: measured 135, and a long recording."""
+"""Memory of a worker that records and judges: measured 135, plus a long recording."""
 
 
 def lab_mib(kind: Kind, shapes: Sequence[Shape]) -> int:
-    """What a lab of such nodes takes of the machine's memory (MiB)."""
+    """Return the memory that a lab of these nodes needs (MiB)."""
     return _CONTROL_PLANE_MIB + sum(_node_mib(kind, shape) for shape in shapes)
 
 
@@ -28,7 +28,7 @@ def _node_mib(kind: Kind, shape: Shape) -> int:
 
 
 def available_mib() -> int:
-    """What the machine can give (MiB). Raises Problem."""
+    """Return the machine's available memory (MiB). Raises Problem."""
     for line in _MEMORY_INFO.read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) // 1024
@@ -36,31 +36,35 @@ def available_mib() -> int:
 
 
 def labs_at_once(kind: Kind, shapes: Sequence[Shape]) -> tuple[int, str]:
-    """How many labs of such nodes can be tried side by side, at least one, and why so many. Raises
-    Problem.
+    """Return how many labs of these nodes may run in parallel (at least 1), and the reason.
+
+    Raises:
+        Problem: The available memory is unknown.
     """
     cores, free_mib = len(os.sched_getaffinity(0)), available_mib()
-    # A core bears so many labs of machines with one CPU each.
+    # `labs_per_core` assumes nodes with one CPU each.
     per_core = kind.limits.labs_per_core * len(shapes) / sum(shape.cpus for shape in shapes)
     by_cores = int(cores * per_core)
     by_memory = free_mib // (lab_mib(kind, shapes) + _WORKER_MIB)
-    said = (
+    reason = (
         f"{per_core:.2g} {kind.name} labs a core and {cores} cores: {by_cores}; "
         f"{free_mib / 1024:.1f} GiB of memory: {by_memory}"
     )
-    return max(1, min(by_cores, by_memory)), said
+    return max(1, min(by_cores, by_memory)), reason
 
 
 def zones_at_once(kind: Kind, nodes: int) -> tuple[int, str]:
-    """How many zones of so many nodes one lab can be tried with, at least one, and why so many. Raises
-    Problem.
+    """Return how many zones of this many nodes one lab may have (at least 1), and the reason.
+
+    Raises:
+        Problem: The available memory is unknown.
     """
     cores, free_mib = len(os.sched_getaffinity(0)), available_mib() - lab_mib(kind, ())
     by_cores = int(cores * kind.limits.zones_per_core)
     by_memory = max(0, free_mib) // (nodes * kind.host.node_mib + _WORKER_MIB)
     by_limit = kind.limits.nodes // nodes
-    said = (
+    reason = (
         f"{kind.limits.zones_per_core:g} zones of one {kind.name} lab a core and {cores} cores: {by_cores}; "
         f"{free_mib / 1024:.1f} GiB of memory: {by_memory}"
     )
-    return max(1, min(by_cores, by_memory, by_limit)), said
+    return max(1, min(by_cores, by_memory, by_limit)), reason

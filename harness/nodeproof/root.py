@@ -1,4 +1,4 @@
-"""How the harness becomes root, for the supervisor and for set-up alone."""
+"""Root privileges, for the supervisor and for setup only."""
 
 from __future__ import annotations
 
@@ -11,17 +11,25 @@ from nodeproof.model.problem import Problem
 from nodeproof.remedy import BASE, remedy
 
 TOOLS = ("bash", "ip", "mount", "nft", "nsenter", "unshare")
-"""What every lab runs on its host."""
+"""Programs that every lab runs on its host."""
 
 
 def root_prefix() -> list[str]:
-    """How to become root here: nothing, or sudo. Raises Problem when neither works, or a tool is missing."""
+    """Return the command prefix that becomes root: empty, or sudo.
+
+    Raises:
+        Problem: This user cannot become root, or a tool of `TOOLS` is missing.
+    """
     check_tools(TOOLS, "process lab", f"{remedy(BASE)}, or see `nodeproof doctor`")
     return become_root()
 
 
 def become_root() -> list[str]:
-    """The same, whatever tools there are. Raises Problem when neither works."""
+    """Return the command prefix that becomes root, like `root_prefix`, without a check of `TOOLS`.
+
+    Raises:
+        Problem: This user cannot become root.
+    """
     if os.geteuid() == 0:
         return []
     if shutil.which("sudo") is None:
@@ -32,19 +40,19 @@ def become_root() -> list[str]:
         raise Problem(
             "a lab needs root and sudo asks for a password",
             "process lab",
-            "run `sudo -v` first; if it refuses, as root: `usermod -aG sudo YOU`, and log in anew",
+            "run `sudo -v` first; if it refuses, as root: `usermod -aG sudo YOU`, and log in again",
         ) from error
     return ["sudo", "-n", "--"]
 
 
 def check_tools(tools: Sequence[str], where: str, remedy: str) -> None:
-    """Refuse to go on where programs are missing. Raises Problem."""
+    """Check that all programs are installed. Raises Problem."""
     missing = missing_tools(tools)
     if missing:
         raise Problem(f"missing tools: {', '.join(missing)}", where, remedy)
 
 
 def missing_tools(tools: Sequence[str]) -> list[str]:
-    """Those that neither the caller nor root would find."""
+    """Return the programs that are neither on the caller's nor on root's PATH."""
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     return [tool for tool in tools if shutil.which(tool, path=path) is None]

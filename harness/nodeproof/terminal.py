@@ -1,4 +1,4 @@
-"""The only place that prints: no text of others steers the terminal, or shows a secret there."""
+"""The only module that prints. Text from elsewhere can neither control the terminal nor show a secret."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ def put(text: str) -> None:
 
 
 def say(line: str, before: str = "") -> None:
-    """Print a message on standard error; `before` is what is written as it is."""
+    """Print a message on standard error, after `before`, which is written unchanged."""
     print(f"{before}nodeproof: {_clean(line)}", file=sys.stderr, flush=True)
 
 
 def draw(text: str) -> None:
-    """Write on standard error as it is, without a line's end: what moves the cursor."""
+    """Write cursor control text to standard error, unchanged and without a newline."""
     print(text, end="", file=sys.stderr, flush=True)
 
 
 def document(text: str) -> None:
-    """Write a whole document on standard output as it is: its own format says how it holds others' text."""
+    """Write a document to standard output unchanged: its own format escapes text from elsewhere."""
     print(text, end="", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Asks again while what is asked is not there yet; and tells until when something is waited for."""
+"""Poll until a condition holds."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import tenacity
 
 Answer = TypeVar("Answer")
 Tell = Callable[[float], None]
-"""Told until when a wait lasts at the latest (s, monotonic)."""
+"""Receives the latest end of a wait (s, monotonic)."""
 
 
 def tell_nobody(_until_t: float) -> None:
-    """For a wait that nobody looks at."""
+    """Ignore the end of a wait: the `Tell` for waits that are not shown."""
 
 
 def wait_for(look: Callable[[], bool], limit_s: float, period_s: float = 0.1) -> bool:
-    """Whether something is so, or comes to be within `limit_s`."""
+    """Wait until `look` returns true; return whether it did within `limit_s`."""
     retry = tenacity.Retrying(
         stop=tenacity.stop_after_delay(limit_s),
         wait=tenacity.wait_fixed(period_s),
-        retry=tenacity.retry_if_result(lambda so: not so),
+        retry=tenacity.retry_if_result(lambda is_true: not is_true),
         retry_error_callback=lambda _state: False,
     )
     return bool(retry(look))
@@ -30,7 +30,11 @@ def wait_for(look: Callable[[], bool], limit_s: float, period_s: float = 0.1) ->
 def insist(
     ask: Callable[[], Answer], *errors: type[BaseException], limit_s: float, period_s: float = 0.1
 ) -> Answer:
-    """What `ask` gives once it raises none of `errors`; the last of them after `limit_s`."""
+    """Call `ask` until it raises none of `errors`, and return its result.
+
+    Raises:
+        BaseException: The last of `errors`, after `limit_s`.
+    """
     retry = tenacity.Retrying(
         stop=tenacity.stop_after_delay(limit_s),
         wait=tenacity.wait_fixed(period_s),
@@ -43,9 +47,10 @@ def insist(
 def until_empty(
     look: Callable[[], Answer], *errors: type[BaseException], limit_s: float, period_s: float = 0.1
 ) -> Answer:
-    """What `look` gives once that is empty, or when the time is over; one of `errors` counts as something.
+    """Call `look` until its result is empty or `limit_s` is over, and return the last result.
 
-    Raises the last of them where nothing else came.
+    Raises:
+        BaseException: The last call raised one of `errors`.
     """
     retry = tenacity.Retrying(
         stop=tenacity.stop_after_delay(limit_s),

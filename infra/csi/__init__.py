@@ -1,9 +1,9 @@
-"""A CSI driver: volumes that are attached to a lab's machines, one at a time, and come off again."""
+"""A CSI driver that attaches volumes to the machines of a lab, each volume to one machine at a time."""
 
 NAME = "csi.nodeproof.dev"
-"""What Kubernetes knows the driver by."""
+"""Name of the driver in Kubernetes."""
 
 VERSION = "0.1.0"
 
 MAX_VOLUMES = 8
-"""So many volumes a node may have."""
+"""Maximum number of volumes on a node."""

@@ -26,86 +26,86 @@ from infra.csi.table import Table
 
 _THREADS = 16
 _LONGEST_PATH = 107
-"""So many bytes the kernel takes for the path of a socket."""
+"""Longest path of a socket that the kernel accepts (bytes)."""
 _GRACE_S = 2.0
 
 Machines = Callable[[str], Machine]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve until told to end. Status 2 and a line on stderr where that cannot begin."""
-    asked = _parser().parse_args(arguments)
+    """Serve until SIGTERM or SIGINT; return 2, with a line on stderr, if the server cannot start."""
+    options = _parser().parse_args(arguments)
     try:
-        server = _server(asked)
+        server = _server(options)
     except (BadCommand, OSError) as error:
         print(f"csi driver: {error}", file=sys.stderr)
         return 2
-    ends = _told_to_end()
+    end_signal = _end_signal_pipe()
     server.start()
-    os.read(ends, 1)
+    os.read(end_signal, 1)
     server.stop()
     return 0
 
 
-def _told_to_end() -> int:
-    """What can be read once there was a signal to end: a thread that waits for an event may miss it."""
-    ends, tells = os.pipe()
-    os.set_blocking(tells, False)
-    signal.set_wakeup_fd(tells)
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: None)
-    return ends
+def _end_signal_pipe() -> int:
+    """Return a descriptor that becomes readable at SIGTERM or SIGINT, which an event could miss."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    return reader
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m infra.csi", description=__doc__)
     add = parser.add_argument
-    add("--endpoint", required=True, metavar="unix://PATH", help="where identity and controller are served")
-    add("--calls", type=Path, metavar="FILE", help="gets a line of JSON for each call")
-    add("--node", action="append", default=[], metavar="NAME=unix://PATH", help="where a node is served")
+    add("--endpoint", required=True, metavar="unix://PATH", help="socket of identity and controller")
+    add("--calls", type=Path, metavar="FILE", help="file for a line of JSON per call")
+    add("--node", action="append", default=[], metavar="NAME=unix://PATH", help="socket of a node's service")
     opened.add_options(parser)
     return parser
 
 
-def _server(asked: argparse.Namespace) -> _All:
-    hypervisor, machines = _hypervisor(asked)
-    calls = Calls(asked.calls)
-    # One pool of threads for each endpoint: a node that cannot be reached keeps nobody else waiting.
-    controller = _endpoint(asked.endpoint)
-    servers = [_listening(controller, {"Identity": Identity(), "Controller": Controller(hypervisor)}, calls)]
-    for each in asked.node:
-        name, _, endpoint = each.partition("=")
+def _server(options: argparse.Namespace) -> _Servers:
+    hypervisor, machines = _hypervisor(options)
+    calls = Calls(options.calls)
+    # Each endpoint has its own thread pool, so that an unreachable node does not block the others.
+    controller = _endpoint(options.endpoint)
+    servers = [_listen(controller, {"Identity": Identity(), "Controller": Controller(hypervisor)}, calls)]
+    for node in options.node:
+        name, _, endpoint = node.partition("=")
         if not hypervisor.knows(name):
-            raise BadCommand(f"no machine {name!r} (--node); name one that {asked.hypervisor} has")
+            raise BadCommand(f"no machine {name!r} (--node); use a machine of {options.hypervisor}")
         services = {"Identity": Identity(), "Node": Node(name, machines(name))}
-        servers.append(_listening(_endpoint(endpoint), services, calls, name))
-    return _All(servers)
+        servers.append(_listen(_endpoint(endpoint), services, calls, name))
+    return _Servers(servers)
 
 
-def _hypervisor(asked: argparse.Namespace) -> tuple[Hypervisor, Machines]:
-    found = opened.hypervisor(asked)
-    if not isinstance(found, Table):
-        return found, lambda node: opened.commands(asked, node)
+def _hypervisor(options: argparse.Namespace) -> tuple[Hypervisor, Machines]:
+    hypervisor = opened.hypervisor(options)
+    if not isinstance(hypervisor, Table):
+        return hypervisor, lambda node: opened.commands(options, node)
     try:
-        found.take()
+        hypervisor.take()
     except BlockingIOError:
-        raise BadCommand(f"another driver has {asked.hypervisor} (--hypervisor); end it first") from None
-    return found, lambda node: Marked(found, node, Path(asked.root.format(node=node)))
+        raise BadCommand(f"another driver uses {options.hypervisor} (--hypervisor); end it first") from None
+    return hypervisor, lambda node: Marked(hypervisor, node, Path(options.root.format(node=node)))
 
 
 def _endpoint(text: str) -> str:
     path = text.removeprefix("unix://")
     if path == text or not path.startswith("/"):
-        raise BadCommand(f"{text!r} is no endpoint; write it like unix:///run/csi.sock")
+        raise BadCommand(f"{text!r} is not an endpoint; write it like unix:///run/csi.sock")
     if len(path.encode()) > _LONGEST_PATH:
         raise BadCommand(f"{path} is longer than {_LONGEST_PATH} bytes; choose a shorter path")
     return f"unix://{path}"
 
 
-def _listening(endpoint: str, services: Mapping[str, object], calls: Calls, node: str = "") -> grpc.Server:
+def _listen(endpoint: str, services: Mapping[str, object], calls: Calls, node: str = "") -> grpc.Server:
     server = grpc.server(ThreadPoolExecutor(_THREADS))
-    described = csi_pb2.DESCRIPTOR.services_by_name
-    handlers = [handler(described[name], served, calls, node) for name, served in services.items()]
+    descriptors = csi_pb2.DESCRIPTOR.services_by_name
+    handlers = [handler(descriptors[name], service, calls, node) for name, service in services.items()]
     if node:
         kubelet = registration_pb2.DESCRIPTOR.services_by_name["Registration"]
         handlers.append(handler(kubelet, Registration(), calls, node))
@@ -113,12 +113,12 @@ def _listening(endpoint: str, services: Mapping[str, object], calls: Calls, node
     try:
         server.add_insecure_port(endpoint)
     except RuntimeError:
-        raise BadCommand(f"nobody can listen at {endpoint}; make its folder, writable") from None
+        raise BadCommand(f"cannot listen at {endpoint}; create its folder, writable") from None
     return server
 
 
-class _All:
-    """Several servers that begin and end together."""
+class _Servers:
+    """Several servers that start and stop together."""
 
     def __init__(self, servers: Sequence[grpc.Server]) -> None:
         self._servers = servers
@@ -128,8 +128,8 @@ class _All:
             server.start()
 
     def stop(self) -> None:
-        for stopping in [server.stop(_GRACE_S) for server in self._servers]:
-            stopping.wait()
+        for stopped in [server.stop(_GRACE_S) for server in self._servers]:
+            stopped.wait()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a volume can be used as: a file system of ext4 that one node mounts."""
+"""The supported use of a volume: an ext4 file system that one node mounts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MODES = (
 
 
 def lack(capability: csi.VolumeCapability) -> str:
-    """Why a volume cannot be used like that; empty where it can."""
+    """Return why a volume does not support this capability; empty if it does."""
     if not capability.HasField("mount"):
         return "a volume is mounted, never a block device"
     if capability.mount.fs_type not in ("", FILE_SYSTEM):
@@ -29,7 +29,7 @@ def lack(capability: csi.VolumeCapability) -> str:
 
 
 def insist(capabilities: Iterable[csi.VolumeCapability], volume: str) -> None:
-    """Go on only if a volume can be used like all of that. Raises Refused."""
+    """Check that a volume supports all these capabilities. Raises Refused."""
     for capability in capabilities:
         if why := lack(capability):
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"volume {volume}: {why}")

@@ -1,4 +1,4 @@
-"""The service `Controller`: who may have which volume."""
+"""The service `Controller`: decides which node may have which volume."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from infra.csi.protocol import csi_pb2 as csi
 from infra.csi.service import needed
 
 MIB = 1 << 20
-_LEAST, _USUAL, _MOST = 16 * MIB, 64 * MIB, 1 << 40
-"""Sizes of a volume, in bytes: an ext4 with a journal needs the least."""
+_MIN_SIZE, _DEFAULT_SIZE, _MAX_SIZE = 16 * MIB, 64 * MIB, 1 << 40
+"""Sizes of a volume (bytes): the first is the minimum for ext4 with a journal."""
 
 _Rpc = csi.ControllerServiceCapability.RPC
 _CAPABILITIES = (_Rpc.CREATE_DELETE_VOLUME, _Rpc.PUBLISH_UNPUBLISH_VOLUME)
 
 
 class Controller:
-    """Decides by what the hypervisor says at that moment. It remembers nothing itself."""
+    """Decides by the hypervisor's current state. It has no state of its own."""
 
     def __init__(self, hypervisor: Hypervisor) -> None:
         self._hypervisor = hypervisor
@@ -32,34 +32,34 @@ class Controller:
     def ControllerGetCapabilities(
         self, _request: csi.ControllerGetCapabilitiesRequest
     ) -> csi.ControllerGetCapabilitiesResponse:
-        """No lists: the attacher then believes the driver's answers."""
-        rpcs = [csi.ControllerServiceCapability.RPC(type=each) for each in _CAPABILITIES]
+        """Return no list capabilities, so that external-attacher relies on the driver's answers."""
+        rpcs = [csi.ControllerServiceCapability.RPC(type=rpc_type) for rpc_type in _CAPABILITIES]
         return csi.ControllerGetCapabilitiesResponse(
             capabilities=[csi.ControllerServiceCapability(rpc=rpc) for rpc in rpcs]
         )
 
     def CreateVolume(self, request: csi.CreateVolumeRequest) -> csi.CreateVolumeResponse:
-        """The volume of a name, made where there is none."""
+        """Create the volume with this name, unless it exists."""
         name = needed(request.name, "name")
         capability.insist(needed(request.volume_capabilities, "volume_capabilities"), name)
         if request.HasField("volume_content_source"):
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"volume {name}: a new volume is empty")
-        wanted = Volume(volume_id(name), _size(request.capacity_range, name))
-        with self._holding(f"volume {wanted.id}"):
-            found = self._hypervisor.find(wanted.id)
-            if found is None:
-                self._hypervisor.create(wanted)
-            elif not _fits(found.size, request.capacity_range):
+        volume = Volume(volume_id(name), _size(request.capacity_range, name))
+        with self._locked(f"volume {volume.id}"):
+            existing = self._hypervisor.find(volume.id)
+            if existing is None:
+                self._hypervisor.create(volume)
+            elif not _fits(existing.size, request.capacity_range):
                 raise Refused(
-                    grpc.StatusCode.ALREADY_EXISTS, f"volume {name} is there with {found.size} bytes"
+                    grpc.StatusCode.ALREADY_EXISTS, f"volume {name} exists with {existing.size} bytes"
                 )
-        size = wanted.size if found is None else found.size
-        return csi.CreateVolumeResponse(volume=csi.Volume(volume_id=wanted.id, capacity_bytes=size))
+        size = volume.size if existing is None else existing.size
+        return csi.CreateVolumeResponse(volume=csi.Volume(volume_id=volume.id, capacity_bytes=size))
 
     def DeleteVolume(self, request: csi.DeleteVolumeRequest) -> csi.DeleteVolumeResponse:
-        """Remove a volume that nobody holds."""
+        """Delete a volume that is attached to no node."""
         volume = needed(request.volume_id, "volume_id")
-        with self._holding(f"volume {volume}"):
+        with self._locked(f"volume {volume}"):
             if holders := self._hypervisor.holders(volume):
                 raise Refused(
                     grpc.StatusCode.FAILED_PRECONDITION,
@@ -72,20 +72,22 @@ class Controller:
     def ValidateVolumeCapabilities(
         self, request: csi.ValidateVolumeCapabilitiesRequest
     ) -> csi.ValidateVolumeCapabilitiesResponse:
-        """Whether a volume can be used like all of that."""
-        volume = self._known(needed(request.volume_id, "volume_id"))
-        asked = needed(request.volume_capabilities, "volume_capabilities")
-        if why := next(filter(None, map(capability.lack, asked)), ""):
+        """Check whether a volume supports all these capabilities."""
+        volume = self._existing(needed(request.volume_id, "volume_id"))
+        capabilities = needed(request.volume_capabilities, "volume_capabilities")
+        if why := next(filter(None, map(capability.lack, capabilities)), ""):
             return csi.ValidateVolumeCapabilitiesResponse(message=f"volume {volume}: {why}")
         confirmed = csi.ValidateVolumeCapabilitiesResponse.Confirmed(
-            volume_context=request.volume_context, volume_capabilities=asked, parameters=request.parameters
+            volume_context=request.volume_context,
+            volume_capabilities=capabilities,
+            parameters=request.parameters,
         )
         return csi.ValidateVolumeCapabilitiesResponse(confirmed=confirmed)
 
     def ControllerPublishVolume(
         self, request: csi.ControllerPublishVolumeRequest
     ) -> csi.ControllerPublishVolumeResponse:
-        """Attach a volume to a node, unless another one that runs has it."""
+        """Attach a volume to a node, unless another running node has it."""
         volume = needed(request.volume_id, "volume_id")
         node = needed(request.node_id, "node_id")
         if not request.HasField("volume_capability"):
@@ -93,24 +95,24 @@ class Controller:
         capability.insist([request.volume_capability], volume)
         if request.readonly:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"volume {volume} is never attached read-only")
-        # Always in this order, and a detaching call takes the first only.
-        with self._holding(f"volume {volume}"), self._holding(f"node {node}"):
+        # No deadlock: all calls lock in this order, and detaching takes only the first lock.
+        with self._locked(f"volume {volume}"), self._locked(f"node {node}"):
             self._attach(volume, node)
         return csi.ControllerPublishVolumeResponse()
 
     def ControllerUnpublishVolume(
         self, request: csi.ControllerUnpublishVolumeRequest
     ) -> csi.ControllerUnpublishVolumeResponse:
-        """Detach a volume from a node, or without one from whichever has it. What is not attached is done."""
+        """Detach a volume from a node, or from any node if none is given; succeed if it is not attached."""
         volume = needed(request.volume_id, "volume_id")
-        with self._holding(f"volume {volume}"):
+        with self._locked(f"volume {volume}"):
             for holder in self._hypervisor.holders(volume):
                 if request.node_id in ("", holder):
                     self._hypervisor.detach(volume, holder)
         return csi.ControllerUnpublishVolumeResponse()
 
     def _attach(self, volume: str, node: str) -> None:
-        self._known(volume)
+        self._existing(volume)
         if not self._hypervisor.knows(node):
             raise Refused(grpc.StatusCode.NOT_FOUND, f"volume {volume}: no node {node}")
         holders = self._hypervisor.holders(volume)
@@ -130,28 +132,30 @@ class Controller:
             )
         self._hypervisor.attach(volume, node)
 
-    def _known(self, volume: str) -> str:
+    def _existing(self, volume: str) -> str:
         if self._hypervisor.find(volume) is None:
             raise Refused(grpc.StatusCode.NOT_FOUND, f"no volume {volume}")
         return volume
 
     @contextlib.contextmanager
-    def _holding(self, what: str) -> Iterator[None]:
-        """One call at a time."""
+    def _locked(self, what: str) -> Iterator[None]:
+        """Hold the lock of a volume or node."""
         with self._lock:
             lock = self._locks.setdefault(what, threading.Lock())
         with lock:
             yield
 
 
-def _size(asked: csi.CapacityRange, name: str) -> int:
-    """How large a new volume becomes. Raises Refused."""
-    usual = min(_USUAL, asked.limit_bytes or _USUAL)
-    size = max(asked.required_bytes or usual, _LEAST)
-    if size > min(_MOST, asked.limit_bytes or _MOST):
-        raise Refused(grpc.StatusCode.OUT_OF_RANGE, f"volume {name}: sizes are {_LEAST} to {_MOST} bytes")
+def _size(capacity: csi.CapacityRange, name: str) -> int:
+    """Return the size (bytes) of a new volume. Raises Refused."""
+    default = min(_DEFAULT_SIZE, capacity.limit_bytes or _DEFAULT_SIZE)
+    size = max(capacity.required_bytes or default, _MIN_SIZE)
+    if size > min(_MAX_SIZE, capacity.limit_bytes or _MAX_SIZE):
+        raise Refused(
+            grpc.StatusCode.OUT_OF_RANGE, f"volume {name}: sizes are {_MIN_SIZE} to {_MAX_SIZE} bytes"
+        )
     return size
 
 
-def _fits(size: int, asked: csi.CapacityRange) -> bool:
-    return size >= asked.required_bytes and (not asked.limit_bytes or size <= asked.limit_bytes)
+def _fits(size: int, capacity: csi.CapacityRange) -> bool:
+    return size >= capacity.required_bytes and (not capacity.limit_bytes or size <= capacity.limit_bytes)

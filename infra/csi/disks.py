@@ -1,6 +1,6 @@
-"""A hypervisor's disks, past the driver: `python -m infra.csi.disks --hypervisor table:DIR holders ID`.
+"""Change a hypervisor's disks behind the driver: `python -m infra.csi.disks --hypervisor table:DIR ...`.
 
-No controller decides what is done here, and no call of it is written down.
+No controller checks these changes, and they are not in the file of calls.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from infra.csi.hypervisor import Hypervisor, Refused, Volume
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what is asked. Status 2 and a line on stderr where that cannot be done."""
-    asked = _parser().parse_args(arguments)
+    """Run a command; return 2, with a line on stderr, if it fails."""
+    options = _parser().parse_args(arguments)
     try:
-        _do(asked, opened.hypervisor(asked))
+        _run(options, opened.hypervisor(options))
     except (opened.BadCommand, OSError) as error:
         print(f"disks: {error}", file=sys.stderr)
         return 2
@@ -32,35 +32,35 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m infra.csi.disks", description=__doc__)
     opened.add_options(parser)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    create = verbs.add_parser("create", help="make empty volumes, where they are missing")
+    create = verbs.add_parser("create", help="create empty volumes, unless they exist")
     create.add_argument("size", type=int, help="bytes")
     create.add_argument("volumes", nargs="+")
-    verbs.add_parser("holders", help="print who has a volume, a line each").add_argument("volume")
-    attach = verbs.add_parser("attach", help="plug a volume into a machine, whoever has it")
+    verbs.add_parser("holders", help="print the machines that have a volume").add_argument("volume")
+    attach = verbs.add_parser("attach", help="plug a volume into a machine, even if another one has it")
     attach.add_argument("volume")
     attach.add_argument("node")
-    verbs.add_parser("forget", help="take every volume from whoever has it, and remove it")
+    verbs.add_parser("forget", help="detach and delete all volumes")
     return parser
 
 
-def _do(asked: argparse.Namespace, hypervisor: Hypervisor) -> None:
-    if asked.verb == "create":
-        for volume in asked.volumes:
+def _run(options: argparse.Namespace, hypervisor: Hypervisor) -> None:
+    if options.verb == "create":
+        for volume in options.volumes:
             if hypervisor.find(volume) is None:
-                hypervisor.create(Volume(volume, asked.size))
-    elif asked.verb == "holders":
-        print("".join(f"{node}\n" for node in hypervisor.holders(asked.volume)), end="")
-    elif asked.verb == "attach":
-        hypervisor.attach(asked.volume, asked.node)
+                hypervisor.create(Volume(volume, options.size))
+    elif options.verb == "holders":
+        print("".join(f"{node}\n" for node in hypervisor.holders(options.volume)), end="")
+    elif options.verb == "attach":
+        hypervisor.attach(options.volume, options.node)
     else:
-        _forget(asked, hypervisor)
+        _forget(options, hypervisor)
 
 
-def _forget(asked: argparse.Namespace, hypervisor: Hypervisor) -> None:
-    """Guests unmount what they have mounted, and lose the driver's socket; then the disks go."""
+def _forget(options: argparse.Namespace, hypervisor: Hypervisor) -> None:
+    """Unmount all volumes in guests, remove the driver's sockets, and delete the disks."""
     if isinstance(hypervisor, Libvirt):
         for node in hypervisor.running():
-            opened.commands(asked, node).forget()
+            opened.commands(options, node).forget()
     for volume in hypervisor.all():
         for node in hypervisor.holders(volume):
             hypervisor.detach(volume, node)

@@ -1,8 +1,7 @@
-"""The hypervisor libvirt: volumes are qcow2 files of a pool, plugged into guests that run.
+"""The hypervisor libvirt: volumes are qcow2 files of a pool, plugged into running guests.
 
-All state is libvirt's. A disk is plugged in live and never written into a guest's definition, so that a guest
-that boots again has no disk that nobody attached. QEMU's own lock of the file is the second guard against two
-guests that have it.
+All state is libvirt's. A disk is plugged in live and never added to a guest's definition, so that a rebooted
+guest has no disk that was not attached again. QEMU's own file lock also prevents two guests with one disk.
 """
 
 from __future__ import annotations
@@ -24,17 +23,19 @@ Connection = Any
 """`libvirt.virConnect`; the binding has no types."""
 
 GONE_LIMIT_S = 10.0
-"""So long may a disk take to leave a guest, or to come to it: external-attacher waits for 15 s."""
-_LOOK_EACH_S = 0.1
+"""Time limit for attaching or detaching a disk; external-attacher waits for 15 s."""
+_POLL_PERIOD_S = 0.1
 _SUFFIX = ".qcow2"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Libvirt:
-    """The guests of one libvirtd, by their names, and the volumes in one pool of it.
+    """The guests of a libvirtd, by name, and the volumes in one of its pools.
 
-    `library` is the module libvirt. `connect` is called again when a connection has ended: libvirtd may start
-    anew at any time.
+    Args:
+        connect: opens a connection; called again after libvirtd was restarted.
+        pool: name of the storage pool.
+        library: the module libvirt.
     """
 
     def __init__(self, connect: Callable[[], Connection], pool: str, library: Any) -> None:
@@ -42,119 +43,123 @@ class Libvirt:
         self._pool_name = pool
         self._library = library
         self._connection: Connection = None
-        self._under_way: dict[str, tuple[str, Future[object]]] = {}
+        self._pending: dict[str, tuple[str, Future[object]]] = {}
 
     def create(self, volume: Volume) -> None:
-        """A file of no size yet."""
-        with self._told(f"volume {volume.id}"):
+        """Create a sparse file."""
+        with self._refusing(f"volume {volume.id}"):
             self._pool().createXML(_volume_xml(volume), 0)
 
     def delete(self, volume: str) -> None:
-        """The file goes."""
-        with self._told(f"volume {volume}"):
-            found = self._look_up(volume)
-            if found is not None:
-                found.delete(0)
+        """Delete the file."""
+        with self._refusing(f"volume {volume}"):
+            file = self._look_up(volume)
+            if file is not None:
+                file.delete(0)
 
     def find(self, volume: str) -> Volume | None:
-        """Its size is the one that a guest sees."""
-        with self._told(f"volume {volume}"):
-            found = self._look_up(volume)
-            return None if found is None else Volume(volume, int(found.info()[1]))
+        """Return the volume with the size that a guest sees."""
+        with self._refusing(f"volume {volume}"):
+            file = self._look_up(volume)
+            return None if file is None else Volume(volume, int(file.info()[1]))
 
     def all(self) -> Sequence[str]:
-        """By the files of the pool."""
-        with self._told(f"pool {self._pool_name}"):
+        """Return the ids in the file names of the pool."""
+        with self._refusing(f"pool {self._pool_name}"):
             names = [name.removesuffix(_SUFFIX) for name in self._pool().listVolumes()]
             return sorted(filter(is_id, names))
 
     def running(self) -> Sequence[str]:
-        """The guests that run."""
-        with self._told("guests"):
+        """Return the names of all running guests."""
+        with self._refusing("guests"):
             return [guest.name() for guest in self._running()]
 
     def knows(self, node: str) -> bool:
-        """Whether a guest has that name."""
-        with self._told(f"node {node}"):
+        """Return whether a guest has this name."""
+        with self._refusing(f"node {node}"):
             return self._guest(node) is not None
 
     def runs(self, node: str) -> bool:
-        """One that is frozen runs: it has its disks."""
-        with self._told(f"node {node}"):
+        """Return whether the guest is active; a paused guest is, as it has its disks."""
+        with self._refusing(f"node {node}"):
             guest = self._guest(node)
             return guest is not None and bool(guest.isActive())
 
     def holders(self, volume: str) -> Sequence[str]:
-        """Each guest that runs is asked for its disks. Raises Refused while a guest has not answered yet."""
+        """Search the disks of all running guests. Raises Refused while a request to a guest is pending."""
         self._check_settled(volume)
-        with self._told(f"volume {volume}"):
-            found = self._look_up(volume)
-            if found is None:
+        with self._refusing(f"volume {volume}"):
+            file = self._look_up(volume)
+            if file is None:
                 return []
-            file = found.path()
-            return [guest.name() for guest in self._running() if file in _disks(guest)]
+            path = file.path()
+            return [guest.name() for guest in self._running() if path in _disks(guest)]
 
     def held(self, node: str) -> int:
-        """By the serials of its disks."""
-        with self._told(f"node {node}"):
+        """Count the guest's disks with the serial of a volume."""
+        with self._refusing(f"node {node}"):
             guest = self._guest(node)
             return 0 if guest is None else sum(is_id(serial) for serial in _serials(guest))
 
     def attach(self, volume: str, node: str) -> None:
-        """Live, on the guest's SCSI bus. Raises Refused when it is not there after GONE_LIMIT_S."""
+        """Plug the disk into the guest's SCSI bus. Raises Refused if this takes longer than GONE_LIMIT_S."""
         self._check_settled(volume)
-        with self._told(f"volume {volume}, node {node}"):
-            guest, found = self._guest(node), self._look_up(volume)
-            if guest is None or found is None:
+        with self._refusing(f"volume {volume}, node {node}"):
+            guest, file = self._guest(node), self._look_up(volume)
+            if guest is None or file is None:
                 raise Refused(grpc.StatusCode.NOT_FOUND, f"volume {volume}, node {node}: gone meanwhile")
-            xml = _disk_xml(found.path(), _free_target(guest), volume)
-            live = self._library.VIR_DOMAIN_AFFECT_LIVE
-            self._ask(volume, f"volume {volume} is not in node {node}", guest.attachDeviceFlags, xml, live)
+            xml = _disk_xml(file.path(), _free_target(guest), volume)
+            flags = self._library.VIR_DOMAIN_AFFECT_LIVE
+            self._request(
+                volume, f"volume {volume} is not in node {node}", guest.attachDeviceFlags, xml, flags
+            )
 
     def detach(self, volume: str, node: str) -> None:
-        """Live; the guest need not help. Raises Refused when the disk is still there after GONE_LIMIT_S."""
+        """Unplug the disk without the guest's help. Raises Refused if this takes longer than GONE_LIMIT_S."""
         self._check_settled(volume)
-        with self._told(f"volume {volume}, node {node}"):
-            guest, found = self._guest(node), self._look_up(volume)
-            disk = None if guest is None or found is None else _disks(guest).get(found.path())
+        with self._refusing(f"volume {volume}, node {node}"):
+            guest, file = self._guest(node), self._look_up(volume)
+            disk = None if guest is None or file is None else _disks(guest).get(file.path())
             if disk is None:
                 return
-            live, late = self._library.VIR_DOMAIN_AFFECT_LIVE, f"volume {volume} is still in node {node}"
-            left_s = self._ask(volume, late, guest.detachDeviceFlags, disk, live)
-            if not _comes_true(lambda: node not in self.holders(volume), left_s):
+            flags, late = self._library.VIR_DOMAIN_AFFECT_LIVE, f"volume {volume} is still in node {node}"
+            left_s = self._request(volume, late, guest.detachDeviceFlags, disk, flags)
+            if not _wait_until(lambda: node not in self.holders(volume), left_s):
                 raise _late(late)
 
-    def _ask(self, volume: str, late: str, do: Callable[..., object], *told: object) -> float:
-        """Have a guest's QEMU do something with a disk; how much of GONE_LIMIT_S is left (s). One that stands
-        still does it once it goes on, and until then nobody knows who has the volume.
+    def _request(self, volume: str, late: str, call: Callable[..., object], *args: object) -> float:
+        """Have a guest's QEMU change a disk; return how much of GONE_LIMIT_S is left (s).
 
-        Raises Refused when it is not done in time, and what the call raises.
+        A paused QEMU does it after it continues. Until then it is unknown which guest has the volume.
+
+        Raises:
+            Refused: It was not done in time; also whatever `call` raises.
         """
         began = time.monotonic()
-        self._under_way[volume] = (late, _begun(lambda: do(*told)))
+        self._pending[volume] = (late, _start(lambda: call(*args)))
         try:
-            self._under_way[volume][1].result(GONE_LIMIT_S)
+            self._pending[volume][1].result(GONE_LIMIT_S)
         except TimeoutError:
             raise _late(late) from None
         return GONE_LIMIT_S - (time.monotonic() - began)
 
     def _check_settled(self, volume: str) -> None:
-        """Raises Refused while what was asked of a volume before is not done yet."""
-        late, done = self._under_way.get(volume, ("", None))
-        if done is not None and not done.done():
+        """Check that no earlier request for this volume is pending. Raises Refused."""
+        late, future = self._pending.get(volume, ("", None))
+        if future is not None and not future.done():
             raise _late(late)
 
-    def _now(self) -> Connection:
+    def _connected(self) -> Connection:
         if self._connection is None or not self._connection.isAlive():
             self._connection = self._connect()
         return self._connection
 
     def _running(self) -> Sequence[Any]:
         flags = self._library.VIR_CONNECT_LIST_DOMAINS_ACTIVE
-        return list(self._now().listAllDomains(flags))
+        return list(self._connected().listAllDomains(flags))
 
     def _pool(self) -> Any:
-        return self._now().storagePoolLookupByName(self._pool_name)
+        return self._connected().storagePoolLookupByName(self._pool_name)
 
     def _look_up(self, volume: str) -> Any:
         if not is_id(volume):
@@ -164,7 +169,7 @@ class Libvirt:
         )
 
     def _guest(self, node: str) -> Any:
-        return self._or_none(lambda: self._now().lookupByName(node), self._library.VIR_ERR_NO_DOMAIN)
+        return self._or_none(lambda: self._connected().lookupByName(node), self._library.VIR_ERR_NO_DOMAIN)
 
     def _or_none(self, look: Callable[[], Any], absent: int) -> Any:
         try:
@@ -175,42 +180,42 @@ class Libvirt:
             raise
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
-        """libvirt's errors as refusals that may be tried again."""
+    def _refusing(self, what: str) -> Iterator[None]:
+        """Convert libvirt's errors to refusals that may be retried."""
         try:
             yield
         except self._library.libvirtError as error:
-            said = error.get_error_message() or error
-            raise Refused(grpc.StatusCode.UNAVAILABLE, f"{what}: libvirt: {said}") from error
+            message = error.get_error_message() or error
+            raise Refused(grpc.StatusCode.UNAVAILABLE, f"{what}: libvirt: {message}") from error
 
 
-def _begun(call: Callable[[], object]) -> Future[object]:
-    """A call under way: libvirt itself waits without end for a QEMU that stands still."""
-    done: Future[object] = Future()
+def _start(call: Callable[[], object]) -> Future[object]:
+    """Start a call in a thread: libvirt itself waits for a paused QEMU without a time limit."""
+    future: Future[object] = Future()
 
     def run() -> None:
         try:
-            done.set_result(call())
-        except Exception as error:  # whatever it is, it is the call's
-            done.set_exception(error)
+            future.set_result(call())
+        except Exception as error:
+            future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    return done
+    return future
 
 
 def _late(what: str) -> Refused:
     return Refused(grpc.StatusCode.DEADLINE_EXCEEDED, f"{what} after {GONE_LIMIT_S:g} s")
 
 
-def _comes_true(look: Callable[[], bool], limit_s: float) -> bool:
-    """Whether that is so within a time."""
+def _wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Wait until a condition holds; return whether it did within the time."""
     retry = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(limit_s),
-        wait=tenacity.wait_fixed(_LOOK_EACH_S),
-        retry=tenacity.retry_if_result(lambda so: not so),
+        stop=tenacity.stop_after_delay(timeout_s),
+        wait=tenacity.wait_fixed(_POLL_PERIOD_S),
+        retry=tenacity.retry_if_result(lambda is_true: not is_true),
         retry_error_callback=lambda _state: False,
     )
-    return bool(retry(look))
+    return bool(retry(condition))
 
 
 def _file(volume: str) -> str:
@@ -227,8 +232,10 @@ def _volume_xml(volume: Volume) -> str:
 
 
 def _disk_xml(file: str, target: str, serial: str) -> str:
-    """Not shareable, so that QEMU locks the file. With `writeback` what a guest has flushed outlives QEMU,
-    which keeps a part of qcow2's own data to itself until then; `none` would need a file system on a disk.
+    """Return the XML of a disk that is not shareable, so that QEMU locks the file.
+
+    With `writeback`, data that a guest has flushed outlives QEMU, which keeps a part of qcow2's metadata in
+    memory until then; `none` would need a file system on a disk.
     """
     root = Tree.Element("disk", type="file", device="disk")
     Tree.SubElement(root, "driver", name="qemu", type="qcow2", cache="writeback", discard="unmap")
@@ -243,13 +250,13 @@ def _elements(guest: Any) -> list[Tree.Element]:
 
 
 def _disks(guest: Any) -> dict[str, str]:
-    """The XML of each of a guest's disks, by file."""
-    found = {}
+    """Return the XML of each disk of a guest, by file."""
+    disks = {}
     for disk in _elements(guest):
         source = disk.find("source")
         if source is not None and source.get("file"):
-            found[str(source.get("file"))] = Tree.tostring(disk, encoding="unicode")
-    return found
+            disks[str(source.get("file"))] = Tree.tostring(disk, encoding="unicode")
+    return disks
 
 
 def _serials(guest: Any) -> list[str]:
@@ -257,6 +264,6 @@ def _serials(guest: Any) -> list[str]:
 
 
 def _free_target(guest: Any) -> str:
-    """The first name of a SCSI disk that the guest has none of."""
-    taken = {target.get("dev") for disk in _elements(guest) for target in disk.findall("target")}
-    return next(f"sd{letter}" for letter in _LETTERS if f"sd{letter}" not in taken)
+    """Return the first SCSI disk name that is free in the guest."""
+    used = {target.get("dev") for disk in _elements(guest) for target in disk.findall("target")}
+    return next(f"sd{letter}" for letter in _LETTERS if f"sd{letter}" not in used)

@@ -1,4 +1,4 @@
-"""What the driver asks of a hypervisor, and how a call is refused."""
+"""The interface of a hypervisor to the driver, and the exception for refused calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ID = re.compile(r"np-[0-9a-f]{17}")
 
 
 class Refused(Exception):
-    """A call that is not done: the status that its caller gets, and why, naming volume and node."""
+    """A refused call, with the status for its caller and a reason that names volume and node."""
 
     def __init__(self, code: grpc.StatusCode, why: str) -> None:
         super().__init__(why)
@@ -31,51 +31,51 @@ class Volume:
 
 
 class Hypervisor(Protocol):
-    """Volumes and machines. It only tells and does: what may be done, the controller decides.
+    """Volumes and machines. It decides nothing: the controller checks what is allowed.
 
-    It keeps no state but its own, so that a driver that was killed has forgotten nothing. Each verb may be
-    repeated, and raises Refused where it cannot be done now.
+    All state is the hypervisor's, so that a killed driver loses nothing. Each method is idempotent, and
+    raises Refused if it is not possible now.
     """
 
     def create(self, volume: Volume) -> None:
-        """Make an empty volume; the caller has seen that there is none."""
+        """Create an empty volume; the caller has checked that it does not exist."""
 
     def delete(self, volume: str) -> None:
-        """Remove a volume for good; the caller has seen that nobody holds it."""
+        """Delete a volume; the caller has checked that it is detached."""
 
     def find(self, volume: str) -> Volume | None:
-        """The volume of that id, if there is one."""
+        """Return the volume with this id, if there is one."""
 
     def all(self) -> Sequence[str]:
-        """The ids of all volumes there are."""
+        """Return the ids of all volumes."""
 
     def knows(self, node: str) -> bool:
-        """Whether there is a machine of that name, running or off."""
+        """Return whether there is a machine with this name, running or off."""
 
     def runs(self, node: str) -> bool:
-        """Whether that machine runs; False for one that is not known."""
+        """Return whether this machine runs; False if it does not exist."""
 
     def holders(self, volume: str) -> Sequence[str]:
-        """The running machines that have it: one at the most, unless somebody went past the driver."""
+        """Return the running machines that have the volume: at most one, unless the driver was bypassed."""
 
     def held(self, node: str) -> int:
-        """How many volumes that machine has, as long as it runs."""
+        """Return the number of volumes of this machine, if it runs."""
 
     def attach(self, volume: str, node: str) -> None:
-        """Plug the volume into a machine that runs, until it is detached or the machine ends."""
+        """Attach the volume to a running machine, until it is detached or the machine ends."""
 
     def detach(self, volume: str, node: str) -> None:
-        """Pull the volume out of a machine that runs, and wait until it is out."""
+        """Detach the volume from a running machine, and wait until it is gone."""
 
 
 def volume_id(name: str) -> str:
-    """The id of the volume of that name: always the same, so that a repeated creation finds the first one.
+    """Return the id for a volume's name, which makes creation idempotent.
 
-    It has 20 characters, which is what a SCSI disk's serial may have.
+    It has 20 characters, the maximum for the serial of a SCSI disk.
     """
     return f"np-{hashlib.sha256(name.encode()).hexdigest()[:17]}"
 
 
 def is_id(text: str) -> bool:
-    """Whether that can be a volume's id at all."""
+    """Return whether the text is a valid volume id."""
     return _ID.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""Who the driver is: the same on each of its endpoints."""
+"""The driver's identity, the same at each of its endpoints."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ class Identity:
     """The service `Identity`."""
 
     def GetPluginInfo(self, _request: csi.GetPluginInfoRequest) -> csi.GetPluginInfoResponse:
-        """Name and version."""
+        """Return name and version."""
         return csi.GetPluginInfoResponse(name=NAME, vendor_version=VERSION)
 
     def GetPluginCapabilities(
         self, _request: csi.GetPluginCapabilitiesRequest
     ) -> csi.GetPluginCapabilitiesResponse:
-        """It has a controller."""
+        """Report that there is a controller service."""
         service = csi.PluginCapability.Service(type=_CONTROLLER)
         return csi.GetPluginCapabilitiesResponse(capabilities=[csi.PluginCapability(service=service)])
 
     def Probe(self, _request: csi.ProbeRequest) -> csi.ProbeResponse:
-        """What answers is ready."""
+        """Report that the driver is ready."""
         return csi.ProbeResponse(ready=BoolValue(value=True))
 
 
 class Registration:
-    """The kubelet's service `Registration`, for a socket that it finds in its folder of plugins."""
+    """The kubelet's service `Registration`, for sockets in its plugin folder."""
 
     def GetInfo(self, _request: registration.InfoRequest) -> registration.PluginInfo:
-        """Without an endpoint: the kubelet goes on with the socket that it asked."""
+        """Return no endpoint, so that the kubelet uses the same socket."""
         return registration.PluginInfo(type="CSIPlugin", name=NAME, supported_versions=["1.0.0"])
 
     def NotifyRegistrationStatus(
         self, _request: registration.RegistrationStatus
     ) -> registration.RegistrationStatusResponse:
-        """Nothing follows from it."""
+        """Ignore the status."""
         return registration.RegistrationStatusResponse()

@@ -1,4 +1,4 @@
-"""What a node does with a volume that is attached to it: by marks in folders, or by commands on a machine."""
+"""Mount attached volumes on a node: simulated by marker files, or by commands on a machine."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ Json = Any
 
 
 class Machine(Protocol):
-    """One node as the node service needs it. Each verb may be repeated, and raises Refused where it fails."""
+    """A node for the node service. Each method is idempotent, and raises Refused if it fails."""
 
     def stage(self, volume: str, staging: str) -> None:
-        """Mount the volume at `staging`, with a file system if it has none yet."""
+        """Mount the volume at `staging`; make a file system if it has none yet."""
 
     def unstage(self, volume: str, staging: str) -> None:
-        """Take it off `staging`, which stays."""
+        """Unmount it from `staging`, which stays."""
 
     def publish(self, volume: str, staging: str, target: str, read_only: bool) -> None:
-        """Show what is staged at `staging` at `target` as well, which is made."""
+        """Mount what is staged at `staging` also at `target`, which is created."""
 
     def unpublish(self, volume: str, target: str) -> None:
-        """Take it off `target`, which is removed."""
+        """Unmount it from `target`, which is removed."""
 
 
 # Marks -------------------------------------------------------------------------------------------
 
-_MARK = ".csi.nodeproof.dev.json"
+_MARKER = ".csi.nodeproof.dev.json"
 
 
 class Marked:
-    """A node without disks: a folder in which something would be mounted gets a file that says what.
+    """A node without disks: a marker file in a folder stands for a mounted volume.
 
-    `root` is the folder that the node sees as its own `/`, where the driver does not run in it.
+    `root` is the folder that the node sees as its `/`, if the driver runs outside of the node.
     """
 
     def __init__(self, hypervisor: Hypervisor, node: str, root: Path = Path("/")) -> None:
@@ -51,33 +51,33 @@ class Marked:
         self._root = root
 
     def stage(self, volume: str, staging: str) -> None:
-        """Only what is attached to this node can be staged on it."""
+        """Mark `staging`; the volume must be attached to this node."""
         if self._node not in self._hypervisor.holders(volume):
             raise Refused(
                 grpc.StatusCode.FAILED_PRECONDITION, f"volume {volume} is not attached to node {self._node}"
             )
-        _mark(self._folder(staging), {"volume": volume})
+        _write_marker(self._folder(staging), {"volume": volume})
 
     def unstage(self, volume: str, staging: str) -> None:
-        """The mark goes."""
-        if _marked(self._folder(staging)).get("volume") == volume:
-            (self._folder(staging) / _MARK).unlink(missing_ok=True)
+        """Remove the marker."""
+        if _read_marker(self._folder(staging)).get("volume") == volume:
+            (self._folder(staging) / _MARKER).unlink(missing_ok=True)
 
     def publish(self, volume: str, staging: str, target: str, read_only: bool) -> None:
-        """Only what is staged can be published."""
-        if _marked(self._folder(staging)).get("volume") != volume:
+        """Mark `target`; the volume must be staged."""
+        if _read_marker(self._folder(staging)).get("volume") != volume:
             raise Refused(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"volume {volume} is not staged at {staging} on node {self._node}",
             )
-        _mark(self._folder(target), {"volume": volume, "read_only": read_only})
+        _write_marker(self._folder(target), {"volume": volume, "read_only": read_only})
 
     def unpublish(self, volume: str, target: str) -> None:
-        """The mark goes, and then the folder, which must be empty."""
+        """Remove the marker, then the folder, which must be empty."""
         folder = self._folder(target)
-        if _marked(folder).get("volume", volume) != volume:
+        if _read_marker(folder).get("volume", volume) != volume:
             raise Refused(grpc.StatusCode.FAILED_PRECONDITION, f"volume {volume} is not the one at {target}")
-        (folder / _MARK).unlink(missing_ok=True)
+        (folder / _MARKER).unlink(missing_ok=True)
         if folder.is_dir():
             folder.rmdir()
 
@@ -85,33 +85,33 @@ class Marked:
         return self._root / path.lstrip("/")
 
 
-def _mark(folder: Path, what: dict[str, Json]) -> None:
-    """Mark a folder, made where it is missing. Raises Refused where it is marked as something else."""
+def _write_marker(folder: Path, marker: dict[str, Json]) -> None:
+    """Mark a folder, creating it if needed. Raises Refused if it has a different marker."""
     folder.mkdir(exist_ok=True)
-    there = _marked(folder)
-    if there and there != what:
+    existing = _read_marker(folder)
+    if existing and existing != marker:
         code = grpc.StatusCode.ALREADY_EXISTS
-        if there["volume"] != what["volume"]:
+        if existing["volume"] != marker["volume"]:
             code = grpc.StatusCode.FAILED_PRECONDITION
         raise Refused(
-            code, f"volume {what['volume']}: {folder} has volume {there['volume']} otherwise already"
+            code, f"volume {marker['volume']}: {folder} has volume {existing['volume']} otherwise already"
         )
-    replace(folder / _MARK, what)
+    replace(folder / _MARKER, marker)
 
 
-def _marked(folder: Path) -> dict[str, Json]:
+def _read_marker(folder: Path) -> dict[str, Json]:
     try:
-        read: dict[str, Json] = json.loads((folder / _MARK).read_text())
+        marker: dict[str, Json] = json.loads((folder / _MARKER).read_text())
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    return read
+    return marker
 
 
 # Commands ----------------------------------------------------------------------------------------
 
-# The serial is asked of the kernel, after four bytes of header: links below /dev/disk come later than a disk.
-# A file system is made only where the first superblock's place reads as zeros: mkfs.ext4 writes that last,
-# after a flush. blkid is not asked: it ends alike (2) where it finds nothing and where it cannot read.
+# Read the serial from the kernel, after a header of four bytes: links in /dev/disk appear later than a disk.
+# Make a file system only if the first superblock reads as zeros: mkfs.ext4 writes it last, after a flush.
+# blkid is of no use: its exit status is 2 both if it finds nothing and if it cannot read.
 _STAGE = """
 disk=
 for page in "${SYS:-/sys}"/block/sd*/device/vpd_pg80; do
@@ -137,7 +137,7 @@ mountpoint -q "$2" || { echo "nothing is staged at $2" >&2; exit 3; }
 mkdir -p "$3" && { mountpoint -q "$3" || mount --bind "$2" "$3"; } && mount -o "remount,bind,$4" "$3"
 """
 _UNPUBLISH = 'if mountpoint -q "$2"; then umount "$2" || exit; fi; [ ! -d "$2" ] || rmdir "$2"'
-# Also of a disk that was taken out while it was mounted, which no serial tells of any more.
+# This includes a disk that was detached while it was mounted, whose serial cannot be read any more.
 _FORGET = """
 findmnt -n -r -o TARGET | grep -e /kubernetes.io~csi/ -e /$1/ | while read -r at; do
     umount -l "$at" || exit
@@ -145,26 +145,26 @@ done || exit
 rm -f "${PLUGINS:-/var/lib/kubelet/plugins_registry}/csi.sock"
 """
 
-_MEANS = {3: grpc.StatusCode.FAILED_PRECONDITION, 4: grpc.StatusCode.FAILED_PRECONDITION}
-"""What an exit status of a script says, where it is not the node's fault."""
+_STATUS_CODES = {3: grpc.StatusCode.FAILED_PRECONDITION, 4: grpc.StatusCode.FAILED_PRECONDITION}
+"""The gRPC status for an exit status of a script that is not the node's fault."""
 
 
 class Shell(Protocol):
-    """Where commands of a node run."""
+    """Runs commands on a node."""
 
     def __call__(self, argv: Sequence[str]) -> tuple[int, str]:
-        """Status and error output. Raises OSError where the node cannot be reached, or does not end it."""
+        """Return status and error output. Raises OSError if the node is unreachable or the command hangs."""
 
 
 class Commands:
-    """A node with disks. Each verb is one script, and one way to the node and back."""
+    """A node with disks. Each method runs one script on the node."""
 
     def __init__(self, shell: Shell, node: str) -> None:
         self._shell = shell
         self._node = node
 
     def stage(self, volume: str, staging: str) -> None:
-        """The disk is found by its serial, which is the volume's id."""
+        """Find the disk by its serial, which is the volume's id, and mount it."""
         self._run(_STAGE, volume, staging)
 
     def unstage(self, volume: str, staging: str) -> None:
@@ -172,46 +172,46 @@ class Commands:
         self._run(_UNSTAGE, volume, staging)
 
     def publish(self, volume: str, staging: str, target: str, read_only: bool) -> None:
-        """Bind it."""
+        """Bind-mount it."""
         self._run(_PUBLISH, volume, staging, target, "ro" if read_only else "rw")
 
     def unpublish(self, volume: str, target: str) -> None:
-        """Unmount it there, and remove the folder."""
+        """Unmount it, and remove the folder."""
         self._run(_UNPUBLISH, volume, target)
 
     def forget(self) -> None:
-        """Unmount whatever of the driver's is mounted, used or not, and remove its socket."""
+        """Unmount all volumes of the driver, even if they are in use, and remove its socket."""
         self._run(_FORGET, NAME)
 
     def _run(self, script: str, volume: str, *arguments: str) -> None:
         where = f"volume {volume}, node {self._node}"
         try:
-            status, said = self._shell(["sh", "-c", script, "csi", volume, *arguments])
+            status, output = self._shell(["sh", "-c", script, "csi", volume, *arguments])
         except OSError as error:
             raise Refused(grpc.StatusCode.UNAVAILABLE, f"{where}: {error}") from error
         if status != 0:
-            code = _MEANS.get(status, grpc.StatusCode.INTERNAL)
-            why = "; ".join(said.strip().splitlines()) or f"status {status}"
+            code = _STATUS_CODES.get(status, grpc.StatusCode.INTERNAL)
+            why = "; ".join(output.strip().splitlines()) or f"status {status}"
             raise Refused(code, f"{where}: {why}")
 
 
 class Remote:
-    """A shell that is reached by a command in front of its own, such as `ssh -F FILE NODE`."""
+    """A shell behind a command prefix, such as `ssh -F FILE NODE`."""
 
     def __init__(self, prefix: Sequence[str], limit_s: float = 60.0) -> None:
         self._prefix = tuple(prefix)
-        self._limit_s = limit_s
+        self._timeout_s = limit_s
 
     def __call__(self, argv: Sequence[str]) -> tuple[int, str]:
-        """As `Shell` says: ssh's own status 255 is a node that cannot be reached."""
+        """Run a command as in `Shell`. Status 255, ssh's own, means that the node is unreachable."""
         command = [*self._prefix, shlex.join(argv)]
         try:
-            done = subprocess.run(
-                command, capture_output=True, timeout=self._limit_s, check=False, stdin=subprocess.DEVNULL
+            completed = subprocess.run(
+                command, capture_output=True, timeout=self._timeout_s, check=False, stdin=subprocess.DEVNULL
             )
-        except subprocess.TimeoutExpired as late:
-            raise TimeoutError(f"no end within {self._limit_s:g} s") from late
-        said = done.stderr.decode(errors="replace")
-        if done.returncode == 255:
-            raise ConnectionError(said.strip() or "not reached")
-        return done.returncode, said
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError(f"timed out after {self._timeout_s:g} s") from error
+        output = completed.stderr.decode(errors="replace")
+        if completed.returncode == 255:
+            raise ConnectionError(output.strip() or "not reached")
+        return completed.returncode, output

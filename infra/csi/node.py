@@ -1,4 +1,4 @@
-"""The service `Node`: what becomes of a volume on the node that it is attached to."""
+"""The service `Node`: mounts volumes on the node that they are attached to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STAGES = csi.NodeServiceCapability.RPC.STAGE_UNSTAGE_VOLUME
 
 
 class Node:
-    """The node service of one node; all calls of a node are done one after the other."""
+    """The node service of one node; it handles one call at a time."""
 
     def __init__(self, name: str, machine: Machine) -> None:
         self._name = name
@@ -24,27 +24,27 @@ class Node:
         self._lock = threading.Lock()
 
     def NodeGetInfo(self, _request: csi.NodeGetInfoRequest) -> csi.NodeGetInfoResponse:
-        """Its id is its name."""
+        """Return the node's id, which is its name, and its maximum number of volumes."""
         return csi.NodeGetInfoResponse(node_id=self._name, max_volumes_per_node=MAX_VOLUMES)
 
     def NodeGetCapabilities(
         self, _request: csi.NodeGetCapabilitiesRequest
     ) -> csi.NodeGetCapabilitiesResponse:
-        """Volumes are staged before they are published."""
+        """Report that volumes must be staged before they are published."""
         rpc = csi.NodeServiceCapability.RPC(type=_STAGES)
         return csi.NodeGetCapabilitiesResponse(capabilities=[csi.NodeServiceCapability(rpc=rpc)])
 
     def NodeStageVolume(self, request: csi.NodeStageVolumeRequest) -> csi.NodeStageVolumeResponse:
-        """Once for a volume, before any pod has it."""
+        """Stage a volume, once for all pods."""
         volume = needed(request.volume_id, "volume_id")
         staging = needed(request.staging_target_path, "staging_target_path")
-        _insist(request, volume)
+        _check_use(request, volume)
         with self._lock:
             self._machine.stage(volume, staging)
         return csi.NodeStageVolumeResponse()
 
     def NodeUnstageVolume(self, request: csi.NodeUnstageVolumeRequest) -> csi.NodeUnstageVolumeResponse:
-        """After the last pod."""
+        """Unstage a volume, after the last pod."""
         volume = needed(request.volume_id, "volume_id")
         staging = needed(request.staging_target_path, "staging_target_path")
         with self._lock:
@@ -52,10 +52,10 @@ class Node:
         return csi.NodeUnstageVolumeResponse()
 
     def NodePublishVolume(self, request: csi.NodePublishVolumeRequest) -> csi.NodePublishVolumeResponse:
-        """For each pod."""
+        """Publish a staged volume for a pod."""
         volume = needed(request.volume_id, "volume_id")
         target = needed(request.target_path, "target_path")
-        _insist(request, volume)
+        _check_use(request, volume)
         if not request.staging_target_path:
             raise Refused(
                 grpc.StatusCode.FAILED_PRECONDITION, f"volume {volume}: staging_target_path is missing"
@@ -65,7 +65,7 @@ class Node:
         return csi.NodePublishVolumeResponse()
 
     def NodeUnpublishVolume(self, request: csi.NodeUnpublishVolumeRequest) -> csi.NodeUnpublishVolumeResponse:
-        """For each pod that goes."""
+        """Unpublish a volume of a deleted pod."""
         volume = needed(request.volume_id, "volume_id")
         target = needed(request.target_path, "target_path")
         with self._lock:
@@ -73,7 +73,7 @@ class Node:
         return csi.NodeUnpublishVolumeResponse()
 
 
-def _insist(request: csi.NodeStageVolumeRequest | csi.NodePublishVolumeRequest, volume: str) -> None:
+def _check_use(request: csi.NodeStageVolumeRequest | csi.NodePublishVolumeRequest, volume: str) -> None:
     if not request.HasField("volume_capability"):
         raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "volume_capability is missing")
     capability.insist([request.volume_capability], volume)

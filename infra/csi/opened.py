@@ -1,4 +1,4 @@
-"""The hypervisor that a command line names."""
+"""Open the hypervisor that a command line names."""
 
 from __future__ import annotations
 
@@ -15,34 +15,39 @@ from infra.csi.table import Table
 
 
 class BadCommand(Exception):
-    """What the command line asks for cannot be done."""
+    """A command line that cannot be carried out."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """By what a hypervisor is named, and by what commands run on its machines."""
+    """Add the options that name a hypervisor and say how commands run on its machines."""
     add = parser.add_argument
-    add("--hypervisor", required=True, metavar="table:DIR|libvirt:URI", help="what has volumes and machines")
-    add("--nodes", default="", metavar="A,B", help="machines that a table has; those that it knows stay")
-    add("--root", default="/", metavar="DIR", help="what a table's node sees as its /; {node} is its name")
+    add(
+        "--hypervisor",
+        required=True,
+        metavar="table:DIR|libvirt:URI",
+        help="the hypervisor of volumes and machines",
+    )
+    add("--nodes", default="", metavar="A,B", help="machines to add to a table")
+    add("--root", default="/", metavar="DIR", help="root folder of a table's node; {node} is its name")
     add("--pool", default="", help="libvirt's storage pool of the volumes")
-    add("--shell", default="", metavar="COMMAND", help="what runs a command on a guest; {node} is its name")
+    add("--shell", default="", metavar="COMMAND", help="command prefix for a guest; {node} is its name")
 
 
-def hypervisor(asked: argparse.Namespace) -> Hypervisor:
-    """The one that was named. Raises BadCommand."""
-    kind, _, where = asked.hypervisor.partition(":")
-    if kind == "table" and where:
-        return Table(Path(where), filter(None, asked.nodes.split(",")))
-    if kind == "libvirt" and where:
-        if not asked.pool or not asked.shell:
+def hypervisor(options: argparse.Namespace) -> Hypervisor:
+    """Open the hypervisor of the options. Raises BadCommand."""
+    kind, _, address = options.hypervisor.partition(":")
+    if kind == "table" and address:
+        return Table(Path(address), filter(None, options.nodes.split(",")))
+    if kind == "libvirt" and address:
+        if not options.pool or not options.shell:
             raise BadCommand("libvirt needs --pool and --shell (--hypervisor); give both")
-        return _libvirt(where, asked.pool)
-    raise BadCommand(f"no hypervisor {asked.hypervisor!r} (--hypervisor); give table:DIR or libvirt:URI")
+        return _libvirt(address, options.pool)
+    raise BadCommand(f"no hypervisor {options.hypervisor!r} (--hypervisor); give table:DIR or libvirt:URI")
 
 
-def commands(asked: argparse.Namespace, node: str) -> Commands:
-    """A guest, by the shell that was named."""
-    return Commands(Remote([word.format(node=node) for word in shlex.split(asked.shell)]), node)
+def commands(options: argparse.Namespace, node: str) -> Commands:
+    """Return a guest, reached by the shell of the options."""
+    return Commands(Remote([word.format(node=node) for word in shlex.split(options.shell)]), node)
 
 
 def _libvirt(uri: str, pool: str) -> Libvirt:

@@ -1,4 +1,4 @@
-"""Hooks classes up as services of gRPC: by the names of their methods, without generated servicers."""
+"""Serve objects as gRPC services, by the names of their methods, without generated servicers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Method = Callable[[Any], Message]
 
 
 def handler(service: ServiceDescriptor, served: object, calls: Calls, node: str = "") -> Any:
-    """A service of gRPC whose methods are those of `served`; what it lacks is answered UNIMPLEMENTED.
+    """Return a handler for a gRPC service with the methods of `served`; missing ones are UNIMPLEMENTED.
 
-    Each call is written to `calls`, as one of `node` where the request names no node.
+    Each call is written to `calls`, with `node` if the request does not name a node.
     """
     methods = {
         method.name: grpc.unary_unary_rpc_method_handler(
-            _answer(method.name, getattr(served, method.name), calls, node),
+            _wrap(method.name, getattr(served, method.name), calls, node),
             request_deserializer=GetMessageClass(method.input_type).FromString,
             response_serializer=GetMessageClass(method.output_type).SerializeToString,
         )
@@ -38,27 +38,27 @@ def _methods(service: ServiceDescriptor) -> list[MethodDescriptor]:
     return list(service.methods)
 
 
-def _answer(name: str, method: Method, calls: Calls, node: str) -> Callable[[Any, Any], Message]:
-    def answer(request: Any, context: Any) -> Message:
+def _wrap(name: str, method: Method, calls: Calls, node: str) -> Callable[[Any, Any], Message]:
+    def handle(request: Any, context: Any) -> Message:
         begin = time.monotonic()
-        code, why, response = _tried(method, request)
+        code, why, response = _call(method, request)
         volume = getattr(request, "volume_id", "")
         if not volume and response is not None and hasattr(response, "volume"):
             volume = response.volume.volume_id
-        asked = getattr(request, "node_id", "") or node
+        node_id = getattr(request, "node_id", "") or node
         try:
-            calls.write(name, volume, asked, begin, time.monotonic(), code.name)
+            calls.write(name, volume, node_id, begin, time.monotonic(), code.name)
         except OSError as error:
             code, why, response = grpc.StatusCode.INTERNAL, f"{name} is not written down: {error}", None
         if response is None:
-            context.abort(code, _naming(why, volume, asked))
+            context.abort(code, _with_names(why, volume, node_id))
             raise AssertionError("abort does not return")
         return response
 
-    return answer
+    return handle
 
 
-def _tried(method: Method, request: Any) -> tuple[grpc.StatusCode, str, Message | None]:
+def _call(method: Method, request: Any) -> tuple[grpc.StatusCode, str, Message | None]:
     try:
         return grpc.StatusCode.OK, "", method(request)
     except Refused as refused:
@@ -67,15 +67,15 @@ def _tried(method: Method, request: Any) -> tuple[grpc.StatusCode, str, Message 
         return grpc.StatusCode.INTERNAL, repr(error), None
 
 
-def _naming(why: str, volume: str, node: str) -> str:
-    """Why a call was not done, with the volume and the node that it was about, where it lacks them."""
-    about = {"volume": volume, "node": node}
-    lacks = [f"{what} {name}" for what, name in about.items() if name and name not in why]
-    return f"{', '.join(lacks)}: {why}" if lacks else why
+def _with_names(why: str, volume: str, node: str) -> str:
+    """Prefix the reason of a refused call with the call's volume and node, if they are missing."""
+    names = {"volume": volume, "node": node}
+    missing = [f"{kind} {name}" for kind, name in names.items() if name and name not in why]
+    return f"{', '.join(missing)}: {why}" if missing else why
 
 
 def needed(value: Any, field: str) -> Any:
-    """A field that a request must have. Raises Refused."""
+    """Return the value of a required field of a request. Raises Refused if it is empty."""
     if not value:
         raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"{field} is missing")
     return value

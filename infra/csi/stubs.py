@@ -1,7 +1,6 @@
-"""Writes `protocol/` anew: the messages of the .proto files of the modules that go.mod names.
+"""Generate `protocol/` from the .proto files of the modules in go.mod (`make stubs`).
 
-A developer's step, `make stubs`. What it writes is checked in: a lab that starts needs neither Go nor a
-compiler, and a change of the protocol is seen where it is reviewed.
+The result is checked in: a lab start needs neither Go nor a compiler, and protocol changes are reviewed.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from nodeproof import proc
 from nodeproof.artifacts import components, csi
 from nodeproof.artifacts.go import find_go, go_environment, wanted_go
 
-_LIMIT_S = 600.0
+_TIMEOUT_S = 600.0
 _INIT = '''"""Messages and services of the protocol, made by `make stubs` from the published .proto files."""
 
 SPECIFICATION = "{version}"
@@ -26,11 +25,11 @@ _KUBELET = "k8s.io/kubelet"
 
 
 def specification(recipe: Path) -> str:
-    """The version of the protocol that csi-sanity and the attacher are built with. Raises ValueError."""
-    found = re.search(rf"^\s+{re.escape(_SPEC)} (v\S+)", (recipe / "go.mod").read_text(), re.MULTILINE)
-    if found is None:
+    """Return the protocol version that csi-sanity and external-attacher are built with. Raises ValueError."""
+    match = re.search(rf"^\s+{re.escape(_SPEC)} (v\S+)", (recipe / "go.mod").read_text(), re.MULTILINE)
+    if match is None:
         raise ValueError(f"{recipe}/go.mod names no {_SPEC}")
-    return found[1]
+    return match[1]
 
 
 def main() -> None:
@@ -45,17 +44,17 @@ def main() -> None:
         for name, source in sources.items():
             Path(folder, name).write_text(source.read_text())
         argv = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"--python_out={target}"]
-        proc.run([*argv, f"--pyi_out={target}", *sources], timeout_s=_LIMIT_S, cwd=Path(folder))
+        proc.run([*argv, f"--pyi_out={target}", *sources], timeout_s=_TIMEOUT_S, cwd=Path(folder))
     (target / "__init__.py").write_text(_INIT.format(version=specification(recipe)))
 
 
 def _module(recipe: Path, module: str) -> Path:
-    """The folder of a module's sources, downloaded where it is missing."""
+    """Return the folder with a module's sources; download them if needed."""
     go = find_go(wanted_go((recipe / "go.mod").read_text()), components.recipe_dir(), print)
     env = go_environment()
-    proc.run([go, "mod", "download", module], timeout_s=_LIMIT_S, cwd=recipe, env=env)
+    proc.run([go, "mod", "download", module], timeout_s=_TIMEOUT_S, cwd=recipe, env=env)
     argv = [go, "list", "-m", "-f", "{{.Dir}}", module]
-    return Path(proc.run(argv, timeout_s=_LIMIT_S, cwd=recipe, env=env).stdout.strip())
+    return Path(proc.run(argv, timeout_s=_TIMEOUT_S, cwd=recipe, env=env).stdout.strip())
 
 
 if __name__ == "__main__":

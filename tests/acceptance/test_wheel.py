@@ -62,7 +62,7 @@ def test_the_csi_driver_starts(installed: Path, tmp_path: Path) -> None:
     assert path.is_relative_to(installed)
     asked = ["--endpoint=unix:///nowhere/sock", f"--hypervisor=table:{tmp_path / 'table'}"]
     done = _run(path, tmp_path, "-P", "-m", "infra.csi", *asked)
-    assert "csi driver: nobody can listen at unix:///nowhere/sock" in done.stderr, done.stderr
+    assert "csi driver: cannot listen at unix:///nowhere/sock" in done.stderr, done.stderr
 
 
 def test_a_run_outside_a_checkout_leaves_its_verdicts(installed: Path, tmp_path: Path) -> None:

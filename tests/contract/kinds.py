@@ -80,7 +80,7 @@ KINDS: Mapping[str, Kind] = {
         namespaces=3,
         credentials="seed/root/etc/kubernetes",
         boot_s=90.0,
-        lacks={"kube-proxy": "its host starts none"},
+        lacks={"kube-proxy": "its host cannot start one"},
     ),
     VAGRANT.name: Kind(
         VAGRANT.name,
@@ -88,7 +88,7 @@ KINDS: Mapping[str, Kind] = {
         namespaces=3,
         credentials="seed/root/etc/kubernetes",
         boot_s=90.0,
-        lacks={"kube-proxy": "its host starts none"},
+        lacks={"kube-proxy": "its host cannot start one"},
     ),
 }
 

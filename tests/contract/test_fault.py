@@ -404,7 +404,7 @@ def test_a_kubelet_keeps_its_other_settings_over_a_cut_of_the_power(
 def test_a_setting_that_changes_nothing_is_refused(machine: Machine) -> None:
     told = machine.kubelet_configuration()
     same = KubeletSettings("00000000", machine.name, {"maxPods": told["maxPods"], "registryBurst": 11})
-    assert same.available(machine) == f"its kubelet has maxPods: {told['maxPods']} without it"
+    assert same.available(machine) == f"its kubelet already has maxPods: {told['maxPods']}"
 
 
 def test_a_second_change_of_settings_is_refused(machine: Machine, has_one: Callable[[str], Fault]) -> None:

@@ -86,9 +86,9 @@ def test_one_of_a_group_that_was_not_declared_refuses_them_all() -> None:
         ("etcd", ("etcd",), ""),
         ("etcd", ("kube-controller-manager",), "etcd is outside the declared blast radius: kube-controller"),
         ("etcd", (), "no component"),
-        ("sshd", ("sshd",), "no such fault of a node"),
-        (CONTROL_PLANE, (CONTROL_PLANE,), "no such fault of a control-plane"),
-        ("node-1", ("node-1",), "no such fault of a node"),
+        ("sshd", ("sshd",), "cannot be injected on a node"),
+        (CONTROL_PLANE, (CONTROL_PLANE,), "cannot be injected on a control-plane"),
+        ("node-1", ("node-1",), "cannot be injected on a node"),
     ],
 )
 def test_a_component_is_hit_where_it_was_declared(place: str, declared: Collection[str], said: str) -> None:
@@ -102,7 +102,7 @@ def test_a_component_is_hit_where_it_was_declared(place: str, declared: Collecti
 def test_a_fault_of_nodes_is_done_on_no_component(made: Callable[..., Fault]) -> None:
     """There its commands would run in the lab's outer namespaces, beside the host's service manager."""
     fault = made("12345678", "etcd")
-    with pytest.raises(Refused, match=r"no such fault of a component \(etcd\): it is for a node"):
+    with pytest.raises(Refused, match=r"cannot be injected on a component \(etcd\), only on a node"):
         check_plan(
             fault.node, fault.places, fault.harms, LARGE, Declared((), COMPONENTS, "cluster"), set(), set
         )

@@ -171,7 +171,7 @@ def test_a_run_heals_what_was_left_in_a_lab_that_it_does_not_use(
     ended = nodeproof("run", "--no-site", "--lab", lab.name, SCENARIO, cwd=tmp_path)
 
     assert ended.status == 0, ended
-    assert f"lab {other.name}: what an earlier run left is healed" in ended.stderr + ended.stdout
+    assert f"lab {other.name}: healed the faults of an earlier run" in ended.stderr + ended.stdout
     assert other.fleet.machine(abandoned.node).reaches_control_plane()
     assert other.safety.ledger.unfinished() == []
     assert registry.client(other.name).status()["not_disarmed"] == []

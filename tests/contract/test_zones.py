@@ -193,7 +193,7 @@ def test_a_node_joins_the_zone_of_who_lets_it(ours: Lab, theirs: Lab, tmp_path: 
     slots = [entry.slot for lab in (ours, theirs) for entry in lab.fleet.nodes()]
     assert len(slots) == len(set(slots))
     taken = Stage(ours, tmp_path, Needs(), nullcontext)
-    with pytest.raises(Problem, match="is there already"):
+    with pytest.raises(Problem, match="exists already"):
         taken.do(join(names[theirs.zone]))
     with pytest.raises(Problem, match="is not the scenario's zone"):
         taken.do(join("elsewhere", zone=theirs.zone))
@@ -225,8 +225,8 @@ def test_workers_of_a_run_lease_zones_of_a_lab_that_runs(zoned: Lab, tmp_path: P
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--lab", "{lab}", "-n", "4"), "4 workers for zones of lab {lab}: 3"),
-        (("--lab", "{lab}/zone-a", "-n", "2"), "2 workers for zones of lab {lab}: 1"),
+        (("--lab", "{lab}", "-n", "4"), "too many workers (4) for lab {lab}"),
+        (("--lab", "{lab}/zone-a", "-n", "2"), "too many workers (2) for lab {lab}"),
         (("--lab", "{lab}/zone-x"), "lab {lab} has no zone 'zone-x'"),
     ],
 )

@@ -166,7 +166,7 @@ def test_a_turn_that_does_not_come_is_not_waited_for_without_end(tmp_path: Path)
     admission(tmp_path, "a").enter(lambda _line: None)
     lines: list[str] = []
     Admission(tmp_path, "b", MOST, limit_s=0.2, read_pressure=lambda: 1.0).enter(lines.append)
-    assert lines[-1] == "no turn within 0.2 s: beginning without one"
+    assert lines[-1] == "no turn within 0.2 s: starting without one"
 
 
 def test_a_run_of_one_worker_waits_for_nobody(tmp_path: Path) -> None:

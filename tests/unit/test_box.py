@@ -104,7 +104,7 @@ def test_an_older_box_is_replaced_and_other_peoples_files_are_not(tmp_path: Path
     letter = tmp_path / "box" / "node-1" / "letter"
     letter.write_text("mine")
 
-    with pytest.raises(Problem, match=r"not empty.*node-1/letter"):
+    with pytest.raises(Problem, match=r"not part of a box.*node-1/letter"):
         _said(tmp_path, image)
 
     assert letter.read_text() == "mine"
@@ -116,7 +116,7 @@ def test_a_folder_without_our_mark_is_left_alone(tmp_path: Path, image: Image, n
     (tmp_path / "box").mkdir()
     (tmp_path / "box" / name).write_text("mine")
 
-    with pytest.raises(Problem, match=rf"not empty.*{name}"):
+    with pytest.raises(Problem, match=rf"not part of a box.*{name}"):
         _said(tmp_path, image)
 
     assert (tmp_path / "box" / name).read_text() == "mine"

@@ -229,15 +229,15 @@ def test_a_claim_is_read_as_it_is_written() -> None:
         ('versions: ">=1.18"', "versions: 1.18", "6:13", "text", "1.18"),
         ('versions: ">=1.18"', 'versions: ">=2,<1"', "6:13", "a range that holds", "'>=2,<1'"),
         ('versions: "<1.32"', 'versions: "<1.31"', "17:9", "a value for >=1.18", "none for 1.31"),
-        ('versions: "<1.32"', 'versions: "<1.33"', "18:23", "no version twice", "1.32 again"),
-        ("unit: s", "unit: s\n      unit: m", "16:7", "each key once", "'unit' again"),
+        ('versions: "<1.32"', 'versions: "<1.33"', "18:23", "each version once", "1.32 again"),
+        ("unit: s", "unit: s\n      unit: m", "16:7", "unique keys", "'unit' again"),
         ("unit: s", "unit: !!str s", "15:13", "no tags", "str"),
         ("unit: s", "unit: !foo s", "15:13", "no tags", "!foo"),
         ("unit: s", "unit: &u s", "15:13", "no anchors", "&u"),
         ("unit: s", "unit: *u", "15:13", "the value itself", "*u"),
         ("unit: s", "<<: {unit: s}", "15:7", "a key that is text", "'<<'"),
         ("unit: s", "? [unit]\n      : s", "15:9", "a key that is text", "a list"),
-        ("unit: s", "unit: [s", "16:13", "YAML", "a fault"),
+        ("unit: s", "unit: [s", "16:13", "YAML", "a syntax error"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(
@@ -320,7 +320,7 @@ def test_files_are_merged_in_order() -> None:
     one = parse(CLAIM, "one", SCHEMA)
     two = parse(CLAIM.replace("blocks-new-pods", "other"), "two", SCHEMA)
     assert list(merge({"one": one, "two": two})) == ["cordon.blocks-new-pods", "cordon.other"]
-    with pytest.raises(Problem, match=r"cordon.blocks-new-pods, which one holds as well \(three\)"):
+    with pytest.raises(Problem, match=r"cordon.blocks-new-pods, which is also in one \(three\)"):
         merge({"one": one, "two": two, "three": one})
 
 
@@ -334,15 +334,15 @@ def test_a_teams_own_claims(tmp_path: Path) -> None:
 
 def test_a_teams_claim_may_not_replace_one(tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(CLAIM)
-    with pytest.raises(Problem, match="holds as well"):
+    with pytest.raises(Problem, match="which is also in"):
         catalogue.load([tmp_path])
 
 
 def test_folders_that_are_refused(tmp_path: Path) -> None:
     for folder, words in (
-        (tmp_path / "none", "no such folder"),
-        (tmp_path, "holds no claims"),
-        (tmp_path / ".." / tmp_path.name, r"named with \.\."),
+        (tmp_path / "none", "no such claims folder"),
+        (tmp_path, "folder has no claims"),
+        (tmp_path / ".." / tmp_path.name, r"contains \.\."),
     ):
         with pytest.raises(Problem, match=words):
             catalogue.load([folder])
@@ -355,7 +355,7 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
     link = folder / "own.yaml"
     for target in (outside, Path("..") / "outside.yaml", tmp_path / "nowhere.yaml"):
         link.symlink_to(target)
-        with pytest.raises(Problem, match="not a file of this folder"):
+        with pytest.raises(Problem, match="not a file inside its folder"):
             catalogue.load([folder])
         link.unlink()
     (folder / "real.yaml").write_text(outside.read_text())
@@ -364,7 +364,7 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "own.yaml").mkdir()
-    with pytest.raises(Problem, match="not a file of this folder"):
+    with pytest.raises(Problem, match="not a file inside its folder"):
         catalogue.load([tmp_path])
 
 
@@ -429,7 +429,7 @@ def test_a_claim_without_a_window_gives_none() -> None:
         ),
         (WINDOW.replace("G - slack", "G -"), "expected a formula"),
         (WINDOW.replace("G - slack", "'__import__(1)'"), "expected text like"),
-        (WINDOW.replace("G - slack", "f(G)"), "expected a formula, found no arithmetic: 'f(G)'"),
+        (WINDOW.replace("G - slack", "f(G)"), "expected a formula, found not arithmetic: 'f(G)'"),
         (WINDOW.replace("shape: period", "shape: odd"), "expected one of period, within, negative"),
         (WINDOW.replace("nominal: G, ", ""), "the key 'nominal'"),
     ],

@@ -51,24 +51,24 @@ def requests(low: int, high: int) -> Check:
 @pytest.mark.parametrize(("low", "high"), [(2, 2), (1, 2), (2, 5), (0, 2)])
 def test_a_count_inside_its_range_conforms(low: int, high: int) -> None:
     verdict = run(reports(low, high), reporting(5.0, 12.0, 18.0, 25.0).fence(40.0))
-    assert_verdict(verdict, "conforms", "came 2 times in 10.00 s")
+    assert_verdict(verdict, "conforms", "occurred 2 times in 10.00 s")
     assert verdict.measured == Measured(2.0)
 
 
 def test_what_did_not_come_between_its_moments_came_no_time() -> None:
-    assert_verdict(run(reports(0, 0), reporting(5.0, 25.0).fence(40.0)), "conforms", "came 0 times")
+    assert_verdict(run(reports(0, 0), reporting(5.0, 25.0).fence(40.0)), "conforms", "occurred 0 times")
 
 
 def test_more_deviate_whoever_vouches() -> None:
     story = reporting(12.0, 14.0, 16.0)
-    assert_verdict(run(reports(0, 2), story), "deviates", "came 3 times", "at most 2")
-    assert_verdict(run(reports(0, 2), story.fence(40.0)), "deviates", "came 3 times", "at most 2")
+    assert_verdict(run(reports(0, 2), story), "deviates", "occurred 3 times", "at most 2")
+    assert_verdict(run(reports(0, 2), story.fence(40.0)), "deviates", "occurred 3 times", "at most 2")
 
 
 def test_fewer_deviate_behind_a_fence_only() -> None:
     story = reporting(12.0)
     assert_verdict(run(reports(2, 3), story), "unproven: gap", "more", "no fence")
-    assert_verdict(run(reports(2, 3), story.fence(40.0)), "deviates", "came 1 times", "at least 2")
+    assert_verdict(run(reports(2, 3), story.fence(40.0)), "deviates", "occurred 1 times", "at least 2")
 
 
 def test_enough_may_be_too_many_without_a_fence() -> None:
@@ -83,8 +83,8 @@ def test_a_fence_before_the_last_moment_vouches_for_nothing() -> None:
 
 
 def test_two_at_the_same_instant_are_two() -> None:
-    assert_verdict(run(reports(2, 2), reporting(15.0, 15.0).fence(40.0)), "conforms", "came 2 times")
-    assert_verdict(run(requests(2, 2), listening(15.0, 15.0)), "conforms", "came 2 times")
+    assert_verdict(run(reports(2, 2), reporting(15.0, 15.0).fence(40.0)), "conforms", "occurred 2 times")
+    assert_verdict(run(requests(2, 2), listening(15.0, 15.0)), "conforms", "occurred 2 times")
 
 
 @pytest.mark.parametrize(("since_t", "until_t"), [(9.0, 11.0), (14.0, 15.0), (19.0, 21.0)])
@@ -92,7 +92,7 @@ def test_a_blind_watch_counts_nothing(since_t: float, until_t: float) -> None:
     story = reporting(12.0)
     story.gap(since_t, until_t, "events")
     for check in (reports(1, 1), reports(2, 2)):
-        assert_verdict(run(check, story.fence(40.0)), "unproven: gap", "blind")
+        assert_verdict(run(check, story.fence(40.0)), "unproven: gap", "had a gap")
 
 
 def test_a_gap_elsewhere_does_not_matter() -> None:
@@ -109,7 +109,7 @@ def test_what_a_watch_delivers_after_a_gap_may_have_come_before_the_first_moment
     """A watch that is back delivers at once what happened at unknown times of the gap."""
     story = reporting(11.6)
     story.gap(9.0, 11.5, "events")
-    assert_verdict(run(reports(0, 0), story.fence(40.0)), "unproven: gap", "blind")
+    assert_verdict(run(reports(0, 0), story.fence(40.0)), "unproven: gap", "had a gap")
 
 
 @pytest.mark.parametrize(("since_t", "until_t"), [(8.0, 9.95), (18.0, 19.95)])
@@ -117,7 +117,7 @@ def test_an_end_that_a_blind_watch_told_is_not_on_time(since_t: float, until_t: 
     """It came at an unknown time of the gap: what is counted may lie before it, or after."""
     story = reporting(9.0, 15.0, 19.0)
     story.gap(since_t, until_t, "nodes")
-    assert_verdict(run(reports(2, 2), story.fence(40.0)), "unproven: gap", "blind")
+    assert_verdict(run(reports(2, 2), story.fence(40.0)), "unproven: gap", "had a gap")
 
 
 # The slack of an end
@@ -143,15 +143,15 @@ def test_what_lies_within_the_slack_of_an_end_matters_only_where_it_decides(t: f
 
 def test_what_a_source_told_is_counted_up_to_where_it_was_heard() -> None:
     story = listening(12.0, 18.0, 40.0)
-    assert_verdict(run(requests(2, 2), story), "conforms", "came 2 times in 30.00 s")
+    assert_verdict(run(requests(2, 2), story), "conforms", "occurred 2 times in 30.00 s")
     assert_verdict(run(requests(0, 1), story), "deviates", "at most 1")
     assert_verdict(run(requests(3, 4), story), "deviates", "at least 3")
-    assert_verdict(run(requests(0, 0), listening()), "conforms", "came 0 times")
+    assert_verdict(run(requests(0, 0), listening()), "conforms", "occurred 0 times")
 
 
 def test_a_source_that_was_not_heard_to_the_end_counts_nothing() -> None:
     check = reports(0, 0, SOURCE.request)
-    assert_verdict(run(check, reporting().fence(40.0)), "unproven: gap", "nobody read")
+    assert_verdict(run(check, reporting().fence(40.0)), "unproven: gap", "was not read")
     assert_verdict(run(check, listening(heard_t=19.0).fence(40.0)), "unproven: gap", "1.0 s too early")
     assert_verdict(run(check, listening(heard_t=21.0).fence(40.0)), "conforms")
 
@@ -159,8 +159,8 @@ def test_a_source_that_was_not_heard_to_the_end_counts_nothing() -> None:
 def test_another_source_that_was_heard_is_none() -> None:
     story = reporting()
     story.say(HEARD_T, "heard", by=audit(verb="delete").by, error_s=0.0, unsure="", node="", boot_id="")
-    assert_verdict(run(reports(0, 0, SOURCE.request), story.fence(40.0)), "unproven: gap", "nobody read")
-    assert_verdict(run(requests(0, 0), story), "unproven: gap", "nobody read")
+    assert_verdict(run(reports(0, 0, SOURCE.request), story.fence(40.0)), "unproven: gap", "was not read")
+    assert_verdict(run(requests(0, 0), story), "unproven: gap", "was not read")
 
 
 def test_a_source_that_is_unsure_counts_nothing() -> None:
@@ -182,13 +182,13 @@ def test_a_source_that_was_sure_once_and_is_no_more_counts_nothing() -> None:
 def test_a_moment_that_is_missing_leaves_nothing_to_count(after: Moment, until: Moment) -> None:
     story = reporting(12.0)
     check = counted(REPORTED, 1, 1, after=after, until=until)
-    assert_verdict(run(check, story), "unproven: gap", "was not seen", "no fence")
-    assert_verdict(run(check, story.fence(40.0)), "unproven: no-anchor", "did not come")
+    assert_verdict(run(check, story), "unproven: gap", "was not recorded", "no fence")
+    assert_verdict(run(check, story.fence(40.0)), "unproven: no-anchor", "did not occur")
 
 
 def test_a_last_moment_from_before_the_first_is_none() -> None:
     check = counted(REPORTED, 0, 0, after=UNCORDONED, until=CORDONED)
-    assert_verdict(run(check, reporting().fence(40.0)), "unproven: no-anchor", "did not come")
+    assert_verdict(run(check, reporting().fence(40.0)), "unproven: no-anchor", "did not occur")
 
 
 def test_a_fault_that_was_not_proven_leaves_nothing_to_count() -> None:
@@ -215,7 +215,7 @@ def test_a_resource_that_nobody_watched_cannot_be_counted() -> None:
     story = Story(resources=("nodes", "pods", "leases"))
     story.cordon(SINCE_T)
     story.cordon(UNTIL_T, on=False)
-    with pytest.raises(LookupError, match="nobody recorded events"):
+    with pytest.raises(LookupError, match="not recorded: events"):
         run(reports(0, 0), story.fence(40.0))
 
 

@@ -318,19 +318,19 @@ def test_a_lease_that_changes_otherwise_was_not_renewed() -> None:
 @pytest.mark.parametrize(
     ("moment", "t", "why"),
     [
-        (DELETION, 0.5, "was not there yet"),
+        (DELETION, 0.5, "did not exist yet"),
         (DELETION, 9.0, ""),
-        (DELETION, 10.0, "had come already"),
-        (DELETION, 11.0, "was gone already"),
+        (DELETION, 10.0, "had already occurred"),
+        (DELETION, 11.0, "was already removed"),
         (moments.pod_bound(NAMESPACE, POD), 3.5, ""),
-        (moments.pod_bound(NAMESPACE, POD), 4.5, "had come already"),
+        (moments.pod_bound(NAMESPACE, POD), 4.5, "had already occurred"),
         (TAINTED, 6.5, ""),
-        (TAINTED, 7.5, "had come already"),
+        (TAINTED, 7.5, "had already occurred"),
         (UNTAINTED, 7.5, ""),
-        (moments.cordoned(NODE), 8.5, "had come already"),
-        (UNKNOWN, 6.5, "had come already"),
+        (moments.cordoned(NODE), 8.5, "had already occurred"),
+        (UNKNOWN, 6.5, "had already occurred"),
         (moments.conditions_changed(NODE), 6.5, ""),
-        (moments.conditions_changed("node-9"), 6.5, "was not there yet"),
+        (moments.conditions_changed("node-9"), 6.5, "did not exist yet"),
         (moments.pod_created(NAMESPACE, "pod-9"), 6.5, ""),
     ],
 )
@@ -430,10 +430,10 @@ def test_a_machine_whose_power_was_cut_has_ended() -> None:
 
 def test_what_a_witness_told_last_is_told_to_people() -> None:
     story = Story()
-    assert moments.last_state(story.history(), witnessed.sigterm(POD)) == "pod-1: told nothing"
+    assert moments.last_state(story.history(), witnessed.sigterm(POD)) == "pod-1: no messages"
     story.tell(BEAT, 1.0, 2.5)
     said = moments.last_state(story.history(), witnessed.sigterm(POD))
-    assert said == "pod-1: told 2 times, last 'beat', 1.5 s after the first"
+    assert said == "pod-1: 2 messages, last 'beat', 1.5 s after the first"
 
 
 # Any field of any resource that was recorded
@@ -452,7 +452,7 @@ def test_a_field_that_has_no_word_of_its_own() -> None:
 
     assert moments.find(history, given) == Occurrence(1.0)
     assert moments.resources(given) == ("nodes",)
-    assert moments.unable(history, given, Span.at(1.5)).endswith("it had come already")
+    assert moments.unable(history, given, Span.at(1.5)).endswith("it had already occurred")
     assert moments.find(history, another) == Occurrence(1.0)
     assert moments.find(history, gone) == Occurrence(2.0)
     assert moments.last_state(history, gone).startswith("node node-1")

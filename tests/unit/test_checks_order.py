@@ -26,4 +26,6 @@ def test_what_was_written_first_is_first() -> None:
 def test_of_what_did_not_come_nothing_is_known() -> None:
     gone = moments.removed("nodes", NODE)
     for first, then in ((CORDONED, gone), (gone, CORDONED)):
-        assert_verdict(run(in_order(first, then), story().fence(30.0)), "unproven: no-anchor", "did not come")
+        assert_verdict(
+            run(in_order(first, then), story().fence(30.0)), "unproven: no-anchor", "did not occur"
+        )

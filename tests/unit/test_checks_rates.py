@@ -58,7 +58,9 @@ def every_two_seconds(at_least: int = 2, event: Moment = WRITTEN) -> Check:
 
 def test_taints_at_the_rate_conform_and_tell_it() -> None:
     verdict = run(every_two_seconds(), evicting(9.0, 11.0, 13.0, 15.1, 17.1).fence(FENCE_T))
-    assert_verdict(verdict, "conforms", "4 came 2.000 to 2.100 s apart", "0.492/s, surely [0.469, 0.517]/s")
+    assert_verdict(
+        verdict, "conforms", "4 occurrences, 2.000 to 2.100 s apart", "0.492/s, within [0.469, 0.517]/s"
+    )
     assert verdict.measured is not None
     assert verdict.measured.value == pytest.approx(6.1 / 3)
 
@@ -66,10 +68,10 @@ def test_taints_at_the_rate_conform_and_tell_it() -> None:
 @pytest.mark.parametrize(
     ("times", "word"),
     [
-        ((11.0, 13.0, 14.0, 16.0), "1.000 s after the one before"),
-        ((11.0, 13.0, 17.0, 19.0), "4.000 s after the one before"),
-        ((11.0, 11.0, 13.0), "0.000 s after the one before"),
-        ((11.0, 16.0, 21.0), "5.000 s after the one before"),
+        ((11.0, 13.0, 14.0, 16.0), "1.000 s after the previous"),
+        ((11.0, 13.0, 17.0, 19.0), "4.000 s after the previous"),
+        ((11.0, 11.0, 13.0), "0.000 s after the previous"),
+        ((11.0, 16.0, 21.0), "5.000 s after the previous"),
     ],
 )
 def test_an_extra_taint_and_half_or_double_the_rate_deviate(times: tuple[float, ...], word: str) -> None:
@@ -79,11 +81,11 @@ def test_an_extra_taint_and_half_or_double_the_rate_deviate(times: tuple[float, 
 def test_taints_that_cease_deviate_and_ones_that_go_on_are_too_few() -> None:
     ceased = evicting(11.0, 13.0).fence(FENCE_T)
     assert_verdict(
-        run(every_two_seconds(3), ceased), "deviates", "came 2 times", "no more for the last 17.0 s"
+        run(every_two_seconds(3), ceased), "deviates", "occurred 2 times", "none in the last 17.0 s"
     )
     going_on = evicting(27.0, 29.0).fence(FENCE_T)
-    assert_verdict(run(every_two_seconds(3), going_on), "unproven: gap", "4 are needed")
-    assert_verdict(run(every_two_seconds(3), evicting().fence(FENCE_T)), "deviates", "came 0 times")
+    assert_verdict(run(every_two_seconds(3), going_on), "unproven: gap", "need 4")
+    assert_verdict(run(every_two_seconds(3), evicting().fence(FENCE_T)), "deviates", "occurred 0 times")
 
 
 def test_without_a_fence_or_in_a_gap_no_rate_is_proven() -> None:
@@ -91,7 +93,7 @@ def test_without_a_fence_or_in_a_gap_no_rate_is_proven() -> None:
     assert_verdict(run(every_two_seconds(), evicting(11.0, 13.0)), "unproven: gap", "no fence")
     blind = evicting(11.0, 13.0, 15.0)
     blind.gap(18.0, 19.0, "nodes", lists=True)
-    assert_verdict(run(every_two_seconds(), blind.fence(FENCE_T)), "unproven: gap", "blind")
+    assert_verdict(run(every_two_seconds(), blind.fence(FENCE_T)), "unproven: gap", "had a gap")
 
 
 def test_a_taint_that_is_written_twice_counts_twice_and_one_that_goes_not_at_all() -> None:
@@ -131,8 +133,8 @@ def test_none_from_a_pass_on_is_proven_by_nodes_that_wait() -> None:
 
 def test_none_of_a_node_that_was_not_there_is_not_proven() -> None:
     none = moments.no_execute_written(NODE, "nobody").never_after(CORDONED, STOPPED)
-    assert_verdict(run(none, evicting(9.0).fence(FENCE_T)), "unproven: gap", "nobody was not there")
-    with pytest.raises(LookupError, match="no object of nodes is named"):
+    assert_verdict(run(none, evicting(9.0).fence(FENCE_T)), "unproven: gap", "nobody did not exist")
+    with pytest.raises(LookupError, match="no nodes are named"):
         run(moments.no_execute_written().never_after(CORDONED, STOPPED), evicting(9.0).fence(FENCE_T))
 
 
@@ -176,7 +178,7 @@ def test_the_picture_of_a_rate_shows_what_was_judged_once_for_all_its_claims(tmp
 def test_a_rate_of_few_on_a_loaded_host_is_too_unsure_and_one_of_many_is_not() -> None:
     loaded = Ground(configuration(), 0.8)
     few = evicting(11.0, 13.0).fence(FENCE_T)
-    assert_verdict(run(every_two_seconds(1), few, loaded), "unproven: host-too-loaded", "too unsure")
+    assert_verdict(run(every_two_seconds(1), few, loaded), "unproven: host-too-loaded", "too uncertain")
     assert_verdict(run(every_two_seconds(), evicting(11.0, 13.0, 15.0).fence(FENCE_T), loaded), "conforms")
 
 
@@ -191,7 +193,7 @@ def test_a_pass_that_swaps_one_taint_for_another_is_one() -> None:
     story.fence(FENCE_T)
     cordoned, uncordoned = moments.cordoned(NODE), moments.uncordoned(NODE)
     rate_of_all = spaced(WRITTEN, windows.spacing(), at_least=2, after=cordoned, until=uncordoned)
-    assert_verdict(run(rate_of_all, story), "conforms", "4 came 2.100 to 2.100 s apart")
+    assert_verdict(run(rate_of_all, story), "conforms", "4 occurrences, 2.100 to 2.100 s apart")
     assert_verdict(run(counted(WRITTEN, 4, 4, after=cordoned, until=uncordoned), story), "conforms")
 
 

@@ -45,8 +45,8 @@ def test_calls_are_read_in_order() -> None:
 @pytest.mark.parametrize(
     ("text", "since_t", "until_t", "why"),
     [
-        ("", BEGAN_T, READ_T, "lack their beginning"),
-        (ASKED, BEGAN_T, STARTED_T + 1, "lack their beginning"),
+        ("", BEGAN_T, READ_T, "calls is missing"),
+        (ASKED, BEGAN_T, STARTED_T + 1, "calls is missing"),
         (STARTED + ASKED[:-1], STARTED_T + 1, READ_T, "last line of the cloud's calls is torn"),
         (STARTED + ASKED[20:] + ASKED, STARTED_T, STARTED_T + 1, "a line of the cloud's calls is torn"),
         (
@@ -144,6 +144,6 @@ def test_a_cloud_that_was_told_no_labels_of_a_node_loses_it_not(beside: Beside) 
     cloud = Cloud("0a1b2c3d", {"a": "exists"}, {"a": {"lab": "x"}})
     cloud.inject(cast("Shell", beside))
     cloud_says({"a": "gone", "b": "exists"}).do(doing(beside, cloud))
-    with pytest.raises(Problem, match="nobody told the labels of b") as caught:
+    with pytest.raises(Problem, match="labels of b are missing") as caught:
         cloud_says({"b": "gone"}).do(doing(beside, cloud))
-    assert caught.value.next_step == "tell them: cloud(..., labels)"
+    assert caught.value.next_step == "pass them to cloud(..., labels)"

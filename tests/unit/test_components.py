@@ -190,7 +190,7 @@ def test_a_hollow_kubelet_of_another_version_is_not_from_the_tree(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("script", "says"),
-    [("echo Kubernetes", "does not say its version"), ("echo broken >&2; exit 3", "does not run")],
+    [("echo Kubernetes", "does not report its version"), ("echo broken >&2; exit 3", "does not run")],
 )
 def test_an_executable_without_a_version_is_named(tmp_path: Path, script: str, says: str) -> None:
     folder = release(tmp_path / "mine")

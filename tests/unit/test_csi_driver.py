@@ -87,7 +87,7 @@ def test_a_kubelet_can_register_it(on: Ground) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--endpoint=tcp://1", "--hypervisor=table:t"], "is no endpoint"),
+        (["--endpoint=tcp://1", "--hypervisor=table:t"], "is not an endpoint"),
         (["--endpoint=unix:///" + 200 * "x", "--hypervisor=table:t"], "longer than 107 bytes"),
         (["--endpoint=unix:///x", "--hypervisor=cloud:x"], "no hypervisor 'cloud:x'"),
         (["--endpoint=unix:///x", "--hypervisor=libvirt:x"], "needs --pool and --shell"),
@@ -122,7 +122,7 @@ def test_a_second_driver_of_a_table_is_refused(on: Ground) -> None:
         env = {**os.environ, "PYTHONPATH": str(python_path())}
         done = proc.run(on.command(), timeout_s=LIMIT_S, cwd=on.folder, env=env, check=False)
         assert done.status == 2
-        assert "another driver has" in done.stderr
+        assert "another driver uses" in done.stderr
 
 
 def test_past_the_driver_disks_are_made_plugged_in_told_and_forgotten(

@@ -82,7 +82,7 @@ def full(monkeypatch: pytest.MonkeyPatch, log: Path) -> Iterator[pytest.MonkeyPa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(processes, "_ROOM_PERIOD_S", 0.01)
+        patch.setattr(processes, "_RETRY_PERIOD_S", 0.01)
         patch.setattr(processes, "open_owned", torn)
         yield patch
 

@@ -165,7 +165,7 @@ def test_kubelets_that_would_get_too_few_inotify_instances_are_a_note_with_its_r
     found = _about(PROCESS.name, "inotify", 31)
     assert (found.state, found.what) == (
         NOTE,
-        "inotify instances for 31 nodes: 132 of the 128 that a user may have",
+        "inotify instances for 31 nodes: 132 of the 128 allowed per user",
     )
     assert "`sysctl -w fs.inotify.max_user_instances=1024`" in found.mend
     assert diagnose(PROCESS.name, 31).can_start
@@ -194,7 +194,7 @@ def test_a_device_that_runs_no_guest_stops_no_lab(tell: Tell) -> None:
     assert _about(LIBVIRT.name, "KVM runs guests").state == OK
     tell("qemu-system-x86_64", "exit 1")
 
-    found = _about(LIBVIRT.name, "runs no guest")
+    found = _about(LIBVIRT.name, "cannot run a guest")
 
     assert found.state == NOTE
     assert diagnose(LIBVIRT.name, 2).can_start

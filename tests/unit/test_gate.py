@@ -48,7 +48,7 @@ def test_nobody_begins_before_the_last_lab_is_up_and_nobody_waits_twice(tmp_path
 def test_who_never_comes_is_not_waited_for_without_end(tmp_path: Path) -> None:
     said: list[str] = []
     Gate(tmp_path, SLOTS, limit_s=0.2).wait(said.append)
-    assert said == ["labs of other slots are not up after 0.2 s: beginning without them"]
+    assert said == ["labs of other slots are not up after 0.2 s: starting without them"]
 
 
 def test_who_died_is_not_waited_for_once_nobody_starts_a_lab_any_more(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from nodeproof.labs.client.measuring import _given_to_kubelet
+from nodeproof.labs.client.measuring import _kubelet_settings
 from nodeproof.machines.machine import CommandResult, Machine, MachineError
 
 FILE = '{"failSwapOn": false}'
@@ -27,7 +27,7 @@ class Node:
 
 
 def given(node: Node) -> object:
-    return _given_to_kubelet(cast("Machine", node))
+    return _kubelet_settings(cast("Machine", node))
 
 
 def test_flags_and_the_fields_of_its_file_are_given() -> None:
@@ -42,5 +42,5 @@ def test_of_one_that_drop_ins_set_too_nothing_is_known() -> None:
 
 @pytest.mark.parametrize("node", [Node("kubelet"), Node("kubelet", "--config=/etc/kubelet", file="{torn")])
 def test_one_without_a_file_that_can_be_read_is_an_error(node: Node) -> None:
-    with pytest.raises(MachineError, match="no file of settings"):
+    with pytest.raises(MachineError, match="no readable configuration file"):
         given(node)

@@ -45,7 +45,7 @@ def told(
 
 
 def test_what_was_left_in_another_lab_is_healed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert told(monkeypatch, None) == ([OTHER], [f"lab {OTHER}: what an earlier run left is healed"])
+    assert told(monkeypatch, None) == ([OTHER], [f"lab {OTHER}: healed the faults of an earlier run"])
 
 
 def test_what_cannot_be_healed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

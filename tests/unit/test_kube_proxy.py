@@ -48,7 +48,7 @@ def test_one_that_was_left_is_found_by_its_name() -> None:
 def test_a_node_has_one_at_most_and_only_where_its_host_starts_it() -> None:
     assert FAULT.available(shell("kubeconfig")) == ""
     assert "has a kube-proxy already: ffffffff" in FAULT.available(shell("kube-proxy-ffffffff"))
-    assert "its host starts none" in FAULT.available(shell(is_process=False))
+    assert "its host cannot start one" in FAULT.available(shell(is_process=False))
 
 
 def test_it_is_started_by_flags_with_a_credential_of_its_own(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_journal_that_begins_before_the_recording_is_whole() -> None:
 def test_a_journal_whose_beginning_was_deleted_lacks_what_came_before_its_first_line() -> None:
     told = journal(Story(), Machine((140.0, "Vacuuming done"), (150.0, "a")), -100.0)
     assert times(told) == [(0.0, 40.0)]
-    assert "begins after the recording" in told.unsure[0].why
+    assert "starts after the recording" in told.unsure[0].why
 
 
 def test_an_empty_journal_lacks_all_of_it() -> None:

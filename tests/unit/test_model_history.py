@@ -199,7 +199,7 @@ def test_a_fence_holds_every_recorded_resource() -> None:
     story = Story()
     story.resources = ("nodes", "leases", "events")
     failed = fence(story.fence(4.0).history())
-    assert (failed.passed, failed.reason) == (False, "the fence does not hold pods")
+    assert (failed.passed, failed.reason) == (False, "the fence does not include pods")
 
 
 def test_a_fence_holds_what_is_asked_for() -> None:

@@ -119,9 +119,9 @@ def test_what_stands_at_a_path(path: str, expected: Any) -> None:
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [
-        ({"status": {"phase": "Failed", "reason": {"$prefx": "x"}}}, "no operator '$prefx'"),
-        ({"spec": {"$not": {"a": {"$contain": "x"}}}}, "no operator '$contain'"),
-        ({"spec": {"$prefix": "a", "b": 1}}, "stands beside other keys"),
+        ({"status": {"phase": "Failed", "reason": {"$prefx": "x"}}}, "unknown operator '$prefx'"),
+        ({"spec": {"$not": {"a": {"$contain": "x"}}}}, "unknown operator '$contain'"),
+        ({"spec": {"$prefix": "a", "b": 1}}, "must be the only key"),
         ({"spec": {"taints": []}}, "an empty pattern matches everything"),
         ({}, "an empty pattern"),
         ({"$not": {"spec": {}}}, "an empty pattern"),

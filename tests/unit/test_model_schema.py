@@ -74,11 +74,11 @@ def test_fields_are_kept_once_a_run_and_not_in_each_configuration() -> None:
 @pytest.mark.parametrize(
     ("moment", "said"),
     [
-        (moments.made("pods", "late"), "objects of pods are in a namespace"),
-        (moments.became("nodes", NODE, {"metadata": {"name": "x"}}, "default"), "are in no namespace"),
-        (moments.removed("nodes", ""), "without a name"),
+        (moments.made("pods", "late"), "pods are namespaced"),
+        (moments.became("nodes", NODE, {"metadata": {"name": "x"}}, "default"), "are not namespaced"),
+        (moments.removed("nodes", ""), "the name of the object in nodes is missing"),
         (moments.became("nodes", NODE, {"spec": {"taints": []}}), "an empty pattern"),
-        (moments.written("nodes", {"metadata": {"name": {"$prefx": "x"}}}), "no operator"),
+        (moments.written("nodes", {"metadata": {"name": {"$prefx": "x"}}}), "unknown operator"),
         (moments.changed("nodes", NODE, "metadata.labels.topology.kubernetes.io/zone"), "no field"),
     ],
 )
@@ -93,5 +93,5 @@ def test_a_moment_that_could_never_come_is_refused(moment: Moment, said: str) ->
 def test_the_window_of_an_absence_judges_no_time() -> None:
     story = Story()
     story.condition(20.0, "Unknown")
-    with pytest.raises(ValueError, match="says nothing about a time"):
+    with pytest.raises(ValueError, match="cannot bound the time"):
         run(UNKNOWN.after(UNKNOWN, windows.absence(5.0)), story.fence(40.0))

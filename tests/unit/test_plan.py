@@ -280,8 +280,8 @@ def test_people_read_what_stands_and_where_it_stands_already() -> None:
     swap = json.dumps([{"fault": "swap", "id": "", "node": "", "size_mib": 256}])
     slots = pack([*expected(10), *stand(5, swap, swap)], 1, START_S)
     said = list(planning.describe(slots, OPTIONS, 15.0, COMMON, 0))
-    stands = [line.strip() for line in said if "stands" in line]
-    assert stands == ["stands before it: swap size_mib=256", "stands before it: the same"]
+    stands = [line.strip() for line in said if "injected" in line]
+    assert stands == ["injected before it: swap size_mib=256", "injected before it: the same"]
 
 
 SLOTS = """
@@ -365,7 +365,7 @@ def test_the_plan_of_the_shipped_scenarios_starts_nothing_and_names_each_once(tm
 def test_more_slots_than_the_machine_bears_are_named(tmp_path: Path) -> None:
     done = planned(tmp_path, 999)
     assert done.returncode == 0, done.stderr
-    assert "999 slots were asked for, this machine bears" in done.stderr
+    assert "999 slots were requested, but this machine supports" in done.stderr
 
 
 LARGE = """

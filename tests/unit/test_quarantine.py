@@ -76,6 +76,6 @@ def test_a_node_that_is_made_again_all_the_while_is_a_problem(monkeypatch: pytes
         def get(self, _path: str) -> Any:
             return made_at(self.now)
 
-    monkeypatch.setattr(quarantine, "_LIMIT_S", 0.05)
+    monkeypatch.setattr(quarantine, "_TIMEOUT_S", 0.05)
     with pytest.raises(Problem, match=r"younger than 71 s after 0[.]05 s: one of a"):
         waited(monkeypatch, Anew(SOME_BEGUN, {}), "a")

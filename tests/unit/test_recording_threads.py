@@ -91,7 +91,7 @@ def test_a_watch_whose_thread_ends_is_blind_from_then_on(recording: Recording) -
     def follow() -> None:
         raise ValueError("no JSON")
 
-    recording._thread(follow, resource="nodes")
+    recording._start_thread(follow, resource="nodes")
     assert eventually(lambda: entries(recording, "gap"), LIMIT_S)
     assert entries(recording, "broken") == [{"error": "ValueError: no JSON", "resource": "nodes"}]
     history = recording.history()
@@ -113,7 +113,7 @@ def test_what_fails_to_measure_a_lab_says_so_and_begins_again(
             raise ValueError("no number")
         ended.set()
 
-    stalls._keep_telling(tell, events, ended)
+    stalls._keep_measuring(tell, events, ended)
     (told,) = [json.loads(line) for line in events.path.read_text().splitlines()]
     assert len(begun) == 2
     assert (told["kind"], told["error"], told["by"]) == ("broken", "ValueError: no number", LAB)

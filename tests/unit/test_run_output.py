@@ -100,7 +100,7 @@ def test_each_finished_scenario_has_one_line_and_what_is_skipped_is_counted(prin
         ("unproven: gap", f"test_it.py::{name}")
         for name in ("test_raises", "test_records_nothing", "test_uses_the_judge_wrongly")
     ]
-    assert "skipped: 2 scenarios that can prove nothing here (lab-lacks: 2)" in printed.lines
+    assert "skipped: 2 scenarios that cannot prove anything here (lab-lacks: 2)" in printed.lines
 
 
 def test_a_failure_shows_the_scenarios_frames_and_none_of_nodeproof(printed: Output) -> None:
@@ -110,8 +110,8 @@ def test_a_failure_shows_the_scenarios_frames_and_none_of_nodeproof(printed: Out
         "ValueError: no answer from the helper",
         "helper.fetch()",
         'judge.window("monitoring.detection-time")',
-        "nodeproof.model.problem.Problem: monitoring.detection-time has no window (scenario); give it one: "
-        "`window` in its YAML",
+        "nodeproof.model.problem.Problem: claim monitoring.detection-time has no window (scenario); add "
+        "`window` to its YAML",
         'raise ValueError("no answer from the helper")',
     ]
     assert "judging.py" not in failures

@@ -84,7 +84,7 @@ def test_what_shares_a_labs_size_goes_together_where_that_costs_no_balance() -> 
 
 @pytest.mark.parametrize("text", ["", "0/2", "3/2", "1", "1/0", "1/2/3", "a/b", "-1/2", "1/2 ", "²/4"])
 def test_another_text_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(Problem, match="is no shard") as refused:
+    with pytest.raises(Problem, match="is not a shard") as refused:
         parse(text)
     assert "\n" not in str(refused.value)
     assert "--shard 2/4" in refused.value.next_step
@@ -135,5 +135,5 @@ def test_more_shards_than_scenarios_are_refused_in_one_line(tmp_path: Path) -> N
     said = [line for line in refused.value.output.splitlines() if "nodeproof:" in line]
     assert said == [
         "ERROR: nodeproof: 4 shards of 3 scenarios: some would have nothing to run (--shard); "
-        "ask for at most 3 shards"
+        "use at most 3 shards"
     ]

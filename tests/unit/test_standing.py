@@ -90,8 +90,8 @@ def test_people_read_what_stands(request: pytest.FixtureRequest) -> None:
     [
         (harms_nobody, "faulted=1"),
         (misspelt, "@standing"),
-        (of_no_node, "volumes is no fault of one node"),
-        (by_a_word_of_its_own, "own_word is no word for a fault"),
+        (of_no_node, "volumes is not a fault of a single node"),
+        (by_a_word_of_its_own, "own_word is not a fault of nodeproof.scenario"),
     ],
 )
 def test_what_cannot_stand_is_refused_before_anything_is_started(

@@ -101,14 +101,14 @@ def test_a_journal_is_read_whole_whatever_is_in_its_lines(message: object, what:
 
 @pytest.mark.parametrize("message", [None, 7, {"a": 1}, [300], [None]])
 def test_a_line_of_a_journal_that_is_no_text_is_refused(message: object) -> None:
-    with pytest.raises(MachineError, match="no text of a line"):
+    with pytest.raises(MachineError, match="a line without text"):
         list(journal_of(logged(message), "kubelet.service", BootClock(BOOT, 50.0, 0.1)))
 
 
 def test_when_a_journal_begins() -> None:
     assert journal_began(logged("Linux version"), BootClock(BOOT, 50.0, 0.1)) == 51.5
     assert journal_began(Node(""), BootClock(BOOT, 50.0, 0.1)) is None
-    with pytest.raises(MachineError, match="no JSON"):
+    with pytest.raises(MachineError, match="did not return JSON"):
         journal_began(Node("-- No entries --"), BootClock(BOOT, 50.0, 0.1))
 
 

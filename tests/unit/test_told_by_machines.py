@@ -42,7 +42,7 @@ def test_resources_are_numbers() -> None:
     assert in_numbers({"cpu": "1", "memory": "2G"}) == {"cpu": 1000, "memory": 2_000_000_000}
     assert amount("1.5Gi") == 3 << 29
     for wrong in ("", "Ki", "1Q", "-1"):
-        with pytest.raises(ValueError, match="no quantity"):
+        with pytest.raises(ValueError, match="not a quantity"):
             amount(wrong)
-    with pytest.raises(ValueError, match="no whole number"):
+    with pytest.raises(ValueError, match="not a whole number"):
         in_numbers({"memory": "1500m"})

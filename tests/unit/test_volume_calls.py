@@ -31,12 +31,12 @@ def test_calls_are_read_in_order() -> None:
 @pytest.mark.parametrize(
     ("text", "since_t", "until_t", "why"),
     [
-        ("", 15, 30, "lack their beginning"),
-        (ASKED, 15, 21, "lack their beginning"),
+        ("", 15, 30, "calls is missing"),
+        (ASKED, 15, 21, "calls is missing"),
         (BEGUN + ASKED[:-1], 21, 30, "last line of the driver's calls is torn"),
         (BEGUN + ASKED[9:] + ASKED, 11, 21, "a line of the driver's calls is torn"),
         (BEGUN + '{"method": "NodeStageVolume"}\n', 11, 30, "a line of the driver's calls is torn"),
-        (BEGUN + line(STARTED, 15) + ASKED, 11, 15, "began anew"),
+        (BEGUN + line(STARTED, 15) + ASKED, 11, 15, "the driver restarted"),
     ],
 )
 def test_calls_that_may_lack_one_say_when(text: str, since_t: float, until_t: float, why: str) -> None:

@@ -1,1 +1,1 @@
-"""What a scenario does: a file each. Each begins and ends in the recording."""
+"""Actions of a scenario, one per file. The beginning and end of each are recorded."""

@@ -1,4 +1,4 @@
-"""What an action is: something that a scenario does to its cluster, and what it gets for it."""
+"""The type of an action: a change that a scenario makes to its cluster."""
 
 from __future__ import annotations
 
@@ -19,24 +19,29 @@ Got = TypeVar("Got")
 
 @dataclass(frozen=True)
 class Doing:
-    """What an action works with; `keep_clock` measures a node's clock: what is told there is read by it."""
+    """Context of an action.
+
+    `keep_clock` measures a node's clock, by which reports from that node are dated.
+    """
 
     lab: Lab
     recording: Recording | None
     keep_clock: Callable[[str], None]
 
     def observed(self, what: str, subject: str, value: Json, asked_t: float) -> Observation:
-        """Write down what an action was answered, if somebody records; gives it a name."""
-        seen = Observation(uuid.uuid4().hex[:8], what, subject, value)
+        """Return the answer to an action as an observation, and record it if a recording is running."""
+        observation = Observation(uuid.uuid4().hex[:8], what, subject, value)
         if self.recording is not None:
-            self.recording.append("observed", **seen.to_json(), value=value, asked_t=round(asked_t, 6))
-        return seen
+            self.recording.append("observed", **observation.to_json(), value=value, asked_t=round(asked_t, 6))
+        return observation
 
 
 @dataclass(frozen=True)
 class Action(Generic[Got]):
-    """`text` is for people and for the recording; `harms` are the nodes that it harms, which have to be
-    targets. `do` raises ApiError, MachineError, Problem. What is done twice is two actions.
+    """Change of the cluster, performed by `do`; a repeated change is a new action.
+
+    `text` is for people and for the recording. `harms` are the nodes that it affects, which must be targets.
+    `do` raises ApiError, MachineError or Problem.
     """
 
     text: str
@@ -46,27 +51,27 @@ class Action(Generic[Got]):
 
     @property
     def begun(self) -> Moment:
-        """When it began."""
+        """The moment when the action began."""
         return Moment("action-step", {"id": self.id, "step": "begun", "text": self.text})
 
     @property
     def ended(self) -> Moment:
-        """When it was done."""
+        """The moment when the action was completed."""
         return Moment("action-step", {"id": self.id, "step": "ended", "text": self.text})
 
 
 def perform(action: Action[Got], doing: Doing) -> Got:
-    """Do it; where it is recorded, so are its beginning and its end, whatever it raises."""
+    """Perform an action and record its beginning and end, if a recording is running, whatever it raises."""
 
-    def note(step: str) -> None:
+    def record_step(step: str) -> None:
         if doing.recording is not None:
             doing.recording.append("action", time.monotonic(), id=action.id, text=action.text, step=step)
 
-    note("begun")
+    record_step("begun")
     try:
-        got = action.do(doing)
+        outcome = action.do(doing)
     except BaseException:
-        note("failed")
+        record_step("failed")
         raise
-    note("ended")
-    return got
+    record_step("ended")
+    return outcome

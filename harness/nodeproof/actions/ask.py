@@ -1,4 +1,4 @@
-"""A request to the API, as the lab's administrator or as somebody else, and its answer."""
+"""Requests to the API, as the lab's administrator or another user, and their answers."""
 
 from __future__ import annotations
 
@@ -22,63 +22,67 @@ ADMIN = "admin"
 _REFUSED = 400
 _TOO_MANY = 429
 _IS_THERE = 409
-"""This may be our own: where a connection broke, a request was sent twice."""
+"""The object may be ours: after a broken connection a request is sent twice."""
 
 
 @dataclass(frozen=True)
 class User:
-    """Whom the administrator impersonates."""
+    """User that the administrator impersonates."""
 
     name: str
     groups: Sequence[str] = ()
 
 
 By = User | OwnCredential | None
-"""Whom a request comes from; nobody told is the lab's administrator."""
+"""The sender of a request; None is the lab's administrator."""
 
 
 def kubelet_of(node: str) -> User:
-    """A node's kubelet, as the Node authorizer and NodeRestriction know it."""
+    """Return a node's kubelet as a user of the Node authorizer and NodeRestriction."""
     return User(f"system:node:{node}", (NODES_GROUP,))
 
 
 def ask(
     method: Method, path: str, body: Json = None, *, by: By = None, may_fail: bool = False
 ) -> Action[Observation]:
-    """Send a request; its answer is observed, a refusal too: `status` (HTTP) and `body`. So is the failure of
-    a GET that `may_fail`: 500 and above, or status 0 where no answer came.
+    """Send a request and observe its answer, even a refusal: `status` (HTTP) and `body`.
 
-    What a POST makes is removed when the scenario is over, or by the next run or `nodeproof heal` where that
-    was not to be: the ledger has it before it is asked for. What is asked for is in the report: ask for
-    nothing that is secret. The action raises Problem on a POST without a name, and on a path with a query.
-    Raises Problem where what changes something may fail: nobody would know whether it was done.
+    With `may_fail` the failure of a GET is observed, too: 500 and above, or status 0 if no answer came.
+
+    The ledger lists what a POST creates before the request is sent. The object is removed when the scenario
+    ends, otherwise by the next run or `nodeproof heal`. The request is in the report, so it must not contain
+    secrets.
+
+    Raises:
+        Problem: `may_fail` is set for a request that changes something, as nobody would know whether it took
+            effect. The action raises it for a POST without a name and for a path with a query.
     """
     if may_fail and method != "GET":
-        raise Problem(f"{method} {path} may not fail", "scenario", "only a GET changes nothing")
+        raise Problem(f"{method} {path} cannot have may_fail", "scenario", "only a GET changes nothing")
 
     def do(doing: Doing) -> Observation:
         if method != "POST":
             return _send(doing, method, path, body, by, may_fail=may_fail)
-        made, safety = _made(path, body), doing.lab.safety
-        mark = safety.expect(made)
+        object_path, safety = _created_path(path, body), doing.lab.safety
+        mark = safety.expect(object_path)
         annotations = {**(body["metadata"].get("annotations") or {}), MARK: mark}
-        marked = {**body, "metadata": {**body["metadata"], "annotations": annotations}}
+        marked_body = {**body, "metadata": {**body["metadata"], "annotations": annotations}}
         try:
-            seen = _send(doing, method, path, marked, by)
+            observation = _send(doing, method, path, marked_body, by)
         except (ApiError, KeyboardInterrupt) as error:
-            # A server with too much to do has not begun with it.
+            # An overloaded server has not started to handle the request.
             is_refused = isinstance(error, ApiError) and error.status == _TOO_MANY
-            (safety.never_made if is_refused else safety.unanswered)(mark, made)
+            (safety.never_made if is_refused else safety.unanswered)(mark, object_path)
             raise
-        if seen.value["status"] >= _REFUSED and seen.value["status"] != _IS_THERE:
-            safety.never_made(mark, made)
-        return seen
+        if observation.value["status"] >= _REFUSED and observation.value["status"] != _IS_THERE:
+            safety.never_made(mark, object_path)
+        return observation
 
     return Action(_text(method, path, by), do)
 
 
 def would(method: Method, path: str, body: Json = None, *, by: By = None) -> Action[Observation]:
-    """Send a request as `ask` does, as a dry run: it is authorized, admitted and validated, and not kept."""
+    """Send a request as `ask` does, as a dry run: it is authorized, admitted and validated, not stored."""
     return Action(
         f"{_text(method, path, by)}, dry", lambda doing: _send(doing, method, path, body, by, dry_run=True)
     )
@@ -95,7 +99,7 @@ def _send(
     may_fail: bool = False,
 ) -> Observation:
     _refuse_query(path)
-    asked_t = time.monotonic()
+    requested_t = time.monotonic()
     query = "?dryRun=All" if dry_run and method != "GET" else ""
     if isinstance(by, OwnCredential):
         with api_of(doing.lab, by.node) as own:
@@ -110,7 +114,7 @@ def _send(
                 raise
             answer = {"status": error.status, "body": str(error)}
     return doing.observed(
-        f"{method} {path}{query}", by.name if by else ADMIN, _without_secrets(answer), asked_t
+        f"{method} {path}{query}", by.name if by else ADMIN, _without_secrets(answer), requested_t
     )
 
 
@@ -118,24 +122,26 @@ def _text(method: Method, path: str, by: By) -> str:
     return f"{method} {path}" + (f" as {by.name}" if by else "")
 
 
-def _made(path: str, body: Json) -> str:
-    """Where what a POST makes will be. Raises Problem where nobody knows."""
+def _created_path(path: str, body: Json) -> str:
+    """Return the path of the object that a POST creates. Raises Problem if the object has no name."""
     _refuse_query(path)
     name = str((body or {}).get("metadata", {}).get("name") or "")
     if name in ("", ".", ".."):
-        raise Problem(f"POST {path}: an object without a name", "scenario", "name it: it has to be removed")
+        raise Problem(
+            f"POST {path}: an object without a name", "scenario", "name it, so that it can be removed"
+        )
     return f"{path}/{quote(name, safe='')}"
 
 
 def _refuse_query(path: str) -> None:
     if "?" in path or "#" in path:
-        raise Problem(f"{path}: a query in a path", "scenario", "ask without one")
+        raise Problem(f"{path}: a path with a query", "scenario", "remove the query")
     if "//" in path or path.endswith("/"):
-        raise Problem(f"{path}: an empty part in a path", "scenario", "ask without it")
+        raise Problem(f"{path}: a path with an empty segment", "scenario", "remove the segment")
 
 
 def _without_secrets(answer: Mapping[str, Json]) -> Mapping[str, Json]:
-    """An answer as it may be in a report: no Secret's data, no token."""
+    """Return an answer without the data of Secrets and without tokens, so that a report may contain it."""
     body = answer["body"]
     if not isinstance(body, Mapping):
         return answer

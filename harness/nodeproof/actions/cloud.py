@@ -1,4 +1,4 @@
-"""What becomes of machines in a cluster's cloud."""
+"""Changes to the machines in a cluster's cloud."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from nodeproof.model.problem import Problem
 
 
 def cloud_says(answers: Mapping[str, State]) -> Action[None]:
-    """Let the cloud (the fault `cloud`) say this of nodes, in place of all that it said. The action raises
-    Problem on a lost node whose labels the fault was not told: it could not be given back.
+    """Replace all answers of the cloud (the fault `cloud`) about nodes' machines.
+
+    Raises:
+        Problem: By the action, if the fault does not have the labels of a lost node, which it could not
+            restore.
     """
     lost = tuple(node for node, state in answers.items() if state != "exists")
 
@@ -21,27 +24,30 @@ def cloud_says(answers: Mapping[str, State]) -> Action[None]:
         _refuse_unlabelled(lost, doing.lab.safety.injector.active.values())
         answer_anew(doing.lab.fleet.machine(CLOUD), answers)
 
-    told = ", ".join(f"{node}: {state}" for node, state in answers.items()) or "that all exist"
-    return Action(f"the cloud says {told}", do, harms=lost)
+    description = ", ".join(f"{node}: {state}" for node, state in answers.items()) or "that all exist"
+    return Action(f"the cloud says {description}", do, harms=lost)
 
 
 def cloud_gives(node: str, **addresses: Sequence[str]) -> Action[None]:
-    """Let the cloud (the fault `cloud` that `sets_up` nodes) give a node these addresses by their types, such
-    as `ExternalIP=["10.78.1.9"]`, and all others none.
+    """Set a node's addresses in the cloud (the fault `cloud` with `sets_up`), and clear all others.
+
+    The addresses are given by type, such as `ExternalIP=["10.78.1.9"]`.
     """
-    given = [{"type": kind, "address": each} for kind, several in addresses.items() for each in several]
-    told = ", ".join(f"{each['type']} {each['address']}" for each in given)
+    entries = [{"type": kind, "address": address} for kind, values in addresses.items() for address in values]
+    description = ", ".join(f"{entry['type']} {entry['address']}" for entry in entries)
 
     def do(doing: Doing) -> None:
-        give_addresses(doing.lab.fleet.machine(CLOUD), {node: given})
+        give_addresses(doing.lab.fleet.machine(CLOUD), {node: entries})
 
-    return Action(f"the cloud gives {node} {told or 'no address'}", do)
+    return Action(f"the cloud gives {node} {description or 'no address'}", do)
 
 
 def _refuse_unlabelled(lost: Sequence[str], active: Iterable[Fault]) -> None:
     clouds = [fault for fault in active if isinstance(fault, Cloud)]
-    bare = [node for node in lost if clouds and not clouds[0].labels.get(node)]
-    if bare:
+    unlabelled = [node for node in lost if clouds and not clouds[0].labels.get(node)]
+    if unlabelled:
         raise Problem(
-            f"nobody told the labels of {', '.join(bare)}", "cloud_says(...)", "tell them: cloud(..., labels)"
+            f"labels of {', '.join(unlabelled)} are missing",
+            "cloud_says(...)",
+            "pass them to cloud(..., labels)",
         )

@@ -1,4 +1,4 @@
-"""A node's own credential: its kubelet's client certificate, as it lies on the node."""
+"""A node's own credential: its kubelet's client certificate, as stored on the node."""
 
 from __future__ import annotations
 
@@ -15,40 +15,43 @@ from nodeproof.labs.client.lab import Lab
 from nodeproof.machines.machine import MachineError
 
 Json = Any
-_LIMIT_S = 10.0
+_TIMEOUT_S = 10.0
 _KUBECONFIGS = ("/run/node/kubeconfig", "/etc/kubernetes/kubeconfig")
-"""Of a process node, and of a guest."""
+"""Those of a process node and of a guest."""
 
 
 @dataclass(frozen=True)
 class OwnCredential:
-    """Who asks is a node's kubelet, by the certificate that it has itself, and not by impersonation."""
+    """A node's kubelet as the sender of a request, by its own certificate, not by impersonation."""
 
     node: str
 
     @property
     def name(self) -> str:
-        """What it is called in a recording."""
+        """The sender's name in a recording."""
         return f"the kubelet of {self.node}"
 
 
 @contextmanager
 def api_of(lab: Lab, node: str) -> Iterator[Api]:
-    """The lab's API as a node's kubelet; what was read from the node is gone afterwards. Raises MachineError,
-    Problem.
+    """Open the lab's API as a node's kubelet, and delete the credential read from the node afterwards.
+
+    Raises:
+        MachineError: A file could not be read from the node.
+        Problem: The kubeconfig is not safe to use.
     """
-    found = json.loads(_read(lab, node, *_KUBECONFIGS))
-    (user,), (cluster,) = found["users"], found["clusters"]
-    places = (
+    kubeconfig = json.loads(_read(lab, node, *_KUBECONFIGS))
+    (user,), (cluster,) = kubeconfig["users"], kubeconfig["clusters"]
+    entries = (
         (user["user"], "client-certificate"),
         (user["user"], "client-key"),
         (cluster["cluster"], "certificate-authority"),
     )
     with tempfile.TemporaryDirectory(prefix="nodeproof-") as folder:
-        for owner, name in places:
+        for owner, name in entries:
             text = _read(lab, node, owner[name])
             owner[name] = str(_put(Path(folder) / name, text))
-        yield Api(_put(Path(folder) / "kubeconfig", json.dumps(found)), lab.cluster.api.dial)
+        yield Api(_put(Path(folder) / "kubeconfig", json.dumps(kubeconfig)), lab.cluster.api.dial)
 
 
 def _put(path: Path, text: str) -> Path:
@@ -58,9 +61,9 @@ def _put(path: Path, text: str) -> Path:
 
 
 def _read(lab: Lab, node: str, *paths: str) -> str:
-    """The first of these files that is there. Raises MachineError where none is."""
+    """Return the content of the first of these files that exists. Raises MachineError if none does."""
     script = 'for path; do if [ -e "$path" ]; then exec cat "$path"; fi; done; exit 1'
-    done = lab.fleet.machine(node).run(["sh", "-c", script, "read", *paths], deadline_s=_LIMIT_S)
-    if done.status != 0:
+    completed = lab.fleet.machine(node).run(["sh", "-c", script, "read", *paths], deadline_s=_TIMEOUT_S)
+    if completed.status != 0:
         raise MachineError(f"{node} has no {paths[-1]}")
-    return done.stdout
+    return completed.stdout

@@ -1,4 +1,4 @@
-"""What a component says of flags that it may refuse."""
+"""The exit of a component whose flags may be invalid."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from nodeproof.artifacts.components import ROLES
 from nodeproof.model.observation import Observation
 from nodeproof.model.problem import Problem
 
-_LIMIT_S = 30.0
+_TIMEOUT_S = 30.0
 
 
 def try_flags(component: str, *flags: str) -> Action[Observation]:
-    """Start a component with flags; how it ends is observed: `status` (its exit code), `stdout`, `stderr`.
+    """Start a component with flags and observe its end: `status` (its exit code), `stdout`, `stderr`.
 
-    It is also told `--version`, which it prints in place of beginning its work once it has taken all flags.
-    The action raises Problem on a component that there is none of.
+    It also gets `--version`, so it prints the version and exits once it has accepted all flags. The action
+    raises Problem for an unknown component.
     """
 
     def do(doing: Doing) -> Observation:
         if component not in ROLES:
-            raise Problem(f"no component {component!r}", "try_flags", f"there are: {', '.join(ROLES)}")
-        asked_t = time.monotonic()
+            raise Problem(f"unknown component {component!r}", "try_flags", f"use one of {', '.join(ROLES)}")
+        requested_t = time.monotonic()
         argv = [str(doing.lab.components.path(component)), *flags, "--version"]
-        done = proc.run(argv, timeout_s=_LIMIT_S, check=False)
-        value = {"status": done.status, "stdout": done.stdout, "stderr": done.stderr}
-        return doing.observed(f"exit of {component} {' '.join(flags)}", component, value, asked_t)
+        completed = proc.run(argv, timeout_s=_TIMEOUT_S, check=False)
+        value = {"status": completed.status, "stdout": completed.stdout, "stderr": completed.stderr}
+        return doing.observed(f"exit of {component} {' '.join(flags)}", component, value, requested_t)
 
     return Action(f"start {component} {' '.join(flags)}", do)

@@ -15,12 +15,10 @@ _FLAG = re.compile(r"--[A-Za-z0-9._:/,=@-]*")
 
 
 def check_flags(flags: Sequence[str]) -> None:
-    """Refuse flags that shells and units would take apart. Raises Problem."""
+    """Reject flags that a shell or a unit file would split. Raises Problem."""
     for flag in flags:
         if not _FLAG.fullmatch(flag):
-            raise Problem(
-                f"no flag as a shell takes it whole: {flag!r}", "flags", "--NAME=VALUE, plain characters"
-            )
+            raise Problem(f"invalid flag {flag!r}", "flags", "use --NAME=VALUE with plain characters")
 
 
 def join(
@@ -32,12 +30,20 @@ def join(
     shape: Shape = AS_ALL,
     **kubelet: Json,
 ) -> Action[None]:
-    """Let a new machine boot and its kubelet start, with these fields of KubeletConfiguration and these
-    flags besides the lab's, in the zone of the lab's first node unless told. Its Node is called like the
-    machine, or `node`. It leaves when the scenario is over, and its Node with it; where that was not to be,
-    by the next run or `nodeproof heal`. A machine with a `shape` of its own needs the feature `shapes`.
+    """Boot a new machine and start its kubelet; the machine and its Node are removed after the scenario.
 
-    The action raises Problem.
+    If that fails, the next run or `nodeproof heal` removes them.
+
+    Args:
+        name: The machine's name.
+        zone: By default the zone of the lab's first node.
+        node: The name of its Node; by default the machine's.
+        flags: Kubelet flags besides the lab's.
+        shape: A shape of its own needs the feature `shapes`.
+        **kubelet: Fields of KubeletConfiguration.
+
+    Raises:
+        Problem: By the action, if the machine cannot join.
     """
 
     def do(doing: Doing) -> None:
@@ -45,16 +51,16 @@ def join(
         node_name = check_node_name(node or name)
         check_flags(flags)
         fleet = doing.lab.fleet
-        place = zone or fleet.nodes()[0].zone
-        if doing.lab.zone not in ("", place):
-            raise Problem(f"{place} is not the scenario's zone", "join(...)", f"it has {doing.lab.zone}")
-        for each in {name, node_name}:
-            if fleet.has(each) or fleet.is_others(each):
-                raise Problem(f"{each} is there already", f"lab {doing.lab.name}", "join under another name")
+        node_zone = zone or fleet.nodes()[0].zone
+        if doing.lab.zone not in ("", node_zone):
+            raise Problem(f"{node_zone} is not the scenario's zone", "join(...)", f"use {doing.lab.zone}")
+        for new_name in {name, node_name}:
+            if fleet.has(new_name) or fleet.is_others(new_name):
+                raise Problem(f"{new_name} exists already", f"lab {doing.lab.name}", "use another name")
         doing.lab.safety.expect_node(name, node_name)
         if doing.recording is not None:
-            told: Json = {"kubelet": kubelet, "flags": list(flags), "as": node_name}
-            doing.recording.append("machine", node=name, step="joining", **told)
-        fleet.join(name, place, fleet.free_slot(), kubelet, flags, node_name, shape)
+            options: Json = {"kubelet": kubelet, "flags": list(flags), "as": node_name}
+            doing.recording.append("machine", node=name, step="joining", **options)
+        fleet.join(name, node_zone, fleet.free_slot(), kubelet, flags, node_name, shape)
 
     return Action(f"{name} joins", do)

@@ -1,4 +1,4 @@
-"""What a scenario does to a machine that it let join: nothing of it is undone, as the machine leaves."""
+"""Actions on a machine that the scenario joined; none is undone, as the machine leaves."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from nodeproof.model.observation import Observation
 from nodeproof.model.problem import Problem
 
 Json = Any
-_LIMIT_S = 60.0
+_TIMEOUT_S = 60.0
 _ENDS_S = 10
 _STILL_RUNS = 124
-"""What timeout(1) exits with when it had to end a command."""
+"""The exit status of timeout(1) when it had to end a command."""
 _SETTINGS, _HOME = "/run/nodeproof-tried.json", "/run/nodeproof-tried"
 _ALONE: Json = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -30,8 +30,9 @@ _ALONE: Json = {
     "podLogsDir": f"{_HOME}/pod-logs",
 }
 _CGROUP_V1 = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /sys/fs/cgroup && exec "$@"', "sh")
-"""By the file system that it finds there a kubelet tells the versions apart (IsCgroup2UnifiedMode in
-github.com/opencontainers/cgroups); a host of cgroup v1 has a tmpfs, with its hierarchies below.
+"""A mount that looks like cgroup v1 to a kubelet: a tmpfs, which has the hierarchies below it.
+
+Source: IsCgroup2UnifiedMode in github.com/opencontainers/cgroups.
 """
 _FLAGS_OF_PROCESS_NODE = 'printf " %s" "$@" >>/run/node/kubelet.flags'
 _RESTART_BY_SYSTEMD = """
@@ -41,7 +42,7 @@ systemctl restart kubelet.service
 
 
 def leave(name: str) -> Action[None]:
-    """Power a machine off for good that the scenario let join; its Node stays. The action raises Problem."""
+    """Power off a machine that the scenario joined, for good; its Node stays. The action raises Problem."""
 
     def do(doing: Doing) -> None:
         _joined(doing, name)
@@ -51,7 +52,7 @@ def leave(name: str) -> Action[None]:
 
 
 def start_again(name: str, *flags: str) -> Action[None]:
-    """Restart the kubelet of a machine that the scenario let join, with these flags besides those it has.
+    """Restart the kubelet of a machine that the scenario joined, with additional flags.
 
     The action raises MachineError, Problem.
     """
@@ -71,60 +72,70 @@ def start_again(name: str, *flags: str) -> Action[None]:
 
 
 def run_on(name: str, *argv: str) -> Action[Observation]:
-    """Run a command on a machine that the scenario let join; `status`, `stdout` and `stderr` are observed.
+    """Run a command on a machine that the scenario joined and observe its `status`, `stdout` and `stderr`.
 
     The action raises MachineError, Problem.
     """
 
     def do(doing: Doing) -> Observation:
-        machine, asked_t = _joined(doing, name), time.monotonic()
-        done = machine.run(list(argv), deadline_s=_LIMIT_S)
-        value = {"status": done.status, "stdout": done.stdout, "stderr": done.stderr}
-        return doing.observed(" ".join(argv), name, value, asked_t)
+        machine, requested_t = _joined(doing, name), time.monotonic()
+        completed = machine.run(list(argv), deadline_s=_TIMEOUT_S)
+        value = {"status": completed.status, "stdout": completed.stdout, "stderr": completed.stderr}
+        return doing.observed(" ".join(argv), name, value, requested_t)
 
     return Action(f"run {' '.join(argv)} on {name}", do)
 
 
 def try_kubelet(name: str, *flags: str, on_cgroup_v1: bool = False, **kubelet: Json) -> Action[Observation]:
-    """Start another kubelet beside that of a machine that the scenario let join, of no cluster, with these
-    flags and fields of KubeletConfiguration. How it ends is observed: `status`, its exit code, or None where
-    it runs on and had to be ended, and what it `said` last, before the stack where it panics. On a real
-    machine one that runs on tidies up the pods that are there. With `on_cgroup_v1` it finds no cgroup v2,
-    whatever the machine has.
+    """Start a second kubelet, of no cluster, on a machine that the scenario joined, and observe how it ends.
+
+    `status` is its exit code, or None if it kept running and had to be stopped; `said` is its last output,
+    without the stack of a panic. On a real machine a kubelet that keeps running cleans up existing pods.
 
     The action raises MachineError, Problem.
+
+    Args:
+        name: The machine's name.
+        *flags: Flags of the kubelet.
+        on_cgroup_v1: Whether it finds no cgroup v2, whatever the machine has.
+        **kubelet: Fields of KubeletConfiguration.
     """
 
     def do(doing: Doing) -> Observation:
-        machine, asked_t = _joined(doing, name), time.monotonic()
+        machine, requested_t = _joined(doing, name), time.monotonic()
         is_guest = "systemd" in doing.lab.features
         program = "/usr/local/bin/kubelet" if is_guest else str(doing.lab.components.path("hollow-kubelet"))
         settings = json.dumps({**_ALONE, **kubelet})
-        on = _CGROUP_V1 if on_cgroup_v1 else ()
-        argv = [*on, program, f"--config={_SETTINGS}", f"--root-dir={_HOME}", f"--cert-dir={_HOME}", *flags]
-        before_its_stack = "sed '/^goroutine /,$d'"
+        prefix = _CGROUP_V1 if on_cgroup_v1 else ()
+        argv = [
+            *prefix,
+            program,
+            f"--config={_SETTINGS}",
+            f"--root-dir={_HOME}",
+            f"--cert-dir={_HOME}",
+            *flags,
+        ]
+        without_stack = "sed '/^goroutine /,$d'"
         script = (
-            f'cat >{_SETTINGS} && timeout {_ENDS_S} "$@" 2>&1 | {before_its_stack} | tail -n 5; '
+            f'cat >{_SETTINGS} && timeout {_ENDS_S} "$@" 2>&1 | {without_stack} | tail -n 5; '
             'exit "${PIPESTATUS[0]}"'
         )
-        done = machine.run(["bash", "-c", script, "bash", *argv], deadline_s=_LIMIT_S, stdin=settings)
-        status = None if done.status == _STILL_RUNS else done.status
-        value = {"status": status, "said": done.stdout}
-        return doing.observed(f"end of a kubelet {' '.join([*flags, *kubelet])}", name, value, asked_t)
+        completed = machine.run(["bash", "-c", script, "bash", *argv], deadline_s=_TIMEOUT_S, stdin=settings)
+        status = None if completed.status == _STILL_RUNS else completed.status
+        value = {"status": status, "said": completed.stdout}
+        return doing.observed(f"end of a kubelet {' '.join([*flags, *kubelet])}", name, value, requested_t)
 
     return Action(f"try a kubelet {' '.join([*flags, *kubelet])} on {name}", do)
 
 
 def _joined(doing: Doing, name: str) -> Machine:
-    """A machine that is the scenario's own. Raises Problem for every other."""
+    """Return a machine that the scenario joined. Raises Problem for every other machine."""
     if not doing.lab.safety.has_joined(name):
-        raise Problem(
-            f"{name} was not let join by the scenario", "scenario", "do it to one that was: join(...)"
-        )
+        raise Problem(f"{name} was not joined by the scenario", "scenario", "use a machine from join(...)")
     return doing.lab.fleet.machine(name)
 
 
 def _run(machine: Machine, *argv: str) -> None:
-    done = machine.run(list(argv), deadline_s=_LIMIT_S)
-    if done.status != 0:
-        raise MachineError(f"{machine.name}: {argv[0]}: {done.stderr.strip()}")
+    completed = machine.run(list(argv), deadline_s=_TIMEOUT_S)
+    if completed.status != 0:
+        raise MachineError(f"{machine.name}: {argv[0]}: {completed.stderr.strip()}")

@@ -10,51 +10,58 @@ from nodeproof.actions.ask import ADMIN
 from nodeproof.model.observation import Observation
 from nodeproof.model.problem import Problem
 
-_LIMIT_S = 60.0
+_TIMEOUT_S = 60.0
 _CORDONS = ("cordon", "drain")
 _SECRETS = frozenset({"secret", "secrets", "token"})
 _INSIDE = frozenset({"exec", "attach", "cp", "debug"})
-"""Commands that say what is in a container: its environment and its mounted Secrets among it."""
+"""Commands that show the inside of a container: its environment and its mounted Secrets among it."""
 _OPTIONS = ("--from-", "--token", "--raw", "-f", "--filename", "-k", "--kustomize")
 
 
 def kubectl(*arguments: str, may_fail: bool = False) -> Action[Observation]:
-    """Run it; what it says is observed: `status` (its exit code), `stdout` and `stderr`.
+    """Run kubectl and observe `status` (its exit code), `stdout` and `stderr`.
 
-    What it cordons is undone when the scenario is over, unless somebody else had cordoned it.
+    Nodes that it cordons are uncordoned when the scenario ends, unless they were cordoned before.
 
-    The action raises Problem where kubectl fails, unless it `may_fail`. Raises Problem on what could show a
-    secret, as what it says is in the report: Secrets and tokens by name, objects that only a file names, what
-    is inside a container, a dump of all there is; and where what is cordoned is not named.
+    Raises:
+        Problem: The command could show a secret, as its output is in the report: Secrets and tokens by name,
+            objects that only a file names, the inside of a container, a dump of everything; or it cordons
+            nodes that it does not name. The action raises it if kubectl fails, unless it `may_fail`.
     """
     is_dump = {"cluster-info", "dump"} <= {*arguments}
-    refused = "cluster-info dump" if is_dump else next(filter(_may_show_secret, arguments), "")
-    if refused:
-        raise Problem(f"kubectl {refused} may show a secret", "scenario", "it would be in the report")
-    verb, named = next(iter(arguments), ""), _named(arguments[1:])
+    secret = "cluster-info dump" if is_dump else next(filter(_may_show_secret, arguments), "")
+    if secret:
+        raise Problem(
+            f"kubectl {secret} may show a secret",
+            "scenario",
+            "its output is in the report: use another command",
+        )
+    verb, names = next(iter(arguments), ""), _possible_names(arguments[1:])
     if verb in _CORDONS and any(map(_selects, arguments)):
-        raise Problem(f"kubectl {verb} by a selector", "scenario", "name the nodes: their cordons are undone")
+        raise Problem(
+            f"kubectl {verb} by a selector", "scenario", "name the nodes, so that they can be uncordoned"
+        )
     command = f"kubectl {' '.join(arguments)}"
 
     def do(doing: Doing) -> Observation:
-        for node in named if verb in _CORDONS else ():
+        for node in names if verb in _CORDONS else ():
             doing.lab.safety.expect_cordon(node)
-        asked_t = time.monotonic()
-        done = doing.lab.cluster.run_kubectl(arguments, _LIMIT_S, "")
-        value = {name: done[name] for name in ("status", "stdout", "stderr")}
-        seen = doing.observed(command, ADMIN, value, asked_t)
-        if done["status"] != 0 and not may_fail:
-            said = str(done["stderr"]).strip().replace("\n", " ")
-            raise Problem(f"{command}: {said}", f"lab {doing.lab.name}", "try `nodeproof kubectl`")
-        for node in named if verb == "uncordon" and done["status"] == 0 else ():
+        requested_t = time.monotonic()
+        completed = doing.lab.cluster.run_kubectl(arguments, _TIMEOUT_S, "")
+        value = {name: completed[name] for name in ("status", "stdout", "stderr")}
+        observation = doing.observed(command, ADMIN, value, requested_t)
+        if completed["status"] != 0 and not may_fail:
+            message = str(completed["stderr"]).strip().replace("\n", " ")
+            raise Problem(f"{command}: {message}", f"lab {doing.lab.name}", "try `nodeproof kubectl`")
+        for node in names if verb == "uncordon" and completed["status"] == 0 else ():
             doing.lab.safety.forget_cordon(node)
-        return seen
+        return observation
 
     return Action(command, do)
 
 
-def _named(arguments: Sequence[str]) -> Sequence[str]:
-    """What may be a node's name, such as `node-1` or `node/node-1`."""
+def _possible_names(arguments: Sequence[str]) -> Sequence[str]:
+    """Return the arguments that may be a node's name, such as `node-1` or `node/node-1`."""
     return [argument.rpartition("/")[2] for argument in arguments if not argument.startswith("-")]
 
 

@@ -1,4 +1,4 @@
-"""What a scenario does to a kubelet, short of a fault."""
+"""Actions on a kubelet that are not a fault."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from nodeproof.actions.units import restart
 
 
 def restart_kubelet(node: str) -> Action[None]:
-    """Let systemd restart a target's kubelet, whatever becomes of it; needs the feature `systemd`."""
+    """Restart a target's kubelet by systemd, without waiting for its health; needs the feature `systemd`."""
 
     def do(doing: Doing) -> None:
         doing.keep_clock(node)

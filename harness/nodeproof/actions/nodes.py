@@ -1,4 +1,4 @@
-"""Nodes made by hand: objects of the API that no kubelet reports for."""
+"""Nodes created by hand: API objects without a kubelet."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"
 
 
 def make_node(name: str, labels: Mapping[str, str] | None = None) -> Action[Observation]:
-    """Make a Node by hand; it goes when the scenario is over."""
+    """Create a Node without a kubelet; it is removed when the scenario ends."""
     body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": dict(labels or {})}}
     return ask("POST", "/api/v1/nodes", body)
 
 
 def labels_of(key: str, value: str) -> Mapping[str, str]:
-    """The label that `label_node` gives, as a nodeSelector or a pattern has it."""
+    """Return the label that `label_node` sets, for a nodeSelector or a pattern."""
     return {f"{OWN_LABELS}{key}": value}
 
 
 def label_node(name: str, key: str, value: str) -> Action[None]:
-    """Give a node a label of the scenario's own, another value where it has it; it goes when that is over."""
+    """Set a label of the scenario's own on a node, or change it; it is removed when the scenario ends."""
     body = {"metadata": {"labels": labels_of(key, value)}}
 
     def do(doing: Doing) -> None:
@@ -40,14 +40,15 @@ def label_node(name: str, key: str, value: str) -> Action[None]:
 
 
 def say_condition(name: str, type_: str, status: str) -> Action[Observation]:
-    """Say a condition of a node, as its kubelet or another reporter would; a kubelet says its own again."""
+    """Set a condition of a node, as its kubelet or another reporter would; a kubelet sets its own again."""
     conditions = [{"type": type_, "status": status, "reason": "Said", "message": "by nodeproof"}]
     return ask("PATCH", f"{node_path(name)}/status", {"status": {"conditions": conditions}})
 
 
 def keep_alive(name: str) -> Action[None]:
-    """Report a Node that was made by hand as Ready, and renew a Lease of its own each R until the recording
-    ends, as a kubelet would. The action raises Problem where nothing is recorded.
+    """Report a Node without a kubelet as Ready, and renew its Lease every R until the recording ends.
+
+    The action raises Problem if there is no recording.
     """
 
     def do(doing: Doing) -> None:

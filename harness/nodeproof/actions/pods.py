@@ -1,4 +1,4 @@
-"""Pods of a scenario's own; all of them are swept when it is over."""
+"""Pods of a scenario; all of them are deleted when it ends."""
 
 from __future__ import annotations
 
@@ -16,10 +16,17 @@ Json = Any
 def run_pod(
     *, on: str, tolerates_unreachable_s: int | None = None, tolerations: Sequence[Mapping[str, Json]] = ()
 ) -> Action[Pod]:
-    """A Running pod on a node, which tolerates its being unreachable so long, and what else it is given."""
+    """Run a pod on a node, with these tolerations.
+
+    Args:
+        on: The node's name.
+        tolerates_unreachable_s: How long the pod tolerates that its node is unreachable (s); None adds no
+            toleration.
+        tolerations: Further tolerations.
+    """
     unreachable = [] if tolerates_unreachable_s is None else [tolerates(UNREACHABLE, tolerates_unreachable_s)]
-    given = [*unreachable, *tolerations]
-    return Action(f"run a pod on {on}", lambda doing: doing.lab.cluster.run_pod(on, given))
+    all_tolerations = [*unreachable, *tolerations]
+    return Action(f"run a pod on {on}", lambda doing: doing.lab.cluster.run_pod(on, all_tolerations))
 
 
 def pending_pod(
@@ -30,8 +37,9 @@ def pending_pod(
     limits: Mapping[str, str] | None = None,
     **fields: Json,
 ) -> Action[Pod]:
-    """A pod that the scheduler may bind to one node only, that asks for so much of it, and may have so much;
-    `fields` are others of its spec, such as `holding(CLAIM)`.
+    """Create a pod that the scheduler may bind to one node only, with these resources.
+
+    `fields` are further fields of its spec, such as `holding(CLAIM)`.
     """
     return Action(
         f"a pod for {only_on} alone",
@@ -40,18 +48,19 @@ def pending_pod(
 
 
 def bound_pod(*, to: str) -> Action[Pod]:
-    """A pod that is a node's from the beginning, past the scheduler, whatever its kubelet says to it."""
+    """Create a pod that is bound to a node from the beginning, without the scheduler.
+
+    Its kubelet may still reject it.
+    """
     return Action(f"a pod bound to {to}", lambda doing: doing.lab.cluster.bound_pod(to))
 
 
 def run_witnesses(*witnesses: Witness, on: str) -> Action[list[Pod]]:
-    """Running pods on a node that write down what happens to them, to be heard; needs the feature
-    `real-pods`.
-    """
+    """Run pods on a node that record what happens to them, to be heard; needs the feature `real-pods`."""
 
     def do(doing: Doing) -> list[Pod]:
-        made = doing.lab.cluster.run_witnesses(on, witnesses)
+        pods = doing.lab.cluster.run_witnesses(on, witnesses)
         doing.keep_clock(on)
-        return made
+        return pods
 
     return Action(f"run {len(witnesses)} witnesses on {on}", do)

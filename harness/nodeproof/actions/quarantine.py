@@ -1,8 +1,8 @@
-"""What the pod garbage collector still holds against the name of a Node that was deleted before.
+"""The pod garbage collector's quarantine of Nodes that were deleted before.
 
-At each pass it puts every Node that it misses into quarantine, also one whose pods it removes at that pass,
-and nothing takes a Node out that is there again (pkg/controller/podgc/gc_controller.go: gcOrphaned). One that
-is deleted meanwhile loses its pods when that older quarantine is over.
+At each pass it puts every missing Node into quarantine, even one whose pods it removes at that pass, and
+nothing takes a Node out that exists again (pkg/controller/podgc/gc_controller.go: gcOrphaned). If it is
+deleted meanwhile, it loses its pods when that older quarantine is over.
 """
 
 from __future__ import annotations
@@ -22,46 +22,52 @@ from nodeproof.waiting import wait_for
 
 Json = Any
 _PASSES_S, _FRACTION_S = 10.0, 1.0
-"""What two passes and the lag of their cache take on a busy host; and a time of the API has no fraction."""
+"""Duration of two passes and the lag of their cache on a busy host; and API times have no fraction."""
 OVER_S = QUARANTINE_S + POD_GC_S + _PASSES_S + _FRACTION_S
-"""When a Node is made an earlier one may have been missed a moment ago. What was put into quarantine then is
-taken out by the first pass after its end, gcCheckPeriod later at the most: it finds a Node of this age there.
+"""The age (s) from which no quarantine of an earlier Node of the name is left.
+
+When a Node is created an earlier one may have just been missed. The first pass after the end of that
+quarantine, gcCheckPeriod later at most, takes it out: it finds a Node of this age.
 """
-_LIMIT_S, _PERIOD_S = OVER_S + 30.0, 1.0
+_TIMEOUT_S, _PERIOD_S = OVER_S + 30.0, 1.0
 
 
 def wait_out_orphans_quarantine(*nodes: str) -> Action[None]:
-    """Wait until the pod garbage collector holds no quarantine of an earlier Node of one of these names, up
-    to 71 s; where it has begun none yet, or the Nodes are as old, not at all. Before a scenario deletes a
-    Node and counts from that: what is left shortens the next one's.
+    """Wait until the pod garbage collector has no quarantine of an earlier Node of these names, up to 71 s.
 
-    The action raises ApiError, and Problem where a Node is made again all the while.
+    It does not wait if there is no quarantine yet, or if the Nodes are that old. Use it before a scenario
+    deletes a Node and measures from that: the rest of a quarantine shortens the next one.
+
+    Raises:
+        ApiError: By the action.
+        Problem: By the action, if a Node is created again and again.
     """
 
     def do(doing: Doing) -> None:
         api = doing.lab.cluster.api
-        if begun(api) == 0 or wait_for(lambda: _are_old(api, nodes), _LIMIT_S, _PERIOD_S):
+        if begun(api) == 0 or wait_for(lambda: _are_old(api, nodes), _TIMEOUT_S, _PERIOD_S):
             return
-        said = f"younger than {OVER_S:g} s after {_LIMIT_S:g} s: one of {', '.join(nodes)}"
-        raise Problem(said, f"lab {doing.lab.name}", "see who makes its Node again")
+        message = f"younger than {OVER_S:g} s after {_TIMEOUT_S:g} s: one of {', '.join(nodes)}"
+        raise Problem(message, f"lab {doing.lab.name}", "find out what creates its Node again")
 
     return Action(f"wait until no quarantine of an earlier {' or '.join(nodes)} is left", do)
 
 
 def begun(api: Api) -> float | None:
-    """How often the collector that runs has put a Node into quarantine, if it tells: adding something after a
-    while is a retry to its queue, which is empty in a new process. Raises ApiError.
+    """Return how often the running collector put a Node into quarantine; None if it does not export it.
+
+    Adding an element after a delay is a retry of its queue, which is empty in a new process. Raises ApiError.
     """
     text = api.text_at(f"{MANAGER}/metrics")
     return total(text, "workqueue_retries_total", {"name": "orphaned_pods_nodes"})
 
 
 def _are_old(api: Api, names: tuple[str, ...]) -> bool:
-    """Whether these Nodes are, by the API server's own clock. Raises ApiError."""
-    # An object that nobody keeps was made now.
+    """Return whether these Nodes are old enough, by the API server's own clock. Raises ApiError."""
+    # The object of a dry run has the current time.
     now = api.dry_run(pods(NAMESPACE), {"metadata": {"generateName": "probe-"}, "spec": pod_spec({})})
-    return all(_made(now) - _made(api.get(node(name))) >= OVER_S for name in names)
+    return all(_created_t(now) - _created_t(api.get(node(name))) >= OVER_S for name in names)
 
 
-def _made(found: Json) -> float:
-    return parse_time(found["metadata"]["creationTimestamp"])
+def _created_t(document: Json) -> float:
+    return parse_time(document["metadata"]["creationTimestamp"])

@@ -1,4 +1,4 @@
-"""Workloads of a scenario's own: what controllers make pods of, and a namespace for them."""
+"""Workloads of a scenario: controllers that create pods, and a namespace for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Kind = Literal["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"]
 
 @dataclass(frozen=True)
 class Namespace:
-    """A namespace that is yet to be made: `make` is the action that does."""
+    """A namespace that the action `make` creates."""
 
     name: str
     make: Action[Observation]
@@ -30,7 +30,7 @@ class Namespace:
 
 @dataclass(frozen=True)
 class PriorityClass:
-    """A PriorityClass that is yet to be made: `make` is the action that does."""
+    """A PriorityClass that the action `make` creates."""
 
     name: str
     make: Action[Observation]
@@ -38,7 +38,7 @@ class PriorityClass:
 
 @dataclass(frozen=True)
 class Workload:
-    """A workload that is yet to be made: `make` is the action that does."""
+    """A workload that the action `make` creates."""
 
     name: str
     make: Action[Observation]
@@ -46,29 +46,34 @@ class Workload:
 
     @property
     def pods(self) -> Mapping[str, Json]:
-        """What its pods hold, for a moment's pattern."""
+        """A pattern that its pods match."""
         return {"metadata": {"namespace": self.namespace, "labels": {LABEL: self.name}}}
 
 
 def own_namespace() -> Namespace:
-    """A namespace of the scenario's own, which goes with all that is in it when the scenario is over."""
+    """Return a new namespace of the scenario; it is removed with all its objects when the scenario ends."""
     name = _name()
     return Namespace(name, ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}}))
 
 
 def priority_class(value: int) -> PriorityClass:
-    """A PriorityClass of the scenario's own, which goes when the scenario is over."""
+    """Return a new PriorityClass of the scenario; it is removed when the scenario ends."""
     name = _name()
     body = {"metadata": {"name": name}, "value": value}
     return PriorityClass(name, ask("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body))
 
 
 def workload(kind: Kind, *, replicas: int = 1, namespace: str = NAMESPACE, **pod: Json) -> Workload:
-    """A workload under a name of its own, whose pods do nothing; `pod` are fields of their spec. A DaemonSet
-    has no replicas. It is in the namespace that all scenarios have, or in one of the scenario's own; its pods
-    are on the scenario's nodes.
+    """Return a new workload, whose pods do nothing and run on the scenario's nodes.
 
-    What it makes goes with it: when the scenario is over, or by the next run or `nodeproof heal`.
+    It and all that it creates is removed when the scenario ends, otherwise by the next run or `nodeproof
+    heal`.
+
+    Args:
+        kind: The kind of the workload.
+        replicas: The number of pods; a DaemonSet ignores it.
+        namespace: The common namespace of all scenarios by default, or one of the scenario's own.
+        **pod: Fields of the pods' spec.
     """
     name = _name()
     labels = {LABEL: name}
@@ -83,9 +88,9 @@ def workload(kind: Kind, *, replicas: int = 1, namespace: str = NAMESPACE, **pod
     path = f"/apis/apps/v1/namespaces/{namespace}/{kind.lower()}s"
 
     def make(doing: Doing) -> Observation:
-        placed = pod | {"nodeSelector": {**doing.lab.placement, **pod.get("nodeSelector", {})}}
-        template = {"metadata": {"labels": labels}, "spec": pod_spec(placed)}
-        # Whoever tells may do so on any node.
+        pod_fields = pod | {"nodeSelector": {**doing.lab.placement, **pod.get("nodeSelector", {})}}
+        template = {"metadata": {"labels": labels}, "spec": pod_spec(pod_fields)}
+        # A pod that records may run on any node.
         for node in doing.lab.fleet.node_names() if "containers" in pod else ():
             doing.keep_clock(node)
         return ask("POST", path, {**body, "spec": {**spec, "template": template}}).do(doing)
@@ -94,24 +99,24 @@ def workload(kind: Kind, *, replicas: int = 1, namespace: str = NAMESPACE, **pod
 
 
 def preferring(node: str) -> dict[str, Json]:
-    """Fields of pods that are to be on a node where that can be, for `workload`."""
+    """Return fields for `workload`: its pods prefer this node."""
     here = {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": [node]}]}
     preferred = [{"weight": 100, "preference": here}]
     return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
 
 
 def holding(claim: str) -> dict[str, Json]:
-    """Fields of pods that hold a claim, and mount its volume, for `workload` and `pending_pod`."""
+    """Return fields for `workload` and `pending_pod`: the pods use a claim and mount its volume."""
     return {"volumes": [{"name": "held", "persistentVolumeClaim": {"claimName": claim}}]}
 
 
 def telling(witness: Witness) -> dict[str, Json]:
-    """Fields of pods that write down what happens to them, for `workload`."""
+    """Return fields for `workload`: its pods record what happens to them."""
     return fields(witness)
 
 
 def pod_of(over: Workload, *, on: str) -> Action[Pod]:
-    """The pod that a workload has on a node, under the name that its controller gave it."""
+    """Find the pod that a workload has on a node, whatever name its controller gave it."""
 
     def find(doing: Doing) -> Pod:
         for entry in doing.lab.cluster.api.get(pods(over.namespace))["items"]:
@@ -124,8 +129,9 @@ def pod_of(over: Workload, *, on: str) -> Action[Pod]:
 
 
 def service(over: Workload, *, port: int = 80) -> Action[Observation]:
-    """A headless Service over a workload's pods, by the workload's name: what a StatefulSet's pods are found
-    under.
+    """Create a headless Service over a workload's pods, with the workload's name.
+
+    The pods of a StatefulSet are resolved through it.
     """
     spec = {"clusterIP": "None", "selector": {LABEL: over.name}, "ports": [{"port": port}]}
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": over.name}, "spec": spec}
@@ -133,7 +139,7 @@ def service(over: Workload, *, port: int = 80) -> Action[Observation]:
 
 
 def disruption_budget(over: Workload, *, min_available: str = "100%") -> Action[Observation]:
-    """A PodDisruptionBudget over a workload's pods."""
+    """Create a PodDisruptionBudget over a workload's pods."""
     selector = {"matchLabels": {LABEL: over.name}}
     body = {
         "apiVersion": "policy/v1",

@@ -1,1 +1,1 @@
-"""What labs are made from: executables, the guests' image, and where they are kept."""
+"""The artifacts of labs: executables and the guests' image, and their cache."""

@@ -1,6 +1,6 @@
 """Builds the executable of `infra/kubernetes` in a work folder, for any version of Kubernetes.
 
-What becomes of the executable, and where it is kept, is decided in `components`.
+`components` decides how the executable is used and where it is stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Json = Any
 DEFAULT_KUBERNETES_VERSION = "v1.36.3"
 
 OWN_PROGRAMS: Mapping[str, str] = {"hollow-kubelet": "hollow", "cloud-controller-manager": "cloud"}
-"""What is not upstream's alone, by role, and the folder that it is in: it may not fit another version."""
+"""The programs with our own code, by role, and their folders; they may not compile with other versions."""
 _RECIPE_SUFFIXES = (".go", ".mod", ".sum")
 _BUILD_LIMIT_S = 3600.0
 _STEP_LIMIT_S = 900.0
@@ -44,15 +44,15 @@ class Version:
 
     @staticmethod
     def parse(text: str) -> Version:
-        """Raises Problem when `text` names no version."""
-        found = re.fullmatch(r"v?1\.(\d+)\.(\d+(?:-[0-9A-Za-z.]+)?)", text)
-        if found is None:
+        """Parse a version. Raises Problem if `text` is none."""
+        match = re.fullmatch(r"v?1\.(\d+)\.(\d+(?:-[0-9A-Za-z.]+)?)", text)
+        if match is None:
             raise Problem(
                 f"{text!r} is not a version of Kubernetes",
                 "kubernetes version",
                 f"write it like {DEFAULT_KUBERNETES_VERSION}",
             )
-        return Version(int(found[1]), found[2])
+        return Version(int(match[1]), match[2])
 
     def __str__(self) -> str:
         return f"v1.{self.minor}.{self.rest}"
@@ -64,13 +64,13 @@ class Version:
 
 
 def recipe_files(recipe: Path) -> list[Path]:
-    """The sources that a build is made of, in a fixed order: no prose and no tests."""
+    """Return the source files of a build in a fixed order, without documentation and tests."""
     files = (file for file in recipe.rglob("*") if file.suffix in _RECIPE_SUFFIXES and file.is_file())
     return sorted(file for file in files if not file.name.endswith("_test.go"))
 
 
 class Work:
-    """One build in a folder of its own, whose `src` is the recipe's copy."""
+    """One build in its own folder, whose `src` is a copy of the recipe."""
 
     def __init__(self, folder: Path, version: Version, report: Report) -> None:
         self._src = folder / "src"
@@ -92,7 +92,7 @@ class Work:
         self._recipe = recipe
 
     def adapt(self) -> None:
-        """Rewrite go.mod for another version than the recipe's own."""
+        """Rewrite go.mod if the version is not the recipe's own."""
         if f"\tk8s.io/kubernetes {self._version}\n" in self._go_mod.read_text():
             return
         self._adapted = True
@@ -104,8 +104,12 @@ class Work:
         self._tidy()
 
     def alter(self, alter: Callable[[Mapping[str, str]], Mapping[str, str]], files: Sequence[str]) -> None:
-        """Build with other sources of Kubernetes: `alter` is given those of `files`, by import path, and says
-        what is compiled instead of them or beside them.
+        """Build with changed sources of Kubernetes.
+
+        Args:
+            alter: called with the sources of `files`; returns the files to compile instead of, or in addition
+                to, them.
+            files: source files by import path.
         """
         links = {module: self._linked(module) for module in sorted({_module_of(name) for name in files})}
         sources = {name: (_below(links, name)).read_text() for name in files}
@@ -120,21 +124,22 @@ class Work:
         self._overlay = ("-overlay", str(overlay))
 
     def _linked(self, module: str) -> Path:
-        """A module's folder outside of the module cache, below which Go takes no overlay."""
+        """Return a link to a module outside of the module cache: Go accepts no overlay in the cache."""
         argv = [self._go, "mod", "download", "-json", module]
         env = go_environment()
-        said: Json = json.loads(proc.run(argv, timeout_s=_STEP_LIMIT_S, cwd=self._src, env=env).stdout)
-        found = said["Dir"]
+        module_info: Json = json.loads(proc.run(argv, timeout_s=_STEP_LIMIT_S, cwd=self._src, env=env).stdout)
+        source = module_info["Dir"]
         link = self._src.parent / "modules" / module
         link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(found)
+        link.symlink_to(source)
         replace = f"-replace={module}={link}"
         proc.run([self._go, "mod", "edit", replace], timeout_s=_STEP_LIMIT_S, cwd=self._src, env=env)
         return link
 
     def compile(self, target: Path) -> None:
-        """Build the executable `target`; of another version without those programs of ours that do not
-        compile against it, when nothing else is wrong.
+        """Build the executable `target`.
+
+        For another version than the recipe's, leave out our own programs if only they do not compile.
         """
         for _part in OWN_PROGRAMS:
             try:
@@ -144,15 +149,15 @@ class Work:
         return self._go_build(target)
 
     def _leave_out(self, failed: proc.CommandFailed) -> None:
-        """Go on without what a build failed for. Raises CommandFailed where that is not ours."""
-        wrong = [
+        """Leave out the own programs that a build failed for. Raises CommandFailed for other failures."""
+        failing = [
             (role, folder)
             for role, folder in OWN_PROGRAMS.items()
             if f"nodeproof.dev/components/{folder}" in failed.output and role not in self.left_out
         ]
-        if not self._adapted or not wrong:
+        if not self._adapted or not failing:
             raise failed
-        for role, folder in wrong:
+        for role, folder in failing:
             self._report(f"{role} does not compile against Kubernetes {self._version}: left out")
             shutil.rmtree(self._src / folder)
             (self._src / f"{role.replace('-', '_')}.go").unlink()
@@ -160,7 +165,7 @@ class Work:
         self._tidy()
 
     def go_version(self) -> str:
-        """The version of the Go that builds."""
+        """Return the version of the Go that builds."""
         return go_version(self._go)
 
     @property
@@ -171,25 +176,27 @@ class Work:
         return wanted_go(self._go_mod.read_text())
 
     def _tidy(self) -> None:
-        # -e: a package of the hollow kubelet's that this version lacks must not stop the rest.
+        # -e: ignore packages that the hollow kubelet imports and this version lacks.
         proc.run(
             [self._go, "mod", "tidy", "-e"], timeout_s=_STEP_LIMIT_S, cwd=self._src, env=go_environment()
         )
 
     def _upstream_go_mod(self) -> str:
-        """The text of go.mod of k8s.io/kubernetes itself."""
-        wanted = f"k8s.io/kubernetes@{self._version}"
-        argv = [self._go, "mod", "download", "-json", wanted]
-        done = proc.run(
+        """Return the text of go.mod of k8s.io/kubernetes itself."""
+        module = f"k8s.io/kubernetes@{self._version}"
+        argv = [self._go, "mod", "download", "-json", module]
+        completed = proc.run(
             argv, timeout_s=_STEP_LIMIT_S, cwd=self._src.parent, env=go_environment(), check=False
         )
         try:
-            said: Json = json.loads(done.stdout)
+            module_info: Json = json.loads(completed.stdout)
         except ValueError:
-            said = {}
-        if "GoMod" not in said or said.get("Error"):
-            raise proc.CommandFailed(argv, done.status, str(said.get("Error") or done.stderr))
-        return Path(said["GoMod"]).read_text()
+            module_info = {}
+        if "GoMod" not in module_info or module_info.get("Error"):
+            raise proc.CommandFailed(
+                argv, completed.status, str(module_info.get("Error") or completed.stderr)
+            )
+        return Path(module_info["GoMod"]).read_text()
 
     def _go_build(self, target: Path) -> None:
         env = go_environment()
@@ -209,7 +216,7 @@ class Work:
 
 
 def _module_of(name: str) -> str:
-    """The module of Kubernetes that a file is in, by its import path: `k8s.io/kubelet`."""
+    """Return the module of a file by its import path, such as `k8s.io/kubelet`."""
     return "/".join(name.split("/")[:2])
 
 
@@ -244,10 +251,10 @@ class Packages:
 
 
 def adapted_go_mod(upstream: str, version: str) -> str:
-    """The recipe's go.mod for `version`, from the go.mod text of k8s.io/kubernetes of that version.
+    """Return the recipe's go.mod for `version`, from the go.mod of k8s.io/kubernetes of that version.
 
-    The staging modules, which it takes from its own tree, are published separately as v0.<minor>.<patch>. Go
-    version and compatibility settings are those that upstream builds with. Raises Problem.
+    The staging modules, which upstream replaces by its own tree, are published as v0.<minor>.<patch>. Go
+    version and compatibility settings are upstream's. Raises Problem.
     """
     staging = re.findall(r"^\s*(?:replace )?(\S+) => \./staging/src/\S+$", upstream, re.MULTILINE)
     etcd = re.search(r"go\.etcd\.io/etcd/(?:server|api)/v3 (v\S+)", upstream)
@@ -274,7 +281,7 @@ def adapted_go_mod(upstream: str, version: str) -> str:
 
 
 def build_flags(version: Version) -> tuple[str, ...]:
-    """What decides the bytes of a build, besides its sources."""
+    """Return the flags that affect the bytes of a build, besides its sources."""
     stamps = {
         "gitVersion": str(version),
         "gitMajor": "1",
@@ -291,7 +298,7 @@ _NEXT_SPACE = "free some space (a first build needs about 6 GB), then try again"
 
 
 _SUPPLY = f"use {DEFAULT_KUBERNETES_VERSION}, or supply a folder with executables"
-# What Go's output means: pattern, what went wrong, the next step where that is always the same.
+# Meanings of Go's output: pattern, problem, and the next step if it does not depend on the caller.
 _MEANINGS = (
     (r"no space left on device", "no space left while building", _NEXT_SPACE),
     (r"unknown revision|invalid version|40[34] |410 Gone", "this version is not available", ""),
@@ -309,9 +316,9 @@ _NO_ERROR = ("# ", "go: downloading ", "go: finding ")
 
 @contextlib.contextmanager
 def explained(what: str, entry: Path, instead: str = _SUPPLY) -> Iterator[None]:
-    """Turn what makes the building of `what`, the entry `entry`, fail into a Problem.
+    """Turn failures of building `what`, the cache entry `entry`, into a Problem.
 
-    `instead` is the next step where the build itself is at fault.
+    `instead` is the next step if the build itself fails.
     """
     try:
         yield
@@ -322,7 +329,7 @@ def explained(what: str, entry: Path, instead: str = _SUPPLY) -> Iterator[None]:
 
 
 def _explain(failed: proc.CommandFailed, where: str, instead: str) -> Problem:
-    """Say what a failed Go command means to the user."""
+    """Return the user's view of a failed Go command."""
     detail = tail(failed.output)
     if failed.status is None:
         return Problem("the build took too long", where, "try again: finished packages are kept", detail)
@@ -332,6 +339,6 @@ def _explain(failed: proc.CommandFailed, where: str, instead: str) -> Problem:
 
 
 def first_error(output: str) -> str:
-    """The first line of Go's output that is an error: no package's name, and no module that is downloaded."""
+    """Return the first error line of Go's output, skipping package names and downloads."""
     lines = (line.strip() for line in output.splitlines())
     return next((line for line in lines if " " in line and not line.startswith(_NO_ERROR)), "")

@@ -1,8 +1,8 @@
-"""Where a lab's Kubernetes executables come from: built from `infra/kubernetes`, or supplied in a folder.
+"""The source of a lab's Kubernetes executables: built from `infra/kubernetes`, or supplied in a folder.
 
-A build is kept under `${XDG_CACHE_HOME:-~/.cache}/nodeproof/components/<version>-<recipe>/`: one executable,
-a link per role, and a manifest. The recipe's hash covers its sources: a changed recipe is another entry, and
-an old entry is never wrong.
+A build is stored under `${XDG_CACHE_HOME:-~/.cache}/nodeproof/components/<version>-<recipe>/`: one
+executable, a link per role, and a manifest. The recipe's hash covers its sources: a changed recipe is another
+entry, and an old entry is never wrong.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ CLOUD = "cloud-controller-manager"
 PROXY = "kube-proxy"
 BUILD = "build"
 
-# What a folder of executables may lack: what no release of Kubernetes ships, and what one scenario needs. A
-# cloud's own controller manager is no part of one; what it is here has answers of nodeproof's in it.
+# A supplied folder may lack what no Kubernetes release ships, and what only one scenario needs. The
+# cloud-controller-manager here contains nodeproof's own cloud provider, unlike that of a real cloud.
 _MAY_LACK = ("etcd", HOLLOW, CLOUD, PROXY)
 _EXECUTABLE = "components"
 _MANIFEST = "manifest.json"
@@ -74,7 +74,7 @@ _MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Component:
-    """An executable: role, file, version as it reports it, SHA-256, and origin: `built` or `supplied`."""
+    """An executable: role, file, version as it reports it, SHA-256, and origin (`built` or `supplied`)."""
 
     role: str
     path: Path
@@ -85,9 +85,9 @@ class Component:
 
 @dataclass(frozen=True)
 class Components:
-    """Every executable a lab runs.
+    """Every executable that a lab runs.
 
-    `hollow_from_tree` is False when the hollow kubelet is of another version than the tree under test.
+    `hollow_from_tree` is False if the hollow kubelet's version differs from the version under test.
     """
 
     kubernetes_version: str
@@ -95,14 +95,14 @@ class Components:
     hollow_from_tree: bool
 
     def path(self, role: str) -> Path:
-        """The executable of `role`. Raises KeyError for a role that is none of ROLES."""
+        """Return the executable of `role`. Raises KeyError for a role that is not in ROLES."""
         return self.by_role[role].path
 
 
 def obtain(source: str, version: str, report: Report) -> Components:
-    """The executables of `source`: `build` for Kubernetes `version` built here, else a folder of executables.
+    """Return the executables of `source`: `build` for `version` built here, else a folder of executables.
 
-    `report` gets lines about slow steps. Raises Problem.
+    `report` is called with messages about slow steps. Raises Problem.
     """
     if source != BUILD:
         return _supplied(Path(source).expanduser().resolve(), report)
@@ -110,16 +110,16 @@ def obtain(source: str, version: str, report: Report) -> Components:
 
 
 def kept(version: str) -> Components | None:
-    """What an earlier build of Kubernetes `version` left; never builds. Raises Problem."""
+    """Return the cached build of Kubernetes `version`; never build it. Raises Problem."""
     parsed = Version.parse(version)
-    found = _load(_entry(parsed))
-    if found is None or found.keys() < set(ROLES):
+    by_role = _load(_entry(parsed))
+    if by_role is None or by_role.keys() < set(ROLES):
         return None
-    return Components(str(parsed), MappingProxyType(found), hollow_from_tree=True)
+    return Components(str(parsed), MappingProxyType(by_role), hollow_from_tree=True)
 
 
 def supplied_version(source: str) -> str:
-    """The Kubernetes version of a folder of executables. Raises Problem when it has no API server."""
+    """Return the version of the API server in a folder of executables. Raises Problem if it has none."""
     bin_dir = _bin_of(Path(source).expanduser().resolve())
     if not (bin_dir / "kube-apiserver").is_file():
         raise Problem("executables missing: kube-apiserver", str(bin_dir), "put them there under these names")
@@ -127,12 +127,12 @@ def supplied_version(source: str) -> str:
 
 
 def check_version(version: str) -> None:
-    """Refuse what is no Kubernetes version, before anything is done with it. Raises Problem."""
+    """Check that `version` is a Kubernetes version, before it is used. Raises Problem."""
     Version.parse(version)
 
 
 def recipe_dir() -> Path:
-    """The folder with the Go module: in a checkout, else inside the installed package. Raises Problem."""
+    """Return the Go module's folder, in a checkout or the installed package. Raises Problem."""
     here = Path(__file__).resolve()
     candidates = (
         here.parents[3] / "infra" / "kubernetes",
@@ -149,9 +149,9 @@ def recipe_dir() -> Path:
 
 
 def recipe_hash(recipe: Path, version: str) -> str:
-    """12 hex digits over everything that decides what a build of `version` gives."""
-    decided = (version, go_that_builds(recipe), *build_flags(Version.parse(version)))
-    digest = hashlib.sha256(" ".join(decided).encode())
+    """Return 12 hex digits over all inputs of a build of `version`."""
+    inputs = (version, go_that_builds(recipe), *build_flags(Version.parse(version)))
+    digest = hashlib.sha256(" ".join(inputs).encode())
     for file in recipe_files(recipe):
         digest.update(f"\0{file.relative_to(recipe)}\0".encode())
         digest.update(file.read_bytes())
@@ -163,27 +163,27 @@ def recipe_hash(recipe: Path, version: str) -> str:
 
 def _built(version: Version, report: Report) -> Components:
     entry = _entry(version)
-    found = entry_made(
+    by_role = entry_made(
         entry,
         _load,
         lambda: _build(recipe_dir(), version, entry, report),
         "another process is building",
         report,
     )
-    lacking = [role for role in ROLES if role not in found]
+    lacking = [role for role in ROLES if role not in by_role]
     if lacking:
         own = _built(Version.parse(DEFAULT_KUBERNETES_VERSION), report).by_role
-        found = {**found, **{role: own[role] for role in lacking}}
-    return Components(str(version), MappingProxyType(found), hollow_from_tree=HOLLOW not in lacking)
+        by_role = {**by_role, **{role: own[role] for role in lacking}}
+    return Components(str(version), MappingProxyType(by_role), hollow_from_tree=HOLLOW not in lacking)
 
 
 def _entry(version: Version) -> Path:
-    """Where a build of that version is kept, once there is one."""
+    """Return the path of that version's cache entry, whether it exists or not."""
     return cache_dir() / "components" / f"{version}-{recipe_hash(recipe_dir(), str(version))}"
 
 
 def _load(entry: Path) -> dict[str, Component] | None:
-    """A cache entry's components; None when there is none or its executable is not the recorded one."""
+    """Return a cache entry's components; None if there is none or its executable has changed."""
     executable = entry / "bin" / _EXECUTABLE
     try:
         manifest = json.loads((entry / _MANIFEST).read_text())
@@ -201,7 +201,7 @@ def _load(entry: Path) -> dict[str, Component] | None:
 
 
 def _build(recipe: Path, version: Version, entry: Path, report: Report) -> None:
-    """Make a cache entry, whole or not at all. The caller holds the entry's lock. Raises Problem."""
+    """Make a cache entry, completely or not at all. The caller holds its lock. Raises Problem."""
     with explained(f"Kubernetes {version}", entry), work_folder(entry) as folder:
         report(f"building Kubernetes {version}: some minutes the first time, later runs take it from {entry}")
         fresh, began_t = folder / "entry", time.monotonic()
@@ -245,7 +245,7 @@ def _bin_of(folder: Path) -> Path:
 
 
 def _supplied(folder: Path, report: Report) -> Components:
-    """The executables in `folder`, or in its `bin`, by name."""
+    """Return the executables in `folder`, or in its `bin`, by name."""
     bin_dir = _bin_of(folder)
     present = [role for role in ROLES if os.access(bin_dir / role, os.X_OK) and (bin_dir / role).is_file()]
     missing = [role for role in ROLES if role not in present and role not in _MAY_LACK]
@@ -267,29 +267,29 @@ def _supplied(folder: Path, report: Report) -> Components:
     version = by_role["kube-apiserver"].version
     lacking = [role for role in ROLES if role not in by_role]
     if lacking:
-        report(f"{bin_dir} has no {' and no '.join(lacking)}: taking nodeproof's own")
+        report(f"{bin_dir} has no {' and no '.join(lacking)}: using nodeproof's own")
         own = _built(Version.parse(DEFAULT_KUBERNETES_VERSION), report)
         by_role.update({role: own.by_role[role] for role in lacking})
-    # One multi-call binary is one build; two files of the same version may be of different trees.
+    # A multi-call binary is one build; two files of the same version may be from different trees.
     from_tree = HOLLOW in present and by_role[HOLLOW].sha256 == by_role["kubelet"].sha256
     return Components(version, MappingProxyType(by_role), from_tree)
 
 
 def read_version(role: str, path: Path) -> str:
-    """The version that an executable reports about itself, `v1.36.3` (etcd: `3.6.8`). Raises Problem."""
-    asked = ["version", "--client"] if role == "kubectl" else ["--version"]
+    """Return the version that an executable reports, `v1.36.3` (etcd: `3.6.8`). Raises Problem."""
+    arguments = ["version", "--client"] if role == "kubectl" else ["--version"]
     try:
-        said = proc.run([str(path), *asked], timeout_s=VERSION_LIMIT_S).stdout
+        output = proc.run([str(path), *arguments], timeout_s=VERSION_LIMIT_S).stdout
     except proc.CommandFailed as failed:
         raise Problem(
             f"{role} does not run", str(path), "supply an executable for this machine", tail(failed.output)
         ) from failed
-    found = re.search(r"v?\d+\.\d+\.\d+[-+.\w]*", said)
-    if found is None:
+    match = re.search(r"v?\d+\.\d+\.\d+[-+.\w]*", output)
+    if match is None:
         raise Problem(
-            f"{role} does not say its version",
+            f"{role} does not report its version",
             str(path),
-            f"supply an executable whose {asked[0]} names one",
-            said,
+            f"supply an executable whose {arguments[0]} prints it",
+            output,
         )
-    return found[0]
+    return match[0]

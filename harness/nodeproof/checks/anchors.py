@@ -1,7 +1,7 @@
-"""What a recording vouches for: that a moment was seen, or that it did not come.
+"""Evidence for anchors: whether a moment was recorded, or is known not to have occurred.
 
-A claim starts from its anchor. Where that did not come nothing is known of the claim, and whether it should
-have come is another judgment: a claim that promises its anchor judges it, too.
+A claim starts from its anchor. Without the anchor the claim is undecided. Whether the anchor should have
+occurred is another judgment, which a claim that promises its anchor must make as well.
 """
 
 from __future__ import annotations
@@ -14,38 +14,39 @@ from nodeproof.model.slack import Span
 from nodeproof.model.verdict import Verdict, unproven
 
 
-def unfenced(history: History, about: Moment, until_t: float) -> str:
-    """Why a moment's watches or witness may have missed something up to a time (s), or nothing."""
-    for part in moments.parts(about):
+def unfenced(history: History, moment: Moment, until_t: float) -> str:
+    """Return why a moment may have been missed by its watches or witness up to a time (s).
+
+    The result is an empty string if nothing was missed.
+    """
+    for part in moments.parts(moment):
         if witnessed.knows(part):
-            unheard = witnessed.unheard(history, part, until_t)
-            if unheard or part == about:
-                return unheard
-    passed = fence(history, moments.resources(about))
-    if not passed.passed:
-        return passed.reason
-    return f"the fence stands {until_t - passed.t:.1f} s too early" if passed.t < until_t else ""
+            doubt = witnessed.unheard(history, part, until_t)
+            if doubt or part == moment:
+                return doubt
+    last_fence = fence(history, moments.resources(moment))
+    if not last_fence.passed:
+        return last_fence.reason
+    return f"the fence is {until_t - last_fence.t:.1f} s too early" if last_fence.t < until_t else ""
 
 
 def missing(history: History, anchor: Moment) -> Verdict:
-    """The anchor is missing: it did not come, or nobody knows."""
+    """Return the verdict for a missing anchor: it did not occur, or it may not have been recorded."""
     if anchor.name == "fault-step":
-        return unproven("not-injected", f"{anchor} was never proven")
+        return unproven("not-injected", f"{anchor} was not proven")
     if anchor.name == "last-heartbeat":
         before = Moment.from_json(anchor.args["before"])
         if moments.find(history, before):
-            return unproven(
-                "gap", f"{before} came, and the recording holds no heartbeat that was the last before it"
-            )
+            return unproven("gap", f"{before} occurred, but the last heartbeat before it was not recorded")
         return missing(history, before)
     recorded = Span(history.began_t, history.ended_t)
-    unseen = (
+    doubt = (
         blind(history, (anchor,), recorded.since_t, recorded.until_t)
         or next(
-            (why for part in moments.parts(anchor) if (why := witnessed.lost(history, part, recorded))), ""
+            (loss for part in moments.parts(anchor) if (loss := witnessed.lost(history, part, recorded))), ""
         )
         or unfenced(history, anchor, history.began_t)
     )
-    if unseen:
-        return unproven("gap", f"{anchor} was not seen: {unseen}")
-    return unproven("no-anchor", f"{anchor} did not come, and the claim starts from it")
+    if doubt:
+        return unproven("gap", f"{anchor} was not recorded: {doubt}")
+    return unproven("no-anchor", f"the anchor {anchor} did not occur")

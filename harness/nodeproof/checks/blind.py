@@ -1,4 +1,4 @@
-"""Whether what a moment is read from could be seen at the time."""
+"""Gaps in the watches from which moments are read."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment
 
 
-def blind(history: History, about: Iterable[Moment], one_t: float, other_t: float) -> str:
-    """Say which watch of these moments was blind between two times (s), or nothing."""
-    since_t, until_t = sorted((one_t, other_t))
-    for resource in sorted({name for moment in about for name in moments.resources(moment)}):
+def blind(history: History, involved: Iterable[Moment], from_t: float, to_t: float) -> str:
+    """Return which watch of these moments had a gap between two times (s), or an empty string."""
+    since_t, until_t = sorted((from_t, to_t))
+    for resource in sorted({name for moment in involved for name in moments.resources(moment)}):
         gap = history.gap(resource, since_t, until_t)
         if gap is not None:
-            blind_s = gap.t - gap.data["since"]
-            return f"the watch of {resource} was blind for {blind_s:.1f} s: {gap.data['reason']}"
+            gap_s = gap.t - gap.data["since"]
+            return f"the watch of {resource} had a gap of {gap_s:.1f} s: {gap.data['reason']}"
     return ""

@@ -1,4 +1,4 @@
-"""What is tried several times in a row, and then not for a while: how often, in each of these bursts."""
+"""Check of bursts: operations that are tried several times in a row, then not for a while."""
 
 from __future__ import annotations
 
@@ -18,63 +18,80 @@ from nodeproof.model.window import Ground, Window, WindowSpec, compute
 Json = Any
 Args = Mapping[str, Json]
 Run = tuple[int, int]
-"""Which of the events, and how often it came in a row."""
+"""Number of an event, and how often it occurred in a row."""
 
 
 def in_bursts(
-    *each: tuple[Moment, int], apart: WindowSpec, at_least: int, after: Moment, until: Moment
+    *runs: tuple[Moment, int], apart: WindowSpec, at_least: int, after: Moment, until: Moment
 ) -> Check:
-    """Between two moments events come in bursts: `(event, times)` one after the other, exactly so often, and
-    from a burst's end to the next one's begin `apart`; at least `at_least` whole bursts. What is less than
-    half of that apart is one burst. Raises ValueError on a burst of nothing.
+    """Check that events come in bursts: each `(event, times)` in turn, exactly that often.
+
+    The check covers the time between `after` and `until`. Events less than half of `apart` from each other
+    are one burst.
+
+    Args:
+        *runs: The events of a burst, in order, each with its number of occurrences.
+        apart: Window from the end of a burst to the start of the next.
+        at_least: Minimum number of complete bursts.
+        after: Start of the checked time.
+        until: End of the checked time.
+
+    Raises:
+        ValueError: A burst is empty.
     """
-    if not each or any(times < 1 for _event, times in each):
-        raise ValueError(f"a burst of {[times for _event, times in each]} times")
-    told = {"each": [{"event": event.to_json(), "times": times} for event, times in each]}
+    if not runs or any(times < 1 for _event, times in runs):
+        raise ValueError(f"a burst of {[times for _event, times in runs]} times")
+    runs_json = {"each": [{"event": event.to_json(), "times": times} for event, times in runs]}
     ends = {"anchor": after.to_json(), "until": until.to_json()}
-    return Check("in-bursts", {**told, **ends, "window": apart.to_json(), "at_least": at_least})
+    return Check("in-bursts", {**runs_json, **ends, "window": apart.to_json(), "at_least": at_least})
 
 
 def events(args: Args) -> Sequence[Moment]:
-    """What the bursts are made of, each once; nothing of another check."""
-    named = (Moment.from_json(part["event"]) for part in args.get("each", ()))
-    return list({str(event): event for event in named}.values())
+    """Return the events of the bursts, each once; empty for another check."""
+    stored_events = (Moment.from_json(part["event"]) for part in args.get("each", ()))
+    return list({str(event): event for event in stored_events}.values())
 
 
 def judge(history: History, args: Args, ground: Ground) -> Verdict:
-    """See `in_bursts`. Raises LookupError on a moment that cannot be counted."""
+    """Judge an `in_bursts` check.
+
+    Raises:
+        LookupError: A moment cannot be counted.
+    """
     within = counting.span(history, args)
     if isinstance(within, Verdict):
         return within
     window = compute(WindowSpec.from_json(args["window"]), ground, {})
-    about = events(args)
+    burst_events = events(args)
     ends = (Moment.from_json(args["anchor"]), Moment.from_json(args["until"]))
-    unsure = blind(history, (*about, *ends), within.since_t, within.until_t)
-    if unsure:
-        return unproven("gap", unsure, window)
-    came = sorted(
-        (came.t, number) for number, event in enumerate(about) for came in moments.each(history, event)
+    doubt = blind(history, (*burst_events, *ends), within.since_t, within.until_t)
+    if doubt:
+        return unproven("gap", doubt, window)
+    tries = sorted(
+        (tries.t, number)
+        for number, event in enumerate(burst_events)
+        for tries in moments.each(history, event)
     )
-    unsure = next(filter(None, (unfenced(history, event, within.until_t) for event in about)), "")
-    silence_s = _longest_silence_s([t for t, _number in came], within)
-    if silence_s > window.high_s and not unsure:
-        # Whatever the slack, nobody can have missed that.
-        return deviates(f"nothing was tried for {silence_s:.1f} s", window, Measured(silence_s, "s"))
+    doubt = next(filter(None, (unfenced(history, event, within.until_t) for event in burst_events)), "")
+    silence_s = _longest_silence_s([t for t, _number in tries], within)
+    if silence_s > window.high_s and not doubt:
+        # No slack can hide a silence of this length.
+        return deviates(f"no tries for {silence_s:.1f} s", window, Measured(silence_s, "s"))
     if not window.discerning or ground.slack_s >= window.nominal_s / 2:
         idle = compute(WindowSpec.from_json(args["window"]), Ground(ground.configuration, 0.0), {})
-        said = f"the window {window.arithmetic} would also admit half or double"
-        return unproven("host-too-loaded" if idle.discerning else "scaled", said, window)
+        reason = f"the window {window.arithmetic} also admits half or double the value"
+        return unproven("host-too-loaded" if idle.discerning else "scaled", reason, window)
     half_s = window.nominal_s / 2
-    bursts, torn = _split(came, half_s, ground.slack_s)
-    if not any(within.since_t <= t <= within.until_t for t in torn):
-        return _judge_bursts(args, bursts, within, window, ground, unsure)
-    joined, _torn = _split(came, half_s + ground.slack_s, 0.0)
-    verdict = _judge_bursts(args, joined, within, window, ground, unsure)
+    bursts, unclear = _split(tries, half_s, ground.slack_s)
+    if not any(within.since_t <= t <= within.until_t for t in unclear):
+        return _judge_bursts(args, bursts, within, window, ground, doubt)
+    joined, _unclear = _split(tries, half_s + ground.slack_s, 0.0)
+    verdict = _judge_bursts(args, joined, within, window, ground, doubt)
     if verdict.outcome == "deviates" and not window.holds(half_s + ground.slack_s):
-        # As bursts of their own they are too near to each other.
+        # As separate bursts they are too close to each other.
         return verdict
-    said = f"whether tries {half_s:g} s apart are of one burst is within the slack"
-    return unproven("host-too-loaded", said, window)
+    reason = f"cannot tell within the slack whether tries {half_s:g} s apart are one burst"
+    return unproven("host-too-loaded", reason, window)
 
 
 def _judge_bursts(
@@ -83,24 +100,29 @@ def _judge_bursts(
     within: Span,
     window: Window,
     ground: Ground,
-    unsure: str,
+    doubt: str,
 ) -> Verdict:
-    """What they are made of, and how far apart."""
-    about = events(args)
-    # What an end cuts, or may cut, is no whole burst.
-    sure = Span(within.since_t + ground.slack_s, within.until_t - ground.slack_s)
-    whole = [burst for burst in bursts if sure.since_t <= burst[0][0] and burst[-1][0] <= sure.until_t]
-    expected = [(about.index(Moment.from_json(part["event"])), int(part["times"])) for part in args["each"]]
-    wrong = next((burst for burst in whole if _runs(burst) != expected), None)
-    if wrong is None:
-        # However little of it is seen, what an end cuts is no more than a burst.
+    """Judge the contents of the bursts, then the pauses between them."""
+    burst_events = events(args)
+    # A burst near an end of the checked time may be incomplete.
+    certain = Span(within.since_t + ground.slack_s, within.until_t - ground.slack_s)
+    whole = [burst for burst in bursts if certain.since_t <= burst[0][0] and burst[-1][0] <= certain.until_t]
+    expected = [
+        (burst_events.index(Moment.from_json(part["event"])), int(part["times"])) for part in args["each"]
+    ]
+    deviating = next((burst for burst in whole if _runs(burst) != expected), None)
+    if deviating is None:
+        # An incomplete burst must not have more tries than a complete one.
         most = sum(times for _number, times in expected)
-        seen = ([try_ for try_ in burst if sure.since_t <= try_[0] <= sure.until_t] for burst in bursts)
-        wrong = next((part for part in seen if len(part) > most), None)
-    if wrong is not None:
-        said = f"a burst of {_said(_runs(wrong), about)}, expected {_said(expected, about)}"
-        return deviates(said, measured=Measured(float(len(wrong)), "times"))
-    return _judge_pauses(args, bursts, whole, within, window, unsure)
+        tries = (
+            [try_ for try_ in burst if certain.since_t <= try_[0] <= certain.until_t] for burst in bursts
+        )
+        deviating = next((part for part in tries if len(part) > most), None)
+    if deviating is not None:
+        reason = f"a burst of {_describe_runs(_runs(deviating), burst_events)}"
+        reason += f", expected {_describe_runs(expected, burst_events)}"
+        return deviates(reason, measured=Measured(float(len(deviating)), "times"))
+    return _judge_pauses(args, bursts, whole, within, window, doubt)
 
 
 def _judge_pauses(
@@ -109,21 +131,21 @@ def _judge_pauses(
     whole: Sequence[Sequence[tuple[float, int]]],
     within: Span,
     window: Window,
-    unsure: str,
+    doubt: str,
 ) -> Verdict:
-    """How far the bursts are apart, and whether there are enough of them."""
-    wanted, about = max(1, int(args["at_least"])), events(args)
+    """Judge the pauses between bursts, and whether there are enough bursts."""
+    min_bursts, burst_events = max(1, int(args["at_least"])), events(args)
     touching = [b for b in bursts if b[-1][0] >= within.since_t and b[0][0] <= within.until_t]
     pauses = [after[0][0] - before[-1][0] for before, after in pairwise(touching)]
-    wrong = next((pause for pause in pauses if not window.holds(pause)), None)
-    if wrong is not None:
-        return deviates(f"{wrong:.3f} s from a burst to the next", window, Measured(wrong, "s"))
-    if unsure:
-        return unproven("gap", f"more may have come: {unsure}", window)
-    if len(whole) < wanted:
-        return unproven("gap", f"{len(whole)} whole bursts were seen, {wanted} are needed", window)
-    each = _said(_runs(whole[0]), about)
-    return conforms(f"{len(whole)} bursts of {each}", measured=Measured(float(len(whole[0])), "times"))
+    outside = next((pause for pause in pauses if not window.holds(pause)), None)
+    if outside is not None:
+        return deviates(f"{outside:.3f} s from one burst to the next", window, Measured(outside, "s"))
+    if doubt:
+        return unproven("gap", f"there may be more tries: {doubt}", window)
+    if len(whole) < min_bursts:
+        return unproven("gap", f"{len(whole)} complete bursts, need {min_bursts}", window)
+    runs = _describe_runs(_runs(whole[0]), burst_events)
+    return conforms(f"{len(whole)} bursts of {runs}", measured=Measured(float(len(whole[0])), "times"))
 
 
 def _longest_silence_s(times: Sequence[float], within: Span) -> float:
@@ -132,25 +154,25 @@ def _longest_silence_s(times: Sequence[float], within: Span) -> float:
 
 
 def _split(
-    came: Sequence[tuple[float, int]], limit_s: float, slack_s: float
+    tries: Sequence[tuple[float, int]], max_pause_s: float, slack_s: float
 ) -> tuple[list[list[tuple[float, int]]], list[float]]:
-    """The bursts, and the times of what may belong to the burst before it or not."""
+    """Return the bursts, and the times of tries that may or may not belong to the burst before them."""
     bursts: list[list[tuple[float, int]]] = []
-    torn = []
-    for t, number in came:
+    unclear = []
+    for t, number in tries:
         pause_s = t - bursts[-1][-1][0] if bursts else float("inf")
-        if abs(pause_s - limit_s) < slack_s:
-            torn.append(t)
-        if pause_s < limit_s:
+        if abs(pause_s - max_pause_s) < slack_s:
+            unclear.append(t)
+        if pause_s < max_pause_s:
             bursts[-1].append((t, number))
         else:
             bursts.append([(t, number)])
-    return bursts, torn
+    return bursts, unclear
 
 
 def _runs(burst: Sequence[tuple[float, int]]) -> list[Run]:
     return [(number, len(list(run))) for number, run in groupby(number for _t, number in burst)]
 
 
-def _said(runs: Sequence[Run], about: Sequence[Moment]) -> str:
-    return ", ".join(f"{times} x {about[number]}" for number, times in runs)
+def _describe_runs(runs: Sequence[Run], burst_events: Sequence[Moment]) -> str:
+    return ", ".join(f"{times} x {burst_events[number]}" for number, times in runs)

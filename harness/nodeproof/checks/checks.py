@@ -1,6 +1,6 @@
 """Checks: pure functions `(History, args, Ground) -> Verdict`, stored by name and arguments.
 
-So a saved run is judged again by today's code.
+The current code can therefore judge a saved run again.
 """
 
 from __future__ import annotations
@@ -45,70 +45,79 @@ CheckFunction = Callable[[History, Args, Ground, Claim], Verdict]
 
 
 def renewals_of(node: str, window: WindowSpec, at_least: int) -> Check:
-    """Each gap between a node's lease renewals lies in `window`; at least `at_least` gaps."""
+    """Check that gaps between a node's lease renewals are within `window`, for at least `at_least` gaps."""
     return Check("renewals", {"node": node, "window": window.to_json(), "at_least": at_least})
 
 
 def default_of(constant: str) -> Check:
-    """A component that was started without the flag reports the catalogue's constant for its version."""
+    """Check that a component started without the flag reports the catalogue's constant for its version."""
     return Check("default", {"constant": constant})
 
 
 def describe(check: Check) -> str:
-    """One line for people: what is waited for or judged."""
+    """Describe a check on one line."""
     if check.name == "in-bursts":
         return f"bursts of {' and '.join(map(str, bursts.events(check.args)))}"
     if "event" not in check.args:
-        about = next(
+        subject = next(
             (check.args[key] for key in ("node", "subject", "constant", "fault") if key in check.args), ""
         )
-        return f"{check.name}({about})"
+        return f"{check.name}({subject})"
     event, anchor = Moment.from_json(check.args["event"]), Moment.from_json(check.args["anchor"])
     return f"{'no ' if check.name == 'never' else ''}{event} after {anchor}"
 
 
 def run_check(check: Check, history: History, ground: Ground, claim: Claim) -> Verdict:
-    """Evaluate one check. Raises LookupError like `refuse`, and when this version does not know it."""
+    """Evaluate one check.
+
+    Raises:
+        LookupError: The check is unknown or invalid, see `refuse`.
+    """
     refuse(check, history, ground.configuration)
-    why = unseen(check, history, ground.configuration)
-    return unproven("gap", why) if why else _CHECKS[check.name](history, check.args, ground, claim)
+    doubt = unseen(check, history, ground.configuration)
+    return unproven("gap", doubt) if doubt else _CHECKS[check.name](history, check.args, ground, claim)
 
 
 def refuse(check: Check, history: History, configuration: Configuration) -> None:
-    """Refuse what would be misspelt or unwatched, and never come. Raises LookupError."""
+    """Reject a check that can never match: misspelled names, or resources that are not recorded.
+
+    Raises:
+        LookupError: The check is invalid.
+    """
     recorded = {entry.data["resource"] for entry in history.of_kind("listed")}
-    needed = {name for moment in moments_of(check) for name in moments.resources(moment)}
-    if recorded and not needed <= recorded:
-        raise LookupError(f"nobody recorded {', '.join(sorted(needed - recorded))}")
-    for moment in (part for named in moments_of(check) for part in moments.parts(named)):
-        shape = moments.shape(moment)
-        wrong = shapes.fault(shape) or _unknown_fields(shape, configuration.fields)
-        if wrong:
-            raise LookupError(f"{moment}: {wrong}")
+    required = {name for composed_of in moments_of(check) for name in moments.resources(composed_of)}
+    if recorded and not required <= recorded:
+        raise LookupError(f"not recorded: {', '.join(sorted(required - recorded))}")
+    for composed_of in (moment for moment in moments_of(check) for moment in moments.parts(moment)):
+        shape = moments.shape(composed_of)
+        problem = shapes.fault(shape) or _unknown_fields(shape, configuration.fields)
+        if problem:
+            raise LookupError(f"{composed_of}: {problem}")
 
 
-def _unknown_fields(shape: shapes.Shape, known: Mapping[str, frozenset[str]]) -> str:
+def _unknown_fields(shape: shapes.Shape, schema_fields: Mapping[str, frozenset[str]]) -> str:
     for resource, paths in shapes.paths(shape).items():
-        if resource not in known:
+        if resource not in schema_fields:
             continue
-        # A path is split at its dots: what is below a mapping of anybody's keys can't be said by one.
-        said_by_path = isinstance(shape, shapes.Changed)
-        wrong = paths - known[resource] if said_by_path else unknown(paths, known[resource])
-        if wrong:
-            return f"objects of {resource} have no field {', '.join(sorted(wrong))}"
+        # A path is split at its dots, so it cannot name a key with dots, such as a label.
+        is_dotted = isinstance(shape, shapes.Changed)
+        unknown_names = (
+            paths - schema_fields[resource] if is_dotted else unknown(paths, schema_fields[resource])
+        )
+        if unknown_names:
+            return f"objects of {resource} have no field {', '.join(sorted(unknown_names))}"
     return ""
 
 
 def can_be_waited_for(check: Check) -> bool:
-    """Whether a check is decided at some time of a recording; others need what comes after it, or nothing."""
+    """Return whether a check is decided at some time of a recording, rather than at its end."""
     return check.name in ("after", "never", "renewals", "spaced")
 
 
 def remaining_s(check: Check, history: History, ground: Ground, now_t: float) -> float | None:
-    """How long (s) a recording must still go on for a check that can be waited for; 0 when it is decided or
-    its window over.
+    """Return how much longer (s) a recording must go on for a check that can be waited for.
 
-    None while its anchor has not come: nobody knows yet.
+    0 or less once it is decided or its window is over; None while its anchor has not occurred.
     """
     if check.name == "renewals":
         return _renewals_remaining_s(check, history, ground, now_t)
@@ -126,11 +135,11 @@ def remaining_s(check: Check, history: History, ground: Ground, now_t: float) ->
 
 
 def _renewals_remaining_s(check: Check, history: History, ground: Ground, now_t: float) -> float:
-    wanted = int(check.args["at_least"])
-    if len(heartbeats.seen_renewals(history, str(check.args["node"]))) > wanted:
+    min_gaps = int(check.args["at_least"])
+    if len(heartbeats.seen_renewals(history, str(check.args["node"]))) > min_gaps:
         return 0.0
     window = compute(WindowSpec.from_json(check.args["window"]), ground, {})
-    return history.entries[0].t + (wanted + 2) * window.high_s - now_t
+    return history.entries[0].t + (min_gaps + 2) * window.high_s - now_t
 
 
 def _after(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdict:
@@ -143,37 +152,38 @@ def _after(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
         return missing(history, anchor)
     window = compute(spec, ground, start.detail)
     if window.shape == "negative":
-        raise ValueError("the window of an absence says nothing about a time")
+        raise ValueError("a window of an absence cannot bound the time of an event")
     if not window.discerning:
         return _indiscernible(spec, ground, start.detail, window)
-    found = find_event(history, event, start, ground.configuration)
-    gap = blind(history, (event, anchor), start.t, found.t if found else start.t + window.high_s)
+    occurrence = find_event(history, event, start, ground.configuration)
+    gap = blind(history, (event, anchor), start.t, occurrence.t if occurrence else start.t + window.high_s)
     if gap:
         return unproven("gap", gap, window)
-    if found is None:
+    if occurrence is None:
         return _did_not_come(history, event, anchor, start, window)
-    unsure = unfenced(history, anchor, found.t) if anchor.name == "last-heartbeat" else ""
-    if unsure:
-        return unproven("gap", f"a later heartbeat is not excluded: {unsure}", window)
-    return _placed(history, event, anchor, window, found.t - start.t)
+    doubt = unfenced(history, anchor, occurrence.t) if anchor.name == "last-heartbeat" else ""
+    if doubt:
+        return unproven("gap", f"there may be a later heartbeat: {doubt}", window)
+    return _judge_time(history, event, anchor, window, occurrence.t - start.t)
 
 
 def _indiscernible(spec: WindowSpec, ground: Ground, anchor: Args, window: Window) -> Verdict:
-    """A window that admits half or double proves nothing: by its configuration, or by the slack of a loaded
-    host.
+    """Return the verdict for a window that admits half or double the value.
+
+    The cause is the configuration, or the slack of a loaded host.
     """
-    said = f"the window {window.arithmetic} would also admit half or double"
+    reason = f"the window {window.arithmetic} also admits half or double the value"
     idle = compute(spec, Ground(ground.configuration, 0.0), anchor)
-    return unproven("host-too-loaded" if idle.discerning else "scaled", said, window)
+    return unproven("host-too-loaded" if idle.discerning else "scaled", reason, window)
 
 
-def _placed(history: History, event: Moment, anchor: Moment, window: Window, value: float) -> Verdict:
+def _judge_time(history: History, event: Moment, anchor: Moment, window: Window, value: float) -> Verdict:
     measured = Measured(value, "s")
     if window.holds(value):
-        return conforms(f"{event} came {value:.3f} s after {anchor}", window, measured)
+        return conforms(f"{event} occurred {value:.3f} s after {anchor}", window, measured)
     side = "too early" if value < window.low_s else "too late"
     return deviates(
-        f"{event} came {value:.3f} s after {anchor}: {side}",
+        f"{event} occurred {value:.3f} s after {anchor}: {side}",
         window,
         measured,
         moments.last_state(history, event),
@@ -183,15 +193,15 @@ def _placed(history: History, event: Moment, anchor: Moment, window: Window, val
 def _did_not_come(
     history: History, event: Moment, anchor: Moment, start: Occurrence, window: Window
 ) -> Verdict:
-    """The event is missing: a deviation only behind a fence that stands after the window's end."""
-    end = start.t + window.high_s
-    for about in (event, anchor):
-        unsure = unfenced(history, about, end)
-        if unsure and about.name != "fault-step":
-            return unproven("gap", f"{event} was not seen by the window's end: {unsure}", window)
+    """Return the verdict for a missing event: a deviation only if the fence is after the window's end."""
+    end_t = start.t + window.high_s
+    for moment in (event, anchor):
+        doubt = unfenced(history, moment, end_t)
+        if doubt and moment.name != "fault-step":
+            return unproven("gap", f"{event} was not recorded by the window's end: {doubt}", window)
     state = moments.last_state(history, event)
     return deviates(
-        f"{event} did not come within {window.high_s:.2f} s after {anchor}", window, last_state=state
+        f"{event} did not occur within {window.high_s:.2f} s after {anchor}", window, last_state=state
     )
 
 
@@ -202,77 +212,75 @@ def _never(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdi
         return missing(history, anchor)
     window = compute(WindowSpec.from_json(args["window"]), ground, start.detail)
     if not window.discerning:
-        return unproven("scaled", f"the window {window.arithmetic} waits for nothing", window)
-    begin, end, slack_s = start.t + window.low_s, start.t + window.high_s, ground.slack_s
+        return unproven("scaled", f"the window {window.arithmetic} is empty", window)
+    begin_t, end_t, slack_s = start.t + window.low_s, start.t + window.high_s, ground.slack_s
     ahead_s = 0.0 if window.low_s == 0.0 and _come_in_order(event, anchor) else slack_s
-    found = moments.find_state(history, event, begin + ahead_s)
-    if found is not None and found.t <= end - slack_s:
-        gap = blind(history, (event, anchor), start.t, found.t)
+    occurrence = moments.find_state(history, event, begin_t + ahead_s)
+    if occurrence is not None and occurrence.t <= end_t - slack_s:
+        gap = blind(history, (event, anchor), start.t, occurrence.t)
         if gap:
-            return unproven("gap", f"{event} may have come before {anchor}: {gap}", window)
-        came = Measured(found.t - start.t, "s")
+            return unproven("gap", f"{event} may have occurred before {anchor}: {gap}", window)
+        measured = Measured(occurrence.t - start.t, "s")
         state = moments.last_state(history, event)
-        return deviates(f"{event} came {came} after {anchor} and should not have", window, came, state)
-    near = moments.find_state(history, event, begin - ahead_s)
-    if near is not None and near.t <= end + slack_s:
-        said = f"{event} came {near.t - start.t:.3f} s after {anchor}"
-        said += f": within the slack of {slack_s:.2f} s of an end of {window.arithmetic}"
-        return unproven("gap", said, window)
-    unseen = (
-        moments.unable(history, event, Span(max(begin, start.t), end))
-        or unfenced(history, event, end)
-        or blind(history, (event, anchor), start.t, end)
+        return deviates(f"{event} occurred {measured} after {anchor}, but must not", window, measured, state)
+    close_occurrence = moments.find_state(history, event, begin_t - ahead_s)
+    if close_occurrence is not None and close_occurrence.t <= end_t + slack_s:
+        reason = f"{event} occurred {close_occurrence.t - start.t:.3f} s after {anchor}"
+        reason += f": within the slack of {slack_s:.2f} s of an end of {window.arithmetic}"
+        return unproven("gap", reason, window)
+    doubt = (
+        moments.unable(history, event, Span(max(begin_t, start.t), end_t))
+        or unfenced(history, event, end_t)
+        or blind(history, (event, anchor), start.t, end_t)
     )
-    if unseen:
-        return unproven("gap", f"absence is not proven: {unseen}", window)
-    since = f" from {window.low_s:.2f} s on" if window.low_s else ""
-    said = f"{event} did not come{since} for {window.high_s - window.low_s:.2f} s after {anchor}"
-    return conforms(said, window, Measured("none"))
+    if doubt:
+        return unproven("gap", f"absence is not proven: {doubt}", window)
+    start_text = f" from {window.low_s:.2f} s on" if window.low_s else ""
+    reason = f"{event} did not occur{start_text} for {window.high_s - window.low_s:.2f} s after {anchor}"
+    return conforms(reason, window, Measured("none"))
 
 
 def _come_in_order(one: Moment, other: Moment) -> bool:
-    """Whether both are read from one watch, which delivers in order; of two, one may be ahead."""
+    """Return whether both moments are read from one watch, which delivers in order."""
     watches = {moments.resources(one), moments.resources(other)}
     return len(watches) == 1 and len(watches.pop()) == 1
 
 
 def _renewals(history: History, args: Args, ground: Ground, _claim: Claim) -> Verdict:
-    node, wanted = str(args["node"]), max(1, int(args["at_least"]))
+    node, min_gaps = str(args["node"]), max(1, int(args["at_least"]))
     spec = WindowSpec.from_json(args["window"])
     window = compute(spec, ground, {})
     if not window.discerning:
         return _indiscernible(spec, ground, {}, window)
-    renewed = [beat.t for beat in heartbeats.seen_renewals(history, node)]
-    gaps = [after - before for before, after in pairwise(renewed)]
+    times = [beat.t for beat in heartbeats.seen_renewals(history, node)]
+    gaps = [after - before for before, after in pairwise(times)]
     gap = history.gap("leases", history.began_t, history.ended_t)
     if gap is not None:
-        return unproven("gap", f"the watch of leases was blind: {gap.data['reason']}", window)
-    wrong = [gap for gap in gaps if not window.holds(gap)]
-    if wrong:
-        outside = Measured(wrong[0], "s")
-        return deviates(f"{len(wrong)} of {len(gaps)} renewals of {node} lie outside", window, outside)
-    first_s = renewed[0] - history.began_t if renewed else 0.0
+        return unproven("gap", f"the watch of leases had a gap: {gap.data['reason']}", window)
+    outside_gaps = [gap for gap in gaps if not window.holds(gap)]
+    if outside_gaps:
+        outside = Measured(outside_gaps[0], "s")
+        return deviates(f"{len(outside_gaps)} of {len(gaps)} renewals of {node} are outside", window, outside)
+    first_s = times[0] - history.began_t if times else 0.0
     if first_s > window.high_s:
-        said = f"{node} renewed nothing for the first {first_s:.3f} s; when it did so last is not known"
-        return unproven("gap", said, window)
-    silent = _silent_since(history, renewed, window)
-    if silent is not None or len(gaps) < wanted:
-        return silent or unproven(
-            "gap", f"{len(gaps)} renewals of {node} were seen, {wanted} are needed", window
-        )
+        reason = f"{node} sent no renewal in the first {first_s:.3f} s; its last one before is unknown"
+        return unproven("gap", reason, window)
+    silence = _silent_since(history, times, window)
+    if silence is not None or len(gaps) < min_gaps:
+        return silence or unproven("gap", f"{len(gaps)} renewals of {node}, need {min_gaps}", window)
     mean = Measured(sum(gaps) / len(gaps), "s")
     return conforms(
         f"{len(gaps)} renewals of {node}, {min(gaps):.3f} to {max(gaps):.3f} s apart", window, mean
     )
 
 
-def _silent_since(history: History, renewed: list[float], window: Window) -> Verdict | None:
-    """A deviation where no renewal came for longer than the window up to the fence; None without one."""
-    passed = fence(history, ("leases",))
-    silence = passed.t - (renewed[-1] if renewed else history.began_t)
-    if not passed.passed or silence <= window.high_s:
+def _silent_since(history: History, times: list[float], window: Window) -> Verdict | None:
+    """Return a deviation if no renewal came for longer than the window before the fence, else None."""
+    last_fence = fence(history, ("leases",))
+    silence_s = last_fence.t - (times[-1] if times else history.began_t)
+    if not last_fence.passed or silence_s <= window.high_s:
         return None
-    return deviates(f"no renewal for {silence:.3f} s", window, Measured(silence, "s"))
+    return deviates(f"no renewal for {silence_s:.3f} s", window, Measured(silence_s, "s"))
 
 
 def _default(_history: History, args: Args, ground: Ground, claim: Claim) -> Verdict:
@@ -280,36 +288,34 @@ def _default(_history: History, args: Args, ground: Ground, claim: Claim) -> Ver
     constant = next((entry for entry in claim.constants if entry.name == args["constant"]), None)
     if constant is None:
         raise KeyError(f"{claim.id} has no constant {args['constant']}")
-    given = configuration.flags_set.get(constant.component)
-    if given is None:
-        said = f"the lab does not say which settings it gave {constant.component}; this may be no default"
-        return unproven("lab-lacks", said)
-    flag = next((name for name in given if plain(name) == plain(constant.flag)), None)
+    flags = configuration.flags_set.get(constant.component)
+    if flags is None:
+        reason = f"the flags of {constant.component} are unknown; this may not be the default"
+        return unproven("lab-lacks", reason)
+    flag = next((name for name in flags if plain(name) == plain(constant.flag)), None)
     if flag is not None:
-        return unproven("scaled", f"{flag}={given[flag]} was given; this is no default")
+        return unproven("scaled", f"{flag}={flags[flag]} is set; this is not the default")
     reported = _reported(configuration.reported.get(constant.component), constant.reported)
     if reported is None:
         return unproven("gap", f"{constant.component} reported no {constant.reported}")
     if reported == NOTHING:
-        return deviates(
-            f"{constant.component} was seen to set no {constant.name}", measured=Measured("nothing")
-        )
+        return deviates(f"{constant.component} sets no {constant.name}", measured=Measured("nothing"))
     expected = constant.at(configuration.kubernetes_version)
-    measured = _shown(reported, constant)
+    measured = _format(reported, constant)
     if reported != expected:
-        said = f"{constant.name} is {measured}, expected {_shown(expected, constant)}"
-        return deviates(said, measured=measured)
+        reason = f"{constant.name} is {measured}, expected {_format(expected, constant)}"
+        return deviates(reason, measured=measured)
     return conforms(f"{constant.name} is {measured} without a flag", measured=measured)
 
 
-def _shown(value: float, constant: Constant) -> Measured:
+def _format(value: float, constant: Constant) -> Measured:
     if constant.unit == "boolean":
         return Measured(str(bool(value)).lower())
     return Measured(value, constant.unit)
 
 
 NOTHING = float("-inf")
-"""What a component reports that was asked and has no such setting (a null in its document)."""
+"""Stands for a setting that a component reports as null."""
 
 
 def _reported(configz: Json, path: str) -> float | None:

@@ -1,4 +1,4 @@
-"""How often something came between two moments."""
+"""Check of the number of occurrences between two moments."""
 
 from __future__ import annotations
 
@@ -19,44 +19,52 @@ Args = Mapping[str, Json]
 
 
 def counted(event: Moment, low: int, high: int, *, after: Moment, until: Moment) -> Check:
-    """It came `low` to `high` times between two moments. Raises ValueError on a range that is none."""
+    """Check that an event occurs `low` to `high` times between two moments.
+
+    Raises:
+        ValueError: The range is invalid.
+    """
     if not 0 <= low <= high:
         raise ValueError(f"{low} to {high} times")
-    told = {"event": event.to_json(), "anchor": after.to_json(), "until": until.to_json()}
-    return Check("counted", {**told, "low": low, "high": high})
+    moments_json = {"event": event.to_json(), "anchor": after.to_json(), "until": until.to_json()}
+    return Check("counted", {**moments_json, "low": low, "high": high})
 
 
 def judge(history: History, args: Args, ground: Ground) -> Verdict:
-    """See `counted`. Raises LookupError on a moment that cannot be counted."""
+    """Judge a `counted` check.
+
+    Raises:
+        LookupError: The moment cannot be counted.
+    """
     within = span(history, args)
     if isinstance(within, Verdict):
         return within
     event, low, high = Moment.from_json(args["event"]), int(args["low"]), int(args["high"])
-    times = [came.t for came in moments.each(history, event)]
-    surely, perhaps = _within(times, within, -ground.slack_s), _within(times, within, ground.slack_s)
-    said = f"{event} came {surely} times in {within.until_t - within.since_t:.2f} s"
+    times = [occurrence.t for occurrence in moments.each(history, event)]
+    count_min, count_max = _within(times, within, -ground.slack_s), _within(times, within, ground.slack_s)
+    reason = f"{event} occurred {count_min} times in {within.until_t - within.since_t:.2f} s"
     ends = (Moment.from_json(args["anchor"]), Moment.from_json(args["until"]))
-    # What a watch delivers after a gap may have come at any time of it.
+    # Events that a watch delivers after a gap may have occurred at any time in it.
     gap = blind(history, (event, *ends), within.since_t, within.until_t)
     if gap:
-        return unproven("gap", f"{said}, as far as was seen: {gap}")
-    if surely > high:
-        return deviates(f"{said}, at most {high} expected", measured=Measured(float(surely)))
-    unsure = unfenced(history, event, within.until_t)
-    if unsure:
-        return unproven("gap", f"more of {event} may have come: {unsure}")
-    if perhaps < low:
-        return deviates(f"{said}, at least {low} expected", measured=Measured(float(surely)))
-    unable = "" if perhaps else moments.never_there(history, event, within.until_t)
-    if unable:
-        return unproven("gap", f"{said}, and could not: {unable}")
-    if surely < low or perhaps > high:
-        return unproven("gap", f"{said}, {perhaps} with those within the slack of an end")
-    return conforms(said, measured=Measured(float(surely)))
+        return unproven("gap", f"{reason}, possibly more: {gap}")
+    if count_min > high:
+        return deviates(f"{reason}, at most {high} expected", measured=Measured(float(count_min)))
+    doubt = unfenced(history, event, within.until_t)
+    if doubt:
+        return unproven("gap", f"{event} may have occurred more often: {doubt}")
+    if count_max < low:
+        return deviates(f"{reason}, at least {low} expected", measured=Measured(float(count_min)))
+    missing_object = "" if count_max else moments.never_there(history, event, within.until_t)
+    if missing_object:
+        return unproven("gap", f"{reason}, and could not occur: {missing_object}")
+    if count_min < low or count_max > high:
+        return unproven("gap", f"{reason}, {count_max} including those within the slack of an end")
+    return conforms(reason, measured=Measured(float(count_min)))
 
 
 def span(history: History, args: Args) -> Span | Verdict:
-    """From the one moment to the other, or why there is none."""
+    """Return the time between the two moments, or the verdict if one is missing."""
     after, until = Moment.from_json(args["anchor"]), Moment.from_json(args["until"])
     start = moments.find(history, after)
     if start is None:

@@ -1,6 +1,7 @@
-"""Heartbeats of nodes: both kinds of them, the last before a moment, the first long silence.
+"""Heartbeats of nodes: lease renewals and status updates.
 
-API writes are timed by the watch's receipt, leases by renewTime put on the harness's clock.
+API writes are timed by the receipt of their watch event, leases by renewTime converted to the harness's
+clock.
 """
 
 from __future__ import annotations
@@ -14,52 +15,55 @@ from nodeproof.model.cluster import LEASE_NAMESPACE, condition
 from nodeproof.model.history import History, Version
 
 _PROMPT_S = 0.2
-"""A write that takes no longer is the slack's: it holds the latency of a watch."""
+"""Delay of a write (s) that the slack already covers, since it includes the latency of a watch."""
 _WHOLE_SECONDS_S = 1.0
-"""How much later than it says a lastHeartbeatTime may be: it is cut to seconds."""
+"""Largest error of a lastHeartbeatTime (s), which is truncated to seconds."""
 
 
 def last_before(history: History, node: str, before_t: float) -> Occurrence | None:
-    """The node's last heartbeat that was in the API by a time (s); None also where that came before the
-    recording.
+    """Return the node's last heartbeat that was in the API at a time (s).
+
+    None if there is none, or if it was sent before the recording.
     """
-    beats = [beat for beat in heartbeats(history, node) if _arrived(beat) <= before_t]
+    beats = [beat for beat in heartbeats(history, node) if _arrival_t(beat) <= before_t]
     return _unless_unseen(history, node, max(beats, key=lambda beat: beat.t, default=None))
 
 
 def first_long_silence(history: History, node: str, longer_than_s: float) -> Occurrence | None:
-    """The heartbeat that begins the first silence of more than so many seconds, else the last one; None also
-    where that came before the recording.
+    """Return the heartbeat before the first silence longer than `longer_than_s`, else the last one.
+
+    None if there is none, or if it was sent before the recording.
     """
-    beats = sorted(heartbeats(history, node), key=_arrived)
+    beats = sorted(heartbeats(history, node), key=_arrival_t)
     for beat, following in pairwise(beats):
-        if _arrived(following) - _arrived(beat) > longer_than_s:
+        if _arrival_t(following) - _arrival_t(beat) > longer_than_s:
             return _unless_unseen(history, node, beat)
     return _unless_unseen(history, node, beats[-1] if beats else None)
 
 
 def _unless_unseen(history: History, node: str, beat: Occurrence | None) -> Occurrence | None:
-    """A heartbeat, unless the status that the recording began with may be a later one: it was in the API some
-    time before, and nobody saw when. A kubelet that was cut off reports its status seconds before it renews
-    its Lease, whose renewTime is from before the cut until then.
+    """Return a heartbeat, or None if the first recorded status may be a later one.
+
+    The time of that write is unknown. A kubelet that was cut off reports its status seconds before it
+    renews its Lease, whose renewTime is from before the cut until then.
     """
     first = next(iter(history.versions("nodes", "", node)), None)
     ready = condition(first.object, "Ready") if first and first.listed else None
-    told = ready.get("lastHeartbeatTime") if ready and ready["status"] != "Unknown" else None
-    if beat is None or told is None or not beat.detail.get("listed"):
+    status_heartbeat = ready.get("lastHeartbeatTime") if ready and ready["status"] != "Unknown" else None
+    if beat is None or status_heartbeat is None or not beat.detail.get("listed"):
         return beat
     ahead_s = offset_s(history, node, history.began_t) or 0.0
-    told_t = written_t(history, str(told), history.began_t) - ahead_s + _WHOLE_SECONDS_S
-    return None if told_t > beat.t else beat
+    status_t = written_t(history, str(status_heartbeat), history.began_t) - ahead_s + _WHOLE_SECONDS_S
+    return None if status_t > beat.t else beat
 
 
-def _arrived(beat: Occurrence) -> float:
-    """When a heartbeat was in the API (s): one that a cut held up carries an old renewTime."""
+def _arrival_t(beat: Occurrence) -> float:
+    """Return when a heartbeat was in the API (s); a delayed one carries an old renewTime."""
     return max(beat.t, float(beat.detail["received_t"]))
 
 
 def heartbeats(history: History, node: str) -> Iterator[Occurrence]:
-    """Every heartbeat of a node: lease renewals by renewTime, changed Ready heartbeats by receipt."""
+    """Yield every heartbeat of a node: lease renewals by renewTime, changed Ready heartbeats by receipt."""
     yield from lease_renewals(history, node)
     last: str | None = None
     for number, version in enumerate(history.versions("nodes", "", node)):
@@ -72,74 +76,78 @@ def heartbeats(history: History, node: str) -> Iterator[Occurrence]:
 
 
 def lease_renewals(history: History, node: str) -> Iterator[Occurrence]:
-    """Every renewal of a node's Lease, at its renewTime on the harness's clock; `error_s` is how wrong that
-    may be, `under_way_s` how long it took at least until somebody could see it.
+    """Yield every renewal of a node's Lease, at its renewTime on the harness's clock.
+
+    The occurrence's `error_s` is the largest error of that time, `under_way_s` the least time until the
+    renewal was visible.
     """
-    renewed = list(_renewed(history, node))
-    # One answer for each clock that the node had: there may be tens of thousands of renewals.
-    told: dict[float | None, tuple[float | None, float]] = {}
-    for version, told_t in renewed:
+    renewals = list(_renewals(history, node))
+    # Computed once for each clock that the node had: there may be tens of thousands of renewals.
+    clock_offsets: dict[float | None, tuple[float | None, float]] = {}
+    for version, renewed_t in renewals:
         clock = clock_of(history, node, version.t)
-        if clock not in told:
-            told[clock] = _clock(history, node, version, renewed)
-        ahead_s, wrong_s = told[clock]
+        if clock not in clock_offsets:
+            clock_offsets[clock] = _clock(history, node, version, renewals)
+        ahead_s, max_error_s = clock_offsets[clock]
         if ahead_s is not None:
-            took_s = version.t - (told_t - ahead_s) - wrong_s
-            data = {
+            delay_s = version.t - (renewed_t - ahead_s) - max_error_s
+            detail = {
                 "heartbeat": "lease",
                 "received_t": version.t,
-                "error_s": wrong_s,
+                "error_s": max_error_s,
                 "listed": version.listed,
-                "under_way_s": 0.0 if version.listed or took_s < _PROMPT_S else took_s,
+                "under_way_s": 0.0 if version.listed or delay_s < _PROMPT_S else delay_s,
             }
-            yield Occurrence(told_t - ahead_s, data)
+            yield Occurrence(renewed_t - ahead_s, detail)
 
 
 def seen_renewals(history: History, node: str) -> Sequence[Occurrence]:
-    """Those that the watch saw: one from before the recording belongs to what came before, such as the
-    healing of another fault.
+    """Return the renewals that the watch saw.
+
+    A renewal from before the recording belongs to earlier events, such as the healing of another fault.
     """
     return [beat for beat in lease_renewals(history, node) if not beat.detail["listed"]]
 
 
-def _renewed(history: History, node: str) -> Iterator[tuple[Version, float]]:
-    """The versions of a node's Lease that a renewal made, each with its renewTime by the node's clock."""
+def _renewals(history: History, node: str) -> Iterator[tuple[Version, float]]:
+    """Yield the versions of a node's Lease that a renewal wrote, each with its renewTime (s)."""
     last = ""
     for version in history.versions("leases", LEASE_NAMESPACE, node):
-        told = str(version.object["spec"].get("renewTime") or "")
-        if told and told != last:
-            yield version, written_t(history, told, version.t)
-        last = told
+        renew_time = str(version.object["spec"].get("renewTime") or "")
+        if renew_time and renew_time != last:
+            yield version, written_t(history, renew_time, version.t)
+        last = renew_time
 
 
 def _clock(
-    history: History, node: str, version: Version, renewed: Sequence[tuple[Version, float]]
+    history: History, node: str, version: Version, renewals: Sequence[tuple[Version, float]]
 ) -> tuple[float | None, float]:
-    """What the clock that a node had was ahead by, and how wrong that may be (s)."""
+    """Return how far the node's clock was ahead, and the largest error of that (s)."""
     ahead_s = offset_s(history, node, version.t)
     if ahead_s is not None:
         return ahead_s, error_s(history) or 0.0
-    return _promptest_s(history, node, version, renewed), _latency_s(history)
+    return _promptest_s(history, node, version, renewals), _latency_s(history)
 
 
 def _promptest_s(
-    history: History, node: str, version: Version, renewed: Sequence[tuple[Version, float]]
+    history: History, node: str, version: Version, renewals: Sequence[tuple[Version, float]]
 ) -> float | None:
-    """What a clock that nobody asked was ahead by, but for a watch's latency: none is read before it is
-    written.
+    """Return how far a clock that was not measured was ahead (s), except for a watch's latency.
+
+    No renewal is received before it is written.
     """
     clock = clock_of(history, node, version.t)
     return max(
         (
-            told_t - seen.t
-            for seen, told_t in renewed
-            if not seen.listed and clock_of(history, node, seen.t) == clock
+            renewed_t - renewal.t
+            for renewal, renewed_t in renewals
+            if not renewal.listed and clock_of(history, node, renewal.t) == clock
         ),
         default=None,
     )
 
 
 def _latency_s(history: History) -> float:
-    """The worst latency of a watch in the recording (s)."""
-    told = (entry.data.get("latency_s") or {} for entry in history.of_kind("sentinel"))
-    return max((took for latencies in told for took in latencies.values()), default=0.0)
+    """Return the worst latency of a watch in the recording (s)."""
+    latencies = (entry.data.get("latency_s") or {} for entry in history.of_kind("sentinel"))
+    return max((latency_s for by_resource in latencies for latency_s in by_resource.values()), default=0.0)

@@ -1,4 +1,4 @@
-"""From a check's answer to a verdict: what must be true of a recording before any answer counts."""
+"""Verdicts of checks: the conditions under which a recording can decide a claim."""
 
 from __future__ import annotations
 
@@ -32,39 +32,39 @@ from nodeproof.model.window import Ground
 def judge(claim: Claim, check: Check, history: History, configuration: Configuration) -> Verdict:
     """Judge one claim from a recording.
 
-    Reasons that no recording could change come first, then the check, then what takes its answer's worth
-    away: a fault that was not proven, a component that died, a host that was too loaded to tell the time just
-    when the answer was read off. A check that raises costs no other judgment its verdict.
+    Reasons that no recording can change come first, then the check, then doubts about its result: a fault
+    that was not proven, a component that died, a host that was too loaded when the check read its times. A
+    check that raises an exception gets the verdict `check-failed` and does not affect other judgments.
     """
     try:
         return _judge(claim, check, history, configuration)
     except Exception as error:
-        said = f"check {check.name} of {claim.id} cannot be evaluated: {type(error).__name__}: {error}"
-        return unproven("check-failed", said)
+        reason = f"check {check.name} of {claim.id} failed: {type(error).__name__}: {error}"
+        return unproven("check-failed", reason)
 
 
 def _judge(claim: Claim, check: Check, history: History, configuration: Configuration) -> Verdict:
-    ahead = _not_for_this_lab(claim, configuration)
-    if ahead is not None:
-        return ahead
-    other = set_meanwhile(check, claim, history)
-    if other:
-        return unproven("scaled", f"{other}: it is not what was read from the configuration")
+    not_applicable = _not_for_this_lab(claim, configuration)
+    if not_applicable is not None:
+        return not_applicable
+    changed_figure = set_meanwhile(check, claim, history)
+    if changed_figure:
+        return unproven("scaled", f"{changed_figure}; its value in the configuration does not apply")
     times = read_off(check, history, configuration)
     ground = _ground(history, configuration, times, times)
     verdict = run_check(check, history, ground, claim)
     waited_s, excused = 0.0, False
     if times and _is_late(verdict):
-        # What stood still between an anchor and its event may have put the event itself off.
+        # A stall between an anchor and its event may have delayed the event itself.
         within = hull(times)
         ground = _ground(history, configuration, times, [within])
         waited_s = waited_before_s(history, within.until_t)
         allowed = replace(ground, slack_s=ground.slack_s + waited_s)
         excused = run_check(check, history, allowed, claim).outcome != "deviates"
     elif times and verdict.outcome == "deviates":
-        awaited = _ground(history, configuration, times, [_awaited(verdict, times)])
-        excused = run_check(check, history, awaited, claim).outcome != "deviates"
-        ground = awaited if excused else ground
+        early = _ground(history, configuration, times, [_awaited(verdict, times)])
+        excused = run_check(check, history, early, claim).outcome != "deviates"
+        ground = early if excused else ground
     too_loaded = (
         excused
         or ground.slack_s > configuration.slack_limit_s
@@ -72,42 +72,44 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     )
     if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict
-    broken = _not_injected(history, check) or _component_died(history) or _not_healed(history, verdict)
-    if broken is not None:
-        return broken
-    lost = _may_have_lost_nodes(verdict, history, configuration, times)
-    if lost:
-        return unproven("host-too-loaded", f"{lost}; {verdict.reason}", verdict.window, verdict.measured)
+    invalid = _not_injected(history, check) or _component_died(history) or _not_healed(history, verdict)
+    if invalid is not None:
+        return invalid
+    lost_nodes = _may_have_lost_nodes(verdict, history, configuration, times)
+    if lost_nodes:
+        return unproven(
+            "host-too-loaded", f"{lost_nodes}; {verdict.reason}", verdict.window, verdict.measured
+        )
     if too_loaded and (
         verdict.code in ("", "scaled") or _is_gap_of_load(verdict, check, claim, history, configuration)
     ):
-        waits = f", with waits of {waited_s:.2f} s for processors," if waited_s else ""
-        slacks = f"slack {ground.slack_s:.2f} s (limit {configuration.slack_limit_s:g} s)"
-        said = f"{slacks}{waits} leaves it open; {verdict.reason}"
-        return unproven("host-too-loaded", said, verdict.window, verdict.measured)
+        waiting = f" and {waited_s:.2f} s of CPU wait" if waited_s else ""
+        slack = f"slack {ground.slack_s:.2f} s (limit {configuration.slack_limit_s:g} s)"
+        reason = f"{slack}{waiting} makes this uncertain: {verdict.reason}"
+        return unproven("host-too-loaded", reason, verdict.window, verdict.measured)
     return verdict
 
 
 def _ground(history: History, configuration: Configuration, times: Times, about: Times) -> Ground:
-    """What a check is judged by that reads its answer off at `times`, where what stood still `about` them may
-    have moved it. What was read wrong was read so at these times.
+    """Return the context for a check that reads its times at `times`.
+
+    Stalls near `about` may have moved these times. Only at `times` itself can a time have been misread.
     """
-    misread = misread_s(history, configuration, times)
-    moved = slack_s(history, configuration, about) - misread_s(history, configuration, about)
-    return Ground(configuration, moved + misread, misread)
+    misreading_s = misread_s(history, configuration, times)
+    shift_s = slack_s(history, configuration, about) - misread_s(history, configuration, about)
+    return Ground(configuration, shift_s + misreading_s, misreading_s)
 
 
 def _is_owed_to_load(verdict: Verdict, check: Check, claim: Claim, history: History, ground: Ground) -> bool:
-    """Whether a time conforms that would not if what stood still, or a clock that was set, had put it off or
-    brought it forward.
+    """Return whether a time conforms only because of a stall or a clock step.
 
-    What a stall adds to the slack it may have added to the time as well: with so much less slack than an
-    undisturbed measurement has, the time must conform all the same. That something came too early after its
-    anchor is no matter where only a bound is claimed.
+    A stall may have lengthened the measured time as much as the slack. The time must therefore also conform
+    with the slack of an undisturbed host, reduced by what the stall added. An early event does not matter if
+    only a bound is claimed.
     """
     window, measured = verdict.window, verdict.measured
     if check.name == "spaced":
-        # Of several in a row: it says itself how sure their rate is.
+        # This check already includes the uncertainty of its rate.
         return False
     if verdict.outcome != "conforms" or window is None or window.shape == "negative" or measured is None:
         return False
@@ -127,7 +129,7 @@ def _is_owed_to_load(verdict: Verdict, check: Check, claim: Claim, history: Hist
 def _is_gap_of_load(
     verdict: Verdict, check: Check, claim: Claim, history: History, configuration: Configuration
 ) -> bool:
-    """Whether the same recording tells what happened, had nothing stood still: it lacks no evidence."""
+    """Return whether the recording would decide the claim with the slack of an undisturbed host."""
     if verdict.code != "gap":
         return False
     undisturbed = Ground(configuration, undisturbed_s(history, configuration))
@@ -135,8 +137,9 @@ def _is_gap_of_load(
 
 
 def _awaited(verdict: Verdict, times: Sequence[Span]) -> Span:
-    """From when on an event that came too early was to be awaited: what stood still in that time may have
-    kept an anchor that is in the API from a controller, which counts from the one before.
+    """Return the time in which an early event should have been awaited.
+
+    A stall in that time may have hidden the anchor from a controller, which then counts from an earlier one.
     """
     low_s = verdict.window.low_s if verdict.window else 0.0
     return hull([*times, Span.at(times[-1].until_t - low_s)])
@@ -145,8 +148,10 @@ def _awaited(verdict: Verdict, times: Sequence[Span]) -> Span:
 def _may_have_lost_nodes(
     verdict: Verdict, history: History, configuration: Configuration, times: Times
 ) -> str:
-    """Why a deviation may be due to nodes that no fault hit, or nothing: those of a lab that stood still for
-    so long before have sent no heartbeat, either, and are Unknown when it goes on.
+    """Return why a deviation may be due to nodes that no fault hit, or an empty string.
+
+    The nodes of a lab that stalled too long before the event sent no heartbeats either, and become Unknown
+    when the lab resumes.
     """
     if verdict.outcome != "deviates":
         return ""
@@ -154,11 +159,11 @@ def _may_have_lost_nodes(
     stalled_s = stood_still_s(history, before_t)
     if stalled_s <= configuration.slack_limit_s or stalled_s <= loses_nodes_s(configuration):
         return ""
-    return f"the lab stood still for {stalled_s:.1f} s and may have lost nodes by that"
+    return f"the lab stalled for {stalled_s:.1f} s and may have lost nodes"
 
 
 def _is_late(verdict: Verdict) -> bool:
-    """Whether it deviates, and not because something came too early."""
+    """Return whether a verdict deviates for another reason than an early event."""
     if verdict.outcome != "deviates" or verdict.window is None or verdict.measured is None:
         return verdict.outcome == "deviates"
     value = verdict.measured.value
@@ -167,8 +172,8 @@ def _is_late(verdict: Verdict) -> bool:
 
 def _not_for_this_lab(claim: Claim, configuration: Configuration) -> Verdict | None:
     if not includes(claim.versions, configuration.kubernetes_version):
-        said = f"the claim holds for {claim.versions}, the cluster runs {configuration.kubernetes_version}"
-        return unproven("not-applicable", said)
+        reason = f"the claim holds for {claim.versions}, the cluster runs {configuration.kubernetes_version}"
+        return unproven("not-applicable", reason)
     if claim.subject == "kubelet" and not configuration.tested_kubelet:
         return unproven("lab-lacks", "the hollow kubelet was not built from the Kubernetes under test")
     if claim.subject == CLOUD and not _is_of_the_tree(configuration, CLOUD):
@@ -177,15 +182,19 @@ def _not_for_this_lab(claim: Claim, configuration: Configuration) -> Verdict | N
 
 
 def _is_of_the_tree(configuration: Configuration, role: str) -> bool:
-    """Whether an executable is one file with the controller manager: two files may be of two trees."""
-    told = [configuration.components.get(each, {}) for each in (role, "kube-controller-manager")]
-    return bool(told[0]) and told[0]["sha256"] == told[1]["sha256"]
+    """Return whether an executable is the controller manager's own file.
+
+    Two files may come from two source trees.
+    """
+    components = [configuration.components.get(name, {}) for name in (role, "kube-controller-manager")]
+    return bool(components[0]) and components[0]["sha256"] == components[1]["sha256"]
 
 
 def undecided_s(check: Check, history: History, configuration: Configuration, now_t: float) -> float | None:
-    """How long (s) a recording must still go on for a check: `checks.remaining_s`, and where its event has
-    not come, for as long again as that may have waited for processors. Else its lateness would mean nothing,
-    however late it is.
+    """Return how much longer (s) a recording must go on to decide a check.
+
+    This is `checks.remaining_s`, extended by the recorded CPU wait if the event has not occurred: until then
+    a late event cannot be a deviation.
     """
     slack = longest_slack_s(history, configuration)
     left_s = remaining_s(check, history, Ground(configuration, slack), now_t)
@@ -196,26 +205,29 @@ def undecided_s(check: Check, history: History, configuration: Configuration, no
 
 
 def _not_injected(history: History, check: Check) -> Verdict | None:
-    """A fault that was not in, or not to its end, unless the check is whether one lasted."""
-    ours = {entry.data["id"] for entry in history.of_kind("fault")}
-    fired = [entry for entry in history.of_kind("deadman") if entry.data["id"] in ours]
-    if fired:
+    """Return a verdict if a fault was not active to its end, unless the check is `lasted`."""
+    fault_ids = {entry.data["id"] for entry in history.of_kind("fault")}
+    deadman_entries = [entry for entry in history.of_kind("deadman") if entry.data["id"] in fault_ids]
+    if deadman_entries:
         return unproven(
-            "not-injected", f"the dead-man's switch healed fault {fired[0].data['id']} before its time"
+            "not-injected",
+            f"the dead-man's switch healed fault {deadman_entries[0].data['id']} before its time",
         )
     steps: dict[str, list[str]] = {}
     for entry in history.of_kind("fault"):
         steps.setdefault(entry.data["id"], []).append(entry.data["step"])
-    for fault, seen in steps.items():
-        probed = [step for step in seen if step in PROBED]
-        ended_early = "injected" in seen and check.name == "lasted"
+    for fault, fault_steps in steps.items():
+        probed = [step for step in fault_steps if step in PROBED]
+        ended_early = "injected" in fault_steps and check.name == "lasted"
         if probed[-1:] != ["injected"] and not ended_early:
-            return unproven("not-injected", f"no probe proved fault {fault}; its steps: {', '.join(seen)}")
+            return unproven(
+                "not-injected", f"no probe proved fault {fault}; its steps: {', '.join(fault_steps)}"
+            )
     return None
 
 
 def _not_healed(history: History, verdict: Verdict) -> Verdict | None:
-    """A deviation may be what a fault did that was to be over."""
+    """Return a verdict if a deviation may be the effect of a fault that was not healed."""
     for entry in history.of_kind("fault"):
         if entry.data["step"] == "unhealed" and verdict.outcome == "deviates":
             return unproven("not-injected", f"fault {entry.data['id']} was not healed; {verdict.reason}")
@@ -223,7 +235,7 @@ def _not_healed(history: History, verdict: Verdict) -> Verdict | None:
 
 
 def died(history: History) -> Entry | None:
-    """The first component that ended and should not have: no fault was to end it."""
+    """Return the first component that ended unexpectedly, without a fault that ends components."""
     for entry in history.of_kind("component"):
         if not entry.data["expected"] and not _by_fault(history, entry):
             return entry
@@ -238,15 +250,17 @@ def _component_died(history: History) -> Verdict | None:
     return unproven("component-died", f"{entry.data['name']}{where} {entry.data['status']}")
 
 
-def _by_fault(history: History, end: Entry) -> bool:
-    """Whether a component ended on the target of a fault that ends components, from the moment that the harm
-    was begun until it was undone.
-    """
+def _by_fault(history: History, exit_entry: Entry) -> bool:
+    """Return whether a component ended on a fault's target, between the fault's injection and its healing."""
     steps = [
         entry
         for entry in history.of_kind("fault")
-        if entry.data.get("ends_components") and entry.data["node"] == end.data.get("node")
+        if entry.data.get("ends_components") and entry.data["node"] == exit_entry.data.get("node")
     ]
-    begun = [entry.data["id"] for entry in steps if entry.data["step"] == "injecting" and entry.t <= end.t]
-    over = {entry.data["id"] for entry in steps if entry.data["step"] == "healed" and entry.t < end.t}
-    return any(fault not in over for fault in begun)
+    injected_ids = [
+        entry.data["id"] for entry in steps if entry.data["step"] == "injecting" and entry.t <= exit_entry.t
+    ]
+    healed_ids = {
+        entry.data["id"] for entry in steps if entry.data["step"] == "healed" and entry.t < exit_entry.t
+    }
+    return any(fault not in healed_ids for fault in injected_ids)

@@ -1,4 +1,4 @@
-"""One line on what was seen last of an object."""
+"""One-line summaries of the last recorded state of an object."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from nodeproof.model.history import History
 
 
 def of(history: History, resource: str, namespace: str, name: str) -> str:
-    """Of any object; what decides most is told of nodes and pods, of others whether they are there."""
+    """Summarize an object: details of nodes and pods, the resourceVersion of others."""
     if resource == "nodes":
         return of_node(history, name)
     if resource == "pods":
         return of_pod(history, namespace, name)
-    seen = history.versions(resource, namespace, name)
-    if not seen:
+    versions = history.versions(resource, namespace, name)
+    if not versions:
         return f"{resource} {name}: never seen"
-    version = seen[-1].object["metadata"]["resourceVersion"]
-    return f"{resource} {name}: {'removed' if seen[-1].deleted else f'resourceVersion {version}'}"
+    version = versions[-1].object["metadata"]["resourceVersion"]
+    return f"{resource} {name}: {'removed' if versions[-1].deleted else f'resourceVersion {version}'}"
 
 
 def of_node(history: History, name: str) -> str:
-    """A Node's Ready condition, taints and cordon."""
-    seen = history.versions("nodes", "", name)
-    if not seen:
+    """Summarize a Node: its Ready condition, taints and cordon."""
+    versions = history.versions("nodes", "", name)
+    if not versions:
         return f"node {name}: never seen"
-    node = seen[-1].object
+    node = versions[-1].object
     taints = (
         ", ".join(f"{taint['key']}:{taint['effect']}" for taint in node["spec"].get("taints") or ()) or "none"
     )
@@ -34,11 +34,11 @@ def of_node(history: History, name: str) -> str:
 
 
 def of_pod(history: History, namespace: str, name: str) -> str:
-    """A Pod's phase with its reason, node and deletion."""
-    seen = history.versions("pods", namespace, name)
-    if not seen:
+    """Summarize a Pod: its phase and reason, node and deletion."""
+    versions = history.versions("pods", namespace, name)
+    if not versions:
         return f"pod {name}: never seen"
-    pod, deleted = seen[-1].object, seen[-1].deleted
+    pod, deleted = versions[-1].object, versions[-1].deleted
     state = "removed" if deleted else f"phase {pod['status'].get('phase')}"
     if pod["status"].get("reason"):
         state += f" ({pod['status']['reason']}: {pod['status'].get('message')})"

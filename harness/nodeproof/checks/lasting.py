@@ -1,4 +1,4 @@
-"""Whether what was done to a cluster was there still when it was undone: nobody else took it back."""
+"""Check that the effect of a fault lasted until it was healed."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ Args = Mapping[str, Any]
 
 
 def lasted(fault: str) -> Check:
-    """A fault, by its id, that a probe saw when it was injected was seen when it was to be healed, too. For
-    claims that the cluster itself leaves alone what somebody did: of such a fault all other claims are
+    """Check that a fault, by its id, was still active when it was to be healed.
+
+    For claims that the cluster does not undo a change. If such a fault did not last, all other claims are
     `not-injected`.
     """
     return Check("lasted", {"fault": fault})
 
 
 def judge_lasted(history: History, args: Args) -> Verdict:
-    """See `lasted`."""
-    seen = [entry.data["step"] for entry in steps(history, args)]
-    if "injected" not in seen:
+    """Judge a `lasted` check."""
+    fault_steps = [entry.data["step"] for entry in steps(history, args)]
+    if "injected" not in fault_steps:
         return unproven(
-            "not-injected", f"no probe proved fault {args['fault']}; its steps: {', '.join(seen)}"
+            "not-injected", f"no probe confirmed fault {args['fault']}; steps: {', '.join(fault_steps)}"
         )
-    if "healing" not in seen:
+    if "healing" not in fault_steps:
         return unproven("gap", f"the recording ends before fault {args['fault']} was healed")
-    if "unanswered" in seen:
-        return unproven("gap", f"no probe was answered that asked for fault {args['fault']}")
-    if "unproven" in seen:
-        return deviates(f"fault {args['fault']} was gone before it was healed; its steps: {', '.join(seen)}")
-    return conforms(f"fault {args['fault']} was in still when it was healed")
+    if "unanswered" in fault_steps:
+        return unproven("gap", f"the probe of fault {args['fault']} was not answered")
+    if "unproven" in fault_steps:
+        return deviates(f"fault {args['fault']} ended before it was healed; steps: {', '.join(fault_steps)}")
+    return conforms(f"fault {args['fault']} was still active when it was healed")
 
 
 def steps(history: History, args: Args) -> list[Entry]:
-    """What was told of the fault, in order."""
+    """Return the recorded steps of the fault, in order."""
     return [entry for entry in history.of_kind("fault") if entry.data["id"] == args["fault"]]

@@ -1,7 +1,8 @@
-"""Moments: the words for when something happened in a history, each of one shape.
+"""Moments: named events in a history, each of one shape.
 
-A moment is stored by name and arguments; today's code says what they mean. A new word is a constructor and
-its line in `_WORDS`; what `became`, `made`, `removed`, `written` and `changed` can say needs no word.
+A moment is stored by name and arguments, and interpreted by the current code. A new moment is a constructor
+and its line in `_WORDS`. Moments that `became`, `made`, `removed`, `written` and `changed` can express need
+no name.
 """
 
 from __future__ import annotations
@@ -33,242 +34,265 @@ Json = Any
 
 
 def became(resource: str, name: str, pattern: Json, namespace: str = "") -> Moment:
-    """An object of any recorded resource comes to match a pattern (`nodeproof.model.pattern`)."""
+    """Match when an object of any recorded resource starts to match a pattern (`nodeproof.model.pattern`)."""
     return Moment("became", {"resource": resource, "namespace": namespace, "name": name, "pattern": pattern})
 
 
 def made(resource: str, name: str, namespace: str = "", like: Json = None) -> Moment:
-    """An object of any recorded resource is made; with `like`, matching that pattern from the beginning."""
-    told = {} if like is None else {"pattern": like}
-    return Moment("made", {"resource": resource, "namespace": namespace, "name": name, **told})
+    """Match the creation of an object of any recorded resource, from the start `like` a pattern if given."""
+    pattern = {} if like is None else {"pattern": like}
+    return Moment("made", {"resource": resource, "namespace": namespace, "name": name, **pattern})
 
 
 def removed(resource: str, name: str, namespace: str = "") -> Moment:
-    """An object of any recorded resource is removed."""
+    """Match the removal of an object of any recorded resource."""
     return Moment("removed", {"resource": resource, "namespace": namespace, "name": name})
 
 
 def written(resource: str, pattern: Json) -> Moment:
-    """Any object of a recorded resource that matches a pattern is written."""
+    """Match any write of an object of a recorded resource that matches a pattern."""
     return Moment("written", {"resource": resource, "pattern": pattern})
 
 
 def changed(resource: str, name: str, path: str, namespace: str = "") -> Moment:
-    """What stands at a path of an object, such as `status.nodeInfo.bootID`, becomes another."""
+    """Match a change of the value at a path of an object, such as `status.nodeInfo.bootID`."""
     return Moment("changed", {"resource": resource, "namespace": namespace, "name": name, "path": path})
 
 
 def condition_became(node: str, type_: str, status: str) -> Moment:
-    """A Node's condition changes to a status."""
+    """Match the change of a Node's condition to a status."""
     return Moment("condition-became", {"node": node, "type": type_, "status": status})
 
 
 def condition_said(node: str, type_: str, status: str, reason: str, message: str) -> Moment:
-    """A Node's condition comes to have a status with this reason, its message holding this text."""
-    told = {"status": status, "reason": reason, "message": message}
-    return Moment("condition-said", {"node": node, "type": type_, **told})
+    """Match the change of a Node's condition to a status with this reason and text in its message."""
+    condition = {"status": status, "reason": reason, "message": message}
+    return Moment("condition-said", {"node": node, "type": type_, **condition})
 
 
 def taint_added(node: str, key: str, effect: str) -> Moment:
-    """A Node that lacked the taint carries it."""
+    """Match the addition of a taint to a Node."""
     return Moment("taint-added", {"node": node, "key": key, "effect": effect})
 
 
 def taint_removed(node: str, key: str, effect: str) -> Moment:
-    """A Node that carried the taint lacks it."""
+    """Match the removal of a taint from a Node."""
     return Moment("taint-removed", {"node": node, "key": key, "effect": effect})
 
 
 def untainted(node: str, effect: str) -> Moment:
-    """A Node has no taint of this effect any more that says it is not-ready or unreachable; it may have had
-    one after the other (pkg/controller/nodelifecycle, taintKeyToNodeConditionMap).
+    """Match the removal of a Node's last not-ready or unreachable taint with this effect.
+
+    One of these taints may have replaced the other before (pkg/controller/nodelifecycle,
+    taintKeyToNodeConditionMap).
     """
-    lost = {"key": {"$in": [NOT_READY, UNREACHABLE]}, "effect": effect}
-    return became("nodes", node, {"spec": {"taints": {"$not": [lost]}}})
+    taint_pattern = {"key": {"$in": [NOT_READY, UNREACHABLE]}, "effect": effect}
+    return became("nodes", node, {"spec": {"taints": {"$not": [taint_pattern]}}})
 
 
 def no_execute_written(*nodes: str) -> Moment:
-    """On one of these Nodes the taint that evicts, not-ready or unreachable, is written: it appears, or its
-    timeAdded moves. Each write takes a token of the zone's rate limiter, and one node may get two
-    (pkg/controller/nodelifecycle: doNoExecuteTaintingPass; AddOrUpdateTaint compares timeAdded).
+    """Match a write of the not-ready or unreachable NoExecute taint on one of these Nodes.
+
+    The taint appears, or its timeAdded changes. Each write takes a token of the zone's rate limiter, and one
+    node may get two (pkg/controller/nodelifecycle: doNoExecuteTaintingPass; AddOrUpdateTaint compares
+    timeAdded).
     """
     return Moment("no-execute-written", {"nodes": list(nodes)})
 
 
 def last_heartbeat(node: str, before: Moment) -> Moment:
-    """The node's last heartbeat of either kind, lease renewal or status, before a moment."""
+    """Match the node's last heartbeat, a lease renewal or a status update, before a moment."""
     return Moment("last-heartbeat", {"node": node, "before": before.to_json()})
 
 
 def cordoned(node: str) -> Moment:
-    """spec.unschedulable becomes true."""
+    """Match the change of spec.unschedulable to true."""
     return Moment("unschedulable-became", {"node": node, "value": True})
 
 
 def uncordoned(node: str) -> Moment:
-    """spec.unschedulable is gone."""
+    """Match the removal of spec.unschedulable."""
     return Moment("unschedulable-became", {"node": node, "value": False})
 
 
 def conditions_changed(node: str) -> Moment:
-    """The set of a Node's condition types becomes another."""
+    """Match a change in the set of a Node's condition types."""
     return Moment("condition-types-changed", {"node": node})
 
 
 def boot_id_changed(node: str) -> Moment:
-    """A Node reports another boot id than the last one that it reported."""
+    """Match a boot id of a Node that differs from the last one reported."""
     return Moment("boot-id-changed", {"node": node})
 
 
 def pod_deletion(namespace: str, name: str) -> Moment:
-    """A pod's deletion is asked for (deletionTimestamp set), or the pod is gone."""
+    """Match the request to delete a pod (deletionTimestamp set), or its removal."""
     return Moment("pod-deletion", {"namespace": namespace, "name": name})
 
 
 def pod_gone(namespace: str, name: str) -> Moment:
-    """A pod's object is removed."""
+    """Match the removal of a pod's object."""
     return Moment("pod-gone", {"namespace": namespace, "name": name})
 
 
 def pod_created(namespace: str, name: str) -> Moment:
-    """A pod's object is made, as the watch saw it; one on a LIST is older than the recording."""
+    """Match the creation of a pod while the watch is running; a pod on a LIST is older than the recording."""
     return Moment("pod-created", {"namespace": namespace, "name": name})
 
 
 def pod_bound(namespace: str, name: str) -> Moment:
-    """A pod gets its spec.nodeName."""
+    """Match the setting of a pod's spec.nodeName."""
     return Moment("pod-bound", {"namespace": namespace, "name": name})
 
 
 def pod_unschedulable(namespace: str, name: str) -> Moment:
-    """The scheduler tried a pod and found no node: PodScheduled=False, reason Unschedulable."""
+    """Match a failed attempt to schedule a pod: PodScheduled=False, reason Unschedulable."""
     return Moment("pod-unschedulable", {"namespace": namespace, "name": name})
 
 
 def pod_marked(namespace: str, name: str, reason: str, message: str) -> Moment:
-    """A pod's status comes to be Failed, with this reason and this message."""
+    """Match the change of a pod's status to Failed with this reason and message."""
     args = {"namespace": namespace, "name": name, "reason": reason, "message": message}
     return Moment("pod-marked", args)
 
 
 def event_reported(reason: str, kind: str, name: str, message: str) -> Moment:
-    """A Kubernetes Event with this reason about this object, its message starting so."""
+    """Match a Kubernetes Event with this reason about this object, whose message starts with this text."""
     return Moment("event-reported", {"reason": reason, "kind": kind, "name": name, "message": message})
 
 
-def all_came(*each: Moment) -> Moment:
-    """The last of these, once each has come for the first time."""
-    return Moment("all-came", {"each": [moment.to_json() for moment in each]})
+def all_came(*moments: Moment) -> Moment:
+    """Match the last of these moments, once each has occurred."""
+    return Moment("all-came", {"each": [moment.to_json() for moment in moments]})
 
 
 def next_of(moment: Moment, after: Moment) -> Moment:
-    """A moment's first occurrence since another moment: what came before is not meant."""
+    """Match the first occurrence of a moment after another moment; earlier occurrences are ignored."""
     return Moment("next-of", {"of": moment.to_json(), "after": after.to_json()})
 
 
 def recording_began() -> Moment:
-    """The recording began."""
+    """Match the start of the recording."""
     return Moment("recording-began", {})
 
 
 def fault_step(fault_id: str, step: str) -> Moment:
-    """A step of a fault's protocol, by the names that `nodeproof.model.history` lists."""
+    """Match a step of a fault, by the names in `nodeproof.model.history`."""
     return Moment("fault-step", {"id": fault_id, "step": step})
 
 
 def shape(moment: Moment) -> Shape:
-    """What a moment is. Raises KeyError on one that this version does not know."""
+    """Return the shape of a moment.
+
+    Raises:
+        KeyError: This version does not know the moment.
+    """
     return _WORDS[moment.name](moment.args)
 
 
 def find(history: History, moment: Moment, since_t: float = float("-inf")) -> Occurrence | None:
-    """The first occurrence of a moment at or after `since_t` (s). Raises KeyError on an unknown moment."""
+    """Return the first occurrence of a moment at or after `since_t` (s).
+
+    Raises:
+        KeyError: This version does not know the moment.
+    """
     return shapes.find(history, shape(moment), since_t)
 
 
 def each(history: History, moment: Moment) -> Iterator[Occurrence]:
-    """Every occurrence of a moment. Raises LookupError on one that is found once, or unknown."""
-    about = shape(moment)
-    if isinstance(about, Computed):
+    """Return every occurrence of a moment.
+
+    Raises:
+        LookupError: The moment is unknown, or can be found only once.
+    """
+    moment_shape = shape(moment)
+    if isinstance(moment_shape, Computed):
         raise LookupError(f"{moment} cannot be counted")
-    return about.each(history)
+    return moment_shape.each(history)
 
 
 def resources(moment: Moment) -> tuple[str, ...]:
-    """Which watches a moment is read from. Raises KeyError on an unknown moment."""
+    """Return the resources whose watches a moment is read from.
+
+    Raises:
+        KeyError: This version does not know the moment.
+    """
     return shapes.resources(shape(moment))
 
 
 def parts(moment: Moment) -> Iterator[Moment]:
-    """The moment, or all that it is made of."""
-    about = shape(moment)
-    if not isinstance(about, Computed) or not about.parts:
+    """Yield the moment, or the moments that it is composed of."""
+    moment_shape = shape(moment)
+    if not isinstance(moment_shape, Computed) or not moment_shape.parts:
         yield moment
         return
-    for part in about.parts:
+    for part in moment_shape.parts:
         yield from parts(part)
 
 
 def sought(history: History, moment: Moment, time: Span) -> Iterator[tuple[Moment, Span]]:
-    """The moment, or all that it is made of, each with the time (s) in which it was looked for."""
-    about = shape(moment)
-    if not isinstance(about, Computed) or not about.parts:
+    """Yield the moment, or those that it is composed of, each with the time (s) in which it was searched."""
+    moment_shape = shape(moment)
+    if not isinstance(moment_shape, Computed) or not moment_shape.parts:
         yield moment, time
         return
     since_begin = Span(history.began_t, time.until_t)
     if moment.name != "next-of":
-        for part in about.parts:
+        for part in moment_shape.parts:
             yield from sought(history, part, since_begin)
         return
-    of, after = about.parts
+    target, after = moment_shape.parts
     start = find(history, after)
     yield from sought(history, after, Span(history.began_t, start.t) if start else since_begin)
     if start is not None:
-        yield from sought(history, of, Span(max(start.t, time.since_t), time.until_t))
+        yield from sought(history, target, Span(max(start.t, time.since_t), time.until_t))
 
 
 def paths(moment: Moment) -> Mapping[str, frozenset[str]]:
-    """The fields that a moment's pattern or path names, by resource."""
+    """Return the fields that a moment's pattern or path names, by resource."""
     return shapes.paths(shape(moment))
 
 
 def find_state(history: History, moment: Moment, since_t: float) -> Occurrence | None:
-    """The first occurrence of a moment at or after `since_t` (s), or of an object that is made in the state
-    that it leads to. Raises KeyError on an unknown moment.
+    """Return the first occurrence at or after `since_t` (s), including an object created in the state.
+
+    Raises:
+        KeyError: This version does not know the moment.
     """
     return shapes.find_state(history, shape(moment), since_t)
 
 
 def unable(history: History, moment: Moment, within: Span) -> str:
-    """Why a moment cannot have come at each time of a span, or nothing."""
-    return _of(moment, shapes.unable(history, shape(moment), within))
+    """Return why a moment cannot have occurred at some time of a span, or an empty string."""
+    return _with_moment(moment, shapes.unable(history, shape(moment), within))
 
 
 def never_there(history: History, moment: Moment, until_t: float) -> str:
-    """Which object of a moment was not there up to a time (s), or nothing."""
-    return _of(moment, shapes.never_there(history, shape(moment), until_t))
+    """Return which object of a moment did not exist up to a time (s), or an empty string."""
+    return _with_moment(moment, shapes.never_there(history, shape(moment), until_t))
 
 
-def _of(moment: Moment, why: str) -> str:
-    return f"{moment}: {why}" if why else ""
+def _with_moment(moment: Moment, reason: str) -> str:
+    return f"{moment}: {reason}" if reason else ""
 
 
 def last_state(history: History, moment: Moment) -> str:
-    """One line on what was seen last of the object that a moment is about."""
+    """Summarize the last recorded state of a moment's object on one line."""
     if "by" in moment.args:
         return witnessed.last_told(history, str(moment.args["by"]))
-    about = shape(moment)
-    if isinstance(about, Computed) and "node" in moment.args:
+    moment_shape = shape(moment)
+    if isinstance(moment_shape, Computed) and "node" in moment.args:
         return last_seen.of_node(history, str(moment.args["node"]))
-    if isinstance(about, Said | Computed) or not about.of.name:
+    if isinstance(moment_shape, Said | Computed) or not moment_shape.of.name:
         return ""
-    return last_seen.of(history, about.of.resource, about.of.namespace, about.of.name)
+    return last_seen.of(history, moment_shape.of.resource, moment_shape.of.namespace, moment_shape.of.name)
 
 
 def long_silence(history: History, anchor: Moment, longer_than_s: float) -> Occurrence | None:
-    """The heartbeat that begins the first silence of more than so many seconds, where a moment never came.
+    """Return the heartbeat before the first silence longer than `longer_than_s`, if a moment never occurred.
 
-    `anchor` is the last heartbeat before that moment. None when it came, or where the node has no heartbeat.
+    `anchor` is the last heartbeat before that moment. None if the moment occurred, or the node has no
+    heartbeat.
     """
     if find(history, Moment.from_json(anchor.args["before"])) is not None:
         return None
@@ -287,8 +311,8 @@ def _any(args: Args) -> Reference:
     return Reference(str(args["resource"]), str(args["namespace"]), str(args["name"]))
 
 
-def _condition(type_: str, **told: Json) -> Json:
-    return {"status": {"conditions": [{"type": type_, **told}]}}
+def _condition(type_: str, **fields: Json) -> Json:
+    return {"status": {"conditions": [{"type": type_, **fields}]}}
 
 
 def _taint(args: Args) -> Json:
@@ -296,43 +320,47 @@ def _taint(args: Args) -> Json:
 
 
 def _last_heartbeat(args: Args) -> Computed:
-    def last(history: History, since_t: float) -> Occurrence | None:
-        before = find(history, Moment.from_json(args["before"]), since_t)
-        return heartbeats.last_before(history, str(args["node"]), before.t) if before else None
+    def find_last(history: History, since_t: float) -> Occurrence | None:
+        before_occurrence = find(history, Moment.from_json(args["before"]), since_t)
+        return (
+            heartbeats.last_before(history, str(args["node"]), before_occurrence.t)
+            if before_occurrence
+            else None
+        )
 
-    return Computed(("leases", "nodes"), last)
+    return Computed(("leases", "nodes"), find_last)
 
 
-def _all_came(args: Args) -> Computed:
-    each = [Moment.from_json(told) for told in args["each"]]
+def _last_of(args: Args) -> Computed:
+    members = [Moment.from_json(moment_json) for moment_json in args["each"]]
 
-    def last(history: History, since_t: float) -> Occurrence | None:
-        came = [find(history, moment) for moment in each]
-        times = [found.t for found in came if found is not None]
-        is_all = times and len(times) == len(each) and max(times) >= since_t
+    def find_last(history: History, since_t: float) -> Occurrence | None:
+        occurrences = [find(history, moment) for moment in members]
+        times = [occurrence.t for occurrence in occurrences if occurrence is not None]
+        is_all = times and len(times) == len(members) and max(times) >= since_t
         return Occurrence(max(times)) if is_all else None
 
     def one_is_unable(history: History, within: Span) -> str:
-        return next(filter(None, (unable(history, moment, within) for moment in each)), "")
+        return next(filter(None, (unable(history, moment, within) for moment in members)), "")
 
-    watched = tuple({name for moment in each for name in resources(moment)})
-    return Computed(watched, last, tuple(each), one_is_unable)
+    watched_resources = tuple({name for moment in members for name in resources(moment)})
+    return Computed(watched_resources, find_last, tuple(members), one_is_unable)
 
 
 def _next_of(args: Args) -> Computed:
-    of, after = Moment.from_json(args["of"]), Moment.from_json(args["after"])
+    target, after = Moment.from_json(args["of"]), Moment.from_json(args["after"])
 
-    def following(history: History, since_t: float) -> Occurrence | None:
+    def find_next(history: History, since_t: float) -> Occurrence | None:
         start = find(history, after)
-        return None if start is None else find(history, of, max(start.t, since_t))
+        return None if start is None else find(history, target, max(start.t, since_t))
 
     def is_unable(history: History, within: Span) -> str:
         start = find(history, after)
         if start is None or start.t > within.since_t:
-            return f"{after} had not come yet"
-        return unable(history, of, within)
+            return f"{after} had not occurred yet"
+        return unable(history, target, within)
 
-    return Computed(tuple({*resources(of), *resources(after)}), following, (of, after), is_unable)
+    return Computed(tuple({*resources(target), *resources(after)}), find_next, (target, after), is_unable)
 
 
 _WORDS: Mapping[str, Callable[[Args], Shape]] = {
@@ -379,7 +407,7 @@ _WORDS: Mapping[str, Callable[[Args], Shape]] = {
         },
     ),
     "fault-step": lambda args: Said((("fault", {"id": args["id"], "step": args["step"]}),), told_by_step),
-    "all-came": _all_came,
+    "all-came": _last_of,
     "next-of": _next_of,
     "recording-began": lambda _args: Said((("begun", {}),)),
     "observed": lambda args: Said((("observed", {"id": args["id"]}),)),

@@ -1,4 +1,4 @@
-"""Checks of what was looked at, or answered, once: by itself, or beside another look."""
+"""Checks of single observations, alone or compared with an earlier one."""
 
 from __future__ import annotations
 
@@ -18,88 +18,97 @@ Json = Any
 Args = Mapping[str, Json]
 _LONGEST_SHOWN = 200
 _ONE_PROCESS_S = 2.0
-"""So much the start of one process may be told apart at two looks: it is computed from whole seconds."""
+"""Largest difference between two readings of one process's start time: it is computed from whole seconds."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT.*")
 
 
-def shows(seen: Observation, pattern: Json) -> Check:
-    """What was seen matches a pattern (`nodeproof.model.pattern`)."""
-    return Check("shows", {"seen": seen.to_json(), "pattern": pattern})
+def shows(observation: Observation, pattern: Json) -> Check:
+    """Check that an observed value matches a pattern (`nodeproof.model.pattern`)."""
+    return Check("shows", {"seen": observation.to_json(), "pattern": pattern})
 
 
-def same_as(seen: Observation, before: Observation) -> Check:
-    """Two looks showed the same; `1Gi` and `1048576Ki` are, and a time with and without a fraction of 0."""
-    return Check("same-as", {"seen": seen.to_json(), "before": before.to_json()})
+def same_as(observation: Observation, before: Observation) -> Check:
+    """Check that two observations show equal values; `1Gi` equals `1048576Ki`.
 
-
-def grew(before: Observation, seen: Observation, low: float, high: float) -> Check:
-    """A number was between `low` and `high` higher at the second look; a counter that is not there counted
-    nothing yet. One that neither look found proves nothing. Of one whose process was started anew in between
-    nobody knows what it had counted before: it grew by what it counted since, at least.
+    Times with and without a zero fraction are equal as well.
     """
-    told = {"before": before.to_json(), "seen": seen.to_json()}
-    return Check("grew", {**told, "low": low, "high": high})
+    return Check("same-as", {"seen": observation.to_json(), "before": before.to_json()})
+
+
+def grew(before: Observation, after: Observation, low: float, high: float) -> Check:
+    """Check that a number grew by `low` to `high` between two observations.
+
+    A counter that was missing at first counts as 0; one that is missing in both proves nothing. If its
+    process restarted in between, its earlier count is unknown, and the later value is the least by which it
+    grew.
+    """
+    observations = {"before": before.to_json(), "seen": after.to_json()}
+    return Check("grew", {**observations, "low": low, "high": high})
 
 
 def judge_shows(history: History, args: Args) -> Verdict:
-    """See `shows`. Raises LookupError on a pattern that is none."""
-    wrong = fault(args["pattern"])
-    if wrong:
-        raise LookupError(wrong)
-    found = find(history, args["seen"])
-    if found is None:
-        return _unseen(args["seen"])
-    value, said = found.data["value"], _said(args["seen"], found)
+    """Judge a `shows` check.
+
+    Raises:
+        LookupError: The pattern is invalid.
+    """
+    problem = fault(args["pattern"])
+    if problem:
+        raise LookupError(problem)
+    entry = find(history, args["seen"])
+    if entry is None:
+        return _not_observed(args["seen"])
+    value, reason = entry.data["value"], _describe(args["seen"], entry)
     measured = Measured(_short(value))
     if not is_about(args["pattern"], value) and matches(args["pattern"], None):
-        return unproven("gap", f"{said}: nothing that could lack what is not to be in it", measured=measured)
+        return unproven("gap", f"{reason}: the pattern does not apply to this value", measured=measured)
     if matches(args["pattern"], value):
-        return conforms(said, measured=measured)
-    return deviates(f"{said}, expected {_cut(json.dumps(args['pattern']))}", measured=measured)
+        return conforms(reason, measured=measured)
+    return deviates(f"{reason}, expected {_cut(json.dumps(args['pattern']))}", measured=measured)
 
 
 def judge_same(history: History, args: Args) -> Verdict:
-    """See `same_as`."""
-    found, before = find(history, args["seen"]), find(history, args["before"])
-    if found is None or before is None:
-        return _unseen(args["seen"] if found is None else args["before"])
-    if found.data["value"] is None and before.data["value"] is None:
-        return unproven("gap", f"there is no {_name(args['seen'])}, and there was none before")
-    said, measured = _said(args["seen"], found), Measured(_short(found.data["value"]))
-    if _is_same(found.data["value"], before.data["value"]):
-        return conforms(said, measured=measured)
-    return deviates(f"{said}, before {_short(before.data['value'])}", measured=measured)
+    """Judge a `same_as` check."""
+    after, before = find(history, args["seen"]), find(history, args["before"])
+    if after is None or before is None:
+        return _not_observed(args["seen"] if after is None else args["before"])
+    if after.data["value"] is None and before.data["value"] is None:
+        return unproven("gap", f"{_name(args['seen'])} is missing in both observations")
+    reason, measured = _describe(args["seen"], after), Measured(_short(after.data["value"]))
+    if _is_same(after.data["value"], before.data["value"]):
+        return conforms(reason, measured=measured)
+    return deviates(f"{reason}, before {_short(before.data['value'])}", measured=measured)
 
 
 def judge_growth(history: History, args: Args) -> Verdict:
-    """See `grew`."""
-    found, before = find(history, args["seen"]), find(history, args["before"])
-    if found is None or before is None:
-        return _unseen(args["seen"] if found is None else args["before"])
-    if found.data["value"] is None:
-        return unproven("gap", f"nobody exports {_name(args['seen'])}")
-    is_anew = _is_started_anew(history, before, found)
-    grown = float(found.data["value"]) - (0.0 if is_anew else float(before.data["value"] or 0))
-    said, measured = f"{_name(args['seen'])} grew by {grown:g}", Measured(grown)
-    if is_anew and grown <= float(args["high"]):
-        return unproven("gap", f"{said} since its process was started anew; what it counted before is lost")
-    if float(args["low"]) <= grown <= float(args["high"]):
-        return conforms(said, measured=measured)
-    return deviates(f"{said}, expected {args['low']:g} to {args['high']:g}", measured=measured)
+    """Judge a `grew` check."""
+    after, before = find(history, args["seen"]), find(history, args["before"])
+    if after is None or before is None:
+        return _not_observed(args["seen"] if after is None else args["before"])
+    if after.data["value"] is None:
+        return unproven("gap", f"{_name(args['seen'])} is not exported")
+    is_anew = _is_started_anew(history, before, after)
+    growth = float(after.data["value"]) - (0.0 if is_anew else float(before.data["value"] or 0))
+    reason, measured = f"{_name(args['seen'])} grew by {growth:g}", Measured(growth)
+    if is_anew and growth <= float(args["high"]):
+        return unproven("gap", f"{reason} since its process restarted; its earlier count is lost")
+    if float(args["low"]) <= growth <= float(args["high"]):
+        return conforms(reason, measured=measured)
+    return deviates(f"{reason}, expected {args['low']:g} to {args['high']:g}", measured=measured)
 
 
-def _is_started_anew(history: History, before: Entry, found: Entry) -> bool:
-    """Whether another process told a number at the second look: both tell when they were started."""
-    if "process_s" not in before.data or "process_s" not in found.data:
+def _is_started_anew(history: History, before: Entry, after: Entry) -> bool:
+    """Return whether another process reported the second value, by the start times of both."""
+    if "process_s" not in before.data or "process_s" not in after.data:
         return False
     one_t, other_t = (
-        float(look.data["process_s"]) - history.wall_offset_s(look.t) for look in (before, found)
+        float(entry.data["process_s"]) - history.wall_offset_s(entry.t) for entry in (before, after)
     )
     return abs(other_t - one_t) > _ONE_PROCESS_S
 
 
 def _is_same(one: Json, other: Json) -> bool:
-    """Whether two values are the same thing, however it is written."""
+    """Return whether two values are equal, however they are written."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(_is_same(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -119,7 +128,10 @@ def _is_same_time(one: str, other: str) -> bool:
 
 
 def _is_same_amount(one: str, other: str) -> bool:
-    """Whether two quantities are; without any unit they may as well be versions, of which 1.10 is not 1.1."""
+    """Return whether two quantities are equal.
+
+    Numbers without a unit may be versions, where 1.10 is not 1.1.
+    """
     if not (one[-1:].isalpha() or other[-1:].isalpha()):
         return False
     try:
@@ -128,26 +140,26 @@ def _is_same_amount(one: str, other: str) -> bool:
         return False
 
 
-def find(history: History, seen: Args) -> Entry | None:
-    """The entry of an observation."""
-    found = (entry for entry in history.of_kind("observed") if entry.data.get("id") == seen["id"])
-    return next(found, None)
+def find(history: History, observation: Args) -> Entry | None:
+    """Return the entry of an observation."""
+    entries = (entry for entry in history.of_kind("observed") if entry.data.get("id") == observation["id"])
+    return next(entries, None)
 
 
-def _unseen(seen: Args) -> Verdict:
-    return unproven("gap", f"the recording holds no look at {_name(seen)}")
+def _not_observed(observation: Args) -> Verdict:
+    return unproven("gap", f"the recording has no observation of {_name(observation)}")
 
 
-def _name(seen: Args) -> str:
-    return f"{seen['what']} of {seen['subject']}".replace("\0", "")
+def _name(observation: Args) -> str:
+    return f"{observation['what']} of {observation['subject']}".replace("\0", "")
 
 
-def _said(seen: Args, found: Entry) -> str:
-    return f"{_name(seen)} is {_short(found.data['value'])}"
+def _describe(observation: Args, entry: Entry) -> str:
+    return f"{_name(observation)} is {_short(entry.data['value'])}"
 
 
 def _short(value: Json) -> str:
-    """A line for people: of an answer its status, and what the API says beside it; what kubectl printed."""
+    """Return a value on one line: the status and message of a response, the output of kubectl."""
     if isinstance(value, Mapping) and value.keys() == {"status", "body"}:
         message = value["body"].get("message", "") if isinstance(value["body"], Mapping) else value["body"]
         value = f"{value['status']} {message}".strip()

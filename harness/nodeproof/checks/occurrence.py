@@ -1,4 +1,4 @@
-"""What a moment's finder gives."""
+"""The result of a search for a moment."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ Args = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Occurrence:
-    """When a moment was, what it tells of itself (windows may depend on it), and with which revision etcd
-    took it, where it is one change of one object.
+    """The time of a moment (s), with details and the etcd revision.
+
+    Windows may depend on the details. Only a single change of one object has a revision.
     """
 
     t: float

@@ -1,4 +1,4 @@
-"""What was written before what, whatever order two watches told it in."""
+"""Check of the order in which two objects were written, whatever the order of their watch events."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ Args = Mapping[str, Json]
 
 
 def in_order(first: Moment, then: Moment) -> Check:
-    """The one change of an object was written before the other, by the revisions of etcd, which counts the
-    writes of all resources (resourceVersion; a removal has one, too).
+    """Check that one change of an object was written before another, by their resourceVersions.
+
+    etcd's revision counts the writes of all resources. A removal has a revision, too.
     """
     return Check("in-order", {"anchor": first.to_json(), "event": then.to_json()})
 
 
 def judge(history: History, args: Args) -> Verdict:
-    """See `in_order`."""
+    """Judge an `in_order` check."""
     first, then = Moment.from_json(args["anchor"]), Moment.from_json(args["event"])
-    one, other = moments.find(history, first), moments.find(history, then)
-    if one is None:
+    earlier, later = moments.find(history, first), moments.find(history, then)
+    if earlier is None:
         return missing(history, first)
-    if other is None:
+    if later is None:
         return missing(history, then)
-    if not one.revision or not other.revision:
+    if not earlier.revision or not later.revision:
         raise LookupError(f"{first} and {then} are not both changes of an object")
-    gap = blind(history, (first, then), history.began_t, max(one.t, other.t))
+    gap = blind(history, (first, then), history.began_t, max(earlier.t, later.t))
     if gap:
-        return unproven("gap", f"one of them may have come before: {gap}")
-    said = f"{first} was written at revision {one.revision}, {then} at {other.revision}"
-    measured = Measured(float(other.revision - one.revision))
+        return unproven("gap", f"one of them may have occurred earlier: {gap}")
+    reason = f"{first} was written at revision {earlier.revision}, {then} at {later.revision}"
+    measured = Measured(float(later.revision - earlier.revision))
     return (
-        conforms(said, measured=measured)
-        if one.revision < other.revision
-        else deviates(said, measured=measured)
+        conforms(reason, measured=measured)
+        if earlier.revision < later.revision
+        else deviates(reason, measured=measured)
     )

@@ -1,4 +1,4 @@
-"""At which times of a recording a check reads its answer off: what disturbed others does not matter to it."""
+"""Times of a recording at which checks read their result; stalls at other times do not affect it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from nodeproof.model.window import Ground, WindowSpec, compute
 Json = Any
 Args = Mapping[str, Json]
 Times = Sequence[Span] | None
-"""None is anywhere in the recording."""
+"""None means any time of the recording."""
 LOOK_BACK_S = 5.0
-"""How far before the anchor an early event is looked for: one that came too early must not be overlooked."""
+"""Time before the anchor (s) that is searched for an event that came too early."""
 
 
 def read_off(check: Check, history: History, configuration: Configuration) -> Times:
-    """The times of a check's anchor and event; for an absence or a state, all that lies in its window.
+    """Return the times of a check's anchor and event; for an absence or a state, its whole window.
 
-    None where that is anywhere: for a count of the whole recording, and where an anchor is missing. Raises
-    KeyError on a check that this version does not know.
+    None means any time: for a count of the whole recording, and if an anchor is missing.
+
+    Raises:
+        KeyError: This version does not know the check.
     """
     return _TIMES[check.name](history, check.args, configuration)
 
@@ -34,7 +36,7 @@ def read_off(check: Check, history: History, configuration: Configuration) -> Ti
 def find_event(
     history: History, event: Moment, start: Occurrence, configuration: Configuration
 ) -> Occurrence | None:
-    """The first event after an anchor, or so shortly before it that it came too early."""
+    """Return the first event after an anchor, or just before it if the event came too early."""
     return moments.find(history, event, start.t - configuration.slack_limit_s - LOOK_BACK_S)
 
 
@@ -42,11 +44,11 @@ def _after(history: History, args: Args, configuration: Configuration) -> Times:
     start = moments.find(history, Moment.from_json(args["anchor"]))
     if start is None:
         return None
-    found = find_event(history, Moment.from_json(args["event"]), start, configuration)
-    if found is None:
+    occurrence = find_event(history, Moment.from_json(args["event"]), start, configuration)
+    if occurrence is None:
         return _window(history, args, configuration, start)
-    known_t = float(start.detail.get("received_t", start.t))
-    return [Span(min(start.t, known_t), max(start.t, known_t)), Span.at(found.t)]
+    received_t = float(start.detail.get("received_t", start.t))
+    return [Span(min(start.t, received_t), max(start.t, received_t)), Span.at(occurrence.t)]
 
 
 def _never(history: History, args: Args, configuration: Configuration) -> Times:
@@ -55,7 +57,7 @@ def _never(history: History, args: Args, configuration: Configuration) -> Times:
 
 
 def _window(history: History, args: Args, configuration: Configuration, start: Occurrence) -> Times:
-    """From the anchor to the window's end, at its latest."""
+    """Return the time from the anchor to the latest end of the window."""
     ground = Ground(configuration, longest_slack_s(history, configuration))
     window = compute(WindowSpec.from_json(args["window"]), ground, start.detail)
     return [Span(start.t, start.t + window.high_s)]
@@ -72,14 +74,14 @@ def _counted(history: History, args: Args, _configuration: Configuration) -> Tim
 
 
 def _between(history: History, args: Args, _configuration: Configuration) -> Times:
-    found = (moments.find(history, Moment.from_json(args[part])) for part in ("anchor", "event"))
-    times = [came.t for came in found if came is not None]
+    ends = (moments.find(history, Moment.from_json(args[part])) for part in ("anchor", "event"))
+    times = [end.t for end in ends if end is not None]
     return [Span(min(times), max(times))] if times else None
 
 
 def _looks(history: History, args: Args, _configuration: Configuration) -> Times:
-    found = (observations.find(history, args[part]) for part in ("before", "seen") if part in args)
-    return [Span(float(look.data["asked_t"]), look.t) for look in found if look is not None] or None
+    entries = (observations.find(history, args[part]) for part in ("before", "seen") if part in args)
+    return [Span(float(entry.data["asked_t"]), entry.t) for entry in entries if entry is not None] or None
 
 
 def _steps(history: History, args: Args, _configuration: Configuration) -> Times:

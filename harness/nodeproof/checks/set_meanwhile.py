@@ -1,4 +1,4 @@
-"""Figures of the configuration that a fault of the recording set: what was read before does not hold then."""
+"""Detection of configuration values that a fault changed during the recording."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SETTINGS = ("settings", "kubelet-settings")
 
 
 def set_meanwhile(check: Check, claim: Claim, history: History) -> str:
-    """Which figure that a check is judged by was set by a fault of the recording, or nothing."""
+    """Return which value used by a check was changed by a fault of the recording, or an empty string."""
     for fault in _settings(history):
         component = KUBELET if fault["fault"] == "kubelet-settings" else str(fault["node"])
         names = {plain(name) for name in fault.get("flags") or fault.get("settings") or ()}
-        for what, of, path in _figures(check, claim):
-            if of == component and any(plain(path.rpartition(".")[2]) in name for name in names):
-                return f"{what} of {component} was set by fault {fault['id']}"
+        for figure, owner, path in _figures(check, claim):
+            if owner == component and any(plain(path.rpartition(".")[2]) in name for name in names):
+                return f"{figure} of {component} was set by fault {fault['id']}"
     return ""
 
 
@@ -33,20 +33,20 @@ def _settings(history: History) -> Iterator[Mapping[str, Json]]:
             yield entry.data["fault"]
     for entry in history.of_kind("machine"):
         if entry.data["step"] == "joining":
-            told = {"id": f"join of {entry.data['node']}", "settings": entry.data["kubelet"]}
-            yield {"fault": "kubelet-settings", "node": entry.data["node"], **told}
+            kubelet_settings = {"id": f"join of {entry.data['node']}", "settings": entry.data["kubelet"]}
+            yield {"fault": "kubelet-settings", "node": entry.data["node"], **kubelet_settings}
 
 
 def _figures(check: Check, claim: Claim) -> Iterator[tuple[str, str, str]]:
-    """What a check reads of the configuration: what people call it, whose it is, where that reports it."""
+    """Yield the configuration values that a check uses: name, component and path of the reported field."""
     if "window" in check.args:
-        for name in sorted(symbols_of(WindowSpec.from_json(check.args["window"])) & SYMBOLS.keys()):
-            yield name, SYMBOLS[name].component, SYMBOLS[name].path
+        for symbol in sorted(symbols_of(WindowSpec.from_json(check.args["window"])) & SYMBOLS.keys()):
+            yield symbol, SYMBOLS[symbol].component, SYMBOLS[symbol].path
     for constant in claim.constants if check.name == "default" else ():
         if constant.name == check.args["constant"]:
             yield constant.name, constant.component, constant.reported or constant.flag
 
 
 def plain(name: str) -> str:
-    """A flag, and a field that stands for it, alike: node-monitor-period, NodeMonitorPeriod."""
+    """Return the common form of a flag and its field: node-monitor-period, NodeMonitorPeriod."""
     return name.replace("-", "").lower()

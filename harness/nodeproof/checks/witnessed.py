@@ -1,7 +1,7 @@
-"""Moments that no watch sees: what witnesses on the nodes told, and the ends of machines.
+"""Moments that no watch sees: messages of witnesses on nodes, and the ends of machines.
 
-A witness is a pod that writes down what happens to it, or a unit's journal. What it told is in the history
-once somebody read it; from then on its silence counts too.
+A witness is a pod that writes down what happens to it, or a unit's journal. Its messages are in the history
+once they are collected; from then on their absence counts too.
 """
 
 from __future__ import annotations
@@ -16,132 +16,133 @@ from nodeproof.model.slack import Span
 from nodeproof.model.testimony import BEAT_S, EXITS, HOOK_BEGAN, HOOK_ENDED, SIGTERM, lost_of
 
 _OF_SOURCES = ("told", "last-told")
-"""The moments that sources tell."""
+"""Moments that sources report."""
 
 
 def sigterm(pod: str) -> Moment:
-    """A witness pod gets SIGTERM."""
-    return _told(pod, SIGTERM)
+    """Match the SIGTERM that a witness pod receives."""
+    return _reported(pod, SIGTERM)
 
 
 def pre_stop_began(pod: str) -> Moment:
-    """A witness pod's preStop hook begins."""
-    return _told(pod, HOOK_BEGAN)
+    """Match the start of a witness pod's preStop hook."""
+    return _reported(pod, HOOK_BEGAN)
 
 
 def pre_stop_ended(pod: str) -> Moment:
-    """A witness pod's preStop hook ends."""
-    return _told(pod, HOOK_ENDED)
+    """Match the end of a witness pod's preStop hook."""
+    return _reported(pod, HOOK_ENDED)
 
 
 def any_sign(pod: str) -> Moment:
-    """Anything that a witness pod wrote."""
-    return _told(pod, "")
+    """Match any message of a witness pod."""
+    return _reported(pod, "")
 
 
 def last_sign(pod: str) -> Moment:
-    """The last that a witness pod wrote: its end, to within `BEAT_S`, unless it lived when it was read."""
+    """Match the last message of a witness pod: its end, to within `BEAT_S`, unless it was alive when read."""
     return Moment("last-told", {"by": pod})
 
 
 def logged(node: str, unit: str, text: str) -> Moment:
-    """A line with this text in the journal of a unit, or of systemd about it."""
-    return _told(journal(node, unit), text)
+    """Match a line with this text in the journal of a unit, or of systemd about it."""
+    return _reported(journal(node, unit), text)
 
 
 def machine_ended(node: str) -> Moment:
-    """A node's machine ends: by itself, or because its power was cut."""
+    """Match the end of a node's machine, by itself or by a power cut."""
     return Moment("machine-ended", {"node": node})
 
 
 def booted(node: str) -> Moment:
-    """A node's machine boots, or goes on from a snapshot; the last time that it does."""
+    """Match the last boot of a node's machine, or its last start from a snapshot."""
     return Moment("machine-began", {"node": node})
 
 
 def kubelet_restarted(node: str) -> Moment:
-    """The scenario restarts a node's kubelet."""
+    """Match the restart of a node's kubelet by the scenario."""
     return Moment("machine-step", {"node": node, "step": "kubelet-restarted"})
 
 
 def journal(node: str, unit: str) -> str:
-    """How a unit's journal is called as a witness."""
+    """Return the witness name of a unit's journal."""
     return f"{node}/{unit}"
 
 
 def knows(moment: Moment) -> bool:
-    """Whether a moment is one of these."""
+    """Return whether a moment is defined in this module."""
     return moment.name in WORDS
 
 
 def unheard(history: History, moment: Moment, until_t: float) -> str:
-    """Why such a moment may have come by `until_t` (s) and not be in the history, or nothing."""
+    """Return why the history may lack a moment that occurred by `until_t` (s), or an empty string."""
     if "by" not in moment.args:
         return (
             ""
             if history.ended_t >= until_t
             else f"the recording ended {until_t - history.ended_t:.1f} s early"
         )
-    heard = [entry for entry in history.of_kind("heard") if entry.data["by"] == moment.args["by"]]
-    if not heard:
-        return f"nobody read what {moment.args['by']} told"
-    early_s = until_t - heard[-1].t
-    return f"what {moment.args['by']} told was read {early_s:.1f} s too early" if early_s > 0 else ""
+    readings = [entry for entry in history.of_kind("heard") if entry.data["by"] == moment.args["by"]]
+    if not readings:
+        return f"{moment.args['by']} was not read"
+    early_s = until_t - readings[-1].t
+    return f"{moment.args['by']} was read {early_s:.1f} s too early" if early_s > 0 else ""
 
 
 def lost(history: History, moment: Moment, time: Span) -> str:
-    """Why a source may have told such a moment in a time, and it is not in the history, or nothing."""
+    """Return why a source may have reported a moment that the history lacks, or an empty string."""
     if moment.name not in _OF_SOURCES:
         return ""
-    heard = [entry for entry in history.of_kind("heard") if entry.data["by"] == moment.args["by"]]
-    for each in lost_of(heard[-1].data.get("unsure")) if heard else ():
-        if each.touches(time):
-            return each.why
-    is_last = moment.name == "last-told" and heard
-    return _lived(history, str(moment.args["by"]), heard[-1].t) if is_last else ""
+    readings = [entry for entry in history.of_kind("heard") if entry.data["by"] == moment.args["by"]]
+    for loss in lost_of(readings[-1].data.get("unsure")) if readings else ():
+        if loss.touches(time):
+            return loss.why
+    is_last = moment.name == "last-told" and readings
+    return _lived(history, str(moment.args["by"]), readings[-1].t) if is_last else ""
 
 
 def _lived(history: History, by: str, read_t: float) -> str:
-    """Say that a witness may have lived when it was read (s), or nothing: it tells so each `BEAT_S`, and that
-    it exits.
+    """Return that a witness may have been alive when it was read, or an empty string.
+
+    A living witness writes a message every `BEAT_S`, and one when it exits.
     """
-    told = _words(history, by)
-    is_over = not told or told[-1].data["what"] == EXITS or read_t - told[-1].t > BEAT_S
-    return "" if is_over else f"{by} may have lived when it was read"
+    messages = _messages(history, by)
+    has_ended = not messages or messages[-1].data["what"] == EXITS or read_t - messages[-1].t > BEAT_S
+    return "" if has_ended else f"{by} may have been alive when it was read"
 
 
 def last_told(history: History, by: str) -> str:
-    """One line on what a witness told last."""
-    told = _words(history, by)
-    if not told:
-        return f"{by}: told nothing"
-    last, after_s = told[-1].data["what"], told[-1].t - told[0].t
-    return f"{by}: told {len(told)} times, last {last!r}, {after_s:.1f} s after the first"
+    """Summarize the last message of a witness on one line."""
+    messages = _messages(history, by)
+    if not messages:
+        return f"{by}: no messages"
+    last, after_s = messages[-1].data["what"], messages[-1].t - messages[0].t
+    return f"{by}: {len(messages)} messages, last {last!r}, {after_s:.1f} s after the first"
 
 
-def _told(by: str, what: str) -> Moment:
+def _reported(by: str, what: str) -> Moment:
     return Moment("told", {"by": by, "what": what})
 
 
-def _words(history: History, by: str) -> list[Entry]:
+def _messages(history: History, by: str) -> list[Entry]:
     return [entry for entry in history.of_kind("told") if entry.data["by"] == by]
 
 
-def _last_told(args: Args) -> Computed:
+def _last_message(args: Args) -> Computed:
     def last(history: History, since_t: float) -> Occurrence | None:
-        told = _words(history, args["by"])
-        return Occurrence(told[-1].t) if told and told[-1].t >= since_t else None
+        messages = _messages(history, args["by"])
+        return Occurrence(messages[-1].t) if messages and messages[-1].t >= since_t else None
 
     return Computed((), last)
 
 
 def _machine_began(args: Args) -> Computed:
-    """The last: a guest whose snapshot is of no use boots after that."""
+    """Match the last start: a guest with an unusable snapshot boots after the attempt to restore it."""
 
     def last(history: History, since_t: float) -> Occurrence | None:
         steps = (entry for entry in history.of_kind("machine") if entry.data["node"] == args["node"])
-        began = [entry.t for entry in steps if entry.data["step"] in ("booted", "restored")]
-        return Occurrence(began[-1]) if began and began[-1] >= since_t else None
+        start_times = [entry.t for entry in steps if entry.data["step"] in ("booted", "restored")]
+        return Occurrence(start_times[-1]) if start_times and start_times[-1] >= since_t else None
 
     return Computed((), last)
 
@@ -154,7 +155,7 @@ def _machine_ended(args: Args) -> Said:
 WORDS: Mapping[str, Callable[[Args], Shape]] = {
     "told": lambda args: Said((("told", {"by": args["by"], "what": {"$contains": args["what"]}}),)),
     "heard": lambda args: Said((("heard", {"by": args["by"]}),)),
-    "last-told": _last_told,
+    "last-told": _last_message,
     "machine-ended": _machine_ended,
     "machine-began": _machine_began,
     "machine-step": lambda args: Said((("machine", {"node": args["node"], "step": args["step"]}),)),

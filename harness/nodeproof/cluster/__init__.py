@@ -1,1 +1,1 @@
-"""The Kubernetes API: client, watch, live configuration, workloads."""
+"""The Kubernetes API: client, watch, running configuration, workloads."""

@@ -13,14 +13,17 @@ Json = Any
 
 
 def configz(api: Api, base: str) -> Mapping[str, Json]:
-    """A component's own configuration, without the outer key that names its group. Raises ApiError,
-    Problem.
+    """Return a component's own configuration, without the outer key that names its group.
+
+    Raises:
+        ApiError: The component refused or did not answer.
+        Problem: There is not exactly one configuration.
     """
     return _inner(api.get_at(base, "/configz"), base)
 
 
 def kubelet_configz(api: Api, name: str) -> Mapping[str, Json]:
-    """A kubelet's configuration, through the API server's proxy and so its authenticated port."""
+    """Return a kubelet's configuration, through the API server's proxy and so its authenticated port."""
     return _inner(api.get(f"{node(name)}/proxy/configz"), f"kubelet {name}")
 
 

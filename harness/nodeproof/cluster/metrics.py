@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from prometheus_client.parser import text_string_to_metric_families
 
 _STARTED = re.compile(r"^process_start_time_seconds (\S+)$", re.MULTILINE)
-"""When the process was started that exports the metrics (github.com/prometheus/client_golang)."""
+"""The start time of the process that exports the metrics (github.com/prometheus/client_golang)."""
 _TYPE = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
 _PARTS = ("_bucket", "_count", "_sum")
 
 
 def counting_since_s(text: str, name: str) -> float | None:
-    """When the process was started that counts a metric (s since the epoch), from the text of /metrics; None
-    where that does not say so, and of a gauge, which counts nothing. What is not exported yet may be a count.
+    """Return when the process that counts a metric started (s since the epoch), from the text of /metrics.
+
+    It is None if the text does not contain it, and for a gauge, which does not count. A metric that is not
+    exported yet may be a counter.
     """
     types = dict(_TYPE.findall(text))
     family = next((name.removesuffix(part) for part in _PARTS if name.removesuffix(part) in types), name)
@@ -26,7 +28,7 @@ def counting_since_s(text: str, name: str) -> float | None:
 
 
 def total(text: str, name: str, labels: Mapping[str, str]) -> float | None:
-    """The sum over a metric's samples with these labels, from the text of /metrics."""
+    """Return the sum over a metric's samples with these labels, from the text of /metrics."""
     samples = [
         sample.value
         for family in text_string_to_metric_families(text)
@@ -37,5 +39,5 @@ def total(text: str, name: str, labels: Mapping[str, str]) -> float | None:
 
 
 def _names(name: str, type_: str) -> tuple[str, ...]:
-    """What the parser calls a metric's samples: those of a counter it gives OpenMetrics' suffix."""
+    """Return the parser's names of a metric's samples: a counter's have the suffix of OpenMetrics."""
     return (name, f"{name}_total") if type_ == "counter" else (name,)

@@ -1,4 +1,4 @@
-"""Where objects are in the API, and what of other people's objects a recording takes in."""
+"""Paths of objects in the API, and the parts of other users' objects that are recorded."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from nodeproof.model.cluster import LEASE_NAMESPACE
 
 Json = Any
 NAMESPACE = "nodeproof"
+"""The namespace of everything that the harness creates in a cluster, except for its sentinel Lease."""
 AUDIT_MARK = "nodeproof"
-"""The query of requests that an audit line has to be told by; the API server reads no such parameter."""
-"""Everything that the harness makes inside a cluster is in here, but for its sentinel Lease."""
+"""A query parameter that identifies our requests in the audit log; the API server ignores it."""
 WATCHED = {
     "nodes": "/api/v1/nodes",
     "pods": "/api/v1/pods",
@@ -24,25 +24,27 @@ SENTINEL = "nodeproof-sentinel"
 
 
 def node(name: str) -> str:
-    """Path of a Node."""
+    """Return the path of a Node."""
     return f"/api/v1/nodes/{name}"
 
 
 def pods(namespace: str) -> str:
-    """Path of a namespace's pods."""
+    """Return the path of a namespace's pods."""
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
 def pod(namespace: str, name: str) -> str:
-    """Path of a Pod."""
+    """Return the path of a Pod."""
     return f"{pods(namespace)}/{name}"
 
 
 @dataclass(frozen=True)
 class Resource:
-    """What can be recorded: the path of its list, group and type as /openapi/v3 calls them, the collection
-    that its sentinel is in, and the sentinel's body, which nobody acts on. One of the cluster's own objects
-    is the sentinel where there is no body.
+    """A resource that can be recorded.
+
+    It has the path of its list, its group and type as in /openapi/v3, the collection that its sentinel is in,
+    and the body of the sentinel, which no controller acts on. Without a body one of the cluster's own objects
+    is the sentinel.
     """
 
     path: str
@@ -52,72 +54,72 @@ class Resource:
     body: Json = None
 
     def sentinel(self, node_name: str) -> str:
-        """Path of its sentinel; for nodes an unfaulted one of the cluster's own."""
+        """Return the path of its sentinel; for nodes that of a node without a fault."""
         name = {WATCHED["nodes"]: node_name, _NAMESPACES: NAMESPACE}.get(self.home, SENTINEL)
         return f"{self.home}/{name}"
 
 
-def _everywhere(group: str, type_: str, plural: str, body: Json) -> Resource:
-    """A resource whose objects are in no namespace."""
+def _cluster_scoped(group: str, type_: str, plural: str, body: Json) -> Resource:
+    """Return a resource that is not namespaced."""
     path = f"/{group}/{plural}"
     return Resource(path, group, type_, path, body)
 
 
-def _in_namespaces(group: str, type_: str, plural: str, body: Json) -> Resource:
+def _namespaced(group: str, type_: str, plural: str, body: Json) -> Resource:
     return Resource(f"/{group}/{plural}", group, type_, f"/{group}/namespaces/{NAMESPACE}/{plural}", body)
 
 
 _NAMESPACES = "/api/v1/namespaces"
 _CORE, _APPS = "io.k8s.api.core.v1", "io.k8s.api.apps.v1"
 _LABELS = {"nodeproof.dev/sentinel": "none"}
-_NOBODYS = {
+_NO_PODS = {
     "selector": {"matchLabels": _LABELS},
     "template": {
         "metadata": {"labels": _LABELS},
         "spec": {"nodeSelector": _LABELS, "containers": [{"name": "main", "image": "nodeproof.local/none"}]},
     },
 }
-"""What a controller makes no pods of: none are asked for, or no node has such a label."""
+"""A spec for which a controller creates no pods: it asks for none, or no node has such a label."""
 RESOURCES: Mapping[str, Resource] = {
     "nodes": Resource(WATCHED["nodes"], "api/v1", f"{_CORE}.Node", WATCHED["nodes"]),
-    "pods": _in_namespaces("api/v1", f"{_CORE}.Pod", "pods", None),
+    "pods": _namespaced("api/v1", f"{_CORE}.Pod", "pods", None),
     "leases": Resource(
         WATCHED["leases"],
         "apis/coordination.k8s.io/v1",
         "io.k8s.api.coordination.v1.Lease",
         WATCHED["leases"],
     ),
-    "events": _in_namespaces("api/v1", f"{_CORE}.Event", "events", None),
+    "events": _namespaced("api/v1", f"{_CORE}.Event", "events", None),
     "namespaces": Resource(_NAMESPACES, "api/v1", f"{_CORE}.Namespace", _NAMESPACES),
-    "services": _in_namespaces(
+    "services": _namespaced(
         "api/v1", f"{_CORE}.Service", "services", {"spec": {"clusterIP": "None", "ports": [{"port": 80}]}}
     ),
-    "endpointslices": _in_namespaces(
+    "endpointslices": _namespaced(
         "apis/discovery.k8s.io/v1", "io.k8s.api.discovery.v1.EndpointSlice", "endpointslices",
         {"addressType": "IPv4", "endpoints": []},
     ),
-    "daemonsets": _in_namespaces("apis/apps/v1", f"{_APPS}.DaemonSet", "daemonsets", {"spec": _NOBODYS}),
-    "deployments": _in_namespaces(
+    "daemonsets": _namespaced("apis/apps/v1", f"{_APPS}.DaemonSet", "daemonsets", {"spec": _NO_PODS}),
+    "deployments": _namespaced(
         "apis/apps/v1", f"{_APPS}.Deployment", "deployments",
-        {"spec": {**_NOBODYS, "replicas": 0, "paused": True}},
+        {"spec": {**_NO_PODS, "replicas": 0, "paused": True}},
     ),
-    "replicasets": _in_namespaces(
-        "apis/apps/v1", f"{_APPS}.ReplicaSet", "replicasets", {"spec": {**_NOBODYS, "replicas": 0}}
+    "replicasets": _namespaced(
+        "apis/apps/v1", f"{_APPS}.ReplicaSet", "replicasets", {"spec": {**_NO_PODS, "replicas": 0}}
     ),
-    "statefulsets": _in_namespaces(
+    "statefulsets": _namespaced(
         "apis/apps/v1", f"{_APPS}.StatefulSet", "statefulsets",
-        {"spec": {**_NOBODYS, "replicas": 0, "serviceName": "none"}},
+        {"spec": {**_NO_PODS, "replicas": 0, "serviceName": "none"}},
     ),
-    "csinodes": _everywhere(
+    "csinodes": _cluster_scoped(
         "apis/storage.k8s.io/v1", "io.k8s.api.storage.v1.CSINode", "csinodes", {"spec": {"drivers": []}}
     ),
-    "volumeattachments": _everywhere(
+    "volumeattachments": _cluster_scoped(
         "apis/storage.k8s.io/v1", "io.k8s.api.storage.v1.VolumeAttachment", "volumeattachments",
         {"spec": {"attacher": "none.nodeproof.dev", "nodeName": SENTINEL,
                   "source": {"persistentVolumeName": SENTINEL}}},
     ),
 }  # fmt: skip
-"""All that a recording can take in: those of WATCHED always, others where a scenario asks for them."""
+"""All resources that can be recorded: those of WATCHED always, others if a scenario asks for them."""
 
 
 _PARTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -131,7 +133,7 @@ _PARTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "events": {"involvedObject": ("kind", "namespace", "name", "uid")},
 }
 _WITHOUT_SECRETS = frozenset({"nodes", "leases", "csinodes", "volumeattachments", "endpointslices"})
-"""Nobody keeps secrets in these."""
+"""Resources that do not contain secrets."""
 _WHOLE = ("apiVersion", "kind", "reason", "type", "count", "firstTimestamp", "lastTimestamp", "eventTime")
 _METADATA = (
     *("name", "namespace", "uid", "resourceVersion", "generation", "labels", "ownerReferences"),
@@ -140,22 +142,22 @@ _METADATA = (
 
 
 def recorded(resource: str, obj: Mapping[str, Json]) -> Mapping[str, Json]:
-    """What of an object goes into a history: all of what is the harness's own or belongs to nodes.
+    """Return what is recorded of an object: all of it if it is the harness's own or belongs to nodes.
 
-    Of other pods and their events, and of other controllers of pods, only what claims are about: somebody's
+    Of other pods and their events, and of other controllers of pods, it is only what claims are about:
     environment, command lines, annotations (the last applied configuration repeats all of these) and messages
-    are no business of a report.
+    of others do not belong in a report.
     """
-    ours = obj["metadata"]["name"] if resource == "namespaces" else obj["metadata"].get("namespace")
-    if ours == NAMESPACE or resource in _WITHOUT_SECRETS:
+    namespace = obj["metadata"]["name"] if resource == "namespaces" else obj["metadata"].get("namespace")
+    if namespace == NAMESPACE or resource in _WITHOUT_SECRETS:
         return obj
     if obj.get("involvedObject", {}).get("kind") == "Node":
         return obj
     if resource not in _PARTS:
         spec = {name: value for name, value in (obj.get("spec") or {}).items() if name != "template"}
-        kept = {**_only(obj, (*_WHOLE, "status")), "metadata": _only(obj["metadata"], _METADATA)}
-        return {**kept, "spec": spec}
-    parts = {name: _only(obj.get(name) or {}, kept) for name, kept in _PARTS[resource].items()}
+        selected = {**_only(obj, (*_WHOLE, "status")), "metadata": _only(obj["metadata"], _METADATA)}
+        return {**selected, "spec": spec}
+    parts = {name: _only(obj.get(name) or {}, fields) for name, fields in _PARTS[resource].items()}
     return {**_only(obj, _WHOLE), "metadata": _only(obj["metadata"], _METADATA), **parts}
 
 

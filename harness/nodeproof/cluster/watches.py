@@ -1,4 +1,4 @@
-"""Who watches what at the API server, as it counts itself."""
+"""Watches at the API server, from its own metrics."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 def watches(api: Api) -> Mapping[str, int]:
-    """How many watches of all objects of a resource there are, by `group/resource`. Raises ApiError."""
-    counted: Counter[str] = Counter()
+    """Return the number of watches of all objects of a resource, by `group/resource`. Raises ApiError."""
+    counts: Counter[str] = Counter()
     for line in _LINE.finditer(api.text("/metrics")):
         labels = dict(_LABEL.findall(line["labels"]))
         if (labels.get("verb"), labels.get("scope")) == ("WATCH", "cluster"):
-            counted[f"{labels.get('group', '')}/{labels['resource']}"] += int(float(line["value"]))
-    return counted
+            counts[f"{labels.get('group', '')}/{labels['resource']}"] += int(float(line["value"]))
+    return counts
 
 
 def fewer(before: Mapping[str, int], now: Mapping[str, int]) -> list[str]:
-    """The resources that fewer watch than before."""
-    return sorted(name for name, many in before.items() if now.get(name, 0) < many)
+    """Return the resources with fewer watches than before."""
+    return sorted(name for name, count in before.items() if now.get(name, 0) < count)

@@ -1,4 +1,4 @@
-"""Pods that write down what happens to them, on their node's disk: it outlives them and a shutdown."""
+"""Pods that record what happens to them on their node's disk, which outlives them and a shutdown."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from nodeproof.model.testimony import (
 Json = Any
 IMAGE = "nodeproof.local/busybox:1"
 FOLDER = "/var/lib/nodeproof/witness"
-"""Where a node keeps what its pods wrote: a file for each pod and boot."""
+"""The folder on a node for what its pods wrote: a file for each pod and boot."""
 HELD, WRITTEN = "/held", "written"
-"""Where a witness has the volume of its claim, and the file of it that the numbers are in."""
+"""Mount path of the volume of a witness's claim, and the name of the file with its numbers."""
 WRITE_EACH_S = 1
 
-# Only builtins of the shell: under emulation a process for each beat would take the node's CPU. The first
-# process of a container gets no signal that it did not ask for, so a trap that goes on is one that is deaf.
+# Only builtins of the shell: under emulation a process for each beat would use up the node's CPU. The first
+# process of a container only gets signals that it handles, so it is deaf if its trap continues.
 _SAY = (
     f"read -r boot </proc/sys/kernel/random/boot_id; "
     f'say() {{ read -r up _ </proc/uptime; echo "$up $1" >>{FOLDER}/$NAME.$boot; }}'
 )
-# Each number is on the disk before it is told; of one that could not be, that is told.
+# Each number is synced before it is reported; a failed write is reported, too.
 _WRITE = f"""
 (n=$(wc -l <{{file}} 2>/dev/null || echo 0); while :; do
     n=$((n + 1))
@@ -46,18 +46,25 @@ _WRITE = f"""
 done) &
 """
 _HOLDS_AFTER_S = 5
-"""So late that the pod was seen Running before it may be killed for it."""
+"""Delay until the pod was seen Running, before it may be killed for its memory (s)."""
 _LIVE = f"mkfifo /tmp/never; exec 3<>/tmp/never; while :; do say {BEAT}; read -r -t {BEAT_S} _ <&3; done"
 
 
 @dataclass(frozen=True)
 class Witness:
-    """What kind of pod is to tell: its grace period (s), how long its preStop hook takes (s; 0 is none),
-    whether SIGTERM ends it, its priority class, its toleration of nodes that are not ready or unreachable
-    (s), its resources, whether it has its node's network, which a slow machine starts sooner, how much
-    memory (MiB) a second process of it takes a few seconds later and keeps, and the claim of a volume to
-    which a second process of it writes numbers, one a second, each with its node and on the disk before the
-    next.
+    """A pod that records what happens to it.
+
+    Attributes:
+        grace_s: Its grace period (s).
+        pre_stop_s: How long its preStop hook takes (s); 0 is no hook.
+        deaf: Whether it survives SIGTERM.
+        priority_class: Its priority class.
+        tolerates_s: Its toleration of nodes that are not ready or unreachable (s).
+        resources: Its resources.
+        host_network: Whether it uses its node's network, with which a slow machine starts it sooner.
+        holds_mib: How much memory a second process of it allocates a few seconds later and keeps (MiB).
+        claim: The claim of a volume to which a second process of it writes numbers, one a second, each with
+            its node and synced before the next.
     """
 
     grace_s: int = 1
@@ -72,16 +79,16 @@ class Witness:
 
 
 def file_of(pod: str, boot_id: str) -> str:
-    """Where a node keeps what a pod wrote in one boot."""
+    """Return the path on a node of the file that a pod wrote in one boot."""
     return f"{FOLDER}/{pod}.{boot_id}"
 
 
 def run(api: Api, node_name: str, witnesses: Sequence[Witness], limit_s: float) -> list[Pod]:
     """Create pods on a node and wait until all of them are Running. Raises Problem, ApiError."""
-    made = [start_pod(api, node_name, _spec(node_name, witness)) for witness in witnesses]
-    for pod in made:
+    pods = [start_pod(api, node_name, _spec(node_name, witness)) for witness in witnesses]
+    for pod in pods:
         wait_running(api, pod, limit_s)
-    return made
+    return pods
 
 
 def _spec(node_name: str, witness: Witness) -> dict[str, Json]:
@@ -89,7 +96,7 @@ def _spec(node_name: str, witness: Witness) -> dict[str, Json]:
 
 
 def fields(witness: Witness) -> dict[str, Json]:
-    """What makes a pod a witness, wherever it runs: fields of its spec."""
+    """Return the fields of a pod's spec that make it a witness on any node."""
     spec: dict[str, Json] = {
         "terminationGracePeriodSeconds": witness.grace_s,
         "volumes": [{"name": "disk", "hostPath": {"path": FOLDER, "type": "DirectoryOrCreate"}}],
@@ -107,14 +114,14 @@ def fields(witness: Witness) -> dict[str, Json]:
 
 
 def _container(witness: Witness) -> dict[str, Json]:
-    heard = f"say {SIGTERM}" if witness.deaf else f"say {SIGTERM}; say {EXITS}; exit 0"
-    begins = f"{_SAY}; trap {shlex.quote(heard)} TERM; say {STARTED}; "
-    beside = _hold(witness.holds_mib) + (_WRITE.format(file=f"{HELD}/{WRITTEN}") if witness.claim else "")
+    on_sigterm = f"say {SIGTERM}" if witness.deaf else f"say {SIGTERM}; say {EXITS}; exit 0"
+    begins = f"{_SAY}; trap {shlex.quote(on_sigterm)} TERM; say {STARTED}; "
+    background = _hold(witness.holds_mib) + (_WRITE.format(file=f"{HELD}/{WRITTEN}") if witness.claim else "")
     container: dict[str, Json] = {
         "name": "main",
         "image": IMAGE,
-        "command": _shell(f"{begins}{beside}{_LIVE}"),
-        "env": [_told("NAME", "metadata.name"), _told("NODE", "spec.nodeName")],
+        "command": _shell(f"{begins}{background}{_LIVE}"),
+        "env": [_downward("NAME", "metadata.name"), _downward("NODE", "spec.nodeName")],
         "volumeMounts": [{"name": "disk", "mountPath": FOLDER}],
         "resources": dict(witness.resources),
     }
@@ -126,13 +133,14 @@ def _container(witness: Witness) -> dict[str, Json]:
     return container
 
 
-def _told(name: str, field_path: str) -> Json:
+def _downward(name: str, field_path: str) -> Json:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field_path}}}
 
 
 def _hold(mib: int) -> str:
-    """What takes memory for good: a copy of one block that large, which nobody reads the other end of. Zeroes
-    would be no memory: Linux writes none where it splits a huge page (6.12, mm/huge_memory.c).
+    """Return a command that keeps memory allocated: it copies one block into a pipe that nobody reads.
+
+    Zeroes would not do: Linux does not write them when it splits a huge page (6.12, mm/huge_memory.c).
     """
     if not mib:
         return ""

@@ -1,4 +1,4 @@
-"""One file per fault: one harm and its exact inverse."""
+"""Faults, one per file: each is a disruption and its exact inverse."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Registered:
-    """A fault, and how those are found that a machine shows by the names of what they leave on it."""
+    """A fault type and how its leftovers are recognised on a machine."""
 
     fault: Callable[..., Fault]
     name: str
@@ -101,18 +101,18 @@ FAULTS: Sequence[Registered] = (
     Registered(Volumes, Volumes.name, Volumes.places, volumes_on),
     Registered(KubeletSettings, KubeletSettings.name, KubeletSettings.places, kubelet_settings_on),
 )
-"""Every fault that a ledger can hold."""
+"""Every fault type that a ledger may contain."""
 _BY_NAME: Mapping[str, Callable[..., Fault]] = {entry.name: entry.fault for entry in FAULTS}
 
 
 def fault_from_json(data: Mapping[str, Any]) -> Fault:
-    """Make a fault from a ledger entry's constructor data. Raises KeyError when it names none."""
+    """Construct a fault from the data of a ledger entry. Raises KeyError for an unknown fault name."""
     arguments = {key: value for key, value in data.items() if key != "fault"}
     return _BY_NAME[data["fault"]](**arguments)
 
 
 def faults_on(machine: Shell) -> list[Fault]:
-    """The faults that a machine shows by the names of what they leave on it. Raises MachineError."""
+    """Return the faults whose named leftovers are on a machine. Raises MachineError."""
     is_node = machine.name != CONTROL_PLANE
-    there = (entry for entry in FAULTS if ("node" in entry.places) is is_node)
-    return [fault for entry in there for fault in entry.found_on(machine)]
+    candidates = (entry for entry in FAULTS if ("node" in entry.places) is is_node)
+    return [fault for entry in candidates for fault in entry.found_on(machine)]

@@ -1,4 +1,4 @@
-"""Clock: a node's own clock is set to another time, and goes on from there."""
+"""Clock: a node's clock is set to another time and continues from there."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from nodeproof.machines.machine import Machine, MachineError, Shell
 Json = Any
 _LEAST_S = 120
 _NEAR_S = 30.0
-"""How far from the expected time a clock may be seen: an answer may be under way for its whole deadline."""
-# What the clock was ahead of the time since boot, which no setting of it moves: by that it is set again,
-# however long the fault lasted, and however often it is healed. It ends with a boot, as the fault does: the
-# clock chip, by which a machine boots, is left alone.
+"""Tolerated error of a clock reading (s): an answer may take its whole timeout."""
+# The file holds the offset of the clock to the time since boot, which setting the clock does not change. It
+# restores the clock however long the fault lasted and however often it is healed. Both the file and the fault
+# end with a boot: the hardware clock, which a machine boots by, is not changed.
 _SET = """
 file=/run/nodeproof-clock-$0
 since_boot_ms() { read -r up _ </proc/uptime; echo "$((${up%.*} * 1000 + 1${up#*.}0 - 1000))"; }
@@ -34,15 +34,14 @@ _HEAL = f"""{_SET}
 was=$(cat "$file" 2>/dev/null) && [ -n "$was" ] || exit 0
 set_ms "$((was + $(since_boot_ms)))" && rm -f "$file"
 """
-_FOUND = re.compile(r"^/run/nodeproof-clock-([0-9a-f]{8})$", re.MULTILINE)
+_OFFSET_FILE = re.compile(r"^/run/nodeproof-clock-([0-9a-f]{8})$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Sets the clock of `node` ahead by so many seconds, or back where they are fewer than none; healing sets
-    it to what it would be.
+    """Step of `node`'s clock by `ahead_s` seconds, back if negative; healing undoes the step.
 
-    Whoever waits by the time since boot, as kubelets and timers do, notices nothing.
+    Waits that are measured by the time since boot, such as those of kubelets and timers, are not affected.
     """
 
     name: ClassVar[str] = "clock"
@@ -54,60 +53,58 @@ class Clock:
 
     @property
     def harms(self) -> Sequence[str]:
-        """The target."""
         return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:
-        """Set it to what it would be, where it was set."""
+        """The command that sets the clock to the time that it would have, if it was changed."""
         return ["sh", "-c", _HEAL, self.id]
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
         return {"fault": self.name, "id": self.id, "node": self.node, "ahead_s": self.ahead_s}
 
     def available(self, machine: Shell) -> str:
-        """A machine with a clock of its own, which nobody has set, and so far that it can be seen."""
+        """Require a machine with its own, unchanged clock, and a step that is large enough to see."""
         if abs(self.ahead_s) < _LEAST_S:
-            return f"{self.ahead_s} s are not seen: take {_LEAST_S} at least"
+            return f"a step of {self.ahead_s} s is too small to see: use at least {_LEAST_S} s"
         if not has_systemd(machine):
             return f"{self.node} has no clock of its own: its kernel is its host's"
         others = clocks_on(machine)
         return f"its clock is set already: {others[0].id}" if others else ""
 
     def inject(self, machine: Shell) -> None:
-        """Keep what it is ahead of the time since boot, once, and set it."""
+        """Store the offset of the clock to the time since boot, once, and set the clock."""
         self._run(machine, ["sh", "-c", _INJECT, self.id, str(self.ahead_s)])
 
     def heal(self, machine: Shell) -> None:
-        """Set it back where it was set; nothing on a machine that is off, which boots by its clock chip."""
+        """Set a changed clock back; skip a machine that is off: it boots by its hardware clock."""
         if machine.is_powered():
             self._run(machine, self.undo)
 
     def is_injected(self, machine: Machine) -> bool:
-        """It tells a time that is as far from ours."""
+        """Return whether the machine's clock is that far from ours."""
         return abs(_ahead_s(machine) - self.ahead_s) < _NEAR_S
 
     def is_healed(self, machine: Machine) -> bool:
-        """It tells our time."""
+        """Return whether the machine's clock agrees with ours."""
         return abs(_ahead_s(machine)) < _NEAR_S
 
     def _run(self, machine: Shell, argv: Sequence[str]) -> None:
-        done = machine.run(argv, deadline_s=COMMAND_LIMIT_S)
-        if done.status != 0:
-            raise MachineError(f"{self.node}: clock: {done.stderr.strip()}")
+        completed = machine.run(argv, deadline_s=COMMAND_LIMIT_S)
+        if completed.status != 0:
+            raise MachineError(f"{self.node}: clock: {completed.stderr.strip()}")
 
 
 def clocks_on(machine: Shell) -> list[Clock]:
-    """The clocks that a machine keeps something for. Raises MachineError."""
+    """Return the faults whose offset files are on a machine. Raises MachineError."""
     argv = ["sh", "-c", "ls -d /run/nodeproof-clock-* || :"]
     listed = machine.run(argv, deadline_s=COMMAND_LIMIT_S).stdout
-    return [Clock(found, machine.name) for found in _FOUND.findall(listed)]
+    return [Clock(fault_id, machine.name) for fault_id in _OFFSET_FILE.findall(listed)]
 
 
 def _ahead_s(machine: Shell) -> float:
-    """How far a machine's clock is ahead of ours."""
-    done = machine.run(["date", "+%s"], deadline_s=COMMAND_LIMIT_S)
-    if done.status != 0:
-        raise MachineError(f"{machine.name}: date: {done.stderr.strip()}")
-    return int(done.stdout) - time.time()
+    """Return how far a machine's clock is ahead of ours (s)."""
+    completed = machine.run(["date", "+%s"], deadline_s=COMMAND_LIMIT_S)
+    if completed.status != 0:
+        raise MachineError(f"{machine.name}: date: {completed.stderr.strip()}")
+    return int(completed.stdout) - time.time()

@@ -1,4 +1,4 @@
-"""What every fault is: one harm and its exact inverse."""
+"""The interface of all faults: a disruption and its exact inverse."""
 
 from __future__ import annotations
 
@@ -13,64 +13,63 @@ Place = Literal["node", "component", "control-plane"]
 
 
 class Fault(Protocol):
-    """Constructed from data alone, so that another process can heal it on another day; every verb is
-    idempotent.
+    """A disruption of a cluster and its exact inverse.
 
-    `inject` and `heal` act; `is_injected` and `is_healed` look from outside and never read what `inject`
-    wrote.
+    A fault is constructed from data alone, so that another process can heal it later. Every method is
+    idempotent. `inject` and `heal` act; `is_injected` and `is_healed` observe from outside and never read
+    what `inject` wrote.
     """
 
     name: ClassVar[str]
-    """What ledgers and recordings call it."""
+    """The name in ledgers and recordings."""
     places: ClassVar[Sequence[Place]]
-    """What it can be done on: a component's commands run in the lab's outer namespaces, where a service
-    manager may be the host's.
+    """The kinds of machine that the fault can be injected on.
+
+    A component's commands run in the lab's outer namespaces, where a service manager may be the host's.
     """
     ends_components: ClassVar[bool]
-    """Whether the end of components on the target is part of the harm."""
+    """Whether components on the target may end as part of the fault."""
 
     @property
     def id(self) -> str:
-        """Unique in its lab; what the fault leaves on a machine carries it."""
+        """The id, unique in its lab; whatever the fault leaves on a machine is named after it."""
         ...
 
     @property
     def node(self) -> str:
-        """The machine that it is done on: a node, a component of the control plane, or that as a whole."""
+        """The machine that it is injected on: a node, a component of the control plane, or all of it."""
         ...
 
     @property
     def harms(self) -> Sequence[str]:
-        """The nodes that it may take away, all at once."""
+        """The nodes that it may take down, all at once."""
         ...
 
     @property
     def undo(self) -> Sequence[str]:
-        """The command that heals it on the machine itself, with nobody's help; empty where only the machine's
-        host can.
-        """
+        """The command that heals it on the machine itself; empty if only something outside of it can."""
         ...
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data, as kept in the ledger."""
+        """Return the constructor's arguments, as stored in the ledger."""
         ...
 
     def available(self, machine: Machine) -> str:
-        """Why this machine can't have the fault; empty when it can. Raises MachineError."""
+        """Return why this machine cannot have the fault, or an empty string. Raises MachineError."""
         ...
 
     def inject(self, machine: Shell) -> None:
-        """Do the harm. Raises MachineError."""
+        """Inject the fault. Raises MachineError."""
         ...
 
     def heal(self, machine: Shell) -> None:
-        """Undo it. Raises MachineError."""
+        """Undo the fault. Raises MachineError."""
         ...
 
     def is_injected(self, machine: Machine) -> bool:
-        """Whether the harm is seen from outside. Raises MachineError."""
+        """Return whether the fault is visible from outside. Raises MachineError."""
         ...
 
     def is_healed(self, machine: Machine) -> bool:
-        """Whether the machine is seen as before. Raises MachineError."""
+        """Return whether the machine looks as before the fault. Raises MachineError."""
         ...

@@ -1,4 +1,4 @@
-"""Freeze: the machine stands still with all that is in its memory; nobody is told."""
+"""Freeze: the machine stops with its memory intact; no peer is notified."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class Freeze:
-    """Stops the processors of `node`; healing lets them go on where they were, with the clock set."""
+    """Pause of all processors of `node`; healing resumes them, with the clock set."""
 
     name: ClassVar[str] = "freeze"
     places: ClassVar[Sequence[Place]] = ("node", "component")
@@ -25,35 +25,33 @@ class Freeze:
 
     @property
     def harms(self) -> Sequence[str]:
-        """The target."""
         return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:
-        """Only the machine's host can."""
+        """Empty: only the machine's host can heal it."""
         return ()
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
         return {"fault": self.name, "id": self.id, "node": self.node}
 
     def available(self, machine: Shell) -> str:
-        """Every machine's host can stop it."""
+        """Accept every machine: its host can always pause it."""
         del machine
         return ""
 
     def inject(self, machine: Shell) -> None:
-        """Stop it."""
+        """Pause the machine."""
         machine.power("freeze")
 
     def heal(self, machine: Shell) -> None:
-        """Let it go on."""
+        """Resume the machine."""
         machine.power("thaw")
 
     def is_injected(self, machine: Machine) -> bool:
-        """The host sees it on, and no port answers on either network."""
+        """Return whether the host reports it as on and no port answers on either network."""
         return machine.is_powered() and is_silent(machine)
 
     def is_healed(self, machine: Machine) -> bool:
-        """It runs, lets us in, and both ways of the data network are open."""
+        """Return whether it runs, accepts SSH and reaches the control plane in both directions."""
         return is_up(machine)

@@ -1,4 +1,4 @@
-"""Kube-proxy: a node has one, and its Services can be reached, for as long as the fault lasts."""
+"""Kube-proxy: a node has one, and reaches Services, while the fault lasts."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from nodeproof.machines.machine import Machine, MachineError, Shell
 
 Json = Any
 HEALTH_PORT = 10256
-"""Where kube-proxy says that it is well (pkg/proxy/apis/config/v1alpha1/defaults.go)."""
+"""The port of kube-proxy's health check (pkg/proxy/apis/config/v1alpha1/defaults.go)."""
 _TABLE = "kube-proxy"
-"""Where kube-proxy has its rules, in both families (pkg/proxy/nftables/proxier.go, `kubeProxyTable`)."""
+"""The name of kube-proxy's tables, in both families (pkg/proxy/nftables/proxier.go, `kubeProxyTable`)."""
 _HOME = "/run/node"
 _FILE = re.compile(r"^kube-proxy-([0-9a-f]{8})$", re.MULTILINE)
-# To add it first makes the deletion of one that is not there succeed.
+# Adding the table first makes the deletion succeed if it does not exist.
 _FORGET = f"""
 for family in ip ip6; do nft "add table $family {_TABLE}; delete table $family {_TABLE}" || exit 1; done
 rm -f "$0"
 """
-_CONNECT_LIMIT_S = 2
-_CONNECT = f"timeout {_CONNECT_LIMIT_S} bash -c 'exec 3<>\"/dev/tcp/$0/$1\"'"
+_CONNECT_TIMEOUT_S = 2
+_CONNECT = f"timeout {_CONNECT_TIMEOUT_S} bash -c 'exec 3<>\"/dev/tcp/$0/$1\"'"
 _SERVES = f'{_CONNECT} 127.0.0.1 "$2" && {_CONNECT} "$0" "$1"'
 _IS_GONE = f"""
 {_CONNECT} 127.0.0.1 "$2" && exit 1
@@ -35,11 +35,12 @@ exit 0
 
 @dataclass(frozen=True)
 class KubeProxy:
-    """Runs upstream's kube-proxy beside the kubelet of `node`, in nftables mode; healing kills it and flushes
-    its tables: that is what a node without a kube-proxy has.
+    """Upstream's kube-proxy beside the kubelet of `node`, in nftables mode; healing kills it.
 
-    `address` and `port` are of a Service that has endpoints; whether the node reaches it is what the probes
-    look at. It ends with a power cycle, the tables with it.
+    Healing also deletes its tables: that is the state of a node without a kube-proxy.
+
+    `address` and `port` are those of a Service with endpoints; the probes check whether the node reaches it.
+    The fault ends with a power cycle, and so do the tables.
     """
 
     name: ClassVar[str] = "kube-proxy"
@@ -52,61 +53,59 @@ class KubeProxy:
 
     @property
     def harms(self) -> Sequence[str]:
-        """The target."""
         return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:
-        """Only its host can end it."""
+        """Empty: only the machine's host can stop it."""
         return ()
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
-        told = {"address": self.address, "port": self.port}
-        return {"fault": self.name, "id": self.id, "node": self.node, **told}
+        service = {"address": self.address, "port": self.port}
+        return {"fault": self.name, "id": self.id, "node": self.node, **service}
 
     def available(self, machine: Shell) -> str:
-        """A node whose host can start one, and that has none."""
+        """Require a node whose host can start a kube-proxy and that has none."""
         if machine.run(["test", "-d", _HOME], deadline_s=COMMAND_LIMIT_S).status != 0:
-            return f"no kube-proxy can be started on {self.node}: its host starts none"
+            return f"{self.node} cannot have a kube-proxy: its host cannot start one"
         others = kube_proxies_on(machine)
         return f"{self.node} has a kube-proxy already: {others[0].id}" if others else ""
 
     def inject(self, machine: Shell) -> None:
-        """Leave its name, and start it."""
+        """Create the fault's file and start kube-proxy."""
         self._run(machine, ["touch", self._file])
         machine.power("proxy-on")
 
     def heal(self, machine: Shell) -> None:
-        """Kill it and delete its tables, there or not. On a node that is off there is neither."""
+        """Kill kube-proxy and delete its tables, if any; skip a node that is off, which has neither."""
         if not machine.is_powered():
             return
         machine.power("proxy-off")
         self._run(machine, ["sh", "-c", _FORGET, self._file])
 
     def is_injected(self, machine: Machine) -> bool:
-        """It says that it is well, and what it serves is reached from the node."""
-        return self._looks(machine, _SERVES)
+        """Return whether kube-proxy is healthy and the node reaches the Service."""
+        return self._succeeds(machine, _SERVES)
 
     def is_healed(self, machine: Machine) -> bool:
-        """Nobody listens where it did, it has no tables, and the Service is not reached from the node."""
-        return self._looks(machine, _IS_GONE)
+        """Return whether its port is closed, its tables are gone and the Service is unreachable."""
+        return self._succeeds(machine, _IS_GONE)
 
     @property
     def _file(self) -> str:
         return f"{_HOME}/kube-proxy-{self.id}"
 
-    def _looks(self, machine: Machine, script: str) -> bool:
+    def _succeeds(self, machine: Machine, script: str) -> bool:
         argv = ["sh", "-c", script, self.address, str(self.port), str(HEALTH_PORT)]
         return machine.run(argv, deadline_s=COMMAND_LIMIT_S).status == 0
 
     def _run(self, machine: Shell, argv: Sequence[str]) -> None:
-        done = machine.run(argv, deadline_s=COMMAND_LIMIT_S)
-        if done.status != 0:
-            raise MachineError(f"{self.node}: kube-proxy: {done.stderr.strip()}")
+        completed = machine.run(argv, deadline_s=COMMAND_LIMIT_S)
+        if completed.status != 0:
+            raise MachineError(f"{self.node}: kube-proxy: {completed.stderr.strip()}")
 
 
 def kube_proxies_on(machine: Shell) -> list[KubeProxy]:
-    """The kube-proxies whose names a machine has. Raises MachineError."""
+    """Return the faults whose files are on a machine. Raises MachineError."""
     listed = machine.run(["sh", "-c", f"ls {_HOME} 2>/dev/null"], deadline_s=COMMAND_LIMIT_S).stdout
-    return [KubeProxy(found, machine.name) for found in _FILE.findall(listed)]
+    return [KubeProxy(fault_id, machine.name) for fault_id in _FILE.findall(listed)]

@@ -1,4 +1,4 @@
-"""Kubelet settings: one node's kubelet runs with other settings than the lab gave it."""
+"""Kubelet settings: a node's kubelet runs with other settings than the lab's."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from nodeproof.machines.machine import Machine, MachineError, Shell
 from nodeproof.model.duration import duration_s
 
 Json = Any
-_LIMIT_S = 90.0
+_TIMEOUT_S = 90.0
 _BASE = "/etc/kubernetes/kubelet.json"
 _BASE_OF_PROCESS_NODE = "/run/node/kubelet.json"
-"""Its host starts the kubelet with the file that lies beside it, if there is one."""
+"""A process node's host starts the kubelet with a settings file beside this one, if there is any."""
 _DROP_INS = "/etc/systemd/system/kubelet.service.d"
 _FILE = re.compile(r"^nodeproof-([0-9a-f]{8})\.json$", re.MULTILINE)
 _UNIT = """[Service]
 ExecStart=
 ExecStart=/usr/local/bin/kubelet --config=%s --kubeconfig=/etc/kubernetes/kubeconfig $KUBELET_FLAGS
 """
-# Both files reach the disk before the kubelet starts: they must outlive a cut of the power.
+# Both files are synced before the kubelet starts: they must survive a power loss.
 _PUT = """
 umask 077 && mkdir -p "$(dirname "$1")" && cat >"$0" && printf '%s' "$2" >"$1" && sync "$0" "$1" || exit 1
 """
-# What was written first goes last: while it is there, there is something to heal.
-_DROP = """
+# The file that was written first is removed last: it shows that there is something to heal.
+_REMOVE_DROP_IN = """
 if [ ! -e "$0" ] && [ ! -e "$1" ]; then exit 0; fi
 rm -f "$1" || exit 1
 """
-_DONE = """
+_REMOVE_FILE = """
 rm -f "$0"
 """
-# Whether it serves again the probes say: this only gives an emulated machine the time for it.
+# The probes check that the kubelet serves again; this only gives an emulated machine time for it.
 _RESTART = """
 systemctl reset-failed kubelet.service
 systemctl daemon-reload && systemctl restart kubelet.service || exit 1
@@ -49,9 +49,9 @@ done
 
 @dataclass(frozen=True)
 class KubeletSettings:
-    """Restarts `node`'s kubelet with other fields of KubeletConfiguration; healing restarts it without.
+    """Restart of `node`'s kubelet with other KubeletConfiguration fields; healing restarts it without them.
 
-    It outlives a power cycle. What the probes look at is `/configz`, which the kubelet serves of itself.
+    It survives a power cycle. The probes read `/configz`, where the kubelet serves its running configuration.
     """
 
     name: ClassVar[str] = "kubelet-settings"
@@ -63,16 +63,14 @@ class KubeletSettings:
 
     @property
     def harms(self) -> Sequence[str]:
-        """The target."""
         return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:
-        """Delete both files, there or not, and restart the kubelet where they were."""
-        return ["sh", "-c", _DROP + _RESTART + _DONE, self._file, self._drop_in]
+        """The command that deletes both files, if any, and restarts the kubelet if they existed."""
+        return ["sh", "-c", _REMOVE_DROP_IN + _RESTART + _REMOVE_FILE, self._file, self._drop_in]
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
         return {
             "fault": self.name,
             "id": self.id,
@@ -81,24 +79,29 @@ class KubeletSettings:
         }
 
     def available(self, machine: Machine) -> str:
-        """A kubelet whose settings nobody has changed yet, and that has none of these by itself, as no probe
-        could tell then that it is healed.
+        """Require a kubelet with unchanged settings that has none of these values already.
+
+        With a value that it already has, no probe could see that the fault is healed.
         """
-        why = self._unavailable(machine)
-        if why:
-            return why
+        reason = self._unavailable(machine)
+        if reason:
+            return reason
         try:
-            told = machine.kubelet_configuration()
+            configuration = machine.kubelet_configuration()
         except MachineError:
-            # It started a moment ago, and says later what it runs with.
+            # It has just started and does not serve its configuration yet.
             return ""
-        same = [f"{name}: {value}" for name, value in self.settings.items() if _same(told.get(name), value)]
-        return f"its kubelet has {', '.join(same)} without it" if same else ""
+        unchanged = [
+            f"{name}: {value}"
+            for name, value in self.settings.items()
+            if _is_same(configuration.get(name), value)
+        ]
+        return f"its kubelet already has {', '.join(unchanged)}" if unchanged else ""
 
     def _unavailable(self, machine: Shell) -> str:
         if _is_process_node(machine):
-            held = kubelet_settings_on(machine)
-            return f"its settings are changed already: {held[0].id}" if held else ""
+            faults = kubelet_settings_on(machine)
+            return f"its settings are changed already: {faults[0].id}" if faults else ""
         unit = machine.run(["systemctl", "is-active", "kubelet.service"], deadline_s=COMMAND_LIMIT_S)
         if unit.status != 0:
             return f"systemd runs no kubelet on {self.node}"
@@ -106,7 +109,7 @@ class KubeletSettings:
         return f"its settings are changed already: {others.stdout.strip()}" if others.status == 0 else ""
 
     def inject(self, machine: Shell) -> None:
-        """Write the merged configuration and let the kubelet start with it."""
+        """Write the merged configuration and restart the kubelet with it."""
         is_process = _is_process_node(machine)
         base = self._run(machine, ["cat", _BASE_OF_PROCESS_NODE if is_process else _BASE])
         merged = json.dumps({**json.loads(base), **self.settings})
@@ -119,11 +122,11 @@ class KubeletSettings:
         self._run(machine, argv, stdin=merged)
 
     def heal(self, machine: Shell) -> None:
-        """Delete the files, there or not; the kubelet is restarted where they were."""
+        """Delete the files, if any, and restart the kubelet if they existed."""
         if not _is_process_node(machine):
             self._run(machine, self.undo)
             return
-        # Under its second name it is no setting any more, and there is still something to heal.
+        # The renamed file has no effect any more, but still shows that there is something to heal.
         healing = f"{self._own_file}.healing"
         move = 'if [ -e "$0" ]; then mv "$0" "$1"; fi; [ ! -e "$1" ] || echo changed'
         if self._run(machine, ["sh", "-c", move, self._own_file, healing]).strip():
@@ -132,14 +135,14 @@ class KubeletSettings:
         self._run(machine, ["rm", "-f", healing])
 
     def is_injected(self, machine: Machine) -> bool:
-        """The kubelet says that it runs with every one of the settings."""
-        told = machine.kubelet_configuration()
-        return all(_same(told.get(name), value) for name, value in self.settings.items())
+        """Return whether the kubelet reports every one of the settings."""
+        configuration = machine.kubelet_configuration()
+        return all(_is_same(configuration.get(name), value) for name, value in self.settings.items())
 
     def is_healed(self, machine: Machine) -> bool:
-        """The kubelet answers, and runs with none of them."""
-        told = machine.kubelet_configuration()
-        return not any(_same(told.get(name), value) for name, value in self.settings.items())
+        """Return whether the kubelet answers and reports none of the settings."""
+        configuration = machine.kubelet_configuration()
+        return not any(_is_same(configuration.get(name), value) for name, value in self.settings.items())
 
     @property
     def _file(self) -> str:
@@ -151,32 +154,32 @@ class KubeletSettings:
 
     @property
     def _own_file(self) -> str:
-        """On a process node."""
+        """The settings file on a process node."""
         return f"/run/node/nodeproof-{self.id}.json"
 
     def _run(self, machine: Shell, argv: Sequence[str], stdin: str = "") -> str:
-        done = machine.run(argv, deadline_s=_LIMIT_S, stdin=stdin)
-        if done.status != 0:
-            raise MachineError(f"{self.node}: kubelet settings: {done.stderr.strip()}")
-        return done.stdout
+        completed = machine.run(argv, deadline_s=_TIMEOUT_S, stdin=stdin)
+        if completed.status != 0:
+            raise MachineError(f"{self.node}: kubelet settings: {completed.stderr.strip()}")
+        return completed.stdout
 
 
 def kubelet_settings_on(machine: Shell) -> list[KubeletSettings]:
-    """The settings whose files a machine has. Raises MachineError."""
+    """Return the faults whose files are on a machine. Raises MachineError."""
     folder = str(PurePosixPath(_BASE_OF_PROCESS_NODE if _is_process_node(machine) else _BASE).parent)
     listed = machine.run(["sh", "-c", 'ls "$0" || :', folder], deadline_s=COMMAND_LIMIT_S).stdout
-    return [KubeletSettings(found, machine.name) for found in _FILE.findall(listed)]
+    return [KubeletSettings(fault_id, machine.name) for fault_id in _FILE.findall(listed)]
 
 
 def _is_process_node(machine: Shell) -> bool:
     return machine.run(["test", "-e", _BASE_OF_PROCESS_NODE], deadline_s=COMMAND_LIMIT_S).status == 0
 
 
-def _same(told: Json, value: Json) -> bool:
-    """Whether both are the same, or the same duration: a kubelet tells 90s as 1m30s."""
-    if told == value:
+def _is_same(reported: Json, expected: Json) -> bool:
+    """Return whether both are equal, or the same duration: a kubelet reports 90s as 1m30s."""
+    if reported == expected:
         return True
     try:
-        return duration_s(told) == duration_s(value)
+        return duration_s(reported) == duration_s(expected)
     except ValueError:
         return False

@@ -1,4 +1,4 @@
-"""Labelled: nodes carry another value of a label, or lack it."""
+"""Labelled: nodes have another value of a label, or lack the label."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ Json = Any
 
 @dataclass(frozen=True)
 class Labelled:
-    """Gives Nodes a value of a label, or takes it from them, as `kubectl label` does; healing gives each node
-    back what it had `before`. None is a label that is not there.
+    """Other value of a label on Nodes, set as `kubectl label` does; healing restores what each had `before`.
+
+    None stands for a missing label.
     """
 
     name: ClassVar[str] = "labelled"
@@ -30,57 +31,60 @@ class Labelled:
 
     @property
     def harms(self) -> Sequence[str]:
-        """The nodes, for whom controllers may do something else then."""
+        """The labelled nodes, which controllers may treat differently."""
         return tuple(self.before)
 
     @property
     def undo(self) -> Sequence[str]:
-        """No machine's own command: the API's."""
+        """Empty: it is healed through the API."""
         return ()
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
-        told = {"key": self.key, "value": self.value, "before": dict(self.before)}
-        return {"fault": self.name, "id": self.id, **told, "node": self.node}
+        label = {"key": self.key, "value": self.value, "before": dict(self.before)}
+        return {"fault": self.name, "id": self.id, **label, "node": self.node}
 
     def available(self, machine: Shell) -> str:
-        """Nodes that have what is to be given back to them."""
-        found = self._found(machine)
-        other = [name for name, value in self.before.items() if found.get(name, ()) != value]
-        return f"{self.key} is not as told on {', '.join(other)}" if other else ""
+        """Require that the nodes have the values in `before`."""
+        values = self._values(machine)
+        mismatched = [name for name, before in self.before.items() if values.get(name, ()) != before]
+        return (
+            f"label {self.key} on {', '.join(mismatched)} does not have the expected value"
+            if mismatched
+            else ""
+        )
 
     def inject(self, machine: Shell) -> None:
-        """Give it, or take it."""
-        self._give(machine, self.value, list(self.before))
+        """Set the label, or remove it."""
+        self._set(machine, self.value, list(self.before))
 
     def heal(self, machine: Shell) -> None:
-        """Give each node that is there back what it had."""
-        there = self._found(machine)
+        """Restore the label of each node that exists."""
+        existing = self._values(machine)
         for value in dict.fromkeys(self.before.values()):
-            self._give(machine, value, [name for name in there if self.before[name] == value])
+            self._set(machine, value, [name for name in existing if self.before[name] == value])
 
     def is_injected(self, machine: Machine) -> bool:
-        """All of them have it, or lack it."""
-        found = self._found(machine)
-        return found.keys() == self.before.keys() and set(found.values()) == {self.value}
+        """Return whether all nodes exist and have the value, or lack the label."""
+        values = self._values(machine)
+        return values.keys() == self.before.keys() and set(values.values()) == {self.value}
 
     def is_healed(self, machine: Machine) -> bool:
-        """Those that are there have what they had."""
-        return all(self.before[name] == value for name, value in self._found(machine).items())
+        """Return whether all nodes that exist have the value in `before`."""
+        return all(self.before[name] == value for name, value in self._values(machine).items())
 
-    def _found(self, machine: Shell) -> Mapping[str, str | None]:
-        said = self._kubectl(machine, "get", "nodes", *self.before, "--output=json", "--ignore-not-found")
-        told = json.loads(said) if said.strip() else {"items": []}
-        nodes = told.get("items", [told])
-        return {each["metadata"]["name"]: each["metadata"].get("labels", {}).get(self.key) for each in nodes}
+    def _values(self, machine: Shell) -> Mapping[str, str | None]:
+        output = self._kubectl(machine, "get", "nodes", *self.before, "--output=json", "--ignore-not-found")
+        listed = json.loads(output) if output.strip() else {"items": []}
+        nodes = listed.get("items", [listed])
+        return {node["metadata"]["name"]: node["metadata"].get("labels", {}).get(self.key) for node in nodes}
 
-    def _give(self, machine: Shell, value: str | None, nodes: Sequence[str]) -> None:
+    def _set(self, machine: Shell, value: str | None, nodes: Sequence[str]) -> None:
         label = f"{self.key}-" if value is None else f"{self.key}={value}"
         if nodes:
             self._kubectl(machine, "label", "nodes", *nodes, label, "--overwrite")
 
     def _kubectl(self, machine: Shell, *arguments: str) -> str:
-        done = machine.run(["kubectl", *arguments], deadline_s=COMMAND_LIMIT_S)
-        if done.status != 0:
-            raise MachineError(f"labels of {', '.join(self.before)}: {done.stderr.strip()}")
-        return done.stdout
+        completed = machine.run(["kubectl", *arguments], deadline_s=COMMAND_LIMIT_S)
+        if completed.status != 0:
+            raise MachineError(f"labels of {', '.join(self.before)}: {completed.stderr.strip()}")
+        return completed.stdout

@@ -1,4 +1,4 @@
-"""Link-down: the cable of the node's data network is pulled; `control` is left alone."""
+"""Link down: the cable of a node's data network is unplugged; `control` is not affected."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Json = Any
 
 @dataclass(frozen=True)
 class LinkDown:
-    """Takes the carrier of `data` from `node`, through its host; healing gives it back.
+    """Loss of the carrier of `node`'s `data` network, caused by its host; healing restores it.
 
-    As with a cable, a power cycle of the node changes nothing.
+    As with a real cable, a power cycle of the node does not change it.
     """
 
     name: ClassVar[str] = "link-down"
@@ -27,37 +27,35 @@ class LinkDown:
 
     @property
     def harms(self) -> Sequence[str]:
-        """The target."""
         return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:
-        """Only the machine's host can."""
+        """Empty: only the machine's host can heal it."""
         return ()
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
         return {"fault": self.name, "id": self.id, "node": self.node}
 
     def available(self, machine: Shell) -> str:
-        """Every machine's host has the other end of its cable."""
+        """Accept every machine: its host has the other end of its cable."""
         del machine
         return ""
 
     def inject(self, machine: Shell) -> None:
-        """Pull the cable."""
+        """Unplug the cable."""
         machine.power("link-down")
 
     def heal(self, machine: Shell) -> None:
-        """Plug it in."""
+        """Plug the cable in."""
         machine.power("link-up")
 
     def is_injected(self, machine: Machine) -> bool:
-        """Nothing passes on `data` in either direction, though the machine lets us in on `control`."""
+        """Return whether `data` is cut in both directions while the machine accepts SSH on `control`."""
         if not machine.answers_on_control():
             return False
         return not machine.reaches_control_plane() and not machine.reached_from_control_plane()
 
     def is_healed(self, machine: Machine) -> bool:
-        """Both ways are open again."""
+        """Return whether both directions are open."""
         return machine.reaches_control_plane() and machine.reached_from_control_plane()

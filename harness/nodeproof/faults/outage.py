@@ -1,4 +1,4 @@
-"""Outage: any number of nodes is cut from the control plane at once, on the control plane's side."""
+"""Outage: several nodes are cut off from the control plane at once, on the control plane's side."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from nodeproof.machines.machine import CONTROL_PLANE, Machine, MachineError, She
 
 Json = Any
 _TABLE = re.compile(r"^table inet nodeproof_outage_([0-9a-f]{8})$", re.MULTILINE)
-_DIAL_LIMIT_S = 0.4
-# All at once; a refusal is an answer. Silence is a timeout's status, or no way there.
+_DIAL_TIMEOUT_S = 0.4
+# Dial all at once; a refusal is an answer. Silence is the status of a timeout, or no route.
 _SILENT = f"""
 for address; do
-    (timeout {_DIAL_LIMIT_S} bash -c 'exec 3<>/dev/tcp/$0/10250' "$address" 2>&1 | grep -q 'refused' ||
+    (timeout {_DIAL_TIMEOUT_S} bash -c 'exec 3<>/dev/tcp/$0/10250' "$address" 2>&1 | grep -q 'refused' ||
         [ "${{PIPESTATUS[0]}}" -eq 0 ] || echo "$address") &
 done
 wait
@@ -25,10 +25,9 @@ wait
 
 @dataclass(frozen=True)
 class Outage:
-    """Drops all that goes between the control plane and `nodes`, by one nftables table, from one instant on;
-    healing deletes it.
+    """Loss of all traffic between the control plane and `nodes`, by one nftables table; healing deletes it.
 
-    `nodes` are their data addresses by name.
+    All nodes are cut off at the same instant. `nodes` maps names to data addresses.
     """
 
     name: ClassVar[str] = "outage"
@@ -40,39 +39,40 @@ class Outage:
 
     @property
     def harms(self) -> Sequence[str]:
-        """Every one of them."""
+        """All of the nodes."""
         return tuple(self.nodes)
 
     @property
     def undo(self) -> Sequence[str]:
-        """Delete the table, there or not."""
+        """The command that deletes the table, if any."""
         return ["nft", self._drop_table()]
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
         return {"fault": self.name, "id": self.id, "nodes": dict(self.nodes), "node": self.node}
 
     def available(self, machine: Shell) -> str:
-        """nft must be there and allowed to list tables, and somebody must be cut off."""
+        """Require at least one node, and a working nft that may list tables."""
         if not self.nodes:
-            return "an outage of no node"
-        done = machine.run(["nft", "list", "tables"], deadline_s=COMMAND_LIMIT_S)
-        return "" if done.status == 0 else f"nft does not work on {self.node}: {done.stderr.strip()}"
+            return "an outage needs at least one node"
+        completed = machine.run(["nft", "list", "tables"], deadline_s=COMMAND_LIMIT_S)
+        return (
+            "" if completed.status == 0 else f"nft does not work on {self.node}: {completed.stderr.strip()}"
+        )
 
     def inject(self, machine: Shell) -> None:
-        """Load the table in one transaction; whatever an earlier try left is replaced."""
+        """Load the table in one transaction, which replaces what an earlier attempt left."""
         self._run(machine, ["nft", "-f", "-"], f"{self._drop_table()}\n{self._rules()}\n")
 
     def heal(self, machine: Shell) -> None:
-        """Delete the table, there or not."""
+        """Delete the table, if any."""
         self._run(machine, self.undo)
 
     def is_injected(self, machine: Machine) -> bool:
-        """None of them is reached."""
+        """Return whether none of the nodes answers."""
         return self._silent(machine) == set(self.nodes.values())
 
     def is_healed(self, machine: Machine) -> bool:
-        """Every one of them is."""
+        """Return whether all of the nodes answer."""
         return not self._silent(machine)
 
     @property
@@ -94,19 +94,19 @@ class Outage:
         return "\n".join(lines)
 
     def _silent(self, machine: Machine) -> set[str]:
-        """The addresses of those that do not answer a dial from the control plane's side."""
+        """Return the addresses of the nodes that do not answer a dial from the control plane's side."""
         return set(self._run(machine, ["bash", "-c", _SILENT, "dial", *self.nodes.values()]).split())
 
     def _run(self, machine: Shell, argv: Sequence[str], stdin: str = "") -> str:
-        done = machine.run(argv, deadline_s=COMMAND_LIMIT_S, stdin=stdin)
-        if done.status != 0:
-            raise MachineError(f"{self.node}: {argv[0]}: {done.stderr.strip()}")
-        return done.stdout
+        completed = machine.run(argv, deadline_s=COMMAND_LIMIT_S, stdin=stdin)
+        if completed.status != 0:
+            raise MachineError(f"{self.node}: {argv[0]}: {completed.stderr.strip()}")
+        return completed.stdout
 
 
 def outages_on(machine: Shell) -> list[Outage]:
-    """The outages whose tables a control plane has. Raises MachineError."""
+    """Return the outages whose tables are on a control plane. Raises MachineError."""
     listed = machine.run(["nft", "list", "tables"], deadline_s=COMMAND_LIMIT_S)
     if listed.status != 0:
         raise MachineError(f"{machine.name}: nft: {listed.stderr.strip()}")
-    return [Outage(found) for found in _TABLE.findall(listed.stdout)]
+    return [Outage(fault_id) for fault_id in _TABLE.findall(listed.stdout)]

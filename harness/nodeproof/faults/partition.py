@@ -1,4 +1,4 @@
-"""Partition: the node's data network drops or rejects what goes between it and the control plane."""
+"""Partition: the node's data network drops or rejects its traffic with the control plane."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodeproof.machines.machine import Machine, MachineError, Shell
 
 Json = Any
 _TABLE = re.compile(r"^table inet nodeproof_([0-9a-f]{8})$", re.MULTILINE)
-"""A fault's table carries the fault's id; what a node has by itself (`nodeproof_track`) does not match."""
+"""The table of a fault, named after the fault's id; a node's own table (`nodeproof_track`) does not match."""
 Direction = Literal["both", "node-to-api", "api-to-node"]
 Answer = Literal["drop", "reject"]
 _ANSWERS: Mapping[Answer, Sequence[str]] = {
@@ -23,12 +23,12 @@ _ANSWERS: Mapping[Answer, Sequence[str]] = {
 
 @dataclass(frozen=True)
 class Partition:
-    """Cuts `node` from the control plane with one nftables table of its own; healing deletes it.
+    """Cut between `node` and the control plane, by an nftables table of its own; healing deletes it.
 
-    `node-to-api` and `api-to-node` drop whole connections by who opened them (conntrack's original
-    direction), in both directions of their packets; the connections of the other opener live on. With
-    `answer` `reject` the node does not wait: what it sends by TCP is answered by a reset, all else by an ICMP
-    message. Who speaks to it waits as before.
+    `node-to-api` and `api-to-node` drop whole connections by the side that opened them (conntrack's original
+    direction), in both directions of their packets; connections that the other side opened continue. With
+    `answer` `reject` the node does not wait: its TCP packets are answered by a reset, all others by an ICMP
+    message. A peer that connects to the node waits as before.
     """
 
     name: ClassVar[str] = "partition"
@@ -41,16 +41,14 @@ class Partition:
 
     @property
     def harms(self) -> Sequence[str]:
-        """The target."""
         return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:
-        """Delete the table, there or not (`destroy table` is too new for nft 1.0.6)."""
+        """The command that deletes the table, if any (`destroy table` is too new for nft 1.0.6)."""
         return ["nft", self._drop_table()]
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
         return {
             "fault": self.name,
             "id": self.id,
@@ -60,25 +58,27 @@ class Partition:
         }
 
     def available(self, machine: Shell) -> str:
-        """nft must be there and allowed to list tables."""
-        done = machine.run(["nft", "list", "tables"], deadline_s=COMMAND_LIMIT_S)
-        return "" if done.status == 0 else f"nft does not work on {self.node}: {done.stderr.strip()}"
+        """Require a working nft that may list tables."""
+        completed = machine.run(["nft", "list", "tables"], deadline_s=COMMAND_LIMIT_S)
+        return (
+            "" if completed.status == 0 else f"nft does not work on {self.node}: {completed.stderr.strip()}"
+        )
 
     def inject(self, machine: Shell) -> None:
-        """Load the table in one transaction; whatever an earlier try left is replaced."""
+        """Load the table in one transaction, which replaces what an earlier attempt left."""
         self._run(machine, ["nft", "-f", "-"], f"{self._drop_table()}\n{self._rules(machine)}\n")
 
     def heal(self, machine: Shell) -> None:
-        """Delete the table, there or not."""
+        """Delete the table, if any."""
         self._run(machine, self.undo)
 
     def is_injected(self, machine: Machine) -> bool:
-        """What must be cut is cut, and what must pass passes, seen from the other end."""
+        """Return whether exactly the chosen directions are cut, seen from the other end."""
         out_cut, in_cut = self.direction != "api-to-node", self.direction != "node-to-api"
         return machine.reaches_control_plane() != out_cut and machine.reached_from_control_plane() != in_cut
 
     def is_healed(self, machine: Machine) -> bool:
-        """Both ways are open again."""
+        """Return whether both directions are open."""
         return machine.reaches_control_plane() and machine.reached_from_control_plane()
 
     @property
@@ -105,14 +105,14 @@ class Partition:
         return "\n".join(lines)
 
     def _run(self, machine: Shell, argv: Sequence[str], stdin: str = "") -> None:
-        done = machine.run(argv, deadline_s=COMMAND_LIMIT_S, stdin=stdin)
-        if done.status != 0:
-            raise MachineError(f"{self.node}: nft: {done.stderr.strip()}")
+        completed = machine.run(argv, deadline_s=COMMAND_LIMIT_S, stdin=stdin)
+        if completed.status != 0:
+            raise MachineError(f"{self.node}: nft: {completed.stderr.strip()}")
 
 
 def partitions_on(machine: Shell) -> list[Partition]:
-    """The partitions whose tables a machine has. Raises MachineError."""
+    """Return the partitions whose tables are on a machine. Raises MachineError."""
     listed = machine.run(["nft", "list", "tables"], deadline_s=COMMAND_LIMIT_S)
     if listed.status != 0:
         raise MachineError(f"{machine.name}: nft: {listed.stderr.strip()}")
-    return [Partition(found, machine.name) for found in _TABLE.findall(listed.stdout)]
+    return [Partition(fault_id, machine.name) for fault_id in _TABLE.findall(listed.stdout)]

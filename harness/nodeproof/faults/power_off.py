@@ -1,4 +1,4 @@
-"""Power-off: the machine stops in mid-instruction; nothing is flushed, no peer is told."""
+"""Power off: the machine stops at once; nothing is flushed, and no peer is notified."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class PowerOff:
-    """Cuts the power of `node`; healing boots it."""
+    """Power loss of `node`; healing boots it."""
 
     name: ClassVar[str] = "power-off"
     places: ClassVar[Sequence[Place]] = ("node", "component")
@@ -25,20 +25,18 @@ class PowerOff:
 
     @property
     def harms(self) -> Sequence[str]:
-        """The target."""
         return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:
-        """Only the machine's host can."""
+        """Empty: only the machine's host can heal it."""
         return ()
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
         return {"fault": self.name, "id": self.id, "node": self.node}
 
     def available(self, machine: Shell) -> str:
-        """Every machine that has power can lose it."""
+        """Accept every machine: its host can always cut the power."""
         del machine
         return ""
 
@@ -47,13 +45,13 @@ class PowerOff:
         machine.power("off")
 
     def heal(self, machine: Shell) -> None:
-        """Boot."""
+        """Boot the machine."""
         machine.power("on")
 
     def is_injected(self, machine: Machine) -> bool:
-        """The host sees no first process, and no port answers on either network."""
+        """Return whether the host sees no first process and no port answers on either network."""
         return is_silent(machine) and not machine.is_powered()
 
     def is_healed(self, machine: Machine) -> bool:
-        """It runs, lets us in, both ways of the data network are open, and its kubelet serves."""
+        """Return whether it runs, accepts SSH, reaches the control plane both ways and its kubelet serves."""
         return has_booted(machine)

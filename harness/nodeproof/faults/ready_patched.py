@@ -1,4 +1,4 @@
-"""Ready patched: the API says of a node that it is not ready, whatever its kubelet would say."""
+"""Ready patched: the API reports a node as not ready, whatever its kubelet would report."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from nodeproof.waiting import insist
 
 Json = Any
 _REASON = "NodeproofPatched"
-_ACTS_LIMIT_S = 8.0
-"""A new admission policy acts once the API server has it compiled: about a second."""
+_ACTS_TIMEOUT_S = 8.0
+"""A new admission policy is active once the API server has compiled it: after about a second."""
 
 
 @dataclass(frozen=True)
 class ReadyPatched:
-    """Patches Ready to False on a Node, as an administrator can, and refuses its kubelet the status that
-    would put it right; healing patches it back to True, so that the node is ready at once, and lets the
-    kubelet report again.
+    """Patch of a Node's Ready to False, as an administrator can do; healing patches it back to True.
+
+    The kubelet's status updates, which would correct it, are denied until the fault is healed. The node is
+    Ready at once when it is patched back.
     """
 
     name: ClassVar[str] = "ready-patched"
@@ -41,61 +42,61 @@ class ReadyPatched:
 
     @property
     def undo(self) -> Sequence[str]:
-        """No machine's own command: the API's."""
+        """Empty: it is healed through the API."""
         return ()
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
         return {"fault": self.name, "id": self.id, "on": self.on, "node": self.node}
 
     def available(self, machine: Shell) -> str:
-        """A node that is ready, whose kubelet can be refused its status."""
-        found = self._found(machine)
-        if found is None or not is_ready(found):
+        """Require a node that is Ready and whose kubelet can be denied status updates."""
+        node = self._get(machine)
+        if node is None or not is_ready(node):
             return f"{self.on} is not Ready"
-        return self._refusal.available(machine)
+        return self._denial.available(machine)
 
     def inject(self, machine: Shell) -> None:
-        """Refuse the kubelet's status first: a report of its own would undo the PATCH."""
-        self._refusal.inject(machine)
-        insist(lambda: self._check_refused(machine), MachineError, limit_s=_ACTS_LIMIT_S)
-        if not self._is_said(machine):
+        """Deny the kubelet's status updates first: one of them would undo the PATCH."""
+        self._denial.inject(machine)
+        insist(lambda: self._check_denied(machine), MachineError, limit_s=_ACTS_TIMEOUT_S)
+        if not self._is_patched(machine):
             self._patch(machine, "False", _REASON, f"nodeproof {self.id}")
 
     def heal(self, machine: Shell) -> None:
-        """Take back what was said, if it stands, and the refusal, there or not."""
-        if self._is_said(machine):
+        """Patch Ready back if it still has our reason, and remove the policy, if any."""
+        if self._is_patched(machine):
             self._patch(machine, "True", "KubeletReady", "kubelet is posting ready status")
-        self._refusal.heal(machine)
+        self._denial.heal(machine)
 
     def is_injected(self, machine: Machine) -> bool:
-        """Nobody says otherwise, and its kubelet can't: of a node that falls silent, the control plane says
-        that it is Unknown.
+        """Return whether the node is not Ready and its kubelet is denied status updates.
+
+        The control plane sets Ready of a silent node to Unknown.
         """
-        found = self._found(machine)
-        return found is not None and not is_ready(found) and self._refusal.is_injected(machine)
+        node = self._get(machine)
+        return node is not None and not is_ready(node) and self._denial.is_injected(machine)
 
     def is_healed(self, machine: Machine) -> bool:
-        """The Node does not say so, and its kubelet may report."""
-        return not self._is_said(machine) and self._refusal.is_healed(machine)
+        """Return whether Ready does not have our reason and the kubelet may update the status."""
+        return not self._is_patched(machine) and self._denial.is_healed(machine)
 
     @property
-    def _refusal(self) -> Refused:
+    def _denial(self) -> Refused:
         return Refused(self.id, self.on, "status", self.node)
 
-    def _check_refused(self, machine: Shell) -> None:
-        if not self._refusal.is_injected(machine):
-            raise MachineError(f"ready patched on {self.on}: its kubelet is not refused its status yet")
+    def _check_denied(self, machine: Shell) -> None:
+        if not self._denial.is_injected(machine):
+            raise MachineError(f"ready patched on {self.on}: its kubelet may still update the status")
 
-    def _is_said(self, machine: Shell) -> bool:
-        found = self._found(machine)
-        ready = (condition(found, "Ready") if found is not None else None) or {}
+    def _is_patched(self, machine: Shell) -> bool:
+        node = self._get(machine)
+        ready = (condition(node, "Ready") if node is not None else None) or {}
         return ready.get("reason") == _REASON
 
-    def _found(self, machine: Shell) -> Json:
-        """The Node as it is; None where there is none."""
-        said = self._kubectl(machine, "get", "node", self.on, "--output=json", "--ignore-not-found")
-        return json.loads(said) if said.strip() else None
+    def _get(self, machine: Shell) -> Json:
+        """Return the Node, or None if it does not exist."""
+        output = self._kubectl(machine, "get", "node", self.on, "--output=json", "--ignore-not-found")
+        return json.loads(output) if output.strip() else None
 
     def _patch(self, machine: Shell, status: str, reason: str, message: str) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -105,7 +106,7 @@ class ReadyPatched:
         self._kubectl(machine, "patch", "node", self.on, "--subresource=status", f"--patch={body}")
 
     def _kubectl(self, machine: Shell, *arguments: str) -> str:
-        done = machine.run(["kubectl", *arguments], deadline_s=COMMAND_LIMIT_S)
-        if done.status != 0:
-            raise MachineError(f"ready patched on {self.on}: {done.stderr.strip()}")
-        return done.stdout
+        completed = machine.run(["kubectl", *arguments], deadline_s=COMMAND_LIMIT_S)
+        if completed.status != 0:
+            raise MachineError(f"ready patched on {self.on}: {completed.stderr.strip()}")
+        return completed.stdout

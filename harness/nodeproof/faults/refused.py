@@ -1,4 +1,4 @@
-"""Refused: the API server takes one kind of a node's heartbeats no more."""
+"""Refused: the API server denies one kind of a node's heartbeats."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ _KINDS = ("validatingadmissionpolicybindings", "validatingadmissionpolicies")
 
 @dataclass(frozen=True)
 class Refused:
-    """A ValidatingAdmissionPolicy denies a kubelet the updates of its Node's status, or its Lease; healing
-    deletes it.
+    """Policy that denies a kubelet the updates of its Node's status, or of its Lease; healing deletes it.
 
-    The probe asks for such an update as the node, as a dry run.
+    It is a ValidatingAdmissionPolicy. The probe sends such an update as the node, as a dry run.
     """
 
     name: ClassVar[str] = "refused"
@@ -46,40 +45,39 @@ class Refused:
 
     @property
     def undo(self) -> Sequence[str]:
-        """No machine's own command: the API's."""
+        """Empty: it is healed through the API."""
         return ()
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
         return {"fault": self.name, "id": self.id, "on": self.on, "what": self.what, "node": self.node}
 
     def available(self, machine: Shell) -> str:
-        """An update that is taken now, and an API server that knows such policies (v1 since 1.30)."""
-        known = self._kubectl(machine, "get", _KINDS[1], "--output=name")
-        if known.status != 0:
-            return f"no admission policies: {known.stderr.strip()}"
-        asked = self._ask(machine)
-        return "" if asked.status == 0 else f"it is refused already: {asked.stderr.strip()}"
+        """Require an update that is allowed now, and an API server with admission policies (since 1.30)."""
+        policies = self._kubectl(machine, "get", _KINDS[1], "--output=name")
+        if policies.status != 0:
+            return f"no admission policies: {policies.stderr.strip()}"
+        update = self._update(machine)
+        return "" if update.status == 0 else f"its update is denied already: {update.stderr.strip()}"
 
     def inject(self, machine: Shell) -> None:
         """Create the policy and its binding, or leave them as they are."""
-        documents = "\n".join(json.dumps(each) for each in (self._policy_body(), self._binding_body()))
-        self._must(self._kubectl(machine, "apply", "--filename=-", stdin=documents))
+        documents = "\n".join(json.dumps(body) for body in (self._policy_body(), self._binding_body()))
+        self._check(self._kubectl(machine, "apply", "--filename=-", stdin=documents))
 
     def heal(self, machine: Shell) -> None:
-        """Delete both, there or not."""
+        """Delete both, if they exist."""
         for kind in _KINDS:
-            self._must(self._kubectl(machine, "delete", kind, self._policy, "--ignore-not-found"))
+            self._check(self._kubectl(machine, "delete", kind, self._policy, "--ignore-not-found"))
 
     def is_injected(self, machine: Shell) -> bool:
-        """An update as the node is denied by this policy."""
-        asked = self._ask(machine)
-        return asked.status != 0 and self._policy in asked.stderr
+        """Return whether this policy denies an update as the node."""
+        update = self._update(machine)
+        return update.status != 0 and self._policy in update.stderr
 
     def is_healed(self, machine: Machine) -> bool:
-        """An update as the node is taken, or there is nothing any more that could be updated."""
-        asked = self._ask(machine)
-        return asked.status == 0 or "(NotFound)" in asked.stderr
+        """Return whether an update as the node is allowed, or its object no longer exists."""
+        update = self._update(machine)
+        return update.status == 0 or "(NotFound)" in update.stderr
 
     @property
     def _policy(self) -> str:
@@ -108,33 +106,33 @@ class Refused:
             "spec": {"policyName": self._policy, "validationActions": ["Deny"]},
         }
 
-    def _ask(self, machine: Shell) -> CommandResult:
-        """Change something of its own as the node, as a dry run; nothing is read first, as a node may not."""
-        by = [f"--as=system:node:{self.on}", "--as-group=system:nodes", "--dry-run=server"]
+    def _update(self, machine: Shell) -> CommandResult:
+        """Send an update as the node, as a dry run; read nothing first, as a node may not."""
+        options = [f"--as=system:node:{self.on}", "--as-group=system:nodes", "--dry-run=server"]
         meta: Json = {"name": self.on}
         if self.what == "lease":
             meta |= {"namespace": LEASE_NAMESPACE, "annotations": {"nodeproof.dev/probe": self.id}}
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
         else:
             body = {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": {"phase": "Running"}}
-            by.append("--subresource=status")
-        return self._kubectl(machine, *_APPLY, *by, stdin=json.dumps(body))
+            options.append("--subresource=status")
+        return self._kubectl(machine, *_APPLY, *options, stdin=json.dumps(body))
 
     def _kubectl(self, machine: Shell, *arguments: str, stdin: str = "") -> CommandResult:
         return machine.run(["kubectl", *arguments], deadline_s=COMMAND_LIMIT_S, stdin=stdin)
 
-    def _must(self, done: CommandResult) -> None:
-        if done.status != 0:
-            raise MachineError(f"refused {self.what} of {self.on}: {done.stderr.strip()}")
+    def _check(self, completed: CommandResult) -> None:
+        if completed.status != 0:
+            raise MachineError(f"refused {self.what} of {self.on}: {completed.stderr.strip()}")
 
 
 def refused_on(machine: Shell) -> list[Refused]:
-    """The refusals whose policies an API has. Raises MachineError."""
+    """Return the faults whose policies are in the cluster. Raises MachineError."""
     argv = ["kubectl", "get", *_KINDS[1:], "--output=custom-columns=NAME:.metadata.name", "--no-headers"]
     listed = machine.run(argv, deadline_s=COMMAND_LIMIT_S)
     if "have a resource type" in listed.stderr:
         return []
     if listed.status != 0:
         raise MachineError(f"{machine.name}: kubectl: {listed.stderr.strip()}")
-    found = _POLICY.findall(listed.stdout)
-    return [Refused(name, "", "lease" if what == "lease" else "status") for what, name in found]
+    policies = _POLICY.findall(listed.stdout)
+    return [Refused(fault_id, "", "lease" if what == "lease" else "status") for what, fault_id in policies]

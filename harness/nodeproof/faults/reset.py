@@ -1,4 +1,4 @@
-"""Reset: the reset button is pressed and held; nothing is flushed, no peer is told."""
+"""Reset: the reset button is pressed and held; nothing is flushed, and no peer is notified."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Json = Any
 
 @dataclass(frozen=True)
 class Reset:
-    """Throws `node` back to before its boot and holds it there; healing lets go, and it boots.
+    """Reset of `node`, held before its boot; healing releases it, and it boots.
 
-    Held, because a machine that boots by itself undoes the harm by itself: a probe that comes late could not
-    tell it from one that was never reset. To reset and let go at once, end the context at once.
+    It is held because a machine that boots undoes the fault by itself: a late probe could not distinguish it
+    from one that was never reset. To reset and boot at once, end the context at once.
     """
 
     name: ClassVar[str] = "reset"
@@ -29,36 +29,34 @@ class Reset:
 
     @property
     def harms(self) -> Sequence[str]:
-        """The target."""
         return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:
-        """Only the machine's host can."""
+        """Empty: only the machine's host can heal it."""
         return ()
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
         return {"fault": self.name, "id": self.id, "node": self.node}
 
     def available(self, machine: Shell) -> str:
-        """Every machine's host can reset it."""
+        """Accept every machine: its host can always reset it."""
         del machine
         return ""
 
     def inject(self, machine: Shell) -> None:
-        """Press the button; pressed again it does the same."""
+        """Press the reset button; pressing it again has the same effect."""
         machine.power("reset")
 
     def heal(self, machine: Shell) -> None:
-        """Let go; one that was on its way only has no power yet."""
+        """Release the button; a machine whose reset was under way may only lack power."""
         machine.power("thaw")
         machine.power("on")
 
     def is_injected(self, machine: Machine) -> bool:
-        """The host sees it on, and no port answers on either network."""
+        """Return whether the host reports it as on and no port answers on either network."""
         return machine.is_powered() and is_silent(machine)
 
     def is_healed(self, machine: Machine) -> bool:
-        """It has booted, lets us in, both ways of the data network are open, and its kubelet serves."""
+        """Return whether it booted, accepts SSH, is reachable both ways and its kubelet serves."""
         return has_booted(machine)

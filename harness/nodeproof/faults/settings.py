@@ -1,4 +1,4 @@
-"""Settings: a component of the control plane runs with other flags than the lab gave it."""
+"""Settings: a component of the control plane runs with other flags than the lab's."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ _FILE = re.compile(r"^\./([a-z-]+)/nodeproof-([0-9a-f]{8})\.json$", re.MULTILINE
 
 @dataclass(frozen=True)
 class Settings:
-    """Starts the component `node` anew with other flags, at once and not in peace; healing starts it once
-    more without.
+    """Restart of the component `node` with other flags, at once; healing restarts it without them.
 
-    What it runs with is looked up in its process's own command line.
+    The process gets no grace period. The probes read its flags from the command line of its process.
     """
 
     name: ClassVar[str] = "settings"
@@ -33,34 +32,37 @@ class Settings:
 
     @property
     def harms(self) -> Sequence[str]:
-        """No node is lost."""
+        """Empty: no node is lost."""
         return ()
 
     @property
     def undo(self) -> Sequence[str]:
-        """Only its host can start it."""
+        """Empty: only the machine's host can start it."""
         return ()
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
         return {"fault": self.name, "id": self.id, "node": self.node, "flags": dict(self.flags)}
 
     def available(self, machine: Shell) -> str:
-        """Settings of a component that nobody has changed yet."""
-        done = machine.run(["find", self.node, "-name", "*.json"], deadline_s=COMMAND_LIMIT_S)
-        if done.status != 0:
+        """Require a component with unchanged settings."""
+        completed = machine.run(["find", self.node, "-name", "*.json"], deadline_s=COMMAND_LIMIT_S)
+        if completed.status != 0:
             return f"the lab does not start {self.node}"
-        return f"its settings are changed already: {done.stdout.strip()}" if done.stdout.strip() else ""
+        return (
+            f"its settings are changed already: {completed.stdout.strip()}"
+            if completed.stdout.strip()
+            else ""
+        )
 
     def inject(self, machine: Shell) -> None:
-        """Write them down and start it with them."""
+        """Write the flags and restart the component with them."""
         script = 'cat >"$0.new" && mv "$0.new" "$0"'
         self._run(machine, ["sh", "-c", script, self._file], stdin=json.dumps(self.flags))
         machine.power("off")
         machine.power("on")
 
     def heal(self, machine: Shell) -> None:
-        """Forget them, there or not, and start it where they were, or where it is off."""
+        """Delete the flags, if any, and start the component if they existed or it is off."""
         was_set = machine.run(["test", "-e", self._file], deadline_s=COMMAND_LIMIT_S).status == 0
         if was_set:
             machine.power("off")
@@ -68,12 +70,12 @@ class Settings:
         machine.power("on")
 
     def is_injected(self, machine: Machine) -> bool:
-        """It does its work, and its process has every one of the flags."""
-        return has_booted(machine) and all(flag in self._told(machine) for flag in self._wanted())
+        """Return whether the component is healthy and its process has every one of the flags."""
+        return has_booted(machine) and all(flag in self._command_line(machine) for flag in self._wanted())
 
     def is_healed(self, machine: Machine) -> bool:
-        """It does its work, and its process has none of them."""
-        return has_booted(machine) and not any(flag in self._told(machine) for flag in self._wanted())
+        """Return whether the component is healthy and its process has none of the flags."""
+        return has_booted(machine) and not any(flag in self._command_line(machine) for flag in self._wanted())
 
     @property
     def _file(self) -> str:
@@ -82,19 +84,19 @@ class Settings:
     def _wanted(self) -> list[str]:
         return [f"--{name}={value}" for name, value in self.flags.items()]
 
-    def _told(self, machine: Machine) -> list[str]:
-        """The command line of its process, asked from the kernel."""
+    def _command_line(self, machine: Machine) -> list[str]:
+        """Return the command line of its process, as the kernel reports it."""
         read = ["sh", "-c", "tr '\\0' '\\n' </proc/\"$0\"/cmdline", machine.boot_id()]
         return self._run(machine, read).splitlines()
 
     def _run(self, machine: Shell, argv: Sequence[str], stdin: str = "") -> str:
-        done = machine.run(argv, deadline_s=COMMAND_LIMIT_S, stdin=stdin)
-        if done.status != 0:
-            raise MachineError(f"{self.node}: settings: {done.stderr.strip()}")
-        return done.stdout
+        completed = machine.run(argv, deadline_s=COMMAND_LIMIT_S, stdin=stdin)
+        if completed.status != 0:
+            raise MachineError(f"{self.node}: settings: {completed.stderr.strip()}")
+        return completed.stdout
 
 
 def settings_on(machine: Shell) -> list[Settings]:
-    """The settings whose files a control plane has. Raises MachineError."""
+    """Return the faults whose files are on a control plane. Raises MachineError."""
     listed = machine.run(["find", ".", "-name", "nodeproof-*.json"], deadline_s=COMMAND_LIMIT_S).stdout
-    return [Settings(found, component) for component, found in _FILE.findall(listed)]
+    return [Settings(fault_id, component) for component, fault_id in _FILE.findall(listed)]

@@ -1,4 +1,4 @@
-"""Swap: the machine pages to a file, which a kubelet does not expect by default."""
+"""Swap: the machine swaps to a file, which a kubelet does not expect by default."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from nodeproof.machines.machine import Machine, MachineError, Shell
 Json = Any
 _FOLDER = "/var/tmp"  # noqa: S108  on the disk, and no other file is named after our id
 _FILE = re.compile(r"^nodeproof-([0-9a-f]{8})\.swap$", re.MULTILINE)
-_LIMIT_S = 60.0
-"""How long the file may take to be written and, in use, to be read back into memory."""
+_TIMEOUT_S = 60.0
+"""Time for the file to be written and, while in use, to be read back into memory (s)."""
 _RESIDENT_MIB = 16
-"""What a process that pages may keep in memory."""
-# No zeroes: of those Linux writes none where it splits a huge page (6.12, mm/huge_memory.c).
+"""Memory that the swapping process may keep resident."""
+# Not zeroes: Linux does not swap them out when it splits a huge page (6.12, mm/huge_memory.c).
 _ON = f"""
 if ! swapon --show=NAME --noheadings | grep -qxF "$0"; then
     umask 077 && rm -f "$0" && fallocate -l "${{1}}MiB" "$0" && mkswap "$0" && swapon "$0" || exit 1
@@ -27,7 +27,7 @@ if [ "$2" -eq 0 ] || systemctl --quiet is-active "$3"; then exit 0; fi
 held="dd if=/dev/urandom bs=$(($2 + {_RESIDENT_MIB}))M count=1 | sleep infinity"
 systemd-run --quiet --collect --unit="$3" --property=MemoryMax={_RESIDENT_MIB}M sh -c "$held"
 """
-# Who pages ends first: there is no room in memory for what it has on the disk.
+# The process ends first: its swapped pages would not fit into memory.
 _OFF = """
 systemctl --quiet stop "$1" 2>/dev/null
 if swapon --show=NAME --noheadings | grep -qxF "$0"; then swapoff "$0" || exit 1; fi
@@ -37,10 +37,9 @@ rm -f "$0"
 
 @dataclass(frozen=True)
 class Swap:
-    """Gives `node` a swap file of `size_mib` MiB, to which a process of the machine's own, beside all pods,
-    pages `used_mib` MiB; healing takes both away.
+    """Swap file of `size_mib` MiB on `node`, and a process that uses `used_mib` of it; healing removes both.
 
-    It ends with a power cycle, which leaves only the file.
+    The process runs outside of all pods. The fault ends with a power cycle, which leaves only the file.
     """
 
     name: ClassVar[str] = "swap"
@@ -53,55 +52,57 @@ class Swap:
 
     @property
     def harms(self) -> Sequence[str]:
-        """The target."""
         return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:
-        """Page to the file no more and delete it, there or not."""
+        """The command that stops swapping to the file and deletes it, if any."""
         return ["sh", "-c", _OFF, self._file, self._unit]
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
         sizes = {"size_mib": self.size_mib, "used_mib": self.used_mib}
         return {"fault": self.name, "id": self.id, "node": self.node, **sizes}
 
     def available(self, machine: Shell) -> str:
-        """The kernel must be the machine's own, or its host would swap; the file must fit twice."""
+        """Require a kernel of the machine's own (else its host would swap) and twice the disk space."""
         if not has_own_kernel(machine):
             return f"{self.node} has no kernel of its own"
-        room = machine.run(["df", "--output=avail", "-BM", _FOLDER], deadline_s=COMMAND_LIMIT_S)
-        left_mib = int(room.stdout.split()[-1].removesuffix("M"))
-        return "" if left_mib > 2 * self.size_mib else f"{left_mib} MiB left on {self.node} for a swap file"
+        disk = machine.run(["df", "--output=avail", "-BM", _FOLDER], deadline_s=COMMAND_LIMIT_S)
+        left_mib = int(disk.stdout.split()[-1].removesuffix("M"))
+        return (
+            ""
+            if left_mib > 2 * self.size_mib
+            else f"{left_mib} MiB of disk left on {self.node} for a swap file"
+        )
 
     def inject(self, machine: Shell) -> None:
-        """Write the file and page to it; whatever an earlier try left is replaced."""
+        """Write the file and swap to it; replace what an earlier attempt left."""
         sizes = [str(self.size_mib), str(self.used_mib)]
         self._run(machine, ["sh", "-c", _ON, self._file, *sizes, self._unit])
 
     def heal(self, machine: Shell) -> None:
-        """Page to it no more and delete it, there or not."""
+        """Stop swapping to the file and delete it, if any."""
         self._run(machine, self.undo)
 
     def is_injected(self, machine: Machine) -> bool:
-        """The kernel counts the file as swap, all of it but a header, and so much of it as used."""
+        """Return whether the kernel counts the file as swap, less a header, and enough of it as used."""
         show = ["swapon", "--show=NAME,SIZE,USED", "--bytes", "--noheadings"]
-        said = machine.run(show, deadline_s=COMMAND_LIMIT_S).stdout
-        for name, size, used in (line.split() for line in said.splitlines()):
+        output = machine.run(show, deadline_s=COMMAND_LIMIT_S).stdout
+        for name, size, used in (line.split() for line in output.splitlines()):
             if name == self._file:
                 return int(size) > (self.size_mib - 1) << 20 and int(used) >= self.used_mib << 20
         return False
 
     def is_healed(self, machine: Machine) -> bool:
-        """The kernel does not page to it, the file is gone, and so is who paged."""
-        gone = machine.run(["test", "!", "-e", self._file], deadline_s=COMMAND_LIMIT_S).status == 0
+        """Return whether the kernel does not swap to the file, and the file and the process are gone."""
+        is_deleted = machine.run(["test", "!", "-e", self._file], deadline_s=COMMAND_LIMIT_S).status == 0
         used = machine.run(["swapon", "--show=NAME", "--noheadings"], deadline_s=COMMAND_LIMIT_S).stdout
         unit = machine.run(["systemctl", "--quiet", "is-active", self._unit], deadline_s=COMMAND_LIMIT_S)
-        return gone and self._file not in used.splitlines() and unit.status != 0
+        return is_deleted and self._file not in used.splitlines() and unit.status != 0
 
     @property
     def used_file(self) -> str:
-        """Where the kernel says how much the process of the machine's own has paged out (bytes)."""
+        """The file in which the kernel reports how much the process has swapped out (bytes)."""
         return f"/sys/fs/cgroup/system.slice/{self._unit}/memory.swap.current"
 
     @property
@@ -113,14 +114,14 @@ class Swap:
         return f"{_FOLDER}/nodeproof-{self.id}.swap"
 
     def _run(self, machine: Shell, argv: Sequence[str]) -> None:
-        done = machine.run(argv, deadline_s=_LIMIT_S)
-        if done.status != 0:
-            raise MachineError(f"{self.node}: swap: {done.stderr.strip()}")
+        completed = machine.run(argv, deadline_s=_TIMEOUT_S)
+        if completed.status != 0:
+            raise MachineError(f"{self.node}: swap: {completed.stderr.strip()}")
 
 
 def swaps_on(machine: Shell) -> list[Swap]:
-    """The swap whose files a machine has. Raises MachineError."""
+    """Return the faults whose files are on a machine. Raises MachineError."""
     if not has_own_kernel(machine):
         return []
     listed = machine.run(["ls", _FOLDER], deadline_s=COMMAND_LIMIT_S).stdout
-    return [Swap(found, machine.name) for found in _FILE.findall(listed)]
+    return [Swap(fault_id, machine.name) for fault_id in _FILE.findall(listed)]

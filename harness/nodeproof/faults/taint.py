@@ -1,4 +1,4 @@
-"""Taint: nodes carry a taint that an administrator put there."""
+"""Taint: nodes have a taint that an administrator added."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class Taint:
-    """Taints a Node, and the Nodes `also`, as one `kubectl taint` does; healing removes that taint alone."""
+    """Taint on a Node, and on the Nodes `also`, by one `kubectl taint`; healing removes that taint alone."""
 
     name: ClassVar[str] = "taint"
     places: ClassVar[Sequence[Place]] = ("control-plane",)
@@ -29,7 +29,7 @@ class Taint:
     also: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        # JSON has lists alone.
+        # JSON has only lists.
         object.__setattr__(self, "also", tuple(self.also))
 
     @property
@@ -39,53 +39,52 @@ class Taint:
 
     @property
     def undo(self) -> Sequence[str]:
-        """No machine's own command: the API's."""
+        """Empty: it is healed through the API."""
         return ()
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
-        told = {"on": self.on, "key": self.key, "value": self.value, "effect": self.effect}
-        return {"fault": self.name, "id": self.id, **told, "node": self.node, "also": list(self.also)}
+        taint = {"on": self.on, "key": self.key, "value": self.value, "effect": self.effect}
+        return {"fault": self.name, "id": self.id, **taint, "node": self.node, "also": list(self.also)}
 
     def available(self, machine: Shell) -> str:
-        """One that no node carries yet: whose it is could not be told afterwards."""
-        carry = self._carrying(machine)
-        return f"{', '.join(carry)}: there already" if carry else ""
+        """Require a taint that no node has yet: healing could not tell them apart."""
+        tainted = self._tainted(machine)
+        return f"{', '.join(tainted)}: tainted already" if tainted else ""
 
     def inject(self, machine: Shell) -> None:
-        """Taint it."""
+        """Add the taint."""
         taint = f"{self.key}={self.value}:{self.effect}"
         self._kubectl(machine, "taint", "node", *self.harms, taint, "--overwrite")
 
     def heal(self, machine: Shell) -> None:
-        """Remove the taint, there or not."""
-        carry = self._carrying(machine)
-        if carry:
-            self._kubectl(machine, "taint", "node", *carry, f"{self.key}:{self.effect}-")
+        """Remove the taint, if any."""
+        tainted = self._tainted(machine)
+        if tainted:
+            self._kubectl(machine, "taint", "node", *tainted, f"{self.key}:{self.effect}-")
 
     def is_injected(self, machine: Machine) -> bool:
-        """Every Node carries it."""
-        return len(self._carrying(machine)) == len(self.harms)
+        """Return whether every Node has the taint."""
+        return len(self._tainted(machine)) == len(self.harms)
 
     def is_healed(self, machine: Machine) -> bool:
-        """No Node does."""
-        return not self._carrying(machine)
+        """Return whether no Node has the taint."""
+        return not self._tainted(machine)
 
-    def _carrying(self, machine: Shell) -> list[str]:
-        """Those of the Nodes that carry it."""
-        said = self._kubectl(machine, "get", "node", *self.harms, "--output=json", "--ignore-not-found")
-        found = json.loads(said) if said.strip() else {"items": []}
+    def _tainted(self, machine: Shell) -> list[str]:
+        """Return those of the Nodes that have the taint."""
+        output = self._kubectl(machine, "get", "node", *self.harms, "--output=json", "--ignore-not-found")
+        listed = json.loads(output) if output.strip() else {"items": []}
         return [
-            each["metadata"]["name"]
-            for each in found.get("items", [found])
-            if any(self._is_it(taint) for taint in each["spec"].get("taints") or ())
+            node["metadata"]["name"]
+            for node in listed.get("items", [listed])
+            if any(self._is_same(taint) for taint in node["spec"].get("taints") or ())
         ]
 
-    def _is_it(self, taint: Json) -> bool:
+    def _is_same(self, taint: Json) -> bool:
         return bool(taint["key"] == self.key and taint["effect"] == self.effect)
 
     def _kubectl(self, machine: Shell, *arguments: str) -> str:
-        done = machine.run(["kubectl", *arguments], deadline_s=COMMAND_LIMIT_S)
-        if done.status != 0:
-            raise MachineError(f"taint on {self.on}: {done.stderr.strip()}")
-        return done.stdout
+        completed = machine.run(["kubectl", *arguments], deadline_s=COMMAND_LIMIT_S)
+        if completed.status != 0:
+            raise MachineError(f"taint on {self.on}: {completed.stderr.strip()}")
+        return completed.stdout

@@ -1,4 +1,4 @@
-"""Unit down: a service of a node is stopped, in good order, and stays so."""
+"""Unit down: a service of a node is stopped in an orderly way and stays stopped."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from nodeproof.machines.machine import Machine, MachineError, Shell
 
 Json = Any
 KUBELET = "kubelet.service"
-_LIMIT_S = 120.0
-"""systemd kills what does not end by itself after 90 s (DefaultTimeoutStopSec=)."""
+_TIMEOUT_S = 120.0
+"""systemd kills a unit that does not end by itself after 90 s (DefaultTimeoutStopSec=)."""
 _START = """
 systemctl reset-failed "$0" 2>/dev/null
 systemctl start "$0"
@@ -22,7 +22,7 @@ systemctl start "$0"
 
 @dataclass(frozen=True)
 class UnitDown:
-    """Stops `unit` of `node`; healing starts it. A process node has one unit, its kubelet.
+    """Stop of `unit` on `node`; healing starts it. A process node has one unit, its kubelet.
 
     It ends with a power cycle, which starts every unit.
     """
@@ -36,34 +36,32 @@ class UnitDown:
 
     @property
     def harms(self) -> Sequence[str]:
-        """The target."""
         return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:
-        """Start it, running or not."""
+        """The command that starts the unit, running or not."""
         return ["sh", "-c", _START, self.unit]
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
         return {"fault": self.name, "id": self.id, "node": self.node, "unit": self.unit}
 
     def available(self, machine: Shell) -> str:
-        """A unit that runs."""
+        """Require a unit that is running."""
         if not has_systemd(machine):
             return "" if self.unit == KUBELET else f"{self.node} has no systemd, and so no {self.unit}"
         state = self._state(machine)
         return "" if state == "active" else f"{self.unit} of {self.node} is {state}"
 
     def inject(self, machine: Shell) -> None:
-        """Stop it; stopped already is fine."""
+        """Stop the unit, running or not."""
         if has_systemd(machine):
             self._run(machine, ["systemctl", "stop", self.unit])
         else:
             machine.power("kubelet-off")
 
     def heal(self, machine: Shell) -> None:
-        """Start it; running already is fine. On a node that is off nothing is stopped."""
+        """Start the unit, running or not; skip a node that is off: it has no stopped unit."""
         if not machine.is_powered():
             return
         if has_systemd(machine):
@@ -72,22 +70,22 @@ class UnitDown:
             machine.power("kubelet-on")
 
     def is_injected(self, machine: Machine) -> bool:
-        """It does not run; where it is the kubelet, nobody serves in its place."""
+        """Return whether the unit is stopped; for the kubelet, whether its port is closed."""
         if self.unit == KUBELET:
             return machine.answers_on_control() and not machine.serves_kubelet()
         return self._state(machine) in ("inactive", "failed")
 
     def is_healed(self, machine: Machine) -> bool:
-        """It runs; where it is the kubelet, it serves."""
+        """Return whether the unit runs; for the kubelet, whether it serves."""
         if self.unit == KUBELET:
             return has_booted(machine)
         return self._state(machine) == "active"
 
     def _state(self, machine: Shell) -> str:
-        asked = machine.run(["systemctl", "is-active", self.unit], deadline_s=COMMAND_LIMIT_S)
-        return asked.stdout.strip()
+        completed = machine.run(["systemctl", "is-active", self.unit], deadline_s=COMMAND_LIMIT_S)
+        return completed.stdout.strip()
 
     def _run(self, machine: Shell, argv: Sequence[str]) -> None:
-        done = machine.run(argv, deadline_s=_LIMIT_S)
-        if done.status != 0:
-            raise MachineError(f"{self.node}: {self.unit}: {done.stderr.strip()}")
+        completed = machine.run(argv, deadline_s=_TIMEOUT_S)
+        if completed.status != 0:
+            raise MachineError(f"{self.node}: {self.unit}: {completed.stderr.strip()}")

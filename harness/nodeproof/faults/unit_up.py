@@ -1,4 +1,4 @@
-"""Unit up: a node runs something more, as a service of its own that nobody but its service manager knows."""
+"""Unit up: a node runs an extra service that only its service manager knows."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from nodeproof.faults.seen import has_systemd
 from nodeproof.machines.machine import Machine, MachineError, Shell
 
 Json = Any
-_LIMIT_S = 120.0
-"""systemd kills what does not end by itself after 90 s (DefaultTimeoutStopSec=)."""
-# Whatever it does, kubelet and runtime come first: each service has a weight of 100.
+_TIMEOUT_S = 120.0
+"""systemd kills a unit that does not end by itself after 90 s (DefaultTimeoutStopSec=)."""
+# Kubelet and runtime have priority: each service has a weight of 100.
 _START = """
 systemctl --quiet is-active "$0" || systemd-run --quiet --collect --expand-environment=no --unit="$0" \\
     --service-type=exec --property=TasksMax=infinity --property=CPUWeight=20 sh -c "$1"
 """
-# One that is not there can't be stopped; whether it is gone the kernel says.
+# Stopping a missing unit fails; the probes ask the kernel whether it is gone.
 _STOP = """
 systemctl stop "$0" 2>/dev/null
 systemctl reset-failed "$0" 2>/dev/null
 true
 """
-_FOUND = re.compile(r"^nodeproof-up-([0-9a-f]{8})\.service\b", re.MULTILINE)
+_UNIT_NAME = re.compile(r"^nodeproof-up-([0-9a-f]{8})\.service\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class UnitUp:
-    """Runs `script` on `node` by a shell of its own; healing ends it, and all that it has begun.
+    """Service on `node` that runs `script` in a shell; healing stops it with all processes that it started.
 
-    It ends with a power cycle. What it leaves in files is not undone: however it ends, it should leave
-    nothing.
+    It ends with a power cycle. Files that the script leaves are not removed: it should leave none, however it
+    ends.
     """
 
     name: ClassVar[str] = "unit-up"
@@ -45,37 +45,35 @@ class UnitUp:
 
     @property
     def harms(self) -> Sequence[str]:
-        """The target."""
         return (self.node,)
 
     @property
     def undo(self) -> Sequence[str]:
-        """End it, running or not."""
+        """The command that stops the unit, running or not."""
         return ["sh", "-c", _STOP, self._unit]
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
         return {"fault": self.name, "id": self.id, "node": self.node, "script": self.script}
 
     def available(self, machine: Shell) -> str:
-        """A service manager to run it."""
+        """Require a service manager that can run it."""
         return "" if has_systemd(machine) else f"{self.node} has no systemd"
 
     def inject(self, machine: Shell) -> None:
-        """Let it run; running already is fine."""
+        """Start the unit, unless it runs."""
         self._run(machine, ["sh", "-c", _START, self._unit, self.script])
 
     def heal(self, machine: Shell) -> None:
-        """End it, running or not. On a node that is off nothing runs."""
+        """Stop the unit, running or not; skip a node that is off."""
         if machine.is_powered():
             self._run(machine, self.undo)
 
     def is_injected(self, machine: Machine) -> bool:
-        """The kernel has processes of it."""
+        """Return whether the kernel has processes of the unit."""
         return bool(self._processes(machine))
 
     def is_healed(self, machine: Machine) -> bool:
-        """The kernel has none."""
+        """Return whether the kernel has no processes of the unit."""
         return not self._processes(machine)
 
     @property
@@ -87,13 +85,13 @@ class UnitUp:
         return machine.run(["sh", "-c", script, self._unit], deadline_s=COMMAND_LIMIT_S).stdout.split()
 
     def _run(self, machine: Shell, argv: Sequence[str]) -> None:
-        done = machine.run(argv, deadline_s=_LIMIT_S)
-        if done.status != 0:
-            raise MachineError(f"{self.node}: {self._unit}: {done.stderr.strip()}")
+        completed = machine.run(argv, deadline_s=_TIMEOUT_S)
+        if completed.status != 0:
+            raise MachineError(f"{self.node}: {self._unit}: {completed.stderr.strip()}")
 
 
 def units_up_on(machine: Shell) -> list[UnitUp]:
-    """The units of ours that a machine's service manager knows. Raises MachineError."""
+    """Return the faults whose units a machine's service manager knows. Raises MachineError."""
     script = "systemctl list-units --all --plain --no-legend 'nodeproof-up-*' 2>/dev/null || :"
     listed = machine.run(["sh", "-c", script], deadline_s=COMMAND_LIMIT_S).stdout
-    return [UnitUp(found, machine.name) for found in _FOUND.findall(listed)]
+    return [UnitUp(fault_id, machine.name) for fault_id in _UNIT_NAME.findall(listed)]

@@ -1,4 +1,4 @@
-"""Volumes: a cluster has a CSI driver, upstream's external-attacher, and some volumes with their claims."""
+"""Volumes: a cluster has a CSI driver, upstream's external-attacher, and some volumes with claims."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ DRIVER = "csi.nodeproof.dev"
 NAMESPACE = "nodeproof"
 LABEL = "nodeproof.dev/volumes"
 USER = "csi-attacher"
-_SECONDS = 30.0
+_TIMEOUT_S = 30.0
 _FILE = re.compile(rf"^{ATTACHER}/volumes-([0-9a-f]{{8}})\.json$", re.MULTILINE)
 DISKS = "disks"
 """The lab's own script (nodeproof/labs/ground/storage.py)."""
 _MARK = 'echo "{}" >"$0/$1.new" && mv "$0/$1.new" "$0/$1"'
-# The sockets of nodes outlive their driver: a kubelet takes it for gone when they are.
+# The nodes' sockets outlive their driver: a kubelet unregisters it when they are removed.
 _FORGET = 'sh "$1" forget && rm -rf "$0"/* ../nodes/*/run/node/kubelet/plugins_registry/csi.sock'
-# A kubelet that finds no inotify instance free goes on, and never sees a plugin.
+# A kubelet without a free inotify instance continues, and never sees a plugin.
 _BLIND = """
 for registry in ../nodes/*/run/node/kubelet/plugins_registry; do
     [ -d "$registry" ] || continue
@@ -46,17 +46,18 @@ _RULES: Sequence[Json] = (
     },
     {"apiGroups": ["storage.k8s.io"], "resources": ["volumeattachments/status"], "verbs": ["patch"]},
 )
-"""Upstream's: deploy/kubernetes/rbac.yaml of kubernetes-csi/external-attacher v4.12.0."""
+"""Upstream's rules: deploy/kubernetes/rbac.yaml of kubernetes-csi/external-attacher v4.12.0."""
 
 
 @dataclass(frozen=True)
 class Volumes:
-    """Runs external-attacher, with no more rights than its manifests give it, and the driver
-    `csi.nodeproof.dev` over the lab's hypervisor; makes so `many` volumes, each with a claim of its name.
-    Healing takes all of it away, with the pods that hold a claim and with what is attached still.
+    """CSI driver, external-attacher and `many` volumes with claims of their names; healing removes all.
 
-    Where nodes are processes the hypervisor is a table: attaching and detaching are objects and lines of it,
-    and no node gets a disk.
+    external-attacher has only the rights of upstream's manifests; the driver `csi.nodeproof.dev` attaches
+    disks through the lab's hypervisor. Healing also removes the pods that use a claim, and all attachments.
+
+    Where nodes are processes the hypervisor is a table: attaching and detaching change objects and lines of
+    it, and no node gets a disk.
     """
 
     name: ClassVar[str] = "volumes"
@@ -68,41 +69,42 @@ class Volumes:
 
     @property
     def claims(self) -> Sequence[str]:
-        """The names of the claims, and of the volumes."""
+        """The names of the claims, and of their volumes."""
         return [f"volume-{self.id}-{number}" for number in range(self.many)]
 
     @property
     def harms(self) -> Sequence[str]:
-        """No node is lost."""
+        """Empty: no node is lost."""
         return ()
 
     @property
     def undo(self) -> Sequence[str]:
-        """Only its host can end it."""
+        """Empty: only the machine's host can stop it."""
         return ()
 
     def to_json(self) -> Mapping[str, Json]:
-        """The constructor's data."""
         return {"fault": self.name, "id": self.id, "many": self.many, "node": self.node}
 
     def available(self, machine: Shell) -> str:
-        """A cluster of a lab that can have volumes and has none, whose kubelets see plugins that come."""
+        """Require a lab that can have volumes and has none, and kubelets that watch for plugins."""
         argv = ["find", self.node, "-maxdepth", "1", "-name", "*.json"]
-        done = machine.run(argv, deadline_s=COMMAND_LIMIT_S)
-        if done.status != 0:
+        completed = machine.run(argv, deadline_s=COMMAND_LIMIT_S)
+        if completed.status != 0:
             return f"the lab does not know {self.node}"
-        if done.stdout.strip() or machine.is_powered():
-            return f"there are volumes already: {done.stdout.strip() or f'{self.node} runs'}"
+        if completed.stdout.strip() or machine.is_powered():
+            return f"there are volumes already: {completed.stdout.strip() or f'{self.node} runs'}"
         blind = self._run(machine, ["sh", "-c", _BLIND]).split()
         if blind:
-            said = "no inotify instance was free when they started: `nodeproof doctor` says how to have more"
-            return f"kubelets of {', '.join(blind)} watch for no plugins; {said}"
-        found = self._found(machine)
-        odd = sorted(_ready(found) - _drivers(found).keys())
-        return f"no CSINode of {', '.join(odd)}: restart its kubelet, which makes one" if odd else ""
+            hint = "no inotify instance was free when they started: run `nodeproof doctor`"
+            return f"kubelets of {', '.join(blind)} do not watch for plugins; {hint}"
+        objects = self._all_objects(machine)
+        missing = sorted(_ready_nodes(objects) - _drivers(objects).keys())
+        return (
+            f"no CSINode of {', '.join(missing)}: restart its kubelet, which creates one" if missing else ""
+        )
 
     def inject(self, machine: Shell) -> None:
-        """Make its objects and start it."""
+        """Create the objects and start the attacher."""
         handles = [handle(claim) for claim in self.claims]
         self._run(machine, ["sh", "-c", _MARK, self.node, f"volumes-{self.id}.json"])
         self._run(machine, ["sh", DISKS, "create", _SIZE, *handles])
@@ -111,39 +113,42 @@ class Volumes:
         machine.power("on")
 
     def heal(self, machine: Shell) -> None:
-        """Take away who holds a claim, end it, and take away what is left, there or not."""
-        for pod in self._holding(self._found(machine)):
+        """Remove the pods that use a claim, stop the attacher, and remove what is left, if anything."""
+        for pod in self._pods_with_claims(self._all_objects(machine)):
             self._remove(machine, "pod", pod, "--force", "--grace-period=0")
         machine.power("off")
         self._run(machine, ["sh", "-c", _FORGET, self.node, DISKS])
         self._remove(machine, _OURS, f"--selector={LABEL}={self.id}")
-        found = self._found(machine)
-        # Their finalizers are those of who runs no more, or would wait for these.
-        for kind, name in self._left(found):
+        objects = self._all_objects(machine)
+        # Their finalizers belong to controllers that no longer run, or that would wait for these objects.
+        for kind, name in self._leftovers(objects):
             self._remove(machine, kind, name)
             self._patch(machine, kind, name, {"metadata": {"finalizers": None}})
-        # A kubelet that was started anew meanwhile may not have seen it.
-        for node, drivers in _drivers(found).items():
-            others = [each for each in drivers if each["name"] != DRIVER]
+        # A kubelet that restarted meanwhile may not have noticed.
+        for node, drivers in _drivers(objects).items():
+            others = [driver for driver in drivers if driver["name"] != DRIVER]
             if others != drivers:
                 self._patch(machine, "csinode", node, {"spec": {"drivers": others}})
 
     def is_injected(self, machine: Machine) -> bool:
-        """It answers, which it does once its driver has answered it; every kubelet that is well knows the
-        driver; every claim is bound.
+        """Return whether the attacher answers, every ready kubelet has the driver and every claim is bound.
+
+        The attacher answers once its driver has answered it.
         """
         if not machine.is_powered() or not machine.answers_on_control():
             return False
-        found = self._found(machine)
-        bound = {_name(item) for item in _of(found, "PersistentVolumeClaim") if _phase(item) == "Bound"}
-        return bound >= {*self.claims} and _ready(found) <= _knowing(found)
+        objects = self._all_objects(machine)
+        bound = {
+            _name(item) for item in _of_kind(objects, "PersistentVolumeClaim") if _phase(item) == "Bound"
+        }
+        return bound >= {*self.claims} and _ready_nodes(objects) <= _nodes_with_driver(objects)
 
     def is_healed(self, machine: Machine) -> bool:
-        """Nobody listens where it served, nothing of it is left, and no node has its driver."""
+        """Return whether the attacher's port is closed, no object is left and no node has the driver."""
         if machine.is_powered() or not machine.refuses_on_control():
             return False
-        found = self._found(machine)
-        return not self._left(found) and not _knowing(found)
+        objects = self._all_objects(machine)
+        return not self._leftovers(objects) and not _nodes_with_driver(objects)
 
     def _objects(self) -> Iterator[Json]:
         meta = {"labels": {LABEL: self.id}}
@@ -172,21 +177,23 @@ class Volumes:
             yield _volume(claim, meta)
             yield _claim(claim, meta)
 
-    def _found(self, machine: Shell) -> Sequence[Json]:
-        """What there is of whatever this may be about."""
+    def _all_objects(self, machine: Shell) -> Sequence[Json]:
+        """Return all objects that the fault may involve."""
         argv = ["kubectl", "get", _EVERYTHING, f"--namespace={NAMESPACE}", "--output=json"]
         return list(json.loads(self._run(machine, argv))["items"])
 
-    def _holding(self, found: Sequence[Json]) -> list[str]:
-        """The pods that hold one of the claims."""
-        claims = {_name(item) for item in _of(found, "PersistentVolumeClaim") if self._is_ours(item)}
-        return [_name(item) for item in _of(found, "Pod") if {*_claims_of(item)} & claims]
+    def _pods_with_claims(self, objects: Sequence[Json]) -> list[str]:
+        """Return the pods that use one of the claims."""
+        claims = {_name(item) for item in _of_kind(objects, "PersistentVolumeClaim") if self._is_ours(item)}
+        return [_name(item) for item in _of_kind(objects, "Pod") if {*_claims_of(item)} & claims]
 
-    def _left(self, found: Sequence[Json]) -> list[tuple[str, str]]:
-        """Kind and name of what is there of it and has finalizers of others."""
-        attached = [item for item in _of(found, "VolumeAttachment") if item["spec"]["attacher"] == DRIVER]
+    def _leftovers(self, objects: Sequence[Json]) -> list[tuple[str, str]]:
+        """Return kind and name of the remaining objects that may have finalizers."""
+        attached = [
+            item for item in _of_kind(objects, "VolumeAttachment") if item["spec"]["attacher"] == DRIVER
+        ]
         kinds = ("PersistentVolumeClaim", "PersistentVolume")
-        ours = [item for kind in kinds for item in _of(found, kind) if self._is_ours(item)]
+        ours = [item for kind in kinds for item in _of_kind(objects, kind) if self._is_ours(item)]
         return [(item["kind"].lower(), _name(item)) for item in (*attached, *ours)]
 
     def _is_ours(self, item: Json) -> bool:
@@ -201,19 +208,19 @@ class Volumes:
         self._run(machine, [*argv, f"--patch={json.dumps(body)}"], may_lack=True)
 
     def _run(self, machine: Shell, argv: Sequence[str], stdin: str = "", may_lack: bool = False) -> str:
-        done = machine.run(argv, deadline_s=_SECONDS, stdin=stdin)
-        if done.status != 0 and not (may_lack and "NotFound" in done.stderr):
-            raise MachineError(f"{self.node}: {argv[0]} {argv[1]}: {done.stderr.strip()}")
-        return done.stdout
+        completed = machine.run(argv, deadline_s=_TIMEOUT_S, stdin=stdin)
+        if completed.status != 0 and not (may_lack and "NotFound" in completed.stderr):
+            raise MachineError(f"{self.node}: {argv[0]} {argv[1]}: {completed.stderr.strip()}")
+        return completed.stdout
 
 
 def handle(claim: str) -> str:
-    """What the driver knows a claim's volume by (`volume_id` in infra/csi/hypervisor.py)."""
+    """Return the driver's handle of a claim's volume (`volume_id` in infra/csi/hypervisor.py)."""
     return f"np-{hashlib.sha256(claim.encode()).hexdigest()[:17]}"
 
 
 def attachment(claim: str, node: str) -> str:
-    """The name of the VolumeAttachment of a claim's volume to a node.
+    """Return the name of the VolumeAttachment of a claim's volume to a node.
 
     Source: getAttachmentName in pkg/volume/csi/csi_attacher.go.
     """
@@ -221,12 +228,13 @@ def attachment(claim: str, node: str) -> str:
 
 
 def volumes_on(machine: Shell) -> list[Volumes]:
-    """The volumes whose marks a control plane has; of how many they were made makes no difference to what is
-    left of them. Raises MachineError.
+    """Return the faults whose marker files are on a control plane. Raises MachineError.
+
+    Their number of volumes is unknown; healing does not need it.
     """
     argv = ["find", ATTACHER, "-maxdepth", "1", "-name", "volumes-*.json"]
     listed = machine.run(argv, deadline_s=COMMAND_LIMIT_S)
-    return [Volumes(found) for found in _FILE.findall(listed.stdout)]
+    return [Volumes(fault_id) for fault_id in _FILE.findall(listed.stdout)]
 
 
 def _volume(name: str, meta: Mapping[str, Json]) -> Json:
@@ -257,8 +265,8 @@ _SIZE = str(16 << 20)
 _SIZED: Mapping[str, Json] = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
 
 
-def _of(found: Sequence[Json], kind: str) -> Iterator[Json]:
-    return (item for item in found if item["kind"] == kind)
+def _of_kind(objects: Sequence[Json], kind: str) -> Iterator[Json]:
+    return (item for item in objects if item["kind"] == kind)
 
 
 def _name(item: Json) -> str:
@@ -274,14 +282,18 @@ def _claims_of(pod: Json) -> Iterator[str]:
         yield str((volume.get("persistentVolumeClaim") or {}).get("claimName"))
 
 
-def _ready(found: Sequence[Json]) -> set[str]:
-    return {_name(item) for item in _of(found, "Node") if is_ready(item)}
+def _ready_nodes(objects: Sequence[Json]) -> set[str]:
+    return {_name(item) for item in _of_kind(objects, "Node") if is_ready(item)}
 
 
-def _knowing(found: Sequence[Json]) -> set[str]:
-    """The nodes that have the driver."""
-    return {node for node, known in _drivers(found).items() if any(each["name"] == DRIVER for each in known)}
+def _nodes_with_driver(objects: Sequence[Json]) -> set[str]:
+    """Return the nodes that have the driver."""
+    return {
+        node
+        for node, drivers in _drivers(objects).items()
+        if any(driver["name"] == DRIVER for driver in drivers)
+    }
 
 
-def _drivers(found: Sequence[Json]) -> Mapping[str, Sequence[Json]]:
-    return {_name(item): item["spec"].get("drivers") or [] for item in _of(found, "CSINode")}
+def _drivers(objects: Sequence[Json]) -> Mapping[str, Sequence[Json]]:
+    return {_name(item): item["spec"].get("drivers") or [] for item in _of_kind(objects, "CSINode")}

@@ -1,1 +1,1 @@
-"""Clusters that may be harmed, and the supervisor that owns one."""
+"""Clusters that faults may affect, and the supervisor that owns one."""

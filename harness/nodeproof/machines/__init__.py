@@ -1,1 +1,1 @@
-"""One computer each: SSH with deadlines, power."""
+"""Machines: SSH with timeouts, and power."""

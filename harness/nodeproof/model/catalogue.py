@@ -1,4 +1,4 @@
-"""The catalogue of claims as text: YAML that holds data and nothing else, checked against its schema."""
+"""The catalogue of claims as text: YAML with plain data only, validated against its schema."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from nodeproof.model.term import Term
 Json = Any
 Path = Sequence[str | int]
 SIZE_LIMIT = 1 << 20
-"""Bytes of one file."""
+"""Largest size of a file (bytes)."""
 DEPTH_LIMIT = 50
-"""Collections within collections."""
+"""Largest number of nested collections."""
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
 _SCALARS: Mapping[str, tuple[re.Pattern[str], Callable[[str], Json]]] = {
@@ -34,7 +34,7 @@ _SCALARS: Mapping[str, tuple[re.Pattern[str], Callable[[str], Json]]] = {
     "int": (re.compile(r"-?[0-9]{1,15}"), int),
     "float": (re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}"), float),
 }
-"""What a scalar may look like, and its value: no dates, no base 60, no `yes`, no infinities."""
+"""Allowed forms of a scalar, and their values: no dates, no base 60, no `yes`, no infinities."""
 _NOTHING = re.compile(r"(?!)")
 _MINORS = range(100)
 
@@ -42,42 +42,55 @@ _MINORS = range(100)
 def parse(text: str, name: str, schema: Mapping[str, Json]) -> tuple[Claim, ...]:
     """Read the claims of one file.
 
-    `name` is how messages call it, `schema` the content of `scenarios/claims.schema.json`. Raises Problem
-    with `file:line:column`, what was expected and what was found.
+    Args:
+        text: Content of the file.
+        name: Name of the file in messages.
+        schema: Content of `scenarios/claims.schema.json`.
+
+    Raises:
+        Problem: The file is invalid; the message has `file:line:column`, the expected and the actual value.
     """
     document = _document(text, name)
     data = document.value(document.root)
     error = next(Draft202012Validator(schema).iter_errors(data), None)
     if error is not None:
         raise _violation(document, error)
-    seen: set[str] = set()
+    ids: set[str] = set()
     for number, entry in enumerate(data):
-        if entry["id"] in seen:
-            raise document.problem((number, "id"), "an id of its own", f"{entry['id']} again")
-        seen.add(entry["id"])
+        if entry["id"] in ids:
+            raise document.problem((number, "id"), "a unique id", f"{entry['id']} again")
+        ids.add(entry["id"])
         _check_ranges(document, number, entry)
         _check_window(document, number, entry)
     return tuple(_claim(entry) for entry in data)
 
 
 def plain(text: str, name: str) -> Json:
-    """Read YAML that holds plain data: no aliases, no tags, no key twice, no deeper than `DEPTH_LIMIT`.
+    """Read YAML with plain data: no aliases, no tags, no duplicate keys, no deeper than `DEPTH_LIMIT`.
 
-    `name` is how messages call it. Raises Problem with `file:line:column`, what was expected and what was
-    found.
+    Args:
+        text: Content of the file.
+        name: Name of the file in messages.
+
+    Raises:
+        Problem: The file is invalid; the message has `file:line:column`, the expected and the actual value.
     """
     document = _document(text, name)
     return document.value(document.root)
 
 
 def merge(files: Mapping[str, Iterable[Claim]]) -> Mapping[str, Claim]:
-    """All claims of several files by id, in order. Raises Problem when two files hold the same id."""
+    """Return all claims of several files by id, in order.
+
+    Raises:
+        Problem: Two files have the same id.
+    """
     merged: dict[str, Claim] = {}
     origin: dict[str, str] = {}
     for name, claims in files.items():
         for claim in claims:
             if claim.id in merged:
-                what = f"expected an id of its own, found {claim.id}, which {origin[claim.id]} holds as well"
+                what = f"expected a unique id, found {claim.id}, which is also in {origin[claim.id]}"
                 raise Problem(what, name, "give the claim another id")
             merged[claim.id], origin[claim.id] = claim, name
     return merged
@@ -85,13 +98,17 @@ def merge(files: Mapping[str, Iterable[Claim]]) -> Mapping[str, Claim]:
 
 @dataclass(frozen=True)
 class _Document:
-    """A composed file, which still knows the place of everything in it."""
+    """A parsed file with the positions of its nodes."""
 
     name: str
     root: yaml.Node | None
 
     def value(self, node: yaml.Node | None) -> Json:
-        """Plain data of a node. Raises Problem on a key twice and on what is not in `_SCALARS`."""
+        """Return the plain data of a node.
+
+        Raises:
+            Problem: A key is duplicate, or a value is not in `_SCALARS`.
+        """
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item) for item in node.value]
         if isinstance(node, yaml.MappingNode):
@@ -110,31 +127,31 @@ class _Document:
             if not isinstance(key, yaml.ScalarNode) or key.tag != _TAG + "str":
                 raise _problem(self.name, key.start_mark, "a key that is text", _shown(key.value))
             if key.value in data:
-                raise _problem(self.name, key.start_mark, "each key once", f"{key.value!r} again")
+                raise _problem(self.name, key.start_mark, "unique keys", f"{key.value!r} again")
             data[key.value] = self.value(value)
         return data
 
-    def problem(self, path: Path, expected: str, found: str, key: str = "") -> Problem:
-        """A Problem at the place of a path, or of one of its keys."""
+    def problem(self, path: Path, expected: str, actual: str, key: str = "") -> Problem:
+        """Return a Problem at the position of a path, or of one of its keys."""
         node = self.root
         for step in path:
             node = _child(node, step)[1]
         if key:
             node = _child(node, key)[0]
-        return _problem(self.name, node.start_mark if node else None, expected, found)
+        return _problem(self.name, node.start_mark if node else None, expected, actual)
 
 
 def _child(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node, yaml.Node]:
-    """The key's and the value's node; they are one in a list."""
+    """Return the nodes of key and value; they are the same in a list."""
     if isinstance(node, yaml.MappingNode):
-        found: tuple[yaml.Node, yaml.Node] = next(pair for pair in node.value if pair[0].value == step)
-        return found
+        nodes: tuple[yaml.Node, yaml.Node] = next(pair for pair in node.value if pair[0].value == step)
+        return nodes
     assert isinstance(node, yaml.SequenceNode) and isinstance(step, int)  # noqa: S101
     return node.value[step], node.value[step]
 
 
 def _check_events(text: str, name: str) -> None:
-    """Refuse what must not even be composed: size, depth, anchors, aliases, tags, a second document."""
+    """Reject input before it is composed: size, depth, anchors, aliases, tags, a second document."""
     size = len(text.encode(errors="surrogatepass"))
     if size > SIZE_LIMIT:
         raise _problem(name, None, f"at most {SIZE_LIMIT} bytes", f"{size}")
@@ -142,14 +159,14 @@ def _check_events(text: str, name: str) -> None:
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            refused = _refused(event, depth)
-            if refused:
-                raise _problem(name, event.start_mark, *refused)
+            violation = _violation_of(event, depth)
+            if violation:
+                raise _problem(name, event.start_mark, *violation)
     except (yaml.YAMLError, UnicodeError) as error:
         raise _malformed(name, error) from error
 
 
-def _refused(event: yaml.Event, depth: int) -> tuple[str, str] | None:
+def _violation_of(event: yaml.Event, depth: int) -> tuple[str, str] | None:
     if depth > DEPTH_LIMIT:
         return f"at most {DEPTH_LIMIT} levels", "one more"
     if isinstance(event, yaml.AliasEvent):
@@ -177,29 +194,27 @@ def _compose(text: str, name: str) -> yaml.Node | None:
 def _malformed(name: str, error: Exception) -> Problem:
     mark = getattr(error, "problem_mark", None)
     reason = getattr(error, "problem", None) or str(error).splitlines()[0]
-    return _problem(name, mark, "YAML", f"a fault in it: {reason}")
+    return _problem(name, mark, "YAML", f"a syntax error: {reason}")
 
 
-def _problem(name: str, mark: Json, expected: str, found: str) -> Problem:
+def _problem(name: str, mark: Json, expected: str, actual: str) -> Problem:
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    what = f"expected {expected}, found {found}"
-    return Problem(
-        what, f"{name}:{line}:{column}", "correct the file; scenarios/claims shows how claims look"
-    )
+    what = f"expected {expected}, found {actual}"
+    return Problem(what, f"{name}:{line}:{column}", "correct the file; see scenarios/claims for examples")
 
 
 def _violation(document: _Document, error: ValidationError) -> Problem:
     path = tuple(error.absolute_path)
-    found = cast(Json, error.instance)
+    instance = cast(Json, error.instance)
     limit, schema = cast(Json, error.validator_value), cast(Json, error.schema)
     if error.validator == "required":
-        missing = next(key for key in limit if key not in found)
-        return document.problem(path, f"the key {missing!r}", f"only {', '.join(found) or 'none'}")
+        missing = next(key for key in limit if key not in instance)
+        return document.problem(path, f"the key {missing!r}", f"only {', '.join(instance) or 'none'}")
     if error.validator == "additionalProperties":
-        known = schema.get("properties") or schema["patternProperties"]
-        extra = next(key for key in found if not _is_known(key, schema))
-        return document.problem(path, f"a key of {', '.join(known)}", repr(extra), extra)
-    return document.problem(path, _expected(str(error.validator), limit), _shown(found))
+        valid_keys = schema.get("properties") or schema["patternProperties"]
+        extra = next(key for key in instance if not _has_key(key, schema))
+        return document.problem(path, f"a key of {', '.join(valid_keys)}", repr(extra), extra)
+    return document.problem(path, _expected(str(error.validator), limit), _shown(instance))
 
 
 def _expected(keyword: str, limit: Json) -> str:
@@ -220,7 +235,7 @@ _TYPES = {
 }
 
 
-def _is_known(key: str, schema: Mapping[str, Json]) -> bool:
+def _has_key(key: str, schema: Mapping[str, Json]) -> bool:
     patterns = schema.get("patternProperties", {})
     return key in schema.get("properties", {}) or any(re.search(pattern, key) for pattern in patterns)
 
@@ -232,26 +247,26 @@ def _shown(value: Json) -> str:
 
 
 def _check_ranges(document: _Document, number: int, entry: Mapping[str, Json]) -> None:
-    """Each range is one, and each constant has just one value in every minor version of its claim."""
+    """Check that each version range is valid, and that each constant has one value per minor version."""
     holds = _minors(document, (number, "versions"), entry["versions"])
     for at, constant in enumerate(entry["constants"]):
         path = (number, "constants", at, "values")
-        left = set(holds)
+        remaining = set(holds)
         for place, value in enumerate(constant["values"]):
-            here = (*path, place, "versions")
-            minors = _minors(document, here, value["versions"]) & holds
-            if not minors <= left:
-                raise document.problem(here, "no version twice", f"1.{min(minors - left)} again")
-            left -= minors
-        if left:
-            raise document.problem(path, f"a value for {entry['versions']}", f"none for 1.{min(left)}")
+            place_path = (*path, place, "versions")
+            minors = _minors(document, place_path, value["versions"]) & holds
+            if not minors <= remaining:
+                raise document.problem(place_path, "each version once", f"1.{min(minors - remaining)} again")
+            remaining -= minors
+        if remaining:
+            raise document.problem(path, f"a value for {entry['versions']}", f"none for 1.{min(remaining)}")
 
 
 _NO_WINDOW = {"shape": "negative", "nominal": "0", "low": "0", "high": "0"}
 
 
 def _check_window(document: _Document, number: int, entry: Mapping[str, Json]) -> None:
-    """Each formula is one, over symbols that there are."""
+    """Check that each formula is valid and uses existing symbols."""
     for part, text in (entry.get("window") or {}).items():
         if part == "shape":
             continue
@@ -260,8 +275,8 @@ def _check_window(document: _Document, number: int, entry: Mapping[str, Json]) -
         except ValueError as error:
             raise document.problem((number, "window", part), "a formula", str(error)) from None
         if unknown:
-            known = ", ".join([*SYMBOLS, SLACK])
-            raise document.problem((number, "window", part), f"symbols of {known}", min(unknown))
+            valid_symbols = ", ".join([*SYMBOLS, SLACK])
+            raise document.problem((number, "window", part), f"symbols of {valid_symbols}", min(unknown))
     try:
         windows.formula(**entry.get("window", _NO_WINDOW))
     except ValueError as error:
@@ -280,7 +295,11 @@ def _minors(document: _Document, path: Path, versions: str) -> frozenset[int]:
 
 @cache
 def _minors_in(versions: str) -> frozenset[int]:
-    """Hundreds of claims have the same few ranges. Raises InvalidSpecifier."""
+    """Return the minor versions in a range; cached, as hundreds of claims have the same few ranges.
+
+    Raises:
+        InvalidSpecifier: The range is invalid.
+    """
     range_ = SpecifierSet(versions)
     return frozenset(minor for minor in _MINORS if range_.contains(f"1.{minor}.0"))
 

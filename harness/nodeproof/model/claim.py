@@ -1,4 +1,4 @@
-"""A documented, observable behaviour, and what the page says of it."""
+"""Documented, observable behaviours, and what the page says about them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from nodeproof.model.window import WindowSpec
 Kind = Literal["timing", "default", "behaviour"]
 Subject = Literal["control-plane", "kubelet", "cloud-controller-manager"]
 Status = Literal["judged", "planned", "cannot", "not-applicable"]
-"""Whether a scenario judges it; `cannot` and `not-applicable` say why none does, `judged` may say what is not
-the real thing in how it is.
+"""Whether a scenario judges the claim. The reason explains `cannot` and `not-applicable`; for `judged` it may
+name what is simulated.
 """
 Tier = Literal["process", "machine"]
-"""The least kind of node that proves it."""
+"""The simplest kind of node that proves the claim."""
 
 
 @dataclass(frozen=True)
 class Constant:
     """A default compiled into a component: its value per range of Kubernetes versions, and the page's value.
 
-    `component` and `reported` say where the running component shows it (`/configz`, a dotted path; empty
-    when it does not); `flag` is the flag or configuration field that changes it; `source` the file in
+    `component` and `reported` locate it in the running component (`/configz`, a dotted path; empty if it is
+    not reported). `flag` is the flag or configuration field that changes it; `source` is the file in
     Kubernetes that sets it.
     """
 
@@ -42,7 +42,11 @@ class Constant:
     source: str
 
     def at(self, kubernetes_version: str) -> float:
-        """The constant for a Kubernetes version. Raises KeyError when the catalogue knows none."""
+        """Return the constant for a Kubernetes version.
+
+        Raises:
+            KeyError: The catalogue has no value for the version.
+        """
         for versions, value in self.values:
             if includes(versions, kubernetes_version):
                 return value
@@ -53,11 +57,11 @@ class Constant:
 class Claim:
     """One row of the catalogue.
 
-    `page` maps a version of the Nodes page to what it says (`true` as the statement, `false` nothing, else a
-    remark, which begins with CONTRARY where the statement is as the code has it); `versions` is the range of
-    Kubernetes versions in which the statement holds. `window` is how long after its anchor a timing claim's
-    event may come, where its YAML says so. `measure` says how one that is not judged yet is to be,
-    `upstream_tests` which tests of Kubernetes look at it.
+    `page` maps a version of the Nodes page to what it says: `true` for the statement, `false` for nothing,
+    else a remark, which starts with CONTRARY if the statement follows the code. `versions` is the range of
+    Kubernetes versions in which the statement holds. `window` is the time after its anchor in which a timing
+    claim's event may occur, if its YAML has one. `measure` describes how to judge a planned claim,
+    `upstream_tests` lists the tests of Kubernetes for it.
     """
 
     id: str
@@ -80,15 +84,17 @@ class Claim:
 
     @property
     def page_versions(self) -> tuple[str, ...]:
-        """The versions of the page that say it, in any form."""
+        """The versions of the page that mention the claim, in any form."""
         return tuple(version for version, says in self.page.items() if says is not False)
 
 
 def includes(versions: str, kubernetes_version: str) -> bool:
-    """Whether a range such as `>=1.18,<1.32` holds a version such as `v1.36.3`.
+    """Return whether a range such as `>=1.18,<1.32` includes a version such as `v1.36.3`.
 
-    What follows the three numbers (`-alpha.1`, `-eks-113cf36`, `+k3s1`) does not matter. Raises ValueError
-    when they are not there.
+    A suffix after the three numbers (`-alpha.1`, `-eks-113cf36`, `+k3s1`) is ignored.
+
+    Raises:
+        ValueError: The version does not have three numbers.
     """
     numbers = _RELEASE.match(kubernetes_version)
     if numbers is None:
@@ -98,12 +104,12 @@ def includes(versions: str, kubernetes_version: str) -> bool:
 
 CONTRARY = "differs: "
 MOVED = "moved: "
-"""Begins a remark that says only where the sentence is now."""
+"""Prefix of a remark that only gives the new place of the sentence."""
 _RELEASE = re.compile(r"v?([0-9]+\.[0-9]+\.[0-9]+)(?![0-9.])")
 
 
 def page_agreement(claim: Claim, kubernetes_version: str, verdict: Verdict) -> Page:
-    """Compare what the page says with the running version's constant and with the verdict.
+    """Compare the page with the running version's constant and with the verdict.
 
     Known drift is shown here and never fails a run: the verdict is about the running version.
     """
@@ -114,20 +120,20 @@ def page_agreement(claim: Claim, kubernetes_version: str, verdict: Verdict) -> P
     for constant in claim.constants:
         if constant.page_value is None:
             continue
-        says, cluster = (
+        page_text, cluster = (
             f"{value:g} {constant.unit}" for value in (constant.page_value, constant.at(kubernetes_version))
         )
-        agrees = says == cluster and verdict.outcome != "deviates"
-        return Page("agrees" if agrees else "differs", says, cluster, claim.drift)
-    said = _said(claim)
-    says = claim.statement if said is True else str(said)
-    if says.startswith(CONTRARY):
-        return Page("differs" if verdict.outcome == "conforms" else "unknown", says, drift=claim.drift)
-    return Page(_AGREEMENT[verdict.outcome], says, drift=claim.drift)
+        agrees = page_text == cluster and verdict.outcome != "deviates"
+        return Page("agrees" if agrees else "differs", page_text, cluster, claim.drift)
+    remark = _newest_remark(claim)
+    page_text = claim.statement if remark is True else str(remark)
+    if page_text.startswith(CONTRARY):
+        return Page("differs" if verdict.outcome == "conforms" else "unknown", page_text, drift=claim.drift)
+    return Page(_AGREEMENT[verdict.outcome], page_text, drift=claim.drift)
 
 
-def _said(claim: Claim) -> bool | str:
-    """What the newest version of the page says that says it: of what has moved, what it said before."""
+def _newest_remark(claim: Claim) -> bool | str:
+    """Return the newest remark of the page; if the sentence was moved, the one before."""
     remarks = [claim.page[version] for version in claim.page_versions]
     return next((remark for remark in reversed(remarks) if not str(remark).startswith(MOVED)), remarks[-1])
 

@@ -1,9 +1,10 @@
-"""Nodes' clocks: what each was ahead by, as measured in the recording, for as long as nobody set it.
+"""Offsets of nodes' clocks, as measured in the recording, until a clock is set.
 
-A boot, a thaw and the setting that follows each give a node another clock: what was measured before tells
-nothing of it. A node on the host's own clock is read without an error, and nobody has to ask it.
+A boot, a thaw and the clock setting that follows each give a node another clock: earlier readings do not
+apply to it. A node on the host's own clock has no error and is not measured.
 
-All offsets are against the host's wall clock as it was when the recording began, which nobody sets later.
+All offsets are relative to the host's wall clock at the start of the recording, which later steps do not
+change.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from nodeproof.model.history import Entry, History, parse_time
 
 SETTING, SET = "clock-setting", "clock-set"
-"""Steps of a machine between which its clock is set: in between it may tell either time."""
+"""Steps of a machine between which its clock is set; in between it may show either time."""
 MEASURED_AFTER = ("booted", "restored", "thawed", SET)
 """Steps of a machine after which its clock is measured."""
 _NEW_CLOCK = (*MEASURED_AFTER, "reset", SETTING)
@@ -22,9 +23,7 @@ _NEW_CLOCK = (*MEASURED_AFTER, "reset", SETTING)
 
 @dataclass(frozen=True)
 class Reading:
-    """What a node's clock was ahead of the harness's when its answer came at `t` (s, monotonic), and half of
-    what asking took (s).
-    """
+    """Offset of a node's clock at `t` (s, monotonic), and its error: half of the request's duration (s)."""
 
     node: str
     t: float
@@ -33,9 +32,10 @@ class Reading:
 
 
 def written_t(history: History, timestamp: str, seen_t: float) -> float:
-    """When a node wrote a timestamp (RFC 3339) that was seen at `seen_t`, on the monotonic clock (s), but for
-    what its clock was ahead by: whatever the host's clock was set to since then is no matter to a clock of
-    the node's own.
+    """Return when a node wrote a timestamp (RFC 3339), on the monotonic clock (s).
+
+    The result does not include the offset of the node's clock. `seen_t` is when the timestamp was seen. Later
+    steps of the host's clock do not matter for a node with its own clock.
     """
     if any(not entry.data["error_s"] for entry in history.of_kind("clock")):
         return history.from_wall(timestamp, seen_t)
@@ -43,27 +43,31 @@ def written_t(history: History, timestamp: str, seen_t: float) -> float:
 
 
 def offset_s(history: History, node: str, t: float) -> float | None:
-    """What a node's clock was ahead by at `t` (s); None where nobody measured it since it was set.
+    """Return the offset of a node's clock at `t` (s); None if it was not measured since it was set.
 
-    By the most exact reading of that clock: two of them would put a step between two renewals.
+    The most exact reading of that clock is used: two readings would put a step between two renewals.
     """
     set_t = clock_of(history, node, t)
-    own = [reading for reading, since_t in _readings(history) if reading.node == node and since_t == set_t]
-    return _best(own).offset_s if own else None
+    readings = [
+        reading for reading, since_t in _readings(history) if reading.node == node and since_t == set_t
+    ]
+    return _best(readings).offset_s if readings else None
 
 
 def error_s(history: History) -> float | None:
-    """How wrong these offsets may be (s): half of what the most exact answer took, and how far a clock was
-    seen to move beyond what its other readings left open; None where nobody measured.
+    """Return the largest error of these offsets (s); None without readings.
+
+    This is half the duration of the most exact request, or the movement of a clock beyond the error of its
+    other readings, whichever is larger.
     """
-    clocks: dict[tuple[str, float], list[Reading]] = {}
+    by_clock: dict[tuple[str, float], list[Reading]] = {}
     for reading, set_t in _readings(history):
-        clocks.setdefault((reading.node, set_t), []).append(reading)
-    return max(map(_error_s, clocks.values()), default=None)
+        by_clock.setdefault((reading.node, set_t), []).append(reading)
+    return max(map(_error_s, by_clock.values()), default=None)
 
 
 def _error_s(readings: Sequence[Reading]) -> float:
-    """How wrong the offset of one clock may be (s)."""
+    """Return the largest error of one clock's offset (s)."""
     best = _best(readings)
     moved = max(abs(reading.offset_s - best.offset_s) - reading.error_s for reading in readings)
     return max(best.error_s, moved)
@@ -74,7 +78,7 @@ def _best(readings: Sequence[Reading]) -> Reading:
 
 
 def _readings(history: History) -> Iterator[tuple[Reading, float]]:
-    """The readings of clocks that nobody set meanwhile, each with when its clock was set."""
+    """Yield the readings of clocks that were not set meanwhile, each with its clock's setting time."""
     for entry in history.of_kind("clock"):
         node, error_s = str(entry.data["node"]), float(entry.data["error_s"])
         set_t = clock_of(history, node, entry.t)
@@ -84,14 +88,16 @@ def _readings(history: History) -> Iterator[tuple[Reading, float]]:
 
 
 def _moved_s(history: History, t: float) -> float:
-    """How far the host's wall clock was set from the beginning up to `t` (s)."""
+    """Return the sum of the steps of the host's wall clock from the start up to `t` (s)."""
     return history.wall_offset_s(t) - history.wall_offset_s(history.began_t)
 
 
 def clock_of(history: History, node: str, t: float) -> float | None:
-    """When the clock that a node has at `t` was set, which tells one from another; None while it is set."""
-    own = (entry for entry in history.of_kind("machine") if entry.data["node"] == node and entry.t <= t)
-    last = max((entry for entry in own if entry.data["step"] in _NEW_CLOCK), key=_when, default=None)
+    """Return when the node's clock at `t` was set, which identifies the clock; None while it is being set."""
+    node_steps = (
+        entry for entry in history.of_kind("machine") if entry.data["node"] == node and entry.t <= t
+    )
+    last = max((entry for entry in node_steps if entry.data["step"] in _NEW_CLOCK), key=_when, default=None)
     if last is None:
         return float("-inf")
     return None if last.data["step"] == SETTING else last.t

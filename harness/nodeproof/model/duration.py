@@ -1,4 +1,4 @@
-"""Go's durations, as components report them."""
+"""Durations of Go, as reported by components."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ _DURATION = re.compile(rf"[+-]?(?:{_DURATION_PART.pattern})+")
 
 
 def duration_s(value: Json) -> float:
-    """Seconds of a Go duration such as `50s`, `5m0s` or `1m40s`, or of a plain number. Raises ValueError."""
+    """Return the seconds of a Go duration such as `50s`, `5m0s` or `1m40s`, or of a plain number.
+
+    Raises:
+        ValueError: The text is not a Go duration.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     text = str(value)

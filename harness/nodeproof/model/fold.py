@@ -1,4 +1,4 @@
-"""Entries of a history, put in order and indexed as they come: nothing is read twice."""
+"""Index of a history's entries that is updated with each new entry."""
 
 from __future__ import annotations
 
@@ -16,26 +16,30 @@ SENTINEL_ANNOTATION = "nodeproof.dev/sentinel"
 Key = tuple[str, str, str]
 """A resource, a namespace and a name."""
 _OFFSETS = {"begun": "wall_offset_s", "wall": "offset_s"}
-"""Which entries say what the host's wall clock is ahead of its monotonic one by, and where."""
+"""Fields of the entries that hold the host's wall clock minus its monotonic one."""
 LATE_S = 1.2
-"""So long (s) after the API says that something was written it may be received: it says whole seconds."""
+"""Longest normal delay (s) between a write's time in the API, which has whole seconds, and its receipt."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that was seen or done at `t` (s, monotonic)."""
+    """An observation or action at `t` (s, monotonic)."""
 
     t: float
     kind: str
     data: Mapping[str, Json]
 
     def to_json(self) -> str:
-        """One line of `history.jsonl`."""
+        """Return one line of `history.jsonl`."""
         return json.dumps({"t": round(self.t, 6), "kind": self.kind, **self.data}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, line: str) -> Entry:
-        """Read one line of `history.jsonl`. Raises ValueError when it is not one."""
+        """Read one line of `history.jsonl`.
+
+        Raises:
+            ValueError: The line is not an entry.
+        """
         data = json.loads(line)
         if not isinstance(data, dict) or not {"t", "kind"} <= data.keys():
             raise ValueError(f"not an entry of a history: {line[:80]!r}")
@@ -43,7 +47,7 @@ class Entry:
 
 
 def clean(entry: Entry) -> tuple[Entry, str]:
-    """An entry without what is secret, and its line: what is judged now and later is the same."""
+    """Return an entry without secrets, and its line: it is judged in the form in which it is stored."""
     line = entry.to_json()
     if not redact.is_suspect(line):
         return entry, line
@@ -53,9 +57,9 @@ def clean(entry: Entry) -> tuple[Entry, str]:
 
 @dataclass(frozen=True)
 class Version:
-    """A state of one object, and when the harness received it; `object` is the last one when it was deleted.
+    """A state of one object, and the time of its receipt; after a deletion, `object` is the last state.
 
-    `listed` tells that it came from a LIST: it held at `t` and may be much older.
+    With `listed`, the state came from a LIST: it held at `t` and may be much older.
     """
 
     t: float
@@ -66,7 +70,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Late:
-    """A write that a watch delivered at `t` (s, monotonic), so long (s) after the API says it was written."""
+    """A write that a watch delivered at `t` (s, monotonic), `late_s` after its time in the API."""
 
     t: float
     resource: str
@@ -74,15 +78,19 @@ class Late:
 
 
 def parse_time(timestamp: str) -> float:
-    """Seconds since the epoch of an RFC 3339 time. Raises ValueError."""
+    """Return an RFC 3339 time in seconds since the epoch.
+
+    Raises:
+        ValueError: The text is not an RFC 3339 time.
+    """
     return datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
 
 
 @dataclass
 class Fold:
-    """Entries in the order of their times, by kind and by resource, and what follows from them.
+    """Entries in time order, indexed by kind and resource, and the state derived from them.
 
-    It grows: whoever holds one sees what was added since. Entries of one resource come in order.
+    A fold grows: all its users see new entries. Entries of one resource arrive in order.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -90,23 +98,23 @@ class Fold:
     by_resource: dict[str, list[Entry]] = field(default_factory=dict)
     versions: dict[Key, list[Version]] = field(default_factory=dict)
     sentinels: dict[str, dict[str, float]] = field(default_factory=dict)
-    """When each watch delivered each value of its sentinel first (s); one on a LIST proves no watch."""
+    """First delivery (s) of each sentinel value by each watch; a value on a LIST does not prove a watch."""
     late: list[Late] = field(default_factory=list)
-    """What came more than `LATE_S` after it was written."""
+    """Writes received more than `LATE_S` after their time in the API."""
     _written: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """What the states of each object, by its uid, say of when it was written last."""
+    """Last write times in the states of each object, by its uid."""
     _wall_offset_s: float = 0.0
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> Fold:
-        """All of these."""
-        made = cls()
+        """Return a fold of these entries."""
+        fold = cls()
         for entry in entries:
-            made.add(entry)
-        return made
+            fold.add(entry)
+        return fold
 
     def add(self, entry: Entry) -> None:
-        """One more."""
+        """Add one entry."""
         _put(self.entries, entry)
         _put(self.by_kind.setdefault(entry.kind, []), entry)
         self._wall_offset_s = float(entry.data.get(_OFFSETS.get(entry.kind, ""), self._wall_offset_s))
@@ -130,51 +138,53 @@ class Fold:
             _note_gone(self.versions, entry, listed)
 
     def _note_written(self, resource: str, version: Version) -> None:
-        """A write sets the time at whoever wrote a field, unless it only removes some; one that asks for an
-        object's removal sets the time by which it has to be gone. The API server takes both from its clock,
-        in whole seconds (k8s.io/apimachinery/pkg/util/managedfields, and BeforeDelete in
-        k8s.io/apiserver/pkg/registry/rest): of what follows another write within a second they say nothing.
+        """Record a late write.
+
+        A write sets the time of its field manager, unless it only removes fields; a deletion request sets the
+        time by which the object must be gone. The API server takes both from its clock, in whole seconds
+        (k8s.io/apimachinery/pkg/util/managedfields, and BeforeDelete in k8s.io/apiserver/pkg/registry/rest),
+        so they do not change for another write within the same second.
         """
         meta = version.object["metadata"]
-        uid, says = str(meta["uid"]), _says(meta)
-        before = self._written.get(uid, ("", ""))
-        self._written[uid] = max(before, says)
-        if version.listed or version.deleted or says <= before:
+        uid, write_times = str(meta["uid"]), _write_times(meta)
+        previous = self._written.get(uid, ("", ""))
+        self._written[uid] = max(previous, write_times)
+        if version.listed or version.deleted or write_times <= previous:
             return
-        written_s = parse_time(says[0]) if says[0] > before[0] else _asked_s(meta)
+        written_s = parse_time(write_times[0]) if write_times[0] > previous[0] else _deletion_request_s(meta)
         late_s = version.t - (written_s - self._wall_offset_s)
         if late_s > LATE_S:
             self.late.append(Late(version.t, resource, late_s))
 
 
-def _says(meta: Mapping[str, Json]) -> tuple[str, str]:
-    """When somebody wrote a field of an object last, and by when it has to be gone."""
-    written = max((str(each.get("time", "")) for each in meta.get("managedFields") or ()), default="")
-    return written, str(meta.get("deletionTimestamp") or "")
+def _write_times(meta: Mapping[str, Json]) -> tuple[str, str]:
+    """Return when a field of an object was last written, and by when the object must be gone."""
+    last_write = max((str(field_.get("time", "")) for field_ in meta.get("managedFields") or ()), default="")
+    return last_write, str(meta.get("deletionTimestamp") or "")
 
 
-def _asked_s(meta: Mapping[str, Json]) -> float:
-    """When the removal of an object was asked for (s since the epoch)."""
+def _deletion_request_s(meta: Mapping[str, Json]) -> float:
+    """Return when the deletion of an object was requested (s since the epoch)."""
     return parse_time(meta["deletionTimestamp"]) - float(meta.get("deletionGracePeriodSeconds") or 0)
 
 
 def _put(entries: list[Entry], entry: Entry) -> None:
-    """Where its time belongs; after those of the same time."""
+    """Insert an entry by its time, after those of the same time."""
     if not entries or entries[-1].t <= entry.t:
         entries.append(entry)
     else:
-        insort(entries, entry, key=lambda each: each.t)
+        insort(entries, entry, key=lambda other: other.t)
 
 
 def _note_gone(versions: Mapping[Key, list[Version]], entry: Entry, listed: Set[Key]) -> None:
-    """What a LIST after a gap lacks was removed in it, at an unknown time."""
-    for key, seen in versions.items():
-        if key[0] == entry.data["resource"] and key not in listed and not seen[-1].deleted:
-            seen.append(Version(entry.t, True, seen[-1].object, listed=True))
+    """Record the removal, at an unknown time, of objects that a LIST after a gap lacks."""
+    for key, versions_ in versions.items():
+        if key[0] == entry.data["resource"] and key not in listed and not versions_[-1].deleted:
+            versions_.append(Version(entry.t, True, versions_[-1].object, listed=True))
 
 
 def received(entry: Entry) -> Iterator[Version]:
-    """The objects of an entry; bookmarks and errors of a watch hold none."""
+    """Yield the objects of an entry; bookmarks and errors of a watch have none."""
     if entry.kind == "watch" and entry.data["type"] in ("ADDED", "MODIFIED", "DELETED"):
         yield Version(entry.t, entry.data["type"] == "DELETED", entry.data["object"])
     elif entry.kind == "listed":

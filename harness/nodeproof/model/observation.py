@@ -1,4 +1,4 @@
-"""What was looked at or answered once: named, so that a judgment can say which one it means."""
+"""Single observations, with an id so that a judgment can refer to them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class Observation:
-    """One `observed` entry of the recording: `what` of `subject` was `value`; `id` is its own."""
+    """One `observed` entry of the recording: `what` of `subject` was `value`."""
 
     id: str
     what: str
@@ -22,11 +22,12 @@ class Observation:
 
     @property
     def came(self) -> Moment:
-        """When it was known: what a request did may have come before. For what must not follow it, take the
-        action's `begun`.
+        """The time of the result. The effects of a request may come earlier.
+
+        For an absence after a request, use the action's `begun`.
         """
         return Moment("observed", {"id": self.id, "what": self.what, "subject": self.subject})
 
     def to_json(self) -> Mapping[str, Json]:
-        """As stored in a check's arguments: what it showed is in the history."""
+        """Return the JSON stored in a check's arguments; the value is in the history."""
         return {"id": self.id, "what": self.what, "subject": self.subject}

@@ -1,12 +1,12 @@
-"""Patterns: what an object must hold, as data, so that a stored judgment says it itself.
+"""Patterns for objects, as data, so that a stored judgment contains its pattern.
 
-A mapping matches an object that has at least its fields; a list matches a list in which each of its patterns
-matches something; anything else matches what is equal to it and of its type: 1 is not true. A mapping whose
-one key begins with `$` is an operator: `$not` (a pattern), `$in` (values; null is a field that is not there),
-`$present` (true or false: whether the field is there, whatever it holds), `$prefix` and `$contains` (text).
+A mapping matches an object that has at least its fields. A list matches a list in which each of its patterns
+matches an element. Any other pattern matches an equal value of the same type: 1 is not true. A mapping whose
+only key begins with `$` is an operator: `$not` (a pattern), `$in` (values; null stands for a missing field),
+`$present` (true or false: whether the field exists, whatever its value), `$prefix` and `$contains` (text).
 
-A field that is not there lacks all that it could hold. What is there and of another kind, such as a text
-where a pattern speaks of a mapping, neither matches that nor is `$not` that.
+A missing field has none of the values that it could have. An existing value of another kind, such as a text
+for a mapping pattern, matches neither the pattern nor its `$not`.
 """
 
 from __future__ import annotations
@@ -17,26 +17,31 @@ from typing import Any
 Json = Any
 PRESENT = {"$present": True}
 LISTED = "[]"
-"""After a path's part: of each element of that list."""
+"""Suffix of a path's part: each element of that list."""
 
 
 def matches(pattern: Json, value: Json) -> bool:
-    """Whether a value matches; a field that is not there is None. Raises KeyError on an unknown operator."""
+    """Return whether a value matches; a missing field is None.
+
+    Raises:
+        KeyError: The operator is unknown.
+    """
     operator = _operator(pattern)
     if operator:
         return _OPERATORS[operator](pattern[operator], value)
     if value is not None and not is_about(pattern, value):
         return False
     if isinstance(pattern, Mapping):
-        return all(matches(wanted, (value or {}).get(name)) for name, wanted in pattern.items())
+        return all(matches(part, (value or {}).get(name)) for name, part in pattern.items())
     if isinstance(pattern, list):
-        return all(any(matches(wanted, each) for each in value or ()) for wanted in pattern)
+        return all(any(matches(part, element) for element in value or ()) for part in pattern)
     return is_equal(pattern, value)
 
 
 def is_about(pattern: Json, value: Json) -> bool:
-    """Whether a value is there and of the kind that a pattern speaks of: a mapping, a list, a text. One that
-    speaks of no kind is about anything, and about nothing.
+    """Return whether a value exists and is of the kind that a pattern describes: mapping, list or text.
+
+    A pattern of no kind applies to any value, and to a missing one.
     """
     operator = _operator(pattern)
     if operator == "$not":
@@ -51,11 +56,11 @@ def is_about(pattern: Json, value: Json) -> bool:
 
 
 def fault(pattern: Json) -> str:
-    """Why something is no pattern, or nothing: an operator that there is none of, what matches everything."""
+    """Return why a pattern is invalid (unknown operator, or it matches everything), or an empty string."""
     if isinstance(pattern, Mapping):
         operators = sorted(str(name) for name in pattern if str(name).startswith("$"))
         if operators:
-            return _fault_of_operator(pattern, operators)
+            return _operator_fault(pattern, operators)
     if isinstance(pattern, Mapping | list):
         if not pattern:
             return "an empty pattern matches everything"
@@ -64,39 +69,39 @@ def fault(pattern: Json) -> str:
     return ""
 
 
-def _fault_of_operator(pattern: Mapping[str, Json], operators: list[str]) -> str:
+def _operator_fault(pattern: Mapping[str, Json], operators: list[str]) -> str:
     if len(pattern) > 1:
-        return f"{operators[0]} stands beside other keys"
+        return f"{operators[0]} must be the only key"
     if operators[0] not in _OPERATORS:
-        return f"no operator {operators[0]!r}, there are: {', '.join(sorted(_OPERATORS))}"
+        return f"unknown operator {operators[0]!r}; choose from {', '.join(sorted(_OPERATORS))}"
     return fault(pattern["$not"]) if operators == ["$not"] else ""
 
 
 def paths(pattern: Json, above: str = "") -> frozenset[str]:
-    """Every field that a pattern names, such as `status.conditions[].type`."""
+    """Return every field that a pattern names, such as `status.conditions[].type`."""
     operator = _operator(pattern)
     if operator:
         return paths(pattern[operator], above) if operator == "$not" else frozenset({above} - {""})
     if isinstance(pattern, Mapping):
-        dotted = ((f"{above}.{name}" if above else name, wanted) for name, wanted in pattern.items())
-        return frozenset().union(*(paths(wanted, path) or {path} for path, wanted in dotted))
+        dotted = ((f"{above}.{name}" if above else name, part) for name, part in pattern.items())
+        return frozenset().union(*(paths(part, path) or {path} for path, part in dotted))
     if isinstance(pattern, list):
-        return frozenset().union(*(paths(wanted, f"{above}{LISTED}") for wanted in pattern))
+        return frozenset().union(*(paths(part, f"{above}{LISTED}") for part in pattern))
     return frozenset({above} - {""})
 
 
 def value_at(path: str, value: Json) -> Json:
-    """What stands at a path; of a list's elements a sorted list, None where a field is not there."""
+    """Return the value at a path: a sorted list for the elements of a list, None for a missing field."""
     name, _dot, rest = path.partition(".")
-    found = value.get(name.removesuffix(LISTED)) if isinstance(value, Mapping) else None
+    child = value.get(name.removesuffix(LISTED)) if isinstance(value, Mapping) else None
     if not name.endswith(LISTED):
-        return value_at(rest, found) if rest else found
-    told = [value_at(rest, each) if rest else each for each in found or ()]
-    return sorted(each for each in told if each is not None)
+        return value_at(rest, child) if rest else child
+    elements = [value_at(rest, element) if rest else element for element in child or ()]
+    return sorted(element for element in elements if element is not None)
 
 
 def is_equal(one: Json, other: Json) -> bool:
-    """Whether two values are the same and of one type: 1 is not true."""
+    """Return whether two values are equal and of one type: 1 is not true."""
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
@@ -114,8 +119,8 @@ def _operator(pattern: Json) -> str:
 _OF_TEXT = ("$prefix", "$contains")
 _OPERATORS: Mapping[str, Callable[[Json, Json], bool]] = {
     "$not": _is_not,
-    "$in": lambda values, value: any(is_equal(each, value) for each in values),
-    "$present": lambda wanted, value: (value is not None) is wanted,
+    "$in": lambda values, value: any(is_equal(choice, value) for choice in values),
+    "$present": lambda is_present, value: (value is not None) is is_present,
     "$prefix": lambda text, value: str(value or "").startswith(text),
     "$contains": lambda text, value: text in str(value or ""),
 }

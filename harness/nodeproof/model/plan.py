@@ -1,4 +1,4 @@
-"""A static plan: which scenarios a slot runs, one after another, and when all of them are done."""
+"""Static plan: the scenarios of each slot, in order, and the expected end of the run."""
 
 from __future__ import annotations
 
@@ -6,32 +6,34 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 STANDING_S = 25.0
-"""What it takes to put something in and to heal it: a kubelet's settings, on virtual machines without KVM,
-15.4 and 11.0 s (medians of 17).
+"""Time to inject and heal a standing fault: for a kubelet's settings on virtual machines without KVM, 15.4
+and 11.0 s (medians of 17).
 """
 NOT_HERE = "not here: "
-"""Begins what a scenario that nothing can be proven by here is known from."""
+"""Prefix of `known_from` for a scenario that cannot prove anything in this run."""
 
 
 @dataclass(frozen=True, order=True)
 class Size:
-    """Of a lab: how many nodes, in how many zones; `spread` how many in each where they are not even."""
+    """Number of nodes and zones of a lab; `spread` has the nodes of each zone if zones differ in size."""
 
     nodes: int
     zones: int
     spread: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        """For people."""
+        """Return the size for output."""
         zones = " + ".join(str(nodes) for nodes in self.spread)
         return f"{self.nodes} nodes, zones: {zones or self.zones}"
 
 
 @dataclass(frozen=True)
 class Expected:
-    """A scenario's expected duration (s), what it is known from, and whether it shares its lab with no other
-    slot; what it may harm, and by which faults. `size` is that of the lab while it, or others that ask
-    for the same, run in it, `standing` the same for those before which the same is put in.
+    """A scenario's expected duration (s) and its origin, its possible targets, and its lab.
+
+    With `is_alone`, it shares its lab with no other slot. `size` is the size of the lab while it, or others
+    with the same size, run in it. `standing` is the fault that is injected before it, shared with others of
+    the same value.
     """
 
     scenario: str
@@ -50,31 +52,32 @@ class Expected:
 
     @property
     def stays(self) -> bool:
-        """Whether it is in its slot for what others there share with it: a lab, or what is put in before."""
+        """Whether it must stay in its slot, because others there share its lab or its standing fault."""
         return not self.runs_here or self.is_alone or self.size is not None or bool(self.standing)
 
 
 @dataclass(frozen=True)
 class Slot:
-    """What one worker runs, in this order."""
+    """The scenarios of one worker, in order."""
 
     scenarios: tuple[Expected, ...]
 
     @property
     def lasts_s(self) -> float:
-        """How long all of it takes (s)."""
+        """Total duration (s)."""
         return _sum_s(self.scenarios)
 
 
 def pack(expected: Iterable[Expected], slots: int, start_s: float) -> tuple[Slot, ...]:
-    """Longest first, each into the slot that is done first: at most 4/3 of the shortest plan there is.
+    """Assign the longest scenario first, each to the slot that ends first.
 
-    Those that have a lab of one size to themselves go together, one after another in the same lab, and so do
-    those before which the same is put in, unless the longest slot would last longer than with each by itself,
-    by more than what is saved: the start of another lab (s), or `STANDING_S`. Then the longest such group is
-    halved. Of two that take as long, the one that is told first comes first; what has a lab of its size comes
-    before what is alone, and that before what is not; those before which the same is put in come one after
-    another. A slot without a scenario is none.
+    The result takes at most 4/3 of the shortest possible plan. Scenarios with labs of the same size share a
+    slot, one after another in the same lab, and so do scenarios with the same standing fault. The longest
+    such group is halved if the longest slot would otherwise take longer than with single scenarios, by more
+    than the group saves: the start of another lab (s), or `STANDING_S`. Equally long scenarios keep their
+    order. In a slot, scenarios with a lab of their own size come first, then those that are alone in a lab,
+    then the others; those with the same standing fault are consecutive. Empty slots are left out.
+
     Source: R. L. Graham, Bounds on Multiprocessing Timing Anomalies, 1969.
     """
     filled = _balanced(list(expected), slots, start_s, 0)
@@ -82,97 +85,100 @@ def pack(expected: Iterable[Expected], slots: int, start_s: float) -> tuple[Slot
 
 
 def divide(expected: Iterable[Expected], of: int, start_s: float) -> tuple[tuple[Expected, ...], ...]:
-    """Shards, each for a machine of its own: as `pack` does it, whatever order they are told in. A shard is
-    empty only where there are fewer scenarios than shards.
+    """Assign scenarios to shards as `pack` does, each for one machine, whatever the order of the input.
+
+    A shard is empty only if there are fewer scenarios than shards.
     """
-    ordered = sorted(expected, key=lambda each: each.scenario)
+    ordered = sorted(expected, key=lambda scenario: scenario.scenario)
     return tuple(map(tuple, _balanced(ordered, of, start_s, of)))
 
 
 def movable(slots: Iterable[Slot]) -> tuple[Expected, ...]:
-    """Longest first, those that any other slot may take as well: all but what a slot begins with, and what
-    stays in it.
+    """Return the scenarios that any other slot may take, longest first.
+
+    The first scenario of a slot, and scenarios that must stay in their slot, are not included.
     """
-    found = [each for slot in slots for each in slot.scenarios[1:] if not each.stays]
-    return tuple(sorted(found, key=lambda each: -each.lasts_s))
+    scenarios = [scenario for slot in slots for scenario in slot.scenarios[1:] if not scenario.stays]
+    return tuple(sorted(scenarios, key=lambda scenario: -scenario.lasts_s))
 
 
 def shares(slot: Slot, slots: Iterable[Slot]) -> bool:
-    """Whether a slot needs a zone of the lab that slots share: for what is its own, or for what it takes of
-    others when it is done.
-    """
-    here = [each for each in slot.scenarios if each.runs_here]
-    return any(not each.is_alone for each in here) or bool(here and movable(slots))
+    """Return whether a slot needs a zone of the shared lab, for its own or for taken scenarios."""
+    runnable = [scenario for scenario in slot.scenarios if scenario.runs_here]
+    return any(not scenario.is_alone for scenario in runnable) or bool(runnable and movable(slots))
 
 
 def _balanced(
     expected: Sequence[Expected], into: int, start_s: float, filled_at_least: int
 ) -> list[list[Expected]]:
     groups = list(_groups(expected))
-    apart_s = max(map(_sum_s, _fill([[each] for each in expected], into)), default=0.0)
+    apart_s = max(map(_sum_s, _fill([[scenario] for scenario in expected], into)), default=0.0)
     while True:
         filled = _fill(groups, into)
         over_s = max(map(_sum_s, filled), default=0.0) - apart_s
         enough = sum(map(bool, filled)) >= filled_at_least
-        dear = [each for each in groups if len(each) > 1 and (not enough or _saves_s(each, start_s) < over_s)]
-        if not dear:
+        costly = [
+            group for group in groups if len(group) > 1 and (not enough or _saves_s(group, start_s) < over_s)
+        ]
+        if not costly:
             return filled
-        longest = max(dear, key=_sum_s)
+        longest = max(costly, key=_sum_s)
         groups.remove(longest)
         groups += _halves(longest)
 
 
 def _saves_s(group: Sequence[Expected], start_s: float) -> float:
-    """What it takes less (s) that a group is in one slot, and not in two."""
+    """Return the time (s) that is saved because a group is in one slot instead of two."""
     return start_s if _has_own_lab(group[0]) else STANDING_S
 
 
 def _halves(group: Sequence[Expected]) -> list[list[Expected]]:
-    """Those before which the same is put in stay together, where that leaves two."""
-    alike: dict[str, list[Expected]] = {}
-    for number, each in enumerate(group):
-        alike.setdefault(each.standing or str(number), []).append(each)
-    return _fill(alike.values() if len(alike) > 1 else [[each] for each in group], 2)
+    """Split a group in two; scenarios with the same standing fault stay together if possible."""
+    by_fault: dict[str, list[Expected]] = {}
+    for number, scenario in enumerate(group):
+        by_fault.setdefault(scenario.standing or str(number), []).append(scenario)
+    return _fill(by_fault.values() if len(by_fault) > 1 else [[scenario] for scenario in group], 2)
 
 
 def _fill(groups: Iterable[Sequence[Expected]], into: int) -> list[list[Expected]]:
-    """Longest first, each into what is done first."""
+    """Assign the longest group first, each to the slot that ends first."""
     filled: list[list[Expected]] = [[] for _ in range(into)]
-    for group in sorted(groups, key=lambda each: -_sum_s(each)):
-        min(filled, key=lambda one: (_sum_s(one), len(one))).extend(group)
+    for group in sorted(groups, key=lambda members: -_sum_s(members)):
+        min(filled, key=lambda members: (_sum_s(members), len(members))).extend(group)
     return filled
 
 
 def _groups(expected: Iterable[Expected]) -> Iterator[Sequence[Expected]]:
-    """What is not to be apart: those with labs of one size, those alone in one of the common size, of the
-    others those before which the same is put in, and each of the rest by itself. Each lab more is a control
-    plane that takes processors from all.
+    """Yield the scenarios that belong together; each of the others alone.
+
+    A group shares a lab of its size, a lab that is not shared by slots, or a standing fault. Each additional
+    lab is a control plane that takes processor time from all others.
     """
     labs: dict[Size | None, list[Expected]] = {}
-    stands: dict[str, list[Expected]] = {}
-    for each in expected:
-        if _has_own_lab(each):
-            labs.setdefault(each.size, []).append(each)
-        elif each.standing:
-            stands.setdefault(each.standing, []).append(each)
+    by_standing_fault: dict[str, list[Expected]] = {}
+    for scenario in expected:
+        if _has_own_lab(scenario):
+            labs.setdefault(scenario.size, []).append(scenario)
+        elif scenario.standing:
+            by_standing_fault.setdefault(scenario.standing, []).append(scenario)
         else:
-            yield [each]
+            yield [scenario]
     yield from labs.values()
-    yield from stands.values()
+    yield from by_standing_fault.values()
 
 
-def _has_own_lab(each: Expected) -> bool:
-    return each.is_alone or each.size is not None
+def _has_own_lab(scenario: Expected) -> bool:
+    return scenario.is_alone or scenario.size is not None
 
 
-def _turn(each: Expected) -> tuple[bool, Size, bool, str]:
-    return each.size is None, each.size or Size(0, 0), not each.is_alone, each.standing
+def _turn(scenario: Expected) -> tuple[bool, Size, bool, str]:
+    return scenario.size is None, scenario.size or Size(0, 0), not scenario.is_alone, scenario.standing
 
 
 def _sum_s(scenarios: Iterable[Expected]) -> float:
-    return sum(each.lasts_s for each in scenarios)
+    return sum(scenario.lasts_s for scenario in scenarios)
 
 
 def critical(slots: Iterable[Slot]) -> Slot:
-    """The slot that is done last; there is at least one."""
+    """Return the slot that ends last; there must be at least one."""
     return max(slots, key=lambda slot: slot.lasts_s)

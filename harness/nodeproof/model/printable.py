@@ -1,14 +1,15 @@
-"""Text that others wrote (a cluster, a component, somebody else's run), where a terminal shows it."""
+"""Output of text from other sources (a cluster, a component, another user's run) on a terminal."""
 
 from __future__ import annotations
 
-_KEPT = "\n\t"
+_ALLOWED = "\n\t"
 
 
 def printable(text: str) -> str:
-    """The text with its lines, and with a blank for each character that could steer a terminal, turn the
-    direction of what follows, or cannot be encoded.
+    """Return the text with a blank for each unsafe character; line breaks and tabs stay.
+
+    Unsafe characters can control a terminal, change the text direction, or cannot be encoded.
     """
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() or char in _KEPT else " " for char in text)
+    return "".join(char if char.isprintable() or char in _ALLOWED else " " for char in text)

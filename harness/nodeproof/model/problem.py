@@ -1,4 +1,4 @@
-"""The one kind of error a user is meant to read."""
+"""Errors for users."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from nodeproof.model.printable import printable
 
 
 class Problem(Exception):
-    """Something the user can mend: what went wrong, where, and the next step.
+    """An error that the user can fix: what went wrong, where, and the next step.
 
-    `detail` holds supporting lines (a component's last log lines, a compiler's output) and is shown below the
+    `detail` has supporting lines (a component's last log lines, the output of a compiler), shown below the
     one-line message.
     """
 
@@ -29,8 +29,8 @@ class Problem(Exception):
 
 
 class HostTooLoaded(Problem):
-    """The host stood still for so long that a lab is not as it was: another try may tell more."""
+    """The host stalled for so long that the lab may have changed; a retry may succeed."""
 
 
 class OutsideError(Exception):
-    """Something outside (a machine, an API server) refused or did not answer; its message is one line."""
+    """A machine or an API server refused a request or did not answer; the message is one line."""

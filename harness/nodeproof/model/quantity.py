@@ -1,4 +1,4 @@
-"""Quantities, as the API writes them."""
+"""Quantities in the API's notation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ _THOUSANDTHS = 1000
 
 
 def amount(text: str) -> Fraction:
-    """A quantity of the API as a number (k8s.io/apimachinery/pkg/api/resource). Raises ValueError."""
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
-        raise ValueError(f"no quantity: {text!r}")
-    number, unit = Fraction(found[1]), found[2]
+    """Parse a quantity of the API (k8s.io/apimachinery/pkg/api/resource).
+
+    Raises:
+        ValueError: The text is not a quantity.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not a quantity: {text!r}")
+    number, unit = Fraction(match[1]), match[2]
     if not unit:
         return number
     if unit == "m":

@@ -1,15 +1,14 @@
-"""Takes out of texts and values what is secret, before they are written where others read them.
+"""Redaction of secrets in texts and data, before they are written where others can read them.
 
-Whatever a lab's components log, its nodes answer or an exception says goes through here on its way into a
-run's folder, to Allure, to JUnit and to the terminal. What is taken out is named in its place, with a digest
-by a key that only this process has: two secrets stay different, and neither can be guessed from it. Data is
-cleaned as values (`value`), before it becomes JSON. JSON inside a text stays JSON. Taking out twice is taking
-out once.
+Logs of components, answers of nodes and exceptions pass through this module before they reach a run's folder,
+Allure, JUnit or the terminal. A replacement names the kind of secret, with a digest keyed by a value of this
+process: different secrets stay different, and the digest does not reveal them. Data is redacted as values
+(`value`) before it becomes JSON. JSON in a text stays JSON. Redaction is idempotent.
 
-A secret is known by its form (a PEM block, a JWT), by the name before it (`DB_PASSWORD=`, `"token":`), by the
-option of a program (`ipmitool -P`), or because this process's own environment has it under such a name. Each
-pattern is looked for where a literal of it is, and none goes over the same text again and again: a log of
-100 MB takes seconds, whatever is in it.
+A secret is recognized by its form (a PEM block, a JWT), by its name (`DB_PASSWORD=`, `"token":`), by the
+option of a program (`ipmitool -P`), or because the environment of this process has it under such a name. Each
+pattern is only tried at one of its literals, and none scans the same text repeatedly: a log of 100 MB takes
+seconds, whatever its content.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from typing import Any
 
 Json = Any
 Match = Callable[[str, int], re.Match[str] | None]
-"""Of a text at a place."""
+"""Match at a position of a text."""
 KEY, CERTIFICATE, TOKEN = "[redacted private key", "[redacted certificate", "[redacted token"
 PASSWORD, ENCODED = "[redacted password", "[redacted PEM"
-"""How a replacement begins; a digest and a bracket follow."""
+"""Prefixes of replacements; a digest and a bracket follow."""
 LONGEST_KEY = 8 * 1024
-"""How far (characters) a key reaches whose beginning a log's rotation took: the PEM of RSA with 8192 bits is
-shorter. Who takes the tail of a text takes so much more, cleans it, and then cuts."""
+"""Longest rest (characters) of a key whose start was lost by log rotation: the PEM of RSA with 8192 bits is
+shorter. To get the tail of a text, take this much more, redact it, and then cut it."""
 
 _DIGEST_KEY = secrets.token_bytes(32)
 _DIGEST_BYTES = 4
 _BASE64 = r"[A-Za-z0-9+/=]"
 _BREAK = r"(?:\s|\\+[nrt])"
-"""Between a block's lines: also where the text is in a JSON string, or in a JSON string in another."""
+"""Line break in a block, also in a JSON string, or in a JSON string in another."""
 _STAMP = r'\n[^\n"\\]{0,160}?'
-"""Before them in a journal, where each has a time and a name."""
+"""Line prefix in a journal: time and name."""
 _PEM = re.compile(
     r"-----BEGIN (?:[A-Z0-9]+ ){0,3}(?:(?P<key>PRIVATE KEY(?: BLOCK)?)|CERTIFICATE(?: REQUEST)?)-----"
     rf"(?:{_BREAK}{{0,4}}(?:Proc-Type|DEK-Info|Version|Comment): [^\n\\]{{0,100}})*+"
@@ -53,16 +52,19 @@ _JWT = re.compile(r"eyJ[A-Za-z0-9_-]{5,}+(?:(?:\.[A-Za-z0-9_-]*+){2,4}|(?:\.[A-Z
 _RUN = re.compile(r"[A-Za-z0-9_-]*+")
 _VALUE = r"[A-Za-z0-9._~+/=-]{8,}+"
 _WITH_DIGIT = r"(?=[A-Za-z._~+/=-]*+[0-9])"
-"""Tells a token from a word that follows `token:` in a sentence."""
+"""Distinguishes a token from a word after `token:` in a sentence."""
 _QUOTES = r"[\"'\\]{0,4}"
 _ARGUMENT = r"(?P<secret>(?!\[redacted )[^\s\"'\\,;]{2,256}+)"
-"""What a program is given by an option, also in a JSON list of arguments."""
+"""Argument of a program's option, also in a JSON list of arguments."""
 _APART = r"[\"'\\,= \t]{1,10}"
-"""Between an option and its value."""
+"""Separator between an option and its value."""
 
 
 def _any_case(literal: str) -> str:
-    """A pattern for a literal in any case; unlike with IGNORECASE, `re` skips to where it may begin."""
+    """Return a pattern for a literal in any case.
+
+    Unlike with IGNORECASE, `re` can skip to the places where it may start.
+    """
     return "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in literal)
 
 
@@ -89,12 +91,12 @@ _HARMLESS = re.compile(
     r"mode|provider|config|spec|policy|strategy|webhook|cache|controller|cleaner|syncs|length|authentication|issuer|"
     r"url|uri|endpoint|sock|socket|ca-cert-hash|(?<![a-z])id)$"
 )
-"""How a name ends that tells something of a secret, and not the secret: `tokenExpirationSeconds`."""
+"""End of a name that describes a secret without being one: `tokenExpirationSeconds`."""
 _QUOTED = (
     r"(?P<slashes>\\{0,7})(?P<quote>[\"'])"
     r"(?P<quoted>(?:[^\\\n\"']++|\\++(?![\"'])|(?!(?P=slashes)(?P=quote))\\*+[\"'])*+)"
 )
-"""Up to the same quote with as many backslashes: a string in JSON, or in JSON in a JSON string."""
+"""String in JSON, or in JSON in a JSON string: up to the same quote with as many backslashes."""
 _BARE = r"(?P<bare>[^\s\"'\\&<>]{1,2048}+)"
 _IN_QUOTES = r"\\{0,7}[\"']"
 _NAMES = re.compile(_NAME)
@@ -113,16 +115,16 @@ _PAIR_OF_LINES = re.compile(
     rf"name: [\"']?[\w.-]{{0,80}}?{_NAME}[\"']?[ \t]*(?:\n|\\{{1,7}}n)"
     rf"[ \t]{{0,40}}value(?P<sign>:[ \t]{{1,20}})(?:{_QUOTED}|{_BARE})"
 )
-"""An environment variable of a pod, in JSON and in YAML."""
+"""Environment variable of a pod, in JSON and in YAML."""
 _NO_SECRET = re.compile(r"(?:(?i:true|false|null|none|nil)|<.*|\[redacted.*)?[,;)}\]]*", re.DOTALL)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _LIKE_TOKEN = re.compile(r"[^\s/][^\s]{5,}")
 _SHORTEST_WITH_DIGIT, _SHORTEST_WORD = 8, 16
-"""What follows `token: ` is a word of a sentence where it is shorter, and no token."""
+"""Shortest tokens after `token: `; a shorter text is a word of a sentence."""
 _LEAST_OF_ENVIRONMENT = 8
-"""A shorter value is likely to be a word that stands for something else elsewhere."""
+"""Shortest secret from the environment; a shorter value is likely to be an ordinary word elsewhere."""
 _PASSWORD_OPTIONS = (("ipmitool", "-P"), ("fence_", "-p"), ("sshpass", "-p"))
-"""Programs (or how their names begin) that take a password by an option without a name."""
+"""Programs (or prefixes of their names) with an unnamed option for a password."""
 _BY_FORM = tuple(
     (tuple(literals.split("|")), re.compile(pattern), kind)
     for literals, pattern, kind in (
@@ -146,13 +148,13 @@ _BY_FORM = tuple(
             rf"{_any_case('cookie')}: (?P<secret>(?!\[redacted )[^\s\"'\\][^\n\"'\\]{{3,2048}}+)",
             TOKEN,
         ),
-        # A bootstrap token has a form that an Event's name may have, too.
+        # An Event's name may look like a bootstrap token.
         (
             "token",
             rf"{_any_case('token')}\s{{1,3}}{_QUOTES}(?P<secret>[a-z0-9]{{6}}\.[a-z0-9]{{16}})\b",
             TOKEN,
         ),
-        # What joins K3s and RKE2. Source: https://docs.k3s.io/cli/token
+        # Join token of K3s and RKE2. Source: https://docs.k3s.io/cli/token
         ("k10", r"(?P<secret>\bK10[0-9a-f]{8,128}::[^\s\"'\\,;&]{3,256}+)", TOKEN),
         ("ghp_|gho_|ghu_|ghs_|ghr_", r"(?P<secret>\bgh[pousr]_[A-Za-z0-9]{16,}+)", TOKEN),
         ("github_pat_|glpat-|xox", r"(?P<secret>\b(?:github_pat_|glpat-|xox[abeprs]-)[\w-]{10,}+)", TOKEN),
@@ -189,22 +191,22 @@ _BY_FORM = tuple(
 )  # fmt: skip
 
 
-def text(given: str) -> str:
-    """The text without private keys, certificates, tokens and passwords.
+def text(raw: str) -> str:
+    """Return the text without private keys, certificates, tokens and passwords.
 
-    What is a secret only by its meaning (a random word that somebody chose) cannot be known.
+    A secret without a recognizable form or name, such as a chosen word, cannot be detected.
     """
-    return _text(given, _of_environment(os.environ))
+    return _text(raw, _of_environment(os.environ))
 
 
-def value(given: Json) -> Json:
-    """Data as JSON has it, with every string in it clean, also those that only their key makes secrets."""
-    return _value(given, _of_environment(os.environ))
+def value(raw: Json) -> Json:
+    """Return JSON data with every string redacted, including strings that are secrets by their key."""
+    return _value(raw, _of_environment(os.environ))
 
 
 def is_suspect(line: str) -> bool:
-    """Whether a line of JSON may hold a secret: a quick look, without which nobody cleans it."""
-    # Each pod has this field, twice: it is true or false.
+    """Return whether a line of JSON may contain a secret, as a fast test before redaction."""
+    # Each pod has this field twice, with the value true or false.
     lower = line.lower().replace("automountserviceaccounttoken", "")
     return any(literal in lower for literal in _ALL_LITERALS) or any(
         json.dumps(secret)[1:-1] in line for secret in _of_environment(os.environ)
@@ -213,57 +215,60 @@ def is_suspect(line: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Whether what has this name is a secret: `DB_PASSWORD`, `X-Auth-Token`, `client_secret`.
+    """Return whether a value of this name is a secret: `DB_PASSWORD`, `X-Auth-Token`, `client_secret`.
 
-    The name of a secret's file, its lifetime and the reference to a Secret are none.
+    Names for a secret's file or lifetime, or for a reference to a Secret, are not.
     """
     return any(map(_names_secret, _NAMES.finditer(name)))
 
 
-def _text(given: str, known: Collection[str]) -> str:
-    for secret in known:
-        if secret in given:
-            given = given.replace(secret, _mark(TOKEN, secret))
-    lower = given.lower()
-    if len(given) < _SHORT and not _ANY_LITERAL.search(lower):
-        return given
+def _text(raw: str, secrets_of_process: Collection[str]) -> str:
+    for secret in secrets_of_process:
+        if secret in raw:
+            raw = raw.replace(secret, _mark(TOKEN, secret))
+    lower = raw.lower()
+    if len(raw) < _SHORT and not _ANY_LITERAL.search(lower):
+        return raw
     for literals, clean in _CLEANERS:
         if any(literal in lower for literal in literals):
-            given = clean(given)
-    return given
+            raw = clean(raw)
+    return raw
 
 
-def _value(given: Json, known: Collection[str]) -> Json:
-    if isinstance(given, str):
-        return _text(given, known)
-    if isinstance(given, Mapping):
-        # An environment variable of a pod has its name beside its value.
-        named = str(given.get("name", ""))
+def _value(raw: Json, secrets_of_process: Collection[str]) -> Json:
+    if isinstance(raw, str):
+        return _text(raw, secrets_of_process)
+    if isinstance(raw, Mapping):
+        # An environment variable of a pod has its name in another field than its value.
+        variable_name = str(raw.get("name", ""))
         return {
-            _value(key, known): _under(named if key == "value" else str(key), part, known)
-            for key, part in given.items()
+            _value(key, secrets_of_process): _named_value(
+                variable_name if key == "value" else str(key), part, secrets_of_process
+            )
+            for key, part in raw.items()
         }
-    if isinstance(given, list | tuple):
-        words = [part if isinstance(part, str) else "" for part in given]
+    if isinstance(raw, list | tuple):
+        words = [part if isinstance(part, str) else "" for part in raw]
         before = ["", *words[:-1]]
         return [
-            _under(_label(option, words), part, known) for option, part in zip(before, given, strict=False)
+            _named_value(_option_name(option, words), part, secrets_of_process)
+            for option, part in zip(before, raw, strict=False)
         ]
-    return given
+    return raw
 
 
-def _under(name: str, given: Json, known: Collection[str]) -> Json:
-    """A value that has a name, or an option before it."""
+def _named_value(name: str, raw: Json, secrets_of_process: Collection[str]) -> Json:
+    """Redact a value that has a name, or follows an option."""
     if is_secret_name(name):
-        if isinstance(given, str) and _is_secret(name, given):
-            return _mark(_kind(name), given)
-        if isinstance(given, int | float) and not isinstance(given, bool) and _kind(name) == PASSWORD:
-            return _mark(PASSWORD, str(given))
-    return _value(given, known)
+        if isinstance(raw, str) and _is_secret(name, raw):
+            return _mark(_kind(name), raw)
+        if isinstance(raw, int | float) and not isinstance(raw, bool) and _kind(name) == PASSWORD:
+            return _mark(PASSWORD, str(raw))
+    return _value(raw, secrets_of_process)
 
 
-def _label(option: str, words: Collection[str]) -> str:
-    """What an option of a command line says that follows it."""
+def _option_name(option: str, words: Collection[str]) -> str:
+    """Return the name of a command-line option for the argument after it."""
     programs = {word.rpartition("/")[2] for word in words}
     for program, short in _PASSWORD_OPTIONS:
         if option == short and any(name.startswith(program) for name in programs):
@@ -272,106 +277,108 @@ def _label(option: str, words: Collection[str]) -> str:
 
 
 def _of_environment(environment: Mapping[str, str]) -> list[str]:
-    """The secrets that this process was started with, the longest first."""
-    found = {
-        told
-        for name, told in environment.items()
-        if len(told) >= _LEAST_OF_ENVIRONMENT and is_secret_name(name) and _is_secret(name, told)
+    """Return the secrets in the environment of this process, longest first."""
+    values = {
+        content
+        for name, content in environment.items()
+        if len(content) >= _LEAST_OF_ENVIRONMENT and is_secret_name(name) and _is_secret(name, content)
     }
-    return sorted(found, key=len, reverse=True)
+    return sorted(values, key=len, reverse=True)
 
 
 def _mark(kind: str, secret: str) -> str:
-    """What stands in the place of a secret."""
-    told = secret.encode(errors="surrogatepass")
-    return f"{kind} {hashlib.blake2s(told, key=_DIGEST_KEY, digest_size=_DIGEST_BYTES).hexdigest()}]"
+    """Return the replacement of a secret."""
+    secret_bytes = secret.encode(errors="surrogatepass")
+    return f"{kind} {hashlib.blake2s(secret_bytes, key=_DIGEST_KEY, digest_size=_DIGEST_BYTES).hexdigest()}]"
 
 
 def _kind(name: str) -> str:
     return PASSWORD if any(word in name.lower() for word in _PASSWORD_WORDS) else TOKEN
 
 
-def _names_secret(found: re.Match[str]) -> bool:
-    """Whether a name that has one of the words is a secret's; `secret: a-name` names an object."""
-    if _HARMLESS.search(found["tail"]):
+def _names_secret(match: re.Match[str]) -> bool:
+    """Return whether a name with one of the words belongs to a secret; `secret: a-name` is a reference."""
+    if _HARMLESS.search(match["tail"]):
         return False
-    is_all = found.start("name") == 0 or not re.match(r"[\w.-]", found.string[found.start("name") - 1])
-    return not (is_all and found["name"].lower() in ("secret", "secrets"))
+    is_all = match.start("name") == 0 or not re.match(r"[\w.-]", match.string[match.start("name") - 1])
+    return not (is_all and match["name"].lower() in ("secret", "secrets"))
 
 
-def _is_secret(name: str, told: str) -> bool:
-    """Whether this is a secret, where its name says that there is one."""
-    if _NO_SECRET.fullmatch(told):
+def _is_secret(name: str, content: str) -> bool:
+    """Return whether a value is a secret, given the name of a secret."""
+    if _NO_SECRET.fullmatch(content):
         return False
     if _kind(name) == PASSWORD:
         return True
-    return bool(_LIKE_TOKEN.fullmatch(told)) and not _NUMBER.fullmatch(told)
+    return bool(_LIKE_TOKEN.fullmatch(content)) and not _NUMBER.fullmatch(content)
 
 
-def _is_bare_secret(found: re.Match[str], told: str) -> bool:
-    """The same without quotes, where what follows may be the next word of a sentence."""
-    if not _is_secret(found["name"], told):
+def _is_bare_secret(match: re.Match[str], content: str) -> bool:
+    """Return whether an unquoted value is a secret, rather than the next word of a sentence."""
+    if not _is_secret(match["name"], content):
         return False
-    if _kind(found["name"]) == PASSWORD:
-        return len(told) > 1
-    if "=" in found["sign"]:
+    if _kind(match["name"]) == PASSWORD:
+        return len(content) > 1
+    if "=" in match["sign"]:
         return True
-    if any(c.isdigit() for c in told) or ":" not in found["sign"]:
-        return len(told) >= _SHORTEST_WITH_DIGIT
-    follows = found.string[found.end() : found.end() + 1]
-    return len(told) >= _SHORTEST_WORD and follows in ("", "\n", "\r", '"', "'", "\\")
+    if any(c.isdigit() for c in content) or ":" not in match["sign"]:
+        return len(content) >= _SHORTEST_WITH_DIGIT
+    follows = match.string[match.end() : match.end() + 1]
+    return len(content) >= _SHORTEST_WORD and follows in ("", "\n", "\r", '"', "'", "\\")
 
 
-def _without_pem(given: str) -> str:
-    return _PEM.sub(lambda found: _mark(KEY if found["key"] else CERTIFICATE, found[0]), given)
+def _without_pem(raw: str) -> str:
+    return _PEM.sub(lambda match: _mark(KEY if match["key"] else CERTIFICATE, match[0]), raw)
 
 
-def _without_ends(given: str) -> str:
-    """What is left of keys whose beginning was cut off."""
+def _without_key_ends(raw: str) -> str:
+    """Redact the rest of keys whose start was cut off."""
 
     def parts() -> Iterator[str]:
-        done = 0
-        for end in _END.finditer(given):
-            before = given[max(done, end.start() - LONGEST_KEY) : end.start()]
-            of_key = _BEFORE_END.match(before[::-1])
+        previous_end = 0
+        for end in _END.finditer(raw):
+            preceding = raw[max(previous_end, end.start() - LONGEST_KEY) : end.start()]
+            of_key = _BEFORE_END.match(preceding[::-1])
             begin = end.start() - (of_key.end() if of_key else 0)
-            yield given[done:begin]
-            yield _mark(KEY, given[begin : end.end()])
-            done = end.end()
-        yield given[done:]
+            yield raw[previous_end:begin]
+            yield _mark(KEY, raw[begin : end.end()])
+            previous_end = end.end()
+        yield raw[previous_end:]
 
     return "".join(parts())
 
 
-def _without_jwt(given: str) -> str:
-    """A JWT may begin anywhere in a run of letters (after an escaped line break, say). Where none does, none
-    does in the rest of that run.
+def _without_jwt(raw: str) -> str:
+    """Redact JWTs.
+
+    A JWT may start anywhere in a run of letters (after an escaped line break, for example). If none starts at
+    the first candidate, none starts in the rest of that run.
     """
 
     def parts() -> Iterator[str]:
-        done, at = 0, given.find("eyJ")
+        previous_end, at = 0, raw.find("eyJ")
         while at >= 0:
-            found = _JWT.match(given, at)
-            if found:
-                yield given[done:at]
-                yield _mark(TOKEN, found[0])
-                done = found.end()
-            run = _RUN.match(given, at)
-            at = given.find("eyJ", found.end() if found else run.end() if run else at + 1)
-        yield given[done:]
+            match = _JWT.match(raw, at)
+            if match:
+                yield raw[previous_end:at]
+                yield _mark(TOKEN, match[0])
+                previous_end = match.end()
+            run = _RUN.match(raw, at)
+            at = raw.find("eyJ", match.end() if match else run.end() if run else at + 1)
+        yield raw[previous_end:]
 
     return "".join(parts())
 
 
-def _without_named(given: str) -> str:
-    """Without the values that follow names of secrets."""
-    return "".join(_replaced(given, _words(given), _assigned))
+def _without_named(raw: str) -> str:
+    """Redact the values that follow names of secrets."""
+    return "".join(_parts_without_secrets(raw, _word_places(raw), _match_assignment))
 
 
-def _words(given: str) -> list[int]:
-    """Where a word may be that a secret's name has: quicker than a pattern for all of them."""
-    # The only letter that is longer in lower case would move what is behind it.
-    lower, places = given.replace("\u0130", "i").lower(), []
+def _word_places(raw: str) -> list[int]:
+    """Return the positions of words for secrets, faster than a pattern for all of them."""
+    # The only letter whose lower case is longer would shift all later positions.
+    lower, places = raw.replace("\u0130", "i").lower(), []
     for literal in _NAME_LITERALS:
         at = lower.find(literal)
         while at >= 0:
@@ -380,72 +387,72 @@ def _words(given: str) -> list[int]:
     return sorted(places)
 
 
-def _assigned(given: str, at: int) -> re.Match[str] | None:
-    """The name that begins there with its value, also as a program's option with its argument."""
-    if found := _ASSIGNED.match(given, at):
-        return found
-    is_option = _OPTION.search(given[max(0, at - _LONGEST_OPTION - 2) : at])
-    return _AFTER_OPTION.match(given, at) if is_option else None
+def _match_assignment(raw: str, at: int) -> re.Match[str] | None:
+    """Match a name with its value at a position, also as a program's option with its argument."""
+    if assignment := _ASSIGNED.match(raw, at):
+        return assignment
+    is_option = _OPTION.search(raw[max(0, at - _LONGEST_OPTION - 2) : at])
+    return _AFTER_OPTION.match(raw, at) if is_option else None
 
 
-def _replaced(given: str, places: Iterable[int], match: Match) -> Iterator[str]:
-    """A text's parts, without the secrets that matches at these places have; one in another is its part."""
-    done = 0
+def _parts_without_secrets(raw: str, places: Iterable[int], match: Match) -> Iterator[str]:
+    """Yield the parts of a text with the secrets at these positions replaced; nested secrets count once."""
+    previous_end = 0
     for at in places:
-        found = match(given, at) if at >= done else None
-        place = _place(found) if found and _names_secret(found) else None
-        if found and place:
+        secret_match = match(raw, at) if at >= previous_end else None
+        place = _secret_place(secret_match) if secret_match and _names_secret(secret_match) else None
+        if secret_match and place:
             begin, end, quote = place
-            yield given[done:begin]
-            yield f"{quote}{_mark(_kind(found['name']), given[begin:end])}{quote}"
-            done = end
-    yield given[done:]
+            yield raw[previous_end:begin]
+            yield f"{quote}{_mark(_kind(secret_match['name']), raw[begin:end])}{quote}"
+            previous_end = end
+    yield raw[previous_end:]
 
 
-def _paired(pattern: re.Pattern[str]) -> Callable[[str], str]:
-    """Without the values of environment variables that are secrets by their names."""
+def _pair_cleaner(pattern: re.Pattern[str]) -> Callable[[str], str]:
+    """Return a function that redacts environment variables that are secrets by their names."""
 
-    def clean(given: str) -> str:
-        return "".join(_replaced(given, map(re.Match.start, pattern.finditer(given)), pattern.match))
+    def clean(raw: str) -> str:
+        return "".join(_parts_without_secrets(raw, map(re.Match.start, pattern.finditer(raw)), pattern.match))
 
     return clean
 
 
-def _place(found: re.Match[str]) -> tuple[int, int, str] | None:
-    """Where the secret of a match is, and what has to be around its replacement; None where there is none."""
-    if found["bare"] is None:
-        return (*found.span("quoted"), "") if _is_secret(found["name"], found["quoted"]) else None
-    told, begin = found["bare"], found.start("bare")
-    if end_quote := found.groupdict().get("end"):
-        # In JSON: a number is replaced by a string; null, true, a list and an object are no secrets.
-        number = _NUMBER.match(told)
-        if number and not told[number.end() :].strip(",}]"):
-            is_pin = _kind(found["name"]) == PASSWORD
+def _secret_place(match: re.Match[str]) -> tuple[int, int, str] | None:
+    """Return the position of a match's secret and the quote for its replacement, or None without a secret."""
+    if match["bare"] is None:
+        return (*match.span("quoted"), "") if _is_secret(match["name"], match["quoted"]) else None
+    content, begin = match["bare"], match.start("bare")
+    if end_quote := match.groupdict().get("end"):
+        # In JSON, a string replaces a number; null, true, a list and an object are not secrets.
+        number = _NUMBER.match(content)
+        if number and not content[number.end() :].strip(",}]"):
+            is_pin = _kind(match["name"]) == PASSWORD
             return (begin, begin + number.end(), end_quote) if is_pin else None
-        if told[0] in "[{":
+        if content[0] in "[{":
             return None
-    return (begin, found.end("bare"), "") if _is_bare_secret(found, told) else None
+    return (begin, match.end("bare"), "") if _is_bare_secret(match, content) else None
 
 
-def _formed(pattern: re.Pattern[str], kind: str) -> Callable[[str], str]:
-    """Without what has the form of a secret."""
+def _form_cleaner(pattern: re.Pattern[str], kind: str) -> Callable[[str], str]:
+    """Return a function that redacts text in the form of a secret."""
 
-    def clean(found: re.Match[str]) -> str:
-        (begin, end), start = found.span("secret"), found.start()
-        return f"{found[0][: begin - start]}{_mark(kind, found['secret'])}{found[0][end - start :]}"
+    def clean(match: re.Match[str]) -> str:
+        (begin, end), start = match.span("secret"), match.start()
+        return f"{match[0][: begin - start]}{_mark(kind, match['secret'])}{match[0][end - start :]}"
 
-    return lambda given: pattern.sub(clean, given)
+    return lambda raw: pattern.sub(clean, raw)
 
 
 _CLEANERS: tuple[tuple[tuple[str, ...], Callable[[str], str]], ...] = (
     (("-----begin ",), _without_pem),
-    (("-----end ",), _without_ends),
+    (("-----end ",), _without_key_ends),
     (("eyj",), _without_jwt),
-    *((literals, _formed(pattern, kind)) for literals, pattern, kind in _BY_FORM),
-    *((_NAME_LITERALS, _paired(pattern)) for pattern in (_PAIR, _PAIR_OF_LINES)),
+    *((literals, _form_cleaner(pattern, kind)) for literals, pattern, kind in _BY_FORM),
+    *((_NAME_LITERALS, _pair_cleaner(pattern)) for pattern in (_PAIR, _PAIR_OF_LINES)),
     (_NAME_LITERALS, _without_named),
 )
 _ALL_LITERALS = tuple(dict.fromkeys(literal for literals, _clean in _CLEANERS for literal in literals))
 _ANY_LITERAL = re.compile("|".join(map(re.escape, _ALL_LITERALS)))
 _SHORT = 1024
-"""Characters below which one pattern is quicker than a look for each literal."""
+"""Length (characters) below which one pattern is faster than a search for each literal."""

@@ -1,4 +1,4 @@
-"""The fields that an API's objects have, by its OpenAPI schema: what a pattern names must be one of them."""
+"""The fields of API objects, from the OpenAPI schema, to detect unknown fields in patterns."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from nodeproof.model.pattern import LISTED
 
 Json = Any
 ANY = ".*"
-"""After a path: a mapping whose keys are anybody's, such as labels."""
+"""Suffix of a path: a mapping with arbitrary keys, such as labels."""
 _DEEPEST = 12
 _REFERENCE = "#/components/schemas/"
 
 
 def fields_of(schemas: Mapping[str, Json], name: str) -> frozenset[str]:
-    """Every path of a type, such as `spec.taints[].key`. Raises KeyError where there is no such type."""
+    """Return every path of a type, such as `spec.taints[].key`.
+
+    Raises:
+        KeyError: The type does not exist.
+    """
     return frozenset(_fields(schemas, schemas[name], "", 0))
 
 
 def unknown(paths: Iterable[str], fields: frozenset[str]) -> list[str]:
-    """Those of some paths that a type does not have."""
-    return sorted(path for path in paths if not _is_known(path, fields))
+    """Return the paths that a type does not have."""
+    return sorted(path for path in paths if not _has_path(path, fields))
 
 
-def _is_known(path: str, fields: frozenset[str]) -> bool:
+def _has_path(path: str, fields: frozenset[str]) -> bool:
     parts = path.split(".")
     above = (".".join(parts[:length]) for length in range(1, len(parts)))
     return path in fields or any(f"{part}{ANY}" in fields for part in above)
@@ -46,7 +50,7 @@ def _fields(schemas: Mapping[str, Json], schema: Json, above: str, depth: int) -
 
 
 def _resolved(schemas: Mapping[str, Json], schema: Json) -> Json:
-    """What a reference stands for; the API server puts it beside a default into `allOf`."""
+    """Resolve a reference; the API server puts one with a default into `allOf`."""
     for part in (schema, *schema.get("allOf", ())):
         if "$ref" in part:
             return schemas[part["$ref"].removeprefix(_REFERENCE)]

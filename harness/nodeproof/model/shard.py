@@ -1,4 +1,4 @@
-"""A part of a run that another machine may run: which of how many it is, and what is in all of them."""
+"""A part of a run for one machine: its number, the number of shards, and the content of all of them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ _TEXT = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
 
 
 def parse(text: str) -> tuple[int, int]:
-    """Which of how many: `2/4`. Raises Problem on another text."""
-    found = _TEXT.fullmatch(text)
-    number, of = (int(found[1]), int(found[2])) if found else (0, 0)
+    """Parse a shard such as `2/4` into its number and the number of shards.
+
+    Raises:
+        Problem: The text is not a shard.
+    """
+    match = _TEXT.fullmatch(text)
+    number, of = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= number <= of:
-        raise Problem(f"{text!r} is no shard", "--shard", "say which of how many, as in --shard 2/4")
+        raise Problem(f"{text!r} is not a shard", "--shard", "use NUMBER/TOTAL, such as --shard 2/4")
     return number, of
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard of a run. Each knows the scenarios of all, with the claims of each, so that whoever has one
-    knows what is missing.
+    """One shard of a run, with the scenarios and claims of all shards.
 
-    `began` is ISO 8601 in UTC, `asked` are the claims that were asked for by name.
+    Each shard therefore shows what is missing. `began` is ISO 8601 in UTC, `asked` the claims selected by
+    name.
     """
 
     number: int
@@ -41,25 +45,25 @@ class Shard:
 
     @property
     def of(self) -> int:
-        """How many there are."""
+        """The number of shards."""
         return len(self.parts)
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name for output."""
         return self.named(self.number)
 
     def named(self, number: int) -> str:
-        """Another one of the same run, for people."""
+        """Return the name of another shard of the same run."""
         return f"shard {number}/{self.of}"
 
     @property
     def claims(self) -> Claims:
-        """The claims that all shards together are to judge."""
-        return tuple(sorted({claim for part in self.parts for told in part.values() for claim in told}))
+        """The claims that all shards together judge."""
+        return tuple(sorted({claim for part in self.parts for claims in part.values() for claim in claims}))
 
     def to_json(self) -> Mapping[str, Json]:
-        """As it is kept in a run's folder."""
+        """Return the JSON stored in a run's folder."""
         return {
             "number": self.number,
             "of": self.of,
@@ -73,15 +77,19 @@ class Shard:
 
     @classmethod
     def from_json(cls, data: Json) -> Shard:
-        """Raises KeyError, TypeError, ValueError, AttributeError on what is no shard."""
+        """Read a stored shard.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: The data is not a shard.
+        """
         parts = tuple(
             {str(name): tuple(map(str, claims)) for name, claims in part.items()} for part in data["shards"]
         )
         lab, profile, version = (str(data[name]) for name in ("lab", "profile", "kubernetes_version"))
         asked = tuple(map(str, data["asked"]))
-        made = cls(int(data["number"]), lab, profile, version, str(data["began"]), asked, parts)
-        if not 1 <= made.number <= made.of == data["of"]:
-            raise ValueError(f"shard {made.number} of {data['of']}, and {made.of} are listed")
+        shard = cls(int(data["number"]), lab, profile, version, str(data["began"]), asked, parts)
+        if not 1 <= shard.number <= shard.of == data["of"]:
+            raise ValueError(f"shard {shard.number} of {data['of']}, but {shard.of} are listed")
         if len({name for part in parts for name in part}) < sum(map(len, parts)):
             raise ValueError("a scenario is in two shards")
-        return made
+        return shard

@@ -1,4 +1,4 @@
-"""The symbols of formulas, and where a component reports what each stands for."""
+"""The symbols of formulas, and the component fields that report their values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class Symbol:
-    """A figure of the running configuration: `share` of what stands at a path of a component's `/configz`."""
+    """A value of the running configuration: `share` of the value at a path of a component's `/configz`."""
 
     meaning: str
     component: str
@@ -47,11 +47,15 @@ SYMBOLS: Mapping[str, Symbol] = {
     "T": Symbol("default toleration (s)", "kube-apiserver", "DefaultTolerationSeconds.Unreachable"),
 }
 SLACK = "slack"
-"""What measuring may add to a true duration (s); every formula may have it."""
+"""Time that measuring may add to a true duration (s); every formula may use it."""
 
 
 def read(symbol: Symbol, reported: Mapping[str, Json]) -> float:
-    """What a symbol stands for. Raises KeyError where its component did not report it."""
+    """Return the value of a symbol.
+
+    Raises:
+        KeyError: Its component did not report it.
+    """
     value: Json = reported[symbol.component]
     for part in symbol.path.split("."):
         value = value[part]

@@ -1,4 +1,4 @@
-"""Arithmetic over symbols, such as `max(P, 1/E) + 1 + slack`: one tree for its number and its words."""
+"""Arithmetic over symbols, such as `max(P, 1/E) + 1 + slack`: one tree for value and text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 Lookup = Callable[[str], float]
 _PRODUCT = re.compile(r"(?<![A-Za-z_0-9.])([0-9]+(?:\.[0-9]+)?)([A-Za-z_][A-Za-z_0-9]*)")
-"""`2P` is two times P, also below a stroke."""
+"""`2P` is two times P, also in a denominator."""
 _LENGTH_LIMIT = 200
 _OPERATORS: Mapping[type, tuple[str, Callable[[float, float], float]]] = {
     ast.Add: ("+", operator.add),
@@ -23,14 +23,18 @@ _FUNCTIONS: Mapping[str, Callable[[list[float]], float]] = {"max": max, "min": m
 
 @dataclass(frozen=True)
 class Term:
-    """A formula that was understood; `text` is as it was written."""
+    """A parsed formula; `text` is its source."""
 
     text: str
     _tree: ast.expr
 
     @classmethod
     def of(cls, text: str) -> Term:
-        """Understand a formula: numbers, symbols, + - * /, max and min. Raises ValueError."""
+        """Parse a formula of numbers, symbols, + - * /, max and min.
+
+        Raises:
+            ValueError: The text is not a formula.
+        """
         if len(text) > _LENGTH_LIMIT:
             raise ValueError(f"a formula of more than {_LENGTH_LIMIT} characters")
         try:
@@ -42,16 +46,20 @@ class Term:
 
     @property
     def symbols(self) -> frozenset[str]:
-        """The names in it, in no order."""
+        """The names in the formula, in no order."""
         names = {node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)}
         return frozenset(names - _FUNCTIONS.keys())
 
     def value(self, lookup: Lookup) -> float:
-        """Its number. Raises KeyError like `lookup` on a symbol that there is none of."""
+        """Return the value of the formula.
+
+        Raises:
+            KeyError: `lookup` does not know a symbol.
+        """
         return _value(self._tree, lookup)
 
     def arithmetic(self, lookup: Lookup) -> str:
-        """For people: `G + 2P + slack (12 + 2 + 0.31)`; what is no sum is itself."""
+        """Return the formula for output: `G + 2P + slack (12 + 2 + 0.31)`; only sums show their values."""
         is_sum = isinstance(self._tree, ast.BinOp) and self.symbols
         return f"{self.text} ({_numbers(self._tree, lookup)})" if is_sum else self.text
 
@@ -67,15 +75,15 @@ def _check(node: ast.AST, text: str) -> None:
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS:
         parts = [] if node.keywords else list(node.args)
         if not parts:
-            raise ValueError(f"{node.func.id} of nothing in {text!r}")
+            raise ValueError(f"{node.func.id} without arguments in {text!r}")
     if not parts:
-        raise ValueError(f"no arithmetic: {ast.unparse(node)!r} in {text!r}")
+        raise ValueError(f"not arithmetic: {ast.unparse(node)!r} in {text!r}")
     for part in parts:
         _check(part, text)
 
 
 def _is_figure(node: ast.AST) -> bool:
-    """Whether it is a number or a symbol."""
+    """Return whether a node is a number or a symbol."""
     if isinstance(node, ast.Name):
         return node.id not in _FUNCTIONS
     return isinstance(node, ast.Constant) and type(node.value) in (int, float)
@@ -96,7 +104,7 @@ def _value(node: ast.expr, lookup: Lookup) -> float:
 
 
 def _numbers(node: ast.expr, lookup: Lookup) -> str:
-    """Sums stay sums; what is multiplied, or chosen from, is one number."""
+    """Return a sum with its values; products and functions become one number."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         sign = _OPERATORS[type(node.op)][0]
         return f"{_numbers(node.left, lookup)} {sign} {_numbers(node.right, lookup)}"

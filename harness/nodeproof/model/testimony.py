@@ -1,6 +1,4 @@
-"""What sources tell: the words of pods that write down what happens to them (`nodeproof.cluster.witness`),
-and the times in which something that was told may be lost.
-"""
+"""Messages of witness pods (`nodeproof.cluster.witness`), and times of possible message loss."""
 
 from __future__ import annotations
 
@@ -21,32 +19,32 @@ SIGTERM = "SIGTERM"
 EXITS = "exits"
 WROTE = "wrote"
 FAILED = "failed to write"
-"""Of a number that a witness was to write to its volume."""
+"""Prefix for a number that a witness could not write to its volume."""
 BEAT_S = 0.2
-"""How often a witness tells that it lives: as exactly is the time of its SIGKILL known."""
+"""Period of a witness's sign of life (s), which is the accuracy of the time of its SIGKILL."""
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A time (s, monotonic), without its ends, in which a source may have told what the recording lacks."""
+    """An open interval (s, monotonic) in which messages of a source may be missing from the recording."""
 
     since_t: float
     until_t: float
     why: str
 
     def to_json(self) -> Mapping[str, Json]:
-        """As an entry `heard` holds it."""
+        """Return the JSON stored in a `heard` entry."""
         return asdict(self)
 
     def touches(self, time: Span) -> bool:
-        """Whether something may be lost in this time."""
+        """Return whether messages may be lost in this time."""
         return self.since_t < time.until_t and time.since_t < self.until_t
 
 
 def lost_of(unsure: Json) -> Sequence[Lost]:
-    """What an entry `heard` says that its source may lack. Earlier versions said why and not when."""
+    """Read the possible losses in a `heard` entry; earlier versions stored the reason without the time."""
     if not unsure:
         return ()
     if isinstance(unsure, str):
         return (Lost(-math.inf, math.inf, unsure),)
-    return [Lost(float(lost["since_t"]), float(lost["until_t"]), str(lost["why"])) for lost in unsure]
+    return [Lost(float(loss["since_t"]), float(loss["until_t"]), str(loss["why"])) for loss in unsure]

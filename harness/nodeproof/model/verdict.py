@@ -1,4 +1,4 @@
-"""The outcome of one judgment, and how many of them make one outcome."""
+"""The outcome of one judgment, and the combination of several outcomes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Code = Literal[
     "check-failed",
 ]
 SKIP_CODES: frozenset[str] = frozenset({"not-applicable", "lab-lacks", "scaled"})
-"""Unproven for a reason that no run of this selection can change; pytest skips with the reason."""
+"""Codes that no run of this selection can change; pytest skips with the reason."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Page:
-    """Whether the page agrees with the cluster: what the page says, what the version does, known drift."""
+    """Agreement between page and cluster: the page's text, the version's behaviour, known drift."""
 
     agreement: Agreement
     says: str = ""
@@ -51,10 +51,10 @@ class Page:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One judgment's outcome.
+    """The outcome of one judgment.
 
-    `code` is set exactly when `outcome` is unproven (ValueError otherwise). `last_state` is what was seen
-    last of the judged object, for a person who has to understand a failure.
+    `code` is set exactly if `outcome` is unproven (ValueError otherwise). `last_state` is the last recorded
+    state of the judged object, to help explain a failure.
     """
 
     outcome: Outcome
@@ -66,11 +66,11 @@ class Verdict:
 
     def __post_init__(self) -> None:
         if (self.outcome == "unproven") != bool(self.code):
-            raise ValueError(f"a verdict that is {self.outcome} has code {self.code!r}")
+            raise ValueError(f"a verdict {self.outcome} cannot have code {self.code!r}")
 
     @property
     def is_skip(self) -> bool:
-        """Whether pytest shows this as a skip."""
+        """Whether pytest shows the verdict as a skip."""
         return self.outcome == "unproven" and self.code in SKIP_CODES
 
     @property
@@ -88,7 +88,7 @@ class Verdict:
         return 3
 
     def to_json(self) -> Mapping[str, Json]:
-        """The verdict's part of a `verdicts.json` row."""
+        """Return the verdict's part of a `verdicts.json` row."""
         return {
             "verdict": self.outcome,
             "code": self.code or None,
@@ -100,24 +100,28 @@ class Verdict:
 
 
 def conforms(reason: str, window: Window | None = None, measured: Measured | None = None) -> Verdict:
-    """The cluster did what was expected of its version."""
+    """Return the verdict for expected behaviour of the version."""
     return Verdict("conforms", "", reason, window, measured)
 
 
 def deviates(
     reason: str, window: Window | None = None, measured: Measured | None = None, last_state: str = ""
 ) -> Verdict:
-    """The cluster was seen to do something else."""
+    """Return the verdict for other behaviour."""
     return Verdict("deviates", "", reason, window, measured, last_state)
 
 
 def unproven(
     code: Code, reason: str, window: Window | None = None, measured: Measured | None = None
 ) -> Verdict:
-    """Nothing is known; `code` says why."""
+    """Return the verdict for insufficient evidence; `code` gives the reason."""
     return Verdict("unproven", code, reason, window, measured)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict that decides a scenario. Raises ValueError when there is none."""
+    """Return the verdict that decides a scenario.
+
+    Raises:
+        ValueError: There are no verdicts.
+    """
     return min(verdicts, key=lambda verdict: verdict.rank)

@@ -1,4 +1,4 @@
-"""Allowed intervals that remember their arithmetic, computed from the running configuration."""
+"""Allowed intervals with their arithmetic, computed from the running configuration."""
 
 from __future__ import annotations
 
@@ -19,35 +19,39 @@ POD_GC_S = 20.0
 """gcCheckPeriod of the pod garbage collector, compiled in (pkg/controller/podgc/gc_controller.go)."""
 
 _MISREAD = "misread"
-"""By how much times may have been read wrong (s)."""
+"""Largest error of the recorded times (s)."""
 
 QUARANTINE_S = 40.0
-"""Its quarantineTime, in the same file: so long it leaves pods alone whose Node it misses."""
+"""quarantineTime, in the same file: for so long the collector ignores pods of a missing Node."""
 
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """A window by name and arguments, stored beside a judgment so that today's code can compute it again."""
+    """A window by name and arguments, stored with a judgment and computed by the current code."""
 
     name: str
     args: Mapping[str, Json] = field(default_factory=dict)
 
     def to_json(self) -> Mapping[str, Json]:
-        """As stored in `judgments.json`."""
+        """Return the JSON stored in `judgments.json`."""
         return {"name": self.name, "args": dict(self.args)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> WindowSpec:
-        """Read a stored window. Raises KeyError when it is not one."""
+        """Read a stored window.
+
+        Raises:
+            KeyError: The data is not a window.
+        """
         return cls(data["name"], data["args"])
 
 
 @dataclass(frozen=True)
 class Window:
-    """[low_s, high_s] after an anchor.
+    """The interval [low_s, high_s] after an anchor.
 
-    `nominal_s` is the period or bound that the claim names. A `period` window must exclude its half and its
-    double, a `within` window its double; else it proves nothing about the figure.
+    `nominal_s` is the claimed period or bound. A `period` window must exclude half and double of it, a
+    `within` window double of it; otherwise it proves nothing about the claimed value.
     """
 
     low_s: float
@@ -59,12 +63,12 @@ class Window:
 
     @property
     def arithmetic(self) -> str:
-        """For people: `[G, G + 2P + slack] = [12.00, 14.62] s`."""
+        """The interval for output: `[G, G + 2P + slack] = [12.00, 14.62] s`."""
         return f"[{self.low_arithmetic}, {self.high_arithmetic}] = [{self.low_s:.2f}, {self.high_s:.2f}] s"
 
     @property
     def discerning(self) -> bool:
-        """Whether the window tells the claimed figure from its double and, for a period, from its half."""
+        """Whether the window excludes double the claimed value and, for a period, half of it."""
         if self.shape == "negative":
             return self.high_s > 0
         if self.high_s >= 2 * self.nominal_s:
@@ -72,11 +76,11 @@ class Window:
         return self.shape == "within" or self.low_s > self.nominal_s / 2
 
     def holds(self, value_s: float) -> bool:
-        """Whether a measured time lies inside."""
+        """Return whether a measured time is inside."""
         return self.low_s <= value_s <= self.high_s
 
     def to_json(self) -> Mapping[str, Json]:
-        """As written to `verdicts.json`."""
+        """Return the JSON stored in `verdicts.json`."""
         return {
             "low_s": round(self.low_s, 3),
             "high_s": round(self.high_s, 3),
@@ -88,20 +92,20 @@ class Window:
 
 @dataclass(frozen=True)
 class Ground:
-    """What a window is computed on: the running configuration, and the slack of this judgment (s)."""
+    """The context for computing a window: the running configuration, and the slack of this judgment (s)."""
 
     configuration: Configuration
     slack_s: float
     misread_s: float = 0.0
-    """What of the slack is due to times that may have been read wrong: too late, and too early as well."""
+    """Part of the slack due to recorded times that may be wrong, in either direction."""
 
 
 @dataclass(frozen=True)
 class Formula:
-    """A window over symbols: the figure that is claimed, and both ends.
+    """A window over symbols: the claimed value, and both ends.
 
-    `given` are the symbols that stand for an argument of the window, `told` those for what the anchor tells
-    of itself (0 where it tells nothing).
+    `given` maps symbols to arguments of the window, `told` maps symbols to details of the anchor's occurrence
+    (0 if missing).
     """
 
     shape: Shape
@@ -113,14 +117,15 @@ class Formula:
 
     @property
     def symbols(self) -> frozenset[str]:
-        """All that it is computed from. Raises ValueError where it is no formula."""
+        """All symbols in the formulas. Raises ValueError if one is not a formula."""
         return frozenset().union(*(Term.of(text).symbols for text in (self.nominal, self.low, self.high)))
 
 
 def compute(spec: WindowSpec, ground: Ground, anchor: Mapping[str, Json]) -> Window:
-    """Compute a window by name; `anchor` is what the anchor's occurrence tells of itself.
+    """Compute a window; `anchor` holds the details of the anchor's occurrence.
 
-    Raises KeyError on a window or a symbol that this version does not know.
+    Raises:
+        KeyError: This version does not know the window or a symbol.
     """
     formula = _formula(spec, anchor)
 
@@ -147,7 +152,11 @@ def compute(spec: WindowSpec, ground: Ground, anchor: Mapping[str, Json]) -> Win
 
 
 def symbols_of(spec: WindowSpec) -> frozenset[str]:
-    """What a window is computed from. Raises KeyError on a window that this version does not know."""
+    """Return the symbols of a window.
+
+    Raises:
+        KeyError: This version does not know the window.
+    """
     formula = _formula(spec, {})
     return formula.symbols - formula.given.keys() - formula.told.keys()
 
@@ -156,146 +165,159 @@ def _formula(spec: WindowSpec, anchor: Mapping[str, Json]) -> Formula:
     if spec.name == "formula":
         return Formula(**spec.args)
     if spec.name == "detection":
-        # A status heartbeat is looked at anew one pass later than a lease.
+        # The controller evaluates a status heartbeat one pass later than a lease.
         passes = 3 if anchor.get("heartbeat") == "status" else 2
         low = "G - clock" if anchor.get("error_s") else "G"
-        # The controller counts from when it sees it: a busy machine's may be under way for seconds.
+        # The controller counts from its receipt, which a busy machine may delay for seconds.
         under_way = " + under_way" if anchor.get("under_way_s") else ""
-        told = {"clock": "error_s", "under_way": "under_way_s"}
-        return Formula("period", "G", low, f"G + {passes}P{under_way} + slack", told=told)
+        anchor_details = {"clock": "error_s", "under_way": "under_way_s"}
+        return Formula("period", "G", low, f"G + {passes}P{under_way} + slack", told=anchor_details)
     return _FORMULAS[spec.name]
 
 
 def detection() -> WindowSpec:
-    """From the last heartbeat to Ready=Unknown (pkg/controller/nodelifecycle: monitorNodeHealth)."""
+    """Bound the time from the last heartbeat to Ready=Unknown.
+
+    Source: monitorNodeHealth in pkg/controller/nodelifecycle.
+    """
     return WindowSpec("detection")
 
 
 def detection_from_fault() -> WindowSpec:
-    """From the cut to Ready=Unknown: part of the grace period may have passed since the last heartbeat."""
+    """Bound the time from the cut to Ready=Unknown: part of the grace period may have passed before."""
     return WindowSpec("detection_from_fault")
 
 
 def status_update() -> WindowSpec:
-    """From a change of a Node's status to the kubelet's report of how it is: it compares each U, 4 % later at
-    the most (pkg/kubelet/kubelet.go: JitterUntil), with a copy that lags a little.
+    """Bound the time from a change of a Node's status to the kubelet's next report.
+
+    The kubelet compares every U, up to 4 % later (pkg/kubelet/kubelet.go: JitterUntil), with a copy that lags
+    a little.
     """
     return WindowSpec("status_update")
 
 
 def taint_pass() -> WindowSpec:
-    """From Ready=Unknown to the NoExecute taint, for the first node of a healthy zone.
+    """Bound the time from Ready=Unknown to the NoExecute taint, for the first node of a healthy zone.
 
-    A pass of the tainter whose cache has not got the condition yet drops the node and has used the token: the
-    next monitor pass asks again, and the bucket has a token 1/E after the first (doNoExecuteTaintingPass in
+    If the tainter's cache lacks the condition, a pass drops the node and uses up the token. The next monitor
+    pass retries, and the bucket has a token 1/E after the first (doNoExecuteTaintingPass in
     pkg/controller/nodelifecycle/node_lifecycle_controller.go).
     """
     return WindowSpec("taint_pass")
 
 
 def spacing() -> WindowSpec:
-    """From one NoExecute taint of a zone to the next, where nodes wait for theirs: its bucket holds one
-    token, and is looked at each 100 ms (pkg/controller/nodelifecycle/scheduler/rate_limited_queue.go:
-    EvictionRateLimiterBurst, NodeEvictionPeriod).
+    """Bound the time from one NoExecute taint of a zone to the next, while nodes are waiting for theirs.
+
+    The zone's bucket holds one token, and is polled every 100 ms
+    (pkg/controller/nodelifecycle/scheduler/rate_limited_queue.go: EvictionRateLimiterBurst,
+    NodeEvictionPeriod).
     """
     return WindowSpec("spacing")
 
 
 def secondary_spacing() -> WindowSpec:
-    """The same in a large zone that is partially disrupted."""
+    """Bound the same time in a large zone that is partially disrupted."""
     return WindowSpec("secondary_spacing")
 
 
 def stopped() -> WindowSpec:
-    """From the node that disrupts a small zone on: no NoExecute taint once a pass has seen it, for longer
-    than the secondary rate would allow.
+    """Require no NoExecute taint after the node that disrupts a small zone, once a pass has noticed.
+
+    The window is longer than the time between two taints at the secondary rate.
     """
     return WindowSpec("stopped")
 
 
 def monitor_pass() -> WindowSpec:
-    """From Ready=True to what the next pass of the node monitor does."""
+    """Bound the time from Ready=True to the effect of the node monitor's next pass."""
     return WindowSpec("monitor_pass")
 
 
 def prompt(bound_s: float) -> WindowSpec:
-    """Within a bound that the claim names."""
+    """Bound the time by a value that the claim names (s)."""
     return WindowSpec("prompt", {"bound_s": bound_s})
 
 
 def toleration(seconds: float) -> WindowSpec:
-    """From the taint to the pod's deletion: its tolerationSeconds."""
+    """Bound the time from the taint to the pod's deletion by its tolerationSeconds."""
     return WindowSpec("toleration", {"toleration_s": seconds})
 
 
 def default_toleration() -> WindowSpec:
-    """From the taint to the pod's deletion: what DefaultTolerationSeconds gave the pod."""
+    """Bound the time from the taint to the pod's deletion by DefaultTolerationSeconds."""
     return WindowSpec("default_toleration")
 
 
 def renewals() -> WindowSpec:
-    """From one lease renewal to the next."""
+    """Bound the time from one lease renewal to the next."""
     return WindowSpec("renewals")
 
 
 def recovery() -> WindowSpec:
-    """From `healing`: how long a node may take to be Ready again; a wait, no claim.
+    """Bound the time from `healing` until a node is Ready again, for waits only.
 
-    Not from `healed`: where healing is a boot, the node may have reported before the harness saw it up.
+    It does not start at `healed`: if healing is a boot, the node may report before the harness notices the
+    boot.
     """
     return WindowSpec("recovery")
 
 
 def pod_gc_pass() -> WindowSpec:
-    """Long enough for the pod garbage collector to have looked at everything once."""
+    """Require the absence of an event for one full pass of the pod garbage collector."""
     return absence(POD_GC_S + 2.0)
 
 
 def quarantine() -> WindowSpec:
-    """From a Node's removal to that of its pods: the collector misses the Node at its next pass, leaves them
-    alone for its quarantine, and removes them at the pass after that (gcCheckPeriod and quarantineTime in
-    pkg/controller/podgc/gc_controller.go). Only where `wait_out_orphans_quarantine` was done before: what is
-    left of an earlier one shortens it.
+    """Bound the time from a Node's removal to the removal of its pods.
+
+    The collector misses the Node at its next pass, ignores its pods for the quarantine, and removes them at
+    the pass after that (gcCheckPeriod and quarantineTime in pkg/controller/podgc/gc_controller.go). Use it
+    only after `wait_out_orphans_quarantine`: the rest of an earlier quarantine shortens it.
     """
     return WindowSpec("quarantine")
 
 
 def afterwards(bound_s: float) -> WindowSpec:
-    """Not before the anchor, and within a bound; both must be told by the same clock."""
+    """Bound the time by a value (s), without tolerance before the anchor; both must be on the same clock."""
     return WindowSpec("afterwards", {"bound_s": bound_s})
 
 
 def grace_period(seconds: float) -> WindowSpec:
-    """From SIGTERM to the end of a container that is deaf to it: its grace period, or up to half of it more.
+    """Bound the time from SIGTERM to the end of a container that ignores it: 1 to 1.5 times its grace period.
 
-    The kubelet itself gives a runtime so much longer (pkg/kubelet/pod_workers.go: killPodNow).
+    The kubelet itself gives a runtime that much longer (pkg/kubelet/pod_workers.go: killPodNow).
     """
     return WindowSpec("grace_period", {"grace_s": seconds})
 
 
 def formula(shape: Shape, nominal: str, low: str, high: str) -> WindowSpec:
-    """A window of one's own, over the symbols of `nodeproof.model.symbols` and `slack`. Raises ValueError
-    where it is no formula, or slack is where it may not be or not where it must; KeyError on a symbol that
-    there is none of.
+    """Return a window of one's own, over the symbols of `nodeproof.model.symbols` and `slack`.
+
+    Raises:
+        ValueError: A formula is invalid, or slack is missing or not allowed in it.
+        KeyError: A symbol does not exist.
     """
-    made = Formula(shape, nominal, low, high)
+    parsed = Formula(shape, nominal, low, high)
     if SLACK in Term.of(nominal).symbols:
-        raise ValueError("slack in the figure that is claimed")
+        raise ValueError("slack in the claimed value")
     if shape != "negative" and SLACK not in Term.of(high).symbols:
         raise ValueError(f"no slack in {high!r}: measuring may add some to a true duration")
-    for symbol in made.symbols - {SLACK}:
+    for symbol in parsed.symbols - {SLACK}:
         SYMBOLS[symbol]
     return WindowSpec("formula", {"shape": shape, "nominal": nominal, "low": low, "high": high})
 
 
 def absence(seconds: float) -> WindowSpec:
-    """How long something must not come."""
+    """Require the absence of an event for some time (s)."""
     return WindowSpec("absence", {"wait_s": seconds})
 
 
 def absence_from_before(seconds: float) -> WindowSpec:
-    """How long something must not come that does not come just before the anchor, either: what follows it at
-    once is not lost in the slack, whichever of two watches is ahead.
+    """Require the absence of an event for some time (s), and also just before the anchor.
+
+    An event that follows the anchor at once is thus not lost in the slack, whichever of two watches is ahead.
     """
     return WindowSpec("absence_from_before", {"wait_s": seconds})
 
@@ -327,8 +349,9 @@ _FORMULAS: Mapping[str, Formula] = {
     "absence": Formula("negative", "wait", "0", "wait", {"wait": "wait_s"}),
     "absence_from_before": Formula("negative", "wait", "-2slack", "wait", {"wait": "wait_s"}),
 }
-"""In `taint_pass` and `monitor_pass` 1 s is for a pass: an empty rate-limited queue is served each 100 ms
-(NodeEvictionPeriod); with its writes, well below 1 s. In `spacing` 0.1 s are that, 0.5 s for a controller's
-client, which may queue requests. In `recovery` 60 s are beyond the healing itself: a
-kubelet notices a dead connection after its HTTP/2 read-idle and ping time-outs, then backs off.
+"""In `taint_pass` and `monitor_pass`, 1 s allows for a pass: an empty rate-limited queue is polled every
+100 ms (NodeEvictionPeriod), so a pass with its writes takes well below 1 s. In `spacing`, 0.1 s allows for
+this polling, and 0.5 s for a controller's client, which may queue requests. In `recovery`, 60 s are added to
+the healing itself: a kubelet notices a dead connection after its HTTP/2 read-idle and ping timeouts, then
+backs off.
 """

@@ -1,1 +1,1 @@
-"""Looks at what is no object of the API: a file each."""
+"""Probes: reads of state that is not an object of the API, one per file."""

@@ -1,4 +1,4 @@
-"""What the kernel allows a container."""
+"""Limits that the kernel sets for a container."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ SWAP_LIMIT = "memory.swap.max"
 
 
 def cgroup_file(pod: Pod, name: str) -> Probe:
-    """A file of the cgroup (v2) of a pod's first container; needs the feature `real-pods`."""
+    """Return a probe of a cgroup (v2) file of a pod's first container; needs the feature `real-pods`."""
 
     def read(lab: Lab) -> str:
-        found = lab.cluster.api.get(pod_path(pod.namespace, pod.name))
-        told = found["status"].get("containerStatuses") or [{}]
-        container = str(told[0].get("containerID", "")).rpartition("/")[2]
+        api_pod = lab.cluster.api.get(pod_path(pod.namespace, pod.name))
+        statuses = api_pod["status"].get("containerStatuses") or [{}]
+        container = str(statuses[0].get("containerID", "")).rpartition("/")[2]
         if not container:
-            raise MachineError(f"{pod.node}: no container of {pod.name} has begun; look at its events")
+            raise MachineError(f"{pod.node}: no container of {pod.name} has started; see its events")
         scope = f"cri-containerd-{container}.scope"
         find = ["find", "/sys/fs/cgroup", "-path", f"*/{scope}/{name}", "-exec", "cat", "{}", ";"]
-        said = output_of(lab, pod.node, find).strip()
-        if not said:
+        content = output_of(lab, pod.node, find).strip()
+        if not content:
             raise MachineError(f"{pod.node}: no {name} in a cgroup of {pod.name}")
-        return said
+        return content
 
     return Probe(name, pod.name, read)
 
 
 def swap_limit(pod: Pod) -> Probe:
-    """How much swap the kernel lets a pod have (bytes), or `max`; needs the feature `real-pods`."""
+    """Return a probe of a pod's swap limit in the kernel (bytes, or `max`); needs the feature `real-pods`."""
     return cgroup_file(pod, SWAP_LIMIT)

@@ -1,4 +1,4 @@
-"""A field of the running configuration of a kubelet, or of a controller manager."""
+"""Fields of the running configuration of a kubelet or a controller manager."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ _AT = {"kube-controller-manager": MANAGER, CLOUD: CLOUD_MANAGER}
 
 
 def kubelet_field(node: str, path: str) -> Probe:
-    """What a kubelet says of its configuration at a path such as `memorySwap.swapBehavior`; None where it
-    says nothing.
-    """
+    """Return a probe of a kubelet's setting, such as `memorySwap.swapBehavior`; None if it is not set."""
 
     def read(lab: Lab) -> Json:
         return value_at(path, kubelet_configz(lab.cluster.api, node))
@@ -24,9 +22,9 @@ def kubelet_field(node: str, path: str) -> Probe:
 
 
 def manager_field(component: str, path: str) -> Probe:
-    """What a controller manager says of its configuration at a path, `KubeCloudShared.NodeMonitorPeriod`.
+    """Return a probe of a controller manager's configuration at a path; None if it is not set.
 
-    None where it says nothing.
+    A path is, for example, `KubeCloudShared.NodeMonitorPeriod`.
     """
 
     def read(lab: Lab) -> Json:

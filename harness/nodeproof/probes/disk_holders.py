@@ -1,4 +1,4 @@
-"""Who has a volume's disk."""
+"""The machines that have a volume's disk."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from nodeproof.probes.probe import Probe, output_of
 
 
 def disk_holders(claim: str) -> Probe:
-    """The machines that run and have a claim's disk plugged in, as their hypervisor tells; neither the driver
-    nor the API is asked. Needs the feature `volumes`.
+    """Return a probe of the running machines that have a claim's disk attached; needs the feature `volumes`.
+
+    The hypervisor reports them, neither the driver nor the API.
     """
 
     def read(lab: Lab) -> list[str]:

@@ -1,4 +1,4 @@
-"""A field of an object of the API, as it is now."""
+"""The current value of a field of an API object."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from nodeproof.probes.probe import Json, Probe
 
 
 def field_of(path: str, field: str) -> Probe:
-    """What stands at a field such as `metadata.uid` of an object, by its path (`/api/v1/nodes/node-1`)."""
+    """Return a probe of a field such as `metadata.uid` of an object at a path (`/api/v1/nodes/node-1`)."""
 
     def read(lab: Lab) -> Json:
-        found = lab.cluster.api.get(path)
-        if found.get("kind") in ("Secret", "SecretList"):
-            raise Problem(f"{path} is a Secret", "scenario", "look at what may be in a report")
-        return value_at(field, found)
+        document = lab.cluster.api.get(path)
+        if document.get("kind") in ("Secret", "SecretList"):
+            raise Problem(f"{path} is a Secret", "scenario", "read an object that may be in a report")
+        return value_at(field, document)
 
     return Probe(field, path, read)

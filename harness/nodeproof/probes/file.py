@@ -1,4 +1,4 @@
-"""A file on a node."""
+"""Files on a node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from nodeproof.probes.probe import Probe, output_of
 
 
 def file_of(node: str, path: str) -> Probe:
-    """What a file on a node holds, without white space at its ends; nothing where there is none."""
+    """Return a probe of a file's content, without surrounding white space; empty if there is no file."""
 
     def read(lab: Lab) -> str:
         return output_of(lab, node, ["sh", "-c", '[ ! -e "$0" ] || cat "$0"', path]).strip()

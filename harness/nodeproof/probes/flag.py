@@ -1,4 +1,4 @@
-"""A flag that a component of the control plane was started with."""
+"""Flags that a component of the control plane was started with."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from nodeproof.probes.probe import Probe
 
 
 def flag_of(component: str, flag: str) -> Probe:
-    """The value of a component's flag, such as `node-monitor-period`; None where it was not given."""
+    """Return a probe of a component's flag, such as `node-monitor-period`; None if it was not set."""
 
     def read(lab: Lab) -> str | None:
-        given = [each for each in lab.fleet.command_lines()[component] if each.startswith(f"--{flag}=")]
-        return given[-1].partition("=")[2] if given else None
+        settings = [
+            option for option in lab.fleet.command_lines()[component] if option.startswith(f"--{flag}=")
+        ]
+        return settings[-1].partition("=")[2] if settings else None
 
     return Probe(f"--{flag}", component, read)

@@ -1,4 +1,4 @@
-"""Who holds locks on a node's shutdown, as logind tells."""
+"""Locks on a node's shutdown, as logind lists them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _LOGIN = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.
 
 
 def inhibitors(node: str) -> Probe:
-    """A line for each: `what who why mode`; needs the feature `systemd`."""
+    """Return a probe of the shutdown locks, a line each: `what who why mode`; needs the feature `systemd`."""
 
     def read(lab: Lab) -> str:
-        said = output_of(lab, node, ["busctl", "--json=short", "call", *_LOGIN, "ListInhibitors"])
-        return "\n".join(" ".join(entry[:4]) for entry in json.loads(said)["data"][0])
+        output = output_of(lab, node, ["busctl", "--json=short", "call", *_LOGIN, "ListInhibitors"])
+        return "\n".join(" ".join(entry[:4]) for entry in json.loads(output)["data"][0])
 
     return Probe(INHIBITORS, node, read)

@@ -1,4 +1,4 @@
-"""What a machine says of itself, asked past its kubelet."""
+"""Facts about a machine, read without its kubelet."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from nodeproof.labs.client.lab import Lab
 from nodeproof.machines.machine import MachineError
 from nodeproof.probes.probe import Json, Probe, output_of
 
-# A kubelet may be one of the programs in its file: it is asked under the name that it has there.
-_ASK = r"""
+# A kubelet may be one of several programs in its executable, so run it under the name that it has there.
+_READ = r"""
 . /etc/os-release
 kubelet=/proc/$(systemctl show --property=MainPID --value kubelet.service)
 cat <<END
@@ -29,43 +29,45 @@ cpus=$(nproc)
 memory_kib=$(sed -n 's/^MemTotal: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
 END
 """
-_AS_SAID = ("kernel", "distribution", "command", "machine_id", "system_uuid", "boot_id", "hostname")
+_UNCHANGED = ("kernel", "distribution", "command", "machine_id", "system_uuid", "boot_id", "hostname")
 _UNIT_BYTES = 1024
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""Go's word for a processor, by the kernel's."""
+"""Go's name of an architecture, by the kernel's."""
 
 
 def machine_facts(node: str) -> Probe:
-    """What a node's machine says of itself: `kernel`, `os`, `architecture`, `distribution`, `runtime` and
-    `kubelet` (versions of what runs), the kubelet's `command`, `machine_id`, `system_uuid`, `boot_id`,
-    `hostname`, its `addresses`, how many `cpus`, and `memory` (bytes); needs the feature `systemd`.
+    """Return a probe of a machine's own facts; needs the feature `systemd`.
+
+    They are `kernel`, `os`, `architecture`, `distribution`, `runtime` and `kubelet` (versions of what runs),
+    the kubelet's `command`, `machine_id`, `system_uuid`, `boot_id`, `hostname`, its `addresses`, the number
+    of `cpus`, and `memory` (bytes).
     """
 
     def read(lab: Lab) -> Json:
-        said = said_by(output_of(lab, node, ["sh", "-c", _ASK]))
-        unsaid = sorted(name for name, value in said.items() if not value)
-        if unsaid:
-            raise MachineError(f"{node} does not say its {', '.join(unsaid)}")
-        return facts(said)
+        values = said_by(output_of(lab, node, ["sh", "-c", _READ]))
+        missing = sorted(name for name, value in values.items() if not value)
+        if missing:
+            raise MachineError(f"{node} does not report its {', '.join(missing)}")
+        return facts(values)
 
     return Probe("facts", node, read)
 
 
 def said_by(output: str) -> dict[str, str]:
-    """The `name=value` lines of a machine."""
+    """Return the `name=value` lines of a machine as a mapping."""
     return dict(line.split("=", 1) for line in output.splitlines())
 
 
-def facts(said: Mapping[str, str]) -> dict[str, Json]:
-    """The same under Go's words, versions as they are told in a Node, figures as numbers."""
-    processor = said["processor"]
+def facts(values: Mapping[str, str]) -> dict[str, Json]:
+    """Return facts from these values: Go's names, versions as in a Node, figures as numbers."""
+    processor = values["processor"]
     return {
-        **{name: said[name] for name in _AS_SAID},
-        "os": said["os"].lower(),
+        **{name: values[name] for name in _UNCHANGED},
+        "os": values["os"].lower(),
         "architecture": _ARCHITECTURES.get(processor, processor),
-        "runtime": said["runtime"].partition("~")[0],
-        "kubelet": said["kubelet"].removeprefix("Kubernetes "),
-        "addresses": said["addresses"].split(),
-        "cpus": int(said["cpus"]),
-        "memory": int(said["memory_kib"]) * _UNIT_BYTES,
+        "runtime": values["runtime"].partition("~")[0],
+        "kubelet": values["kubelet"].removeprefix("Kubernetes "),
+        "addresses": values["addresses"].split(),
+        "cpus": int(values["cpus"]),
+        "memory": int(values["memory_kib"]) * _UNIT_BYTES,
     }

@@ -1,4 +1,4 @@
-"""How much memory a node has, as its kernel counts."""
+"""A node's memory, as its kernel reports it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from nodeproof.machines.machine import MachineError
 from nodeproof.probes.probe import Probe, output_of
 
 _UNIT_BYTES = 1024
-"""Of each figure in /proc/meminfo that says kB (proc_meminfo(5))."""
+"""The unit of each figure in /proc/meminfo that is marked kB (proc_meminfo(5))."""
 
 
 def meminfo(node: str, name: str) -> Probe:
-    """A figure of the node's /proc/meminfo, such as `MemTotal` or `SwapTotal` (bytes)."""
+    """Return a probe of a figure of the node's /proc/meminfo, such as `MemTotal` or `SwapTotal` (bytes)."""
 
     def read(lab: Lab) -> int:
         for line in output_of(lab, node, ["cat", "/proc/meminfo"]).splitlines():

@@ -1,4 +1,4 @@
-"""A metric of a component, as it exports it."""
+"""Metrics that a component exports."""
 
 from __future__ import annotations
 
@@ -13,49 +13,52 @@ from nodeproof.waiting import insist
 
 _AT = {"kube-controller-manager": MANAGER, "kube-scheduler": SCHEDULER}
 _GATHERED_S, _PERIOD_S = 45.0, 2.0
-"""A kubelet gathers each 10 to 15 s, and of a container that it does not know yet it says nothing, or 0."""
+"""A kubelet samples every 10 to 15 s; for a container that it does not know yet it exports nothing, or 0."""
 
 
 def metric(component: str, name: str, **labels: str) -> Probe:
-    """The sum of a metric's samples that have these labels; None where there is none of them (a counter that
-    counted nothing is not exported).
+    """Return a probe of the sum of a metric's samples that have these labels; None if there are none.
 
-    `component` is kube-apiserver, kube-controller-manager, kube-scheduler, or a node for its kubelet.
+    A counter that counted nothing is not exported.
+
+    Args:
+        component: kube-apiserver, kube-controller-manager, kube-scheduler, or a node for its kubelet.
+        name: The metric's name.
+        **labels: The labels that a sample must have.
     """
-    chosen = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
     def read(lab: Lab) -> Sample:
         text = _text(lab, component)
         return Sample(total(text, name, labels), counting_since_s(text, name))
 
-    return Probe(f"{name}{{{chosen}}}", component, read)
+    return Probe(f"{name}{{{selector}}}", component, read)
 
 
 def resource_metric(node: str, name: str, **labels: str) -> Probe:
-    """The sum of a metric's samples that have these labels, of those at a kubelet's /metrics/resource: a
-    whole number as text, nothing where there is none of them. It is read until it is more than 0, or has had
-    the time for it.
-    """
-    chosen = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    """Return a probe of the sum of a metric's samples with these labels at a kubelet's /metrics/resource.
 
-    def ask(lab: Lab) -> float | None:
+    The value is a whole number as text, empty if there are no samples. The probe reads until it is above 0,
+    or until the kubelet had time to sample.
+    """
+    selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+    def read_total(lab: Lab) -> float | None:
         return total(lab.cluster.api.text(f"{node_path(node)}/proxy/metrics/resource"), name, labels)
 
-    def more_than_nothing(lab: Lab) -> str:
-        found = ask(lab)
-        if not found:
+    def read_positive(lab: Lab) -> str:
+        sum_ = read_total(lab)
+        if not sum_:
             raise LookupError(name)
-        return str(int(found))
+        return str(int(sum_))
 
     def read(lab: Lab) -> str:
         with contextlib.suppress(LookupError):
-            return insist(
-                lambda: more_than_nothing(lab), LookupError, limit_s=_GATHERED_S, period_s=_PERIOD_S
-            )
-        found = ask(lab)
-        return "" if found is None else str(int(found))
+            return insist(lambda: read_positive(lab), LookupError, limit_s=_GATHERED_S, period_s=_PERIOD_S)
+        sum_ = read_total(lab)
+        return "" if sum_ is None else str(int(sum_))
 
-    return Probe(f"{name}{{{chosen}}}", node, read)
+    return Probe(f"{name}{{{selector}}}", node, read)
 
 
 def _text(lab: Lab, component: str) -> str:

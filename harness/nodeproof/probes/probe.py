@@ -1,4 +1,4 @@
-"""What a probe is: something that can be looked at, once or again and again."""
+"""The type of a probe: a read of state, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ COMMAND_LIMIT_S = 30.0
 
 @dataclass(frozen=True)
 class Sample:
-    """What a metric is, and when the process was started that counts it (s since the epoch); None where
-    that does not say so, and of a gauge.
+    """Value of a metric and when the process that counts it started (s since the epoch).
+
+    `process_s` is None for a gauge, and if the process does not export it.
     """
 
     value: Json
@@ -25,8 +26,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Probe:
-    """`what` of `subject`, and how it is read: a value, or a `Sample` of it. `read` raises ApiError,
-    MachineError, Problem: then nothing was seen, which is no value.
+    """How to read `what` of `subject`: a value, or a `Sample` of it.
+
+    `read` raises ApiError, MachineError or Problem if nothing could be read.
     """
 
     what: str
@@ -35,8 +37,8 @@ class Probe:
 
 
 def output_of(lab: Lab, node: str, argv: list[str]) -> str:
-    """What a command on a node prints. Raises MachineError where it fails."""
-    done = lab.fleet.machine(node).run(argv, deadline_s=COMMAND_LIMIT_S)
-    if done.status != 0:
-        raise MachineError(f"{node}: {argv[0]}: {done.stderr.strip()}")
-    return done.stdout
+    """Return the output of a command on a node. Raises MachineError if it fails."""
+    completed = lab.fleet.machine(node).run(argv, deadline_s=COMMAND_LIMIT_S)
+    if completed.status != 0:
+        raise MachineError(f"{node}: {argv[0]}: {completed.stderr.strip()}")
+    return completed.stdout

@@ -1,4 +1,4 @@
-"""The ranges of addresses that Nodes have for their pods."""
+"""The address ranges of Nodes for their pods."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from nodeproof.probes.probe import Json, Probe
 
 
 def overlapping_ranges() -> Probe:
-    """How many `ranges` all Nodes have together, and how many pairs of them are `overlapping`."""
+    """Return a probe of all Nodes' pod CIDRs: the number of `ranges` and of `overlapping` pairs of them."""
 
     def read(lab: Lab) -> Json:
         items = lab.cluster.api.get(WATCHED["nodes"])["items"]
-        ranges = [ip_network(told) for item in items for told in item["spec"].get("podCIDRs", ())]
+        ranges = [ip_network(cidr) for item in items for cidr in item["spec"].get("podCIDRs", ())]
         pairs = combinations(ranges, 2)
         return {"ranges": len(ranges), "overlapping": sum(one.overlaps(other) for one, other in pairs)}
 

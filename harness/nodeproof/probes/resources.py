@@ -1,4 +1,4 @@
-"""How much a Node says that it has, in numbers that can be added up."""
+"""The resources that a Node reports, as numbers that can be added up."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _THOUSANDTHS = 1000
 
 
 def resources_of(node: str) -> Probe:
-    """The `capacity` of a Node and what is `allocatable` of it, each by resource: `cpu` in thousandths of
-    one, all others in ones, so memory in bytes.
+    """Return a probe of a Node's `capacity` and `allocatable`, by resource: `cpu` in millicores.
+
+    All other resources are in their units, so memory is in bytes.
     """
 
     def read(lab: Lab) -> Json:
@@ -25,15 +26,17 @@ def resources_of(node: str) -> Probe:
     return Probe("resources", node, read)
 
 
-def in_numbers(told: Mapping[str, str]) -> dict[str, int]:
-    """Resources as the API writes them (`cpu: 950m`, `memory: 2Gi`). Raises ValueError on one that is none,
-    or no whole number.
+def in_numbers(quantities: Mapping[str, str]) -> dict[str, int]:
+    """Return resources as numbers, from the form in the API (`cpu: 950m`, `memory: 2Gi`).
+
+    Raises:
+        ValueError: A quantity is invalid, or not a whole number.
     """
-    return {name: _whole(amount(text), text, name) for name, text in told.items()}
+    return {name: _whole(amount(text), text, name) for name, text in quantities.items()}
 
 
 def _whole(number: Fraction, text: str, name: str) -> int:
-    counted = number * _THOUSANDTHS if name == "cpu" else number
-    if counted.denominator != 1:
-        raise ValueError(f"{text!r} of {name} is no whole number")
-    return counted.numerator
+    scaled = number * _THOUSANDTHS if name == "cpu" else number
+    if scaled.denominator != 1:
+        raise ValueError(f"{text!r} of {name} is not a whole number")
+    return scaled.numerator

@@ -1,4 +1,4 @@
-"""How large objects of the API are."""
+"""Sizes of API objects."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from nodeproof.probes.probe import Probe
 
 
 def times_as_large(path: str, than: str) -> Probe:
-    """How many times as many bytes an object is as another, both by their paths, as JSON and without who
-    wrote which of their fields; a whole number, rounded down.
+    """Return a probe of the size ratio of two API objects, given by their paths, without managedFields.
+
+    The sizes are those as JSON; the ratio is rounded down to a whole number.
     """
 
     def read(lab: Lab) -> str:
@@ -20,6 +21,6 @@ def times_as_large(path: str, than: str) -> Probe:
 
 
 def _bytes(lab: Lab, path: str) -> int:
-    found = lab.cluster.api.get(path)
-    found["metadata"].pop("managedFields", None)
-    return len(json.dumps(found, separators=(",", ":")).encode())
+    document = lab.cluster.api.get(path)
+    document["metadata"].pop("managedFields", None)
+    return len(json.dumps(document, separators=(",", ":")).encode())

@@ -1,4 +1,4 @@
-"""The address from which a machine would send."""
+"""The source address of a machine's packets."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from nodeproof.labs.client.lab import Lab
 from nodeproof.probes.probe import Probe, output_of
 
 _ANYWHERE = "198.51.100.1"
-"""An address that nobody has (RFC 5737): only routes are asked, nothing is sent."""
+"""A documentation address (RFC 5737): only the route is looked up, nothing is sent."""
 
 
 def source_address(machine: str) -> Probe:
-    """A machine's own IPv4 address on its default route, as its kernel chooses it."""
+    """Return a probe of the IPv4 address that a machine's kernel chooses for its default route."""
 
     def read(lab: Lab) -> str:
         (route,) = json.loads(output_of(lab, machine, ["ip", "-j", "route", "get", _ANYWHERE]))

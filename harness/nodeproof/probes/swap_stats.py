@@ -1,4 +1,4 @@
-"""What a kubelet's /stats/summary tells of swap."""
+"""Swap in a kubelet's /stats/summary."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ _PAGE = "/stats/summary"
 
 
 def swap_stats(node: str, field: str, pod: Pod | None = None, container: str = "") -> Probe:
-    """A field such as `swapUsageBytes` of the swap of a node, of a pod, or of a pod's container, as the
-    kubelet tells at /stats/summary: a whole number as text, nothing where it tells none.
+    """Return a probe of a swap field such as `swapUsageBytes` of a node, a pod or a pod's container.
+
+    The kubelet reports it at /stats/summary. The value is a whole number as text, empty if there is none.
     """
     name = pod.name if pod else ""
 
     def read(lab: Lab) -> str:
-        told = lab.cluster.api.get(f"{node_path(node)}/proxy{_PAGE}")
-        value = swap_of(told, name, container).get(field)
+        summary = lab.cluster.api.get(f"{node_path(node)}/proxy{_PAGE}")
+        value = swap_of(summary, name, container).get(field)
         return "" if value is None else str(value)
 
-    of = f"{container} " if container else ""
-    return Probe(f"{_PAGE} {of}{field}", name or node, read)
+    prefix = f"{container} " if container else ""
+    return Probe(f"{_PAGE} {prefix}{field}", name or node, read)
 
 
-def swap_of(told: Json, pod: str, container: str) -> Mapping[str, Json]:
-    """What a summary tells of the swap of a pod's container, of a pod, or, of neither, of the node."""
+def swap_of(summary: Json, pod: str, container: str) -> Mapping[str, Json]:
+    """Return the swap of a pod's container, of a pod, or else of the node, from a summary."""
     if not pod:
-        return _swap(told["node"])
-    found: Json = next((each for each in told["pods"] if each["podRef"]["name"] == pod), {})
+        return _swap(summary["node"])
+    pod_stats: Json = next((entry for entry in summary["pods"] if entry["podRef"]["name"] == pod), {})
     if not container:
-        return _swap(found)
-    inside = (each for each in found.get("containers", ()) if each["name"] == container)
-    return _swap(next(inside, {}))
+        return _swap(pod_stats)
+    containers = (entry for entry in pod_stats.get("containers", ()) if entry["name"] == container)
+    return _swap(next(containers, {}))
 
 
-def _swap(of: Json) -> Mapping[str, Json]:
-    found: Mapping[str, Json] = of.get("swap") or {}
-    return found
+def _swap(stats: Json) -> Mapping[str, Json]:
+    swap: Mapping[str, Json] = stats.get("swap") or {}
+    return swap

@@ -1,4 +1,4 @@
-"""What a node's container runtime says of a container that it runs for whomever."""
+"""The state of a container in a node's container runtime."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from nodeproof.machines.machine import MachineError
 from nodeproof.probes.probe import Probe, output_of
 from nodeproof.waiting import insist
 
-_UP_LIMIT_S = 60.0
-"""Until a container runs on an emulated machine that is busy."""
+_UP_TIMEOUT_S = 60.0
+"""Until a container runs on a busy emulated machine."""
 
 _NOT_YET = ("UNKNOWN", "CREATED")
-"""What it says of a task before its process runs."""
+"""States of a task before its process runs."""
 
 
 def task_of(node: str, container: str) -> Probe:
-    """What containerd says of a container of its namespace `k8s.io`, such as `RUNNING`, as soon as it has
-    begun; needs the feature `real-pods`.
+    """Return a probe of a container's state in containerd (namespace `k8s.io`), such as `RUNNING`.
+
+    It waits until the container has started. It needs the feature `real-pods`.
     """
 
-    def ask(lab: Lab) -> str:
+    def read_state(lab: Lab) -> str:
         for line in output_of(lab, node, ["ctr", "-n", "k8s.io", "task", "ls"]).splitlines():
             words = line.split()
             if words[:1] == [container] and words[-1] not in _NOT_YET:
@@ -27,6 +28,6 @@ def task_of(node: str, container: str) -> Probe:
         raise MachineError(f"{node}: no task of {container}")
 
     def read(lab: Lab) -> str:
-        return insist(lambda: ask(lab), MachineError, limit_s=_UP_LIMIT_S, period_s=0.5)
+        return insist(lambda: read_state(lab), MachineError, limit_s=_UP_TIMEOUT_S, period_s=0.5)
 
     return Probe(f"task of {container}", node, read)

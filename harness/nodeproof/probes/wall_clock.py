@@ -1,4 +1,4 @@
-"""What time a node takes it to be."""
+"""The time on a node's clock."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from nodeproof.probes.probe import Probe, output_of
 
 
 def wall_clock(node: str) -> Probe:
-    """The whole seconds since 1970 by a node's own clock."""
+    """Return a probe of a node's own clock (whole seconds since 1970)."""
     return Probe("wall clock", node, lambda lab: int(output_of(lab, node, ["date", "+%s"])))

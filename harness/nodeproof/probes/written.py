@@ -1,4 +1,4 @@
-"""What a witness wrote to the volume of its claim (`nodeproof.cluster.witness`)."""
+"""The numbers that a witness wrote to the volume of its claim (`nodeproof.cluster.witness`)."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ _CAT = f'for file in "$0"/*/mount/{WRITTEN}; do [ ! -e "$file" ] || cat "$file" 
 
 
 def acknowledged(pod: Pod) -> Probe:
-    """The last number of which a pod told that it is on its volume's disk; 0 where there is none."""
+    """Return a probe of the last number that a pod reported as synced to its volume; 0 if there is none."""
 
     def read(lab: Lab) -> int:
-        told = output_of(lab, pod.node, ["sh", "-c", f'cat {FOLDER}/"$0".*', pod.name])
-        return acknowledged_in(told)
+        reports = output_of(lab, pod.node, ["sh", "-c", f'cat {FOLDER}/"$0".*', pod.name])
+        return acknowledged_in(reports)
 
     return Probe("last number acknowledged", pod.name, read)
 
 
 def last_written(pod: Pod, by: str) -> Probe:
-    """The last number that a pod finds on its volume, of those that were written on node `by`; 0 for none."""
+    """Return a probe of the last number that was written to a pod's volume on node `by`; 0 if none."""
     return Probe(f"last number of {by}", pod.name, lambda lab: last_of(_text(lab, pod), by))
 
 
 def writes(pod: Pod) -> Probe:
-    """What a pod finds on its volume: how many numbers were `written`, and which are `lost`, `doubled` and
-    `torn`.
+    """Return a probe of the numbers on a pod's volume: how many were `written`, and which are wrong.
+
+    Wrong numbers are `lost`, `doubled` or `torn`.
     """
 
     def read(lab: Lab) -> Mapping[str, Json]:
@@ -45,21 +46,22 @@ def writes(pod: Pod) -> Probe:
     return Probe("what was written", pod.name, read)
 
 
-def acknowledged_in(told: str) -> int:
-    """The highest number in a pod's files of all boots, which come in no order."""
-    lines = map(str.split, told.splitlines())
+def acknowledged_in(reports: str) -> int:
+    """Return the highest number in a pod's files of all boots, which are in no order."""
+    lines = map(str.split, reports.splitlines())
     return max((int(words[2]) for words in lines if words[1:2] == [WROTE]), default=0)
 
 
 def last_of(text: str, by: str) -> int:
-    """The last whole line of that node's."""
-    found = [number for number, _node in _whole(text, [by])]
-    return found[-1] if found else 0
+    """Return the number of the last complete line that the node wrote."""
+    numbers = [number for number, _node in _whole(text, [by])]
+    return numbers[-1] if numbers else 0
 
 
 def counted(text: str, nodes: Collection[str]) -> Mapping[str, Json]:
-    """How many lines are whole, numbers that are missing, numbers that are there more than once, and lines
-    that are torn: those of no node, or without an end.
+    """Return how many lines are complete, and the missing, repeated and torn ones.
+
+    A torn line is one without a known node or without an end.
     """
     numbers = Counter(number for number, _node in _whole(text, nodes))
     return {
@@ -76,8 +78,9 @@ def _whole(text: str, nodes: Collection[str]) -> Iterator[tuple[int, str]]:
 
 
 def _line(line: str, nodes: Collection[str]) -> tuple[int, str] | None:
-    """Number and node; nothing where the line is not whole, or of no such node. A writer appends a line in
-    one write, so that nobody reads a part of one.
+    """Return number and node of a line; None if it is incomplete or of none of these nodes.
+
+    A witness appends each line in one write, so a reader never sees a part of one.
     """
     number, _, node = line.removesuffix("\n").partition(" ")
     is_whole = line.endswith("\n") and number.isdecimal() and node in nodes
@@ -85,11 +88,11 @@ def _line(line: str, nodes: Collection[str]) -> tuple[int, str] | None:
 
 
 def _text(lab: Lab, pod: Pod) -> str:
-    """Nothing where there is no such pod, or it has no volume on its node: it finds nothing there."""
+    """Return what is on the pod's volume; empty if there is no such pod, or no volume on its node."""
     try:
-        found = lab.cluster.api.get(pod_path(pod.namespace, pod.name))
+        api_pod = lab.cluster.api.get(pod_path(pod.namespace, pod.name))
     except ApiError as error:
         if error.status != 404:
             raise
         return ""
-    return output_of(lab, pod.node, ["sh", "-c", _CAT, _VOLUMES.format(uid=found["metadata"]["uid"])])
+    return output_of(lab, pod.node, ["sh", "-c", _CAT, _VOLUMES.format(uid=api_pod["metadata"]["uid"])])

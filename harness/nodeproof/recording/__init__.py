@@ -1,1 +1,1 @@
-"""Watches and machine events become a History, on disk as it happens."""
+"""Live recording of watches and machine events into a History on disk."""

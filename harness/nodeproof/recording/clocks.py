@@ -1,4 +1,4 @@
-"""What nodes' clocks are ahead of the harness's, measured in the course of a recording."""
+"""Measurement of the nodes' clock offsets during a recording."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PERIOD_S = 0.5
 
 
 class NodeClocks:
-    """Asks nodes for their time, and writes down each answer."""
+    """Reads the clocks of nodes, and records the offsets."""
 
     def __init__(
         self,
@@ -26,16 +26,16 @@ class NodeClocks:
         self._read = read
         self._append = append
         self._stopping = stopping
-        self._asking = {node: threading.Lock() for node in nodes}
+        self._locks = {node: threading.Lock() for node in nodes}
 
     def read_all(self) -> None:
-        """Ask all nodes at once; one that does not answer is asked again when it has booted."""
+        """Read all nodes' clocks at once; a node that does not answer is read again after its next boot."""
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(self.read, self._asking))
+            list(pool.map(self.read, self._locks))
 
     def read(self, node: str) -> bool:
-        """Whether the node told its time, which is then written down; one question at a time."""
-        with self._asking[node]:
+        """Read and record a node's clock, one request at a time, and return whether it answered."""
+        with self._locks[node]:
             try:
                 reading = self._read(node)
             except (OutsideError, Problem):
@@ -44,7 +44,7 @@ class NodeClocks:
         return True
 
     def insist(self, node: str) -> None:
-        """Ask a node whose clock was set until it answers, or the recording ends."""
+        """Read a node's clock that was set, until the node answers or the recording ends."""
         while not self.read(node):
             if self._stopping.wait(_PERIOD_S):
                 return

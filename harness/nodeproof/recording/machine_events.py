@@ -1,4 +1,4 @@
-"""What whoever runs a lab writes down of its machines and components, read as it grows."""
+"""Reader for the growing file of machine and component events that a lab writes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Json = Any
 
 
 class MachineEvents:
-    """The lines of a file from a place on (bytes); from its present end, where none is told."""
+    """The lines of a file from a position on (bytes); by default from its present end."""
 
     def __init__(self, path: Path, at: int | None = None) -> None:
         self._path = path
         self._at = events_end(path) if at is None else at
 
     def read(self) -> Iterator[dict[str, Json]]:
-        """What was written since the last look; a line that is not whole yet is left for the next."""
+        """Yield new lines; an incomplete line is left for the next call."""
         if not self._path.exists():
             return
         with self._path.open() as lines:
@@ -30,5 +30,5 @@ class MachineEvents:
 
 
 def events_end(path: Path) -> int:
-    """Where the next line will be written (bytes)."""
+    """Return the position of the next line (bytes)."""
     return path.stat().st_size if path.exists() else 0

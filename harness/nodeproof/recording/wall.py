@@ -1,4 +1,4 @@
-"""The host's wall clock beside its monotonic one: how far it was set, and when."""
+"""Steps of the host's wall clock relative to its monotonic clock."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ _LOOKS = 5
 
 
 def wall_offset_s() -> float:
-    """What the host's wall clock is ahead of its monotonic one by (s).
+    """Return the host's wall clock minus its monotonic one (s).
 
-    A process that is not run between two clocks would see a step: the quickest of some looks tells.
+    A process that is preempted between the two readings would see a step, so the fastest of several attempts
+    counts.
     """
-    return min(_look() for _ in range(_LOOKS))[1]
+    return min(_compare() for _ in range(_LOOKS))[1]
 
 
-def _look() -> tuple[float, float]:
-    """How long a look at both clocks took, and what it showed (both s)."""
+def _compare() -> tuple[float, float]:
+    """Return the duration of reading both clocks, and their difference (both s)."""
     before_t, wall_s, after_t = time.monotonic(), time.time(), time.monotonic()
     return after_t - before_t, wall_s - (before_t + after_t) / 2
 
 
 class WallClock:
-    """Writes down each step of the wall clock; `offset_s` is what it is ahead of the monotonic
-    one by since the last of them (s).
+    """Records each step of the wall clock; `offset_s` is the wall clock minus the monotonic one (s).
 
-    Whoever sets a clock slowly (adjtime) moves both clocks: what moves them apart is a step.
+    A gradual adjustment (adjtime) changes the speed of both clocks, so any change of their difference is a
+    step.
     """
 
     def __init__(self, append: Callable[..., None], read: Callable[[], float] = wall_offset_s) -> None:
@@ -38,7 +39,11 @@ class WallClock:
         self.offset_s = read()
 
     def look(self) -> None:
-        """Compare both clocks, and write a step down. Raises OSError."""
+        """Compare both clocks, and record a step.
+
+        Raises:
+            OSError: The step cannot be written.
+        """
         since_t, self._looked_t = self._looked_t, time.monotonic()
         offset_s = self._read()
         if abs(offset_s - self.offset_s) > LEAST_STEP_S:

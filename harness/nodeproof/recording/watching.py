@@ -1,4 +1,4 @@
-"""Follow one resource: LIST, then watch from there, and say so when the watch was blind."""
+"""Watch of one resource: LIST, then watch from there, with an entry for each gap."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RETRY_PERIOD_S = 0.2
 
 
 class Expired(Exception):
-    """The watch can't go on from its resourceVersion (410 Gone); only a new LIST helps."""
+    """The watch cannot resume from its resourceVersion (410 Gone); a new LIST is needed."""
 
 
 def follow(
@@ -31,10 +31,19 @@ def follow(
     stopping: threading.Event,
     silence_limit_s: float,
 ) -> None:
-    """Hand every event of a resource to `receive` until `stopping`; calls `live` once the first LIST is in.
+    """Pass every event of a resource to `receive` until `stopping` is set.
 
-    A broken or silent watch is taken up again from its last resourceVersion, an expired one with a new LIST;
-    the time in between is written down as a gap, since what came in it was received late or not at all.
+    A broken or silent watch resumes from its last resourceVersion, an expired one with a new LIST. The time
+    in between is written as a gap, because its events are received late or not at all.
+
+    Args:
+        api: The API server.
+        resource: Name of the resource in entries.
+        path: Path of the resource.
+        receive: Called with the kind, time (s, monotonic) and data of each entry.
+        live: Called once after the first LIST.
+        stopping: Ends the watch.
+        silence_limit_s: Silence (s) after which the watch counts as broken.
     """
     rv, blind_since, reason = "", 0.0, ""
     last_t = time.monotonic()
@@ -71,9 +80,9 @@ def _nothing() -> None:
 
 
 def _list(api: Api, resource: str, path: str, receive: Receive) -> str:
-    found = api.get(path)
-    rv = str(found["metadata"]["resourceVersion"])
-    items = [recorded(resource, item) for item in found["items"]]
+    listing = api.get(path)
+    rv = str(listing["metadata"]["resourceVersion"])
+    items = [recorded(resource, item) for item in listing["items"]]
     receive("listed", time.monotonic(), {"resource": resource, "rv": rv, "items": items})
     return rv
 

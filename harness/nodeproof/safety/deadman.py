@@ -1,4 +1,4 @@
-"""Dead-man's switches: where they are armed, and the one inside a machine, for when nobody can reach it."""
+"""Dead-man's switches, which heal a fault if the harness dies, and the one inside a machine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from nodeproof.machines.machine import MachineError, Shell
 
 Json = Any
 LATE_S = 3.0
-"""How much later than the lab's own switch this one fires: that one tells the history."""
+"""How much later than the lab's own switch this one fires (s): that one reports to the history."""
 RETRY_S = 3.0
-"""How long after a healing that failed the machine tries again; systemd allows five starts in 10 s."""
-# The new timer waits before the old one is stopped, with a healing that it has begun. One that fails is tried
-# again for as long as nobody disarms it. systemd-run(1) would put variables into the command.
+"""Delay after a failed healing before the machine retries (s); systemd allows five starts in 10 s."""
+# The new timer starts before the old one is stopped, with a healing that it has begun. A failed healing is
+# retried until the timer is disarmed. systemd-run(1) would expand variables in the command.
 _ARM = f"""
 name=$0 after=$1; shift
 before=$(systemctl list-units --plain --no-legend "$name-*" | cut -d' ' -f1)
@@ -34,45 +34,44 @@ armed=$(systemctl list-units --plain --no-legend "$0-*" | cut -d' ' -f1)
 
 
 class Deadman(Protocol):
-    """Where a dead-man's switch is armed: out of the fault's reach."""
+    """A dead-man's switch, armed out of the fault's reach."""
 
     def arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:
-        """Arm or renew; a `ttl_s` of 0 disarms. Raises Problem, MachineError."""
+        """Arm or renew the switch; a `ttl_s` of 0 disarms it. Raises Problem, MachineError."""
         ...
 
 
 @dataclass(frozen=True)
 class Timers:
-    """Switches on the nodes themselves, of the faults that a node can heal without its host; the control
-    plane has none.
+    """Switches on the nodes themselves, for faults that a node can heal without its host.
 
-    A timer ends with a power cycle (transient units are in /run), and its clock stands still while the
-    machine is frozen.
+    The control plane has none. A timer ends with a power cycle (transient units are in /run), and its clock
+    stops while the machine is frozen.
     """
 
     machine: Callable[[str], Shell]
 
     def arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:
-        """Arm or renew; a `ttl_s` of 0 disarms. Raises Problem, MachineError.
+        """Arm or renew the switch; a `ttl_s` of 0 disarms it. Raises Problem, MachineError.
 
-        A timer that can't be reached to be disarmed is left to heal what is healed: it knows its own fault
-        only.
+        If the machine cannot be reached to disarm it, the timer heals a fault that is healed already: it only
+        knows its own fault.
         """
-        made = fault_from_json(fault)
-        if not made.undo or made.node not in made.harms:
+        typed_fault = fault_from_json(fault)
+        if not typed_fault.undo or typed_fault.node not in typed_fault.harms:
             return
-        name = f"nodeproof-heal-{made.id}"
+        name = f"nodeproof-heal-{typed_fault.id}"
         if ttl_s > 0:
-            undo = undo_for_good(made, self.machine(made.node).state_folder)
-            self._run(made.node, [_ARM, name, f"{ttl_s + LATE_S:g}s", *undo])
+            undo = undo_for_good(typed_fault, self.machine(typed_fault.node).state_folder)
+            self._run(typed_fault.node, [_ARM, name, f"{ttl_s + LATE_S:g}s", *undo])
         else:
             with contextlib.suppress(MachineError):
-                self._run(made.node, [_DISARM, name])
+                self._run(typed_fault.node, [_DISARM, name])
 
     def _run(self, node: str, script: Sequence[str]) -> None:
-        done = self.machine(node).run(["sh", "-c", *script], deadline_s=COMMAND_LIMIT_S)
-        if done.status != 0:
-            raise MachineError(f"{node}: dead-man's timer: {done.stderr.strip()}")
+        completed = self.machine(node).run(["sh", "-c", *script], deadline_s=COMMAND_LIMIT_S)
+        if completed.status != 0:
+            raise MachineError(f"{node}: dead-man's timer: {completed.stderr.strip()}")
 
 
 @dataclass(frozen=True)

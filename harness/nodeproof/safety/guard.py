@@ -1,6 +1,4 @@
-"""The guard: default deny. A target must be provably a node of our own lab, and within the declared blast
-radius.
-"""
+"""The guard: default deny. A target must be a node of our own lab and within the declared blast radius."""
 
 from __future__ import annotations
 
@@ -13,18 +11,19 @@ from nodeproof.model.needs import Radius
 LAB_LABEL = "nodeproof.dev/lab"
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 MOST_LOST = 2
-"""A zone with more than two nodes lost may count as partially disrupted, which changes the eviction rate."""
+"""A zone with more than two lost nodes may count as partially disrupted, which changes the eviction rate."""
 
 
 class Refused(Exception):
-    """The guard does not let a fault near its target; nothing was touched."""
+    """The guard rejects a fault; nothing was changed."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a lab wrote down of itself when it was made.
+    """Facts about a lab, stored when it was created.
 
-    `owners` is, by node, whose machine its hypervisor says it is; nodes without a hypervisor have none.
+    `owners` maps each node to the owner of its machine at the hypervisor; nodes without a hypervisor have
+    none.
     """
 
     lab: str
@@ -33,13 +32,15 @@ class Record:
     zones: Mapping[str, str]
     owners: Mapping[str, str]
     components: Collection[str] = ()
-    """Of its control plane."""
+    """The components of its control plane."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the cluster, the machine and its hypervisor say just before a fault; of a component of the control
-    plane there is only whose cluster it is. Where nobody logs in, nobody asked machine and hypervisor.
+    """Facts about a target just before a fault, from the cluster, the machine and its hypervisor.
+
+    For a component of the control plane only the cluster is known. If there is no SSH access, machine and
+    hypervisor were not queried.
     """
 
     node: str
@@ -52,9 +53,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Declared:
-    """What a scenario says that its faults may hit: these nodes, these components of the control plane, and
-    as much of the lab at once as `radius` says.
-    """
+    """Limits that a scenario declares for its faults: nodes, components and `radius`."""
 
     nodes: Collection[str]
     components: Collection[str] = ()
@@ -70,24 +69,32 @@ def check_plan(
     already_lost: Collection[str],
     control_planes: Callable[[], Collection[str]],
 ) -> None:
-    """Let a plan pass before anybody speaks to its targets, or raise Refused.
+    """Accept a plan before its targets are contacted, or raise Refused.
 
-    `place` is the machine that the fault is done on, `can_be_done_on` what kinds of machine it is for,
-    `harms` the nodes that it takes away, `already_lost` the nodes that have a fault, or had one that is not
-    proven healed; `control_planes` asks the cluster for the nodes that run its control plane.
+    Args:
+        place: The machine that the fault is injected on.
+        can_be_done_on: The kinds of machine that the fault is for.
+        harms: The nodes that it takes down.
+        record: Stored facts about the lab.
+        declared: The scenario's limits.
+        already_lost: The nodes that have a fault, or had one that is not proven healed.
+        control_planes: Reads the nodes that run the control plane from the cluster.
+
+    Raises:
+        Refused: The plan exceeds the limits.
     """
     nodes = [name for name in harms if name not in record.components]
     _check_place(place, can_be_done_on, nodes, record, declared)
     for node in nodes:
         if node not in record.machine_ids:
-            raise Refused(f"{node} is no node of lab {record.lab}")
+            raise Refused(f"{node} is not a node of lab {record.lab}")
         if node not in declared.nodes:
-            said = ", ".join(sorted(declared.nodes)) or "none"
-            raise Refused(f"{node} is outside the declared blast radius: {said}")
+            declared_names = ", ".join(sorted(declared.nodes)) or "none"
+            raise Refused(f"{node} is outside the declared blast radius: {declared_names}")
     lost = {*already_lost, *nodes} & set(record.machine_ids)
     named = ", ".join(nodes)
     if declared.radius == "" and len(lost) > MOST_LOST:
-        raise Refused(f"a fault on {named} would take more than {MOST_LOST} nodes of lab {record.lab} away")
+        raise Refused(f"a fault on {named} would take down more than {MOST_LOST} nodes of lab {record.lab}")
     _check_left(named, {record.zones.get(node, "") for node in nodes}, lost, record, declared.radius)
     planes = set(control_planes()) if nodes else set()
     if planes & set(nodes) and planes <= lost:
@@ -97,27 +104,30 @@ def check_plan(
 def _check_place(
     place: str, can_be_done_on: Collection[str], nodes: Collection[str], record: Record, declared: Declared
 ) -> None:
-    """A fault is done on the one node that it harms, on the control plane to nodes, or on a declared
-    component; each on no machine that it is not for.
+    """Require that a fault is injected on its only node, on the control plane, or on a declared component.
+
+    It must be for that kind of machine.
     """
     kind = (
         "control-plane" if place == CONTROL_PLANE else "component" if place in record.components else "node"
     )
     if kind not in can_be_done_on:
-        raise Refused(f"no such fault of a {kind} ({place}): it is for a {' or a '.join(can_be_done_on)}")
+        raise Refused(
+            f"the fault cannot be injected on a {kind} ({place}), only on a {' or a '.join(can_be_done_on)}"
+        )
     if kind != "component" and nodes:
         return
     if place not in record.components:
-        raise Refused(f"{place} is no component of lab {record.lab}")
+        raise Refused(f"{place} is not a component of lab {record.lab}")
     if place not in declared.components:
-        said = ", ".join(sorted(declared.components)) or "no component"
-        raise Refused(f"{place} is outside the declared blast radius: {said}")
+        declared_names = ", ".join(sorted(declared.components)) or "no component"
+        raise Refused(f"{place} is outside the declared blast radius: {declared_names}")
 
 
 def _check_left(
     named: str, zones: Collection[str], lost: Collection[str], record: Record, radius: Radius
 ) -> None:
-    """Somebody is left without a fault in each zone, in one zone, or nowhere, as was declared."""
+    """Require a node without a fault in each zone, or in one zone, or nowhere, as declared."""
     if radius == "cluster":
         return
     if not zones:
@@ -130,9 +140,7 @@ def _check_left(
 
 
 def check_target(target: Target, record: Record) -> None:
-    """Let a target pass that is provably ours, or raise Refused with the first thing that is not as the
-    lab's record has it.
-    """
+    """Accept a target that is proven to be ours, or raise Refused with the first fact that differs."""
     cluster = ("kube-system UID", target.kube_system_uid, record.kube_system_uid)
     if target.node not in record.machine_ids:
         _compare(target.node, record, [cluster])
@@ -149,6 +157,6 @@ def check_target(target: Target, record: Record) -> None:
 
 
 def _compare(name: str, record: Record, facts: Iterable[tuple[str, str | None, str]]) -> None:
-    for what, seen, wanted in facts:
-        if seen != wanted:
-            raise Refused(f"{what} of {name} is {seen!r}, lab {record.lab} recorded {wanted!r}")
+    for what, actual, expected in facts:
+        if actual != expected:
+            raise Refused(f"{what} of {name} is {actual!r}, lab {record.lab} recorded {expected!r}")

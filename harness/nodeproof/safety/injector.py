@@ -1,4 +1,4 @@
-"""The only caller of Fault.inject: guard, ledger, dead-man's switch, probe, and the way back."""
+"""The only caller of Fault.inject: guard, ledger, dead-man's switch, probe, and healing."""
 
 from __future__ import annotations
 
@@ -27,25 +27,26 @@ from nodeproof.safety.shield import uninterrupted
 
 Json = Any
 INJECT_LIMIT_S = 30.0
-"""How long a probe may take to see the harm: on a busy machine a look alone may take its whole deadline."""
+"""How long a probe may take to see the fault (s): on a busy machine one read may take its whole timeout."""
 HEAL_LIMIT_S = 120.0
-"""How long after healing a probe may take to prove it: a kubelet comes up some time after sshd."""
+"""How long a probe may take to prove a healing (s): a kubelet starts some time after sshd."""
 STILL_IN_LIMIT_S = 3.0
-"""How long the probe before healing may take to see the fault once more: one that went by itself proves
-nothing.
+"""How long the probe before healing may take to see the fault again (s).
+
+A fault that ended by itself proves nothing.
 """
 TTL_S = 45.0
-"""How long a fault may outlive the harness; renewed while the harness lives."""
+"""How long a fault may outlive the harness (s); renewed while the harness lives."""
 RENEW_PERIOD_S = TTL_S / 3
 _PROBE_PERIOD_S = 0.1
 
 
 class NotInjected(Exception):
-    """The fault's command went through, and no probe sees the harm."""
+    """The fault's command succeeded, but no probe sees the fault."""
 
 
 class Unavailable(Exception):
-    """The machine can't have this fault."""
+    """The machine cannot have this fault."""
 
 
 Append = Callable[..., None]
@@ -54,45 +55,46 @@ Append = Callable[..., None]
 
 @dataclass(frozen=True)
 class Cut:
-    """A fault that is in: its moments, to judge by."""
+    """An active fault and its moments, for judging."""
 
     fault: Fault
 
     @property
     def ordered(self) -> Moment:
-        """When the harm was asked for: what a slow machine does about it may come before `began`."""
+        """The request for the fault: a slow machine may react before `began`."""
         return fault_step(self.fault.id, "injecting")
 
     @property
     def began(self) -> Moment:
-        """When the harm was done."""
+        """The completed injection."""
         return fault_step(self.fault.id, "injected")
 
     @property
     def healing(self) -> Moment:
-        """When undoing it began: the harm ends between this and `healed`."""
+        """The beginning of the healing: the fault ends between this and `healed`."""
         return fault_step(self.fault.id, "healing")
 
     @property
     def healed(self) -> Moment:
-        """When it was undone."""
+        """The completed healing."""
         return fault_step(self.fault.id, "healed")
 
     @property
     def lasted(self) -> Check:
-        """It was in still when undoing it began: nobody else took back what was done."""
+        """A check that the fault was still active when its healing began: nothing else undid it."""
         return lasted(self.fault.id)
 
 
 @dataclass
 class Injector:
-    """Injects and heals on one lab's machines; `quarantined` collects nodes whose heal no probe could
-    prove.
+    """Injects and heals faults on one lab's machines.
+
+    `quarantined` collects nodes whose healing no probe could prove.
     """
 
     machine: Callable[[str], Machine]
     targets: Callable[[str, Sequence[str]], Sequence[Target]]
-    """What is said just now of where a fault is done, and of the nodes that it harms."""
+    """Current facts about the machine that a fault is injected on, and about the nodes that it affects."""
     record: Callable[[], Record]
     control_planes: Callable[[], frozenset[str]]
     """The nodes that run the cluster's control plane."""
@@ -100,16 +102,19 @@ class Injector:
     deadman: Deadman
     quarantined: set[str] = field(default_factory=set)
     active: dict[str, Fault] = field(default_factory=dict)
-    """The faults that are in, by id."""
+    """The active faults, by id."""
     say: Callable[[str], None] = field(default=lambda _line: None)
-    """Tells a person who waits."""
+    """Prints a line for the user."""
 
     @contextmanager
     def inject(self, fault: Fault, declared: Declared, append: Append) -> Iterator[Cut]:
-        """Hold a fault for the length of the context.
+        """Inject a fault, and heal it when the context ends.
 
-        Raises Refused, Unavailable before anything was touched, NotInjected or MachineError after it was
-        healed again.
+        Raises:
+            Refused: The guard rejects the fault; nothing was changed.
+            Unavailable: The machine cannot have the fault; nothing was changed.
+            NotInjected: No probe sees the fault; it was healed again.
+            MachineError: A machine did not answer; the fault was healed again.
         """
         record = self.record()
         lost = {node for other in self.active.values() for node in other.harms} | self.quarantined
@@ -120,80 +125,82 @@ class Injector:
         unavailable = fault.available(machine)
         if unavailable:
             raise Unavailable(unavailable)
-        note = _Notes(self.ledger, fault, append)
-        note.write("planned")
+        step_log = _StepLog(self.ledger, fault, append)
+        step_log.write("planned")
         self.active[fault.id] = fault
         renewal = _Renewal(self.deadman, fault)
         fenced = Fenced(machine, fault.id)
         try:
             self.deadman.arm(fault.to_json(), TTL_S)
-            note.write("armed")
+            step_log.write("armed")
             renewal.start()
-            self._do(fault, fenced, machine, note)
+            self._inject(fault, fenced, machine, step_log)
             yield Cut(fault)
             is_in = self.is_in(fault)
             if not is_in:
-                note.write(_not_in(is_in))
+                step_log.write(_not_in(is_in))
         finally:
             with uninterrupted(self.say_what_is_in):
-                self._undo(fault, fenced, machine, note, renewal)
+                self._undo(fault, fenced, machine, step_log, renewal)
                 del self.active[fault.id]
 
     @contextmanager
     def standing(self, append: Append) -> Iterator[None]:
-        """Tell a recording what was in before it began, with the time at which it begins, and whether that is
-        in still when it ends.
+        """Record the faults that are active when the recording begins, and whether they still are at its end.
+
+        Their time is that of the beginning of the recording.
         """
-        stands = list(self.active.values())
-        for fault in stands:
+        active = list(self.active.values())
+        for fault in active:
             for step in ("injecting", "injected"):
-                append("fault", None, **_told(fault, step), stands=True)
+                append("fault", None, **_entry(fault, step), stands=True)
         try:
             yield
         finally:
-            for fault in stands:
-                is_in = self._stands(fault)
+            for fault in active:
+                is_in = self._is_active(fault)
                 if not is_in:
-                    append("fault", None, **_told(fault, _not_in(is_in)), stands=True)
+                    append("fault", None, **_entry(fault, _not_in(is_in)), stands=True)
 
     def is_in(self, fault: Fault) -> bool | None:
-        """Whether a probe sees a fault that was injected; None where none is answered."""
+        """Return whether a probe sees a fault that was injected; None if no probe gets an answer."""
         machine = self.machine(fault.node)
-        return fault.id in self.active and _seen(lambda: fault.is_injected(machine), STILL_IN_LIMIT_S)
+        return fault.id in self.active and _poll(lambda: fault.is_injected(machine), STILL_IN_LIMIT_S)
 
-    def _stands(self, fault: Fault) -> bool | None:
-        """Whether it is in; of one that nobody can ask for, nobody knows."""
+    def _is_active(self, fault: Fault) -> bool | None:
+        """Return whether a fault is active; None if it cannot be determined."""
         try:
             return self.is_in(fault)
         except (OutsideError, Problem):
             return None
 
     def say_what_is_in(self) -> None:
-        """Name the faults that are in, and what becomes of them if nobody waits."""
+        """Print the active faults, and what heals them if the user does not wait."""
         for fault in list(self.active.values()):
             self.say(
-                f"{_name(fault)} is being healed, and is waited for; else its dead-man's switch heals it "
+                f"healing {_name(fault)}, please wait; otherwise its dead-man's switch heals it "
                 f"within {TTL_S:g} s of this process's end"
             )
 
-    def _do(self, fault: Fault, fenced: Fenced, machine: Machine, note: _Notes) -> None:
-        note.write("injecting")
+    def _inject(self, fault: Fault, fenced: Fenced, machine: Machine, step_log: _StepLog) -> None:
+        step_log.write("injecting")
         fault.inject(fenced)
-        done_t = time.monotonic()
-        if not _seen(lambda: fault.is_injected(machine), INJECT_LIMIT_S):
-            note.write("unproven")
+        injected_t = time.monotonic()
+        if not _poll(lambda: fault.is_injected(machine), INJECT_LIMIT_S):
+            step_log.write("unproven")
             raise NotInjected(
                 f"no probe sees {fault.to_json()['fault']} on {fault.node} within {INJECT_LIMIT_S:g} s"
             )
-        note.write("injected", done_t)
+        step_log.write("injected", injected_t)
 
-    def _undo(self, fault: Fault, fenced: Fenced, machine: Machine, note: _Notes, renewal: _Renewal) -> None:
-        """Heal, prove, disarm, close; a heal that can't be proven leaves the switch armed and the entry
-        open.
+    def _undo(
+        self, fault: Fault, fenced: Fenced, machine: Machine, step_log: _StepLog, renewal: _Renewal
+    ) -> None:
+        """Heal, prove, disarm, close; an unproven healing leaves the switch armed and the entry open.
 
-        What can't be written down or disarmed keeps nothing from being healed: the entry stays open then.
+        A failure to write or to disarm does not stop the healing: the entry stays open then.
         """
-        note.try_write("healing")
+        step_log.try_write("healing")
         healed_t = None
         try:
             heal = fault.heal if fenced.has_ended else partial(heal_for_good, fault)
@@ -201,25 +208,25 @@ class Injector:
         finally:
             renewal.stop()
             if healed_t is not None:
-                note.try_write("healed", healed_t)
-                self._disarm(fault, note)
+                step_log.try_write("healed", healed_t)
+                self._disarm(fault, step_log)
             else:
                 self.quarantined |= {fault.node, *fault.harms}
-                note.try_write("unhealed")
+                step_log.try_write("unhealed")
                 self.say(
                     f"no probe proves that {_name(fault)} is healed; its dead-man's switch heals it within "
-                    f"{TTL_S:g} s, `nodeproof heal` at once"
+                    f"{TTL_S:g} s, or run `nodeproof heal` now"
                 )
 
-    def _disarm(self, fault: Fault, note: _Notes) -> None:
+    def _disarm(self, fault: Fault, step_log: _StepLog) -> None:
         with contextlib.suppress(OutsideError, Problem):
             self.deadman.arm(fault.to_json(), 0)
-            note.try_write("closed")
+            step_log.try_write("closed")
 
 
 @contextmanager
 def held_off(deadman: Deadman, fault: Fault) -> Iterator[None]:
-    """Keep a switch that somebody else armed from firing into a healing, which may take as long as a boot."""
+    """Keep a switch of another process from firing during a healing, which may take as long as a boot."""
     renewal = _Renewal(deadman, fault)
     with contextlib.suppress(OutsideError, Problem):
         deadman.arm(fault.to_json(), TTL_S)
@@ -231,7 +238,7 @@ def held_off(deadman: Deadman, fault: Fault) -> Iterator[None]:
 
 
 class _Renewal:
-    """Keeps a dead-man's switch from firing while the harness lives."""
+    """Renews a dead-man's switch while the harness lives."""
 
     def __init__(self, deadman: Deadman, fault: Fault) -> None:
         self._deadman = deadman
@@ -244,7 +251,7 @@ class _Renewal:
         self._thread.start()
 
     def stop(self) -> None:
-        """Renew no more; once this returns nothing arms the switch behind a disarming."""
+        """Stop renewing; once this returns nothing can arm the switch after it was disarmed."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(timeout=HEAL_LIMIT_S)
@@ -256,7 +263,7 @@ class _Renewal:
 
 
 @dataclass(frozen=True)
-class _Notes:
+class _StepLog:
     """Writes each step to the ledger, which survives, and to the history, which is judged."""
 
     ledger: Ledger
@@ -264,25 +271,25 @@ class _Notes:
     append: Append
 
     def write(self, step: str, t: float | None = None) -> None:
-        """Write a step down before anything else is done. Raises OSError."""
+        """Write a step before the next action. Raises OSError."""
         self.ledger.write(step, self.fault.to_json())
-        self._tell(step, t)
+        self._append(step, t)
 
     def try_write(self, step: str, t: float | None = None) -> None:
-        """Write on the way back, where a full disk must stop nothing."""
+        """Write a step during healing, which a full disk must not stop."""
         with contextlib.suppress(OSError):
             self.ledger.write(step, self.fault.to_json())
         with contextlib.suppress(OSError):
-            self._tell(step, t)
+            self._append(step, t)
 
-    def _tell(self, step: str, t: float | None) -> None:
-        self.append("fault", t, **_told(self.fault, step))
+    def _append(self, step: str, t: float | None) -> None:
+        self.append("fault", t, **_entry(self.fault, step))
 
 
-def _told(fault: Fault, step: str) -> Mapping[str, Json]:
-    """What a history says of a fault's step."""
-    known = {"id": fault.id, "fault": dict(fault.to_json()), "node": fault.node, "step": step}
-    return {**known, "ends_components": fault.ends_components}
+def _entry(fault: Fault, step: str) -> Mapping[str, Json]:
+    """Return the history entry of a fault's step."""
+    entry = {"id": fault.id, "fault": dict(fault.to_json()), "node": fault.node, "step": step}
+    return {**entry, "ends_components": fault.ends_components}
 
 
 def _name(fault: Fault) -> str:
@@ -292,33 +299,31 @@ def _name(fault: Fault) -> str:
 def healed_at(
     fault: Fault, machine: Machine, limit_s: float, heal: Callable[[Machine], None]
 ) -> float | None:
-    """Heal; when that was (s, monotonic), or None when no probe proves it within `limit_s`."""
+    """Heal and return when that was (s, monotonic), or None if no probe proves it within `limit_s`."""
     try:
         heal(machine)
-        done_t = time.monotonic()
-        return done_t if _seen(lambda: fault.is_healed(machine), limit_s) else None
+        healed_t = time.monotonic()
+        return healed_t if _poll(lambda: fault.is_healed(machine), limit_s) else None
     except (OutsideError, Problem):
         return None
 
 
 def _not_in(is_in: bool | None) -> str:
-    """The step of a fault that no probe saw: only a probe that was answered says that it is gone."""
+    """Return the step for a fault that no probe saw: only an answered probe shows that it has ended."""
     return "unanswered" if is_in is None else "unproven"
 
 
-def _seen(probe: Callable[[], bool], limit_s: float) -> bool | None:
-    """Repeat a probe until it says yes or its time is over; None where the machine did not answer the last
-    one.
-    """
+def _poll(probe: Callable[[], bool], timeout_s: float) -> bool | None:
+    """Repeat a probe until it succeeds or times out; None if the machine did not answer the last one."""
     retry = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(limit_s),
+        stop=tenacity.stop_after_delay(timeout_s),
         wait=tenacity.wait_fixed(_PROBE_PERIOD_S),
-        retry=tenacity.retry_if_result(lambda seen: not seen)
+        retry=tenacity.retry_if_result(lambda is_visible: not is_visible)
         | tenacity.retry_if_exception_type(MachineError),
         retry_error_callback=_last_answer,
     )
-    seen: bool | None = retry(probe)
-    return seen
+    is_visible: bool | None = retry(probe)
+    return is_visible
 
 
 def _last_answer(state: tenacity.RetryCallState) -> bool | None:

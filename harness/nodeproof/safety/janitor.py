@@ -1,4 +1,4 @@
-"""The janitor: heals what an earlier run left, whether its ledger tells of it or only its tags do."""
+"""The janitor: heals what an earlier run left, known from its ledger or from tags on machines."""
 
 from __future__ import annotations
 
@@ -16,16 +16,26 @@ Json = Any
 def heal_unfinished(
     ledger: Ledger, armed: Sequence[Mapping[str, Json]], heal: Callable[[Mapping[str, Json]], bool]
 ) -> list[str]:
-    """Heal what the ledger holds open, and what was `armed` and is missing there (a ledger may be gone).
+    """Heal the open faults of the ledger, and the `armed` ones that it lacks (a ledger may be gone).
 
-    The newest goes first, as a later fault may keep an earlier one from being healed. `heal` says whether a
-    probe proved it. Gives what stays open. Raises OSError when the ledger can't be written.
+    The newest goes first, as a later fault may prevent an earlier one from being healed.
+
+    Args:
+        ledger: The ledger of the lab.
+        armed: Faults whose dead-man's switch is armed.
+        heal: Heals a fault and returns whether a probe proved it.
+
+    Returns:
+        The faults that stay open.
+
+    Raises:
+        OSError: The ledger cannot be written.
     """
-    found = {str(entry.fault["id"]): entry.fault for entry in ledger.unfinished()}
+    faults = {str(entry.fault["id"]): entry.fault for entry in ledger.unfinished()}
     for fault in armed:
-        found.setdefault(str(fault["id"]), fault)
+        faults.setdefault(str(fault["id"]), fault)
     left = []
-    for fault in reversed(list(found.values())):
+    for fault in reversed(list(faults.values())):
         if heal(fault):
             ledger.write("closed", fault)
         else:
@@ -34,6 +44,6 @@ def heal_unfinished(
 
 
 def sweep(machine: Callable[[str], Shell], name: str) -> None:
-    """Heal what faults left on a machine and nobody knows of any more. Raises MachineError."""
+    """Heal leftovers of faults on a machine that no ledger knows. Raises MachineError."""
     for fault in faults_on(machine(name)):
         heal_for_good(fault, machine(fault.node))

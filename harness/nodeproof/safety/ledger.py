@@ -1,4 +1,4 @@
-"""The ledger: what is planned and done to machines, one fsynced JSON line a step, before it happens."""
+"""The ledger: steps planned and performed on machines, one fsynced JSON line each, written beforehand."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def state_dir() -> Path:
-    """Where ledgers are kept: `$XDG_STATE_HOME/nodeproof/ledger`."""
+    """Return the folder of the ledgers: `$XDG_STATE_HOME/nodeproof/ledger`."""
     home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(home) / "nodeproof" / "ledger"
 
 
 @dataclass(frozen=True)
 class Open:
-    """A fault that was planned and never closed, the last step that is known of it, and whose lease wrote
-    that.
-    """
+    """A fault that was planned and never closed: its last known step, and the lease that wrote it."""
 
     fault: Mapping[str, Json]
     step: str
@@ -35,10 +33,10 @@ class Open:
 
 
 class Ledger:
-    """The ledger of one lab; append-only, data only, read by whoever heals on another day.
+    """The ledger of one lab; append-only, data only, and read by later healings.
 
-    Who leases a part of the lab writes under the name of that lease, and finds no other's entries; who has
-    the whole lab finds all.
+    Entries are tagged with the zone lease. A zone lease only reads its own entries; the owner of the whole
+    lab reads all.
     """
 
     def __init__(self, lab: str, folder: Path | None = None, lease: str = "") -> None:
@@ -48,8 +46,8 @@ class Ledger:
     def write(self, step: str, fault: Mapping[str, Json]) -> None:
         """Append a step and return once it is on disk. Raises OSError."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        known = {"at": time.time(), "pid": os.getpid(), "lease": self._lease, "step": step}
-        line = json.dumps({**known, "fault": dict(fault)}) + "\n"
+        header = {"at": time.time(), "pid": os.getpid(), "lease": self._lease, "step": step}
+        line = json.dumps({**header, "fault": dict(fault)}) + "\n"
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -61,7 +59,7 @@ class Ledger:
             os.close(descriptor)
 
     def unfinished(self) -> list[Open]:
-        """Every fault without a `closed`, oldest first; a line that was torn is passed over."""
+        """Return every fault without a `closed` entry, oldest first; incomplete lines are ignored."""
         entries = self._entries()
         first = {str(entry.fault["id"]): entry for entry in reversed(entries)}
         last = {str(entry.fault["id"]): entry for entry in entries}
@@ -72,7 +70,7 @@ class Ledger:
         ]
 
     def forget(self) -> None:
-        """Remove the ledger of a lab that is gone: what died with it needs no healing."""
+        """Delete the ledger of a lab that no longer exists: its faults ended with it."""
         self.path.unlink(missing_ok=True)
 
     def _entries(self) -> list[Open]:
@@ -92,7 +90,7 @@ def _entry(line: str) -> Open | None:
 
 
 def _ends_whole(descriptor: int) -> bool:
-    """Whether the last line was written to its end: what is appended to a torn one would be lost with it."""
+    """Return whether the last line is complete: text appended to an incomplete one would be lost with it."""
     size = os.fstat(descriptor).st_size
     return size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
 
@@ -104,7 +102,7 @@ def _append(descriptor: int, text: str) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A new file's name is on disk only once its folder is."""
+    """Sync a folder: a new file's name is on disk only once its folder is."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -113,11 +111,11 @@ def _sync_folder(folder: Path) -> None:
 
 
 def labs_with_ledgers(folder: Path | None = None) -> list[str]:
-    """The labs on this machine that this user keeps a ledger for; a home may be shared by many."""
+    """Return the labs on this machine with a ledger of this user; several machines may share a home."""
     return sorted(path.name.removesuffix(_here()) for path in (folder or state_dir()).glob(f"*{_here()}"))
 
 
 def _here() -> str:
-    """How the names of ledgers end of labs that can be alive here: this boot of this machine, this user."""
+    """Return the suffix of ledgers of labs that can be running here: this boot of this machine, this user."""
     host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())
     return f"@{host}-{_BOOT_ID.read_text().strip()}-{os.getuid()}.jsonl"

@@ -1,4 +1,4 @@
-"""What must not be broken off: signals that ask to end wait until it is done."""
+"""Protection of critical sections from signals."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def uninterrupted(notice: Callable[[], None]) -> Iterator[None]:
-    """Hold Ctrl-C, SIGTERM and SIGHUP back until the context ends, then let the first of them through.
+    """Hold back Ctrl-C, SIGTERM and SIGHUP until the context ends, then deliver the first of them.
 
-    `notice` is called for each, so that whoever sent it hears what is waited for. Only a process's main
-    thread is ever interrupted: in others nothing is to be done.
+    `notice` is called for each, to tell the sender what is going on. Only a process's main thread is
+    interrupted: in other threads this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    held: list[int] = []
+    pending: list[int] = []
 
     def hold(number: int, _frame: object) -> None:
-        held.append(number)
+        pending.append(number)
         notice()
 
     before = {number: signal.signal(number, hold) for number in SIGNALS}
@@ -33,22 +33,22 @@ def uninterrupted(notice: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        if held:
-            signal.raise_signal(held[0])
+        if pending:
+            signal.raise_signal(pending[0])
 
 
 def interrupt_once(notice: Callable[[], None]) -> Handler:
-    """A handler of SIGNALS: the first breaks off what runs, and each further one only calls `notice`.
+    """Return a handler of SIGNALS: the first signal interrupts, and each further one only calls `notice`.
 
-    Whoever asked to end and asks again would else break off the way back.
+    A second interrupt would otherwise break off the cleanup.
     """
 
     def again(_number: int, _frame: object) -> None:
         notice()
 
     def first(number: int, _frame: object) -> None:
-        for each in SIGNALS:
-            signal.signal(each, again)
+        for signal_number in SIGNALS:
+            signal.signal(signal_number, again)
         raise KeyboardInterrupt(signal.Signals(number).name)
 
     return first

@@ -1,4 +1,4 @@
-"""What a scenario is written with: one import for those who write their own.
+"""The vocabulary of scenarios, for a single import.
 
 from nodeproof.scenario import claims, condition_became, needs, windows
 """
@@ -163,8 +163,10 @@ needs = pytest.mark.needs
 
 
 def standing(word: Callable[..., Fault], *args: Any, **settings: Any) -> pytest.MarkDecorator:
-    """A fault on `lab.target` that stands before the scenario begins, and stays for others that ask for the
-    same: `@standing(swap, 256)`. Several are put in from the first line to the last.
+    """Mark a scenario with a fault on `lab.target` that is active before the scenario begins.
+
+    Scenarios with the same fault share it: `@standing(swap, 256)`. Several are injected from the first line
+    to the last.
     """
     return pytest.mark.standing.with_args(word, *args, **settings)
 

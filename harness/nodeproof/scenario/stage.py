@@ -1,6 +1,6 @@
-"""What a scenario gets as `lab`: a clean cluster, one node that may be harmed, one recording.
+"""The scenario's `lab`: a clean cluster, one node that may be affected, one recording.
 
-Six verbs: record, inject, do, look, hear, wait_for. What they are told is data: a fault, an action, a probe,
+Its verbs are record, inject, do, look, hear, wait_for. Their arguments are data: a fault, an action, a probe,
 a source, a check.
 """
 
@@ -44,13 +44,13 @@ from nodeproof.waiting import Tell, tell_nobody
 Got = TypeVar("Got")
 STATUS = "STATUS"
 _RECENT_S = 2.5
-"""In which at least one sentinel comes back, unless the lab is late."""
+"""In this time (s) at least one sentinel arrives, unless the lab is late."""
 Step = Callable[[str], AbstractContextManager[object]]
 """Opens a named step of the report, such as `allure.step`."""
 
 
 class Stage:
-    """One scenario's view of a lab.
+    """A lab as one scenario sees it.
 
     `targets` are the nodes that its faults may hit, as many as its `needs(faulted=...)` declares; `target` is
     the node that it is about. `needs(components=..., radius=...)` declare what else they may hit.
@@ -59,7 +59,7 @@ class Stage:
     def __init__(self, lab: Lab, folder: Path, needs: Needs, step: Step, until: Tell = tell_nobody) -> None:
         self._lab = lab
         self._step = step
-        self._until = until
+        self._on_wait = until
         self._path = folder / "history.jsonl"
         self._usable = lab.usable()
         self.targets = _targets(lab, needs)
@@ -67,7 +67,7 @@ class Stage:
         self.target = self._usable[0]
         self.recording: Recording | None = None
         self._evidence = Evidence(lab)
-        self._is_harmed = False
+        self._has_affected_nodes = False
 
     @property
     def configuration(self) -> Configuration:
@@ -76,23 +76,21 @@ class Stage:
 
     @property
     def toleration_s(self) -> int:
-        """A tolerationSeconds that fits the profile and is not its default."""
+        """A tolerationSeconds that suits the profile and differs from the default."""
         return self._lab.profile.toleration_s
 
     @property
     def quiet_s(self) -> float:
-        """How long this profile waits for something that must not happen."""
+        """How long this profile waits to see that something does not happen (s)."""
         return self.configuration.negative_wait_s
 
     @property
     def clear_s(self) -> float:
-        """How much longer than it is judged an absence is waited for, where what must not come is what the
-        scenario does next: more than any slack.
-        """
+        """Extra wait (s) for an absence that the scenario's next step would end: more than any slack."""
         return self._lab.profile.slack_limit_s + 1.0
 
     def slack_share(self) -> float | None:
-        """Give the slack of the last seconds as a share of its limit, or None if nothing was measured."""
+        """Return the slack of the last seconds as a share of its limit, or None if nothing was measured."""
         if self.recording is None:
             return None
         measured = self.recording.measured(_RECENT_S)
@@ -101,59 +99,72 @@ class Stage:
         return slack_s(measured, self.configuration) / self.configuration.slack_limit_s
 
     def nodes(self) -> list[NodeInfo]:
-        """The lab's nodes, in service or not."""
+        """Return the lab's nodes, in service or not."""
         return self._lab.fleet.nodes()
 
     @property
     def others(self) -> list[str]:
-        """The nodes beside the target that are in service, those first that may be harmed."""
+        """The other nodes in service, first those that may be affected."""
         names = [entry.name for entry in self.nodes() if entry.name != self.target]
         in_service = [name for name in names if name not in self._lab.left_out]
         return sorted(in_service, key=lambda name: name not in self._usable)
 
     def labels(self, node: str) -> Mapping[str, str]:
-        """What labels a Node has, to be given back to it. Raises ApiError."""
+        """Return the labels of a Node, to restore them later. Raises ApiError."""
         labels: Mapping[str, str] = self._lab.cluster.api.get(node_path(node))["metadata"]["labels"]
         return labels
 
     def do(self, action: Action[Got]) -> Got:
-        """Do something to the cluster; its beginning and its end are moments. Gives what it gets.
+        """Perform an action on the cluster and return its outcome; its beginning and its end are moments.
 
-        Raises Problem where it harms a node that is no target, and what the action raises.
+        Raises:
+            Problem: The action affects a node that is not a target. Other exceptions are the action's.
         """
         for node in action.harms:
             if node not in self.targets:
-                raise Problem(f"{node} is no target", "scenario", "declare it: @needs(faulted=...)")
-        self._is_harmed = self._is_harmed or bool(action.harms)
+                raise Problem(f"{node} is not a target", "scenario", "declare it: @needs(faulted=...)")
+        self._has_affected_nodes = self._has_affected_nodes or bool(action.harms)
         with self._step(action.text):
             return perform(action, Doing(self._lab, self.recording, self._evidence.keep_clock))
 
     def look(self, probe: Probe) -> Observation:
-        """Look once at what is no object of the API, and write it down. Raises ApiError, MachineError,
-        Problem.
-        """
-        recording, asked_t = self._recording(), time.monotonic()
+        """Read a probe once and record the value. Raises ApiError, MachineError, Problem."""
+        recording, requested_t = self._recording(), time.monotonic()
         with self._step(f"look at {probe.what} of {probe.subject}"):
-            found = probe.read(self._lab)
-        sample = found if isinstance(found, Sample) else Sample(found)
-        seen = Observation(uuid.uuid4().hex[:8], probe.what, probe.subject, sample.value)
+            reading = probe.read(self._lab)
+        sample = reading if isinstance(reading, Sample) else Sample(reading)
+        observation = Observation(uuid.uuid4().hex[:8], probe.what, probe.subject, sample.value)
         started = {} if sample.process_s is None else {"process_s": sample.process_s}
-        recording.append("observed", **seen.to_json(), value=seen.value, asked_t=round(asked_t, 6), **started)
-        return seen
+        recording.append(
+            "observed",
+            **observation.to_json(),
+            value=observation.value,
+            asked_t=round(requested_t, 6),
+            **started,
+        )
+        return observation
 
     def hear(self, *sources: Pod | Source) -> None:
-        """Take over what witnesses and other sources told since the recording began. Raises ApiError,
-        MachineError, Problem, OSError.
+        """Record the reports of witnesses and other sources since the recording began.
+
+        Raises:
+            ApiError: The API did not answer.
+            MachineError: A machine did not answer.
+            Problem: A source cannot be read.
+            OSError: A file cannot be read or written.
         """
         for source in sources:
-            heard = Words(source) if isinstance(source, Pod) else source
-            with self._step(f"hear {heard.by}"):
-                self._evidence.hear(self._recording(), heard)
+            words = Words(source) if isinstance(source, Pod) else source
+            with self._step(f"hear {words.by}"):
+                self._evidence.hear(self._recording(), words)
 
     @contextmanager
     def record(self, *, status_of: Pod | None = None, also: Sequence[str] = ()) -> Iterator[Recording]:
-        """Record until the context ends; `status_of` has a pod's STATUS column looked at all the while,
-        `also` are resources to be recorded besides nodes, pods, leases and events.
+        """Record until the context ends.
+
+        Args:
+            status_of: A pod whose STATUS column is read all the time.
+            also: Resources to record besides nodes, pods, leases and events.
         """
         with self._lab.record(self._path, self.targets, also) as recording:
             self.recording = recording
@@ -166,34 +177,38 @@ class Stage:
 
     @contextmanager
     def inject(self, fault: Fault) -> Iterator[Cut]:
-        """Hold a fault for the length of the context; it is healed whatever happens. Needs a recording.
+        """Inject a fault for the length of the context, and heal it whatever happens; needs a recording.
 
-        It begins once a heartbeat of its target is recorded: what the cluster does to a silent node counts
-        from its last one. Raises Problem where nodes are lost before anything was done to one.
+        It begins once a heartbeat of its target is recorded: the control plane's timeouts for a silent node
+        start at its last one.
+
+        Raises:
+            Problem: Nodes are lost before the scenario affected any.
         """
         recording = self._recording()
         for node in fault.harms:
             if node in self.targets:
                 self._wait_for_heartbeat(node)
-        self._refuse_lost()
+        self._check_none_lost()
         data = fault.to_json()
         name = " ".join(str(data[key]) for key in ("direction", "fault") if key in data)
         hit = ", ".join(fault.harms) or fault.node
         with self._step(f"{name} on {hit}"), self._lab.inject(fault, self._declared, recording) as cut:
             yield cut
 
-    def _refuse_lost(self) -> None:
-        """Break off where a node is lost, and nothing that was done here is why."""
+    def _check_none_lost(self) -> None:
+        """Raise Problem if a node is lost that the scenario did not affect."""
         history = self.history()
-        lost = [] if self._is_harmed else [name for name in self._usable if _is_lost(history, name)]
+        lost = [] if self._has_affected_nodes else [name for name in self._usable if _is_lost(history, name)]
         if lost:
-            said = f"Ready is Unknown before anything was done: {', '.join(lost)}"
-            raise Problem(said, "scenario", "see the controller manager's log; run it again on an idle host")
-        self._is_harmed = True
+            message = f"Ready is Unknown before the scenario affected a node: {', '.join(lost)}"
+            raise Problem(message, "scenario", "see the controller manager's log, or retry on an idle host")
+        self._has_affected_nodes = True
 
     def _wait_for_heartbeat(self, node: str) -> None:
-        """Wait for one renewal of the node's lease that comes by the watch: when those on its first LIST came
-        nobody saw. A node that renews none is what the checks will find.
+        """Wait for a watched renewal of the node's lease: the time of those on the first LIST is unknown.
+
+        If the node does not renew its lease, the checks show it.
         """
         retry = tenacity.Retrying(
             stop=tenacity.stop_after_delay(2 * self.configuration["R"]),
@@ -208,26 +223,27 @@ class Stage:
         return bool(heartbeats.seen_renewals(self._recording().glance(), node))
 
     def wait_for(self, check: Check) -> Check:
-        """Wait until a check is decided or its window has passed; gives the check, to be judged later.
+        """Wait until a check is decided or its window has passed, and return it, to be judged later.
 
-        Raises Problem on one that is decided when the recording is over, or by no recording.
+        Raises:
+            Problem: It is decided when the recording ends, or no recording can decide it.
         """
         if not can_be_waited_for(check):
-            raise Problem(f"nothing to wait for in {describe(check)}", "scenario", "judge it, without a wait")
+            raise Problem(
+                f"cannot wait for {describe(check)}",
+                "scenario",
+                "judge it: it is decided when the recording ends",
+            )
         try:
             refuse(check, self.history(), self.configuration)
         except LookupError as error:
-            raise Problem(str(error), "scenario", f"see what {describe(check)} is read from") from error
+            raise Problem(str(error), "scenario", f"see where {describe(check)} is read from") from error
         with self._step(f"wait for {describe(check)}"):
-            self._lab.wait_for(self._recording(), check, self._until)
+            self._lab.wait_for(self._recording(), check, self._on_wait)
         return check
 
     def require(self, moment: Moment, *, within_s: float, after: Moment) -> None:
-        """Break off unless a moment came in time for what the scenario is about; no claim promises that it
-        does.
-
-        Raises Problem.
-        """
+        """Raise Problem unless a moment came in time for the scenario, although no claim promises it."""
         came, start = self.find(moment), self.find(after)
         if came is None or start is None or came.t - start.t >= within_s:
             raise Problem(
@@ -235,16 +251,16 @@ class Stage:
             )
 
     def expect(self, so: bool, what: str, next_step: str) -> None:
-        """Break off unless the lab is as the scenario needs it. Raises Problem."""
+        """Raise Problem unless the lab is as the scenario needs it."""
         if not so:
             raise Problem(f"this lab is not {what}", "scenario", next_step)
 
     def find(self, moment: Moment) -> Occurrence | None:
-        """A moment of the recording so far."""
+        """Return the occurrence of a moment in the recording so far, or None."""
         return moments.find(self.history(), moment)
 
     def history(self) -> History:
-        """What was recorded."""
+        """Return the history of the recording."""
         return self._recording().history()
 
     def _recording(self) -> Recording:
@@ -254,19 +270,17 @@ class Stage:
 
 
 def _targets(lab: Lab, needs: Needs) -> list[str]:
-    """The nodes that faults may hit: the first of the lab, or of each of its zones."""
+    """Return the nodes that faults may hit: the first of the lab, or of each of its zones."""
     usable = lab.usable()
     if not needs.faulted_in:
         return usable[: needs.faulted]
     nodes = [entry for entry in lab.fleet.nodes() if entry.name in usable]
     chosen: list[str] = []
-    for zone, many in zip(lab.fleet.zones(), needs.faulted_in, strict=False):
-        there = [node.name for node in nodes if node.zone == zone]
-        if len(there) < many:
-            raise TooFewNodes(
-                f"too few nodes that may be harmed in {zone}", f"lab {lab.name}", "see its ledger"
-            )
-        chosen += there[:many]
+    for zone, count in zip(lab.fleet.zones(), needs.faulted_in, strict=False):
+        candidates = [node.name for node in nodes if node.zone == zone]
+        if len(candidates) < count:
+            raise TooFewNodes(f"too few usable nodes in {zone}", f"lab {lab.name}", "see its ledger")
+        chosen += candidates[:count]
     return chosen
 
 

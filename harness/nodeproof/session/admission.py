@@ -1,7 +1,7 @@
-"""Starts the scenarios of a run's workers only while the machine has room for one more.
+"""Start scenarios of a run's workers only while the machine has capacity for another one.
 
-Each worker writes what it does into a folder of the run and holds a lock there, so that a dead worker no
-longer counts. A worker that waits for its turn applies the rules of `nodeproof.model.load`.
+Each worker writes its state into a folder of the run and holds a lock there, so that a dead worker no longer
+counts. A worker that waits for its turn applies the rules of `nodeproof.model.load`.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ FOLDER = "admission"
 _LOCK, _ALLOWANCE, _STATE, _ALIVE = "lock", "allowance.json", ".worker", ".alive"
 _PERIOD_S, _REPORT_PERIOD_S = 0.5, 2.0
 TURN_LIMIT_S = 3600.0
-"""Longer than the scenarios of a run take that any other waits for."""
+"""Longer than any scenario waits for other scenarios of a run."""
 _FRESH_S = 10.0
-"""Age (s) from which on a reported slack says nothing about the present."""
+"""Age (s) above which a reported slack is outdated."""
 SlackShare = Callable[[], float | None]
-"""Gives the slack of the last seconds as a share of its limit, or None if nothing was measured."""
+"""Returns the slack of the last seconds as a share of its limit, or None if nothing was measured."""
 
 
 def no_slack() -> None:
-    """Measure nothing."""
+    """Return no measurement."""
 
 
 @dataclass
 class Admission:
-    """One worker's side of it.
+    """The admission of one worker's scenarios.
 
     Args:
         folder: a folder that the workers of the run share.
@@ -66,9 +66,9 @@ class Admission:
             return
         self._write(waits_since_t=time.monotonic(), is_running=False)
         if not self._enters():
-            report(Detail("waiting: the machine has no room for one more scenario"))
+            report(Detail("waiting: the machine has no capacity for another scenario"))
             if not wait_for(self._enters, self.limit_s, _PERIOD_S):
-                report(f"no turn within {self.limit_s:g} s: beginning without one")
+                report(f"no turn within {self.limit_s:g} s: starting without one")
                 self._write(waits_since_t=None, is_running=True)
         self._reporting = threading.Event()
         threading.Thread(target=self._report_slack, args=(slack_share, self._reporting), daemon=True).start()
@@ -88,7 +88,7 @@ class Admission:
             self._write(is_running=is_running, starts_lab=False)
 
     def leave(self) -> None:
-        """Say that the scenario is over."""
+        """Report that the scenario is over."""
         if self._reporting is not None:
             self._reporting.set()
             self._reporting = None
@@ -96,13 +96,13 @@ class Admission:
             self._write(is_running=False, slack_share=0.0)
 
     def go_on_to(self, turn: Turn) -> None:
-        """Say that this worker has no scenarios of an earlier turn any more."""
+        """Report that this worker has no scenarios of an earlier turn any more."""
         self._turn = turn
         if self.most >= 2:
             self._write()
 
     def close(self) -> None:
-        """Say that this worker has nothing to run any more."""
+        """Report that this worker has nothing to run any more."""
         self.leave()
         if self._alive >= 0:
             os.close(self._alive)
@@ -128,9 +128,9 @@ class Admission:
         last = 0.0
         while not over.wait(_REPORT_PERIOD_S):
             share = slack_share()
-            # A lab that answers nothing is as late as it was, or later.
+            # A lab without an answer is at least as late as before.
             before, last = last, last if share is None else share
-            # One late wake-up is no load: it shows in two reports if it lasts.
+            # A single late wake-up is no load; a lasting load shows in two reports.
             self._write(slack_share=round(min(before, last), 3), reported_t=time.monotonic())
 
     def _allowance(self) -> Allowance:
@@ -139,7 +139,7 @@ class Admission:
         return Allowance(self.most, time.monotonic())
 
     def _workers(self) -> tuple[Sequence[Worker], Sequence[float]]:
-        """Give what all live workers do, and the slack that those report whose scenarios run."""
+        """Return the state of all live workers, and the slack reported by workers with a running scenario."""
         workers, shares, now = [], [], time.monotonic()
         for path in sorted(self.folder.glob(f"*{_STATE}")):
             if path.stem != self.name and is_free(path.with_suffix(_ALIVE)):
@@ -152,7 +152,7 @@ class Admission:
         return workers, shares
 
     def _write(self, **changes: Json) -> None:
-        """Write what this worker does; hold its lock from the first time on."""
+        """Write the state of this worker; hold its lock from the first call on."""
         with self._writing:
             measured = {"slack_share": 0.0, "reported_t": 0.0}
             blank = {"is_running": False, "waits_since_t": None, "starts_lab": False, **measured}
@@ -174,13 +174,13 @@ class Admission:
 
 
 def allow(folder: Path, workers: int) -> None:
-    """Let so many scenarios run at once, from now on."""
+    """Set how many scenarios may run at once, from now on."""
     folder.mkdir(parents=True, exist_ok=True)
     _replace(folder / _ALLOWANCE, {"workers": workers, "since_t": time.monotonic()})
 
 
 def _replace(path: Path, state: Json) -> None:
-    """Write a file in one step: another worker may be reading it."""
+    """Write a file atomically, as another worker may be reading it."""
     fresh = path.with_name(f".{path.name}")
     fresh.write_text(json.dumps(state))
     fresh.rename(path)

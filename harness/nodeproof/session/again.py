@@ -1,6 +1,6 @@
-"""Scenarios that the host's load left open run again at the end: nothing was learned of the cluster.
+"""Retry scenarios at the end of the run that stayed open because of the host's load.
 
-The first time again beside at most half as many scenarios as the run has workers, the second time alone.
+The first retry runs beside at most half as many scenarios as the run has workers, the second one alone.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from nodeproof.session.scheduling import give_out
 from nodeproof.session.times import ENDED, LABEL, WAITED
 
 RERUN = "rerun"
-"""The outcome of a try that is followed by another; as pytest-rerunfailures names it."""
+"""The outcome of a try that is followed by another, as in pytest-rerunfailures."""
 _BUSIEST, _SAMPLE_S = 5, 1.0
-"""How many processes of other programs are named for a scenario that stays open; their sampling time (s)."""
+"""Number of processes of other programs listed for a scenario that stays open; sampling time (s)."""
 _LEFT_OPEN = pytest.StashKey[bool]()
 _TRIES = pytest.StashKey[int]()
 
 
 def note(item: pytest.Item, closed: Closed) -> None:
-    """Remember whether a scenario's host was too loaded, and another try may tell more.
+    """Remember whether the host was too loaded to judge the scenario, and a retry is left.
 
-    A scenario of which anything deviates is never tried again.
+    A scenario with a deviating claim is never retried.
     """
     codes = {verdict.code for _claim, verdict in closed.verdicts()}
     tries_left = item.config.getoption("again") - tries(item)
@@ -42,26 +42,26 @@ def note(item: pytest.Item, closed: Closed) -> None:
 
 
 def is_due(item: pytest.Item) -> bool:
-    """Say whether the scenario's last try is to be followed by another."""
+    """Return whether the scenario will be retried."""
     return item.stash.get(_LEFT_OPEN, False)
 
 
 def tries(item: pytest.Item) -> int:
-    """Give how many times the scenario was put off for another try."""
+    """Return how many times the scenario was postponed for a retry."""
     return item.stash.get(_TRIES, 0)
 
 
 def put_off(item: pytest.Item) -> None:
-    """Let the scenario run once more when its turn comes."""
+    """Postpone the scenario for a retry at the end of the run."""
     session = session_of(item.config)
     item.stash[_LEFT_OPEN] = False
     item.stash[_TRIES] = tries(item) + 1
     session.put_off.append(item)
-    session.say(Detail(f"runs again at the end, as the host was too loaded to tell: {item.nodeid}"))
+    session.say(Detail(f"host too loaded to judge, retried at the end of the run: {item.nodeid}"))
 
 
 def run_put_off(session: Session) -> None:
-    """Run what was put off, once all workers have run all other scenarios."""
+    """Run the postponed scenarios, after all workers have run all others."""
     admission = session.admission
     while session.put_off:
         turn = Turn.after(min(map(tries, session.put_off)))
@@ -69,14 +69,14 @@ def run_put_off(session: Session) -> None:
         due = [item for item in session.put_off if Turn.after(tries(item)) == turn]
         session.put_off[:] = [item for item in session.put_off if item not in due]
         for item in due:
-            _put_aside(item)
+            _archive_try(item)
             give_out(item)
             item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
     admission.close()
 
 
-def _put_aside(item: pytest.Item) -> None:
-    """Keep what the last try recorded where no verdict is read from."""
+def _archive_try(item: pytest.Item) -> None:
+    """Move the recording of the last try to where no verdict is read from."""
     session = session_of(item.config)
     rundir.put_aside(session.run, item.nodeid)
     ours = (ENDED, LABEL, WAITED)

@@ -1,4 +1,4 @@
-"""What becomes of a scenario, and of the run: verdicts evaluated, stored, shown, and told to pytest."""
+"""Close scenarios and the run: evaluate, store and show the verdicts, and report them to pytest."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from nodeproof.session.standing import DoesNotStand
 from nodeproof.session.times import ENDED, LABEL, Times
 
 STAGE = pytest.StashKey[Stage]()
-_MOST_NAMES = 300
-"""Characters of the names of claims that have no verdict."""
+_MAX_NAMES_LENGTH = 300
+"""Characters to print of the claims without a verdict."""
 
 
 def skip_with_verdict(item: pytest.Item, session: Session, code: Code, reason: str) -> NoReturn:
-    """A scenario that can prove nothing here: every declared claim says why."""
+    """Skip a scenario that can prove nothing here; every declared claim gets an unproven verdict."""
     declared = [session.claims[claim] for claim in asked.declared(item)]
     item.user_properties.append((LABEL, unproven(code, reason).label))
     stored.store_skipped(
@@ -41,28 +41,28 @@ def skip_with_verdict(item: pytest.Item, session: Session, code: Code, reason: s
 
 
 def close_scenario(item: pytest.Item, error: Exception | None) -> None:
-    """Evaluate, store, attach, and give pytest the outcome that the verdicts ask for."""
+    """Evaluate, store and attach the judgments, and raise the pytest outcome of their verdicts."""
     __tracebackhide__ = True
     session = session_of(item.config)
-    stage, made = item.stash.get(STAGE, None), item.stash.get(JUDGE, None)
-    if stage is None or made is None or stage.recording is None:
+    stage, judge = item.stash.get(STAGE, None), item.stash.get(JUDGE, None)
+    if stage is None or judge is None or stage.recording is None:
         error = error or Unproven("use the fixtures `lab` and `judge`, and `lab.record()`")
         again.note(item, store_unrecorded(item, session, error))
         raise error
     declared = [session.claims[claim] for claim in asked.declared(item)]
     history = stage.history()
     broken = f"{type(error).__name__}: {error}" if error else ""
-    closed = close(declared, made.judgments, history, stage.configuration, broken)
+    closed = close(declared, judge.judgments, history, stage.configuration, broken)
     stored.store(session.run, item.nodeid, closed, session.claims, stage.configuration, history)
     stored.attach(session.run, item.nodeid, closed, stage.configuration)
     provider = provider_of(session)
     if provider.lab is not None:
-        is_well = error is None and closed.worst().outcome == "conforms"
-        if not is_well:
+        is_expected = error is None and closed.worst().outcome == "conforms"
+        if not is_expected:
             provider.lab.fetch_journals()
         with contextlib.suppress(Problem, OSError):
             nodes = {stage.target, *stage.targets, *stored.concerned(history)}
-            stored.attach_logs((provider.lab.life.logs, provider.lab.journals), nodes, short=is_well)
+            stored.attach_logs((provider.lab.life.logs, provider.lab.journals), nodes, short=is_expected)
     if error is None:
         item.user_properties.append((ENDED, True))
     provider.last_taint_t = stored.last_no_execute_taint(history)
@@ -75,9 +75,7 @@ def close_scenario(item: pytest.Item, error: Exception | None) -> None:
 
 
 def store_unrecorded(item: pytest.Item, session: Session, error: Exception) -> Closed:
-    """A scenario that broke off before it recorded anything: every declared claim gets its verdict all the
-    same.
-    """
+    """Store an unproven verdict for every declared claim of a scenario that ended before it recorded."""
     declared = [session.claims[claim] for claim in asked.declared(item)]
     codes: Sequence[tuple[type[Exception], Code]] = (
         (HostTooLoaded, "host-too-loaded"),
@@ -91,10 +89,11 @@ def store_unrecorded(item: pytest.Item, session: Session, error: Exception) -> C
 
 
 def store_crashed(session: Session, nodeid: str) -> None:
-    """A scenario whose worker died: every declared claim is unproven, under a name of its own. A test that is
-    no scenario is others' business.
+    """Store an unproven verdict for every declared claim of a scenario whose worker died.
+
+    It gets its own name. A test that is not a scenario has none.
     """
-    claims = _declared(session.run).get(nodeid)
+    claims = _declared_claims(session.run).get(nodeid)
     if not claims:
         return
     died_as, reason = f"{nodeid}{broken.DIED}", "the worker that ran the scenario died"
@@ -119,38 +118,38 @@ def _raise_outcome(closed: Closed, text: str, error: Exception | None) -> None:
         raise Unproven(text)
 
 
-def write_down(known: Session, times: Times) -> None:
-    """End labs that outlived their worker, and write what the whole run was, and how long its parts took."""
-    left = leftover.end_labs(known.run, known.options)
-    if left:
-        known.say(f"ended labs of workers that are gone: {', '.join(left)}")
-    for line in leftover.heal_zones(known.run, known.options):
-        known.say(line)
-    selected = sorted(known.selected or _written(known.run, SELECTED).split())
-    reason = _written(known.run, BROKEN_OFF)
-    scenarios = _declared(known.run)
-    shutil.rmtree(known.run / admission.FOLDER, ignore_errors=True)
+def write_down(session: Session, times: Times) -> None:
+    """Tear down labs that outlived their worker, and write the run's facts, verdicts and times."""
+    orphaned_labs = leftover.end_labs(session.run, session.options)
+    if orphaned_labs:
+        session.say(f"ended labs of workers that are gone: {', '.join(orphaned_labs)}")
+    for line in leftover.heal_zones(session.run, session.options):
+        session.say(line)
+    selected = sorted(session.selected or _read_file(session.run, SELECTED).split())
+    reason = _read_file(session.run, BROKEN_OFF)
+    scenarios = _declared_claims(session.run)
+    shutil.rmtree(session.run / admission.FOLDER, ignore_errors=True)
     with contextlib.suppress(OSError):
-        planning.write_times(known.run, times.taken(scenarios, known.options.is_ours))
-    running.write_run(known.run, known.options, known.began, known.command, selected, reason)
-    _write_table(known.run)
+        planning.write_times(session.run, times.taken(scenarios, session.options.is_ours))
+    running.write_run(session.run, session.options, session.began, session.command, selected, reason)
+    _write_table(session.run)
 
 
-def _declared(run: Path) -> Mapping[str, Sequence[str]]:
-    """The claims of each of the run's scenarios."""
-    told: Mapping[str, Sequence[str]] = json.loads(_written(run, rundir.DECLARED) or "{}")
-    return told
+def _declared_claims(run: Path) -> Mapping[str, Sequence[str]]:
+    """Return the claims of each scenario of the run."""
+    claims: Mapping[str, Sequence[str]] = json.loads(_read_file(run, rundir.DECLARED) or "{}")
+    return claims
 
 
-def _written(run: Path, name: str) -> str:
-    """What a process of this run left for the others; nothing is fine."""
+def _read_file(run: Path, name: str) -> str:
+    """Return the text of a file in the run's folder; empty if there is none."""
     with contextlib.suppress(OSError):
         return (run / name).read_text()
     return ""
 
 
 def _write_table(run: Path) -> None:
-    """Write the table of all claims; a run that broke off before any verdict has none."""
+    """Write the table of all claims, unless the run was aborted before any verdict."""
     with contextlib.suppress(Problem, OSError):
         facts, rows = rundir.read_facts(run), rundir.read_verdicts(run)
         text = table.render(rows, facts.duration_s, str(run), since.deviating(run, facts, rows))
@@ -158,30 +157,30 @@ def _write_table(run: Path) -> None:
 
 
 def whole_table(run: Path) -> Iterator[str]:
-    """Give the lines of the table of all claims."""
-    yield from [*_written(run, table.FILE).splitlines(), ""]
+    """Yield the lines of the table of all claims."""
+    yield from [*_read_file(run, table.FILE).splitlines(), ""]
 
 
 def settings(run: Path) -> Iterator[str]:
-    """List the settings of a run's lab that are not upstream's."""
+    """Yield the settings of the run's lab that differ from upstream's defaults."""
     yield "settings of the lab that are not upstream's:"
     yield from [*(f"  {setting}" for setting in rundir.read_facts(run).settings), ""]
 
 
 def summary(run: Path) -> Iterator[str]:
-    """Give the lines that end a run: what deviates, what stayed open, what else to know, and the counts."""
+    """Yield the last lines of a run: deviating and open claims, remarks, and the counts."""
     facts, rows = rundir.read_facts(run), rundir.read_verdicts(run)
     *claims, totals = ending.render(
         rows, since.deviating(run, facts, rows), outcome.asked_when_recorded(facts)
     )
     yield from claims
-    yield from _what_loads(run, rows)
+    yield from _busiest_processes(run, rows)
     if facts.quarantined:
         yield f"not proven healed or Ready: {', '.join(facts.quarantined)}"
     unjudged = sorted(set(facts.selected) - {row["claim"] for row in rows})
     if unjudged:
         yield f"{counted(len(unjudged), 'selected claim')} without a verdict:"
-        yield from table.wrapped(", ".join(unjudged), _MOST_NAMES)
+        yield from table.wrapped(", ".join(unjudged), _MAX_NAMES_LENGTH)
     if facts.exit_reason:
         yield f"nodeproof: {facts.exit_reason}"
     yield totals
@@ -193,15 +192,15 @@ def summary(run: Path) -> Iterator[str]:
 
 
 def _retried(run: Path) -> Iterator[str]:
-    """Count the scenarios that ran again, and their tries before the last one."""
+    """Yield a line with the number of retried scenarios, and of their tries before the last one."""
     tries = [path.name.rpartition("-")[0] for path in (run / rundir.TOO_LOADED).glob("*")]
     if tries:
         scenarios, earlier = counted(len(set(tries)), "scenario"), counted(len(tries), "try", "tries")
-        yield f"retried, as the host was too loaded to tell: {scenarios} ({earlier} before the last one)"
+        yield f"retried because the host was too loaded: {scenarios} ({earlier} before the last one)"
 
 
-def _what_loads(run: Path, rows: Sequence[rundir.Row]) -> Iterator[str]:
-    """What took the processors when a scenario stayed open, and what to do about it."""
+def _busiest_processes(run: Path, rows: Sequence[rundir.Row]) -> Iterator[str]:
+    """Yield the processes that used the processors while a scenario stayed open, and the next step."""
     if not (run / rundir.BUSIEST).exists() or not any(row["code"] == "host-too-loaded" for row in rows):
         return
     processes = rundir.read_json(run / rundir.BUSIEST)

@@ -1,4 +1,4 @@
-"""Which claims the scenarios judge, by collecting them as pytest does; none is run."""
+"""The claims that the scenarios judge, found by pytest's collection without running any scenario."""
 
 from __future__ import annotations
 
@@ -23,39 +23,41 @@ COLUMNS: Sequence[Column] = [(kind, profile) for kind in KINDS for profile in PR
 
 
 def coverage(paths: Sequence[str]) -> str:
-    """What is judged where, of the catalogue, by the scenarios below these paths; by the shipped ones where
-    none is given.
+    """Render which claims the scenarios in these paths (default: the shipped ones) judge, and where.
 
-    Raises Problem where they can't be collected.
+    Raises:
+        Problem: The scenarios cannot be collected.
     """
-    found = _collect(paths)
-    return render(found.claims, [_judging(item) for item in found.items], COLUMNS)
+    collection = _collect(paths)
+    return render(collection.claims, [_judging(item) for item in collection.items], COLUMNS)
 
 
 def collected() -> tuple[Mapping[str, Claim], Mapping[str, Set[str]]]:
-    """The catalogue, and the files of shipped scenarios that judge each claim. Raises Problem."""
-    found = _collect(())
+    """Return the catalogue, and for each claim the shipped files that judge it. Raises Problem."""
+    collection = _collect(())
     files: dict[str, set[str]] = {}
-    for item in found.items:
+    for item in collection.items:
         for claim in asked.declared(item):
             files.setdefault(claim, set()).add(item.path.relative_to(catalogue.scenarios_dir()).as_posix())
-    return found.claims, files
+    return collection.claims, files
 
 
-def _collect(paths: Sequence[str]) -> _Collected:
-    found, said = _Collected(), io.StringIO()
+def _collect(paths: Sequence[str]) -> _Collection:
+    collection, output = _Collection(), io.StringIO()
     arguments = ["--collect-only", "-q", "-p", "no:cacheprovider", "--shipped", *paths]
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        status = pytest.main(arguments, plugins=[found])
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        status = pytest.main(arguments, plugins=[collection])
     if status != pytest.ExitCode.OK:
-        last = next((line for line in reversed(said.getvalue().splitlines()) if line), "")
-        raise Problem("the scenarios cannot be collected", ", ".join(paths) or "shipped", "see below", last)
-    return found
+        last_line = next((line for line in reversed(output.getvalue().splitlines()) if line), "")
+        raise Problem(
+            "the scenarios cannot be collected", ", ".join(paths) or "shipped", "see below", last_line
+        )
+    return collection
 
 
 @dataclass
-class _Collected:
-    """A pytest plugin that keeps what is collected."""
+class _Collection:
+    """A pytest plugin that keeps the collected scenarios."""
 
     claims: Mapping[str, Claim] = field(default_factory=dict)
     items: list[pytest.Item] = field(default_factory=list)
@@ -74,7 +76,7 @@ def _judging(item: pytest.Item) -> Judging:
         kind, profile = column
         size = (0, 0) if needs.spread else (nodes, needs.zones)
         options = Options(kind, profile, DEFAULT_KUBERNETES_VERSION, BUILD, (), *size, kind)
-        found = asked.lacks(item, options)
-        return found[0] if found else ""
+        missing = asked.lacks(item, options)
+        return missing[0] if missing else ""
 
     return Judging(asked.declared(item), lacks)

@@ -1,4 +1,4 @@
-"""What pytest shows of a scenario that failed: the scenario's frames or a message, no frame of nodeproof."""
+"""How pytest shows a failed scenario: the scenario's own frames or a message, no frame of nodeproof."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LIBRARIES = (
     *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
 OPEN = "nodeproof_open"
-"""Set on the report of a scenario that ended without knowing; the summary says why."""
+"""Attribute of the report of an open scenario; the summary gives the reason."""
 
 
 def present(report: pytest.TestReport, call: pytest.CallInfo[None], item: pytest.Item) -> None:
-    """Keep nodeproof's frames out of a scenario's failure, unless `--full-trace` or `--debug` ask for them.
+    """Remove nodeproof's frames from a scenario's failure, unless `--full-trace` or `--debug` is set.
 
-    If the scenario's own code raised, its frames remain. A scenario that ended without knowing has only a
-    message, and is marked as open.
+    If the scenario's own code raised, its frames remain. An unproven scenario shows only a message, and is
+    marked as open.
     """
     option = item.config.option
     if call.excinfo is None or not report.failed or option.fulltrace or option.debug:
@@ -41,14 +41,14 @@ def present(report: pytest.TestReport, call: pytest.CallInfo[None], item: pytest
 
 
 def is_open(report: pytest.TestReport) -> bool:
-    """Say whether the scenario ended without knowing, and none of its code raised."""
+    """Return whether the scenario is unproven, and none of its own code raised."""
     return getattr(report, OPEN, False)
 
 
 def _own_frames(excinfo: pytest.ExceptionInfo[BaseException], item: pytest.Item) -> Any:
     """Represent an error by the scenario's frames.
 
-    What an error of ours came from is ours, too; errors in a chain of the scenario's stay.
+    The chain of causes is shown only if the scenario itself raised the error.
     """
     style = item.config.option.tbstyle
     return excinfo.getrepr(
@@ -60,7 +60,7 @@ def _own_frames(excinfo: pytest.ExceptionInfo[BaseException], item: pytest.Item)
 
 
 def _is_own(entry: Any, item: pytest.Item) -> bool:
-    """Say whether a frame is in a scenario or a module beside it, and not in a library or in nodeproof."""
+    """Return whether a frame is in a scenario or in a module of its own, not in a library or nodeproof."""
     path = Path(entry.path)
     if path == item.path or path.is_relative_to(catalogue.scenarios_dir()):
         return True

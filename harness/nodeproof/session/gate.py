@@ -1,7 +1,6 @@
-"""Labs of a run start one at a time, and nothing is measured before all that slots begin with are up.
+"""Start the labs of a run one at a time, and measure nothing until the first lab of every slot is up.
 
-A lab that starts takes every processor there is: two that start at once take longer, each of them, and what
-is measured beside them is the host's.
+A starting lab uses all processors: two that start together both take longer, and disturb measurements.
 """
 
 from __future__ import annotations
@@ -20,17 +19,22 @@ from nodeproof.waiting import insist, wait_for
 
 _LOCK, _UP = "starting.lock", "up-"
 _LOCK_LIMIT_S, _UP_LIMIT_S, _PERIOD_S = 1800.0, 240.0, 0.1
-"""Longer than a lab takes to start, with images and components that have to be built first; longer than all
-labs of a run take that are there already.
+"""The first is longer than a lab start that also builds images and components, the second is longer than all
+lab starts of a run where these are built.
 """
 _IDLE_S = 5.0
-"""So long nobody starts a lab only where nobody is to come any more: a worker may have died."""
+"""If no lab starts for this long, no other slot will start one: its worker may have died."""
 
 
 @dataclass
 class Gate:
-    """Of the run whose labs' folder is `labs`, with so many `slots` that begin with a lab; without slots
-    there is none.
+    """The startup lock of a run.
+
+    Args:
+        labs: the run's folder of labs.
+        slots: number of slots that begin with a lab start; 0 turns the lock off.
+        limit_s: longest wait for the first labs of the other slots.
+        idle_s: time without a lab start after which no more are expected.
     """
 
     labs: Path
@@ -42,12 +46,12 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Whether the first labs are up, or are not waited for."""
+        """Whether this worker's wait for the first labs has begun or is over."""
         return self._is_open
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """While nobody else starts a lab."""
+        """Hold the lock, so that no other worker starts a lab."""
         if not self.slots:
             yield
             return
@@ -60,17 +64,17 @@ class Gate:
             os.close(descriptor)
 
     def wait(self, report: Callable[[str], None]) -> None:
-        """Once, when the first lab is up: until those of all the other slots are."""
+        """Wait until the first labs of all slots are up; return at once if called again."""
         if self._is_open or not self.slots:
             return
         self._is_open, self._busy_t = True, time.monotonic()
         self.labs.mkdir(parents=True, exist_ok=True)
         (self.labs / f"{_UP}{uuid.uuid4().hex}").touch()
         if not wait_for(self._may_begin, self.limit_s, _PERIOD_S):
-            report(f"labs of other slots are not up after {self.limit_s:g} s: beginning without them")
+            report(f"labs of other slots are not up after {self.limit_s:g} s: starting without them")
 
     def _may_begin(self) -> bool:
-        """Whether all labs are up, or nobody has started one for a while."""
+        """Return whether all labs are up, or no lab has started for `idle_s`."""
         if len(list(self.labs.glob(f"{_UP}*"))) >= self.slots:
             return True
         descriptor = os.open(self.labs / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -84,7 +88,7 @@ class Gate:
 
     @classmethod
     def remove_files(cls, labs: Path) -> None:
-        """Remove what it keeps, once the run's workers are gone."""
+        """Remove the lock's files, once the run's workers are gone."""
         for path in (labs / _LOCK, *labs.glob(f"{_UP}*")):
             path.unlink(missing_ok=True)
 
@@ -93,4 +97,4 @@ def _lock(descriptor: int) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise Problem("another worker is starting one", "lab", "see why that takes so long") from error
+        raise Problem("another worker is starting a lab", "lab", "see why that takes so long") from error

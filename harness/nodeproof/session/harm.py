@@ -1,4 +1,4 @@
-"""What a scenario may harm, and by which faults: read from its markers and its code, with nothing started."""
+"""What a scenario may affect, and by which faults, according to its markers and its code."""
 
 from __future__ import annotations
 
@@ -16,44 +16,46 @@ from nodeproof.scenario import faults as words
 
 
 def targets(needs: Needs, nodes: int) -> str:
-    """What its faults may hit, of a lab or a zone of so many nodes; nothing where they may hit nothing."""
-    counted = f"{needs.faulted} of {nodes} nodes" if needs.faulted else ""
-    return ", ".join(filter(None, (counted, *needs.components)))
+    """Describe what a scenario's faults may affect in a lab or zone of `nodes` nodes; empty if nothing."""
+    affected_nodes = f"{needs.faulted} of {nodes} nodes" if needs.faulted else ""
+    return ", ".join(filter(None, (affected_nodes, *needs.components)))
 
 
 def faults(item: pytest.Item) -> tuple[str, ...]:
-    """The words for faults (`nodeproof.scenario`) that its function names, or one beside it that it calls;
-    and for what stands before it.
+    """Return the fault constructors (`nodeproof.scenario`) that a scenario uses.
+
+    These are the ones that its function names, directly or through functions of the same module, and those of
+    `@standing`.
     """
     function = getattr(item, "function", None)
-    named = set(_faults(function, set())) if isinstance(function, FunctionType) else set()
-    return tuple(sorted(named | {mark.args[0].__name__ for mark in item.iter_markers("standing")}))
+    names = set(_faults_in(function, set())) if isinstance(function, FunctionType) else set()
+    return tuple(sorted(names | {mark.args[0].__name__ for mark in item.iter_markers("standing")}))
 
 
-def _faults(function: FunctionType, seen: set[FunctionType]) -> Iterator[str]:
-    seen.add(function)
-    for name in _names(function.__code__):
-        told = function.__globals__.get(name)
-        if not isinstance(told, FunctionType) or told in seen:
+def _faults_in(function: FunctionType, visited: set[FunctionType]) -> Iterator[str]:
+    visited.add(function)
+    for name in _global_names(function.__code__):
+        used = function.__globals__.get(name)
+        if not isinstance(used, FunctionType) or used in visited:
             continue
-        if told.__module__ == words.__name__:
-            if inverse(told.__name__):
-                yield told.__name__
-        elif told.__module__ == function.__module__:
-            yield from _faults(told, seen)
+        if used.__module__ == words.__name__:
+            if inverse(used.__name__):
+                yield used.__name__
+        elif used.__module__ == function.__module__:
+            yield from _faults_in(used, visited)
 
 
-def _names(code: CodeType) -> Iterator[str]:
-    """The global names that a function uses, in functions within it, too."""
+def _global_names(code: CodeType) -> Iterator[str]:
+    """Yield the global names that a function and its nested functions use."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from _global_names(constant)
 
 
 def inverse(word: str) -> str:
-    """What the fault of a word does, and what healing it does; nothing for a word that makes no fault."""
-    made = get_type_hints(getattr(scenario, word)).get("return")
-    if made not in {entry.fault for entry in FAULTS}:
+    """Describe what a fault and its healing do; empty if the word does not make a fault."""
+    fault = get_type_hints(getattr(scenario, word)).get("return")
+    if fault not in {entry.fault for entry in FAULTS}:
         return ""
-    return " ".join((inspect.getdoc(made) or "").partition("\n\n")[0].split())
+    return " ".join((inspect.getdoc(fault) or "").partition("\n\n")[0].split())

@@ -1,4 +1,4 @@
-"""Collects a scenario's judgments and closes them: all are evaluated, the first failure hides none."""
+"""Collect a scenario's judgments and evaluate all of them at its end, whatever fails."""
 
 from __future__ import annotations
 
@@ -20,33 +20,40 @@ from nodeproof.report.rundir import Row, row
 
 
 class Unproven(Exception):
-    """A scenario ended without knowing: neither a failure of the cluster nor a success."""
+    """A scenario ended without evidence for or against its claims."""
 
 
 @dataclass
 class Judge:
-    """`judge(claim, check)`: what a scenario asks of its recording, answered when the scenario ends."""
+    """The fixture `judge`: collects checks of the recording, which are evaluated when the scenario ends."""
 
     declared: tuple[str, ...]
     claims: Mapping[str, Claim] = field(default_factory=dict)
     judgments: list[Judgment] = field(default_factory=list)
 
     def __call__(self, claim: str, check: Check) -> None:
-        """Decide `claim` by `check`; a claim may be decided by several.
+        """Decide `claim` by `check`; a claim may have several checks.
 
-        Raises Problem when the scenario's marker does not declare the claim.
+        Raises:
+            Problem: The scenario's marker does not declare the claim.
         """
         if claim not in self.declared:
             declared = ", ".join(self.declared)
-            raise Problem(f"judged and not declared: {claim}", "scenario", f"@claims names: {declared}")
+            raise Problem(
+                f"claim {claim} is judged but missing from @claims", "scenario", f"it declares: {declared}"
+            )
         self.judgments.append(Judgment(claim, check))
 
     def window(self, claim: str) -> WindowSpec:
-        """The window that the claim's YAML gives. Raises Problem where it gives none."""
-        found = self.claims[claim].window if claim in self.claims else None
-        if found is None:
-            raise Problem(f"{claim} has no window", "scenario", "give it one: `window` in its YAML")
-        return found
+        """Return the window in the claim's YAML.
+
+        Raises:
+            Problem: The claim has no window.
+        """
+        window = self.claims[claim].window if claim in self.claims else None
+        if window is None:
+            raise Problem(f"claim {claim} has no window", "scenario", "add `window` to its YAML")
+        return window
 
 
 JUDGE = pytest.StashKey[Judge]()
@@ -54,21 +61,21 @@ JUDGE = pytest.StashKey[Judge]()
 
 @dataclass(frozen=True)
 class Closed:
-    """A scenario's judgments with their verdicts; those without a judgment come after the judged ones."""
+    """A scenario's judgments with their verdicts, and the verdicts of claims without a judgment."""
 
     judged: tuple[tuple[Judgment, Verdict], ...]
     unjudged: tuple[tuple[str, Verdict], ...]
 
     def verdicts(self) -> list[tuple[str, Verdict]]:
-        """Claim and verdict of all of them."""
+        """Return claim and verdict of all judgments, then of the claims without one."""
         return [(judgment.claim, verdict) for judgment, verdict in self.judged] + list(self.unjudged)
 
     def worst(self) -> Verdict:
-        """The verdict that decides the scenario."""
+        """Return the worst verdict, which decides the scenario."""
         return worst(verdict for _claim, verdict in self.verdicts())
 
     def rows(self, claims: dict[str, Claim], scenario: str, configuration: Configuration) -> list[Row]:
-        """The scenario's rows of `verdicts.json`."""
+        """Return the scenario's rows for `verdicts.json`."""
         return [row(claims[claim], scenario, verdict, configuration) for claim, verdict in self.verdicts()]
 
 
@@ -79,17 +86,17 @@ def close(
     configuration: Configuration,
     broken: str,
 ) -> Closed:
-    """Evaluate every judgment; a declared claim that got none is unproven.
+    """Evaluate every judgment; a declared claim without one is unproven.
 
-    `broken` says why the scenario broke off, if it did: then every declared claim is also unproven, as
-    nobody knows what else it would have judged. What deviates before that still deviates.
+    `broken` is why the scenario was aborted, empty if it was not. Every declared claim of an aborted scenario
+    is unproven in addition to its judgments, as more judgments may be missing. A deviation stays one.
     """
     by_id = {claim.id: claim for claim in declared}
     judged = tuple(
         (judgment, judge(by_id[judgment.claim], judgment.check, history, configuration))
         for judgment in judgments
     )
-    asked = set() if broken else {judgment.claim for judgment in judgments}
+    complete = set() if broken else {judgment.claim for judgment in judgments}
     reason = (
         f"the scenario broke off: {broken}"
         if broken
@@ -98,24 +105,22 @@ def close(
     code = code_of(history)
     if broken and code == "gap" and stood_still_s(history) > configuration.slack_limit_s:
         code = "host-too-loaded"
-    left = tuple((claim.id, unproven(code, reason)) for claim in declared if claim.id not in asked)
-    return Closed(judged, left)
+    unjudged = tuple((claim.id, unproven(code, reason)) for claim in declared if claim.id not in complete)
+    return Closed(judged, unjudged)
 
 
 def code_of(history: History) -> Code:
-    """Why nothing is known of what was not judged: a component's death, a fault that is not in, or missing
-    evidence.
-    """
+    """Return why unjudged claims are unproven: a component died, a fault was not injected, or a gap."""
     if died(history) is not None:
         return "component-died"
-    probed = {
+    last_steps = {
         entry.data["id"]: entry.data["step"]
         for entry in history.of_kind("fault")
         if entry.data["step"] in ("injecting", *PROBED)
     }
-    return "not-injected" if set(probed.values()) - {"injected"} else "gap"
+    return "not-injected" if set(last_steps.values()) - {"injected"} else "gap"
 
 
 def without_running(declared: Sequence[Claim], code: Code, reason: str) -> Closed:
-    """Every declared claim unproven for a reason that is known before the scenario starts."""
+    """Return all declared claims as unproven, without any judgment."""
     return Closed((), tuple((claim.id, unproven(code, reason)) for claim in declared))

@@ -1,4 +1,4 @@
-"""What a run's workers left behind when they did not end in order."""
+"""Clean up after workers of a run that did not shut down cleanly."""
 
 from __future__ import annotations
 
@@ -15,42 +15,38 @@ from nodeproof.session.sharing import Shared
 
 
 def heal_zones(run: Path, options: Options) -> list[str]:
-    """Heal what workers that were killed left in their zones of a lab that is not ours; gives what could not
-    be.
-    """
-    noted = [
+    """Heal the zones of killed workers in a lab that the run attached to; return a line for each failure."""
+    leased = [
         path.stem.removeprefix(f"{options.lab}-") for path in (run / "labs").glob(f"{options.lab}-*.json")
     ]
-    lost = {entry.lease for entry in Ledger(options.lab).unfinished()} & set(noted) if options.zone else ()
-    left = []
-    for zone in sorted(lost):
+    faulty = {entry.lease for entry in Ledger(options.lab).unfinished()} & set(leased) if options.zone else ()
+    failures = []
+    for zone in sorted(faulty):
         try:
             heal(options.lab, zone)
         except Problem as problem:
-            left.append(f"zone {zone} of lab {options.lab}: {problem}; run `nodeproof heal`")
-    return left
+            failures.append(f"zone {zone} of lab {options.lab}: {problem}; run `nodeproof heal`")
+    return failures
 
 
 def end_labs(run: Path, options: Options) -> list[str]:
-    """Tear down labs of this run that outlived their worker; one attached to is not ours. Gives their
-    names.
-    """
+    """Tear down the labs that this run started and that outlived their worker; return their names."""
     if not options.is_ours:
         return []
-    mine = (
+    own = (
         {path.name for path in (run / "labs").iterdir() if path.is_dir()}
         if (run / "labs").is_dir()
         else set()
     )
-    left = sorted(mine & set(registry.running()))
-    for name in left:
-        # Whoever was to keep them is gone.
+    orphaned = sorted(own & set(registry.running()))
+    for name in orphaned:
+        # The worker that would have kept the logs is gone.
         with (
             contextlib.suppress(Problem, OutsideError, OSError),
             contextlib.closing(registry.attach(name)) as lab,
         ):
             lab.keep_logs(run / "labs")
         registry.down(name)
-    for kept in (Shared, Gate):
-        kept.remove_files(run / "labs")
-    return left
+    for cleanup in (Shared, Gate):
+        cleanup.remove_files(run / "labs")
+    return orphaned

@@ -1,6 +1,6 @@
-"""Show a run while it goes on: a line for each slot on a terminal, else a line for each finished scenario.
+"""Show the progress of a run: a line for each slot on a terminal, else a line for each finished scenario.
 
-Both replace pytest's dots in nodeproof's own runs, unless the user asked pytest for more or less.
+Both replace pytest's dots in nodeproof's own runs, unless the user changed pytest's verbosity.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ _STYLES = {"conforms": "green", "deviates": "bold red"}
 
 
 class Live:
-    """A plugin of the process that gets all reports."""
+    """A pytest plugin of the process that receives all reports."""
 
     def __init__(self, terminal: Any) -> None:
         self._run = Path()
-        self._lasts_s: Mapping[str, float] = {}
-        self._took_s: dict[str, float] = {}
+        self._planned_s: Mapping[str, float] = {}
+        self._setup_s: dict[str, float] = {}
         self._is_over = False
         self._retried: set[str] = set()
         self._skipped: Counter[str] = Counter()
         self._out = _past_capture(terminal._tw._file)
-        # Not what FORCE_COLOR says: a log that is read later is no terminal.
+        # Ignore FORCE_COLOR: a log file is not a terminal.
         self._console = Console(file=self._out, force_terminal=self._out.isatty(), soft_wrap=True)
-        self._board: Board | None = None
+        self._progress: Board | None = None
         self._screen: Screen | None = None
-        self._dead: set[str] = set()
-        # Else pytest begins a line with the name of each file.
+        self._dead_workers: set[str] = set()
+        # Without this, pytest begins a line with the name of each file.
         terminal.showfspath = False
 
     def follow(self, run: Path) -> None:
-        """Show what is told in this run's folder."""
-        self._run, self._board = run, Board(run)
+        """Show the progress that this run's processes report."""
+        self._run, self._progress = run, Board(run)
 
     @property
     def is_drawn(self) -> bool:
-        """Whether there is a terminal that can be drawn on."""
+        """Whether the output is a terminal that can be drawn on."""
         return self._console.is_terminal and not self._console.is_dumb_terminal
 
     def say(self, line: str) -> bool:
-        """A line above those of the slots; False where they are not drawn."""
+        """Print a line above those of the slots; return False if they are not drawn."""
         if self._screen is None:
             return False
         self._print(f"nodeproof: {line}")
@@ -70,14 +70,14 @@ class Live:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(self) -> Generator[None, Any, tuple[str, str, str]]:
-        """Count as pytest and the plugin do, without letters while the run goes on."""
+        """Keep pytest's and the plugin's categories, but print no letters during the run."""
         category, letter, word = yield
         return (category, letter, word) if self._is_over else (category, "", "")
 
     def pytest_runtest_logstart(self) -> None:
         """Draw the slots from the first scenario on."""
         if self.is_drawn and self._screen is None:
-            self._lasts_s = planned_s(self._run)
+            self._planned_s = planned_s(self._run)
             self._screen = Screen(
                 console=self._console,
                 get_renderable=self._draw,
@@ -89,22 +89,20 @@ class Live:
             self._screen.start()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Print a line for each finished scenario: its worst verdict and how long it took.
+        """Print a line for each finished scenario: its worst verdict and its duration.
 
-        It is finished after its call, after a set-up that failed, or when its worker died.
+        It is finished after its call, after a failed setup, or when its worker died.
         """
-        took_s = self._took_s.pop(report.nodeid, 0.0) + report.duration
+        took_s = self._setup_s.pop(report.nodeid, 0.0) + report.duration
         if report.when == "setup" and report.passed:
-            self._took_s[report.nodeid] = took_s
-        elif report.when != "teardown" and not self._is_left_out(report):
+            self._setup_s[report.nodeid] = took_s
+        elif report.when != "teardown" and not self._is_omitted(report):
             label = str(dict(report.user_properties).get(LABEL, report.outcome))
             remark = " (retried)" if report.nodeid in self._retried else ""
             self._print(f"{label:<28}{took_s:5.0f} s {report.nodeid}{remark}", label)
 
-    def _is_left_out(self, report: pytest.TestReport) -> bool:
-        """Note a scenario that runs again later, or that cannot prove anything here; neither has a line in a
-        log.
-        """
+    def _is_omitted(self, report: pytest.TestReport) -> bool:
+        """Remember a scenario that is retried or skipped, and return whether it gets no line (in a log)."""
         if report.outcome == RERUN:
             self._retried.add(report.nodeid)
             return not self.is_drawn
@@ -116,22 +114,22 @@ class Live:
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """Draw nothing while xdist says that a worker died, and its slot no more."""
+        """Stop drawing while xdist reports a dead worker, and remove its slot."""
         if error:
-            self._dead.add(node.gateway.id)
+            self._dead_workers.add(node.gateway.id)
             self._stop()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Count the scenarios that were skipped, and draw no more: the summary follows."""
+        """Print the number of skipped scenarios, and stop drawing: the summary follows."""
         if self._skipped:
             total = plain.counted(self._skipped.total(), "scenario")
-            self._print(f"skipped: {total} that can prove nothing here {counted(self._skipped)}")
+            self._print(f"skipped: {total} that cannot prove anything here {counted(self._skipped)}")
         self._is_over = True
         self.close()
 
     def close(self) -> None:
-        """Take the lines of the slots away; who tells something from now on is not heard."""
+        """Remove the lines of the slots; processes of the run cannot report progress from now on."""
         self._stop()
         folder = self._run / FOLDER
         with contextlib.suppress(OSError):
@@ -143,7 +141,7 @@ class Live:
         screen, self._screen = self._screen, None
         if screen is not None:
             screen.stop()
-            self._print_what_was_said()
+            self._print_messages()
 
     def _print(self, line: str, label: str = "") -> None:
         with contextlib.suppress(OSError):
@@ -152,43 +150,42 @@ class Live:
             else:
                 self._out.write(f"{printable(line)}\n")
 
-    def _print_what_was_said(self) -> None:
-        for line in self._board.look() if self._board else ():
+    def _print_messages(self) -> None:
+        for line in self._progress.look() if self._progress else ():
             self._print(f"nodeproof: {line}")
 
     def _draw(self) -> Table:
-        self._print_what_was_said()
-        known = self._board.doing.items() if self._board else ()
-        now, doing = time.monotonic(), sorted((name, each) for name, each in known if name not in self._dead)
-        return table(row(name, each, self._lasts_s.get(each.scenario, 0.0), now) for name, each in doing)
+        self._print_messages()
+        now = time.monotonic()
+        slots = self._progress.doing.items() if self._progress else ()
+        alive = sorted((name, doing) for name, doing in slots if name not in self._dead_workers)
+        return table(row(name, doing, self._planned_s.get(doing.scenario, 0.0), now) for name, doing in alive)
 
 
 def table(rows: Iterable[Sequence[str]]) -> Table:
-    """The slots, as wide as the terminal: what is too long is cut off."""
-    made = Table.grid(padding=(0, 1), expand=True)
-    made.add_column(no_wrap=True)
-    made.add_column(no_wrap=True, justify="right")
-    made.add_column(no_wrap=True, overflow="ellipsis", ratio=2)
-    made.add_column(no_wrap=True, justify="right")
-    made.add_column(no_wrap=True, overflow="ellipsis", ratio=3)
-    for each in rows:
-        made.add_row(*(Text(printable(cell)) for cell in each))
-    return made
+    """Make a table of the slots as wide as the terminal; longer text is cut off."""
+    grid = Table.grid(padding=(0, 1), expand=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True, justify="right")
+    grid.add_column(no_wrap=True, overflow="ellipsis", ratio=2)
+    grid.add_column(no_wrap=True, justify="right")
+    grid.add_column(no_wrap=True, overflow="ellipsis", ratio=3)
+    for cells in rows:
+        grid.add_row(*(Text(printable(cell)) for cell in cells))
+    return grid
 
 
 def row(name: str, doing: Doing, lasts_s: float, now_t: float) -> tuple[str, str, str, str, str]:
-    """One slot: who, how long of how long, which scenario, for how long at the most the step lasts, and which
-    that is.
-    """
-    of = f"/{lasts_s:.0f}" if lasts_s else ""
+    """Return a slot's cells: name, elapsed and planned time, scenario, longest rest of its step, step."""
+    planned = f"/{lasts_s:.0f}" if lasts_s else ""
     left_s = doing.until_t - now_t
     at_most = f"≤ {left_s:.0f} s" if left_s > 0 else ""
-    since = f"{now_t - doing.since_t:.0f}{of} s"
-    return name, since, doing.scenario.rpartition("::")[2], at_most, doing.step
+    elapsed = f"{now_t - doing.since_t:.0f}{planned} s"
+    return name, elapsed, doing.scenario.rpartition("::")[2], at_most, doing.step
 
 
 def _past_capture(out: TextIO) -> TextIO:
-    """The same terminal, by a descriptor that pytest's capture does not redirect."""
+    """Reopen the stream on a descriptor that pytest's capture does not redirect."""
     try:
         return os.fdopen(os.dup(out.fileno()), "w", buffering=1)
     except OSError:
@@ -196,7 +193,7 @@ def _past_capture(out: TextIO) -> TextIO:
 
 
 def show(config: pytest.Config) -> None:
-    """Show the run, unless somebody asked pytest for more or less, or only what there is."""
+    """Show the progress, unless the user changed pytest's verbosity or only collects."""
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is None or config.option.verbose or config.option.collectonly:
         return

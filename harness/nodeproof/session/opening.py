@@ -1,4 +1,4 @@
-"""What a scenario gets: a clean lab that has what it needs, or a verdict that says what is missing."""
+"""Open a scenario: provide a clean lab that has what it needs, or a verdict with what is missing."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ from nodeproof.session.times import WAITED
 
 
 def open_stage(item: pytest.Item) -> Stage:
-    """The worker's lab, clean and fit for the scenario, as the scenario sees it.
+    """Return the fixture `lab`: the worker's lab, cleaned and checked for the scenario.
 
-    Raises Unproven where too few nodes may be harmed, or something does not stand; a lab that can't be had
-    ends the whole session.
+    Without a lab the whole session ends.
+
+    Raises:
+        Unproven: Too few nodes may be affected, or a standing fault could not be injected.
     """
     session = session_of(item.config)
     needs = asked.needs(item)
     try:
         size = asked.size(needs, session.options) if asked.is_large(needs, session.options) else session.size
-        provider, stands = provider_of(session), asked.standing(item)
+        provider, standing_faults = provider_of(session), asked.standing(item)
         if session.shares_later(item.nodeid):
             provider.reserve()
         enter = partial(_enter, item, session)
-        living = provider.clean(needs, size, session.is_alone(item.nodeid), stands, enter)
-        missing = asked.lacks_features(item, living.features)
+        lab = provider.clean(needs, size, session.is_alone(item.nodeid), standing_faults, enter)
+        missing = asked.lacks_features(item, lab.features)
         folder = scenario_dir(session.run, item.nodeid)
-        told = (session.telling.step, session.telling.until) if session.telling else (allure.step,)
-        stage = Stage(living, folder, needs, *told)
+        progress = (session.telling.step, session.telling.until) if session.telling else (allure.step,)
+        stage = Stage(lab, folder, needs, *progress)
     except (TooFewNodes, DoesNotStand) as problem:
         store_unrecorded(item, session, problem)
         raise Unproven(str(problem)) from problem
@@ -51,7 +53,7 @@ def open_stage(item: pytest.Item) -> Stage:
 
 
 def _enter(item: pytest.Item, session: Session) -> None:
-    """Wait until the machine has room for the scenario; that is no part of its duration."""
+    """Wait until the machine has capacity for the scenario; its duration excludes this wait."""
     began_t = time.monotonic()
 
     def slack_share() -> float | None:

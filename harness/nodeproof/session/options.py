@@ -1,4 +1,4 @@
-"""What the user asked for, checked and completed before anything is started."""
+"""The options of a run, checked and completed before anything starts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ ANY = "any"
 
 @dataclass(frozen=True)
 class Options:
-    """A run's lab, profile and components; `lab` is a kind to start, or the name of a lab that runs,
-    `kind` what kind it is.
+    """The lab, profile and components of a run.
 
-    `nodes` and `zones` 0 mean as many as the scenarios need. `zone` is the one that a worker leases of a lab
-    that runs, `ANY` for whichever is free; without one it takes the whole lab. `entries` is what a topology
-    says of each node.
+    Args:
+        lab: a kind of lab to start, or the name of a running lab.
+        nodes, zones: size of the lab; 0 means as many as the scenarios need.
+        kind: kind of the lab.
+        zone: zone of a running lab that a worker leases, `ANY` for any free one; empty for the whole lab.
+        spread: number of nodes in each zone, if the zones differ.
+        entries: nodes of the topology file, if there is one.
     """
 
     lab: str
@@ -41,7 +44,7 @@ class Options:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the run starts the lab and so ends it."""
+        """Whether the run starts the lab, and thus ends it."""
         return self.lab in KINDS
 
 
@@ -56,14 +59,18 @@ def resolve(
     workers: int = 0,
     entries: tuple[Entry, ...] = (),
 ) -> Options:
-    """Check what was asked for. A lab that runs decides about its profile, version and nodes itself; of its
-    zones each worker leases one.
+    """Check the options and complete them.
 
-    Raises Problem on an unknown lab, profile or version, on too many nodes or workers, and where the lab is
-    something else than what was asked for.
+    A running lab determines profile, version and nodes; each worker leases one of its zones.
+
+    Raises:
+        Problem: The lab, profile or version is unknown, there are too many nodes or workers, or a running lab
+            contradicts the options.
     """
     if entries and (nodes or zones):
-        raise Problem("nodes and zones are the topology's", "--topology", "leave --nodes and --zones out")
+        raise Problem(
+            "the topology file already sets nodes and zones", "--topology", "leave --nodes and --zones out"
+        )
     lab = lab or DEFAULT_KIND.name
     if profile:
         profile_named(profile)
@@ -72,15 +79,17 @@ def resolve(
     if nodes:
         KINDS.get(lab, DEFAULT_KIND).check_nodes(nodes)
     if lab not in KINDS:
-        return _of_running(lab, profile, version, components, claims, workers, entries)
-    found = version or (DEFAULT_KUBERNETES_VERSION if components == BUILD else supplied_version(components))
+        return _resolve_running(lab, profile, version, components, claims, workers, entries)
+    kubernetes_version = version or (
+        DEFAULT_KUBERNETES_VERSION if components == BUILD else supplied_version(components)
+    )
     spread = topology.spread(entries)
     nodes, zones = (len(entries), len(spread)) if entries else (nodes, zones)
-    runs = (profile or FAST.name, found, components, claims)
+    runs = (profile or FAST.name, kubernetes_version, components, claims)
     return Options(lab, *runs, nodes, zones, lab, spread=spread, entries=entries)
 
 
-def _of_running(
+def _resolve_running(
     lab: str,
     profile: str,
     version: str,
@@ -89,58 +98,58 @@ def _of_running(
     workers: int,
     entries: tuple[Entry, ...],
 ) -> Options:
-    """A run on a lab that is up, or on one of its zones. Raises Problem."""
+    """Return the options of a run on a running lab or one of its zones. Raises Problem."""
     name, _slash, zone = lab.partition("/")
     if name not in registry.running():
-        alive = ", ".join(registry.running()) or "none is up"
+        running = ", ".join(registry.running()) or "none is up"
         raise Problem(
-            f"unknown lab {lab!r}", "--lab", f"choose {', '.join(KINDS)}, or a running lab ({alive})"
+            f"unknown lab {lab!r}", "--lab", f"choose {', '.join(KINDS)}, or a running lab ({running})"
         )
     status: Any = registry.client(name).status()
-    _refuse_other(name, status, profile, version)
-    _refuse_other_nodes(name, status, entries)
+    _check_settings(name, status, profile, version)
+    _check_nodes(name, status, entries)
     sizes = Counter(node["zone"] for node in status["nodes"])
     zone = zone or (ANY if workers else "")
     _check_zone(name, zone, sizes, workers)
     nodes = sizes[zone] if zone in sizes else min(sizes.values()) if zone else sizes.total()
     runs = (status["profile"], status["kubernetes_version"], components, claims)
-    spread = () if zone else tuple(sizes[each] for each in sorted(sizes))
+    spread = () if zone else tuple(sizes[zone_name] for zone_name in sorted(sizes))
     return Options(name, *runs, nodes, 1 if zone else len(sizes), status["kind"], zone, spread)
 
 
 def _check_zone(lab: str, zone: str, sizes: Counter[str], workers: int) -> None:
-    """Raises Problem where the lab does not have this zone, or not as many as there are workers."""
+    """Check that the lab has this zone, and a zone for each worker. Raises Problem."""
     if zone and zone not in (ANY, *sizes):
-        raise Problem(f"lab {lab} has no zone {zone!r}", "--lab", f"there are: {', '.join(sorted(sizes))}")
-    most = 1 if zone in sizes else len(sizes)
-    if workers > most:
+        raise Problem(f"lab {lab} has no zone {zone!r}", "--lab", f"choose one of {', '.join(sorted(sizes))}")
+    max_workers = 1 if zone in sizes else len(sizes)
+    if workers > max_workers:
         raise Problem(
-            f"{workers} workers for zones of lab {lab}: {most}", "-n", "each takes a zone: ask for fewer"
+            f"too many workers ({workers}) for lab {lab}", "-n", f"use at most {max_workers}, one per zone"
         )
 
 
-def _refuse_other(lab: str, status: Any, profile: str, version: str) -> None:
-    """Raises Problem where the lab is something else than what was asked for."""
-    asked = (
+def _check_settings(lab: str, status: Any, profile: str, version: str) -> None:
+    """Check that the lab has the profile and version of the options. Raises Problem."""
+    options = (
         ("--profile", profile, status["profile"]),
         ("--kubernetes-version", version, status["kubernetes_version"]),
     )
-    for option, wanted, runs in asked:
-        if wanted and wanted != runs:
+    for option, expected, actual in options:
+        if expected and expected != actual:
             raise Problem(
-                f"{wanted} was asked for, lab {lab} runs {runs}", option, "leave it out, or start another lab"
+                f"{expected} was given, lab {lab} runs {actual}", option, "leave it out, or start another lab"
             )
 
 
-def _refuse_other_nodes(lab: str, status: Any, entries: tuple[Entry, ...]) -> None:
-    """Raises Problem where a topology says other nodes than a lab was started with."""
+def _check_nodes(lab: str, status: Any, entries: tuple[Entry, ...]) -> None:
+    """Check that the lab was started with the nodes of this topology. Raises Problem."""
     if not entries:
         return
-    has = [
+    nodes = [
         Entry(node["name"], node["zone"], Shape(memory_mib=node["memory_mib"], cpus=node["cpus"]))
         for node in status["nodes"]
     ]
-    other = sorted({entry.name for entry in {*entries} ^ {*has}})
-    if other:
-        said = f"lab {lab} was started with another topology: {', '.join(other)}"
-        raise Problem(said, "--topology", f"leave it out, or `nodeproof down --lab-name {lab}` first")
+    different = sorted({entry.name for entry in {*entries} ^ {*nodes}})
+    if different:
+        message = f"lab {lab} was started with another topology: {', '.join(different)}"
+        raise Problem(message, "--topology", f"leave it out, or run `nodeproof down --lab-name {lab}` first")

@@ -1,7 +1,7 @@
-"""The plan of a run: how long each scenario is expected to last, in which slot it runs, what was kept of it.
+"""The plan of a run: the expected duration of each scenario, and the slot in which it runs.
 
-Durations come from earlier runs in the same lab and profile, or else from the run whose times are shipped, or
-else from what the scenario says it lasts, or else from whether it harms a node.
+A duration comes from earlier runs with the same kind of lab and profile, else from the shipped times, else
+from `lasts` of the scenario, else from whether the scenario has a fault.
 """
 
 from __future__ import annotations
@@ -28,43 +28,49 @@ from nodeproof.session.times import START
 
 PLAN = "plan.json"
 SHIPPED = "times.json"
-"""Below `scenarios/`: the times (s) of one whole run on two cores, by profile and lab."""
+"""File in `scenarios/` with the times (s) of a whole run on two cores, by profile and kind of lab."""
 MOST_TIMES = 5
-"""So many of the last times of a scenario tell: what it took long ago is no measure of it."""
-_MOST_RUNS = 50
+"""Number of the last durations of a scenario that count; older ones say little about it."""
+_MAX_RUNS = 50
 QUICK, HARMING, STARTING = Term.of("5"), Term.of("2G + 15"), Term.of("15")
-"""Of a scenario without a fault, of one with faults, and of a lab, where nothing else is known."""
+"""Default durations of a scenario without a fault, of one with faults, and of a lab start."""
 
 
 def durations(times: str | None, out: Path, options: Options) -> Mapping[str, float]:
-    """How long (s) scenarios, and the start of a lab, take: by the file of times that somebody names, else as
-    shipped, and as earlier runs in `out` say. Raises Problem.
+    """Return the durations (s) of scenarios and of a lab start.
+
+    They come from the file `times`; without it from the shipped times, overridden by earlier runs in `out`.
+
+    Raises:
+        Problem: No times can be read from the file.
     """
     return told(Path(times)) if times else {**shipped(options), **earlier(out, options)}
 
 
 def earlier(out: Path, options: Options) -> Mapping[str, float]:
-    """How long (s) scenarios, and the start of a lab, took in the last runs of the same kind: the medians."""
-    told: dict[str, list[float]] = {}
+    """Return the median durations (s) of scenarios and of a lab start in the last runs of the same kind."""
+    durations_s: dict[str, list[float]] = {}
     runs = sorted(out.glob(f"*-{options.profile}-{options.kind}-*/{TIMES}"), reverse=True)
-    for path in runs[:_MOST_RUNS]:
-        for scenario, took_s in _times(path).items():
-            told.setdefault(scenario, []).append(took_s)
-    return {scenario: statistics.median(times[:MOST_TIMES]) for scenario, times in told.items()}
+    for path in runs[:_MAX_RUNS]:
+        for scenario, took_s in _read_times(path).items():
+            durations_s.setdefault(scenario, []).append(took_s)
+    return {scenario: statistics.median(times[:MOST_TIMES]) for scenario, times in durations_s.items()}
 
 
 def shipped(options: Options) -> Mapping[str, float]:
-    """How long (s) scenarios, and the start of a lab, took in the run whose times are shipped: the same for
-    all who plan by them. Raises Problem.
+    """Return the shipped durations (s) of scenarios and of a lab start, the same on every machine.
+
+    Raises:
+        Problem: The shipped file cannot be read.
     """
-    told: Mapping[str, Mapping[str, float]] = read_json((scenarios_dir() / SHIPPED).resolve())
-    times = told.get(f"{options.profile}-{options.kind}", {})
-    # In a checkout pytest names scenarios from its top on, else from their own folder.
+    all_times: Mapping[str, Mapping[str, float]] = read_json((scenarios_dir() / SHIPPED).resolve())
+    times = all_times.get(f"{options.profile}-{options.kind}", {})
+    # Node ids are relative to the checkout, or to the folder `scenarios` of an installation.
     return {**times, **{f"scenarios/{name}": took_s for name, took_s in times.items() if "::" in name}}
 
 
-def _times(path: Path) -> Mapping[str, float]:
-    """What one run kept; a damaged file tells nothing."""
+def _read_times(path: Path) -> Mapping[str, float]:
+    """Return the durations (s) in a run's file of times; empty if the file is damaged."""
     try:
         return {str(name): float(took_s) for name, took_s in dict(read_json(path.resolve())).items()}
     except (Problem, TypeError, ValueError):
@@ -75,130 +81,152 @@ def plan(
     scenarios: Iterable[pytest.Item],
     options: Options,
     slots: int,
-    known: Mapping[str, float],
+    durations_s: Mapping[str, float],
     common: Size,
     shared: bool,
 ) -> tuple[Slot, ...]:
-    """The plan for scenarios, whose slots are zones of one lab where it is `shared`, each of a `common` size:
-    what cannot be proven here takes no time.
+    """Plan the scenarios. A scenario that can't prove anything here takes no time.
+
+    Args:
+        scenarios: the scenarios of the run.
+        options: the options of the run.
+        slots: number of slots.
+        durations_s: known durations (s), by scenario.
+        common: size of a lab, or of a zone of the shared lab.
+        shared: whether the slots are zones of one lab.
     """
-    expected = [_expected(item, options, known, common) for item in scenarios]
-    start_s = known.get(START, _value(STARTING, profile_named(options.profile)))
-    return pack(expected if shared else [replace(each, is_alone=False) for each in expected], slots, start_s)
+    expected = [_expect(item, options, durations_s, common) for item in scenarios]
+    start_s = durations_s.get(START, _duration_s(STARTING, profile_named(options.profile)))
+    if not shared:
+        expected = [replace(scenario, is_alone=False) for scenario in expected]
+    return pack(expected, slots, start_s)
 
 
 def shards(
-    scenarios: Sequence[pytest.Item], options: Options, of: int, known: Mapping[str, float]
+    scenarios: Sequence[pytest.Item], options: Options, of: int, durations_s: Mapping[str, float]
 ) -> tuple[tuple[Expected, ...], ...]:
-    """All scenarios, in shards of the same length as far as that goes. The same on every machine that is told
-    the same: `known` is a file's, never what this machine's own runs took.
+    """Divide all scenarios into shards of about the same length.
+
+    `of` is the number of shards. The known durations (s) must come from a file, not from this machine's own
+    runs, so that the result is the same on every machine.
     """
     common = asked.common_size(map(asked.needs, scenarios), options)
-    expected = [_expected(item, options, known, common) for item in scenarios]
-    return divide(expected, of, known.get(START, _value(STARTING, profile_named(options.profile))))
+    expected = [_expect(item, options, durations_s, common) for item in scenarios]
+    return divide(expected, of, durations_s.get(START, _duration_s(STARTING, profile_named(options.profile))))
 
 
 def told(path: Path) -> Mapping[str, float]:
-    """How long (s) scenarios took by a file that somebody names. Raises Problem where it tells nothing."""
-    times = _times(path)
+    """Return the durations (s) in a file of times.
+
+    Raises:
+        Problem: No times can be read from the file.
+    """
+    times = _read_times(path)
     if not times:
-        raise Problem("no times of scenarios can be read", str(path), f"name the {TIMES} of a run")
+        raise Problem("no durations of scenarios can be read", str(path), f"use the {TIMES} of a run")
     return times
 
 
 def zones(slots: Sequence[Slot], options: Options, common: Size) -> int:
-    """How many zones the lab has that slots share: one for each that needs one, as far as a lab may be as
-    large; whoever finds none has a lab of its own.
+    """Return the number of zones of the shared lab: one for each slot that needs one, up to the lab's limit.
+
+    A slot without a free zone starts a lab of its own.
     """
     needed = sum(shares(slot, slots) for slot in slots)
     return min(needed, kind_named(options.kind).limits.nodes // common.nodes)
 
 
 def in_use(slots: Iterable[Slot]) -> int:
-    """How many have something to run."""
-    return sum(any(each.runs_here for each in slot.scenarios) for slot in slots)
+    """Return the number of slots with a scenario to run."""
+    return sum(any(scenario.runs_here for scenario in slot.scenarios) for slot in slots)
 
 
-def _expected(item: pytest.Item, options: Options, known: Mapping[str, float], common: Size) -> Expected:
-    lacks = asked.lacks(item, options)
-    if lacks is not None:
-        return Expected(item.nodeid, 0.0, f"{NOT_HERE}{lacks[0]}")
+def _expect(item: pytest.Item, options: Options, durations_s: Mapping[str, float], common: Size) -> Expected:
+    missing = asked.lacks(item, options)
+    if missing is not None:
+        return Expected(item.nodeid, 0.0, f"{NOT_HERE}{missing[0]}")
     needs = asked.needs(item)
     term = Term.of(needs.lasts) if needs.lasts else HARMING if needs.faulted else QUICK
-    timed = (known[item.nodeid], "earlier runs") if item.nodeid in known else None
-    lasts_s, known_from = timed or (_value(term, profile_named(options.profile)), term.text)
+    measured = (durations_s[item.nodeid], "earlier runs") if item.nodeid in durations_s else None
+    lasts_s, known_from = measured or (_duration_s(term, profile_named(options.profile)), term.text)
     size = asked.size(needs, options) if asked.is_large(needs, options) else common
-    told = (harm.targets(needs, size.nodes), harm.faults(item), None if size == common else size)
-    return Expected(item.nodeid, lasts_s, known_from, needs.is_alone, *told, asked.key(asked.standing(item)))
+    place = (harm.targets(needs, size.nodes), harm.faults(item), None if size == common else size)
+    return Expected(item.nodeid, lasts_s, known_from, needs.is_alone, *place, asked.key(asked.standing(item)))
 
 
-def _value(term: Term, profile: Profile) -> float:
+def _duration_s(term: Term, profile: Profile) -> float:
     return term.value(symbols(profile).__getitem__)
 
 
-def starts_s(options: Options, known: Mapping[str, float]) -> float:
-    """How long (s) a lab is expected to take until its first scenario begins; none where one runs already."""
+def starts_s(options: Options, durations_s: Mapping[str, float]) -> float:
+    """Return how long (s) a lab start is expected to take; 0 on a running lab."""
     if not options.is_ours:
         return 0.0
-    return known.get(START, _value(STARTING, profile_named(options.profile)))
+    return durations_s.get(START, _duration_s(STARTING, profile_named(options.profile)))
 
 
 def in_order(items: Sequence[pytest.Item], slots: Sequence[Slot]) -> list[pytest.Item]:
-    """The items as the plan has them: each slot's own, then what moves, then what is no scenario."""
+    """Sort items by the plan: first those fixed to a slot, then movable ones, then tests without claims."""
     moves = movable(slots)
-    own = [each for each in _all(slots) if each not in moves]
-    order = {each.scenario: number for number, each in enumerate([*own, *moves])}
+    fixed = [scenario for scenario in _scenarios_of(slots) if scenario not in moves]
+    order = {scenario.scenario: number for number, scenario in enumerate([*fixed, *moves])}
     return sorted(items, key=lambda item: order.get(item.nodeid, len(order)))
 
 
 def as_they_come(items: Sequence[pytest.Item], slot: Slot) -> tuple[Slot, ...]:
-    """The plan of a run without workers: its scenarios in the order of the items."""
-    number = {item.nodeid: place for place, item in enumerate(items)}
-    return (replace(slot, scenarios=tuple(sorted(slot.scenarios, key=lambda each: number[each.scenario]))),)
+    """Return the plan of a run without workers: one slot with the scenarios in the order of the items."""
+    order = {item.nodeid: number for number, item in enumerate(items)}
+    ordered = sorted(slot.scenarios, key=lambda scenario: order[scenario.scenario])
+    return (replace(slot, scenarios=tuple(ordered)),)
 
 
-def _all(slots: Sequence[Slot]) -> Iterator[Expected]:
+def _scenarios_of(slots: Sequence[Slot]) -> Iterator[Expected]:
     for slot in slots:
         yield from slot.scenarios
 
 
 def write(run: Path, slots: Sequence[Slot], start_s: float) -> None:
-    """Keep the plan with its run: for the scheduler, and for the comparison at the end."""
+    """Write the plan into the run's folder, for the scheduler and the comparison at the end."""
     planned = [
-        [{"scenario": each.scenario, "lasts_s": round(each.lasts_s, 3)} for each in slot.scenarios]
+        [
+            {"scenario": expected.scenario, "lasts_s": round(expected.lasts_s, 3)}
+            for expected in slot.scenarios
+        ]
         for slot in slots
     ]
-    moves = [each.scenario for each in movable(slots)]
+    moves = [expected.scenario for expected in movable(slots)]
     write_json(run / PLAN, {"start_s": round(start_s, 3), "slots": planned, "moves": moves})
 
 
 def write_times(run: Path, times: Mapping[str, float]) -> None:
-    """Keep how long (s) scenarios, and the start of a lab, took."""
+    """Write the measured durations (s) of scenarios and of a lab start into the run's folder."""
     write_json(run / TIMES, {name: round(took_s, 3) for name, took_s in times.items()})
 
 
 def slot_of(run: Path) -> Mapping[str, str]:
-    """The slot of each scenario that stays in one, as a name; nothing where the run has no plan. Raises
-    Problem.
+    """Return the slot name of each scenario that is fixed to a slot; empty if the run has no plan.
+
+    Raises:
+        Problem: The plan cannot be read.
     """
     path = run / PLAN
     plan = read_json(path) if path.exists() else {"slots": [], "moves": []}
-    slots = [[each["scenario"] for each in slot] for slot in plan["slots"]]
-    named = {each: f"slot {number}" for number, slot in enumerate(slots, 1) for each in slot}
-    return {each: slot for each, slot in named.items() if each not in plan["moves"]}
+    slots = [[planned["scenario"] for planned in slot] for slot in plan["slots"]]
+    names = {scenario: f"slot {number}" for number, slot in enumerate(slots, 1) for scenario in slot}
+    return {scenario: name for scenario, name in names.items() if scenario not in plan["moves"]}
 
 
 def planned_s(run: Path) -> Mapping[str, float]:
-    """How long (s) each scenario was to take; nothing where the run has no plan. Raises Problem."""
+    """Return the planned duration (s) of each scenario; empty if the run has no plan. Raises Problem."""
     path = run / PLAN
     slots = read_json(path)["slots"] if path.exists() else []
-    return {each["scenario"]: float(each["lasts_s"]) for slot in slots for each in slot}
+    return {planned["scenario"]: float(planned["lasts_s"]) for slot in slots for planned in slot}
 
 
 def describe_shard(shard: Shard, last_s: Sequence[float]) -> Iterator[str]:
-    """One line for people: how much of all this is, and how long each shard is expected to last."""
+    """Yield a line with this shard's number of scenarios and the expected length (s) of each shard."""
     total = sum(map(len, shard.parts))
-    lengths = ", ".join(f"{each_s:.0f}" for each_s in last_s)
+    lengths = ", ".join(f"{shard_s:.0f}" for shard_s in last_s)
     own = len(shard.parts[shard.number - 1])
     yield f"{shard.name}: {own} of {total} scenarios; the shards, in one slot each: {lengths} s"
 
@@ -206,27 +234,27 @@ def describe_shard(shard: Shard, last_s: Sequence[float]) -> Iterator[str]:
 def describe(
     slots: Sequence[Slot], options: Options, start_s: float, common: Size, zones_shared: int
 ) -> Iterator[str]:
-    """The plan for people: a line for each slot and scenario, the expected end and the critical path."""
+    """Yield the plan as text: slots, scenarios, faults, the critical path and the expected end."""
     lab = f"{options.kind} lab, profile {options.profile}"
     lab = f"zone of lab {options.lab}, a {lab}" if options.zone else lab
     shared = f"a zone of a {lab}, {common.nodes} nodes in each, zones: {zones_shared}"
     last, labs = critical(slots), 0
     for number, slot in enumerate(slots, 1):
-        here = [each for each in slot.scenarios if each.runs_here]
-        own = [each for each in here if each.is_alone or not zones_shared]
-        sizes = dict.fromkeys(each.size or common for each in own)
+        here = [scenario for scenario in slot.scenarios if scenario.runs_here]
+        own = [scenario for scenario in here if scenario.is_alone or not zones_shared]
+        sizes = dict.fromkeys(scenario.size or common for scenario in own)
         places = [f"a {lab}, {', then '.join(map(str, sizes))}"] if sizes else []
         place = ", then ".join([*places, *([shared] if len(own) < len(here) else [])])
         path = ", the critical path" if slot is last else ""
         yield f"slot {number}: {slot.lasts_s:.0f} s in {place}{path}" if here else f"slot {number}: nothing"
-        # Of two sizes in as many zones the one is made of the other.
+        # A lab is resized, not replaced, if only its number of nodes changes.
         labs = max(1, len({(size.zones, size.spread) for size in sizes})) if slot is last else labs
-        yield from _scenarios(here)
-    for each in _all(slots):
-        if not each.runs_here:
-            yield f"{NOT_HERE}{each.scenario}  ({each.known_from.removeprefix(NOT_HERE)})"
-    for word in sorted({word for each in _all(slots) for word in each.faults}):
-        yield f"{word}: {harm.inverse(word)}"
+        yield from _describe_scenarios(here)
+    for scenario in _scenarios_of(slots):
+        if not scenario.runs_here:
+            yield f"{NOT_HERE}{scenario.scenario}  ({scenario.known_from.removeprefix(NOT_HERE)})"
+    for fault in sorted({fault for scenario in _scenarios_of(slots) for fault in scenario.faults}):
+        yield f"{fault}: {harm.inverse(fault)}"
     total_s = sum(slot.lasts_s for slot in slots)
     yield (
         f"expected end: {labs * start_s + last.lasts_s:.0f} s ({start_s:.0f} s for the start of a lab); "
@@ -234,21 +262,22 @@ def describe(
     )
 
 
-def _scenarios(here: Sequence[Expected]) -> Iterator[str]:
-    """A slot's scenarios, with what each may harm and what stands before it."""
-    stands = ""
-    for each in here:
-        yield f"{each.lasts_s:7.1f} s  {each.scenario}  ({each.known_from})"
-        if each.targets:
-            yield f"{'':11}harms {each.targets}: {', '.join(each.faults) or 'see its code'}"
-        if each.standing:
-            told = "the same" if each.standing == stands else ", ".join(asked.described(each.standing))
-            yield f"{'':11}stands before it: {told}"
-        stands = each.standing
+def _describe_scenarios(scenarios: Sequence[Expected]) -> Iterator[str]:
+    """Yield lines for a slot's scenarios, with what each may affect and its standing faults."""
+    previous = ""
+    for scenario in scenarios:
+        yield f"{scenario.lasts_s:7.1f} s  {scenario.scenario}  ({scenario.known_from})"
+        if scenario.targets:
+            yield f"{'':11}affects {scenario.targets}: {', '.join(scenario.faults) or 'see its code'}"
+        if scenario.standing:
+            is_same = scenario.standing == previous
+            faults = "the same" if is_same else ", ".join(asked.described(scenario.standing))
+            yield f"{'':11}injected before it: {faults}"
+        previous = scenario.standing
 
 
 def compare(run: Path, took_s: float) -> str:
-    """Say how long the run took, and how long the plan expected it to take if there is one."""
+    """Describe how long the run took, and how long it was planned to take if it has a plan."""
     took = f"took {duration(took_s)}"
     path = run / PLAN
     if not path.exists():

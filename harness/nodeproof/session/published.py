@@ -1,4 +1,4 @@
-"""What pytest and Allure are told, without what is secret: a failure repeats what components said."""
+"""Redact secrets in reports to pytest and Allure: a failure may repeat the output of components."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def _before(hook: Hook) -> Hook:
 
 
 def clean(report: pytest.TestReport) -> None:
-    """Clean what the terminal and JUnit show of a test."""
-    said = report.longreprtext
-    cleaned = printable(redact.text(said))
-    if cleaned != said:
-        report.longrepr = cleaned
+    """Redact what the terminal and JUnit show of a test."""
+    original = report.longreprtext
+    redacted_text = printable(redact.text(original))
+    if redacted_text != original:
+        report.longrepr = redacted_text
     report.sections = [(name, printable(redact.text(content))) for name, content in report.sections]
 
 
 def clean_allure(config: pytest.Config) -> None:
-    """Clean whatever Allure writes into its results from now on, until pytest ends."""
+    """Redact everything that Allure writes into its results, until pytest ends."""
     results = Path(config.getoption("allure_report_dir")).resolve()
     plugin = _Clean(results)
     allure_commons.plugin_manager.register(plugin)
@@ -45,7 +45,7 @@ def clean_allure(config: pytest.Config) -> None:
 
 
 class _Clean:
-    """Stands around Allure's own writer: an attachment is cleaned once it is written, all else before."""
+    """A wrapper of Allure's writer that redacts attachments after, and all else before they are written."""
 
     def __init__(self, results: Path) -> None:
         self._results = results
@@ -67,18 +67,18 @@ class _Clean:
         _clean_strings(container)
 
     def _attached(self, file_name: str) -> Generator[None, Any, Any]:
-        done = yield
+        hook_result = yield
         if not file_name.endswith(".png"):
             redacted.in_place(self._results / file_name)
-        return done
+        return hook_result
 
 
-def _clean_strings(told: Any) -> None:
-    """Clean the strings in one of Allure's objects and in those that it holds."""
-    for field in attr.fields(type(told)):
-        value = getattr(told, field.name)
+def _clean_strings(model: Any) -> None:
+    """Redact the strings in one of Allure's model objects and in the objects that it contains."""
+    for field in attr.fields(type(model)):
+        value = getattr(model, field.name)
         if isinstance(value, str):
-            setattr(told, field.name, redact.text(value))
+            setattr(model, field.name, redact.text(value))
         elif isinstance(value, list):
             value[:] = [redact.text(part) if isinstance(part, str) else part for part in value]
         for part in value if isinstance(value, list) else [value]:

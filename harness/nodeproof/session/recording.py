@@ -1,4 +1,4 @@
-"""What is kept of a scenario: history, configuration, judgments, picture; and what Allure gets of it."""
+"""Store a scenario (history, configuration, judgments, pictures) and attach it to Allure's report."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from nodeproof.session.judging import Closed
 from nodeproof.session.options import Options
 
 _TAIL_BYTES, _SHORT_TAIL_BYTES = 8 * 1024, 4 * 1024
-"""Of each log in Allure: where somebody will look for a reason, and where all was as it should be."""
-_OF_NODE = re.compile(r"(?:console|journal|kubelet|node)-(.+)")
+"""Length of a log in Allure: for a scenario that needs an explanation, and for one that conforms."""
+_NODE_LOG = re.compile(r"(?:console|journal|kubelet|node)-(.+)")
 
 
 def store(
@@ -33,7 +33,7 @@ def store(
     configuration: Configuration,
     history: History,
 ) -> None:
-    """Write what the scenario is judged by, its rows and its picture; the recorder wrote the history."""
+    """Write the scenario's judgments, configuration, rows and pictures; the recorder wrote the history."""
     judgments: list[Judgment] = [judgment for judgment, _verdict in closed.judged]
     rows, slack = closed.rows(claims, nodeid, configuration), slack_s(history, configuration)
     folder = write_scenario(run, nodeid, judgments, configuration, rows, slack)
@@ -42,8 +42,8 @@ def store(
 
 
 def store_skipped(run: Path, nodeid: str, closed: Closed, claims: dict[str, Claim], options: Options) -> None:
-    """Write the rows of a scenario that did not run; there is no recording."""
-    nothing = Configuration(
+    """Write the rows of a scenario that did not run, and thus has no recording."""
+    configuration = Configuration(
         kubernetes_version=options.kubernetes_version,
         lab=options.kind,
         profile=options.profile,
@@ -51,13 +51,11 @@ def store_skipped(run: Path, nodeid: str, closed: Closed, claims: dict[str, Clai
         negative_wait_s=0.0,
         calibration=Calibration(0.0),
     )
-    write_scenario(run, nodeid, [], nothing, closed.rows(claims, nodeid, nothing))
+    write_scenario(run, nodeid, [], configuration, closed.rows(claims, nodeid, configuration))
 
 
 def attach(run: Path, nodeid: str, closed: Closed, configuration: Configuration) -> None:
-    """Give Allure the version that ran, the picture, the judgments, and the place of the history, which is
-    many times as large as all the rest.
-    """
+    """Attach version, pictures, verdicts and judgments to Allure; link the history, which is much larger."""
     allure.dynamic.label("kubernetes", configuration.kubernetes_version)
     folder = scenario_dir(run, nodeid)
     for name in ("timeline", "rates"):
@@ -66,30 +64,30 @@ def attach(run: Path, nodeid: str, closed: Closed, configuration: Configuration)
     allure.attach(wording.summary(closed.verdicts()), "verdicts", allure.attachment_type.TEXT)
     allure.attach.file(str(folder / "judgments.json"), "judgments", allure.attachment_type.JSON)
     history = f"scenarios/{folder.name}/history.jsonl"
-    # Allure shows what a link within the run is called, and does not follow it: the page beside it does.
+    # Allure shows the name of a link into the run, but does not follow it; the Nodes page does.
     allure.dynamic.link(f"../{history}", name=f"history: {history}")
 
 
 def attach_logs(folders: Iterable[Path], nodes: Collection[str], *, short: bool) -> None:
-    """Give Allure the tail of each log of the control plane and of these nodes; the run has all of them.
+    """Attach the tails of the logs of the control plane and of these nodes to Allure.
 
-    A `short` one where all was as it should be.
+    With `short`, as for a scenario that conforms, attach less. The run's folder has the complete logs.
     """
     length = _SHORT_TAIL_BYTES if short else _TAIL_BYTES
     for path in sorted(path for folder in folders for path in folder.glob("*.log")):
-        of_node = _OF_NODE.fullmatch(path.stem)
-        if of_node is None or of_node[1] in nodes:
+        node_log = _NODE_LOG.fullmatch(path.stem)
+        if node_log is None or node_log[1] in nodes:
             allure.attach(redacted.tail(path, length), path.name, allure.attachment_type.TEXT)
 
 
 def concerned(history: History) -> set[str]:
-    """The nodes that had a fault, or to whose machine something happened."""
-    told = (entry for kind in ("fault", "machine") for entry in history.of_kind(kind))
-    return {str(entry.data["node"]) for entry in told if entry.data.get("node")}
+    """Return the nodes with a fault or a machine event in the history."""
+    entries = (entry for kind in ("fault", "machine") for entry in history.of_kind(kind))
+    return {str(entry.data["node"]) for entry in entries if entry.data.get("node")}
 
 
 def last_no_execute_taint(history: History) -> float:
-    """When a node last got a NoExecute taint (s, monotonic); minus infinity when none did."""
+    """Return when a node was last seen with a NoExecute taint (s, monotonic), or minus infinity."""
     latest = float("-inf")
     for version in history.all_versions("nodes"):
         if any(taint["effect"] == "NoExecute" for taint in version.object["spec"].get("taints") or ()):
@@ -98,13 +96,11 @@ def last_no_execute_taint(history: History) -> float:
 
 
 def label(nodeid: str, declared: Sequence[Claim], options: Options) -> None:
-    """Allure: under which headings and claims of the page the scenario stands, what it links to there; lab,
-    profile and versions of the page as labels.
-    """
-    known = {claim.id: claim for claim in declared}
-    for name, value in behaviours.labels(nodeid, known, known):
+    """Set Allure's labels and links: headings and claims of the Nodes page, lab, profile, page versions."""
+    claims = {claim.id: claim for claim in declared}
+    for name, value in behaviours.labels(nodeid, claims, claims):
         allure.dynamic.label(name, value)
-    for address, name in behaviours.links(known):
+    for address, name in behaviours.links(claims):
         allure.dynamic.link(address, name=name)
     for page in sorted({page for claim in declared for page in claim.page_versions}):
         allure.dynamic.label("page", page)
@@ -113,10 +109,10 @@ def label(nodeid: str, declared: Sequence[Claim], options: Options) -> None:
 
 
 def entitle(nodeid: str, declared: Sequence[Claim], remark: str) -> None:
-    """Allure: the scenario's sentence for its function's name, its remark, and the claims in our own words.
+    """Set the scenario's title and description in Allure: its remark and the statements of its claims.
 
-    What is said before the scenario is set up is written over by allure-pytest.
+    Call it after setup: allure-pytest overwrites earlier values.
     """
     allure.dynamic.title(behaviours.title(nodeid))
-    said = [f"**{claim.id}**: {claim.statement}" for claim in declared]
-    allure.dynamic.description("\n\n".join([*filter(None, [inspect.cleandoc(remark)]), *said]))
+    statements = [f"**{claim.id}**: {claim.statement}" for claim in declared]
+    allure.dynamic.description("\n\n".join([*filter(None, [inspect.cleandoc(remark)]), *statements]))

@@ -1,6 +1,6 @@
-"""One pytest process and its run: what was asked for, the run's folder, and its lab once one is wanted.
+"""One pytest process and its run: options, folder and plan of the run, and the lab once it is needed.
 
-Every pytest with this plugin loads this module: what a run needs is imported when there is one.
+Every pytest in the same environment loads it, so it imports what a run needs only during a run.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from nodeproof.session.telling import Telling
 
 SELECTED = "selected-claims"
-_LOOK_S = 1.0
-"""How long (s) the machine is sampled before a run."""
+_SAMPLE_S = 1.0
+"""Time (s) for which the machine's load is sampled before a run."""
 _BUSY = 0.2
-"""Share of the processors in use by other programs from which on a run says so."""
+"""Share of the processors used by other programs above which a run warns of it."""
 
 
 @dataclass
 class Session:
-    """What one pytest process knows of its run; `provider` is made with the first scenario."""
+    """The run of one pytest process; `provider` is created with the first scenario."""
 
     options: Options
     claims: dict[str, Claim]
@@ -52,32 +52,33 @@ class Session:
     is_worker: bool
     say: Callable[[str], None]
     durations_s: Mapping[str, float]
-    """How long scenarios took before."""
+    """Durations (s) of scenarios in earlier runs."""
     admission: Admission
     selected: set[str] = field(default_factory=set)
     slots: tuple[Slot, ...] = ()
     size: Size = field(default_factory=lambda: Size(2, 1))
-    """Of a lab, or of a zone of one that is shared, for all that need no lab of a size of their own."""
+    """Size of a lab, or of a zone of the shared lab, for scenarios without a lab size of their own."""
     zones_shared: int = 0
-    """As many zones has the lab that slots share; none is shared where there are none."""
+    """Number of zones in the shared lab; 0 if there is none."""
     shard: Shard | None = None
-    """Where the run is one of several shards, and what is in the others."""
+    """This run's shard, with the contents of all shards; None if the run is not sharded."""
     shards_last_s: tuple[float, ...] = ()
-    """How long (s) each of them is expected to last in one slot."""
+    """Expected duration (s) of each shard in one slot."""
     provider: LabProvider | None = None
     put_off: list[pytest.Item] = field(default_factory=list)
-    """Scenarios that run again at the end."""
+    """Scenarios that are retried at the end."""
     telling: Telling | None = None
-    """Where slots are drawn on a terminal."""
+    """Reports this process's progress; None if no terminal shows it."""
 
     def is_alone(self, nodeid: str) -> bool:
-        """Whether the scenario has a lab to itself."""
-        return any(each.is_alone for slot in self.slots for each in slot.scenarios if each.scenario == nodeid)
+        """Return whether the scenario has a lab to itself."""
+        planned = (scenario for slot in self.slots for scenario in slot.scenarios)
+        return any(scenario.is_alone for scenario in planned if scenario.scenario == nodeid)
 
     def shares_later(self, nodeid: str) -> bool:
-        """Whether the scenario has a lab to itself, and its slot needs a zone of the shared one later."""
+        """Return whether the scenario has a lab to itself, and its slot later needs a shared zone."""
         for slot in self.slots:
-            if any(each.scenario == nodeid and each.is_alone for each in slot.scenarios):
+            if any(scenario.scenario == nodeid and scenario.is_alone for scenario in slot.scenarios):
                 return shares(slot, self.slots)
         return False
 
@@ -87,13 +88,13 @@ LIVE = pytest.StashKey["Live"]()
 
 
 def session_of(config: pytest.Config) -> Session:
-    """What this process knows of its run, made when first asked for. Raises pytest.UsageError."""
+    """Return this process's session, created at the first call. Raises pytest.UsageError."""
     if SESSION not in config.stash:
-        config.stash[SESSION] = usage(lambda: _make(config))
+        config.stash[SESSION] = usage(lambda: _create(config))
     return config.stash[SESSION]
 
 
-def _make(config: pytest.Config) -> Session:
+def _create(config: pytest.Config) -> Session:
     from nodeproof.labs.client import topology
     from nodeproof.report.rundir import new_folder
     from nodeproof.session import planning
@@ -101,11 +102,11 @@ def _make(config: pytest.Config) -> Session:
     from nodeproof.session.options import resolve
 
     names = ("lab", "profile", "kubernetes_version", "components", "claim", "nodes", "zones")
-    lab, profile, version, components, wanted, nodes, zones = (config.getoption(name) for name in names)
+    lab, profile, version, components, claim_ids, nodes, zones = (config.getoption(name) for name in names)
     file = config.getoption("topology")
     entries = topology.read(Path(file)) if file else ()
-    asked_for = (lab, profile, version, components, tuple(wanted), nodes, zones)
-    options = resolve(*asked_for, _workers(config), entries)
+    arguments = (lab, profile, version, components, tuple(claim_ids), nodes, zones)
+    options = resolve(*arguments, _workers(config), entries)
     if config.getoption("shard"):
         parse(config.getoption("shard"))
     claims = dict(catalogue.load(config.getini("nodeproof_claims")))
@@ -114,21 +115,22 @@ def _make(config: pytest.Config) -> Session:
     worker = getattr(config, "workerinput", None)
     top = config.rootpath if config.inipath else config.invocation_params.dir
     out = top / config.getini("nodeproof_out")
-    given = worker["nodeproof_run"] if worker else config.getoption("run")
-    run = Path(given) if given else new_folder(out, options.profile, options.kind)
-    # Workers have to come to the same plan: they are told what the controller found.
+    folder = worker["nodeproof_run"] if worker else config.getoption("run")
+    run = Path(folder) if folder else new_folder(out, options.profile, options.kind)
+    # Workers must compute the same plan, so the controller passes them its durations.
     times = config.getoption("times")
-    known = worker["nodeproof_known"] if worker else planning.durations(times, out, options)
+    durations_s = worker["nodeproof_known"] if worker else planning.durations(times, out, options)
     command = " ".join(["pytest", *config.invocation_params.args])
     began, is_worker = datetime.now(UTC), worker is not None
-    telling = _telling(config, run)
-    say = _speaker(config, telling if is_worker else config.stash.get(LIVE, None))
+    telling = _progress_of(config, run)
+    say = _printer(config, telling if is_worker else config.stash.get(LIVE, None))
     admission = Admission(run / FOLDER, worker["workerid"] if worker else "run", _workers(config))
-    return Session(options, claims, run, began, command, is_worker, say, known, admission, telling=telling)
+    facts = (options, claims, run, began, command, is_worker)
+    return Session(*facts, say, durations_s, admission, telling=telling)
 
 
-def _telling(config: pytest.Config, run: Path) -> Telling | None:
-    """What this process tells whoever draws the run, where somebody does."""
+def _progress_of(config: pytest.Config, run: Path) -> Telling | None:
+    """Return the reporter of this process's progress, or None if no terminal shows it."""
     from nodeproof.session.telling import Telling
 
     worker, live = getattr(config, "workerinput", None), config.stash.get(LIVE, None)
@@ -139,64 +141,68 @@ def _telling(config: pytest.Config, run: Path) -> Telling | None:
 
 
 def plan_for(config: pytest.Config, session: Session, items: list[pytest.Item]) -> None:
-    """Size the labs for their scenarios, and put those into as many slots as there are workers."""
+    """Determine the size of the labs, and assign the scenarios to as many slots as there are workers."""
     from nodeproof.session import planning
 
     scenarios = [item for item in items if item.get_closest_marker("claims")]
     options, shared = session.options, is_planned(config) and _may_share(session.options)
     session.size = asked.common_size(map(asked.needs, scenarios), options)
-    known, slots = session.durations_s, _workers(config) or 1
-    session.slots = planning.plan(scenarios, options, slots, known, session.size, shared)
+    slots = _workers(config) or 1
+    session.slots = planning.plan(scenarios, options, slots, session.durations_s, session.size, shared)
     session.zones_shared = planning.zones(session.slots, options, session.size) if shared else 0
     if is_planned(config):
         items[:] = planning.in_order(items, session.slots)
         return
-    # A lab of another size costs a start, what stands an injection: those that need the same come together.
+    # Another lab size costs a lab start, and a standing fault costs an injection, so group equal needs.
     needs = {item: asked.needs(item) for item in scenarios}
     large = (item for item in scenarios if asked.is_large(needs[item], options))
     sizes = {item: asked.size(needs[item], options) for item in large}
-    stands = {item: asked.key(asked.standing(item)) for item in scenarios}
+    standing_keys = {item: asked.key(asked.standing(item)) for item in scenarios}
 
-    def turn(item: pytest.Item) -> tuple[bool, Size, str, bool]:
+    def order(item: pytest.Item) -> tuple[bool, Size, str, bool]:
         size = sizes.get(item, session.size)
-        return item in sizes, size, stands.get(item, ""), asked.is_quick(item)
+        return item in sizes, size, standing_keys.get(item, ""), asked.is_quick(item)
 
-    items.sort(key=turn)
+    items.sort(key=order)
     if len(session.slots) == 1:
         session.slots = planning.as_they_come(items, session.slots[0])
 
 
 def keep_shard(config: pytest.Config, session: Session, items: list[pytest.Item]) -> None:
-    """Keep one shard's scenarios; what is no scenario is the first one's. Raises Problem where the shard has
-    nothing to run.
+    """Deselect the scenarios of other shards; tests without claims belong to the first shard.
 
-    Times that this machine's own runs took would divide otherwise on each machine: they are left out.
+    Durations of this machine's own runs are ignored: each machine would divide the scenarios differently.
+
+    Raises:
+        Problem: A shard would have nothing to run.
     """
     from nodeproof.session import planning
 
     number, of = parse(config.getoption("shard"))
     scenarios = [item for item in items if item.get_closest_marker("claims")]
-    known = session.durations_s if config.getoption("times") else planning.shipped(session.options)
-    divided = planning.shards(scenarios, session.options, of, known)
-    own = {each.scenario for each in divided[number - 1]}
+    durations_s = session.durations_s if config.getoption("times") else planning.shipped(session.options)
+    divided = planning.shards(scenarios, session.options, of, durations_s)
+    own = {expected.scenario for expected in divided[number - 1]}
     if not all(divided):
         raise Problem(
             f"{of} shards of {len(scenarios)} scenarios: some would have nothing to run", "--shard",
-            f"ask for at most {len(scenarios)} shards",
+            f"use at most {len(scenarios)} shards",
         )  # fmt: skip
-    declared = _declared(items)
-    parts = tuple({each.scenario: tuple(declared[each.scenario]) for each in part} for part in divided)
+    claims = _declared_claims(items)
+    parts = tuple(
+        {expected.scenario: tuple(claims[expected.scenario]) for expected in part} for part in divided
+    )
     options = session.options
-    told = (options.kind, options.profile, options.kubernetes_version, session.began.isoformat())
-    session.shard = Shard(number, *told, options.claims, parts)
-    session.shards_last_s = tuple(sum(each.lasts_s for each in part) for part in divided)
-    dropped = [item for item in items if item.nodeid not in own and (item in scenarios or number > 1)]
-    config.hook.pytest_deselected(items=dropped)
-    items[:] = [item for item in items if item not in dropped]
+    facts = (options.kind, options.profile, options.kubernetes_version, session.began.isoformat())
+    session.shard = Shard(number, *facts, options.claims, parts)
+    session.shards_last_s = tuple(sum(expected.lasts_s for expected in part) for part in divided)
+    deselected = [item for item in items if item.nodeid not in own and (item in scenarios or number > 1)]
+    config.hook.pytest_deselected(items=deselected)
+    items[:] = [item for item in items if item not in deselected]
 
 
 def _may_share(options: Options) -> bool:
-    """Whether slots may be zones of one lab: where nobody said what labs have to be like."""
+    """Return whether slots may be zones of one lab, as no option determines the labs."""
     from nodeproof.labs.kinds import kind_named
 
     is_free = options.is_ours and not options.nodes and not options.zones
@@ -204,15 +210,15 @@ def _may_share(options: Options) -> bool:
 
 
 def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) -> None:
-    """Make the run's folder with its plan, and let Allure write into the run."""
+    """Create the run's folder, write the plan, and let Allure write its results there."""
     from nodeproof.report import rundir, shards
     from nodeproof.session import planning, published
 
     rundir.create(session.run)
     signal.signal(signal.SIGINT, interrupt_once(lambda: say_what_ends(config)))
-    rundir.write_json(session.run / rundir.DECLARED, _declared(items))
+    rundir.write_json(session.run / rundir.DECLARED, _declared_claims(items))
     if session.shard is not None:
-        # Who merges has to know what was to run here, also where this run does not come to its end.
+        # `nodeproof merge` needs to know what should run here, even if this run is aborted.
         shards.write(session.run, session.shard)
     (session.run / SELECTED).write_text("\n".join(sorted(session.selected)))
     if len(session.slots) == 1 or is_planned(config):
@@ -226,13 +232,13 @@ def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Ite
         published.clean_allure(config)
 
 
-def _declared(items: Sequence[pytest.Item]) -> Mapping[str, Sequence[str]]:
-    """The claims of each scenario; what is no scenario has none."""
+def _declared_claims(items: Sequence[pytest.Item]) -> Mapping[str, Sequence[str]]:
+    """Return the declared claims of each scenario."""
     return {item.nodeid: claims for item in items if (claims := asked.declared(item))}
 
 
 def is_planned(config: pytest.Config) -> bool:
-    """Whether xdist gives out scenarios by the plan: in nodeproof's own runs, unless told otherwise."""
+    """Return whether xdist schedules scenarios by the plan: in `nodeproof run`, unless --dist is given."""
     worker = getattr(config, "workerinput", None)
     if worker is not None:
         return bool(worker["nodeproof_planned"])
@@ -240,20 +246,20 @@ def is_planned(config: pytest.Config) -> bool:
 
 
 def _workers(config: pytest.Config) -> int:
-    """How many xdist has; none without it."""
-    told = getattr(config, "workerinput", {}).get("workercount")
-    return int(told or len(config.getoption("tx", None) or ()) or config.getoption("numprocesses", None) or 0)
+    """Return the number of xdist's workers; 0 without xdist."""
+    count = getattr(config, "workerinput", {}).get("workercount")
+    return int(
+        count or len(config.getoption("tx", None) or ()) or config.getoption("numprocesses", None) or 0
+    )
 
 
 def look_around(session: Session, config: pytest.Config) -> None:
-    """Look how busy the machine is before anything starts, begin with as many workers as that leaves room
-    for, and say so.
-    """
+    """Sample the machine's load before the run, set the number of workers to begin with, and warn of load."""
     from nodeproof.load import busy_share
     from nodeproof.model.load import initial
     from nodeproof.session import admission
 
-    most, share = _workers(config), busy_share(_LOOK_S)
+    most, share = _workers(config), busy_share(_SAMPLE_S)
     workers = initial(most, share)
     admission.allow(session.run / admission.FOLDER, workers)
     if share > _BUSY:
@@ -272,14 +278,14 @@ def provider_of(session: Session) -> LabProvider:
         if session.is_worker:
             come_first()
         slots = planning.in_use(session.slots) if session.options.is_ours else 0
-        told = (session.size, session.zones_shared, slots)
+        sizes = (session.size, session.zones_shared, slots)
         turns = (session.admission.lab_start, session.admission.leave)
-        session.provider = LabProvider(session.options, session.run, session.say, *told, *turns)
+        session.provider = LabProvider(session.options, session.run, session.say, *sizes, *turns)
     return session.provider
 
 
 def break_off(session: Session, reason: str) -> NoReturn:
-    """End the whole session: its environment does not do. A worker leaves the reason for the controller."""
+    """End the whole session as its environment is unsuitable; a file passes the reason to the controller."""
     from nodeproof.report import facts_left
 
     reason = printable(redact.text(reason))
@@ -289,18 +295,19 @@ def break_off(session: Session, reason: str) -> NoReturn:
 
 
 def say_what_ends(config: pytest.Config) -> None:
-    """Answer who asks again to end."""
-    known = config.stash.get(SESSION, None)
-    if known is None:
+    """Tell a user who presses Ctrl-C again that the shutdown goes on, and which faults are active."""
+    session = config.stash.get(SESSION, None)
+    if session is None:
         return
-    known.say("what was begun is being ended in order, please wait")
-    if known.provider is not None and known.provider.lab is not None:
-        known.provider.lab.safety.injector.say_what_is_in()
+    session.say("shutting down cleanly, please wait")
+    if session.provider is not None and session.provider.lab is not None:
+        session.provider.lab.safety.injector.say_what_is_in()
 
 
-def _speaker(config: pytest.Config, drawn: Telling | Live | None) -> Callable[[str], None]:
-    """Give what prints a line at once: above the slots where they are drawn, else on standard error, past
-    pytest's capture.
+def _printer(config: pytest.Config, drawn: Telling | Live | None) -> Callable[[str], None]:
+    """Return a function that prints a line at once.
+
+    It prints above the slots if they are drawn, else on standard error, past pytest's capture.
     """
     capture = config.pluginmanager.getplugin("capturemanager")
     shows_details = not config.getoption("shipped") or config.option.verbose > 0
@@ -320,7 +327,7 @@ def _speaker(config: pytest.Config, drawn: Telling | Live | None) -> Callable[[s
 
 
 def usage(make: Any) -> Any:
-    """Turn a Problem with the command line into pytest's usage error (exit code 4)."""
+    """Call `make` and turn a Problem into pytest's usage error (exit code 4)."""
     try:
         return make()
     except Problem as problem:

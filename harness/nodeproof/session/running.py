@@ -1,4 +1,4 @@
-"""What a session runs on: where its run folder is, which lab, and what is written down when it ends."""
+"""Provide the labs of a session, and write the run's facts at its end."""
 
 from __future__ import annotations
 
@@ -44,32 +44,30 @@ from nodeproof.session.settling import Settling
 from nodeproof.session.sharing import Shared, give_back
 from nodeproof.session.standing import Standing
 
-_MOST_MORE = 2
-"""Nodes that may join a lab whose memory was sized for those that it started with."""
+_MAX_JOINING = 2
+"""Nodes that may join a lab beyond those it started with, for which its memory was sized."""
 
 
-def _at_once() -> None:
-    """Wait for nobody."""
+def _no_wait() -> None:
+    """Return at once."""
 
 
 @dataclass
 class LabProvider:
-    """One worker's lab, or its zone of the lab that the run's workers share: made when the first scenario
-    wants it, gone when the session ends.
-    """
+    """The lab of one worker, or its zone of the shared lab, from its first scenario to the session's end."""
 
     options: Options
     run: Path
     report: Callable[[str], None]
     common: Size
-    """Of a zone of the shared lab."""
+    """Size of a zone of the shared lab."""
     zones_shared: int = 0
     slots: int = 0
-    """As many begin with a lab that takes processors from the others when it starts."""
+    """Number of slots that begin with a lab start, which takes processors from all others."""
     lab_start: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
-    """Holds scenarios back while a lab starts, once the first ones are up."""
-    leave: Callable[[], None] = _at_once
-    """Says that no scenario of this worker runs any more: who starts a lab waits for that."""
+    """Holds back the scenarios of other workers during a lab start, after the first labs are up."""
+    leave: Callable[[], None] = _no_wait
+    """Reports that this worker runs no scenario; a lab start of another worker waits for it."""
     lab: Lab | None = None
     last_taint_t: float = field(default=float("-inf"))
     _standing: Standing | None = None
@@ -78,7 +76,7 @@ class LabProvider:
     _gate: Gate = field(init=False)
     _was_alone: bool = False
     _reserved: tuple[Lab, bool] | None = None
-    _told_full: set[str] = field(default_factory=set)
+    _reported_full: set[str] = field(default_factory=set)
     _in_service: InService = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,72 +84,74 @@ class LabProvider:
         self._in_service = InService(self.report)
 
     def get(self, size: Size, is_alone: bool) -> Lab:
-        """The worker's lab of a size, started or attached to: all of it where the scenario `is_alone`, else
-        maybe a zone. Raises Problem.
+        """Return the worker's lab of this size: start it, attach to it, or lease a zone of it.
+
+        `is_alone` says whether the scenario needs a whole lab.
+
+        Raises:
+            Problem: There is no such lab, and none can be started.
         """
-        leaves, self._was_alone = self._was_alone and not is_alone and self.zones_shared > 0, is_alone
-        if self.lab is not None and not leaves:
+        is_left, self._was_alone = self._was_alone and not is_alone and self.zones_shared > 0, is_alone
+        if self.lab is not None and not is_left:
             if self._size == size and not (is_alone and self.lab.zone):
                 return self.lab
             with contextlib.suppress(Problem):
-                # Before nodes leave, whose watches are counted, too.
+                # Do this before nodes leave, as their watches count too.
                 self._settling.end(self.lab)
-            if self._is_resized(self.lab, size):
+            if self._resize(self.lab, size):
                 return self.lab
         if self.lab is not None:
             try:
                 self.close()
             except (Problem, OutsideError, OSError) as problem:
-                self.report(f"a lab could not be ended in order: {problem}")
+                self.report(f"a lab could not be shut down cleanly: {problem}")
         heal_abandoned(self.options.lab, self.report)
         if self.options.zone:
             heal_whole(self.options.lab)
         self._size = size
         with self._gate.alone():
-            lab = self._begin(size, is_alone)
+            lab = self._open(size, is_alone)
         self._gate.wait(self.report)
         return lab
 
-    def _begin(self, size: Size, is_alone: bool) -> Lab:
-        """A lab, or a zone, and what can be said of how well time is told in it while no other starts."""
-        self.lab, was_used = self._own(size) if is_alone or not self.zones_shared else self._zone()
-        # Whoever had it before may have taken of its rate limiter just now.
+    def _open(self, size: Size, is_alone: bool) -> Lab:
+        """Open a lab or a zone and calibrate it, while no other lab starts."""
+        self.lab, was_used = self._open_lab(size) if is_alone or not self.zones_shared else self._open_zone()
+        # A previous user may just have used the zone's rate limiter.
         self.last_taint_t = time.monotonic() if was_used and self.lab.zone else float("-inf")
         try:
             self._make_fit(self.lab, was_used)
         except (Problem, OutsideError, OSError) as problem:
             if not self.lab.zone or not self.options.is_ours:
                 raise
-            self.report(f"a lab for one worker takes over: {problem}")
+            self.report(f"zone unusable ({problem}); starting a dedicated lab")
             self.discard()
-            self.lab, was_used = self._own(size)
+            self.lab, was_used = self._open_lab(size)
             self._make_fit(self.lab, was_used)
         return self.lab
 
-    def _is_resized(self, lab: Lab, size: Size) -> bool:
-        """Whether a lab of ours could be made that large by nodes that join or leave: faster than another."""
+    def _resize(self, lab: Lab, size: Size) -> bool:
+        """Resize a lab of this run, as nodes join faster than a lab starts; return whether it worked."""
         if lab.zone or not self.options.is_ours or lab.safety.injector.quarantined or self._size is None:
             return False
         if self._size.zones != size.zones or self._size.spread or size.spread:
             return False
-        if size.nodes > self._size.nodes + _MOST_MORE:
+        if size.nodes > self._size.nodes + _MAX_JOINING:
             return False
-        self.report(Detail(f"lab {lab.name}: from now on {size.nodes} nodes"))
+        self.report(Detail(f"lab {lab.name}: resizing to {size.nodes} nodes"))
         try:
             self._end_standing()
             lab.tidy()
             resize(lab, size.nodes)
             self._make_fit(lab, was_used=False)
         except (Problem, OutsideError, OSError) as problem:
-            self.report(f"a new lab takes over: {problem}")
+            self.report(f"resizing failed ({problem}); starting a new lab")
             return False
         self._size = size
         return True
 
-    def _own(self, size: Size) -> tuple[Lab, bool]:
-        """A lab for this worker alone, or its zone of one that runs, and whether somebody may have had it
-        before.
-        """
+    def _open_lab(self, size: Size) -> tuple[Lab, bool]:
+        """Open a lab for this worker alone, or a zone of a running lab; return whether it was used before."""
         lab = self._start(size) if self.options.is_ours else registry.attach(self.options.lab)
         try:
             if self.options.zone:
@@ -164,23 +164,25 @@ class LabProvider:
         return lab, not self.options.is_ours
 
     def reserve(self) -> None:
-        """Lease a zone for what comes later, so that the shared lab starts before anything is measured.
-        Raises Problem.
+        """Lease a zone for later scenarios, so that the shared lab starts before anything is measured.
+
+        Raises:
+            Problem: The shared lab cannot be started.
         """
         if self.zones_shared and self.lab is None and self._reserved is None:
             with contextlib.suppress(InUse), self._gate.alone():
                 self._reserved = self._shared.lease()
 
-    def _zone(self) -> tuple[Lab, bool]:
-        """A zone of the shared lab, a lab of its own where none is free; and whether somebody had it."""
+    def _open_zone(self) -> tuple[Lab, bool]:
+        """Lease a zone of the shared lab, else start a lab; return whether it was used before."""
         if self._reserved is not None:
             reserved, self._reserved = self._reserved, None
             return reserved
         try:
             return self._shared.lease()
         except InUse as problem:
-            self.report(f"a lab for one worker: {problem}")
-            return self._own(self.common)
+            self.report(f"{problem.what} ({problem.where}); starting a dedicated lab")
+            return self._open_lab(self.common)
 
     @property
     def _shared(self) -> Shared:
@@ -188,11 +190,11 @@ class LabProvider:
         return Shared(self.run / "labs", lambda: self._start(Size(zones * self.common.nodes, zones)))
 
     def _make_fit(self, lab: Lab, was_used: bool) -> None:
-        """Heal what was left, where somebody may have left something, and measure. Raises Problem."""
+        """Heal the faults that a previous user left, and calibrate the lab. Raises Problem."""
         lab.safety.injector.say = self.report
-        left = lab.safety.heal_unfinished() if was_used else []
-        if left:
-            raise Problem(f"cannot heal: {', '.join(left)}", f"lab {lab.name}", "run `nodeproof down`")
+        unhealed = lab.safety.heal_unfinished() if was_used else []
+        if unhealed:
+            raise Problem(f"cannot heal: {', '.join(unhealed)}", f"lab {lab.name}", "run `nodeproof down`")
         if self.options.is_ours:
             lab.wait_nodes_ready()
         else:
@@ -206,13 +208,13 @@ class LabProvider:
                 f"{offset * 1000:.0f} ms; slack is limited to {lab.profile.slack_limit_s:g} s"
             )
         )
-        self._note(lab)
+        self._write_facts(lab)
 
     def _check_in_service(self, lab: Lab) -> None:
-        """Of a lab of ours nobody else takes nodes out of service: it is not as it was. Raises Problem."""
+        """Check that all nodes of a lab of this run are in service, and report others. Raises Problem."""
         if lab.left_out and self.options.is_ours:
-            said = f"out of service: {with_reasons(lab.left_out)}"
-            raise Problem(said, f"lab {lab.name}", "see the scenario before")
+            nodes = f"out of service: {with_reasons(lab.left_out)}"
+            raise Problem(nodes, f"lab {lab.name}", "see the scenario before")
         self._in_service.say(lab)
 
     def clean(
@@ -221,13 +223,20 @@ class LabProvider:
         size: Size,
         is_alone: bool,
         standing: Sequence[Make] = (),
-        enter: Callable[[], None] = _at_once,
+        enter: Callable[[], None] = _no_wait,
     ) -> Lab:
-        """The worker's lab of a size, maybe a zone where it is not `is_alone`, fit for a scenario that harms
-        as many nodes as it needs, with what is `standing` before it; one of ours that isn't is replaced.
+        """Return the worker's lab, cleaned for a scenario; replace a lab of this run that can't be cleaned.
 
-        `enter` waits for the scenario's turn, once there is a lab.
-        Raises Problem when a new lab is not fit either, or a lab that we were given is not, DoesNotStand.
+        Args:
+            needs: what the scenario needs of its lab.
+            size: size of the lab or zone.
+            is_alone: whether the scenario needs a whole lab.
+            standing: faults to inject before the scenario.
+            enter: waits for the scenario's turn, once there is a lab.
+
+        Raises:
+            Problem: The replacement cannot be cleaned either, or a lab that the run attached to cannot.
+            DoesNotStand: A fault of `standing` could not be injected.
         """
         if ATTACHER in needs.components:
             csi.obtain(self.report)
@@ -236,13 +245,14 @@ class LabProvider:
         self.rest()
         try:
             self._settling.end(lab)
-            self._end_standing(lambda stands: not stands.is_fit(standing))
+            self._end_standing(lambda active: not active.is_fit(standing))
             lab.clean(needs)
             self._check_in_service(lab)
         except (Problem, OutsideError, OSError) as problem:
             if not self.options.is_ours:
                 raise
-            self.report(f"{'another zone' if lab.zone else 'a new lab'} takes over: {problem}")
+            place, replacement = ("zone", "leasing another") if lab.zone else ("lab", "starting a new one")
+            self.report(f"{place} unusable ({problem}); {replacement}")
             self.discard()
             lab = self.get(size, is_alone)
             enter()
@@ -252,40 +262,40 @@ class LabProvider:
             self._standing = Standing(lab)
             self._standing.begin(standing, needs)
         self._settling.begin(lab, needs)
-        self._say_what_is_full(lab)
+        self._report_full(lab)
         return lab
 
-    def _end_standing(self, is_over: Callable[[Standing], bool] = lambda _stands: True) -> None:
-        """Heal what stands, where nobody asks for it any more."""
+    def _end_standing(self, is_over: Callable[[Standing], bool] = lambda _active: True) -> None:
+        """Heal the standing faults, if they are no longer needed."""
         if self._standing is not None and is_over(self._standing):
-            stands, self._standing = self._standing, None
-            stands.end()
+            active, self._standing = self._standing, None
+            active.end()
 
-    def _say_what_is_full(self, lab: Lab) -> None:
+    def _report_full(self, lab: Lab) -> None:
         for line in lab.life.full():
-            if line not in self._told_full:
-                self._told_full.add(line)
+            if line not in self._reported_full:
+                self._reported_full.add(line)
                 self.report(line)
 
     def end(self) -> None:
-        """Close what the worker has, at its end."""
+        """End the worker's lab, and give a reserved zone back."""
         try:
             self.close()
         finally:
             if self._reserved is not None:
-                (lab, _had), self._reserved = self._reserved, None
+                (lab, _was_used), self._reserved = self._reserved, None
                 give_back(lab, self._keep_logs)
 
     def close(self) -> None:
-        """Keep the logs and end the lab, if it is ours to end."""
+        """Keep the lab's logs, and end the lab if this run started it, else leave it."""
         if self.lab is None:
             return
         lab, self.lab = self.lab, None
         try:
             self._end_standing()
-            self._note(lab)
+            self._write_facts(lab)
             with contextlib.suppress(Problem):
-                self._say_what_is_full(lab)
+                self._report_full(lab)
             if not lab.zone or not self.options.is_ours:
                 self._keep_logs(lab)
         finally:
@@ -306,9 +316,9 @@ class LabProvider:
         lab.keep_logs(self.run / "labs")
 
     def discard(self) -> None:
-        """Give up a lab, or a zone, that can't be trusted any more; the next scenario gets another.
+        """Give up an unusable lab or zone; the next scenario gets another.
 
-        The worker leaves first: another may hold the shared lab's lock until no scenario runs.
+        The worker reports first that no scenario runs: another may hold the shared lab's lock until then.
         """
         self.leave()
         with contextlib.suppress(Problem, OutsideError, OSError):
@@ -321,24 +331,24 @@ class LabProvider:
             self.close()
 
     def _give_up_zone(self, lab: Lab) -> None:
-        """Of a shared lab the zone is out, and where a component died that all need, the lab."""
+        """Exclude a zone of the shared lab, or the whole lab if its control plane died."""
         lab.leases.give_up_zone()
         try:
-            lives = lab.life.has_control_plane()
+            has_control_plane = lab.life.has_control_plane()
         except Problem:
-            lives = False
-        if not lives:
+            has_control_plane = False
+        if not has_control_plane:
             self._shared.forget(lab.name)
 
     def rest(self) -> None:
-        """Wait until the zone's rate limiter is full again: 1/E since its last NoExecute taint."""
+        """Wait until the zone's rate limiter is full again: 1/E after its last NoExecute taint."""
         if self.lab is None:
             return
         due = self.last_taint_t + 1 / self.lab.configuration["E"]
         threading.Event().wait(max(0.0, due - time.monotonic()))
 
-    def _note(self, lab: Lab) -> None:
-        """Write down what the lab ran and which nodes could not be proven healed, once that is known."""
+    def _write_facts(self, lab: Lab) -> None:
+        """Write the lab's versions, calibration and quarantined nodes, once it is calibrated."""
         if not lab.is_prepared:
             return
         facts = {
@@ -353,24 +363,24 @@ class LabProvider:
 
     def _start(self, size: Size) -> Lab:
         with self.lab_start() if self._gate.is_open else contextlib.nullcontext():
-            return self._started(size)
+            return self._start_now(size)
 
-    def _started(self, size: Size) -> Lab:
+    def _start_now(self, size: Size) -> Lab:
         components = obtain(self.options.components, self.options.kubernetes_version, self.report)
         name = starting.new_name()
         (self.run / "labs" / name).mkdir(parents=True, exist_ok=True)
         registry.sweep()
         for folder in registry.unswept():
-            self.report(f"a killed start left what only root may remove: sudo rm -rf {folder}")
+            self.report(f"a killed start left files that only root can remove: sudo rm -rf {folder}")
         run = (self.options.profile, False, self.options.kind)
-        asked = starting.Request(name, size.nodes, size.zones, *run, size.spread, self.options.entries)
-        return starting.up(asked, components, self.report)
+        request = starting.Request(name, size.nodes, size.zones, *run, size.spread, self.options.entries)
+        return starting.up(request, components, self.report)
 
 
 def write_run(
     run: Path, options: Options, began: datetime, command: str, selected: Sequence[str], reason: str
 ) -> tuple[Row, ...]:
-    """Merge the workers' verdicts and write the run's facts; gives all rows."""
+    """Merge the workers' verdicts, write the run's facts, and return all rows."""
     create(run)
     rows = merge_verdicts(run)
     shard = shards.read(run)

@@ -1,5 +1,6 @@
-"""How pytest-xdist gives out scenarios by a plan: what stays in a slot to one worker, and the rest one by one
-to whoever is done first.
+"""Schedule scenarios on xdist's workers by a plan.
+
+One worker gets all scenarios fixed to a slot; the others go one by one to the next free worker.
 """
 
 from __future__ import annotations
@@ -13,57 +14,58 @@ from xdist.workermanage import WorkerController
 
 
 def give_out(item: pytest.Item) -> None:
-    """Tell the xdist of this worker which item runs next, though nobody gave it out: else it refuses reports.
+    """Set the current item in this worker's xdist, which rejects reports of an item it did not schedule.
 
     Source: xdist/remote.py, `WorkerInteractor.pytest_runtest_logreport`.
     """
     for plugin in item.config.pluginmanager.get_plugins():
-        # xdist runs its module as a script in a worker: the class is not the one that can be imported.
+        # In a worker xdist runs this module as a script, so the class differs from the importable one.
         if type(plugin).__name__ == "WorkerInteractor":
             plugin.item_index = item.session.items.index(item)
 
 
 class Planned(LoadScopeScheduling):  # type: ignore[misc]
-    """xdist's own, with a slot as the scope; what no plan knows is a scope of its own."""
+    """xdist's `loadscope` scheduler with slots as scopes; an unplanned test is a scope of its own."""
 
     def __init__(self, config: pytest.Config, log: Any, slot_of: Callable[[], Mapping[str, str]]) -> None:
         super().__init__(config, log)
         self._slot_of = slot_of
         self._slots: Mapping[str, str] = {}
-        self._holds_back = False
+        self._is_removing = False
 
     def schedule(self) -> None:
-        """Begin, once every worker has collected and the plan is written."""
+        """Start scheduling, once every worker has collected and the plan is written."""
         if self.collection is None:
             self._slots = self._slot_of()
-            # In the order of the collection: a slot of one long scenario comes before what is no scenario.
+            # Keep the order of the collection: a slot with one long scenario comes before unplanned tests.
             self.config.option.loadscopereorder = False
         super().schedule()
 
     def remove_node(self, node: WorkerController) -> str | None:
-        """Give the rest of a dead worker's slot to another; what it died of is not begun again."""
-        self._holds_back = True
+        """Give the rest of a dead worker's slot to another worker, without the scenario that crashed it."""
+        self._is_removing = True
         try:
             crashed: str | None = super().remove_node(node)
         finally:
-            self._holds_back = False
+            self._is_removing = False
         for slot, unit in list(self.workqueue.items()):
             if crashed in unit:
                 unit[crashed] = True
             if all(unit.values()):
-                # Whoever got it would wait for nothing, for ever.
+                # A worker that got an empty slot would wait forever.
                 del self.workqueue[slot]
-        # Before anything is given out there is nothing left, and whoever is asked would be sent home.
+        # Before the first schedule the queue is empty, and rescheduling would shut the workers down.
         for other in self.assigned_work if self.collection is not None else ():
             self._reschedule(other)
         return crashed
 
     def _reschedule(self, node: WorkerController) -> None:
-        """Give work to nobody that has not collected yet: xdist asks all as soon as one of several that came
-        for dead ones has, and would raise KeyError. Whoever collects is asked again. Nor while it is not said
-        yet what a dead one died of.
+        """Reschedule a worker only after its collection, and not while `remove_node` runs.
+
+        When one of several replacement workers has collected, xdist reschedules all of them, and would raise
+        KeyError for the others. They are rescheduled again after their collection.
         """
-        if node in self.registered_collections and not self._holds_back:
+        if node in self.registered_collections and not self._is_removing:
             super()._reschedule(node)
 
     def _split_scope(self, nodeid: str) -> str:

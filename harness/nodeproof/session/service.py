@@ -1,4 +1,4 @@
-"""Which nodes of a lab that somebody keeps a run goes without, and that it says so."""
+"""Exclude nodes that are out of service from a run on an attached lab, and report them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from nodeproof.model.problem import Problem
 
 @dataclass
 class InService:
-    """What was said of a lab's nodes; `report` tells people."""
+    """The nodes of a lab that were reported as excluded; `report` prints a line."""
 
     report: Callable[[str], None]
-    _said: Mapping[str, str] = field(default_factory=dict)
+    _reported: Mapping[str, str] = field(default_factory=dict)
 
     def begin(self, lab: Lab, limit_s: float = NODES_READY_LIMIT_S) -> None:
-        """Go without the nodes that somebody took out of service, at once, and without those that are not
-        Ready after `limit_s`. Raises Problem where none is left, ApiError.
+        """Exclude nodes that were taken out of service, and nodes that are not Ready after `limit_s`.
+
+        Raises:
+            Problem: No node is left.
+            ApiError: The API server does not answer.
         """
         lab.leave_out()
         self.say(lab)
@@ -34,8 +37,8 @@ class InService:
             raise Problem("no node is in service", f"lab {lab.name}", "see `nodeproof kubectl get nodes`")
 
     def say(self, lab: Lab) -> None:
-        """Say of each node once why it is left out."""
-        named = {name: why for name, why in lab.left_out.items() if self._said.get(name) != why}
-        if named:
-            self.report(f"lab {lab.name}: leaves out {with_reasons(named)}")
-        self._said = lab.left_out
+        """Report each excluded node once, with the reason."""
+        excluded = {name: why for name, why in lab.left_out.items() if self._reported.get(name) != why}
+        if excluded:
+            self.report(f"lab {lab.name}: leaves out {with_reasons(excluded)}")
+        self._reported = lab.left_out

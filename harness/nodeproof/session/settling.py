@@ -1,7 +1,7 @@
-"""After a scenario that restarted the API server: whoever watched it has to watch it again.
+"""Wait for controllers to watch the API server again after a scenario that restarted it.
 
-A new API server refuses what it has no RBAC rules for yet, and controllers ask again later and later (up to
-30 s: client-go, tools/cache/reflector.go). One that sees no Leases meanwhile takes its nodes for lost.
+A new API server refuses requests until it has its RBAC rules, and controllers retry with a backoff of up to
+30 s (client-go, tools/cache/reflector.go). A controller that sees no Leases meanwhile takes nodes for lost.
 """
 
 from __future__ import annotations
@@ -17,48 +17,52 @@ from nodeproof.model.needs import Needs
 from nodeproof.model.problem import Problem
 from nodeproof.waiting import insist
 
-_WATCHED_AT = {"etcd", "kube-apiserver"}
+_WATCHED_COMPONENTS = {"etcd", "kube-apiserver"}
 _LIMIT_S = 75.0
-"""Longer than two of the longest waits of a controller."""
+"""Longer than two of the longest backoffs of a controller."""
 _PERIOD_S = 0.5
 
 
 @dataclass
 class Settling:
-    """How many watched what before a scenario that may break watches.
+    """The number of watches per resource before a scenario that may break watches.
 
-    The fewest before any scenario of the lab: the API server still counts the watches of a machine that has
-    left, for minutes, and nobody takes those up again.
+    The minimum over the lab's scenarios counts: for minutes, the API server also counts the watches of a
+    machine that has left, and these do not come back.
     """
 
     _fewest: dict[str, Mapping[str, int]] = field(default_factory=dict)
     _before: Mapping[str, int] = field(default_factory=dict)
-    _of: str = ""
+    _lab: str = ""
 
     def begin(self, lab: Lab, needs: Needs) -> None:
-        """Count; only a scenario that may break watches is waited for, and only what somebody counted."""
-        self._of, self._before = lab.name, {}
+        """Count the watches; `end` waits only after a scenario that may break them."""
+        self._lab, self._before = lab.name, {}
         if lab.zone:
             return
         with contextlib.suppress(ApiError):
-            now = watches(lab.cluster.api)
-            fewest = self._fewest.get(lab.name, now)
-            self._fewest[lab.name] = {name: min(many, fewest.get(name, 0)) for name, many in now.items()}
-        if _WATCHED_AT & set(needs.components):
+            counts = watches(lab.cluster.api)
+            fewest = self._fewest.get(lab.name, counts)
+            self._fewest[lab.name] = {name: min(count, fewest.get(name, 0)) for name, count in counts.items()}
+        if _WATCHED_COMPONENTS & set(needs.components):
             self._before = self._fewest.get(lab.name, {})
 
     def end(self, lab: Lab) -> None:
-        """Wait until as many watch again. Raises Problem where they do not, or nobody answers."""
+        """Wait until there are as many watches as before.
+
+        Raises:
+            Problem: There are fewer watches after the time limit, or the API server does not answer.
+        """
         before, self._before = self._before, {}
-        if before and lab.name == self._of:
+        if before and lab.name == self._lab:
             insist(lambda: _check(lab, before), Problem, limit_s=_LIMIT_S, period_s=_PERIOD_S)
 
 
 def _check(lab: Lab, before: Mapping[str, int]) -> None:
     try:
-        left = fewer(before, watches(lab.cluster.api))
+        missing = fewer(before, watches(lab.cluster.api))
     except ApiError as error:
-        raise Problem(f"no answer: {error}", f"lab {lab.name}", "see its logs") from error
-    if left:
-        said = f"controllers do not watch again: {', '.join(left)}"
-        raise Problem(said, f"lab {lab.name}", "see the controller manager's log")
+        raise Problem(f"no answer by the API server: {error}", f"lab {lab.name}", "see its logs") from error
+    if missing:
+        message = f"controllers do not watch again: {', '.join(missing)}"
+        raise Problem(message, f"lab {lab.name}", "see the controller manager's log")

@@ -1,4 +1,4 @@
-"""The lab that the workers of a run share, a zone each: whoever comes first starts it, all hold it."""
+"""The lab that the workers of a run share, a zone each: the first one starts it, the last one ends it."""
 
 from __future__ import annotations
 
@@ -17,50 +17,52 @@ from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.waiting import insist
 
 _NAME, _LOCK = "shared", "shared.lock"
-"""The files in the run's folder of labs that hold the shared one's name, and the right to change it."""
+"""Files in the run's folder of labs: the name of the shared lab, and the lock for changing it."""
 _LOCK_LIMIT_S, _LOCK_PERIOD_S = 1800.0, 0.1
-"""Longer than any lab takes to start, with images and components that have to be built first."""
+"""Longer than a lab start that first builds images and components."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """The shared lab of the run whose labs' folder is `labs`; `start` starts one."""
+    """The shared lab of a run; `labs` is the run's folder of labs, `start` starts a lab."""
 
     labs: Path
     start: Callable[[], Lab]
 
     def lease(self) -> tuple[Lab, bool]:
-        """The lab with one zone of it, and whether somebody had that before.
+        """Lease a zone, starting the lab if needed; return whether the zone was used before.
 
-        Raises InUse where no zone is free, Problem.
+        Raises:
+            InUse: No zone is free.
+            Problem: The lab cannot be started.
         """
-        with self._alone():
+        with self._locked():
             try:
-                return _leased(registry.attach(self._name(), holds=True))
+                return _lease(registry.attach(self._read_name(), holds=True))
             except InUse:
                 raise
             except (Problem, OutsideError, OSError):
-                # There is none, or it is about to end.
-                return _leased(self._started())
+                # There is no shared lab, or it is about to end.
+                return _lease(self._start())
 
-    def _started(self) -> Lab:
+    def _start(self) -> Lab:
         lab = self.start()
         self._file.write_text(lab.name)
         return lab
 
     def forget(self, lab: str) -> None:
-        """Let nobody else come to a lab that can't be trusted any more: whoever needs one starts another."""
-        with self._alone():
-            if self._name() == lab:
+        """Forget an unusable shared lab: the next worker that needs one starts another."""
+        with self._locked():
+            if self._read_name() == lab:
                 self._file.unlink()
 
     @classmethod
     def remove_files(cls, labs: Path) -> None:
-        """Remove what a run keeps of its shared lab, once its workers are gone."""
+        """Remove the files of the shared lab, once the run's workers are gone."""
         for name in (_NAME, _LOCK):
             (labs / name).unlink(missing_ok=True)
 
-    def _name(self) -> str:
+    def _read_name(self) -> str:
         with contextlib.suppress(FileNotFoundError):
             return self._file.read_text()
         return ""
@@ -70,7 +72,7 @@ class Shared:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise Problem(
-                "another worker is starting it", "shared lab", "see why that takes so long"
+                "another worker is starting the lab", "shared lab", "see why that takes so long"
             ) from error
 
     @property
@@ -78,8 +80,8 @@ class Shared:
         return self.labs / _NAME
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Wait until no other worker looks for the lab, or starts it."""
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock, so that no other worker attaches to the shared lab or starts it."""
         self.labs.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.labs / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -89,7 +91,7 @@ class Shared:
             os.close(descriptor)
 
 
-def _leased(lab: Lab) -> tuple[Lab, bool]:
+def _lease(lab: Lab) -> tuple[Lab, bool]:
     try:
         return lab, lab.lease()
     except BaseException:
@@ -98,7 +100,7 @@ def _leased(lab: Lab) -> tuple[Lab, bool]:
 
 
 def give_back(lab: Lab, keep_logs: Callable[[Lab], None]) -> None:
-    """Give a zone back; the last who does ends the lab. Raises Problem."""
+    """Give a zone back; the last worker ends the lab. Raises Problem."""
     if not lab.leases.is_last():
         lab.close()
         return

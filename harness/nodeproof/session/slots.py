@@ -1,4 +1,4 @@
-"""How many slots a run has where nobody says how many, and what is said of more."""
+"""The default number of slots of a run, and a warning if more are requested."""
 
 from __future__ import annotations
 
@@ -14,61 +14,66 @@ from nodeproof.labs.kinds import DEFAULT_KIND, KINDS
 from nodeproof.room import labs_at_once, zones_at_once
 
 _NODES = 3
-"""Of a lab, where nobody says how many: what most scenarios need."""
+"""Default number of nodes of a lab, which suits most scenarios."""
 
 
 def auto(config: pytest.Config) -> int:
-    """As many as zones of one lab, or labs side by side; a lab that runs already is one. Says why. Raises
-    Problem.
+    """Return the number of slots that this machine supports, and print the reason; 0 on a running lab.
+
+    Raises:
+        Problem: The available memory is unknown, or the topology is invalid.
     """
-    slots, said = _borne(config)
+    slots, reason = _supported_slots(config)
     if slots:
-        _say(f"{slots} slots ({said})")
+        _say(f"{slots} slots ({reason})")
     return slots
 
 
 def set_default(config: pytest.Config) -> None:
-    """Where nobody says how many, and nobody looks on (`--pdb`, `-s`): as many as with `-n auto`, on a kind
-    whose scenarios wait more than they start workers. Raises Problem.
+    """Set `-n auto` as the default on kinds of labs that gain from it, but not with `--pdb` or `-s`.
+
+    Raises:
+        Problem: The available memory is unknown, or the topology is invalid.
     """
     kind = KINDS.get(config.getoption("lab") or DEFAULT_KIND.name)
-    if kind is None or not kind.limits.side_by_side or _is_told(config):
+    if kind is None or not kind.limits.side_by_side or _is_determined(config):
         return
     slots = auto(config)
     if slots > 1:
         config.option.numprocesses = slots
 
 
-def _is_told(config: pytest.Config) -> bool:
-    """Whether somebody said how scenarios are given out, or there is nobody to give them out: a worker has
-    none of its own, though xdist takes from it how many there are.
-    """
+def _is_determined(config: pytest.Config) -> bool:
+    """Return whether options determine the number of slots, or this is a worker, which starts no others."""
     if hasattr(config, "workerinput"):
         return True
     if config.getoption("numprocesses", 0) is not None or config.getoption("tx", ()):
         return True
-    looks_on = config.getoption("usepdb") or config.getoption("capture") == "no"
-    return bool(looks_on or config.getoption("dist", "no") != "no")
+    is_interactive = config.getoption("usepdb") or config.getoption("capture") == "no"
+    return bool(is_interactive or config.getoption("dist", "no") != "no")
 
 
 def warn_of_more(config: pytest.Config) -> None:
-    """Say that more slots were asked for than this machine bears: verdicts may be `host-too-loaded`. Raises
-    Problem.
+    """Warn if more slots are requested than this machine supports: verdicts may be `host-too-loaded`.
+
+    Raises:
+        Problem: The available memory is unknown, or the topology is invalid.
     """
-    asked, (slots, said) = config.getoption("numprocesses", None), _borne(config)
-    if isinstance(asked, int) and 0 < slots < asked:
-        borne = f"this machine bears {slots} ({said})"
-        _say(f"{asked} slots were asked for, {borne}: too loaded, it proves nothing")
+    requested, (slots, reason) = config.getoption("numprocesses", None), _supported_slots(config)
+    if isinstance(requested, int) and 0 < slots < requested:
+        limit = f"but this machine supports {slots} ({reason})"
+        _say(f"{requested} slots were requested, {limit}; verdicts may be host-too-loaded")
 
 
-def _borne(config: pytest.Config) -> tuple[int, str]:
-    """As many slots as are tried without being told, and why; none in a lab that runs already: zones are not
-    all that its scenarios may need.
+def _supported_slots(config: pytest.Config) -> tuple[int, str]:
+    """Return the number of slots that this machine supports, and the reason; 0 on a running lab.
+
+    A running lab may lack more than zones for its scenarios to run in parallel.
     """
     lab = config.getoption("lab") or DEFAULT_KIND.name
     if lab not in KINDS:
         return 0, ""
-    shapes, kind = _asked_for(config), KINDS[lab]
+    shapes, kind = _node_shapes(config), KINDS[lab]
     if shapes:
         return labs_at_once(kind, shapes)
     if kind.limits.zones_per_core:
@@ -76,8 +81,8 @@ def _borne(config: pytest.Config) -> tuple[int, str]:
     return labs_at_once(kind, [AS_ALL] * _NODES)
 
 
-def _asked_for(config: pytest.Config) -> Sequence[Shape]:
-    """The nodes that each lab is to have; none where nobody says. Raises Problem."""
+def _node_shapes(config: pytest.Config) -> Sequence[Shape]:
+    """Return the nodes of each lab as given by options; empty without options. Raises Problem."""
     if file := config.getoption("topology", ""):
         return [entry.shape for entry in topology.read(Path(file))]
     nodes, zones = config.getoption("nodes"), config.getoption("zones")

@@ -1,4 +1,4 @@
-"""What a process of a run does just now: told in its own file, a JSON object a line, for who shows it."""
+"""Report the progress of a run's processes: each writes a file of JSON lines, which the controller shows."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from nodeproof.model import redact
 
 Json = Any
 FOLDER = "live"
-_WORTH_TELLING_S = 1.0
-"""An end that moved by less is the one that was told."""
+_MIN_CHANGE_S = 1.0
+"""A change of a step's end below this is not reported."""
 
 
 @dataclass
 class Telling:
-    """One process's own words: which scenario it is in, which step, until when at the latest that lasts.
+    """Writes the progress of one process: its scenario, its step, and the latest end of the step.
 
-    The folder comes with the first of them; once it is gone nobody listens any more.
+    It creates the folder with the first line. Once the folder is removed, nobody reads it any more.
     """
 
     run: Path
@@ -33,31 +33,31 @@ class Telling:
     _has_begun: bool = field(default=False, init=False)
 
     def began(self, scenario: str) -> None:
-        """A scenario begins."""
-        self._tell(scenario=scenario, since_t=round(time.monotonic(), 3))
+        """Report that a scenario begins."""
+        self._write(scenario=scenario, since_t=round(time.monotonic(), 3))
 
     def ended(self) -> None:
-        """The scenario is over, and nothing is done for now."""
-        self._tell(ended=True)
+        """Report that the scenario is over."""
+        self._write(ended=True)
 
     def step(self, text: str) -> AbstractContextManager[object]:
-        """A step of the scenario begins; also the report's."""
+        """Report that a step of the scenario begins, also to Allure."""
         self._until_t = 0.0
-        self._tell(step=text)
+        self._write(step=text)
         step: AbstractContextManager[object] = allure.step(text)
         return step
 
     def until(self, t: float) -> None:
-        """The step lasts until then (s, monotonic) at the latest."""
-        if abs(t - self._until_t) > _WORTH_TELLING_S:
+        """Report the latest end of the step (s, monotonic)."""
+        if abs(t - self._until_t) > _MIN_CHANGE_S:
             self._until_t = t
-            self._tell(until_t=round(t, 3))
+            self._write(until_t=round(t, 3))
 
     def say(self, line: str) -> bool:
-        """A line for people; False where nobody listens."""
-        return self._tell(said=line)
+        """Report a message; return False if nobody reads it."""
+        return self._write(said=line)
 
-    def _tell(self, **data: Json) -> bool:
+    def _write(self, **data: Json) -> bool:
         folder = self.run / FOLDER
         try:
             if not self._has_begun:
@@ -72,7 +72,7 @@ class Telling:
 
 @dataclass(order=True)
 class Doing:
-    """What one process does."""
+    """The progress of one process."""
 
     scenario: str = ""
     since_t: float = 0.0
@@ -81,37 +81,37 @@ class Doing:
 
 
 class Board:
-    """What all of them do, read as they tell it; for one thread."""
+    """The progress of all processes, read from their files; for use by one thread."""
 
     def __init__(self, run: Path) -> None:
         self._folder = run / FOLDER
-        self._read: dict[str, int] = {}
+        self._offsets: dict[str, int] = {}
         self.doing: dict[str, Doing] = {}
 
     def look(self) -> Iterator[str]:
-        """Read what is new; gives the lines for people."""
+        """Read new lines, and yield the messages."""
         for path in sorted(self._folder.glob("*.jsonl")):
-            for told in self._new(path):
-                if "said" in told:
-                    yield str(told["said"])
-                elif "ended" in told:
+            for report in self._read_new(path):
+                if "said" in report:
+                    yield str(report["said"])
+                elif "ended" in report:
                     self.doing.pop(path.stem, None)
                 else:
-                    self._take(self.doing.setdefault(path.stem, Doing()), told)
+                    self._update(self.doing.setdefault(path.stem, Doing()), report)
 
-    def _new(self, path: Path) -> Iterator[dict[str, Json]]:
+    def _read_new(self, path: Path) -> Iterator[dict[str, Json]]:
         with path.open() as lines:
-            lines.seek(self._read.get(path.stem, 0))
+            lines.seek(self._offsets.get(path.stem, 0))
             for line in lines:
                 if line.endswith("\n"):
-                    self._read[path.stem] = self._read.get(path.stem, 0) + len(line.encode())
+                    self._offsets[path.stem] = self._offsets.get(path.stem, 0) + len(line.encode())
                     yield json.loads(line)
 
-    def _take(self, doing: Doing, told: dict[str, Json]) -> None:
-        if "scenario" in told:
-            doing.scenario, doing.since_t = str(told["scenario"]), float(told["since_t"])
-            doing.step, doing.until_t = "a clean lab", 0.0
-        elif "step" in told:
-            doing.step, doing.until_t = str(told["step"]), 0.0
+    def _update(self, doing: Doing, report: dict[str, Json]) -> None:
+        if "scenario" in report:
+            doing.scenario, doing.since_t = str(report["scenario"]), float(report["since_t"])
+            doing.step, doing.until_t = "preparing a clean lab", 0.0
+        elif "step" in report:
+            doing.step, doing.until_t = str(report["step"]), 0.0
         else:
-            doing.until_t = float(told["until_t"])
+            doing.until_t = float(report["until_t"])

@@ -1,4 +1,4 @@
-"""How long scenarios took, and labs to start, as pytest reports it."""
+"""Measure the durations of scenarios and lab starts from pytest's reports."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Collection, Mapping
 import pytest
 
 START = "start"
-"""What the start of a lab is called among them."""
+"""The key of a lab start among the durations of scenarios."""
 ENDED = "nodeproof_ended"
-"""The property of a report whose scenario came to its end, whatever its verdict."""
+"""Report property: the scenario ran to its end, whatever its verdict."""
 LABEL = "nodeproof_label"
-"""The property of a report with the worst verdict of its scenario."""
+"""Report property: the worst verdict of the scenario."""
 WAITED = "nodeproof_waited"
-"""The property of a report with how long (s) its scenario waited for its turn."""
+"""Report property: how long (s) the scenario waited for its turn."""
 _PHASES = ("setup", "call", "teardown")
 
 
 class Times:
-    """A plugin of the process that gets all reports."""
+    """A pytest plugin of the process that receives all reports."""
 
     def __init__(self) -> None:
         self._phases: dict[str, dict[str, float]] = {}
@@ -27,10 +27,10 @@ class Times:
         self._ended: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note one phase, whatever its outcome: a scenario that came to its end took its time."""
+        """Record a phase's duration, whatever its outcome."""
         if report.when in _PHASES:
             phases = self._phases.setdefault(report.nodeid, {})
-            # Of a scenario that runs again the first set-up may have started a lab, and the last call tells.
+            # Of a retried scenario, keep the first setup, which may include a lab start, and the last call.
             if report.when == "setup":
                 waits = (value for name, value in report.user_properties if name == WAITED)
                 waited_s = sum(float(str(value)) for value in waits)
@@ -42,10 +42,12 @@ class Times:
             self._ended.add(report.nodeid)
 
     def taken(self, scenarios: Collection[str], starts_labs: bool) -> Mapping[str, float]:
-        """The times (s) of scenarios that came to their end; a worker's first one waits for the lab, whose
-        start is the median of that. What broke off before tells nothing.
+        """Return the durations (s) of completed scenarios, and of a lab start.
+
+        The setup of a worker's first scenario includes a lab start: the median of these setups is the
+        duration of a start.
         """
-        whole = {
+        complete = {
             name: phases
             for name, phases in self._phases.items()
             if name in scenarios and name in self._ended and len(phases) == len(_PHASES)
@@ -54,12 +56,12 @@ class Times:
         for name in self._phases:
             if name in scenarios and "call" in self._phases[name]:
                 first.setdefault(self._worker[name], name)
-        waited = set(first.values()) & whole.keys()
-        starts = [whole[name]["setup"] for name in waited] if starts_labs else []
-        told = {START: statistics.median(starts)} if starts else {}
-        for name, phases in whole.items():
-            told[name] = sum(phases.values()) - (phases["setup"] if name in waited else 0.0)
-        return told
+        with_start = set(first.values()) & complete.keys()
+        starts = [complete[name]["setup"] for name in with_start] if starts_labs else []
+        durations_s = {START: statistics.median(starts)} if starts else {}
+        for name, phases in complete.items():
+            durations_s[name] = sum(phases.values()) - (phases["setup"] if name in with_start else 0.0)
+        return durations_s
 
 
 TIMES = pytest.StashKey[Times]()

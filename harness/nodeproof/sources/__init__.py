@@ -1,1 +1,1 @@
-"""What tells of itself what happened, and is heard afterwards: a file each."""
+"""Sources outside the API whose messages are collected after the events, one per file."""

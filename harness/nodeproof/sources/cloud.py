@@ -1,4 +1,4 @@
-"""What a cluster's cloud was asked."""
+"""Requests to a cluster's cloud."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _LIMIT_S = 10.0
 
 @dataclass(frozen=True)
 class CloudCalls:
-    """What the cloud was asked about a node by the fault `cloud`: of one method, such as `InstanceExists`, or
-    of each.
+    """Requests about a node to the cloud of the fault `cloud`.
+
+    Of one method, such as `InstanceExists`, or of all.
     """
 
     node: str
@@ -32,28 +33,32 @@ class CloudCalls:
 
     @property
     def by(self) -> str:
-        """Node and method are part of it."""
+        """Name of the source, which includes node and method."""
         return f"cloud asked about {self.node}{f' by {self.method}' if self.method else ''}"
 
     @property
     def call(self) -> Moment:
-        """The next of these calls."""
+        """The next of these requests."""
         return any_word(self)
 
     @property
     def heard(self) -> Moment:
-        """Up to when it was heard."""
+        """The time up to which the requests were collected."""
         return last_heard(self)
 
     def read(self, hearing: Hearing) -> Told:
-        """Read the calls of the cloud that there is now. Raises MachineError where there is none."""
+        """Read the requests to the current cloud.
+
+        Raises:
+            MachineError: There is no cloud.
+        """
         lab, history = hearing.lab, hearing.history
         machine, until_t = lab.fleet.machine(CLOUD), time.monotonic()
-        found = clouds_on(machine)
-        if len(found) != 1:
-            raise MachineError(f"{len(found)} clouds to be heard")
-        read = machine.run(["cat", f"{CLOUD}/cloud-{found[0].id}.calls"], deadline_s=_LIMIT_S)
-        calls, unsure = calls_of(read.stdout, history, until_t)
+        clouds = clouds_on(machine)
+        if len(clouds) != 1:
+            raise MachineError(f"expected one cloud, found {len(clouds)}")
+        output = machine.run(["cat", f"{CLOUD}/cloud-{clouds[0].id}.calls"], deadline_s=_LIMIT_S)
+        calls, unsure = calls_of(output.stdout, history, until_t)
         words = [
             Word(call.t, f"{call.method} {call.node}")
             for call in calls
@@ -65,7 +70,7 @@ class CloudCalls:
 
 @dataclass(frozen=True)
 class Call:
-    """What a cloud was asked at `t` (s, monotonic)."""
+    """A request to a cloud at `t` (s, monotonic)."""
 
     t: float
     method: str
@@ -73,28 +78,28 @@ class Call:
 
 
 def calls_of(text: str, history: History, until_t: float) -> tuple[Sequence[Call], Sequence[Lost]]:
-    """Each call in a file of calls that was read at `until_t` (s), and where one may be missing.
+    """Return each request in a file that was read at `until_t` (s), and the times of possible losses.
 
-    A call is written down before it is answered, and before the first of them that the provider started.
+    A request is written before it is answered, and the provider writes a first line when it starts.
     """
-    read = [_call(line, history) for line in lines_of(text)]
-    calls, told_in = [call for call in read if call is not None], (history.began_t, until_t)
+    parsed_lines = [_call(line, history) for line in lines_of(text)]
+    calls, recorded_span = [call for call in parsed_lines if call is not None], (history.began_t, until_t)
     if not calls or calls[0].method != STARTED:
         lost = Lost(
-            history.began_t, calls[0].t if calls else until_t, "the cloud's calls lack their beginning"
+            history.began_t, calls[0].t if calls else until_t, "the start of the cloud's calls is missing"
         )
         return calls, [lost]
-    times = [None if call is None else call.t for call in read]
-    unsure = torn(times, told_in, "a line of the cloud's calls is torn")
+    times = [None if call is None else call.t for call in parsed_lines]
+    unsure = torn(times, recorded_span, "a line of the cloud's calls is torn")
     if not text.endswith("\n") and times[-1] is not None:
-        unsure += torn([times[-1], None], told_in, "the last line of the cloud's calls is torn")
+        unsure += torn([times[-1], None], recorded_span, "the last line of the cloud's calls is torn")
     return calls, unsure
 
 
 def _call(line: str, history: History) -> Call | None:
-    """What a line says; None of one that is torn."""
+    """Parse a line; None if it is torn."""
     try:
-        told = json.loads(line)
-        return Call(history.from_wall(told["time"]), str(told["method"]), str(told.get("node", "")))
+        call = json.loads(line)
+        return Call(history.from_wall(call["time"]), str(call["method"]), str(call.get("node", "")))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -1,4 +1,4 @@
-"""What a node's systemd keeps of a unit."""
+"""Messages of a unit in a node's systemd journal."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from nodeproof.sources.source import Hearing, Told
 
 @dataclass(frozen=True)
 class Journal:
-    """What a unit logged on a node in the boot whose clock was kept; needs the feature `systemd`."""
+    """Messages of a unit on a node in the boot whose clock was stored; needs the feature `systemd`."""
 
     node: str
     unit: str
 
     @property
     def by(self) -> str:
-        """As moments of a journal call it."""
+        """Name of the source in moments."""
         return journal_name(self.node, self.unit)
 
     def read(self, hearing: Hearing) -> Told:
-        """Ask journalctl. Raises MachineError."""
+        """Read the messages with journalctl.
+
+        Raises:
+            MachineError: The journal cannot be read.
+        """
         return read_journal(hearing, self.node, self.unit, hearing.clock(self.node))

@@ -1,4 +1,4 @@
-"""What a source is: something that writes down what happens, and vouches up to some time for all of it."""
+"""The interface of sources: components that record events, completely up to some time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from nodeproof.recording.testimony import BootClock, Word
 
 @dataclass(frozen=True)
 class Hearing:
-    """What a source is heard with: the lab, the recording so far, and each node's clock, in the boot whose
-    words are wanted and in the present one. Both raise MachineError, Problem.
+    """The context for reading a source: lab, recording so far, and node clocks.
+
+    `clock` is for the boot whose messages are wanted, `present_clock` for the current boot. Both raise
+    MachineError and Problem.
     """
 
     lab: Lab
@@ -27,11 +29,10 @@ class Hearing:
 
 @dataclass(frozen=True)
 class Told:
-    """What a source told: its words in order, up to when (s, monotonic) they are all that there were, and how
-    wrong their times may be (s).
+    """The messages of a source, complete up to `until_t` (s, monotonic).
 
-    `unsure` are times in which it may have told more, and for which it does not vouch. `node` and `boot_id`
-    say where it was told, if that was on a node.
+    `error_s` is the largest error of their times (s). `unsure` are times in which messages may be missing.
+    `node` and `boot_id` are set if the source is on a node.
     """
 
     words: Sequence[Word]
@@ -43,25 +44,27 @@ class Told:
 
 
 class Source(Protocol):
-    """Something that can be heard; `by` is what the recording calls it."""
+    """A source that can be read; `by` is its name in the recording."""
 
     @property
     def by(self) -> str:
-        """Unique for what it tells: a source that tells less has another name."""
+        """Unique name; a source with fewer messages has another name."""
         ...
 
     def read(self, hearing: Hearing) -> Told:
-        """What it told since the recording began. Raises ApiError, MachineError, Problem, OSError where it
-        cannot be read.
+        """Return the messages since the recording began.
+
+        Raises:
+            ApiError, MachineError, Problem, OSError: The source cannot be read.
         """
         ...
 
 
 def last_heard(source: Source) -> Moment:
-    """Up to when a source was heard."""
+    """Match the time up to which a source was collected."""
     return Moment("heard", {"by": source.by})
 
 
 def any_word(source: Source) -> Moment:
-    """The next that a source tells."""
+    """Match the next message of a source."""
     return Moment("told", {"by": source.by, "what": ""})

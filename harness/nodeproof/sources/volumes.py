@@ -1,4 +1,4 @@
-"""What a cluster's CSI driver was asked."""
+"""Requests to a cluster's CSI driver."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from nodeproof.sources.source import Hearing, Told, any_word, last_heard
 Json = Any
 FILE = f"{ATTACHER}/calls.jsonl"
 STARTED = "Started"
-"""As in infra/csi/calls.py: the first line of each driver."""
+"""First line of each driver, as in infra/csi/calls.py."""
 _LIMIT_S = 10.0
 _FIELDS = {"method": str, "volume": str, "node": str, "code": str, "begin": float, "end": float}
 
 
 @dataclass(frozen=True)
 class VolumeCalls:
-    """What the CSI driver of the fault `volumes` was asked about a claim's volume: of one method, such as
-    `ControllerUnpublishVolume`, or of each, told when it was done. Each says method, node and code.
+    """Finished requests about a claim's volume to the CSI driver of the fault `volumes`.
+
+    Of one method, such as `ControllerUnpublishVolume`, or of all. Each message has method, node and code.
     """
 
     claim: str
@@ -37,27 +38,31 @@ class VolumeCalls:
 
     @property
     def by(self) -> str:
-        """Claim and method are part of it."""
+        """Name of the source, which includes claim and method."""
         return f"driver asked about {self.claim}{f' by {self.method}' if self.method else ''}"
 
     @property
     def call(self) -> Moment:
-        """The next of these calls, at its end."""
+        """The end of the next of these requests."""
         return any_word(self)
 
     @property
     def heard(self) -> Moment:
-        """Up to when it was heard."""
+        """The time up to which the requests were collected."""
         return last_heard(self)
 
     def read(self, hearing: Hearing) -> Told:
-        """Read the calls of the driver that there is now. Raises MachineError where there is none."""
+        """Read the requests to the current driver.
+
+        Raises:
+            MachineError: There is no driver.
+        """
         lab, history = hearing.lab, hearing.history
         machine, until_t = lab.fleet.machine(ATTACHER), time.monotonic()
-        read = machine.run(["cat", FILE], deadline_s=_LIMIT_S)
-        if read.status != 0:
-            raise MachineError("no volumes to be heard")
-        calls, unsure = calls_of(read.stdout, history.began_t, until_t)
+        output = machine.run(["cat", FILE], deadline_s=_LIMIT_S)
+        if output.status != 0:
+            raise MachineError("the CSI driver has no record of calls")
+        calls, unsure = calls_of(output.stdout, history.began_t, until_t)
         words = [
             Word(call["end"], f"{call['method']} {call['node']} {call['code']}")
             for call in calls
@@ -69,21 +74,21 @@ class VolumeCalls:
 def calls_of(
     text: str, began_t: float, until_t: float
 ) -> tuple[Sequence[Mapping[str, Json]], Sequence[Lost]]:
-    """Each call in a file of calls that was read at `until_t`, and where one since `began_t` may be missing
-    (both s, monotonic).
+    """Return each request in a file that was read at `until_t`, and possible losses since `began_t`.
 
-    A call is written down at its end, before it is answered; one in which a driver is killed is not.
+    Both times are in s, monotonic. A request is written at its end, before it is answered; one that is cut
+    off by a kill of the driver is not written.
     """
-    read = [_call(line) for line in lines_of(text)]
-    calls, told_in = [call for call in read if call is not None], (began_t, until_t)
+    parsed_lines = [_call(line) for line in lines_of(text)]
+    calls, recorded_span = [call for call in parsed_lines if call is not None], (began_t, until_t)
     if not calls or calls[0]["method"] != STARTED:
         first_t = calls[0]["end"] if calls else until_t
-        return calls, [Lost(began_t, first_t, "the driver's calls lack their beginning")]
-    times = [None if call is None else call["end"] for call in read]
-    unsure = torn(times, told_in, "a line of the driver's calls is torn")
+        return calls, [Lost(began_t, first_t, "the start of the driver's calls is missing")]
+    times = [None if call is None else call["end"] for call in parsed_lines]
+    unsure = torn(times, recorded_span, "a line of the driver's calls is torn")
     if not text.endswith("\n") and times[-1] is not None:
-        unsure += torn([times[-1], None], told_in, "the last line of the driver's calls is torn")
-    why = "the driver began anew: a call in which it was ended is not written down"
+        unsure += torn([times[-1], None], recorded_span, "the last line of the driver's calls is torn")
+    why = "the driver restarted: a call that was interrupted is not recorded"
     for before, call in pairwise(calls):
         if call["method"] == STARTED and call["begin"] >= began_t:
             unsure.append(Lost(before["end"], call["begin"], why))
@@ -91,9 +96,9 @@ def calls_of(
 
 
 def _call(line: str) -> Mapping[str, Json] | None:
-    """What a line says; None of one that is torn."""
+    """Parse a line; None if it is torn."""
     try:
-        told = json.loads(line)
-        return {name: kind(told[name]) for name, kind in _FIELDS.items()}
+        call = json.loads(line)
+        return {name: kind(call[name]) for name, kind in _FIELDS.items()}
     except (ValueError, KeyError, TypeError):
         return None

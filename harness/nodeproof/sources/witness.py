@@ -1,4 +1,4 @@
-"""A pod that writes down what happens to it."""
+"""Messages of a witness pod, which writes down what happens to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodeproof.sources.source import Hearing, Told
 
 @dataclass(frozen=True)
 class Words:
-    """What a witness wrote in the boot whose clock was kept."""
+    """The messages of a witness in the boot whose clock was stored."""
 
     pod: Pod
 
@@ -22,7 +22,11 @@ class Words:
         return self.pod.name
 
     def read(self, hearing: Hearing) -> Told:
-        """Read its file; its node must be up, in whatever boot. Raises MachineError."""
+        """Read its file; its node must be up, in any boot.
+
+        Raises:
+            MachineError: The file cannot be read.
+        """
         clock, machine = hearing.clock(self.pod.node), hearing.lab.fleet.machine(self.pod.node)
         until_t = time.monotonic()
         words = tuple(words_of(machine, self.pod.name, clock))

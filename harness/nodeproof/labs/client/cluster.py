@@ -1,4 +1,4 @@
-"""The Kubernetes of a lab: its API, its kubectl, and what scenarios run in it."""
+"""The Kubernetes cluster of a lab: its API, its kubectl, and the pods of scenarios."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from nodeproof.cluster.workloads import Pod
 
 Json = Any
 Kubectl = Callable[[Sequence[str], float, str], Mapping[str, Json]]
-"""Runs kubectl with arguments, a limit (s) and standard input; gives status, stdout, stderr."""
+"""Runs kubectl with arguments, a timeout (s) and standard input; returns status, stdout, stderr."""
 POD_LIMIT_S = 90.0
 WITNESS_LIMIT_S = 240.0
-"""Real containers; several at once on an emulated machine of one CPU, on a busy host."""
+"""Several real containers may start at once on an emulated machine with one CPU, on a busy host."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster, wherever its machines are."""
+    """A cluster, independent of its kind of machines."""
 
     api: Api
     run_kubectl: Kubectl
 
     def run_pod(self, on: str, tolerations: Sequence[Json] = ()) -> Pod:
-        """A Running pod on a node. Raises Problem, ApiError."""
+        """Create a pod on a node and wait until it is Running. Raises Problem, ApiError."""
         return workloads.run_pod(self.api, node_name=on, tolerations=tolerations, limit_s=POD_LIMIT_S)
 
     def run_witnesses(self, on: str, witnesses: Sequence[Witness]) -> list[Pod]:
-        """Running pods that tell what happens to them. Raises Problem, ApiError."""
+        """Run pods that record what happens to them. Raises Problem, ApiError."""
         return witness.run(self.api, on, witnesses, WITNESS_LIMIT_S)
 
     def pending_pod(
@@ -42,18 +42,20 @@ class Cluster:
         limits: Mapping[str, str] | None = None,
         fields: Mapping[str, Json] | None = None,
     ) -> Pod:
-        """A pod that the scheduler may bind to one node only, with these `fields` in its spec. Raises
-        ApiError.
+        """Create a pod that the scheduler may bind to one node only; `fields` go into its spec.
+
+        Raises ApiError.
         """
         return workloads.create_pod(self.api, only_on, tolerations, True, requests, limits, fields)
 
     def bound_pod(self, to: str) -> Pod:
-        """A pod that is a node's from the beginning. Raises ApiError."""
+        """Create a pod that is bound to a node from the start. Raises ApiError."""
         return workloads.create_pod(self.api, to, (), by_scheduler=False)
 
     def tidy(self, nodes: Collection[str] | None, is_others: Callable[[str], bool]) -> None:
-        """Remove what scenarios left on these nodes, or anywhere, by its name: their pods and labels. Raises
-        ApiError.
+        """Delete the pods and labels that scenarios left on `nodes` (None: anywhere), identified by name.
+
+        Raises ApiError.
         """
         workloads.sweep_pods(self.api, nodes, is_others)
         workloads.take_labels_off(self.api, nodes)

@@ -27,52 +27,52 @@ class NodeInfo:
 
 
 class Fleet(Protocol):
-    """Who a lab's machines are, how each is reached, and what is done to it from outside."""
+    """A lab's machines: their names, how to reach them, and power over them."""
 
     def nodes(self) -> list[NodeInfo]:
-        """The nodes, on or off; of a narrowed fleet those of its zone. Raises Problem."""
+        """Return the nodes, on or off; those of its zone if the fleet was narrowed. Raises Problem."""
         ...
 
     def zones(self) -> list[str]:
-        """The whole lab's zones. Raises Problem."""
+        """Return the zones of the whole lab. Raises Problem."""
         ...
 
     def narrow(self, zone: str) -> None:
-        """Know the nodes of one zone only, from now on."""
+        """Restrict the fleet to the nodes of one zone from now on."""
         ...
 
     def is_others(self, name: str) -> bool:
-        """Whether a node is in a zone that is not ours. Raises Problem."""
+        """Return whether a node is in another zone. Raises Problem."""
         ...
 
     def free_slot(self) -> int:
-        """Where a node may join, whoever else lets one join meanwhile in another zone. Raises Problem."""
+        """Return a slot where a node may join, even if other zones add nodes meanwhile. Raises Problem."""
         ...
 
     def node_names(self) -> list[str]:
-        """Their names. Raises Problem."""
+        """Return the nodes' names. Raises Problem."""
         ...
 
     def has(self, name: str) -> bool:
-        """Whether there is a node, or a component of the control plane, of that name. Raises Problem."""
+        """Return whether a node, or a control plane component, of that name exists. Raises Problem."""
         ...
 
     def machine(self, name: str, purpose: str = ...) -> Machine:
-        """A node as a computer; its connection stays warm, one for each purpose: a command's deadline cuts
-        all that share its own. A component of the control plane, or that as a whole, is one, too.
+        """Return a node, a control plane component or the whole control plane as a machine.
 
-        Raises Problem when there is none of that name.
+        Its connection stays open, one per purpose: a command's timeout cuts off all commands that share a
+        connection.
+
+        Raises Problem if there is no such machine.
         """
         ...
 
     def command_lines(self) -> Mapping[str, Sequence[str]]:
-        """How each component of the control plane is started; of whom nobody knows it has none. Raises
-        Problem.
-        """
+        """Return the command lines of the control plane's components, as far as known. Raises Problem."""
         ...
 
     def owner(self, name: str) -> str:
-        """Whose machine its hypervisor says a node is; nobody's where there is none. Raises Problem."""
+        """Return a node's owner according to its hypervisor; empty without one. Raises Problem."""
         ...
 
     def join(
@@ -85,10 +85,16 @@ class Fleet(Protocol):
         node: str = "",
         shape: Shape = AS_ALL,
     ) -> None:
-        """Let a machine of this shape join while the lab runs, with these fields of its KubeletConfiguration
-        and these flags besides, as the node that is called like it or otherwise.
+        """Let a machine join while the lab runs. Raises Problem.
 
-        Raises Problem.
+        Args:
+            name: the machine's name.
+            zone: its zone.
+            slot: its slot, which determines its addresses.
+            kubelet: additional fields of its KubeletConfiguration.
+            flags: additional kubelet flags.
+            node: its Node's name, if it differs from the machine's.
+            shape: its hardware.
         """
         ...
 
@@ -97,44 +103,43 @@ class Fleet(Protocol):
         ...
 
     def fetch_journals(self, into: Path) -> None:
-        """Fetch what machines wrote of their present boot; who does not answer has none."""
+        """Fetch the present boot's journals of the machines; skip those that do not answer."""
         ...
 
     def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
         ...
 
 
 class Life(Protocol):
-    """That a lab lives: who keeps it, what it says of itself, how it ends."""
+    """The life cycle of a lab: its health, its logs and its end."""
 
     def check_alive(self) -> None:
-        """Refuse to go on with a lab whose component has died; those of other zones' nodes are others'
-        business. Raises Problem with its last log lines.
-        """
+        """Raise Problem, with the last log lines, if a component has died; ignore nodes of other zones."""
         ...
 
     def has_control_plane(self) -> bool:
-        """Whether no component of the control plane has died. Raises Problem."""
+        """Return whether no control plane component has died. Raises Problem."""
         ...
 
     @property
     def logs(self) -> Path:
-        """The folder of the components' logs, as long as the lab is not closed. Raises Problem."""
+        """The folder of the components' logs, until the lab is closed. Raises Problem."""
         ...
 
     def last_lines(self, component: str) -> str:
-        """What a component's log ends with; nothing where it has none. Raises Problem."""
+        """Return the end of a component's log; empty if it has none. Raises Problem."""
         ...
 
     def full(self, since_t: float | None = None) -> list[str]:
-        """What of the lab's own memory is full, or was since a time (s, monotonic); a line each. Raises
-        Problem.
+        """Describe each part of the lab's memory that is full, or was since a time (s, monotonic).
+
+        Raises Problem.
         """
         ...
 
     def close(self) -> None:
-        """Give the lab up; it stays."""
+        """Give up the lab; it stays."""
         ...
 
     def down(self) -> None:

@@ -1,4 +1,4 @@
-"""Labs that run, healed by a process that has no other business with them."""
+"""Heals running labs from a process that does not use them otherwise."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from nodeproof.safety.ledger import Ledger
 
 
 def heal(name: str, zone: str = "") -> None:
-    """Heal a lab that nobody uses, or a zone of it; one that is still starting has no fault.
+    """Heal an unused lab, or one of its zones; a lab that is still starting has no faults.
 
-    Raises InUse, and Problem when it can't be healed or that can't be proven.
+    Raises:
+        InUse: another process uses it.
+        Problem: it cannot be healed, or the heal cannot be proven.
     """
     lab = None
     try:
@@ -25,20 +27,21 @@ def heal(name: str, zone: str = "") -> None:
             lab.lease(zone)
         else:
             lab.leases.take_lab()
-        left = lab.safety.heal_unfinished()
+        unproven = lab.safety.heal_unfinished()
         lab.tidy()
     except (OutsideError, OSError) as error:
         raise Problem(str(error), f"lab {name}", f"run `nodeproof down --lab-name {name}`") from error
     finally:
         if lab is not None:
             lab.close()
-    if left:
-        raise Problem(f"not proven healed: {', '.join(left)}", f"lab {name}", "run `nodeproof down`")
+    if unproven:
+        raise Problem(f"not proven healed: {', '.join(unproven)}", f"lab {name}", "run `nodeproof down`")
 
 
 def heal_whole(name: str) -> None:
-    """Heal what somebody left who had a lab to himself: who leases a zone of it would not find that. In a lab
-    that is in use it is whoever uses it who does. Raises Problem.
+    """Heal the faults of an earlier user of the whole lab, which lessees of zones do not see.
+
+    Do nothing if the lab is in use: its user heals them. Raises Problem.
     """
     if any(not entry.lease for entry in Ledger(name).unfinished()):
         with contextlib.suppress(InUse):
@@ -46,17 +49,17 @@ def heal_whole(name: str) -> None:
 
 
 def heal_abandoned(mine: str, report: Callable[[str], None]) -> None:
-    """Heal every lab but `mine` in which a run left a fault and that nobody uses.
+    """Heal every unused lab, except `mine`, in which a run left a fault.
 
-    What can't be healed is reported: it is no reason not to use another lab. One that goes meanwhile took its
-    faults with it.
+    Failures are only reported, as another lab can still be used. A lab that ends meanwhile took its faults
+    along.
     """
     for name in registry.running():
         if name == mine or not Ledger(name).unfinished():
             continue
         try:
             heal(name)
-            report(f"lab {name}: what an earlier run left is healed")
+            report(f"lab {name}: healed the faults of an earlier run")
         except InUse:
             continue
         except Problem as problem:

@@ -1,4 +1,4 @@
-"""What the host of a lab's machines does to them and sees of them."""
+"""The host of a lab's machines: power over them, and a witness of their connections."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ Json = Any
 
 
 class SupervisedHost:
-    """Power and witness of one lab's nodes, through its supervisor; their kubelets, through its API."""
+    """Power and witness of one lab's nodes through its supervisor, and their kubelets through its API."""
 
     def __init__(self, supervisor: SupervisorClient, api: Api) -> None:
         self._supervisor = supervisor
         self._api = api
 
     def power(self, node_name: str, action: PowerAction) -> None:
-        """Do something to a node from outside. Raises MachineError."""
+        """Do a power action to a node. Raises MachineError."""
         try:
             self._supervisor.power(node_name, action)
         except Problem as problem:
             raise MachineError(problem.line) from problem
 
     def is_powered(self, node_name: str) -> bool:
-        """Whether the node's first process runs."""
+        """Return whether the node's first process runs."""
         return any(entry["name"] == node_name and entry["on"] for entry in self._supervisor.status()["nodes"])
 
     def kubelet_configuration(self, node_name: str) -> Mapping[str, Json]:
-        """What the node's kubelet says of its configuration. Raises MachineError."""
+        """Return the configuration that the node's kubelet reports. Raises MachineError."""
         try:
             return kubelet_configz(self._api, node_name)
         except (ApiError, Problem) as error:
             raise MachineError(f"{node_name}: /configz: {error}") from error
 
     def witness_port(self) -> int:
-        """The port at which the witness listens."""
+        """Return the port at which the witness listens."""
         return int(self._supervisor.status()["witness_port"])
 
     def heard(self, token: str) -> bool:
-        """Whether the witness received `token`."""
+        """Return whether the witness received `token`."""
         return token in self._supervisor.status()["heard"]

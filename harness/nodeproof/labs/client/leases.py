@@ -1,5 +1,6 @@
-"""Who may use a lab: one process the whole of it, or several processes a zone each. Locks of files in the
-lab's folder, which go with whoever holds them.
+"""Leases of a lab: one process uses all of it, or several processes a zone each.
+
+They are locks of files in the lab's folder, which end with their process.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from pathlib import Path
 
 from nodeproof.model.problem import Problem
 
-_OUT = "out"
-"""What the file of a zone says whose nodes could not be made fit any more."""
+_UNUSABLE = "out"
+"""Content of a zone's file when its nodes cannot be repaired."""
 
 
 class InUse(Problem):
-    """Another process has the lab, or every zone of it: its faults are that one's to heal."""
+    """Another process uses the lab, or every zone of it, and heals its own faults."""
 
 
 class Leases:
-    """What one process holds of a lab: nothing, all of it, or a zone."""
+    """The lease of one process: nothing, the whole lab, or a zone."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -29,50 +30,51 @@ class Leases:
         self._is_whole = False
 
     def take_lab(self) -> None:
-        """Keep the whole lab to this process. Raises InUse."""
+        """Lease the whole lab to this process. Raises InUse."""
         descriptor = self._open("in-use")
-        if not _locked(descriptor, fcntl.LOCK_EX):
+        if not _try_lock(descriptor, fcntl.LOCK_EX):
             raise self._in_use(descriptor, "wait for it, or start another lab")
         _write(descriptor, str(os.getpid()))
         self._lab, self._is_whole = descriptor, True
 
     def take_zone(self, zones: Sequence[str]) -> tuple[str, bool]:
-        """Keep the first of the zones that nobody has and that is fit; gives it, and whether somebody had it
-        before. Raises InUse.
+        """Lease the first free, usable zone; return it, and whether it was leased before.
+
+        Raises InUse if there is none.
         """
         shared = self._open("in-use")
-        if not _locked(shared, fcntl.LOCK_SH):
+        if not _try_lock(shared, fcntl.LOCK_SH):
             raise self._in_use(shared, "wait for it, or start another lab")
         for zone in zones:
             descriptor = self._open(f"in-use-{zone}")
-            if _locked(descriptor, fcntl.LOCK_EX) and (said := _read(descriptor)) != _OUT:
+            if _try_lock(descriptor, fcntl.LOCK_EX) and (holder := _read(descriptor)) != _UNUSABLE:
                 _write(descriptor, str(os.getpid()))
                 self._lab, self._zone = shared, descriptor
-                return zone, bool(said)
+                return zone, bool(holder)
             os.close(descriptor)
         os.close(shared)
-        what = f"zone {zones[0]} is" if len(zones) == 1 else "every zone is"
-        raise InUse(f"{what} in use", f"lab {self._folder.name}", "use fewer workers, or more zones")
+        subject = f"zone {zones[0]} is" if len(zones) == 1 else "every zone is"
+        raise InUse(f"{subject} in use", f"lab {self._folder.name}", "use fewer workers, or more zones")
 
     def give_up_zone(self) -> None:
-        """Let nobody have the zone any more that this process has: its nodes are not fit."""
+        """Mark this process's zone as unusable, so that no process leases it: its nodes are not fit."""
         if self._zone is not None:
-            _write(self._zone, _OUT)
+            _write(self._zone, _UNUSABLE)
 
     def is_last(self) -> bool:
-        """Whether nobody else has a part of the lab; from then on nobody else gets one.
+        """Return whether no other process has a part of the lab; if so, no other process gets one any more.
 
-        The own zone is free afterwards, whatever the answer.
+        The own zone is released, whatever the answer.
         """
         if self._lab is None:
             return False
         self._close_zone()
-        # Given back first: of two that hold it shared neither could have it alone.
+        # Unlock first: of two shared holders, neither could get the exclusive lock.
         fcntl.flock(self._lab, fcntl.LOCK_UN)
-        return _locked(self._lab, fcntl.LOCK_EX)
+        return _try_lock(self._lab, fcntl.LOCK_EX)
 
     def close(self) -> None:
-        """Give back what this process has."""
+        """Release the lease."""
         self._close_zone()
         if self._lab is not None:
             if self._is_whole:
@@ -89,15 +91,15 @@ class Leases:
         return os.open(self._folder / name, os.O_RDWR | os.O_CREAT, 0o600)
 
     def _in_use(self, descriptor: int, next_step: str) -> InUse:
-        who = _read(descriptor)
+        pid = _read(descriptor)
         os.close(descriptor)
-        said = f"process {who} is using it" if who else "others are using its zones"
-        return InUse(said, f"lab {self._folder.name}", next_step)
+        message = f"process {pid} is using it" if pid else "others are using its zones"
+        return InUse(message, f"lab {self._folder.name}", next_step)
 
 
-def _locked(descriptor: int, how: int) -> bool:
+def _try_lock(descriptor: int, operation: int) -> bool:
     try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -108,6 +110,6 @@ def _read(descriptor: int) -> str:
 
 
 def _write(descriptor: int, text: str) -> None:
-    # Whoever is killed in between leaves more, and never nothing.
+    # If this process is killed in between, the file has too much content, but is never empty.
     os.pwrite(descriptor, text.encode(), 0)
     os.ftruncate(descriptor, len(text.encode()))

@@ -1,4 +1,4 @@
-"""What a running lab is judged by: its components' configuration, its machines' clocks."""
+"""The evidence that a running lab is judged by: its components' configuration, its machines' clocks."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ _OFFSET_LIMIT_S = 10.0
 _READINGS = 3
 _KUBELET_LINE = f"""
 pid=$(ss -Hltnp 'sport = :{KUBELET_PORT}' | grep -o 'pid=[0-9]*' | head -n 1)
-[ -n "$pid" ] || {{ echo "nobody serves port {KUBELET_PORT}" >&2; exit 1; }}
+[ -n "$pid" ] || {{ echo "no process serves port {KUBELET_PORT}" >&2; exit 1; }}
 cat "/proc/${{pid#pid=}}/cmdline"
 """
-"""The command line of who serves as a node's kubelet."""
+"""Prints the command line of the process that serves the kubelet's port."""
 _DROP_INS = "config-dir"
-"""The flag that names a folder with more settings."""
+"""The flag for a folder with additional settings."""
 _SERVES_LIMIT_S = 20.0
-"""How long a kubelet that was restarted a moment ago may be Ready and not serve yet (503)."""
+"""How long a kubelet that has just restarted may be Ready without serving (503)."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """What runs in a lab: kind of lab, profile, executables, how the control plane's are started, and the
-    node whose kubelet speaks for all.
+    """What runs in a lab: its kind, profile, executables, and command lines of the control plane.
+
+    `node` is the node whose kubelet represents all kubelets.
     """
 
     kind: Kind
@@ -57,9 +58,7 @@ class Running:
 
 
 def read_configuration(api: Api, running: Running, calibration: Calibration) -> Configuration:
-    """What the components say of themselves, under what they were measured with. Raises ApiError,
-    MachineError, Problem.
-    """
+    """Read the configuration that the components report. Raises ApiError, MachineError, Problem."""
     kubelet = insist(
         lambda: kubelet_configz(api, running.node.name), ApiError, limit_s=_SERVES_LIMIT_S, period_s=0.5
     )
@@ -95,23 +94,23 @@ def read_configuration(api: Api, running: Running, calibration: Calibration) -> 
 
 
 def _flags_set(running: Running) -> Mapping[str, Mapping[str, str]]:
-    """What each component was given by flags, and the kubelet by its file, too; read from what runs. Raises
-    MachineError.
-    """
-    given = {name: flags_of(argv) for name, argv in running.command_lines.items()}
-    kubelet = insist(lambda: _given_to_kubelet(running.node), MachineError, limit_s=_SERVES_LIMIT_S)
-    return given if kubelet is None else {**given, "kubelet": kubelet}
+    """Return the flags of each running component, and the kubelet's file settings. Raises MachineError."""
+    flags = {name: flags_of(argv) for name, argv in running.command_lines.items()}
+    kubelet = insist(lambda: _kubelet_settings(running.node), MachineError, limit_s=_SERVES_LIMIT_S)
+    return flags if kubelet is None else {**flags, "kubelet": kubelet}
 
 
 def flags_of(argv: Sequence[str]) -> Mapping[str, str]:
-    """The flags of a command line, and what each is set to."""
-    told = (entry.removeprefix("--").partition("=") for entry in argv if entry.startswith("--"))
-    return {name: value if equals else "true" for name, equals, value in told}
+    """Return the flags of a command line and their values."""
+    options = (entry.removeprefix("--").partition("=") for entry in argv if entry.startswith("--"))
+    return {name: value if equals else "true" for name, equals, value in options}
 
 
-def _given_to_kubelet(machine: Machine) -> Mapping[str, str] | None:
-    """The flags of the kubelet that runs on a machine, and the fields of the file that it was started with.
-    Nothing where drop-ins set it, too: not all is known then. Raises MachineError, where it has no file, too.
+def _kubelet_settings(machine: Machine) -> Mapping[str, str] | None:
+    """Return the flags of a machine's running kubelet and the fields of its configuration file.
+
+    Return None if drop-ins configure it, too: then some settings are unknown. Raises MachineError, also if it
+    has no file.
     """
     flags = flags_of(_output(machine, ["sh", "-c", _KUBELET_LINE]).split("\0"))
     if flags.get(_DROP_INS):
@@ -119,31 +118,33 @@ def _given_to_kubelet(machine: Machine) -> Mapping[str, str] | None:
     try:
         fields = json.loads(_output(machine, ["cat", flags["config"]]))
     except (KeyError, ValueError) as error:
-        raise MachineError(f"{machine.name}: its kubelet has no file of settings: {error}") from error
+        raise MachineError(
+            f"{machine.name}: its kubelet has no readable configuration file: {error}"
+        ) from error
     return {**flags, **{name: json.dumps(value) for name, value in fields.items()}}
 
 
 def _output(machine: Machine, argv: Sequence[str]) -> str:
-    done = machine.run(argv, deadline_s=_OFFSET_LIMIT_S)
-    if done.status != 0:
-        raise MachineError(f"{machine.name}: how its kubelet runs: {done.stderr.strip()}")
-    return done.stdout
+    completed = machine.run(argv, deadline_s=_OFFSET_LIMIT_S)
+    if completed.status != 0:
+        raise MachineError(f"{machine.name}: cannot read how its kubelet runs: {completed.stderr.strip()}")
+    return completed.stdout
 
 
 def _check_symbols(reported: Mapping[str, Json]) -> None:
-    """What windows are computed from must be there. Raises Problem."""
+    """Check that the settings from which windows are computed are reported. Raises Problem."""
     for name, symbol in SYMBOLS.items():
         try:
             read(symbol, reported)
         except (KeyError, TypeError, ValueError) as error:
-            said = f"{symbol.component} does not report {symbol.path}, which windows need ({name})"
-            raise Problem(said, "/configz", "check the component's version") from error
+            message = f"{symbol.component} does not report {symbol.path}, which windows need ({name})"
+            raise Problem(message, "/configz", "check the component's version") from error
 
 
 def read_clock(machine: Machine) -> Reading:
-    """What a node's clock is ahead of ours, by the quickest of some answers on a warm connection.
+    """Return how far a node's clock is ahead of this host's: the fastest of some readings.
 
-    Raises MachineError.
+    The connection is warmed up before. Raises MachineError.
     """
     machine.run(["true"], deadline_s=_OFFSET_LIMIT_S)
     return min((_reading(machine) for _ in range(_READINGS)), key=lambda reading: reading.error_s)
@@ -151,10 +152,10 @@ def read_clock(machine: Machine) -> Reading:
 
 def _reading(machine: Machine) -> Reading:
     before_t = time.monotonic()
-    done = machine.run(["date", "+%s.%N"], deadline_s=_OFFSET_LIMIT_S)
+    completed = machine.run(["date", "+%s.%N"], deadline_s=_OFFSET_LIMIT_S)
     t = time.monotonic()
     try:
-        offset_s = float(done.stdout) - wall_offset_s() - (before_t + t) / 2
+        offset_s = float(completed.stdout) - wall_offset_s() - (before_t + t) / 2
     except ValueError as error:
-        raise MachineError(f"{machine.name}: date: {done.stderr.strip() or 'no answer'}") from error
+        raise MachineError(f"{machine.name}: date: {completed.stderr.strip() or 'no answer'}") from error
     return Reading(machine.name, round(t, 6), round(offset_s, 6), round((t - before_t) / 2, 6))

@@ -1,4 +1,4 @@
-"""A lab from outside: a program in its network, and its API on loopback."""
+"""Access to a lab from outside: run a program in its network, or serve its API on loopback."""
 
 from __future__ import annotations
 
@@ -21,36 +21,39 @@ from nodeproof.root import become_root
 
 _DIAL_LIMIT_S = 10.0
 _CHUNK_BYTES = 1 << 16
-_TAKEN_ALONG = ("PATH", "HOME", "USER", "LANG", "TERM")
-"""What sudo would not leave as it is in the environment."""
+_PRESERVED_VARIABLES = ("PATH", "HOME", "USER", "LANG", "TERM")
+"""Environment variables that sudo would change."""
 
 
 def run_inside(lab: Lab, argv: Sequence[str]) -> int:
-    """Run a program with this terminal inside the lab's network, KUBECONFIG set; gives its exit status.
+    """Run a program with this terminal in the lab's network, with KUBECONFIG set; return its exit status.
 
-    It runs as the caller: only the way into the network is root's. Raises Problem, CommandFailed.
+    The program runs as the caller; only entering the network needs root. Raises Problem, CommandFailed.
     """
     network = registry.client(lab.name).network()
     try:
         enter = [*become_root(), "nsenter", f"--net=/proc/{os.getpid()}/fd/{network}", "--"]
         if os.geteuid() != 0:
             enter += ["setpriv", f"--reuid={os.getuid()}", f"--regid={os.getgid()}", "--init-groups", "--"]
-        known = {name: os.environ[name] for name in _TAKEN_ALONG if name in os.environ}
-        known["KUBECONFIG"] = str(lab.dir / "pki" / "admin.kubeconfig")
-        return proc.foreground([*enter, "env", *(f"{name}={value}" for name, value in known.items()), *argv])
+        environment = {name: os.environ[name] for name in _PRESERVED_VARIABLES if name in os.environ}
+        environment["KUBECONFIG"] = str(lab.dir / "pki" / "admin.kubeconfig")
+        return proc.foreground(
+            [*enter, "env", *(f"{name}={value}" for name, value in environment.items()), *argv]
+        )
     finally:
         os.close(network)
 
 
 def serve_api(lab: Lab, port: int, ready: Callable[[int, Path], None]) -> None:
-    """Put the lab's API on a loopback port, 0 for a free one, until this process is interrupted.
+    """Serve the lab's API on a loopback port (0: any free one) until this process is interrupted.
 
-    The lab's own certificate names 127.0.0.1. `ready` is given the port and a kubeconfig. Raises Problem.
+    The lab's own certificate is valid for 127.0.0.1. `ready` is called with the port and a kubeconfig. Raises
+    Problem.
     """
     try:
         listener = socket.create_server(("127.0.0.1", port))
     except OSError as error:
-        raise Problem(f"port {port}: {error.strerror}", "127.0.0.1", "leave --port out") from error
+        raise Problem(f"port {port}: {error.strerror}", "127.0.0.1", "omit --port") from error
     with listener:
         config = lab.dir / "pki" / f"proxy-{os.getpid()}.kubeconfig"
         write_private(config, _on_loopback(lab, listener.getsockname()[1]))
@@ -71,7 +74,7 @@ def _on_loopback(lab: Lab, port: int) -> bytes:
 
 
 def _relay(lab: Lab, client: socket.socket) -> None:
-    """Copy both ways until both sides have said all; one that can't be connected is cut."""
+    """Copy in both directions until both sides are finished; close the client if the lab is unreachable."""
     with (
         client,
         contextlib.suppress(OSError, OutsideError, Problem),

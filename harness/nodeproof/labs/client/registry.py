@@ -1,4 +1,4 @@
-"""The labs that run on this machine: find them, use them, tear them down, sweep what killed ones left."""
+"""The running labs of this machine: find, use, tear down, and sweep up after killed ones."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from nodeproof.safety.ledger import Ledger, labs_with_ledgers
 
 Json = Any
 STILLBORN_S = 30.0
-"""How old a folder without a lab's name is that will never get one."""
+"""The age at which a folder without a lab's name will never get one."""
 _LAB_NAME = re.compile(r"p-[0-9a-f]{6}")
 
 
 def attach(name: str, holds: bool = False) -> Lab:
-    """Use a lab that runs, with the components that it was started with; where it `holds`, the lab does not
-    go before this one is closed. Raises Problem.
+    """Use a running lab with the components that it was started with. Raises Problem.
+
+    With `holds`, the lab does not end before the returned one is closed.
     """
     folder, components = _folder(name), components_of(spec_of(name))
     return supervised(folder, components, client(name).hold() if holds else None)
 
 
 def spec_of(name: str) -> LabSpec:
-    """What a lab was started as. Raises Problem when there is no such lab, or another version started it."""
+    """Return the spec of a lab. Raises Problem if there is no such lab or another version started it."""
     try:
         return LabSpec.from_json((_folder(name) / "spec.json").read_text())
     except ValueError as error:
@@ -48,28 +49,28 @@ def spec_of(name: str) -> LabSpec:
 
 
 def client(name: str) -> SupervisorClient:
-    """Speak to the supervisor of a lab. Raises Problem when there is no such lab."""
+    """Return a client of a lab's supervisor. Raises Problem if there is no such lab."""
     return SupervisorClient(_folder(name) / "s")
 
 
 def memory_line(status: Mapping[str, Json]) -> str:
-    """How full a lab's own memory is, as its status tells; an earlier version's tells nothing."""
+    """Describe how full a lab's own memory is; labs of earlier versions do not report that."""
     parts = [
-        f"{name} {(told['size_bytes'] - told['free_bytes']) >> 20} of {told['size_bytes'] >> 20} MiB"
-        for name, told in status.get("memory", {}).items()
+        f"{name} {(usage['size_bytes'] - usage['free_bytes']) >> 20} of {usage['size_bytes'] >> 20} MiB"
+        for name, usage in status.get("memory", {}).items()
     ]
-    return ", ".join(parts) or "it does not say how full its memory is"
+    return ", ".join(parts) or "memory usage unknown"
 
 
 def running() -> list[str]:
-    """Names of the labs whose supervisor lives."""
+    """Return the names of the labs whose supervisor is alive."""
     return [folder.name for folder in _folders() if _is_held(folder)]
 
 
 def the_lab(name: str | None) -> str:
-    """The lab of that name; else the one that a person started, whatever labs runs hold beside it.
+    """Return the lab called `name`; without a name, the only one that a person started, or the only one.
 
-    Raises Problem when that is not clear.
+    Raises Problem if that is ambiguous.
     """
     names = running()
     if name in names:
@@ -78,14 +79,16 @@ def the_lab(name: str | None) -> str:
     for chosen in (by_hand, names):
         if name is None and len(chosen) == 1:
             return chosen[0]
-    what = "no lab is up" if not names else f"{len(names)} labs are up: {', '.join(names)}"
+    labs_up = "no lab is up" if not names else f"{len(names)} labs are up: {', '.join(names)}"
     raise Problem(
-        what if name is None else f"no lab {name!r}; {what}", "--lab-name", "run `nodeproof up`, or name one"
+        labs_up if name is None else f"no lab {name!r}; {labs_up}",
+        "--lab-name",
+        "run `nodeproof up`, or name one",
     )
 
 
 def _is_by_hand(lab: str) -> bool:
-    """Whether a lab is kept; one that just went, or that another version wrote, is not meant."""
+    """Return whether a lab is kept; False if it has just ended or another version started it."""
     try:
         return spec_of(lab).keep
     except (OSError, Problem):
@@ -93,7 +96,7 @@ def _is_by_hand(lab: str) -> bool:
 
 
 def down(name: str) -> None:
-    """Tear a lab down by name, whether its supervisor lives or was killed. Raises Problem."""
+    """Tear a lab down by name, whether its supervisor is alive or was killed. Raises Problem."""
     folder = _folder(name)
     if _is_held(folder):
         SupervisorClient(folder / "s").down()
@@ -104,34 +107,37 @@ def down(name: str) -> None:
 
 
 def sweep() -> list[str]:
-    """Remove what killed supervisors left: only folders whose lock can be taken. Gives their names.
+    """Remove what killed supervisors left, which are folders whose lock is free; return their names.
 
-    What only root may look into stays where the caller cannot become root: `unswept` names it.
+    If the caller cannot become root, folders that only root can read stay: `unswept` lists them.
     """
-    left = [folder for folder in [*_folders(), *_stillborn()] if not _is_held(folder)]
-    for folder in left:
+    unheld = [folder for folder in [*_folders(), *_stillborn()] if not _is_held(folder)]
+    for folder in unheld:
         _remove(folder)
     alive = set(running())
     for lab in _labs_with_ledgers():
         if _LAB_NAME.fullmatch(lab) and lab not in alive:
             Ledger(lab).forget()
-    return [folder.name for folder in left]
+    return [folder.name for folder in unheld]
 
 
 def _labs_with_ledgers() -> list[str]:
-    """None where the state folder is another user's, as with `sudo -u`, which may leave HOME as it is."""
+    """Return the labs with a ledger; none if the state folder is another user's.
+
+    That happens with `sudo -u`, which may leave HOME unchanged.
+    """
     with contextlib.suppress(PermissionError):
         return labs_with_ledgers()
     return []
 
 
 def unswept() -> list[Path]:
-    """What starts left that were killed in their first moments, and `sweep` could not remove."""
+    """Return the folders of labs killed early in their start that `sweep` could not remove."""
     return _stillborn()
 
 
 def components_of(spec: LabSpec) -> Components:
-    """The components that a lab was started with, as its spec tells."""
+    """Return the components that a lab was started with."""
     parts = {
         role: Component(role, Path(part["path"]), part["version"], part["sha256"], part["origin"])
         for role, part in spec.components.items()
@@ -140,11 +146,11 @@ def components_of(spec: LabSpec) -> Components:
 
 
 def _folders() -> list[Path]:
-    """The folders of the caller's own labs; other users' are none of our business."""
+    """Return the folders of the caller's own labs; those of other users are ignored."""
     if not RUNTIME_ROOT.is_dir():
         return []
-    found = (path for path in RUNTIME_ROOT.iterdir() if _LAB_NAME.fullmatch(path.name))
-    return sorted(path for path in found if _owner(path) == os.getuid())
+    lab_folders = (path for path in RUNTIME_ROOT.iterdir() if _LAB_NAME.fullmatch(path.name))
+    return sorted(path for path in lab_folders if _owner(path) == os.getuid())
 
 
 def _folder(name: str) -> Path:
@@ -155,12 +161,12 @@ def _folder(name: str) -> Path:
 
 
 def _stillborn() -> list[Path]:
-    """Folders that never got a lab's name, and are too old to get it yet."""
+    """Return folders that never got a lab's name and are too old to get one."""
     if not RUNTIME_ROOT.is_dir():
         return []
-    # Until it has its name, a folder is root's.
-    found = [path for path in RUNTIME_ROOT.glob(".p-*") if _owner(path) in (os.getuid(), 0)]
-    return [path for path in found if _age_s(path) > STILLBORN_S]
+    # Until a folder gets its name, it is owned by root.
+    unnamed = [path for path in RUNTIME_ROOT.glob(".p-*") if _owner(path) in (os.getuid(), 0)]
+    return [path for path in unnamed if _age_s(path) > STILLBORN_S]
 
 
 def _owner(path: Path) -> int | None:
@@ -171,7 +177,7 @@ def _owner(path: Path) -> int | None:
 
 
 def _age_s(path: Path) -> float:
-    """How long (s) nothing was made or removed in a folder; 0 where it has its lab's name meanwhile."""
+    """Return how long (s) the entries of a folder have not changed; 0 if it has been renamed meanwhile."""
     try:
         return time.time() - path.stat().st_mtime
     except FileNotFoundError:
@@ -179,7 +185,7 @@ def _age_s(path: Path) -> float:
 
 
 def _is_held(folder: Path) -> bool:
-    """Whether somebody holds the lab's lock; only a folder whose lock is free may be swept."""
+    """Return whether a process holds the lab's lock; only a folder whose lock is free may be swept."""
     try:
         descriptor = os.open(folder / "lock", os.O_RDONLY)
     except FileNotFoundError:
@@ -196,9 +202,12 @@ def _is_held(folder: Path) -> bool:
 
 
 def _is_held_for_root(lock: Path) -> bool:
-    """Ask as root; a caller who cannot become root, and so cannot remove it either, takes it for held."""
+    """Return whether the lock is held, checked as root; True if the caller cannot become root.
+
+    Such a caller could not remove the folder either.
+    """
     try:
-        # A lock that was never made is made, and goes with its folder.
+        # flock(1) creates a missing lock file, which is removed with its folder.
         argv = [*become_root(), "flock", "--nonblock", str(lock), "true"]
         return proc.run(argv, timeout_s=10, check=False).status != 0
     except (Problem, proc.CommandFailed):
@@ -207,7 +216,7 @@ def _is_held_for_root(lock: Path) -> bool:
 
 def _remove(folder: Path) -> None:
     try:
-        half = LabSpec.from_json((folder / "spec.json").read_text()).half_made()
+        unfinished = LabSpec.from_json((folder / "spec.json").read_text()).half_made()
     except (OSError, ValueError):
-        half = []
-    proc.run([*root_prefix(), "rm", "-rf", "--", *map(str, [folder, *half])], timeout_s=30)
+        unfinished = []
+    proc.run([*root_prefix(), "rm", "-rf", "--", *map(str, [folder, *unfinished])], timeout_s=30)

@@ -1,6 +1,4 @@
-"""`python -m nodeproof.labs.client.relay SOCKET HOST PORT`: joins standard input and output with a connection
-in a lab.
-"""
+"""`python -m nodeproof.labs.client.relay SOCKET HOST PORT` connects stdin and stdout to a port in a lab."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ _DIAL_LIMIT_S = 10.0
 
 
 def main() -> None:
-    """Copy both ways until one side ends."""
+    """Copy in both directions until one side ends."""
     peer = SupervisorClient(Path(sys.argv[1])).dial(sys.argv[2], int(sys.argv[3]), _DIAL_LIMIT_S)
     threading.Thread(target=_send, args=(peer,), daemon=True).start()
     while data := peer.recv(65536):

@@ -1,4 +1,4 @@
-"""Makes a lab that runs larger or smaller: what a scenario needs costs the nodes that it needs more."""
+"""Resizes a running lab, so that a scenario with more nodes costs only the additional nodes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from nodeproof.model.problem import Problem
 
 
 def resize(lab: Lab, nodes: int) -> None:
-    """Let nodes leave, the last first, or join, evenly over the zones, until there are so many, all of them
-    Ready. Raises Problem, ApiError.
+    """Remove nodes, last slot first, or add nodes, evenly over the zones, until the lab has `nodes`.
+
+    Then wait until all are Ready. Raises Problem, ApiError.
     """
-    there = sorted(lab.fleet.nodes(), key=lambda entry: entry.slot)
-    for entry in reversed(there[nodes:]):
+    current = sorted(lab.fleet.nodes(), key=lambda entry: entry.slot)
+    for entry in reversed(current[nodes:]):
         lab.leave(entry.name)
     zones = lab.fleet.zones()
-    for number in range(len(there), nodes):
+    for number in range(len(current), nodes):
         slot = lab.fleet.free_slot()
         lab.join(f"node-{slot + 1}", zones[number % len(zones)], slot)
     lab.wait_nodes_ready()
-    found = len(lab.fleet.nodes())
-    if found != nodes:
-        raise Problem(f"{found} nodes instead of {nodes}", f"lab {lab.name}", "another lab takes over")
+    count = len(lab.fleet.nodes())
+    if count != nodes:
+        raise Problem(
+            f"{count} nodes instead of {nodes}", f"lab {lab.name}", "a dedicated lab is used instead"
+        )

@@ -1,4 +1,4 @@
-"""What keeps a lab's faults from staying: guard, ledger, switches and the healing of what was left."""
+"""Makes sure that no fault stays in a lab: guard, ledger, dead-man's switches and cleanup."""
 
 from __future__ import annotations
 
@@ -31,29 +31,32 @@ from nodeproof.waiting import insist
 Json = Any
 _ASK_LIMIT_S = 10.0
 _SWEEP_LIMIT_S = 15.0
-"""Longer than one command's deadline: a machine that is busy, and not gone, gets a second chance."""
+"""Longer than one command's timeout: a machine that is only busy gets a second try."""
 MADE = "object"
-"""What the ledger calls an object that a scenario made: its healing is its removal."""
+"""Ledger name of an object that a scenario created; its heal is its removal."""
 JOINED = "joined"
-"""What the ledger calls a node that a scenario let join: its healing is its leaving."""
+"""Ledger name of a node that a scenario let join; its heal is its leaving."""
 CORDONED = "cordoned"
-"""What the ledger calls a Node that a scenario cordoned: its healing is that pods may be scheduled there."""
-_NO_FAULTS = (MADE, JOINED, CORDONED)
+"""Ledger name of a Node that a scenario cordoned; its heal is the uncordon."""
+_CLUSTER_CHANGES = (MADE, JOINED, CORDONED)
 MARK = "nodeproof.dev/made"
-"""The annotation of an object that a scenario made."""
+"""The annotation of objects that scenarios create."""
 SERVED_LIMIT_S = 60.0
-"""How long an API server goes on with a request that its client gave up (--request-timeout)."""
+"""How long an API server continues a request whose client has gone (--request-timeout)."""
 _COMES_PERIOD_S = 0.5
 _GONE_LIMIT_S = 60.0
-"""An object with others' finalizers goes when they have taken them off; a namespace, when it is empty."""
+"""An object with finalizers of others ends once they are removed; a namespace, once it is empty."""
 _OWN_FINALIZERS = "nodeproof.dev/"
-"""Scenarios name those so that they put on: nobody else takes them off, and a killed run does not, either."""
+"""Prefix of the finalizers that scenarios set: no other program removes them after a killed run."""
 SWITCHES = "switches"
 """The purpose of the connections by which dead-man's switches reach their machines."""
 
 
 class Safety:
-    """One lab's; `switch` is the lab's own dead-man's switch, `not_disarmed` tells what it holds."""
+    """The safety of one lab.
+
+    `switch` is the lab's own dead-man's switch; `not_disarmed` returns the faults that it holds.
+    """
 
     def __init__(
         self,
@@ -83,95 +86,106 @@ class Safety:
         )
 
     def narrow(self, zone: str) -> None:
-        """Answer for one zone only, from now on."""
+        """Restrict the responsibility to one zone from now on."""
         self._zone = zone
         self.ledger = self.injector.ledger = Ledger(self._lab, lease=zone)
 
     def record_of_itself(self) -> Record:
-        """What the lab wrote down of itself when it was made."""
+        """Return the record that the lab wrote of itself when it was created."""
         return Record(**json.loads(self._record.read_text()))
 
     def expect(self, path: str) -> str:
-        """Remember an object of the API that is about to be made, until it is removed. Gives what it has to
-        be marked with (`MARK`), so that no other is taken for it. Raises OSError.
+        """Record an API object that is about to be created, until it is removed.
+
+        Return the value of its annotation `MARK`, which distinguishes it from namesakes. Raises OSError.
         """
         mark = uuid.uuid4().hex
         self.ledger.write("planned", {"fault": MADE, "id": mark, "path": path})
         return mark
 
     def expect_node(self, name: str, node_name: str = "") -> None:
-        """Remember a machine that is about to join, until it has left and its Node, which may be called
-        otherwise, is gone. Raises OSError.
+        """Record a machine that is about to join, until it has left and its Node `node_name` is gone.
+
+        Raises OSError.
         """
         data = {"fault": JOINED, "id": uuid.uuid4().hex, "node": name, "as": node_name or name}
         self.ledger.write("planned", data)
 
     def has_joined(self, name: str) -> bool:
-        """Whether a scenario let this machine join, and has not been cleaned up after since."""
+        """Return whether a scenario let this machine join and it has not been cleaned up yet."""
         joined = [entry.fault for entry in self.ledger.unfinished() if entry.fault.get("fault") == JOINED]
         return any(data["node"] == name for data in joined)
 
     def expect_cordon(self, name: str) -> None:
-        """Remember a Node that is about to be cordoned, until it no longer is. What is cordoned already is
-        somebody else's to undo, and what is no Node is nothing. Raises ApiError, OSError.
+        """Record a Node that is about to be cordoned, until it is uncordoned.
+
+        Ignore a Node that is cordoned already, as a scenario did not do that, and one that does not exist.
+        Raises ApiError, OSError.
         """
         try:
-            found = self._api.get(node(name))
+            api_node = self._api.get(node(name))
         except ApiError as error:
             if error.status == 404:
                 return
             raise
-        if not found["spec"].get("unschedulable"):
-            uid = found["metadata"]["uid"]
+        if not api_node["spec"].get("unschedulable"):
+            uid = api_node["metadata"]["uid"]
             self.ledger.write(
                 "planned", {"fault": CORDONED, "id": uuid.uuid4().hex, "node": name, "uid": uid}
             )
 
     def forget_cordon(self, name: str) -> None:
-        """Forget a Node that was uncordoned: who cordons it from now on is somebody else. Raises OSError."""
+        """Forget a Node that was uncordoned: a later cordon is not a scenario's. Raises OSError."""
         for entry in self.ledger.unfinished():
             if entry.fault.get("fault") == CORDONED and entry.fault["node"] == name:
                 self.ledger.write("closed", entry.fault)
 
     def never_made(self, mark: str, path: str) -> None:
-        """Forget an object that the API refused to make. Raises OSError."""
+        """Forget an object that the API refused to create. Raises OSError."""
         self.ledger.write("closed", {"fault": MADE, "id": mark, "path": path})
 
     def unanswered(self, mark: str, path: str) -> None:
-        """Remember of an object that nobody answered for that it may come yet. Raises OSError."""
+        """Record that an object may still appear, as its request got no answer. Raises OSError."""
         until = {"may_come_until": time.time() + SERVED_LIMIT_S}
         self.ledger.write("unanswered", {"fault": MADE, "id": mark, "path": path, **until})
 
     def remove_made(self) -> None:
-        """Undo what scenarios did to the cluster and is still remembered, the newest first: remove the
-        objects that they made and the nodes that they let join, uncordon what they cordoned.
+        """Undo the recorded changes of scenarios to the cluster, newest first.
 
-        Raises Problem where one stays, OSError.
+        Remove the objects that they created and the nodes that joined, and uncordon what they cordoned.
+
+        Raises:
+            Problem: a change cannot be undone.
+            OSError: the ledger cannot be written.
         """
-        made = [entry.fault for entry in self.ledger.unfinished() if entry.fault.get("fault") in _NO_FAULTS]
-        left = []
-        for data in reversed(made):
+        changes = [
+            entry.fault for entry in self.ledger.unfinished() if entry.fault.get("fault") in _CLUSTER_CHANGES
+        ]
+        remaining = []
+        for data in reversed(changes):
             if self._remove(data):
                 self.ledger.write("closed", data)
             else:
-                left.append(str(data.get("path", data.get("node"))))
-        if left:
-            raise Problem(f"not undone: {', '.join(left)}", "the API", "undo it with `nodeproof kubectl`")
+                remaining.append(str(data.get("path", data.get("node"))))
+        if remaining:
+            raise Problem(
+                f"not undone: {', '.join(remaining)}", "the API", "undo it with `nodeproof kubectl`"
+            )
 
     def _remove(self, data: Mapping[str, Json]) -> bool:
-        """Undo what a scenario did, if it is that; whether it is undone."""
+        """Undo a scenario's change, unless it is gone; return whether it is undone."""
         if data["fault"] == CORDONED:
             return self._uncordon(data)
         if data["fault"] == JOINED:
             return self._let_leave(str(data["node"]), str(data.get("as", data["node"])))
         path, come_until = str(data["path"]), float(data.get("may_come_until", 0))
         try:
-            found = self._found(path, come_until)["metadata"]
-            if (found.get("annotations") or {}).get(MARK) != data["id"]:
+            metadata = self._await_object(path, come_until)["metadata"]
+            if (metadata.get("annotations") or {}).get(MARK) != data["id"]:
                 return True
-            self._release(path, found)
-            self._api.delete(path, grace_s=0, uid=str(found["uid"]))
-            insist(lambda: self._check_gone(path, found["uid"]), Problem, limit_s=_GONE_LIMIT_S)
+            self._release(path, metadata)
+            self._api.delete(path, grace_s=0, uid=str(metadata["uid"]))
+            insist(lambda: self._check_gone(path, metadata["uid"]), Problem, limit_s=_GONE_LIMIT_S)
         except ApiError as error:
             return error.status == 404
         except Problem:
@@ -179,46 +193,48 @@ class Safety:
         return True
 
     def _uncordon(self, data: Mapping[str, Json]) -> bool:
-        """Let pods be scheduled on a Node again; whether they may be. A namesake is another."""
+        """Uncordon a Node, unless it is another of the same name; return whether that is done."""
         path = node(str(data["node"]))
         try:
-            found = self._api.get(path)
-            if found["metadata"]["uid"] == data["uid"] and found["spec"].get("unschedulable"):
+            api_node = self._api.get(path)
+            if api_node["metadata"]["uid"] == data["uid"] and api_node["spec"].get("unschedulable"):
                 self._api.patch(path, {"metadata": {"uid": data["uid"]}, "spec": {"unschedulable": None}})
         except ApiError as error:
             return error.status == 404
         return True
 
-    def _release(self, path: str, found: Json) -> None:
-        """Take a scenario's finalizers off its object; others' have their own reasons. Raises ApiError."""
-        held = list(found.get("finalizers") or ())
-        others = [name for name in held if not name.startswith(_OWN_FINALIZERS)]
-        if others != held:
-            # What was made anew meanwhile under the same name is another: its uid does not fit, and it stays.
-            self._api.patch(path, {"metadata": {"uid": found["uid"], "finalizers": others or None}})
+    def _release(self, path: str, metadata: Json) -> None:
+        """Remove a scenario's own finalizers from its object; others have their reasons. Raises ApiError."""
+        finalizers = list(metadata.get("finalizers") or ())
+        others = [name for name in finalizers if not name.startswith(_OWN_FINALIZERS)]
+        if others != finalizers:
+            # An object recreated under the same name has another uid; the patch fails and it stays.
+            self._api.patch(path, {"metadata": {"uid": metadata["uid"], "finalizers": others or None}})
 
-    def _found(self, path: str, come_until: float) -> Json:
-        """An object, waited for until it can't come any more (s since the epoch). Raises ApiError (404)."""
+    def _await_object(self, path: str, come_until: float) -> Json:
+        """Return an object that may appear until `come_until` (s since the epoch). Raises ApiError."""
         left_s = min(come_until - time.time(), SERVED_LIMIT_S)
         if left_s <= 0:
             return self._api.get(path)
         return insist(lambda: self._api.get(path), ApiError, limit_s=left_s, period_s=_COMES_PERIOD_S)
 
     def _let_leave(self, name: str, node_name: str) -> bool:
-        """Power a machine off for good and delete its Node; whether both are gone. One of another zone, and a
-        Node there, is another, that kept ours from joining or came after it.
+        """Power a machine off for good and delete its Node; return whether both are gone.
+
+        A machine or Node of another zone is a namesake, which kept this one from joining or came later; it
+        stays.
         """
         try:
             if self._fleet.is_others(name):
                 return True
-            # One that is joining still is waited for, and then there.
+            # `leave` waits for a machine that is still joining, which then exists.
             with contextlib.suppress(Problem):
                 self._fleet.leave(name)
             if name in self._fleet.node_names():
                 return False
-            found = self._api.get(node(node_name))["metadata"]
-            if self._zone in ("", (found.get("labels") or {}).get(ZONE_LABEL)):
-                self._api.delete(node(node_name), uid=str(found["uid"]))
+            metadata = self._api.get(node(node_name))["metadata"]
+            if self._zone in ("", (metadata.get("labels") or {}).get(ZONE_LABEL)):
+                self._api.delete(node(node_name), uid=str(metadata["uid"]))
         except ApiError as error:
             return error.status == 404
         except Problem:
@@ -226,26 +242,25 @@ class Safety:
         return True
 
     def _check_gone(self, path: str, uid: str) -> None:
-        """Raises Problem while it is there, ApiError (404) once nothing is; a namesake is another."""
+        """Raise Problem while the object exists, ApiError (404) if none does; ignore a namesake."""
         if self._api.get(path)["metadata"]["uid"] == uid:
             raise Problem(f"{path} is still there", "the API", "wait")
 
     def heal_unfinished(self) -> list[str]:
-        """Heal whatever an earlier run left, by the ledger, by the dead-man's switches and by the names of
-        what faults leave; gives what could not be proven healed.
+        """Heal what an earlier run left; return what could not be proven healed.
 
-        In a lab that is shared, what is left on the control plane may be in use: names don't tell whose it
-        is.
+        It is found by the ledger, the dead-man's switches and the names of what faults create. In a shared
+        lab the control plane is not swept: names do not show which zone uses an object.
         """
-        armed = [fault for fault in self._not_disarmed() if self._is_ours(fault)]
-        left = heal_unfinished(self.ledger, armed, self._heal)
+        armed = [fault for fault in self._not_disarmed() if self._is_in_own_zone(fault)]
+        unhealed = heal_unfinished(self.ledger, armed, self._heal)
         on = [entry.name for entry in self._fleet.nodes() if entry.on]
         with ThreadPoolExecutor(4) as pool:
             unswept = list(pool.map(self._sweep, on if self._zone else [CONTROL_PLANE, *on]))
-        return [*left, *filter(None, unswept)]
+        return [*unhealed, *filter(None, unswept)]
 
-    def _is_ours(self, data: Mapping[str, Json]) -> bool:
-        """Whether a fault is none of another zone's."""
+    def _is_in_own_zone(self, data: Mapping[str, Json]) -> bool:
+        """Return whether a fault affects no other zone."""
         try:
             fault = fault_from_json(data)
         except (KeyError, TypeError):
@@ -253,11 +268,11 @@ class Safety:
         return not any(map(self._fleet.is_others, (fault.node, *fault.harms)))
 
     def _heal(self, data: Mapping[str, Json]) -> bool:
-        """Heal by a ledger's entry; whether a probe proved it. What a node had is gone with the node.
+        """Heal a fault from its ledger entry; return whether a probe proved it, or its node is gone.
 
-        What no fault is made of, or can't be healed now, stays open and keeps nothing else from being healed.
+        An entry that is no fault, or cannot be healed now, stays open and does not block others.
         """
-        if data.get("fault") in _NO_FAULTS:
+        if data.get("fault") in _CLUSTER_CHANGES:
             return self._remove(data)
         try:
             fault = fault_from_json(data)
@@ -266,7 +281,7 @@ class Safety:
         if not self._fleet.has(fault.node):
             self._switch.arm(data, 0)
             return True
-        # The lab's own switch alone: a machine's timer undoes no more than the fault.
+        # Hold off the lab's own switch only: a machine's timer undoes no more than the fault.
         with held_off(self._switch, fault):
             heal = partial(heal_for_good, fault)
             healed_t = healed_at(fault, self._fleet.machine(fault.node), HEAL_LIMIT_S, heal)
@@ -276,38 +291,40 @@ class Safety:
         return True
 
     def _sweep(self, name: str) -> str:
-        """Remove what faults left on a node; why that did not work, if it did not."""
+        """Remove what faults left on a node; return the error, or an empty string."""
         try:
             insist(lambda: sweep(self._fleet.machine, name), MachineError, limit_s=_SWEEP_LIMIT_S)
         except (OutsideError, Problem) as error:
             return str(error)
         return ""
 
-    def _targets(self, place: str, harms: Sequence[str]) -> list[Target]:
-        """Of where a fault is done, and of every node that it harms. Of nodes that are harmed from the
-        control plane's side, in the lab's own namespaces, only the cluster is asked: nobody logs in there.
-        """
-        names = list(dict.fromkeys((place, *harms)))
-        ours = set(self._fleet.node_names())
-        with ThreadPoolExecutor(2) as pool:
-            # Asked at once: whoever waits for a fault waits for the slowest answer alone.
-            asked_uid = pool.submit(self._api.get, "/api/v1/namespaces/kube-system")
-            asked_nodes = pool.submit(self._nodes_among, names, ours)
-            own = self._own_facts(place) if place in ours else None
-            uid, nodes = str(asked_uid.result()["metadata"]["uid"]), asked_nodes.result()
-        return [_target(name, uid, nodes.get(name), own if name == place else None) for name in names]
+    def _targets(self, place: str, affected: Sequence[str]) -> list[Target]:
+        """Return the target at `place`, where a fault is injected, and every node that it affects.
 
-    def _nodes_among(self, names: Sequence[str], ours: Set[str]) -> Mapping[str, Json]:
-        """Those of the names that have a Node, by one request. Raises ApiError."""
-        if len(names) == 1 and names[0] in ours:
+        For nodes that are affected from the control plane, in the lab's own namespaces, only the cluster is
+        queried: no command runs there.
+        """
+        names = list(dict.fromkeys((place, *affected)))
+        own_names = set(self._fleet.node_names())
+        with ThreadPoolExecutor(2) as pool:
+            # Query in parallel: an injection waits for the slowest answer only.
+            uid_future = pool.submit(self._api.get, "/api/v1/namespaces/kube-system")
+            nodes_future = pool.submit(self._nodes_among, names, own_names)
+            own_facts = self._own_facts(place) if place in own_names else None
+            uid, nodes = str(uid_future.result()["metadata"]["uid"]), nodes_future.result()
+        return [_target(name, uid, nodes.get(name), own_facts if name == place else None) for name in names]
+
+    def _nodes_among(self, names: Sequence[str], own_names: Set[str]) -> Mapping[str, Json]:
+        """Return the Nodes of these names that exist, by one request. Raises ApiError."""
+        if len(names) == 1 and names[0] in own_names:
             return {names[0]: self._api.get(node(names[0]))}
-        found = self._api.get(WATCHED["nodes"])["items"] if ours & set(names) else []
-        return {entry["metadata"]["name"]: entry for entry in found}
+        items = self._api.get(WATCHED["nodes"])["items"] if own_names & set(names) else []
+        return {entry["metadata"]["name"]: entry for entry in items}
 
     def _own_facts(self, name: str) -> _OwnFacts:
-        """What a machine and its hypervisor say of it. Raises MachineError, Problem."""
-        asked = self._fleet.machine(name).run(["cat", "/etc/machine-id"], deadline_s=_ASK_LIMIT_S)
-        return _OwnFacts(asked.stdout.strip(), self._fleet.owner(name))
+        """Return what a machine and its hypervisor report about it. Raises MachineError, Problem."""
+        completed = self._fleet.machine(name).run(["cat", "/etc/machine-id"], deadline_s=_ASK_LIMIT_S)
+        return _OwnFacts(completed.stdout.strip(), self._fleet.owner(name))
 
     def _control_planes(self) -> frozenset[str]:
         planes = self._api.get(WATCHED["nodes"], {"labelSelector": CONTROL_PLANE_LABEL})["items"]
@@ -316,18 +333,20 @@ class Safety:
 
 @dataclass(frozen=True)
 class _OwnFacts:
-    """The machine id of a machine, and whose its hypervisor says it is."""
+    """A machine's id, and the owner that its hypervisor reports."""
 
     machine_id: str
     owner: str
 
 
-def _target(name: str, uid: str, found: Json, own: _OwnFacts | None) -> Target:
-    """`found` is its Node; nothing for what has none, such as a component of the control plane."""
-    if found is None:
+def _target(name: str, uid: str, api_node: Json, own_facts: _OwnFacts | None) -> Target:
+    """Build a target; `api_node` is None for what has no Node, such as a control plane component."""
+    if api_node is None:
         return Target(name, uid)
-    label = found["metadata"].get("labels", {}).get(LAB_LABEL, "")
-    told = found["status"]["nodeInfo"]["machineID"]
+    label = api_node["metadata"].get("labels", {}).get(LAB_LABEL, "")
+    machine_id = api_node["status"]["nodeInfo"]["machineID"]
     return (
-        Target(name, uid, label, told, own.machine_id, own.owner) if own else Target(name, uid, label, told)
+        Target(name, uid, label, machine_id, own_facts.machine_id, own_facts.owner)
+        if own_facts
+        else Target(name, uid, label, machine_id)
     )

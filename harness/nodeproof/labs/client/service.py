@@ -1,4 +1,4 @@
-"""A component of a lab's control plane as a machine: commands beside it, power over it, if it answers."""
+"""A component of a lab's control plane as a machine: commands beside it, its power, and its health."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _PORTS: Mapping[str, tuple[str, int]] = {
     ATTACHER: ("127.0.0.1", ATTACHER_PORT),
     CONTROL_PLANE: (API_ADDRESS, API_PORT),
 }
-"""Where each serves."""
-_ZONES_SEEN = "node_collector_zone_size{"
-"""Exported once the node lifecycle controller has gone through the nodes."""
+"""The address and port where each component serves."""
+_ZONE_SIZE_METRIC = "node_collector_zone_size{"
+"""Exported once the node lifecycle controller has processed the nodes."""
 _WITHOUT_TLS = ("etcd", ATTACHER)
-_ASK = b"GET /healthz HTTP/1.0\r\n\r\n"
+_HEALTH_REQUEST = b"GET /healthz HTTP/1.0\r\n\r\n"
 SERVICES = tuple(_PORTS)
 
 
 @dataclass
 class ServiceMachine:
-    """One component, through its lab's supervisor; of its networks only whether it answers."""
+    """One component, reached through its lab's supervisor; its only network probe is whether it answers."""
 
     name: str
     supervisor: SupervisorClient
@@ -48,65 +48,66 @@ class ServiceMachine:
     bundle: Path
     kubectl: Kubectl
     machine: Callable[[str], Shell]
-    """Whatever the lab has."""
+    """Returns the shell of any machine of the lab."""
     data_address: str = API_ADDRESS
     control_plane_address: str = API_ADDRESS
     state_folder: str = STATE_FOLDER
 
     def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
-        """Run a command in the lab's own namespaces, where the settings of components are; `kubectl` is the
-        lab's. Raises MachineError.
+        """Run a command in the lab's namespaces and the folder of the components' settings.
+
+        `kubectl` is the lab's. Raises MachineError.
         """
         try:
             folder = self.supervisor.status()["settings"]
-            full = self.kubectl.at_hand(folder, argv)
-            done = self.supervisor.spawn_command(full, deadline_s, stdin)
+            command = self.kubectl.at_hand(folder, argv)
+            reply = self.supervisor.spawn_command(command, deadline_s, stdin)
         except Problem as problem:
             raise MachineError(problem.line) from problem
-        return CommandResult(done["status"], done["stdout"], done["stderr"])
+        return CommandResult(reply["status"], reply["stdout"], reply["stderr"])
 
     def power(self, action: PowerAction) -> None:
-        """End it, start it, let it stand still or go on. Raises MachineError."""
+        """Stop, start, freeze or thaw the component. Raises MachineError."""
         try:
             self.supervisor.power(self.name, action)
         except Problem as problem:
             raise MachineError(problem.line) from problem
 
     def beside(self, name: str) -> Shell:
-        """Another machine of the lab. Raises MachineError where there is none of that name."""
+        """Return another machine of the lab. Raises MachineError if there is none of that name."""
         try:
             return self.machine(name)
         except Problem as problem:
             raise MachineError(problem.line) from problem
 
     def is_powered(self) -> bool:
-        """Whether its process runs."""
-        return self.name == CONTROL_PLANE or self._told()["pid"] is not None
+        """Return whether its process runs."""
+        return self.name == CONTROL_PLANE or self._status()["pid"] is not None
 
     def boot_id(self) -> str:
-        """New each time that it is started."""
-        return str(self._told()["pid"])
+        """Return its process id, which changes with each start."""
+        return str(self._status()["pid"])
 
     def command(self) -> Sequence[str]:
-        """Its command line as it would be started now. Raises Problem."""
-        return tuple(self._told()["argv"])
+        """Return the command line of its next start. Raises Problem."""
+        return tuple(self._status()["argv"])
 
     def answers_on_control(self) -> bool:
-        """Whether it answers a request; of one that stands still the kernel still takes connections."""
+        """Return whether it answers a request: the kernel accepts connections of a frozen process, too."""
         host, port = _PORTS[self.name]
         with contextlib.suppress(OSError), self.supervisor.dial(host, port, _ANSWER_LIMIT_S) as plain:
             plain.settimeout(_ANSWER_LIMIT_S)
             if self.name in _WITHOUT_TLS:
-                plain.sendall(_ASK)
+                plain.sendall(_HEALTH_REQUEST)
                 return bool(plain.recv(1))
             context = ssl.create_default_context(cafile=str(self.bundle))
             with context.wrap_socket(plain, server_hostname=host) as sock:
-                sock.sendall(_ASK)
+                sock.sendall(_HEALTH_REQUEST)
                 return bool(sock.recv(1))
         return False
 
     def refuses_on_control(self) -> bool:
-        """Whether nobody listens where it serves."""
+        """Return whether its port refuses connections."""
         try:
             self.supervisor.dial(*_PORTS[self.name], _ANSWER_LIMIT_S).close()
         except ConnectionRefusedError:
@@ -116,20 +117,22 @@ class ServiceMachine:
         return False
 
     def reached_from_control_plane(self) -> bool:
-        """Whether it answers."""
+        """Return whether it answers."""
         return self.answers_on_control()
 
     def reaches_control_plane(self) -> bool:
-        """Whether it answers."""
+        """Return whether it answers."""
         return self.answers_on_control()
 
     def serves_kubelet(self) -> bool:
-        """Whether it does its work: it has no kubelet. A controller manager answers for a second before its
-        controllers run, and ends if the API server begins anew in that second.
+        """Return whether it does its work: it has no kubelet.
+
+        A controller manager answers for a second before its controllers run, and ends if the API server
+        restarts in that second.
         """
         try:
             if self.name == "kube-controller-manager":
-                return _ZONES_SEEN in self.api.text_at(f"{MANAGER}/metrics")
+                return _ZONE_SIZE_METRIC in self.api.text_at(f"{MANAGER}/metrics")
             if self.name in ("kube-apiserver", CONTROL_PLANE):
                 return bool(self.api.text("/readyz"))
         except ApiError:
@@ -137,12 +140,12 @@ class ServiceMachine:
         return self.answers_on_control()
 
     def kubelet_configuration(self) -> Mapping[str, Json]:
-        """It has no kubelet. Raises MachineError."""
+        """Raise MachineError: it has no kubelet."""
         raise MachineError(f"{self.name} has no kubelet")
 
     def close(self) -> None:
-        """It has no connection that stays."""
+        """Do nothing: it keeps no connection open."""
 
-    def _told(self) -> Mapping[str, Json]:
-        told: Mapping[str, Json] = self.supervisor.status()["services"][self.name]
-        return told
+    def _status(self) -> Mapping[str, Json]:
+        status: Mapping[str, Json] = self.supervisor.status()["services"][self.name]
+        return status

@@ -1,4 +1,4 @@
-"""Starts a lab under a supervisor: from a request to Ready nodes, or to nothing at all."""
+"""Starts a lab under a supervisor: waits for Ready nodes, or leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ _NICE_LIMIT_S = 20.0
 
 @dataclass(frozen=True)
 class Request:
-    """What lab is wanted; `keep` lets it outlive the process that asked. `spread` is how many nodes are in
-    each zone, where not as many in each, `entries` what each node is, where a topology says so.
+    """The lab that is wanted.
+
+    `keep` lets it outlive the requesting process. `spread` is the number of nodes in each zone if it is
+    uneven. `entries` describe the nodes if a topology does.
     """
 
     lab: str
@@ -53,12 +55,12 @@ class Request:
 
     @property
     def entry_of_each(self) -> Sequence[Entry]:
-        """What each node is, in the order of their slots."""
-        told = [Entry(f"node-{slot + 1}", zone) for slot, zone in enumerate(self._zone_of_each)]
-        return self.entries or told
+        """The topology entry of each node, in the order of their slots."""
+        default = [Entry(f"node-{slot + 1}", zone) for slot, zone in enumerate(self._zone_of_slots)]
+        return self.entries or default
 
     @property
-    def _zone_of_each(self) -> Sequence[str]:
+    def _zone_of_slots(self) -> Sequence[str]:
         names = [f"zone-{chr(ord('a') + number)}" for number in range(self.zones)]
         if not self.spread:
             return [names[slot % self.zones] for slot in range(self.nodes)]
@@ -66,70 +68,70 @@ class Request:
 
 
 def new_name() -> str:
-    """A name for a lab that is to be."""
+    """Return a name for a new lab."""
     return f"p-{uuid.uuid4().hex[:6]}"
 
 
 def check(request: Request) -> None:
-    """Refuse a request that no lab can meet. Raises Problem."""
+    """Check that a lab can meet the request. Raises Problem."""
     kind = kind_named(request.kind)
     kind.check_nodes(request.nodes)
     if not 1 <= request.zones <= request.nodes:
         raise Problem(
-            f"{request.zones} zones for {request.nodes} nodes", "--zones", "ask for 1 to as many as nodes"
+            f"{request.zones} zones for {request.nodes} nodes", "--zones", "use 1 to as many zones as nodes"
         )
     if any(entry.shape != AS_ALL for entry in request.entries) and not kind.has_shapes:
-        said = f"nodes of a {kind.name} lab have no memory or processors of their own"
-        raise Problem(said, "--topology", "leave memory_mib and cpus out, or choose another --lab")
+        message = f"memory and processors of a {kind.name} lab's nodes cannot be set"
+        raise Problem(message, "--topology", "omit memory_mib and cpus, or choose another --lab")
     profile_named(request.profile)
 
 
 def up(request: Request, components: Components, report: Callable[[str], None]) -> Lab:
     """Start a lab and wait until its nodes are Ready.
 
-    Raises Problem; nothing of a lab that did not come up is left behind.
+    Raises Problem; nothing is left of a lab that did not come up.
     """
     check(request)
     kind, prefix = kind_named(request.kind), root_prefix()
     spec = _spec(request, components, kind.boots(components, report))
     report(f"lab {spec.lab}: {request.nodes} nodes in {request.zones} zones, profile {request.profile}")
-    # -P: root must not import what happens to lie in the caller's working folder; -B: nor leave a __pycache__
-    # beside what it imports.
+    # -P: root must not import modules from the caller's working folder; -B: nor write a __pycache__ beside
+    # what it imports.
     argv = [*prefix, sys.executable, "-P", "-B", "-m", "nodeproof.labs.supervisor.supervisor"]
-    # It has no name: whoever is killed here leaves no file.
+    # It has no name, so a killed process leaves no file.
     with tempfile.TemporaryFile() as startup:
         child = proc.start([*argv, spec.to_json()], log=startup.fileno(), own_session=True)
         lab = _wait_up(spec, components, child, startup)
     with contextlib.suppress(Problem, OSError, ValueError):
-        # It is up, whatever can be told of how.
+        # The lab is up, even if the details of its start cannot be read.
         for line in kind.started(SupervisorClient(spec.dir / "s").status(), _events(spec)):
             report(line)
     return lab
 
 
 def come_first() -> None:
-    """Give this process a session of its own, which comes before labs and before other programs.
+    """Move this process to its own session, with priority over labs and other programs.
 
-    A process that leads a process group cannot leave its session, and stays as it is, as does one that cannot
+    A process that leads a process group cannot leave its session; it stays unchanged, as does one that cannot
     become root.
     """
     with contextlib.suppress(OSError, Problem, proc.CommandFailed):
         os.setsid()
-        # A child of its own: root has to do it, and this process may not be root.
+        # Only root may do this, and this process may not be root.
         argv = [*become_root(), sys.executable, "-P", "-B", "-m", autogroup.__name__]
         proc.run([*argv, str(autogroup.HARNESS), str(os.getpid())], timeout_s=_NICE_LIMIT_S)
 
 
 def _events(spec: LabSpec) -> list[Mapping[str, Json]]:
-    """What happened to the lab's machines so far. Raises OSError, ValueError."""
+    """Read the events of the lab's machines so far. Raises OSError, ValueError."""
     return [json.loads(line) for line in (spec.dir / "events.jsonl").read_text().splitlines()]
 
 
 def find_sshd() -> str:
-    """The sshd that nodes run: the system's, or the one that set-up unpacked. Raises Problem."""
+    """Return the sshd for nodes: the system's, or the one that set-up unpacked. Raises Problem."""
     for path in (Path("/usr/sbin/sshd"), cache_dir() / "sshd" / "usr/sbin/sshd"):
         if path.exists():
-            # Its own version's, for as long as the lab runs: sshd starts itself for each connection.
+            # Resolve links: sshd re-executes itself per connection and must stay at one version.
             return str(path.resolve())
     raise Problem("no sshd", "process lab", remedy(BASE))
 
@@ -166,7 +168,7 @@ def _spec(request: Request, components: Components, guest: Mapping[str, str]) ->
 
 
 def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup: IO[bytes]) -> Lab:
-    """From a started supervisor to Ready nodes; whatever goes wrong, the lab goes too."""
+    """Wait from the start of the supervisor to Ready nodes; on any error, end the lab."""
     hold = None
     try:
         _wait_socket(spec, child, startup)
@@ -174,7 +176,7 @@ def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup
         hold = client.hold()
         _wait_phase(client, kind_named(spec.kind).limits.ready_s)
         lab = supervised(spec.dir, components, hold)
-        # Whoever takes times waits for renewed Leases before: in `documented` up to ten seconds.
+        # Scenarios wait for renewed Leases later: that takes up to ten seconds with `documented`.
         lab.wait_nodes_ready(unready=workloads.not_ready)
         return lab
     except BaseException:
@@ -185,7 +187,7 @@ def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup
 
 
 def _end(spec: LabSpec, child: proc.Process) -> None:
-    """End a supervisor that has not brought its lab up, however far it got."""
+    """End the supervisor of a lab that did not come up, whatever its state."""
     if child.poll() is not None:
         return
     try:
@@ -200,31 +202,36 @@ def _end(spec: LabSpec, child: proc.Process) -> None:
 
 
 def _wait_socket(spec: LabSpec, child: proc.Process, startup: IO[bytes]) -> None:
-    def look() -> bool:
+    def has_socket() -> bool:
         if child.poll() is not None:
             startup.seek(0)
             tail = "\n".join(startup.read().decode(errors="replace").splitlines()[-5:])
             raise Problem("the supervisor died on start", f"lab {spec.lab}", "its last lines follow", tail)
         return (spec.dir / "s").is_socket() and (spec.dir / "spec.json").exists()
 
-    _poll(look, 20, f"lab {spec.lab} has no socket")
+    _poll(has_socket, 20, f"lab {spec.lab} has no socket")
 
 
 def _wait_phase(client: SupervisorClient, limit_s: float) -> None:
-    def look() -> bool:
+    def is_ready() -> bool:
         status = client.status()
         if status["phase"] == "failed":
-            what, _newline, detail = str(status["failure"]).partition("\n")
+            failure, _newline, detail = str(status["failure"]).partition("\n")
             raise Problem(
-                what, f"lab {status['lab']}", "see docs/architecture.md, 'When a lab does not start'", detail
+                failure,
+                f"lab {status['lab']}",
+                "see docs/architecture.md, 'When a lab does not start'",
+                detail,
             )
         return bool(status["phase"] == "ready")
 
-    _poll(look, limit_s, "the control plane is not ready")
+    _poll(is_ready, limit_s, "the control plane is not ready")
 
 
-def _poll(look: Callable[[], bool], limit_s: float, what: str) -> None:
-    if not wait_for(look, limit_s, 0.05):
+def _poll(condition: Callable[[], bool], limit_s: float, problem: str) -> None:
+    if not wait_for(condition, limit_s, 0.05):
         raise Problem(
-            f"{what} after {limit_s:g} s", "process lab", "look whether the host is overloaded, and try again"
+            f"{problem} after {limit_s:g} s",
+            "process lab",
+            "check whether the host is overloaded, and try again",
         )

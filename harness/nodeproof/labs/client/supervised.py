@@ -1,4 +1,4 @@
-"""A lab that runs under a supervisor of ours, seen from outside: its machines, and that it lives."""
+"""A lab under a supervisor, seen from outside: its machines and its life cycle."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ LOG_LINES = 10
 _ASK_LIMIT_S = 10.0
 _JOURNAL_LIMIT_S = 20.0
 _LOST = {
-    "memory for logs": "what its components say then is lost",
+    "memory for logs": "its components' log lines are lost",
     "memory": "its etcd and its machines cannot write; end it with `nodeproof down`",
 }
 
 
 def supervised(folder: Path, components: Components, hold: socket.socket | None) -> Lab:
-    """A running lab; `hold` is the connection that keeps it, where that is this process's to do.
+    """Return a running lab; `hold` is the connection that keeps it, if this process has to.
 
     Raises Problem.
     """
@@ -60,8 +60,8 @@ def supervised(folder: Path, components: Components, hold: socket.socket | None)
     fleet = SupervisedFleet(folder, supervisor, api, kind, own_kubectl)
 
     def kubectl(arguments: Sequence[str], limit_s: float, stdin: str) -> Mapping[str, Json]:
-        full = [own_kubectl.path, f"--kubeconfig={config}", *arguments]
-        return supervisor.spawn_command(full, limit_s, stdin)
+        command = [own_kubectl.path, f"--kubeconfig={config}", *arguments]
+        return supervisor.spawn_command(command, limit_s, stdin)
 
     return Lab(
         dir=folder,
@@ -80,7 +80,7 @@ def supervised(folder: Path, components: Components, hold: socket.socket | None)
 
 
 class SupervisedFleet:
-    """The machines of one lab: their supervisor has power over them and reaches them."""
+    """The machines of one lab, reached and powered through their supervisor."""
 
     def __init__(
         self, folder: Path, supervisor: SupervisorClient, api: Api, kind: Kind, kubectl: Kubectl
@@ -96,28 +96,28 @@ class SupervisedFleet:
         self._zones: dict[str, str] = {}
 
     def nodes(self) -> list[NodeInfo]:
-        """The nodes, on or off. Raises Problem."""
+        """Return the nodes, on or off. Raises Problem."""
         return [entry for entry in self._all() if self._zone in ("", entry.zone)]
 
     def _all(self) -> list[NodeInfo]:
-        """The whole lab's."""
+        """Return the nodes of the whole lab."""
         fields = ("name", "slot", "zone", "on", "control_address", "data_address", "machine_id")
-        told = [
+        nodes = [
             NodeInfo(**{key: entry[key] for key in fields}) for entry in self._supervisor.status()["nodes"]
         ]
-        self._zones |= {entry.name: entry.zone for entry in told}
-        return told
+        self._zones |= {entry.name: entry.zone for entry in nodes}
+        return nodes
 
     def zones(self) -> list[str]:
-        """The whole lab's zones. Raises Problem."""
+        """Return the zones of the whole lab. Raises Problem."""
         return sorted({entry.zone for entry in self._all()})
 
     def narrow(self, zone: str) -> None:
-        """Know the nodes of one zone only, from now on."""
+        """Restrict the fleet to the nodes of one zone from now on."""
         self._zone = zone
 
     def is_others(self, name: str) -> bool:
-        """Whether a node is in a zone that is not ours. Raises Problem."""
+        """Return whether a node is in another zone. Raises Problem."""
         if not self._zone:
             return False
         if name not in self._zones:
@@ -125,25 +125,25 @@ class SupervisedFleet:
         return self._zones.get(name, self._zone) != self._zone
 
     def free_slot(self) -> int:
-        """Where a node may join; the slots of zones interleave, so that no other zone's is the same. Raises
-        Problem.
-        """
+        """Return a slot where a node may join; those of different zones never collide. Raises Problem."""
         step = len(self.zones()) if self._zone else 1
         return step + max(entry.slot for entry in self.nodes())
 
     def node_names(self) -> list[str]:
-        """Their names. Raises Problem."""
+        """Return the nodes' names. Raises Problem."""
         return [entry.name for entry in self.nodes()]
 
     def has(self, name: str) -> bool:
-        """Whether there is a node, or a component of the control plane, of that name. Raises Problem."""
+        """Return whether a node, or a control plane component, of that name exists. Raises Problem."""
         return name in SERVICES or name in self.node_names()
 
     def machine(self, name: str, purpose: str = "scenario") -> Machine:
-        """A node as a computer; its connection stays warm, one for each purpose: a command's deadline cuts
-        all that share its own. A component of the control plane, or that as a whole, is one, too.
+        """Return a node, a control plane component or the whole control plane as a machine.
 
-        Raises Problem when there is none of that name.
+        Its connection stays open, one per purpose: a command's timeout cuts off all commands that share a
+        connection.
+
+        Raises Problem if there is no such machine.
         """
         key = (purpose, name)
         if key not in self._machines:
@@ -154,10 +154,10 @@ class SupervisedFleet:
         if name in SERVICES:
             bundle = self._pki / "ca.crt"
             return ServiceMachine(name, self._supervisor, self._api, bundle, self._kubectl, self.machine)
-        found = {entry.name: entry for entry in self.nodes()}
-        if name not in found:
-            raise Problem(f"no node {name!r}", f"lab {self._lab}", f"it has: {', '.join(found)}")
-        info = found[name]
+        nodes = {entry.name: entry for entry in self.nodes()}
+        if name not in nodes:
+            raise Problem(f"no node {name!r}", f"lab {self._lab}", f"it has: {', '.join(nodes)}")
+        info = nodes[name]
         host_key = (self._pki / f"{name}.hostkey").read_text().strip()
         api_address = str(self._supervisor.status()["control_plane_address"])
         key = self._pki / "ssh"
@@ -165,11 +165,11 @@ class SupervisedFleet:
         return SshMachine(access, self._supervisor.dial, SupervisedHost(self._supervisor, self._api))
 
     def command_lines(self) -> Mapping[str, Sequence[str]]:
-        """How each component of the control plane is started. Raises Problem."""
-        return {name: told["argv"] for name, told in self._supervisor.status()["services"].items()}
+        """Return the command line of each control plane component. Raises Problem."""
+        return {name: service["argv"] for name, service in self._supervisor.status()["services"].items()}
 
     def owner(self, name: str) -> str:
-        """Whose machine its hypervisor says a node is; nobody's where there is none. Raises Problem."""
+        """Return a node's owner according to its hypervisor; empty without one. Raises Problem."""
         return self._kind.owner(self._run, name)
 
     def _run(self, argv: Sequence[str]) -> str:
@@ -185,10 +185,16 @@ class SupervisedFleet:
         node: str = "",
         shape: Shape = AS_ALL,
     ) -> None:
-        """Let a machine of this shape join while the lab runs, with these fields of its KubeletConfiguration
-        and these flags besides, as the node that is called like it or otherwise.
+        """Let a machine join while the lab runs. Raises Problem.
 
-        Raises Problem.
+        Args:
+            name: the machine's name.
+            zone: its zone.
+            slot: its slot, which determines its addresses.
+            kubelet: additional fields of its KubeletConfiguration.
+            flags: additional kubelet flags.
+            node: its Node's name, if it differs from the machine's.
+            shape: its hardware.
         """
         spec = NodeSpec(name, slot, zone, uuid.uuid4().hex, kubelet, tuple(flags), node, shape)
         self._forget(name)
@@ -202,12 +208,12 @@ class SupervisedFleet:
             self._forget(name)
 
     def _forget(self, name: str) -> None:
-        """Another machine may come under the name; somebody else may have let this one leave."""
+        """Drop connections to a machine: it may have left, and another may get its name."""
         for key in [key for key in list(self._machines) if key[1] == name]:
             self._machines.pop(key).close()
 
     def fetch_journals(self, into: Path) -> None:
-        """Fetch what machines wrote of their present boot; who does not answer has none."""
+        """Fetch the present boot's journals of the machines; skip those that do not answer."""
         with contextlib.suppress(Problem), ThreadPoolExecutor(4) as pool:
             names = [entry.name for entry in self.nodes() if entry.on]
             list(pool.map(lambda name: self._fetch_journal(name, into), names))
@@ -215,18 +221,18 @@ class SupervisedFleet:
     def _fetch_journal(self, name: str, into: Path) -> None:
         argv = ["journalctl", "--boot", "--output=short-precise", "--no-pager"]
         with contextlib.suppress(MachineError, Problem, OSError):
-            said = self.machine(name).run(argv, deadline_s=_JOURNAL_LIMIT_S).stdout
+            journal = self.machine(name).run(argv, deadline_s=_JOURNAL_LIMIT_S).stdout
             into.mkdir(exist_ok=True)
-            (into / f"journal-{name}.log").write_text(said)
+            (into / f"journal-{name}.log").write_text(journal)
 
     def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
         for machine in list(self._machines.values()):
             machine.close()
 
 
 class SupervisedLife:
-    """One lab's: its folder's lock says that it lives, its supervisor ends it."""
+    """The life cycle of one lab: its supervisor reports its state and ends it."""
 
     def __init__(
         self,
@@ -242,47 +248,46 @@ class SupervisedLife:
         self._logs: int | None = None
 
     def check_alive(self) -> None:
-        """Refuse to go on with a lab whose component has died; those of other zones' nodes are others'
-        business. Raises Problem with its last log lines.
-        """
+        """Raise Problem, with the last log lines, if a component has died; ignore nodes of other zones."""
         for name, how in self._supervisor.status()["died"].items():
             if self._is_others(name.partition("-")[2]):
                 continue
-            said = self.last_lines(name)
-            raise Problem(f"{name} {how}", f"lab {self._dir.name}", "its last log lines follow", said)
+            log_lines = self.last_lines(name)
+            raise Problem(f"{name} {how}", f"lab {self._dir.name}", "its last log lines follow", log_lines)
 
     def has_control_plane(self) -> bool:
-        """Whether no component of the control plane has died. Raises Problem."""
+        """Return whether no control plane component has died. Raises Problem."""
         return not set(COMPONENTS) & set(self._supervisor.status()["died"])
 
     @property
     def logs(self) -> Path:
-        """The folder of the components' logs, as long as the lab is not closed. Raises Problem."""
+        """The folder of the components' logs, until the lab is closed. Raises Problem."""
         if self._logs is None:
             self._logs = self._supervisor.logs()
         return folder_of(self._logs)
 
     def last_lines(self, component: str) -> str:
-        """What a component's log ends with; nothing where it has none. Raises Problem."""
+        """Return the end of a component's log; empty if it has none. Raises Problem."""
         logs = self.logs
         log = logs / f"{component}.log"
         if not log.exists():
-            # What a guest says ("node-NAME", "kubelet-NAME") it says to its console.
+            # A guest ("node-NAME", "kubelet-NAME") logs to its console.
             log = logs / f"console-{component.partition('-')[2]}.log"
         return last_words(log.read_text(errors="replace"), LOG_LINES) if log.exists() else ""
 
     def full(self, since_t: float | None = None) -> list[str]:
-        """What of the lab's own memory is full, or was since a time (s, monotonic); a line each. Raises
-        Problem.
+        """Describe each part of the lab's memory that is full, or was since a time (s, monotonic).
+
+        Raises Problem.
         """
         return [
-            f"lab {self._dir.name}: its {name} {verb} full ({told['size_bytes'] >> 20} MiB): {_LOST[name]}"
-            for name, told in self._supervisor.status().get("memory", {}).items()
-            if (verb := _is_or_was(told, since_t))
+            f"lab {self._dir.name}: its {name} {verb} full ({usage['size_bytes'] >> 20} MiB): {_LOST[name]}"
+            for name, usage in self._supervisor.status().get("memory", {}).items()
+            if (verb := _is_or_was(usage, since_t))
         ]
 
     def close(self) -> None:
-        """Give the lab up; it stays, unless nobody else holds it."""
+        """Give up the lab; it stays, unless no other process holds it."""
         if self._hold is not None:
             self._hold.close()
         if self._logs is not None:
@@ -296,16 +301,16 @@ class SupervisedLife:
         wait_gone(self._dir)
 
 
-def _is_or_was(told: Mapping[str, Json], since_t: float | None) -> str:
-    """Whether a part of a lab's memory is full, or was since a time, as a verb; nothing where neither."""
-    if told.get("is_full"):
+def _is_or_was(usage: Mapping[str, Json], since_t: float | None) -> str:
+    """Return "is" if a part of a lab's memory is full, "was" if it was since a time, else ""."""
+    if usage.get("is_full"):
         return "is"
-    was_t = told.get("full_t")
+    was_t = usage.get("full_t")
     return "was" if was_t is not None and since_t is not None and was_t >= since_t else ""
 
 
 def wait_gone(folder: Path) -> None:
-    """Wait until a lab's folder is gone. Raises Problem when it stays."""
-    left = until_empty(lambda: [str(folder)] if folder.exists() else [], limit_s=DOWN_LIMIT_S)
-    if left:
+    """Wait until a lab's folder is gone. Raises Problem if it stays."""
+    remaining = until_empty(lambda: [str(folder)] if folder.exists() else [], limit_s=DOWN_LIMIT_S)
+    if remaining:
         raise Problem(f"{folder} is still there after {DOWN_LIMIT_S:g} s", "lab", "run `nodeproof down`")

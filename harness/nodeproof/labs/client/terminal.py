@@ -1,4 +1,4 @@
-"""An interactive shell on a node: the ordinary ssh client, its connection made inside the lab."""
+"""An interactive shell on a node: the ordinary ssh client, connected through the lab's supervisor."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from nodeproof.labs.client.lab import Lab
 from nodeproof.machines.ssh import SSH_PORT
 
 _SHELL = "command -v bash >/dev/null && exec bash -l; exec sh -l"
-"""A process node's root has the quickest shell for commands, which is none for people."""
+"""The login shell of a process node's root is the fastest for commands, not the best for people."""
 
 
 def interactive(lab: Lab, node: str) -> int:
-    """Give the terminal to ssh; its ProxyCommand carries the connection into the lab. Gives ssh's exit
-    status.
+    """Open a shell on a node in this terminal and return ssh's exit status.
 
-    Raises Problem when the lab has no such node.
+    ssh connects through a ProxyCommand inside the lab. Raises Problem if the lab has no such node.
     """
     lab.fleet.machine(node)
     address = next(entry.control_address for entry in lab.fleet.nodes() if entry.name == node)
-    known = lab.dir / "pki" / f"{node}.known_hosts"
-    known.write_text(f"{node} {(lab.dir / 'pki' / f'{node}.hostkey').read_text().strip()}\n")
+    known_hosts = lab.dir / "pki" / f"{node}.known_hosts"
+    known_hosts.write_text(f"{node} {(lab.dir / 'pki' / f'{node}.hostkey').read_text().strip()}\n")
     relay = f"{sys.executable} -P -m nodeproof.labs.client.relay {lab.dir / 's'} {address} {SSH_PORT}"
     options = {
         "ProxyCommand": relay,
         "HostKeyAlias": node,
-        "UserKnownHostsFile": str(known),
+        "UserKnownHostsFile": str(known_hosts),
         "StrictHostKeyChecking": "yes",
         "IdentitiesOnly": "yes",
     }

@@ -1,4 +1,4 @@
-"""Which machines a lab is made of, where a file says so: names, zones, memory, processors."""
+"""Topology files: the machines of a lab, with their names, zones, memory and processors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEYS = frozenset({"name", "zone", "memory_mib", "cpus"})
 
 @dataclass(frozen=True)
 class Entry:
-    """One machine to be."""
+    """One machine of a topology."""
 
     name: str
     zone: str
@@ -30,25 +30,29 @@ class Entry:
 
 
 def read(path: Path) -> tuple[Entry, ...]:
-    """The machines of a topology file, in its order, which is that of their addresses. Raises Problem."""
+    """Return the machines of a topology file, in the order of their addresses. Raises Problem."""
     try:
-        told = plain(catalogue.read(path), str(path))
+        topology = plain(catalogue.read(path), str(path))
     except OSError as error:
-        raise Problem(f"no topology: {error}", str(path), "see infra/topology") from error
+        raise Problem(f"cannot read the topology: {error}", str(path), "see infra/topology") from error
     except Problem as problem:
-        raise Problem(f"no topology: {problem.what}", problem.where, "see infra/topology") from problem
-    nodes = told.get("nodes") if isinstance(told, dict) and set(told) == {"nodes"} else None
+        raise Problem(
+            f"cannot read the topology: {problem.what}", problem.where, "see infra/topology"
+        ) from problem
+    nodes = topology.get("nodes") if isinstance(topology, dict) and set(topology) == {"nodes"} else None
     if not isinstance(nodes, list) or not nodes:
-        raise Problem("a topology is a list of `nodes` and nothing else", str(path), "see infra/topology")
-    entries = tuple(_entry(told, f"{path}, node {number}") for number, told in enumerate(nodes, 1))
+        raise Problem(
+            "a topology must be a list of `nodes` and nothing else", str(path), "see infra/topology"
+        )
+    entries = tuple(_entry(node, f"{path}, node {number}") for number, node in enumerate(nodes, 1))
     for name, count in Counter(entry.name for entry in entries).items():
         if count > 1:
-            raise Problem(f"{count} nodes are called {name}", str(path), "give each a name of its own")
+            raise Problem(f"{count} nodes are called {name}", str(path), "give each node a different name")
     return entries
 
 
 def spread(entries: Sequence[Entry]) -> tuple[int, ...]:
-    """How many nodes are in each zone, in the order of the zones' names."""
+    """Return the number of nodes in each zone, in the order of the zones' names."""
     counts = Counter(entry.zone for entry in entries)
     return tuple(counts[zone] for zone in sorted(counts))
 
@@ -56,9 +60,9 @@ def spread(entries: Sequence[Entry]) -> tuple[int, ...]:
 def _entry(entry: Json, where: str) -> Entry:
     if not isinstance(entry, dict) or not {"name", "zone"} <= set(entry) <= _KEYS:
         raise Problem(
-            f"{repr(entry)[:_SHOWN]} is no node",
+            f"{repr(entry)[:_SHOWN]} is not a node",
             where,
-            f"it has name and zone, and of {sorted(_KEYS)} no other",
+            f"it needs name and zone, and allows only {sorted(_KEYS)}",
         )
     for key in ("name", "zone"):
         check_node_name(str(entry[key]))
@@ -72,5 +76,5 @@ def _entry(entry: Json, where: str) -> Entry:
 def _number(entry: Mapping[str, Json], key: str, without: int, limits: tuple[int, int], where: str) -> int:
     value, (least, most) = entry.get(key, without), limits
     if key in entry and (type(value) is not int or not least <= value <= most):
-        raise Problem(f"{key} is {repr(value)[:_SHOWN]}", where, f"say a whole number from {least} to {most}")
+        raise Problem(f"{key} is {repr(value)[:_SHOWN]}", where, f"use a whole number from {least} to {most}")
     return int(value)

@@ -1,1 +1,1 @@
-"""What any lab that runs under a supervisor stands on."""
+"""The base of every lab under a supervisor."""

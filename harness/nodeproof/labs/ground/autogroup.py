@@ -1,8 +1,8 @@
-"""Which session comes first on a busy host: the harness, then labs, then machines.
+"""Priorities of sessions on a busy host: the harness first, then labs, then virtual machines.
 
 Linux gives each session its share of the processors (sched(7), "The autogroup feature"). A lab's session is
-busy and a harness's mostly idle, and an idle one that wakes may have to wait for up to a second then
-(docs/findings.md): evidence comes late, and so do controllers. A session that is nicer gives way at once.
+busy and a harness's mostly idle; an idle session that wakes may wait for up to a second (docs/findings.md),
+which delays evidence and controllers. A session with a higher nice value yields at once.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import sys
 from pathlib import Path
 
 HARNESS = -8
-"""A worker's session. It and its labs come before other programs: a lab that has the same share of the
-processors as a program that takes all it can get is late, and verdicts are unproven.
+"""The nice value of a worker's session, which has priority over other programs, as have its labs: at the same
+priority as a program that uses all processors, a lab is late and verdicts are unproven.
 """
 LAB = 4
-"""How much nicer than its harness's a lab's session is: as measured 1 changes nothing, and 2 is enough."""
+"""The nice value of a lab's session above its harness's: measured, 1 has no effect and 2 is enough."""
 STARTING = 7
-"""A lab's until it is up: labs of a run start while scenarios in others are timed already."""
+"""The same until the lab is up: other labs of the run may already be measuring."""
 MACHINE = 8
-"""A virtual machine's: labs come first, whose controllers have to be in time."""
+"""The same for a virtual machine's session: labs come first, as their controllers must be in time."""
 _NICE = re.compile(r"nice (-?\d+)")
 
 
 def nice_of(process: int | str = "self") -> int:
-    """Give how nice the session of a process is; 0 on a host without autogroups."""
+    """Return the nice value of a process's session; 0 on a host without autogroups."""
     with contextlib.suppress(OSError):
         match = _NICE.search(Path(f"/proc/{process}/autogroup").read_text())
         return int(match[1]) if match else 0
@@ -34,7 +34,7 @@ def nice_of(process: int | str = "self") -> int:
 
 
 def set_nice(nice: int, process: int | str = "self") -> None:
-    """Make the session of a process so nice; a host without autogroups is left as it is."""
+    """Set the nice value of a process's session; do nothing on a host without autogroups."""
     with contextlib.suppress(OSError):
         Path(f"/proc/{process}/autogroup").write_text(str(nice))
 

@@ -23,7 +23,7 @@ Json = Any
 READY_LIMIT_S = 120.0
 UID_LIMIT_S = 60.0
 ATTACHER_USER = "csi-attacher"
-"""As the service account that its manifests bind its role to."""
+"""The name of the service account to which its manifests bind its role."""
 SERVICE_RANGE = "10.96.0.0/16"
 SERVICE_ADDRESS = "10.96.0.1"
 _ETCD = "http://127.0.0.1:2379"
@@ -42,7 +42,7 @@ _AUDIT_POLICY = {
 
 @dataclass(frozen=True)
 class Credentials:
-    """What the control plane's parts identify themselves with."""
+    """The credentials of the control plane's components."""
 
     authority: Authority
     admin: Pair
@@ -56,7 +56,7 @@ class Credentials:
 
 
 def issue_credentials(folder: Path) -> Credentials:
-    """Make a lab's authority and the control plane's certificates below `folder`."""
+    """Create a lab's authority and the control plane's certificates below `folder`."""
     authority = Authority(folder)
     hosts = [
         "kubernetes",
@@ -81,7 +81,7 @@ def issue_credentials(folder: Path) -> Credentials:
 
 
 def kubeconfig(pair: Pair, authority: Path, user: str) -> str:
-    """A kubeconfig for one identity (JSON, which is YAML)."""
+    """Return a kubeconfig for one identity (JSON, which is YAML)."""
     cluster = {"server": f"https://{API_ADDRESS}:{API_PORT}", "certificate-authority": str(authority)}
     client = {"client-certificate": str(pair.cert), "client-key": str(pair.key)}
     return json.dumps(
@@ -97,7 +97,7 @@ def kubeconfig(pair: Pair, authority: Path, user: str) -> str:
 
 
 def write_kubeconfigs(credentials: Credentials, folder: Path) -> Mapping[str, Path]:
-    """Write one for each who works through the API server; gives where they are, by their names."""
+    """Write a kubeconfig for each client of the API server; return their paths by client."""
     users = {
         "admin": credentials.admin,
         "controller-manager": credentials.controller_manager,
@@ -110,7 +110,7 @@ def write_kubeconfigs(credentials: Credentials, folder: Path) -> Mapping[str, Pa
 
 
 def etcd(spec: LabSpec, data: Path) -> list[str]:
-    """etcd on loopback, its data in memory: nothing of a lab needs to survive it."""
+    """Return the command of etcd on loopback; its data is in memory, as it need not outlive the lab."""
     peer = "http://127.0.0.1:2380"
     return [
         spec.binary("etcd"),
@@ -126,7 +126,7 @@ def etcd(spec: LabSpec, data: Path) -> list[str]:
 
 
 def api_server(spec: LabSpec, credentials: Credentials, logs: Path) -> list[str]:
-    """kube-apiserver with real TLS, RBAC, the Node authorizer, NodeRestriction and an audit log."""
+    """Return the command of kube-apiserver with TLS, RBAC, Node authorizer, NodeRestriction and audit log."""
     policy = credentials.authority.folder / "audit-policy.json"
     policy.write_text(json.dumps(_AUDIT_POLICY))
     flags = {
@@ -156,7 +156,7 @@ def api_server(spec: LabSpec, credentials: Credentials, logs: Path) -> list[str]
 
 
 def controller_manager(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
-    """kube-controller-manager with the profile's timing."""
+    """Return the command of kube-controller-manager with the profile's timing."""
     flags = {
         **_client_flags(credentials, config),
         "root-ca-file": str(credentials.authority.bundle),
@@ -168,7 +168,7 @@ def controller_manager(spec: LabSpec, credentials: Credentials, config: Path) ->
 
 
 def scheduler(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
-    """kube-scheduler with upstream's defaults but for the leader election."""
+    """Return the command of kube-scheduler with upstream's defaults, except leader election."""
     return [
         spec.binary("kube-scheduler"),
         *_flags({**_client_flags(credentials, config), **FIXED["kube-scheduler"]}),
@@ -176,8 +176,10 @@ def scheduler(spec: LabSpec, credentials: Credentials, config: Path) -> list[str
 
 
 def cloud_controller_manager(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
-    """cloud-controller-manager as the kube-controller-manager's user, with only the controller that looks
-    after lost machines; what it answers, and if it sets nodes up, is told by flags of a fault's.
+    """Return the command of cloud-controller-manager with the node lifecycle controller only.
+
+    It uses kube-controller-manager's identity. Faults set by flags what its cloud answers and whether it
+    initializes nodes.
     """
     flags = {
         **_client_flags(credentials, config),
@@ -191,7 +193,7 @@ def cloud_controller_manager(spec: LabSpec, credentials: Credentials, config: Pa
 
 
 def _client_flags(credentials: Credentials, config: Path) -> dict[str, str]:
-    """What every component that works through the API server is given."""
+    """Return the flags of every component that uses the API server."""
     return {
         "kubeconfig": str(config),
         "authentication-kubeconfig": str(config),
@@ -216,7 +218,7 @@ def get(credentials: Credentials, path: str, timeout_s: float) -> tuple[int, byt
 
 
 def wait_ready(credentials: Credentials, dead: Callable[[], str]) -> None:
-    """Wait until /readyz answers 200. Raises Problem when a component has died, or after READY_LIMIT_S."""
+    """Wait until /readyz answers 200. Raises Problem if a component has died, or after READY_LIMIT_S."""
     try:
         insist(lambda: _ready(credentials, dead), OSError, http.client.HTTPException, limit_s=READY_LIMIT_S)
     except (OSError, http.client.HTTPException) as error:
@@ -226,17 +228,18 @@ def wait_ready(credentials: Credentials, dead: Callable[[], str]) -> None:
 
 
 def kube_system_uid(credentials: Credentials) -> str:
-    """The UID by which a cluster is known, once the namespace is there. Raises OSError,
-    http.client.HTTPException or KeyError after UID_LIMIT_S.
+    """Return the UID that identifies the cluster, once its kube-system namespace exists.
+
+    Raises OSError, http.client.HTTPException or KeyError after UID_LIMIT_S.
     """
 
-    def ask() -> str:
+    def fetch_uid() -> str:
         _status, body = get(credentials, "/api/v1/namespaces/kube-system", 5)
-        found: Mapping[str, Json] = json.loads(body)
-        return str(found["metadata"]["uid"])
+        namespace: Mapping[str, Json] = json.loads(body)
+        return str(namespace["metadata"]["uid"])
 
-    # All kubelets of a large lab start just then.
-    return insist(ask, OSError, http.client.HTTPException, KeyError, limit_s=UID_LIMIT_S)
+    # The API server may be slow now: all kubelets of a large lab are starting.
+    return insist(fetch_uid, OSError, http.client.HTTPException, KeyError, limit_s=UID_LIMIT_S)
 
 
 def _ready(credentials: Credentials, dead: Callable[[], str]) -> None:

@@ -1,4 +1,4 @@
-"""The lab's dead-man's switches: faults whose harness is gone are healed from here."""
+"""The lab's dead-man's switches: they heal faults whose harness is gone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RETRY_PERIOD_S = 1.0
 
 @dataclass
 class _Switch:
-    """One arming of a fault's switch; `over` once it was renewed or disarmed."""
+    """One arming of a fault's switch; `over` is set once it is renewed or disarmed."""
 
     fault: Mapping[str, Json]
     due_t: float
@@ -27,7 +27,7 @@ class _Switch:
 
 
 class Deadman:
-    """Heals faults whose time to live is over; armed, renewed and disarmed by the harness."""
+    """Heals faults whose time to live has passed; the harness arms, renews and disarms them."""
 
     def __init__(self, heal: Callable[[Mapping[str, Json]], None], events: EventLog) -> None:
         self._heal = heal
@@ -38,18 +38,18 @@ class Deadman:
         self._disarmed: set[str] = set()
 
     def arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:
-        """Arm or renew the switch of `fault`; disarm it for good with a `ttl_s` of 0.
+        """Arm or renew the switch of `fault`; a `ttl_s` of 0 disarms it for good.
 
-        Raises Problem when it was disarmed: a renewal that comes late must not arm it behind that.
+        Raises Problem if it was disarmed before: a late renewal must not arm it again.
         """
         name = str(fault["id"])
         with self._lock:
             if ttl_s > 0 and name in self._disarmed:
-                said = f"the switch of fault {name} was disarmed"
-                raise Problem(said, f"dead-man's switch of {fault['node']}", "make another fault")
-            held = self._switches.pop(name, None)
-            if held is not None:
-                held.over.set()
+                message = f"the switch of fault {name} was disarmed"
+                raise Problem(message, f"dead-man's switch of {fault['node']}", "inject a new fault")
+            previous = self._switches.pop(name, None)
+            if previous is not None:
+                previous.over.set()
             if ttl_s <= 0:
                 self._faults.pop(name, None)
                 self._disarmed.add(name)
@@ -59,28 +59,28 @@ class Deadman:
         threading.Thread(target=self._wait, args=(switch, ttl_s), daemon=True).start()
 
     def armed(self) -> Mapping[str, float]:
-        """The armed switches and the seconds left of each."""
+        """Return the armed switches and the seconds that each has left."""
         now = time.monotonic()
         with self._lock:
             return {name: round(switch.due_t - now, 1) for name, switch in self._switches.items()}
 
     def faults(self) -> list[Mapping[str, Json]]:
-        """Every fault that was armed and never disarmed, oldest first: no probe has proven its heal."""
+        """Return the faults that were armed and never disarmed, oldest first: their heal is unproven."""
         with self._lock:
             return list(self._faults.values())
 
     def _wait(self, switch: _Switch, ttl_s: float) -> None:
         if switch.over.wait(ttl_s):
             return
-        self._tell("deadman", switch)
-        # For as long as it takes, and whatever is raised: what the fault needs may itself be healing, as a
-        # node that boots. This thread ends with the lab, the switch, or the fault.
+        self._log("deadman", switch)
+        # Retry any error without a limit: the target may be recovering itself, such as a node that boots.
+        # This thread ends with the lab, the switch or the fault.
         retry = tenacity.Retrying(
             stop=tenacity.stop_when_event_set(switch.over),
             sleep=tenacity.sleep_using_event(switch.over),
             wait=tenacity.wait_fixed(_RETRY_PERIOD_S),
             retry=tenacity.retry_if_exception_type(Exception),
-            before_sleep=lambda state: self._tell_why(switch, state),
+            before_sleep=lambda state: self._log_first_failure(switch, state),
             retry_error_callback=lambda _state: None,
         )
         retry(self._heal, switch.fault)
@@ -88,11 +88,11 @@ class Deadman:
             if self._switches.get(str(switch.fault["id"])) is switch:
                 del self._switches[str(switch.fault["id"])]
 
-    def _tell_why(self, switch: _Switch, state: tenacity.RetryCallState) -> None:
+    def _log_first_failure(self, switch: _Switch, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None
         if state.attempt_number == 1 and error is not None:
-            said = str(error).partition("\n")[0] or type(error).__name__
-            self._tell("deadman-failed", switch, reason=said)
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            self._log("deadman-failed", switch, reason=reason)
 
-    def _tell(self, kind: str, switch: _Switch, **data: Json) -> None:
+    def _log(self, kind: str, switch: _Switch, **data: Json) -> None:
         self._events.write(kind, id=switch.fault["id"], node=switch.fault["node"], **data)

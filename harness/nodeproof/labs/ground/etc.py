@@ -1,8 +1,7 @@
-"""The /etc of a lab and of its nodes: a folder of their own, so that nothing which happens to the host's
-reaches them.
+"""The private /etc of a lab and of its nodes, which changes to the host's /etc do not reach.
 
-A file bound over one in the host's /etc would not do: when the host replaces that file, as useradd or a
-package does with /etc/passwd, the kernel detaches the binding in every namespace.
+Bind mounts of single files would not be enough: when the host replaces such a file, as useradd or a package
+does with /etc/passwd, the kernel detaches the mount in every namespace.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ TAKEN_OVER = (
     "services",
     "terminfo",
 )
-"""What programs of the host need of its /etc to run in a lab."""
+"""The entries of the host's /etc that its programs need to run in a lab."""
 
 
 def make(folder: Path, own: Mapping[str, str]) -> Path:
-    """Fill `folder` from the host's /etc and with `own` files. Raises OSError."""
+    """Copy the host's `TAKEN_OVER` entries to `folder` and write the files of `own`. Raises OSError."""
     folder.mkdir(parents=True)
     for name in TAKEN_OVER:
         source = HOST / name
@@ -51,8 +50,13 @@ def make(folder: Path, own: Mapping[str, str]) -> Path:
 
 
 def mount(folder: Path) -> None:
-    """Make a lab's /etc, where names come from its own hosts file alone: the host's name servers are no part
-    of it. Raises CommandFailed, OSError.
+    """Mount a lab's own /etc over the host's, in this mount namespace.
+
+    Names resolve through the lab's hosts file only; the host's name servers are not used.
+
+    Raises:
+        CommandFailed: mount(8) failed.
+        OSError: the folder cannot be written.
     """
     own = {"hosts": f"127.0.0.1 localhost\n{API_ADDRESS} kubernetes\n", "resolv.conf": ""}
     proc.run(["mount", "--bind", str(make(folder, own)), str(HOST)], timeout_s=_MOUNT_LIMIT_S)

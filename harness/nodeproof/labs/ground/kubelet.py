@@ -1,4 +1,4 @@
-"""A node's kubelet: its configuration and flags, the same for every kind of node."""
+"""The configuration and flags of a node's kubelet, the same for every kind of node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ Json = Any
 def configuration(
     lab: LabSpec, node: NodeSpec, folder: Path, settings: Mapping[str, Json]
 ) -> dict[str, Json]:
-    """A KubeletConfiguration; `folder` is where the node finds its credentials, `settings` its kind's own."""
+    """Return a KubeletConfiguration.
+
+    Args:
+        lab: the lab of the node.
+        node: the node; its `kubelet` fields take precedence over everything else.
+        folder: where the node finds its credentials.
+        settings: the fields that the kind of lab sets.
+    """
     pair = pair_in(folder, "kubelet")
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -37,8 +44,9 @@ def configuration(
 
 
 def flags(lab: LabSpec, node: NodeSpec) -> list[str]:
-    """What a kubelet is told by flags: who it is, and whose. Of one given twice the last counts;
-    labels add up.
+    """Return the kubelet's flags: its identity, its labels and the node's own flags.
+
+    If a flag is repeated, the last value counts; labels add up.
     """
     return [
         f"--hostname-override={node.node_name}",

@@ -1,6 +1,6 @@
-"""Keeps the logs of a lab's components from growing without end: /run is mostly memory.
+"""Limits the size of the logs of a lab's components: /run is mostly memory.
 
-As logrotate's `copytruncate` does: whoever appends to a file goes on at its beginning.
+Works like logrotate's `copytruncate`: a process that appends to a file continues at its beginning.
 """
 
 from __future__ import annotations
@@ -13,47 +13,47 @@ from collections.abc import Callable
 from pathlib import Path
 
 LIMIT_BYTES = 8 << 20
-"""How long a component's log, or a guest's console, may get; there is one earlier part of each."""
+"""Size limit of a component's log or a guest's console; one earlier part of each is kept."""
 AUDIT_LIMIT_MB = 32
-"""How long the audit log may get, which has one earlier part, too."""
+"""Size limit of the audit log; one earlier part is kept."""
 LOOKED_EACH_S = 1.0
-"""How often it is looked how long the logs are, and if there is room for them."""
+"""How often the size of the logs and the free space are checked."""
 _PANIC = "Kernel panic"
 
 
 def keep_short(
     folder: Path, uid: int, gid: int, look: Callable[[], None], limit_bytes: int = LIMIT_BYTES
 ) -> None:
-    """Look after the logs in a folder until this process ends; they are the owner's, whoever writes them.
+    """Truncate the logs in a folder, and give them to their owner, until this process ends.
 
-    `look` is called each time before a log may be cut, while it still shows if there was room.
+    `look` is called before logs may be truncated, while a lack of space is still visible.
     """
-    threading.Thread(target=_keep_short, args=(folder, uid, gid, look, limit_bytes), daemon=True).start()
+    threading.Thread(target=_limit_logs, args=(folder, uid, gid, look, limit_bytes), daemon=True).start()
 
 
 def give(folder: Path, uid: int, gid: int) -> None:
-    """Give the logs in a folder to their owner: consoles and audit logs are made for their writer alone."""
+    """Give the logs in a folder to their owner: consoles and audit logs are created for their writer only."""
     for log in folder.iterdir():
         with contextlib.suppress(OSError):
             os.chown(log, uid, gid, follow_symlinks=False)
 
 
-def _keep_short(folder: Path, uid: int, gid: int, look: Callable[[], None], limit_bytes: int) -> None:
+def _limit_logs(folder: Path, uid: int, gid: int, look: Callable[[], None], limit_bytes: int) -> None:
     never = threading.Event()
     while not never.wait(LOOKED_EACH_S):
         with contextlib.suppress(OSError):
             look()
             give(folder, uid, gid)
         for log in folder.glob("*.log"):
-            # What the disk has no room for is lost: the logs of a lab must not fill it.
+            # Without space for the copy its content is lost: logs must not fill the disk.
             with contextlib.suppress(OSError):
                 begin_anew(log, limit_bytes)
 
 
 def begin_anew(log: Path, limit_bytes: int) -> None:
-    """Move what a log beyond its limit holds to `NAME.log.1`, or drop it where there is no room.
+    """Move the content of a log above its limit to `NAME.log.1`; drop it if there is no space.
 
-    Root follows no link in a folder that is somebody else's. Raises OSError.
+    Root follows no link in a folder of another user. Raises OSError.
     """
     with open(log, "r+b", opener=_no_link) as full:
         if os.fstat(full.fileno()).st_size <= limit_bytes:
@@ -61,8 +61,8 @@ def begin_anew(log: Path, limit_bytes: int) -> None:
         earlier = log.with_name(f"{log.name}.1")
         try:
             earlier.unlink(missing_ok=True)
-            with open(earlier, "xb", opener=_no_link) as kept:
-                shutil.copyfileobj(full, kept)
+            with open(earlier, "xb", opener=_no_link) as copy:
+                shutil.copyfileobj(full, copy)
         except OSError:
             earlier.unlink(missing_ok=True)
             raise
@@ -75,7 +75,7 @@ def _no_link(path: str, flags: int) -> int:
 
 
 def last_words(console: str, count: int) -> str:
-    """What a guest said last: so many lines from its panic on, or the last ones of all."""
+    """Return the last `count` lines of a guest's console, or the first `count` from its kernel panic on."""
     lines = console.splitlines()
     panic = next((at for at, line in enumerate(lines) if _PANIC in line), None)
     return "\n".join(lines[-count:] if panic is None else lines[panic : panic + count])

@@ -1,6 +1,6 @@
-"""A lab's own memory: file systems with a size, so that whatever a lab writes fills no more than its own.
+"""A lab's own memory: tmpfs mounts of a limited size, so that a lab can fill only its own.
 
-Both are in the lab's mount namespace alone, below its folder, and end with it.
+Both are mounted below the lab's folder, in its mount namespace only, and end with it.
 """
 
 from __future__ import annotations
@@ -17,58 +17,66 @@ from nodeproof.labs.ground.logs import LIMIT_BYTES
 Json = Any
 _MIB = 1 << 20
 _BASE_MIB = 1024
-"""etcd with its write-ahead log, and what the lab's programs put down."""
+"""etcd with its write-ahead log, and the files of the lab's programs."""
 _LOGS_MIB, _NODE_LOGS_MIB = 192, 48
 """The control plane's logs and the audit log at their limits; a console, or a kubelet's and an sshd's log."""
 _MOUNT_LIMIT_S = 10.0
 _FULL_FRACTION = 0.02
-"""A part with less of it free is full."""
+"""A part with a smaller free fraction counts as full."""
 _LEAST_FREE_BYTES = 2 * LIMIT_BYTES
-"""With less a log that is cut, of which a copy is made, may leave no room for the others."""
+"""Truncating a log copies it first; with less free space the copy may crowd out the other logs."""
 
 
 def mount_memory(path: Path, node_mib: int, nodes: int) -> Path:
-    """Mount a lab's memory at `path`, with its logs in a part of their own: full logs stop no etcd.
+    """Mount a lab's memory at `path`, with a separate part for logs: full logs do not stop etcd.
 
-    `node_mib` is for a node: a kubelet's folders; a guest's disk, as far as it was written to.
+    Args:
+        path: the mount point.
+        node_mib: memory per node (MiB): a kubelet's folders, or the written part of a guest's disk.
+        nodes: how many nodes the lab has.
 
-    Raises CommandFailed.
+    Raises:
+        CommandFailed: mount(8) failed.
     """
     _mount(path, 0o711, _BASE_MIB + nodes * node_mib)
     for name in ("nodes", "scratch"):
         (path / name).mkdir()
-    # Whoever is handed this folder may read it; there is no way to it from outside of the lab.
+    # Readable for clients that receive its descriptor; it has no path outside of the lab.
     _mount(logs_in(path), 0o755, _LOGS_MIB + nodes * _NODE_LOGS_MIB)
     return path
 
 
 def logs_in(memory: Path) -> Path:
-    """Where a lab's logs are in its memory."""
+    """Return the folder of a lab's logs in its memory."""
     return memory / "logs"
 
 
 class Room:
-    """How full a lab's memory is, and when a part of it was seen full last."""
+    """How full a lab's memory is, and when each part was last full."""
 
     def __init__(self, memory: Path) -> None:
         self._parts = {"memory": memory, "memory for logs": logs_in(memory)}
         self._full_t: dict[str, float] = {}
 
     def look(self) -> None:
-        """See which parts are full: what is made room in goes on as if nothing had been lost."""
+        """Record which parts are full now: once space is freed, nothing else shows that data was lost."""
         for name, path in self._parts.items():
-            if _told(path)["is_full"]:
+            if _usage(path)["is_full"]:
                 self._full_t[name] = round(time.monotonic(), 6)
 
     def told(self) -> Mapping[str, Mapping[str, Json]]:
-        """By name: size and what is free (bytes), whether that is too little, and when it was so last (s,
-        monotonic; None: never).
+        """Return the usage of each part by name.
+
+        That is its size and free space (bytes), whether it is full, and when it was last full (s, monotonic;
+        None: never).
         """
         self.look()
-        return {name: {**_told(path), "full_t": self._full_t.get(name)} for name, path in self._parts.items()}
+        return {
+            name: {**_usage(path), "full_t": self._full_t.get(name)} for name, path in self._parts.items()
+        }
 
 
-def _told(path: Path) -> Mapping[str, int]:
+def _usage(path: Path) -> Mapping[str, int]:
     stat = os.statvfs(path)
     size_bytes, free_bytes = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
     is_full = free_bytes < max(_FULL_FRACTION * size_bytes, _LEAST_FREE_BYTES)

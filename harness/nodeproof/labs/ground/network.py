@@ -1,4 +1,4 @@
-"""The lab's two networks: bridges in its outer namespace, a veth pair to each node for each of them."""
+"""The lab's two networks: bridges in its outer namespace, and one veth pair per node and bridge."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ add table inet {TRACK_TABLE}
 add chain inet {TRACK_TABLE} track {{ type filter hook prerouting priority -10; }}
 add rule inet {TRACK_TABLE} track ct state new counter
 """
-"""Loads connection tracking before a node's kubelet starts, so that it knows who opened each connection."""
+"""Loads connection tracking before a node's kubelet starts, so that it records who opened each connection."""
 
 
 def set_up_bridges() -> None:
-    """Create the two bridges in this network namespace, and the address outside. Raises CommandFailed."""
+    """Create the two bridges and the outside address in this network namespace. Raises CommandFailed."""
     lines = ["link set lo up", f"addr add {OUTSIDE_ADDRESS}/32 dev lo"]
     for name, address in BRIDGES.items():
         lines += [f"link add {name} type bridge", f"addr add {address}/16 dev {name}", f"link set {name} up"]
@@ -43,17 +43,17 @@ def connect_node(node: NodeSpec, pid: int) -> None:
 
 
 def set_links(node: NodeSpec, names: Iterable[str], state: Literal["up", "down"]) -> None:
-    """Take a node's links at the bridges up or down: down, the node has no carrier. Raises CommandFailed."""
+    """Set a node's links at the bridges up or down; down means no carrier. Raises CommandFailed."""
     lines = [f"link set {outer_end(node, bridge)} {state}" for bridge in names]
     if lines:
         ip_batch(lines)
 
 
 def disconnect_node(node: NodeSpec) -> None:
-    """Remove a node's links; none there is fine.
+    """Remove a node's links, if any.
 
-    They do not go with its processes: orphaned sockets, which cannot send their FIN, keep the network
-    namespace for minutes.
+    They outlive the node's processes: orphaned sockets that cannot send their FIN keep the network namespace
+    for minutes.
     """
     for bridge in BRIDGES:
         argv = ["ip", "link", "delete", outer_end(node, bridge)]
@@ -61,20 +61,18 @@ def disconnect_node(node: NodeSpec) -> None:
 
 
 def _hardware_address(node: NodeSpec, bridge: str) -> str:
-    """A slot's own, so that no neighbour has to learn another one after a power cycle."""
+    """Return the slot's MAC address: neighbours need not learn a new one after a power cycle."""
     net = list(BRIDGES).index(bridge)
     return f"02:6e:70:{net:02x}:{node.slot // 256:02x}:{node.slot % 256:02x}"
 
 
 def outer_end(node: NodeSpec, bridge: str) -> str:
-    """The name of a node's link at the bridge (at most 15 characters)."""
+    """Return the name of a node's link at the bridge (at most 15 characters)."""
     return f"{bridge[0]}{node.slot}"
 
 
 def ip_batch(lines: list[str], pid: int | None = None) -> None:
-    """Run ip(8) commands in one process, in the network namespace of `pid` where given. Raises
-    CommandFailed.
-    """
+    """Run ip(8) commands in one process, in the network namespace of `pid` if any. Raises CommandFailed."""
     argv = ["ip", "-batch", "-"]
     if pid is not None:
         argv = [*_enter(pid), *argv]

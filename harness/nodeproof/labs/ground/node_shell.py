@@ -1,4 +1,4 @@
-"""A node as its own lab's supervisor reaches it: the dead-man's switch heals through this."""
+"""A node's shell for the supervisor of its own lab; the dead-man's switch heals through it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from nodeproof.machines.machine import STATE_FOLDER, CommandResult, MachineError
 
 
 class Runner(Protocol):
-    """How a command gets into a node."""
+    """Runs commands in a node."""
 
     def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
-        """Run a command in the node. Raises MachineError when it does not end within `deadline_s`."""
+        """Run a command in the node. Raises MachineError if it does not end within `deadline_s`."""
         ...
 
 
 class NodeShell:
-    """Shell and power of one node, whatever it is made of; power goes with `power_lock` held."""
+    """Shell and power of one node of any kind; power actions hold `power_lock`."""
 
     state_folder = STATE_FOLDER
 
@@ -36,22 +36,22 @@ class NodeShell:
         self._power_lock = power_lock
 
     def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
-        """Run a command in the node. Raises MachineError when it does not end within `deadline_s`."""
+        """Run a command in the node. Raises MachineError if it does not end within `deadline_s`."""
         return self._runner.run(argv, deadline_s=deadline_s, stdin=stdin)
 
     def is_powered(self) -> bool:
-        """Whether the node's first process runs."""
+        """Return whether the node's first process runs."""
         return self._nodes.get(self.name).pid is not None
 
     def power(self, action: PowerAction) -> None:
-        """Do something to the node from outside, and wait until one that goes on is up."""
+        """Do a power action to the node; after power-on or a thaw, wait until it is up."""
         with self._power_lock:
             self._nodes.power(self.name, action)
         if action == "on" or (action == "thaw" and self.is_powered()):
             self._nodes.wait_up(self.name)
 
     def beside(self, name: str) -> Shell:
-        """It knows no other machine. Raises MachineError."""
+        """Raise MachineError: a node's shell reaches no other machine."""
         raise MachineError(f"{self.name} knows no machine {name}")
 
 
@@ -63,12 +63,12 @@ class Inside:
     name: str
 
     def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
-        """Run a command in the node. Raises MachineError when the node is off or the deadline passes."""
+        """Run a command in the node. Raises MachineError if the node is off or on a timeout."""
         pid = self.nodes.get(self.name).pid
         if pid is None:
             raise MachineError(f"{self.name} is off")
         try:
-            done = proc.run([*enter(pid), *argv], timeout_s=deadline_s, stdin=stdin, check=False)
+            completed = proc.run([*enter(pid), *argv], timeout_s=deadline_s, stdin=stdin, check=False)
         except proc.CommandFailed as error:
             raise MachineError(str(error)) from error
-        return CommandResult(done.status, done.stdout, done.stderr)
+        return CommandResult(completed.status, completed.stdout, completed.stderr)

@@ -1,4 +1,4 @@
-"""What the nodes of a lab can do, whatever they are made of."""
+"""The interface of a lab's nodes, for every kind of lab."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ Json = Any
 
 @dataclass(frozen=True)
 class Ground:
-    """What the nodes of one lab are made on; `memory` is the lab's own, `events` what happens to them,
-    `kubelet` how their kind's kubelets are set.
+    """The environment of one lab's nodes.
+
+    `memory` is the lab's own file system, `events` records what happens to nodes, and `kubelet` contains the
+    settings that their kind of lab gives every kubelet.
     """
 
     lab: LabSpec
@@ -30,36 +32,36 @@ class Ground:
     events: EventLog
 
 
-_TOLD = ("name", "slot", "zone", "machine_id", "control_address", "data_address")
+_REPORTED_FIELDS = ("name", "slot", "zone", "machine_id", "control_address", "data_address")
 
 
 @dataclass(frozen=True)
 class RunningNode:
-    """A node and the process id, in the lab's PID namespace, of what it runs in; None while it is off."""
+    """A node and its first process's id in the lab's PID namespace; None while it is off."""
 
     spec: NodeSpec
     pid: int | None
 
     def told(self) -> Mapping[str, Json]:
-        """What a lab's status says of it: what it was asked to be, and whether it is on."""
-        asked = {key: getattr(self.spec, key) for key in _TOLD}
+        """Return the node's entry in the lab's status: its spec, and whether it is on."""
+        spec = {key: getattr(self.spec, key) for key in _REPORTED_FIELDS}
         shape = {"memory_mib": self.spec.shape.memory_mib, "cpus": self.spec.shape.cpus}
-        return {**asked, **shape, "on": self.pid is not None, "pid": self.pid}
+        return {**spec, **shape, "on": self.pid is not None, "pid": self.pid}
 
 
 class Nodes(Protocol):
-    """All nodes of one lab: join, power, links, leave."""
+    """All nodes of one lab."""
 
     def prepare(self) -> None:
         """Start what the nodes run on. Raises Problem, CommandFailed."""
         ...
 
     def get(self, name: str) -> RunningNode:
-        """Look a node up. Raises Problem when the lab has none of that name."""
+        """Return a node by name. Raises Problem if the lab has no such node."""
         ...
 
     def all(self) -> list[RunningNode]:
-        """Every node, on or off."""
+        """Return every node, on or off."""
         ...
 
     def join(self, spec: NodeSpec) -> None:
@@ -67,16 +69,17 @@ class Nodes(Protocol):
         ...
 
     def start_kubelet(self, name: str) -> None:
-        """Start the node's kubelet, where nothing in the node does. Raises Problem."""
+        """Start the node's kubelet, unless the node does so itself. Raises Problem."""
         ...
 
     def wait_up(self, name: str) -> None:
-        """Wait until the node has booted as far as its sshd. Raises Problem with its last words."""
+        """Wait until the node's sshd serves. Raises Problem with its last log lines."""
         ...
 
     def power(self, name: str, action: PowerAction) -> None:
-        """Do something to the node from outside; what is so already is fine. Booting takes its kubelet with
-        it. Raises Problem.
+        """Do a power action to the node; if its state is already as wanted, do nothing.
+
+        Power-on also starts the kubelet. Raises Problem.
         """
         ...
 
@@ -85,13 +88,13 @@ class Nodes(Protocol):
         ...
 
     def shell(self, name: str, power_lock: threading.Lock) -> Shell:
-        """The node as the supervisor itself reaches it; power goes with `power_lock` held."""
+        """Return the node's shell for the supervisor; power actions hold `power_lock`."""
         ...
 
     def owner(self, spec: NodeSpec) -> str:
-        """Whose machine a hypervisor must say the node is; nobody's where there is no hypervisor."""
+        """Return the owner that a hypervisor must report for the node; empty without a hypervisor."""
         ...
 
     def facts(self) -> Mapping[str, Json]:
-        """What the lab's status says of its nodes' ground, besides what every lab's does."""
+        """Return the entries of the lab's status that only this kind of nodes has."""
         ...

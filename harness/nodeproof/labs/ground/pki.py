@@ -1,4 +1,4 @@
-"""A lab's own certificate authority and the credentials it issues; nothing leaves the lab's folder."""
+"""A lab's certificate authority and the credentials that it issues; they stay in the lab's folder."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _VALID = datetime.timedelta(days=30)
 
 @dataclass(frozen=True)
 class Pair:
-    """Where a certificate and its key are."""
+    """The paths of a certificate and its key."""
 
     cert: Path
     key: Path
 
 
 class Authority:
-    """Signs the certificates of one lab (EC P-256)."""
+    """The certificate authority of one lab (EC P-256)."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,7 +41,7 @@ class Authority:
         self.write_bundle(folder)
 
     def write_bundle(self, folder: Path) -> None:
-        """Write the authority's own certificate to `folder/ca.crt`."""
+        """Write the authority's certificate to `folder/ca.crt`."""
         (folder / "ca.crt").write_bytes(self._cert.public_bytes(serialization.Encoding.PEM))
 
     def issue(
@@ -52,9 +52,14 @@ class Authority:
         hosts: Iterable[str] = (),
         folder: Path | None = None,
     ) -> Pair:
-        """Issue a certificate for a client and, where `hosts` are given, a server.
+        """Issue a certificate for a client and, with `hosts`, for a server.
 
-        `file` names the two files, which go to `folder` or else beside the authority's own.
+        Args:
+            file: base name of the certificate and key files.
+            common_name: the subject's common name.
+            organization: the subject's organization, if any.
+            hosts: names and addresses of the server.
+            folder: where the files go; the authority's own folder by default.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         names = [_general_name(host) for host in hosts]
@@ -73,12 +78,12 @@ class Authority:
 
 
 def pair_in(folder: Path, file: str) -> Pair:
-    """Where a certificate and its key of that name are in a folder."""
+    """Return the paths of the certificate and key called `file` in `folder`."""
     return Pair(folder / f"{file}.crt", folder / f"{file}.key")
 
 
 def service_account_key(folder: Path) -> Pair:
-    """The key pair that service account tokens are signed with."""
+    """Create the key pair that signs service account tokens."""
     key = ec.generate_private_key(ec.SECP256R1())
     pair = Pair(folder / "service-account.pub", folder / "service-account.key")
     pair.cert.write_bytes(
@@ -91,7 +96,7 @@ def service_account_key(folder: Path) -> Pair:
 
 
 def ssh_key(path: Path) -> str:
-    """Write an Ed25519 key in OpenSSH format to `path`; returns its public line."""
+    """Write an Ed25519 private key in OpenSSH format to `path` and return its public key line."""
     key = ed25519.Ed25519PrivateKey.generate()
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
@@ -102,7 +107,7 @@ def ssh_key(path: Path) -> str:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a secret that only its owner may read, from its first byte on."""
+    """Write a secret to a file that only its owner can read, from the first byte on."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with os.fdopen(os.open(path, flags, 0o600), "wb") as out:
         out.write(content)

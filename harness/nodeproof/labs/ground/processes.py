@@ -1,4 +1,4 @@
-"""The long-running processes of a lab: started, watched, and their ends written down as they happen."""
+"""Starts and watches the long-running processes of a lab, and records their ends."""
 
 from __future__ import annotations
 
@@ -14,77 +14,77 @@ from typing import Any
 from nodeproof import proc
 
 Json = Any
-_ROOM_PERIOD_S = 0.5
-_PASSED_ON = frozenset(
+_RETRY_PERIOD_S = 0.5
+_INHERITED_VARIABLES = frozenset(
     {
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH"),
         *("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_MESSAGES"),
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "GODEBUG", "GOTRACEBACK"),
     }
 )
-"""What a component has of this process's environment: its logs become part of a report, and whatever else is
-there (credentials of a cloud, of a CI job) is none of its business.
+"""The environment variables that components inherit. Others may hold credentials (of a cloud, of a CI job),
+and a component's logs become part of a report.
 """
 
 
 class EventLog:
-    """Appends what happens to machines and components to the lab's `events.jsonl`, on the monotonic clock.
+    """Appends events of machines and components to the lab's `events.jsonl`, on the monotonic clock.
 
-    A full disk keeps nobody from what is told here: lines that it does not take are kept, with their times,
-    and written as soon as there is room.
+    A full disk blocks no caller: lines that cannot be written are kept, with their times, until there is
+    space.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._kept: list[str] = []
+        self._pending: list[str] = []
         os.close(open_owned(path))
 
     def write(self, kind: str, **data: Json) -> None:
-        """Append one entry at the present time, whole or not yet."""
+        """Append one entry with the present time; never a part of a line."""
         line = json.dumps({"t": round(time.monotonic(), 6), "kind": kind, **data})
         with self._lock:
-            waiting = bool(self._kept)
-            self._kept.append(line)
-            if not self._write_kept() and not waiting:
+            is_retrying = bool(self._pending)
+            self._pending.append(line)
+            if not self._write_pending() and not is_retrying:
                 threading.Thread(target=self._retry, daemon=True).start()
 
-    def _write_kept(self) -> bool:
-        """Whether the disk took all that was kept."""
+    def _write_pending(self) -> bool:
+        """Write all pending lines; return whether the disk took them."""
         try:
             size_bytes = self.path.stat().st_size
             try:
                 with os.fdopen(open_owned(self.path), "a") as out:
-                    out.write("".join(f"{line}\n" for line in self._kept))
+                    out.write("".join(f"{line}\n" for line in self._pending))
             except OSError:
                 os.truncate(self.path, size_bytes)
                 return False
         except OSError:
             return False
-        self._kept.clear()
+        self._pending.clear()
         return True
 
     def _retry(self) -> None:
-        """Until there is room, or the lab ends."""
+        """Write the pending lines as soon as there is space."""
         while True:
-            threading.Event().wait(_ROOM_PERIOD_S)
+            threading.Event().wait(_RETRY_PERIOD_S)
             with self._lock:
-                if not self._kept or self._write_kept():
+                if not self._pending or self._write_pending():
                     return
 
 
 def open_owned(path: Path) -> int:
-    """Append to a file in the folder that is its owner's: root follows no link there. Raises OSError."""
+    """Open a file in the owner's folder to append; root follows no link there. Raises OSError."""
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
 
 
 def enter(pid: int) -> list[str]:
-    """The command prefix that runs something inside the namespaces of a node's first process."""
+    """Return the command prefix that enters the namespaces of a node's first process."""
     return ["nsenter", f"--target={pid}", "--mount", "--uts", "--ipc", "--net", "--pid", "--"]
 
 
 class Processes:
-    """Components by name; each has a thread that waits for its end."""
+    """Components by name; a thread waits for the end of each."""
 
     def __init__(self, logs: Path, events: EventLog) -> None:
         self._logs = logs
@@ -100,8 +100,8 @@ class Processes:
     ) -> proc.Process:
         """Start a component; its output goes to `logs/NAME.log`. Raises CommandFailed."""
         # klog writes local time without a zone.
-        kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        full_env = {**kept, "TZ": "UTC", **(env or {})}
+        inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
+        full_env = {**inherited, "TZ": "UTC", **(env or {})}
         try:
             log = open_owned(self._logs / f"{name}.log")
         except OSError as error:
@@ -117,12 +117,12 @@ class Processes:
         return child
 
     def expect_end(self, names: Sequence[str]) -> None:
-        """The ends of these components are wanted: they are no component's death."""
+        """Expect the ends of these components, so that they do not count as deaths."""
         with self._lock:
             self._expected.update(self._running[name].pid for name in names if name in self._running)
 
     def kill(self, name: str) -> None:
-        """Kill one component and wait for its end; one that is not running is fine."""
+        """Kill one component and wait for its end; do nothing if it is not running."""
         with self._lock:
             child = self._running.get(name)
         if child is not None:
@@ -130,24 +130,27 @@ class Processes:
             child.wait(timeout=10)
 
     def pids(self) -> Mapping[str, int]:
-        """The running components and their process ids in the lab's own PID namespace."""
+        """Return the running components' process ids in the lab's own PID namespace."""
         with self._lock:
             return {name: child.pid for name, child in self._running.items()}
 
     def died(self) -> Mapping[str, str]:
-        """Components that ended and were not meant to, and how."""
+        """Return the components that ended unexpectedly, and how."""
         with self._lock:
             return dict(self._died)
 
     def lost(self, name: str, node: str, how: str) -> None:
-        """Write down the unwanted end of a component that is no child of ours."""
+        """Record the unexpected end of a component that is not a child of this process."""
         with self._lock:
             self._died[name] = how
             self._others.pop(name, None)
         self._events.write("component", name=name, node=node, status=how, expected=False)
 
     def found(self, name: str, pid: int | None) -> None:
-        """A component that is no child of ours runs, again if it was lost; or it is given up, without one."""
+        """Register a running component that is not a child of this process; with `pid` None, unregister it.
+
+        Either way it no longer counts as lost.
+        """
         with self._lock:
             self._died.pop(name, None)
             if pid is None:
@@ -156,7 +159,7 @@ class Processes:
                 self._others[name] = pid
 
     def others(self) -> Mapping[str, int]:
-        """The components that are no children of ours, and their process ids."""
+        """Return the process ids of the components that are not children of this process."""
         with self._lock:
             return dict(self._others)
 
@@ -174,7 +177,7 @@ class Processes:
 
 
 def children_of(parent: int) -> list[int]:
-    """The processes that one has started and that live; of one that is gone, none."""
+    """Return the living child processes of `parent`; none if it is gone."""
     try:
         return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
     except OSError:

@@ -1,4 +1,4 @@
-"""Profiles: which timing settings a lab's components get."""
+"""Profiles: the timing settings of a lab's components."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Json = Any
 class Profile:
     """Timing flags per component, kubelet configuration and environment; empty means upstream's default.
 
-    `slack_limit_s` is the measuring error above which verdicts are `host-too-loaded`; `negative_wait_s` how
-    long a scenario waits for something that must not happen.
+    `slack_limit_s` is the measurement error above which verdicts are `host-too-loaded`; `negative_wait_s` is
+    how long a scenario waits for an event that must not happen.
     """
 
     name: str
@@ -44,7 +44,7 @@ FAST = Profile(
         # Not 1: with exactly 1 evictions never resume after all zones were down (docs/findings.md).
         "node-eviction-rate": "0.5",
         "secondary-node-eviction-rate": "0.2",
-        # As much faster as the rest: a group of lost nodes would wait for 20/s and a burst of 30.
+        # Scaled like the other settings: upstream's 20/s and burst of 30 would delay a group of lost nodes.
         "kube-api-qps": "100",
         "kube-api-burst": "150",
     },
@@ -78,12 +78,13 @@ FIXED_KUBELET: Mapping[str, Json] = {
     "clusterDNS": ["10.96.0.10"],
     "authorization": {"mode": "Webhook"},
 }
-"""The same for KubeletConfiguration. Nobody listens at that DNS address: it keeps kubelets from warning."""
+"""The same for KubeletConfiguration. No server has that DNS address; it only silences a kubelet warning."""
 
 
 def symbols(profile: Profile) -> Mapping[str, float]:
-    """What formulas' symbols (`nodeproof.model.symbols`) stand for before any lab is asked, which alone is
-    evidence: the profile's setting, or upstream's default.
+    """Return the expected values of the symbols of formulas (`nodeproof.model.symbols`).
+
+    They come from the profile or upstream's defaults and are not evidence: verdicts use what a lab reports.
     """
     manager, kubelet, server = profile.controller_manager, profile.kubelet, profile.api_server
     return {
@@ -99,7 +100,7 @@ def symbols(profile: Profile) -> Mapping[str, float]:
 
 
 def profile_named(name: str) -> Profile:
-    """Look a profile up. Raises Problem when there is none of that name."""
+    """Return a profile by name. Raises Problem if there is none."""
     if name not in PROFILES:
         raise Problem(f"unknown profile {name!r}", "--profile", f"choose one of: {', '.join(PROFILES)}")
     return PROFILES[name]

@@ -1,4 +1,4 @@
-"""The host's file systems as a lab sees them: read-only, but for its own folder and what is in memory."""
+"""Makes the host's file systems read-only for a lab, except its own folder and memory file systems."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nodeproof import proc
 from nodeproof.model.problem import Problem
 
 _MOUNTS = Path("/proc/self/mountinfo")
-_KEPT = (
+_VOLATILE = (
     *("autofs", "bpf", "cgroup", "cgroup2", "devpts", "devtmpfs", "fusectl", "hugetlbfs", "mqueue", "nsfs"),
     *("proc", "securityfs", "selinuxfs", "sysfs", "tmpfs", "tracefs"),
 )
-"""Kinds of file systems that keep nothing which outlives the host's kernel; every other is protected."""
+"""Types of file systems whose content does not outlive the host's kernel; all others are protected."""
 _MOUNT_LIMIT_S = 10.0
 
 
@@ -32,42 +32,45 @@ class _Mount:
 
 
 def protect_host(folder: Path) -> None:
-    """Make everything read-only in this mount namespace that stores what is written, but for `folder`.
+    """Make every persistent file system in this mount namespace read-only, except `folder`.
 
-    What a fault, a component or a shell on a node does to files, it does to the lab. Raises Problem when
-    something stays writable, CommandFailed when the lab's own folder cannot be mounted.
+    Whatever a fault, a component or a shell on a node does to files then affects the lab only.
+
+    Raises:
+        Problem: a file system stays writable.
+        CommandFailed: the lab's folder cannot be mounted.
     """
     _run_mount("--rbind", str(folder), str(folder))
     for mount in _stored(folder):
         with contextlib.suppress(proc.CommandFailed):
             _run_mount("-o", "remount,bind,ro", str(mount.point))
-    # A look, and no trust in mount(8): it fails, too, at what is out of reach below another mount.
-    left = [str(mount.point) for mount in _stored(folder) if mount.writable and _is_reached(mount)]
-    if left:
+    # mount(8) also fails for mounts hidden below another one, so look at the result instead of its status.
+    writable = [str(mount.point) for mount in _stored(folder) if mount.writable and _is_reached(mount)]
+    if writable:
         raise Problem(
-            f"the host's {', '.join(left)} cannot be made read-only",
+            f"the host's {', '.join(writable)} cannot be made read-only",
             "lab",
             "unmount it, or use a machine where root may remount",
         )
 
 
 def _stored(folder: Path) -> list[_Mount]:
-    """What keeps what is written to it, and is not the lab's own."""
+    """Return the mounts that keep data and are not part of the lab's folder."""
     return [
-        mount for mount in _mounts() if mount.kind not in _KEPT and not mount.point.is_relative_to(folder)
+        mount for mount in _mounts() if mount.kind not in _VOLATILE and not mount.point.is_relative_to(folder)
     ]
 
 
 def _mounts() -> Iterator[_Mount]:
     for line in os.fsdecode(_MOUNTS.read_bytes()).split("\n")[:-1]:
-        place, _separator, what = line.partition(" - ")
-        number, _parent, _device, _root, point, options, *_tags = place.split(" ")
+        fields, _separator, file_system = line.partition(" - ")
+        number, _parent, _device, _root, point, options, *_tags = fields.split(" ")
         writable = "rw" in options.split(",")
-        yield _Mount(int(number), Path(_unescaped(point)), writable, what.split(" ")[0])
+        yield _Mount(int(number), Path(_unescaped(point)), writable, file_system.split(" ")[0])
 
 
 def _is_reached(mount: _Mount) -> bool:
-    """Whether its path leads to it, and not to another mount above it."""
+    """Return whether the mount's path leads to it, not to another mount on top of it."""
     try:
         descriptor = os.open(mount.point, os.O_PATH)
     except OSError:
@@ -83,5 +86,5 @@ def _run_mount(*arguments: str) -> None:
 
 
 def _unescaped(point: str) -> str:
-    """A path as the kernel writes it: blanks, line ends and backslashes are octal numbers."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point)
+    """Decode a path from mountinfo, where blanks, line ends and backslashes are octal escapes."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)

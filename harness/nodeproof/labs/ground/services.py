@@ -1,4 +1,4 @@
-"""The components of a lab's control plane: started as the lab tells, with what faults set besides."""
+"""The components of a lab's control plane, started with the lab's flags and those that faults override."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ _FIND_FIRST = 'PATH=$0:$PATH; export PATH; exec "$@"'
 
 @dataclass(frozen=True)
 class Kubectl:
-    """The lab's own kubectl, as its administrator."""
+    """The lab's own kubectl, with its administrator's kubeconfig."""
 
     path: str
     kubeconfig: Path
 
     def at_hand(self, folder: str, argv: Sequence[str]) -> list[str]:
-        """Give a command that runs in `folder`, where it finds this kubectl and its kubeconfig."""
+        """Wrap a command so that it runs in `folder`, with this kubectl on PATH and its KUBECONFIG."""
         tools = str(Path(self.path).parent)
         settings = [f"--chdir={folder}", f"KUBECONFIG={self.kubeconfig}"]
         return ["env", *settings, "sh", "-c", _FIND_FIRST, tools, *argv]
 
 
 class Services:
-    """The components by name; `folder` holds what faults set, a folder for each component, and `machine`
-    gives whatever the lab has a shell of.
+    """The components by name.
+
+    `folder` contains a folder per component for the flags that faults set; `machine` returns the shell of any
+    machine of the lab.
     """
 
     def __init__(
@@ -63,17 +65,17 @@ class Services:
         return name == CONTROL_PLANE or name in self._argv
 
     def know(self, name: str, argv: Sequence[str]) -> None:
-        """Remember how a component is started that runs only as long as a fault wants it."""
+        """Register the command of a component that only faults start."""
         self._argv[name] = argv
         (self._folder / name).mkdir(exist_ok=True)
 
     def start(self, name: str, argv: Sequence[str]) -> None:
-        """Start a component, and remember how. Raises CommandFailed."""
+        """Register a component's command and start it. Raises CommandFailed."""
         self.know(name, argv)
         self._processes.start(name, self.command(name))
 
     def command(self, name: str) -> list[str]:
-        """A component's command line, with the flags that faults set in place of the lab's."""
+        """Return a component's command line, in which the flags of faults replace the lab's."""
         argv = list(self._argv[name])
         for path in sorted((self._folder / name).glob("*.json")):
             for flag, value in json.loads(path.read_text()).items():
@@ -82,9 +84,11 @@ class Services:
         return argv
 
     def power(self, name: str, action: PowerAction) -> None:
-        """End a component at once, start it again, let it stand still and go on; what is so already is fine.
+        """Stop (SIGKILL), start, freeze or thaw a component; if its state is already as wanted, do nothing.
 
-        Raises Problem on what can't be done to it, CommandFailed.
+        Raises:
+            Problem: the component or the action is unknown.
+            CommandFailed: the component does not start.
         """
         verbs: Mapping[PowerAction, Callable[[str], None]] = {
             "off": self._off,
@@ -98,16 +102,16 @@ class Services:
             verbs[action](name)
 
     def told(self) -> Mapping[str, Json]:
-        """For the lab's status: each component's process id, None while it is off, and its command line."""
+        """Return each component's process id (None while it is off) and command line."""
         pids = self._processes.pids()
         return {name: {"pid": pids.get(name), "argv": self.command(name)} for name in list(self._argv)}
 
     def shell(self, name: str) -> ServiceShell:
-        """A component as the supervisor itself reaches it."""
+        """Return the component's shell for the supervisor."""
         return ServiceShell(self, name, self._folder, self._kubectl, self._machine)
 
     def is_running(self, name: str) -> bool:
-        """Whether its process runs; the control plane as a whole always does."""
+        """Return whether the component's process runs; the control plane as a whole always does."""
         return name == CONTROL_PLANE or name in self._processes.pids()
 
     def _off(self, name: str) -> None:
@@ -128,7 +132,7 @@ class Services:
 
 
 class ServiceShell:
-    """Commands beside a component, where its settings are, and power over it."""
+    """Shell and power of one component; commands run in the folder of its settings."""
 
     state_folder = STATE_FOLDER
 
@@ -148,24 +152,24 @@ class ServiceShell:
         self._machine = machine
 
     def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
-        """Run a command in the lab's own namespaces. Raises MachineError when it does not end in time."""
-        full = self._kubectl.at_hand(str(self._folder), argv)
+        """Run a command in the lab's namespaces. Raises MachineError if it does not end in time."""
+        command = self._kubectl.at_hand(str(self._folder), argv)
         try:
-            done = proc.run(full, timeout_s=deadline_s, stdin=stdin, check=False)
+            completed = proc.run(command, timeout_s=deadline_s, stdin=stdin, check=False)
         except proc.CommandFailed as error:
             raise MachineError(str(error)) from error
-        return CommandResult(done.status, done.stdout, done.stderr)
+        return CommandResult(completed.status, completed.stdout, completed.stderr)
 
     def is_powered(self) -> bool:
-        """Whether its process runs."""
+        """Return whether the component's process runs."""
         return self._services.is_running(self.name)
 
     def power(self, action: PowerAction) -> None:
-        """Do something to the component. Raises Problem, CommandFailed."""
+        """Do a power action to the component. Raises Problem, CommandFailed."""
         self._services.power(self.name, action)
 
     def beside(self, name: str) -> Shell:
-        """Another machine of the lab. Raises MachineError where there is none of that name."""
+        """Return the shell of another machine of the lab. Raises MachineError if there is none."""
         try:
             return self._machine(name)
         except Problem as problem:

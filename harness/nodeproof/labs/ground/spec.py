@@ -1,4 +1,4 @@
-"""What a lab is asked to be, and where its things are."""
+"""The specification of a lab and of its nodes, and the paths of its files."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from nodeproof.model.problem import Problem
 Json = Any
 RUNTIME_ROOT = Path("/run/nodeproof")
 DRIVER = "csi-driver"
-"""What a lab calls the folder that the CSI driver is imported from."""
+"""The key in `LabSpec.volumes` of the folder that the CSI driver is imported from."""
 NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
-"""A lab's own, as `unshare` takes them."""
+"""The namespaces of a lab, as options of `unshare`."""
 CONTROL_NET = "10.78"
 DATA_NET = "10.77"
 API_ADDRESS = f"{DATA_NET}.0.1"
 API_PORT = 6443
 OUTSIDE_ADDRESS = "203.0.113.1"
-"""Of the lab's own, in none of its networks: who asks from there is outside of the cluster."""
+"""An address of the lab in none of its networks: requests from it come from outside of the cluster."""
 KUBELET_PORT = 10250
 SSH_PORT = 22
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
@@ -31,8 +31,10 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class Shape:
-    """A machine that is not like the others of its lab: so much memory (0: as much as they have) and so many
-    CPUs, both in equal parts in so many NUMA nodes, and what its kernel is told besides.
+    """The hardware of a machine that differs from its lab's other nodes.
+
+    `memory_mib` (0: the lab's default) and `cpus` are split evenly over `numa_nodes`; `kernel` are additional
+    kernel arguments.
     """
 
     memory_mib: int = 0
@@ -41,24 +43,25 @@ class Shape:
     kernel: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Raises Problem where its NUMA nodes would not be alike."""
+        """Check that memory and CPUs split evenly. Raises Problem."""
         if self.cpus % self.numa_nodes or self.memory_mib % self.numa_nodes:
-            has = f"{self.cpus} CPUs and {self.memory_mib} MiB"
+            hardware = f"{self.cpus} CPUs and {self.memory_mib} MiB"
             raise Problem(
-                f"{has} are no equal parts of {self.numa_nodes} NUMA nodes", "shape", "say a multiple of each"
+                f"{hardware} do not split evenly into {self.numa_nodes} NUMA nodes", "shape", "use multiples"
             )
 
 
 AS_ALL = Shape()
-"""No other than the others."""
+"""The lab's default shape."""
 
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One machine to be: its slot gives its addresses, so that it keeps them over power cycles; `kubelet` are
-    fields of its KubeletConfiguration that are not as in the rest of the lab, `flags` what its kubelet is
-    told besides, `node` whose Node it is, where that is not called like the machine, and `shape` how it
-    differs from the lab's others.
+    """The specification of one machine.
+
+    `slot` determines its addresses, which it keeps over power cycles. `kubelet` overrides fields of its
+    KubeletConfiguration, `flags` are additional kubelet flags, `node` is the name of its Node if it differs
+    from the machine's, and `shape` is its hardware.
     """
 
     name: str
@@ -72,9 +75,9 @@ class NodeSpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> NodeSpec:
-        """Read what `asdict` gave. Raises TypeError for anything else."""
-        told = dict(data.get("shape", {}))
-        shape = Shape(**{**told, "kernel": tuple(told.get("kernel", ()))})
+        """Build a spec from the output of `asdict`. Raises TypeError for anything else."""
+        fields = dict(data.get("shape", {}))
+        shape = Shape(**{**fields, "kernel": tuple(fields.get("kernel", ()))})
         return cls(**{**data, "flags": tuple(data.get("flags", ())), "shape": shape})
 
     @property
@@ -84,22 +87,22 @@ class NodeSpec:
 
     @property
     def data_address(self) -> str:
-        """Address on the cluster's network."""
+        """The address on the cluster's network."""
         return f"{DATA_NET}.{1 + self.slot // 200}.{1 + self.slot % 200}"
 
     @property
     def control_address(self) -> str:
-        """Address on the SSH network, which no fault touches."""
+        """The address on the SSH network, which no fault touches."""
         return f"{CONTROL_NET}.{1 + self.slot // 200}.{1 + self.slot % 200}"
 
 
 @dataclass(frozen=True)
 class LabSpec:
-    """Everything the supervisor needs to build one lab.
+    """Everything that the supervisor needs to build one lab.
 
-    `guest` says, where nodes are virtual machines, what they boot: kernel, initrd, disk, arguments. `volumes`
-    says where the programs are that a lab runs while it has volumes, whether they are built already or not.
-    `harness_nice` is how nice the session is that measures (`nodeproof.labs.ground.autogroup`).
+    `guest` contains what virtual machines boot: kernel, initrd, disk, arguments. `volumes` contains the paths
+    of the programs that a lab with volumes runs, whether they are built yet or not. `harness_nice` is the
+    nice value of the session that measures (`nodeproof.labs.ground.autogroup`).
     """
 
     lab: str
@@ -123,31 +126,31 @@ class LabSpec:
         return RUNTIME_ROOT / self.lab
 
     def half_made(self) -> list[Path]:
-        """What killed labs left half made in the cache, where nodes are kept there."""
+        """Return the unfinished snapshots that killed labs left in the cache."""
         return half_made(Path(self.guest["snapshots"])) if "snapshots" in self.guest else []
 
     def binary(self, role: str) -> str:
-        """The executable of a role."""
+        """Return the path of a role's executable."""
         return self.components[role]["path"]
 
     def to_json(self) -> str:
-        """As handed to the supervisor."""
+        """Serialize the spec for the supervisor."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> LabSpec:
-        """Read what `to_json` wrote. Raises ValueError for anything else."""
+        """Parse the output of `to_json`. Raises ValueError for anything else."""
         data: dict[str, Json] = json.loads(text)
         try:
             return cls(**{**data, "nodes": tuple(map(NodeSpec.from_json, data["nodes"]))})
         except (KeyError, TypeError) as error:
-            raise ValueError(f"no lab's spec: {error}") from error
+            raise ValueError(f"not a lab spec: {error}") from error
 
 
 def check_node_name(name: str) -> str:
-    """Refuse a node name that is no DNS label (RFC 1123). Raises Problem."""
+    """Check that a node name is a DNS label (RFC 1123). Raises Problem."""
     if not _NAME.fullmatch(name):
         raise Problem(
-            f"node name {name!r} is no DNS label", "lab", "use lower case letters, digits and dashes"
+            f"node name {name!r} is not a DNS label", "lab", "use lower case letters, digits and dashes"
         )
     return name

@@ -1,4 +1,4 @@
-"""How late a lab is woken and how long what is in it waits for a processor: verdicts allow for both."""
+"""Measures how late a lab wakes up and how long its processes wait for a processor: slack for verdicts."""
 
 from __future__ import annotations
 
@@ -19,53 +19,50 @@ from nodeproof.model.slack import LAB
 from nodeproof.recording.stalls import NOTABLE_S, measure_stalls
 
 PERIOD_S = 0.2
-"""How often run queues are looked at: many short waits of a busy thread come to no more, and one that is
-longer is told whole, as it counts once it is over.
+"""How often run queues are read: many short waits of a busy thread add up to no more, and a longer one is
+reported as a whole once it is over.
 """
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
-"""How long the API server and etcd wait is in the latency of each sentinel."""
+"""The waits of the API server and etcd are part of the latency of each sentinel."""
 AGAIN_S = 2.0
-"""After how long what failed to measure is tried again: each recording is told."""
+"""The time until a failed measurement is retried, so that the failure shows in each recording."""
 _KUBELET, _MACHINE, _MOST_KUBELETS = "kubelet-", "node-", 24
-"""Of a large lab's kubelets only so many are looked at: a look has its price, for each thread."""
+"""How many kubelets of a large lab are measured: a look has a cost per thread."""
 _NS = 1e-9
 _LINE_BYTES = 200
 _LOOKS_PER_LIST = 5
-"""So many looks at a process until it is asked for new threads."""
+"""How many looks at a process until its new threads are listed."""
 
 
 def tell_stalls(events: EventLog, processes: Processes, ended: threading.Event) -> None:
-    """Write down both until the lab has ended, from threads of their own.
-
-    Only what is notable: a lab may be kept for days.
-    """
+    """Record notable stalls and run queue waits, in separate threads, until the lab has ended."""
     write = partial(events.write, "stall", by=LAB)
-    for tell in (
+    for measure in (
         lambda: measure_stalls(partial(events.write, by=LAB), ended, math.inf, _nothing),
         lambda: _measure_waits(write, processes, ended),
     ):
-        threading.Thread(target=_keep_telling, args=(tell, events, ended), daemon=True).start()
+        threading.Thread(target=_keep_measuring, args=(measure, events, ended), daemon=True).start()
 
 
-def _keep_telling(tell: Callable[[], None], events: EventLog, ended: threading.Event) -> None:
-    """Measure until the lab has ended; while that fails no recording knows what it would have told."""
+def _keep_measuring(measure: Callable[[], None], events: EventLog, ended: threading.Event) -> None:
+    """Run `measure` until the lab has ended; record its failures, as recordings then lack its data."""
     while not ended.is_set():
         try:
-            tell()
+            measure()
         except Exception as error:
             events.write("broken", error=f"{type(error).__name__}: {error}", by=LAB)
             ended.wait(AGAIN_S)
 
 
 def _nothing() -> None:
-    """Clocks are compared by whoever reads times by them."""
+    """Do nothing: readers of the recording compare clocks themselves."""
 
 
 def _measure_waits(write: Callable[..., None], processes: Processes, ended: threading.Event) -> None:
-    """A thread that ticks may be woken in time while a controller is not: it is seen in run queues only.
+    """Record how long processes wait in run queues, which a thread that only sleeps does not show.
 
-    `late_s` is the longest of the controllers' waits, `waited_s` those of all that a change goes through one
-    after another.
+    `late_s` is the longest wait of a controller, `waited_s` the waits of everything that a change passes
+    through in sequence.
     """
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
@@ -83,9 +80,10 @@ def _measure_waits(write: Callable[..., None], processes: Processes, ended: thre
 
 
 def one_after_another_s(waited: Mapping[str, float], passed_s: float) -> float:
-    """How long (s) a change may have waited that goes through the control plane, and then through the slowest
-    kubelet or virtual machine, since the last look `passed_s` ago: no longer than that, but for a wait that
-    began before it.
+    """Return how long (s) a change may have waited since the last look, `passed_s` ago.
+
+    It passes through the control plane and then the slowest kubelet or virtual machine. The sum of their
+    waits is limited to `passed_s`, unless a single wait began earlier.
     """
     nodes = [took for name, took in waited.items() if name.startswith((_KUBELET, _MACHINE))]
     in_turn = sum(waited.values()) - sum(nodes) + max(nodes, default=0.0)
@@ -93,15 +91,13 @@ def one_after_another_s(waited: Mapping[str, float], passed_s: float) -> float:
 
 
 class _Kubelets:
-    """Finds the kubelets among processes: what is started for one enters its node, and waits for a child that
-    is the kubelet.
-    """
+    """Finds kubelets: a component's process enters its node and waits for a child, the kubelet."""
 
     def __init__(self) -> None:
         self._child: dict[int, int] = {}
 
     def of(self, running: Mapping[str, int]) -> Mapping[str, int]:
-        """Give the process ids of kubelets, for so many as are looked at."""
+        """Return the process ids of the kubelets, at most of as many as are measured."""
         parents = [name for name in running if name.startswith(_KUBELET)][:_MOST_KUBELETS]
         for parent in self._child.keys() - {running[name] for name in parents}:
             del self._child[parent]
@@ -114,8 +110,9 @@ class _Kubelets:
 def _looked_at(
     running: Mapping[str, int], others: Mapping[str, int], kubelets: _Kubelets
 ) -> Mapping[str, int]:
-    """Give the process ids of the control plane, of kubelets, and of virtual machines, which wait with all
-    that is in them.
+    """Return the process ids of the control plane, kubelets and virtual machines.
+
+    The waits of a virtual machine delay everything in it.
     """
     planes = {name: running[name] for name in COMPONENTS if name in running}
     machines = {name: pid for name, pid in others.items() if name.startswith(_MACHINE)}
@@ -123,7 +120,7 @@ def _looked_at(
 
 
 class RunQueueWaits:
-    """How long processes waited for a processor, from one look at them to the next.
+    """Measures how long processes waited for a processor between two looks.
 
     The files of threads stay open: opening them costs more than reading them.
     """
@@ -131,29 +128,29 @@ class RunQueueWaits:
     def __init__(self, proc: Path) -> None:
         self._proc = proc
         self._files: dict[int, dict[str, int]] = {}
-        self._seen_s: dict[int, dict[str, float]] = {}
+        self._last_waits_s: dict[int, dict[str, float]] = {}
         self._looks: Counter[int] = Counter()
 
     def since_last_look_s(self, pid: int) -> float:
-        """Give how long (s) that thread waited which waited longest; 0 at the first look at a process.
+        """Return the longest wait (s) of a thread of the process; 0 at the first look at it.
 
-        A thread that is new since then does not count: it may as well be one that could not be read before.
-        Source: Documentation/scheduler/sched-stats.rst, second field of schedstat; a kernel without it tells
-        of no wait.
+        A thread that is new since the last look does not count: it may be an old one that could not be read
+        before. Source: Documentation/scheduler/sched-stats.rst, second field of schedstat; a kernel without
+        it reports no wait.
         """
-        before, now = self._seen_s.get(pid, {}), dict(self._waited_s(pid))
-        self._seen_s[pid] = now
+        before, now = self._last_waits_s.get(pid, {}), dict(self._waited_s(pid))
+        self._last_waits_s[pid] = now
         return max((now[thread] - before[thread] for thread in now.keys() & before.keys()), default=0.0)
 
     def forget_all_but(self, pids: Iterable[int]) -> None:
         """Forget processes that are gone."""
-        for pid in self._seen_s.keys() - set(pids):
-            del self._seen_s[pid], self._looks[pid]
+        for pid in self._last_waits_s.keys() - set(pids):
+            del self._last_waits_s[pid], self._looks[pid]
             for file in self._files.pop(pid, {}).values():
                 os.close(file)
 
     def _waited_s(self, pid: int) -> Iterator[tuple[str, float]]:
-        """Of each thread, since it began; one that ends meanwhile is left out."""
+        """Yield each thread's total wait (s); skip one that ends meanwhile."""
         if self._looks[pid] % _LOOKS_PER_LIST == 0:
             self._open_new(pid)
         self._looks[pid] += 1

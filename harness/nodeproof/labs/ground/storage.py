@@ -1,4 +1,4 @@
-"""Volumes of a lab: upstream's external-attacher, and beside it the CSI driver."""
+"""Volumes of a lab: upstream's external-attacher and, beside it, the CSI driver."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from nodeproof.labs.ground.spec import DRIVER, LabSpec
 from nodeproof.model.needs import ATTACHER
 
 ATTACHER_PORT = 10261
-"""Beside those of Kubernetes; external-attacher has none of its own."""
+"""Next to the ports of Kubernetes; external-attacher has no default port."""
 DISKS = "disks"
-"""The script, beside the folders of components, that tells and does what a hypervisor's disks are."""
+"""The script, beside the folders of components, that lists and changes the hypervisor's disks."""
 _WITH_DRIVER = """
 served=
 {each}
@@ -22,15 +22,17 @@ setpriv --pdeathsig=KILL -- sh -c 'setpriv --pdeathsig=KILL -- "$@"; kill -KILL 
     beside {driver} $served &
 exec "$0" "$@"
 """
-"""The kernel ends a process with PDEATHSIG together with the one that started it, whoever kills that. The
-other way round external-attacher ends by itself only where it was connected before.
+"""PDEATHSIG ends the driver whenever its parent dies. The other direction needs the explicit kill:
+external-attacher ends by itself only if it was connected to the driver before.
 """
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a lab's driver is: below `settings` is the component's own folder, `home`, in which it keeps what
-    it has; below `nodes` are the folders of the nodes.
+    """Where a lab's driver keeps its files.
+
+    `settings` contains the component's own folder, `home`, for its state; `nodes` contains the folders of the
+    nodes.
     """
 
     spec: LabSpec
@@ -45,8 +47,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Served:
-    """How a kind of lab serves the driver: `options` say what its hypervisor is and how its nodes are
-    reached, `each` is a shell script that puts into `served` the options for the nodes that there are then.
+    """How a kind of lab serves the driver.
+
+    `options` name the hypervisor and how to reach its nodes. `each` is a shell script that sets `served` to
+    the options for the nodes that exist when it runs.
     """
 
     options: Sequence[str]
@@ -57,8 +61,9 @@ Serves = Callable[[Place], Served]
 
 
 def external_attacher(place: Place, served: Served, config: Path) -> list[str]:
-    """external-attacher with upstream's defaults, and beside it the CSI driver, which ends with it; if the
-    driver ends first, so does it. The script `DISKS` is there from now on. Raises OSError.
+    """Return the command that runs external-attacher, with upstream's defaults, and the CSI driver.
+
+    If either of the two ends, so does the other. Also writes the script `DISKS`. Raises OSError.
     """
     home = place.home
     _write_disks(place, served)
@@ -76,7 +81,7 @@ def external_attacher(place: Place, served: Served, config: Path) -> list[str]:
 
 
 def _write_disks(place: Place, served: Served) -> None:
-    """Put it where commands beside a component run."""
+    """Write the script to the working folder of commands that run beside a component."""
     argv = shlex.join([*_python(place, "infra.csi.disks"), *served.options])
     (place.settings / DISKS).write_text(f'exec {argv} "$@"\n')
 

@@ -1,6 +1,4 @@
-"""How a lab's supervisor is spoken to: one JSON line each way over a Unix socket, a descriptor along with
-it.
-"""
+"""The protocol of a lab's supervisor: one JSON line each way over a Unix socket, with a descriptor if any."""
 
 from __future__ import annotations
 
@@ -18,18 +16,18 @@ _MAX_LINE_BYTES = 32 * 1024 * 1024
 _BOOT_LIMIT_S = 270.0
 """How long power-on may take: an emulated machine boots for a minute."""
 _JOIN_LIMIT_S = 500.0
-"""How long a join may take: a guest may boot to have its snapshot taken, and once more if that is no good."""
+"""How long a join may take: a guest may boot for its snapshot, and again if the snapshot does not work."""
 _SEE_STATUS = "see `nodeproof status`"
 _DIAL_ERRORS = {"refused": ConnectionRefusedError, "timed-out": TimeoutError}
 
 
 def folder_of(descriptor: int) -> Path:
-    """Where a folder is that was handed over as a descriptor, for as long as that is open."""
+    """Return a path to a folder that was received as a descriptor; valid while the descriptor is open."""
     return Path(f"/proc/self/fd/{descriptor}")
 
 
 def send(sock: socket.socket, message: Mapping[str, Json], descriptor: int | None = None) -> None:
-    """Send one message, and a descriptor with its first byte. Raises OSError."""
+    """Send one message, with `descriptor` attached to its first byte. Raises OSError."""
     line = json.dumps(message).encode() + b"\n"
     if descriptor is None:
         sock.sendall(line)
@@ -40,7 +38,12 @@ def send(sock: socket.socket, message: Mapping[str, Json], descriptor: int | Non
 
 
 def receive(sock: socket.socket) -> tuple[Mapping[str, Json], int | None]:
-    """Receive one message and the descriptor that came with it. Raises OSError, EOFError on a closed peer."""
+    """Receive one message and the descriptor that came with it.
+
+    Raises:
+        OSError: the connection failed.
+        EOFError: the peer closed the connection.
+    """
     data, ancillary, _flags, _address = sock.recvmsg(65536, socket.CMSG_SPACE(4))
     descriptor = _descriptor(ancillary)
     while not data.endswith(b"\n"):
@@ -59,20 +62,20 @@ def _descriptor(ancillary: list[Any]) -> int | None:
 
 
 class SupervisorClient:
-    """The eight verbs of a lab's supervisor: dial, spawn, power, arm, status, logs, network, down."""
+    """Client of a lab's supervisor: dial, spawn, power, arm, status, logs, network, down."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def dial(self, host: str, port: int, timeout_s: float, source: str = "") -> socket.socket:
-        """A connected TCP socket inside the lab, from an address of its outer namespace where one is named.
-        Raises ConnectionError, TimeoutError as `connect` would.
+        """Return a connected TCP socket inside the lab; `source` is an address of its outer namespace.
 
-        What is written to it goes out at once: else an HTTP body, or the end of a command's input over SSH,
-        waits 40 ms for the other side's delayed acknowledgement.
+        The socket has TCP_NODELAY: otherwise an HTTP body, or the end of a command's input over SSH, waits 40
+        ms for the other side's delayed acknowledgement. Raises ConnectionError, TimeoutError as `connect`
+        would.
         """
         request = {"verb": "dial", "host": host, "port": port, "timeout_s": timeout_s, "source": source}
-        reply, descriptor = self._ask(request, timeout_s + 5)
+        reply, descriptor = self._request(request, timeout_s + 5)
         if descriptor is None:
             kind = _DIAL_ERRORS.get(str(reply.get("failure")), ConnectionError)
             raise kind(f"dial {host}:{port}: {reply.get('error', 'no descriptor')}")
@@ -81,7 +84,7 @@ class SupervisorClient:
         return sock
 
     def spawn_command(self, argv: list[str], timeout_s: float, stdin: str = "") -> Mapping[str, Json]:
-        """Run a command in the lab's outer namespaces; gives status, stdout, stderr."""
+        """Run a command in the lab's outer namespaces; return its status, stdout and stderr."""
         request = {"verb": "spawn", "what": "command", "argv": argv, "timeout_s": timeout_s, "stdin": stdin}
         return self._checked(request, timeout_s + 10)
 
@@ -90,60 +93,60 @@ class SupervisorClient:
         self._checked({"verb": "spawn", "what": "node", "node": node}, _JOIN_LIMIT_S)
 
     def power(self, node: str, action: str) -> None:
-        """Do one of a machine's `PowerAction`s to a node, or `remove` it."""
+        """Do a machine's `PowerAction` to a node, or `remove` it."""
         self._checked({"verb": "power", "node": node, "action": action}, _BOOT_LIMIT_S)
 
     def arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:
-        """Arm, renew (same id) or with `ttl_s` 0 disarm the dead-man's switch of a fault."""
+        """Arm, renew (same id) or, with a `ttl_s` of 0, disarm the dead-man's switch of a fault."""
         self._checked({"verb": "arm", "fault": fault, "ttl_s": ttl_s}, 20)
 
     def status(self) -> Mapping[str, Json]:
-        """What the lab is and does."""
+        """Return the lab's status."""
         return self._checked({"verb": "status"}, 20)
 
     def logs(self) -> int:
-        """The folder of the lab's logs, as a descriptor: it is in the lab's own memory, which has no path out
-        here.
-        """
-        return self._handed_over("logs")
+        """Return a descriptor of the folder of the lab's logs, which has no path outside of the lab."""
+        return self._received_descriptor("logs")
 
     def network(self) -> int:
-        """The lab's network namespace, as a descriptor."""
-        return self._handed_over("network")
+        """Return a descriptor of the lab's network namespace."""
+        return self._received_descriptor("network")
 
-    def _handed_over(self, verb: str) -> int:
-        reply, descriptor = self._ask({"verb": verb}, 20)
+    def _received_descriptor(self, verb: str) -> int:
+        reply, descriptor = self._request({"verb": verb}, 20)
         if descriptor is None:
-            said = str(reply.get("error", f"no {verb}"))
-            raise Problem(said, f"lab {self.path.parent.name}", _SEE_STATUS)
+            message = str(reply.get("error", f"no {verb}"))
+            raise Problem(message, f"lab {self.path.parent.name}", _SEE_STATUS)
         return descriptor
 
     def hold(self) -> socket.socket:
-        """A connection that keeps the lab: when the last one closes, a lab that is not kept goes."""
+        """Return a connection that holds the lab: unless it is kept, a lab ends soon after the last one."""
         sock = self._connect(20)
         send(sock, {"verb": "status", "hold": True})
         receive(sock)
         return sock
 
     def down(self) -> None:
-        """Tear the lab down; returns once the lab has begun to go."""
+        """Tear the lab down; return once it has started to end."""
         self._checked({"verb": "down"}, 20)
 
     def _checked(self, request: Mapping[str, Json], timeout_s: float) -> Mapping[str, Json]:
-        reply, _ = self._ask(request, timeout_s)
+        reply, _ = self._request(request, timeout_s)
         if "error" in reply:
             where, detail = f"lab {self.path.parent.name}", str(reply.get("detail", ""))
             raise Problem(str(reply["error"]), where, _SEE_STATUS, detail)
         return reply
 
-    def _ask(self, request: Mapping[str, Json], timeout_s: float) -> tuple[Mapping[str, Json], int | None]:
+    def _request(
+        self, request: Mapping[str, Json], timeout_s: float
+    ) -> tuple[Mapping[str, Json], int | None]:
         with self._connect(timeout_s) as sock:
             try:
                 send(sock, request)
                 return receive(sock)
             except (OSError, EOFError) as error:
-                said = f"its supervisor gave no answer to {request['verb']}: {error}"
-                raise Problem(said, f"lab {self.path.parent.name}", _SEE_STATUS) from error
+                message = f"its supervisor did not answer {request['verb']}: {error}"
+                raise Problem(message, f"lab {self.path.parent.name}", _SEE_STATUS) from error
 
     def _connect(self, timeout_s: float) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""The kinds of lab that can be started. A new one is an object in a file of its own, and a line here."""
+"""The kinds of lab. To add one, write an object in its own file and a line here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_KIND = PROCESS
 
 
 def kind_named(name: str) -> Kind:
-    """Look a kind up. Raises Problem when there is none of that name."""
+    """Return a kind by name. Raises Problem if there is none."""
     if name not in KINDS:
         raise Problem(f"unknown lab {name!r}", "--lab", f"choose: {', '.join(KINDS)}")
     return KINDS[name]

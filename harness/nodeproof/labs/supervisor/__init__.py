@@ -1,1 +1,1 @@
-"""The inside of a lab: root's processes."""
+"""The processes inside a lab; they run as root."""

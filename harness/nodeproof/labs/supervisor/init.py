@@ -1,8 +1,8 @@
-"""The inside of a lab: first process of its PID namespace, and the server of the eight verbs.
+"""The init of a lab: first process of its PID namespace, and the server of the eight verbs.
 
-Run by the supervisor as `python -m nodeproof.labs.supervisor.init SPEC SOCKET PIPE`, in new network, mount,
-PID, UTS and IPC namespaces; SOCKET is the listening Unix socket, PIPE ends with the supervisor. The first
-process only reaps and, when it ends, the kernel ends all others.
+The supervisor runs it as `python -m nodeproof.labs.supervisor.init SPEC SOCKET PIPE`, in new network, mount,
+PID, UTS and IPC namespaces. SOCKET is the listening Unix socket; PIPE closes when the supervisor ends. The
+first process only reaps children; when it ends, the kernel kills all others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from nodeproof.model.problem import OutsideError, Problem
 
 Json = Any
 LINGER_S = 60.0
-"""How long a lab outlives the last client that holds it, when it is not kept."""
+"""How long a lab that is not kept outlives the last client that holds it."""
 _LOG_TAIL_LINES = 15
 
 
@@ -62,15 +62,15 @@ class LabServer:
         self._ended = threading.Event()
         self._linger: threading.Timer | None = None
         self._uid = ""
-        self._leave_unless_held()
+        self._end_unless_held()
         network.set_up_bridges()
         self._listening = Listener()
         self._protect_host()
         self._memory = mount_memory(spec.dir / "mem", self._kind.limits.node_mib, len(spec.nodes))
         os.environ["TMPDIR"] = str(self._memory / "scratch")
         self._logs = logs_in(self._memory)
-        self._room = Room(self._memory)
-        keep_short(self._logs, spec.owner_uid, spec.owner_gid, self._room.look)
+        self._usage = Room(self._memory)
+        keep_short(self._logs, spec.owner_uid, spec.owner_gid, self._usage.look)
         self._processes = Processes(self._logs, self._events)
         etc.mount(self._memory / "etc")
         self._credentials = control_plane.issue_credentials(spec.dir / "pki")
@@ -91,14 +91,14 @@ class LabServer:
         self._deadman = Deadman(self._heal, self._events)
 
     def _protect_host(self) -> None:
-        """A lab that could write to its host's files builds nothing, and says why."""
+        """Make the host's files read-only; if that fails, build nothing and report why."""
         try:
             protect_host(self.spec.dir)
         except Problem as problem:
             self._phase, self._error = "failed", str(problem)
 
     def run(self) -> None:
-        """Serve until `down`, or until nobody holds the lab any more."""
+        """Serve until `down`, or until no client holds the lab any more."""
         if self._phase == "starting":
             threading.Thread(target=self._build, daemon=True).start()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -107,7 +107,7 @@ class LabServer:
         self._ended.wait()
 
     def _follow_supervisor(self) -> None:
-        """A lab whose supervisor was killed has nobody to clean up after it, and goes."""
+        """End the lab once its supervisor was killed, which otherwise cleans up after it."""
         os.read(self._supervisor, 1)
         self._ended.set()
 
@@ -119,7 +119,7 @@ class LabServer:
                 self._nodes.start_kubelet(node.spec.name)
             for node in self._nodes.all():
                 self._nodes.wait_up(node.spec.name)
-            # It stays as long as the lab does, and is known where the API server is not there.
+            # It never changes, so it stays available while the API server is down.
             self._uid = control_plane.kube_system_uid(self._credentials)
             self._write_record()
             autogroup.set_nice(self.spec.harness_nice + autogroup.LAB)
@@ -136,7 +136,7 @@ class LabServer:
         configs = control_plane.write_kubeconfigs(self._credentials, pki)
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(self._nodes.join, self.spec.nodes))
-        control_plane.wait_ready(self._credentials, self._dead)
+        control_plane.wait_ready(self._credentials, self._dead_component)
         manager = control_plane.controller_manager(
             self.spec, self._credentials, configs["controller-manager"]
         )
@@ -152,19 +152,19 @@ class LabServer:
             attacher = storage.external_attacher(place, self._kind.storage(place), configs[ATTACHER])
             self._services.know(ATTACHER, attacher)
 
-    def _dead(self) -> str:
-        """The first component that has died, with its last log lines."""
+    def _dead_component(self) -> str:
+        """Return the first component that has died, with its last log lines."""
         for name in self._processes.died():
             lines = (self._logs / f"{name}.log").read_text(errors="replace").splitlines()
             return "\n".join([name, *lines[-_LOG_TAIL_LINES:]])
         return ""
 
     def _write_record(self) -> None:
-        """What makes a target provably ours: the guard compares a target with this."""
+        """Write the record that the guard compares a target with, as a proof that it is this lab's."""
         with self._record_lock:
-            self._write_record_alone()
+            self._write_record_locked()
 
-    def _write_record_alone(self) -> None:
+    def _write_record_locked(self) -> None:
         specs = [node.spec for node in self._nodes.all()]
         owners = [(spec.name, self._nodes.owner(spec)) for spec in specs]
         record = {
@@ -175,7 +175,7 @@ class LabServer:
             "owners": {name: owner for name, owner in owners if owner},
             "components": list(self._services.told()),
         }
-        # In one step: the guard may be reading.
+        # Replace the file in one step: the guard may be reading it.
         fresh = self.spec.dir / ".record.json"
         write_private(fresh, json.dumps(record).encode())
         os.chown(fresh, self.spec.owner_uid, self.spec.owner_gid, follow_symlinks=False)
@@ -197,9 +197,9 @@ class LabServer:
             try:
                 self._answer(client, request)
             except (Problem, OutsideError, proc.CommandFailed) as error:
-                said, _, detail = (str(error) or repr(error)).partition("\n")
-                wire.send(client, {"error": said, "detail": detail})
-            except Exception as error:  # whatever it is, the client must hear of it
+                message, _, detail = (str(error) or repr(error)).partition("\n")
+                wire.send(client, {"error": message, "detail": detail})
+            except Exception as error:  # the client needs an answer to any error
                 wire.send(client, {"error": repr(error)})
 
     def _answer(self, client: socket.socket, request: Mapping[str, Json]) -> None:
@@ -225,9 +225,9 @@ class LabServer:
         try:
             address = (request["host"], request["port"])
             source = (request["source"], 0) if request.get("source") else None
-            with socket.create_connection(address, request["timeout_s"], source) as made:
-                made.settimeout(None)
-                wire.send(client, {"ok": True}, made.fileno())
+            with socket.create_connection(address, request["timeout_s"], source) as connection:
+                connection.settimeout(None)
+                wire.send(client, {"ok": True}, connection.fileno())
         except ConnectionRefusedError as error:
             wire.send(client, {"error": str(error), "failure": "refused"})
         except OSError as error:
@@ -235,7 +235,7 @@ class LabServer:
             wire.send(client, {"error": str(error), "failure": failure})
 
     def _hand_over(self, client: socket.socket, path: Path, flags: int = 0) -> None:
-        """Give a client what it has no path to."""
+        """Send a client a descriptor of a file that it cannot open by path."""
         descriptor = os.open(path, os.O_RDONLY | flags)
         try:
             wire.send(client, {"ok": True}, descriptor)
@@ -251,8 +251,10 @@ class LabServer:
             self._write_record()
             self._nodes.wait_up(node.name)
             return {"ok": True}
-        done = proc.run(request["argv"], timeout_s=request["timeout_s"], stdin=request["stdin"], check=False)
-        return {"status": done.status, "stdout": done.stdout, "stderr": done.stderr}
+        completed = proc.run(
+            request["argv"], timeout_s=request["timeout_s"], stdin=request["stdin"], check=False
+        )
+        return {"status": completed.status, "stdout": completed.stdout, "stderr": completed.stderr}
 
     def _power(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
         name = request["node"]
@@ -279,7 +281,7 @@ class LabServer:
         heal_for_good(fault_from_json(fault), self._shell(fault["node"]))
 
     def _power_lock(self, node: str) -> threading.Lock:
-        """One for each node: a guest that joins for minutes must keep no other from being healed."""
+        """Return the node's own lock: a guest that joins for minutes must not delay another's heal."""
         with self._lock:
             return self._power_locks.setdefault(node, threading.Lock())
 
@@ -299,7 +301,7 @@ class LabServer:
             "services": self._services.told(),
             "settings": str(self._memory / "settings"),
             "died": dict(self._processes.died()),
-            "memory": self._room.told(),
+            "memory": self._usage.told(),
             "armed": dict(self._deadman.armed()),
             "not_disarmed": self._deadman.faults(),
             "control_plane_address": API_ADDRESS,
@@ -318,10 +320,10 @@ class LabServer:
             client.recv(1)
         with self._lock:
             self._holders -= 1
-            self._leave_unless_held()
+            self._end_unless_held()
 
-    def _leave_unless_held(self) -> None:
-        """A lab that is not kept goes some time after the last client that holds it, or if none ever came."""
+    def _end_unless_held(self) -> None:
+        """Start the timer that ends a lab that is not kept and has no holder, or never had one."""
         if self._holders == 0 and not self.spec.keep:
             self._linger = threading.Timer(LINGER_S, self._ended.set)
             self._linger.daemon = True
@@ -333,7 +335,7 @@ class LabServer:
 
 
 def main() -> None:
-    """Reap as first process; serve in a child, and end with it."""
+    """Reap children as the first process; serve in a child, and end with it."""
     server = os.fork()
     if server == 0:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

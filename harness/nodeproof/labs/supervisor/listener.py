@@ -1,4 +1,4 @@
-"""The control plane's end of the data network, for probes: what a node can send there arrives."""
+"""The control plane's end of the data network: records what probes on nodes send to it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The one root process that owns a lab: folder, lock, socket, and the lab's init as its child.
+"""The root process that owns a lab: its folder, lock and socket, and the lab's init as its child.
 
-`python -m nodeproof.labs.supervisor.supervisor SPEC`: holds the lab's flock, makes the socket, starts the
-init in new namespaces, and removes every trace when the init has ended, however it ended.
+`python -m nodeproof.labs.supervisor.supervisor SPEC` holds the lab's flock, creates the socket, starts the
+init in new namespaces, and removes every trace once the init has ended, however it ended.
 """
 
 from __future__ import annotations
@@ -46,38 +46,38 @@ def main() -> None:
         signal.signal(signal.SIGTERM, lambda _number, _frame: child.kill())
         child.wait()
     finally:
-        for left in (spec.dir, *spec.half_made()):
-            shutil.rmtree(left, ignore_errors=True)
+        for folder in (spec.dir, *spec.half_made()):
+            shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
         with contextlib.suppress(OSError):
             RUNTIME_ROOT.rmdir()
 
 
 def _make_folder(spec: LabSpec) -> tuple[int, int, socket.socket]:
-    """Make the lab's folder, take its lock, open the init's log and listen at its socket; the lock says that
-    the lab lives.
+    """Create the lab's folder, take its lock, open the init's log and listen on its socket.
 
-    The folder is given to the lab's owner last: until then nobody else can put a link where root writes. It
-    gets its name with the lock held, so that no sweep finds it without.
+    The lock shows that the lab is alive. The owner gets the folder last: until then no other user can put a
+    link where root writes. The folder gets its name while the lock is held, so that no sweep finds it
+    unlocked.
     """
-    unborn = RUNTIME_ROOT / f".{spec.lab}"
+    unnamed = RUNTIME_ROOT / f".{spec.lab}"
     RUNTIME_ROOT.mkdir(exist_ok=True)
     RUNTIME_ROOT.chmod(0o755)
-    for folder in (unborn, unborn / "pki"):
+    for folder in (unnamed, unnamed / "pki"):
         folder.mkdir(mode=0o700)
-    descriptor = os.open(unborn / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(unnamed / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    (unborn / "spec.json").write_text(spec.to_json())
-    log = os.open(unborn / "init.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    listener = _listen(unborn / "s")
-    for path in (*unborn.iterdir(), unborn):
+    (unnamed / "spec.json").write_text(spec.to_json())
+    log = os.open(unnamed / "init.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    listener = _listen(unnamed / "s")
+    for path in (*unnamed.iterdir(), unnamed):
         os.chown(path, spec.owner_uid, spec.owner_gid, follow_symlinks=False)
-    unborn.rename(spec.dir)
+    unnamed.rename(spec.dir)
     return descriptor, log, listener
 
 
 def _listen(path: Path) -> socket.socket:
-    """A socket that only its owner may connect to; it keeps its place when its folder is renamed."""
+    """Return a listening socket that only its owner may connect to; its folder may be renamed."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
     path.chmod(0o600)

@@ -1,7 +1,7 @@
-"""The guest of a libvirt lab as a Vagrant box, with all that the `Vagrantfile` needs to boot it.
+"""The guest of a libvirt lab as a Vagrant box, with the files that the `Vagrantfile` needs to boot it.
 
-The folder holds the box, kernel and initial RAM disk, the key of whoever may log in, and for each node a seed
-disk and the host key by which it is known. `settings.json` says what is where, `.nodeproof-box` what is ours.
+The folder contains the box, kernel and initial RAM disk, a client key for ssh, and for each node a seed disk
+and its host key. `settings.json` lists these files for Vagrant, `.nodeproof-box` lists all files of the box.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from nodeproof.root import check_tools, root_prefix
 Json = Any
 SETTINGS = "settings.json"
 MARK = ".nodeproof-box"
-"""Lists every file of a box, one path a line: a folder that holds anything else is nobody's to remove."""
+"""Lists every file of a box, one path per line; a folder with any other file is never removed."""
 _BOX = "nodeproof.box"
 _DISK_GB = 8
 _OTHERS_MAY_ENTER = 0o001
-# Read by ssh and by Vagrant's own client, which takes no other list of known hosts than the global one.
+# ssh and Vagrant's own client read it; the latter supports only the global list of known hosts.
 SSH_CONFIG = """\
 Host *
   HostKeyAlias {name}
@@ -47,12 +47,12 @@ METADATA = {"provider": "libvirt", "format": "qcow2", "virtual_size": _DISK_GB}
 
 
 def box_name(disk: Path) -> str:
-    """Vagrant keeps boxes by name: another image has to be another box."""
+    """Return the name of an image's box: Vagrant stores boxes by name, so each image needs its own."""
     return f"nodeproof-{disk.parent.name}"
 
 
 def make(folder: Path, image: Image, report: Report) -> None:
-    """Fill `folder`, which may hold an older box. Raises Problem."""
+    """Write the box to `folder`, which may contain an older box. Raises Problem."""
     check_tools(("mke2fs", "qemu-system-x86_64"), "box", remedy(VAGRANT))
     folder = folder.resolve()
     _refuse_foreign(folder)
@@ -61,27 +61,29 @@ def make(folder: Path, image: Image, report: Report) -> None:
     except OSError as error:
         raise Problem(f"the box cannot be written: {error}", str(folder), "free some space (2 GB)") from error
     report(f"a box of this image, and seeds for {MAX_NODES} nodes: {folder}")
-    _say_who_cannot_enter(folder, report)
+    _report_closed_folder(folder, report)
 
 
 def _refuse_foreign(folder: Path) -> None:
-    """Raises Problem where a folder holds anything but a box."""
+    """Check that the folder contains nothing but a box. Raises Problem."""
     foreign = _foreign(folder)
     if foreign:
-        said = f"this folder is not empty and holds what is of no box of this version: {foreign[0]}"
-        raise Problem(said, str(folder), "name another with --folder, or remove it yourself")
+        message = f"this folder contains a file that is not part of a box of this version: {foreign[0]}"
+        raise Problem(message, str(folder), "choose another one with --folder, or remove it yourself")
 
 
 def _foreign(folder: Path) -> list[str]:
-    """What in a folder is not of a box that we made there, links above all."""
+    """Return the files in a folder that are not part of a box, links above all."""
     listed = folder / MARK
-    own = set(listed.read_text().splitlines()) if listed.is_file() and not listed.is_symlink() else set()
-    found = [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
-    return [name for name in (str(path.relative_to(folder)) for path in found) if name not in own]
+    box_files = (
+        set(listed.read_text().splitlines()) if listed.is_file() and not listed.is_symlink() else set()
+    )
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
+    return [name for name in (str(path.relative_to(folder)) for path in paths) if name not in box_files]
 
 
 def _replace(folder: Path, image: Image) -> None:
-    """Make the folder anew, whole or not at all."""
+    """Replace the folder, completely or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".nodeproof-box-", dir=folder.parent) as scratch:
         fresh = Path(scratch, "box")
@@ -93,7 +95,7 @@ def _replace(folder: Path, image: Image) -> None:
 
 
 def _fill(fresh: Path, folder: Path, image: Image) -> None:
-    """Write everything below `fresh`; what is written says that it is in `folder`."""
+    """Write everything below `fresh`; the files refer to their final `folder`."""
     _write_box(fresh / _BOX, image)
     shutil.copy(image.kernel, fresh / "vmlinuz")
     shutil.copy(image.initrd, fresh / "initrd.img")
@@ -113,12 +115,12 @@ def _fill(fresh: Path, folder: Path, image: Image) -> None:
 
 
 def _spec(number: int) -> NodeSpec:
-    """A node with addresses ending in 100 + its number; Vagrant takes one ending in 1 for a router's."""
+    """Return a node whose addresses end in 100 + its number; Vagrant takes one ending in 1 for a router's."""
     return NodeSpec(f"node-{number}", 99 + number, "", uuid.uuid4().hex)
 
 
 def _write_box(path: Path, image: Image) -> None:
-    """A box is a tar file; packing it would take longer than it saves."""
+    """Write the box as a tar file, uncompressed: compression takes longer than it saves."""
     metadata = json.dumps(METADATA).encode()
     with tarfile.open(path, "w") as box:
         entry = tarfile.TarInfo("metadata.json")
@@ -128,21 +130,21 @@ def _write_box(path: Path, image: Image) -> None:
 
 
 def _node(fresh: Path, folder: Path, spec: NodeSpec, specs: Sequence[NodeSpec], public: str) -> Json:
-    """Write a node's seed disk and host key; gives what the Vagrantfile has to know of it."""
+    """Write a node's seed disk and host key; return its entry in the Vagrantfile's settings."""
     home = fresh / spec.name
     root = home / "seed" / "root"
     for path, text in _files(spec, specs, public).items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     host_key = ssh_key(root / "etc/ssh/ssh_host_ed25519_key")
-    # It holds a private key; libvirt gives the file to its own user while a guest runs.
+    # It contains a private key; libvirt gives the file to its own user while a guest runs.
     disk = home / "seed.img"
     disk.touch(mode=0o600)
     seed.make_disk(home, disk)
     shutil.rmtree(home / "seed")
     (home / "known_hosts").write_text(f"{spec.name} {host_key}\n")
-    known = folder / spec.name / "known_hosts"
-    (home / "ssh_config").write_text(SSH_CONFIG.format(name=spec.name, known=known))
+    known_hosts = folder / spec.name / "known_hosts"
+    (home / "ssh_config").write_text(SSH_CONFIG.format(name=spec.name, known=known_hosts))
     return {
         "name": spec.name,
         "control_mac": mac("control", spec.slot),
@@ -152,7 +154,7 @@ def _node(fresh: Path, folder: Path, spec: NodeSpec, specs: Sequence[NodeSpec], 
 
 
 def _files(spec: NodeSpec, specs: Sequence[NodeSpec], public: str) -> dict[str, str]:
-    """The seed's plain files, by their path below the guest's /. No kubelet has credentials here."""
+    """Return the seed's plain files, by their path below the guest's /; no kubelet has credentials."""
     hosts = "".join(f"{other.data_address} {other.name}\n" for other in specs)
     return {
         "etc/hostname": f"{spec.name}\n",
@@ -165,8 +167,8 @@ def _files(spec: NodeSpec, specs: Sequence[NodeSpec], public: str) -> dict[str, 
     }
 
 
-def _say_who_cannot_enter(folder: Path, report: Report) -> None:
-    """The host's libvirt runs QEMU as a user of its own, which reads kernel and seeds by their paths."""
+def _report_closed_folder(folder: Path, report: Report) -> None:
+    """Report a folder that QEMU cannot enter: the host's libvirt runs it as a separate user."""
     closed = [path for path in (folder, *folder.parents) if not path.stat().st_mode & _OTHERS_MAY_ENTER]
     if closed:
         report(

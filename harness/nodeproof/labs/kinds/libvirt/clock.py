@@ -1,4 +1,4 @@
-"""Guests' clocks: their clock chip knows whole seconds only, so each seed asks for the lab's own time."""
+"""Guests' clocks: a clock chip has whole seconds only, so each seed asks for the lab's own time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COMMAND_LIMIT_S = 20.0
 
 
 class TimeServer:
-    """Tells everybody who connects on `control` the host's time, at that moment."""
+    """Sends every client on `control` the host's current time."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server((BRIDGES["control"], 0))
@@ -22,20 +22,20 @@ class TimeServer:
 
     @property
     def place(self) -> str:
-        """Address and port, as a seed tells them."""
+        """Address and port, in the format of a seed."""
         address, port = self._socket.getsockname()
         return f"{address} {port}"
 
     def set_clock(self, guest: Shell) -> None:
-        """Let a guest that stood still ask and set its clock, to within what starting `date` takes there.
+        """Let a thawed guest ask for the time and set its clock; the error is the start time of `date`.
 
         Raises MachineError.
         """
         address, port = self._socket.getsockname()
         script = f"exec 3<>/dev/tcp/{address}/{port} && read -r now <&3 && date --set=@$now"
-        done = guest.run(["bash", "-c", script], deadline_s=_COMMAND_LIMIT_S)
-        if done.status != 0:
-            raise MachineError(f"{guest.name}: its clock cannot be set: {done.stderr.strip()}")
+        completed = guest.run(["bash", "-c", script], deadline_s=_COMMAND_LIMIT_S)
+        if completed.status != 0:
+            raise MachineError(f"{guest.name}: its clock cannot be set: {completed.stderr.strip()}")
 
     def _serve(self) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""One virtual machine as libvirt wants it described: data in, XML out."""
+"""libvirt's XML descriptions of virtual machines, networks and storage pools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree as Tree
 
 METADATA_NAMESPACE = "https://nodeproof.dev/libvirt/1"
-"""Names the element by which an object says which lab it belongs to."""
+"""The XML namespace of the element that names the lab an object belongs to."""
 METADATA_PREFIX = "nodeproof"
 
 CONTROL_MAC, DATA_MAC = "02:6e:70:00", "02:6e:70:01"
@@ -32,7 +32,7 @@ class Nic:
 
 @dataclass(frozen=True)
 class Disk:
-    """A disk on the virtio-scsi bus: file, `qcow2` or `raw`, its name there (`sda`); `read_only` or not."""
+    """A disk on the virtio-scsi bus: file, format (`qcow2` or `raw`) and device name (`sda`)."""
 
     file: Path
     format: str
@@ -42,10 +42,11 @@ class Disk:
 
 @dataclass(frozen=True)
 class Domain:
-    """A virtual machine: its memory is in MiB; `kvm` or else emulated; `console` gets all it prints. Each of
-    its `numa_nodes` has as much of its memory and as many of its CPUs.
+    """A virtual machine.
 
-    `lab` and `machine_id` say whose it is; the guest itself never sees them.
+    Its memory is in MiB; without `kvm` it is emulated; `console` is the log of its serial console. Memory and
+    CPUs are split evenly over `numa_nodes`. `lab` and `machine_id` identify its owner; the guest never sees
+    them.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Domain:
 
 
 def mac(network: str, slot: int) -> str:
-    """The address of a slot's card on `control` or `data`; by it the guest names the interface.
+    """Return the MAC address of a slot's card on `control` or `data`; the guest names the interface by it.
 
     Raises KeyError for another network.
     """
@@ -74,11 +75,11 @@ def mac(network: str, slot: int) -> str:
 
 
 def domain_xml(domain: Domain) -> str:
-    """The domain's whole definition."""
+    """Return the domain's whole definition."""
     root = Tree.Element("domain", type="kvm" if domain.kvm else "qemu")
     _text(root, "name", domain.name)
     _text(root, "uuid", domain.uuid)
-    # libvirt changes it whenever a guest goes on from a snapshot; the kernel then draws new random numbers.
+    # libvirt changes it whenever a snapshot is restored; the kernel then reseeds its random numbers.
     _text(root, "genid", domain.uuid)
     _tag(_text(root, "metadata"), name=domain.lab, machine=domain.machine_id)
     _text(root, "memory", str(domain.memory_mib), unit="MiB")
@@ -99,7 +100,7 @@ def domain_xml(domain: Domain) -> str:
 
 
 def network_xml(name: str, lab: str) -> str:
-    """A network that is a bridge of the same name, made by somebody else."""
+    """Return a network that uses an existing bridge of the same name."""
     root = Tree.Element("network")
     _text(root, "name", name)
     _tag(_text(root, "metadata"), name=lab)
@@ -110,7 +111,7 @@ def network_xml(name: str, lab: str) -> str:
 
 
 def pool_xml(name: str, folder: Path) -> str:
-    """A storage pool that is a folder; libvirt keeps no metadata of one."""
+    """Return a storage pool for a folder; libvirt stores no metadata for pools."""
     root = Tree.Element("pool", type="dir")
     _text(root, "name", name)
     _text(_text(root, "target"), "path", str(folder))
@@ -119,8 +120,13 @@ def pool_xml(name: str, folder: Path) -> str:
 
 
 def leased_network_xml(name: str, lab: str, address: str, addresses: Mapping[str, str]) -> str:
-    """A network whose bridge, with that address, libvirt makes itself, and on which it leases `addresses`, to
-    the card (its hardware address) that each is for.
+    """Return a network whose bridge libvirt creates, and on which it leases addresses.
+
+    Args:
+        name: the name of the network and of the bridge.
+        lab: the owner.
+        address: the bridge's address.
+        addresses: the leased address by the card's MAC address.
     """
     root = Tree.Element("network")
     _text(root, "name", name)
@@ -135,41 +141,41 @@ def leased_network_xml(name: str, lab: str, address: str, addresses: Mapping[str
 
 
 def tag_xml(lab: str, machine_id: str) -> str:
-    """Whose a machine is, for one that somebody else has described."""
+    """Return the ownership metadata for a machine that another program has described."""
     return Tree.tostring(Tree.Element("lab", name=lab, machine=machine_id), encoding="unicode")
 
 
 def card_xml(described: str, card: str, link: str) -> str:
-    """The card of that hardware address, from a machine's description, with its carrier `up` or `down`.
+    """Return the card with a MAC address from a machine's description, with its carrier `up` or `down`.
 
-    Raises ValueError where it has none.
+    Raises ValueError if the machine has no such card.
     """
     for element in Tree.fromstring(described).iter("interface"):  # noqa: S314  libvirt's words
-        found = element.find("mac")
-        if found is not None and found.get("address") == card:
-            for old in element.findall("link"):
-                element.remove(old)
+        address = element.find("mac")
+        if address is not None and address.get("address") == card:
+            for link_element in element.findall("link"):
+                element.remove(link_element)
             _text(element, "link", state=link)
             return Tree.tostring(element, encoding="unicode")
     raise ValueError(f"no card {card}")
 
 
 def owner_told(metadata: str) -> str:
-    """Whose a domain is, from what `virsh metadata` prints; empty where it is nobody's."""
+    """Return the owner of a domain from the output of `virsh metadata`; empty if it has none."""
     try:
-        told = Tree.fromstring(metadata)  # noqa: S314  libvirt's words
+        element = Tree.fromstring(metadata)  # noqa: S314  libvirt's words
     except Tree.ParseError:
         return ""
-    return owner(told.get("name", ""), told.get("machine", ""))
+    return owner(element.get("name", ""), element.get("machine", ""))
 
 
 def owner(lab: str, machine_id: str) -> str:
-    """How a lab writes down whose one of its domains is."""
+    """Return the identifier of a domain's owner."""
     return f"{lab} {machine_id}"
 
 
 def disk_xml(disk: Disk) -> str:
-    """One disk, to be plugged into a domain that runs."""
+    """Return one disk, to be plugged into a running domain."""
     holder = Tree.Element("holder")
     element = _disk(holder, disk)
     Tree.indent(element)
@@ -177,7 +183,7 @@ def disk_xml(disk: Disk) -> str:
 
 
 def nic_xml(nic: Nic, link: str) -> str:
-    """One network card whose carrier is `up` or `down`, to change the one of a domain."""
+    """Return one network card with its carrier `up` or `down`, to update a domain's card."""
     holder = Tree.Element("holder")
     _nic(holder, nic)
     element = holder[0]
@@ -220,8 +226,8 @@ def _numa(cpu: Tree.Element, domain: Domain) -> None:
     cpus, memory = domain.vcpus // domain.numa_nodes, domain.memory_mib // domain.numa_nodes
     numa = _text(cpu, "numa")
     for cell in range(domain.numa_nodes):
-        of_it = f"{cell * cpus}-{(cell + 1) * cpus - 1}"
-        _text(numa, "cell", id=str(cell), cpus=of_it, memory=str(memory), unit="MiB")
+        cell_cpus = f"{cell * cpus}-{(cell + 1) * cpus - 1}"
+        _text(numa, "cell", id=str(cell), cpus=cell_cpus, memory=str(memory), unit="MiB")
 
 
 def _devices(root: Tree.Element, domain: Domain) -> None:

@@ -1,4 +1,4 @@
-"""Virtual machines by name, through libvirt's own library. The only user of it, as it is an extra."""
+"""Virtual machines by name, through the Python binding of libvirt; no other module imports that extra."""
 
 from __future__ import annotations
 
@@ -15,115 +15,119 @@ from nodeproof.labs.kinds.libvirt.ends import End, end_of
 from nodeproof.model.problem import OutsideError
 
 _KEEPALIVE_S, _KEEPALIVE_COUNT = 5, 6
-"""A libvirtd that answers no keepalive for so long, so often, is gone: every call ends with an error."""
+"""After this many unanswered keepalives at this interval every call fails: libvirtd is gone."""
 
 
 class DomainError(OutsideError):
-    """libvirt refused, or did not answer."""
+    """libvirt failed or did not answer."""
 
 
 class Domains:
-    """What is done with the virtual machines of one libvirtd. Every verb raises DomainError."""
+    """The virtual machines of one libvirtd. Every verb raises DomainError."""
 
     def __init__(self, uri: str) -> None:
         _listen()
-        with _told("connect"):
+        with _domain_errors("connect"):
             self._connection = libvirt.open(uri)
             self._connection.setKeepAlive(_KEEPALIVE_S, _KEEPALIVE_COUNT)
 
     def follow(self, on_start: Callable[[str], None], on_end: Callable[[End], None]) -> None:
-        """Have each start and each end of a virtual machine told, on a thread of its own."""
+        """Call `on_start` and `on_end` for each start and end of a virtual machine, in a separate thread."""
 
-        def tell(_connection: object, domain: libvirt.virDomain, event: int, detail: int, _: object) -> None:
+        def on_event(
+            _connection: object, domain: libvirt.virDomain, event: int, detail: int, _: object
+        ) -> None:
             if event == libvirt.VIR_DOMAIN_EVENT_STARTED:
                 on_start(domain.name())
             end = end_of(domain.name(), event, detail)
             if end is not None:
                 on_end(end)
 
-        with _told("follow"):
-            self._connection.domainEventRegisterAny(None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, tell, None)
+        with _domain_errors("follow"):
+            self._connection.domainEventRegisterAny(
+                None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, on_event, None
+            )
 
     def versions(self) -> str:
-        """libvirt's and QEMU's, by which a saved memory can be told to fit."""
-        with _told("versions"):
+        """Return the versions of libvirt and QEMU, which decide whether a saved memory fits."""
+        with _domain_errors("versions"):
             return f"libvirt {self._connection.getLibVersion()}, QEMU {self._connection.getVersion()}"
 
     def make_pool(self, xml: str) -> None:
-        """A storage pool that goes with libvirtd."""
-        with _told("storage pool"):
+        """Create a transient storage pool, which ends with libvirtd."""
+        with _domain_errors("storage pool"):
             self._connection.storagePoolCreateXML(xml)
 
     def refresh_pool(self, name: str) -> None:
-        """See what is in the pool's folder."""
-        with _told("storage pool"):
+        """Reread the pool's folder."""
+        with _domain_errors("storage pool"):
             self._connection.storagePoolLookupByName(name).refresh()
 
     def make_network(self, xml: str) -> None:
-        """A network that goes with libvirtd."""
-        with _told("network"):
+        """Create a transient network, which ends with libvirtd."""
+        with _domain_errors("network"):
             self._connection.networkCreateXML(xml)
 
     def define(self, xml: str) -> None:
-        """Make a virtual machine known, which stays when it is off."""
-        with _told("define"):
+        """Define a virtual machine, which stays known while it is off."""
+        with _domain_errors("define"):
             self._connection.defineXML(xml)
 
     def uuid(self, name: str) -> str:
-        """By which libvirt knows one; nothing where it knows none of that name."""
-        with _told(f"find {name}"):
-            known = [domain for domain in self._connection.listAllDomains() if domain.name() == name]
-            return str(known[0].UUIDString()) if known else ""
+        """Return the UUID of a virtual machine; empty if libvirt knows none of that name."""
+        with _domain_errors(f"find {name}"):
+            domains = [domain for domain in self._connection.listAllDomains() if domain.name() == name]
+            return str(domains[0].UUIDString()) if domains else ""
 
     def description(self, name: str) -> str:
-        """One as it is at its next start."""
+        """Return the XML of a virtual machine as of its next start."""
         with self._named(name, "describe") as domain:
             return str(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
 
     def tag(self, name: str, element: str) -> None:
-        """Write down on one, for now and for each start, whose it is; without a namespace in `element`."""
+        """Set a virtual machine's ownership metadata, now and for each start; `element` has no namespace."""
         with self._named(name, "tag") as domain:
             flags = libvirt.VIR_DOMAIN_AFFECT_CONFIG | libvirt.VIR_DOMAIN_AFFECT_LIVE
             kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
             domain.setMetadata(kind, element, METADATA_PREFIX, METADATA_NAMESPACE, flags)
 
     def undefine(self, name: str) -> None:
-        """Forget one that is off."""
+        """Forget a virtual machine that is off."""
         with self._named(name, "undefine") as domain:
             domain.undefine()
 
     def create(self, xml: str) -> None:
-        """Start one from its description."""
-        with _told("create"):
+        """Start a transient virtual machine from its description."""
+        with _domain_errors("create"):
             self._connection.createXML(xml)
 
     def start(self, name: str) -> None:
-        """Start one that is known."""
+        """Start a defined virtual machine."""
         with self._named(name, "start") as domain:
             domain.create()
 
     def destroy(self, name: str) -> None:
-        """End one at once: nothing in it is flushed."""
+        """End a virtual machine at once, without flushing anything."""
         with self._named(name, "destroy") as domain:
             domain.destroy()
 
     def save(self, name: str, memory: Path) -> None:
-        """Write one's memory to a file and end it."""
+        """Write a virtual machine's memory to a file and end it."""
         with self._named(name, "save") as domain:
             domain.save(str(memory))
 
     def restore(self, memory: Path, xml: str) -> None:
-        """Let one go on from its memory, with another description of the same shape."""
-        with _told("restore"):
+        """Restore a virtual machine from its memory, with another description of the same shape."""
+        with _domain_errors("restore"):
             self._connection.restoreFlags(str(memory), xml, libvirt.VIR_DOMAIN_SAVE_RUNNING)
 
     def attach(self, name: str, device_xml: str) -> None:
-        """Plug a device into one that runs."""
+        """Plug a device into a running virtual machine."""
         with self._named(name, "attach") as domain:
             domain.attachDeviceFlags(device_xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
     def update(self, name: str, device_xml: str) -> None:
-        """Change a device, now where it runs and at each start."""
+        """Change a device, now if the machine runs, and at each start."""
         with self._named(name, "update") as domain:
             flags = libvirt.VIR_DOMAIN_AFFECT_CONFIG
             if domain.isActive():
@@ -136,7 +140,7 @@ class Domains:
             domain.suspend()
 
     def resume(self, name: str) -> None:
-        """Let its processors go on."""
+        """Let its processors continue."""
         with self._named(name, "resume") as domain:
             domain.resume()
 
@@ -146,18 +150,18 @@ class Domains:
             domain.reset()
 
     def is_suspended(self, name: str) -> bool:
-        """Whether its processors are stopped."""
+        """Return whether its processors are stopped."""
         with self._named(name, "state") as domain:
             return bool(domain.state()[0] == libvirt.VIR_DOMAIN_PAUSED)
 
     @contextmanager
     def _named(self, name: str, doing: str) -> Iterator[libvirt.virDomain]:
-        with _told(f"{doing} {name}"):
+        with _domain_errors(f"{doing} {name}"):
             yield self._connection.lookupByName(name)
 
 
 @contextmanager
-def _told(doing: str) -> Iterator[None]:
+def _domain_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except libvirt.libvirtError as error:
@@ -166,7 +170,7 @@ def _told(doing: str) -> Iterator[None]:
 
 @functools.cache
 def _listen() -> None:
-    """Let libvirt's own event loop run for as long as the process does; its errors come as exceptions."""
+    """Run libvirt's event loop until the process ends; its errors are raised as exceptions."""
     libvirt.registerErrorHandler(lambda *_: None, None)
     libvirt.virEventRegisterDefaultImpl()
 

@@ -1,4 +1,4 @@
-"""How virtual machines end, as libvirt tells it."""
+"""How virtual machines end, according to libvirt's events."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _CALLED = {
 
 @dataclass(frozen=True)
 class End:
-    """A virtual machine's end, in a word or two that follow its name."""
+    """The end of a virtual machine; `how` completes a sentence that starts with its name."""
 
     domain: str
     how: str
 
 
 def end_of(domain: str, event: int, detail: int) -> End | None:
-    """The end that a lifecycle event of libvirt's tells of; None when it tells of something else.
+    """Return the end that a lifecycle event of libvirt reports; None for other events.
 
-    That a guest was destroyed or saved is the hypervisor's own doing, and no end of the guest's.
+    A guest that was destroyed or saved did not end by itself: the hypervisor did that.
     """
     how = _CALLED.get((event, detail))
     return End(domain, how) if how else None

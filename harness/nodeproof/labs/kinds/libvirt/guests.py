@@ -1,4 +1,4 @@
-"""Nodes that are virtual machines of one libvirtd, whoever makes them: join, power, links, leave."""
+"""Nodes that are virtual machines of one libvirtd: join, power, links, leave."""
 
 from __future__ import annotations
 
@@ -30,30 +30,31 @@ from nodeproof.waiting import insist
 
 Json = Any
 MAX_NODES = 8
-"""A guest takes over a gigabyte of memory."""
+"""The most nodes of a lab: a guest takes over a gigabyte of memory."""
 MEMORY_MIB = 1280
 BOOT_LIMIT_S = 240.0
-"""How long a guest may take to its sshd: under emulation, beside others that boot, on a busy host."""
+"""How long a guest may take until its sshd serves: emulated, beside other booting guests, on a busy host."""
 _END_LIMIT_S = 5.0
 _CONSOLE_LINES = 15
 
 
 class Guests:
-    """All nodes of one lab. How its machines are made is what a kind adds, in the methods that raise
-    NotImplementedError here.
+    """All nodes of one lab.
+
+    A kind of lab implements how machines are created, in the methods that raise NotImplementedError here.
     """
 
-    def __init__(self, on: Ground, hypervisor: Hypervisor) -> None:
-        self._lab = on.lab
-        self._settings = on.kubelet
-        self._memory = on.memory
-        self._authority = on.authority
-        self._processes = on.processes
-        self._events = on.events
+    def __init__(self, ground: Ground, hypervisor: Hypervisor) -> None:
+        self._lab = ground.lab
+        self._settings = ground.kubelet
+        self._memory = ground.memory
+        self._authority = ground.authority
+        self._processes = ground.processes
+        self._events = ground.events
         self._hypervisor = hypervisor
         self._time: TimeServer
         self._wanted: set[str] = set()
-        self._late: set[str] = set()
+        self._late_clocks: set[str] = set()
         self._ends: dict[str, str] = {}
         self._specs: dict[str, NodeSpec] = {}
 
@@ -64,24 +65,24 @@ class Guests:
         self._time = TimeServer()
 
     def get(self, name: str) -> RunningNode:
-        """Look a node up. Raises Problem when the lab has none of that name."""
+        """Return a node by name. Raises Problem if the lab has no such node."""
         if name not in self._specs:
             raise Problem(f"no node {name!r}", f"lab {self._lab.lab}", f"it has: {', '.join(self._specs)}")
         return RunningNode(self._specs[name], self._hypervisor.pid(name))
 
     def all(self) -> list[RunningNode]:
-        """Every node, on or off."""
+        """Return every node, on or off."""
         specs = list(self._specs.values())
         return [RunningNode(spec, self._hypervisor.pid(spec.name)) for spec in specs]
 
     def join(self, spec: NodeSpec) -> None:
-        """Write the node's seed, and have its machine made and started.
+        """Write the node's seed, and create and start its machine.
 
         Raises Problem, OutsideError, CommandFailed.
         """
         check_node_name(spec.name)
         if spec.name in self._specs:
-            raise Problem(f"node {spec.name} is there already", f"lab {self._lab.lab}", "choose another name")
+            raise Problem(f"node {spec.name} exists already", f"lab {self._lab.lab}", "choose another name")
         home = self._home(spec.name)
         home.mkdir()
         try:
@@ -90,7 +91,7 @@ class Guests:
             write_host(home, spec, host_key)
             self._make(spec)
         except BaseException:
-            # One that is known by now is removed as any other; of one that is not, nobody would.
+            # A registered node is removed like any other; nothing would remove an unregistered one.
             if spec.name not in self._specs:
                 shutil.rmtree(home)
                 self._seed(spec.name).unlink(missing_ok=True)
@@ -98,35 +99,36 @@ class Guests:
         self._hypervisor.refresh_volumes()
 
     def start_kubelet(self, name: str) -> None:
-        """The node's own systemd starts it, once the seed has been read."""
+        """Check that the node exists: its systemd starts the kubelet once the seed is read."""
         self.get(name)
 
     def wait_up(self, name: str) -> None:
-        """Wait until the guest's sshd listens, which it does once its clock is set; one that was thawed has
-        its clock set again.
+        """Wait until the guest's sshd listens; after a thaw, also set its clock again.
 
-        Raises Problem with the console's last lines.
+        At boot, sshd listens once the clock is set. Raises Problem with the console's last lines.
         """
         self._wait_up(name, BOOT_LIMIT_S)
 
     def _wait_up(self, name: str, limit_s: float) -> None:
         try:
             insist(lambda: self._touch(name), OSError, MachineError, limit_s=limit_s, period_s=0.2)
-            if name in self._late:
+            if name in self._late_clocks:
                 insist(lambda: self._set_clock(name), OSError, MachineError, limit_s=limit_s, period_s=0.2)
-                self._late.discard(name)
+                self._late_clocks.discard(name)
         except (OSError, MachineError) as error:
-            said = f"{name} hangs at boot: no sshd after {limit_s:g} s"
-            raise Problem(said, f"lab {self._lab.lab}", "its console follows", self._console(name)) from error
+            message = f"{name} hangs at boot: no sshd after {limit_s:g} s"
+            raise Problem(
+                message, f"lab {self._lab.lab}", "its console follows", self._console(name)
+            ) from error
 
     def _set_clock(self, name: str) -> None:
-        """Tell the recording, before and after, that what was measured of this clock holds no longer."""
+        """Set the guest's clock; the events around it mark its earlier measurements as invalid."""
         self._events.write("machine", node=name, step=SETTING)
         self._time.set_clock(self.shell(name, threading.Lock()))
         self._events.write("machine", node=name, step=SET)
 
     def power(self, name: str, action: PowerAction) -> None:
-        """Do something to the node from outside. Raises Problem."""
+        """Do a power action to the node. Raises Problem."""
         actions: Mapping[PowerAction, Callable[[str], None]] = {
             "off": self.power_off,
             "on": self.power_on,
@@ -141,7 +143,7 @@ class Guests:
         actions[action](name)
 
     def power_off(self, name: str) -> None:
-        """End the virtual machine at once: nothing in it is flushed. Off already is fine."""
+        """End the virtual machine at once, without flushing anything; do nothing if it is off."""
         self._wanted.discard(name)
         if self.get(name).pid is None:
             return
@@ -154,17 +156,17 @@ class Guests:
         self._events.write("machine", node=name, step="powered-off")
 
     def power_on(self, name: str) -> None:
-        """Start the virtual machine, which then boots. On already is fine."""
+        """Start the virtual machine, which then boots; do nothing if it is on."""
         if self.get(name).pid is not None:
             return
-        # One that powers itself off is gone a moment before libvirt knows and tells.
+        # A guest that powers itself off is gone a moment before libvirt notices.
         insist(lambda: self._hypervisor.domains.start(name), OutsideError, limit_s=_END_LIMIT_S, period_s=0.2)
         self._ends.pop(name, None)
-        self._want(name)
+        self._expect_running(name)
         self._events.write("machine", node=name, step="booted")
 
     def freeze(self, name: str) -> None:
-        """Stop the virtual machine's processors. Frozen already is fine. Raises OutsideError."""
+        """Stop the virtual machine's processors, unless they are stopped. Raises OutsideError."""
         if not self._is_frozen(name):
             self._hypervisor.domains.suspend(name)
             self._events.write("machine", node=name, step="frozen")
@@ -176,18 +178,18 @@ class Guests:
         self._events.write("machine", node=name, step="reset")
 
     def thaw(self, name: str) -> None:
-        """Let the virtual machine's processors go on. Running or off is fine."""
+        """Let the virtual machine's processors continue; do nothing if it runs or is off."""
         if self._is_frozen(name):
             self._hypervisor.domains.resume(name)
-            self._late.add(name)
+            self._late_clocks.add(name)
             self._events.write("machine", node=name, step="thawed")
 
     def link_down(self, name: str) -> None:
-        """Take the carrier of `data` away, now and at each boot."""
+        """Remove the carrier of `data`, now and at each boot."""
         self._set_link(name, "down")
 
     def link_up(self, name: str) -> None:
-        """Give it back."""
+        """Restore the carrier of `data`."""
         self._set_link(name, "up")
 
     def _is_frozen(self, name: str) -> bool:
@@ -209,26 +211,26 @@ class Guests:
         self._hypervisor.refresh_volumes()
 
     def shell(self, name: str, power_lock: threading.Lock) -> NodeShell:
-        """The node over SSH, from the control plane's side."""
+        """Return the node's shell: SSH from the control plane's side."""
         address = self.get(name).spec.control_address
         runner = OverSsh(address, self._lab.dir / "pki" / "ssh", self._home(name) / "known_hosts")
         return NodeShell(self, name, runner, power_lock)
 
     def owner(self, spec: NodeSpec) -> str:
-        """Whose machine libvirt must say the node is."""
+        """Return the owner that libvirt must report for the node."""
         return owner(self._lab.lab, spec.machine_id)
 
     def facts(self) -> Mapping[str, Json]:
-        """Whether the guests run on KVM."""
+        """Return whether the guests run on KVM."""
         return {"kvm": self._hypervisor.kvm}
 
-    def _want(self, name: str) -> None:
-        """From now on this guest's end is nobody's wish, unless it is powered off."""
+    def _expect_running(self, name: str) -> None:
+        """From now on report the guest's end as unexpected, unless it is powered off."""
         self._wanted.add(name)
         self._processes.found(f"node-{name}", self.get(name).pid)
 
     def _on_start(self, name: str) -> None:
-        """Whoever starts it: it gives way while it boots, too. libvirt gives each a session of its own."""
+        """Lower the priority of a guest, whatever starts it; libvirt gives each its own session."""
         if (pid := self._hypervisor.pid(name)) is not None:
             autogroup.set_nice(self._lab.harness_nice + autogroup.MACHINE, pid)
 
@@ -239,14 +241,14 @@ class Guests:
             self._processes.lost(f"node-{end.domain}", end.domain, end.how)
 
     def _check_running(self, name: str) -> None:
-        """Raises Problem, with the console's last lines, when a guest has ended."""
+        """Raise Problem, with the console's last lines, if the guest has ended."""
         how = self._ends.get(name) or ("" if self._hypervisor.pid(name) is not None else "ended")
         if how:
-            said = f"{name} {how} while it booted"
-            raise Problem(said, f"lab {self._lab.lab}", "its console follows", self._console(name))
+            message = f"{name} {how} while it booted"
+            raise Problem(message, f"lab {self._lab.lab}", "its console follows", self._console(name))
 
     def _touch(self, name: str) -> None:
-        """Connect to the guest's sshd. Raises OSError while nobody listens, Problem when it has ended."""
+        """Connect to the guest's sshd. Raises OSError while it does not listen, Problem if it has ended."""
         self._check_running(name)
         address = self._specs[name].control_address
         socket.create_connection((address, SSH_PORT), timeout=1.0).close()
@@ -265,16 +267,17 @@ class Guests:
         return self._hypervisor.disks / f"{name}-seed.img"
 
     def _seed_of(self, spec: NodeSpec) -> seed.Seed:
-        """What the node is made from."""
+        """Return the inputs of the node's seed."""
         return seed.Seed(self._lab, spec, self._authority, self._settings, self._time.place)
 
     def _networks(self) -> Sequence[str]:
-        """The lab's networks, as libvirt is to know them: bridges that are there."""
+        """Return libvirt's descriptions of the lab's networks, which are existing bridges."""
         return [network_xml(name, self._lab.lab) for name in BRIDGES]
 
     def _make(self, spec: NodeSpec) -> None:
-        """Make the machine of a node whose seed is written, start it, and know it from now on. Raises
-        Problem, OutsideError, CommandFailed.
+        """Create the machine of a node whose seed is written, start it, and register its spec.
+
+        Raises Problem, OutsideError, CommandFailed.
         """
         raise NotImplementedError
 
@@ -283,5 +286,5 @@ class Guests:
         raise NotImplementedError
 
     def _card(self, name: str, state: str) -> str:
-        """The machine's card on `data`, as libvirt knows it, with its carrier `up` or `down`."""
+        """Return the XML of the machine's card on `data`, with its carrier `up` or `down`."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The lab's private libvirtd, inside the lab's own namespaces: nothing of it is shared with the host's."""
+"""The lab's private libvirtd, inside the lab's namespaces; it shares nothing with the host's."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from nodeproof.labs.kinds.libvirt.domains import Domains
 
 TOOLS = ("libvirtd", "mke2fs", "qemu-img", "qemu-system-x86_64", "virsh", "virtlogd")
-"""What a lab of virtual machines needs beyond what every lab does."""
+"""Programs that a lab of virtual machines needs besides those of every lab."""
 _RUN = Path("/run")
 _LIBVIRT = etc.HOST / "libvirt"
 _SOCKET = _RUN / "libvirt" / "libvirt-sock"
 URI = f"qemu+unix:///system?socket={_SOCKET}"
 VIRSH = ("virsh", "-q", "-c", URI)
-"""Speaks to the lab's libvirtd, from inside the lab, for those who look at it from outside."""
+"""The command that queries the lab's libvirtd, to be run inside the lab by clients outside of it."""
 _START_LIMIT_S = 30.0
 _MOUNT_LIMIT_S = 10.0
 _CPU_FACTS = ("vendor_id", "model name", "flags")
 
-# libvirtd refuses to run QEMU on a host without this user, though our QEMU runs as root.
+# libvirtd refuses to run QEMU on a host without this user, although QEMU runs as root here.
 _QEMU_USER = "libvirt-qemu"
 _QEMU_ID = 64055
 _QEMU_CONF = """
@@ -60,17 +60,18 @@ log_outputs = "3:stderr"
 
 
 def binding() -> str:
-    """Where libvirt's library for Python is, which a plain set-up leaves out. Raises Problem."""
-    found = find_spec("libvirt")
-    if found is None:
+    """Return where the Python binding of libvirt is, an optional extra. Raises Problem."""
+    spec = find_spec("libvirt")
+    if spec is None:
         raise Problem("no libvirt for this Python", "libvirt lab", remedy(MACHINES))
-    return f"libvirt for Python: {found.origin}"
+    return f"libvirt for Python: {spec.origin}"
 
 
 class Hypervisor:
-    """Starts libvirtd and virtlogd; `kvm` says whether guests run on KVM, `domains` are the guests.
+    """Runs libvirtd and virtlogd.
 
-    `disks` is the folder of its storage pool, in the lab's memory.
+    `kvm` is True if guests run on KVM, `domains` are the guests, and `disks` is the folder of its storage
+    pool, in the lab's memory.
     """
 
     domains: Domains
@@ -83,16 +84,22 @@ class Hypervisor:
         self._processes = processes
 
     def start(self, kernel: Path, networks: Sequence[str]) -> None:
-        """Start the daemons; make the lab's pool and its networks, as their descriptions have them; find out
-        what guests with that kernel run on.
-        Raises Problem, CommandFailed.
+        """Start the daemons, create the lab's pool and networks, and test whether guests run on KVM.
+
+        Args:
+            kernel: the guests' kernel, for the test.
+            networks: XML descriptions of the networks.
+
+        Raises:
+            Problem: a daemon does not serve.
+            CommandFailed: a daemon cannot be started.
         """
         self.start_daemons()
         self.kvm = runs_on_kvm(self._memory / "scratch" / "boot-sector", kernel)
         self._make_pool_and_networks(networks)
 
     def start_daemons(self) -> None:
-        """Give the daemons folders of their own and wait until they serve. Raises Problem, CommandFailed."""
+        """Give the daemons private folders and wait until they serve. Raises Problem, CommandFailed."""
         self._mount_run()
         for folder in ("lib", "log", "cache"):
             self._mount_overlay(folder)
@@ -105,15 +112,15 @@ class Hypervisor:
         self.domains = self._connect()
 
     def platform(self) -> str:
-        """What a guest's memory depends on besides the guest: versions, and the CPU where guests see it."""
+        """Return what a guest's memory depends on: versions, and with KVM the host's CPU."""
         return "\n".join([self.domains.versions(), *(_cpu() if self.kvm else ())])
 
     def refresh_volumes(self) -> None:
-        """Have libvirt see what is in the folder of its pool. Raises DomainError."""
+        """Let libvirt reread the folder of its pool. Raises DomainError."""
         self.domains.refresh_pool(self._lab_folder.name)
 
     def pid(self, domain: str) -> int | None:
-        """The process that a virtual machine is, as the lab sees it; None while it is off."""
+        """Return a virtual machine's process id in the lab; None while it is off."""
         try:
             pid = int((_RUN / "libvirt" / "qemu" / f"{domain}.pid").read_text())
         except (FileNotFoundError, ValueError):
@@ -121,7 +128,7 @@ class Hypervisor:
         return pid if Path(f"/proc/{pid}/exe").exists() else None
 
     def _make_pool_and_networks(self, networks: Sequence[str]) -> None:
-        """A pool has no metadata in libvirt: its name is the lab's."""
+        """Create the pool, named like the lab as it has no metadata, and the networks."""
         lab = self._lab_folder.name
         self.disks.mkdir()
         self.domains.make_pool(pool_xml(lab, self.disks))
@@ -129,7 +136,7 @@ class Hypervisor:
             self.domains.make_network(network)
 
     def _mount_run(self) -> None:
-        """An empty /run with the lab's own folder in it."""
+        """Mount an empty /run that contains the lab's own folder."""
         fresh = self._memory / "run"
         inside = fresh / self._lab_folder.relative_to(_RUN)
         fresh.mkdir()
@@ -142,7 +149,7 @@ class Hypervisor:
         (_RUN / "libvirt").mkdir()
 
     def _mount_overlay(self, folder: str) -> None:
-        """A folder of /var in which what is written stays in the lab's memory."""
+        """Mount an overlay over a folder of /var, so that writes stay in the lab's memory."""
         upper, work = (self._memory / "var" / part / folder for part in ("upper", "work"))
         for path in (upper, work):
             path.mkdir(parents=True)
@@ -153,11 +160,11 @@ class Hypervisor:
         try:
             return insist(self._try_to_connect, OutsideError, limit_s=_START_LIMIT_S)
         except OutsideError as error:
-            said = f"libvirtd does not answer after {_START_LIMIT_S:g} s"
-            raise Problem(said, "libvirt lab", "see libvirtd's log", str(error)) from error
+            message = f"libvirtd does not answer after {_START_LIMIT_S:g} s"
+            raise Problem(message, "libvirt lab", "see libvirtd's log", str(error)) from error
 
     def _try_to_connect(self) -> Domains:
-        # The binding is an extra: a lab of process nodes does without it.
+        # The binding is an optional extra: a lab of process nodes does not need it.
         from nodeproof.labs.kinds.libvirt.domains import Domains  # noqa: PLC0415
 
         died = self._processes.died()
@@ -168,7 +175,7 @@ class Hypervisor:
 
 
 def _cpu() -> list[str]:
-    """What the host's first CPU is, as /proc/cpuinfo tells."""
+    """Return the facts of the host's first CPU from /proc/cpuinfo."""
     first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
     return [line for line in first.splitlines() if line.partition("\t")[0] in _CPU_FACTS]
 
@@ -178,7 +185,7 @@ def _mount(*arguments: str) -> None:
 
 
 def _write_configuration() -> None:
-    """What the daemons read below the lab's own /etc."""
+    """Write the daemons' configuration below the lab's own /etc."""
     _LIBVIRT.mkdir()
     for name, text in (("qemu", _QEMU_CONF), ("libvirtd", _LIBVIRTD_CONF), ("virtlogd", _VIRTLOGD_CONF)):
         (_LIBVIRT / f"{name}.conf").write_text(text)
@@ -187,7 +194,7 @@ def _write_configuration() -> None:
 
 
 def _add_line(file: Path, line: str) -> None:
-    """Put a line into passwd or group, instead of the one of that name."""
+    """Add a line to passwd or group; it replaces the one with the same name."""
     name = re.escape(line.partition(":")[0])
     rest = re.sub(rf"^{name}:.*\n?", "", file.read_text(), flags=re.MULTILINE).rstrip("\n")
     file.write_text(f"{rest}\n{line}\n")

@@ -21,21 +21,21 @@ from nodeproof.root import become_root, check_tools
 
 Json = Any
 _SNAPSHOT_GIB, _IMAGE_GIB = 0.5, 4
-_BESIDE_MIB = 256
-"""Measured: what QEMU and a guest's disk take beside its memory."""
+_OVERHEAD_MIB = 256
+"""Measured: what QEMU and a guest's disk take in addition to its memory."""
 _SNAPSHOT_STEPS = {
-    "snapshot-taken": "booted, and a snapshot taken for later labs",
-    "snapshot-refused": "its snapshot was no good",
+    "snapshot-taken": "booted, and saved a snapshot for later labs",
+    "snapshot-refused": "could not restore its snapshot",
     "no-snapshot": "no snapshot taken",
 }
 
 
-def _make_nodes(on: Ground) -> Nodes:
-    return GuestNodes(on, hypervisor.Hypervisor(on.lab.dir, on.memory, on.processes))
+def _make_nodes(ground: Ground) -> Nodes:
+    return GuestNodes(ground, hypervisor.Hypervisor(ground.lab.dir, ground.memory, ground.processes))
 
 
 def boots(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
-    """The golden image. Raises Problem."""
+    """Return the files of the golden image, which is built if necessary. Raises Problem."""
     check_tools(hypervisor.TOOLS, "libvirt lab", f"{remedy(MACHINES)}, or see `nodeproof doctor`")
     hypervisor.binding()
     golden = image.golden_image(components, report)
@@ -53,7 +53,7 @@ def boots(components: Components, report: Callable[[str], None]) -> Mapping[str,
 
 
 def _started(status: Mapping[str, Json], events: Sequence[Mapping[str, Json]]) -> Iterator[str]:
-    """What the guests run on, and a line about each that did not just go on from its snapshot."""
+    """Yield what the guests run on, and a line for each that was not simply restored from its snapshot."""
     accelerator = "KVM" if status["kvm"] else "QEMU's emulation, as no guest runs on KVM"
     yield f"virtual machines on {accelerator}"
     for entry in events:
@@ -62,7 +62,7 @@ def _started(status: Mapping[str, Json], events: Sequence[Mapping[str, Json]]) -
 
 
 def _owner(run: Run, node: str) -> str:
-    """Whose machine libvirt says a node is."""
+    """Return the owner that libvirt reports for a node."""
     return owner_told(run([*hypervisor.VIRSH, "metadata", node, METADATA_NAMESPACE]))
 
 
@@ -72,13 +72,13 @@ def _accelerator() -> Iterator[Finding]:
     with tempfile.TemporaryDirectory(prefix="nodeproof-") as folder:
         if kvm.runs_on_kvm(Path(folder, "boot-sector"), kernel, become_root()):
             yield Finding(
-                OK, "KVM runs guests" if kernel else "KVM runs guests, as far as a boot sector tells"
+                OK, "KVM runs guests" if kernel else "KVM runs guests (tested with a boot sector only)"
             )
         elif kvm.DEVICE.exists():
-            yield Finding(NOTE, f"{kvm.DEVICE} is there and runs no guest, {slow}")
+            yield Finding(NOTE, f"{kvm.DEVICE} exists but cannot run a guest: {slow}")
         else:
             mend = "with virtualization in the firmware: `modprobe kvm`"
-            yield Finding(NOTE, f"no {kvm.DEVICE}, {slow}", mend)
+            yield Finding(NOTE, f"no {kvm.DEVICE}: {slow}", mend)
 
 
 _TRIALS = (
@@ -106,7 +106,7 @@ LIBVIRT = Kind(
         side_by_side=True,
     ),
     host=HostNeeds(
-        node_mib=MEMORY_MIB + _BESIDE_MIB,
+        node_mib=MEMORY_MIB + _OVERHEAD_MIB,
         machine_mib=MEMORY_MIB,
         node_gib=_SNAPSHOT_GIB,
         node_inotify=0,

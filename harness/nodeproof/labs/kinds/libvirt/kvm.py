@@ -1,4 +1,4 @@
-"""Whether guests run on KVM here: only ones that really ran tell."""
+"""Tests whether guests run on KVM by running one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ from nodeproof import proc
 DEVICE = Path("/dev/kvm")
 _PROBE_LIMIT_S, _KERNEL_LIMIT_S = 2.0, 10.0
 
-# A boot sector that tells QEMU's exit device 16, upon which QEMU exits with 2 * 16 + 1:
+# A boot sector that writes 16 to QEMU's exit device, upon which QEMU exits with 2 * 16 + 1:
 # mov dx, 0x501; mov al, 16; out dx, al; hlt
 _BOOT_SECTOR = bytes.fromhex("ba0105b010eef4").ljust(510, b"\0") + b"\x55\xaa"
 _BOOTED = 33
 
 
 def runs_on_kvm(scratch: Path, kernel: Path | None, root: Sequence[str] = ()) -> bool:
-    """Whether a guest really runs on KVM here, and soon: the device may open and still not run one.
+    """Return whether a guest runs on KVM, within a few seconds: the device may open and still run none.
 
-    `scratch` is a file that it makes and removes, `kernel` that of the guests, where there is one yet; `root`
-    is put before QEMU's command. Raises OSError.
+    Args:
+        scratch: a file that is created and removed.
+        kernel: the guests' kernel, if there is one yet.
+        root: a command prefix for QEMU.
+
+    Raises:
+        OSError: `scratch` cannot be written.
     """
     if not DEVICE.exists() or not _runs_a_sector(scratch, root):
         return False
@@ -44,9 +49,10 @@ def _runs_a_sector(scratch: Path, root: Sequence[str]) -> bool:
 
 
 def _runs_a_kernel(kernel: Path, root: Sequence[str]) -> bool:
-    """Whether a kernel boots until it finds no root file system, panics and resets the machine, upon which
-    QEMU exits with 0. KVM in a virtual machine may run a boot sector and break off at what a kernel does
-    (seen with kvm-pvm): QEMU says "KVM internal error", and the machine stands still.
+    """Return whether a kernel boots on KVM until it panics without a root file system.
+
+    It then resets the machine, upon which QEMU exits with 0. KVM in a virtual machine may run a boot sector
+    and fail on a kernel (seen with kvm-pvm): QEMU prints "KVM internal error", and the machine hangs.
     """
     argv = [
         *(*root, "qemu-system-x86_64"),
@@ -54,16 +60,16 @@ def _runs_a_kernel(kernel: Path, root: Sequence[str]) -> bool:
         *("-no-reboot", "-kernel", str(kernel), "-append", "panic=-1"),
     ]
     try:
-        proc.stream_lines(argv, _refuse_an_error, timeout_s=_KERNEL_LIMIT_S)
+        proc.stream_lines(argv, _raise_on_internal_error, timeout_s=_KERNEL_LIMIT_S)
     except (proc.CommandFailed, _InternalError):
         return False
     return True
 
 
 class _InternalError(Exception):
-    """The machine stands still: there is nothing to wait for."""
+    """The machine hangs: waiting any longer is useless."""
 
 
-def _refuse_an_error(line: str) -> None:
+def _raise_on_internal_error(line: str) -> None:
     if "KVM internal error" in line:
         raise _InternalError

@@ -1,4 +1,4 @@
-"""The nodes of a libvirt lab: virtual machines that go on from snapshots, or boot where there is none."""
+"""The nodes of a libvirt lab: virtual machines restored from snapshots, or booted if there is none."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from nodeproof.labs.kinds.libvirt.snapshots import Busy, Shelf
 from nodeproof.model.problem import OutsideError, Problem
 
 SETTLE_LIMIT_S = 200.0
-"""How long a guest may take to where its snapshot is taken."""
+"""How long a guest may take until its snapshot can be taken."""
 _MOUNT_LIMIT_S = 10.0
 
 
 class GuestNodes(Guests):
-    """All nodes of one lab, whose machines are defined here."""
+    """All nodes of one lab; their machines are defined here."""
 
-    def __init__(self, on: Ground, hypervisor: Hypervisor) -> None:
-        super().__init__(on, hypervisor)
+    def __init__(self, ground: Ground, hypervisor: Hypervisor) -> None:
+        super().__init__(ground, hypervisor)
         self._restorer: Restorer
         self._restored: dict[str, str | None] = {}
 
@@ -58,7 +58,7 @@ class GuestNodes(Guests):
         )
 
     def wait_up(self, name: str) -> None:
-        """Wait until the guest's sshd listens; one that does not come up from its snapshot boots instead.
+        """Wait until the guest's sshd listens; if its snapshot does not work, boot it instead.
 
         Raises Problem with the console's last lines.
         """
@@ -75,20 +75,20 @@ class GuestNodes(Guests):
         super().wait_up(name)
 
     def _make(self, spec: NodeSpec) -> None:
-        """From its snapshot, or else by booting it."""
+        """Define the machine and restore it from its snapshot, or else boot it."""
         domain = self._domain(spec)
         self._hypervisor.domains.define(domain_xml(domain))
         self._specs[spec.name] = spec
         try:
             self._restored[spec.name] = self._restorer.start(domain, SETTLE_LIMIT_S)
-            self._want(spec.name)
+            self._expect_running(spec.name)
         except (Busy, Problem, OutsideError, proc.CommandFailed, OSError) as error:
             reason = str(error).partition("\n")[0]
             self._events.write("machine", node=spec.name, step="no-snapshot", detail=reason)
             self._boot_instead(spec.name)
 
     def _boot_instead(self, name: str) -> None:
-        """Let a guest whose snapshot is of no use boot with its seed. Raises OutsideError, CommandFailed."""
+        """Boot a guest whose snapshot does not work, with its seed. Raises OutsideError, CommandFailed."""
         if self._hypervisor.pid(name) is not None:
             self._wanted.discard(name)
             self._hypervisor.domains.destroy(name)
@@ -113,7 +113,7 @@ class GuestNodes(Guests):
         root = Disk(self._disk(spec.name), "qcow2", ROOT_TARGET)
         return Domain(
             name=spec.name,
-            # A restored guest has its snapshot's, so it is the same for every node of this name.
+            # A restored guest has its snapshot's UUID, so every node of this name gets the same one.
             uuid=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{METADATA_NAMESPACE}/{spec.name}")),
             lab=self._lab.lab,
             machine_id=spec.machine_id,
@@ -131,7 +131,7 @@ class GuestNodes(Guests):
 
 
 def _writable(folder: Path, inside: Path) -> Path:
-    """The one folder of the host's that a lab may write to, which is read-only in here at its own path."""
+    """Mount `folder`, the one folder of the host that a lab may write to, writable at `inside`."""
     inside.mkdir()
     for arguments in (["--bind", str(folder)], ["-o", "remount,bind,rw"]):
         proc.run(["mount", "-n", *arguments, str(inside)], timeout_s=_MOUNT_LIMIT_S)

@@ -1,4 +1,4 @@
-"""Commands in a guest, as its own lab's supervisor gives them: by the ordinary ssh client, on `control`."""
+"""Commands in a guest for its lab's supervisor: through the ordinary ssh client, on `control`."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from pathlib import Path
 from nodeproof import proc
 from nodeproof.machines.machine import CommandResult, MachineError
 
-_NOT_REACHED = 255
+_SSH_FAILED = 255
 
 
 @dataclass(frozen=True)
 class OverSsh:
-    """Runs commands at an address; `known_hosts` is a file with the only host key that is accepted."""
+    """Runs commands at an address; the file `known_hosts` contains the only host key that is accepted."""
 
     address: str
     client_key: Path
     known_hosts: Path
 
     def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
-        """Run a command in the guest. Raises MachineError when it does not end within `deadline_s`."""
+        """Run a command in the guest. Raises MachineError if it does not end within `deadline_s`."""
         try:
             command = [*self._ssh(deadline_s), shlex.join(argv)]
-            done = proc.run(command, timeout_s=deadline_s, stdin=stdin, check=False)
+            completed = proc.run(command, timeout_s=deadline_s, stdin=stdin, check=False)
         except proc.CommandFailed as error:
             raise MachineError(str(error)) from error
-        if done.status == _NOT_REACHED:
-            raise MachineError(f"{self.address}: {done.stderr.strip()}")
-        return CommandResult(done.status, done.stdout, done.stderr)
+        if completed.status == _SSH_FAILED:
+            raise MachineError(f"{self.address}: {completed.stderr.strip()}")
+        return CommandResult(completed.status, completed.stdout, completed.stderr)
 
     def _ssh(self, deadline_s: float) -> list[str]:
         options = {

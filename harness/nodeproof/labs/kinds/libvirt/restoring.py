@@ -1,4 +1,4 @@
-"""Starts guests from snapshots, and takes the snapshot that is missing or of no use."""
+"""Starts guests from snapshots, and takes a snapshot if it is missing or does not work."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.waiting import insist
 
 SETTLED = "nodeproof: settled"
-"""What a guest without a seed says on its console once its boot is over (`infra/image`)."""
+"""The console line of a guest without a seed once it has booted (`infra/image`)."""
 _DISK_LIMIT_S = 30.0
 
 
 class NotSettled(Exception):
-    """A guest has not booted yet as far as where its snapshot is taken."""
+    """A guest has not booted far enough for its snapshot."""
 
 
 class Starting(Protocol):
-    """What of `Domains` is needed here; every verb raises OutsideError."""
+    """The part of `Domains` that is needed here. Every verb raises OutsideError."""
 
     def create(self, xml: str) -> None:
         """Start a guest from its description."""
@@ -44,7 +44,7 @@ class Starting(Protocol):
         ...
 
     def restore(self, memory: Path, xml: str) -> None:
-        """Let a guest go on from its memory."""
+        """Restore a guest from its memory."""
         ...
 
     def attach(self, name: str, device_xml: str) -> None:
@@ -53,8 +53,10 @@ class Starting(Protocol):
 
 
 class Restorer:
-    """Starts guests of one image. `image` is its disk, `watch` raises Problem once a guest has ended,
-    `platform` is what a guest's memory depends on besides the guest.
+    """Starts guests of one image.
+
+    `image` is its disk, `watch` raises Problem once a guest has ended, and `platform` identifies what a
+    guest's memory depends on besides the guest.
     """
 
     def __init__(
@@ -74,15 +76,21 @@ class Restorer:
         self._watch = watch
 
     def start(self, domain: Domain, limit_s: float) -> str | None:
-        """Let a guest go on from its snapshot with its seed plugged in; gives the snapshot's key.
+        """Restore a guest from its snapshot, plug in its seed and return the snapshot's key.
 
-        Without a snapshot that restores, the guest boots first, and one is taken if that ends within
-        `limit_s`; else it just goes on, from no snapshot. Raises Busy where another lab is taking it,
-        Problem, OutsideError, CommandFailed, OSError; the guest may then run or not.
+        Without a usable snapshot, boot the guest first and take one. If it has not settled within `limit_s`,
+        let it run without a snapshot and return None. If this raises, the guest may run or not.
+
+        Raises:
+            Busy: another lab is taking the snapshot.
+            Problem: the guest ended, or its new snapshot cannot be read.
+            OutsideError: libvirt failed.
+            CommandFailed: qemu-img failed.
+            OSError: a file cannot be read or written.
         """
         blank = _without_seed(domain)
         key = snapshot_key(blank, self._platform)
-        restored = self._goes_on(key, blank)
+        restored = self._try_to_restore(key, blank)
         if not restored:
             with self._shelf.writing(key):
                 restored = self._take(key, blank, limit_s)
@@ -90,45 +98,45 @@ class Restorer:
         return key if restored else None
 
     def came_up(self, key: str) -> None:
-        """A guest that went on from this snapshot came up."""
+        """Record that a guest came up from this snapshot."""
         self._shelf.prove(key)
 
     def blame(self, name: str, key: str, reason: str) -> None:
-        """A guest did not come up from a snapshot: one from which none ever did is given up."""
-        self._say(name, "no-snapshot", reason)
+        """Report that a guest did not come up from a snapshot; discard one from which none ever did."""
+        self._log(name, "no-snapshot", reason)
         with contextlib.suppress(Busy), self._shelf.writing(key):
             if not self._shelf.is_proven(key):
                 self._shelf.discard(key)
 
     def make_disk(self, domain: Domain) -> None:
-        """An empty overlay of the image, in place of any other. Raises CommandFailed."""
+        """Replace the guest's disk by an empty overlay of the image. Raises CommandFailed."""
         disk = _disk(domain, ROOT_TARGET).file
         disk.unlink(missing_ok=True)
         argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(self._image), "-F", "qcow2", str(disk)]
         proc.run(argv, timeout_s=_DISK_LIMIT_S)
 
-    def _goes_on(self, key: str, blank: Domain) -> bool:
-        """Restore the guest from the snapshot that is there, if there is one that restores."""
+    def _try_to_restore(self, key: str, blank: Domain) -> bool:
+        """Restore the guest from its snapshot; return False if there is none or it does not restore."""
         with self._shelf.reading(key):
-            found = self._shelf.find(key)
-            if found is None:
+            snapshot = self._shelf.find(key)
+            if snapshot is None:
                 return False
             try:
-                self._restore(found, blank)
+                self._restore(snapshot, blank)
             except (OutsideError, OSError) as error:
-                self._say(blank.name, "snapshot-refused", str(error))
+                self._log(blank.name, "snapshot-refused", str(error))
                 return False
             return True
 
     def _restore(self, snapshot: Snapshot, blank: Domain) -> None:
         shutil.copyfile(snapshot.disk, _disk(blank, ROOT_TARGET).file)
         self._domains.restore(snapshot.memory, domain_xml(blank))
-        self._say(blank.name, "restored", snapshot.memory.parent.name)
+        self._log(blank.name, "restored", snapshot.memory.parent.name)
 
     def _take(self, key: str, blank: Domain, limit_s: float) -> bool:
-        """Boot the guest without a seed, keep how it is then, and let it go on from there.
+        """Boot the guest without a seed, take a snapshot and restore the guest from it.
 
-        Gives False where it boots so slowly, on a busy host, that nothing was kept.
+        Return False if it did not settle in time, on a busy host, and no snapshot was taken.
         """
         self.make_disk(blank)
         begins = blank.console.stat().st_size if blank.console.exists() else 0
@@ -136,10 +144,10 @@ class Restorer:
         try:
             self._wait_settled(blank, begins, limit_s)
         except NotSettled:
-            self._say(blank.name, "no-snapshot", f"it has not settled after {limit_s:g} s, and goes on")
+            self._log(blank.name, "no-snapshot", f"it has not settled after {limit_s:g} s, and goes on")
             return False
         self._shelf.keep(key, lambda fresh: self._save(blank, fresh))
-        self._say(blank.name, "snapshot-taken", key)
+        self._log(blank.name, "snapshot-taken", key)
         self._shelf.prune(key, blank.name)
         taken = self._shelf.find(key)
         if taken is None:
@@ -152,16 +160,16 @@ class Restorer:
         shutil.copyfile(_disk(blank, ROOT_TARGET).file, fresh.disk)
 
     def _wait_settled(self, blank: Domain, begins: int, limit_s: float) -> None:
-        insist(lambda: self._look_whether_settled(blank, begins), NotSettled, limit_s=limit_s, period_s=0.2)
+        insist(lambda: self._check_settled(blank, begins), NotSettled, limit_s=limit_s, period_s=0.2)
 
-    def _look_whether_settled(self, blank: Domain, begins: int) -> None:
+    def _check_settled(self, blank: Domain, begins: int) -> None:
         self._watch(blank.name)
-        said = blank.console.read_bytes() if blank.console.exists() else b""
-        # A log that has become shorter began anew meanwhile.
-        if SETTLED.encode() not in said[begins if begins <= len(said) else 0 :]:
+        output = blank.console.read_bytes() if blank.console.exists() else b""
+        # A shorter log was truncated meanwhile: read it from its beginning.
+        if SETTLED.encode() not in output[begins if begins <= len(output) else 0 :]:
             raise NotSettled
 
-    def _say(self, name: str, step: str, detail: str) -> None:
+    def _log(self, name: str, step: str, detail: str) -> None:
         self._events.write("machine", node=name, step=step, detail=detail.partition("\n")[0])
 
 

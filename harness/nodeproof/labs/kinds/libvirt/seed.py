@@ -18,7 +18,7 @@ from nodeproof.labs.ground.spec import API_ADDRESS, SSH_PORT, LabSpec, NodeSpec
 
 Json = Any
 INSIDE = Path("/etc/kubernetes")
-"""Where a guest keeps its kubelet's configuration and credentials."""
+"""The guest's folder of its kubelet's configuration and credentials."""
 KUBELET: Mapping[str, Json] = {
     **FIXED_KUBELET,
     "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
@@ -29,15 +29,17 @@ _SIZE = "1M"
 _LIMIT_S = 30.0
 _RANDOM_BYTES = 512
 PATIENT = "PerSourcePenalties no\n"
-"""For sshd: all who speak to a guest have one address, and none is locked out for giving a slow guest up."""
-_ANEW = "StreamLocalBindUnlink yes\n"
-"""For sshd: a socket that it listens at for somebody takes the place of the one that was left there."""
+"""For sshd: all clients share one address; a connection that one gave up must not lock out the others."""
+_REPLACE_SOCKETS = "StreamLocalBindUnlink yes\n"
+"""For sshd: a forwarded socket replaces one that an earlier connection left."""
 
 
 @dataclass(frozen=True)
 class Seed:
-    """What a node is made from; `kubelet` is how its kubelet is set, `time_server` an address and a port,
-    `control` how its card there gets its address, where it is not told it.
+    """The inputs of a node's seed.
+
+    `kubelet` contains its kubelet's settings, `time_server` an address and a port, and `control` the network
+    settings of its card on that network; empty for a static address.
     """
 
     lab: LabSpec
@@ -49,8 +51,7 @@ class Seed:
 
 
 def make(folder: Path, disk: Path, of: Seed) -> str:
-    """Write a node's seed below `folder` and make `disk` of it; gives the host key by which the node is
-    known.
+    """Write a node's seed below `folder` and create `disk` from it; return the node's public host key.
 
     Raises CommandFailed, OSError.
     """
@@ -67,15 +68,15 @@ def make(folder: Path, disk: Path, of: Seed) -> str:
 
 
 def make_disk(folder: Path, disk: Path) -> None:
-    """Make `disk` of the files in `folder/seed`. Raises CommandFailed, OSError."""
+    """Create `disk` from the files in `folder/seed`. Raises CommandFailed, OSError."""
     (folder / "seed" / "random-seed").write_bytes(secrets.token_bytes(_RANDOM_BYTES))
-    # Blocks no smaller than a CD-ROM's, as which Vagrant plugs it in.
+    # Vagrant plugs it in as a CD-ROM, so its blocks must not be smaller than a CD-ROM's.
     options = ["-q", "-t", "ext4", "-b", "4096", "-L", _LABEL, "-O", "^has_journal", "-N", "64", "-m", "0"]
     proc.run(["mke2fs", *options, "-d", str(folder / "seed"), str(disk), _SIZE], timeout_s=_LIMIT_S)
 
 
 def _files(of: Seed) -> dict[str, str]:
-    """The seed's plain files, by their path below the guest's /."""
+    """Return the seed's plain files, by their path below the guest's /."""
     lab, node = of.lab, of.node
     environment = {
         "KUBELET_FLAGS": " ".join(kubelet.flags(lab, node)),
@@ -93,7 +94,7 @@ def _files(of: Seed) -> dict[str, str]:
             "data", f"Address={node.data_address}/16", f"Gateway={API_ADDRESS}"
         ),
         "etc/ssh/sshd_config.d/nodeproof.conf": (
-            f"ListenAddress {node.control_address}:{SSH_PORT}\n{PATIENT}{_ANEW}"
+            f"ListenAddress {node.control_address}:{SSH_PORT}\n{PATIENT}{_REPLACE_SOCKETS}"
         ),
         "root/.ssh/authorized_keys": (lab.dir / "pki" / "ssh.pub").read_text(),
         "etc/kubernetes/kubelet.json": settings,
@@ -110,7 +111,7 @@ def _write_credentials(folder: Path, node: NodeSpec, authority: Authority) -> No
 
 
 def network(name: str, *settings: str) -> str:
-    """An interface's settings, for systemd-networkd: it stays up whatever happens to its link."""
+    """Return an interface's systemd-networkd settings: it stays up whatever happens to its link."""
     lines = [
         "[Match]",
         f"Name={name}",

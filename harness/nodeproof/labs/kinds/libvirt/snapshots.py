@@ -1,8 +1,8 @@
-"""Snapshots of guests, with memory, as they are before they join: kept beside the image, found again.
+"""Snapshots of guests, with memory, taken before they join; stored beside their image.
 
-One is a folder `snapshots/NODE-HASH/` of the image's cache entry: what the guest has in memory, its disk (an
-overlay of the image's), a manifest. The hash covers what a restore depends on: the virtual machine but for
-paths and owner, QEMU, libvirt and, under KVM, the host's CPU. It holds no credential and no identity.
+A snapshot is a folder `snapshots/NODE-HASH/` of the image's cache entry: the guest's memory, its disk (an
+overlay of the image's) and a manifest. The hash covers what a restore depends on: the virtual machine except
+paths and owner, QEMU, libvirt and, with KVM, the host's CPU. A snapshot contains no credential or identity.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from pathlib import Path
 from nodeproof.labs.kinds.libvirt.domain_xml import Domain, domain_xml
 
 UNUSED_LIMIT_S = 24 * 3600.0
-"""A node's snapshots by another hash go when nobody has used them for so long."""
+"""A node's snapshots with another hash are removed once unused for this long."""
 _MEMORY, _DISK, _MANIFEST, _PROVEN = "memory", "disk.qcow2", "manifest.json", "proven"
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A guest's memory as `virsh save` writes it, and the disk of that moment."""
+    """A guest's memory as `virsh save` writes it, and its disk at that moment."""
 
     memory: Path
     disk: Path
 
 
 def snapshot_key(domain: Domain, platform: str) -> str:
-    """The folder's name, `NODE-HASH`; `platform` tells what it runs on."""
+    """Return the folder's name, `NODE-HASH`; `platform` identifies what the guest runs on."""
     shape = replace(
         domain,
         lab="",
@@ -54,18 +54,18 @@ class Busy(Exception):
 
 
 class Shelf:
-    """The snapshots of one image. Who reads one holds `reading`, who changes one holds `writing`."""
+    """The snapshots of one image. Hold `reading` to read a snapshot, `writing` to change it."""
 
     def __init__(self, folder: Path, owner_uid: int, owner_gid: int) -> None:
         self._folder = folder
         self._owner = (owner_uid, owner_gid)
 
     def reading(self, key: str) -> contextlib.AbstractContextManager[None]:
-        """Keep a snapshot as it is; many labs may. Raises Busy at once, OSError."""
+        """Lock a snapshot against changes; many labs may hold it. Raises Busy at once, OSError."""
         return self._locked(key, fcntl.LOCK_SH)
 
     def writing(self, key: str) -> contextlib.AbstractContextManager[None]:
-        """Keep all other labs from a snapshot. Raises Busy at once, OSError."""
+        """Lock a snapshot against all other labs. Raises Busy at once, OSError."""
         return self._locked(key, fcntl.LOCK_EX)
 
     @contextlib.contextmanager
@@ -78,28 +78,26 @@ class Shelf:
             yield
 
     def find(self, key: str) -> Snapshot | None:
-        """A snapshot whose files are those that were kept, used from now on; None when there is none."""
-        found = Snapshot(self._folder / key / _MEMORY, self._folder / key / _DISK)
+        """Return a snapshot whose files are unchanged and mark it as used; None if there is none."""
+        snapshot = Snapshot(self._folder / key / _MEMORY, self._folder / key / _DISK)
         try:
-            kept = json.loads((self._folder / key / _MANIFEST).read_text())
-            if kept != _manifest(found):
+            manifest = json.loads((self._folder / key / _MANIFEST).read_text())
+            if manifest != _manifest(snapshot):
                 return None
             os.utime(self._folder / key)
         except (OSError, ValueError):
             return None
-        return found
+        return snapshot
 
     def keep(self, key: str, take: Callable[[Snapshot], None]) -> None:
-        """Have a snapshot taken and put it in its place, whole or not at all. Raises OSError and what `take`
-        raises.
-        """
-        for left in self._folder.glob(f".{key}.new-*"):
-            shutil.rmtree(left, ignore_errors=True)
+        """Take a snapshot and store it, completely or not at all. Raises OSError and what `take` raises."""
+        for unfinished in self._folder.glob(f".{key}.new-*"):
+            shutil.rmtree(unfinished, ignore_errors=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{key}.new-", dir=self._folder))
         try:
-            made = Snapshot(fresh / _MEMORY, fresh / _DISK)
-            take(made)
-            (fresh / _MANIFEST).write_text(json.dumps(_manifest(made)) + "\n")
+            snapshot = Snapshot(fresh / _MEMORY, fresh / _DISK)
+            take(snapshot)
+            (fresh / _MANIFEST).write_text(json.dumps(_manifest(snapshot)) + "\n")
             for path in (fresh, *fresh.iterdir()):
                 os.chown(path, *self._owner)
             self.discard(key)
@@ -108,20 +106,20 @@ class Shelf:
             shutil.rmtree(fresh, ignore_errors=True)
 
     def prove(self, key: str) -> None:
-        """A guest came up from this snapshot: when another one does not, that is not the snapshot's fault."""
+        """Record that a guest came up from this snapshot, so that later failures are not blamed on it."""
         with contextlib.suppress(FileNotFoundError):
             (self._folder / key / _PROVEN).touch()
 
     def is_proven(self, key: str) -> bool:
-        """Whether a guest ever came up from it."""
+        """Return whether a guest ever came up from it."""
         return (self._folder / key / _PROVEN).exists()
 
     def discard(self, key: str) -> None:
-        """Remove a snapshot; none there is fine."""
+        """Remove a snapshot, if there is one."""
         shutil.rmtree(self._folder / key, ignore_errors=True)
 
     def prune(self, key: str, node: str) -> None:
-        """Remove what the node has by other keys and nobody uses any more."""
+        """Remove the node's snapshots with other keys that have not been used for long."""
         for other in self._folder.glob(f"{node}-{'?' * 12}"):
             if other.name != key and time.time() - other.stat().st_mtime > UNUSED_LIMIT_S:
                 self.discard(other.name)
@@ -132,6 +130,6 @@ class Shelf:
 
 
 def _manifest(snapshot: Snapshot) -> dict[str, list[int]]:
-    """Size in bytes and time of the last change of each file."""
+    """Return the size (bytes) and modification time (ns) of each file."""
     stats = {path.name: path.stat() for path in (snapshot.memory, snapshot.disk)}
     return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}

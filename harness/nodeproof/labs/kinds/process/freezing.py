@@ -1,4 +1,4 @@
-"""Stops and continues all processes of a node, a PID namespace: by signals, as cgroups are the host's."""
+"""Stops and continues all processes of a node's PID namespace by signals: the cgroups are the host's."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ _STILL = frozenset("TtZX")
 
 
 def stop(first: int, around: Sequence[int]) -> None:
-    """Stop the namespace of process `first`, and before it the processes `around` it.
+    """Stop the processes `around` a node, and then the PID namespace of its process `first`.
 
-    Those are what started its processes from outside; nsenter stops itself when its child has stopped, and
-    would miss a continuation that comes before it has. Raises Problem when not all stop.
+    `around` are the processes that started the node's from outside. They have to be stopped first: nsenter
+    stops itself once its child has stopped, and would miss a SIGCONT that arrives before that.
+
+    Raises:
+        Problem: a process still runs after 10 s.
     """
     _signal(around, signal.SIGSTOP)
     retry = tenacity.Retrying(
@@ -35,13 +38,13 @@ def stop(first: int, around: Sequence[int]) -> None:
 
 
 def go_on(first: int, around: Sequence[int]) -> None:
-    """Continue the namespace of process `first`, and after it the processes `around` it."""
+    """Continue the PID namespace of process `first`, and then the processes `around` it."""
     _signal(_inside(first), signal.SIGCONT)
     _signal(around, signal.SIGCONT)
 
 
 def _stop_running(first: int) -> list[int]:
-    """Signal what is not stopped yet; gives what was signalled, which may have children by now."""
+    """Signal the processes that are not stopped yet and return them: they may have new children."""
     running = [pid for pid in _inside(first) if _state(pid) not in _STILL]
     _signal(running, signal.SIGSTOP)
     return running

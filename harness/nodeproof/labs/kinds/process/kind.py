@@ -1,4 +1,4 @@
-"""Labs of process nodes: no virtual machine is needed, a node takes 30 MiB and starts in a second."""
+"""Labs of process nodes: a node needs no virtual machine, takes 30 MiB and starts in a second."""
 
 from __future__ import annotations
 

@@ -29,11 +29,11 @@ from nodeproof.waiting import insist
 
 Json = Any
 _SPAWN_LIMIT_S = 20.0
-_ONCE_SEEDED = f"""
+_WAIT_FOR_SEED = f"""
 until [ -e {INSIDE}/kubelet.json ]; do sleep 0.02; done
 exec "$0" "$@" $(cat {INSIDE}/kubelet.flags)
 """
-"""A node that boots sees its own files some milliseconds after it is there."""
+"""A booting node sees its own files some milliseconds after its start."""
 _SSHD_LIMIT_S = 20.0
 _REMOVE_LIMIT_S = 10.0
 
@@ -41,42 +41,42 @@ _REMOVE_LIMIT_S = 10.0
 class ProcessNodes:
     """All nodes of one lab: join, power, links, leave."""
 
-    def __init__(self, on: Ground) -> None:
-        self._lab = on.lab
-        self._settings = on.kubelet
-        self._memory = on.memory
-        self._authority = on.authority
-        self._processes = on.processes
-        self._events = on.events
+    def __init__(self, ground: Ground) -> None:
+        self._lab = ground.lab
+        self._settings = ground.kubelet
+        self._memory = ground.memory
+        self._authority = ground.authority
+        self._processes = ground.processes
+        self._events = ground.events
         self._nodes: dict[str, RunningNode] = {}
         self._held: set[str] = set()
         self._unplugged: set[str] = set()
 
     def get(self, name: str) -> RunningNode:
-        """Look a node up. Raises Problem when the lab has none of that name."""
+        """Return a node by name. Raises Problem if the lab has no such node."""
         if name not in self._nodes:
             raise Problem(f"no node {name!r}", f"lab {self._lab.lab}", f"it has: {', '.join(self._nodes)}")
         return self._nodes[name]
 
     def all(self) -> list[RunningNode]:
-        """Every node, on or off."""
+        """Return every node, on or off."""
         return list(self._nodes.values())
 
     def join(self, spec: NodeSpec) -> None:
-        """Write the node's seed and power it on, its kubelet not started yet. Raises Problem,
-        CommandFailed.
-        """
+        """Write the node's seed and power it on, without its kubelet. Raises Problem, CommandFailed."""
         check_node_name(spec.name)
         if spec.name in self._nodes:
-            raise Problem(f"node {spec.name} is there already", f"lab {self._lab.lab}", "choose another name")
+            raise Problem(f"node {spec.name} exists already", f"lab {self._lab.lab}", "choose another name")
         if spec.shape != AS_ALL:
-            raise Problem(f"no {spec.shape} for {spec.name}", f"lab {self._lab.lab}", "it is a process here")
+            raise Problem(
+                f"no {spec.shape} for {spec.name}", f"lab {self._lab.lab}", "process nodes have no shape"
+            )
         seed.write(self._home(spec), self._lab, spec, self._authority, self._settings)
         self._nodes[spec.name] = RunningNode(spec, None)
         self.boot(spec.name)
 
     def boot(self, name: str) -> None:
-        """New namespaces, a new boot id, links, sshd. Raises Problem when the node is on."""
+        """Create new namespaces, boot id and links, and start sshd. Raises Problem if the node is on."""
         node = self.get(name)
         if node.pid is not None:
             raise Problem(f"node {name} is on already", f"lab {self._lab.lab}", "power it off first")
@@ -85,7 +85,7 @@ class ProcessNodes:
         try:
             pid = _child_of(child.pid)
             network.connect_node(node.spec, pid)
-            network.set_links(node.spec, self._pulled(name), "down")
+            network.set_links(node.spec, self._unplugged_networks(name), "down")
         except BaseException:
             self._end(node.spec)
             raise
@@ -100,11 +100,11 @@ class ProcessNodes:
         # Measured, five of each side by side: idle 3.3/1000 of a core, with two threads of Go 4.6. GOGC=400
         # saves nothing idle, and 14 % of 0.13 s at the start, for 7 MiB more of memory.
         env = {"GOMAXPROCS": "1", "TMPDIR": f"{INSIDE}/scratch", **profile.kubelet_env}
-        argv = [*enter(pid), "sh", "-c", _ONCE_SEEDED, *self._kubelet(node.spec)]
+        argv = [*enter(pid), "sh", "-c", _WAIT_FOR_SEED, *self._kubelet(node.spec)]
         self._processes.start(f"kubelet-{name}", argv, node=name, env=env)
 
     def power(self, name: str, action: PowerAction) -> None:
-        """Do something to the node from outside. Raises Problem."""
+        """Do a power action to the node. Raises Problem."""
         actions: Mapping[PowerAction, Callable[[str], None]] = {
             "off": self.power_off,
             "on": self.power_on,
@@ -121,7 +121,7 @@ class ProcessNodes:
         actions[action](name)
 
     def power_off(self, name: str) -> None:
-        """Links down, then kill the node's PID namespace: no peer hears a FIN. Off already is fine."""
+        """Set the links down, so that no peer gets a FIN, then kill the PID namespace, if it runs."""
         node = self.get(name)
         if node.pid is None:
             return
@@ -133,7 +133,7 @@ class ProcessNodes:
         self._events.write("machine", node=name, step="powered-off")
 
     def power_on(self, name: str) -> None:
-        """Boot the node and start its kubelet, as its service manager would. On already is fine."""
+        """Boot the node and start its kubelet, as a service manager would; do nothing if it is on."""
         if self.get(name).pid is None:
             try:
                 self.boot(name)
@@ -144,14 +144,14 @@ class ProcessNodes:
             self._held.discard(name)
 
     def freeze(self, name: str) -> None:
-        """Take the links down, for its kernel would still answer, and stop all processes. Raises Problem."""
+        """Set the links down, as the kernel would still answer, and stop all processes. Raises Problem."""
         pid = self._pid(name)
         network.set_links(self.get(name).spec, network.BRIDGES, "down")
         freezing.stop(pid, self._around(name))
         self._events.write("machine", node=name, step="frozen")
 
     def reset(self, name: str) -> None:
-        """Power off, and boot no further than a frozen first process. Raises Problem."""
+        """Power the node off, and boot it only to a frozen first process. Raises Problem."""
         self._pid(name)
         self.power_off(name)
         self._held.add(name)
@@ -160,19 +160,19 @@ class ProcessNodes:
         self._events.write("machine", node=name, step="reset")
 
     def thaw(self, name: str) -> None:
-        """Continue all processes; the kubelet of one that was reset starts now. Running or off is fine."""
+        """Continue all processes; after a reset, start the kubelet. Do nothing if it runs or is off."""
         node = self.get(name)
         if node.pid is None:
             return
         freezing.go_on(node.pid, self._around(name))
-        network.set_links(node.spec, set(network.BRIDGES) - self._pulled(name), "up")
+        network.set_links(node.spec, set(network.BRIDGES) - self._unplugged_networks(name), "up")
         self._events.write("machine", node=name, step="thawed")
         if name in self._held:
             self.start_kubelet(name)
             self._held.discard(name)
 
     def link_down(self, name: str) -> None:
-        """Take the lab's end of `data` down, now and at each boot."""
+        """Set the lab's end of `data` down, now and at each boot."""
         node = self.get(name)
         self._unplugged.add(name)
         if node.pid is not None:
@@ -180,7 +180,7 @@ class ProcessNodes:
         self._events.write("machine", node=name, step="link-down")
 
     def link_up(self, name: str) -> None:
-        """Take the lab's end of `data` up."""
+        """Set the lab's end of `data` up."""
         node = self.get(name)
         self._unplugged.discard(name)
         if node.pid is not None:
@@ -188,23 +188,23 @@ class ProcessNodes:
         self._events.write("machine", node=name, step="link-up")
 
     def kubelet_off(self, name: str) -> None:
-        """End the node's kubelet at once. Off already is fine."""
+        """Kill the node's kubelet, if it runs."""
         if self._kill(f"kubelet-{name}"):
             self._events.write("machine", node=name, step="kubelet-stopped")
 
     def kubelet_on(self, name: str) -> None:
-        """Start the node's kubelet. Running already, or a node that is off, is fine."""
+        """Start the node's kubelet; do nothing if it runs or the node is off."""
         if self.get(name).pid is not None and f"kubelet-{name}" not in self._processes.pids():
             self.start_kubelet(name)
             self._events.write("machine", node=name, step="kubelet-started")
 
     def proxy_off(self, name: str) -> None:
-        """End the node's kube-proxy at once. None is fine."""
+        """Kill the node's kube-proxy, if it runs."""
         if self._kill(f"kube-proxy-{name}"):
             self._events.write("machine", node=name, step="proxy-stopped")
 
     def proxy_on(self, name: str) -> None:
-        """Start the node's kube-proxy. Running already is fine. Raises Problem."""
+        """Start the node's kube-proxy, unless it runs. Raises Problem."""
         pid, component = self._pid(name), f"kube-proxy-{name}"
         if component in self._processes.pids():
             return
@@ -215,39 +215,39 @@ class ProcessNodes:
         self._events.write("machine", node=name, step="proxy-started")
 
     def remove(self, name: str) -> None:
-        """Power the node off for good and forget it, with its files: another may come under its name."""
+        """Power the node off for good and forget it, with its files: another may get its name."""
         home = self._home(self.get(name).spec)
         self.power_off(name)
         self._unplugged.discard(name)
         del self._nodes[name]
-        # What dies in there may still write.
+        # Dying processes may still write files.
         insist(lambda: shutil.rmtree(home), OSError, limit_s=_REMOVE_LIMIT_S)
 
     def prepare(self) -> None:
-        """Namespaces need nothing to run on."""
+        """Do nothing: namespaces need no preparation."""
 
     def wait_up(self, name: str) -> None:
-        """Wait until the node's sshd listens. Off is fine. Raises Problem."""
+        """Wait until the node's sshd listens; do nothing if it is off. Raises Problem."""
         node = self.get(name)
         if node.pid is None:
             return
         try:
             insist(lambda: _touch(node.spec.control_address), OSError, limit_s=_SSHD_LIMIT_S, period_s=0.02)
         except OSError as error:
-            said = f"no sshd on {name} after {_SSHD_LIMIT_S:g} s: {error}"
-            raise Problem(said, f"lab {self._lab.lab}", f"see node-{name}.log") from error
+            message = f"no sshd on {name} after {_SSHD_LIMIT_S:g} s: {error}"
+            raise Problem(message, f"lab {self._lab.lab}", f"see node-{name}.log") from error
 
     def shell(self, name: str, power_lock: threading.Lock) -> NodeShell:
-        """The node without its sshd."""
+        """Return a shell of the node that does not use its sshd."""
         return NodeShell(self, name, Inside(self, name), power_lock)
 
     def owner(self, spec: NodeSpec) -> str:
-        """Nobody but the lab knows of it."""
+        """Return an empty owner: only the lab knows the node."""
         del spec
         return ""
 
     def facts(self) -> Mapping[str, Json]:
-        """Nothing else."""
+        """Return no further entries."""
         return {}
 
     def _pid(self, name: str) -> int:
@@ -257,12 +257,12 @@ class ProcessNodes:
         return node.pid
 
     def _around(self, name: str) -> list[int]:
-        """What runs the node's processes from outside of its namespaces."""
+        """Return the processes that run the node's from outside of its namespaces."""
         components = _components_of(name)
         return [pid for component, pid in self._processes.pids().items() if component in components]
 
     def _kill(self, component: str) -> bool:
-        """Kill what runs in a node, and what runs it from outside; whether there was any."""
+        """Kill a component in a node and its runner outside; return whether it ran."""
         runner = self._processes.pids().get(component)
         if runner is None:
             return False
@@ -272,12 +272,12 @@ class ProcessNodes:
         self._processes.kill(component)
         return True
 
-    def _pulled(self, name: str) -> set[str]:
-        """The node's networks whose cable is pulled."""
+    def _unplugged_networks(self, name: str) -> set[str]:
+        """Return the node's unplugged networks."""
         return {"data"} if name in self._unplugged else set()
 
     def _end(self, spec: NodeSpec) -> None:
-        """Kill the node's first process, and with it the others; its links go last."""
+        """Kill the node's first process, and with it all others; remove its links last."""
         self._processes.expect_end(_components_of(spec.name))
         self._processes.kill(f"node-{spec.name}")
         network.disconnect_node(spec)
@@ -286,13 +286,13 @@ class ProcessNodes:
         return self._memory / "nodes" / spec.name
 
     def _first_process(self, spec: NodeSpec) -> list[str]:
-        """Own namespaces, the seed's files in place, then sshd as the node's first process."""
+        """Return the command that mounts the seed in new namespaces and runs sshd as first process."""
         home = shlex.quote(str(self._home(spec)))
         script = "\n".join(
             [
                 "set -e",
                 f"hostname {spec.name}",
-                # Else an OOM kill of the host would become an event of every node.
+                # Otherwise an OOM kill on the host would become an event of every node.
                 f"mount --bind {home}/kmsg /dev/kmsg",
                 f"mount --bind {home}/boot_id /proc/sys/kernel/random/boot_id",
                 f"mount --bind {home}/etc /etc",
@@ -316,12 +316,12 @@ class ProcessNodes:
 
 
 def _components_of(name: str) -> tuple[str, ...]:
-    """What runs as a node, or in it."""
+    """Return the components that run a node or run in it."""
     return (f"node-{name}", f"kubelet-{name}", f"kube-proxy-{name}")
 
 
 def _overwrite(path: Path, text: str) -> None:
-    """Put a text of the same length in place: a node must boot where the lab's memory has no room left."""
+    """Overwrite a file with text of the same length: a node must boot even if the lab's memory is full."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644), "w") as out:
         out.write(text)
 
@@ -331,7 +331,7 @@ def _touch(address: str) -> None:
 
 
 def _child_of(parent: int) -> int:
-    """The process that `unshare --fork` made. Raises Problem when it does not come up."""
+    """Return the process that `unshare --fork` created. Raises Problem if it does not appear."""
     retry = tenacity.Retrying(
         stop=tenacity.stop_after_delay(_SPAWN_LIMIT_S),
         wait=tenacity.wait_fixed(0.01),

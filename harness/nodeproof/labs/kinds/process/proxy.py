@@ -1,4 +1,4 @@
-"""A process node's kube-proxy: who it is to the API, and how it is started."""
+"""A process node's kube-proxy: its credentials and its command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nodeproof.labs.ground.spec import NodeSpec
 from nodeproof.labs.kinds.process.seed import INSIDE
 
 _USER = "system:kube-proxy"
-"""Whom the API server's own roles allow what a kube-proxy reads (system:node-proxier)."""
+"""The user whom the API server's default roles let read what kube-proxy needs (system:node-proxier)."""
 _FILE = "kube-proxy"
 _UNSET: Mapping[str, str] = {
     "conntrack-max-per-core": "0",
@@ -20,14 +20,20 @@ _UNSET: Mapping[str, str] = {
     "conntrack-tcp-timeout-close-wait": "0s",
     "oom-score-adj": "0",
 }
-"""What would be set for the host, too, whose kernel nodes share."""
+"""Disables settings that would also change the host, whose kernel nodes share."""
 
 
 def command(binary: str, spec: NodeSpec, inside: Path, authority: Authority) -> list[str]:
-    """Its command line; `inside` is the node's folder, where its credential is made at its first start.
+    """Return kube-proxy's command line, and create its credentials on its first start.
 
-    It is told by flags: a kube-proxy with a file watches it, and ends where the machine gives it no inotify
-    instance for that (cmd/kube-proxy/app/options.go), as beside several labs.
+    It is configured by flags: with a file, kube-proxy watches that file and ends if the machine has no
+    inotify instance left (cmd/kube-proxy/app/options.go), as happens beside several labs.
+
+    Args:
+        binary: the executable.
+        spec: the node.
+        inside: the folder that the node sees as `INSIDE`.
+        authority: issues the credentials.
     """
     config = inside / f"{_FILE}.kubeconfig"
     if not config.exists():

@@ -16,19 +16,19 @@ from nodeproof.labs.ground.spec import API_ADDRESS, SSH_PORT, LabSpec, NodeSpec
 
 Json = Any
 INSIDE = Path("/run/node")
-"""Where a node finds its own files; the rest of the lab's folder is out of its sight."""
+"""The node's path to its own files; it cannot see the rest of the lab's folder."""
 CGROUP_V2 = Path("/sys/fs/cgroup/cgroup.controllers")
 
 
 def kubelet_settings() -> Mapping[str, Json]:
-    """The nodes share the host's cgroups; on cgroup v1 their kubelets must be told to go on."""
+    """Return the settings of every kubelet; nodes share the host's cgroups, which may be cgroup v1."""
     return FIXED_KUBELET if CGROUP_V2.exists() else {**FIXED_KUBELET, "failCgroupV1": False}
 
 
 def write(
     home: Path, lab: LabSpec, spec: NodeSpec, authority: Authority, settings: Mapping[str, Json]
 ) -> None:
-    """Everything a node must know before it boots: identity, credentials, and how its kubelet is set."""
+    """Write everything that a node needs before it boots: identity, credentials, kubelet configuration."""
     inside = home / "run" / "node"
     for folder in (inside / "kubelet", inside / "scratch", home / "run" / "sshd", home / "run" / "lock"):
         folder.mkdir(parents=True)
@@ -40,7 +40,7 @@ def write(
         "hosts": hosts,
         "passwd": _passwd((etc.HOST / "passwd").read_text()),
         "resolv.conf": "",
-        # Without it nss-systemd makes up a locked root, whom sshd refuses.
+        # Without it nss-systemd synthesizes a locked root user, which sshd rejects.
         "shadow": "root:*:19000:0:99999:7:::\n",
     }
     etc.make(home / "etc", own)
@@ -75,9 +75,10 @@ def _write_kubelet(
 
 
 def _passwd(host: str) -> str:
-    """The host's users, but root at home in the node, with the quickest shell: bash under sshd reads
-    ~/.bashrc, and that of whoever owns the host is no part of a node (nor free: one with pyenv in it made
-    each command 100 ms slower; bash without one is 1 ms slower than dash).
+    """Return the host's passwd, with root's home inside the node and `/bin/sh` as its shell.
+
+    bash under sshd would read the ~/.bashrc of the host's user, which is no part of a node and costs time:
+    with pyenv in it each command took 100 ms longer; without any, bash is 1 ms slower than dash.
     """
     passwd = re.sub(r"^root:.*$", f"root:x:0:0:root:{INSIDE}:/bin/sh", host, count=1, flags=re.MULTILINE)
     if "\nsshd:" not in passwd:
@@ -86,7 +87,7 @@ def _passwd(host: str) -> str:
 
 
 _PARTS_OF_SSHD = {"SshdSessionPath": "sshd-session", "SshdAuthPath": "sshd-auth"}
-"""The programs that sshd is made of since 9.8 and 10.0 (sshd_config(5)); each is where its package has it."""
+"""The helper programs of sshd since 9.8 and 10.0 (sshd_config(5)), in the folder of their package."""
 
 
 def _sshd_config(spec: NodeSpec, sshd: Path) -> str:

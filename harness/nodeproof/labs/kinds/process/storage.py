@@ -6,7 +6,7 @@ import shlex
 
 from nodeproof.labs.ground.storage import Place, Served
 
-_EACH = """
+_SERVE_NODES = """
 names=
 for home in {nodes}/*; do
     registry=$home/run/node/kubelet/plugins_registry
@@ -18,6 +18,6 @@ served="--nodes=$names $served"
 
 
 def served(place: Place) -> Served:
-    """The driver listens where kubelets look for plugins, in folders that nodes see as their own."""
+    """Serve the driver where kubelets look for plugins, in folders that nodes see as their own."""
     options = [f"--hypervisor=table:{place.home}/table", f"--root={place.nodes}/{{node}}"]
-    return Served(options, _EACH.format(nodes=shlex.quote(str(place.nodes))))
+    return Served(options, _SERVE_NODES.format(nodes=shlex.quote(str(place.nodes))))

@@ -1,1 +1,1 @@
-"""Nodes that are virtual machines which Vagrant makes."""
+"""Nodes that are virtual machines created by Vagrant."""

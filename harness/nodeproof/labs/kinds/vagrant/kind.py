@@ -1,4 +1,4 @@
-"""Labs of virtual machines that Vagrant makes: the libvirt lab's guests, and its faults."""
+"""Labs of virtual machines created by Vagrant: the libvirt lab's guests, and its faults."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from nodeproof.remedy import clone, remedy
 from nodeproof.root import check_tools
 
 TOOLS = ("dnsmasq", "iptables", "vagrant")
-"""What Vagrant's libvirt plugin has libvirt run, beyond what every lab of virtual machines does."""
+"""Programs that libvirt runs for Vagrant's plugin, besides those of every lab of virtual machines."""
 
 
-def _make_nodes(on: Ground) -> Nodes:
-    return VagrantNodes(on, Hypervisor(on.lab.dir, on.memory, on.processes))
+def _make_nodes(ground: Ground) -> Nodes:
+    return VagrantNodes(ground, Hypervisor(ground.lab.dir, ground.memory, ground.processes))
 
 
 def _vagrantfile() -> str:
-    """Where the project's Vagrantfile is. Raises Problem."""
-    top = clone()
-    if top is None or not (top / "Vagrantfile").is_file():
+    """Return where the project's Vagrantfile is. Raises Problem."""
+    checkout = clone()
+    if checkout is None or not (checkout / "Vagrantfile").is_file():
         raise Problem("no Vagrantfile", "vagrant lab", remedy(REMEDY))
-    return f"Vagrantfile in {top}"
+    return f"Vagrantfile in {checkout}"
 
 
 def _boots(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
-    """The golden image, and where the Vagrantfile is. Raises Problem."""
+    """Return the golden image's files and the folder of the Vagrantfile. Raises Problem."""
     check_tools(TOOLS, "vagrant lab", f"{remedy(REMEDY)}, or see `nodeproof doctor`")
     _vagrantfile()
     return {**libvirt.boots(components, report), "vagrantfile": str(clone())}
@@ -41,10 +41,10 @@ def _boots(components: Components, report: Callable[[str], None]) -> Mapping[str
 VAGRANT = replace(
     libvirt.LIBVIRT,
     name="vagrant",
-    # Vagrant is told of memory and CPUs, and of nothing else that a shape has.
+    # Of a shape, Vagrant gets memory and CPUs only.
     features=libvirt.LIBVIRT.features - {"shapes"},
     make_nodes=_make_nodes,
-    # Every machine boots, and may be made a second time.
+    # Every machine boots, and Vagrant may have to create it twice.
     limits=replace(libvirt.LIBVIRT.limits, ready_s=1200.0),
     host=replace(
         libvirt.LIBVIRT.host,

@@ -1,6 +1,6 @@
-"""The nodes of a Vagrant lab: the libvirt lab's guests, which Vagrant makes from the project's Vagrantfile.
+"""The nodes of a Vagrant lab: the libvirt lab's guests, created by Vagrant from the project's Vagrantfile.
 
-Vagrant makes and removes machines. It never halts one: power is the domain's, as in a libvirt lab.
+Vagrant creates and removes machines. It never halts one: power is the domain's, as in a libvirt lab.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ from nodeproof.model.problem import Problem
 
 Json = Any
 _SLOTS = 100
-"""For so many slots `control` has an address to lease."""
-_KEPT_LEASE = ("DHCP=ipv4", "KeepConfiguration=dhcp")
-"""Vagrant finds a machine by its lease; the address stays as long as one that a seed tells."""
+"""How many slots get an address lease on `control`."""
+_PERMANENT_LEASE = ("DHCP=ipv4", "KeepConfiguration=dhcp")
+"""Vagrant finds a machine by its lease; the address is as permanent as one that a seed sets."""
 
 
 class VagrantNodes(Guests):
-    """All nodes of one lab, whose machines Vagrant makes: those that a lab begins with all at once."""
+    """All nodes of one lab; Vagrant creates its first machines all at once."""
 
-    def __init__(self, on: Ground, hypervisor: Hypervisor) -> None:
-        super().__init__(on, hypervisor)
-        folder = on.memory / "vagrant"
+    def __init__(self, ground: Ground, hypervisor: Hypervisor) -> None:
+        super().__init__(ground, hypervisor)
+        folder = ground.memory / "vagrant"
         folder.mkdir()
-        project = Path(on.lab.guest["vagrantfile"])
-        self._vagrant = Vagrant(folder, project, folder / "box", logs_in(on.memory) / "vagrant.log")
-        self._settings_told = Settings(folder / "box", self._vagrant.home, on.lab)
-        self._told: dict[str, Mapping[str, Json]] = {}
-        self._first = {node.name for node in on.lab.nodes}
-        self._waiting: list[str] = []
+        project = Path(ground.lab.guest["vagrantfile"])
+        self._vagrant = Vagrant(folder, project, folder / "box", logs_in(ground.memory) / "vagrant.log")
+        self._vagrantfile_settings = Settings(folder / "box", self._vagrant.home, ground.lab)
+        self._entries: dict[str, Mapping[str, Json]] = {}
+        self._first = {node.name for node in ground.lab.nodes}
+        self._queued: list[str] = []
         self._coming: dict[str, Future[None]] = {}
         self._lock = threading.Lock()
-        # One command at a time: what each reads of the box and of libvirt, another may be changing.
+        # One command at a time: Vagrant's commands read and change the box and libvirt's state.
         self._runner = ThreadPoolExecutor(1)
 
     def prepare(self) -> None:
         """Start the hypervisor, and install the box. Raises Problem, OutsideError, CommandFailed."""
-        # libvirt makes it anew, and leases addresses on it: it does that on no bridge of somebody else's.
+        # libvirt creates the bridge again: it leases addresses only on its own bridges.
         ip_batch(["link delete control"])
         super().prepare()
         self._vagrant.prepare()
-        self._settings_told.install(self._hypervisor.disks)
+        self._vagrantfile_settings.install(self._hypervisor.disks)
         self._hypervisor.refresh_volumes()
 
     def power_on(self, name: str) -> None:
-        """Start the virtual machine, which then boots; one that libvirt knows no more is made again."""
+        """Start the virtual machine; if libvirt does not know it any more, create it again."""
         if self._is_coming(name):
             return
         if self._hypervisor.domains.uuid(name):
@@ -71,9 +71,9 @@ class VagrantNodes(Guests):
         self._begin([name])
 
     def wait_up(self, name: str) -> None:
-        """Wait until Vagrant has made the machine and its sshd listens.
+        """Wait until Vagrant has created the machine and its sshd listens.
 
-        Raises Problem, with the last lines of whoever did not get it up.
+        Raises Problem, with the last output lines of Vagrant or of the guest's console.
         """
         coming = self._coming.pop(name, None)
         if coming is not None:
@@ -90,19 +90,21 @@ class VagrantNodes(Guests):
         ]
 
     def _seed_of(self, spec: NodeSpec) -> seed.Seed:
-        return replace(super()._seed_of(spec), control=_KEPT_LEASE)
+        return replace(super()._seed_of(spec), control=_PERMANENT_LEASE)
 
     def _make(self, spec: NodeSpec) -> None:
-        """Begin with it, once all are there that the lab begins with: they are made at once."""
+        """Register the machine; start to create all of the lab's first machines with the last of them."""
         host_key = (self._lab.dir / "pki" / f"{spec.name}.hostkey").read_text().strip()
-        told = self._settings_told.node(spec, self._seed(spec.name), host_key, self._console_log(spec.name))
+        entry = self._vagrantfile_settings.node(
+            spec, self._seed(spec.name), host_key, self._console_log(spec.name)
+        )
         with self._lock:
             self._specs[spec.name] = spec
-            self._told[spec.name] = told
-            self._waiting.append(spec.name)
-            if not self._first <= self._told.keys():
+            self._entries[spec.name] = entry
+            self._queued.append(spec.name)
+            if not self._first <= self._entries.keys():
                 return
-            names, self._waiting = self._waiting, []
+            names, self._queued = self._queued, []
         self._begin(names)
 
     def _is_coming(self, name: str) -> bool:
@@ -115,8 +117,8 @@ class VagrantNodes(Guests):
         self._coming.update(dict.fromkeys(names, coming))
 
     def _up(self, names: Sequence[str]) -> None:
-        """Have machines made, once more where that was broken off. Raises Problem, OutsideError."""
-        self._tell()
+        """Create machines, with one retry if Vagrant fails. Raises Problem, OutsideError."""
+        self._write_settings()
         self._clear(names)
         try:
             self._vagrant.up(names)
@@ -124,28 +126,30 @@ class VagrantNodes(Guests):
             for name in names:
                 self._events.write("machine", node=name, step="up-again", detail=_last(failed))
             self._clear(names)
-            self._insist(lambda: self._vagrant.up(names), f"up of {', '.join(names)}")
-        self._take_in(names)
+            self._run_vagrant(lambda: self._vagrant.up(names), f"up of {', '.join(names)}")
+        self._adopt(names)
 
-    def _take_in(self, names: Sequence[str]) -> None:
-        """Mark machines as the lab's, which are those that Vagrant knows and libvirt has. Raises Problem."""
-        reached = self._insist(lambda: self._vagrant.reached(names), "ssh-config")
+    def _adopt(self, names: Sequence[str]) -> None:
+        """Tag machines as the lab's, after checking their ids and addresses. Raises Problem."""
+        accesses = self._run_vagrant(lambda: self._vagrant.reached(names), "ssh-config")
         for name in names:
-            spec, told = self._specs[name], reached.get(name)
-            machine_id, address = self._vagrant.machine_id(name), told.address if told else "nowhere"
+            spec, access = self._specs[name], accesses.get(name)
+            machine_id, address = self._vagrant.machine_id(name), access.address if access else "nowhere"
             if not machine_id or machine_id != self._hypervisor.domains.uuid(name):
-                said = f"Vagrant's {name} is no machine of this lab's libvirt ({machine_id or 'no id'})"
-                raise Problem(said, f"lab {self._lab.lab}", "see `nodeproof logs vagrant`")
+                message = f"Vagrant's {name} is no machine of this lab's libvirt ({machine_id or 'no id'})"
+                raise Problem(message, f"lab {self._lab.lab}", "see `nodeproof logs vagrant`")
             if address != spec.control_address:
-                said = f"Vagrant finds {name} at {address}, its lease is {spec.control_address}"
-                raise Problem(said, f"lab {self._lab.lab}", "see `nodeproof logs vagrant`")
+                message = f"Vagrant finds {name} at {address}, its lease is {spec.control_address}"
+                raise Problem(message, f"lab {self._lab.lab}", "see `nodeproof logs vagrant`")
             self._hypervisor.domains.tag(name, tag_xml(self._lab.lab, spec.machine_id))
-            self._want(name)
+            self._expect_running(name)
             self._events.write("machine", node=name, step="up", detail=machine_id)
 
     def _clear(self, names: Sequence[str]) -> None:
-        """Remove what is left of machines that are to be made: an `up` that was broken off leaves a domain, a
-        volume or an id, each of which keeps the next one from making it.
+        """Remove the remains of machines before they are created.
+
+        An `up` that was interrupted leaves a domain, a volume or an id, each of which makes the next one
+        fail.
         """
         for name in names:
             if self._hypervisor.domains.uuid(name):
@@ -156,10 +160,10 @@ class VagrantNodes(Guests):
         self._hypervisor.refresh_volumes()
 
     def _unmake(self, name: str) -> None:
-        """By Vagrant, which is told again of a machine that it has lost; then whatever it left."""
+        """Destroy the machine through Vagrant, even if Vagrant has lost it, and clear what remains."""
         self._runner.submit(self._destroy, name).result()
         with self._lock:
-            self._told.pop(name, None)
+            self._entries.pop(name, None)
         self._coming.pop(name, None)
 
     def _destroy(self, name: str) -> None:
@@ -167,29 +171,29 @@ class VagrantNodes(Guests):
         if machine_id and not self._vagrant.machine_id(name):
             self._events.write("machine", node=name, step="remembered", detail=machine_id)
             self._vagrant.remember(name, machine_id)
-        self._insist(lambda: self._vagrant.destroy(name), f"destroy of {name}")
+        self._run_vagrant(lambda: self._vagrant.destroy(name), f"destroy of {name}")
         self._clear([name])
 
     def _card(self, name: str, state: str) -> str:
         card = mac("data", self.get(name).spec.slot)
         return card_xml(self._hypervisor.domains.description(name), card, state)
 
-    def _tell(self) -> None:
+    def _write_settings(self) -> None:
         with self._lock:
-            self._settings_told.tell(list(self._told.values()), kvm=self._hypervisor.kvm)
+            self._vagrantfile_settings.tell(list(self._entries.values()), kvm=self._hypervisor.kvm)
 
     def _disk(self, name: str) -> Path:
-        """As vagrant-libvirt calls a machine's volume."""
+        """Return the path of a machine's volume, as vagrant-libvirt names it."""
         return self._hypervisor.disks / f"{name}.img"
 
-    def _insist(self, do: Callable[[], Any], what: str) -> Any:
-        """What Vagrant does. Raises Problem with its last lines where it fails."""
+    def _run_vagrant(self, command: Callable[[], Any], description: str) -> Any:
+        """Run a Vagrant command. Raises Problem with its last lines if it fails."""
         try:
-            return do()
+            return command()
         except proc.CommandFailed as failed:
             ended = f"ended with {failed.status}" if failed.status is not None else "did not end"
-            said = f"vagrant: {what} {ended}"
-            raise Problem(said, f"lab {self._lab.lab}", "its last lines follow", failed.output) from failed
+            message = f"vagrant: {description} {ended}"
+            raise Problem(message, f"lab {self._lab.lab}", "its last lines follow", failed.output) from failed
 
 
 def _last(failed: proc.CommandFailed) -> str:

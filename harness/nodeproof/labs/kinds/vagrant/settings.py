@@ -1,4 +1,4 @@
-"""What the `Vagrantfile` and Vagrant read in a lab: an installed box, and which machines there are."""
+"""The files that the `Vagrantfile` and Vagrant read in a lab: an installed box, and the list of machines."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from nodeproof.labs.kinds.libvirt.guests import MEMORY_MIB
 Json = Any
 _DISK_LIMIT_S = 30.0
 _VERSION = "0"
-"""Vagrant's for a box that tells none."""
+"""The version that Vagrant assumes for a box without one."""
 
 
 class Settings:
-    """The folder that the Vagrantfile calls the box, and Vagrant's own of installed ones below `home`."""
+    """The folder that the Vagrantfile calls the box, and Vagrant's installed boxes below `home`."""
 
     def __init__(self, folder: Path, home: Path, lab: LabSpec) -> None:
         self.folder = folder
@@ -30,8 +30,9 @@ class Settings:
         self._disk = Path(lab.guest["disk"])
 
     def install(self, pool: Path) -> None:
-        """Put the box where Vagrant and libvirt keep what a first `up` would copy there: no lab's memory
-        holds the image. Raises CommandFailed, OSError.
+        """Install the box for Vagrant and libvirt as a first `up` would, without a copy of the image.
+
+        Raises CommandFailed, OSError.
         """
         name = box.box_name(self._disk)
         installed = self._home / "boxes" / name / _VERSION / "libvirt"
@@ -49,7 +50,7 @@ class Settings:
         (self.folder / "ssh").chmod(0o600)
 
     def tell(self, nodes: Sequence[Mapping[str, Json]], *, kvm: bool) -> None:
-        """Which machines there are from now on. Raises OSError."""
+        """Write the list of machines for the next Vagrant command. Raises OSError."""
         settings = {
             "box": box.box_name(self._disk),
             "arguments": self._lab.guest["arguments"],
@@ -64,12 +65,12 @@ class Settings:
         fresh.rename(self.folder / box.SETTINGS)
 
     def node(self, spec: NodeSpec, seed: Path, host_key: str, console: Path) -> Mapping[str, Json]:
-        """Write by which host key a node is known; gives what the Vagrantfile has to know of it."""
+        """Write a node's known_hosts and ssh_config; return its entry in the Vagrantfile's settings."""
         home = self.folder / spec.name
         home.mkdir(exist_ok=True)
-        known = home / "known_hosts"
-        known.write_text(f"{spec.name} {host_key}\n")
-        (home / "ssh_config").write_text(box.SSH_CONFIG.format(name=spec.name, known=known))
+        known_hosts = home / "known_hosts"
+        known_hosts.write_text(f"{spec.name} {host_key}\n")
+        (home / "ssh_config").write_text(box.SSH_CONFIG.format(name=spec.name, known=known_hosts))
         return {
             "name": spec.name,
             "control_mac": mac("control", spec.slot),
