@@ -21,6 +21,7 @@ from tests.turns import alone, beside_others
 TOO_LOADED, AGAIN = "host-too-loaded", "tried-again"
 SHARED = ("altered_lab", "documented_lab", "finished", "installed", "other", "whole_run")
 """Fixtures that take long to make: who uses one goes to the worker that has it, the longest first."""
+TESTS = Path(__file__).parent
 UNIT = "tests/unit/"
 """Tests without labs."""
 GIB = 2**30
@@ -105,12 +106,14 @@ def _shared_by(item: pytest.Item) -> list[str]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Run a test; one that fails beside the word that the host was too loaded runs once more on new labs, and
     alone: the tests of other workers wait.
 
     Only tests of the harness are: the verdicts of a run of nodeproof itself are never tried again.
     """
+    if TESTS not in item.path.parents:
+        return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     with beside_others(_turns(item)) if _has_labs(item) else nullcontext():
         reports = runtestprotocol(item, nextitem=nextitem, log=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
 
     run_plugin = _RunFolder()
     # pytest prints its own summary lists only if the user passes -r, which then overrides this one.
-    options = ["--shipped", "-rN", *(["--full-trace"] if arguments.debug else []), *_joined(rest)]
+    options = [*_shipped(), "-rN", *(["--full-trace"] if arguments.debug else []), *_joined(rest)]
     status = int(pytest.main(options, plugins=[run_plugin]))
     folder = run_plugin.path
     if folder is None or not (folder / "run.json").exists():
@@ -71,13 +72,23 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     return outcome.exit_code(rows, outcome.asked_for(rest, facts), facts.selected, broken_off)
 
 
+def _shipped() -> list[str]:
+    """Return the options that run the shipped scenarios if no path is given.
+
+    In a checkout, `testpaths` are the tests of the project: their conftest is not for scenarios.
+    """
+    from nodeproof import catalogue
+
+    return ["--shipped", "-o", f"testpaths={shlex.quote(str(catalogue.scenarios_dir()))}"]
+
+
 def plan(_arguments: argparse.Namespace, rest: list[str]) -> int:
     """Print which scenario would run in which slot, and until when, without starting anything."""
     import pytest
 
     plan_plugin, output = _Plan(), io.StringIO()
     with contextlib.redirect_stdout(output):
-        status = int(pytest.main(["--shipped", "--collect-only", *_joined(rest)], plugins=[plan_plugin]))
+        status = int(pytest.main([*_shipped(), "--collect-only", *_joined(rest)], plugins=[plan_plugin]))
     if status != 0 or not plan_plugin.lines:
         sys.stderr.write(f"{output.getvalue()}\n")
         return ENVIRONMENT

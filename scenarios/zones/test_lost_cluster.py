@@ -96,6 +96,9 @@ def test_a_cluster_that_is_lost_whole_evicts_nobody_until_a_node_is_back(lab: St
                 a_pass = windows.absence(lab.configuration["P"] + 1)
                 lab.wait_for(silent.never_after(second.began, a_pass))
             left = next_of(condition_became(last.name, "Ready", "True"), after=second.healing)
+            lab.check_not_due(
+                silent, since=silence.began, due_s=lab.configuration["G"] - lab.configuration["R"]
+            )
             later = lab.wait_for(silent.after(left, anew))
 
     said = event_reported("TaintManagerEviction", "Pod", pod.name, CANCELLED)

@@ -197,6 +197,15 @@ def scenarios_of(command: Sequence[str]) -> set[str]:
     return set(re.findall(r"::(test_\w+)", said))
 
 
+def test_run_in_a_checkout_loads_no_conftest_of_the_tests() -> None:
+    """Its hooks would run a scenario again that deviates while another claim is `host-too-loaded`."""
+    program = Path(sys.executable).with_name("nodeproof")
+    options = ["run", "--collect-only", "--trace-config", "-p", "no:cacheprovider", "--claim=cordon.taint"]
+    output = proc.run([str(program), *options], timeout_s=LIMIT_S, cwd=TOP).stdout
+    assert "test_cordon.py" in output
+    assert "conftest.py" not in output
+
+
 def test_grouped_tests_share_a_worker(tmp_path: Path) -> None:
     """xdist 3.8 groups nothing with pytest 9.2, silently (pytest-dev/pytest-xdist#1386)."""
     body = "import pytest\n@pytest.mark.xdist_group('one')\n@pytest.mark.parametrize('n', range(6))\n"

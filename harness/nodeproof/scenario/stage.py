@@ -30,7 +30,7 @@ from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.needs import Needs
 from nodeproof.model.observation import Observation
-from nodeproof.model.problem import Problem
+from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.slack import slack_s
 from nodeproof.probes.probe import Probe, Sample
 from nodeproof.recording.recorder import Recording
@@ -255,6 +255,17 @@ class Stage:
         if not so:
             raise Problem(f"this lab is not {what}", "scenario", next_step)
 
+    def check_not_due(self, event: Moment, since: Moment, due_s: float) -> None:
+        """Raise HostTooLoaded if an event occurred by itself before the scenario could change its time.
+
+        Args:
+            event: What must still be to come.
+            since: From when on it is due.
+            due_s: How long after `since` (s) it occurs by itself, at the earliest. An event that is earlier
+                is left to the judgment.
+        """
+        check_not_due(self.history(), event, since, due_s)
+
     def find(self, moment: Moment) -> Occurrence | None:
         """Return the occurrence of a moment in the recording so far, or None."""
         return moments.find(self.history(), moment)
@@ -267,6 +278,15 @@ class Stage:
         if self.recording is None:
             raise Problem("nothing is being recorded", "scenario", "use `with lab.record():` around it")
         return self.recording
+
+
+def check_not_due(history: History, event: Moment, since: Moment, due_s: float) -> None:
+    """Raise HostTooLoaded if an event occurred at least `due_s` (s) after `since`; see `Stage`."""
+    occurrence, start = moments.find(history, event), moments.find(history, since)
+    if occurrence is None or start is None or occurrence.t - start.t < due_s:
+        return
+    elapsed = f"{event} occurred {occurrence.t - start.t:.1f} s after {since}, before the scenario was ready"
+    raise HostTooLoaded(elapsed, "scenario", "run it again on an idle host")
 
 
 def _targets(lab: Lab, needs: Needs) -> list[str]:

@@ -12,7 +12,7 @@ from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import PROBED, History
 from nodeproof.model.judgment import Check, Judgment
-from nodeproof.model.problem import Problem
+from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.slack import stood_still_s
 from nodeproof.model.verdict import Code, Verdict, unproven, worst
 from nodeproof.model.window import WindowSpec
@@ -103,7 +103,10 @@ def close(
         else "the scenario declares the claim and never judged it"
     )
     code = code_of(history)
-    if broken and code == "gap" and stood_still_s(history) > configuration.slack_limit_s:
+    is_loaded = stood_still_s(history) > configuration.slack_limit_s or broken.startswith(
+        HostTooLoaded.__name__
+    )
+    if broken and code == "gap" and is_loaded:
         code = "host-too-loaded"
     unjudged = tuple((claim.id, unproven(code, reason)) for claim in declared if claim.id not in complete)
     return Closed(judged, unjudged)
