@@ -122,7 +122,7 @@ def test_a_component_is_ours_if_its_cluster_is() -> None:
 
 @pytest.mark.parametrize("stranger", ["node-9", ""])
 def test_a_node_that_the_record_does_not_know_is_refused(stranger: str) -> None:
-    with pytest.raises(Refused, match="no node of lab"):
+    with pytest.raises(Refused, match="not a node of lab"):
         check_plan(stranger, ("node",), [stranger], RECORD, Declared({stranger}), set(), set)
 
 

@@ -419,7 +419,7 @@ def test_nodes_join_and_leave_while_the_lab_runs(lab: Lab, joined: str) -> None:
     assert joined not in lab.fleet.node_names()
     with pytest.raises(ApiError, match="not found"):
         lab.cluster.api.get(node_path(joined))
-    with pytest.raises(Refused, match="no node of lab"):
+    with pytest.raises(Refused, match="not a node of lab"):
         check_plan(joined, ("node",), [joined], lab.safety.record_of_itself(), Declared({joined}), set(), set)
     lab.wait_nodes_ready()
 
