@@ -408,7 +408,7 @@ def test_a_key_that_others_may_read_is_refused(lab: Lab, machine: Machine, tmp_p
         key.write_bytes(access.key.read_bytes())
         key.chmod(mode)
         other = SshMachine(replace(access, key=key), registry.client(lab.name).dial, machine._host)
-        with pytest.raises(Problem, match=f"others may read .mode 0{mode:o}"):
+        with pytest.raises(Problem, match=f"others may read this private key .mode 0{mode:o}"):
             other.run(["true"], deadline_s=COMMAND_LIMIT_S)
 
 

@@ -409,5 +409,5 @@ def test_what_a_cloud_is_asked_is_heard_and_what_it_is_not_is_vouched_for(
 
 
 def test_where_there_is_no_cloud_nobody_hears_it(stage: Stage, node: str) -> None:
-    with stage.record(), pytest.raises(MachineError, match="0 clouds"):
+    with stage.record(), pytest.raises(MachineError, match="expected one cloud, found 0"):
         stage.hear(CloudCalls(node))
