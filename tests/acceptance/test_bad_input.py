@@ -60,7 +60,8 @@ def test_a_misspelt_need_ends_a_run_before_it_begins(tmp_path: Path) -> None:
     """It would be a skip for ever, which nobody sees."""
     (tmp_path / "test_small.py").write_text(SMALL.replace("faulted=1", 'features=("sytemd",)'))
     done = nodeproof("run", "test_small.py", cwd=tmp_path)
-    _is_one_clear_line(done, "no feature 'sytemd'", "test_small.py::test_a_cut_node_is_noticed", "systemd")
+    scenario = "test_small.py::test_a_cut_node_is_noticed"
+    _is_one_clear_line(done, "unknown feature 'sytemd'", scenario, "systemd")
     assert not list(tmp_path.glob("reports/out/*"))
 
 

@@ -118,6 +118,7 @@ def labels_of(lab: Lab, folder: Path) -> Mapping[str, list[str]]:
 
 
 def test_what_is_shown_of_probes_actions_and_kinds_works(lab: Lab) -> None:
+    lab.prepare()
     node = lab.fleet.node_names()[0]
     probe, action, kind = examples.new_files(examples.CONTRIBUTING).values()
     assert made(probe, probes.Probe, probes.output_of)["uptime"](node).read(lab) > 0

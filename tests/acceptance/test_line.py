@@ -109,7 +109,7 @@ def test_a_scenario_whose_host_stood_still_runs_again(
     assert len(aside) == tries
     assert all((path / "history.jsonl").stat().st_size for path in aside)
     earlier = counted(tries, "try", "tries")
-    assert f"too loaded to tell: 1 scenario ({earlier} before the last one)" in ended.output
+    assert f"the host was too loaded: 1 scenario ({earlier} before the last one)" in ended.output
     results = [rundir.read_json(path) for path in (ended.run / "allure-results").glob("*-result.json")]
     assert len(results) == tries + 1
     assert len({result["historyId"] for result in results}) == 1
