@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import shlex
 import shutil
 import signal
@@ -35,7 +37,7 @@ exec "$0" "$@" $(cat {INSIDE}/kubelet.flags)
 """
 """A booting node sees its own files some milliseconds after its start."""
 _SSHD_LIMIT_S = 20.0
-_REMOVE_LIMIT_S = 10.0
+_REMOVE_LIMIT_S = _KILL_TIMEOUT_S = 10.0
 
 
 class ProcessNodes:
@@ -268,7 +270,7 @@ class ProcessNodes:
             return False
         self._processes.expect_end([component])
         for pid in children_of(runner):
-            os.kill(pid, signal.SIGKILL)
+            _kill_process(pid)
         self._processes.kill(component)
         return True
 
@@ -342,3 +344,14 @@ def _child_of(parent: int) -> int:
     if not pids:
         raise Problem(f"no first process within {_SPAWN_LIMIT_S:g} s", "process node", "see the node's log")
     return pids[0]
+
+
+def _kill_process(pid: int) -> None:
+    """Kill a process and wait until it ended: up to then its ports are in use."""
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            select.select([descriptor], [], [], _KILL_TIMEOUT_S)
+        finally:
+            os.close(descriptor)
