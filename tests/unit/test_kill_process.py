@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 
-from nodeproof.labs.kinds.process.node import _kill_process
+from nodeproof.labs.ground.processes import kill_and_wait
 
 LISTEN = """
 import socket, sys, threading
@@ -23,7 +23,7 @@ def test_port_of_a_killed_process_is_free_at_once() -> None:
     assert process.stdout is not None
     with process.stdout as output:
         port = int(output.readline())
-    _kill_process(process.pid)
+    kill_and_wait(process.pid)
     with socket.create_server(("127.0.0.1", port)):
         pass
     process.wait()
@@ -32,4 +32,4 @@ def test_port_of_a_killed_process_is_free_at_once() -> None:
 def test_process_that_is_gone_is_no_error() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    _kill_process(process.pid)
+    kill_and_wait(process.pid)

@@ -185,17 +185,7 @@ class SupervisedFleet:
         node: str = "",
         shape: Shape = AS_ALL,
     ) -> None:
-        """Let a machine join while the lab runs. Raises Problem.
-
-        Args:
-            name: the machine's name.
-            zone: its zone.
-            slot: its slot, which determines its addresses.
-            kubelet: additional fields of its KubeletConfiguration.
-            flags: additional kubelet flags.
-            node: its Node's name, if it differs from the machine's.
-            shape: its hardware.
-        """
+        """Let a machine join as `Fleet` describes it. Raises Problem."""
         spec = NodeSpec(name, slot, zone, uuid.uuid4().hex, kubelet, tuple(flags), node, shape)
         self._forget(name)
         self._supervisor.spawn_node(asdict(spec))

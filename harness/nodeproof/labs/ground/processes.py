@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import signal
 import threading
 import time
@@ -14,6 +16,7 @@ from typing import Any
 from nodeproof import proc
 
 Json = Any
+_KILL_TIMEOUT_S = 10.0
 _RETRY_PERIOD_S = 0.5
 _INHERITED_VARIABLES = frozenset(
     {
@@ -81,6 +84,17 @@ def open_owned(path: Path) -> int:
 def enter(pid: int) -> list[str]:
     """Return the command prefix that enters the namespaces of a node's first process."""
     return ["nsenter", f"--target={pid}", "--mount", "--uts", "--ipc", "--net", "--pid", "--"]
+
+
+def kill_and_wait(pid: int) -> None:
+    """Kill a process and wait until it ended: up to then its ports are in use."""
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            select.select([descriptor], [], [], _KILL_TIMEOUT_S)
+        finally:
+            os.close(descriptor)
 
 
 class Processes:

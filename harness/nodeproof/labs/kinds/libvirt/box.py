@@ -39,7 +39,7 @@ _OTHERS_MAY_ENTER = 0o001
 SSH_CONFIG = """\
 Host *
   HostKeyAlias {name}
-  GlobalKnownHostsFile {known}
+  GlobalKnownHostsFile {known_hosts}
   UserKnownHostsFile /dev/null
   StrictHostKeyChecking yes
 """
@@ -144,7 +144,7 @@ def _node(fresh: Path, folder: Path, spec: NodeSpec, specs: Sequence[NodeSpec], 
     shutil.rmtree(home / "seed")
     (home / "known_hosts").write_text(f"{spec.name} {host_key}\n")
     known_hosts = folder / spec.name / "known_hosts"
-    (home / "ssh_config").write_text(SSH_CONFIG.format(name=spec.name, known=known_hosts))
+    (home / "ssh_config").write_text(SSH_CONFIG.format(name=spec.name, known_hosts=known_hosts))
     return {
         "name": spec.name,
         "control_mac": mac("control", spec.slot),

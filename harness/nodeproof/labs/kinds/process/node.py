@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import select
 import shlex
 import shutil
-import signal
 import socket
 import threading
 import uuid
@@ -20,7 +17,7 @@ import tenacity
 from nodeproof.labs.ground import network
 from nodeproof.labs.ground.node_shell import Inside, NodeShell
 from nodeproof.labs.ground.nodes import Ground, RunningNode
-from nodeproof.labs.ground.processes import children_of, enter
+from nodeproof.labs.ground.processes import children_of, enter, kill_and_wait
 from nodeproof.labs.ground.profiles import profile_named
 from nodeproof.labs.ground.spec import AS_ALL, SSH_PORT, NodeSpec, check_node_name
 from nodeproof.labs.kinds.process import freezing, proxy, seed
@@ -37,7 +34,7 @@ exec "$0" "$@" $(cat {INSIDE}/kubelet.flags)
 """
 """A booting node sees its own files some milliseconds after its start."""
 _SSHD_LIMIT_S = 20.0
-_REMOVE_LIMIT_S = _KILL_TIMEOUT_S = 10.0
+_REMOVE_LIMIT_S = 10.0
 
 
 class ProcessNodes:
@@ -270,7 +267,7 @@ class ProcessNodes:
             return False
         self._processes.expect_end([component])
         for pid in children_of(runner):
-            _kill_process(pid)
+            kill_and_wait(pid)
         self._processes.kill(component)
         return True
 
@@ -344,14 +341,3 @@ def _child_of(parent: int) -> int:
     if not pids:
         raise Problem(f"no first process within {_SPAWN_LIMIT_S:g} s", "process node", "see the node's log")
     return pids[0]
-
-
-def _kill_process(pid: int) -> None:
-    """Kill a process and wait until it ended: up to then its ports are in use."""
-    with contextlib.suppress(ProcessLookupError):
-        descriptor = os.pidfd_open(pid)
-        try:
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-            select.select([descriptor], [], [], _KILL_TIMEOUT_S)
-        finally:
-            os.close(descriptor)

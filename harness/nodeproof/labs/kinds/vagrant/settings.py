@@ -70,7 +70,7 @@ class Settings:
         home.mkdir(exist_ok=True)
         known_hosts = home / "known_hosts"
         known_hosts.write_text(f"{spec.name} {host_key}\n")
-        (home / "ssh_config").write_text(box.SSH_CONFIG.format(name=spec.name, known=known_hosts))
+        (home / "ssh_config").write_text(box.SSH_CONFIG.format(name=spec.name, known_hosts=known_hosts))
         return {
             "name": spec.name,
             "control_mac": mac("control", spec.slot),
