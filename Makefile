@@ -51,10 +51,11 @@ lint: setup ## ruff, mypy, import-linter, shellcheck, stale docs
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
 	@$(BIN)/python -m infra.docs --check
-	@$(BIN)/shellcheck infra/*.sh infra/ci/*.sh infra/image/*.sh infra/image/files/usr/local/sbin/* .ci/run
+	@$(BIN)/shellcheck infra/*.sh infra/ci/*.sh infra/image/*.sh infra/image/files/usr/local/sbin/* .ci/run \
+	    harness/nodeproof/labs/kinds/process/systemctl
 
 unit: setup ## unit tests
-	@$(PYTEST).xml -n auto tests/unit
+	@$(PYTEST).xml $(SIDE_BY_SIDE) tests/unit
 
 test-go: setup ## the Go tests of the executables
 	@$(PYTEST).xml tests/go

@@ -17,11 +17,12 @@ from infra.tables import GENERATED, table
 from nodeproof import scenario
 from nodeproof.actions.action import Action
 from nodeproof.actions.workloads import Namespace, Workload
+from nodeproof.faults import FAULTS
 from nodeproof.model import window
 from nodeproof.model.claim import Claim
+from nodeproof.model.formula import SLACK, SYMBOLS, Symbol
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.needs import FEATURES
-from nodeproof.model.symbols import SLACK, SYMBOLS, Symbol
 from nodeproof.model.window import WindowSpec
 from nodeproof.probes.probe import Probe
 from nodeproof.session.coverage import collected
@@ -81,18 +82,19 @@ def _status(claim: Claim, files: Sequence[str]) -> str:
 
 def words_page() -> str:
     """Return the page of all words of scenarios: moments, windows, checks, faults, features, symbols."""
-    words = {name: getattr(scenario, name) for name in scenario.__all__}
-    markers, faults = (_defined_in(module, words) for module in (scenario, scenario.faults))
+    words = {name: word for name, word in vars(scenario).items() if not name.startswith("_")}
+    markers = _defined_in(scenario.marks, words)
+    faults = {fault.word: getattr(scenario, fault.word) for fault in FAULTS.values()}
+    faults |= _defined_in(scenario.faults, words)
     actions = {
         name: word for kind in (Action, Namespace, Workload) for name, word in _returning(words, kind).items()
     }
-    sources: dict[str, Callable[..., object]] = {
-        "CloudCalls": scenario.CloudCalls,
-        "Journal": scenario.Journal,
-        "Log": scenario.Log,
-        "VolumeCalls": scenario.VolumeCalls,
+    sources = dict(_returning(words, Audit))
+    sources |= {
+        name: word
+        for name, word in words.items()
+        if inspect.isclass(word) and word.__module__.startswith("nodeproof.sources.") and word is not Audit
     }
-    sources |= _returning(words, Audit)
     windows = {name: word for name, word in vars(window).items() if _returns(word, WindowSpec)}
     features = [(f"`{name}`", sentence) for name, sentence in FEATURES.items()]
     symbols = [(f"`{name}`", symbol.meaning, _place(symbol)) for name, symbol in SYMBOLS.items()]
@@ -156,7 +158,7 @@ def _parameters(word: Callable[..., object]) -> str:
         if parameter.default is parameter.empty
         else f"{parameter.name}={parameter.default!r}"
         for parameter in parameters
-        if parameter.name != "self"
+        if parameter.name not in ("self", "id")
     )
 
 

@@ -1,48 +1,62 @@
-"""Tests side by side: how many workers a machine bears, what shares a worker, what is tried once more."""
+"""Shared fixtures, and parallel tests: number of workers, groups that share a worker, and retries."""
 
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from _pytest.runner import runtestprotocol
 
-from nodeproof.labs.client.starting import come_first
+from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, Components, obtain
+from nodeproof.labs.client.starting import raise_priority
 from nodeproof.labs.kinds import KINDS
-from nodeproof.labs.kinds.libvirt.kvm import runs_on_kvm
+from nodeproof.labs.kinds.libvirt.hypervisor import runs_on_kvm
 from nodeproof.root import become_root
+from tests.markers import fallen_claims
 from tests.turns import alone, beside_others
 
 TOO_LOADED, AGAIN = "host-too-loaded", "tried-again"
-SHARED = ("altered_lab", "documented_lab", "finished", "installed", "other", "whole_run")
-"""Fixtures that take long to make: who uses one goes to the worker that has it, the longest first."""
+SHARED = (
+    "altered_lab",
+    "documented_lab",
+    "ended",
+    "finished",
+    "installed",
+    "marks",
+    "other",
+    "printed",
+    "whole_run",
+)
+"""Expensive fixtures: their tests run on the worker that has them, the longest first."""
 UNIT = "tests/unit/"
 """Tests without labs."""
 GIB = 2**30
 UNIT_PER_CORE = 2.0
-"""Workers for each core of tests without labs."""
+"""Workers per core for tests without labs."""
 MACHINES = tuple(kind for kind in KINDS.values() if not kind.is_hollow)
 IDLE_PER_CORE = {kind.name: 0 for kind in MACHINES}
-"""Of these, so many for each core only where nobody else uses it."""
+"""This many per core, but only on an idle machine."""
 LABS_PER_CORE = {kind.name: kind.limits.labs_per_core for kind in MACHINES}
-"""Workers for each core of tests with labs: they wait, and share labs, more than scenarios do."""
+"""Workers per core for tests with labs, which mostly wait and share labs."""
 EMULATED_PER_CORE = 0.5
-"""The most labs of machines for each core without KVM: each of its two guests takes a processor to boot."""
+"""Maximum number of machine labs per core without KVM: each guest needs a processor to boot."""
 WORKER_BYTES = {kind.name: 5 * GIB for kind in MACHINES}
-"""What a worker's labs take: two guests and a third that joins, or up to five labs of nodes without any."""
+"""Memory of a worker's labs: two guests and a third that joins, or up to five labs of process nodes."""
 _PER_CORE, _WORKER_BYTES = 2.0, 4 * GIB
 _LEAST_PER_CORE = 1.5
 _LOOK_S = 3.0
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Workers for `-n auto`: by cores, by what others leave of them where there are labs, and by memory.
-    Scenarios know better.
+    """Return the number of workers for `-n auto`, by cores and by memory.
+
+    If tests have labs, the cores that others leave idle count as well. For scenarios, nodeproof decides.
     """
     if config.getoption("shipped"):
         return None
@@ -54,24 +68,25 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     if kind in LABS_PER_CORE and not _has_kvm():
         most = min(most, EMULATED_PER_CORE)
     per_core = most - (idle * (1 - idle_share()) if idle else 0)
-    # Somebody else's busy moment is no reason to take four times as long.
+    # A short load peak is no reason to take four times as long.
     by_cores = len(os.sched_getaffinity(0)) * (max(per_core, _LEAST_PER_CORE) if idle else per_core)
     return max(1, min(round(by_cores), memory // WORKER_BYTES.get(kind, _WORKER_BYTES)))
 
 
 def _has_kvm() -> bool:
-    """Say whether a guest runs on KVM here: the device alone proves nothing."""
+    """Return whether a guest runs on KVM here: the device alone proves nothing."""
     with tempfile.TemporaryDirectory() as scratch:
         return runs_on_kvm(Path(scratch) / "sector", None, become_root())
 
 
 def _is_unit(config: pytest.Config) -> bool:
-    """Say whether only tests without labs are asked for."""
+    """Return whether only tests without labs are selected."""
     return all(UNIT.rstrip("/") in str(argument) for argument in config.args)
 
 
 def idle_share() -> float:
-    """What part of the machine's cores is idle, or at work that is nice and gives way, from 0 to 1.
+    """Return the share of the cores that is idle, or at work that is nice and gives way, from 0 to 1.
+
     Source: proc_stat(5): user, nice, system, idle, iowait, to steal.
     """
     before = _ticks()
@@ -86,14 +101,38 @@ def _ticks() -> list[int]:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Let workers whose tests have labs come before other programs, as those of a run do."""
-    if hasattr(session.config, "workerinput") and not _is_unit(session.config):
-        come_first()
+    """Treat tests with labs like a run: SIGTERM and SIGHUP tear labs down, and workers have priority."""
+    if _is_unit(session.config):
+        return
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    if hasattr(session.config, "workerinput"):
+        raise_priority()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep runs, ledgers and the key of tests apart from the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def components(request: pytest.FixtureRequest) -> Components:
+    """Return the executables under test; `--components DIR` replaces the build."""
+    return obtain(request.config.getoption("components"), DEFAULT_KUBERNETES_VERSION, print)
+
+
+@pytest.fixture
+def claims(request: pytest.FixtureRequest) -> frozenset[str]:
+    """Return the claims that fall in a test."""
+    return fallen_claims(request.node)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a costly fixture are one group of xdist's `loadgroup`, and begin first."""
+    """Group tests that share an expensive fixture for xdist's `loadgroup`, and run them first."""
     for item in items:
         for name in _shared_by(item):
             item.add_marker(pytest.mark.xdist_group(name))
@@ -106,10 +145,10 @@ def _shared_by(item: pytest.Item) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a test; one that fails beside the word that the host was too loaded runs once more on new labs, and
-    alone: the tests of other workers wait.
+    """Run a test; if it fails and reports that the host was too loaded, run it again on new labs.
 
-    Only tests of the harness are: the verdicts of a run of nodeproof itself are never tried again.
+    It runs alone then, once: the tests of other workers wait. Only tests of the harness are retried, never
+    the verdicts of a run of nodeproof itself.
     """
     if item.get_closest_marker("claims"):
         return None
@@ -130,7 +169,7 @@ def _has_labs(item: pytest.Item) -> bool:
 
 
 def _turns(item: pytest.Item) -> Path:
-    """A folder that the workers of a run share."""
+    """Return a folder shared by the workers of a run."""
     own = item.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
     return Path(own.parent if hasattr(item.config, "workerinput") else own) / "turns"
 
@@ -138,9 +177,9 @@ def _turns(item: pytest.Item) -> Path:
 def _tried_again(
     item: pytest.Item, nextitem: pytest.Item | None, failed: list[pytest.TestReport]
 ) -> list[pytest.TestReport]:
-    """What came of a second try; of the first where its labs could not be torn down."""
+    """Return the reports of the second try, or of the first if its labs could not be torn down."""
     try:
-        # To nothing: the labs of the whole session as well.
+        # Tear down everything, including the labs of the session.
         item.session._setupstate.teardown_exact(None)
     except Exception as error:
         failed[-1].sections.append(("not tried again", f"its labs do not end: {error}"))
@@ -152,21 +191,21 @@ def _tried_again(
 
 
 def _is_too_loaded(reports: Sequence[pytest.TestReport]) -> bool:
-    """Whether a test failed and a lab said why: in what a run printed, or in what the test compared."""
+    """Return whether a test failed because a lab was too loaded: in a run's output, or in a comparison."""
     failed = [report for report in reports if report.failed and not report.nodeid.startswith(UNIT)]
-    said = [text for report in reports for text in (report.capstdout, report.capstderr)]
-    return bool(failed) and any(TOO_LOADED in text for text in [*said, *map(_crash, failed)])
+    output = [text for report in reports for text in (report.capstdout, report.capstderr)]
+    return bool(failed) and any(TOO_LOADED in text for text in [*output, *map(_crash, failed)])
 
 
 def _crash(report: pytest.TestReport) -> str:
-    """The message of a failure, without the source around it."""
+    """Return the message of a failure, without the source around it."""
     return str(getattr(getattr(report.longrepr, "reprcrash", None), "message", ""))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which tests were tried again."""
+    """Print which tests were retried."""
     reports = [entry for entries in terminalreporter.stats.values() for entry in entries]
-    told = ((entry.nodeid, dict(getattr(entry, "user_properties", ()))) for entry in reports)
-    for nodeid, why in sorted({(nodeid, found[AGAIN]) for nodeid, found in told if AGAIN in found}):
+    properties = ((entry.nodeid, dict(getattr(entry, "user_properties", ()))) for entry in reports)
+    for nodeid, why in sorted({(nodeid, values[AGAIN]) for nodeid, values in properties if AGAIN in values}):
         terminalreporter.write_line(f"the host was too loaded, tried once more on new labs: {nodeid}")
         terminalreporter.write_line("\n".join(f"    {line}" for line in why.splitlines()[:10]))

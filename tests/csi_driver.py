@@ -1,4 +1,4 @@
-"""The CSI driver as a process, over a table, in a folder of a test's own."""
+"""The CSI driver as a process, over a table, in a folder of the test."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import grpc
+import pytest
+
 from infra.csi.client import Driver
+from infra.csi.hypervisor import Refused
 from infra.csi.protocol import csi_pb2
 from infra.csi.table import Table
 from nodeproof import proc
@@ -21,13 +25,14 @@ from nodeproof.artifacts.csi import python_path
 
 Json = Any
 NODES = ("node-1", "node-2")
-END_LIMIT_S = 20.0
+END_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True)
 class Ground:
-    """Where a driver serves and keeps things, whichever process it is. Sockets have paths of their own: those
-    of a test's folder may be too long.
+    """Paths where a driver serves and keeps things, whichever process it is.
+
+    Sockets have paths of their own: those of a test's folder may be too long.
     """
 
     folder: Path
@@ -35,29 +40,29 @@ class Ground:
 
     @property
     def controller(self) -> str:
-        """Its endpoint."""
+        """The controller's endpoint."""
         return f"unix://{self.sockets}/controller"
 
     def node(self, name: str) -> str:
-        """A node's endpoint."""
+        """Return a node's endpoint."""
         return f"unix://{self.sockets}/{name}"
 
     @property
     def calls(self) -> Path:
-        """The file of calls."""
+        """The log of calls."""
         return self.folder / "calls"
 
     @property
     def table(self) -> Table:
-        """What the driver reads and writes."""
+        """The table of the driver."""
         return Table(self.folder / "table")
 
     def lines(self) -> list[Json]:
-        """All calls that were written down."""
+        """Return all logged calls."""
         return [json.loads(line) for line in self.calls.read_text().splitlines()]
 
     def command(self) -> list[str]:
-        """What starts a driver."""
+        """Return the command that starts a driver."""
         nodes = [f"--node={name}={self.node(name)}" for name in NODES]
         where = [f"--hypervisor=table:{self.folder / 'table'}", f"--nodes={','.join(NODES)}"]
         argv = [sys.executable, "-m", "infra.csi", f"--endpoint={self.controller}"]
@@ -66,14 +71,14 @@ class Ground:
 
 @contextmanager
 def ground(folder: Path) -> Iterator[Ground]:
-    """A place for drivers."""
+    """Return a folder for drivers."""
     with TemporaryDirectory(prefix="csi-") as sockets:
         yield Ground(folder, Path(sockets))
 
 
 @contextmanager
 def driver(on: Ground) -> Iterator[proc.Process]:
-    """A driver that has begun to serve, ended at the end if it has not been before."""
+    """Start a driver that serves, and end it if it still runs."""
     env = {**os.environ, "PYTHONPATH": str(python_path())}
     process = proc.start(on.command(), log=on.folder / "driver.log", cwd=on.folder, env=env)
     try:
@@ -84,4 +89,12 @@ def driver(on: Ground) -> Iterator[proc.Process]:
         if process.poll() is None:
             process.send_signal(signal.SIGCONT)
             process.terminate()
-        process.wait(END_LIMIT_S)
+        process.wait(END_TIMEOUT_S)
+
+
+def refused(do: Callable[[], object], code: grpc.StatusCode, *named: str) -> None:
+    """Assert that a call is refused with this code and a message that names all of this."""
+    with pytest.raises(Refused) as raised:
+        do()
+    assert raised.value.code is code
+    assert [name for name in named if name not in raised.value.why] == []

@@ -1,4 +1,4 @@
-"""The Python that the documentation shows, made into scenarios that run: what a page leaves out is added."""
+"""The Python of the documentation, completed into runnable scenarios."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ CATALOGUE = f"""\
 
 
 def files(page: Path) -> Mapping[str, str]:
-    """The files of a page's complete example, by their names."""
+    """Return the files of a page's complete example by name."""
     return dict(_FILE.findall(page.read_text()))
 
 
 def fragments(page: Path) -> list[str]:
-    """The pieces of scenarios in a page's indented blocks."""
+    """Yield the scenario fragments in a page's indented blocks."""
     blocks = (textwrap.dedent(block) for block in _BLOCK.findall(_FENCED.sub("", page.read_text())))
     return [block for block in blocks if _PYTHON.search(block)]
 
 
 def new_files(page: Path) -> Mapping[str, str]:
-    """What a page's diffs have in files that they make."""
+    """Return the content of files that a page's diffs create."""
     return {
         name: "\n".join(line.removeprefix("+") for line in body.splitlines())
         for name, body in _DIFF.findall(page.read_text())
@@ -53,8 +53,9 @@ def new_files(page: Path) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class Around:
-    """What makes a scenario of a fragment: its `needs` and its claim, what comes before it and after it, and
-    what happens `meanwhile`, for its `...`.
+    """The parts that make a scenario of a fragment.
+
+    Its `needs` and its claim, what comes before it and after it, and what happens `meanwhile`, for its `...`.
     """
 
     needs: str = "nodes=2, faulted=1"
@@ -71,7 +72,7 @@ AROUND: Mapping[str, Around] = {
         after="""\
             runs = became("pods", static.name, {"status": {"phase": "Running"}}, static.namespace)
             seen = lab.wait_for(runs.after(recording_began(), windows.prompt(60)))
-    judge(CLAIM, seen)
+    claim(CLAIM).expect_later(seen)
 """,
     ),
     "storage = volumes()": Around(
@@ -79,21 +80,21 @@ AROUND: Mapping[str, Around] = {
         after="""\
         seen = lab.wait_for(attached.after(pod_created(pod.namespace, pod.name), windows.prompt(60)))
         delete = kubectl("delete", "pod", "--namespace", pod.namespace, pod.name)
-        lab.do(delete)
-        detached = removed("volumeattachments", attachment(claim, node))
+        lab.run(delete)
+        detached = removed("volumeattachments", attachment(pvc, node))
         lab.wait_for(detached.after(delete.begun, windows.prompt(60)))
-    judge(CLAIM, seen)
+    claim(CLAIM).expect_later(seen)
 """,
     ),
     "@standing(swap, 256)": Around(
         needs='nodes=2, faulted=1, features=("swap", "systemd")',
         after="""\
     with lab.record():
-        total = lab.look(meminfo(node, "SwapTotal"))
-    judge(CLAIM, shows(total, {"$not": 0}))
+        total = lab.observe(meminfo(node, "SwapTotal"))
+    claim(CLAIM).expect_later(shows(total, {"$not": 0}))
 """,
     ),
-    'answer = lab.do(would("PATCH", f"/api/v1/nodes/{other}", noted, by=kubelet_of(node)))': Around(
+    'answer = lab.run(dry_run("PATCH", f"/api/v1/nodes/{other}", noted, by=kubelet_of(node)))': Around(
         claim="node-restriction.modify-own-only",
         before=f"""\
 other, noted = lab.others[0], {{"metadata": {{"annotations": {{"example.com/noted": "yes"}}}}}}
@@ -106,45 +107,46 @@ often = kubelet_settings(node, nodeStatusUpdateFrequency="1s", nodeStatusReportF
 {_RECORDS}
 """,
         meanwhile="""\
-with lab.inject(often) as cut:
+with lab.inject(often) as fault:
     lost = condition_became(node, "Ready", "Unknown")
-    lab.wait_for(lost.never_after(cut.began, windows.absence(8)))
+    lab.wait_for(lost.never_after(fault.injected_at, windows.absence(8)))
 """,
     ),
     (
-        "polite, deaf = lab.do(run_witnesses(Witness(pre_stop_s=3), Witness(grace_s=15, deaf=True), on=node))"
+        "polite, deaf = lab.run("
+        "run_witnesses(Witness(pre_stop_s=3), Witness(grace_s=15, ignores_sigterm=True), on=node))"
     ): Around(
         needs='nodes=2, faulted=1, features=("real-pods", "systemd")',
         before=_RECORDS,
         meanwhile="""\
-lab.do(kubectl("delete", "pod", "--namespace", polite.namespace, polite.name, deaf.name))
+lab.run(kubectl("delete", "pod", "--namespace", polite.namespace, polite.name, deaf.name))
 """,
         after="""\
-    judge(CLAIM, sigterm(polite.name).after(pre_stop_began(polite.name), windows.prompt(15)))
+    claim(CLAIM).expect_later(sigterm(polite.name).after(pre_stop_began(polite.name), windows.prompt(15)))
 """,
     ),
 }
-"""What is around each fragment, by its first line."""
+"""The code around each fragment, by its first line."""
 
 
 def scenarios(fragment_list: list[str]) -> str:
-    """A file of scenarios, one of each fragment. Raises KeyError on one that nothing is known around."""
-    head = f"from nodeproof.plugin import Judge\nfrom nodeproof.scenario import *\n\nCLAIM = {CLAIM!r}\n"
+    """Return a file of scenarios, one per fragment. Raises KeyError for an unknown fragment."""
+    head = f"from nodeproof.scenario import *\n\nCLAIM = {CLAIM!r}\n"
     return "\n\n".join([head, *map(_scenario, range(len(fragment_list)), fragment_list)])
 
 
 def _scenario(number: int, fragment: str) -> str:
     around = AROUND[fragment.partition("\n")[0]]
     decorators = fragment if fragment.startswith("@") else ""
-    told = "" if decorators else fragment
+    prefix = "" if decorators else fragment
     depth = "    " * (1 + around.before.rstrip().endswith(_RECORDS))
-    body = told.replace("...\n", around.meanwhile)
+    body = prefix.replace("...\n", around.meanwhile)
     return "\n".join(
         [
             f"@claims({around.claim!r})",
             f"@needs({around.needs})",
             *decorators.splitlines(),
-            f"def test_{number}(lab: Stage, judge: Judge) -> None:",
+            f"def test_{number}(lab: Lab, claim: Expectations) -> None:",
             "    node = lab.target",
             textwrap.indent(around.before.rstrip(), "    "),
             textwrap.indent(body.rstrip(), depth),
@@ -154,7 +156,7 @@ def _scenario(number: int, fragment: str) -> str:
 
 
 def write(text: str, folder: Path) -> None:
-    """A folder of scenarios as a user has it."""
+    """Write a folder of scenarios as a user has it."""
     (folder / "claims").mkdir(parents=True)
     (folder / "pytest.ini").write_text(INI)
     (folder / "claims" / "example.yaml").write_text(CATALOGUE)

@@ -18,60 +18,60 @@ from pathlib import Path
 
 from nodeproof import proc
 from nodeproof.model.problem import Problem
-from nodeproof.report import outcome, rundir
-from nodeproof.report.outcome import worst_by_claim
+from nodeproof.report import digest, rundir
+from nodeproof.report.digest import worst_by_claim
 
 OUT = Path("reports/out/false-alarms")
-ROUND_LIMIT_S = 1200.0
+ROUND_TIMEOUT_S = 1200.0
 LOOPS = 2
 BESIDE_LOOPS = 4
-"""One round of so many runs beside busy loops."""
+"""One of this many rounds runs beside busy loops."""
 LOADED = "host-too-loaded"
-NOT_TOLD = frozenset({"lab-lacks", "scaled", "not-applicable", LOADED})
-ENDED = (outcome.CONFORMS, outcome.DEVIATES, outcome.UNPROVEN)
-END_LIMIT_S = 10.0
+IGNORED_CODES = frozenset({"lab-lacks", "scaled", "not-applicable", LOADED})
+ENDED = (digest.CONFORMS, digest.DEVIATES, digest.UNPROVEN)
+END_TIMEOUT_S = 10.0
 
 
 def main() -> int:
-    """Run the command line; its exit code."""
+    """Run the command line; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.false_alarms")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("arguments", nargs="*", help="for nodeproof run, after --")
-    asked = parser.parse_args()
-    # What SIGTERM ends is to clean up, too.
+    arguments = parser.parse_args()
+    # SIGTERM must clean up, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     shutil.rmtree(OUT, ignore_errors=True)
-    raised = [one_round(number, asked.arguments) for number in range(asked.rounds)]
+    raised = [one_round(number, arguments.arguments) for number in range(arguments.rounds)]
     (OUT / rundir.LATEST).unlink(missing_ok=True)
     print(f"{sum(raised)} of {len(raised)} rounds raised a false alarm")
     return int(any(raised))
 
 
 def one_round(number: int, arguments: list[str]) -> bool:
-    """Run the suite once; whether it raised an alarm."""
+    """Run the suite once; return whether it raised an alarm."""
     run, is_beside_loops = (OUT / str(number)).resolve(), number % BESIDE_LOOPS == BESIDE_LOOPS - 1
     began = time.monotonic()
     with busy_loops(LOOPS if is_beside_loops else 0):
         argv = [sys.executable, "-m", "nodeproof.cli", "run", "--no-site", "-n", "auto", "--run", str(run)]
         broken_off = _broken_off([*argv, *arguments])
     rows = _rows(run)
-    said = [*alarms(rows), *broken_off]
+    problems = [*alarms(rows), *broken_off]
     beside = f" beside {LOOPS} busy loops" if is_beside_loops else ""
     loaded = sum(row["code"] == LOADED for row in worst_by_claim(rows).values())
     line = f"round {number}{beside}: {time.monotonic() - began:.0f} s, {loaded} too loaded to tell"
-    print(line, *said, sep="\n  ", flush=True)
-    if not said:
+    print(line, *problems, sep="\n  ", flush=True)
+    if not problems:
         shutil.rmtree(run, ignore_errors=True)
-    return bool(said)
+    return bool(problems)
 
 
 def _broken_off(argv: Sequence[str]) -> list[str]:
-    """Run the suite; why it did not come to its end, where it did not."""
+    """Run the suite; return why it was aborted, or nothing."""
     try:
-        done = proc.run(argv, timeout_s=ROUND_LIMIT_S, check=False)
+        process = proc.run(argv, timeout_s=ROUND_TIMEOUT_S, check=False)
     except proc.CommandFailed as failed:
         return [str(failed)]
-    return [] if done.status in ENDED else [f"status {done.status}: {done.stderr[-500:]}"]
+    return [] if process.status in ENDED else [f"status {process.status}: {process.stderr[-500:]}"]
 
 
 def _rows(run: Path) -> Sequence[rundir.Row]:
@@ -82,17 +82,17 @@ def _rows(run: Path) -> Sequence[rundir.Row]:
 
 
 def alarms(rows: Iterable[rundir.Row]) -> list[str]:
-    """What an unaltered cluster must not give, a line for each claim."""
+    """Return verdicts that an unaltered cluster must not give, one line per claim."""
     return [
         f"{claim}: {row['verdict']} {row['code']}: {row['reason']} ({row['scenario']})"
         for claim, row in sorted(worst_by_claim(rows).items())
-        if row["verdict"] != "conforms" and row["code"] not in NOT_TOLD
+        if row["verdict"] != "conforms" and row["code"] not in IGNORED_CODES
     ]
 
 
 @contextlib.contextmanager
 def busy_loops(count: int) -> Iterator[None]:
-    """So many processes that never wait."""
+    """Start this many processes that never wait."""
     argv = [sys.executable, "-c", "while True: pass"]
     loops: list[proc.Process] = []
     try:
@@ -102,7 +102,7 @@ def busy_loops(count: int) -> Iterator[None]:
     finally:
         for loop in loops:
             loop.kill()
-            loop.wait(END_LIMIT_S)
+            loop.wait(END_TIMEOUT_S)
 
 
 if __name__ == "__main__":

@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from nodeproof.checks import counting, heartbeats, looks, moments
-from nodeproof.checks.occurrence import Occurrence
-from nodeproof.checks.read_off import find_event
+from nodeproof.checks import heartbeats, moments, observations
+from nodeproof.checks.evidence import between, find_event
+from nodeproof.checks.shapes import Occurrence
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import LEASE_NAMESPACE, Configuration
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
 from nodeproof.model.judgment import Check, Judgment, Moment
+from nodeproof.model.pod_log import STARTED
 from nodeproof.model.slack import Span, slack_s
-from nodeproof.model.testimony import STARTED
 from nodeproof.model.verdict import Verdict
-from nodeproof.model.window import Ground, Window, WindowSpec, compute
-from tests.put_in import CHANGES, put_in, written_then
+from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
+from tests.insertion import CHANGES, insert_moment, written_then
 
 Json = Any
 DEVIATES, GAP, NO_ANCHOR = "deviates", "unproven: gap", "unproven: no-anchor"
@@ -36,7 +36,7 @@ _MOMENT_S = 0.001
 
 @dataclass(frozen=True)
 class Judged:
-    """A judgment that conforms, with all that it comes from."""
+    """A conforming judgment with everything it is based on."""
 
     judgment: Judgment
     claim: Claim
@@ -45,17 +45,17 @@ class Judged:
 
     @property
     def check(self) -> Check:
-        """What was asked."""
+        """The judged check."""
         return self.judgment.check
 
     def moment(self, part: str) -> Moment:
-        """One of the check's moments."""
+        """Return one of the check's moments."""
         return Moment.from_json(self.check.args[part])
 
 
 @dataclass(frozen=True)
 class Altered:
-    """The same judgment of another cluster or another recording, and the labels that its verdict may have."""
+    """The same judgment on another cluster or recording, and the labels that its verdict may have."""
 
     how: str
     expected: tuple[str, ...]
@@ -64,53 +64,55 @@ class Altered:
 
 
 def falsified(judged: Judged) -> Iterator[Altered]:
-    """Everything that must change this judgment's verdict."""
+    """Yield everything that must change this judgment's verdict."""
     return _BY_CHECK[judged.check.name](judged)
 
 
 def _after(judged: Judged) -> Iterator[Altered]:
     event, anchor = judged.moment("event"), judged.moment("anchor")
     start, window = _start(judged), _window(judged)
-    found = find_event(judged.history, event, start, judged.configuration)
-    assert found is not None
-    known_t = max(start.t, float(start.detail.get("received_t", start.t)))
-    if found.t > known_t:
-        late_s = start.t + window.high_s - found.t + 1.0
-        late = _later(judged.history, found.t, late_s, healing_stays="healing_took_s" in start.detail)
+    occurrence = find_event(judged.history, event, start, judged.configuration)
+    assert occurrence is not None
+    received_t = max(start.t, float(start.detail.get("received_t", start.t)))
+    if occurrence.t > received_t:
+        late_s = start.t + window.high_s - occurrence.t + 1.0
+        late = _later(judged.history, occurrence.t, late_s, healing_stays="healing_took_s" in start.detail)
         yield _altered(judged, "the event is late", DEVIATES, late)
-    if found.t > known_t and window.low_s > 1.0:
-        early = _sooner(judged.history, known_t, found.t, start.t + window.low_s - 0.5)
+    if occurrence.t > received_t and window.low_s > 1.0:
+        early = _sooner(judged.history, received_t, occurrence.t, start.t + window.low_s - 0.5)
         yield _altered(judged, "the event is early", DEVIATES, early)
     before_t = start.t + window.low_s - 1.0
     if window.low_s <= 0 and event.name in CHANGES and _can_come(judged.history, event, before_t):
-        early = put_in(judged.history, event, before_t)
+        early = insert_moment(judged.history, event, before_t)
         yield _altered(judged, "the event comes before its anchor", DEVIATES, early)
     if anchor.name == "last-heartbeat":
-        beat = _renewed(judged.history, str(anchor.args["node"]), found.t - 1.0)
+        beat = _renewed(judged.history, str(anchor.args["node"]), occurrence.t - 1.0)
         yield _altered(judged, "a heartbeat comes right before the event", DEVIATES, beat)
-    if event.name == "made" and found.t == start.t:
-        otherwise = _made_otherwise(judged.history, event, found.t)
+    if event.name == "made" and occurrence.t == start.t:
+        otherwise = _created_differently(judged.history, event, occurrence.t)
         yield _altered(judged, "it was made otherwise", DEVIATES, otherwise)
     else:
-        away = _later(_without(judged.history, event, min(start.t + _MOMENT_S, found.t)), found.t, LONG_S)
+        away = _later(
+            _without(judged.history, event, min(start.t + _MOMENT_S, occurrence.t)), occurrence.t, LONG_S
+        )
         yield _altered(judged, "the event is taken away", DEVIATES, away)
     yield from _without_anchor(judged, anchor)
     for resource in moments.resources(event):
-        history = _blind(judged.history, resource, found.t - 0.5, found.t + 0.5)
+        history = _blind(judged.history, resource, occurrence.t - 0.5, occurrence.t + 0.5)
         yield _altered(judged, f"the watch of {resource} is blind", GAP, history)
 
 
-def _made_otherwise(history: History, event: Moment, t: float) -> History:
-    """A recording in which the object that is made at `t` (s) lacks what the moment wants it to have."""
+def _created_differently(history: History, event: Moment, t: float) -> History:
+    """Return a recording in which the object created at `t` (s) does not match the moment."""
 
     def without(entry: Entry) -> Entry:
         if entry.t != t or entry.kind != "watch" or entry.data["resource"] != event.args["resource"]:
             return entry
-        made = copy.deepcopy(dict(entry.data["object"]))
+        altered = copy.deepcopy(dict(entry.data["object"]))
         for part, wanted in event.args["pattern"].items():
             for name in wanted:
-                made[part].pop(name)
-        return replace(entry, data={**entry.data, "object": made})
+                altered[part].pop(name)
+        return replace(entry, data={**entry.data, "object": altered})
 
     return History.of(map(without, history.entries))
 
@@ -119,12 +121,12 @@ def _never(judged: Judged) -> Iterator[Altered]:
     event, anchor = judged.moment("event"), judged.moment("anchor")
     start, window = _start(judged), _window(judged)
     for at, t in (("first", start.t + _MOMENT_S), ("last", start.t + window.high_s - _MOMENT_S)):
-        history = put_in(judged.history, event, t)
-        # Which of two watches is ahead is not known; of one that delivers both it is.
+        history = insert_moment(judged.history, event, t)
+        # The order of events is known within one watch, not between two.
         in_order = at == "first" and moments.resources(event) == moments.resources(anchor)
         expected = DEVIATES if in_order else GAP
         yield _altered(judged, f"the event comes at the {at} moment", expected, history)
-    middle = put_in(judged.history, event, start.t + window.high_s / 2)
+    middle = insert_moment(judged.history, event, start.t + window.high_s / 2)
     yield _altered(judged, "the event comes in the middle", DEVIATES, middle)
     if moments.resources(event):
         unfenced = _drop(judged.history, lambda entry: entry.kind == "fence")
@@ -139,7 +141,7 @@ def _never(judged: Judged) -> Iterator[Altered]:
 
 
 def _without_anchor(judged: Judged, anchor: Moment) -> Iterator[Altered]:
-    """The last heartbeat can't be taken away: the one before it takes its place."""
+    """Remove the anchor, unless it is the last heartbeat: the one before it would take its place."""
     if anchor.name == "last-heartbeat":
         return
     history = _fenced_anew(_without(judged.history, anchor, float("-inf")))
@@ -162,14 +164,16 @@ def _renewals(judged: Judged) -> Iterator[Altered]:
     blind = _blind(judged.history, "leases", received_t - 0.5, received_t + 0.5)
     yield _altered(judged, "the watch of leases is blind", GAP, blind)
     few = _drop(judged.history, lambda entry: _is_lease(node)(entry) and entry.t > received_t)
-    # Of a recording that ends soon they are only too few.
+    # In a recording that ends soon there are merely too few.
     yield Altered(
         "half of the renewals are missing", (DEVIATES, GAP), _fenced_anew(few), judged.configuration
     )
 
 
 def _default(judged: Judged) -> Iterator[Altered]:
-    constant = next(each for each in judged.claim.constants if each.name == judged.check.args["constant"])
+    constant = next(
+        constant for constant in judged.claim.constants if constant.name == judged.check.args["constant"]
+    )
     for how, expected, change in (
         ("the component reports another value", DEVIATES, _another),
         ("the component reports no such setting", DEVIATES, lambda _value: None),
@@ -178,7 +182,7 @@ def _default(judged: Judged) -> Iterator[Altered]:
         _change(reported[constant.component], constant.reported.split("."), change)
         yield Altered(how, (expected,), judged.history, replace(judged.configuration, reported=reported))
     silent = {
-        name: told for name, told in judged.configuration.reported.items() if name != constant.component
+        name: value for name, value in judged.configuration.reported.items() if name != constant.component
     }
     configuration = replace(judged.configuration, reported=silent)
     yield Altered("the component was not asked", (GAP,), judged.history, configuration)
@@ -191,11 +195,15 @@ def _look(judged: Judged) -> Iterator[Altered]:
     def is_look(entry: Entry) -> bool:
         return entry.kind == "observed" and (entry.data["what"], entry.data["subject"]) == about
 
-    seen = [entry for entry in judged.history.entries if is_look(entry) and span[0] < entry.t < span[1]]
-    assert seen
+    observations = [
+        entry for entry in judged.history.entries if is_look(entry) and span[0] < entry.t < span[1]
+    ]
+    assert observations
     for other in _other_values(judged.check):
-        told = replace(seen[-1], data={**seen[-1].data, "value": other})
-        history = History.of(told if entry is seen[-1] else entry for entry in judged.history.entries)
+        altered = replace(observations[-1], data={**observations[-1].data, "value": other})
+        history = History.of(
+            altered if entry is observations[-1] else entry for entry in judged.history.entries
+        )
         yield _altered(judged, f"one look shows {other!r}", DEVIATES, history)
     yield _altered(judged, "nobody looked", GAP, _drop(judged.history, is_look))
     yield from _without_bounds(judged)
@@ -213,12 +221,12 @@ def _other_values(check: Check) -> list[str]:
 def _life(judged: Judged) -> Iterator[Altered]:
     pod, (since_t, until_t) = str(judged.check.args["subject"]), _span(judged)
     middle = (since_t + until_t) / 2
-    silent_s = looks.SILENCE_LIMIT_S + 1.0
+    silent_s = observations.SILENCE_TIMEOUT_S + 1.0
 
-    def is_told(entry: Entry) -> bool:
+    def is_message(entry: Entry) -> bool:
         return entry.kind == "told" and entry.data["by"] == pod
 
-    silence = _drop(judged.history, lambda entry: is_told(entry) and abs(entry.t - middle) < silent_s)
+    silence = _drop(judged.history, lambda entry: is_message(entry) and abs(entry.t - middle) < silent_s)
     yield _altered(judged, "it is silent for too long", DEVIATES, silence)
     anew = Entry(middle, "told", {"by": pod, "what": STARTED})
     yield _altered(judged, "it is started anew", DEVIATES, History.of([*judged.history.entries, anew]))
@@ -233,29 +241,29 @@ def _without_bounds(judged: Judged) -> Iterator[Altered]:
             yield from _without_anchor(judged, judged.moment(part))
 
 
-def _seen(judged: Judged) -> Iterator[Altered]:
-    """What was seen once: another value, or nobody looked."""
-    seen_id = judged.check.args["seen"]["id"]
+def _observed(judged: Judged) -> Iterator[Altered]:
+    """Yield recordings with another observed value, or without observation."""
+    first_id = judged.check.args["seen"]["id"]
 
     def another(entry: Entry) -> Entry:
-        if entry.data.get("id") != seen_id:
+        if entry.data.get("id") != first_id:
             return entry
         value = _other(entry.data["value"], judged.check.args.get("pattern"))
         return replace(entry, data={**entry.data, "value": value})
 
     other = History.of(map(another, judged.history.entries))
     yield _altered(judged, "another value was seen", DEVIATES, other)
-    look = next(entry for entry in judged.history.entries if entry.data.get("id") == seen_id)
+    look = next(entry for entry in judged.history.entries if entry.data.get("id") == first_id)
     still = Entry(look.t + _MOMENT_S, "stall", {"late_s": LONG_S})
     yield _altered(
         judged, "the host stood still", HOST_TOO_LOADED, History.of([*judged.history.entries, still])
     )
-    unseen = _drop(judged.history, lambda entry: entry.data.get("id") == seen_id)
+    unseen = _drop(judged.history, lambda entry: entry.data.get("id") == first_id)
     yield _altered(judged, "nobody looked", GAP, unseen)
 
 
 def _other(value: Json, pattern: Json) -> Json:
-    """A value that does not match a pattern; without one, another value."""
+    """Return a value that does not match a pattern; without one, another value."""
     if isinstance(pattern, Mapping) and "$not" in pattern:
         return _such(pattern["$not"])
     if isinstance(value, Mapping):
@@ -265,18 +273,18 @@ def _other(value: Json, pattern: Json) -> Json:
 
 
 def _such(pattern: Json) -> Json:
-    """A value that matches a pattern of text."""
+    """Return a value that matches a text pattern."""
     return str(next(iter(pattern.values()))) if isinstance(pattern, Mapping) else pattern
 
 
 def _counted(judged: Judged) -> Iterator[Altered]:
-    """Of what a source told: too often, too rarely, and a source that does not vouch."""
+    """Yield recordings with too many or too few messages, and with an unsure source."""
     event, args = judged.moment("event"), judged.check.args
     if "by" not in event.args:
         yield from _counted_by_a_watch(judged, event)
         return
     by, (since_t, until_t) = str(event.args["by"]), _counted_span(judged)
-    told = [entry for entry in judged.history.of_kind("told") if entry.data["by"] == by]
+    entries = [entry for entry in judged.history.of_kind("told") if entry.data["by"] == by]
     middle = (since_t + until_t) / 2
     more = [
         Entry(middle + number * _MOMENT_S, "told", {"by": by, "what": str(event.args["what"])})
@@ -285,14 +293,14 @@ def _counted(judged: Judged) -> Iterator[Altered]:
     often = History.of([*judged.history.entries, *more])
     yield _altered(judged, "it came too often", DEVIATES, often)
     if int(args["low"]) > 0:
-        silent = _drop(judged.history, lambda entry: entry in told)
+        silent = _drop(judged.history, lambda entry: entry in entries)
         yield _altered(judged, "it never came", DEVIATES, silent)
 
     yield from _without_source(judged, by)
 
 
 def _counted_by_a_watch(judged: Judged, event: Moment) -> Iterator[Altered]:
-    """What never came, what nobody could have seen, and bounds that did not come."""
+    """Yield recordings without the events, without evidence, and without the bounds."""
     since_t, until_t = _counted_span(judged)
     if int(judged.check.args["low"]) > 0:
         yield _altered(judged, "it never came", DEVIATES, _without(judged.history, event, since_t))
@@ -305,21 +313,21 @@ def _counted_by_a_watch(judged: Judged, event: Moment) -> Iterator[Altered]:
 
 
 def _without_source(judged: Judged, by: str) -> Iterator[Altered]:
-    """What tells vouches for nothing, or was not heard."""
+    """Yield recordings with an unsure and with an uncollected source."""
 
-    def is_heard(entry: Entry) -> bool:
+    def is_collection(entry: Entry) -> bool:
         return entry.kind == "heard" and entry.data["by"] == by
 
     def unsure(entry: Entry) -> Entry:
-        return replace(entry, data={**entry.data, "unsure": "altered"}) if is_heard(entry) else entry
+        return replace(entry, data={**entry.data, "unsure": "altered"}) if is_collection(entry) else entry
 
     unvouched = History.of(map(unsure, judged.history.entries))
     yield _altered(judged, "the source vouches for nothing", GAP, unvouched)
-    yield _altered(judged, "nobody heard the source", GAP, _drop(judged.history, is_heard))
+    yield _altered(judged, "nobody heard the source", GAP, _drop(judged.history, is_collection))
 
 
 def _counted_span(judged: Judged) -> tuple[float, float]:
-    within = counting.span(judged.history, judged.check.args)
+    within = between(judged.history, judged.check.args)
     assert not isinstance(within, Verdict)
     return within.since_t, within.until_t
 
@@ -335,9 +343,9 @@ _BY_CHECK: Mapping[str, Callable[[Judged], Iterator[Altered]]] = {
     "amounts-to": _look,
     "counted": _counted,
     "lives-on": _life,
-    "shows": _seen,
-    "same-as": _seen,
-    "grew": _seen,
+    "shows": _observed,
+    "same-as": _observed,
+    "grew": _observed,
 }
 
 
@@ -352,12 +360,12 @@ def _start(judged: Judged) -> Occurrence:
 
 
 def _window(judged: Judged) -> Window:
-    ground = Ground(judged.configuration, slack_s(judged.history, judged.configuration))
+    ground = WindowContext(judged.configuration, slack_s(judged.history, judged.configuration))
     return compute(WindowSpec.from_json(judged.check.args["window"]), ground, _start(judged).detail)
 
 
 def _span(judged: Judged) -> tuple[float, float]:
-    span = looks.span(judged.history, judged.check.args)
+    span = observations.span(judged.history, judged.check.args)
     assert not isinstance(span, Verdict)
     return span
 
@@ -370,7 +378,7 @@ def _drop(history: History, gone: Callable[[Entry], bool]) -> History:
 
 
 def _moved(history: History, moved: Callable[[float], float]) -> History:
-    """Every time of the recording moved; what was written down in an object stays, but for when that was."""
+    """Shift the whole recording in time; values in objects stay, except for their times."""
 
     def at_its_time(entry: Entry) -> Entry:
         then = replace(entry, t=moved(entry.t), data=_moved_times(entry.data, moved))
@@ -387,7 +395,7 @@ def _moved_times(data: Mapping[str, Json], moved: Callable[[float], float]) -> M
 
 
 def _later(history: History, from_t: float, by_s: float, *, healing_stays: bool = False) -> History:
-    """From one time on all is later; but for a healing, where windows count from its end."""
+    """Delay everything from one time on, except for a healing, from whose end windows count."""
     moved = _moved(history, lambda t: t + by_s if t >= from_t else t)
     if not healing_stays:
         return moved
@@ -395,44 +403,46 @@ def _later(history: History, from_t: float, by_s: float, *, healing_stays: bool 
     return History.of([*_drop(moved, lambda entry: entry.kind == "fault").entries, *stay])
 
 
-def _sooner(history: History, known_t: float, found_t: float, wanted_t: float) -> History:
-    """What was at `found_t` is at `wanted_t`; what lies between `known_t` and it draws together."""
-    share = (max(wanted_t, known_t + _MOMENT_S) - known_t) / (found_t - known_t)
+def _sooner(history: History, received_t: float, event_t: float, wanted_t: float) -> History:
+    """Move the event from `event_t` to `wanted_t`; what is between `received_t` and it is compressed."""
+    share = (max(wanted_t, received_t + _MOMENT_S) - received_t) / (event_t - received_t)
 
     def moved(t: float) -> float:
-        if t <= known_t:
+        if t <= received_t:
             return t
-        return known_t + (t - known_t) * share if t < found_t else t - (found_t - known_t) * (1 - share)
+        return (
+            received_t + (t - received_t) * share if t < event_t else t - (event_t - received_t) * (1 - share)
+        )
 
     return _moved(history, moved)
 
 
 def _without(history: History, moment: Moment, since_t: float) -> History:
-    """A recording in which a moment never comes: every entry at which it is found is away."""
-    found = moments.find(history, moment, since_t)
-    while found is not None:
-        t = found.t
+    """Return a recording in which a moment never occurs, without the entries at which it is found."""
+    event = moments.find(history, moment, since_t)
+    while event is not None:
+        t = event.t
         history = History.of(
-            kept
+            part
             for entry in history.entries
-            for kept in ([entry] if entry.t != t or not _tells(entry, moment) else _undone(history, entry))
+            for part in ([entry] if entry.t != t or not _tells(entry, moment) else _undone(history, entry))
         )
         again = moments.find(history, moment, since_t)
         assert again is None or again.t != t, f"{moment} cannot be taken away"
-        found = again
+        event = again
     return history
 
 
 def _undone(history: History, entry: Entry) -> list[Entry]:
-    """Nothing; but the object as it was, where the entry delivers a sentinel."""
+    """Return nothing, or the unchanged object if the entry delivers a sentinel."""
     if entry.kind != "watch":
         return []
     meta = entry.data["object"]["metadata"]
     sentinel = (meta.get("annotations") or {}).get(SENTINEL_ANNOTATION)
     if history.sentinel_t(entry.data["resource"], sentinel or "") != entry.t:
         return []
-    seen = history.versions(entry.data["resource"], meta.get("namespace", ""), meta["name"])
-    before = copy.deepcopy(dict(next(old for old in reversed(seen) if old.t < entry.t).object))
+    versions = history.versions(entry.data["resource"], meta.get("namespace", ""), meta["name"])
+    before = copy.deepcopy(dict(next(old for old in reversed(versions) if old.t < entry.t).object))
     before["metadata"] |= {"annotations": meta["annotations"], "resourceVersion": meta["resourceVersion"]}
     return [replace(entry, data={**entry.data, "object": before})]
 
@@ -445,9 +455,9 @@ def _tells(entry: Entry, moment: Moment) -> bool:
 
 
 def _renewed(history: History, node: str, t: float) -> History:
-    """A recording in which the node renewed its Lease at `t` (s) as well, told at once."""
-    lease = [seen for seen in history.versions("leases", LEASE_NAMESPACE, node) if seen.t < t][-1]
-    clocks = (each.data for each in history.of_kind("clock") if each.data["node"] == node)
+    """Return a recording in which the node also renewed its Lease at `t` (s), delivered at once."""
+    lease = [version for version in history.versions("leases", LEASE_NAMESPACE, node) if version.t < t][-1]
+    clocks = (reading.data for reading in history.of_kind("clock") if reading.data["node"] == node)
     ahead_s = next((float(clock["offset_s"]) for clock in clocks), 0.0)
     wall = t + float(history.begun["wall_offset_s"]) + ahead_s
     renewed = copy.deepcopy(dict(lease.object))
@@ -457,7 +467,7 @@ def _renewed(history: History, node: str, t: float) -> History:
 
 
 def _can_come(history: History, moment: Moment, t: float) -> bool:
-    """Whether the object of a moment was there at `t` (s), in another state."""
+    """Return whether the object of a moment existed at `t` (s) in another state."""
     return not moments.unable(history, moment, Span.at(t))
 
 
@@ -476,20 +486,20 @@ def _is_lease(node: str, at_t: float | None = None) -> Callable[[Entry], bool]:
 
 
 def _fenced_anew(history: History) -> History:
-    """The last fence holds what such a cluster would have listed, and what its watches would have counted."""
+    """Make the last fence list what such a cluster would have listed."""
     fences = history.of_kind("fence")
     if not fences:
         return history
     last = fences[-1]
     listed = {
         name: {
-            **told,
+            **fenced,
             "received": history.received(
                 name, history.sentinel_t(name, last.data["sentinels"][name]) or last.t
             ),
-            "objects": dict(history.folded(name, int(told["rv"]))),
+            "objects": dict(history.folded(name, int(fenced["rv"]))),
         }
-        for name, told in last.data["listed"].items()
+        for name, fenced in last.data["listed"].items()
     }
     fence = replace(last, data={**last.data, "listed": listed})
     return History.of(fence if entry is last else entry for entry in history.entries)

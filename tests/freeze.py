@@ -21,22 +21,22 @@ OF_BEFORE = RUNS.with_name("runs_of_before")
 copied of logs is left out or as small as it can be.
 """
 FIELDS = "fields.json"
-"""Which fields the API's objects have: of Kubernetes v1.36.3, which all of them were recorded on."""
+"""The fields of API objects of Kubernetes v1.36.3, with which all runs were recorded."""
 HISTORY, CONFIGURATION, JUDGMENTS = "history.jsonl", "configuration.json", "judgments.json"
 
 
 def freeze(scenario: Path, name: str) -> None:
-    """Keep what the verdicts of a scenario come from."""
+    """Store everything that the verdicts of a scenario are based on."""
     target = RUNS / name
     target.mkdir(parents=True)
     shutil.copy(scenario / JUDGMENTS, target / JUDGMENTS)
     configuration = rundir.read_json(scenario / CONFIGURATION)
     for component in configuration["components"].values():
-        # Where it was built is nobody's business.
+        # The build machine's paths are private.
         component["path"] = Path(component["path"]).name
     for flags in configuration["flags_set"].values():
-        told = {flag: value.strip('"') for flag, value in flags.items()}
-        flags.update({flag: Path(value).name for flag, value in told.items() if value.startswith("/")})
+        settings = {flag: value.strip('"') for flag, value in flags.items()}
+        flags.update({flag: Path(value).name for flag, value in settings.items() if value.startswith("/")})
     rundir.write_json(target / CONFIGURATION, configuration)
     # No time in its header: the same recording gives the same bytes.
     (target / f"{HISTORY}.gz").write_bytes(gzip.compress((scenario / HISTORY).read_bytes(), 9, mtime=0))
@@ -44,7 +44,7 @@ def freeze(scenario: Path, name: str) -> None:
 
 @contextmanager
 def thawed(frozen: Path) -> Iterator[rundir.Scenario]:
-    """The scenario as a run has it."""
+    """Restore the scenario as a run has it."""
     with TemporaryDirectory(prefix="nodeproof-") as run:
         folder = Path(run, "scenarios", frozen.name)
         folder.mkdir(parents=True)
@@ -57,7 +57,7 @@ def thawed(frozen: Path) -> Iterator[rundir.Scenario]:
 
 
 def thawed_run(name: str, into: Path) -> Path:
-    """A copy of a run of before, as that version had it."""
+    """Restore a run of an early version."""
     shutil.copytree(OF_BEFORE / name, into)
     for path in into.glob(f"scenarios/*/{HISTORY}.gz"):
         path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))

@@ -1,7 +1,7 @@
-"""`python -m tests.large_run DIR`: a run of 300 scenarios on 100 nodes, as large as real ones and told.
+"""`python -m tests.large_run DIR`: write a run of 300 scenarios on 100 nodes.
 
-Each is one of the frozen runs (`tests/runs`) on a wider cluster: what its quietest node did, so many others
-do as well. The same arguments give the same run. Allure's results are written by what writes them in a run.
+Each is one of the frozen runs (`tests/runs`) on a wider cluster, with copies of its quietest node. The same
+arguments give the same recordings.
 """
 
 from __future__ import annotations
@@ -16,58 +16,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nodeproof import proc
 from nodeproof.model.history import History
 from nodeproof.model.shard import Shard
-from nodeproof.report import rates, rundir, shards, timeline
-from nodeproof.report.outcome import verdict_of
+from nodeproof.report import allure, digest, evidence, rundir, timeline
+from nodeproof.report.digest import verdict_of
 from nodeproof.report.rundir import Scenario
+from nodeproof.session import scenario_report
 from tests.freeze import FIELDS, RUNS, thawed
-from tests.unit.told_runs import FACTS
+from tests.unit.synthetic_runs import CLAIMS, FACTS
 
 Json = Any
 SCENARIOS, NODES = 300, 100
-TOLD = "told.json"
-LIMIT_S = 1800.0
 _APART_S = 0.004
-"""Between what one node does and what the next one does."""
+"""Between the events of one node and those of the next."""
 _LOG = 'E1124 23:29:45.123456 12345 node_lifecycle.go:632] "Something" node="node-%d" err="as it happens"\n'
 _LOG_BYTES = 64 * 1024
-_TELLS = """
-import json
-from pathlib import Path
-
-import allure
-import pytest
-
-from nodeproof.report import rundir
-from nodeproof.report.outcome import verdict_of
-from nodeproof.session import judging, recording
-
-RUN = Path({run!r})
-TOLD = json.loads((RUN / {told!r}).read_text())
-
-
-@pytest.mark.parametrize("nodeid", TOLD)
-def test_it(nodeid):
-    scenario = rundir.read_scenario(rundir.scenario_dir(RUN, nodeid))
-    rows = scenario.rows[: len(scenario.judgments)]
-    judged = tuple(zip(scenario.judgments, map(verdict_of, rows), strict=True))
-    closed = judging.Closed(judged, ())
-    for claim in sorted({{row["claim"] for row in rows}}):
-        allure.dynamic.label("epic", claim.partition(".")[0])
-        allure.dynamic.label("feature", claim)
-    with allure.step("a step"), allure.step("in another"):
-        pass
-    recording.attach(RUN, nodeid, closed, scenario.configuration())
-    is_well = closed.worst().outcome == "conforms"
-    recording.attach_logs([RUN / "labs" / "p-000001"], {{"node-1", "node-2"}}, short=is_well)
-    assert is_well, closed.worst().label
-"""
 
 
 def build(run: Path, scenarios: int = SCENARIOS, nodes: int = NODES) -> Path:
-    """Make the run in an empty folder, without its site. Raises CommandFailed where pytest does."""
+    """Make the run in an empty folder, without its site."""
     rundir.create(run)
     shutil.copy(RUNS / FIELDS, run)
     logs = run / "labs" / "p-000001"
@@ -77,25 +44,28 @@ def build(run: Path, scenarios: int = SCENARIOS, nodes: int = NODES) -> Path:
     for number in range(1, nodes + 1):
         _write_log(logs / f"kubelet-node-{number}.log", number)
         _write_log(logs / f"node-node-{number}.log", number)
-    told = [nodeid for nodeid, _folder in _tell(run, scenarios, nodes)]
-    (run / TOLD).write_text(json.dumps(told))
+    nodeids = [nodeid for nodeid, _folder in _write_scenarios(run, scenarios, nodes)]
     rows = rundir.merge_verdicts(run)
     selected = tuple(sorted({row["claim"] for row in rows}))
     rundir.write_facts(run, replace(FACTS, run=run.name, selected=selected))
-    _write_results(run)
+    _write_results(run, nodeids)
     return run
 
 
 def divided(run: Path, into: Path, of: int) -> list[Path]:
-    """The runs of so many shards that make up a large run, each with its own part of what that recorded
-    and attached, and with logs like that one's. The last one died before its last scenario was judged.
+    """Divide a large run into the runs of `of` shards.
+
+    Each has its own part of what the run recorded and attached, and logs like the run's. The last shard died
+    before its last scenario was judged.
     """
     facts, rows = rundir.read_facts(run), rundir.read_verdicts(run)
     claims: dict[str, list[str]] = {}
     for row in rows:
         claims.setdefault(row["scenario"], []).append(row["claim"])
-    told = {nodeid: tuple(sorted(set(judged))) for nodeid, judged in sorted(claims.items())}
-    parts = tuple({name: told[name] for name in list(told)[number::of]} for number in range(of))
+    judged_claims = {nodeid: tuple(sorted(set(judged))) for nodeid, judged in sorted(claims.items())}
+    parts = tuple(
+        {name: judged_claims[name] for name in list(judged_claims)[number::of]} for number in range(of)
+    )
     runs = []
     for number, part in enumerate(parts, 1):
         own = rundir.create(into / f"{number}")
@@ -107,7 +77,7 @@ def divided(run: Path, into: Path, of: int) -> list[Path]:
             os.link(path, own / "allure-results" / path.name)
         _link(run / "labs", own / "labs")
         shutil.copy(run / FIELDS, own)
-        shards.write(own, shard)
+        rundir.write_shard(own, shard)
         if number < of:
             rundir.merge_verdicts(own)
             rundir.write_facts(
@@ -128,8 +98,8 @@ def _write_log(path: Path, number: int) -> None:
     path.write_text(line * (_LOG_BYTES // len(line)))
 
 
-def _tell(run: Path, scenarios: int, nodes: int) -> Iterator[tuple[str, Path]]:
-    """Write each scenario, and give what it is called and where it is; frozen runs come again and again."""
+def _write_scenarios(run: Path, scenarios: int, nodes: int) -> Iterator[tuple[str, Path]]:
+    """Write each scenario, and yield its id and folder; frozen runs are repeated."""
     frozen = sorted(path.parent for path in RUNS.glob("*/history.jsonl.gz"))
     first: dict[Path, Path] = {}
     for number in range(scenarios):
@@ -165,47 +135,55 @@ def _draw(scenario: Scenario, history: History, folder: Path) -> None:
         zip(scenario.judgments, map(verdict_of, scenario.rows[: len(scenario.judgments)]), strict=True)
     )
     timeline.render(history, judged, folder / "timeline.svg", folder.name)
-    rates.render(history, judged, folder / "rates.svg")
+    timeline.render_rates(history, judged, folder / "rates.svg")
 
 
 def widened(entries: Sequence[dict[str, Json]], nodes: int) -> list[Mapping[str, Json]]:
-    """The entries, and for each of its quietest node those of so many more that there are `nodes`."""
+    """Add copies of each scenario's quietest node until there are `nodes`."""
     begun = next(entry for entry in entries if entry["kind"] == "begun")
     faulted = {str(entry.get("node")) for entry in entries if entry["kind"] == "fault"}
-    known = list(begun["nodes"])
-    quiet = next((name for name in reversed(known) if name not in faulted), known[-1])
-    others = [f"node-x{number}" for number in range(len(known) + 1, nodes + 1)]
-    made: list[Mapping[str, Json]] = []
+    names = list(begun["nodes"])
+    quiet = next((name for name in reversed(names) if name not in faulted), names[-1])
+    others = [f"node-x{number}" for number in range(len(names) + 1, nodes + 1)]
+    widened_nodes: list[Mapping[str, Json]] = []
     for entry in entries:
         if entry["kind"] == "begun":
-            entry = {**entry, "nodes": [*known, *others]}
+            entry = {**entry, "nodes": [*names, *others]}
         if entry["kind"] == "listed":
             of_quiet = [item for item in entry["items"] if item["metadata"]["name"] == quiet]
             more = [_of(item, quiet, other) for other in others for item in of_quiet]
             entry = {**entry, "items": [*entry["items"], *more]}
-        made.append(entry)
+        widened_nodes.append(entry)
         if entry["kind"] == "watch" and entry["object"]["metadata"]["name"] == quiet:
             for number, other in enumerate(others, 1):
-                made.append({**_of(entry, quiet, other), "t": round(entry["t"] + number * _APART_S, 6)})
-    return sorted(made, key=lambda entry: float(entry["t"]))
+                widened_nodes.append(
+                    {**_of(entry, quiet, other), "t": round(entry["t"] + number * _APART_S, 6)}
+                )
+    return sorted(widened_nodes, key=lambda entry: float(entry["t"]))
 
 
-def _of(told: Mapping[str, Json], quiet: str, other: str) -> Mapping[str, Json]:
-    """The same of another node."""
-    changed: Mapping[str, Json] = json.loads(json.dumps(told).replace(f'"{quiet}"', f'"{other}"'))
+def _of(entry: Mapping[str, Json], quiet: str, other: str) -> Mapping[str, Json]:
+    """Return the same data for another node."""
+    changed: Mapping[str, Json] = json.loads(json.dumps(entry).replace(f'"{quiet}"', f'"{other}"'))
     return changed
 
 
-def _write_results(run: Path) -> None:
-    """Let Allure's results be written as in a run, by a pytest of its own."""
-    file = run.parent / f"test_{run.name.replace('-', '_')}.py"
-    file.write_text(_TELLS.format(run=str(run), told=TOLD))
-    results = f"--alluredir={run / 'allure-results'}"
-    argv = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, results)
-    done = proc.run((*argv, str(file)), timeout_s=LIMIT_S, check=False, cwd=run.parent)
-    file.unlink()
-    if done.status not in (0, 1):
-        raise proc.CommandFailed(argv, done.status, done.stdout + done.stderr)
+def _write_results(run: Path, nodeids: Sequence[str]) -> None:
+    """Write Allure's results, with the attachments that a run has."""
+    for number, nodeid in enumerate(nodeids):
+        scenario = rundir.read_scenario(rundir.scenario_dir(run, nodeid))
+        verdicts = [(row["claim"], verdict_of(row)) for row in scenario.rows[: len(scenario.judgments)]]
+        status = allure.status_of([verdict for _claim, verdict in verdicts])
+        claims, message = (
+            [claim for claim, _verdict in verdicts],
+            digest.failure_message(verdicts, CLAIMS, "v1"),
+        )
+        result = allure.new_result(nodeid, claims, CLAIMS, status, message, 1_700_000_000.0 + number)
+        logs = scenario_report.log_tails(
+            [run / "labs" / "p-000001"], {"node-1", "node-2"}, short=status == "passed"
+        )
+        added = [*allure.attachments(scenario.folder, verdicts), *logs]
+        allure.write_result(run / evidence.RESULTS / f"{number}-result.json", result, added)
 
 
 if __name__ == "__main__":

@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeproof import proc
-from nodeproof.labs.ground.spec import RUNTIME_ROOT
+from nodeproof.labs.base.spec import RUNTIME_ROOT
 from nodeproof.root import root_prefix
 from tests.waiting import eventually
 
-_COMMAND_LIMIT_S = 20.0
-GONE_LIMIT_S = 15.0
+_COMMAND_TIMEOUT_S = 20.0
+GONE_TIMEOUT_S = 15.0
 IMAGE_BUILD = ".build-"
-"""In each mount point of a golden image that somebody builds beside us."""
+"""Contained in each mount point of a golden image that is being built in parallel."""
 _KINDS = ("mnt", "net", "pid")
 _INIT = "-m nodeproof.labs.supervisor.init"
 _CONNECTION = "sshd: root@"
-"""What serves one connection: it comes and goes with who looks; what runs through it is a process, too."""
+"""Serves one connection and ends with its client; a program run through it is a process, too."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process of the host."""
+    """A process of the host."""
 
     pid: int
     parent: int
@@ -34,7 +34,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Footprint:
-    """A lab's supervisor, the first processes below it, its namespaces, and the host's own nft tables."""
+    """A lab's supervisor, its first child processes, its namespaces, and the host's own nft tables."""
 
     lab: str
     supervisor: int
@@ -44,12 +44,12 @@ class Footprint:
 
 
 def host_tables() -> str:
-    """The host's nft tables."""
+    """Return the host's nft tables."""
     return _root(["nft", "list", "tables"])
 
 
 def footprint(lab: str) -> Footprint:
-    """What a living lab is on its host."""
+    """Return what a running lab consists of on its host."""
     supervisor = _supervisor(lab)
     family = _descendants(supervisor)
     namespaces = _namespaces([process.pid for process in family]) - _namespaces([supervisor])
@@ -57,18 +57,18 @@ def footprint(lab: str) -> Footprint:
     return Footprint(lab, supervisor, init, namespaces, host_tables())
 
 
-def leftovers(seen: Footprint) -> list[str]:
-    """What is still there of a lab, once it had the time to go."""
-    return eventually_empty(lambda: _leftovers(seen))
+def leftovers(footprint: Footprint) -> list[str]:
+    """Return what is left of a lab after it had time to end."""
+    return eventually_empty(lambda: _leftovers(footprint))
 
 
 def leftovers_of(lab: str, tables_before: str) -> list[str]:
-    """The same for a lab of which only the name is known."""
+    """Return the same for a lab of which only the name is known."""
     return leftovers(Footprint(lab, 0, 0, frozenset(), tables_before))
 
 
 def eventually_empty(look: object) -> list[str]:
-    """Give what is left as soon as that is nothing, else what is left at the end."""
+    """Return what is left, as soon as that is nothing, or at the end of the timeout."""
     assert callable(look)
     last: list[str] = []
 
@@ -76,23 +76,23 @@ def eventually_empty(look: object) -> list[str]:
         last[:] = look()
         return not last
 
-    eventually(nothing, GONE_LIMIT_S)
+    eventually(nothing, GONE_TIMEOUT_S)
     return last
 
 
 def family(lab: str) -> list[Process]:
-    """The supervisor of a living lab, and all that descends from it."""
+    """Return the supervisor of a running lab and all its descendants."""
     supervisor = _supervisor(lab)
     return [process for process in _processes() if process.pid == supervisor] + _descendants(supervisor)
 
 
 def of_host(lab: str) -> list[str]:
-    """What the host itself has of a living lab, and beside it: processes, namespaces, mounts, nft tables."""
+    """Yield objects of a running lab on the host: processes, namespaces, mounts, nft tables."""
     supervisor = _supervisor(lab)
     family = _descendants(supervisor)
     links = [f"/proc/{process.pid}/ns/{kind}" for process in family for kind in _KINDS]
-    done = proc.run([*root_prefix(), "readlink", *links], timeout_s=_COMMAND_LIMIT_S, check=False)
-    kinds = [name.partition(":")[0] for name in sorted(set(done.stdout.splitlines()))]
+    process = proc.run([*root_prefix(), "readlink", *links], timeout_s=_COMMAND_TIMEOUT_S, check=False)
+    kinds = [name.partition(":")[0] for name in sorted(set(process.stdout.splitlines()))]
     mounts = [line for line in Path("/proc/self/mounts").read_text().splitlines() if "nodeproof" in line]
     own = [f"mount {line}" for line in mounts if IMAGE_BUILD not in line]
     lasting = (process for process in family if not process.command.startswith(_CONNECTION))
@@ -101,40 +101,46 @@ def of_host(lab: str) -> list[str]:
 
 
 def _without_pid(command: str) -> str:
-    """The program that a command line begins with; a node that has booted is entered by another number."""
+    """Return the program of a command line; a booted node is entered by another number."""
     return " ".join(command.split()[:2]).partition("=")[0]
 
 
 def child_of(pid: int) -> int:
-    """The next process of a lab's init: first process, then server; beside it there may be orphans."""
+    """Return the next process of a lab's init: first process, then server; there may be orphans, too."""
     children = (process for process in _processes() if process.parent == pid)
     (child,) = (process.pid for process in children if _INIT in process.command)
     return child
 
 
 def kill(pid: int) -> None:
-    """SIGKILL one process of the host."""
-    proc.run([*root_prefix(), "kill", "-KILL", str(pid)], timeout_s=_COMMAND_LIMIT_S)
+    """Send SIGKILL to a process of the host."""
+    proc.run([*root_prefix(), "kill", "-KILL", str(pid)], timeout_s=_COMMAND_TIMEOUT_S)
 
 
-def _leftovers(seen: Footprint) -> list[str]:
-    asked = proc.run([*root_prefix(), "lsns", "-n", "-o", "NS"], timeout_s=_COMMAND_LIMIT_S, check=False)
-    if asked.status != 0:
+def _leftovers(footprint: Footprint) -> list[str]:
+    namespaces = proc.run(
+        [*root_prefix(), "lsns", "-n", "-o", "NS"], timeout_s=_COMMAND_TIMEOUT_S, check=False
+    )
+    if namespaces.status != 0:
         return ["nobody knows which namespaces: a process ended while lsns looked at it"]
-    alive = {line.split()[0] for line in asked.stdout.splitlines()}
+    alive = {line.split()[0] for line in namespaces.stdout.splitlines()}
     mounts = Path("/proc/self/mounts").read_text().splitlines()
-    found = [
-        f"process {entry.pid}: {entry.command[:120]}" for entry in _processes() if seen.lab in entry.command
+    problems = [
+        f"process {entry.pid}: {entry.command[:120]}"
+        for entry in _processes()
+        if footprint.lab in entry.command
     ]
-    found += [f"namespace {name}" for name in sorted((seen.namespaces & alive) - _of_other_labs(seen.lab))]
-    found += [f"mount {line}" for line in mounts if seen.lab in line]
-    found += [f"folder {RUNTIME_ROOT / seen.lab}"] if (RUNTIME_ROOT / seen.lab).exists() else []
-    found += ["nft tables"] if host_tables() != seen.host_tables else []
-    return found
+    problems += [
+        f"namespace {name}" for name in sorted((footprint.namespaces & alive) - _of_other_labs(footprint.lab))
+    ]
+    problems += [f"mount {line}" for line in mounts if footprint.lab in line]
+    problems += [f"folder {RUNTIME_ROOT / footprint.lab}"] if (RUNTIME_ROOT / footprint.lab).exists() else []
+    problems += ["nft tables"] if host_tables() != footprint.host_tables else []
+    return problems
 
 
 def _of_other_labs(lab: str) -> frozenset[str]:
-    """The namespaces of other living labs: a number that is free is given again."""
+    """Return the namespaces of other running labs: freed numbers are reused."""
     others = [
         entry.pid
         for entry in _processes()
@@ -164,16 +170,18 @@ def _descendants(root: int) -> list[Process]:
 
 
 def _processes() -> list[Process]:
-    lines = proc.run(["ps", "-eww", "-o", "pid=,ppid=,args="], timeout_s=_COMMAND_LIMIT_S).stdout.splitlines()
+    lines = proc.run(
+        ["ps", "-eww", "-o", "pid=,ppid=,args="], timeout_s=_COMMAND_TIMEOUT_S
+    ).stdout.splitlines()
     fields = (line.split(None, 2) for line in lines)
     return [Process(int(pid), int(parent), " ".join(command)) for pid, parent, *command in fields]
 
 
 def _namespaces(pids: list[int]) -> frozenset[str]:
     links = [f"/proc/{pid}/ns/{kind}" for pid in pids for kind in _KINDS]
-    done = proc.run([*root_prefix(), "readlink", *links], timeout_s=_COMMAND_LIMIT_S, check=False)
-    return frozenset(line.partition("[")[2].rstrip("]") for line in done.stdout.splitlines())
+    process = proc.run([*root_prefix(), "readlink", *links], timeout_s=_COMMAND_TIMEOUT_S, check=False)
+    return frozenset(line.partition("[")[2].rstrip("]") for line in process.stdout.splitlines())
 
 
 def _root(argv: list[str]) -> str:
-    return proc.run([*root_prefix(), *argv], timeout_s=_COMMAND_LIMIT_S).stdout
+    return proc.run([*root_prefix(), *argv], timeout_s=_COMMAND_TIMEOUT_S).stdout

@@ -1,8 +1,8 @@
-"""`python -m tests.soak --rounds N --seed S [--part PART]`: kills random parts at random moments of random
-faults.
+"""Kills of random parts at random moments of random faults.
 
-After each kill comes `nodeproof heal`, and everything that is there is compared with what was there before.
-A round's seed is printed: `--seed S-K` repeats that round alone.
+Run `python -m tests.soak --rounds N --seed S [--part PART]`. After each kill comes `nodeproof heal`, and
+everything that is there is compared with what was there before. A round's seed is printed: `--seed S-K`
+repeats that round alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from nodeproof import proc
 from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, obtain
 from nodeproof.labs.client import registry, starting
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS
 from nodeproof.report import rundir
 from tests import leftovers
@@ -35,13 +35,13 @@ from tests.contract.kinds import FAULTS
 from tests.contract.victim import HOLD
 from tests.waiting import eventually, pause
 
-SAME_LIMIT_S = {PROCESS.name: 60.0, LIBVIRT.name: 180.0}
+SAME_TIMEOUT_S = {PROCESS.name: 60.0, LIBVIRT.name: 180.0}
 """A node that had no power boots and becomes Ready, and its taints go."""
-RUN_ENDS_LIMIT_S = 180.0
-END_LIMIT_S = 60.0
+RUN_ENDS_TIMEOUT_S = 180.0
+END_TIMEOUT_S = 60.0
 HARMED_SHARE = 0.5
 """At least so many of the rounds that hold a fault must find it on its way in, or in."""
-FIRST_STEP_LIMIT_S = 60.0
+FIRST_STEP_TIMEOUT_S = 60.0
 FROM_FIRST_STEP = 0.8
 """In so many of the rounds the moment is counted from the first step, else from the start of Python."""
 LAB_PARTS = ("supervisor", "init", "lab server")
@@ -77,21 +77,21 @@ class Ground:
 
     kind: str
     folder: Path
-    lab: Lab | None = None
+    lab: LabHandle | None = None
     reached: list[str] = field(default_factory=list)
     """The last step that each fault had taken when somebody was killed; empty before its first."""
 
-    def ready(self) -> Lab:
-        """The kept lab, a new one where there is none."""
+    def ready(self) -> LabHandle:
+        """Return the kept lab, a new one if there is none."""
         if self.lab is None:
-            asked = starting.Request(starting.new_name(), 2, 1, "fast", True, self.kind)
-            self.lab = starting.up(asked, obtain("build", DEFAULT_KUBERNETES_VERSION, _quiet), _quiet)
+            request = starting.LabRequest(starting.new_name(), 2, 1, "fast", True, self.kind)
+            self.lab = starting.up(request, obtain("build", DEFAULT_KUBERNETES_VERSION, _quiet), _quiet)
             self.lab.prepare()
         self.lab.wait_nodes_ready()
         return self.lab
 
     def gone(self) -> None:
-        """A round ended the lab."""
+        """Forget the lab that a round ended."""
         if self.lab is not None:
             self.lab.close()
         self.lab = None
@@ -110,25 +110,27 @@ def main() -> int:
     parser.add_argument("--seed", default=str(random.SystemRandom().randrange(10**6)))
     parser.add_argument("--lab", default=PROCESS.name, choices=KINDS)
     parser.add_argument("--part", choices=WEIGHTS, help="kill only this, in every round")
-    asked = parser.parse_args()
-    alone = "-" in asked.seed
-    seeds = [asked.seed] if alone else [f"{asked.seed}-{number}" for number in range(asked.rounds)]
+    arguments = parser.parse_args()
+    alone = "-" in arguments.seed
+    seeds = (
+        [arguments.seed] if alone else [f"{arguments.seed}-{number}" for number in range(arguments.rounds)]
+    )
     with _own_state() as folder:
-        ground = Ground(asked.lab, folder)
+        ground = Ground(arguments.lab, folder)
         try:
             for seed in seeds:
-                _round(ground, seed, asked.part)
+                _round(ground, seed, arguments.part)
         except Different as difference:
             print(f"soak: round {seed}: {difference}", flush=True)
             return 1
         finally:
             ground.down()
     print(f"soak: {len(seeds)} rounds, nothing was left", flush=True)
-    return 0 if alone or asked.part else _harm_done(ground.reached)
+    return 0 if alone or arguments.part else _check_harm(ground.reached)
 
 
-def _harm_done(reached: list[str]) -> int:
-    """Rounds in which nothing had been harmed yet prove little: 1 when too many were."""
+def _check_harm(reached: list[str]) -> int:
+    """Return 1 if too many rounds had harmed nothing yet: these prove little."""
     harmed = [step for step in reached if step not in ("", "planned", "armed")]
     print(f"soak: in {len(harmed)} of {len(reached)} rounds with a fault it was on its way or in", flush=True)
     return 0 if len(harmed) >= HARMED_SHARE * len(reached) else 1
@@ -141,8 +143,8 @@ def _round(ground: Ground, seed: str, only: str | None) -> None:
     if ground.kind == LIBVIRT.name and part in WORKERS:
         part = "pytest"
     began = time.monotonic()
-    said = (_kill_in_a_run if part in WORKERS else _kill_beside_a_lab)(ground, part, dice)
-    print(f"soak: round {seed}: {part}: {said}, {time.monotonic() - began:.1f} s in all", flush=True)
+    text = (_kill_in_a_run if part in WORKERS else _kill_beside_a_lab)(ground, part, dice)
+    print(f"soak: round {seed}: {part}: {text}, {time.monotonic() - began:.1f} s in all", flush=True)
 
 
 def _kill_beside_a_lab(ground: Ground, part: str, dice: random.Random) -> str:
@@ -154,63 +156,63 @@ def _kill_beside_a_lab(ground: Ground, part: str, dice: random.Random) -> str:
         name = dice.choice(sorted(FAULTS))
         fault = FAULTS[name](node)
     after_s = dice.uniform(0.0, 25.0 if part == "pytest" else 4.0)
-    said = f"{name} on {node}, killed after {after_s:.1f} s"
+    text = f"{name} on {node}, killed after {after_s:.1f} s"
     argv = [sys.executable, "-m", "tests.contract.victim", lab.name, json.dumps(fault.to_json()), HOLD]
     if part == "pytest":
         argv = _run(ground, "--lab", lab.name)
-        said = f"a whole run, killed after {after_s:.1f} s"
+        text = f"a whole run, killed after {after_s:.1f} s"
     child = proc.start(argv, log=ground.folder / "log", cwd=TOP if part != "pytest" else ground.folder)
     if part != "pytest" and dice.random() < FROM_FIRST_STEP:
-        eventually(lambda: _step(lab), FIRST_STEP_LIMIT_S)
+        eventually(lambda: _step(lab), FIRST_STEP_TIMEOUT_S)
     pause(after_s)
     step = _step(lab)
     if part != "pytest":
         ground.reached.append(step)
-    said += f" at step {step or 'none'}"
+    text += f" at step {step or 'none'}"
     if part in LAB_PARTS:
         leftovers.kill(_pid_of(part, host))
     child.kill()
-    child.wait(timeout=END_LIMIT_S)
+    child.wait(timeout=END_TIMEOUT_S)
     if part == "heal":
-        said += f", its heal {_kill_a_heal(ground, lab, dice):.1f} s after its start"
+        text += f", its heal {_kill_a_heal(ground, lab, dice):.1f} s after its start"
     if part in LAB_PARTS:
-        return said + _is_gone(ground, host)
-    return said + _is_healed(ground, lab, before)
+        return text + _is_gone(ground, host)
+    return text + _is_healed(ground, lab, before)
 
 
-def _step(lab: Lab) -> str:
-    """The last step in the ledger; none where nothing is open."""
+def _step(lab: LabHandle) -> str:
+    """Return the last step in the ledger, empty if nothing is open."""
     unfinished = lab.safety.ledger.unfinished()
     return unfinished[-1].step if unfinished else ""
 
 
-def _kill_a_heal(ground: Ground, lab: Lab, dice: random.Random) -> float:
+def _kill_a_heal(ground: Ground, lab: LabHandle, dice: random.Random) -> float:
     argv = [sys.executable, "-m", "nodeproof.cli", "heal", "--lab-name", lab.name]
     child = proc.start(argv, log=ground.folder / "log", cwd=ground.folder)
     after_s = dice.uniform(0.0, 3.0)
     pause(after_s)
     child.kill()
-    child.wait(timeout=END_LIMIT_S)
+    child.wait(timeout=END_TIMEOUT_S)
     return after_s
 
 
-def _is_healed(ground: Ground, lab: Lab, before: list[str]) -> str:
+def _is_healed(ground: Ground, lab: LabHandle, before: list[str]) -> str:
     """Heal, and compare; a node that had no power takes its time to be Ready."""
     began = time.monotonic()
-    done = nodeproof("heal", "--lab-name", lab.name, cwd=ground.folder)
+    process = nodeproof("heal", "--lab-name", lab.name, cwd=ground.folder)
     took_s = time.monotonic() - began
-    if done.status != 0:
-        raise Different(f"heal: {done.stderr.strip()}")
-    if not eventually(lambda: census(lab) == before, SAME_LIMIT_S[ground.kind]):
+    if process.status != 0:
+        raise Different(f"heal: {process.stderr.strip()}")
+    if not eventually(lambda: census(lab) == before, SAME_TIMEOUT_S[ground.kind]):
         raise Different("\n".join(difflib.unified_diff(before, census(lab), "before", "after", n=0)))
     return f", healed in {took_s:.1f} s"
 
 
 def _is_gone(ground: Ground, host: leftovers.Footprint) -> str:
-    """A lab that lost a part that it can't be without ends, and is swept."""
+    """Check that a lab that lost a part that it can't be without ends, and is swept."""
     ground.gone()
     began = time.monotonic()
-    if not eventually(lambda: host.lab not in registry.running(), END_LIMIT_S):
+    if not eventually(lambda: host.lab not in registry.running(), END_TIMEOUT_S):
         raise Different(f"lab {host.lab} still runs")
     registry.sweep()
     left = leftovers.leftovers(host)
@@ -221,7 +223,7 @@ def _is_gone(ground: Ground, host: leftovers.Footprint) -> str:
 
 
 def _kill_in_a_run(ground: Ground, part: str, dice: random.Random) -> str:
-    """A run with workers, of which one is killed at some moment of its life, or who tells them what to do."""
+    """Kill one of a run's workers, or their controller, at some moment of its life."""
     workers = WORKERS[part]
     folder = Path(tempfile.mkdtemp(dir=ground.folder))
     tables = leftovers.host_tables()
@@ -230,8 +232,8 @@ def _kill_in_a_run(ground: Ground, part: str, dice: random.Random) -> str:
         other.write_text(SMALL)
     options = ["-n", str(workers.count), *workers.options, *map(str, others)]
     child = proc.start(_run(Ground(ground.kind, folder), *options), log=folder / "log", cwd=folder)
-    run = eventually(lambda: the_run(folder), END_LIMIT_S)
-    running = eventually(lambda: _workers(child.pid, workers.count), END_LIMIT_S)
+    run = eventually(lambda: the_run(folder), END_TIMEOUT_S)
+    running = eventually(lambda: _workers(child.pid, workers.count), END_TIMEOUT_S)
     after_s = dice.uniform(0.0, 40.0)
     pause(after_s)
     with contextlib.suppress(ProcessLookupError):
@@ -245,9 +247,9 @@ def _kill_in_a_run(ground: Ground, part: str, dice: random.Random) -> str:
 def _all_are_gone(run: Path, workers: Sequence[int], tables: str) -> str:
     """Workers without anybody to tell end by themselves, and with the last of them their lab."""
     began = time.monotonic()
-    if not eventually(lambda: not any(map(_is_alive, workers)), RUN_ENDS_LIMIT_S):
+    if not eventually(lambda: not any(map(_is_alive, workers)), RUN_ENDS_TIMEOUT_S):
         raise Different(f"workers live: {list(filter(_is_alive, workers))}")
-    if not eventually(lambda: not set(labs_of(run)) & set(registry.running()), END_LIMIT_S):
+    if not eventually(lambda: not set(labs_of(run)) & set(registry.running()), END_TIMEOUT_S):
         raise Different(f"labs run: {set(labs_of(run)) & set(registry.running())}")
     registry.sweep()
     _nothing_left(run, tables)
@@ -263,7 +265,7 @@ def _is_alive(pid: int) -> bool:
 def _the_others_go_on(child: proc.Process, folder: Path, run: Path, tables: str) -> str:
     """They don't notice."""
     try:
-        status = child.wait(timeout=RUN_ENDS_LIMIT_S)
+        status = child.wait(timeout=RUN_ENDS_TIMEOUT_S)
     except proc.TimeoutExpired as error:
         child.kill()
         raise Different(f"the run hangs: {(folder / 'log').read_text()[-2000:]}") from error
@@ -286,10 +288,10 @@ def _is_dead(row: rundir.Row) -> bool:
 
 def _workers(controller: int, count: int) -> list[int]:
     lines = proc.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(controller)], timeout_s=END_LIMIT_S, check=False
+        ["ps", "-o", "pid=,args=", "--ppid", str(controller)], timeout_s=END_TIMEOUT_S, check=False
     )
-    found = [int(line.split()[0]) for line in lines.stdout.splitlines() if "-c" in line.split()]
-    return found if len(found) == count else []
+    pids = [int(line.split()[0]) for line in lines.stdout.splitlines() if "-c" in line.split()]
+    return pids if len(pids) == count else []
 
 
 def _run(ground: Ground, *options: str) -> list[str]:
@@ -299,7 +301,10 @@ def _run(ground: Ground, *options: str) -> list[str]:
 
 
 def _pid_of(part: str, host: leftovers.Footprint) -> int:
-    """The process of a part; below the supervisor are `unshare`, the lab's first process, its server."""
+    """Return the process of a part.
+
+    Below the supervisor are `unshare`, the lab's first process, its server.
+    """
     if part == "supervisor":
         return host.supervisor
     first = leftovers.child_of(host.init)
@@ -315,7 +320,7 @@ def _own_state() -> Iterator[Path]:
 
 
 def _quiet(_line: str) -> None:
-    """A lab that comes up again and again need not say so."""
+    """Drop the progress of a lab that comes up again and again."""
 
 
 if __name__ == "__main__":

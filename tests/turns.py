@@ -11,8 +11,9 @@ from pathlib import Path
 
 @contextmanager
 def beside_others(folder: Path) -> Iterator[None]:
-    """Run beside the tests of other workers, once nobody wants to run alone. A worker that dies has had its
-    turn: the kernel gives its locks back. Raises OSError.
+    """Run beside the tests of other workers, once nobody wants to run alone.
+
+    A worker that dies has had its turn: the kernel gives its locks back. Raises OSError.
     """
     with _held(folder / "next", fcntl.LOCK_EX):
         mine = _lock(folder / "runs", fcntl.LOCK_SH)
@@ -24,8 +25,9 @@ def beside_others(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Run once the tests have ended that run, and before any other begins: never within `beside_others`.
-    Raises OSError.
+    """Run once the running tests have ended, and before any other begins.
+
+    Never use it within `beside_others`. Raises OSError.
     """
     with _held(folder / "next", fcntl.LOCK_EX), _held(folder / "runs", fcntl.LOCK_EX):
         yield

@@ -11,14 +11,14 @@ import tenacity
 from nodeproof.cluster.api import ApiError
 from nodeproof.machines.machine import MachineError
 
-Seen = TypeVar("Seen")
+Answer = TypeVar("Answer")
 _PERIOD_S = 0.1
 
 
-def eventually(look: Callable[[], Seen], limit_s: float) -> Seen:
-    """What `look` gives as soon as it is true, else what it gave last; no answer yet is no error."""
+def eventually(look: Callable[[], Answer], timeout_s: float) -> Answer:
+    """Return what `look` gives as soon as it is true, else what it gave last; no answer yet is no error."""
     retry = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(limit_s),
+        stop=tenacity.stop_after_delay(timeout_s),
         wait=tenacity.wait_fixed(_PERIOD_S),
         retry=tenacity.retry_if_result(lambda seen: not seen)
         | tenacity.retry_if_exception_type((ApiError, MachineError)),
@@ -27,9 +27,9 @@ def eventually(look: Callable[[], Seen], limit_s: float) -> Seen:
     return retry(look)
 
 
-def told(ask: Callable[[], bool], limit_s: float = 10.0) -> bool:
-    """The first answer, whatever it is, of a machine that may be too slow to give one at once."""
-    return eventually(lambda: (ask(),), limit_s)[0]
+def first_answer(ask: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+    """Return the first answer, whatever it is, of a machine that may be too slow to give one at once."""
+    return eventually(lambda: (ask(),), timeout_s)[0]
 
 
 def throughout(look: Callable[[], bool], for_s: float) -> bool:
@@ -42,6 +42,6 @@ def pause(for_s: float) -> None:
     threading.Event().wait(for_s)
 
 
-def _last(state: tenacity.RetryCallState) -> Seen:  # type: ignore[type-var]
+def _last(state: tenacity.RetryCallState) -> Answer:  # type: ignore[type-var]
     assert state.outcome is not None
     return state.outcome.result()  # type: ignore[no-any-return]

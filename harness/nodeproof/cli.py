@@ -22,12 +22,11 @@ Json = Any
 DEFAULT_RUN = Path("reports/out/latest")
 
 
-@dataclass(frozen=True)
 class Argument:
     """The arguments of argparse's `add_argument`."""
 
-    names: tuple[str, ...]
-    how: dict[str, Json]
+    def __init__(self, *names: str, **how: Json) -> None:
+        self.names, self.how = names, how
 
 
 @dataclass(frozen=True)
@@ -43,14 +42,9 @@ class Command:
     has_help: bool = True
 
 
-def argument(*names: str, **how: Json) -> Argument:
-    """Make an argument of a command."""
-    return Argument(names, how)
-
-
 OPTIONS = (
-    argument("--debug", action="store_true", help="show tracebacks"),
-    argument(
+    Argument("--debug", action="store_true", help="show tracebacks"),
+    Argument(
         "--version",
         action="version",
         version=f"nodeproof {version('nodeproof')}",
@@ -58,18 +52,18 @@ OPTIONS = (
     ),
 )
 """Options of nodeproof itself, before the command."""
-_LAB_NAME = argument("--lab-name", default=None, help="name of the lab, if several are up")
-_ARGV = argument("argv", nargs="*", metavar="COMMAND", help="command to run; default: a shell")
-_PORT = argument("--port", type=int, default=0, help="default: a free port")
-_RUN = argument("run_folder", metavar="RUN", type=Path, help="folder of a run")
-_LAST_RUN = argument(
+_LAB_NAME = Argument("--lab-name", default=None, help="name of the lab, if several are up")
+_ARGV = Argument("argv", nargs="*", metavar="COMMAND", help="command to run; default: a shell")
+_PORT = Argument("--port", type=int, default=0, help="default: a free port")
+_RUN = Argument("run_folder", metavar="RUN", type=Path, help="folder of a run")
+_LAST_RUN = Argument(
     "run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN, help="default: the last run"
 )
-_RUNS = argument("runs", metavar="RUN", type=Path, nargs="+", help="folders of runs")
-_CLAIMS = argument("--claims", type=Path, action="append", default=[], help="folder with claims of your own")
+_RUNS = Argument("runs", metavar="RUN", type=Path, nargs="+", help="folders of runs")
+_CLAIMS = Argument("--claims", type=Path, action="append", default=[], help="folder with claims of your own")
 _COMPONENTS = (
-    argument("--kubernetes-version", default="", help="default v1.36.3"),
-    argument("--components", default="build", help="'build', or a folder with the executables"),
+    Argument("--kubernetes-version", default="", help="default v1.36.3"),
+    Argument("--components", default="build", help="'build', or a folder with the executables"),
 )
 COMMANDS = (
     Command(
@@ -77,20 +71,20 @@ COMMANDS = (
         commands.doctor,
         "check whether a lab can start on this machine",
         (
-            argument(
+            Argument(
                 "--lab",
                 action="append",
                 default=None,
                 help="kind of lab to check; default: all kinds that need no Vagrant",
             ),
-            argument("--nodes", type=int, default=2, help="number of nodes; default 2"),
+            Argument("--nodes", type=int, default=2, help="number of nodes; default 2"),
         ),
     ),
     Command(
         "run",
         commands.run,
         "run scenarios, and write verdicts and the report site",
-        (argument("--no-site", action="store_true", help="write no report site"),),
+        (Argument("--no-site", action="store_true", help="write no report site"),),
         about="Other options are passed to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --nodes, ...",
         passes_on=True,
     ),
@@ -106,16 +100,16 @@ COMMANDS = (
         commands.up,
         "start a lab for use by hand",
         (
-            argument("--lab", default="", help="kind of lab; default: process nodes"),
-            argument("--nodes", type=int, default=3, help="number of nodes; default 3"),
-            argument("--zones", type=int, default=1, help="zones to spread the nodes over; default 1"),
-            argument(
+            Argument("--lab", default="", help="kind of lab; default: process nodes"),
+            Argument("--nodes", type=int, default=3, help="number of nodes; default 3"),
+            Argument("--zones", type=int, default=1, help="zones to spread the nodes over; default 1"),
+            Argument(
                 "--topology",
                 metavar="FILE",
                 default="",
                 help="file that lists the nodes, instead (infra/topology)",
             ),
-            argument("--profile", default="fast", help="timing of the components; default fast"),
+            Argument("--profile", default="fast", help="timing of the components; default fast"),
             *_COMPONENTS,
         ),
     ),
@@ -126,14 +120,14 @@ COMMANDS = (
         "shell",
         commands.shell,
         "open a shell on a node, or run a command (after --)",
-        (argument("node", help="name of the node"), _ARGV, _LAB_NAME),
+        (Argument("node", help="name of the node"), _ARGV, _LAB_NAME),
     ),
     Command(
         "logs",
         commands.logs,
         "print a component's log, or list the logs",
         (
-            argument("name", nargs="?", default="", help="etcd, kubelet-node-1, console-node-1, ..."),
+            Argument("name", nargs="?", default="", help="etcd, kubelet-node-1, console-node-1, ..."),
             _LAB_NAME,
         ),
     ),
@@ -144,14 +138,14 @@ COMMANDS = (
         "exec",
         commands.inside,
         "run a program (after --) in the lab's network",
-        (_LAB_NAME, argument("argv", nargs="+", metavar="COMMAND", help="command to run")),
+        (_LAB_NAME, Argument("argv", nargs="+", metavar="COMMAND", help="command to run")),
     ),
     Command("proxy", commands.proxy, "serve the lab's API on a loopback port", (_LAB_NAME, _PORT)),
     Command(
         "recheck",
         readers.recheck,
         "judge a recorded run again, without a cluster, and write its reports to RUN/recheck",
-        (_RUN, argument("--no-site", action="store_true", help="write no Allure site"), _CLAIMS),
+        (_RUN, Argument("--no-site", action="store_true", help="write no Allure site"), _CLAIMS),
     ),
     Command(
         "merge",
@@ -159,14 +153,14 @@ COMMANDS = (
         "merge shards, complete or not, into one run, and write verdicts and the report site",
         (
             _RUNS,
-            argument(
+            Argument(
                 "--run",
                 metavar="DIR",
                 type=Path,
                 default=None,
                 help="folder of the merged run; default: a new one beside the first",
             ),
-            argument("--no-site", action="store_true", help="write no report site"),
+            Argument("--no-site", action="store_true", help="write no report site"),
             _CLAIMS,
         ),
     ),
@@ -188,7 +182,7 @@ COMMANDS = (
         "write a run's verdicts as JUnit XML, also for an aborted run",
         (
             _LAST_RUN,
-            argument("--output", metavar="FILE", default="-", help="default: - (standard output)"),
+            Argument("--output", metavar="FILE", default="-", help="default: - (standard output)"),
             _CLAIMS,
         ),
     ),
@@ -198,8 +192,8 @@ COMMANDS = (
         "show the verdicts of several runs side by side, by claim",
         (
             _RUNS,
-            argument("--markdown", metavar="FILE", default="", help="write Markdown; - is standard output"),
-            argument("--html", metavar="FILE", default="", help="write HTML; - is standard output"),
+            Argument("--markdown", metavar="FILE", default="", help="write Markdown; - is standard output"),
+            Argument("--html", metavar="FILE", default="", help="write HTML; - is standard output"),
             _CLAIMS,
         ),
     ),
@@ -208,8 +202,8 @@ COMMANDS = (
         readers.compare,
         "show which verdicts, times and settings of two runs differ; exit with 1 on a regression",
         (
-            argument("before", metavar="RUN_A", type=Path, help="the earlier run"),
-            argument("after", metavar="RUN_B", type=Path, help="the later run"),
+            Argument("before", metavar="RUN_A", type=Path, help="the earlier run"),
+            Argument("after", metavar="RUN_B", type=Path, help="the later run"),
             _CLAIMS,
         ),
     ),
@@ -224,10 +218,10 @@ COMMANDS = (
         readers.publish,
         "publish runs as a web site: the public part of each run, and an index page",
         (
-            argument("folder", metavar="DIR", type=Path, help="the site; runs already in it stay listed"),
-            argument("runs", metavar="RUN", type=Path, nargs="*", help="folders of runs"),
-            argument("--keep", metavar="N", type=int, default=30, help="number of runs to keep; default 30"),
-            argument("--mib", metavar="N", type=int, default=0, help="total size limit (MiB)"),
+            Argument("folder", metavar="DIR", type=Path, help="the site; runs already in it stay listed"),
+            Argument("runs", metavar="RUN", type=Path, nargs="*", help="folders of runs"),
+            Argument("--keep", metavar="N", type=int, default=30, help="number of runs to keep; default 30"),
+            Argument("--mib", metavar="N", type=int, default=0, help="total size limit (MiB)"),
             _CLAIMS,
         ),
     ),
@@ -235,7 +229,7 @@ COMMANDS = (
         "claims",
         commands.claims,
         "list every claim, and where it is judged",
-        (argument("paths", nargs="*", metavar="PATH", help="default: the shipped scenarios"),),
+        (Argument("paths", nargs="*", metavar="PATH", help="default: the shipped scenarios"),),
     ),
     Command("components", commands.components, "build or check the components", _COMPONENTS),
     Command(
@@ -243,7 +237,7 @@ COMMANDS = (
         commands.box,
         "build the guest image as a Vagrant box, for the Vagrantfile",
         (
-            argument(
+            Argument(
                 "--folder", type=Path, default=Path(".box"), help="default: .box, as in the Vagrantfile"
             ),
             *_COMPONENTS,
@@ -307,8 +301,8 @@ def _parser() -> argparse.ArgumentParser:
             add_help=command.has_help,
             allow_abbrev=False,
         )
-        for arg in command.arguments:
-            subparser.add_argument(*arg.names, **arg.how)
+        for argument in command.arguments:
+            subparser.add_argument(*argument.names, **argument.how)
         subparser.set_defaults(do=command.do, passes_on=command.passes_on)
     return parser
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nodeproof import terminal
-from nodeproof.kept import Counted
+from nodeproof.cache import ProgressLine
 from nodeproof.model.problem import Problem
 
 if TYPE_CHECKING:
     import pytest
 
     from nodeproof.artifacts.components import Components
-    from nodeproof.labs.client.lab import Lab
+    from nodeproof.labs.client.handle import LabHandle
 
 ENVIRONMENT = 2
 """Exit code for usage errors and for an unsuitable environment."""
@@ -30,9 +30,9 @@ _CLEAR_LINE = "\r\x1b[2K"
 def _say(line: str) -> None:
     """Print a line on standard error: progress as a bar on a terminal, else only its milestones."""
     cleared = _CLEAR_LINE if sys.stderr.isatty() else ""
-    if not cleared and isinstance(line, Counted) and not line.is_milestone:
+    if not cleared and isinstance(line, ProgressLine) and not line.is_milestone:
         return
-    if cleared and isinstance(line, Counted):
+    if cleared and isinstance(line, ProgressLine):
         width = shutil.get_terminal_size().columns - 1
         terminal.draw(f"{cleared}{f'nodeproof: {line.bar}'[:width]}")
     else:
@@ -44,7 +44,7 @@ def doctor(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from nodeproof import doctor
     from nodeproof.labs.kinds import KINDS
 
-    kinds = [name for name, kind in KINDS.items() if kind.host.is_looked_at]
+    kinds = [name for name, kind in KINDS.items() if kind.host.is_checked_by_default]
     return 0 if doctor.report(arguments.lab or kinds, arguments.nodes, terminal.put) else 1
 
 
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     import pytest
 
     from nodeproof import catalogue
-    from nodeproof.report import outcome, page, rundir, site
+    from nodeproof.report import digest, page, rundir, site
 
     run_plugin = _RunFolder()
     # pytest prints its own summary lists only if the user passes -r, which then overrides this one.
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     facts = rundir.read_facts(folder)
     broken_off = facts.exit_reason or ("" if status in (0, 1) else f"pytest ended with {status}")
     rows = rundir.read_verdicts(folder)
-    return outcome.exit_code(rows, outcome.asked_for(rest, facts), facts.selected, broken_off)
+    return digest.exit_code(rows, digest.named_claims(facts, rest), facts.selected, broken_off)
 
 
 def _shipped() -> list[str]:
@@ -103,21 +103,24 @@ class _Plan:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Read the plan from the session of nodeproof's own plugin."""
-        from nodeproof.session.planning import describe, describe_shard, starts_s
+        from nodeproof.session.planning import describe, describe_shard
         from nodeproof.session.run import SESSION, is_planned
 
         own_session = session.config.stash.get(SESSION, None)
-        if own_session is None or not own_session.slots:
+        if own_session is None or not own_session.worker_plans:
             return
-        if len(own_session.slots) > 1 and not is_planned(session.config):
+        if len(own_session.worker_plans) > 1 and not is_planned(session.config):
             raise pytest.UsageError(
                 "nodeproof: with --dist, xdist schedules the scenarios without a plan: leave --dist out"
             )
-        start_s = starts_s(own_session.options, own_session.durations_s)
         shard = describe_shard(own_session.shard, own_session.shards_last_s) if own_session.shard else ()
         self.lines = list(shard) + list(
             describe(
-                own_session.slots, own_session.options, start_s, own_session.size, own_session.zones_shared
+                own_session.worker_plans,
+                own_session.options,
+                own_session.start_s,
+                own_session.size,
+                own_session.zones_shared,
             )
         )
 
@@ -129,10 +132,11 @@ class _RunFolder:
     claims: Sequence[Path] = ()
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
-        """Read the path from nodeproof's own plugin, once the run is written."""
-        from nodeproof.plugin import run_folder
+        """Read the path from the session, once the run is written."""
+        from nodeproof.session.run import SESSION
 
-        self.path, self.claims = run_folder(config), config.getini("nodeproof_claims")
+        session = config.stash.get(SESSION, None)
+        self.path, self.claims = session.run if session else None, config.getini("nodeproof_claims")
 
 
 def _joined(rest: Sequence[str]) -> list[str]:
@@ -164,16 +168,16 @@ def _obtain(arguments: argparse.Namespace) -> Components:
 
 def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Start a lab that stays up."""
-    from nodeproof.labs.client import starting, topology
-    from nodeproof.labs.client.starting import Request
-    from nodeproof.labs.ground.profiles import profile_named
+    from nodeproof.labs.base.profiles import profile_named
+    from nodeproof.labs.client import starting
+    from nodeproof.labs.client.starting import LabRequest
     from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
 
     name, kind = starting.new_name(), kind_named(arguments.lab or DEFAULT_KIND.name)
-    entries = topology.read(Path(arguments.topology)) if arguments.topology else ()
-    spread = topology.spread(entries)
-    nodes, zones = len(entries) or arguments.nodes, len(spread) or arguments.zones
-    request = Request(name, nodes, zones, arguments.profile, True, kind.name, spread, entries)
+    machines = starting.read_topology(arguments.topology)
+    spread = machines.spread
+    nodes, zones = sum(spread) or arguments.nodes, len(spread) or arguments.zones
+    request = LabRequest(name, nodes, zones, arguments.profile, True, kind.name, spread, machines)
     starting.check(request)
     components = _obtain(arguments)
     _sweep()
@@ -192,21 +196,21 @@ def _sweep() -> None:
 
     for name in registry.sweep():
         _say(f"removed the remains of lab {name}")
-    for folder in registry.unswept():
+    for folder in registry.unswept_folders():
         _say(f"a killed start left files that only root can remove: sudo rm -rf {folder}")
 
 
-def _attach(name: str | None) -> Lab:
+def _attach(name: str | None) -> LabHandle:
     from nodeproof.labs.client import registry
 
-    return registry.attach(registry.the_lab(name))
+    return registry.attach(registry.default_lab(name))
 
 
 def _names(arguments: argparse.Namespace) -> list[str]:
     """Return the lab named by --lab-name, or all that are up. Raises Problem if the named one is not up."""
     from nodeproof.labs.client import registry
 
-    return [registry.the_lab(arguments.lab_name)] if arguments.lab_name else registry.running()
+    return [registry.default_lab(arguments.lab_name)] if arguments.lab_name else registry.running()
 
 
 def status(arguments: argparse.Namespace, _rest: list[str]) -> int:
@@ -219,17 +223,17 @@ def status(arguments: argparse.Namespace, _rest: list[str]) -> int:
     for name in names:
         status = registry.client(name).status()
         terminal.put(
-            f"{name}: {status['kind']} lab, {status['phase']}, "
-            f"Kubernetes {status['kubernetes_version']}, profile {status['profile']}"
+            f"{name}: {status.kind} lab, {status.phase}, "
+            f"Kubernetes {status.kubernetes_version}, profile {status.profile}"
         )
-        for node in status["nodes"]:
-            power = "on" if node["on"] else "off"
-            addresses = f"control {node['control_address']}  data {node['data_address']}"
-            terminal.put(f"  {node['name']:<12} {power:<4} {node['zone']:<8} {addresses}")
-        components = sorted(part for part in status["components"] if not part.startswith("node-"))
+        for node in status.nodes:
+            power = "on" if node.is_on else "off"
+            addresses = f"control {node.control_address}  data {node.data_address}"
+            terminal.put(f"  {node.name:<12} {power:<4} {node.zone:<8} {addresses}")
+        components = sorted(part for part in status.components if not part.startswith("node-"))
         terminal.put(f"  components: {', '.join(components)}")
-        terminal.put(f"  {registry.memory_line(status)}")
-        armed = ", ".join(f"{fault} in {left} s" for fault, left in status["armed"].items())
+        terminal.put(f"  {registry.describe_memory(status)}")
+        armed = ", ".join(f"{fault} in {left} s" for fault, left in status.armed.items())
         terminal.put(f"  dead-man's switches: {armed or 'none'}")
     return 0
 
@@ -247,13 +251,13 @@ def down(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def heal(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Heal the faults that interrupted runs left."""
-    from nodeproof.labs.client import healing
+    from nodeproof.labs.client import registry
 
     _sweep()
     problems = []
     for name in _names(arguments):
         try:
-            healing.heal(name)
+            registry.heal(name)
         except Problem as problem:
             problems.append(problem)
     if len(problems) == 1:
@@ -266,12 +270,12 @@ def heal(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def shell(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Open a shell on a node, or run a command there."""
-    from nodeproof.labs.client.terminal import interactive
+    from nodeproof.labs.client.outside import interactive
 
     lab = _attach(arguments.lab_name)
     if not arguments.argv:
         return interactive(lab, arguments.node)
-    completed = lab.fleet.machine(arguments.node).run(arguments.argv, deadline_s=600)
+    completed = lab.fleet.machine(arguments.node).run(arguments.argv, timeout_s=600)
     lab.close()
     sys.stdout.write(completed.stdout)
     sys.stderr.write(completed.stderr)
@@ -288,10 +292,10 @@ def claims(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def logs(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print a log, or list the logs; also while the lab starts, to show why a component does not come up."""
+    from nodeproof.labs.base.wire import folder_of
     from nodeproof.labs.client import registry
-    from nodeproof.labs.ground.wire import folder_of
 
-    lab = registry.the_lab(arguments.lab_name)
+    lab = registry.default_lab(arguments.lab_name)
     folder = folder_of(registry.client(lab).logs())
     names = sorted(path.name.removesuffix(".log") for path in folder.iterdir())
     if not arguments.name:

@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeproof import proc, room
+from nodeproof import capacity, proc
 from nodeproof.artifacts import components
 from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION
-from nodeproof.kept import cache_dir
-from nodeproof.labs.client.registry import client, memory_line, running
+from nodeproof.cache import cache_dir
+from nodeproof.hints import VAGRANT, hint_for
+from nodeproof.labs.base.network import TRACKING
+from nodeproof.labs.base.spec import DEFAULT_SHAPE, NAMESPACES
+from nodeproof.labs.client.registry import client, describe_memory, running
 from nodeproof.labs.client.starting import find_sshd
-from nodeproof.labs.ground.network import TRACKING
-from nodeproof.labs.ground.spec import AS_ALL, NAMESPACES
 from nodeproof.labs.kinds import kind_named
 from nodeproof.labs.kinds.kind import MISSING, NOTE, OK, Finding, Image, Kind, Trial
 from nodeproof.model.problem import Problem
-from nodeproof.remedy import VAGRANT, remedy
 from nodeproof.root import TOOLS, become_root, missing_tools
 
 _TRIAL_TIMEOUT_S = 10.0
@@ -84,9 +84,9 @@ def diagnose(name: str, nodes: int) -> Diagnosis:
 
 def _check_all(kind: Kind, nodes: int) -> Iterator[Finding]:
     needs = kind.host
-    built = components.kept(DEFAULT_KUBERNETES_VERSION)
+    built = components.cached(DEFAULT_KUBERNETES_VERSION)
     image = needs.image
-    to_build = image if image and not (built and image.is_kept(built)) else None
+    to_build = image if image and not (built and image.is_cached(built)) else None
     yield Finding(NOTE, f"Python {sys.version.split()[0]}, {sys.executable}")
     yield _check_tools(kind, to_build)
     yield _run_check(_sshd)
@@ -122,7 +122,7 @@ def _check_tools(kind: Kind, to_build: Image | None) -> Finding:
     tools = sorted({*TOOLS, *kind.host.tools, *(to_build.tools if to_build else ())})
     missing = missing_tools(tools)
     if missing:
-        return Finding(MISSING, f"programs: {', '.join(missing)}", remedy(kind.host.remedy))
+        return Finding(MISSING, f"programs: {', '.join(missing)}", hint_for(kind.host.hint))
     return Finding(OK, f"programs: {', '.join(tools)}")
 
 
@@ -140,12 +140,12 @@ def _run_trial(trial: Trial) -> Finding:
         proc.run(argv, timeout_s=_TRIAL_TIMEOUT_S)
     except proc.CommandFailed as failed:
         last_line = failed.output.strip().splitlines()[-1:] or [f"timed out after {_TRIAL_TIMEOUT_S:g} s"]
-        return Finding(MISSING, f"{trial.what}: {last_line[0]}", trial.mend)
-    return Finding(OK, trial.what)
+        return Finding(MISSING, f"{trial.subject}: {last_line[0]}", trial.fix)
+    return Finding(OK, trial.subject)
 
 
 def _memory(kind: Kind, nodes: int) -> Finding:
-    needed_mib, free_mib = room.lab_mib(kind, [AS_ALL] * nodes), room.available_mib()
+    needed_mib, free_mib = capacity.lab_mib(kind, [DEFAULT_SHAPE] * nodes), capacity.available_mib()
     what = f"memory for {nodes} nodes: {needed_mib / 1024:.1f} GiB of {free_mib / 1024:.1f} GiB available"
     if free_mib < needed_mib:
         return Finding(MISSING, what, "end other programs, or use fewer nodes (`--nodes`)")
@@ -187,7 +187,7 @@ def _existing_folder(path: Path) -> Path:
 
 def vagrant_notes(box: Path) -> list[Finding]:
     """Check what `vagrant up` needs beside the Vagrantfile; `box` is the folder of its box."""
-    hint = remedy(VAGRANT)
+    hint = hint_for(VAGRANT)
     vagrant = shutil.which("vagrant")
     notes = [Finding(NOTE, f"vagrant: {vagrant}") if vagrant else Finding(NOTE, "no vagrant", hint)]
     if not any(plugin.exists() and _PLUGIN in plugin.read_text() for plugin in _plugin_lists()):
@@ -209,7 +209,7 @@ def _plugin_lists() -> Iterator[Path]:
 def _memory_of(lab: str) -> str:
     """Describe how full a lab's memory is; a lab without an answer must not end the report."""
     try:
-        return memory_line(client(lab).status())
+        return describe_memory(client(lab).status())
     except Problem as problem:
         return problem.what
 

@@ -1,41 +1,34 @@
-"""The pytest plugin: options, markers, fixtures and hooks. Their implementation is in `session`.
+"""The pytest plugin: options, markers, fixtures, and the beginning of a run.
 
-Every pytest in the same environment loads it, so it imports what a run needs only during a run.
+Every pytest in the same environment loads it. In a session without scenarios and without its options it does
+nothing; other sessions register the hooks of `session/hooks.py`, whose imports they alone pay for.
 """
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from nodeproof import catalogue
-from nodeproof.model.problem import OutsideError, Problem
-from nodeproof.safety.shield import SIGNALS, interrupt_once
-from nodeproof.session import asked, failures
-from nodeproof.session.judging import JUDGE, Judge, Unproven
-from nodeproof.session.run import (
-    SESSION,
-    is_planned,
-    keep_shard,
-    look_around,
-    open_run,
-    plan_for,
-    say_what_ends,
-    session_of,
-    usage,
-)
-from nodeproof.session.times import TIMES, Times
+from nodeproof.session import markers
+from nodeproof.session.judging import Judge, Unproven
+from nodeproof.session.scenario_source import CLAIM_FIXTURE, claim_ids
 
 if TYPE_CHECKING:
-    from nodeproof.scenario.stage import Stage
+    from nodeproof.scenario.expectations import Expectation, Expectations
+    from nodeproof.scenario.lab import Lab
+    from nodeproof.session.scenario_run import ScenarioRun
 
 __all__ = ["Judge", "Unproven"]
 DEFAULT_OUT = "reports/out"
-HANDLERS = pytest.StashKey[dict[signal.Signals, Any]]()
+_RUN_OPTIONS = (
+    *("lab", "profile", "kubernetes_version", "nodes", "zones", "topology"),
+    *("run", "claim", "shard", "times", "shipped"),
+)
+_FOLDER = pytest.StashKey[Path]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -92,7 +85,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers; everything else waits until a scenario is collected."""
+    """Register the markers, and replace a missing path by the shipped scenarios."""
     if config.getoption("shipped") and config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = [str(catalogue.scenarios_dir())]
     config.addinivalue_line("markers", "claims(*ids): the claims of the catalogue that a scenario judges")
@@ -109,44 +102,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "machine: set automatically on a scenario that needs a virtual machine"
     )
-    if not hasattr(config, "workerinput"):
-        config.stash[TIMES] = Times()
-        config.pluginmanager.register(config.stash[TIMES])
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     """Set the default number of slots of `nodeproof run`, before xdist reads it."""
     if config.getoption("shipped"):
-        from nodeproof.session.slots import set_default
+        from nodeproof.session.options import set_default_workers
+        from nodeproof.session.run import usage_errors
 
-        usage(lambda: set_default(config))
+        with usage_errors():
+            set_default_workers(config)
     return (yield)
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Let SIGTERM and SIGHUP end a session like Ctrl-C, so that every lab is torn down.
-
-    The controller of `nodeproof run` also warns of too many slots and checks how busy the machine is.
-    """
-    handler = interrupt_once(lambda: say_what_ends(session.config))
-    session.config.stash[HANDLERS] = {number: signal.getsignal(number) for number in SIGNALS}
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, handler)
-    if session.config.getoption("shipped") and not hasattr(session.config, "workerinput"):
-        from nodeproof.session.live import show
-        from nodeproof.session.slots import warn_of_more
-
-        show(session.config)
-        usage(lambda: warn_of_more(session.config))
-        if is_planned(session.config) and not session.config.option.collectonly:
-            look_around(session_of(session.config), session.config)
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Restore the previous signal handlers."""
-    for number, handler in config.stash.get(HANDLERS, {}).items():
-        signal.signal(number, handler or signal.SIG_DFL)
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
@@ -154,217 +121,126 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Return for `-n auto` as many slots as this machine supports, in `nodeproof run` only."""
     if not config.getoption("shipped"):
         return None
-    from nodeproof.session.slots import auto
+    from nodeproof.session.options import default_workers
+    from nodeproof.session.run import usage_errors
 
-    return int(usage(lambda: auto(config)))
+    with usage_errors():
+        return default_workers(config)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Show the progress of `nodeproof run`; begin the run in xdist's controller, which collects nothing.
+
+    Other processes, and a controller without options of nodeproof, begin it with the first scenario.
+    """
+    config = session.config
+    if hasattr(config, "workerinput") or not _has_options(config):
+        return
+    from nodeproof.session import hooks
+
+    if config.getoption("shipped"):
+        hooks.show_progress(config)
+    if config.getoption("dist", "no") != "no" and not config.option.collectonly:
+        hooks.begin_in_controller(config)
+
+
+def _has_options(config: pytest.Config) -> bool:
+    """Return whether an option says what to run, or on which lab."""
+    return any(map(config.getoption, _RUN_OPTIONS)) or config.getoption("components") != "build"
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Pass an xdist worker the run that it belongs to; the controller merges what the workers write."""
-    session = session_of(node.config)
-    run = {"run": str(session.run), "known": dict(session.durations_s), "planned": is_planned(node.config)}
-    run["drawn"] = session.telling is not None
-    node.workerinput.update({f"nodeproof_{name}": value for name, value in run.items()})
+    """Pass an xdist worker the folder of the run that it begins if it collects scenarios."""
+    config = node.config
+    if _FOLDER not in config.stash:
+        config.stash[_FOLDER] = _default_folder(config)
+    node.workerinput.setdefault("nodeproof_run", str(config.stash[_FOLDER]))
+
+
+def _default_folder(config: pytest.Config) -> Path:
+    """Return a new path for a run without options."""
+    from nodeproof.labs.base.profiles import FAST
+    from nodeproof.labs.kinds import DEFAULT_KIND
+    from nodeproof.report.rundir import new_folder
+
+    top = config.rootpath if config.inipath else config.invocation_params.dir
+    return new_folder(top / config.getini("nodeproof_out"), FAST.name, DEFAULT_KIND.name)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Schedule scenarios by the plan of the run."""
-    if not is_planned(config):
-        return None
-    from nodeproof.session.planning import slot_of
-    from nodeproof.session.scheduling import Planned
+def pytest_xdist_node_collection_finished(node: Any) -> None:
+    """Begin the run in the controller, too, if an xdist worker has begun it."""
+    folder = Path(node.workerinput["nodeproof_run"])
+    if folder.is_dir():
+        from nodeproof.session.hooks import begin
 
-    return Planned(config, log, lambda: slot_of(session_of(config).run))
+        begin(node.config, folder)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
-    """Store an unproven verdict for a scenario whose worker died.
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, Any, Any]:
+    """Write the results of a run that a worker began after its collection, with the fixture `lab` alone."""
+    outcome = yield
+    folder = session.config.stash.get(_FOLDER, None)
+    if folder is not None and folder.is_dir():
+        from nodeproof.session import finish
+        from nodeproof.session.hooks import begin
+        from nodeproof.session.run import SESSION
 
-    It gets its own name: xdist may give the scenario to another worker, which runs it from the start.
-    """
-    from nodeproof.session.closing import store_crashed
-
-    store_crashed(session_of(sched.config), crashitem)
+        if SESSION not in session.config.stash:
+            finish.write_results(begin(session.config, folder))
+    return outcome
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark scenarios that need a virtual machine, for `-m machine`."""
-    if asked.needs_machine(item):
+    """Mark scenarios with the claims in their source, and with `machine` if they need a virtual machine."""
+    item.stash[markers.IS_MARKED] = item.get_closest_marker("claims") is not None
+    if CLAIM_FIXTURE in getattr(item, "fixturenames", ()) and not item.stash[markers.IS_MARKED]:
+        from nodeproof.session.run import usage_errors
+
+        with usage_errors():
+            item.add_marker(pytest.mark.claims(*claim_ids(item.function)))  # type: ignore[attr-defined]
+    if markers.needs_machine(item):
         item.add_marker("machine")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select the scenarios of `--claim`, and refuse claims that are not in the catalogue."""
-    scenarios = [item for item in items if item.get_closest_marker("claims")]
-    if not scenarios and not config.getoption("claim"):
-        return
-    session = session_of(config)
-    for item in scenarios:
-        for claim in asked.declared(item):
-            usage(lambda claim=claim: catalogue.asked_for(claim, session.claims))
-        usage(lambda item=item: asked.check(item))
-    if session.options.claims:
-        selected = set(session.options.claims)
-        deselected = [item for item in scenarios if not selected & set(asked.declared(item))]
-        config.hook.pytest_deselected(items=deselected)
-        items[:] = [item for item in items if item not in deselected]
-    if config.getoption("shard") and scenarios:
-        usage(lambda: keep_shard(config, session, items))
-    session.selected = {claim for item in items for claim in asked.declared(item)}
-    if session.selected:
-        plan_for(config, session, items)
-    if not config.option.collectonly and session.selected:
-        open_run(config, session, items)
+    """Begin a run if there are scenarios; select and order them, and refuse unknown claims."""
+    if config.getoption("claim") or any(item.get_closest_marker("claims") for item in items):
+        from nodeproof.session.hooks import begin
+        from nodeproof.session.run import prepare
+
+        prepare(config, begin(config), items)
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Set the scenario's Allure labels; skip it with a verdict if this lab and profile can't prove it."""
-    if not item.get_closest_marker("claims"):
-        return
-    from nodeproof.session.closing import skip_with_verdict
-    from nodeproof.session.recording import label
+def _scenario(item: pytest.Item) -> ScenarioRun:
+    from nodeproof.session.hooks import begin
+    from nodeproof.session.scenario_run import scenario_of
 
-    session = session_of(item.config)
-    if session.telling is not None:
-        session.telling.began(item.nodeid)
-    label(item.nodeid, [session.claims[claim] for claim in asked.declared(item)], session.options)
-    missing = asked.lacks(item, session.options)
-    if missing is not None:
-        skip_with_verdict(item, session, *missing)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Postpone a scenario that stayed open because of the host's load: it runs again at the end."""
-    if not item.get_closest_marker("claims"):
-        return (yield)
-    from nodeproof.session import again
-
-    session = session_of(item.config)
-    try:
-        return (yield)
-    finally:
-        session.admission.leave()
-        if session.telling is not None:
-            session.telling.ended()
-        if again.is_due(item):
-            again.put_off(item)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
-    """Run the postponed scenarios after all others."""
-    outcome = yield
-    own_session = session.config.stash.get(SESSION, None)
-    if own_session is not None and not session.shouldstop and not session.shouldfail:
-        from nodeproof.session import again
-
-        again.run_put_off(own_session)
-    return outcome
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Keep the harness's frames and secrets out of a report; a try before a retry is not a failure."""
-    report = yield
-    if not item.get_closest_marker("claims"):
-        return report
-    from nodeproof.session import again, published
-
-    failures.present(report, call, item)
-    published.clean(report)
-    if report.when == "call" and again.is_due(item):
-        report.outcome = again.RERUN
-    return report
-
-
-def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """Show a try before a retry like pytest-rerunfailures does, and count open scenarios separately."""
-    if str(report.outcome) == "rerun":
-        return ("rerun", "R", "RERUN")
-    return ("unproven", "U", "UNPROVEN") if failures.is_open(report) else None
+    begin(item.config)
+    return scenario_of(item)
 
 
 @pytest.fixture
-def lab(request: pytest.FixtureRequest) -> Iterator[Stage]:
+def lab(request: pytest.FixtureRequest) -> Lab:
     """Provide a clean lab: all nodes are Ready, and nothing of an earlier scenario is left."""
-    from nodeproof.session.opening import open_stage
-
-    yield open_stage(request.node)
+    return _scenario(request.node).open_lab()
 
 
 @pytest.fixture
 def judge(request: pytest.FixtureRequest) -> Judge:
     """Provide `judge(claim, check)`, which decides a declared claim by a check of the recording."""
-    judge = Judge(asked.declared(request.node), session_of(request.config).claims)
-    request.node.stash[JUDGE] = judge
-    return judge
+    return _scenario(request.node).new_judge()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Run the scenario, then close its judgments, even if it raised an exception."""
-    if not item.get_closest_marker("claims"):
-        return (yield)
-    error: Exception | None = None
-    try:
-        yield
-    except Exception as raised:
-        error = raised
-    from nodeproof.session.closing import close_scenario
+@pytest.fixture
+def claim(lab: Lab, judge: Judge) -> Expectations:
+    """Provide `claim(id)`, whose `expect`, `expect_later` and `never` decide a claim by the recording."""
+    from nodeproof.scenario.expectations import Expectation
 
-    close_scenario(item, error)
-    return None
+    def of(claim: str, /) -> Expectation:
+        return Expectation(claim, judge.shipped_window(claim), lab.clear_s, judge, lab.wait_for)
 
-
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Set the scenario's title and description in Allure, whatever its outcome."""
-    if not item.get_closest_marker("claims"):
-        return
-    from nodeproof.session.recording import entitle
-
-    session = session_of(item.config)
-    remark = str(getattr(getattr(item, "function", None), "__doc__", None) or "")
-    entitle(item.nodeid, [session.claims[claim] for claim in asked.declared(item)], remark)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End this process's lab; the controller, or a session without workers, also writes the run's results."""
-    own_session = session.config.stash.get(SESSION, None)
-    if own_session is None or not own_session.run.is_dir():
-        return
-    try:
-        if own_session.provider is not None:
-            own_session.provider.end()
-    except (Problem, OutsideError, OSError) as problem:
-        own_session.say(f"the lab could not be shut down cleanly: {problem}")
-    if not own_session.is_worker:
-        from nodeproof.session.closing import write_down
-
-        write_down(own_session, session.config.stash[TIMES])
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print deviating and open claims, and the counts."""
-    own_session = config.stash.get(SESSION, None)
-    if own_session is None or own_session.is_worker or not (own_session.run / "verdicts.json").exists():
-        return
-    from nodeproof.session import closing
-
-    options = {"table": closing.whole_table, "settings": closing.settings}
-    parts = [part for name, part in options.items() if config.getoption(name)]
-    terminalreporter.section("claims")
-    for part in (*parts, closing.summary):
-        for line in part(own_session.run):
-            terminalreporter.write_line(line)
-
-
-def run_folder(config: pytest.Config) -> Path | None:
-    """Return the folder of this session's run, or None if it ran no scenario."""
-    own_session = config.stash.get(SESSION, None)
-    return own_session.run if own_session is not None else None
+    return of

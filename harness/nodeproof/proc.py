@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 Process = subprocess.Popen[bytes]
 TimeoutExpired = subprocess.TimeoutExpired
@@ -97,7 +97,8 @@ def stream_lines(
     ) as child:
         alarm = _Alarm(child, timeout_s)
         try:
-            for line in _decoded(child.stdout):
+            for output in child.stdout or ():
+                line = output.decode(errors="replace").rstrip("\n")
                 last = [*last[-39:], line]
                 on_line(line)
         except BaseException:
@@ -125,32 +126,20 @@ def start(
         CommandFailed: The program could not be started.
     """
     try:
-        if isinstance(log, int):
-            return _start(argv, log, cwd, env, pass_fds, own_session)
-        with log.open("ab") as out:
-            return _start(argv, out.fileno(), cwd, env, pass_fds, own_session)
+        with contextlib.ExitStack() as files:
+            out = log if isinstance(log, int) else files.enter_context(log.open("ab"))
+            return subprocess.Popen(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=cwd,
+                env=env,
+                pass_fds=tuple(pass_fds),
+                start_new_session=own_session,
+            )
     except OSError as error:
         raise CommandFailed(argv, 127, str(error)) from error
-
-
-def _start(
-    argv: Sequence[str],
-    log: int,
-    cwd: Path | None,
-    env: Mapping[str, str] | None,
-    pass_fds: Iterable[int],
-    own_session: bool,
-) -> Process:
-    return subprocess.Popen(
-        list(argv),
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        cwd=cwd,
-        env=env,
-        pass_fds=tuple(pass_fds),
-        start_new_session=own_session,
-    )
 
 
 def describe_exit(status: int) -> str:
@@ -158,10 +147,6 @@ def describe_exit(status: int) -> str:
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
     return f"exited {status}"
-
-
-def _decoded(stream: IO[bytes] | None) -> Iterable[str]:
-    return (line.decode(errors="replace").rstrip("\n") for line in stream or ())
 
 
 class _Alarm:

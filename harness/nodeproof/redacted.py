@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nodeproof import disk
 from nodeproof.model import redact
 
 _LOSSLESS = "utf-8", "surrogateescape"
@@ -31,6 +32,4 @@ def in_place(path: Path) -> None:
     text = path.read_bytes().decode(*_LOSSLESS)
     clean = redact.text(text)
     if clean != text:
-        partial = path.with_name(f".{path.name}.clean")
-        partial.write_bytes(clean.encode(*_LOSSLESS))
-        partial.replace(path)
+        disk.replace(path, clean.encode(*_LOSSLESS))

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Sequence
 
 from nodeproof import proc
+from nodeproof.hints import BASE, hint_for
 from nodeproof.model.problem import Problem
-from nodeproof.remedy import BASE, remedy
 
 TOOLS = ("bash", "ip", "mount", "nft", "nsenter", "unshare")
 """Programs that every lab runs on its host."""
@@ -20,7 +20,7 @@ def root_prefix() -> list[str]:
     Raises:
         Problem: This user cannot become root, or a tool of `TOOLS` is missing.
     """
-    check_tools(TOOLS, "process lab", f"{remedy(BASE)}, or see `nodeproof doctor`")
+    check_tools(TOOLS, "process lab", f"{hint_for(BASE)}, or see `nodeproof doctor`")
     return become_root()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from nodeproof.model import redact
-from nodeproof.model.printable import printable
+from nodeproof.model.problem import printable
 
 
 def put(text: str) -> None:

@@ -8,54 +8,60 @@ from typing import TypeVar
 import tenacity
 
 Answer = TypeVar("Answer")
-Tell = Callable[[float], None]
+OnWait = Callable[[float], None]
 """Receives the latest end of a wait (s, monotonic)."""
 
 
-def tell_nobody(_until_t: float) -> None:
-    """Ignore the end of a wait: the `Tell` for waits that are not shown."""
+def ignore_wait(_until_t: float) -> None:
+    """Ignore the end of a wait: the `OnWait` for waits that are not shown."""
 
 
-def wait_for(look: Callable[[], bool], limit_s: float, period_s: float = 0.1) -> bool:
-    """Wait until `look` returns true; return whether it did within `limit_s`."""
-    retry = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(limit_s),
-        wait=tenacity.wait_fixed(period_s),
-        retry=tenacity.retry_if_result(lambda is_true: not is_true),
-        retry_error_callback=lambda _state: False,
-    )
-    return bool(retry(look))
-
-
-def insist(
-    ask: Callable[[], Answer], *errors: type[BaseException], limit_s: float, period_s: float = 0.1
+def wait_until(
+    condition: Callable[[], Answer],
+    timeout_s: float,
+    period_s: float = 0.1,
+    errors: tuple[type[BaseException], ...] = (),
 ) -> Answer:
-    """Call `ask` until it raises none of `errors`, and return its result.
-
-    Raises:
-        BaseException: The last of `errors`, after `limit_s`.
-    """
-    retry = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(limit_s),
-        wait=tenacity.wait_fixed(period_s),
-        retry=tenacity.retry_if_exception_type(errors),
-        reraise=True,
-    )
-    return retry(ask)
-
-
-def until_empty(
-    look: Callable[[], Answer], *errors: type[BaseException], limit_s: float, period_s: float = 0.1
-) -> Answer:
-    """Call `look` until its result is empty or `limit_s` is over, and return the last result.
+    """Call `condition` until its result is true or `timeout_s` is over, and return the last result.
 
     Raises:
         BaseException: The last call raised one of `errors`.
     """
-    retry = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(limit_s),
+    retry = tenacity.retry_if_not_result(bool) | tenacity.retry_if_exception_type(errors)
+    return _repeat(condition, retry, timeout_s, period_s)
+
+
+def retry_on(
+    attempt: Callable[[], Answer], *errors: type[BaseException], timeout_s: float, period_s: float = 0.1
+) -> Answer:
+    """Call `attempt` until it raises none of `errors`, and return its result.
+
+    Raises:
+        BaseException: The last of `errors`, after `timeout_s`.
+    """
+    return _repeat(attempt, tenacity.retry_if_exception_type(errors), timeout_s, period_s)
+
+
+def wait_until_empty(
+    condition: Callable[[], Answer], *errors: type[BaseException], timeout_s: float, period_s: float = 0.1
+) -> Answer:
+    """Call `condition` until its result is empty or `timeout_s` is over, and return the last result.
+
+    Raises:
+        BaseException: The last call raised one of `errors`.
+    """
+    retry = tenacity.retry_if_result(bool) | tenacity.retry_if_exception_type(errors)
+    return _repeat(condition, retry, timeout_s, period_s)
+
+
+def _repeat(
+    attempt: Callable[[], Answer], retry: tenacity.retry_base, timeout_s: float, period_s: float
+) -> Answer:
+    """Call `attempt` while `retry` demands it and there is time; return or raise its last outcome."""
+    retrying = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(timeout_s),
         wait=tenacity.wait_fixed(period_s),
-        retry=tenacity.retry_if_result(bool) | tenacity.retry_if_exception_type(errors),
+        retry=retry,
         retry_error_callback=lambda state: state.outcome and state.outcome.result(),
     )
-    return retry(look)
+    return retrying(attempt)

@@ -75,7 +75,7 @@ def _server(options: argparse.Namespace) -> _Servers:
     servers = [_listen(controller, {"Identity": Identity(), "Controller": Controller(hypervisor)}, calls)]
     for node in options.node:
         name, _, endpoint = node.partition("=")
-        if not hypervisor.knows(name):
+        if not hypervisor.has(name):
             raise BadCommand(f"no machine {name!r} (--node); use a machine of {options.hypervisor}")
         services = {"Identity": Identity(), "Node": Node(name, machines(name))}
         servers.append(_listen(_endpoint(endpoint), services, calls, name))

@@ -16,7 +16,7 @@ _MODES = (
 )
 
 
-def lack(capability: csi.VolumeCapability) -> str:
+def why_unsupported(capability: csi.VolumeCapability) -> str:
     """Return why a volume does not support this capability; empty if it does."""
     if not capability.HasField("mount"):
         return "a volume is mounted, never a block device"
@@ -28,8 +28,8 @@ def lack(capability: csi.VolumeCapability) -> str:
     return ""
 
 
-def insist(capabilities: Iterable[csi.VolumeCapability], volume: str) -> None:
+def check(capabilities: Iterable[csi.VolumeCapability], volume: str) -> None:
     """Check that a volume supports all these capabilities. Raises Refused."""
     for capability in capabilities:
-        if why := lack(capability):
+        if why := why_unsupported(capability):
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"volume {volume}: {why}")

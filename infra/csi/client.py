@@ -26,9 +26,9 @@ WRITER = csi.VolumeCapability(
 class Driver:
     """A driver's endpoint. A call raises grpc.RpcError; with `waits` it first waits for the server."""
 
-    def __init__(self, endpoint: str, limit_s: float = _TIMEOUT_S, waits: bool = True) -> None:
+    def __init__(self, endpoint: str, timeout_s: float = _TIMEOUT_S, waits: bool = True) -> None:
         self._channel = grpc.insecure_channel(endpoint)
-        self._timeout_s = limit_s
+        self._timeout_s = timeout_s
         self._waits = waits
 
     def __enter__(self) -> Driver:

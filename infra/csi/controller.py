@@ -11,7 +11,7 @@ import grpc
 from infra.csi import MAX_VOLUMES, capability
 from infra.csi.hypervisor import Hypervisor, Refused, Volume, volume_id
 from infra.csi.protocol import csi_pb2 as csi
-from infra.csi.service import needed
+from infra.csi.service import required
 
 MIB = 1 << 20
 _MIN_SIZE, _DEFAULT_SIZE, _MAX_SIZE = 16 * MIB, 64 * MIB, 1 << 40
@@ -40,8 +40,8 @@ class Controller:
 
     def CreateVolume(self, request: csi.CreateVolumeRequest) -> csi.CreateVolumeResponse:
         """Create the volume with this name, unless it exists."""
-        name = needed(request.name, "name")
-        capability.insist(needed(request.volume_capabilities, "volume_capabilities"), name)
+        name = required(request.name, "name")
+        capability.check(required(request.volume_capabilities, "volume_capabilities"), name)
         if request.HasField("volume_content_source"):
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"volume {name}: a new volume is empty")
         volume = Volume(volume_id(name), _size(request.capacity_range, name))
@@ -58,7 +58,7 @@ class Controller:
 
     def DeleteVolume(self, request: csi.DeleteVolumeRequest) -> csi.DeleteVolumeResponse:
         """Delete a volume that is attached to no node."""
-        volume = needed(request.volume_id, "volume_id")
+        volume = required(request.volume_id, "volume_id")
         with self._locked(f"volume {volume}"):
             if holders := self._hypervisor.holders(volume):
                 raise Refused(
@@ -73,9 +73,9 @@ class Controller:
         self, request: csi.ValidateVolumeCapabilitiesRequest
     ) -> csi.ValidateVolumeCapabilitiesResponse:
         """Check whether a volume supports all these capabilities."""
-        volume = self._existing(needed(request.volume_id, "volume_id"))
-        capabilities = needed(request.volume_capabilities, "volume_capabilities")
-        if why := next(filter(None, map(capability.lack, capabilities)), ""):
+        volume = self._existing(required(request.volume_id, "volume_id"))
+        capabilities = required(request.volume_capabilities, "volume_capabilities")
+        if why := next(filter(None, map(capability.why_unsupported, capabilities)), ""):
             return csi.ValidateVolumeCapabilitiesResponse(message=f"volume {volume}: {why}")
         confirmed = csi.ValidateVolumeCapabilitiesResponse.Confirmed(
             volume_context=request.volume_context,
@@ -88,11 +88,11 @@ class Controller:
         self, request: csi.ControllerPublishVolumeRequest
     ) -> csi.ControllerPublishVolumeResponse:
         """Attach a volume to a node, unless another running node has it."""
-        volume = needed(request.volume_id, "volume_id")
-        node = needed(request.node_id, "node_id")
+        volume = required(request.volume_id, "volume_id")
+        node = required(request.node_id, "node_id")
         if not request.HasField("volume_capability"):
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "volume_capability is missing")
-        capability.insist([request.volume_capability], volume)
+        capability.check([request.volume_capability], volume)
         if request.readonly:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"volume {volume} is never attached read-only")
         # No deadlock: all calls lock in this order, and detaching takes only the first lock.
@@ -104,7 +104,7 @@ class Controller:
         self, request: csi.ControllerUnpublishVolumeRequest
     ) -> csi.ControllerUnpublishVolumeResponse:
         """Detach a volume from a node, or from any node if none is given; succeed if it is not attached."""
-        volume = needed(request.volume_id, "volume_id")
+        volume = required(request.volume_id, "volume_id")
         with self._locked(f"volume {volume}"):
             for holder in self._hypervisor.holders(volume):
                 if request.node_id in ("", holder):
@@ -113,7 +113,7 @@ class Controller:
 
     def _attach(self, volume: str, node: str) -> None:
         self._existing(volume)
-        if not self._hypervisor.knows(node):
+        if not self._hypervisor.has(node):
             raise Refused(grpc.StatusCode.NOT_FOUND, f"volume {volume}: no node {node}")
         holders = self._hypervisor.holders(volume)
         if others := [holder for holder in holders if holder != node]:
@@ -125,7 +125,7 @@ class Controller:
             return
         if not self._hypervisor.runs(node):
             raise Refused(grpc.StatusCode.UNAVAILABLE, f"volume {volume}: node {node} is off")
-        if self._hypervisor.held(node) >= MAX_VOLUMES:
+        if self._hypervisor.volume_count(node) >= MAX_VOLUMES:
             raise Refused(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"volume {volume}: node {node} has {MAX_VOLUMES} volumes already",

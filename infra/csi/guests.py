@@ -22,7 +22,7 @@ from infra.csi.hypervisor import Refused, Volume, is_id
 Connection = Any
 """`libvirt.virConnect`; the binding has no types."""
 
-GONE_LIMIT_S = 10.0
+GONE_TIMEOUT_S = 10.0
 """Time limit for attaching or detaching a disk; external-attacher waits for 15 s."""
 _POLL_PERIOD_S = 0.1
 _SUFFIX = ".qcow2"
@@ -74,7 +74,7 @@ class Libvirt:
         with self._refusing("guests"):
             return [guest.name() for guest in self._running()]
 
-    def knows(self, node: str) -> bool:
+    def has(self, node: str) -> bool:
         """Return whether a guest has this name."""
         with self._refusing(f"node {node}"):
             return self._guest(node) is not None
@@ -95,14 +95,14 @@ class Libvirt:
             path = file.path()
             return [guest.name() for guest in self._running() if path in _disks(guest)]
 
-    def held(self, node: str) -> int:
+    def volume_count(self, node: str) -> int:
         """Count the guest's disks with the serial of a volume."""
         with self._refusing(f"node {node}"):
             guest = self._guest(node)
             return 0 if guest is None else sum(is_id(serial) for serial in _serials(guest))
 
     def attach(self, volume: str, node: str) -> None:
-        """Plug the disk into the guest's SCSI bus. Raises Refused if this takes longer than GONE_LIMIT_S."""
+        """Plug the disk into the guest's SCSI bus. Raises Refused if it takes over GONE_TIMEOUT_S."""
         self._check_settled(volume)
         with self._refusing(f"volume {volume}, node {node}"):
             guest, file = self._guest(node), self._look_up(volume)
@@ -115,7 +115,7 @@ class Libvirt:
             )
 
     def detach(self, volume: str, node: str) -> None:
-        """Unplug the disk without the guest's help. Raises Refused if this takes longer than GONE_LIMIT_S."""
+        """Unplug the disk without the guest's help. Raises Refused if it takes over GONE_TIMEOUT_S."""
         self._check_settled(volume)
         with self._refusing(f"volume {volume}, node {node}"):
             guest, file = self._guest(node), self._look_up(volume)
@@ -128,7 +128,7 @@ class Libvirt:
                 raise _late(late)
 
     def _request(self, volume: str, late: str, call: Callable[..., object], *args: object) -> float:
-        """Have a guest's QEMU change a disk; return how much of GONE_LIMIT_S is left (s).
+        """Have a guest's QEMU change a disk; return how much of GONE_TIMEOUT_S is left (s).
 
         A paused QEMU does it after it continues. Until then it is unknown which guest has the volume.
 
@@ -138,10 +138,10 @@ class Libvirt:
         began = time.monotonic()
         self._pending[volume] = (late, _start(lambda: call(*args)))
         try:
-            self._pending[volume][1].result(GONE_LIMIT_S)
+            self._pending[volume][1].result(GONE_TIMEOUT_S)
         except TimeoutError:
             raise _late(late) from None
-        return GONE_LIMIT_S - (time.monotonic() - began)
+        return GONE_TIMEOUT_S - (time.monotonic() - began)
 
     def _check_settled(self, volume: str) -> None:
         """Check that no earlier request for this volume is pending. Raises Refused."""
@@ -204,7 +204,7 @@ def _start(call: Callable[[], object]) -> Future[object]:
 
 
 def _late(what: str) -> Refused:
-    return Refused(grpc.StatusCode.DEADLINE_EXCEEDED, f"{what} after {GONE_LIMIT_S:g} s")
+    return Refused(grpc.StatusCode.DEADLINE_EXCEEDED, f"{what} after {GONE_TIMEOUT_S:g} s")
 
 
 def _wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:

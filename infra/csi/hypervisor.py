@@ -49,7 +49,7 @@ class Hypervisor(Protocol):
     def all(self) -> Sequence[str]:
         """Return the ids of all volumes."""
 
-    def knows(self, node: str) -> bool:
+    def has(self, node: str) -> bool:
         """Return whether there is a machine with this name, running or off."""
 
     def runs(self, node: str) -> bool:
@@ -58,7 +58,7 @@ class Hypervisor(Protocol):
     def holders(self, volume: str) -> Sequence[str]:
         """Return the running machines that have the volume: at most one, unless the driver was bypassed."""
 
-    def held(self, node: str) -> int:
+    def volume_count(self, node: str) -> int:
         """Return the number of volumes of this machine, if it runs."""
 
     def attach(self, volume: str, node: str) -> None:

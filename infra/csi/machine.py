@@ -198,9 +198,9 @@ class Commands:
 class Remote:
     """A shell behind a command prefix, such as `ssh -F FILE NODE`."""
 
-    def __init__(self, prefix: Sequence[str], limit_s: float = 60.0) -> None:
+    def __init__(self, prefix: Sequence[str], timeout_s: float = 60.0) -> None:
         self._prefix = tuple(prefix)
-        self._timeout_s = limit_s
+        self._timeout_s = timeout_s
 
     def __call__(self, argv: Sequence[str]) -> tuple[int, str]:
         """Run a command as in `Shell`. Status 255, ssh's own, means that the node is unreachable."""

@@ -10,7 +10,7 @@ from infra.csi import MAX_VOLUMES, capability
 from infra.csi.hypervisor import Refused
 from infra.csi.machine import Machine
 from infra.csi.protocol import csi_pb2 as csi
-from infra.csi.service import needed
+from infra.csi.service import required
 
 _STAGES = csi.NodeServiceCapability.RPC.STAGE_UNSTAGE_VOLUME
 
@@ -36,8 +36,8 @@ class Node:
 
     def NodeStageVolume(self, request: csi.NodeStageVolumeRequest) -> csi.NodeStageVolumeResponse:
         """Stage a volume, once for all pods."""
-        volume = needed(request.volume_id, "volume_id")
-        staging = needed(request.staging_target_path, "staging_target_path")
+        volume = required(request.volume_id, "volume_id")
+        staging = required(request.staging_target_path, "staging_target_path")
         _check_use(request, volume)
         with self._lock:
             self._machine.stage(volume, staging)
@@ -45,16 +45,16 @@ class Node:
 
     def NodeUnstageVolume(self, request: csi.NodeUnstageVolumeRequest) -> csi.NodeUnstageVolumeResponse:
         """Unstage a volume, after the last pod."""
-        volume = needed(request.volume_id, "volume_id")
-        staging = needed(request.staging_target_path, "staging_target_path")
+        volume = required(request.volume_id, "volume_id")
+        staging = required(request.staging_target_path, "staging_target_path")
         with self._lock:
             self._machine.unstage(volume, staging)
         return csi.NodeUnstageVolumeResponse()
 
     def NodePublishVolume(self, request: csi.NodePublishVolumeRequest) -> csi.NodePublishVolumeResponse:
         """Publish a staged volume for a pod."""
-        volume = needed(request.volume_id, "volume_id")
-        target = needed(request.target_path, "target_path")
+        volume = required(request.volume_id, "volume_id")
+        target = required(request.target_path, "target_path")
         _check_use(request, volume)
         if not request.staging_target_path:
             raise Refused(
@@ -66,8 +66,8 @@ class Node:
 
     def NodeUnpublishVolume(self, request: csi.NodeUnpublishVolumeRequest) -> csi.NodeUnpublishVolumeResponse:
         """Unpublish a volume of a deleted pod."""
-        volume = needed(request.volume_id, "volume_id")
-        target = needed(request.target_path, "target_path")
+        volume = required(request.volume_id, "volume_id")
+        target = required(request.target_path, "target_path")
         with self._lock:
             self._machine.unpublish(volume, target)
         return csi.NodeUnpublishVolumeResponse()
@@ -76,4 +76,4 @@ class Node:
 def _check_use(request: csi.NodeStageVolumeRequest | csi.NodePublishVolumeRequest, volume: str) -> None:
     if not request.HasField("volume_capability"):
         raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "volume_capability is missing")
-    capability.insist([request.volume_capability], volume)
+    capability.check([request.volume_capability], volume)

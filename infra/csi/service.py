@@ -74,7 +74,7 @@ def _with_names(why: str, volume: str, node: str) -> str:
     return f"{', '.join(missing)}: {why}" if missing else why
 
 
-def needed(value: Any, field: str) -> Any:
+def required(value: Any, field: str) -> Any:
     """Return the value of a required field of a request. Raises Refused if it is empty."""
     if not value:
         raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"{field} is missing")

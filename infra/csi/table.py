@@ -31,7 +31,7 @@ class Table:
         for subfolder in (self._volumes, self._machines):
             subfolder.mkdir(parents=True, exist_ok=True)
         for node in nodes:
-            if not self.knows(node):
+            if not self.has(node):
                 replace(self._machines / node, {"boot": 1, "runs": True})
 
     def take(self) -> None:
@@ -69,13 +69,13 @@ class Table:
         """List the entries of volumes."""
         return sorted(entry.name for entry in self._volumes.iterdir() if is_id(entry.name))
 
-    def knows(self, node: str) -> bool:
+    def has(self, node: str) -> bool:
         """Return whether the machine has an entry."""
         return node == Path(node).name and not node.startswith(".") and (self._machines / node).is_file()
 
     def runs(self, node: str) -> bool:
         """Read the machine's entry."""
-        return self.knows(node) and bool(self._machine(node)["runs"])
+        return self.has(node) and bool(self._machine(node)["runs"])
 
     def holders(self, volume: str) -> Sequence[str]:
         """Return the holder, unless it was turned off or rebooted since."""
@@ -83,7 +83,7 @@ class Table:
         holder = (entry or {}).get("holder")
         return [holder["node"]] if holder and self._is_that_boot(holder) else []
 
-    def held(self, node: str) -> int:
+    def volume_count(self, node: str) -> int:
         """Count the volumes of the machine."""
         volumes = [file.name for file in self._volumes.iterdir() if is_id(file.name)]
         return sum(node in self.holders(volume) for volume in volumes)
@@ -103,7 +103,7 @@ class Table:
         return self.runs(node) and bool(self._machine(node)["boot"] == holder["boot"])
 
     def _machine(self, node: str) -> dict[str, Json]:
-        entry = _read(self._machines / node) if self.knows(node) else None
+        entry = _read(self._machines / node) if self.has(node) else None
         if entry is None:
             raise KeyError(node)
         return entry

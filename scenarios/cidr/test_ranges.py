@@ -1,112 +1,77 @@
-"""Ranges of addresses for the pods of each node, where a controller manager is told to give them out."""
+"""Pod CIDR ranges that the controller manager allocates to nodes."""
 
 import uuid
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    PRESENT,
-    Moment,
-    Stage,
-    ask,
-    became,
-    claims,
-    event_reported,
-    join,
-    kubectl,
-    made,
-    make_node,
-    needs,
-    overlapping_ranges,
-    removed,
-    settings,
-    shows,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import PRESENT, Node
+from nodeproof.scenario.types import Moment
 
-MANAGER, JOINER = "kube-controller-manager", "ranged"
-FOUR, SIX = "10.244.0.0", "fd44::"
+MANAGER, JOINER = "kube-controller-manager", Node("ranged")
+IPV4, IPV6 = "10.244.0.0", "fd44::"
 DEFAULT_MASKS = ("/24", "/64")
-GIVEN_S, FREED_S, NEVER_S = 5.0, 60.0, 5.0
-"""What finds no range is tried again after twice as long each time: a range has to be freed soon."""
-UP_S = 60.0
+NEVER = windows.absence(5.0)
+ALLOCATED_S, FREED_S, UP_S = 5.0, 60.0, 60.0
+"""A failed allocation is retried with exponential backoff, so a range has to be freed soon."""
 
 
-def has_range(node: str, masks: tuple[str, str] | None = None) -> Moment:
-    """Of either family, of the length that is told."""
+@needs(nodes=(2,), components=(MANAGER,), lasts="60")
+def test_each_node_has_a_range_of_its_own_once_ranges_are_given_out(lab: Lab, claim: Expectations) -> None:
+    """The lab's own nodes keep their ranges: a Node cannot lose its range."""
+    released = claim("cidr.released")
+    mark = uuid.uuid4().hex[:8]
+    early, late = Node(f"by-hand-{mark}-early"), Node(f"by-hand-{mark}-late")
+    bits = (len(lab.nodes()) + 1).bit_length()
+    others = [Node(f"by-hand-{mark}-{number}") for number in range(2**bits - len(lab.nodes()) - 2)]
+
+    with lab.record():
+        lab.run(actions.create_node(early))
+        claim("cidr.off-by-default").never(
+            has_range(early), throughout=windows.absence(lab.quiet_s), after=early.created
+        )
+        with lab.inject(faults.settings(MANAGER, **allocate())) as fault:
+            expect_range(claim, early, fault.injected_at, UP_S)
+            lab.run(actions.join(JOINER))
+            expect_range(claim, JOINER, JOINER.created, ALLOCATED_S)
+        with lab.inject(faults.settings(MANAGER, **allocate(bits))) as fault:
+            for name in others:
+                lab.run(actions.create_node(name))
+                lab.wait_for(has_range(name).after(fault.injected_at, windows.prompt(UP_S)))
+            no_overlap = {"ranges": 2 * 2**bits, "overlapping": 0}
+            claim("cidr.unique").expect_later(
+                checks.shows(lab.observe(probes.overlapping_ranges()), no_overlap)
+            )
+            lab.run(actions.create_node(late))
+            creation, refusal = late.created, moments.event_reported("CIDRNotAvailable", "Node", late, "")
+            claim("cidr.exhausted").expect(refusal, within=windows.prompt(UP_S), after=creation)
+            claim("cidr.exhausted").never(has_range(late), throughout=NEVER, after=creation)
+            lab.run(actions.kubectl("delete", "node", early))
+            released.expect(has_range(late), within=windows.prompt(FREED_S), after=early.removed)
+            released.expect_later(checks.shows(lab.observe(probes.overlapping_ranges()), no_overlap))
+        # These requests come last: no controller manager starts on ranges that overlap. The first range is
+        # an earlier Node's.
+        other = {"podCIDR": f"{IPV4}/24", "podCIDRs": [f"{IPV4}/24", f"{IPV6}/64"]}
+        for spec in (other, dict.fromkeys(other)):
+            answer = lab.run(actions.send_request("PATCH", f"/api/v1/nodes/{JOINER}", {"spec": spec}))
+            claim("cidr.immutable").expect_later(checks.shows(answer, {"status": 422}))
+
+
+def expect_range(claim: Expectations, node: Node, after: Moment, within_s: float) -> None:
+    """Expect that a Node gets ranges of the default lengths."""
+    ranges = has_range(node, DEFAULT_MASKS)
+    check = claim("cidr.assigned").expect(ranges, within=windows.prompt(within_s), after=after)
+    claim("cidr.mask-size").expect_later(check)
+
+
+def has_range(node: Node, masks: tuple[str, str] | None = None) -> Moment:
+    """Match the range of a Node, of either family, with these lengths if any."""
     if masks is None:
-        return became("nodes", node, {"spec": {"podCIDR": PRESENT}})
-    four, six = masks
-    return became(
-        "nodes", node, {"spec": {"podCIDRs": [{"$contains": f"0{four}"}, {"$contains": f":{six}"}]}}
-    )
+        return node.became({"spec": {"podCIDR": PRESENT}})
+    ipv4, ipv6 = masks
+    ranges = [{"$contains": f"0{ipv4}"}, {"$contains": f":{ipv6}"}]
+    return node.became({"spec": {"podCIDRs": ranges}})
 
 
 def allocate(bits: int = 0) -> dict[str, str]:
-    """Flags for as many ranges as numbers of so many bits are; without, for all that there can be."""
-    four, six = (24 - bits, 64 - bits) if bits else (16, 48)
-    return {"allocate_node_cidrs": "true", "cluster_cidr": f"{FOUR}/{four},{SIX}/{six}"}
-
-
-@claims(
-    "cidr.off-by-default",
-    "cidr.assigned",
-    "cidr.mask-size",
-    "cidr.unique",
-    "cidr.immutable",
-    "cidr.exhausted",
-    "cidr.released",
-)
-@needs(nodes=(2,), components=(MANAGER,), lasts="60")
-def test_each_node_has_a_range_of_its_own_once_ranges_are_given_out(lab: Stage, judge: Judge) -> None:
-    """The lab's own nodes keep theirs: no Node can lose its range."""
-    mark = uuid.uuid4().hex[:8]
-    early, late = f"by-hand-{mark}-early", f"by-hand-{mark}-late"
-    bits = (len(lab.nodes()) + 1).bit_length()
-    others = [f"by-hand-{mark}-{each}" for each in range(2**bits - len(lab.nodes()) - 2)]
-    soon, quiet = windows.prompt(GIVEN_S), windows.absence(NEVER_S)
-    ranged = has_range(JOINER, DEFAULT_MASKS)
-    # The first range is an earlier Node's.
-    other = {"podCIDR": f"{FOUR}/24", "podCIDRs": [f"{FOUR}/24", f"{SIX}/64"]}
-
-    with lab.record():
-        lab.do(make_node(early))
-        by_hand = made("nodes", early)
-        lab.wait_for(has_range(early).never_after(by_hand, windows.absence(lab.quiet_s + lab.clear_s)))
-        off = has_range(early).never_after(by_hand, windows.absence(lab.quiet_s))
-        with lab.inject(settings(MANAGER, **allocate())) as on:
-            given = [lab.wait_for(has_range(early, DEFAULT_MASKS).after(on.began, windows.prompt(UP_S)))]
-            lab.do(join(JOINER))
-            given.append(lab.wait_for(ranged.after(made("nodes", JOINER), soon)))
-        with lab.inject(settings(MANAGER, **allocate(bits))) as few:
-            for name in others:
-                lab.do(make_node(name))
-                lab.wait_for(has_range(name).after(few.began, windows.prompt(UP_S)))
-            unique = lab.look(overlapping_ranges())
-            lab.do(make_node(late))
-            born = made("nodes", late)
-            told = event_reported("CIDRNotAvailable", "Node", late, "")
-            without = [
-                lab.wait_for(told.after(born, windows.prompt(UP_S))),
-                lab.wait_for(has_range(late).never_after(born, quiet)),
-            ]
-            lab.do(kubectl("delete", "node", early))
-            freed = lab.wait_for(has_range(late).after(removed("nodes", early), windows.prompt(FREED_S)))
-            handed_on = lab.look(overlapping_ranges())
-        # At last: no controller manager starts on ranges that overlap.
-        changed = [
-            lab.do(ask("PATCH", f"/api/v1/nodes/{JOINER}", {"spec": spec}))
-            for spec in (other, dict.fromkeys(other))
-        ]
-
-    judge("cidr.off-by-default", off)
-    for check in given:
-        judge("cidr.assigned", check)
-        judge("cidr.mask-size", check)
-    all_given = {"ranges": 2 * 2**bits, "overlapping": 0}
-    judge("cidr.unique", shows(unique, all_given))
-    for answer in changed:
-        judge("cidr.immutable", shows(answer, {"status": 422}))
-    for check in without:
-        judge("cidr.exhausted", check)
-    for check in (freed, shows(handed_on, all_given)):
-        judge("cidr.released", check)
+    """Return flags for 2**bits ranges; without `bits`, for all possible ones."""
+    ipv4, ipv6 = (24 - bits, 64 - bits) if bits else (16, 48)
+    return {"allocate_node_cidrs": "true", "cluster_cidr": f"{IPV4}/{ipv4},{IPV6}/{ipv6}"}

@@ -1,58 +1,44 @@
-"""The addresses that a Node has from its cluster's cloud.
+"""Addresses of a Node that come from its cloud.
 
-The controllers are upstream's; which addresses they are told is the scenario's.
+The controllers are upstream's; the scenario sets the addresses that the cloud returns.
 """
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    CLOUD,
-    Moment,
-    Stage,
-    booted,
-    changed,
-    claims,
-    cloud,
-    cloud_gives,
-    join,
-    kubelet_at,
-    needs,
-    shows,
-    windows,
-    written,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import CLOUD
+from nodeproof.scenario.types import Moment
 
 ANSWERS, UP_S, SEVERAL_PASSES_S = "answers", 60.0, 10.0
-EVERYWHERE = "0.0.0.0"  # noqa: S104  the kubelet's own default; the lab's nodes have their networks for themselves
-NOBODYS = "10.78.254.254"
-"""Of the lab's `control` network, and no machine's."""
+EVERYWHERE = "0.0.0.0"  # noqa: S104  the kubelet's default; the networks of the lab's nodes are private
+UNUSED = "10.78.254.254"
+"""An address of the lab's `control` network that no machine has."""
 
 
-def has(node: str, address: str) -> Moment:
-    told = {"type": "ExternalIP", "address": address}
-    return written("nodes", {"metadata": {"name": node}, "status": {"addresses": [told]}})
+def external_ip(node: str, address: str) -> Moment:
+    addresses = [{"type": "ExternalIP", "address": address}]
+    return moments.written("nodes", {"metadata": {"name": node}, "status": {"addresses": addresses}})
 
 
-@claims("addresses.external-ip-routable")
 @needs(nodes=3, components=(CLOUD,), lasts="35")
-def test_a_node_has_the_external_addresses_that_its_cloud_says_wherever_they_lead(
-    lab: Stage, judge: Judge
-) -> None:
-    """One is the machine's own on a network that is not the cluster's; the other nobody has."""
+def test_node_has_the_external_addresses_that_its_cloud_reports(lab: Lab, claim: Expectations) -> None:
+    """One is its machine's own on a network outside the cluster; no machine has the other one."""
     node = "clouded"
-    altered = changed("nodes", node, "status.addresses")
 
-    with lab.record(), lab.inject(cloud({}, {}, sets_up=True)):
-        lab.do(join(node, flags=["--cloud-provider=external"], address=EVERYWHERE))
-        machine = next(each for each in lab.nodes() if each.name == node)
+    with lab.record(), lab.inject(faults.cloud({}, {}, initialises_nodes=True)):
+        lab.run(actions.join(node, flags=["--cloud-provider=external"], address=EVERYWHERE))
+        machine = next(entry for entry in lab.nodes() if entry.name == node)
         own = machine.control_address
-        gives = cloud_gives(node, InternalIP=[machine.data_address], ExternalIP=[own, NOBODYS])
-        lab.do(gives)
-        told = [
-            lab.wait_for(has(node, each).after(booted(node), windows.prompt(UP_S))) for each in (own, NOBODYS)
-        ]
-        reached, silent = (lab.look(kubelet_at(node, each)) for each in (own, NOBODYS))
-        passes = windows.absence(SEVERAL_PASSES_S)
-        kept = lab.wait_for(altered.never_after(silent.came, passes))
-
-    for check in (*told, kept, shows(reached, ANSWERS), shows(silent, {"$not": ANSWERS})):
-        judge("addresses.external-ip-routable", check)
+        lab.run(
+            actions.set_cloud_addresses(node, InternalIP=[machine.data_address], ExternalIP=[own, UNUSED])
+        )
+        for address in (own, UNUSED):
+            claim("addresses.external-ip-routable").expect(
+                external_ip(node, address), within=windows.prompt(UP_S), after=moments.booted(node)
+            )
+        reached, silent = (lab.observe(probes.kubelet_at(node, address)) for address in (own, UNUSED))
+        claim("addresses.external-ip-routable").expect_later(checks.shows(reached, ANSWERS))
+        claim("addresses.external-ip-routable").expect_later(checks.shows(silent, {"$not": ANSWERS}))
+        claim("addresses.external-ip-routable").never(
+            moments.changed("nodes", node, "status.addresses"),
+            throughout=windows.absence(SEVERAL_PASSES_S),
+            after=silent.completed,
+        )

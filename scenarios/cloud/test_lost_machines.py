@@ -1,96 +1,69 @@
-"""What a cluster with a cloud does about nodes whose machines are shut down, or gone.
+"""Nodes of a cluster with a cloud whose machines are shut down or gone.
 
-The cloud controller manager is upstream's; what it is answered about each machine is the scenario's.
+The scenario runs the upstream cloud-controller-manager, and sets the cloud's answer for each machine.
 """
 
-from nodeproof.model.duration import duration_s
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    CLOUD,
-    CloudCalls,
-    Stage,
-    claims,
-    cloud,
-    cloud_says,
-    condition_became,
-    counted,
-    event_reported,
-    made,
-    manager_field,
-    needs,
-    next_of,
-    power_off,
-    removed,
-    taint_added,
-    taint_removed,
-    windows,
-)
+from collections.abc import Mapping
+
+from nodeproof.model.quantity import duration_s
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import CLOUD
+from nodeproof.scenario.sources import CloudCalls
 
 SHUT_DOWN = "node.cloudprovider.kubernetes.io/shutdown"
-KEPT_PASSES, FEW_PASSES = 10, 5
-WRITTEN_S = 0.5
-"""What asking twice and writing once may take a pass."""
-BACK_S = 60.0
+EXISTS_PASSES, HEALTHY_PASSES = 10, 5
+REQUESTS_S = 0.5
+"""Time that two calls of the cloud and one write may add to a pass (s)."""
+RECOVERY_S = 60.0
 
 
-@claims(
-    "cloud.node-deleted-when-vm-gone",
-    "cloud.only-unhealthy-checked",
-    "cloud.vm-exists-kept",
-    "cloud.shutdown-taint",
-)
+def absence(seconds: float) -> windows.WindowSpec:
+    return windows.formula("negative", f"{seconds}", "0", f"{seconds}")
+
+
 @needs(nodes=3, faulted=2, components=(CLOUD,), features=("power",), lasts="G + 14P + 20")
-def test_a_cloud_is_asked_about_lost_nodes_and_its_answer_decides(lab: Stage, judge: Judge) -> None:
-    """One machine is shut down and started again, and is well when the cloud denies it; one is lost, and
-    exists until it is gone.
-    """
+def test_a_cloud_is_asked_about_lost_nodes_and_its_answer_decides(lab: Lab, claim: Expectations) -> None:
+    """The cloud reports a healthy node gone, and a lost one existing until it reports it gone, too."""
     off, lost = lab.targets
-    unready = {node: condition_became(node, "Ready", "Unknown") for node in (off, lost)}
-    ready, deleted = condition_became(off, "Ready", "True"), removed("nodes", lost)
-    of_off, of_lost = CloudCalls(off), CloudCalls(lost, "InstanceExists")
-    denied, gone = cloud_says({off: "gone"}), cloud_says({off: "gone", lost: "gone"})
-    labels = {node: lab.labels(node) for node in lab.targets}
+    labels: dict[str, Mapping[str, str]] = {node: lab.labels(node) for node in lab.targets}
+    taint, deletion = off.taint(SHUT_DOWN, "NoSchedule"), lost.removed
+    event = moments.event_reported("DeletingNode", "Node", lost, "")
+    off_gone = actions.set_cloud_answers({off: "gone"})
+    both_gone = actions.set_cloud_answers({off: "gone", lost: "gone"})
+    off_calls, lost_calls = CloudCalls(off), CloudCalls(lost, "InstanceExists")
     still_ready = windows.formula("negative", "G - 2R", "0", "G - 2R")
+    kept, only_unhealthy = claim("cloud.vm-exists-kept"), claim("cloud.only-unhealthy-checked")
 
-    with lab.record(), lab.inject(cloud({off: "shut-down", lost: "exists"}, labels)):
-        period_s = duration_s(lab.look(manager_field(CLOUD, "KubeCloudShared.NodeMonitorPeriod")).value)
-        bound, passes_s, few_s = f"{period_s + WRITTEN_S}", KEPT_PASSES * period_s, FEW_PASSES * period_s
-        a_pass = windows.formula("within", bound, "-slack", f"{bound} + slack")
-        passes = windows.formula("negative", f"{passes_s}", "0", f"{passes_s}")
-        few = windows.formula("negative", f"{few_s}", "0", f"{few_s}")
-        with lab.inject(power_off(lost)) as power:
-            with lab.inject(power_off(off)) as cut:
-                lab.wait_for(unready[off].after(power.began, windows.detection_from_fault()))
-                tainted = lab.wait_for(taint_added(off, SHUT_DOWN, "NoSchedule").after(unready[off], a_pass))
-            lab.wait_for(ready.after(unready[off], windows.prompt(BACK_S)))
-            untainted = lab.wait_for(taint_removed(off, SHUT_DOWN, "NoSchedule").after(ready, a_pass))
-            lab.do(denied)
-            lab.wait_for(
-                removed("nodes", off).never_after(denied.ended, windows.absence(few_s + lab.clear_s))
-            )
-            lab.wait_for(deleted.never_after(unready[lost], windows.absence(passes_s + lab.clear_s)))
-            lab.do(gone)
-            event = event_reported("DeletingNode", "Node", lost, "")
-            # It may be asked before whoever answers knows that it was told.
-            told = windows.formula("within", f"{bound} + 2", "0", f"{bound} + 2 + slack")
-            taken = [lab.wait_for(each.after(gone.begun, told)) for each in (deleted, event)]
-            lab.hear(of_off, of_lost)
-            # Else it would be taken away again before it is Ready.
-            lab.do(cloud_says({}))
-        lab.wait_for(next_of(made("nodes", lost), after=deleted).after(deleted, windows.prompt(BACK_S)))
-
-    asked = counted(of_lost.call, KEPT_PASSES - 2, 9999, after=unready[lost], until=gone.begun)
-    promised = {
-        "cloud.node-deleted-when-vm-gone": taken,
-        "cloud.vm-exists-kept": [deleted.never_after(unready[lost], passes), asked],
-        "cloud.shutdown-taint": [tainted, untainted],
-        "cloud.only-unhealthy-checked": [
-            asked,
-            of_off.call.never_after(cut.began, still_ready),
-            of_off.call.never_after(denied.ended, few),
-            removed("nodes", off).never_after(denied.ended, few),
-        ],
-    }
-    for claim, checks in promised.items():
-        for check in checks:
-            judge(claim, check)
+    with lab.record(), lab.inject(faults.cloud({off: "shut-down", lost: "exists"}, labels)):
+        period_s = duration_s(
+            lab.observe(probes.manager_field(CLOUD, "KubeCloudShared.NodeMonitorPeriod")).value
+        )
+        pass_s, few_passes = period_s + REQUESTS_S, absence(HEALTHY_PASSES * period_s)
+        one_pass = windows.up_to(f"{pass_s}")
+        with lab.inject(faults.power_off(lost)) as power_loss:
+            with lab.inject(faults.power_off(off)) as shutdown:
+                lab.wait_for(off.unknown.after(power_loss.injected_at, windows.detection_from_fault()))
+                claim("cloud.shutdown-taint").expect(taint.added, within=one_pass, after=off.unknown)
+            lab.wait_for(off.ready.after(off.unknown, windows.prompt(RECOVERY_S)))
+            claim("cloud.shutdown-taint").expect(taint.removed, within=one_pass, after=off.ready)
+            lab.run(off_gone)
+            only_unhealthy.never(off.removed, throughout=few_passes, after=off_gone.ended)
+            kept.never(deletion, throughout=absence(EXISTS_PASSES * period_s), after=lost.unknown)
+            lab.run(both_gone)
+            # The controller may call the cloud before the cloud has its new answers.
+            answered = windows.formula("within", f"{pass_s} + 2", "0", f"{pass_s} + 2 + slack")
+            for moment in (deletion, event):
+                claim("cloud.node-deleted-when-vm-gone").expect(
+                    moment, within=answered, after=both_gone.begun
+                )
+            lab.collect(off_calls, lost_calls)
+            # Otherwise the controller would delete the Node again before it is Ready.
+            lab.run(actions.set_cloud_answers({}))
+        calls = checks.counted(
+            lost_calls.call, EXISTS_PASSES - 2, 9999, after=lost.unknown, until=both_gone.begun
+        )
+        only_unhealthy.expect_later(kept.expect_later(calls))
+        only_unhealthy.expect_later(off_calls.call.never_after(shutdown.injected_at, still_ready))
+        only_unhealthy.expect_later(off_calls.call.never_after(off_gone.ended, few_passes))
+        restored = moments.first_after(lost.created, after=deletion)
+        lab.wait_for(restored.after(deletion, windows.prompt(RECOVERY_S)))

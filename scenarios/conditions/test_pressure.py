@@ -1,26 +1,12 @@
-"""A node that runs short of memory, of disk and of process ids, and for how long it says so afterwards."""
+"""Nodes that run short of memory, disk or process IDs, and how long they report the pressure."""
 
 from typing import Any
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Stage,
-    claims,
-    condition_became,
-    condition_said,
-    counted,
-    field_of,
-    kubelet_field,
-    kubelet_settings,
-    needs,
-    shows,
-    unit_up,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, checks, faults, moments, needs, probes, windows
 
 MIB = 1 << 20
 MEMORY, DISK, PIDS = 300 * MIB, 1024 * MIB, 300
-KEPT_S = 40
+PERIOD_S = 40
 """evictionPressureTransitionPeriod."""
 HOG = f"""
 exec 3<>/dev/shm/nodeproof-hog 4<>/var/tmp/nodeproof-hog || exit 1
@@ -29,66 +15,67 @@ fallocate -l {MEMORY} /proc/self/fd/3 && fallocate -l {DISK} /proc/self/fd/4 || 
 for each in $(seq {PIDS}); do sleep infinity & done
 wait
 """
-"""Files without a name, which the kernel takes back with the last process that has them open."""
-SAID = {
+"""Unlinked files; the kernel frees their space when the last process that has them open ends."""
+MESSAGES = {
     "MemoryPressure": ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
     "DiskPressure": ("KubeletHasDiskPressure", "kubelet has disk pressure"),
     "PIDPressure": ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
 }
-CLAIMS = {
-    "MemoryPressure": "conditions.memory-pressure",
-    "DiskPressure": "conditions.disk-pressure",
-    "PIDPressure": "conditions.pid-pressure",
-}
-SAYS_SO = windows.formula("within", "22 + 1.04U", "-slack", "22 + 1.04U + slack")
-"""The kubelet compares each 10 s (evictionMonitoringPeriod in pkg/kubelet/kubelet.go), and what it reports
-each U; 12 s are for an emulated machine that has to take all of that first.
+REPORTED = windows.up_to("22 + 1.04U")
+"""The kubelet compares every 10 s (evictionMonitoringPeriod in pkg/kubelet/kubelet.go) and reports every U;
+12 s are for an emulated machine to allocate everything first.
 """
-GOES_ON = windows.formula("period", f"{KEPT_S}", f"{KEPT_S} - 12 - slack", f"{KEPT_S} + 14 + 1.04U + slack")
-"""The period runs from when the pressure was last found, up to 10 s and a comparison before its end, until a
-comparison finds that it is over; 2 s are for the end of all that was taken.
+CLEARED = windows.formula(
+    "period", f"{PERIOD_S}", f"{PERIOD_S} - 12 - slack", f"{PERIOD_S} + 14 + 1.04U + slack"
+)
+"""The period starts when pressure was last observed, up to 10 s and a comparison before it ends, and lasts
+until a comparison finds no pressure; 2 s are for freeing the allocations.
 """
 
 
-def kept_free(told: dict[str, Any]) -> dict[str, str]:
-    """Thresholds that half of what is taken is enough to fall below, by a kubelet's own figures."""
-    ids = told["rlimit"]["maxpid"] - told["rlimit"]["curproc"]
-    return {
-        "memory.available": str(told["memory"]["availableBytes"] - MEMORY // 2),
-        "nodefs.available": str(told["fs"]["availableBytes"] - DISK // 2),
-        "pid.available": str(ids - PIDS // 2),
+@needs(nodes=2, faulted=1, features=("systemd",), lasts="130")
+def test_a_node_that_runs_short_says_so_and_goes_on_saying_it_for_a_while(
+    lab: Lab, claim: Expectations
+) -> None:
+    """The setting imageMinimumGCAge protects the images, which later scenarios need."""
+    node = lab.target
+    pressures = {
+        "MemoryPressure": claim("conditions.memory-pressure"),
+        "DiskPressure": claim("conditions.disk-pressure"),
+        "PIDPressure": claim("conditions.pid-pressure"),
     }
 
-
-@claims(*CLAIMS.values(), "conditions.pressure-damping")
-@needs(nodes=2, faulted=1, features=("systemd",), lasts="130")
-def test_a_node_that_runs_short_says_so_and_goes_on_saying_it_for_a_while(lab: Stage, judge: Judge) -> None:
-    """No image is taken for garbage meanwhile, or later scenarios would have none."""
-    node = lab.target
-    short, enough = (
-        {type_: condition_became(node, type_, status) for type_ in SAID} for status in ("True", "False")
-    )
-    says = {type_: condition_said(node, type_, "True", *words) for type_, words in SAID.items()}
-
     with lab.record():
-        by_default = lab.look(kubelet_field(node, "evictionHard"))
-        told = lab.look(field_of(f"/api/v1/nodes/{node}/proxy/stats/summary", "node"))
-        watchful = kubelet_settings(
+        thresholds = lab.observe(probes.kubelet_field(node, "evictionHard"))
+        for default in ({"memory.available": "100Mi"}, {"pid.available": {"$present": False}}):
+            pressures["PIDPressure"].expect_later(checks.shows(thresholds, default))
+        stats = lab.observe(probes.field_of(f"/api/v1/nodes/{node}/proxy/stats/summary", "node"))
+        kubelet = faults.kubelet_settings(
             node,
-            evictionHard=kept_free(told.value),
-            evictionPressureTransitionPeriod=f"{KEPT_S}s",
+            evictionHard=eviction_thresholds(stats.value),
+            evictionPressureTransitionPeriod=f"{PERIOD_S}s",
             imageMinimumGCAge="1h",
         )
-        with lab.inject(watchful) as calm:
-            with lab.inject(unit_up(node, HOG)) as hog:
-                begins = {type_: lab.wait_for(says[type_].after(hog.ordered, SAYS_SO)) for type_ in SAID}
-            ends = {type_: lab.wait_for(enough[type_].after(hog.healing, GOES_ON)) for type_ in SAID}
+        with lab.inject(kubelet) as restart:
+            with lab.inject(faults.unit_up(node, HOG)) as hog:
+                for kind, pressure in pressures.items():
+                    beginning = node.condition(kind, "True")
+                    none = checks.counted(beginning, 0, 0, after=restart.requested_at, until=hog.requested_at)
+                    pressure.expect_later(none)
+                    report = moments.condition_reported(node, kind, "True", *MESSAGES[kind])
+                    pressure.expect(report, within=REPORTED, after=hog.requested_at)
+            for kind, pressure in pressures.items():
+                end = node.condition(kind, "False")
+                pressure.expect_later(checks.counted(end, 0, 0, after=hog.requested_at, until=hog.healing_at))
+                damping = pressure.expect(end, within=CLEARED, after=hog.healing_at)
+                claim("conditions.pressure-damping").expect_later(damping)
 
-    for type_, claim in CLAIMS.items():
-        not_before = counted(short[type_], 0, 0, after=calm.ordered, until=hog.ordered)
-        all_the_while = counted(enough[type_], 0, 0, after=hog.ordered, until=hog.healing)
-        for check in (not_before, begins[type_], all_the_while, ends[type_]):
-            judge(claim, check)
-        judge("conditions.pressure-damping", ends[type_])
-    judge("conditions.pid-pressure", shows(by_default, {"memory.available": "100Mi"}))
-    judge("conditions.pid-pressure", shows(by_default, {"pid.available": {"$present": False}}))
+
+def eviction_thresholds(stats: dict[str, Any]) -> dict[str, str]:
+    """Return eviction thresholds that half of the allocations cross, by the kubelet's own figures."""
+    ids = stats["rlimit"]["maxpid"] - stats["rlimit"]["curproc"]
+    return {
+        "memory.available": str(stats["memory"]["availableBytes"] - MEMORY // 2),
+        "nodefs.available": str(stats["fs"]["availableBytes"] - DISK // 2),
+        "pid.available": str(ids - PIDS // 2),
+    }

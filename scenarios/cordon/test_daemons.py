@@ -1,37 +1,23 @@
 """Daemons on a node that takes no new pods."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    PRESENT,
-    Stage,
-    claims,
-    kubectl,
-    needs,
-    windows,
-    workload,
-    written,
-)
+from nodeproof.scenario import Expectations, Lab, actions, needs, windows
+from nodeproof.scenario.kubernetes import workload
 
 PLACED_S, RUNS_S = 10.0, 60.0
-"""A controller makes a pod and the scheduler binds it; a container on an emulated machine takes its time."""
+"""Time until the controller creates a pod and the scheduler binds it, and until a container runs (s).
+
+A container on an emulated machine starts slowly.
+"""
 
 
-@claims("cordon.daemonset-still-scheduled")
 @needs(nodes=2, lasts="6R")
-def test_a_daemon_runs_on_a_cordoned_node_and_stays(lab: Stage, judge: Judge) -> None:
-    node = lab.target
-    daemons = workload("DaemonSet")
-    its = daemons.pods
-    there = written("pods", {**its, "spec": {"nodeName": node}})
-    running = written("pods", {**its, "spec": {"nodeName": node}, "status": {"phase": "Running"}})
-    leaves = written("pods", {"metadata": {**its["metadata"], "deletionTimestamp": PRESENT}})
+def test_a_daemon_runs_on_a_cordoned_node_and_stays(lab: Lab, claim: Expectations) -> None:
+    daemons, scheduled = workload("DaemonSet"), claim("cordon.daemonset-still-scheduled")
+    bound, running = daemons.pod_written(spec={"nodeName": lab.target}), daemons.running_on(lab.target)
 
     with lab.record():
-        lab.do(kubectl("cordon", node))
-        lab.do(daemons.make)
-        placed = lab.wait_for(there.after(daemons.make.begun, windows.prompt(PLACED_S)))
-        runs = lab.wait_for(running.after(there, windows.prompt(RUNS_S)))
-        stays = lab.wait_for(leaves.never_after(running, windows.absence(lab.quiet_s)))
-
-    for check in (placed, runs, stays):
-        judge("cordon.daemonset-still-scheduled", check)
+        lab.run(actions.kubectl("cordon", lab.target))
+        lab.run(daemons.make)
+        scheduled.expect(bound, within=windows.prompt(PLACED_S), after=daemons.make.begun)
+        scheduled.expect(running, within=windows.prompt(RUNS_S), after=bound)
+        scheduled.never(daemons.deletion, throughout=windows.absence(lab.quiet_s), after=running)

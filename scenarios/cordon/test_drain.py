@@ -1,107 +1,75 @@
-"""A node that is cordoned and then drained, and the pods on it."""
+"""Pods of a node that is cordoned and then drained."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    PRESENT,
-    Moment,
-    Stage,
-    Workload,
-    changed,
-    claims,
-    cordoned,
-    event_reported,
-    kubectl,
-    needs,
-    next_of,
-    pod_deletion,
-    preferring,
-    run_pod,
-    shows,
-    uncordoned,
-    unit_down,
-    windows,
-    workload,
-    written,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, windows
+from nodeproof.scenario.kubernetes import Pod, Workload, preferring, workload
 
-STARTS_S, LEAVES_S = 30.0, 10.0
-OTHERS = ("--force", "--timeout=30s")
-"""Pods that no controller would make again stand in a drain's way, too."""
+STARTS_S, DELETION_S = 30.0, 10.0
+DRAIN_FLAGS = ("--force", "--timeout=30s")
+"""Pods without a controller block a drain, too."""
 
 
-def leaving(pods: Workload) -> Moment:
-    return written("pods", {"metadata": {**pods.pods["metadata"], "deletionTimestamp": PRESENT}})
-
-
-def runs(pods: Workload, node: str) -> Moment:
-    return written("pods", {**pods.pods, "spec": {"nodeName": node}, "status": {"phase": "Running"}})
-
-
-@claims(
-    "cordon.keeps-existing-pods",
-    "cordon.direct-binding-bypass",
-    "cordon.kubelet-event",
-    "cordon.drain-leaves-daemonset",
-)
 @needs(nodes=3, faulted=1, lasts="4P + 35")
-def test_a_cordon_leaves_pods_where_they_are_and_a_drain_leaves_daemons(lab: Stage, judge: Judge) -> None:
-    """The kubelet starts anew first: what reports 25 events is heard once in five minutes from then on."""
+def test_a_cordon_leaves_pods_where_they_are_and_a_drain_leaves_daemons(
+    lab: Lab, claim: Expectations
+) -> None:
+    """The kubelet restarts first: after 25 events, a source is limited to one event in five minutes."""
     node = lab.target
-    daemons, replaced = workload("DaemonSet"), workload("Deployment", **preferring(node))
-    bound = workload("Deployment", nodeName=node)
-    unschedulable, schedulable = cordoned(node), uncordoned(node)
-    noticed, noticed_again = (
-        event_reported(reason, "Node", node, "") for reason in ("NodeNotSchedulable", "NodeSchedulable")
-    )
-    refused = kubectl("drain", node, *OTHERS, may_fail=True)
-    drain = kubectl("drain", node, "--ignore-daemonsets", *OTHERS, may_fail=True)
+    daemons, deployment = workload("DaemonSet"), workload("Deployment", **preferring(node))
 
     with lab.record():
-        with lab.inject(unit_down(node)) as down:
+        with lab.inject(faults.unit_down(node)) as fault:
             pass
-        renewed = next_of(changed("leases", node, "spec.renewTime", "kube-node-lease"), after=down.healing)
-        lab.wait_for(renewed.after(down.healing, windows.recovery()))
-        existing = lab.do(run_pod(on=node))
-        for each in (daemons, replaced):
-            lab.do(each.make)
-            lab.wait_for(runs(each, node).after(each.make.begun, windows.prompt(STARTS_S)))
-        # The cordon is read from another watch than the pods: only what is looked for from well before it is
-        # sure to come after that.
-        all_run = runs(replaced, node)
-        lab.wait_for(leaving(replaced).never_after(all_run, windows.absence(lab.clear_s)))
-        lab.do(kubectl("cordon", node))
-        told = lab.wait_for(noticed.after(unschedulable, windows.status_update()))
-        lab.do(bound.make)
-        bypass = lab.wait_for(runs(bound, node).after(bound.make.begun, windows.prompt(STARTS_S)))
-        long_s = 2 * lab.configuration["P"] + lab.quiet_s
-        long = windows.absence(long_s)
-        lab.wait_for(leaving(daemons).never_after(unschedulable, windows.absence(long_s + lab.clear_s)))
-        stay = [
-            lab.wait_for(leaves.never_after(since, lasting))
-            for since, lasting in ((unschedulable, long), (all_run, windows.absence(lab.clear_s + long_s)))
-            for leaves in (
-                pod_deletion(existing.namespace, existing.name),
-                leaving(daemons),
-                leaving(replaced),
-            )
-        ]
-        answer = lab.do(refused)
-        drained = lab.do(drain)
-        goes = lab.wait_for(leaving(replaced).after(drain.begun, windows.prompt(LEAVES_S)))
-        stays = lab.wait_for(leaving(daemons).never_after(drain.begun, windows.absence(lab.quiet_s)))
-        lab.do(kubectl("uncordon", node))
-        told_again = lab.wait_for(noticed_again.after(schedulable, windows.status_update()))
+        renewal = moments.first_after(node.lease_renewal, after=fault.healing_at)
+        lab.wait_for(renewal.after(fault.healing_at, windows.recovery()))
+        pod = lab.run(actions.run_pod(on=node))
+        for controller in (daemons, deployment):
+            lab.run(controller.make)
+            lab.wait_for(controller.running_on(node).after(controller.make.begun, windows.prompt(STARTS_S)))
+        expect_pods_stay_after_cordon(lab, claim, pod, daemons, deployment)
+        expect_drain(lab, claim, daemons, deployment)
+        lab.run(actions.kubectl("uncordon", node))
+        claim("cordon.kubelet-event").expect(
+            moments.event_reported("NodeSchedulable", "Node", node, ""),
+            within=windows.status_update(),
+            after=node.uncordoned,
+        )
 
-    for check in (told, told_again):
-        judge("cordon.kubelet-event", check)
-    judge("cordon.direct-binding-bypass", bypass)
-    for check in stay:
-        judge("cordon.keeps-existing-pods", check)
-    leaves_daemons = (
-        shows(answer, {"status": 1, "stderr": {"$contains": "--ignore-daemonsets"}}),
-        shows(drained, {"status": 0}),
-        goes,
-        stays,
+
+def expect_pods_stay_after_cordon(
+    lab: Lab, claim: Expectations, pod: Pod, daemons: Workload, deployment: Workload
+) -> None:
+    node, unschedulable, all_run = lab.target, lab.target.cordoned, deployment.running_on(lab.target)
+    bound = workload("Deployment", nodeName=node)
+    long_s = 2 * lab.configuration["P"] + lab.quiet_s
+
+    # Cordon and pods come from separate watches. An absence is certain to cover the cordon only if it starts
+    # well before it.
+    lab.wait_for(deployment.deletion.never_after(all_run, windows.absence(lab.clear_s)))
+    lab.run(actions.kubectl("cordon", node))
+    claim("cordon.kubelet-event").expect(
+        moments.event_reported("NodeNotSchedulable", "Node", node, ""),
+        within=windows.status_update(),
+        after=unschedulable,
     )
-    for check in leaves_daemons:
-        judge("cordon.drain-leaves-daemonset", check)
+    lab.run(bound.make)
+    claim("cordon.direct-binding-bypass").expect(
+        bound.running_on(node), within=windows.prompt(STARTS_S), after=bound.make.begun
+    )
+    since_cordon = (unschedulable, windows.absence(long_s))
+    since_before = (all_run, windows.absence(lab.clear_s + long_s))
+    for start, window in (since_cordon, since_before):
+        for deletion in (pod.deletion, daemons.deletion, deployment.deletion):
+            claim("cordon.keeps-existing-pods").never(deletion, throughout=window, after=start)
+
+
+def expect_drain(lab: Lab, claim: Expectations, daemons: Workload, deployment: Workload) -> None:
+    """Expect a drain to fail on pods of a DaemonSet, and --ignore-daemonsets to leave them in place."""
+    drain_leaves_daemonset = claim("cordon.drain-leaves-daemonset")
+    drain = actions.kubectl("drain", lab.target, "--ignore-daemonsets", *DRAIN_FLAGS, may_fail=True)
+    refusal = lab.run(actions.kubectl("drain", lab.target, *DRAIN_FLAGS, may_fail=True))
+    drain_leaves_daemonset.expect_later(
+        checks.shows(refusal, {"status": 1, "stderr": {"$contains": "--ignore-daemonsets"}})
+    )
+    drain_leaves_daemonset.expect_later(checks.shows(lab.run(drain), {"status": 0}))
+    drain_leaves_daemonset.expect(deployment.deletion, within=windows.prompt(DELETION_S), after=drain.begun)
+    drain_leaves_daemonset.never(daemons.deletion, throughout=windows.absence(lab.quiet_s), after=drain.begun)

@@ -1,51 +1,30 @@
-"""Containers of a node whose Node is deleted while its kubelet lives."""
+"""Containers of a node whose Node is deleted while its kubelet runs."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Stage,
-    Witness,
-    claims,
-    last_sign,
-    made,
-    needs,
-    next_of,
-    node_deleted,
-    pod_gone,
-    removed,
-    run_witnesses,
-    sigterm,
-    wait_out_orphans_quarantine,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
+from nodeproof.scenario.kubernetes import Witness
 
 OWN_GRACE_S, SOON_S, ENDED_S = 8, 15, 30
 FLOOR_S = 2
-"""What a container has at least, and all that it has where the object was removed by force, without any grace
+"""Minimum grace period of a container, and its whole grace period if its object was deleted without one
 (minimumGracePeriodInSeconds in pkg/kubelet/kuberuntime/kuberuntime_manager.go).
 """
 
 
-@claims("deletion-gc.live-kubelet-kills")
 @needs(nodes=2, faulted=1, features=("real-pods",), lasts="150")
-def test_a_kubelet_whose_node_is_deleted_ends_its_pods_when_their_objects_are_gone(
-    lab: Stage, judge: Judge
+def test_kubelet_of_a_deleted_node_ends_pods_once_their_objects_are_gone(
+    lab: Lab, claim: Expectations
 ) -> None:
-    """The collector removes objects without grace; a container that is deaf to SIGTERM has 2 s of its 8."""
-    node = lab.target
-    lab.do(wait_out_orphans_quarantine(node))
-    (pod,) = lab.do(run_witnesses(Witness(grace_s=OWN_GRACE_S, deaf=True), on=node))
-    away, gone = removed("nodes", node), pod_gone(pod.namespace, pod.name)
-    back = next_of(made("nodes", node), after=away)
+    """The collector deletes without grace: a container that ignores SIGTERM gets 2 s of its 8 s."""
+    node, kills = lab.target, claim("deletion-gc.live-kubelet-kills")
+    lab.run(actions.wait_podgc_quarantine(node))
+    (pod,) = lab.run(actions.run_witnesses(Witness(grace_s=OWN_GRACE_S, ignores_sigterm=True), on=node))
+    node_back = moments.first_after(node.created, after=node.removed)
 
-    with lab.record(), lab.inject(node_deleted(node, lab.labels(node))):
-        collected = lab.wait_for(gone.after(away, windows.quarantine()))
-        # Nothing in the API tells of a container any more.
-        lab.wait_for(back.never_after(gone, windows.absence(ENDED_S)))
-        lab.hear(pod)
+    with lab.record(), lab.inject(faults.delete_node(node, lab.labels(node))):
+        kills.expect(pod.removal, within=windows.quarantine(), after=node.removed)
+        # The API shows nothing of a container any more.
+        lab.wait_for(node_back.never_after(pod.removal, windows.absence(ENDED_S)))
+        lab.collect(pod)
 
-    for check in (
-        collected,
-        sigterm(pod.name).after(gone, windows.prompt(SOON_S)),
-        last_sign(pod.name).after(sigterm(pod.name), windows.grace_period(FLOOR_S)),
-    ):
-        judge("deletion-gc.live-kubelet-kills", check)
+    kills.expect_later(pod.sigterm, within=windows.prompt(SOON_S), after=pod.removal)
+    kills.expect_later(pod.last_sign, within=windows.grace_period(FLOOR_S), after=pod.sigterm)

@@ -1,47 +1,36 @@
-"""How long pods tolerate an unreachable node, where the API server was told otherwise."""
+"""The default tolerations of new pods, with other values in the API server's flags."""
 
 from typing import Any
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    NOT_READY,
-    UNREACHABLE,
-    Stage,
-    claims,
-    needs,
-    settings,
-    shows,
-    tolerates,
-    would,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs
+from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, tolerates
 
 SERVER = "kube-apiserver"
-OTHER_S = {UNREACHABLE: 21, NOT_READY: 23}
+UNREACHABLE_S, NOT_READY_S = 21, 23
 PODS = "/api/v1/namespaces/nodeproof/pods"
 POD: dict[str, Any] = {
     "metadata": {"name": "newcomer"},
     "spec": {"containers": [{"name": "main", "image": "nodeproof.local/pause:1"}]},
 }
 OWN = tolerates(UNREACHABLE, 5)
-IMPATIENT = {**POD, "spec": {**POD["spec"], "tolerations": [OWN]}}
+POD_WITH_OWN = {**POD, "spec": {**POD["spec"], "tolerations": [OWN]}}
 
 
-@claims("eviction.admission-flags")
 @needs(nodes=2, components=(SERVER,))
-def test_new_pods_tolerate_as_long_as_the_api_servers_flags_say(lab: Stage, judge: Judge) -> None:
-    told = settings(
+def test_new_pods_tolerate_as_long_as_the_api_servers_flags_say(lab: Lab, claim: Expectations) -> None:
+    flags = faults.settings(
         SERVER,
-        default_unreachable_toleration_seconds=str(OTHER_S[UNREACHABLE]),
-        default_not_ready_toleration_seconds=str(OTHER_S[NOT_READY]),
+        default_unreachable_toleration_seconds=str(UNREACHABLE_S),
+        default_not_ready_toleration_seconds=str(NOT_READY_S),
     )
-    with lab.record(), lab.inject(told):
-        newcomer, impatient = (lab.do(would("POST", PODS, pod)) for pod in (POD, IMPATIENT))
+    unreachable, not_ready = tolerates(UNREACHABLE, UNREACHABLE_S), tolerates(NOT_READY, NOT_READY_S)
+    with lab.record(), lab.inject(flags):
+        without_own, with_own = (lab.run(actions.dry_run("POST", PODS, pod)) for pod in (POD, POD_WITH_OWN))
 
-    given = {key: tolerates(key, seconds) for key, seconds in OTHER_S.items()}
-    for answer, tolerations in (
-        (newcomer, list(given.values())),
-        (impatient, [OWN, given[NOT_READY]]),
-        (impatient, {"$not": [given[UNREACHABLE]]}),
+    for response, tolerations in (
+        (without_own, [unreachable, not_ready]),
+        (with_own, [OWN, not_ready]),
+        (with_own, {"$not": [unreachable]}),
     ):
-        told_so = {"status": 201, "body": {"spec": {"tolerations": tolerations}}}
-        judge("eviction.admission-flags", shows(answer, told_so))
+        pod = {"status": 201, "body": {"spec": {"tolerations": tolerations}}}
+        claim("eviction.admission-flags").expect_later(checks.shows(response, pod))

@@ -1,45 +1,32 @@
 """Eviction at the toleration that every pod gets."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    UNREACHABLE,
-    Stage,
-    claims,
-    condition_became,
-    default_of,
-    last_heartbeat,
-    needs,
-    partition,
-    pod_deletion,
-    run_pod,
-    taint_added,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, windows
+from nodeproof.scenario.kubernetes import UNREACHABLE
 
 
-@claims("eviction.default-tolerations-injected")
 @needs(nodes=2)
-def test_tolerations_that_an_api_server_without_flags_gives(lab: Stage, judge: Judge) -> None:
+def test_tolerations_that_an_api_server_without_flags_gives(lab: Lab, claim: Expectations) -> None:
     with lab.record():
-        pass
-    for constant in ("default-not-ready-toleration-seconds", "default-unreachable-toleration-seconds"):
-        judge("eviction.default-tolerations-injected", default_of(constant))
+        for constant in ("default-not-ready-toleration-seconds", "default-unreachable-toleration-seconds"):
+            claim("eviction.default-tolerations-injected").expect_later(checks.default_of(constant))
 
 
-@claims("monitoring.detection-time", "eviction.after-five-minutes-unreachable")
 @needs(nodes=2, faulted=1, profile="documented", lasts="G + T + 20")
-def test_pods_without_a_toleration_of_their_own_leave_after_five_minutes(lab: Stage, judge: Judge) -> None:
+def test_pods_without_a_toleration_of_their_own_leave_after_five_minutes(
+    lab: Lab, claim: Expectations
+) -> None:
     node = lab.target
-    pod = lab.do(run_pod(on=node))
-    unknown = condition_became(node, "Ready", "Unknown")
-    unreachable = taint_added(node, UNREACHABLE, "NoExecute")
+    pod = lab.run(actions.run_pod(on=node))
+    unreachable = node.taint(UNREACHABLE, "NoExecute").added
 
-    with lab.record(), lab.inject(partition(node)) as cut:
-        lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
-        lab.wait_for(unreachable.after(unknown, windows.taint_pass()))
-        evicted = lab.wait_for(
-            pod_deletion(pod.namespace, pod.name).after(unreachable, windows.default_toleration())
+    with lab.record(), lab.inject(faults.partition(node)) as fault:
+        lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+        claim("monitoring.detection-time").expect_later(
+            node.unknown, within=windows.detection(), after=node.last_heartbeat(before=node.unknown)
         )
-    judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
-    judge("eviction.after-five-minutes-unreachable", default_of("default-unreachable-toleration-seconds"))
-    judge("eviction.after-five-minutes-unreachable", evicted)
+        lab.wait_for(unreachable.after(node.unknown, windows.taint_pass()))
+        toleration = checks.default_of("default-unreachable-toleration-seconds")
+        claim("eviction.after-five-minutes-unreachable").expect_later(toleration)
+        claim("eviction.after-five-minutes-unreachable").expect(
+            pod.deletion, within=windows.default_toleration(), after=unreachable
+        )

@@ -1,82 +1,60 @@
-"""A node that is not ready though it reports."""
+"""A node that is not ready although it reports."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    NOT_READY,
-    PRESENT,
-    UNREACHABLE,
-    Moment,
-    Stage,
-    Workload,
-    claims,
-    condition_became,
-    counted,
-    needs,
-    ready_patched,
-    run_pod,
-    taint_added,
-    taint_removed,
-    windows,
-    workload,
-    written,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, windows
+from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, Node, Workload, workload
+from nodeproof.scenario.types import Moment
 
-PLACED_S = 5.0
+PLACED = windows.prompt(5.0)
 
 
-def meant_for(pods: Workload, node: str) -> Moment:
-    """A DaemonSet's pod, which the scheduler may bind to that node alone."""
-    terms = [{"matchFields": [{"key": "metadata.name", "values": [node]}]}]
-    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    return written("pods", {**pods.pods, "spec": {"affinity": {"nodeAffinity": affinity}}})
-
-
-@claims(
-    "taints.not-ready-noexecute",
-    "conditions.pods-not-marked-on-kubelet-false",
-    "daemonset.not-created-on-not-ready",
-)
 @needs(nodes=2, faulted=1, lasts="20")
-def test_a_node_that_is_not_ready_is_tainted_and_its_pods_are_not_marked(lab: Stage, judge: Judge) -> None:
-    node = lab.target
-    pod = lab.do(run_pod(on=node))
-    not_ready, ready_again = (condition_became(node, "Ready", status) for status in ("False", "True"))
-    unready = {"type": "Ready", "status": "False"}
-    marked = written(
-        "pods",
-        {"metadata": {"namespace": pod.namespace, "name": pod.name}, "status": {"conditions": [unready]}},
+def test_a_node_that_is_not_ready_is_tainted_and_its_pods_are_not_marked(
+    lab: Lab, claim: Expectations
+) -> None:
+    node, other = lab.target, lab.others[0]
+    pod = lab.run(actions.run_pod(on=node))
+    unready = {"conditions": [{"type": "Ready", "status": "False"}]}
+    marked = moments.written(
+        "pods", {"metadata": {"namespace": pod.namespace, "name": pod.name}, "status": unready}
     )
     a_pass_s = 2 * lab.configuration["P"] + 3.0
-    a_pass = windows.absence(a_pass_s)
     old, new = workload("DaemonSet"), workload("DaemonSet")
-    leaves = written("pods", {"metadata": {**old.pods["metadata"], "deletionTimestamp": PRESENT}})
-    other = lab.others[0]
-    prompt = windows.prompt(PLACED_S)
 
     with lab.record():
-        lab.do(old.make)
-        lab.wait_for(meant_for(old, node).after(old.make.begun, prompt))
-        with lab.inject(ready_patched(node)) as cut:
-            tainted = lab.wait_for(
-                taint_added(node, NOT_READY, "NoExecute").after(not_ready, windows.taint_pass())
+        lab.run(old.make)
+        lab.wait_for(pod_meant_for(old, node).after(old.make.begun, PLACED))
+        with lab.inject(faults.patch_ready(node)) as fault:
+            expect_taint(claim, node, other, windows.absence(a_pass_s))
+            claim("conditions.pods-not-marked-on-kubelet-false").never(
+                marked, throughout=windows.absence(a_pass_s), after=node.not_ready
             )
-            stays_ready = lab.wait_for(marked.never_after(not_ready, a_pass))
-            lab.do(new.make)
-            daemons = [
-                lab.wait_for(meant_for(new, other).after(new.make.begun, prompt)),
-                lab.wait_for(leaves.never_after(not_ready, windows.absence_from_before(a_pass_s))),
-                meant_for(new, node).never_after(new.make.begun, windows.absence(lab.quiet_s)),
-            ]
-            longer = windows.absence(lab.quiet_s + lab.clear_s)
-            lab.wait_for(meant_for(new, node).never_after(new.make.begun, longer))
-        lab.wait_for(ready_again.after(cut.began, windows.recovery()))
-        lab.wait_for(taint_removed(node, NOT_READY, "NoExecute").after(ready_again, windows.monitor_pass()))
-        daemons.append(lab.wait_for(meant_for(new, node).after(cut.healing, prompt)))
+            lab.run(new.make)
+            daemons = claim("daemonset.not-created-on-not-ready")
+            daemons.expect(pod_meant_for(new, other), within=PLACED, after=new.make.begun)
+            daemons.never(
+                old.deletion, throughout=windows.absence_from_before(a_pass_s), after=node.not_ready
+            )
+            daemons.never(
+                pod_meant_for(new, node), throughout=windows.absence(lab.quiet_s), after=new.make.begun
+            )
+        lab.wait_for(node.ready.after(fault.injected_at, windows.recovery()))
+        removal = node.taint(NOT_READY, "NoExecute").removed
+        lab.wait_for(removal.after(node.ready, windows.monitor_pass()))
+        daemons.expect(pod_meant_for(new, node), within=PLACED, after=fault.healing_at)
 
-    elsewhere = taint_added(other, NOT_READY, "NoExecute").never_after(not_ready, a_pass)
-    opposite = counted(taint_added(node, UNREACHABLE, "NoExecute"), 0, 0, after=cut.began, until=cut.healing)
-    for check in (tainted, elsewhere, opposite):
-        judge("taints.not-ready-noexecute", check)
-    judge("conditions.pods-not-marked-on-kubelet-false", stays_ready)
-    for check in daemons:
-        judge("daemonset.not-created-on-not-ready", check)
+    unreachable = node.taint(UNREACHABLE, "NoExecute").added
+    claim("taints.not-ready-noexecute").expect_later(checks.counted(unreachable, 0, 0, **fault.span))
+
+
+def expect_taint(claim: Expectations, node: Node, other: Node, a_pass: windows.WindowSpec) -> None:
+    """Expect that only the node that is not ready gets the taint."""
+    taint, elsewhere = (name.taint(NOT_READY, "NoExecute").added for name in (node, other))
+    claim("taints.not-ready-noexecute").expect(taint, within=windows.taint_pass(), after=node.not_ready)
+    claim("taints.not-ready-noexecute").expect_later(elsewhere.never_after(node.not_ready, a_pass))
+
+
+def pod_meant_for(pods: Workload, node: Node) -> Moment:
+    """Match a DaemonSet's pod that the scheduler may only bind to this node."""
+    terms = [{"matchFields": [{"key": "metadata.name", "values": [node]}]}]
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return pods.pod_written(spec={"affinity": {"nodeAffinity": affinity}})

@@ -1,36 +1,20 @@
-"""Eviction at the toleration that every pod gets, from a node that reports and is not ready."""
+"""Eviction after the default toleration from a node that reports and is not ready."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    NOT_READY,
-    Stage,
-    claims,
-    condition_became,
-    default_of,
-    needs,
-    pod_deletion,
-    ready_patched,
-    run_pod,
-    taint_added,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, windows
+from nodeproof.scenario.kubernetes import NOT_READY
 
 
-@claims("eviction.after-five-minutes-not-ready")
 @needs(nodes=2, faulted=1, profile="documented", lasts="T + 25")
-def test_pods_without_a_toleration_of_their_own_leave_a_node_that_is_not_ready_after_five_minutes(
-    lab: Stage, judge: Judge
+def test_pods_without_own_tolerations_leave_a_not_ready_node_after_300_s(
+    lab: Lab, claim: Expectations
 ) -> None:
-    node = lab.target
-    pod = lab.do(run_pod(on=node))
-    not_ready, unknown = (condition_became(node, "Ready", status) for status in ("False", "Unknown"))
-    tainted = taint_added(node, NOT_READY, "NoExecute")
-    deletion = pod_deletion(pod.namespace, pod.name)
+    node, eviction = lab.target, claim("eviction.after-five-minutes-not-ready")
+    pod = lab.run(actions.run_pod(on=node))
+    no_execute = node.taint(NOT_READY, "NoExecute").added
 
-    with lab.record(), lab.inject(ready_patched(node)):
-        lab.wait_for(tainted.after(not_ready, windows.taint_pass()))
-        evicted = lab.wait_for(deletion.after(tainted, windows.default_toleration()))
-        lives = lab.wait_for(unknown.never_after(tainted, windows.formula("negative", "T", "0", "T")))
-
-    for check in (default_of("default-not-ready-toleration-seconds"), evicted, lives):
-        judge("eviction.after-five-minutes-not-ready", check)
+    with lab.record(), lab.inject(faults.patch_ready(node)):
+        eviction.expect_later(checks.default_of("default-not-ready-toleration-seconds"))
+        lab.wait_for(no_execute.after(node.not_ready, windows.taint_pass()))
+        eviction.expect(pod.deletion, within=windows.default_toleration(), after=no_execute)
+        until_due = windows.formula("negative", "T", "0", "T")
+        eviction.never(node.unknown, throughout=until_due, after=no_execute)

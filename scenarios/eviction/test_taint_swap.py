@@ -1,48 +1,29 @@
-"""A node that is not ready first and then silent, and the clock of the pods on it."""
+"""A node that is first not ready and then silent, and the time at which its pods leave."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    NOT_READY,
-    UNREACHABLE,
-    Stage,
-    claims,
-    condition_became,
-    needs,
-    partition,
-    pod_deletion,
-    ready_patched,
-    run_pod,
-    taint_added,
-    tolerates,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, faults, needs, windows
+from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, tolerates
 
-LEFT_S = 8.0
-"""At least so long the other taint has to stand before the pod is due."""
+REMAINING_S = 8.0
+"""Shortest time from the second taint until the pod is due (s)."""
 
 
-@claims("eviction.timer-survives-taint-swap")
 @needs(nodes=2, faulted=1, lasts="2G + 60")
-def test_pods_of_a_node_that_falls_silent_while_not_ready_leave_by_the_first_taint(
-    lab: Stage, judge: Judge
+def test_pods_leave_by_the_first_taint_if_a_not_ready_node_falls_silent(
+    lab: Lab, claim: Expectations
 ) -> None:
-    """It tolerates both equally long: by a clock that began anew it would leave a grace period later."""
-    node, known = lab.target, lab.configuration
-    tolerated_s = int(known["G"] + 3 * known["P"] + 20)
-    pod = lab.do(
-        run_pod(on=node, tolerations=[tolerates(key, tolerated_s) for key in (NOT_READY, UNREACHABLE)])
-    )
-    not_ready, unknown = (condition_became(node, "Ready", status) for status in ("False", "Unknown"))
-    first, second = (taint_added(node, key, "NoExecute") for key in (NOT_READY, UNREACHABLE))
+    """The pod tolerates both taints equally long: a timer that began anew would end a grace period later."""
+    node, configuration = lab.target, lab.configuration
+    tolerated_s = int(configuration["G"] + 3 * configuration["P"] + 20)
+    tolerations = [tolerates(key, tolerated_s) for key in (NOT_READY, UNREACHABLE)]
+    pod = lab.run(actions.run_pod(on=node, tolerations=tolerations))
+    first, second = (node.taint(key, "NoExecute").added for key in (NOT_READY, UNREACHABLE))
 
-    with lab.record(), lab.inject(ready_patched(node)):
-        lab.wait_for(first.after(not_ready, windows.taint_pass()))
-        with lab.inject(partition(node)) as cut:
-            lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
-            lab.wait_for(second.after(unknown, windows.monitor_pass()))
-            lab.require(second, within_s=tolerated_s - LEFT_S, after=first)
-            leaves = lab.wait_for(
-                pod_deletion(pod.namespace, pod.name).after(first, windows.toleration(tolerated_s))
+    with lab.record(), lab.inject(faults.patch_ready(node)):
+        lab.wait_for(first.after(node.not_ready, windows.taint_pass()))
+        with lab.inject(faults.partition(node)) as fault:
+            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_for(second.after(node.unknown, windows.monitor_pass()))
+            lab.require(second, within_s=tolerated_s - REMAINING_S, after=first)
+            claim("eviction.timer-survives-taint-swap").expect(
+                pod.deletion, within=windows.toleration(tolerated_s), after=first
             )
-
-    judge("eviction.timer-survives-taint-swap", leaves)

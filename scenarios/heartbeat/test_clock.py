@@ -1,53 +1,34 @@
-"""A node whose own clock is wrong, and by which clock its heartbeats are fresh."""
+"""Heartbeats of a node whose clock is wrong."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Stage,
-    changed,
-    claims,
-    clock,
-    condition_became,
-    counted,
-    kubelet_settings,
-    needs,
-    next_of,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, checks, faults, moments, needs, windows
 
 BACK_S = 600
-"""Far more than any grace period: who went by what Leases say would not see this node alive."""
+"""Far more than any grace period: by the times in its Lease, this node would be lost."""
 SELDOM = "1h"
-"""How often the kubelet reports a status in which nothing is new: none of these is to come between."""
+"""Interval of unchanged status reports: none comes during the scenario."""
 
 
-@claims("heartbeat.local-clock")
 @needs(nodes=2, faulted=1, features=("systemd",), lasts="5G + 60")
-def test_a_node_with_an_old_clock_lives_by_renewals_that_are_later_than_the_last(
-    lab: Stage, judge: Judge
-) -> None:
-    """A clock that steps back makes renewals that are none; once its Lease was looked at anew, they count."""
-    node, known = lab.target, lab.configuration
-    unknown, ready = (condition_became(node, "Ready", status) for status in ("Unknown", "True"))
-    renewed = changed("leases", node, "spec.renewTime", "kube-node-lease")
-    beats = int(known["G"] / known["R"] / 2)
-    long = windows.absence(2 * known["G"])
-    seldom = kubelet_settings(node, nodeStatusReportFrequency=SELDOM)
+def test_node_with_a_slow_clock_stays_ready_by_increasing_renew_times(lab: Lab, claim: Expectations) -> None:
+    """After the step, renewals do not count until the controller has observed the Lease anew."""
+    node, configuration = lab.target, lab.configuration
+    local_clock, grace_s = claim("heartbeat.local-clock"), configuration["G"]
+    renewals = int(grace_s / configuration["R"] / 2)
 
-    with lab.record(), lab.inject(seldom) as restart:
-        # What a kubelet that has just started reports, it reports at once.
-        lab.wait_for(unknown.never_after(restart.began, windows.absence(known["G"])))
-        with lab.inject(clock(node, -BACK_S)) as old:
-            unseen = next_of(unknown, after=old.began)
-            again = next_of(ready, after=unseen)
-            lost_again = next_of(unknown, after=again)
-            lost = lab.wait_for(unseen.after(old.began, windows.detection_from_fault()))
-            lab.wait_for(again.after(unseen, windows.prompt(3 * known["U"])))
-            lives = lab.wait_for(lost_again.never_after(again, long))
+    with lab.record(), lab.inject(faults.kubelet_settings(node, nodeStatusReportFrequency=SELDOM)) as restart:
+        # A kubelet that has just started reports its changes at once.
+        lab.wait_for(node.unknown.never_after(restart.injected_at, windows.absence(grace_s)))
+        with lab.inject(faults.clock(node, -BACK_S)) as fault:
+            unknown = moments.first_after(node.unknown, after=fault.injected_at)
+            ready = moments.first_after(node.ready, after=unknown)
+            unknown_again = moments.first_after(node.unknown, after=ready)
+            local_clock.expect(unknown, within=windows.detection_from_fault(), after=fault.injected_at)
+            lab.wait_for(ready.after(unknown, windows.prompt(3 * configuration["U"])))
+            local_clock.never(unknown_again, throughout=windows.absence(2 * grace_s), after=ready)
 
-    for check in (
-        lost,
-        counted(renewed, beats, 99, after=old.began, until=unseen),
-        lives,
-        counted(renewed, 2 * beats, 999, after=again, until=old.healing),
-    ):
-        judge("heartbeat.local-clock", check)
+    local_clock.expect_later(
+        checks.counted(node.lease_renewal, renewals, 99, after=fault.injected_at, until=unknown)
+    )
+    local_clock.expect_later(
+        checks.counted(node.lease_renewal, 2 * renewals, 999, after=ready, until=fault.healing_at)
+    )

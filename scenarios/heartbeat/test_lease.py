@@ -1,41 +1,35 @@
 """Heartbeats: the Lease of an idle node."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Stage,
-    audit,
-    claims,
-    counted,
-    default_of,
-    needs,
-    recording_began,
-    renewals_of,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, checks, moments, needs, windows
+from nodeproof.scenario.sources import audit
 
 RENEWALS = 20
 
 
-@claims("heartbeat.lease-interval", "heartbeat.kubelet-is-writer")
 @needs(nodes=2, lasts="20R + 2")
-def test_kubelet_renews_its_lease_at_a_quarter_of_the_lease_duration(lab: Stage, judge: Judge) -> None:
-    node = lab.target
+def test_kubelet_renews_its_lease_at_a_quarter_of_the_lease_duration(lab: Lab, claim: Expectations) -> None:
+    node, user = lab.target, f"system:node:{lab.target}"
     writes = {"verb": {"$in": ["create", "update", "patch", "delete"]}, "name": node}
-    by_itself, by_others = f"system:node:{node}", {"$not": f"system:node:{node}"}
-    renewed, meddled = (audit(**writes, resource="leases", user=user) for user in (by_itself, by_others))
-    told = audit(**writes, resource="nodes", subresource="status", user=by_others)
-    renewals = renewals_of(node, windows.renewals(), at_least=RENEWALS)
+    own_leases = audit(**writes, resource="leases", user=user)
+    others_leases = audit(**writes, resource="leases", user={"$not": user})
+    others_status = audit(**writes, resource="nodes", subresource="status", user={"$not": user})
     with lab.record():
-        lab.wait_for(renewals)
-        lab.hear(renewed, meddled, told)
-    judge("heartbeat.lease-interval", renewals)
-    for source, low, high in ((renewed, RENEWALS - 1, 3 * RENEWALS // 2), (meddled, 0, 0), (told, 0, 0)):
-        often = counted(source.request, low, high, after=recording_began(), until=source.heard)
-        judge("heartbeat.kubelet-is-writer", often)
+        claim("heartbeat.lease-interval").expect(
+            checks.renewals_of(node, windows.renewals(), at_least=RENEWALS)
+        )
+        lab.collect(own_leases, others_leases, others_status)
+    for source, low, high in (
+        (own_leases, RENEWALS - 1, 3 * RENEWALS // 2),
+        (others_leases, 0, 0),
+        (others_status, 0, 0),
+    ):
+        requests = checks.counted(
+            source.request, low, high, after=moments.recording_began(), until=source.collected
+        )
+        claim("heartbeat.kubelet-is-writer").expect_later(requests)
 
 
-@claims("heartbeat.lease-interval")
 @needs(nodes=2, profile="documented")
-def test_lease_duration_of_a_kubelet_without_settings_is_forty_seconds(lab: Stage, judge: Judge) -> None:
+def test_lease_duration_of_a_kubelet_without_settings_is_forty_seconds(lab: Lab, claim: Expectations) -> None:
     with lab.record():
-        judge("heartbeat.lease-interval", default_of("nodeLeaseDurationSeconds"))
+        claim("heartbeat.lease-interval").expect_later(checks.default_of("nodeLeaseDurationSeconds"))

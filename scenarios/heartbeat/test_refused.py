@@ -1,96 +1,83 @@
-"""Heartbeats of one kind where those of the other are refused."""
+"""Heartbeats of one kind while those of the other kind are refused."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Stage,
-    ask,
-    audit,
-    changed,
-    claims,
-    condition_became,
-    counted,
-    in_bursts,
-    kubelet_settings,
-    needs,
-    next_of,
-    refused,
-    renewals_of,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, windows
+from nodeproof.scenario.sources import audit
 
 WRONG = {"status": {"nodeInfo": {"kernelVersion": "nodeproof"}}}
-"""What a kubelet puts right: an idle one reports nothing for minutes."""
+"""A value that a kubelet corrects: without a change, it reports nothing for minutes."""
 RETRIES = 5
-"""Of each (nodeStatusUpdateRetry in pkg/kubelet/kubelet.go, maxUpdateRetries in
-k8s.io/component-helpers/apimachinery/lease/controller.go); then none for a period, 4 % longer at the most.
+"""Tries of each kind (nodeStatusUpdateRetry in pkg/kubelet/kubelet.go, maxUpdateRetries in
+k8s.io/component-helpers/apimachinery/lease/controller.go); then none for a period, at most 4 % longer.
 """
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 BURSTS, STARTS_S = 4, 60.0
 REPORTS_S = 5
-"""How often a kubelet reports that has nothing new to say: more often than the shortest grace period."""
+"""Period of the reports of a kubelet without changes (s): shorter than the shortest grace period."""
 
 
-@claims("heartbeat.lease-independent", "heartbeat.status-retries")
 @needs(nodes=2, faulted=1)
-def test_a_node_lives_by_its_lease_when_its_status_is_refused(lab: Stage, judge: Judge) -> None:
-    node = lab.target
-    status = f"/api/v1/nodes/{node}/status"
-    tried = audit(verb="patch", resource="nodes", subresource="status", name=node, user=f"system:node:{node}")
-    denied = audit(**tried.pattern, code={"$not": 200})
-    renewals = renewals_of(node, windows.renewals(), at_least=5)
-    wrong = ask("PATCH", status, WRONG)
+def test_a_node_lives_by_its_lease_when_its_status_is_refused(lab: Lab, claim: Expectations) -> None:
+    node, user = lab.target, f"system:node:{lab.target}"
+    tries = audit(verb="patch", resource="nodes", subresource="status", name=node, user=user)
+    refusals = audit(**tries.pattern, code={"$not": 200})
+    patch = actions.send_request("PATCH", f"/api/v1/nodes/{node}/status", WRONG)
+    retry_period = windows.formula("period", "U", "U - slack", "1.04U + 0.5 + slack")
 
     with lab.record():
-        with lab.inject(refused(node, "status")) as cut:
-            lab.do(wrong)
-            long = windows.absence(2 * lab.configuration["G"])
-            lives = lab.wait_for(condition_became(node, "Ready", "Unknown").never_after(wrong.ended, long))
-        lab.hear(tried, denied)
+        claim("heartbeat.lease-independent").expect_later(
+            checks.renewals_of(node, windows.renewals(), at_least=5)
+        )
+        with lab.inject(faults.deny_updates(node, "status")) as fault:
+            lab.run(patch)
+            claim("heartbeat.lease-independent").never(
+                node.unknown, throughout=windows.absence(2 * lab.configuration["G"]), after=patch.ended
+            )
+        lab.collect(tries, refusals)
 
-    for source in (tried, denied):
-        many = counted(source.request, 3, 9999, after=wrong.ended, until=cut.healing)
-        judge("heartbeat.lease-independent", many)
-    a_period = windows.formula("period", "U", "U - slack", "1.04U + 0.5 + slack")
-    five = (tried.request, RETRIES)
-    judge(
-        "heartbeat.status-retries",
-        in_bursts(five, apart=a_period, at_least=BURSTS, after=wrong.ended, until=cut.healing),
+    for source in (tries, refusals):
+        requests = checks.counted(source.request, 3, 9999, after=patch.ended, until=fault.healing_at)
+        claim("heartbeat.lease-independent").expect_later(requests)
+    burst = (tries.request, RETRIES)
+    claim("heartbeat.status-retries").expect_later(
+        checks.in_bursts(
+            burst, apart=retry_period, at_least=BURSTS, after=patch.ended, until=fault.healing_at
+        )
     )
-    judge("heartbeat.lease-independent", lives)
-    judge("heartbeat.lease-independent", renewals)
 
 
-@claims("heartbeat.status-alone-suffices", "heartbeat.lease-immediate-retries")
 @needs(nodes=2, faulted=1, lasts="2G + 15")
-def test_a_node_lives_by_its_status_when_its_lease_is_refused(lab: Stage, judge: Judge) -> None:
-    """Each time that its Lease is due: five tries, a look whether it is there, and five more."""
-    node, known = lab.target, lab.configuration
-    itself = {"name": node, "user": f"system:node:{node}"}
-    tried = audit(verb="update", resource="leases", code={"$not": 200}, **itself)
-    looked = audit(verb="get", resource="leases", **itself)
-    often = kubelet_settings(node, nodeStatusReportFrequency=f"{REPORTS_S}s")
-    lost = condition_became(node, "Ready", "Unknown")
-    renewed = changed("leases", node, "spec.renewTime", "kube-node-lease")
+def test_a_node_lives_by_its_status_when_its_lease_is_refused(lab: Lab, claim: Expectations) -> None:
+    """Each time that its Lease is due, the kubelet tries five times, reads the Lease, and tries five more."""
+    status_alone_suffices = claim("heartbeat.status-alone-suffices")
+    node, user = lab.target, f"system:node:{lab.target}"
+    tries = audit(verb="update", resource="leases", code={"$not": 200}, name=node, user=user)
+    reads = audit(verb="get", resource="leases", name=node, user=user)
+    frequent_reports = faults.kubelet_settings(node, nodeStatusReportFrequency=f"{REPORTS_S}s")
+    two_periods = windows.absence(2 * lab.configuration["G"])
+    retry_period = windows.formula("period", "R", "R - slack", "1.04R + 0.5 + slack")
 
     with lab.record():
-        with lab.inject(often) as restart:
-            # What a kubelet tries first after its start begins with the look.
-            first = next_of(renewed, after=restart.began)
-            lab.wait_for(first.after(restart.began, windows.prompt(STARTS_S)))
-            with lab.inject(refused(node, "lease")) as cut:
-                # A renewal just before the refusal would be within the slack of the look.
-                lab.wait_for(renewed.never_after(cut.began, windows.absence(lab.clear_s)))
-                acts = lab.do(ask("GET", f"{LEASES}/{node}"))
-                long = windows.absence(2 * known["G"])
-                lives = lost.never_after(cut.began, long)
-                lab.wait_for(renewed.never_after(acts.came, windows.absence(2 * known["G"] + lab.clear_s)))
-        lab.hear(tried, looked)
+        with lab.inject(frequent_reports) as restart:
+            # The first tries of a kubelet after its start begin with the read.
+            first = moments.first_after(node.lease_renewal, after=restart.injected_at)
+            lab.wait_for(first.after(restart.injected_at, windows.prompt(STARTS_S)))
+            with lab.inject(faults.deny_updates(node, "lease")) as fault:
+                # The fault is injected at the start of the denied request: an earlier renewal may come later.
+                lab.wait_until_quiet(node.lease_renewal)
+                lease = lab.run(actions.send_request("GET", f"{LEASES}/{node}"))
+                status_alone_suffices.expect_later(node.unknown.never_after(fault.injected_at, two_periods))
+                status_alone_suffices.never(node.lease_renewal, throughout=two_periods, after=lease.completed)
+        lab.collect(tries, reads)
 
-    a_renewal = windows.formula("period", "R", "R - slack", "1.04R + 0.5 + slack")
-    five, once = (tried.request, RETRIES), (looked.request, 1)
-    judge(
-        "heartbeat.lease-immediate-retries",
-        in_bursts(five, once, five, apart=a_renewal, at_least=BURSTS, after=cut.began, until=cut.healing),
+    burst, read = (tries.request, RETRIES), (reads.request, 1)
+    claim("heartbeat.lease-immediate-retries").expect_later(
+        checks.in_bursts(
+            burst,
+            read,
+            burst,
+            apart=retry_period,
+            at_least=BURSTS,
+            after=fault.injected_at,
+            until=fault.healing_at,
+        )
     )
-    for check in (lives, renewed.never_after(acts.came, long)):
-        judge("heartbeat.status-alone-suffices", check)

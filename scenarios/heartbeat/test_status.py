@@ -1,153 +1,122 @@
-"""Heartbeats: the status of a node about which there is nothing new to say."""
+"""Status reports of idle nodes."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Moment,
-    Stage,
-    amounts_to,
-    audit,
-    changed,
-    claims,
-    condition_became,
-    counted,
-    default_of,
-    join,
-    label_node,
-    made,
-    needs,
-    outweighs,
-    recording_began,
-    removed,
-    spaced,
-    times_as_large,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import Node
+from nodeproof.scenario.sources import Audit, audit
+from nodeproof.scenario.types import Check, Moment
 
-UP_S, LEASES, SLOWER_S, LEASED_S = 60.0, "kube-node-lease", 5, 4
-LEASE_OF = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-REPORTS, RENEWALS, UNSET = 1, 5, "0s"
-LOOK_S = 1
-"""The next look is counted from the end of the one before, which a busy machine draws out."""
-AGAIN_S = 0.7
-"""What TCP takes to send twice more what was lost on its way (200 ms, 400 ms): one renewal of many may be.
-How precise a kubelet is, `heartbeat.lease-interval` judges.
+SELDOM, EVERY_5_S, OFTEN = Node("quiet"), Node("frequent"), Node("chatty")
+"""Kubelets that report their status every two grace periods, every 5 s, and as often as they renew Leases."""
+LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+LATE_S = 1
+"""The next check is counted from the end of the last one, which takes longer on a busy machine."""
+RETRANSMISSION_S = 0.7
+"""Time that TCP takes to resend a lost packet twice (200 ms, 400 ms), as may happen to one renewal of many.
+`heartbeat.lease-interval` judges how precise a kubelet is.
 """
-TIMES = 4
-"""A Lease is at least so many times smaller than its Node."""
+SIZE_RATIO = 4
+"""A Lease is at least this many times smaller than its Node."""
 
 
-def reports(node: str) -> Moment:
-    return changed("nodes", node, "status.conditions[].lastHeartbeatTime")
-
-
-@claims(
-    "heartbeat.two-forms",
-    "heartbeat.status-report-interval",
-    "heartbeat.status-longer-than-grace",
-    "heartbeat.lease-lightweight",
-    "heartbeat.lease-reduces-load",
-    "heartbeat.request-timeout",
-    "registration.status-update-frequency",
-)
 @needs(nodes=2, lasts="5G + 15")
-def test_a_kubelet_with_nothing_new_to_say_renews_its_lease_and_seldom_reports_its_status(
-    lab: Stage, judge: Judge
-) -> None:
-    """One reports once in two grace periods; one knows only how often it looks at its status,
-    longer than its Lease lasts; one reports as often as it renews its Lease. The interval that is begun by a
-    change is drawn by lot: it is not judged.
-    """
-    quiet, frequent, chatty, known = "quiet", "frequent", "chatty", lab.configuration
-    interval_s, update_s = int(2 * known["G"]), int(known["U"])
-    seldom, often = reports(quiet), reports(frequent)
-    settled, ended = label_node(quiet, "settled", "yes"), label_node(quiet, "ended", "yes")
-    timed = {quiet: min(update_s, int(4 * known["R"])), frequent: LEASED_S}
-    heard = {
-        node: audit(
-            user=f"system:node:{node}",
-            verb={"$in": ["update", "patch"]},
-            resource={"$in": ["nodes", "leases"]},
-            uri={"$contains": f"timeout={seconds}s"},
-        )
-        for node, seconds in timed.items()
-    }
-    others = {
-        node: audit(**{**source.pattern, "uri": {"$not": source.pattern["uri"]}})
-        for node, source in heard.items()
-    }
+def test_idle_kubelet_renews_its_lease_and_seldom_reports_its_status(lab: Lab, claim: Expectations) -> None:
+    """The first interval after a change is random and is not judged."""
+    interval_s, update_s = int(2 * lab.configuration["G"]), int(lab.configuration["U"])
+    settled, ended = actions.label_node(SELDOM, "settled", "yes"), actions.label_node(SELDOM, "ended", "yes")
+    span = {"after": settled.ended, "until": ended.begun}
+    high = f"{interval_s} + 1.04 * {update_s} + slack"
+    interval = windows.formula("period", f"{interval_s}", f"{interval_s} - slack", high)
 
     with lab.record():
-        lab.do(join(quiet, nodeStatusReportFrequency=f"{interval_s}s"))
-        lab.do(
-            join(
-                frequent,
-                nodeLeaseDurationSeconds=LEASED_S,
-                nodeStatusUpdateFrequency=f"{SLOWER_S}s",
-                nodeStatusReportFrequency=UNSET,
-            )
+        join_kubelets(lab, interval_s)
+        lab.run(settled)
+        rare_reports = checks.spaced(SELDOM.status_report, interval, at_least=1, **span)
+        claim("heartbeat.status-report-interval").expect(rare_reports)
+        claim("heartbeat.two-forms").expect_later(rare_reports)
+        claim("heartbeat.status-longer-than-grace").expect_later(rare_reports)
+        claim("registration.status-update-frequency").expect_later(rare_reports)
+        claim("heartbeat.status-longer-than-grace").never(
+            SELDOM.unknown, throughout=windows.absence(2 * interval_s), after=settled.ended
         )
-        rate = f"{known['R']:g}s"
-        at_one_rate: Any = {"nodeStatusUpdateFrequency": rate, "nodeStatusReportFrequency": UNSET}
-        lab.do(join(chatty, **at_one_rate))
-        for node in (chatty, frequent, quiet):
-            ready = condition_became(node, "Ready", "True")
-            lab.wait_for(ready.after(made("nodes", node), windows.prompt(UP_S)))
-        lab.wait_for(removed("nodes", quiet).never_after(ready, windows.absence(2 * known["U"])))
-        lab.do(settled)
-        span = {"after": settled.ended, "until": ended.begun}
-        rarely = windows.formula(
-            "period", f"{interval_s}", f"{interval_s} - slack", f"{interval_s} + 1.04 * {update_s} + slack"
-        )
-        told = spaced(seldom, rarely, at_least=REPORTS, **span)
-        lab.wait_for(told)
-        alive = condition_became(quiet, "Ready", "Unknown").never_after(
-            settled.ended, windows.absence(2 * interval_s)
-        )
-        lab.wait_for(alive)
-        ratio = lab.look(times_as_large(f"/api/v1/nodes/{quiet}", f"{LEASE_OF}/{quiet}"))
-        lab.do(ended)
-        lab.hear(*heard.values(), *others.values())
-
-    renewals = changed("leases", quiet, "spec.renewTime", LEASES)
-    renewal_s = known["R"]
-    in_time = windows.formula(
-        "period", f"{renewal_s}", f"{renewal_s} - slack", f"1.04 * {renewal_s} + {AGAIN_S} + slack"
-    )
-    renewed = spaced(renewals, in_time, at_least=RENEWALS, **span)
-    at_each_look = windows.formula(
-        "period", f"{SLOWER_S}", f"{SLOWER_S} - slack", f"1.04 * {SLOWER_S} + {LOOK_S} + slack"
-    )
-    for check in (renewed, told):
-        judge("heartbeat.two-forms", check)
-    leased = changed("leases", chatty, "spec.renewTime", LEASES)
-    as_often = windows.formula(
-        "period", f"{renewal_s}", f"{renewal_s} - slack", f"1.04 * {renewal_s} + {LOOK_S / 2} + slack"
-    )
-    of_one_rate = [spaced(each, as_often, at_least=RENEWALS, **span) for each in (reports(chatty), leased)]
-    for check in (*of_one_rate, outweighs(reports(chatty), leased, TIMES, **span)):
-        judge("heartbeat.lease-reduces-load", check)
-    judge("heartbeat.status-report-interval", told)
-    for check in (told, alive):
-        judge("heartbeat.status-longer-than-grace", check)
-    lighter = amounts_to(ratio.what, ratio.subject, TIMES, 1000, recording_began(), ended.ended)
-    judge("heartbeat.lease-lightweight", lighter)
-    for node in (quiet, frequent):
-        for source, low, high in ((heard[node], RENEWALS, 9999), (others[node], 0, 0)):
-            many = counted(source.request, low, high, after=recording_began(), until=source.heard)
-            judge("heartbeat.request-timeout", many)
-    for check in (told, spaced(often, at_each_look, at_least=RENEWALS, **span)):
-        judge("registration.status-update-frequency", check)
+        ratio = lab.observe(probes.size_ratio(f"/api/v1/nodes/{SELDOM}", f"{LEASES_PATH}/{SELDOM}"))
+        lab.run(ended)
+        recorded = moments.recording_began(), ended.ended
+        smaller = checks.amounts_to(ratio.what, ratio.subject, SIZE_RATIO, 1000, *recorded)
+        claim("heartbeat.lease-lightweight").expect_later(smaller)
+        expect_timeouts(lab, claim)
+    expect_intervals(claim, lab.configuration["R"], span)
 
 
-@claims(
-    "heartbeat.request-timeout", "registration.status-update-frequency", "heartbeat.status-report-interval"
-)
+def join_kubelets(lab: Lab, interval_s: int) -> None:
+    """Join the three kubelets, and wait until their Nodes are Ready and settled."""
+    lab.run(actions.join(SELDOM, nodeStatusReportFrequency=f"{interval_s}s"))
+    lab.run(
+        actions.join(
+            EVERY_5_S,
+            nodeLeaseDurationSeconds=4,
+            nodeStatusUpdateFrequency="5s",
+            nodeStatusReportFrequency="0s",
+        )
+    )
+    renewal = f"{lab.configuration['R']:g}s"
+    same_interval: Any = {"nodeStatusUpdateFrequency": renewal, "nodeStatusReportFrequency": "0s"}
+    lab.run(actions.join(OFTEN, **same_interval))
+    for node in (OFTEN, EVERY_5_S, SELDOM):
+        lab.wait_for(node.ready.after(node.created, windows.prompt(60.0)))
+    settling = windows.absence(2 * lab.configuration["U"])
+    lab.wait_for(SELDOM.removed.never_after(SELDOM.ready, settling))
+
+
+def expect_timeouts(lab: Lab, claim: Expectations) -> None:
+    """Expect that the requests of a kubelet have the timeout that its settings imply."""
+    update_timeout_s = min(int(lab.configuration["U"]), int(4 * lab.configuration["R"]))
+    timeouts = {SELDOM: f"timeout={update_timeout_s}s", EVERY_5_S: "timeout=4s"}
+    with_timeout = [requests(node, {"$contains": timeout}) for node, timeout in timeouts.items()]
+    others = [requests(node, {"$not": {"$contains": timeout}}) for node, timeout in timeouts.items()]
+    lab.collect(*with_timeout, *others)
+    for sources, low, high in ((with_timeout, 5, 9999), (others, 0, 0)):
+        for source in sources:
+            span = {"after": moments.recording_began(), "until": source.collected}
+            timeout = checks.counted(source.request, low, high, **span)
+            claim("heartbeat.request-timeout").expect_later(timeout)
+
+
+def expect_intervals(claim: Expectations, renewal_s: float, span: Mapping[str, Moment]) -> None:
+    """Expect the intervals of Lease renewals, and of status reports without an interval of their own."""
+    renewal = periodic(SELDOM.lease_renewal, renewal_s, RETRANSMISSION_S, span)
+    claim("heartbeat.two-forms").expect_later(renewal)
+    for moment in (OFTEN.status_report, OFTEN.lease_renewal):
+        check = periodic(moment, renewal_s, LATE_S / 2, span)
+        claim("heartbeat.lease-reduces-load").expect_later(check)
+    heavier = checks.writes_more_than(OFTEN.status_report, OFTEN.lease_renewal, SIZE_RATIO, **span)
+    claim("heartbeat.lease-reduces-load").expect_later(heavier)
+    update = periodic(EVERY_5_S.status_report, 5, LATE_S, span)
+    claim("registration.status-update-frequency").expect_later(update)
+
+
+def requests(node: Node, uri: Mapping[str, Any]) -> Audit:
+    """Match the status reports and Lease renewals of a kubelet with such a URI."""
+    writes = {"verb": {"$in": ["update", "patch"]}, "resource": {"$in": ["nodes", "leases"]}}
+    return audit(user=f"system:node:{node}", **writes, uri=uri)
+
+
+def periodic(moment: Moment, period_s: float, late_s: float, span: Mapping[str, Moment]) -> Check:
+    """Check that a moment recurs with a period, which a jitter of 4 % and `late_s` may extend."""
+    high = f"1.04 * {period_s} + {late_s} + slack"
+    window = windows.formula("period", f"{period_s}", f"{period_s} - slack", high)
+    return checks.spaced(moment, window, at_least=5, **span)
+
+
 @needs(nodes=2, profile="documented")
-def test_a_kubelet_without_settings_looks_at_its_status_every_ten_seconds(lab: Stage, judge: Judge) -> None:
+def test_a_kubelet_without_settings_looks_at_its_status_every_ten_seconds(
+    lab: Lab, claim: Expectations
+) -> None:
     with lab.record():
-        for claim in ("heartbeat.request-timeout", "registration.status-update-frequency"):
-            judge(claim, default_of("nodeStatusUpdateFrequency"))
-        judge("heartbeat.request-timeout", default_of("nodeLeaseDurationSeconds"))
-        judge("heartbeat.status-report-interval", default_of("nodeStatusReportFrequency"))
+        update = checks.default_of("nodeStatusUpdateFrequency")
+        claim("heartbeat.request-timeout").expect_later(update)
+        claim("registration.status-update-frequency").expect_later(update)
+        claim("heartbeat.request-timeout").expect_later(checks.default_of("nodeLeaseDurationSeconds"))
+        claim("heartbeat.status-report-interval").expect_later(checks.default_of("nodeStatusReportFrequency"))

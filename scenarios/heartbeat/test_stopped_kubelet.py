@@ -1,98 +1,73 @@
-"""A node whose kubelet is stopped, and nothing else of it."""
+"""Nodes whose kubelet is stopped while everything else runs."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    PRESENT,
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, windows
+from nodeproof.scenario.kubernetes import (
     STATIC_PODS,
     UNREACHABLE,
-    Moment,
-    Stage,
+    Pod,
     Witness,
     Workload,
-    became,
-    changed,
-    claims,
-    condition_became,
-    counted,
-    kubelet_settings,
-    last_heartbeat,
-    lives_on,
     mirror_pod,
-    needs,
-    next_of,
-    pod_deletion,
     preferring,
-    run_pod,
-    run_witnesses,
-    static_pod,
-    taint_added,
     tolerates,
-    unit_down,
-    windows,
     workload,
-    written,
 )
+from nodeproof.scenario.types import Moment
 
-LEASES = "kube-node-lease"
 STARTS_S, PATIENT_S = 120.0, 3600
-RUNS = {"status": {"phase": "Running"}}
+LONGER = windows.formula("negative", "T + 5", "-2slack", "T + 5")
+"""Longer than a pod without tolerations of its own stays."""
 
 
-def running(pods: Workload, node: str) -> Moment:
-    return written("pods", {**pods.pods, "spec": {"nodeName": node}, **RUNS})
-
-
-def leaving(pods: Workload) -> Moment:
-    return written("pods", {"metadata": {**pods.pods["metadata"], "deletionTimestamp": PRESENT}})
-
-
-@claims("heartbeat.kubelet-stop", "eviction.static-pods-stay", "eviction.all-pods")
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="G + T + 90")
-def test_a_node_whose_kubelet_is_stopped_loses_the_pods_that_do_not_tolerate_that(
-    lab: Stage, judge: Judge
+def test_node_with_a_stopped_kubelet_loses_pods_that_do_not_tolerate_it(
+    lab: Lab, claim: Expectations
 ) -> None:
-    """It runs all of them on, those that are deleted, too: there is no kubelet to end them."""
+    """All containers run on, those of deleted pods, too, as no kubelet ends them."""
     node, static = lab.target, mirror_pod(lab.target)
-    daemons, replaced = workload("DaemonSet"), workload("Deployment", **preferring(node))
-    unknown, ready = (condition_became(node, "Ready", status) for status in ("Unknown", "True"))
-    renewed = changed("leases", node, "spec.renewTime", LEASES)
-    longer = windows.formula("negative", "T + 5", "-2slack", "T + 5")
-    with_static_pods = kubelet_settings(node, staticPodPath=STATIC_PODS)
+    daemons, deployment = workload("DaemonSet"), workload("Deployment", **preferring(node))
+    with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)
 
-    with lab.record(), lab.inject(static_pod(static)), lab.inject(with_static_pods) as restart:
-        mirrored = became("pods", static.name, RUNS, static.namespace)
-        lab.wait_for(mirrored.after(restart.ordered, windows.prompt(STARTS_S)))
-        lab.require(mirrored, within_s=STARTS_S, after=restart.ordered)
-        for each in (daemons, replaced):
-            lab.do(each.make)
-            lab.wait_for(running(each, node).after(each.make.begun, windows.prompt(STARTS_S)))
-            lab.require(running(each, node), within_s=STARTS_S, after=each.make.begun)
-        tolerant = lab.do(run_pod(on=node, tolerations=[tolerates(UNREACHABLE)]))
-        (witness,) = lab.do(run_witnesses(Witness(tolerates_s=PATIENT_S), on=node))
-        with lab.inject(unit_down(node)) as stop:
-            # Not the one that a restart with other settings brings on a slow machine.
-            tainted = next_of(taint_added(node, UNREACHABLE, "NoExecute"), after=stop.began)
-            lost = next_of(unknown, after=stop.began)
-            lab.wait_for(lost.after(stop.began, windows.detection_from_fault()))
-            leaves = lab.wait_for(leaving(replaced).after(tainted, windows.default_toleration()))
-            mirror, tolerated, daemon = (
-                lab.wait_for(moment.never_after(tainted, longer))
-                for moment in (
-                    pod_deletion(static.namespace, static.name),
-                    pod_deletion(tolerant.namespace, tolerant.name),
-                    leaving(daemons),
-                )
+    with lab.record(), lab.inject(faults.static_pod(static)), lab.inject(with_static_pods) as restart:
+        require_start(lab, static.running, restart.requested_at)
+        for pods in (daemons, deployment):
+            lab.run(pods.make)
+            require_start(lab, pods.running_on(node), pods.make.begun)
+        tolerant = lab.run(actions.run_pod(on=node, tolerations=[tolerates(UNREACHABLE)]))
+        (witness,) = lab.run(actions.run_witnesses(Witness(toleration_s=PATIENT_S), on=node))
+        with lab.inject(faults.unit_down(node)) as fault:
+            # On a slow machine, the restart of the kubelet may bring an earlier condition and taint.
+            unknown = moments.first_after(node.unknown, after=fault.injected_at)
+            unreachable = moments.first_after(
+                node.taint(UNREACHABLE, "NoExecute").added, after=fault.injected_at
             )
-        lab.hear(witness)
-        lab.wait_for(ready.after(stop.healing, windows.recovery()))
+            lab.wait_for(unknown.after(fault.injected_at, windows.detection_from_fault()))
+            expect_eviction(claim, unreachable, deployment, static, tolerant, daemons)
+        lab.collect(witness)
+        lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
 
-    for check in (
-        counted(renewed, 0, 0, after=stop.began, until=stop.healing),
-        lost.after(last_heartbeat(node, lost), windows.detection()),
-        lives_on(witness.name, stop.began, stop.healing),
-    ):
-        judge("heartbeat.kubelet-stop", check)
-    for check in (leaves, mirror):
-        judge("eviction.static-pods-stay", check)
-    for check in (leaves, mirror, tolerated, daemon):
-        judge("eviction.all-pods", check)
+    kubelet_stop = claim("heartbeat.kubelet-stop")
+    kubelet_stop.expect_later(checks.counted(node.lease_renewal, 0, 0, **fault.span))
+    kubelet_stop.expect_later(unknown, within=windows.detection(), after=node.last_heartbeat(before=unknown))
+    kubelet_stop.expect_later(checks.stays_alive(witness.name, fault.injected_at, fault.healing_at))
+
+
+def require_start(lab: Lab, event: Moment, after: Moment) -> None:
+    """Wait until a pod is running, and require it: no claim promises it."""
+    lab.wait_for(event.after(after, windows.prompt(STARTS_S)))
+    lab.require(event, within_s=STARTS_S, after=after)
+
+
+def expect_eviction(
+    claim: Expectations, unreachable: Moment, evicted: Workload, static: Pod, tolerant: Pod, daemons: Workload
+) -> None:
+    """Expect the eviction of pods by the default toleration, but not of those that tolerate the taint."""
+    static_pods_stay, all_pods = claim("eviction.static-pods-stay"), claim("eviction.all-pods")
+    eviction = static_pods_stay.expect(
+        evicted.deletion, within=windows.default_toleration(), after=unreachable
+    )
+    all_pods.expect_later(eviction)
+    absence = static_pods_stay.never(static.deletion, throughout=LONGER, after=unreachable)
+    all_pods.expect_later(absence)
+    for moment in (tolerant.deletion, daemons.deletion):
+        all_pods.never(moment, throughout=LONGER, after=unreachable)

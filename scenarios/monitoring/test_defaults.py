@@ -1,12 +1,10 @@
 """Defaults of the node monitor, as the running components report them."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import Stage, claims, default_of, needs
+from nodeproof.scenario import Expectations, Lab, checks, needs
 
 
-@claims("monitoring.grace-period-default", "monitoring.period-default")
 @needs(nodes=2)
-def test_grace_period_of_a_controller_manager_without_flags(lab: Stage, judge: Judge) -> None:
+def test_grace_period_of_a_controller_manager_without_flags(lab: Lab, claim: Expectations) -> None:
     with lab.record():
-        judge("monitoring.grace-period-default", default_of("node-monitor-grace-period"))
-        judge("monitoring.period-default", default_of("node-monitor-period"))
+        claim("monitoring.grace-period-default").expect_later(checks.default_of("node-monitor-grace-period"))
+        claim("monitoring.period-default").expect_later(checks.default_of("node-monitor-period"))

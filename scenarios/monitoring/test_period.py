@@ -1,36 +1,22 @@
-"""How often the node controller looks at all nodes."""
+"""Period of the node controller's passes."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Stage,
-    claims,
-    flag_of,
-    grew,
-    metric,
-    needs,
-    recording_began,
-    removed,
-    shows,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, checks, moments, needs, probes, windows
 
 MANAGER, LOOKS = "kube-controller-manager", "node_collector_update_all_nodes_health_duration_seconds_count"
 PERIODS = 12
 
 
-@claims("monitoring.period-configurable")
 @needs(nodes=2, lasts="12P + 3")
-def test_the_node_controller_looks_at_all_nodes_once_a_period(lab: Stage, judge: Judge) -> None:
-    """By its own count; its flag says how long a period is, and not what it makes of that."""
-    counted, told_s = metric(MANAGER, LOOKS), lab.configuration["P"]
+def test_the_node_controller_looks_at_all_nodes_once_a_period(lab: Lab, claim: Expectations) -> None:
+    """The controller's own metric counts one pass a period; its flag gives the period."""
+    looks, period_s = probes.metric(MANAGER, LOOKS), lab.configuration["P"]
 
     with lab.record():
-        told = lab.look(flag_of(MANAGER, "node-monitor-period"))
-        lab.expect(told.value is not None, "told a --node-monitor-period", "run it in the profile `fast`")
-        before = lab.look(counted)
-        periods = windows.absence(PERIODS * told_s)
-        lab.wait_for(removed("nodes", lab.target).never_after(recording_began(), periods))
-        looks = grew(before, lab.look(counted), 0.75 * PERIODS, 1.25 * PERIODS)
-
-    for check in (shows(told, f"{told_s:g}s"), looks):
-        judge("monitoring.period-configurable", check)
+        flag = lab.observe(probes.flag_of(MANAGER, "node-monitor-period"))
+        lab.assume(flag.value is not None, "run with a --node-monitor-period", "run it in the profile `fast`")
+        claim("monitoring.period-configurable").expect_later(checks.shows(flag, f"{period_s:g}s"))
+        before = lab.observe(looks)
+        periods = windows.absence(PERIODS * period_s)
+        lab.wait_for(lab.target.removed.never_after(moments.recording_began(), periods))
+        count = checks.grew(before, lab.observe(looks), 0.75 * PERIODS, 1.25 * PERIODS)
+        claim("monitoring.period-configurable").expect_later(count)

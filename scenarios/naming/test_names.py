@@ -1,42 +1,39 @@
-"""Names of Nodes, and Nodes that somebody makes by hand."""
+"""Names of Nodes, and Nodes that a user creates by hand."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import Stage, ask, claims, field_of, needs, same_as, shows, would
+from nodeproof.scenario import Expectations, Lab, actions, checks, needs, probes
 
 NODES = "/api/v1/nodes"
 NAME, LABELS = "10.240.79.157", {"name": "my-first-k8s-node"}
 EXAMPLE = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": NAME, "labels": LABELS}}
-"""The page's own."""
+"""The page's example."""
 INVALID_NAME = {"status": 422, "body": {"message": {"$contains": "metadata.name: Invalid value"}}}
 VALID = ("n" * 253, "1", "a-1.b-2.c")
 INVALID = ("Node-1", "node_1", "node..1", "-node", "node-", "n" * 254)
 
 
-@claims("naming.dns-subdomain", "manual-node.create")
 @needs(nodes=2)
-def test_a_node_is_made_by_hand_under_a_name_that_is_a_dns_subdomain(lab: Stage, judge: Judge) -> None:
-    path = f"{NODES}/{NAME}"
+def test_a_node_is_made_by_hand_under_a_name_that_is_a_dns_subdomain(lab: Lab, claim: Expectations) -> None:
     with lab.record():
-        taken, refused = (
-            [lab.do(would("POST", NODES, {"metadata": {"name": name}})) for name in names]
-            for names in (VALID, INVALID)
-        )
-        made, found = lab.do(ask("POST", NODES, EXAMPLE)), lab.do(ask("GET", path))
-    for answer in refused:
-        judge("naming.dns-subdomain", shows(answer, INVALID_NAME))
-    for answer in (*taken, made):
-        judge("naming.dns-subdomain", shows(answer, {"status": 201}))
-    judge("manual-node.create", shows(made, {"status": 201}))
-    judge("manual-node.create", shows(found, {"body": {"metadata": {"labels": LABELS}}}))
+        for name in VALID:
+            acceptance = lab.run(actions.dry_run("POST", NODES, {"metadata": {"name": name}}))
+            claim("naming.dns-subdomain").expect_later(checks.shows(acceptance, {"status": 201}))
+        for name in INVALID:
+            refusal = lab.run(actions.dry_run("POST", NODES, {"metadata": {"name": name}}))
+            claim("naming.dns-subdomain").expect_later(checks.shows(refusal, INVALID_NAME))
+        creation = lab.run(actions.send_request("POST", NODES, EXAMPLE))
+        node = lab.run(actions.send_request("GET", f"{NODES}/{NAME}"))
+
+    is_created = claim("naming.dns-subdomain").expect_later(checks.shows(creation, {"status": 201}))
+    claim("manual-node.create").expect_later(is_created)
+    claim("manual-node.create").expect_later(checks.shows(node, {"body": {"metadata": {"labels": LABELS}}}))
 
 
-@claims("naming.unique")
 @needs(nodes=2)
-def test_a_name_is_one_nodes_at_a_time(lab: Stage, judge: Judge) -> None:
-    first = field_of(f"{NODES}/{lab.target}", "metadata.uid")
+def test_a_name_is_one_nodes_at_a_time(lab: Lab, claim: Expectations) -> None:
+    uid = probes.field_of(f"{NODES}/{lab.target}", "metadata.uid")
     with lab.record():
-        before = lab.look(first)
-        second = lab.do(ask("POST", NODES, {"metadata": {"name": lab.target}}))
-        after = lab.look(first)
-    judge("naming.unique", shows(second, {"status": 409}))
-    judge("naming.unique", same_as(after, before))
+        before = lab.observe(uid)
+        duplicate = lab.run(actions.send_request("POST", NODES, {"metadata": {"name": lab.target}}))
+        after = lab.observe(uid)
+    claim("naming.unique").expect_later(checks.shows(duplicate, {"status": 409}))
+    claim("naming.unique").expect_later(checks.same_as(after, before))

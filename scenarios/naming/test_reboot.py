@@ -1,32 +1,18 @@
-"""A Node whose machine was reset, and is known by another boot."""
+"""A Node whose machine was reset, and which reports another boot."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Stage,
-    boot_id_changed,
-    claims,
-    condition_became,
-    event_reported,
-    last_heartbeat,
-    needs,
-    reset,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, faults, moments, needs, windows
 
 
-@claims("naming.reboot-event", "monitoring.detection-time")
 @needs(nodes=2, faulted=1, features=("reset",), lasts="G + 4R")
-def test_a_machine_that_was_reset_is_reported_as_rebooted(lab: Stage, judge: Judge) -> None:
+def test_a_machine_that_was_reset_is_reported_as_rebooted(lab: Lab, claim: Expectations) -> None:
     node = lab.target
-    unknown, booted = condition_became(node, "Ready", "Unknown"), boot_id_changed(node)
-    rebooted = event_reported("Rebooted", "Node", node, f"Node {node} has been rebooted")
+    rebooted = moments.event_reported("Rebooted", "Node", node, f"Node {node} has been rebooted")
 
     with lab.record():
-        with lab.inject(reset(node)) as cut:
-            lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
-        back = lab.wait_for(booted.after(cut.healing, windows.recovery()))
-        told = lab.wait_for(rebooted.after(cut.healing, windows.recovery()))
-
-    judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
-    judge("naming.reboot-event", back)
-    judge("naming.reboot-event", told)
+        with lab.inject(faults.reset(node)) as fault:
+            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+        for moment in (moments.boot_id_changed(node), rebooted):
+            claim("naming.reboot-event").expect(moment, within=windows.recovery(), after=fault.healing_at)
+        claim("monitoring.detection-time").expect_later(
+            node.unknown, within=windows.detection(), after=node.last_heartbeat(before=node.unknown)
+        )

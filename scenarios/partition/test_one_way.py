@@ -1,63 +1,52 @@
-"""Partitions of one direction, and one that is over before anybody minds."""
+"""Partitions in one direction, and one that ends before the grace period."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Stage,
-    ask,
-    claims,
-    condition_became,
-    needs,
-    partition,
-    pod_deletion,
-    pod_gone,
-    run_pod,
-    shows,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, windows
 
 ENDS_S = 10.0
-NO_ANSWER = [0, 500, 502, 503, 504]
-"""What is said of a kubelet that is not reached; 0 is nothing at all within the time-out."""
+OK = {"status": 200, "body": "ok"}
+NO_ANSWER = {"status": {"$in": [0, 500, 502, 503, 504]}}
+"""The answer for an unreachable kubelet; status 0 is no answer within the timeout."""
 
 
-@claims("monitoring.one-way-to-apiserver", "monitoring.one-way-from-apiserver", "monitoring.short-blip")
 @needs(nodes=3, faulted=2, lasts="3G + 10")
-def test_a_node_is_lost_when_its_own_requests_do_not_arrive_and_only_then(lab: Stage, judge: Judge) -> None:
-    """One cannot speak, one cannot be spoken to; that was cut off whole before, for half a grace period."""
+def test_a_node_is_lost_when_its_own_requests_do_not_arrive_and_only_then(
+    lab: Lab, claim: Expectations
+) -> None:
+    """One node cannot send requests, the other cannot receive any.
+
+    Before, the second was cut off in both directions for half a grace period.
+    """
+    one_way_from_apiserver = claim("monitoring.one-way-from-apiserver")
     mute, deaf = lab.targets
-    pod = lab.do(run_pod(on=deaf))
-    half, grace_s = lab.configuration["G"] / 2, lab.configuration["G"]
-    lost, deaf_lost = (condition_became(node, "Ready", "Unknown") for node in (mute, deaf))
-    # Whether it may ask that, the node asks the API server, and remembers it for five minutes.
-    health = ask("GET", f"/api/v1/nodes/{mute}/proxy/healthz", may_fail=True)
-    heard = ask("GET", f"/api/v1/nodes/{deaf}/proxy/healthz", may_fail=True)
+    pod = lab.run(actions.run_pod(on=deaf))
+    grace_s, pass_s = lab.configuration["G"], lab.configuration["P"]
+    half_s = grace_s / 2
+    # The kubelet asks the API server whether the request is allowed, and caches its answer for five minutes.
+    mute_health, deaf_health = (
+        actions.send_request("GET", f"/api/v1/nodes/{node}/proxy/healthz", may_fail=True)
+        for node in (mute, deaf)
+    )
 
     with lab.record():
-        answers = [lab.do(health), lab.do(heard)]
-        with lab.inject(partition(deaf)) as blip:
-            lab.wait_for(deaf_lost.never_after(blip.began, windows.absence(half)))
-        after_a_blip = lab.wait_for(
-            deaf_lost.never_after(blip.began, windows.absence(grace_s + 3 * lab.configuration["P"]))
+        claim("monitoring.one-way-to-apiserver").expect_later(checks.shows(lab.run(mute_health), OK))
+        one_way_from_apiserver.expect_later(checks.shows(lab.run(deaf_health), OK))
+        with lab.inject(faults.partition(deaf)) as blip:
+            lab.wait_for(deaf.unknown.never_after(blip.injected_at, windows.absence(half_s)))
+        claim("monitoring.short-blip").never(
+            deaf.unknown, throughout=windows.absence(grace_s + 3 * pass_s), after=blip.injected_at
         )
         with (
-            lab.inject(partition(mute, "node-to-api")) as cut,
-            lab.inject(partition(deaf, "api-to-node")) as ear,
+            lab.inject(faults.partition(mute, "node-to-api")) as from_mute,
+            lab.inject(faults.partition(deaf, "api-to-node")) as to_deaf,
         ):
-            unheard = lab.do(heard)
-            told = lab.wait_for(lost.after(cut.began, windows.detection_from_fault()))
-            answers.append(lab.do(health))
-            lab.do(ask("DELETE", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"))
-            deleted = pod_deletion(pod.namespace, pod.name)
-            gone = lab.wait_for(pod_gone(pod.namespace, pod.name).after(deleted, windows.prompt(ENDS_S)))
-            stays = lab.wait_for(deaf_lost.never_after(ear.began, windows.absence(grace_s + half)))
-        answers.append(lab.do(heard))
-
-    before, heard_before, reached, heard_again = (
-        shows(answer, {"status": 200, "body": "ok"}) for answer in answers
-    )
-    for check in (before, told, reached):
-        judge("monitoring.one-way-to-apiserver", check)
-    silent = shows(unheard, {"status": {"$in": NO_ANSWER}})
-    for check in (heard_before, silent, heard_again, stays, gone):
-        judge("monitoring.one-way-from-apiserver", check)
-    judge("monitoring.short-blip", after_a_blip)
+            one_way_from_apiserver.expect_later(checks.shows(lab.run(deaf_health), NO_ANSWER))
+            claim("monitoring.one-way-to-apiserver").expect(
+                mute.unknown, within=windows.detection_from_fault(), after=from_mute.injected_at
+            )
+            claim("monitoring.one-way-to-apiserver").expect_later(checks.shows(lab.run(mute_health), OK))
+            lab.run(actions.send_request("DELETE", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"))
+            one_way_from_apiserver.expect(pod.removal, within=windows.prompt(ENDS_S), after=pod.deletion)
+            one_way_from_apiserver.never(
+                deaf.unknown, throughout=windows.absence(grace_s + half_s), after=to_deaf.injected_at
+            )
+        one_way_from_apiserver.expect_later(checks.shows(lab.run(deaf_health), OK))

@@ -1,51 +1,38 @@
-"""A node that comes back before its pods had to leave."""
+"""Pods of a node that recovers within their toleration."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    UNREACHABLE,
-    Stage,
-    became,
-    claims,
-    condition_became,
-    event_reported,
-    needs,
-    next_of,
-    partition,
-    pod_deletion,
-    run_pod,
-    taint_added,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
+from nodeproof.scenario.kubernetes import UNREACHABLE
 
 
-@claims("eviction.cancelled-on-recovery", "partition.heal-early")
 @needs(nodes=2, faulted=1, lasts="2G + 4R")
-def test_pods_stay_when_the_node_recovers_within_their_toleration(lab: Stage, judge: Judge) -> None:
-    node = lab.target
-    pod = lab.do(run_pod(on=node, tolerates_unreachable_s=3 * lab.toleration_s))
-    unknown = condition_became(node, "Ready", "Unknown")
-    ready_again = condition_became(node, "Ready", "True")
-    unreachable = taint_added(node, UNREACHABLE, "NoExecute")
-    deletion = pod_deletion(pod.namespace, pod.name)
-    cancelled = event_reported("TaintManagerEviction", "Pod", pod.name, "Cancelling deletion of Pod")
-    well = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+def test_pods_stay_when_the_node_recovers_within_their_toleration(lab: Lab, claim: Expectations) -> None:
+    node, tolerated_s = lab.target, 3 * lab.toleration_s
+    pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=tolerated_s))
+    unreachable = node.taint(UNREACHABLE, "NoExecute").added
+    cancellation = moments.event_reported(
+        "TaintManagerEviction", "Pod", pod.name, "Cancelling deletion of Pod"
+    )
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     restarted = {"status": {"containerStatuses": [{"restartCount": {"$not": 0}}]}}
+    restart = pod.became(restarted)
 
     with lab.record():
-        with lab.inject(partition(node)) as cut:
-            lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
-            lab.wait_for(unreachable.after(unknown, windows.taint_pass()))
-            lab.wait_for(deletion.never_after(unreachable, windows.absence(lab.toleration_s / 2)))
-        lab.wait_for(ready_again.after(cut.healing, windows.recovery()))
-        lab.require(ready_again, within_s=3 * lab.toleration_s, after=unreachable)
-        revoked = lab.wait_for(cancelled.after(ready_again, windows.monitor_pass()))
-        # Its kubelet may report the pod before the node.
-        pod_ready = next_of(became("pods", pod.name, well, pod.namespace), after=cut.healing)
-        serves = lab.wait_for(pod_ready.after(cut.healing, windows.recovery()))
-        stays = lab.wait_for(deletion.never_after(unreachable, windows.absence(3 * lab.toleration_s + 2)))
-
-    judge("eviction.cancelled-on-recovery", revoked)
-    judge("eviction.cancelled-on-recovery", stays)
-    anew = became("pods", pod.name, restarted, pod.namespace)
-    for check in (serves, stays, anew.never_after(unreachable, windows.absence(3 * lab.toleration_s))):
-        judge("partition.heal-early", check)
+        with lab.inject(faults.partition(node)) as fault:
+            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_for(unreachable.after(node.unknown, windows.taint_pass()))
+            lab.wait_for(pod.deletion.never_after(unreachable, windows.absence(lab.toleration_s / 2)))
+        lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
+        lab.require(node.ready, within_s=tolerated_s, after=unreachable)
+        claim("eviction.cancelled-on-recovery").expect(
+            cancellation, within=windows.monitor_pass(), after=node.ready
+        )
+        # The kubelet may report the pod before the node.
+        pod_ready = moments.first_after(pod.became(ready), after=fault.healing_at)
+        claim("partition.heal-early").expect(pod_ready, within=windows.recovery(), after=fault.healing_at)
+        no_deletion = claim("eviction.cancelled-on-recovery").never(
+            pod.deletion, throughout=windows.absence(tolerated_s + 2), after=unreachable
+        )
+        claim("partition.heal-early").expect_later(no_deletion)
+        claim("partition.heal-early").expect_later(
+            restart.never_after(unreachable, windows.absence(tolerated_s))
+        )

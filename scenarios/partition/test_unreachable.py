@@ -1,36 +1,12 @@
-"""A node that is cut off from the control plane, and what becomes of its pods."""
+"""A node that is cut off from the control plane, and its pods."""
 
 from collections.abc import Sequence
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    NOT_READY,
-    STATUS,
-    UNREACHABLE,
-    Stage,
-    became,
-    claims,
-    condition_became,
-    condition_said,
-    counted,
-    field_of,
-    last_heartbeat,
-    metric,
-    needs,
-    not_listed,
-    partition,
-    pod_deletion,
-    pod_gone,
-    recording_began,
-    run_pod,
-    shown_throughout,
-    shows,
-    taint_added,
-    taint_removed,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, Pod
+from nodeproof.scenario.types import Injection
 
-WHY = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
+REASON, MESSAGE = "NodeStatusUnknown", "Kubelet stopped posting node status."
 
 MANAGER = "kube-controller-manager"
 SIZE, UNHEALTHY, HEALTH = (
@@ -38,76 +14,81 @@ SIZE, UNHEALTHY, HEALTH = (
 )
 
 
-def not_ready(lab: Stage, nodes: Sequence[str]) -> int:
-    """How many of them are not Ready, by their Nodes: none, but where a lab has quarantined nodes."""
-    told = (lab.look(field_of(f"/api/v1/nodes/{node}", "status.conditions")).value for node in nodes)
-    ready = [("Ready", "True") in {(said["type"], said["status"]) for said in each} for each in told]
-    return ready.count(False)
-
-
-@claims(
-    "monitoring.detection-time",
-    "monitoring.unknown-reason",
-    "taints.unreachable-noexecute",
-    "eviction.toleration-seconds-override",
-    "partition.terminating",
-    "partition.unknown-state",
-    "taints.removed-on-recovery",
-    "zones.metrics",
-)
 @needs(nodes=2, faulted=1, lasts="G + 2P + 80")
-def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Stage, judge: Judge) -> None:
+def test_pods_leave_a_partitioned_node_after_their_own_toleration(lab: Lab, claim: Expectations) -> None:
     node = lab.target
-    pod = lab.do(run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))
-    unknown = condition_became(node, "Ready", "Unknown")
-    said = condition_said(node, "Ready", "Unknown", *WHY)
-    ready_again = condition_became(node, "Ready", "True")
-    unreachable = taint_added(node, UNREACHABLE, "NoExecute")
+    pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))
+    unreachable, not_ready = (node.taint(key, "NoExecute").added for key in (UNREACHABLE, NOT_READY))
     zone = next(entry.zone for entry in lab.nodes() if entry.name == node)
-    there = [entry.name for entry in lab.nodes() if entry.zone == zone]
-    size = len(there)
-    exports = {name: metric(MANAGER, name, zone=f":\x00:{zone}") for name in (SIZE, UNHEALTHY, HEALTH)}
-    deletion, removal = pod_deletion(pod.namespace, pod.name), pod_gone(pod.namespace, pod.name)
+    nodes = [entry.name for entry in lab.nodes() if entry.zone == zone]
+    zone_key = f":\x00:{zone}"
 
     with lab.record(status_of=pod):
-        # The gauges are as old as the last pass.
-        a_pass = windows.absence(lab.configuration["P"] + 1.0)
-        lab.wait_for(unknown.never_after(recording_began(), a_pass))
-        ill = not_ready(lab, there)
-        before = lab.look(exports[UNHEALTHY])
-        lost = ill + 1
-        counts = {SIZE: size, UNHEALTHY: lost, HEALTH: 100 * (size - lost) / size}
-        with lab.inject(partition(node)) as cut:
-            lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
-            tainted = lab.wait_for(unreachable.after(unknown, windows.taint_pass()))
-            evicted = lab.wait_for(deletion.after(unreachable, windows.toleration(lab.toleration_s)))
-            exported = [(lab.look(exports[name]), value) for name, value in counts.items()]
-            stays = lab.wait_for(removal.never_after(deletion, windows.pod_gc_pass()))
-        lab.wait_for(ready_again.after(cut.healing, windows.recovery()))
-        untainted = [
-            lab.wait_for(taint_removed(node, UNREACHABLE, effect).after(ready_again, window))
-            for effect, window in (("NoSchedule", windows.prompt(2)), ("NoExecute", windows.monitor_pass()))
-        ]
-        for effect in ("NoSchedule", "NoExecute"):
-            back, gone = taint_added(node, UNREACHABLE, effect), taint_removed(node, UNREACHABLE, effect)
-            untainted.append(lab.wait_for(back.never_after(gone, windows.pod_gc_pass())))
+        # The gauges show the state of the last pass.
+        one_pass = windows.absence(lab.configuration["P"] + 1.0)
+        lab.wait_for(node.unknown.never_after(moments.recording_began(), one_pass))
+        unhealthy = count_not_ready(lab, nodes)
+        gauge = lab.observe(probes.metric(MANAGER, UNHEALTHY, zone=zone_key))
+        claim("zones.metrics").expect_later(checks.shows(gauge, unhealthy))
+        with lab.inject(faults.partition(node)) as fault:
+            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            claim("monitoring.detection-time").expect_later(
+                node.unknown, within=windows.detection(), after=node.last_heartbeat(before=node.unknown)
+            )
+            unknown = moments.condition_reported(node, "Ready", "Unknown", REASON, MESSAGE)
+            claim("monitoring.unknown-reason").expect_later(unknown, after=fault.injected_at)
+            claim("taints.unreachable-noexecute").expect(
+                unreachable, within=windows.taint_pass(), after=node.unknown
+            )
+            no_other_taint = checks.counted(not_ready, 0, 0, **fault.span)
+            claim("taints.unreachable-noexecute").expect_later(no_other_taint)
+            claim("eviction.toleration-seconds-override").expect(
+                pod.deletion, within=windows.toleration(lab.toleration_s), after=unreachable
+            )
+            expect_gauges(lab, claim, zone_key, size=len(nodes), unhealthy=unhealthy + 1)
+            expect_terminating(claim, pod, fault)
+        lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
+        expect_taints_removed(lab, claim)
 
-    judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
-    judge("monitoring.unknown-reason", said.after(cut.began, judge.window("monitoring.unknown-reason")))
-    other = taint_added(node, NOT_READY, "NoExecute")
-    for check in (tainted, counted(other, 0, 0, after=cut.began, until=cut.healing)):
-        judge("taints.unreachable-noexecute", check)
-    judge("eviction.toleration-seconds-override", evicted)
-    judge("partition.terminating", shown_throughout(STATUS, pod.name, "Terminating", deletion, cut.healing))
-    judge("partition.terminating", stays)
-    never_said = (
-        became("pods", pod.name, {"status": status}, pod.namespace)
-        for status in ({"reason": "NodeLost"}, {"phase": "Unknown"})
+
+def count_not_ready(lab: Lab, nodes: Sequence[str]) -> int:
+    """Count the nodes that are not Ready by their Nodes: none, unless the lab has quarantined nodes."""
+    nodes_conditions = [
+        lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "status.conditions")).value for node in nodes
+    ]
+    is_ready = [
+        ("Ready", "True") in {(condition["type"], condition["status"]) for condition in conditions}
+        for conditions in nodes_conditions
+    ]
+    return is_ready.count(False)
+
+
+def expect_gauges(lab: Lab, claim: Expectations, zone_key: str, *, size: int, unhealthy: int) -> None:
+    gauges = {SIZE: size, UNHEALTHY: unhealthy, HEALTH: 100 * (size - unhealthy) / size}
+    for name, value in gauges.items():
+        gauge = lab.observe(probes.metric(MANAGER, name, zone=zone_key))
+        claim("zones.metrics").expect_later(checks.shows(gauge, value))
+
+
+def expect_terminating(claim: Expectations, pod: Pod, fault: Injection) -> None:
+    """Expect the pod to be Terminating until the fault is healed, never Unknown or removed."""
+    shown = checks.shown_throughout(probes.STATUS, pod.name, "Terminating", pod.deletion, fault.healing_at)
+    claim("partition.terminating").expect_later(shown)
+    for status in ({"reason": "NodeLost"}, {"phase": "Unknown"}):
+        change = pod.became({"status": status})
+        none = checks.counted(change, 0, 0, **fault.span)
+        claim("partition.unknown-state").expect_later(none)
+    claim("partition.unknown-state").expect_later(
+        checks.not_listed(probes.STATUS, pod.name, "Unknown", until=fault.healing_at)
     )
-    for moment in never_said:
-        judge("partition.unknown-state", counted(moment, 0, 0, after=cut.began, until=cut.healing))
-    judge("partition.unknown-state", not_listed(STATUS, pod.name, "Unknown", until=cut.healing))
-    for seen, value in ((before, ill), *exported):
-        judge("zones.metrics", shows(seen, value))
-    for effect_is_gone in untainted:
-        judge("taints.removed-on-recovery", effect_is_gone)
+    claim("partition.terminating").never(pod.removal, throughout=windows.pod_gc_pass(), after=pod.deletion)
+
+
+def expect_taints_removed(lab: Lab, claim: Expectations) -> None:
+    removed_on_recovery = claim("taints.removed-on-recovery")
+    node = lab.target
+    no_schedule, no_execute = (node.taint(UNREACHABLE, effect) for effect in ("NoSchedule", "NoExecute"))
+    removed_on_recovery.expect(no_schedule.removed, within=windows.prompt(2), after=node.ready)
+    removed_on_recovery.expect(no_execute.removed, within=windows.monitor_pass(), after=node.ready)
+    for taint in (no_schedule, no_execute):
+        removed_on_recovery.never(taint.added, throughout=windows.pod_gc_pass(), after=taint.removed)

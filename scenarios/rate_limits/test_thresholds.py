@@ -1,52 +1,36 @@
-"""From when on a zone counts as disrupted, how large it is then, and how it is evicted: by flags."""
+"""Flags for the disruption threshold, the zone size and the eviction rates."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Stage,
-    all_came,
-    claims,
-    condition_became,
-    needs,
-    no_execute_written,
-    outage,
-    settings,
-    shows,
-    spaced,
-    try_flags,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, windows
+from nodeproof.scenario.kubernetes import Node
 
 MANAGER = "kube-controller-manager"
-LOST, EACH_S, BEFORE_S = 3, 4, 20
-"""Three of eight: by default they do not disrupt a zone, and a disrupted one of eight nodes is not evicted.
-They are more than three in ten, and as few as can disrupt a zone (ComputeZoneState in
-pkg/controller/nodelifecycle/node_lifecycle_controller.go). Until then the zone is evicted so rarely that one
-node at the most is, however far apart they are lost: two wait for the reduced rate.
+LOST, REDUCED_S, NORMAL_S = 3, 4, 20
+"""Three of eight nodes: by default they do not disrupt a zone, and a disrupted zone of eight nodes is not
+evicted. They are more than three in ten, and the fewest that can disrupt a zone (ComputeZoneState in
+pkg/controller/nodelifecycle/node_lifecycle_controller.go). Before that, the zone's rate is so low that at
+most one node is evicted, however far apart they are lost: two wait for the reduced rate.
 """
-TOLD = {
+FLAGS = {
     "unhealthy_zone_threshold": "0.3",
     "large_cluster_size_threshold": "4",
-    "node_eviction_rate": f"{1 / BEFORE_S}",
-    "secondary_node_eviction_rate": f"{1 / EACH_S}",
+    "node_eviction_rate": f"{1 / NORMAL_S}",
+    "secondary_node_eviction_rate": f"{1 / REDUCED_S}",
 }
 
 
-@claims("rate-limits.threshold-flags")
-@needs(nodes=(8, 3), faulted=LOST, radius="zone", components=(MANAGER,), lasts=f"G + {4 * EACH_S} + 30")
-def test_flags_say_when_a_zone_is_disrupted_and_how_it_is_evicted_then(lab: Stage, judge: Judge) -> None:
-    lost = [entry for entry in lab.nodes() if entry.name in lab.targets]
-    names = [entry.name for entry in lost]
-    evicted = no_execute_written(*names)
-    all_lost = all_came(*(condition_became(node, "Ready", "Unknown") for node in names))
-    rarely = windows.formula("period", f"{EACH_S}", f"{EACH_S} - slack", f"{EACH_S} + 0.6 + slack")
+@needs(nodes=(8, 3), faulted=LOST, radius="zone", components=(MANAGER,), lasts=f"G + {4 * REDUCED_S} + 30")
+def test_flags_say_when_a_zone_is_disrupted_and_how_it_is_evicted_then(lab: Lab, claim: Expectations) -> None:
+    infos = [entry for entry in lab.nodes() if entry.name in lab.targets]
+    nodes = [Node(entry.name) for entry in infos]
+    lost = moments.all_of(*(node.unknown for node in nodes))
+    reduced = windows.formula("period", f"{REDUCED_S}", f"{REDUCED_S} - slack", f"{REDUCED_S} + 0.6 + slack")
 
     with lab.record():
-        refused = lab.do(try_flags(MANAGER, "--healthy-zone-threshold=0.3"))
-        with lab.inject(settings(MANAGER, **TOLD)), lab.inject(outage(*lost)) as cut:
-            lab.wait_for(all_lost.after(cut.began, windows.detection_from_fault()))
-            rate = spaced(evicted, rarely, at_least=1, after=all_lost, until=cut.healing)
-            lab.wait_for(rate)
-
-    judge("rate-limits.threshold-flags", rate)
-    unknown = {"status": {"$not": 0}, "stderr": {"$contains": "unknown flag: --healthy-zone-threshold"}}
-    judge("rate-limits.threshold-flags", shows(refused, unknown))
+        end = lab.run(actions.try_flags(MANAGER, "--healthy-zone-threshold=0.3"))
+        unknown = {"status": {"$not": 0}, "stderr": {"$contains": "unknown flag: --healthy-zone-threshold"}}
+        claim("rate-limits.threshold-flags").expect_later(checks.shows(end, unknown))
+        with lab.inject(faults.settings(MANAGER, **FLAGS)), lab.inject(faults.outage(*infos)) as fault:
+            lab.wait_for(lost.after(fault.injected_at, windows.detection_from_fault()))
+            span = {"after": lost, "until": fault.healing_at}
+            rate = checks.spaced(moments.no_execute_written(*nodes), reduced, at_least=1, **span)
+            claim("rate-limits.threshold-flags").expect(rate)

@@ -1,32 +1,16 @@
-"""The addresses that a Node has: those that its kubelet is given, or finds."""
+"""The addresses of a Node, which its kubelet gets as a flag or detects."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Log,
-    Moment,
-    Stage,
-    became,
-    booted,
-    claims,
-    join,
-    kubectl,
-    made,
-    needs,
-    run_on,
-    shows,
-    source_address,
-    start_again,
-    try_kubelet,
-    windows,
-    written,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import Node
+from nodeproof.scenario.sources import Log
+from nodeproof.scenario.types import Moment
 
 UP_S = 60.0
 HOSTNAME = "kubernetes.io/hostname"
-GIVEN, GIVEN_6, MOVED, LINK_LOCAL = "10.77.251.1", "fd77::1", "10.77.251.2", "169.254.77.1"
+IPV4, IPV6, SECOND_IPV4, LINK_LOCAL = "10.77.251.1", "fd77::1", "10.77.251.2", "169.254.77.1"
 GATEWAY = "10.77.0.1"
-# A kubelet takes the first of an interface's addresses; the old one is away for an instant only.
-MOVE = """
+# A kubelet takes the first address of an interface; the old one is removed for an instant only.
+REPLACE = """
 ip addr add "$0/32" dev data && ip addr del "$1/16" dev data && ip addr add "$1/16" dev data || exit 1
 ip route replace default via "$2" dev data
 """
@@ -37,94 +21,77 @@ REFUSED = {
     "224.0.0.1": "nodeIP can't be a multicast address",
 }
 ADDRESSES = "jsonpath={.status.addresses[*].address}"
+NEXT_STATUS = windows.formula("within", "2U", "0", "2U + slack")
 
 
-def has(node: str, kind: str, address: str) -> Moment:
-    told = {"type": kind, "address": address}
-    return written("nodes", {"metadata": {"name": node}, "status": {"addresses": [told]}})
+def has(node: str, type_: str, address: str) -> Moment:
+    addresses = [{"type": type_, "address": address}]
+    return moments.written("nodes", {"metadata": {"name": node}, "status": {"addresses": addresses}})
 
 
-@claims("addresses.hostname-override", "registration.node-ip-default", "addresses.refresh")
 @needs(nodes=2, lasts="25")
-def test_a_kubelet_that_is_given_no_address_takes_that_of_the_default_route(lab: Stage, judge: Judge) -> None:
-    """Its machine is called otherwise than its Node, whose name is found in no list of hosts."""
-    machine, node = "box-found", "found"
-    begins, soon = booted(machine), windows.prompt(UP_S)
-    label = {"metadata": {"labels": {HOSTNAME: node}}}
+def test_kubelet_with_no_node_ip_uses_the_default_routes_address(lab: Lab, claim: Expectations) -> None:
+    """The hostname of its machine differs from the name of its Node, which no hosts file has."""
+    machine, node = "box-found", Node("found")
+    soon, label = windows.prompt(UP_S), {"metadata": {"labels": {HOSTNAME: node}}}
+    override, refresh = claim("addresses.hostname-override"), claim("addresses.refresh")
 
     with lab.record():
-        lab.do(join(machine, node=node, flags=["--node-ip="]))
-        called = lab.do(run_on(machine, "hostname"))
-        overridden = [
-            lab.wait_for(moment.after(begins, soon))
-            for moment in (made("nodes", node, like=label), has(node, "Hostname", node))
-        ]
-        own = lab.look(source_address(machine))
-        found = lab.wait_for(has(node, "InternalIP", own.value).after(begins, soon))
-        moves = run_on(machine, "sh", "-c", MOVE, MOVED, own.value, GATEWAY)
-        moved = lab.do(moves)
-        next_status = windows.formula("within", "2U", "0", "2U + slack")
-        none_of_it = {"$not": [{"address": own.value}]}
-        refreshed = [
-            lab.wait_for(moment.after(moves.begun, next_status))
-            for moment in (
-                has(node, "InternalIP", MOVED),
-                became("nodes", node, {"status": {"addresses": none_of_it}}),
-            )
-        ]
-
-    for check in (shows(called, {"stdout": f"{machine}\n"}), *overridden):
-        judge("addresses.hostname-override", check)
-    judge("registration.node-ip-default", found)
-    for check in (shows(moved, {"status": 0}), *refreshed):
-        judge("addresses.refresh", check)
+        lab.run(actions.join(machine, node=node, flags=["--node-ip="]))
+        hostname = lab.run(actions.run_on(machine, "hostname"))
+        override.expect_later(checks.shows(hostname, {"stdout": f"{machine}\n"}))
+        for moment in (moments.created("nodes", node, like=label), has(node, "Hostname", node)):
+            override.expect(moment, within=soon, after=moments.booted(machine))
+        own = lab.observe(probes.source_address(machine)).value
+        claim("registration.node-ip-default").expect(
+            has(node, "InternalIP", own), within=soon, after=moments.booted(machine)
+        )
+        replace = actions.run_on(machine, "sh", "-c", REPLACE, SECOND_IPV4, own, GATEWAY)
+        refresh.expect_later(checks.shows(lab.run(replace), {"status": 0}))
+        removed = node.became({"status": {"addresses": {"$not": [{"address": own}]}}})
+        for moment in (has(node, "InternalIP", SECOND_IPV4), removed):
+            refresh.expect(moment, within=NEXT_STATUS, after=replace.begun)
 
 
-@claims("registration.node-ip", "registration.node-ip-dual-stack", "registration.node-ip-not-on-host")
 @needs(nodes=2, lasts="50")
-def test_a_node_has_the_addresses_that_its_kubelet_is_given_once_its_machine_has_them(
-    lab: Stage, judge: Judge
-) -> None:
-    node = "given"
-    long_s = lab.quiet_s + lab.clear_s
-    quiet, long = windows.absence(lab.quiet_s), windows.absence(long_s)
-    first, second = (has(node, "InternalIP", address) for address in (GIVEN, GIVEN_6))
-    complaint = Log(f"kubelet-{node}", "failed to validate nodeIP", about=GIVEN)
-    refusals = {address: Log(f"kubelet-{node}", said) for address, said in REFUSED.items()}
-    adds = run_on(node, "sh", "-c", ADD, GIVEN, GIVEN_6, LINK_LOCAL)
-    next_status = windows.formula("within", "2U", "0", "2U + slack")
-    # No earlier kubelet was given one of these: what comes as soon as it is up is this one's.
-    since_before = windows.absence_from_before(long_s)
-    restarts = {address: start_again(node, f"--node-ip={address}") for address in REFUSED}
+def test_node_has_its_kubelets_node_ips_once_the_machine_has_them(lab: Lab, claim: Expectations) -> None:
+    node, kubelet = Node("given"), "kubelet-given"
+    node_created, quiet = node.created, windows.absence(lab.quiet_s)
+    ipv4, ipv6 = (has(node, "InternalIP", address) for address in (IPV4, IPV6))
+    add = actions.run_on(node, "sh", "-c", ADD, IPV4, IPV6, LINK_LOCAL)
+    missing = Log(kubelet, "failed to validate nodeIP", about=IPV4)
+    node_ip, dual_stack = claim("registration.node-ip"), claim("registration.node-ip-dual-stack")
+    not_on_host = claim("registration.node-ip-not-on-host")
 
     with lab.record():
-        lab.do(join(node, flags=[f"--node-ip={GIVEN},{GIVEN_6}"]))
-        families = lab.do(run_on(node, "test", "-e", "/proc/net/if_inet6"))
-        lab.expect(families.value["status"] == 0, "one with IPv6", "turn it on: sysctl net.ipv6.conf")
-        born = made("nodes", node)
-        lab.wait_for(born.after(booted(node), windows.prompt(UP_S)))
-        lab.wait_for(first.never_after(born, long))
-        added = lab.do(adds)
-        both = [lab.wait_for(each.after(adds.begun, next_status)) for each in (first, second)]
-        in_order = lab.do(kubectl("get", "node", node, "-o", ADDRESSES))
-        never = [first.never_after(born, quiet)]
-        for address, restart in restarts.items():
-            lab.do(restart)
-            never.append(
-                lab.wait_for(has(node, "InternalIP", address).never_after(restart.begun, since_before))
-            )
-        lab.hear(complaint, *refusals.values())
-        of_one_family = lab.do(try_kubelet(node, f"--node-ip={GIVEN},{MOVED}"))
+        lab.run(actions.join(node, flags=[f"--node-ip={IPV4},{IPV6}"]))
+        families = lab.run(actions.run_on(node, "test", "-e", "/proc/net/if_inet6"))
+        lab.assume(families.value["status"] == 0, "one with IPv6", "turn it on: sysctl net.ipv6.conf")
+        lab.wait_for(node_created.after(moments.booted(node), windows.prompt(UP_S)))
+        not_on_host.never(ipv4, throughout=quiet, after=node_created)
+        node_ip.expect_later(checks.shows(lab.run(add), {"status": 0}))
+        node_ip.expect_later(dual_stack.expect(ipv4, within=NEXT_STATUS, after=add.begun))
+        dual_stack.expect(ipv6, within=NEXT_STATUS, after=add.begun)
+        addresses = lab.run(actions.kubectl("get", "node", node, "-o", ADDRESSES))
+        dual_stack.expect_later(checks.shows(addresses, {"stdout": f"{IPV4} {IPV6} {node}"}))
+        logs = [restart_with_refused_address(lab, claim, node, address) for address in REFUSED]
+        lab.collect(missing, *logs)
+        not_on_host.expect_later(missing.line, within=windows.prompt(UP_S), after=moments.booted(node))
+        one_family = lab.run(actions.try_kubelet(node, f"--node-ip={IPV4},{SECOND_IPV4}"))
+        dual_stack.expect_later(
+            checks.shows(one_family, {"status": 1, "said": {"$contains": "bad --node-ip"}})
+        )
 
-    judge("registration.node-ip", shows(added, {"status": 0}))
-    judge("registration.node-ip", both[0])
-    for check in (*both, shows(in_order, {"stdout": f"{GIVEN} {GIVEN_6} {node}"})):
-        judge("registration.node-ip-dual-stack", check)
-    refusal = shows(of_one_family, {"status": 1, "said": {"$contains": "bad --node-ip"}})
-    judge("registration.node-ip-dual-stack", refusal)
-    said = [
-        refusals[address].line.after(restart.begun, windows.prompt(UP_S))
-        for address, restart in restarts.items()
-    ]
-    for check in (*never, complaint.line.after(booted(node), windows.prompt(UP_S)), *said):
-        judge("registration.node-ip-not-on-host", check)
+
+def restart_with_refused_address(lab: Lab, claim: Expectations, node: str, address: str) -> Log:
+    """Restart the kubelet with an address that it refuses, and return its log, to be collected."""
+    log = Log(f"kubelet-{node}", REFUSED[address])
+    restart = actions.restart_joined(node, f"--node-ip={address}")
+    # No earlier kubelet had this address, so one that is reported at once is this kubelet's.
+    since_before = windows.absence_from_before(lab.quiet_s + lab.clear_s)
+    not_on_host = claim("registration.node-ip-not-on-host")
+
+    lab.run(restart)
+    not_on_host.never(has(node, "InternalIP", address), throughout=since_before, after=restart.begun)
+    not_on_host.expect_later(log.line, within=windows.prompt(UP_S), after=restart.begun)
+    return log

@@ -1,28 +1,6 @@
-"""What somebody edits of a Node stays, whatever its kubelet registers."""
+"""Edits of a Node, which stay whatever its kubelet registers."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Stage,
-    became,
-    claims,
-    cordoned,
-    counted,
-    default_of,
-    field_of,
-    kubectl,
-    kubelet_settings,
-    label_node,
-    labels_of,
-    made,
-    needs,
-    next_of,
-    node_deleted,
-    removed,
-    shows,
-    taint_added,
-    uncordoned,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
 
 KEY, VALUE = "edited", "yes"
 LATE = {"key": "nodeproof.dev/late", "value": "yes", "effect": "NoSchedule"}
@@ -30,76 +8,69 @@ CORES, PODS = "status.capacity.cpu", "status.capacity.pods"
 UP_S = 60.0
 
 
-@claims("capacity.max-pods")
 @needs(nodes=2)
-def test_a_kubelet_takes_110_pods_unless_it_was_told_otherwise(lab: Stage, judge: Judge) -> None:
+def test_a_kubelet_takes_110_pods_unless_it_was_told_otherwise(lab: Lab, claim: Expectations) -> None:
     with lab.record():
-        room = lab.look(field_of(f"/api/v1/nodes/{lab.target}", PODS))
-        judge("capacity.max-pods", shows(room, "110"))
-        judge("capacity.max-pods", default_of("maxPods"))
+        capacity = lab.observe(probes.field_of(f"/api/v1/nodes/{lab.target}", PODS))
+        claim("capacity.max-pods").expect_later(checks.shows(capacity, "110"))
+        claim("capacity.max-pods").expect_later(checks.default_of("maxPods"))
 
 
-@claims(
-    "registration.with-taints-not-reconciled",
-    "registration.with-taints-noop-without-register",
-    "capacity.max-pods",
-)
 @needs(nodes=2, faulted=1, lasts="16R + 7")
-def test_a_kubelet_that_starts_anew_leaves_taints_as_they_are_and_tells_how_many_pods_it_takes(
-    lab: Stage, judge: Judge
-) -> None:
-    """Two starts: with taints for a Node that is there, and with taints for one that it may not make."""
+def test_restarted_kubelet_keeps_taints_and_updates_max_pods(lab: Lab, claim: Expectations) -> None:
+    """The kubelet starts with taints for an existing Node, and with taints for one that it may not create."""
+    max_pods = claim("capacity.max-pods")
     node, quiet = lab.target, windows.absence(lab.quiet_s)
-    # Longer than a kubelet's longest wait for another registration, once it has found out.
-    long_s = lab.configuration["U"] + 10.0
-    path = f"/api/v1/nodes/{node}"
-    tainted = taint_added(node, LATE["key"], LATE["effect"])
+    # Longer than the longest time after which a kubelet registers again once its Node is missing.
+    unregistered_s = lab.configuration["U"] + 10.0
+    late_taint = node.taint(LATE["key"], LATE["effect"]).added
+    removal = node.removed
+    creation = moments.first_after(node.created, after=removal)
 
     with lab.record():
-        cores = lab.look(field_of(path, CORES))
-        by_core, at_most = (
-            became("nodes", node, {"status": {"capacity": {"pods": str(pods)}}})
-            for pods in (cores.value, int(cores.value) + 1)
+        cores = int(lab.observe(probes.field_of(f"/api/v1/nodes/{node}", CORES)).value)
+        per_core_limit, total_limit = (
+            node.became({"status": {"capacity": {"pods": str(pods)}}}) for pods in (cores, cores + 1)
         )
-        few = {"podsPerCore": 1, "maxPods": int(cores.value) + 2}
-        with lab.inject(kubelet_settings(node, registerWithTaints=[LATE], **few)) as registers:
-            told = [lab.wait_for(by_core.after(registers.ordered, windows.prompt(UP_S)))]
-            reconciled = lab.wait_for(tainted.never_after(registers.ordered, quiet))
-        more = {"podsPerCore": 2, "maxPods": int(cores.value) + 1}
-        silent = kubelet_settings(node, registerNode=False, registerWithTaints=[LATE], **more)
-        with lab.inject(silent) as unregistered:
-            told.append(lab.wait_for(at_most.after(unregistered.ordered, windows.prompt(UP_S))))
-            with lab.inject(node_deleted(node, lab.labels(node))) as deletion:
-                gone = removed("nodes", node)
-                back = next_of(made("nodes", node), after=gone)
-                lab.wait_for(back.never_after(gone, windows.absence(long_s + lab.clear_s)))
-            noop = lab.wait_for(tainted.never_after(back, quiet))
+        with_taints = faults.kubelet_settings(
+            node, registerWithTaints=[LATE], podsPerCore=1, maxPods=cores + 2
+        )
+        with lab.inject(with_taints) as restart:
+            max_pods.expect(per_core_limit, within=windows.prompt(UP_S), after=restart.requested_at)
+            claim("registration.with-taints-not-reconciled").never(
+                late_taint, throughout=quiet, after=restart.requested_at
+            )
+        without_registration = faults.kubelet_settings(
+            node, registerNode=False, registerWithTaints=[LATE], podsPerCore=2, maxPods=cores + 1
+        )
+        with lab.inject(without_registration) as restart:
+            max_pods.expect(total_limit, within=windows.prompt(UP_S), after=restart.requested_at)
+            with lab.inject(faults.delete_node(node, lab.labels(node))) as deletion:
+                claim("registration.with-taints-noop-without-register").never(
+                    creation, throughout=windows.absence(unregistered_s), after=removal
+                )
+                claim("registration.with-taints-noop-without-register").expect_later(deletion.lasted)
+            claim("registration.with-taints-noop-without-register").never(
+                late_taint, throughout=quiet, after=creation
+            )
 
-    judge("registration.with-taints-not-reconciled", reconciled)
-    for check in (back.never_after(gone, windows.absence(long_s)), deletion.lasted, noop):
-        judge("registration.with-taints-noop-without-register", check)
-    for check in told:
-        judge("capacity.max-pods", check)
 
-
-@claims("manual-node.edits-survive")
 @needs(nodes=2, faulted=1, lasts="14R")
-def test_edits_of_labels_and_schedulability_stay(lab: Stage, judge: Judge) -> None:
-    """A kubelet starts anew that registers no node, and then one that does: it reconciles what it finds."""
+def test_edits_of_labels_and_schedulability_stay(lab: Lab, claim: Expectations) -> None:
+    """The kubelet restarts without registering its Node, and then with it, which reconciles the Node."""
     node = lab.target
-    unlabelled = became("nodes", node, {"metadata": {"labels": {"$not": labels_of(KEY, VALUE)}}})
+    unlabelled = moments.became(
+        "nodes", node, {"metadata": {"labels": {"$not": actions.labels_of(KEY, VALUE)}}}
+    )
     quiet = windows.absence(lab.quiet_s)
 
     with lab.record():
-        lab.do(label_node(node, KEY, VALUE))
-        lab.do(kubectl("cordon", node))
-        with lab.inject(kubelet_settings(node, registerNode=False)) as unregistered:
-            for lost in (unlabelled, uncordoned(node)):
-                lab.wait_for(lost.never_after(unregistered.began, quiet))
-        for lost in (unlabelled, uncordoned(node)):
-            lab.wait_for(lost.never_after(unregistered.healed, quiet))
-
-    for lost in (unlabelled, uncordoned(node)):
-        throughout = counted(lost, 0, 0, after=cordoned(node), until=unregistered.healed)
-        for check in (throughout, lost.never_after(unregistered.healed, quiet)):
-            judge("manual-node.edits-survive", check)
+        lab.run(actions.label_node(node, KEY, VALUE))
+        lab.run(actions.kubectl("cordon", node))
+        with lab.inject(faults.kubelet_settings(node, registerNode=False)) as restart:
+            for loss in (unlabelled, node.uncordoned):
+                lab.wait_for(loss.never_after(restart.injected_at, quiet))
+        for loss in (unlabelled, node.uncordoned):
+            none = checks.counted(loss, 0, 0, after=node.cordoned, until=restart.healed_at)
+            claim("manual-node.edits-survive").expect_later(none)
+            claim("manual-node.edits-survive").never(loss, throughout=quiet, after=restart.healed_at)

@@ -1,52 +1,27 @@
-"""What a kubelet is told by its flags, and what of it reaches its Node."""
+"""Flags of a kubelet, and the fields of its Node that they set."""
 
 from typing import Any
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    ZONE_LABEL,
-    Stage,
-    ask,
-    became,
-    booted,
-    claims,
-    condition_became,
-    field_of,
-    healthz,
-    join,
-    kubectl,
-    label_node,
-    labels_of,
-    made,
-    make_node,
-    needs,
-    next_of,
-    pending_pod,
-    pod_bound,
-    pod_created,
-    pod_unschedulable,
-    recording_began,
-    shows,
-    start_again,
-    taint_removed,
-    try_kubelet,
-    windows,
-    workload,
-    written,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import ZONE_LABEL, Node, workload
 
 HOSTNAME, TYPE, OWN = "kubernetes.io/hostname", "node.kubernetes.io/instance-type", "nodeproof.dev/own"
 FIRST = {OWN: "first", TYPE: "small", "kubelet.kubernetes.io/own": "yes", "node.kubernetes.io/own": "yes"}
 SECOND = {OWN: "second", TYPE: "large"}
 RESERVED = ("kubernetes.io/own", "own.k8s.io/own")
-KEPT, UP_S, BOUND_S = "kept", 60.0, 10.0
-"""From a boot to a registered node, on an emulated machine."""
-ANEW_S = 30.0
-NEVER_S = 15.0
-"""Longer than the 7 s that a kubelet waits at most until it tries to register once more."""
-BY_ITSELF: Any = {"authentication": {"webhook": {"enabled": False}}, "authorization": {"mode": "AlwaysAllow"}}
+LABELLED, SILENT, ALONE = Node("labelled"), Node("silent"), Node("alone")
+SELECTED = "kept"
+UP_S = 60.0
+"""Time from a boot to a registered node (s), on an emulated machine."""
+BOUND_S, RESTART_S = 10.0, 30.0
+RETRY_S = 15.0
+"""Longer than the 7 s that a kubelet waits at most before it retries its registration."""
+STANDALONE: Any = {
+    "authentication": {"webhook": {"enabled": False}},
+    "authorization": {"mode": "AlwaysAllow"},
+}
 HEALTHZ_PORT = 10248
-BUILT_IN_ONCE = "aws"
+FORMER_IN_TREE_CLOUD = "aws"
 """A cloud whose provider was part of Kubernetes."""
 UNINITIALIZED = {
     "key": "node.cloudprovider.kubernetes.io/uninitialized",
@@ -55,137 +30,128 @@ UNINITIALIZED = {
 }
 
 
-def labels(told: dict[str, str]) -> str:
-    return f"--node-labels={','.join(f'{key}={value}' for key, value in told.items())}"
+def node_labels(labels: dict[str, str]) -> str:
+    return f"--node-labels={','.join(f'{key}={value}' for key, value in labels.items())}"
 
 
-@claims(
-    "registration.node-labels",
-    "registration.node-labels-restart-ignored",
-    "registration.default-label-keys-reconciled",
-    "registration.node-labels-validation",
-    "registration.label-change-running-pods",
-)
 @needs(nodes=2, lasts="50")
-def test_a_kubelet_that_starts_anew_tells_its_node_none_but_well_known_labels(
-    lab: Stage, judge: Judge
-) -> None:
-    """A pod that asked for a label stays when that goes, until its kubelet starts anew."""
-    name = "labelled"
-    path, quiet = f"/api/v1/nodes/{name}", windows.absence(lab.quiet_s)
-    pods = workload("Deployment", nodeSelector={HOSTNAME: name, **labels_of(KEPT, "yes")})
-    there = {**pods.pods, "spec": {"nodeName": name}}
-    born = made("nodes", name, like={"metadata": {"labels": FIRST}})
-    unlabel = ask("PATCH", path, {"metadata": {"labels": dict.fromkeys(labels_of(KEPT, "yes"))}})
-    anew, afresh = start_again(name, labels(SECOND)), start_again(name)
-    large = became("nodes", name, {"metadata": {"labels": {TYPE: SECOND[TYPE]}}})
-    other = became("nodes", name, {"metadata": {"labels": {"$not": {OWN: FIRST[OWN]}}}})
-    stopped = written("pods", {**there, "status": {"phase": {"$not": "Running"}}})
-    ended = written("pods", {**there, "status": {"phase": {"$in": ["Failed", "Succeeded"]}}})
-    refused = written("events", {"reason": "NodeAffinity", "source": {"host": name}})
+def test_restarted_kubelet_updates_only_well_known_labels(lab: Lab, claim: Expectations) -> None:
+    first = moments.created("nodes", LABELLED, like={"metadata": {"labels": FIRST}})
+    validation = claim("registration.node-labels-validation")
 
     with lab.record():
-        lab.do(join(name, flags=[labels(FIRST)]))
-        with_them = lab.wait_for(born.after(booted(name), windows.prompt(UP_S)))
-        lab.do(label_node(name, KEPT, "yes"))
-        lab.do(pods.make)
-        runs = written("pods", {**there, "status": {"phase": "Running"}})
-        lab.wait_for(runs.after(pods.make.begun, windows.prompt(UP_S)))
-        lab.wait_for(stopped.never_after(runs, windows.absence(lab.clear_s)))
-        lab.do(unlabel)
-        lab.wait_for(stopped.never_after(unlabel.ended, windows.absence(lab.quiet_s + lab.clear_s)))
-        lab.do(anew)
-        reconciled = lab.wait_for(large.after(anew.begun, windows.prompt(ANEW_S)))
-        rejected = [lab.wait_for(each.after(anew.begun, windows.prompt(ANEW_S))) for each in (refused, ended)]
-        lab.wait_for(other.never_after(large, windows.absence(lab.quiet_s + lab.clear_s)))
-        lab.do(kubectl("delete", "node", name))
-        lab.do(afresh)
-        again = next_of(made("nodes", name, like={"metadata": {"labels": SECOND}}), after=afresh.begun)
-        with_others = lab.wait_for(again.after(afresh.begun, windows.prompt(ANEW_S)))
-        refusals = [lab.do(try_kubelet(name, f"--node-labels={label}=yes")) for label in RESERVED]
-
-    for check in (with_them, with_others):
-        judge("registration.node-labels", check)
-    for check in (other.never_after(large, quiet), with_others):
-        judge("registration.node-labels-restart-ignored", check)
-    judge("registration.default-label-keys-reconciled", reconciled)
-    for check in (stopped.never_after(unlabel.ended, quiet), *rejected):
-        judge("registration.label-change-running-pods", check)
-    judge("registration.node-labels-validation", with_them)
-    said = "unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels"
-    for seen in refusals:
-        judge("registration.node-labels-validation", shows(seen, {"status": 1, "said": {"$contains": said}}))
-
-
-@claims("registration.register-node-false", "registration.kubeconfig-required", "manual-node.becomes-healthy")
-@needs(nodes=2, lasts="45")
-def test_a_kubelet_that_makes_no_node_reports_for_one_that_somebody_makes(lab: Stage, judge: Judge) -> None:
-    """One may not register, and one was told of no cluster at all."""
-    silent, alone = "silent", "alone"
-    born, ready = made("nodes", silent), condition_became(silent, "Ready", "True")
-    never, before = windows.absence(NEVER_S), windows.absence(lab.clear_s + NEVER_S)
-
-    with lab.record():
-        # What came within the slack of a boot would be left open: it is looked for from before.
-        lab.wait_for(born.never_after(recording_began(), windows.absence(lab.clear_s)))
-        lab.do(join(silent, registerNode=False))
-        lab.do(join(alone, flags=["--kubeconfig="], healthzPort=HEALTHZ_PORT, **BY_ITSELF))
-        for name in (silent, alone):
-            lab.wait_for(
-                made("nodes", name).never_after(booted(name), windows.absence(NEVER_S + lab.clear_s))
-            )
-        lives = lab.look(healthz(alone, HEALTHZ_PORT))
-        lab.do(make_node(silent, {HOSTNAME: silent, ZONE_LABEL: lab.nodes()[0].zone}))
-        # One that found no Node for 18 s tries its CSINode again two minutes later, not Ready before.
-        lab.do(start_again(silent))
-        healthy = lab.wait_for(ready.after(born, windows.prompt(UP_S)))
-        pod = lab.do(pending_pod(only_on=silent))
-        asked, bound = pod_created(pod.namespace, pod.name), pod_bound(pod.namespace, pod.name)
-        placed = lab.wait_for(bound.after(asked, windows.prompt(BOUND_S)))
-        running = became("pods", pod.name, {"status": {"phase": "Running"}}, pod.namespace)
-        runs = lab.wait_for(running.after(bound, windows.prompt(ANEW_S)))
-
-    for since, long in ((recording_began(), before), (booted(silent), never)):
-        judge("registration.register-node-false", born.never_after(since, long))
-    for since, long in ((recording_began(), before), (booted(alone), never)):
-        judge("registration.kubeconfig-required", made("nodes", alone).never_after(since, long))
-    judge("registration.kubeconfig-required", shows(lives, "ok"))
-    for check in (healthy, placed, runs):
-        judge("manual-node.becomes-healthy", check)
-
-
-@claims("registration.cloud-uninitialized-taint", "registration.cloud-provider-flag")
-@needs(nodes=2, lasts="50")
-def test_a_node_of_an_external_cloud_waits_for_it(lab: Stage, judge: Judge) -> None:
-    """Nobody here is that cloud."""
-    name = "clouded"
-    born = made("nodes", name, like={"spec": {"taints": [UNINITIALIZED]}})
-    initialized = taint_removed(name, UNINITIALIZED["key"], UNINITIALIZED["effect"])
-
-    with lab.record():
-        lab.do(join(name, flags=["--cloud-provider=external"]))
-        with_it = lab.wait_for(born.after(booted(name), windows.prompt(UP_S)))
-        ready = condition_became(name, "Ready", "True")
-        lab.wait_for(ready.after(born, windows.prompt(UP_S)))
-        pod = lab.do(pending_pod(only_on=name))
-        asked, bound = pod_created(pod.namespace, pod.name), pod_bound(pod.namespace, pod.name)
-        waits = lab.wait_for(pod_unschedulable(pod.namespace, pod.name).after(asked, windows.prompt(BOUND_S)))
-        kept = [
-            lab.wait_for(never.never_after(since, windows.absence(lab.quiet_s)))
-            for never, since in ((bound, asked), (initialized, ready))
-        ]
-        provider_id = lab.look(field_of(f"/api/v1/nodes/{name}", "spec.providerID"))
-        external, built_in = (
-            lab.do(try_kubelet(name, f"--cloud-provider={cloud}")) for cloud in ("external", BUILT_IN_ONCE)
+        lab.run(actions.join(LABELLED, flags=[node_labels(FIRST)]))
+        registration = claim("registration.node-labels").expect(
+            first, within=windows.prompt(UP_S), after=moments.booted(LABELLED)
         )
+        validation.expect_later(registration)
+        restart_after_a_label_is_removed(lab, claim)
+        register_with_second_labels(lab, claim)
+        for label in RESERVED:
+            refusal = lab.run(actions.try_kubelet(LABELLED, f"--node-labels={label}=yes"))
+            message = "unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels"
+            validation.expect_later(checks.shows(refusal, {"status": 1, "said": {"$contains": message}}))
 
-    for check in (with_it, waits, *kept):
-        judge("registration.cloud-uninitialized-taint", check)
-    said = "was specified, but built-in cloud providers are disabled"
-    for check in (
-        with_it,
-        shows(provider_id, None),
-        shows(external, {"status": None}),
-        shows(built_in, {"status": 1, "said": {"$contains": said}}),
-    ):
-        judge("registration.cloud-provider-flag", check)
+
+def restart_after_a_label_is_removed(lab: Lab, claim: Expectations) -> None:
+    """Expect that a pod whose node selector no longer matches stays until its kubelet restarts."""
+    label = actions.labels_of(SELECTED, "yes")
+    quiet = windows.absence(lab.quiet_s)
+    soon = windows.prompt(RESTART_S)
+    pods = workload("Deployment", nodeSelector={HOSTNAME: LABELLED, **label})
+    running, stopped, ended = (
+        pods.pod_written(spec={"nodeName": LABELLED}, status={"phase": phase})
+        for phase in ("Running", {"$not": "Running"}, {"$in": ["Failed", "Succeeded"]})
+    )
+    refused = moments.written("events", {"reason": "NodeAffinity", "source": {"host": LABELLED}})
+    type_changed = LABELLED.became({"metadata": {"labels": {TYPE: SECOND[TYPE]}}})
+    own_changed = LABELLED.became({"metadata": {"labels": {"$not": {OWN: FIRST[OWN]}}}})
+    no_label = {"metadata": {"labels": dict.fromkeys(label)}}
+    unlabel = actions.send_request("PATCH", f"/api/v1/nodes/{LABELLED}", no_label)
+    restart = actions.restart_joined(LABELLED, node_labels(SECOND))
+    running_pods = claim("registration.label-change-running-pods")
+
+    lab.run(actions.label_node(LABELLED, SELECTED, "yes"))
+    lab.run(pods.make)
+    lab.wait_for(running.after(pods.make.begun, windows.prompt(UP_S)))
+    lab.wait_for(stopped.never_after(running, windows.absence(lab.clear_s)))
+    lab.run(unlabel)
+    running_pods.never(stopped, throughout=quiet, after=unlabel.ended)
+    lab.run(restart)
+    claim("registration.default-label-keys-reconciled").expect(type_changed, within=soon, after=restart.begun)
+    for moment in (refused, ended):
+        running_pods.expect(moment, within=soon, after=restart.begun)
+    claim("registration.node-labels-restart-ignored").never(own_changed, throughout=quiet, after=type_changed)
+
+
+def register_with_second_labels(lab: Lab, claim: Expectations) -> None:
+    """Expect that a kubelet whose Node was deleted sets all its labels when it registers again."""
+    restart, second = actions.restart_joined(LABELLED), {"metadata": {"labels": SECOND}}
+    again = moments.first_after(moments.created("nodes", LABELLED, like=second), after=restart.begun)
+
+    lab.run(actions.kubectl("delete", "node", LABELLED))
+    lab.run(restart)
+    registration = claim("registration.node-labels").expect(
+        again, within=windows.prompt(RESTART_S), after=restart.begun
+    )
+    claim("registration.node-labels-restart-ignored").expect_later(registration)
+
+
+@needs(nodes=2, lasts="45")
+def test_a_kubelet_that_makes_no_node_reports_for_one_that_somebody_makes(
+    lab: Lab, claim: Expectations
+) -> None:
+    """One kubelet may not register its Node; another one has no kubeconfig."""
+    absent, absent_from_begin = windows.absence(RETRY_S), windows.absence(lab.clear_s + RETRY_S)
+    silent, alone = (name.created for name in (SILENT, ALONE))
+    no_registration = claim("registration.register-node-false")
+    no_kubeconfig = claim("registration.kubeconfig-required")
+
+    with lab.record():
+        # A Node created within the slack of a boot would be left open, so the absence begins before it.
+        lab.wait_for(silent.never_after(moments.recording_began(), windows.absence(lab.clear_s)))
+        lab.run(actions.join(SILENT, registerNode=False))
+        lab.run(actions.join(ALONE, flags=["--kubeconfig="], healthzPort=HEALTHZ_PORT, **STANDALONE))
+        no_registration.expect_later(silent.never_after(moments.recording_began(), absent_from_begin))
+        no_registration.never(silent, throughout=absent, after=moments.booted(SILENT))
+        no_kubeconfig.expect_later(alone.never_after(moments.recording_began(), absent_from_begin))
+        no_kubeconfig.never(alone, throughout=absent, after=moments.booted(ALONE))
+        no_kubeconfig.expect_later(checks.shows(lab.observe(probes.healthz(ALONE, HEALTHZ_PORT)), "ok"))
+        use_a_node_that_was_created_by_hand(lab, claim)
+
+
+def use_a_node_that_was_created_by_hand(lab: Lab, claim: Expectations) -> None:
+    """Expect that the kubelet makes the Node Ready, and runs a pod that the scheduler binds to it."""
+    healthy = claim("manual-node.becomes-healthy")
+    lab.run(actions.create_node(SILENT, {HOSTNAME: SILENT, ZONE_LABEL: lab.nodes()[0].zone}))
+    # A kubelet that had no Node for 18 s retries its CSINode two minutes later, and is not Ready before.
+    lab.run(actions.restart_joined(SILENT))
+    healthy.expect(SILENT.ready, within=windows.prompt(UP_S), after=SILENT.created)
+    pod = lab.run(actions.pending_pod(only_on=SILENT))
+    healthy.expect(pod.bound, within=windows.prompt(BOUND_S), after=pod.created)
+    healthy.expect(pod.running, within=windows.prompt(RESTART_S), after=pod.bound)
+
+
+@needs(nodes=2, lasts="50")
+def test_a_node_of_an_external_cloud_waits_for_it(lab: Lab, claim: Expectations) -> None:
+    """The lab runs no controller for this cloud."""
+    node, quiet = Node("clouded"), windows.absence(lab.quiet_s)
+    node_created = moments.created("nodes", node, like={"spec": {"taints": [UNINITIALIZED]}})
+    initialized = node.taint(UNINITIALIZED["key"], UNINITIALIZED["effect"]).removed
+    taint, flag = claim("registration.cloud-uninitialized-taint"), claim("registration.cloud-provider-flag")
+
+    with lab.record():
+        lab.run(actions.join(node, flags=["--cloud-provider=external"]))
+        flag.expect_later(taint.expect(node_created, within=windows.prompt(UP_S), after=moments.booted(node)))
+        lab.wait_for(node.ready.after(node_created, windows.prompt(UP_S)))
+        pod = lab.run(actions.pending_pod(only_on=node))
+        taint.expect(pod.unschedulable, within=windows.prompt(BOUND_S), after=pod.created)
+        taint.never(pod.bound, throughout=quiet, after=pod.created)
+        taint.never(initialized, throughout=quiet, after=node.ready)
+        provider_id = lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "spec.providerID"))
+        flag.expect_later(checks.shows(provider_id, None))
+        external = lab.run(actions.try_kubelet(node, "--cloud-provider=external"))
+        flag.expect_later(checks.shows(external, {"status": None}))
+        in_tree = lab.run(actions.try_kubelet(node, f"--cloud-provider={FORMER_IN_TREE_CLOUD}"))
+        message = "was specified, but built-in cloud providers are disabled"
+        flag.expect_later(checks.shows(in_tree, {"status": 1, "said": {"$contains": message}}))

@@ -1,205 +1,156 @@
-"""A machine that joins: who makes its Node, and what that carries from the beginning."""
+"""A machine that joins: the creator of its Node, and what the Node contains from the beginning."""
 
 import uuid
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    NOT_READY,
-    PRESENT,
-    Check,
-    Moment,
-    Stage,
-    Workload,
-    ask,
-    audit,
-    became,
-    booted,
-    changed,
-    claims,
-    condition_became,
-    counted,
-    default_of,
-    join,
-    made,
-    make_node,
-    needs,
-    pending_pod,
-    pod_bound,
-    pod_created,
-    pod_unschedulable,
-    recording_began,
-    removed,
-    shows,
-    spaced,
-    taint_removed,
-    try_flags,
-    windows,
-    workload,
-    written,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, windows
+from nodeproof.scenario.kubernetes import NOT_READY, PRESENT, Node, Workload, workload
+from nodeproof.scenario.sources import audit
 
-NEW, HOSTNAME, LEASES = "joiner", "kubernetes.io/hostname", "kube-node-lease"
+NEW, HOSTNAME = Node("joiner"), "kubernetes.io/hostname"
 TAINTS = [
     {"key": "nodeproof.dev/new", "value": "yes", "effect": "NoSchedule"},
     {"key": "nodeproof.dev/young", "value": "yes", "effect": "PreferNoSchedule"},
 ]
 TOLERATED = [{"key": taint["key"], "operator": "Exists"} for taint in TAINTS]
 PODS, RENEWED_S, RENEWALS = 2, 5, 3
-INITIAL = {"spec": {"taints": [{"key": NOT_READY, "effect": "NoSchedule"}]}}
-BORN_WITH = {
-    "registration.with-taints": {"spec": {"taints": TAINTS}},
-    "registration.initial-not-ready-taint": INITIAL,
-    "capacity.reported-at-registration": {
-        "status": {"capacity": {"cpu": PRESENT, "memory": PRESENT, "pods": str(PODS)}}
-    },
-}
+INITIAL_TAINT = {"spec": {"taints": [{"key": NOT_READY, "effect": "NoSchedule"}]}}
+CAPACITY = {"status": {"capacity": {"cpu": PRESENT, "memory": PRESENT, "pods": str(PODS)}}}
 CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+REGISTERED, LEASED = NEW.created, moments.created("leases", NEW, "kube-node-lease")
 UP_S, PLACED_S, LEASED_S = 60.0, 10.0, 30.0
 """From a boot to a registered node, on an emulated machine."""
 BORN_S = 5.0
-"""What is made like this is so from its first moment or never: a shorter time would be the host's fault."""
+"""A field that is set at creation is there at once or never: a shorter time would only test the host."""
 OUT_OF_PODS = {"status": {"phase": "Failed", "reason": "OutOfpods"}}
 REFUSED = {
     "a=1": "invalid taint spec",
     "a=1:Never": "unsupported taint effect",
     "a=1:NoSchedule,a=2:NoSchedule": "duplicated taints",
 }
-Promises = list[tuple[str, Check]]
 
 
-def says(condition: str) -> Moment:
-    known = {"type": condition, "status": {"$in": ["True", "False"]}}
-    return written("nodes", {"metadata": {"name": NEW}, "status": {"conditions": [known]}})
-
-
-def about_its_node(born: Moment) -> Promises:
-    at_once, startup = windows.prompt(BORN_S), windows.formula("within", "S", "-slack", "S + slack")
-    with_it = [
-        (claim, made("nodes", NEW, like=like).after(born, at_once)) for claim, like in BORN_WITH.items()
-    ]
-    return [*with_it, *(("conditions.types-present", says(kind).after(born, startup)) for kind in CONDITIONS)]
-
-
-def about_its_lease(born: Moment) -> Promises:
-    """It is as long as four renewals."""
-    soon = windows.prompt(LEASED_S)
-    as_long = {"metadata": {"name": NEW}, "spec": {"leaseDurationSeconds": 4 * RENEWED_S}}
-    return [
-        ("heartbeat.lease-per-node", made("leases", NEW, LEASES).after(born, soon)),
-        ("heartbeat.lease-interval-configurable", written("leases", as_long).after(born, soon)),
-    ]
-
-
-def about_pods_that_waited(pods: Workload) -> Promises:
-    ready, schedulable = condition_became(NEW, "Ready", "True"), taint_removed(NEW, NOT_READY, "NoSchedule")
-    bound = written("pods", {**pods.pods, "spec": {"nodeName": NEW}})
-    waited = "registration.initial-not-ready-taint"
-    return [
-        (waited, schedulable.after(ready, windows.prompt(5))),
-        (waited, bound.after(schedulable, windows.prompt(PLACED_S))),
-    ]
-
-
-def about_a_node_made_by_hand(name: str) -> Promises:
-    """No kubelet says that it is not ready, and nobody else does before the start-up grace is over."""
-    born, schedulable = made("nodes", name), taint_removed(name, NOT_READY, "NoSchedule")
-    at_once = windows.prompt(BORN_S)
-    return [
-        ("registration.initial-not-ready-taint", check)
-        for check in (
-            made("nodes", name, like=INITIAL).after(born, at_once),
-            schedulable.after(born, at_once),
-            condition_became(name, "Ready", "True").never_after(born, windows.absence(BORN_S)),
-        )
-    ]
-
-
-def about_pods_that_are_too_many(lab: Stage) -> Promises:
-    """One is there; there is room for a second, none for a third, and none for one that asks nobody."""
-    second, third = (lab.do(pending_pod(only_on=NEW, tolerations=TOLERATED)) for _each in range(2))
-    created = pod_created(third.namespace, third.name)
-    placed = pod_bound(second.namespace, second.name)
-    lab.wait_for(placed.after(pod_created(second.namespace, second.name), windows.prompt(PLACED_S)))
-    spec = {"nodeName": NEW, "tolerations": TOLERATED, "containers": [{"name": "main", "image": "pause"}]}
-    metadata = {"name": f"{third.name}-by-hand"}
-    lab.do(ask("POST", f"/api/v1/namespaces/{third.namespace}/pods", {"metadata": metadata, "spec": spec}))
-    by_hand = pod_created(third.namespace, metadata["name"])
-    fails = became("pods", metadata["name"], OUT_OF_PODS, third.namespace)
-    return [
-        ("scheduling.max-pods", check)
-        for check in (
-            placed.after(pod_created(second.namespace, second.name), windows.prompt(PLACED_S)),
-            pod_unschedulable(third.namespace, third.name).after(created, windows.prompt(PLACED_S)),
-            fails.after(by_hand, windows.prompt(PLACED_S)),
-            pod_bound(third.namespace, third.name).never_after(created, windows.absence(lab.quiet_s)),
-        )
-    ]
-
-
-@claims(
-    "registration.self-register-default",
-    "registration.with-taints",
-    "registration.kubeconfig-credentials",
-    "registration.initial-not-ready-taint",
-    "capacity.reported-at-registration",
-    "conditions.types-present",
-    "heartbeat.lease-per-node",
-    "heartbeat.lease-interval-configurable",
-    "scheduling.max-pods",
-)
 @needs(nodes=2, lasts="12R + 30")
-def test_a_kubelet_registers_its_node_as_it_was_told_under_its_own_name(lab: Stage, judge: Judge) -> None:
-    # Of a namesake the controller would remember when it was last heard of.
-    by_hand = f"by-hand-{uuid.uuid4().hex[:8]}"
-    joins = join(NEW, registerWithTaints=TAINTS, maxPods=PODS, nodeLeaseDurationSeconds=4 * RENEWED_S)
-    born = made("nodes", NEW)
-    first = workload("Deployment", nodeSelector={HOSTNAME: NEW}, tolerations=TOLERATED)
+def test_a_kubelet_registers_its_node_as_it_was_told_under_its_own_name(
+    lab: Lab, claim: Expectations
+) -> None:
+    # The controller remembers the last heartbeat of an earlier Node with the same name.
+    manual_node = Node(f"by-hand-{uuid.uuid4().hex[:8]}")
+    kubelet_joins = actions.join(
+        NEW, registerWithTaints=TAINTS, maxPods=PODS, nodeLeaseDurationSeconds=4 * RENEWED_S
+    )
+    waiting = workload("Deployment", nodeSelector={HOSTNAME: NEW}, tolerations=TOLERATED)
     own, others = (
         audit(verb="create", resource="nodes", name=NEW, user=user)
         for user in (f"system:node:{NEW}", {"$not": f"system:node:{NEW}"})
     )
 
     with lab.record():
-        # Requests that come within the slack of an end of what is counted may lie beyond it.
-        quiet = windows.absence(lab.quiet_s)
-        lab.do(first.make)
-        lab.wait_for(born.never_after(recording_began(), quiet))
-        lab.do(make_node(by_hand, {HOSTNAME: by_hand}))
-        lab.do(joins)
-        registered = lab.wait_for(born.after(booted(NEW), windows.prompt(UP_S)))
-        promised = [*about_its_node(born), *about_pods_that_waited(first), *about_its_lease(born)]
-        promised += about_a_node_made_by_hand(by_hand)
-        for _claim, check in promised:
-            lab.wait_for(check)
-        too_many = about_pods_that_are_too_many(lab)
-        for _claim, check in too_many:
-            lab.wait_for(check)
-        renewed_often = windows.absence((RENEWALS + 1) * 1.04 * RENEWED_S)
-        lab.wait_for(removed("nodes", NEW).never_after(made("leases", NEW, LEASES), renewed_often))
-        lab.hear(own, others)
+        lab.run(waiting.make)
+        # Requests within the slack of an end of the counted time may lie outside it.
+        lab.wait_for(REGISTERED.never_after(moments.recording_began(), windows.absence(lab.quiet_s)))
+        lab.run(actions.create_node(manual_node, {HOSTNAME: manual_node}))
+        lab.run(kubelet_joins)
+        claim("registration.self-register-default").expect(
+            REGISTERED, within=windows.prompt(UP_S), after=moments.booted(NEW)
+        )
+        claim("registration.self-register-default").expect_later(checks.default_of("registerNode"))
+        expect_initial_node(claim)
+        expect_waiting_pods_bound(claim, waiting)
+        expect_lease(claim)
+        expect_manual_node(claim, manual_node)
+        expect_max_pods(lab, claim)
+        renewals_s = (RENEWALS + 1) * 1.04 * RENEWED_S
+        lab.wait_for(NEW.removed.never_after(LEASED, windows.absence(renewals_s)))
+        lab.collect(own, others)
 
-    judge("registration.self-register-default", registered)
-    judge("registration.self-register-default", default_of("registerNode"))
-    for claim, check in (*promised, *too_many):
-        judge(claim, check)
     pace = windows.formula("period", f"{RENEWED_S}", f"{RENEWED_S} - slack", f"1.04 * {RENEWED_S} + slack")
-    renewals = changed("leases", NEW, "spec.renewTime", LEASES)
-    paced = spaced(renewals, pace, at_least=RENEWALS - 1, after=made("leases", NEW, LEASES), until=own.heard)
-    judge("heartbeat.lease-interval-configurable", paced)
+    claim("heartbeat.lease-interval-configurable").expect_later(
+        checks.spaced(NEW.lease_renewal, pace, at_least=RENEWALS - 1, after=LEASED, until=own.collected)
+    )
     for source, low, high in ((own, 1, 9), (others, 0, 0)):
-        often = counted(source.request, low, high, after=recording_began(), until=source.heard)
-        judge("registration.kubeconfig-credentials", often)
+        requests = checks.counted(
+            source.request, low, high, after=moments.recording_began(), until=source.collected
+        )
+        claim("registration.kubeconfig-credentials").expect_later(requests)
 
 
-@claims("registration.with-taints-format")
+def expect_initial_node(claim: Expectations) -> None:
+    at_once, startup = windows.prompt(BORN_S), windows.up_to("S")
+    tainted, not_ready, with_capacity = (
+        moments.created("nodes", NEW, like=fields)
+        for fields in ({"spec": {"taints": TAINTS}}, INITIAL_TAINT, CAPACITY)
+    )
+    claim("registration.with-taints").expect(tainted, within=at_once, after=REGISTERED)
+    claim("registration.initial-not-ready-taint").expect(not_ready, within=at_once, after=REGISTERED)
+    claim("capacity.reported-at-registration").expect(with_capacity, within=at_once, after=REGISTERED)
+    for type_ in CONDITIONS:
+        condition = {"type": type_, "status": {"$in": ["True", "False"]}}
+        report = moments.written("nodes", {"metadata": {"name": NEW}, "status": {"conditions": [condition]}})
+        claim("conditions.types-present").expect(report, within=startup, after=REGISTERED)
+
+
+def expect_waiting_pods_bound(claim: Expectations, waiting: Workload) -> None:
+    initial_not_ready_taint = claim("registration.initial-not-ready-taint")
+    schedulable = NEW.taint(NOT_READY, "NoSchedule").removed
+    bound = waiting.pod_written(spec={"nodeName": NEW})
+    initial_not_ready_taint.expect(schedulable, within=windows.prompt(5), after=NEW.ready)
+    initial_not_ready_taint.expect(bound, within=windows.prompt(PLACED_S), after=schedulable)
+
+
+def expect_lease(claim: Expectations) -> None:
+    """Expect a Lease whose duration is four renewals."""
+    soon = windows.prompt(LEASED_S)
+    duration = {"metadata": {"name": NEW}, "spec": {"leaseDurationSeconds": 4 * RENEWED_S}}
+    claim("heartbeat.lease-per-node").expect(LEASED, within=soon, after=REGISTERED)
+    claim("heartbeat.lease-interval-configurable").expect(
+        moments.written("leases", duration), within=soon, after=REGISTERED
+    )
+
+
+def expect_manual_node(claim: Expectations, node: Node) -> None:
+    """Expect the initial taint of a Node without a kubelet to be removed at once.
+
+    No kubelet reports that it is not ready, and nobody else does before the start-up grace is over.
+    """
+    creation, at_once = node.created, windows.prompt(BORN_S)
+    claim("registration.initial-not-ready-taint").expect(
+        moments.created("nodes", node, like=INITIAL_TAINT), within=at_once, after=creation
+    )
+    claim("registration.initial-not-ready-taint").expect(
+        node.taint(NOT_READY, "NoSchedule").removed, within=at_once, after=creation
+    )
+    claim("registration.initial-not-ready-taint").never(
+        node.ready, throughout=windows.absence(BORN_S), after=creation
+    )
+
+
+def expect_max_pods(lab: Lab, claim: Expectations) -> None:
+    """Expect room for a second pod beside the first, but not for a third, nor for one bound by hand."""
+    second, third = (lab.run(actions.pending_pod(only_on=NEW, tolerations=TOLERATED)) for _number in range(2))
+    promptly, path = windows.prompt(PLACED_S), f"/api/v1/namespaces/{third.namespace}/pods"
+    claim("scheduling.max-pods").expect(second.bound, within=promptly, after=second.created)
+    spec = {"nodeName": NEW, "tolerations": TOLERATED, "containers": [{"name": "main", "image": "pause"}]}
+    by_hand = f"{third.name}-by-hand"
+    lab.run(actions.send_request("POST", path, {"metadata": {"name": by_hand}, "spec": spec}))
+    claim("scheduling.max-pods").expect(third.unschedulable, within=promptly, after=third.created)
+    claim("scheduling.max-pods").expect(
+        moments.became("pods", by_hand, OUT_OF_PODS, third.namespace),
+        within=promptly,
+        after=moments.pod_created(third.namespace, by_hand),
+    )
+    claim("scheduling.max-pods").never(
+        third.bound, throughout=windows.absence(lab.quiet_s), after=third.created
+    )
+
+
 @needs(nodes=2)
-def test_a_kubelet_refuses_taints_that_are_not_written_as_taints(lab: Stage, judge: Judge) -> None:
+def test_a_kubelet_refuses_taints_that_are_not_written_as_taints(lab: Lab, claim: Expectations) -> None:
     with lab.record():
-        taken = lab.do(try_flags("kubelet", "--register-with-taints=a=1:NoSchedule,b=2:NoExecute"))
-        refused = {
-            said: lab.do(try_flags("kubelet", f"--register-with-taints={taints}"))
-            for taints, said in REFUSED.items()
-        }
-    judge("registration.with-taints-format", shows(taken, {"status": 0}))
-    for said, seen in refused.items():
-        judge("registration.with-taints-format", shows(seen, {"status": 1, "stderr": {"$contains": said}}))
+        accepted = lab.run(
+            actions.try_flags("kubelet", "--register-with-taints=a=1:NoSchedule,b=2:NoExecute")
+        )
+        claim("registration.with-taints-format").expect_later(checks.shows(accepted, {"status": 0}))
+        for taints, message in REFUSED.items():
+            refused = lab.run(actions.try_flags("kubelet", f"--register-with-taints={taints}"))
+            error = {"status": 1, "stderr": {"$contains": message}}
+            claim("registration.with-taints-format").expect_later(checks.shows(refused, error))

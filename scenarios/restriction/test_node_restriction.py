@@ -1,127 +1,138 @@
-"""NodeRestriction: what a kubelet's credential may do, and to which objects."""
+"""NodeRestriction: what a kubelet's credential may do, and on which objects."""
 
 import uuid
 from functools import partial
 from typing import Any
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import Stage, claims, kubelet_of, labelled, make_node, needs, shows, taint, would
+from nodeproof.actions.api import Method
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs
+from nodeproof.scenario.types import Check
 
 NODES = "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-LEASES_ELSEWHERE = LEASES.replace("kube-node-lease", "default")
+OTHER_LEASES = LEASES.replace("kube-node-lease", "default")
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-DONE, FORBIDDEN, THERE_ALREADY = {"status": 200}, {"status": 403}, {"status": 409}
-MAY, MAY_NOT = ({"status": 201, "body": {"status": {"allowed": allowed}}} for allowed in (True, False))
+OK, FORBIDDEN, CONFLICT = {"status": 200}, {"status": 403}, {"status": 409}
+ALLOWED, DENIED = ({"status": 201, "body": {"status": {"allowed": allowed}}} for allowed in (True, False))
 NO_TAINTS = {"status": 403, "body": {"message": {"$contains": "is not allowed to modify taints"}}}
-NOTED = {"metadata": {"annotations": {"example.com/noted": "yes"}}}
-REPORTED = {"status": {"nodeInfo": {"kernelVersion": "nodeproof"}}}
+ANNOTATION = {"metadata": {"annotations": {"example.com/noted": "yes"}}}
+STATUS = {"status": {"nodeInfo": {"kernelVersion": "nodeproof"}}}
 RESERVED = "node-restriction.kubernetes.io/kept"
-KEPT = {"key": "example.com/kept", "value": "nodeproof", "effect": "PreferNoSchedule"}
-ADDED = {"key": "example.com/added", "effect": "NoSchedule"}
-OTHERWISE_TAINTED: tuple[list[dict[str, str]] | None, ...] = (
+EXISTING_TAINT = {"key": "example.com/kept", "value": "nodeproof", "effect": "PreferNoSchedule"}
+ADDED_TAINT = {"key": "example.com/added", "effect": "NoSchedule"}
+OTHER_TAINTS: tuple[list[dict[str, str]] | None, ...] = (
     None,
-    [ADDED],
-    [KEPT, ADDED],
-    [{**KEPT, "value": "other"}],
-    [{**KEPT, "effect": "NoSchedule"}],
-    [{**KEPT, "key": "example.com/other"}],
+    [ADDED_TAINT],
+    [EXISTING_TAINT, ADDED_TAINT],
+    [{**EXISTING_TAINT, "value": "other"}],
+    [{**EXISTING_TAINT, "effect": "NoSchedule"}],
+    [{**EXISTING_TAINT, "key": "example.com/other"}],
 )
 
 
-@claims(
-    "node-restriction.modify-own-only",
-    "node-restriction.create-other-denied",
-    "node-restriction.delete-denied",
-    "node-restriction.labels",
-    "node-restriction.taints",
-    "node-restriction.lease-own-only",
-    "node-restriction.read-own-only",
-)
 @needs(nodes=2, faulted=1, lasts="10")
-def test_a_kubelet_changes_its_own_node_and_no_other(lab: Stage, judge: Judge) -> None:
-    """Others are a node of the lab, and names that begin with the own one, or that it begins with: such are
-    equal to who compares prefixes.
-    """
-    name = lab.target
-    another = next(entry.name for entry in lab.nodes() if entry.name != name)
-    longer, shorter = f"{name}0-{uuid.uuid4().hex[:8]}", name[:-1].rstrip("-.")
-    own, strangers = f"{NODES}/{name}", ("nodeproof-stranger", longer, shorter)
-    by_kubelet = partial(would, by=kubelet_of(name))
-    held = {"spec": {"holderIdentity": name}}
-    asked = [
-        ("modify-own-only", by_kubelet("PATCH", own, NOTED), DONE),
-        ("modify-own-only", by_kubelet("PATCH", f"{own}/status", REPORTED), DONE),
-        ("create-other-denied", by_kubelet("POST", NODES, named(name)), THERE_ALREADY),
-        ("delete-denied", by_kubelet("PATCH", own, NOTED), DONE),
-        ("delete-denied", by_kubelet("DELETE", own), FORBIDDEN),
-        ("delete-denied", by_kubelet("DELETE", NODES), FORBIDDEN),
-        ("labels", by_kubelet("PATCH", own, with_label("example.com/team")), DONE),
-        ("labels", by_kubelet("PATCH", own, with_label("node-restriction.kubernetes.io/team")), FORBIDDEN),
-        ("labels", by_kubelet("PATCH", own, with_label("other.kubernetes.io/team")), FORBIDDEN),
-        ("labels", by_kubelet("PATCH", own, with_label("k8s.io/team")), FORBIDDEN),
-        ("labels", by_kubelet("PATCH", own, with_label(RESERVED)), DONE),
-        ("labels", by_kubelet("PATCH", own, with_label(RESERVED, "no")), FORBIDDEN),
-        ("labels", by_kubelet("PATCH", own, with_label(RESERVED, None)), FORBIDDEN),
-        ("taints", by_kubelet("PATCH", own, NOTED), DONE),
-        ("taints", by_kubelet("PATCH", own, tainted([KEPT])), DONE),
-        ("lease-own-only", by_kubelet("GET", f"{LEASES}/{name}"), DONE),
-        ("lease-own-only", by_kubelet("PATCH", f"{LEASES}/{name}", held), DONE),
-        ("lease-own-only", by_kubelet("DELETE", f"{LEASES}/{name}"), DONE),
-        ("lease-own-only", by_kubelet("POST", LEASES, {**named(name), **held}), THERE_ALREADY),
-        ("lease-own-only", by_kubelet("POST", LEASES_ELSEWHERE, {**named(name), **held}), FORBIDDEN),
-        ("read-own-only", by_kubelet("GET", own), DONE),
-        ("read-own-only", by_kubelet("GET", NODES), FORBIDDEN),
-        # Nobody waits for the end of a watch that is granted.
-        ("read-own-only", by_kubelet("POST", REVIEWS, watches(name)), MAY),
-        ("read-own-only", by_kubelet("POST", REVIEWS, watches("")), MAY_NOT),
-    ]
-    for taints in OTHERWISE_TAINTED:
-        asked.append(("taints", by_kubelet("PATCH", own, tainted(taints)), NO_TAINTS))
-    for other in (another, longer):
-        asked.append(("modify-own-only", by_kubelet("PATCH", f"{NODES}/{other}", NOTED), FORBIDDEN))
-        reported = by_kubelet("PATCH", f"{NODES}/{other}/status", REPORTED)
-        asked.append(("modify-own-only", reported, FORBIDDEN))
-    for other in strangers:
-        asked.append(("create-other-denied", by_kubelet("POST", NODES, named(other)), FORBIDDEN))
-    for other in (another, longer, shorter):
-        lease = f"{LEASES}/{other}"
-        asked += [
-            ("delete-denied", by_kubelet("DELETE", f"{NODES}/{other}"), FORBIDDEN),
-            ("lease-own-only", by_kubelet("POST", LEASES, {**named(other), **held}), FORBIDDEN),
-            ("lease-own-only", by_kubelet("PATCH", lease, held), FORBIDDEN),
-            ("lease-own-only", by_kubelet("DELETE", lease), FORBIDDEN),
-            ("lease-own-only", by_kubelet("GET", lease), FORBIDDEN),
-            ("read-own-only", by_kubelet("GET", f"{NODES}/{other}"), FORBIDDEN),
-            ("read-own-only", by_kubelet("POST", REVIEWS, watches(other)), MAY_NOT),
-        ]
+def test_a_kubelet_changes_its_own_node_and_no_other(lab: Lab, claim: Expectations) -> None:
+    """The others include names with the kubelet's own as prefix, as a prefix comparison would accept them."""
+    node = lab.target
+    another = next(entry.name for entry in lab.nodes() if entry.name != node)
+    longer, shorter = f"{node}0-{uuid.uuid4().hex[:8]}", node[:-1].rstrip("-.")
 
     with lab.record():
-        lab.do(make_node(longer))
+        lab.run(actions.create_node(longer))
         with (
-            lab.inject(taint(name, KEPT["key"], KEPT["effect"], KEPT["value"])),
-            lab.inject(labelled(RESERVED, "yes", {name: None})),
+            lab.inject(
+                faults.taint(node, EXISTING_TAINT["key"], EXISTING_TAINT["effect"], EXISTING_TAINT["value"])
+            ),
+            lab.inject(faults.set_label(RESERVED, "yes", {node: None})),
         ):
-            answers = [(claim, lab.do(action), expected) for claim, action, expected in asked]
-    for claim, answer, expected in answers:
-        judge(f"node-restriction.{claim}", shows(answer, expected))
+            expect_access_to_own_objects(lab, claim)
+            for taints in OTHER_TAINTS:
+                answer = send(lab, "PATCH", f"{NODES}/{node}", with_taints(taints), NO_TAINTS)
+                claim("node-restriction.taints").expect_later(answer)
+            for other in (another, longer):
+                for path, body in ((f"{NODES}/{other}", ANNOTATION), (f"{NODES}/{other}/status", STATUS)):
+                    answer = send(lab, "PATCH", path, body, FORBIDDEN)
+                    claim("node-restriction.modify-own-only").expect_later(answer)
+            for other in ("nodeproof-stranger", longer, shorter):
+                answer = send(lab, "POST", NODES, named(other), FORBIDDEN)
+                claim("node-restriction.create-other-denied").expect_later(answer)
+            for other in (another, longer, shorter):
+                expect_no_access_to(lab, claim, other)
+
+
+def expect_access_to_own_objects(lab: Lab, claim: Expectations) -> None:
+    """Expect the access of the kubelet to its own Node and Lease, and to whole collections."""
+    node, answer = lab.target, partial(send, lab)
+    own, lease = f"{NODES}/{node}", f"{LEASES}/{node}"
+
+    modify, delete = claim("node-restriction.modify-own-only"), claim("node-restriction.delete-denied")
+    modify.expect_later(answer("PATCH", own, ANNOTATION, OK))
+    modify.expect_later(answer("PATCH", f"{own}/status", STATUS, OK))
+    creation = answer("POST", NODES, named(node), CONFLICT)
+    claim("node-restriction.create-other-denied").expect_later(creation)
+    delete.expect_later(answer("PATCH", own, ANNOTATION, OK))
+    delete.expect_later(answer("DELETE", own, None, FORBIDDEN))
+    delete.expect_later(answer("DELETE", NODES, None, FORBIDDEN))
+    labels, taints = claim("node-restriction.labels"), claim("node-restriction.taints")
+    labels.expect_later(answer("PATCH", own, with_label("example.com/team"), OK))
+    for key in ("node-restriction.kubernetes.io/team", "other.kubernetes.io/team", "k8s.io/team"):
+        labels.expect_later(answer("PATCH", own, with_label(key), FORBIDDEN))
+    labels.expect_later(answer("PATCH", own, with_label(RESERVED), OK))
+    for value in ("no", None):
+        labels.expect_later(answer("PATCH", own, with_label(RESERVED, value), FORBIDDEN))
+    taints.expect_later(answer("PATCH", own, ANNOTATION, OK))
+    taints.expect_later(answer("PATCH", own, with_taints([EXISTING_TAINT]), OK))
+    leases, read = claim("node-restriction.lease-own-only"), claim("node-restriction.read-own-only")
+    leases.expect_later(answer("GET", lease, None, OK))
+    leases.expect_later(answer("PATCH", lease, held_by(node), OK))
+    leases.expect_later(answer("DELETE", lease, None, OK))
+    leases.expect_later(answer("POST", LEASES, {**named(node), **held_by(node)}, CONFLICT))
+    leases.expect_later(answer("POST", OTHER_LEASES, {**named(node), **held_by(node)}, FORBIDDEN))
+    read.expect_later(answer("GET", own, None, OK))
+    read.expect_later(answer("GET", NODES, None, FORBIDDEN))
+    # The review stands for a watch, which would not end if it is allowed.
+    read.expect_later(answer("POST", REVIEWS, watch_of(node), ALLOWED))
+    read.expect_later(answer("POST", REVIEWS, watch_of(""), DENIED))
+
+
+def expect_no_access_to(lab: Lab, claim: Expectations, other: str) -> None:
+    """Expect that the kubelet cannot delete or read another Node, and cannot touch its Lease."""
+    answer, held = partial(send, lab), held_by(lab.target)
+    node, lease = f"{NODES}/{other}", f"{LEASES}/{other}"
+    leases, read = claim("node-restriction.lease-own-only"), claim("node-restriction.read-own-only")
+    claim("node-restriction.delete-denied").expect_later(answer("DELETE", node, None, FORBIDDEN))
+    leases.expect_later(answer("POST", LEASES, {**named(other), **held}, FORBIDDEN))
+    leases.expect_later(answer("PATCH", lease, held, FORBIDDEN))
+    leases.expect_later(answer("DELETE", lease, None, FORBIDDEN))
+    leases.expect_later(answer("GET", lease, None, FORBIDDEN))
+    read.expect_later(answer("GET", node, None, FORBIDDEN))
+    read.expect_later(answer("POST", REVIEWS, watch_of(other), DENIED))
+
+
+def send(lab: Lab, method: Method, path: str, body: Any, answer: dict[str, Any]) -> Check:
+    """Send a dry run as the kubelet of the target, and return a check of its answer."""
+    return checks.shows(
+        lab.run(actions.dry_run(method, path, body, by=actions.kubelet_of(lab.target))), answer
+    )
 
 
 def named(name: str) -> dict[str, Any]:
-    """An object that has no more than a name."""
     return {"metadata": {"name": name}}
 
 
+def held_by(node: str) -> dict[str, Any]:
+    return {"spec": {"holderIdentity": node}}
+
+
 def with_label(key: str, value: str | None = "yes") -> dict[str, Any]:
-    """A Node with one more label, another value of it, or none."""
+    """Return a patch that sets a label, or removes it."""
     return {"metadata": {"labels": {key: value}}}
 
 
-def tainted(taints: list[dict[str, str]] | None) -> dict[str, Any]:
-    """A Node with these taints and no others."""
+def with_taints(taints: list[dict[str, str]] | None) -> dict[str, Any]:
     return {"spec": {"taints": taints}}
 
 
-def watches(name: str) -> dict[str, Any]:
-    """The question whether who asks may watch the Node of a name; of none, all Nodes."""
+def watch_of(name: str) -> dict[str, Any]:
+    """Return the review of a watch of the Node of a name, or of all Nodes if it is empty."""
     return {"spec": {"resourceAttributes": {"verb": "watch", "resource": "nodes", "name": name}}}

@@ -1,115 +1,97 @@
-"""Periods by pod priority: who gets how much time, and in which order."""
+"""Shutdown grace periods by pod priority: their lengths and their order."""
 
 from collections.abc import Mapping, Sequence
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Check,
-    Pod,
-    Stage,
-    Witness,
-    called_off_shutdown,
-    claims,
-    event_reported,
-    kubelet_settings,
-    last_sign,
-    needs,
-    priority_class,
-    run_witnesses,
-    sigterm,
-    standing,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
+from nodeproof.scenario.kubernetes import Pod, Witness
+from nodeproof.scenario.marks import standing
+from nodeproof.scenario.types import Expectation, Moment
 
 PERIODS: Mapping[int, int] = {0: 8, 500: 30, 1000: 10, 10_000: 14, 100_000: 8}
-"""As many as the page's second list has, and one more, to which no pod belongs; short, so that pods are."""
+"""As many ranges as the page's second list, plus one without pods; short, as pods take all of the time."""
 EMPTY = 500
 ALL_S = sum(seconds for priority, seconds in PERIODS.items() if priority != EMPTY)
 BELOW, BETWEEN, CRITICAL = -10, 5000, "system-node-critical"
 PATIENT_S, SOON_S = 300, 15
 AT_ONCE = windows.formula("within", "4", "-4 - slack", "4 + slack")
-"""A runtime may deliver signals that far apart which it is told at the same time."""
+"""A runtime may deliver signals this far apart although it got them at the same time."""
 
 
-def after(seconds: int) -> windows.WindowSpec:
-    """From the event, which is made up to some time before it arrives; a runtime under way is slow to
-    signal.
-    """
-    return windows.formula("period", f"{seconds}", f"{seconds} - 2 - slack", f"1.4 * {seconds} + 2 + slack")
-
-
-def told(pods: Sequence[Pod], first: Pod) -> list[Check]:
-    return [sigterm(pod.name).after(sigterm(first.name), AT_ONCE) for pod in pods]
-
-
-def killed(pods: Sequence[Pod], seconds: int) -> list[Check]:
-    return [last_sign(pod.name).after(sigterm(pod.name), windows.grace_period(seconds)) for pod in pods]
-
-
-@claims(
-    *(f"priority-shutdown.{name}" for name in ("example-one", "example-two", "order-low-to-high")),
-    *(f"priority-shutdown.{name}" for name in ("empty-range-skipped", "outside-range", "total-is-sum")),
-)
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="150")
 @standing(
-    kubelet_settings,
+    faults.kubelet_settings,
     shutdownGracePeriodByPodPriority=[
         {"priority": priority, "shutdownGracePeriodSeconds": seconds} for priority, seconds in PERIODS.items()
     ],
 )
-def test_the_lower_a_pods_priority_the_sooner_it_is_stopped(lab: Stage, judge: Judge) -> None:
-    """All pods are deaf to SIGTERM and would take minutes: each is killed when its range's time is over."""
+def test_the_lower_a_pods_priority_the_sooner_it_is_stopped(lab: Lab, claim: Expectations) -> None:
+    """All pods ignore SIGTERM, so each is killed when its range's period ends."""
     node = lab.target
-    classes = [priority_class(value) for value in (BELOW, 1000, BETWEEN, 10_000, 100_000)]
-    for each in classes:
-        lab.do(each.make)
-    below_it, thousand_it, between_it, ten_it, hundred_it = (each.name for each in classes)
-    names = (below_it, "", thousand_it, between_it, ten_it, hundred_it, CRITICAL)
-    began, called_off = (
-        event_reported("Shutdown", "Node", node, f"Shutdown manager detected shutdown {what}")
-        for what in ("event", "cancellation")
-    )
+    class_names = make_priority_classes(lab)
+    beginning, cancellation = shutdown_event(node, "event"), shutdown_event(node, "cancellation")
 
     with lab.record():
-        pods = lab.do(
-            run_witnesses(
-                *(
-                    Witness(
-                        PATIENT_S, deaf=True, priority_class=name, tolerates_s=PATIENT_S, host_network=True
-                    )
-                    for name in names
-                ),
-                on=node,
-            )
-        )
-        below, lowest, thousand, between, ten, hundred, critical = pods
-        with lab.inject(called_off_shutdown(node)) as down:
-            is_over = called_off.after(down.ordered, windows.prompt(ALL_S + PERIODS[EMPTY] + SOON_S))
-            lab.wait_for(is_over)
-            lab.hear(*pods)
+        pods = lab.run(actions.run_witnesses(*map(patient_pod, class_names), on=node))
+        with lab.inject(faults.cancelled_shutdown(node)) as fault:
+            longest = windows.prompt(ALL_S + PERIODS[EMPTY] + SOON_S)
+            lab.wait_for(cancellation.after(fault.requested_at, longest))
+            lab.collect(*pods)
 
-    begins = [
-        began.after(down.ordered, windows.prompt(SOON_S)),
-        sigterm(lowest.name).after(began, windows.prompt(PERIODS[0] - 1)),
-    ]
-    ranges = ((0, lowest), (1000, thousand), (10_000, ten), (100_000, hundred))
-    own = [check for priority, pod in ranges for check in killed([pod], PERIODS[priority])]
-    order = [
-        sigterm(pod.name).after(began, after(sum(PERIODS[before] for before, _pod in ranges[:number])))
-        for number, (_priority, pod) in enumerate(ranges)
-        if number
-    ]
-    outside = [*told([below], lowest), *killed([below], PERIODS[0])]
-    outside += [*told([critical], hundred), *killed([critical], PERIODS[100_000])]
-    passed_over = sigterm(thousand.name).after(began, after(PERIODS[0]))
-    promised: Mapping[str, Sequence[Check]] = {
-        "example-one": own,
-        "example-two": [*told([between], thousand), *killed([between], PERIODS[1000])],
-        "order-low-to-high": order,
-        "empty-range-skipped": [passed_over],
-        "outside-range": outside,
-        "total-is-sum": [called_off.after(began, after(ALL_S))],
-    }
-    for name, checks in promised.items():
-        for check in (*begins, *checks):
-            judge(f"priority-shutdown.{name}", check)
+    below, lowest, thousand, between, ten, hundred, critical = pods
+    first_example = claim("priority-shutdown.example-one")
+    second_example = claim("priority-shutdown.example-two")
+    order = claim("priority-shutdown.order-low-to-high")
+    skipping = claim("priority-shutdown.empty-range-skipped")
+    outside = claim("priority-shutdown.outside-range")
+    total = claim("priority-shutdown.total-is-sum")
+    for expectation in (first_example, second_example, order, skipping, outside, total):
+        expectation.expect_later(beginning, within=windows.prompt(SOON_S), after=fault.requested_at)
+        expectation.expect_later(lowest.sigterm, within=windows.prompt(PERIODS[0] - 1), after=beginning)
+    elapsed_s = 0
+    for priority, pod in ((0, lowest), (1000, thousand), (10_000, ten), (100_000, hundred)):
+        expect_kill(first_example, pod, PERIODS[priority])
+        if elapsed_s:
+            order.expect_later(pod.sigterm, within=window(elapsed_s), after=beginning)
+        elapsed_s += PERIODS[priority]
+    expect_stop_with(second_example, between, thousand, PERIODS[1000])
+    skipping.expect_later(thousand.sigterm, within=window(PERIODS[0]), after=beginning)
+    expect_stop_with(outside, below, lowest, PERIODS[0])
+    expect_stop_with(outside, critical, hundred, PERIODS[100_000])
+    total.expect_later(cancellation, within=window(ALL_S), after=beginning)
+
+
+def make_priority_classes(lab: Lab) -> Sequence[str]:
+    """Make priority classes, and return the names for all pods, in the order of their priority."""
+    classes = [actions.priority_class(value) for value in (BELOW, 1000, BETWEEN, 10_000, 100_000)]
+    for entry in classes:
+        lab.run(entry.make)
+    below, *others = (entry.name for entry in classes)
+    return (below, "", *others, CRITICAL)
+
+
+def patient_pod(class_name: str) -> Witness:
+    return Witness(
+        PATIENT_S, ignores_sigterm=True, priority_class=class_name, toleration_s=PATIENT_S, host_network=True
+    )
+
+
+def expect_stop_with(expectation: Expectation, pod: Pod, first: Pod, seconds: int) -> None:
+    """Expect that a pod gets SIGTERM at the time of another one, and is killed after the same period."""
+    expectation.expect_later(pod.sigterm, within=AT_ONCE, after=first.sigterm)
+    expect_kill(expectation, pod, seconds)
+
+
+def expect_kill(expectation: Expectation, pod: Pod, seconds: int) -> None:
+    expectation.expect_later(pod.last_sign, within=windows.grace_period(seconds), after=pod.sigterm)
+
+
+def shutdown_event(node: str, what: str) -> Moment:
+    return moments.event_reported("Shutdown", "Node", node, f"Shutdown manager detected shutdown {what}")
+
+
+def window(seconds: int) -> windows.WindowSpec:
+    """Return the window counted from the event.
+
+    The event is created up to some time before it arrives; a busy runtime is slow to signal.
+    """
+    return windows.formula("period", f"{seconds}", f"{seconds} - 2 - slack", f"1.4 * {seconds} + 2 + slack")

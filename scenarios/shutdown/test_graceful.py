@@ -1,110 +1,98 @@
-"""A machine that its own service manager shuts down, under a kubelet that was given time for it."""
+"""A shutdown by the machine's service manager, with grace periods for the kubelet."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    INHIBITORS,
-    Stage,
-    Witness,
-    claims,
-    condition_became,
-    condition_said,
-    event_reported,
-    grew,
-    inhibitors,
-    kubelet_settings,
-    last_sign,
-    listed,
-    machine_ended,
-    metric,
-    needs,
-    not_listed,
-    pod_marked,
-    pre_stop_began,
-    pre_stop_ended,
-    run_witnesses,
-    shutdown,
-    sigterm,
-    wall_clock,
-    windows,
-)
+from collections.abc import Sequence
+
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import Node, Pod, Witness
+from nodeproof.scenario.types import Injection
 
 REGULAR_S, CRITICAL_S = 60, 30
-"""The longest that the two phases may take: no pod here needs as much."""
+"""Upper bounds of the two phases: no pod here needs as much."""
 HOOK_S, GRACE_S = 3, 15
 OFF_S = 35
-"""How long after its last pod a machine may take to be off: less than half of what would be left."""
+"""Longest time from the last pod's end until the machine is off: less than half of the remaining period."""
 STAYS_S = 300
-"""The node is NotReady all the while, and no pod is to be evicted for that."""
+"""The node is NotReady all the time, and no pod is to be evicted for that."""
 STARTED, ENDED = (f"kubelet_graceful_shutdown_{which}_time_seconds" for which in ("start", "end"))
 LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
 MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
 
 
-@claims(
-    "graceful-shutdown.detects",
-    "graceful-shutdown.inhibitor-lock",
-    "graceful-shutdown.ready-false",
-    "graceful-shutdown.pods-marked",
-    "graceful-shutdown.normal-termination",
-    "graceful-shutdown.two-phases",
-    "graceful-shutdown.early-release",
-    "shutdown-metrics.survive-reboot",
-)
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"))
-def test_a_shutdown_ends_regular_pods_and_then_critical_ones(lab: Stage, judge: Judge) -> None:
+def test_a_shutdown_ends_regular_pods_and_then_critical_ones(lab: Lab, claim: Expectations) -> None:
     node = lab.target
-    patient = kubelet_settings(
+    grace_periods = faults.kubelet_settings(
         node,
         shutdownGracePeriod=f"{REGULAR_S + CRITICAL_S}s",
         shutdownGracePeriodCriticalPods=f"{CRITICAL_S}s",
     )
-    noticed = event_reported("Shutdown", "Node", node, "Shutdown manager detected shutdown event")
-    not_ready = condition_said(node, "Ready", "False", "KubeletNotReady", "node is shutting down")
 
     with lab.record():
-        lab.look(inhibitors(node))
-        with lab.inject(patient) as given_time:
-            polite, deaf, critical = lab.do(
-                run_witnesses(
-                    Witness(grace_s=GRACE_S, tolerates_s=STAYS_S, pre_stop_s=HOOK_S),
-                    Witness(grace_s=GRACE_S, tolerates_s=STAYS_S, deaf=True),
-                    Witness(grace_s=GRACE_S, tolerates_s=STAYS_S, priority_class="system-node-critical"),
+        lab.observe(probes.inhibitors(node))
+        with lab.inject(grace_periods) as settings:
+            with_hook, unresponsive, critical = pods = lab.run(
+                actions.run_witnesses(
+                    Witness(grace_s=GRACE_S, toleration_s=STAYS_S, pre_stop_s=HOOK_S),
+                    Witness(grace_s=GRACE_S, toleration_s=STAYS_S, ignores_sigterm=True),
+                    Witness(grace_s=GRACE_S, toleration_s=STAYS_S, priority_class="system-node-critical"),
                     on=node,
                 )
             )
-            lab.look(inhibitors(node))
-            clock = lab.look(wall_clock(node))
-            marked = pod_marked(deaf.namespace, deaf.name, *MARK)
-            with lab.inject(shutdown(node)) as down:
-                detected = lab.wait_for(noticed.after(down.ordered, windows.prompt(5)))
-                reported = lab.wait_for(not_ready.after(down.ordered, windows.prompt(5)))
-                told = lab.wait_for(marked.after(down.ordered, windows.prompt(REGULAR_S + CRITICAL_S)))
-                lab.wait_for(machine_ended(node).after(down.ordered, windows.prompt(300)))
-            lab.hear(polite, deaf, critical)
-            lab.wait_for(condition_became(node, "Ready", "True").after(down.healing, windows.recovery()))
-            began, ended = (lab.look(metric(node, name)) for name in (STARTED, ENDED))
+            lab.observe(probes.inhibitors(node))
+            clock = lab.observe(probes.wall_clock(node))
+            with lab.inject(faults.shutdown(node)) as fault:
+                expect_detection(claim, node, fault, pods)
+                expect_phases(claim, with_hook, unresponsive, critical)
+                expect_termination(claim, fault, with_hook, unresponsive)
+                claim("graceful-shutdown.pods-marked").expect(
+                    moments.pod_marked(unresponsive.namespace, unresponsive.name, *MARK),
+                    within=windows.prompt(REGULAR_S + CRITICAL_S),
+                    after=fault.requested_at,
+                )
+                lab.wait_for(moments.machine_ended(node).after(fault.requested_at, windows.prompt(300)))
+            lab.collect(*pods)
+            lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
+            start_time, end_time = (lab.observe(probes.metric(node, name)) for name in (STARTED, ENDED))
 
-    judge("graceful-shutdown.inhibitor-lock", not_listed(INHIBITORS, node, LOCK, until=given_time.ordered))
-    judge("graceful-shutdown.inhibitor-lock", listed(INHIBITORS, node, LOCK, given_time.began, down.ordered))
-    judge("graceful-shutdown.detects", detected)
-    for pod in (polite, deaf, critical):
-        ends = sigterm(pod.name).after(down.ordered, windows.prompt(REGULAR_S + CRITICAL_S))
-        judge("graceful-shutdown.detects", ends)
-    judge("graceful-shutdown.ready-false", reported)
-    judge("graceful-shutdown.pods-marked", told)
-    hooked, unhooked = pre_stop_began(polite.name), pre_stop_ended(polite.name)
-    judge("graceful-shutdown.normal-termination", hooked.after(down.ordered, windows.prompt(REGULAR_S)))
-    judge("graceful-shutdown.normal-termination", unhooked.after(hooked, windows.prompt(GRACE_S)))
-    judge(
-        "graceful-shutdown.normal-termination",
-        sigterm(polite.name).after(unhooked, windows.afterwards(GRACE_S)),
+    lock = claim("graceful-shutdown.inhibitor-lock")
+    lock.expect_later(checks.not_listed(probes.INHIBITORS, node, LOCK, until=settings.requested_at))
+    lock.expect_later(checks.listed(probes.INHIBITORS, node, LOCK, settings.injected_at, fault.requested_at))
+    survive_reboot = claim("shutdown-metrics.survive-reboot")
+    survive_reboot.expect_later(checks.grew(clock, start_time, -1, 20))
+    survive_reboot.expect_later(checks.grew(start_time, end_time, HOOK_S, REGULAR_S + CRITICAL_S))
+
+
+def expect_detection(claim: Expectations, node: Node, fault: Injection, pods: Sequence[Pod]) -> None:
+    """Expect the kubelet's event, Ready=False, and the SIGTERM of each pod."""
+    event = moments.event_reported("Shutdown", "Node", node, "Shutdown manager detected shutdown event")
+    not_ready = moments.condition_reported(node, "Ready", "False", "KubeletNotReady", "node is shutting down")
+    detects, both_phases = claim("graceful-shutdown.detects"), windows.prompt(REGULAR_S + CRITICAL_S)
+    detects.expect(event, within=windows.prompt(5), after=fault.requested_at)
+    for pod in pods:
+        detects.expect_later(pod.sigterm, within=both_phases, after=fault.requested_at)
+    claim("graceful-shutdown.ready-false").expect(
+        not_ready, within=windows.prompt(5), after=fault.requested_at
     )
-    killed = last_sign(deaf.name).after(sigterm(deaf.name), windows.grace_period(GRACE_S))
-    judge("graceful-shutdown.normal-termination", killed)
-    for pod in (polite, deaf):
-        phases = sigterm(critical.name).after(last_sign(pod.name), windows.afterwards(REGULAR_S))
-        judge("graceful-shutdown.two-phases", phases)
-    early = machine_ended(node).after(last_sign(critical.name), windows.prompt(OFF_S))
-    judge("graceful-shutdown.early-release", early)
-    judge("shutdown-metrics.survive-reboot", grew(clock, began, -1, 20))
-    judge("shutdown-metrics.survive-reboot", grew(began, ended, HOOK_S, REGULAR_S + CRITICAL_S))
+
+
+def expect_phases(claim: Expectations, with_hook: Pod, unresponsive: Pod, critical: Pod) -> None:
+    """Expect critical pods to be ended after all others, and the machine after them."""
+    for pod in (with_hook, unresponsive):
+        claim("graceful-shutdown.two-phases").expect_later(
+            critical.sigterm, within=windows.afterwards(REGULAR_S), after=pod.last_sign
+        )
+    claim("graceful-shutdown.early-release").expect_later(
+        moments.machine_ended(critical.node), within=windows.prompt(OFF_S), after=critical.last_sign
+    )
+
+
+def expect_termination(claim: Expectations, fault: Injection, with_hook: Pod, unresponsive: Pod) -> None:
+    """Expect the preStop hook, SIGTERM after it, and SIGKILL at the end of the grace period."""
+    termination = claim("graceful-shutdown.normal-termination")
+    hook, hook_end = moments.pre_stop_began(with_hook.name), moments.pre_stop_ended(with_hook.name)
+    termination.expect_later(hook, within=windows.prompt(REGULAR_S), after=fault.requested_at)
+    termination.expect_later(hook_end, within=windows.prompt(GRACE_S), after=hook)
+    termination.expect_later(with_hook.sigterm, within=windows.afterwards(GRACE_S), after=hook_end)
+    termination.expect_later(
+        unresponsive.last_sign, within=windows.grace_period(GRACE_S), after=unresponsive.sigterm
+    )

@@ -1,66 +1,44 @@
-"""A kubelet that is restarted while its machine prepares to shut down."""
+"""A kubelet that restarts while its machine prepares to shut down."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Check,
-    Pod,
-    Stage,
-    became,
-    bound_pod,
-    called_off_shutdown,
-    claims,
-    condition_became,
-    condition_said,
-    dbus_property,
-    inhibitors,
-    kubelet_restarted,
-    kubelet_settings,
-    needs,
-    next_of,
-    pod_bound,
-    restart_kubelet,
-    shows,
-    standing,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import Pod
+from nodeproof.scenario.marks import standing
+from nodeproof.scenario.types import Moment
 
 TOTAL_S, CRITICAL_S, HOLDS_S = 30, 10, 110
-"""What holds the shutdown up is a lock of ours: the kubelet's goes with it."""
+"""A lock of the harness delays the shutdown, as the kubelet's lock ends with the kubelet."""
 SOON_S, UP_S, STARTS_S = 15, 45, 30
 LOGIN = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
 LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
 
 
-def comes_to(pod: Pod, within_s: float, **status: str) -> Check:
-    reached = became("pods", pod.name, {"status": status}, pod.namespace)
-    return reached.after(pod_bound(pod.namespace, pod.name), windows.prompt(within_s))
-
-
-@claims("graceful-shutdown.kubelet-restart-during")
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="110")
 @standing(
-    kubelet_settings,
+    faults.kubelet_settings,
     shutdownGracePeriod=f"{TOTAL_S}s",
     shutdownGracePeriodCriticalPods=f"{CRITICAL_S}s",
 )
-def test_a_kubelet_that_starts_while_its_machine_shuts_down_knows_nothing_of_it(
-    lab: Stage, judge: Judge
-) -> None:
-    """A pod that it refused before it would take afterwards, and its node is Ready."""
-    node = lab.target
-    not_ready = condition_said(node, "Ready", "False", "KubeletNotReady", "node is shutting down")
-    ready = next_of(condition_became(node, "Ready", "True"), after=kubelet_restarted(node))
+def test_kubelet_started_during_a_shutdown_does_not_notice_it(lab: Lab, claim: Expectations) -> None:
+    """It refuses a pod before the restart and admits one afterwards, and its node is Ready."""
+    node, during = lab.target, claim("graceful-shutdown.kubelet-restart-during")
+    not_ready = moments.condition_reported(node, "Ready", "False", "KubeletNotReady", "node is shutting down")
+    restart = moments.kubelet_restarted(node)
+    ready = moments.first_after(node.ready, after=restart)
 
-    with lab.record(), lab.inject(called_off_shutdown(node, holds_s=HOLDS_S)) as down:
-        checks = [lab.wait_for(not_ready.after(down.ordered, windows.prompt(SOON_S)))]
-        refused = lab.do(bound_pod(to=node))
-        checks.append(lab.wait_for(comes_to(refused, SOON_S, phase="Failed", reason="NodeShutdown")))
-        lab.do(restart_kubelet(node))
-        checks.append(lab.wait_for(ready.after(kubelet_restarted(node), windows.prompt(UP_S))))
-        taken = lab.do(bound_pod(to=node))
-        checks.append(lab.wait_for(comes_to(taken, STARTS_S, phase="Running")))
-        locks = lab.look(inhibitors(node))
-        prepares = lab.look(dbus_property(node, *LOGIN, "PreparingForShutdown"))
+    with lab.record(), lab.inject(faults.cancelled_shutdown(node, delay_s=HOLDS_S)) as fault:
+        during.expect(not_ready, within=windows.prompt(SOON_S), after=fault.requested_at)
+        refused = lab.run(actions.bound_pod(to=node))
+        failed = status(refused, phase="Failed", reason="NodeShutdown")
+        during.expect(failed, within=windows.prompt(SOON_S), after=refused.bound)
+        lab.run(actions.restart_kubelet(node))
+        during.expect(ready, within=windows.prompt(UP_S), after=restart)
+        admitted = lab.run(actions.bound_pod(to=node))
+        running = status(admitted, phase="Running")
+        during.expect(running, within=windows.prompt(STARTS_S), after=admitted.bound)
+        during.expect_later(checks.shows(lab.observe(probes.inhibitors(node)), {"$not": {"$contains": LOCK}}))
+        preparing = lab.observe(probes.dbus_property(node, *LOGIN, "PreparingForShutdown"))
+        during.expect_later(checks.shows(preparing, True))
 
-    for check in (*checks, shows(locks, {"$not": {"$contains": LOCK}}), shows(prepares, True)):
-        judge("graceful-shutdown.kubelet-restart-during", check)
+
+def status(pod: Pod, **fields: str) -> Moment:
+    return pod.became({"status": fields})

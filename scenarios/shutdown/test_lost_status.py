@@ -1,36 +1,17 @@
-"""A machine that shuts down while its kubelet cannot tell what became of the pods."""
+"""A shutdown during which the kubelet cannot report the end of its pods."""
 
 import uuid
 from typing import Any
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Stage,
-    Witness,
-    ask,
-    claims,
-    condition_became,
-    counted,
-    kubelet_of,
-    kubelet_settings,
-    last_sign,
-    machine_ended,
-    needs,
-    run_witnesses,
-    shows,
-    shutdown,
-    sigterm,
-    standing,
-    windows,
-    would,
-    written,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, windows
+from nodeproof.scenario.kubernetes import Witness
+from nodeproof.scenario.marks import standing
 
 TOTAL_S, CRITICAL_S, PATIENT_S, SOON_S = 60, 20, 300, 15
 OFF_S = 35
-"""How long after its last pod a machine may take to be off: less than what its two periods would leave."""
+"""Longest time from the last pod's end until the machine is off: less than the two periods would leave."""
 ACTS_S = 8
-"""A new admission policy acts once the API server has it compiled: about a second."""
+"""A new admission policy takes effect once the API server has compiled it: after about a second."""
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 OVER = {"$in": ["Failed", "Succeeded"]}
@@ -39,56 +20,51 @@ REFUSED = {"body": {"message": {"$contains": REFUSES}}}
 
 
 def refusal(name: str, node: str) -> tuple[Any, Any]:
-    """A policy by which a node's kubelet may say nothing of pods, and its binding."""
-    user = kubelet_of(node).name
+    """Return a policy that denies the node's kubelet pod status updates, and its binding."""
+    user = actions.kubelet_of(node).name
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods/status"]}
-    said = [{"expression": f"request.userInfo.username != '{user}'", "message": REFUSES}]
-    spec = {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]}, "validations": said}
+    rules = [{"expression": f"request.userInfo.username != '{user}'", "message": REFUSES}]
+    spec = {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]}, "validations": rules}
     group = "admissionregistration.k8s.io/v1"
     policy = {"apiVersion": group, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}}
     binding = {"apiVersion": group, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name}}
     return {**policy, "spec": spec}, {**binding, "spec": {"policyName": name, "validationActions": ["Deny"]}}
 
 
-@claims("graceful-shutdown.status-may-be-lost")
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="180")
 @standing(
-    kubelet_settings,
+    faults.kubelet_settings,
     shutdownGracePeriod=f"{TOTAL_S}s",
     shutdownGracePeriodCriticalPods=f"{CRITICAL_S}s",
 )
-def test_a_shutdown_waits_for_the_end_of_pods_and_not_for_anybody_to_hear_of_it(
-    lab: Stage, judge: Judge
-) -> None:
-    """The kubelet may say all else; of its pods the API has nothing but that they run."""
+def test_shutdown_waits_for_pods_to_end_not_for_their_status_updates(lab: Lab, claim: Expectations) -> None:
+    """The kubelet may report everything else; in the API, its pods still run."""
     node, name = lab.target, f"silent-{uuid.uuid4().hex[:8]}"
     policy, binding = refusal(name, node)
-    unknown, ready = (condition_became(node, "Ready", status) for status in ("Unknown", "True"))
-    bind = ask("POST", BINDINGS, binding)
+    bind, end = actions.send_request("POST", BINDINGS, binding), moments.machine_ended(node)
+    lost = claim("graceful-shutdown.status-may-be-lost")
 
     with lab.record():
-        (pod,) = lab.do(run_witnesses(Witness(tolerates_s=PATIENT_S), on=node))
-        told = {"metadata": {"namespace": pod.namespace, "name": pod.name}, "status": {"phase": OVER}}
-        path, noted = (
-            f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status",
-            {"status": {"message": name}},
-        )
-        before = lab.do(would("PATCH", path, noted, by=kubelet_of(node)))
-        lab.do(ask("POST", POLICIES, policy))
-        lab.do(bind)
-        lab.wait_for(unknown.never_after(bind.ended, windows.absence(ACTS_S)))
-        after = lab.do(would("PATCH", path, noted, by=kubelet_of(node)))
-        lab.expect(REFUSES in str(after.value["body"]), "one whose policies act", "see its API server's log")
-        with lab.inject(shutdown(node)) as down:
-            lab.wait_for(machine_ended(node).after(down.ordered, windows.prompt(TOTAL_S + OFF_S)))
-        lab.hear(pod)
-        lab.wait_for(ready.after(down.healing, windows.recovery()))
+        (pod,) = lab.run(actions.run_witnesses(Witness(toleration_s=PATIENT_S), on=node))
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
+        patch, kubelet = {"status": {"message": name}}, actions.kubelet_of(node)
+        allowed = lab.run(actions.dry_run("PATCH", path, patch, by=kubelet))
+        lost.expect_later(checks.shows(allowed, {"status": 200}))
+        lab.run(actions.send_request("POST", POLICIES, policy))
+        lab.run(bind)
+        lab.wait_for(node.unknown.never_after(bind.ended, windows.absence(ACTS_S)))
+        refused = lab.run(actions.dry_run("PATCH", path, patch, by=kubelet))
+        acts = REFUSES in str(refused.value["body"])
+        lab.assume(acts, "one whose policies act", "see its API server's log")
+        lost.expect_later(checks.shows(refused, REFUSED))
+        with lab.inject(faults.shutdown(node)) as fault:
+            lab.wait_for(end.after(fault.requested_at, windows.prompt(TOTAL_S + OFF_S)))
+        lab.collect(pod)
+        lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
 
-    for check in (
-        shows(before, {"status": 200}),
-        shows(after, REFUSED),
-        sigterm(pod.name).after(down.ordered, windows.prompt(SOON_S)),
-        machine_ended(node).after(last_sign(pod.name), windows.prompt(OFF_S)),
-        counted(written("pods", told), 0, 0, after=down.ordered, until=machine_ended(node)),
-    ):
-        judge("graceful-shutdown.status-may-be-lost", check)
+    lost.expect_later(pod.sigterm, within=windows.prompt(SOON_S), after=fault.requested_at)
+    lost.expect_later(end, within=windows.prompt(OFF_S), after=pod.last_sign)
+    finished = {"metadata": {"namespace": pod.namespace, "name": pod.name}, "status": {"phase": OVER}}
+    lost.expect_later(
+        checks.counted(moments.written("pods", finished), 0, 0, after=fault.requested_at, until=end)
+    )

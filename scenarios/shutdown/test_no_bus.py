@@ -1,58 +1,42 @@
-"""A kubelet that was given time for shutdowns, and finds no system bus on which to be told of them."""
+"""A kubelet with shutdown grace periods but without a system bus."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Log,
-    Stage,
-    claims,
-    condition_became,
-    field_of,
-    join,
-    kubectl,
-    kubelet_field,
-    needs,
-    next_of,
-    run_on,
-    shows,
-    start_again,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import Node
+from nodeproof.scenario.sources import Log
 
-NAME, PERIOD, UP_S, TOLD_S, SPAWNED_S = "no-bus", "23s", 60, 30, 10
+NODE, PERIOD, UP_S, LOGGED_S, SPAWNED_S = Node("no-bus"), "23s", 60, 30, 10
 HIDDEN = "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent"
 HIDE = f"[ ! -d /run/systemd/system ] || sed -i '$a{HIDDEN}' /etc/default/kubelet"
-"""A machine that systemd did not boot has none anyway."""
+"""A machine that systemd did not boot has no system bus anyway."""
 STARTS, FAILS = "Kubelet version", "Failed to start node shutdown manager"
 
 
-@claims("graceful-shutdown.needs-systemd")
 @needs(nodes=2, lasts="45")
-def test_a_kubelet_without_a_system_bus_says_so_and_goes_on_without_graceful_shutdown(
-    lab: Stage, judge: Judge
+def test_kubelet_without_dbus_logs_it_and_runs_without_graceful_shutdown(
+    lab: Lab, claim: Expectations
 ) -> None:
-    """Its log alone tells: the settings are taken, and the node is Ready."""
-    starts, fails = (Log(f"kubelet-{NAME}", text) for text in (STARTS, FAILS))
-    again, lost = start_again(NAME), condition_became(NAME, "Ready", "Unknown")
-    # What its log says before the recording began has to be there to tell that nothing is missing.
-    lab.do(join(NAME, shutdownGracePeriod=PERIOD))
-    for is_so in ("create", "condition=Ready"):
-        lab.do(kubectl("wait", f"--for={is_so}", f"node/{NAME}", f"--timeout={UP_S}s"))
+    """Only the log of the kubelet shows it: the settings are accepted, and the Node is Ready."""
+    starts, fails = (Log(f"kubelet-{NODE}", text) for text in (STARTS, FAILS))
+    restart, needs_systemd = actions.restart_joined(NODE), claim("graceful-shutdown.needs-systemd")
+    # The log must begin before the recording to show that nothing is missing.
+    lab.run(actions.join(NODE, shutdownGracePeriod=PERIOD))
+    for state in ("create", "condition=Ready"):
+        lab.run(actions.kubectl("wait", f"--for={state}", f"node/{NODE}", f"--timeout={UP_S}s"))
 
     with lab.record():
-        hidden = lab.do(run_on(NAME, "sh", "-c", HIDE))
-        lab.do(again)
-        # Its first line comes when the action has long ended, on a slow machine.
-        lives = lab.wait_for(lost.never_after(again.ended, windows.absence(SPAWNED_S + TOLD_S + lab.clear_s)))
-        taken = lab.look(kubelet_field(NAME, "shutdownGracePeriod"))
-        said = lab.look(field_of(f"/api/v1/nodes/{NAME}", "status.conditions"))
-        lab.hear(starts, fails)
-
-    start = next_of(starts.line, after=again.begun)
-    for check in (
-        shows(hidden, {"status": 0}),
-        next_of(fails.line, after=start).after(start, windows.prompt(TOLD_S)),
-        shows(taken, PERIOD),
-        lives,
-        shows(said, [{"type": "Ready", "status": "True"}]),
-    ):
-        judge("graceful-shutdown.needs-systemd", check)
+        needs_systemd.expect_later(
+            checks.shows(lab.run(actions.run_on(NODE, "sh", "-c", HIDE)), {"status": 0})
+        )
+        lab.run(restart)
+        # On a slow machine, the first line of the log comes long after the end of the action.
+        starting = windows.absence(SPAWNED_S + LOGGED_S + lab.clear_s)
+        needs_systemd.never(NODE.unknown, throughout=starting, after=restart.ended)
+        needs_systemd.expect_later(
+            checks.shows(lab.observe(probes.kubelet_field(NODE, "shutdownGracePeriod")), PERIOD)
+        )
+        conditions = lab.observe(probes.field_of(f"/api/v1/nodes/{NODE}", "status.conditions"))
+        needs_systemd.expect_later(checks.shows(conditions, [{"type": "Ready", "status": "True"}]))
+        lab.collect(starts, fails)
+    start = moments.first_after(starts.line, after=restart.begun)
+    failure = moments.first_after(fails.line, after=start)
+    needs_systemd.expect_later(failure, within=windows.prompt(LOGGED_S), after=start)

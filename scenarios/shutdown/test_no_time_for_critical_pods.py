@@ -1,32 +1,14 @@
-"""A kubelet with time for regular pods only, on a node that nobody reaches."""
+"""A kubelet with time for regular pods only, on a partitioned node."""
 
 from contextlib import ExitStack
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    INHIBITORS,
-    Stage,
-    Witness,
-    called_off_shutdown,
-    claims,
-    condition_said,
-    inhibitors,
-    kubelet_settings,
-    last_sign,
-    listed,
-    needs,
-    partition,
-    pod_marked,
-    recording_began,
-    run_witnesses,
-    sigterm,
-    standing,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import Witness
+from nodeproof.scenario.marks import standing
 
 REGULAR_S, PATIENT_S, SOON_S = 8, 300, 15
 AT_LEAST_S = 2
-"""No container is killed sooner after its SIGTERM (minimumGracePeriodInSeconds in
+"""Minimum time from SIGTERM to the kill of a container (minimumGracePeriodInSeconds in
 pkg/kubelet/kuberuntime/kuberuntime_manager.go).
 """
 LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
@@ -34,44 +16,39 @@ MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.
 LATEST_S = 1.5 * REGULAR_S + 2
 
 
-@claims("graceful-shutdown.activation", "graceful-shutdown.termination-starts-with-condition")
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="90")
-@standing(kubelet_settings, shutdownGracePeriod=f"{REGULAR_S}s")
-def test_a_node_that_is_cut_off_ends_its_pods_without_having_told(lab: Stage, judge: Judge) -> None:
+@standing(faults.kubelet_settings, shutdownGracePeriod=f"{REGULAR_S}s")
+def test_a_node_that_is_cut_off_ends_its_pods_without_having_told(lab: Lab, claim: Expectations) -> None:
     node = lab.target
-    not_ready = condition_said(node, "Ready", "False", "KubeletNotReady", "node is shutting down")
+    not_ready = moments.condition_reported(node, "Ready", "False", "KubeletNotReady", "node is shutting down")
+    activation = claim("graceful-shutdown.activation")
+    termination = claim("graceful-shutdown.termination-starts-with-condition")
 
-    with lab.record(), ExitStack() as over:
-        regular, critical = lab.do(
-            run_witnesses(
-                *(
-                    Witness(
-                        PATIENT_S, deaf=True, priority_class=name, tolerates_s=PATIENT_S, host_network=True
-                    )
-                    for name in ("", "system-node-critical")
-                ),
-                on=node,
-            )
-        )
-        lab.look(inhibitors(node))
-        # Whether the shutdown is undone is seen by the node's network, which has to be back before.
-        with lab.inject(partition(node)) as cut:
-            down = over.enter_context(lab.inject(called_off_shutdown(node)))
-            unheard = lab.wait_for(not_ready.never_after(down.ordered, windows.absence(2 * REGULAR_S)))
-        marks = pod_marked(regular.namespace, regular.name, *MARK).after(cut.healing, windows.recovery())
-        lab.wait_for(marks)
-        lab.hear(regular, critical)
+    with lab.record(), ExitStack() as shutdown:
+        witnesses = map(patient_pod, ("", "system-node-critical"))
+        regular, critical = lab.run(actions.run_witnesses(*witnesses, on=node))
+        lab.observe(probes.inhibitors(node))
+        # The check that the shutdown is undone uses the node's network, which has to be back before.
+        with lab.inject(faults.partition(node)) as fault:
+            request = shutdown.enter_context(lab.inject(faults.cancelled_shutdown(node))).requested_at
+            termination.never(not_ready, throughout=windows.absence(2 * REGULAR_S), after=request)
+        marking = moments.pod_marked(regular.namespace, regular.name, *MARK)
+        lab.wait_for(marking.after(fault.healing_at, windows.recovery()))
+        lab.collect(regular, critical)
 
-    begins = sigterm(regular.name).after(down.ordered, windows.prompt(SOON_S))
-    for check in (begins, unheard):
-        judge("graceful-shutdown.termination-starts-with-condition", check)
-    for check in (
-        listed(INHIBITORS, node, LOCK, recording_began(), down.ordered),
-        begins,
-        last_sign(regular.name).after(sigterm(regular.name), windows.grace_period(REGULAR_S)),
-        # From the order: how long a SIGTERM is on its way differs by seconds.
-        sigterm(critical.name).never_after(down.ordered, windows.absence(REGULAR_S)),
-        sigterm(critical.name).after(sigterm(regular.name), windows.prompt(LATEST_S)),
-        last_sign(critical.name).after(sigterm(critical.name), windows.prompt(2 * AT_LEAST_S)),
-    ):
-        judge("graceful-shutdown.activation", check)
+    first, second = regular.sigterm, critical.sigterm
+    first_kill, second_kill = regular.last_sign, critical.last_sign
+    soon = windows.prompt(SOON_S)
+    activation.expect_later(checks.listed(probes.INHIBITORS, node, LOCK, moments.recording_began(), request))
+    activation.expect_later(termination.expect_later(first, within=soon, after=request))
+    activation.expect_later(first_kill, within=windows.grace_period(REGULAR_S), after=first)
+    # From the request: the delay of a SIGTERM differs by seconds.
+    activation.expect_later(second.never_after(request, windows.absence(REGULAR_S)))
+    activation.expect_later(second, within=windows.prompt(LATEST_S), after=first)
+    activation.expect_later(second_kill, within=windows.prompt(2 * AT_LEAST_S), after=second)
+
+
+def patient_pod(class_name: str) -> Witness:
+    return Witness(
+        PATIENT_S, ignores_sigterm=True, priority_class=class_name, toleration_s=PATIENT_S, host_network=True
+    )

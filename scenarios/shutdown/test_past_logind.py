@@ -1,55 +1,39 @@
-"""A machine that is shut down past logind, under a kubelet that was given time for shutdowns."""
+"""A shutdown past logind, with grace periods for the kubelet."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    Stage,
-    Witness,
-    claims,
-    condition_became,
-    event_reported,
-    kubelet_settings,
-    last_heartbeat,
-    machine_ended,
-    needs,
-    pod_marked,
-    run_witnesses,
-    shutdown,
-    standing,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
+from nodeproof.scenario.kubernetes import Witness
+from nodeproof.scenario.marks import standing
 
 TOTAL_S, CRITICAL_S, PATIENT_S = 60, 20, 300
 OFF_S = 15
-"""Less than half of what a kubelet that knew of it would give a pod that is deaf to SIGTERM."""
+"""Less than half of what a kubelet that noticed would give a pod that ignores SIGTERM."""
 MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
 
 
-@claims("graceful-shutdown.undetected-paths")
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="2G + 3P + 100")
 @standing(
-    kubelet_settings,
+    faults.kubelet_settings,
     shutdownGracePeriod=f"{TOTAL_S}s",
     shutdownGracePeriodCriticalPods=f"{CRITICAL_S}s",
 )
-def test_a_forced_power_off_is_no_shutdown_to_the_kubelet(lab: Stage, judge: Judge) -> None:
-    """Nobody waits for its lock, and the node is heard of no more."""
-    node, known = lab.target, lab.configuration
-    quiet = windows.absence(known["G"] + 3 * known["P"] + lab.quiet_s)
-    unknown, not_ready = (condition_became(node, "Ready", status) for status in ("Unknown", "False"))
-    noticed = event_reported("Shutdown", "Node", node, "")
+def test_a_forced_power_off_is_no_shutdown_to_the_kubelet(lab: Lab, claim: Expectations) -> None:
+    """The shutdown does not wait for the kubelet's lock, and the node falls silent."""
+    node, configuration = lab.target, lab.configuration
+    quiet = windows.absence(configuration["G"] + 3 * configuration["P"] + lab.quiet_s)
+    undetected = claim("graceful-shutdown.undetected-paths")
+    notice = moments.event_reported("Shutdown", "Node", node, "")
 
     with lab.record():
-        (pod,) = lab.do(run_witnesses(Witness(PATIENT_S, deaf=True, tolerates_s=PATIENT_S), on=node))
-        marked = pod_marked(pod.namespace, pod.name, *MARK)
-        with lab.inject(shutdown(node, "forced")) as off:
-            ends = lab.wait_for(machine_ended(node).after(off.ordered, windows.prompt(OFF_S)))
-            lab.wait_for(unknown.after(off.began, windows.detection_from_fault()))
-            never = [
-                lab.wait_for(moment.never_after(off.ordered, quiet))
-                for moment in (not_ready, noticed, marked)
-            ]
-        lab.wait_for(condition_became(node, "Ready", "True").after(off.healing, windows.recovery()))
-
-    lost = unknown.after(last_heartbeat(node, unknown), windows.detection())
-    for check in (ends, lost, *never):
-        judge("graceful-shutdown.undetected-paths", check)
+        patient = Witness(PATIENT_S, ignores_sigterm=True, toleration_s=PATIENT_S)
+        (pod,) = lab.run(actions.run_witnesses(patient, on=node))
+        marking = moments.pod_marked(pod.namespace, pod.name, *MARK)
+        with lab.inject(faults.shutdown(node, "forced")) as fault:
+            undetected.expect(
+                moments.machine_ended(node), within=windows.prompt(OFF_S), after=fault.requested_at
+            )
+            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            heartbeat = node.last_heartbeat(before=node.unknown)
+            undetected.expect_later(node.unknown, within=windows.detection(), after=heartbeat)
+            for moment in (node.not_ready, notice, marking):
+                undetected.never(moment, throughout=quiet, after=fault.requested_at)
+        lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))

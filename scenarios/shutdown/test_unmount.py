@@ -1,81 +1,56 @@
-"""A shutdown of a node whose pods have volumes: what the kubelet waits for before it ends critical pods."""
+"""A shutdown of a node with mounted volumes: the kubelet unmounts them before it ends critical pods."""
 
 from contextlib import ExitStack
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    ATTACHER,
-    Stage,
-    Witness,
-    called_off_shutdown,
-    claims,
-    condition_became,
-    event_reported,
-    kubelet_settings,
-    last_sign,
-    needs,
-    run_witnesses,
-    sigterm,
-    standing,
-    unit_up,
-    volumes,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
+from nodeproof.scenario.kubernetes import ATTACHER, Witness
+from nodeproof.scenario.marks import standing
 
 TOTAL_S, CRITICAL_S = 100, 10
-"""So that the regular pods' time is not over before their volumes are let go, however slow the node is. Pods
-bear a node that is not ready for as long: nobody else asks them to leave.
+"""Long enough for regular pods' volumes to be unmounted on a slow node. Pods tolerate a node that is not
+ready for as long, so nothing else evicts them.
 """
-HELD_S, SOON_S, LET_GO_S = 15.0, 15.0, 45.0
-"""The kubelet tries to unmount again after twice as long each time."""
+MOUNTED_S, SOON_S, UNMOUNTED_S = 15.0, 15.0, 45.0
+"""The kubelet retries unmounting with exponential backoff."""
 HOLD = "cd /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*/mount && exec sleep 600"
-"""Who is in a folder keeps others from unmounting it."""
+"""A process whose working directory is in a mount keeps it from being unmounted."""
 
 
-@claims("graceful-shutdown.waits-for-unmount")
-@needs(
-    nodes=2,
-    faulted=1,
-    components=(ATTACHER,),
-    features=("systemd", "real-pods", "volumes"),
-    lasts="150",
-)
+@needs(nodes=2, faulted=1, components=(ATTACHER,), features=("systemd", "real-pods", "volumes"), lasts="150")
 @standing(
-    kubelet_settings,
+    faults.kubelet_settings,
     shutdownGracePeriod=f"{TOTAL_S}s",
     shutdownGracePeriodCriticalPods=f"{CRITICAL_S}s",
 )
-def test_critical_pods_of_a_shutdown_run_until_the_others_volumes_are_unmounted(
-    lab: Stage, judge: Judge
-) -> None:
-    """The regular pod ends at once, and somebody on the machine keeps its volume mounted a while longer."""
-    node, storage = lab.target, volumes()
-    (claim,) = storage.claims
+def test_critical_pods_run_until_volumes_of_others_are_unmounted(lab: Lab, claim: Expectations) -> None:
+    """The regular pod ends at once; a process on the machine keeps its volume mounted for a while."""
+    node, storage = lab.target, faults.volumes()
+    (pvc,) = storage.pvcs
+    waits_for_unmount = claim("graceful-shutdown.waits-for-unmount")
+    event, cancellation = (
+        moments.event_reported("Shutdown", "Node", node, f"Shutdown manager detected shutdown {what}")
+        for what in ("event", "cancellation")
+    )
 
     with lab.record(), lab.inject(storage):
-        regular, critical = lab.do(
-            run_witnesses(
-                Witness(claim=claim, tolerates_s=TOTAL_S),
-                Witness(priority_class="system-node-critical", host_network=True, tolerates_s=TOTAL_S),
+        regular, critical = lab.run(
+            actions.run_witnesses(
+                Witness(pvc=pvc, toleration_s=TOTAL_S),
+                Witness(priority_class="system-node-critical", host_network=True, toleration_s=TOTAL_S),
                 on=node,
             )
         )
-        with ExitStack() as held:
-            holder = held.enter_context(lab.inject(unit_up(node, HOLD)))
-            with lab.inject(called_off_shutdown(node)) as down:
-                begins = event_reported("Shutdown", "Node", node, "Shutdown manager detected shutdown event")
-                lab.wait_for(begins.after(down.ordered, windows.prompt(SOON_S)))
-                lost = condition_became(node, "Ready", "Unknown")
-                lab.wait_for(lost.never_after(begins, windows.absence(HELD_S)))
-                held.close()
-                over = event_reported(
-                    "Shutdown", "Node", node, "Shutdown manager detected shutdown cancellation"
-                )
-                lab.wait_for(over.after(begins, windows.prompt(TOTAL_S)))
-                lab.hear(regular, critical)
+        with ExitStack() as mounts:
+            holder = mounts.enter_context(lab.inject(faults.unit_up(node, HOLD)))
+            with lab.inject(faults.cancelled_shutdown(node)) as fault:
+                lab.wait_for(event.after(fault.requested_at, windows.prompt(SOON_S)))
+                mounted = windows.absence(MOUNTED_S)
+                waits_for_unmount.never(critical.sigterm, throughout=mounted, after=event)
+                mounts.close()
+                lab.wait_for(cancellation.after(event, windows.prompt(TOTAL_S)))
+                lab.collect(regular, critical)
 
-    ended = last_sign(regular.name).after(begins, windows.prompt(SOON_S))
-    waits = sigterm(critical.name).never_after(begins, windows.absence(HELD_S))
-    goes = sigterm(critical.name).after(holder.healing, windows.prompt(LET_GO_S))
-    for check in (ended, waits, goes):
-        judge("graceful-shutdown.waits-for-unmount", check)
+    waits_for_unmount.expect_later(regular.last_sign, within=windows.prompt(SOON_S), after=event)
+    waits_for_unmount.expect_later(
+        critical.sigterm, within=windows.prompt(UNMOUNTED_S), after=holder.healing_at
+    )

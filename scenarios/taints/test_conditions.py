@@ -2,30 +2,8 @@
 
 import uuid
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    NOT_READY,
-    UNREACHABLE,
-    Stage,
-    changed,
-    claims,
-    condition_became,
-    counted,
-    field_of,
-    keep_alive,
-    made,
-    make_node,
-    needs,
-    next_of,
-    partition,
-    ready_patched,
-    recording_began,
-    say_condition,
-    shows,
-    taint_added,
-    taint_removed,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, Node
 
 PROBLEMS = {
     "MemoryPressure": "node.kubernetes.io/memory-pressure",
@@ -35,70 +13,57 @@ PROBLEMS = {
 }
 
 
-@claims("taints.noschedule-by-condition", "conditions.network-unavailable")
 @needs(nodes=2, lasts="15")
-def test_a_node_wears_a_taint_for_each_bad_condition(lab: Stage, judge: Judge) -> None:
-    """On a Node without a kubelet, which would put its conditions right."""
-    name = f"by-hand-{uuid.uuid4().hex[:8]}"
-    promised = []
+def test_a_node_wears_a_taint_for_each_bad_condition(lab: Lab, claim: Expectations) -> None:
+    """The Node has no kubelet, which would correct its conditions."""
+    node, clear = Node(f"by-hand-{uuid.uuid4().hex[:8]}"), windows.absence(lab.clear_s)
+    by_condition, network = claim("taints.noschedule-by-condition"), claim("conditions.network-unavailable")
 
     with lab.record():
-        of_a_kubelet = lab.look(field_of(f"/api/v1/nodes/{lab.target}", "status.conditions"))
-        # What comes within the slack of an end of what is counted may lie beyond it.
-        clear = windows.absence(lab.clear_s)
-        lab.wait_for(made("nodes", name).never_after(recording_began(), clear))
-        lab.do(make_node(name))
-        lab.do(keep_alive(name))
-        for kind, key in PROBLEMS.items():
-            bad, well = (condition_became(name, kind, status) for status in ("True", "False"))
-            for status, check in (
-                ("True", taint_added(name, key, "NoSchedule").after(bad, windows.prompt(5))),
-                ("False", taint_removed(name, key, "NoSchedule").after(well, windows.prompt(5))),
-            ):
-                lab.do(say_condition(name, kind, status))
-                promised.append(lab.wait_for(check))
-        lab.wait_for(bad.never_after(well, clear))
-        ended = lab.look(field_of(f"/api/v1/nodes/{name}", "spec.taints"))
-
-    for key in PROBLEMS.values():
-        for effect, often in (("NoSchedule", 1), ("NoExecute", 0)):
-            added = taint_added(name, key, effect)
-            promised.append(counted(added, often, often, after=recording_began(), until=ended.came))
-    for check in promised:
-        judge("taints.noschedule-by-condition", check)
-    of_the_network = promised[2 * len(PROBLEMS) - 2 : 2 * len(PROBLEMS)]
-    for check in (shows(of_a_kubelet, {"$not": [{"type": "NetworkUnavailable"}]}), *of_the_network):
-        judge("conditions.network-unavailable", check)
+        conditions = lab.observe(probes.field_of(f"/api/v1/nodes/{lab.target}", "status.conditions"))
+        network.expect_later(checks.shows(conditions, {"$not": [{"type": "NetworkUnavailable"}]}))
+        # An event within the slack of an end of the counted time may lie beyond it.
+        lab.wait_for(node.created.never_after(moments.recording_began(), clear))
+        lab.run(actions.create_node(node))
+        lab.run(actions.keep_alive(node))
+        for type_, key in PROBLEMS.items():
+            taint = node.taint(key, "NoSchedule")
+            bad, good = (node.condition(type_, status) for status in ("True", "False"))
+            lab.run(actions.set_condition(node, type_, "True"))
+            added = by_condition.expect(taint.added, within=windows.prompt(5), after=bad)
+            lab.run(actions.set_condition(node, type_, "False"))
+            removed = by_condition.expect(taint.removed, within=windows.prompt(5), after=good)
+            if type_ == "NetworkUnavailable":
+                network.expect_later(added)
+                network.expect_later(removed)
+        lab.wait_for(bad.never_after(good, clear))
+        end = lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "spec.taints")).completed
+        for key in PROBLEMS.values():
+            for effect, count in (("NoSchedule", 1), ("NoExecute", 0)):
+                additions = node.taint(key, effect).added
+                by_condition.expect_later(
+                    checks.counted(additions, count, count, after=moments.recording_began(), until=end)
+                )
 
 
-@claims("taints.mutually-exclusive")
 @needs(nodes=2, faulted=1, lasts="G + 25")
-def test_a_node_that_falls_silent_when_it_is_not_ready_has_one_taint_for_the_other(
-    lab: Stage, judge: Judge
-) -> None:
-    node = lab.target
-    not_ready, unknown = (condition_became(node, "Ready", status) for status in ("False", "Unknown"))
-    first, second = (taint_added(node, key, "NoExecute") for key in (NOT_READY, UNREACHABLE))
-    first_goes, second_goes = (taint_removed(node, key, "NoExecute") for key in (NOT_READY, UNREACHABLE))
+def test_unreachable_taint_replaces_not_ready_taint_of_a_silent_node(lab: Lab, claim: Expectations) -> None:
+    node, exclusive = lab.target, claim("taints.mutually-exclusive")
+    not_ready, unreachable = (node.taint(key, "NoExecute") for key in (NOT_READY, UNREACHABLE))
 
-    with lab.record(), lab.inject(ready_patched(node)):
-        lab.wait_for(first.after(not_ready, windows.taint_pass()))
-        with lab.inject(partition(node)) as cut:
-            lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
-            exchanged = [
-                lab.wait_for(second.after(unknown, windows.taint_pass())),
-                lab.wait_for(first_goes.after(second, windows.prompt(1))),
-                lab.wait_for(second_goes.never_after(second, windows.absence(lab.quiet_s))),
-            ]
-        renewed = changed("leases", node, "spec.renewTime", "kube-node-lease")
-        lab.wait_for(renewed.after(cut.healed, windows.recovery()))
-        lab.do(say_condition(node, "Ready", "False"))
-        again = next_of(not_ready, after=cut.healed)
-        first_again = next_of(first, after=again)
-        exchanged += [
-            lab.wait_for(first_again.after(again, windows.taint_pass())),
-            lab.wait_for(next_of(second_goes, after=again).after(first_again, windows.prompt(1))),
-        ]
-
-    for check in exchanged:
-        judge("taints.mutually-exclusive", check)
+    with lab.record(), lab.inject(faults.patch_ready(node)):
+        lab.wait_for(not_ready.added.after(node.not_ready, windows.taint_pass()))
+        with lab.inject(faults.partition(node)) as fault:
+            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            exclusive.expect(unreachable.added, within=windows.taint_pass(), after=node.unknown)
+            exclusive.expect(not_ready.removed, within=windows.prompt(1), after=unreachable.added)
+            exclusive.never(
+                unreachable.removed, throughout=windows.absence(lab.quiet_s), after=unreachable.added
+            )
+        lab.wait_for(node.lease_renewal.after(fault.healed_at, windows.recovery()))
+        lab.run(actions.set_condition(node, "Ready", "False"))
+        again = moments.first_after(node.not_ready, after=fault.healed_at)
+        tainted_again = moments.first_after(not_ready.added, after=again)
+        exclusive.expect(tainted_again, within=windows.taint_pass(), after=again)
+        untainted = moments.first_after(unreachable.removed, after=again)
+        exclusive.expect(untainted, within=windows.prompt(1), after=tainted_again)

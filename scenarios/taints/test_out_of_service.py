@@ -1,38 +1,59 @@
-"""The taint that says that a node is out of service, on one that is not."""
+"""The out-of-service taint on a healthy node."""
 
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import (
-    OUT_OF_SERVICE,
-    POD_COLLECTOR,
-    Stage,
-    ask,
-    audit,
-    became,
-    claims,
-    counted,
-    kubectl,
-    needs,
-    next_of,
-    pod_deletion,
-    pod_gone,
-    run_pod,
-    shows,
-    taint,
-    taint_added,
-    tolerates,
-    windows,
-)
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, windows
+from nodeproof.scenario.kubernetes import OUT_OF_SERVICE, POD_COLLECTOR, Pod, tolerates
+from nodeproof.scenario.sources import audit
 
 VALUE, EFFECT = "nodeshutdown", "NoExecute"
 MISSPELT = "node kubernetes.io/out-of-service"
-"""As the page of v1.24 has it."""
+"""As on the page of v1.24."""
 GRACE_S = 1
-PODS, HELD = "/api/v1/namespaces/nodeproof/pods", "nodeproof.dev/held"
-"""A pod that stays in deletion longer than that: of the others there is nothing to be removed by force."""
+PODS, FINALIZER = "/api/v1/namespaces/nodeproof/pods", "nodeproof.dev/held"
+"""A pod with a finalizer stays Terminating; other pods leave nothing to be removed by force."""
+
+
+@needs(nodes=2, faulted=1, lasts="30")
+def test_pods_of_a_ready_node_keep_their_grace_if_it_is_out_of_service(lab: Lab, claim: Expectations) -> None:
+    node = lab.target
+    pod = lab.run(actions.run_pod(on=node))
+    tolerant = lab.run(actions.run_pod(on=node, tolerations=[tolerates(OUT_OF_SERVICE)]))
+    held = Pod(pod.namespace, f"held-{uuid.uuid4().hex[:8]}", node)
+    out_of_service = node.taint(OUT_OF_SERVICE, EFFECT).added
+    grace = {"metadata": {"deletionGracePeriodSeconds": GRACE_S}}
+    graceful = moments.first_after(pod.became(grace), after=out_of_service)
+    requests = {"verb": "delete", "resource": "pods", "namespace": pod.namespace, "user": POD_COLLECTOR}
+    removals = [audit(**requests, name=name) for name in (pod.name, tolerant.name, held.name)]
+
+    with lab.record():
+        expect_key(lab, claim)
+        metadata = {"name": held.name, "finalizers": [FINALIZER]}
+        lab.run(actions.send_request("POST", PODS, {"metadata": metadata, "spec": on(node)}))
+        with release(lab, held.name), lab.inject(faults.taint(node, OUT_OF_SERVICE, EFFECT, VALUE)) as fault:
+            needs_not_ready = claim("out-of-service.needs-not-ready")
+            needs_not_ready.expect(held.deletion, within=windows.prompt(2), after=out_of_service)
+            needs_not_ready.expect(graceful, within=windows.prompt(2), after=out_of_service)
+            needs_not_ready.expect(pod.removal, within=windows.prompt(10), after=out_of_service)
+            a_pass = windows.pod_gc_pass()
+            needs_not_ready.never(tolerant.deletion, throughout=a_pass, after=out_of_service)
+        lab.collect(*removals)
+
+    for source in removals:
+        claim("out-of-service.needs-not-ready").expect_later(
+            checks.counted(source.request, 0, 0, **fault.span)
+        )
+
+
+def expect_key(lab: Lab, claim: Expectations) -> None:
+    """Expect that kubectl refuses the misspelt key, and accepts the other."""
+    refused = {"status": 1, "stderr": {"$contains": "invalid taint spec"}}
+    for key, answer in ((MISSPELT, refused), (OUT_OF_SERVICE, {"status": 0})):
+        arguments = ("nodes", lab.target, f"{key}={VALUE}:{EFFECT}", "--dry-run=server")
+        end = lab.run(actions.kubectl("taint", *arguments, may_fail=True))
+        claim("out-of-service.key-spelling").expect_later(checks.shows(end, answer))
 
 
 def on(node: str) -> dict[str, object]:
@@ -40,57 +61,9 @@ def on(node: str) -> dict[str, object]:
 
 
 @contextmanager
-def release(lab: Stage, held: str) -> Iterator[None]:
-    """Whatever happens, it may go in the end."""
+def release(lab: Lab, pod: str) -> Iterator[None]:
+    """Remove the finalizer of a pod at the end, whatever happens."""
     try:
         yield
     finally:
-        lab.do(ask("PATCH", f"{PODS}/{held}", {"metadata": {"finalizers": None}}))
-
-
-@claims("out-of-service.needs-not-ready", "out-of-service.key-spelling")
-@needs(nodes=2, faulted=1, lasts="30")
-def test_pods_of_a_ready_node_that_is_called_out_of_service_keep_their_grace(
-    lab: Stage, judge: Judge
-) -> None:
-    node = lab.target
-    leaves, stays = (
-        lab.do(run_pod(on=node)),
-        lab.do(run_pod(on=node, tolerations=[tolerates(OUT_OF_SERVICE)])),
-    )
-    held = f"held-{uuid.uuid4().hex[:8]}"
-    tainted = taint_added(node, OUT_OF_SERVICE, EFFECT)
-    with_grace = became(
-        "pods", leaves.name, {"metadata": {"deletionGracePeriodSeconds": GRACE_S}}, leaves.namespace
-    )
-    by_force = audit(verb="delete", resource="pods", namespace=leaves.namespace, user=POD_COLLECTOR)
-    of_ours = [audit(**by_force.pattern, name=name) for name in (leaves.name, stays.name, held)]
-    spelt = [
-        kubectl("taint", "nodes", node, f"{key}={VALUE}:{EFFECT}", "--dry-run=server", may_fail=True)
-        for key in (MISSPELT, OUT_OF_SERVICE)
-    ]
-
-    with lab.record():
-        wrong, right = (lab.do(each) for each in spelt)
-        lab.do(ask("POST", PODS, {"metadata": {"name": held, "finalizers": [HELD]}, "spec": on(node)}))
-        with release(lab, held), lab.inject(taint(node, OUT_OF_SERVICE, EFFECT, VALUE)) as out:
-            terminates = pod_deletion(leaves.namespace, held).after(tainted, windows.prompt(2))
-            lab.wait_for(terminates)
-            graceful = [
-                lab.wait_for(next_of(with_grace, after=tainted).after(tainted, windows.prompt(2))),
-                lab.wait_for(pod_gone(leaves.namespace, leaves.name).after(tainted, windows.prompt(10))),
-            ]
-            lives = pod_deletion(stays.namespace, stays.name)
-            kept = lab.wait_for(lives.never_after(tainted, windows.pod_gc_pass()))
-        lab.hear(*of_ours)
-
-    for check in (*graceful, terminates, kept):
-        judge("out-of-service.needs-not-ready", check)
-    for source in of_ours:
-        nobody = counted(source.request, 0, 0, after=out.began, until=out.healing)
-        judge("out-of-service.needs-not-ready", nobody)
-    judge(
-        "out-of-service.key-spelling",
-        shows(wrong, {"status": 1, "stderr": {"$contains": "invalid taint spec"}}),
-    )
-    judge("out-of-service.key-spelling", shows(right, {"status": 0}))
+        lab.run(actions.send_request("PATCH", f"{PODS}/{pod}", {"metadata": {"finalizers": None}}))

@@ -1,19 +1,20 @@
-"""What a kubelet is told to have its topology manager."""
+"""Settings of a kubelet's topology manager."""
 
-from nodeproof.plugin import Judge
-from nodeproof.scenario import Stage, claims, join, needs, shows, try_kubelet
+from nodeproof.scenario import Expectations, Lab, actions, checks, needs
 
 NAME, POLICY, GATE = "without-gate", "single-numa-node", "TopologyManager"
 
 
-@claims("topology.gate")
 @needs(nodes=2, lasts="25")
-def test_a_kubelet_aligns_without_a_gate_and_knows_none_for_it(lab: Stage, judge: Judge) -> None:
+def test_a_kubelet_aligns_without_a_gate_and_knows_none_for_it(lab: Lab, claim: Expectations) -> None:
+    message = f"unrecognized feature gate: {GATE}"
     with lab.record():
-        lab.do(join(NAME))
-        aligns = lab.do(try_kubelet(NAME, topologyManagerPolicy=POLICY))
-        gated = lab.do(try_kubelet(NAME, topologyManagerPolicy=POLICY, featureGates={GATE: True}))
-
-    judge("topology.gate", shows(aligns, {"status": None}))
-    unknown = f"unrecognized feature gate: {GATE}"
-    judge("topology.gate", shows(gated, {"status": {"$not": None}, "said": {"$contains": unknown}}))
+        lab.run(actions.join(NAME))
+        without_gate = lab.run(actions.try_kubelet(NAME, topologyManagerPolicy=POLICY))
+        claim("topology.gate").expect_later(checks.shows(without_gate, {"status": None}))
+        with_gate = lab.run(
+            actions.try_kubelet(NAME, topologyManagerPolicy=POLICY, featureGates={GATE: True})
+        )
+        claim("topology.gate").expect_later(
+            checks.shows(with_gate, {"status": {"$not": None}, "said": {"$contains": message}})
+        )

@@ -1,4 +1,4 @@
-"""What somebody does to a cluster behind the harness's back, so that a claim must fall on it."""
+"""Alterations of a cluster without the harness's knowledge, each of which must make a claim deviate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nodeproof.cluster.resources import NAMESPACE, WATCHED, node, pod, pods
+from nodeproof.cluster.resources import NAMESPACE, SENTINEL, WATCHED, node, pod, pods
 from nodeproof.cluster.workloads import HOSTNAME_LABEL
 from nodeproof.labs.client import registry
 from nodeproof.model.cluster import UNREACHABLE, condition_status, has_taint
@@ -24,10 +24,10 @@ Json = Any
 LATE_S = 4.0
 SLACK_S = 1.5
 ETCD = ("127.0.0.1", 2379)
-ANSWER_LIMIT_S = 10.0
+ANSWER_TIMEOUT_S = 10.0
 BUGS_TOO = pytest.mark.night("the same claims deviate by bugs compiled into Kubernetes: make sensitivity")
-"""Every claim that a process lab proves has a bug (tests/unit/test_bugs.py). One altered cluster for each
-component is in `make test` (test_component_falls.py).
+"""Every claim that a process lab proves has a bug (tests/unit/test_sensitivity.py). One altered cluster for
+each component is in `make test` (test_component_falls.py).
 """
 
 
@@ -36,10 +36,10 @@ def pods_leave_at_once(cluster: Cluster) -> None:
     cluster.remove_pod()
 
 
-def a_pod_is_told_lost(cluster: Cluster) -> None:
-    """As controllers did that are gone (NodeUnreachablePodReason in pkg/util/node/node.go)."""
+def the_pod_is_marked_lost(cluster: Cluster) -> None:
+    """Like controllers that no longer exist (NodeUnreachablePodReason in pkg/util/node/node.go)."""
     cluster.until_unreachable()
-    # What comes within the slack may have come before.
+    # An event within the slack may precede the anchor.
     pause(SLACK_S)
     status = f"{pod(NAMESPACE, cluster.pod()['metadata']['name'])}/status"
     cluster.lab.cluster.api.patch(status, {"status": {"reason": "NodeLost"}})
@@ -67,7 +67,7 @@ def taints_come_back(cluster: Cluster) -> None:
 def pods_leave_after_recovery(cluster: Cluster) -> None:
     cluster.until_unreachable()
     cluster.until_ready()
-    # What comes within the slack may have come before the node was Ready.
+    # An event within the slack may precede the node's Ready.
     pause(SLACK_S)
     cluster.remove_pod()
 
@@ -86,7 +86,7 @@ def a_pod_is_bound_to_a_cordoned_node(cluster: Cluster) -> None:
 
 
 def somebody_binds_a_pod_by_hand(cluster: Cluster) -> None:
-    """To the node that it is to be on, which nobody runs."""
+    """To its intended node, although no scheduler runs."""
 
     def pending() -> list[tuple[str, str]]:
         items = cluster.lab.cluster.api.get(pods(NAMESPACE))["items"]
@@ -95,7 +95,7 @@ def somebody_binds_a_pod_by_hand(cluster: Cluster) -> None:
             (item["metadata"]["name"], on) for item, on in wanted if on and not item["spec"].get("nodeName")
         ]
 
-    # What comes within the slack may have come before.
+    # An event within the slack may precede the anchor.
     cluster.until(pending)
     pause(SLACK_S)
     ((name, on),) = pending()
@@ -109,13 +109,13 @@ def a_pod_is_bound_where_its_label_is_not(cluster: Cluster) -> None:
         return [item["metadata"]["name"] for item, labels in wanted if "green" in labels]
 
     cluster.until(green)
-    # What comes within the slack may have come before.
+    # An event within the slack may precede the anchor.
     pause(SLACK_S)
     bind(cluster, green()[0], cluster.target)
 
 
 def bind(cluster: Cluster, name: str, on: str) -> None:
-    """Do what the scheduler does, whatever it thinks of the node."""
+    """Bind like the scheduler, whatever the state of the node."""
     target = {"kind": "Node", "name": on}
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
     cluster.lab.cluster.api.create(f"{pod(NAMESPACE, name)}/binding", body)
@@ -133,7 +133,7 @@ def a_cordon_is_a_condition(cluster: Cluster) -> None:
 
 
 def a_cordoned_node_is_not_ready(cluster: Cluster) -> None:
-    """Until its kubelet says otherwise."""
+    """Until its kubelet reports otherwise."""
     cluster.until_cordoned()
     conditions = [
         {**entry, "status": "False"} if entry["type"] == "Ready" else entry
@@ -153,20 +153,20 @@ def nobody_taints(cluster: Cluster) -> None:
 
 
 def etcd_loses_a_pod(cluster: Cluster) -> None:
-    """Delete the scenario's pod in etcd, so that the API server has no part in it."""
+    """Delete the scenario's pod in etcd, bypassing the API server."""
     cluster.until_cordoned()
-    # What comes within the slack may have come before.
+    # An event within the slack may precede the anchor.
     pause(SLACK_S)
     key = f"/registry/pods/{NAMESPACE}/{cluster.pod()['metadata']['name']}".encode()
     with closing(HTTPConnection(*ETCD)) as connection:
-        connection.sock = registry.client(cluster.lab.name).dial(*ETCD, ANSWER_LIMIT_S)
+        connection.sock = registry.client(cluster.lab.name).dial(*ETCD, ANSWER_TIMEOUT_S)
         connection.request("POST", "/v3/kv/deleterange", json.dumps({"key": b64encode(key).decode()}))
         answer = json.load(connection.getresponse())
     assert answer.get("deleted") == "1", answer
 
 
-def nobody_taints_a_hand_made_node(cluster: Cluster) -> None:
-    """Its first taint is the API server's, and the controller takes it off if it still can."""
+def nobody_taints_a_manual_node(cluster: Cluster) -> None:
+    """Remove the first taint: the API server adds it, and the controller removes it if it still can."""
 
     def by_hand() -> list[str]:
         items = cluster.lab.cluster.api.get(WATCHED["nodes"])["items"]
@@ -179,7 +179,7 @@ def nobody_taints_a_hand_made_node(cluster: Cluster) -> None:
 
 
 def somebody_else_says_unknown(cluster: Cluster) -> None:
-    """The node controller leaves a condition as it is that is Unknown already."""
+    """Set Ready to Unknown: the node controller does not change a condition that is already Unknown."""
     cluster.until_recorded('"step":"injected"')
     conditions = [
         {**entry, "status": "Unknown", "reason": "Altered"} if entry["type"] == "Ready" else entry
@@ -189,7 +189,7 @@ def somebody_else_says_unknown(cluster: Cluster) -> None:
 
 
 def a_boot_is_forgotten(cluster: Cluster) -> None:
-    """A kubelet that finds no boot id to compare with reports no reboot."""
+    """Clear the Node's boot id: a kubelet without an earlier one reports no reboot."""
     cluster.until(lambda: condition_status(cluster.node(), "Ready") == "Unknown")
     forgotten = {"status": {"nodeInfo": {"bootID": ""}}}
     cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", forgotten)
@@ -202,7 +202,7 @@ def somebody_uncordons(cluster: Cluster) -> None:
 
 def edits_are_undone(cluster: Cluster) -> None:
     cluster.until(lambda: cluster.node()["spec"].get("unschedulable"))
-    # What comes within the slack may have come before.
+    # An event within the slack may precede the anchor.
     pause(SLACK_S)
     cluster.lab.cluster.api.patch(node(cluster.target), {"spec": {"unschedulable": None}})
 
@@ -218,7 +218,7 @@ def a_stranger_is_in_the_zone(cluster: Cluster) -> None:
 
 def somebody_else_writes_a_status(cluster: Cluster) -> None:
     cluster.until_recorded()
-    # What comes within the slack may have come before.
+    # An event within the slack may precede the anchor.
     pause(SLACK_S)
     wrong = {"status": {"nodeInfo": {"kernelVersion": "altered"}}}
     cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", wrong)
@@ -226,24 +226,24 @@ def somebody_else_writes_a_status(cluster: Cluster) -> None:
 
 def somebody_marks_the_pod(cluster: Cluster) -> None:
     cluster.until_recorded('"step":"injected"')
-    # What comes within the slack may have come before.
+    # An event within the slack may precede the anchor.
     pause(SLACK_S)
-    found = cluster.pod()
+    labelled_pod = cluster.pod()
     conditions = [
         {**entry, "status": "False"} if entry["type"] == "Ready" else entry
-        for entry in found["status"]["conditions"]
+        for entry in labelled_pod["status"]["conditions"]
     ]
-    status = f"{pod(NAMESPACE, found['metadata']['name'])}/status"
+    status = f"{pod(NAMESPACE, labelled_pod['metadata']['name'])}/status"
     cluster.lab.cluster.api.patch(status, {"status": {"conditions": conditions}})
 
 
 def a_kubelet_stands_still_until_it_is_lost(cluster: Cluster) -> None:
-    """Each time that something is refused it."""
+    """On each refused request."""
     for often in (1, 2):
         name = cluster.until_injected("refused", often=often)
         cluster.pause(f"kubelet-{name}")
         until_lost(cluster, name)
-        # Half of the time that is counted, or its tries were still often enough.
+        # For half of the counted time, so that its tries are too rare.
         cluster.over.wait(4.0)
         cluster.go_on()
 
@@ -253,7 +253,7 @@ def until_lost(cluster: Cluster, name: str) -> None:
 
 
 def a_kubelet_is_refused(cluster: Cluster) -> None:
-    """Its updates of the status, and a Lease of its making, from before the scenario begins."""
+    """Refuse its status updates and its Lease creation, from before the scenario begins."""
     user = f"system:node:{cluster.target}"
     own = {"name": "own", "expression": f"request.userInfo.username == '{user}'"}
     rules = [
@@ -277,7 +277,7 @@ def somebody_says_a_phase(cluster: Cluster) -> None:
 
 @contextmanager
 def refused(cluster: Cluster, rules: Sequence[Json], conditions: Sequence[Json] = ()) -> Iterator[None]:
-    """The API server refuses requests that match."""
+    """Make the API server refuse matching requests."""
     api, policies = cluster.lab.cluster.api, "/apis/admissionregistration.k8s.io/v1"
     name = f"altered-{uuid.uuid4().hex[:8]}"
     policy = {
@@ -305,8 +305,36 @@ def nobody_may_make_nodes(cluster: Cluster) -> None:
         cluster.over.wait()
 
 
-def each(*alterations: Alteration) -> Alteration:
-    """Several alterations of one cluster, each beside the others."""
+def on_the_target(cluster: Cluster, kind: str) -> list[Json]:
+    """Return the pods bound to the target."""
+    return on(cluster.target, cluster, kind)
+
+
+def on(name: str, cluster: Cluster, kind: str) -> list[Json]:
+    """Return the scenario's pods on a node with a controller of this kind, or without a controller."""
+
+    def owner(item: Json) -> str:
+        (owner,) = item["metadata"].get("ownerReferences") or [{"kind": ""}]
+        return str(owner["kind"])
+
+    items = cluster.lab.cluster.api.get(pods(NAMESPACE))["items"]
+    here = (item for item in items if item["spec"].get("nodeName") == name)
+    return [item for item in here if owner(item) == kind and item["metadata"]["name"] != SENTINEL]
+
+
+def tolerated_s(item: Json) -> int | None:
+    """Return how long a pod tolerates an unreachable node; None means forever."""
+    tolerations = {entry["key"]: entry.get("tolerationSeconds") for entry in item["spec"]["tolerations"]}
+    seconds: int | None = tolerations[UNREACHABLE]
+    return seconds
+
+
+def remove(cluster: Cluster, item: Json, grace_s: int | None = None) -> None:
+    cluster.lab.cluster.api.delete(pod(NAMESPACE, item["metadata"]["name"]), grace_s)
+
+
+def combined(*alterations: Alteration) -> Alteration:
+    """Combine several alterations of one cluster, run in parallel."""
 
     def all_of_them(cluster: Cluster) -> None:
         with ThreadPoolExecutor(len(alterations)) as pool:

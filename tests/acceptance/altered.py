@@ -1,4 +1,4 @@
-"""A cluster that is altered behind the harness's back while a child pytest runs scenarios on it."""
+"""A cluster that is altered without the harness's knowledge while a child pytest runs scenarios on it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,99 +18,107 @@ from nodeproof.catalogue import scenarios_dir
 from nodeproof.cluster.resources import NAMESPACE, SENTINEL, node, pod, pods
 from nodeproof.cluster.workloads import HOSTNAME_LABEL
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.cluster import UNREACHABLE, ZONE_LABEL, condition_status, has_taint
 from nodeproof.report import rundir
 from tests.waiting import eventually
 
 Json = Any
-RUN_LIMIT_S = 600.0
-SEEN_LIMIT_S = 300.0
-"""Emulated machines take two minutes for what comes before; the scenarios' end ends every wait."""
-COMMAND_LIMIT_S = 15.0
-SERVES_LIMIT_S = 60.0
+RUN_TIMEOUT_S = 600.0
+VISIBLE_TIMEOUT_S = 300.0
+"""Emulated machines need two minutes before the fault; the end of the scenarios ends every wait."""
+COMMAND_TIMEOUT_S = 15.0
+SERVES_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What a child pytest left: its exit status, its output, and its run's folder."""
+    """Exit status, output and run folder of a child pytest."""
 
     status: int
     output: str
     run: Path
 
     def labels(self, claim: str) -> list[str]:
-        """Outcome and code of each judgment of a claim: `deviates`, `unproven: gap`."""
+        """Return outcome and code of each judgment of a claim: `deviates`, `unproven: gap`."""
         rows = [row for row in rundir.read_verdicts(self.run) if row["claim"] == claim]
         return [f"unproven: {row['code']}" if row["code"] else str(row["verdict"]) for row in rows]
 
     def claims(self) -> set[str]:
-        """The claims that have a verdict."""
+        """Return the claims that have a verdict."""
         return {str(row["claim"]) for row in rundir.read_verdicts(self.run)}
 
+    def deviating(self) -> set[str]:
+        """Return the claims with a judgment that deviates."""
+        return {claim for claim in self.claims() if "deviates" in self.labels(claim)}
+
+    def labels_of(self, claims: Iterable[str]) -> set[str]:
+        """Return the outcomes and codes of these claims."""
+        return {label for claim in claims for label in self.labels(claim)}
+
     def allure_statuses(self) -> set[str]:
-        """How Allure names the scenarios' outcomes."""
+        """Return Allure's statuses of the scenarios."""
         results = (self.run / "allure-results").glob("*-result.json")
         return {str(rundir.read_json(path)["status"]) for path in results}
 
 
 @dataclass
 class Cluster:
-    """A lab as whoever alters it sees it: its API, its processes, and how far the scenario is."""
+    """A lab as an alteration sees it: its API, its processes, and the progress of the scenario."""
 
-    lab: Lab
+    lab: LabHandle
     run: Path
     stopped: list[int] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
     @property
     def target(self) -> str:
-        """The node that scenarios harm."""
+        """The node on which scenarios inject faults."""
         return self.lab.fleet.node_names()[0]
 
     def node(self) -> Json:
-        """The target's Node."""
+        """Return the Node object of the target."""
         return self.lab.cluster.api.get(node(self.target))
 
     def pod(self) -> Json:
-        """The scenario's pod, or nothing; what controllers made is none."""
+        """Return the scenario's pod, or None; pods of controllers are not considered."""
         items = self.lab.cluster.api.get(pods(NAMESPACE))["items"]
         bare = (item for item in items if not item["metadata"].get("ownerReferences"))
         return next((item for item in bare if self._is_ours(item)), None)
 
-    def _is_ours(self, found: Json) -> bool:
-        """Whether a pod is the scenario's: bound to a node of ours, or to be bound to one."""
-        spec, selected = found["spec"], found["spec"].get("nodeSelector") or {}
+    def _is_ours(self, fault: Json) -> bool:
+        """Return whether a pod is the scenario's: bound to one of our nodes, or about to be."""
+        spec, selected = fault["spec"], fault["spec"].get("nodeSelector") or {}
         on = spec.get("nodeName") or selected.get(HOSTNAME_LABEL)
         zone = selected.get(ZONE_LABEL, "")
         is_here = on in self.lab.fleet.node_names() if on else zone == self.lab.zone
-        return is_here and found["metadata"]["name"] != SENTINEL
+        return is_here and fault["metadata"]["name"] != SENTINEL
 
     def remove_pod(self, grace_s: int | None = None) -> None:
         """Delete the scenario's pod."""
         self.lab.cluster.api.delete(pod(NAMESPACE, self.pod()["metadata"]["name"]), grace_s)
 
     def until(self, look: Callable[[], object]) -> None:
-        """Wait until something is so; the end of the scenarios is an error."""
-        assert eventually(lambda: self.over.is_set() or look(), SEEN_LIMIT_S)
+        """Wait until a condition holds; the end of the scenarios is an error."""
+        assert eventually(lambda: self.over.is_set() or look(), VISIBLE_TIMEOUT_S)
         assert not self.over.is_set(), "the scenarios ended before the cluster could be altered"
 
     def until_recorded(self, text: str = "begun") -> None:
-        """Wait until a recording holds a text."""
+        """Wait until a recording contains a text."""
         histories = "scenarios/*/history.jsonl"
         self.until(lambda: any(text in path.read_text() for path in self.run.glob(histories)))
 
     def injected(self, fault: str, scenario: str = "") -> list[str]:
-        """The nodes that this fault was injected into, in a scenario whose name holds a text."""
-        found = []
+        """Return the nodes into which this fault was injected, in scenarios whose name contains a text."""
+        links = []
         for path in self.run.glob(f"scenarios/*{scenario}*/history.jsonl"):
             lines = (line for line in path.read_text().splitlines() if '"step":"injected"' in line)
-            told = (json.loads(line)["fault"] for line in lines)
-            found += [str(data.get("on", data["node"])) for data in told if data["fault"] == fault]
-        return found
+            faults = (json.loads(line)["fault"] for line in lines)
+            links += [str(data.get("on", data["node"])) for data in faults if data["fault"] == fault]
+        return links
 
     def until_injected(self, fault: str, scenario: str = "", often: int = 1) -> str:
-        """Wait until a fault was injected so many times; the node that it was injected into last."""
+        """Wait until a fault was injected `times` times; return the node of the last injection."""
         self.until(lambda: len(self.injected(fault, scenario)) >= often)
         return self.injected(fault, scenario)[often - 1]
 
@@ -127,31 +135,32 @@ class Cluster:
         self.until(lambda: (self.pod() or {"metadata": {}})["metadata"].get("deletionTimestamp"))
 
     def until_cordoned(self) -> None:
-        """Wait until the target is cordoned and the scenario's pod is there."""
+        """Wait until the target is cordoned and the scenario's pod exists."""
         self.until(lambda: self.node()["spec"].get("unschedulable") and self.pod())
 
     def pid(self, component: str) -> int:
-        """A component's process in the lab; a kubelet's is the child of what entered its node."""
-        pid = int(registry.client(self.lab.name).status()["components"][component])
+        """Return the process of a component; a kubelet is the child of the process that entered its node."""
+        pid = int(registry.client(self.lab.name).status().components[component])
         if not component.startswith("kubelet-"):
             return pid
         return int(self.command("pgrep", "-P", str(pid)).split()[0])
 
     def pause(self, component: str) -> None:
-        """SIGSTOP a component; it goes on at the latest when the scenarios are over."""
+        """Send SIGSTOP to a component; it continues at the latest when the scenarios end."""
         pid = self.pid(component)
         self.stopped.append(pid)
         self.command("kill", "-STOP", str(pid))
 
     def go_on(self) -> None:
-        """SIGCONT all that was paused."""
+        """Send SIGCONT to all paused components."""
         while self.stopped:
             self.command("kill", "-CONT", str(self.stopped.pop()))
 
     @contextmanager
     def undecided(self) -> Iterator[None]:
-        """From a fault's injection on the node controller stands still: what happens in here comes before
-        it decides about the node, however slow the host is.
+        """Pause the node controller from a fault's injection on, until the context ends.
+
+        What happens in here comes before the controller decides about the node, however slow the host is.
         """
         self.until_recorded('"step":"injected"')
         self.pause("kube-controller-manager")
@@ -161,26 +170,25 @@ class Cluster:
             self.go_on()
 
     def ports_from_outside(self) -> list[str]:
-        """The ports of the API server's clients outside the lab: of the harness."""
+        """Return the ports of API clients outside the lab, which are the harness's."""
         lines = self.command("ss", "-Htnp", "state", "established", "dport", "=", ":6443").splitlines()
         ports = {line.split()[2].rpartition(":")[2] for line in lines if "users:" not in line}
         assert ports, lines
         return sorted(ports)
 
     def kill(self, component: str) -> None:
-        """SIGKILL a component."""
+        """Send SIGKILL to a component."""
         self.command("kill", "-KILL", str(self.pid(component)))
 
     def command(self, *argv: str, stdin: str = "") -> str:
         """Run a command in the lab's own namespaces."""
-        done = registry.client(self.lab.name).spawn_command(list(argv), COMMAND_LIMIT_S, stdin)
-        assert done["status"] == 0, f"{argv}: {done['stderr']}"
-        return str(done["stdout"])
+        output = registry.client(self.lab.name).spawn_command(list(argv), COMMAND_TIMEOUT_S, stdin)
+        assert output["status"] == 0, f"{argv}: {output['stderr']}"
+        return str(output["stdout"])
 
     def in_node(self, *argv: str) -> str:
-        """Run a command in the target, without its sshd."""
-        entries: Sequence[Mapping[str, Json]] = registry.client(self.lab.name).status()["nodes"]
-        pid = next(entry["pid"] for entry in entries if entry["name"] == self.target)
+        """Run a command on the target without its sshd."""
+        pid = next(entry.pid for entry in self.lab.fleet.nodes() if entry.name == self.target)
         return self.command("nsenter", f"--target={pid}", "--mount", "--pid", "--", *argv)
 
 
@@ -188,35 +196,43 @@ Alteration = Callable[[Cluster], None]
 
 
 def unaltered(_cluster: Cluster) -> None:
-    """The cluster as it is."""
+    """Leave the cluster as it is."""
 
 
 def shipped(name: str) -> str:
-    """The path of a scenario that comes with nodeproof."""
+    """Return the path of a shipped scenario."""
     return str(scenarios_dir() / name)
 
 
-def named(lab: Lab) -> str:
-    """A lab, or the zone that is ours of it, as `--lab` has it."""
+def named(lab: LabHandle) -> str:
+    """Return a lab, or our zone of it, as a value of `--lab`."""
     return f"{lab.name}/{lab.zone}" if lab.zone else lab.name
 
 
-def run_scenarios(lab: Lab, run: Path, alter: Alteration, scenario: str, *arguments: str) -> Ended:
-    """Run a file of scenarios on a lab by a child pytest, while `alter` does its work beside it."""
+def check_fall(ended: Ended, claims: Set[str], unharmed: Set[str] = frozenset()) -> None:
+    """Assert that claims deviate, possibly among others, and that all judgments of `unharmed` conform."""
+    assert ended.deviating() >= claims
+    assert ended.labels_of(unharmed) <= {"conforms"}
+    assert unharmed <= ended.claims()
+    assert ended.status == 1
+
+
+def run_scenarios(lab: LabHandle, run: Path, alter: Alteration, scenario: str, *arguments: str) -> Ended:
+    """Run scenarios on a lab in a child pytest while `alter` changes the cluster."""
     cluster = Cluster(lab, run)
     with _beside(cluster, alter):
-        done = proc.run(
+        process = proc.run(
             [
                 *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull),
                 *("--rootdir", str(Path(scenario).parent), "--run", str(run), "--lab", named(lab)),
                 *("--profile", lab.profile.name, "--again", "0", scenario, *arguments),
             ],
-            timeout_s=RUN_LIMIT_S,
+            timeout_s=RUN_TIMEOUT_S,
             cwd=run.parent,
             check=False,
         )
-        print(done.stdout, done.stderr)
-    return Ended(done.status, done.stdout + done.stderr, run)
+        print(process.stdout, process.stderr)
+    return Ended(process.status, process.stdout + process.stderr, run)
 
 
 @contextmanager

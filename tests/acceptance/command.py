@@ -1,4 +1,4 @@
-"""The command line as a user runs it: in a process of its own, in a folder of its own."""
+"""The command line as a user runs it: in its own process and folder."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from nodeproof import proc
 
-LIMIT_S = 300.0
+TIMEOUT_S = 300.0
 TOP = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
-class Done:
+class CompletedCommand:
     """A finished command."""
 
     status: int
@@ -26,37 +26,37 @@ class Done:
 
 
 def nodeproof(
-    *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, limit_s: float = LIMIT_S
-) -> Done:
-    """Run `nodeproof` to its end; what it says is kept with the test's result."""
+    *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S
+) -> CompletedCommand:
+    """Run `nodeproof` to its end; its output is kept with the test's result."""
     argv = [sys.executable, "-m", "nodeproof.cli", *arguments]
-    done = proc.run(argv, timeout_s=limit_s, cwd=cwd, env={**os.environ, **(env or {})}, check=False)
-    print(done.stdout, done.stderr)
-    return Done(done.status, done.stdout, done.stderr)
+    process = proc.run(argv, timeout_s=timeout_s, cwd=cwd, env={**os.environ, **(env or {})}, check=False)
+    print(process.stdout, process.stderr)
+    return CompletedCommand(process.status, process.stdout, process.stderr)
 
 
 def start(*arguments: str, cwd: Path, log: Path) -> proc.Process:
-    """Start `nodeproof` in the background, in a session of its own."""
+    """Start `nodeproof` in the background, in its own session."""
     return proc.start([sys.executable, "-m", "nodeproof.cli", *arguments], log=log, cwd=cwd, own_session=True)
 
 
 def the_run(cwd: Path) -> Path | None:
-    """The only run's folder below a working folder, once there is one."""
-    found = [path for path in (cwd / "reports" / "out").glob("2*") if path.is_dir()]
-    return found[0] if found else None
+    """Return the folder of the only run below a working folder, or None."""
+    runs = [path for path in (cwd / "reports" / "out").glob("2*") if path.is_dir()]
+    return runs[0] if runs else None
 
 
 def labs_of(run: Path) -> list[str]:
-    """Names of the labs that a run started."""
+    """Return the names of the labs that a run started."""
     return sorted(path.name for path in (run / "labs").iterdir() if path.is_dir())
 
 
 def steps(run: Path) -> list[str]:
-    """The fault steps in all histories of a run, as far as they are written."""
-    found = []
+    """Return the fault steps in all histories of a run, as far as they are written."""
+    recorded = []
     for path in run.glob("scenarios/*/history.jsonl"):
         for line in path.read_text().splitlines():
             entry: Mapping[str, Any] = json.loads(line) if line.endswith("}") else {}
             if entry.get("kind") == "fault":
-                found.append(str(entry["step"]))
-    return found
+                recorded.append(str(entry["step"]))
+    return recorded

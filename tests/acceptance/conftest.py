@@ -1,4 +1,4 @@
-"""Labs that are altered, and what runs on them."""
+"""Altered labs, and the scenarios that run on them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from nodeproof import proc
-from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, ROLES, Components, obtain
+from nodeproof.artifacts.components import ROLES, Components, obtain
 from nodeproof.labs.client import starting
-from nodeproof.labs.client.lab import Lab
-from nodeproof.report import behaviours, timeline
+from nodeproof.labs.client.handle import LabHandle
+from nodeproof.report import sections, timeline
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.site import find_node
 from tests.acceptance import nights as told_nights
@@ -22,27 +22,27 @@ from tests.acceptance import shared
 from tests.acceptance.altered import Alteration, Ended, run_scenarios, shipped, unaltered
 from tests.chromium import Page, chromium
 from tests.freeze import RUNS, thawed
-from tests.unit.told_runs import CLAIMS
+from tests.unit.synthetic_runs import CLAIMS
 
-AXE_RECIPE, NPM_LIMIT_S = Path(__file__).resolve().parents[2] / "infra" / "axe", 300.0
+AXE_RECIPE, NPM_TIMEOUT_S = Path(__file__).resolve().parents[2] / "infra" / "axe", 300.0
 Run = Callable[..., Ended]
 PARTITION = shipped("partition/test_unreachable.py")
 SMALL = '''
-"""A cut, and whether the cluster notices."""
+"""A partition, and whether the cluster notices."""
 
 from nodeproof.plugin import Judge
 from nodeproof.scenario import (
-    UNREACHABLE, Stage, claims, condition_became, last_heartbeat, needs, partition, taint_added, windows,
+    UNREACHABLE, Lab, claims, condition_became, last_heartbeat, needs, partition, taint_added, windows,
 )
 
 
 @claims("monitoring.detection-time", "taints.unreachable-noexecute")
 @needs(nodes=2, faulted=1)
-def test_a_cut_node_is_noticed(lab: Stage, judge: Judge) -> None:
+def test_a_cut_node_is_noticed(lab: Lab, judge: Judge) -> None:
     node = lab.target
     unknown = condition_became(node, "Ready", "Unknown")
     with lab.record(), lab.inject(partition(node)) as cut:
-        lab.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
+        lab.wait_for(unknown.after(cut.injected_at, windows.detection_from_fault()))
         unreachable = taint_added(node, UNREACHABLE, "NoExecute")
         tainted = lab.wait_for(unreachable.after(unknown, windows.taint_pass()))
     judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
@@ -52,70 +52,56 @@ IMPATIENT = """
 
 import nodeproof.safety.injector
 
-nodeproof.safety.injector.HEAL_LIMIT_S = 10.0
+nodeproof.safety.injector.HEAL_TIMEOUT_S = 10.0
 """
-"""Appended to a scenario, so that a heal which no probe will ever prove need not be waited for in full."""
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Ledgers of these tests are no business of the user's."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        yield
+"""Appended to a scenario, so that a heal without proof times out soon."""
 
 
 @pytest.fixture(scope="session")
-def components(request: pytest.FixtureRequest) -> Components:
-    """The executables under test; `--components DIR` where they are not to be built."""
-    return obtain(request.config.getoption("components"), DEFAULT_KUBERNETES_VERSION, print)
-
-
-@pytest.fixture(scope="session")
-def shared_zone(components: Components, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A zone of three nodes in `fast`, of a lab that all workers share, for what alters no more than that."""
+def shared_zone(components: Components, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabHandle]:
+    """Return a zone of three `fast` nodes in a lab shared by all workers, for alterations within a zone."""
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
     folder = tmp_path_factory.getbasetemp()
 
-    def start() -> Lab:
-        asked = starting.Request(starting.new_name(), 3 * workers, workers, "fast", keep=False)
-        return starting.up(asked, components, print)
+    def start() -> LabHandle:
+        request = starting.LabRequest(starting.new_name(), 3 * workers, workers, "fast", keep=False)
+        return starting.up(request, components, print)
 
     with shared.by_all(folder.parent if workers > 1 else folder, start) as lab:
         yield lab
 
 
 @pytest.fixture
-def lab(shared_zone: Lab) -> Lab:
-    """The worker's zone with its nodes Ready."""
+def lab(shared_zone: LabHandle) -> LabHandle:
+    """Return the worker's zone with its nodes Ready."""
     shared_zone.wait_nodes_ready()
     return shared_zone
 
 
 @pytest.fixture(scope="session")
-def altered_whole(components: Components) -> Iterator[Lab]:
-    """A lab of three nodes in `fast`, for what alters all of a cluster and puts it right."""
+def altered_whole(components: Components) -> Iterator[LabHandle]:
+    """Return a lab of three `fast` nodes, for reversible alterations of the whole cluster."""
     with started(components, "fast", 3) as lab:
         yield lab
 
 
 @pytest.fixture
-def whole_lab(altered_whole: Lab) -> Lab:
-    """That lab with its nodes Ready."""
+def whole_lab(altered_whole: LabHandle) -> LabHandle:
+    """Return that lab with its nodes Ready."""
     altered_whole.wait_nodes_ready()
     return altered_whole
 
 
 @pytest.fixture
-def own_lab(components: Components) -> Iterator[Lab]:
-    """A lab that the test may break for good."""
+def own_lab(components: Components) -> Iterator[LabHandle]:
+    """Return a lab that the test may break permanently."""
     with started(components, "fast") as lab:
         yield lab
 
 
 @pytest.fixture(scope="session")
-def documented_lab(components: Components) -> Iterator[Lab]:
-    """A lab in which nobody was given a timing flag."""
+def documented_lab(components: Components) -> Iterator[LabHandle]:
+    """Return a lab without any timing flag."""
     with started(components, "documented") as lab:
         yield lab
 
@@ -135,7 +121,7 @@ for flag; do
 done
 exec "{folder}/${{0##*/}}" "$@"
 """
-"""A kubelet that takes whatever it is told of taints, and puts none on its node."""
+"""A kubelet that ignores register-with-taints and never taints its node."""
 OTHER_FLAGS = {
     "kube-apiserver": "--default-unreachable-toleration-seconds=200 --authorization-mode=AlwaysAllow",
     "kube-controller-manager": "--node-monitor-grace-period=40s --node-monitor-period=4s",
@@ -143,8 +129,8 @@ OTHER_FLAGS = {
 
 
 @pytest.fixture(scope="session")
-def altered_lab(components: Components, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab of executables that behave as if other defaults were compiled into them."""
+def altered_lab(components: Components, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabHandle]:
+    """Return a lab with executables that behave as if built with other defaults."""
     folder = tmp_path_factory.mktemp("altered")
     scripts = {
         role: ALTERED.format(real=components.path(role), flags=flags) for role, flags in OTHER_FLAGS.items()
@@ -156,7 +142,7 @@ def altered_lab(components: Components, tmp_path_factory: pytest.TempPathFactory
 
 
 def in_place_of(components: Components, scripts: Mapping[str, str], folder: Path) -> Components:
-    """The executables, with scripts in place of some of them."""
+    """Replace some of the executables by scripts."""
     for role in ROLES:
         if role not in scripts:
             (folder / role).symlink_to(components.path(role))
@@ -168,7 +154,7 @@ def in_place_of(components: Components, scripts: Mapping[str, str], folder: Path
 
 @pytest.fixture
 def small(tmp_path: Path) -> str:
-    """A scenario of a team's own, as short as can be."""
+    """Write a minimal scenario of a team."""
     path = tmp_path / "test_small.py"
     path.write_text(SMALL)
     return str(path)
@@ -176,17 +162,17 @@ def small(tmp_path: Path) -> str:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """`run(lab, alteration, *arguments)`: scenarios on an altered cluster."""
+    """Return `run(lab, alteration, *arguments)`, which runs scenarios on an altered cluster."""
 
-    def run_on(lab: Lab, alter: Alteration, *arguments: str) -> Ended:
+    def run_on(lab: LabHandle, alter: Alteration, *arguments: str) -> Ended:
         return run_scenarios(lab, tmp_path / "run", alter, *arguments)
 
     return run_on
 
 
 @pytest.fixture(scope="session")
-def whole_run(shared_zone: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """The shipped partition scenario on the cluster as it is."""
+def whole_run(shared_zone: LabHandle, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """Run the shipped partition scenario on the unaltered cluster."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     return run_scenarios(shared_zone, folder, unaltered, PARTITION, "-k", "leave_a_partitioned_node")
 
@@ -194,11 +180,11 @@ def whole_run(shared_zone: Lab, tmp_path_factory: pytest.TempPathFactory) -> End
 @contextmanager
 def started(
     components: Components, profile: str, nodes: int = 2, spread: tuple[int, ...] = ()
-) -> Iterator[Lab]:
-    """A lab that ends with the context; `spread` is how many nodes are in each of its zones."""
+) -> Iterator[LabHandle]:
+    """Start a lab that ends with the context; `spread` is the number of nodes per zone."""
     zones = len(spread) or 1
-    asked = starting.Request(starting.new_name(), nodes, zones, profile, keep=False, spread=spread)
-    lab = starting.up(asked, components, print)
+    request = starting.LabRequest(starting.new_name(), nodes, zones, profile, keep=False, spread=spread)
+    lab = starting.up(request, components, print)
     try:
         yield lab
     finally:
@@ -207,32 +193,32 @@ def started(
 
 @pytest.fixture(scope="session")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """axe-core in one file, of the locked version."""
+    """Return the locked version of axe-core as one file."""
     folder, node = tmp_path_factory.mktemp("axe"), find_node()
     for name in ("package.json", "package-lock.json"):
         shutil.copy(AXE_RECIPE / name, folder)
     argv = (*node.npm, "ci", "--ignore-scripts", "--omit=dev")
-    proc.run(argv, timeout_s=NPM_LIMIT_S, cwd=folder, env=node.environment())
+    proc.run(argv, timeout_s=NPM_TIMEOUT_S, cwd=folder, env=node.environment())
     return folder / "node_modules" / "axe-core" / "axe.min.js"
 
 
 @pytest.fixture(scope="session")
 def picture(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The timeline of a real recording."""
+    """Draw the timeline of a real recording."""
     with thawed(RUNS / "unreachable") as scenario:
         path = tmp_path_factory.mktemp("picture") / "timeline.svg"
-        judged = rejudge(scenario, CLAIMS)
-        return timeline.render(scenario.history(), judged, path, behaviours.title(scenario.nodeid))
+        judged = rejudge(scenario, CLAIMS).judged
+        return timeline.render(scenario.history(), judged, path, sections.title(scenario.nodeid))
 
 
 @pytest.fixture(scope="session")
 def nights(tmp_path_factory: pytest.TempPathFactory, picture: Path) -> told_nights.Nights:
-    """The sites of three runs, one a night."""
+    """Write the sites of three runs, one per night."""
     return told_nights.three_nights(tmp_path_factory.mktemp("out"), picture)
 
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """One browser for all."""
+    """Start one browser for all tests."""
     with chromium(tmp_path_factory.mktemp("chromium")) as page:
         yield page

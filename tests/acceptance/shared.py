@@ -1,4 +1,4 @@
-"""A lab that the workers of these tests share: whoever comes first starts it, the last ends it."""
+"""A lab shared by the workers of these tests: the first starts it, the last ends it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.problem import OutsideError, Problem
 
 _NAME, _LOCK, _USERS = "shared-lab", "shared-lab.lock", "shared-lab.users"
 
 
 @contextmanager
-def by_all(folder: Path, start: Callable[[], Lab]) -> Iterator[Lab]:
-    """A zone that no other worker has of the lab whose name is in a folder that all know, which is started
-    where there is none.
+def by_all(folder: Path, start: Callable[[], LabHandle]) -> Iterator[LabHandle]:
+    """Provide the lab that a folder names, restricted to a zone that no other worker has.
+
+    All workers share the folder. The lab is started if there is none.
     """
     users = os.open(folder / _USERS, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -27,7 +28,7 @@ def by_all(folder: Path, start: Callable[[], Lab]) -> Iterator[Lab]:
             lab = _there(folder) or _started(folder, start)
             fcntl.flock(users, fcntl.LOCK_SH)
             zone, taken = _free(folder, lab.fleet.zones())
-            lab.narrow(zone)
+            lab.restrict_to_zone(zone)
         try:
             yield lab
         finally:
@@ -38,14 +39,14 @@ def by_all(folder: Path, start: Callable[[], Lab]) -> Iterator[Lab]:
         os.close(users)
 
 
-def _there(folder: Path) -> Lab | None:
+def _there(folder: Path) -> LabHandle | None:
     with contextlib.suppress(FileNotFoundError, Problem, OutsideError):
-        return registry.attach((folder / _NAME).read_text(), holds=True)
+        return registry.attach((folder / _NAME).read_text(), hold=True)
     return None
 
 
 def _free(folder: Path, zones: Sequence[str]) -> tuple[str, int]:
-    """A zone, and what keeps others from it as long as it is open."""
+    """Return a zone and the descriptor that locks it against other workers while it is open."""
     for zone in zones:
         taken = os.open(folder / f"{_NAME}.{zone}", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -57,13 +58,13 @@ def _free(folder: Path, zones: Sequence[str]) -> tuple[str, int]:
     raise AssertionError(f"no zone of {', '.join(zones)} is free")
 
 
-def _started(folder: Path, start: Callable[[], Lab]) -> Lab:
+def _started(folder: Path, start: Callable[[], LabHandle]) -> LabHandle:
     lab = start()
     (folder / _NAME).write_text(lab.name)
     return lab
 
 
-def _give_back(lab: Lab, users: int) -> None:
+def _give_back(lab: LabHandle, users: int) -> None:
     fcntl.flock(users, fcntl.LOCK_UN)
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Bad input and bad days: one clear line that names the next step, exit code 2, nothing left behind."""
+"""Bad input and failures: one clear line with the next step, exit code 2, nothing left behind."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from nodeproof.labs.base.spec import RUNTIME_ROOT
 from nodeproof.labs.client import registry, starting
-from nodeproof.labs.ground.spec import RUNTIME_ROOT
 from nodeproof.model.problem import Problem
 from nodeproof.root import root_prefix
-from tests.acceptance.command import TOP, Done, nodeproof
+from tests.acceptance.command import TOP, CompletedCommand, nodeproof
 from tests.acceptance.conftest import SMALL
 
 SCENARIO = str(TOP / "scenarios" / "monitoring")
 
 
-def _is_one_clear_line(done: Done, *words: str) -> None:
-    said = [line for line in (done.stderr + done.stdout).splitlines() if "nodeproof:" in line]
-    assert done.status == 2, done
-    assert said, done
-    assert all(word in said[-1] for word in words), said
-    assert "Traceback" not in done.stderr + done.stdout
+def _is_one_clear_line(process: CompletedCommand, *words: str) -> None:
+    errors = [line for line in (process.stderr + process.stdout).splitlines() if "nodeproof:" in line]
+    assert process.status == 2, process
+    assert errors, process
+    assert all(word in errors[-1] for word in words), errors
+    assert "Traceback" not in process.stderr + process.stdout
 
 
 @pytest.mark.parametrize(
@@ -50,40 +50,40 @@ def test_bad_arguments_are_refused_in_one_line(
     assert not list(tmp_path.glob("reports/out/*/labs/p-*"))
 
 
-def test_a_version_that_cannot_be_had_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_unavailable_version_is_refused_in_one_line(tmp_path: Path) -> None:
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = nodeproof("components", "--kubernetes-version", "v1.36.999", cwd=tmp_path, env=env)
-    _is_one_clear_line(done, "v1.36.999")
+    process = nodeproof("components", "--kubernetes-version", "v1.36.999", cwd=tmp_path, env=env)
+    _is_one_clear_line(process, "v1.36.999")
 
 
-def test_a_misspelt_need_ends_a_run_before_it_begins(tmp_path: Path) -> None:
-    """It would be a skip for ever, which nobody sees."""
+def test_misspelt_need_ends_the_run_before_it_begins(tmp_path: Path) -> None:
+    """Otherwise it would be skipped forever, and nobody would notice."""
     (tmp_path / "test_small.py").write_text(SMALL.replace("faulted=1", 'features=("sytemd",)'))
-    done = nodeproof("run", "test_small.py", cwd=tmp_path)
+    process = nodeproof("run", "test_small.py", cwd=tmp_path)
     scenario = "test_small.py::test_a_cut_node_is_noticed"
-    _is_one_clear_line(done, "unknown feature 'sytemd'", scenario, "systemd")
+    _is_one_clear_line(process, "unknown feature 'sytemd'", scenario, "systemd")
     assert not list(tmp_path.glob("reports/out/*"))
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
-    done = nodeproof("--debug", "up", "--profile", "slow", cwd=tmp_path)
-    assert done.status == 2
-    assert "Traceback" in done.stderr
+    process = nodeproof("--debug", "up", "--profile", "slow", cwd=tmp_path)
+    assert process.status == 2
+    assert "Traceback" in process.stderr
 
 
-def test_a_malformed_claim_is_named_with_file_line_and_column(tmp_path: Path) -> None:
+def test_malformed_claim_is_named_with_file_line_and_column(tmp_path: Path) -> None:
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims" / "mine.yaml").write_text("- id: mine.claim\n  area: 7\n  statement: [it is so]\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\nnodeproof_claims = claims\n")
-    done = nodeproof("run", cwd=tmp_path)
-    _is_one_clear_line(done, "mine.yaml:")
+    process = nodeproof("run", cwd=tmp_path)
+    _is_one_clear_line(process, "mine.yaml:")
 
 
 def _all_but_sudo(tool: str, path: str | None = None) -> str | None:
     return None if tool == "sudo" else f"{path}/{tool}"
 
 
-def test_without_root_and_without_sudo_a_lab_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lab_without_root_or_sudo_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
     monkeypatch.setattr(shutil, "which", _all_but_sudo)
     with pytest.raises(Problem, match="needs root and there is no sudo"):
@@ -91,13 +91,13 @@ def test_without_root_and_without_sudo_a_lab_is_refused(monkeypatch: pytest.Monk
 
 
 @pytest.mark.alone
-def test_a_left_over_lab_is_swept_by_the_next_start(tmp_path: Path) -> None:
+def test_leftover_lab_is_swept_by_the_next_start(tmp_path: Path) -> None:
     name = starting.new_name()
     left = RUNTIME_ROOT / name
     (left / "logs").mkdir(parents=True)
     (left / "lock").touch()
     (left / "spec.json").write_text("{}")
-    done = nodeproof("down", "--lab-name", name, cwd=tmp_path)
-    assert done.status == 2
+    process = nodeproof("down", "--lab-name", name, cwd=tmp_path)
+    assert process.status == 2
     assert name in registry.sweep()
     assert not left.exists()

@@ -1,4 +1,4 @@
-"""A run on a host that is too busy at times: what is left open runs again at the end."""
+"""A run on a host that is sometimes too busy: open claims are retried at the end."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 
 from nodeproof import proc
 from nodeproof.report import rundir
-from nodeproof.report.outcome import worst_by_claim
-from tests.acceptance.command import Done, nodeproof, the_run
+from nodeproof.report.digest import worst_by_claim
+from tests.acceptance.command import CompletedCommand, nodeproof, the_run
 
 SCENARIO = '''
 from pathlib import Path
 
 from nodeproof.labs.client import registry
 from nodeproof.plugin import Judge
-from nodeproof.scenario import UNSCHEDULABLE, Stage, claims, cordoned, kubectl, needs, taint_added, windows
+from nodeproof.scenario import UNSCHEDULABLE, Lab, claims, cordoned, kubectl, needs, taint_added, windows
 
 FREEZE = "kill -STOP $PPID; sleep 1.5; kill -CONT $PPID"
 FROZEN = Path("{frozen}")
@@ -25,12 +25,12 @@ FROZEN = Path("{frozen}")
 
 @claims("cordon.taint")
 @needs(nodes=2)
-def test_{name}(lab: Stage, judge: Judge) -> None:
+def test_{name}(lab: Lab, judge: Judge) -> None:
     """Freeze the lab the first time, or `always`, if `freezes`."""
     node = lab.target
     tainted = taint_added(node, UNSCHEDULABLE, "NoSchedule").after(cordoned(node), windows.prompt(5))
     with lab.record():
-        lab.do(kubectl("cordon", node))
+        lab.run(kubectl("cordon", node))
         if {freezes} and ({always} or not FROZEN.exists()):
             FROZEN.touch()
             registry.client(lab._lab.name).spawn_command(["sh", "-c", FREEZE], 30.0)
@@ -38,13 +38,13 @@ def test_{name}(lab: Stage, judge: Judge) -> None:
     judge("cordon.taint", tainted)
 '''
 OTHERS = ("b", "c", "d")
-LIMIT_S, BUSY_LIMIT_S = 300.0, 2400.0
+TIMEOUT_S, BUSY_TIMEOUT_S = 300.0, 2400.0
 BUSY_LOOP = "while :; do :; done"
 
 
 @pytest.fixture
 def busy_loops(tmp_path: Path) -> Iterator[None]:
-    """Keep both processors of a small machine busy, each by a program of its own session."""
+    """Keep both processors of a small machine busy, each by a program in its own session."""
     loops = [
         proc.start(["sh", "-c", BUSY_LOOP], log=tmp_path / "loops", own_session=True) for _number in range(2)
     ]
@@ -54,23 +54,23 @@ def busy_loops(tmp_path: Path) -> Iterator[None]:
         loop.wait()
 
 
-def run(folder: Path, always: bool) -> tuple[Done, Path]:
+def run(folder: Path, always: bool) -> tuple[CompletedCommand, Path]:
     """Run four scenarios on two workers; the first freezes its lab."""
     scenarios = folder / "scenarios"
     scenarios.mkdir()
     for name in ("a", *OTHERS):
         text = SCENARIO.format(name=name, freezes=name == "a", always=always, frozen=folder / "frozen")
         (scenarios / f"test_{name}.py").write_text(text)
-    done = nodeproof("run", "--no-site", "-n", "2", str(scenarios), cwd=folder, limit_s=LIMIT_S)
+    process = nodeproof("run", "--no-site", "-n", "2", str(scenarios), cwd=folder, timeout_s=TIMEOUT_S)
     written = the_run(folder)
-    assert written is not None, done
-    return done, written
+    assert written is not None, process
+    return process, written
 
 
-def test_what_the_load_left_open_runs_again_after_all_other_scenarios(tmp_path: Path) -> None:
-    done, written = run(tmp_path, always=False)
+def test_scenario_left_open_by_load_is_retried_after_all_others(tmp_path: Path) -> None:
+    process, written = run(tmp_path, always=False)
 
-    assert done.status == 0
+    assert process.status == 0
     assert {row["verdict"] for row in rundir.read_verdicts(written)} == {"conforms"}
     again = {path.name.rpartition("-")[0] for path in (written / rundir.TOO_LOADED).iterdir()}
     histories = {
@@ -82,23 +82,23 @@ def test_what_the_load_left_open_runs_again_after_all_other_scenarios(tmp_path: 
 
 
 @pytest.mark.night("what leaves a scenario open is the same; what is printed then is read here")
-def test_what_stays_open_alone_is_told_with_the_busiest_processes(tmp_path: Path) -> None:
-    done, written = run(tmp_path, always=True)
+def test_scenario_that_stays_open_names_the_busiest_processes(tmp_path: Path) -> None:
+    process, written = run(tmp_path, always=True)
 
-    assert done.status == 3
+    assert process.status == 3
     tries = [path for path in (written / rundir.TOO_LOADED).iterdir() if path.name.startswith("test-a-")]
     assert len(tries) == 2
-    assert "busiest processes of other programs" in done.stdout
-    assert "next step: " in done.stdout
+    assert "busiest processes of other programs" in process.stdout
+    assert "next step: " in process.stdout
 
 
 @pytest.mark.alone
 @pytest.mark.night("test_conformance.py runs all of `fast` on the machine as it is")
 @pytest.mark.usefixtures("busy_loops")
-def test_a_run_beside_two_busy_loops_leaves_nothing_open(tmp_path: Path) -> None:
-    done = nodeproof("run", "--no-site", "-n", "auto", cwd=tmp_path, limit_s=BUSY_LIMIT_S)
+def test_run_beside_two_busy_loops_leaves_no_claim_open(tmp_path: Path) -> None:
+    process = nodeproof("run", "--no-site", "-n", "auto", cwd=tmp_path, timeout_s=BUSY_TIMEOUT_S)
     written = the_run(tmp_path)
-    assert written is not None, done
+    assert written is not None, process
     worst = worst_by_claim(rundir.read_verdicts(written))
     assert {claim for claim, row in worst.items() if row["code"] == "host-too-loaded"} == set()
-    assert done.status == 0
+    assert process.status == 0

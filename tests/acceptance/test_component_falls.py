@@ -1,12 +1,10 @@
-"""One altered cluster for each component: a claim deviates because this component does otherwise."""
+"""One altered cluster per component: a claim deviates because this component behaves differently."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from tests.acceptance.alterations import (
     a_renewal_is_late,
     etcd_loses_a_pod,
@@ -14,65 +12,61 @@ from tests.acceptance.alterations import (
     nobody_schedules,
     nobody_taints,
 )
-from tests.acceptance.altered import Alteration, shipped
+from tests.acceptance.altered import Alteration, check_fall, shipped
 from tests.acceptance.conftest import Run
+from tests.markers import falls
 
 CORDON, LEASE = shipped("cordon/test_cordon.py"), shipped("heartbeat/test_lease.py")
 NAMES = shipped("naming/test_names.py")
-
-
-@dataclass(frozen=True)
-class Altered:
-    """What is done to a component, the scenario that runs meanwhile, and what its claims come to."""
-
-    alter: Alteration
-    scenario: str
-    deviate: frozenset[str]
-    conform: frozenset[str]
-
-
-COMPONENTS = {
-    "etcd": Altered(
+COMPONENTS = [
+    pytest.param(
         etcd_loses_a_pod,
         CORDON,
-        frozenset({"cordon.blocks-new-pods"}),
-        frozenset({"cordon.display", "cordon.not-a-condition", "cordon.taint"}),
+        {"cordon.display", "cordon.not-a-condition", "cordon.taint"},
+        marks=falls("cordon.blocks-new-pods"),
+        id="etcd",
     ),
-    "kube-apiserver": Altered(
+    pytest.param(
         nobody_may_make_nodes,
         NAMES,
-        frozenset({"naming.dns-subdomain", "naming.unique", "manual-node.create"}),
-        frozenset(),
+        set(),
+        marks=falls("naming.dns-subdomain", "naming.unique", "manual-node.create"),
+        id="kube-apiserver",
     ),
-    "kube-controller-manager": Altered(
+    pytest.param(
         nobody_taints,
         CORDON,
-        frozenset({"cordon.taint"}),
-        frozenset({"cordon.blocks-new-pods", "cordon.display", "cordon.not-a-condition"}),
+        {"cordon.blocks-new-pods", "cordon.display", "cordon.not-a-condition"},
+        marks=falls("cordon.taint"),
+        id="kube-controller-manager",
     ),
-    "kube-scheduler": Altered(
+    pytest.param(
         nobody_schedules,
         CORDON,
-        frozenset({"cordon.blocks-new-pods"}),
-        frozenset({"cordon.display", "cordon.not-a-condition", "cordon.taint"}),
+        {"cordon.display", "cordon.not-a-condition", "cordon.taint"},
+        marks=falls("cordon.blocks-new-pods"),
+        id="kube-scheduler",
     ),
-    "kubelet": Altered(
+    pytest.param(
         a_renewal_is_late,
         LEASE,
-        frozenset({"heartbeat.lease-interval"}),
-        frozenset({"heartbeat.kubelet-is-writer"}),
+        {"heartbeat.kubelet-is-writer"},
+        marks=falls("heartbeat.lease-interval"),
+        id="kubelet",
     ),
-}
+]
+"""An altered component, the scenario, and the claims that conform all the same."""
 
 
 @pytest.mark.core
 @pytest.mark.xdist_group("whole lab")
-@pytest.mark.parametrize("component", COMPONENTS)
-def test_a_claim_deviates_where_a_component_does_otherwise(whole_lab: Lab, run: Run, component: str) -> None:
-    altered = COMPONENTS[component]
-    ended = run(whole_lab, altered.alter, altered.scenario)
-
-    labels = {claim: set(ended.labels(claim)) for claim in altered.deviate | altered.conform}
-    assert {claim for claim, found in labels.items() if "deviates" in found} == altered.deviate, labels
-    assert {claim for claim, found in labels.items() if found == {"conforms"}} == altered.conform, labels
-    assert ended.status == 1
+@pytest.mark.parametrize(("alter", "scenario", "unharmed"), COMPONENTS)
+def test_claim_deviates_if_a_component_behaves_differently(
+    whole_lab: LabHandle,
+    run: Run,
+    alter: Alteration,
+    scenario: str,
+    unharmed: set[str],
+    claims: frozenset[str],
+) -> None:
+    check_fall(run(whole_lab, alter, scenario), claims, unharmed)

@@ -1,4 +1,4 @@
-"""The shipped line on an unaltered cluster: every claim that the fast profile can prove conforms."""
+"""Conformance of the shipped scenarios on an unaltered cluster, profile fast."""
 
 from __future__ import annotations
 
@@ -9,78 +9,76 @@ import jsonschema
 import pytest
 
 from nodeproof import catalogue
-from nodeproof.model.claim import Claim
-from nodeproof.report import rundir, table
-from nodeproof.report.outcome import worst_by_claim
-from tests.acceptance.command import TOP, Done, labs_of, nodeproof, the_run
+from nodeproof.labs.kinds import PROCESS
+from nodeproof.report import rundir, tables
+from nodeproof.report.digest import worst_by_claim
+from nodeproof.session.coverage import COLUMNS, coverage
+from tests.acceptance.command import TOP, CompletedCommand, labs_of, nodeproof, the_run
 
 pytestmark = pytest.mark.alone
 """It has labs of fifty nodes."""
-RUN_LIMIT_S = 1500.0
+RUN_TIMEOUT_S = 1500.0
 LINES, LAST_LINES = 120, 40
-SCALED = {
-    "rate-limits.default",
-    "eviction.after-five-minutes-not-ready",
-    "eviction.after-five-minutes-unreachable",
+FLAGS_OF_FAST = {
     "eviction.default-tolerations-injected",
     "monitoring.grace-period-default",
     "monitoring.period-default",
-    "non-graceful.force-detach-timeout",
-    "non-graceful.force-detach-disable",
 }
+"""Claims about defaults that `fast` overrides by flags: their scenarios run, but prove nothing."""
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
-    """A whole run, and its folder."""
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[CompletedCommand, Path]:
+    """Return a whole run and its folder."""
     cwd = tmp_path_factory.mktemp("run")
-    done = nodeproof("run", "-n", "auto", "--again", "2", cwd=cwd, limit_s=RUN_LIMIT_S)
+    process = nodeproof("run", "-n", "auto", "--again", "2", cwd=cwd, timeout_s=RUN_TIMEOUT_S)
     run = the_run(cwd)
-    assert run is not None, done
-    return done, run
+    assert run is not None, process
+    return process, run
 
 
-def expected_label(claim: Claim) -> str:
-    """Its verdict on process nodes; what needs a machine, tests/vm proves."""
-    if claim.tier == "machine":
-        return "lab-lacks"
-    return "scaled" if claim.id in SCALED else "conforms"
-
-
-def test_every_claim_conforms_unless_this_lab_cannot_prove_it(finished: tuple[Done, Path]) -> None:
-    done, run = finished
-    worst = worst_by_claim(rundir.read_verdicts(run))
+def expected_labels() -> dict[str, str]:
+    """Return the expected outcome of each judged claim on process nodes, by the table of coverage."""
+    column = 2 + COLUMNS.index((PROCESS.name, "fast"))
+    rows = [line.split() for line in coverage([]).partition("\n\n")[0].splitlines()[1:]]
+    cells = {row[0]: "scaled" if row[0] in FLAGS_OF_FAST else row[column] for row in rows}
     judged = catalogue.judged(catalogue.load())
-    assert worst.keys() == judged.keys()
+    return {name: "conforms" if cells[name] == "judged" else cells[name] for name in judged}
+
+
+def test_every_claim_conforms_unless_the_lab_cannot_prove_it(finished: tuple[CompletedCommand, Path]) -> None:
+    process, run = finished
+    worst = worst_by_claim(rundir.read_verdicts(run))
     labels = {claim: row["code"] or row["verdict"] for claim, row in worst.items()}
-    expected = {name: expected_label(claim) for name, claim in judged.items()}
-    assert labels == expected, {claim: row["reason"] for claim, row in worst.items()}
-    assert done.status == 0
+    assert labels == expected_labels(), {claim: row["reason"] for claim, row in worst.items()}
+    assert process.status == 0
 
 
-def test_the_output_is_short_and_its_last_lines_tell_the_result(finished: tuple[Done, Path]) -> None:
-    done, run = finished
-    output, worst = done.stdout.splitlines(), worst_by_claim(rundir.read_verdicts(run))
-    # A busy machine adds a line for each try that another one follows.
+def test_output_is_short_and_ends_with_the_outcome(finished: tuple[CompletedCommand, Path]) -> None:
+    process, run = finished
+    output, worst = process.stdout.splitlines(), worst_by_claim(rundir.read_verdicts(run))
+    # A busy machine adds a line for each retried try.
     retries = len(list((run / rundir.TOO_LOADED).glob("*")))
-    assert len(output) + len(done.stderr.splitlines()) <= LINES + retries
+    assert len(output) + len(process.stderr.splitlines()) <= LINES + retries
     last = output[-LAST_LINES:]
-    assert table.totals(worst.values()) in last
+    assert tables.totals(worst.values()) in last
     assert f"run folder: {run}" in last
     assert any(line.startswith("took ") and ", planned " in line for line in last)
-    assert str(run / "site" / "page.html") in done.stderr
+    assert str(run / "site" / "page.html") in process.stderr
 
 
-def test_who_is_alone_has_a_lab_and_no_lab_is_left(finished: tuple[Done, Path]) -> None:
-    _done, run = finished
+def test_scenario_that_runs_alone_has_its_own_lab_and_no_lab_remains(
+    finished: tuple[CompletedCommand, Path],
+) -> None:
+    _process, run = finished
     names = labs_of(run)
-    told = {path.stem for path in (run / "labs").glob("*.json")}
-    own = told & set(names)
+    stems = {path.stem for path in (run / "labs").glob("*.json")}
+    own = stems & set(names)
     shared = set(names) - own
-    # A retry at the end may start one more of either.
+    # A retry may start one more lab of each kind.
     assert len(own) >= 3
     assert shared
-    assert {name.partition("-zone-")[0] for name in told - own} == shared
+    assert {name.partition("-zone-")[0] for name in stems - own} == shared
     assert {path.name for path in (run / "labs").iterdir() if path.suffix != ".json"} == set(names)
     assert not any((Path("/run/nodeproof") / name).exists() for name in names)
     for name in names:
@@ -88,8 +86,8 @@ def test_who_is_alone_has_a_lab_and_no_lab_is_left(finished: tuple[Done, Path]) 
         assert (run / "labs" / name / "audit.jsonl").stat().st_size > 0
 
 
-def test_the_report_names_each_binary_and_opens_from_disk(finished: tuple[Done, Path]) -> None:
-    _done, run = finished
+def test_report_names_each_binary_and_opens_from_disk(finished: tuple[CompletedCommand, Path]) -> None:
+    _process, run = finished
     facts = rundir.read_facts(run)
     assert {"etcd", "kube-apiserver", "kubelet", "hollow-kubelet"} <= facts.components.keys()
     assert all(len(part["sha256"]) == 64 for part in facts.components.values())
@@ -98,10 +96,10 @@ def test_the_report_names_each_binary_and_opens_from_disk(finished: tuple[Done, 
     assert (run.parent / "latest").resolve() == run.resolve()
 
 
-def test_allure_results_carry_labels_steps_and_attachments(finished: tuple[Done, Path]) -> None:
-    _done, run = finished
+def test_allure_results_carry_labels_steps_and_attachments(finished: tuple[CompletedCommand, Path]) -> None:
+    _process, run = finished
     results = [json.loads(path.read_text()) for path in (run / "allure-results").glob("*-result.json")]
-    cut = next(each for each in results if each["name"].endswith("after their own toleration"))
+    cut = next(result for result in results if result["name"].endswith("after their own toleration"))
     labels = {(label["name"], label["value"]) for label in cut["labels"]}
     assert {("epic", "Node controller"), ("epic", "Conditions"), ("lab", "process")} <= labels
     assert "**partition.terminating**: " in cut["description"]
@@ -115,14 +113,14 @@ def test_allure_results_carry_labels_steps_and_attachments(finished: tuple[Done,
     assert (run / "site" / history).is_file()
 
 
-def test_verdicts_follow_their_schema(finished: tuple[Done, Path]) -> None:
-    _done, run = finished
+def test_verdicts_follow_their_schema(finished: tuple[CompletedCommand, Path]) -> None:
+    _process, run = finished
     schema = json.loads((TOP / "reports" / "verdicts.schema.json").read_text())
     jsonschema.validate(json.loads((run / "verdicts.json").read_text()), schema)
 
 
-def test_recheck_gives_the_same_verdicts_without_a_cluster(finished: tuple[Done, Path]) -> None:
-    _done, run = finished
+def test_recheck_gives_the_same_verdicts_without_a_cluster(finished: tuple[CompletedCommand, Path]) -> None:
+    _process, run = finished
     again = nodeproof("recheck", str(run), cwd=run)
     assert again.status == 0
     assert "changed:" not in again.stdout

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP in every phase: the lab goes, with and without xdist."""
+"""SIGINT, SIGTERM and SIGHUP in every phase: no lab is left, with and without xdist."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
+from nodeproof.labs.base.spec import RUNTIME_ROOT
 from nodeproof.labs.client import registry
-from nodeproof.labs.ground.spec import RUNTIME_ROOT
 from nodeproof.labs.supervisor.init import LINGER_S
 from nodeproof.safety.ledger import Ledger
 from tests.acceptance.command import labs_of, start, steps, the_run
 from tests.waiting import eventually
 
 SCENARIO = "test_pods_leave_a_partitioned_node"
-PHASE_LIMIT_S = 120.0
-GONE_LIMIT_S = 60.0
+PHASE_TIMEOUT_S = 120.0
+GONE_TIMEOUT_S = 60.0
 
 
 def _lab_is_starting(run: Path) -> bool:
@@ -46,22 +46,22 @@ BY_DAY = {
 
 
 def interruptions() -> list[ParameterSet]:
-    """Give every signal in every phase, without workers and with two."""
+    """Yield every signal in every phase, without workers and with two."""
     cases = product(["SIGINT", "SIGTERM", "SIGHUP"], PHASES, [0, 2])
     return [pytest.param(*case, marks=[] if case in BY_DAY else HANDLED_ALIKE) for case in cases]
 
 
 @pytest.mark.parametrize(("number", "phase", "workers"), interruptions())
-def test_an_interrupted_run_leaves_no_lab(phase: str, number: str, workers: int, tmp_path: Path) -> None:
+def test_interrupted_run_leaves_no_lab(phase: str, number: str, workers: int, tmp_path: Path) -> None:
     options = ["-n", str(workers)] if workers else []
     child = start("run", "--no-site", "-k", SCENARIO, *options, cwd=tmp_path, log=tmp_path / "log")
     try:
-        run = eventually(lambda: the_run(tmp_path), PHASE_LIMIT_S)
+        run = eventually(lambda: the_run(tmp_path), PHASE_TIMEOUT_S)
         assert run is not None, (tmp_path / "log").read_text()
-        assert eventually(lambda: PHASES[phase](run), PHASE_LIMIT_S), (tmp_path / "log").read_text()
+        assert eventually(lambda: PHASES[phase](run), PHASE_TIMEOUT_S), (tmp_path / "log").read_text()
     finally:
         child.send_signal(signal.Signals[number])
-        status = child.wait(timeout=GONE_LIMIT_S)
+        status = child.wait(timeout=GONE_TIMEOUT_S)
     assert status == 2
     assert not set(labs_of(run)) & set(registry.running())
     assert not any((RUNTIME_ROOT / name).exists() for name in labs_of(run))
@@ -69,15 +69,15 @@ def test_an_interrupted_run_leaves_no_lab(phase: str, number: str, workers: int,
         assert steps(run)[-1] == "closed"
 
 
-def test_the_lab_of_a_killed_run_goes_by_itself(tmp_path: Path) -> None:
+def test_lab_of_a_killed_run_ends_by_itself(tmp_path: Path) -> None:
     child = start("run", "--no-site", "-k", SCENARIO, cwd=tmp_path, log=tmp_path / "log")
     try:
-        run = eventually(lambda: the_run(tmp_path), PHASE_LIMIT_S)
+        run = eventually(lambda: the_run(tmp_path), PHASE_TIMEOUT_S)
         assert run is not None
-        assert eventually(lambda: _fault_is_in(run), PHASE_LIMIT_S), (tmp_path / "log").read_text()
+        assert eventually(lambda: _fault_is_in(run), PHASE_TIMEOUT_S), (tmp_path / "log").read_text()
     finally:
         child.kill()
-        child.wait(timeout=GONE_LIMIT_S)
+        child.wait(timeout=GONE_TIMEOUT_S)
     (name,) = labs_of(run)
     assert name in registry.running()
     assert eventually(lambda: not (RUNTIME_ROOT / name).exists(), LINGER_S + 15.0)

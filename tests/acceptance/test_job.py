@@ -1,22 +1,22 @@
-"""A real API server takes the Jobs that run shards on a cluster, and nothing in them is passed over."""
+"""A real API server accepts the Jobs that run shards on a cluster, and ignores no field of them."""
 
 from __future__ import annotations
 
 import pytest
 
 from nodeproof.cluster import workloads
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from tests.acceptance.command import TOP
 
-LIMIT_S = 60.0
+TIMEOUT_S = 60.0
 
 
-def applied(lab: Lab, manifest: str) -> tuple[int, str]:
-    """What the server answers to a dry run, by the lab's own kubectl."""
-    done = lab.cluster.run_kubectl(
-        ("apply", "--dry-run=server", "--validate=strict", "-f", "-"), LIMIT_S, manifest
+def applied(lab: LabHandle, manifest: str) -> tuple[int, str]:
+    """Return the server's answer to a dry run, through the lab's own kubectl."""
+    process = lab.cluster.run_kubectl(
+        ("apply", "--dry-run=server", "--validate=strict", "-f", "-"), TIMEOUT_S, manifest
     )
-    return int(done["status"]), f"{done['stdout']}{done['stderr']}"
+    return int(process["status"]), f"{process['stdout']}{process['stderr']}"
 
 
 OBJECTS = {
@@ -30,21 +30,25 @@ OBJECTS = {
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_a_server_takes_it(lab: Lab, name: str) -> None:
-    """But for privileged pods: a lab's API server allows none, as no flag of it says so."""
+def test_api_server_accepts_the_job_manifests(lab: LabHandle, name: str) -> None:
+    """Except for privileged pods: a lab's API server allows none, as no flag enables them."""
     workloads.prepare(lab.cluster.api)
     manifest = (TOP / "infra" / "ci" / f"{name}.yaml").read_text().replace("tonight", "20261120")
     if "privileged: true" in manifest:
-        status, said = applied(lab, manifest)
+        status, output = applied(lab, manifest)
         assert status != 0
-        assert said.count("invalid") == said.count("privileged: Forbidden: disallowed by cluster policy") == 1
-    status, said = applied(lab, manifest.replace("privileged: true", "privileged: false"))
-    assert status == 0, said
-    assert all(each in said for each in OBJECTS[name])
-    assert said.count("(server dry run)") == len(OBJECTS[name])
+        assert (
+            output.count("invalid")
+            == output.count("privileged: Forbidden: disallowed by cluster policy")
+            == 1
+        )
+    status, output = applied(lab, manifest.replace("privileged: true", "privileged: false"))
+    assert status == 0, output
+    assert all(line in output for line in OBJECTS[name])
+    assert output.count("(server dry run)") == len(OBJECTS[name])
 
 
-def test_a_server_refuses_what_is_no_such_job(lab: Lab) -> None:
+def test_api_server_refuses_invalid_job_manifests(lab: LabHandle) -> None:
     workloads.prepare(lab.cluster.api)
     manifest = (TOP / "infra" / "ci" / "job.yaml").read_text()
     for right, wrong in (
@@ -52,5 +56,5 @@ def test_a_server_refuses_what_is_no_such_job(lab: Lab) -> None:
         ("enableServiceLinks:", "enableServiceLink:"),
     ):
         assert right in manifest
-        status, said = applied(lab, manifest.replace(right, wrong))
-        assert status != 0, said
+        status, output = applied(lab, manifest.replace(right, wrong))
+        assert status != 0, output

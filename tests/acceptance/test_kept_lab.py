@@ -1,4 +1,4 @@
-"""A lab that somebody keeps: a run leaves it as it is, and goes without what is out of service."""
+"""A long-running lab: a run leaves it unchanged and does not use nodes that are out of service."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodeproof.cluster.resources import node as node_path
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.report import rundir
 from tests.acceptance.altered import named, shipped
 from tests.acceptance.command import nodeproof
@@ -18,8 +18,8 @@ LABEL, TAINT = "example.com/team", {"key": "example.com/team", "effect": "Prefer
 
 
 @pytest.fixture
-def kept(lab: Lab) -> Iterator[Lab]:
-    """A lab of whose first node its owner wants no more pods, and has marked it."""
+def owned_lab(lab: LabHandle) -> Iterator[LabHandle]:
+    """Return a lab whose first node is cordoned and labelled by its owner."""
     path = node_path(lab.fleet.node_names()[0])
     lab.cluster.api.patch(path, {"metadata": {"labels": {LABEL: "ours"}}, "spec": {"unschedulable": True}})
     yield lab
@@ -28,26 +28,28 @@ def kept(lab: Lab) -> Iterator[Lab]:
     )
 
 
-def test_a_run_goes_without_a_node_that_is_cordoned_and_leaves_it_so(kept: Lab, tmp_path: Path) -> None:
-    """It says so, and what needs that node is not proven."""
-    cordoned, run = kept.fleet.node_names()[0], tmp_path / "run"
-    command = ("run", "--no-site", "--lab", named(kept), "--again", "0", "--run", str(run))
-    done = nodeproof(*command, CORDON, TWO_OF_THREE, cwd=tmp_path)
-    found = kept.cluster.api.get(node_path(cordoned))
+def test_run_leaves_out_a_cordoned_node_and_keeps_it_cordoned(owned_lab: LabHandle, tmp_path: Path) -> None:
+    """The run reports it, and claims that need that node are unproven."""
+    cordoned, run = owned_lab.fleet.node_names()[0], tmp_path / "run"
+    command = ("run", "--no-site", "--lab", named(owned_lab), "--again", "0", "--run", str(run))
+    process = nodeproof(*command, CORDON, TWO_OF_THREE, cwd=tmp_path)
+    current = owned_lab.cluster.api.get(node_path(cordoned))
     rows = rundir.read_verdicts(run)
     assert {row["verdict"] for row in rows if row["claim"].startswith("cordon.")} == {"conforms"}
     few = [row for row in rows if row["claim"] == "rate-limits.minimum-three"]
     assert [f"left out: {cordoned} (cordoned)" in row["reason"] for row in few] == [True]
-    assert f"leaves out {cordoned} (cordoned)" in done.stdout + done.stderr
-    assert (found["spec"]["unschedulable"], found["metadata"]["labels"][LABEL]) == (True, "ours")
+    assert f"leaves out {cordoned} (cordoned)" in process.stdout + process.stderr
+    assert (current["spec"]["unschedulable"], current["metadata"]["labels"][LABEL]) == (True, "ours")
 
 
-def test_a_run_leaves_a_taint_that_somebody_put_there(kept: Lab, tmp_path: Path) -> None:
-    tainted = kept.fleet.node_names()[0]
-    kept.cluster.api.patch(node_path(tainted), {"spec": {"unschedulable": None, "taints": [TAINT]}})
+def test_run_keeps_a_foreign_taint(owned_lab: LabHandle, tmp_path: Path) -> None:
+    tainted = owned_lab.fleet.node_names()[0]
+    owned_lab.cluster.api.patch(node_path(tainted), {"spec": {"unschedulable": None, "taints": [TAINT]}})
     run = str(tmp_path / "run")
-    done = nodeproof("run", "--no-site", "--lab", named(kept), "--run", run, CORDON, cwd=tmp_path)
-    taints = kept.cluster.api.get(node_path(tainted))["spec"]["taints"]
-    assert done.status == 0
-    assert f"leaves out {tainted} (tainted example.com/team:PreferNoSchedule)" in done.stdout + done.stderr
+    process = nodeproof("run", "--no-site", "--lab", named(owned_lab), "--run", run, CORDON, cwd=tmp_path)
+    taints = owned_lab.cluster.api.get(node_path(tainted))["spec"]["taints"]
+    assert process.status == 0
+    assert (
+        f"leaves out {tainted} (tainted example.com/team:PreferNoSchedule)" in process.stdout + process.stderr
+    )
     assert [taint["key"] for taint in taints] == [TAINT["key"]]

@@ -1,4 +1,4 @@
-"""Scenarios about machines that join, with kubelets that do not care what they are told."""
+"""Scenarios about machines that join, with kubelets that ignore their settings."""
 
 from __future__ import annotations
 
@@ -11,54 +11,23 @@ import pytest
 from nodeproof.artifacts.components import Components
 from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import NAMESPACE, node, pods
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.cluster import LEASE_NAMESPACE
-from tests.acceptance.alterations import BUGS_TOO, each, refused
+from tests.acceptance.alterations import BUGS_TOO, combined, refused
 from tests.acceptance.altered import Cluster, shipped
 from tests.acceptance.conftest import Run, in_place_of, started
-from tests.acceptance.test_nodes_fall import deviating
+from tests.markers import falls
 
 Json = Any
 FLAGS, ADDRESSES = shipped("registration/test_flags.py"), shipped("registration/test_addresses.py")
-MACHINES, STATUS = shipped("naming/test_machines.py"), shipped("heartbeat/test_status.py")
+MACHINES, STATUS = shipped("naming/test_shared_name.py"), shipped("heartbeat/test_status.py")
 RETRIES = shipped("registration/test_retries.py")
 SETTINGS = tuple(
     shipped(f"{name}.py")
     for name in ("shutdown/test_periods", "shutdown/test_no_bus", "swap/test_settings", "topology/test_gate")
 )
-DESCRIBED, PERIOD = shipped("info/test_described.py"), shipped("monitoring/test_period.py")
+DESCRIBED, PERIOD = shipped("info/test_kubectl_describe.py"), shipped("monitoring/test_period.py")
 SURELY_LATER_S, PAUSED_S = 2.0, 8.0
-IN_FLAGS = {
-    *(f"registration.{name}" for name in ("node-labels", "node-labels-restart-ignored")),
-    *(f"registration.{name}" for name in ("default-label-keys-reconciled", "node-labels-validation")),
-    *(f"registration.{name}" for name in ("label-change-running-pods", "register-node-false")),
-    *(f"registration.{name}" for name in ("kubeconfig-required", "cloud-uninitialized-taint")),
-    "registration.cloud-provider-flag",
-    "manual-node.becomes-healthy",
-}
-IN_ADDRESSES = {
-    "addresses.hostname-override",
-    "addresses.refresh",
-    *(f"registration.node-ip{name}" for name in ("", "-dual-stack", "-default", "-not-on-host")),
-}
-IN_MACHINES = {f"naming.{name}" for name in ("replacement-inherits-state", "second-kubelet-adopts")}
-IN_STATUS = {
-    *(f"heartbeat.{name}" for name in ("two-forms", "status-report-interval", "status-longer-than-grace")),
-    *(f"heartbeat.{name}" for name in ("lease-lightweight", "lease-reduces-load", "request-timeout")),
-    "registration.status-update-frequency",
-    "info.describe-sections",
-    "monitoring.period-configurable",
-}
-IN_RETRIES = {"registration.retry-backoff", "heartbeat.lease-backoff"}
-IN_SETTINGS = {
-    "priority-shutdown.kubelet-config-name",
-    "priority-shutdown.gate",
-    "priority-shutdown.exclusive-with-classic",
-    *(f"graceful-shutdown.{name}" for name in ("validation", "gate", "field-spelling", "needs-systemd")),
-    *(f"swap.{name}" for name in ("config-validation", "gate", "unlimited", "cgroup-v1-kubelet-refuses")),
-    "topology.gate",
-}
-IN_TOLD = IN_FLAGS | IN_ADDRESSES | IN_MACHINES | IN_STATUS | IN_RETRIES | IN_SETTINGS
 DEAF = """#!/bin/sh
 for flag; do
     shift
@@ -74,7 +43,7 @@ done
 # say, and does not.
 exec {real} "$@"
 """
-"""A kubelet that does not hear how its node is called, labelled and addressed, and whose it is to be."""
+"""A kubelet that ignores its node's name, labels, address and provider."""
 MUTE = """#!/bin/sh
 case " $* " in *" describe "*) exec {real} "$@" --help ;; esac
 exec {real} "$@"
@@ -98,18 +67,18 @@ OTHERWISE = "; ".join(
 
 
 @pytest.fixture(scope="module")
-def deaf_lab(components: Components, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def deaf_lab(components: Components, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabHandle]:
     scripts = {
         "hollow-kubelet": DEAF.format(real=components.path("hollow-kubelet"), otherwise=OTHERWISE),
         "kubectl": MUTE.format(real=components.path("kubectl")),
     }
     altered = in_place_of(components, scripts, tmp_path_factory.mktemp("deaf"))
-    # It is judged as what it pretends to be.
+    # It is judged as the version it reports.
     with started(replace(altered, hollow_from_tree=True), "fast") as lab:
         yield lab
 
 
-def found(cluster: Cluster, path: str) -> Json:
+def fetch(cluster: Cluster, path: str) -> Json:
     try:
         return cluster.lab.cluster.api.get(path)
     except ApiError as error:
@@ -118,17 +87,17 @@ def found(cluster: Cluster, path: str) -> Json:
 
 
 def pods_go_with_a_label(cluster: Cluster) -> None:
-    """Of the node that joins, as soon as the label that they asked for is taken from it."""
+    """On the joining node, as soon as the requested label is removed."""
 
     def has_label() -> bool:
-        labels = found(cluster, node("labelled")).get("metadata", {}).get("labels", {})
+        labels = fetch(cluster, node("labelled")).get("metadata", {}).get("labels", {})
         return any(key.endswith("/kept") for key in labels)
 
     cluster.until(has_label)
     cluster.until(lambda: not has_label())
-    for each_pod in cluster.lab.cluster.api.get(pods(NAMESPACE))["items"]:
-        if each_pod["spec"].get("nodeName") == "labelled":
-            cluster.lab.cluster.api.delete(f"{pods(NAMESPACE)}/{each_pod['metadata']['name']}", 1)
+    for pod in cluster.lab.cluster.api.get(pods(NAMESPACE))["items"]:
+        if pod["spec"].get("nodeName") == "labelled":
+            cluster.lab.cluster.api.delete(f"{pods(NAMESPACE)}/{pod['metadata']['name']}", 1)
 
 
 def one_may_not_report(cluster: Cluster) -> None:
@@ -140,7 +109,7 @@ def one_may_not_report(cluster: Cluster) -> None:
 
 def somebody_uncordons_what_a_machine_inherits_and_deletes_a_lease(cluster: Cluster) -> None:
     def machine_id() -> str:
-        return str(found(cluster, node("shared")).get("status", {}).get("nodeInfo", {}).get("machineID", ""))
+        return str(fetch(cluster, node("shared")).get("status", {}).get("nodeInfo", {}).get("machineID", ""))
 
     cluster.until(machine_id)
     for what in ("uncordons", "deletes"):
@@ -153,15 +122,15 @@ def somebody_uncordons_what_a_machine_inherits_and_deletes_a_lease(cluster: Clus
         cluster.lab.cluster.api.delete(lease("shared"))
 
 
-def an_address_is_told_that_nobody_has(cluster: Cluster) -> None:
-    cluster.until(lambda: found(cluster, node("given")))
+def an_unused_address_is_reported(cluster: Cluster) -> None:
+    cluster.until(lambda: fetch(cluster, node("given")))
     cluster.over.wait(SURELY_LATER_S)
-    told = [{"type": "InternalIP", "address": "10.77.251.1"}]
-    cluster.lab.cluster.api.patch(f"{node('given')}/status", {"status": {"addresses": told}})
+    addresses = [{"type": "InternalIP", "address": "10.77.251.1"}]
+    cluster.lab.cluster.api.patch(f"{node('given')}/status", {"status": {"addresses": addresses}})
 
 
 def a_manager_stands_still(cluster: Cluster) -> None:
-    """For most of the time in which its looks are counted."""
+    """For most of the time in which its observations are counted."""
     cluster.until_recorded("update_all_nodes_health_duration_seconds_count")
     cluster.pause("kube-controller-manager")
     cluster.over.wait(PAUSED_S)
@@ -169,15 +138,15 @@ def a_manager_stands_still(cluster: Cluster) -> None:
 
 
 def nothing(cluster: Cluster) -> None:
-    """What is altered are the lab's kubelets."""
+    """Alter nothing else: the kubelets of the lab are altered."""
     del cluster
 
 
 def a_kubelet_stands_still_between_its_tries(cluster: Cluster) -> None:
-    """Once while it may reach nobody, and once more as soon as it may."""
+    """Once while it can reach nothing, and again as soon as it can."""
     for text, later_s in (("restart the kubelet of retrying", SURELY_LATER_S), ("run nft delete", 0.0)):
         cluster.until_recorded(text)
-        # What restarts is another process in the end.
+        # After the restart it is another process.
         cluster.over.wait(later_s)
         cluster.pause("kubelet-retrying")
         cluster.over.wait(2 * PAUSED_S)
@@ -186,7 +155,7 @@ def a_kubelet_stands_still_between_its_tries(cluster: Cluster) -> None:
 
 def leases_are_heavy(cluster: Cluster) -> None:
     for name in ("quiet", "chatty"):
-        cluster.until(lambda name=name: found(cluster, lease(name)))  # type: ignore[misc]
+        cluster.until(lambda name=name: fetch(cluster, lease(name)))  # type: ignore[misc]
         cluster.lab.cluster.api.patch(lease(name), {"metadata": {"annotations": {"heavy": "x" * 5000}}})
 
 
@@ -195,35 +164,59 @@ def lease(name: str) -> str:
 
 
 @BUGS_TOO
-def test_claims_about_flags_fall(deaf_lab: Lab, run: Run) -> None:
-    assert deviating(run, deaf_lab, each(pods_go_with_a_label, one_may_not_report), FLAGS) == IN_FLAGS
+@falls("manual-node.becomes-healthy")
+@falls("registration.cloud-provider-flag", "registration.cloud-uninitialized-taint")
+@falls("registration.default-label-keys-reconciled", "registration.kubeconfig-required")
+@falls("registration.label-change-running-pods", "registration.node-labels")
+@falls("registration.node-labels-restart-ignored", "registration.node-labels-validation")
+@falls("registration.register-node-false")
+def test_flag_claims_deviate(deaf_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
+    assert run(deaf_lab, combined(pods_go_with_a_label, one_may_not_report), FLAGS).deviating() == claims
 
 
 @BUGS_TOO
-def test_claims_about_addresses_fall(deaf_lab: Lab, run: Run) -> None:
-    assert deviating(run, deaf_lab, an_address_is_told_that_nobody_has, ADDRESSES) == IN_ADDRESSES
+@falls("addresses.hostname-override", "addresses.refresh")
+@falls("registration.node-ip", "registration.node-ip-default", "registration.node-ip-dual-stack")
+@falls("registration.node-ip-not-on-host")
+def test_address_claims_deviate_if_a_false_address_is_reported(
+    deaf_lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
+    assert run(deaf_lab, an_unused_address_is_reported, ADDRESSES).deviating() == claims
 
 
 @BUGS_TOO
-def test_claims_about_a_nodes_machines_fall(deaf_lab: Lab, run: Run) -> None:
+@falls("naming.replacement-inherits-state", "naming.second-kubelet-adopts")
+def test_machine_claims_deviate(deaf_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
     alter = somebody_uncordons_what_a_machine_inherits_and_deletes_a_lease
-    assert deviating(run, deaf_lab, alter, MACHINES) == IN_MACHINES
+    assert run(deaf_lab, alter, MACHINES).deviating() == claims
 
 
 @BUGS_TOO
-def test_claims_about_a_kubelet_that_is_refused_fall(whole_lab: Lab, run: Run) -> None:
-    assert deviating(run, whole_lab, a_kubelet_stands_still_between_its_tries, RETRIES) == IN_RETRIES
+@falls("heartbeat.lease-backoff", "registration.retry-backoff")
+def test_retry_claims_deviate_if_the_kubelet_freezes_between_tries(
+    whole_lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
+    assert run(whole_lab, a_kubelet_stands_still_between_its_tries, RETRIES).deviating() == claims
 
 
 @BUGS_TOO
-def test_claims_about_settings_that_are_refused_fall(deaf_lab: Lab, run: Run) -> None:
-    assert deviating(run, deaf_lab, nothing, *SETTINGS) == IN_SETTINGS
+@falls("graceful-shutdown.field-spelling", "graceful-shutdown.gate", "graceful-shutdown.needs-systemd")
+@falls("graceful-shutdown.validation")
+@falls("priority-shutdown.exclusive-with-classic", "priority-shutdown.gate")
+@falls("priority-shutdown.kubelet-config-name")
+@falls("swap.cgroup-v1-kubelet-refuses", "swap.config-validation", "swap.gate", "swap.unlimited")
+@falls("topology.gate")
+def test_refused_setting_claims_deviate(deaf_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
+    assert run(deaf_lab, nothing, *SETTINGS).deviating() == claims
 
 
 @BUGS_TOO
-def test_claims_about_a_quiet_kubelet_fall(deaf_lab: Lab, run: Run) -> None:
+@falls("heartbeat.lease-lightweight", "heartbeat.lease-reduces-load", "heartbeat.request-timeout")
+@falls("heartbeat.status-longer-than-grace", "heartbeat.status-report-interval", "heartbeat.two-forms")
+@falls("info.describe-sections", "monitoring.period-configurable", "registration.status-update-frequency")
+def test_idle_kubelet_claims_deviate(deaf_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
     alter, chosen = (
-        each(leases_are_heavy, a_manager_stands_still),
-        "nothing_new or describes or once_a_period",
+        combined(leases_are_heavy, a_manager_stands_still),
+        "idle_kubelet or describes or once_a_period",
     )
-    assert deviating(run, deaf_lab, alter, STATUS, DESCRIBED, PERIOD, "-k", chosen) == IN_STATUS
+    assert run(deaf_lab, alter, STATUS, DESCRIBED, PERIOD, "-k", chosen).deviating() == claims

@@ -1,20 +1,39 @@
-"""Scenarios about Nodes that are made, join, start anew or are spoken to one way, where somebody meddles."""
+"""Scenarios about Nodes that are created, join, restart or are cut off, and about clouds and pod ranges."""
 
 from __future__ import annotations
 
+import json
+import uuid
+from datetime import UTC, datetime
 from typing import Any
 
 from nodeproof.cluster.resources import NAMESPACE, SENTINEL, WATCHED, node, pods
-from nodeproof.labs.client.lab import Lab
+from nodeproof.cluster.workloads import not_ready
+from nodeproof.faults.fault import COMMAND_TIMEOUT_S
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.cluster import UNREACHABLE, ZONE_LABEL, condition_status, has_taint
-from tests.acceptance.alterations import BUGS_TOO, SLACK_S, bind, each, refused, somebody_binds_a_pod_by_hand
-from tests.acceptance.altered import Cluster, shipped
+from tests.acceptance.alterations import (
+    BUGS_TOO,
+    SLACK_S,
+    bind,
+    combined,
+    on,
+    refused,
+    remove,
+    somebody_binds_a_pod_by_hand,
+    until_lost,
+)
+from tests.acceptance.altered import VISIBLE_TIMEOUT_S, Cluster, shipped
 from tests.acceptance.conftest import Run
-from tests.acceptance.test_pods_fall import on, remove
-from tests.waiting import pause
+from tests.markers import falls
+from tests.waiting import eventually, pause
 
 Json = Any
-BY_HAND, KEPT = shipped("manual_node/test_made_by_hand.py"), shipped("manual_node/test_never_reported.py")
+BY_HAND, NEVER_REPORTED = (
+    shipped("manual_node/test_node_fields.py"),
+    shipped("manual_node/test_never_reported.py"),
+)
 JOINED, ONE_WAY = shipped("registration/test_joining.py"), shipped("partition/test_one_way.py")
 OUT_OF_SERVICE, RESTARTED = (
     shipped("taints/test_out_of_service.py"),
@@ -22,45 +41,17 @@ OUT_OF_SERVICE, RESTARTED = (
 )
 SERVICES = shipped("manual_node/test_services.py")
 EDITS, DELETED = shipped("registration/test_edits.py"), shipped("registration/test_deleted.py")
-IN_BY_HAND = {
-    "manual-node.capacity-required",
-    "scheduling.sum-of-requests",
-    "manual-node.status-on-create",
-    "zones.zone-key",
-    "conditions.network-unavailable-untouched",
-}
-IN_SERVICES = {"manual-node.healthy-means-all-services"}
-IN_KEPT = {"manual-node.object-kept", "cloud.none-without-provider", "deletion-gc.manual-needed"}
-IN_JOINED = {
-    "registration.with-taints",
-    "registration.initial-not-ready-taint",
-    "capacity.reported-at-registration",
-    "conditions.types-present",
-    "heartbeat.lease-per-node",
-    "heartbeat.lease-interval-configurable",
-    "scheduling.max-pods",
-}
-IN_ONE_WAY = {
-    f"monitoring.{name}" for name in ("one-way-to-apiserver", "one-way-from-apiserver", "short-blip")
-}
-IN_OUT_OF_SERVICE = {"out-of-service.needs-not-ready", "out-of-service.key-spelling"}
-IN_RESTARTED = {
-    "monitoring.controller-restart-resets",
-    "eviction.controller-restart-resets",
-    "eviction.metrics",
-    "eviction.separate-controller",
-    "deletion-gc.terminated-threshold",
-}
-IN_TAINTED = {f"registration.with-taints-{name}" for name in ("not-reconciled", "noop-without-register")}
-IN_STARTED = {*IN_TAINTED, "registration.no-reregister-after-delete", "capacity.max-pods"}
 LATE = {"key": "nodeproof.dev/late", "value": "yes", "effect": "NoSchedule"}
 JOINER, JOINER_IS_LATE_S = "joiner", 20.0
-"""Later than the grace of a node that starts."""
-
-
-def deviating(run: Run, lab: Lab, alter: Any, *scenario: str) -> set[str]:
-    ended = run(lab, alter, *scenario)
-    return {claim for claim in ended.claims() if "deviates" in ended.labels(claim)}
+"""Longer than the startup grace period of a node."""
+LOST_MACHINES, ADDRESSES = shipped("cloud/test_lost_machines.py"), shipped("cloud/test_external_addresses.py")
+NOBODYS = "10.78.254.254"
+CONTROLLER = "system:serviceaccount:kube-system:node-controller"
+RANGES = shipped("cidr/test_ranges.py")
+SAME = "10.244.0.0/24"
+"""A controller manager does not start if a Node has a range outside of its own."""
+LATER_S = 2.5
+"""An event within the slack of the recording's start may precede it."""
 
 
 def nodes(cluster: Cluster) -> list[Json]:
@@ -68,12 +59,12 @@ def nodes(cluster: Cluster) -> list[Json]:
 
 
 def say_of(cluster: Cluster, name: str, kind: str, status: str) -> None:
-    """A condition that nobody reported; the others are as they were."""
+    """Return a condition that nobody reported; the others are unchanged."""
     path = node(name)
     conditions = cluster.lab.cluster.api.get(path)["status"].get("conditions", [])
     others = [entry for entry in conditions if entry["type"] != kind]
-    said = {"type": kind, "status": status, "reason": "Altered", "message": ""}
-    cluster.lab.cluster.api.patch(f"{path}/status", {"status": {"conditions": [*others, said]}})
+    condition = {"type": kind, "status": status, "reason": "Altered", "message": ""}
+    cluster.lab.cluster.api.patch(f"{path}/status", {"status": {"conditions": [*others, condition]}})
 
 
 def pods_go_where_there_is_no_room(cluster: Cluster) -> None:
@@ -81,7 +72,7 @@ def pods_go_where_there_is_no_room(cluster: Cluster) -> None:
     somebody_binds_a_pod_by_hand(cluster)
 
 
-def a_node_cannot_be_made(cluster: Cluster) -> None:
+def node_creation_is_forbidden(cluster: Cluster) -> None:
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nodes"]}
     first = {"name": "first", "expression": "object.metadata.name.endsWith('-0')"}
     with refused(cluster, [rule], [first]):
@@ -94,15 +85,15 @@ def a_silent_nodes_network_is_called_unavailable(cluster: Cluster) -> None:
         return [item["metadata"]["name"] for item in lost if item["metadata"]["name"].endswith("-4")]
 
     cluster.until(silent)
-    # What comes within the slack may have come before.
+    # An event within the slack may precede the anchor.
     pause(SLACK_S)
     say_of(cluster, silent()[0], "NetworkUnavailable", "True")
 
 
 def somebody_deletes_a_lost_node(cluster: Cluster) -> None:
     def lost() -> list[str]:
-        found = (item for item in nodes(cluster) if has_taint(item, UNREACHABLE, "NoSchedule"))
-        return [item["metadata"]["name"] for item in found]
+        lost = (item for item in nodes(cluster) if has_taint(item, UNREACHABLE, "NoSchedule"))
+        return [item["metadata"]["name"] for item in lost]
 
     cluster.until(lost)
     pause(SLACK_S)
@@ -110,8 +101,10 @@ def somebody_deletes_a_lost_node(cluster: Cluster) -> None:
 
 
 def a_namesake_is_there(cluster: Cluster) -> None:
-    """A Node that has nothing but its labels, which the control plane takes the taint off at once, as nobody
-    says that it is not ready; and a kubelet whose status is refused at first, and its Lease for good.
+    """Create a Node that has nothing but its labels, and refuse its kubelet's requests.
+
+    The control plane removes the Node's taint at once, as nobody reports that it is not ready. The kubelet's
+    status is refused at first, and its Lease for good.
     """
     api, user = cluster.lab.cluster.api, f"request.userInfo.username == 'system:node:{JOINER}'"
     labels = {"kubernetes.io/hostname": JOINER, ZONE_LABEL: cluster.lab.fleet.nodes()[0].zone}
@@ -136,7 +129,7 @@ def _rule(group: str, operation: str, resource: str) -> Json:
 
 
 def bind_what_waits(cluster: Cluster) -> None:
-    """The pod that nobody made but the scenario, and that the scheduler finds no room for."""
+    """Return the pod that only the scenario created and the scheduler cannot place."""
 
     def waiting() -> list[str]:
         items = cluster.lab.cluster.api.get(pods(NAMESPACE))["items"]
@@ -149,11 +142,11 @@ def bind_what_waits(cluster: Cluster) -> None:
     bind(cluster, waiting()[0], JOINER)
 
 
-def one_is_called_lost_and_none_is_found_lost(cluster: Cluster) -> None:
+def one_node_is_marked_lost_and_none_is_detected(cluster: Cluster) -> None:
     deaf = cluster.until_injected("partition")
     pause(SLACK_S)
     say_of(cluster, deaf, "Ready", "Unknown")
-    # Its kubelet may not have said so by the time that the scenario goes on, which it does at once.
+    # The scenario continues at once, possibly before its kubelet has reported it.
     say_of(cluster, deaf, "Ready", "True")
     cluster.until_injected("partition", often=3)
     pause(SLACK_S)
@@ -172,7 +165,7 @@ def nobody_may_try_and_pods_go_by_force(cluster: Cluster) -> None:
 
 
 def clocks_go_on(cluster: Cluster) -> None:
-    """As if the new manager had remembered."""
+    """As if the new manager had kept its timers."""
     scenario = "all-clocks-anew"
     silent = cluster.until_injected("partition", scenario, often=2)
     lost = cluster.injected("partition", scenario)[0]
@@ -186,7 +179,7 @@ def clocks_go_on(cluster: Cluster) -> None:
 
 
 def somebody_else_evicts_and_collects(cluster: Cluster) -> None:
-    lost = cluster.until_injected("partition", "does-not-run")
+    lost = cluster.until_injected("partition", "taint-eviction-controller")
     cluster.until(lambda: has_taint(cluster.lab.cluster.api.get(node(lost)), UNREACHABLE, "NoExecute"))
     pause(SLACK_S)
     for item in cluster.lab.cluster.api.get(pods(NAMESPACE))["items"]:
@@ -195,7 +188,7 @@ def somebody_else_evicts_and_collects(cluster: Cluster) -> None:
 
 
 def starts_taint(cluster: Cluster) -> None:
-    """A kubelet that starts with other settings, and one whose Node somebody makes anew."""
+    """Restart a kubelet with other settings, and recreate the Node of another."""
     name = cluster.until_injected("kubelet-settings")
     api, taint = cluster.lab.cluster.api, {"spec": {"taints": [LATE]}}
     pause(SLACK_S)
@@ -209,8 +202,10 @@ def starts_taint(cluster: Cluster) -> None:
 
 
 def a_kubelet_may_not_make_its_node(cluster: Cluster) -> None:
-    """Once one is given back: what refuses its kubelet's CREATE keeps that from finding that it is there. The
-    next deletion is held until the refusal is in force.
+    """Refuse that kubelets create Nodes, once one Node was given back.
+
+    An earlier refusal keeps that Node's kubelet from finding that it exists. The next deletion is held until
+    the refusal is in force.
     """
     name, api = cluster.until_injected("node-deleted"), cluster.lab.cluster.api
     cluster.until(lambda: api.get(node(name)))
@@ -225,20 +220,19 @@ def a_kubelet_may_not_make_its_node(cluster: Cluster) -> None:
     # One that could not make its node for 18 s tries its CSINode again two minutes later, not Ready before.
     for name in cluster.lab.fleet.node_names():
         machine = cluster.lab.fleet.machine(name)
-        machine.power("kubelet-off")
-        machine.power("kubelet-on")
+        machine.run(["systemctl", "restart", "kubelet.service"], timeout_s=COMMAND_TIMEOUT_S)
 
 
 def a_node_without_a_kube_proxy_is_called_not_ready(cluster: Cluster) -> None:
-    """For as long as it takes its kubelet to say otherwise."""
+    """Until the kubelet reports otherwise."""
     cluster.until_injected("kube-proxy")
     cluster.until_recorded('"step":"healed"')
-    # What comes within the slack may have come before.
+    # An event within the slack may precede the anchor.
     pause(SLACK_S)
     say_of(cluster, cluster.target, "Ready", "False")
 
 
-def other_numbers_are_told(cluster: Cluster) -> None:
+def other_numbers_are_reported(cluster: Cluster) -> None:
     itself = {"name": "itself", "expression": "request.userInfo.username.startsWith('system:node:')"}
     with refused(cluster, [_rule("", "UPDATE", "nodes/status")], [itself]):
         while not cluster.over.wait(0.2):
@@ -248,55 +242,171 @@ def other_numbers_are_told(cluster: Cluster) -> None:
 
 
 @BUGS_TOO
-def test_claims_about_nodes_made_by_hand_fall(whole_lab: Lab, run: Run) -> None:
-    alter = each(
-        pods_go_where_there_is_no_room, a_node_cannot_be_made, a_silent_nodes_network_is_called_unavailable
+@falls("conditions.network-unavailable-untouched")
+@falls("manual-node.capacity-required", "manual-node.status-on-create", "scheduling.sum-of-requests")
+@falls("zones.zone-key")
+def test_manual_node_claims_deviate(whole_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
+    alter = combined(
+        pods_go_where_there_is_no_room,
+        node_creation_is_forbidden,
+        a_silent_nodes_network_is_called_unavailable,
     )
-    assert deviating(run, whole_lab, alter, BY_HAND) == IN_BY_HAND
+    assert run(whole_lab, alter, BY_HAND).deviating() == claims
 
 
 @BUGS_TOO
-def test_that_a_node_needs_no_kube_proxy_falls(whole_lab: Lab, run: Run) -> None:
+@falls("manual-node.healthy-means-all-services")
+def test_kube_proxy_claims_deviate_if_nodes_without_it_are_not_ready(
+    whole_lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
     alter = a_node_without_a_kube_proxy_is_called_not_ready
-    assert deviating(run, whole_lab, alter, SERVICES) == IN_SERVICES
+    assert run(whole_lab, alter, SERVICES).deviating() == claims
 
 
 @BUGS_TOO
-def test_claims_about_a_lost_node_that_stays_fall(whole_lab: Lab, run: Run) -> None:
-    assert deviating(run, whole_lab, somebody_deletes_a_lost_node, KEPT) >= IN_KEPT
+@falls("cloud.none-without-provider", "deletion-gc.manual-needed", "manual-node.object-kept")
+def test_lost_node_claims_deviate_if_the_node_is_deleted(
+    whole_lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
+    assert run(whole_lab, somebody_deletes_a_lost_node, NEVER_REPORTED).deviating() >= claims
 
 
 @BUGS_TOO
-def test_claims_about_a_node_that_joins_fall(whole_lab: Lab, run: Run) -> None:
-    assert deviating(run, whole_lab, a_namesake_is_there, JOINED, "-k", "under_its_own_name") >= IN_JOINED
+@falls("capacity.reported-at-registration", "conditions.types-present")
+@falls("heartbeat.lease-interval-configurable", "heartbeat.lease-per-node")
+@falls("registration.initial-not-ready-taint", "registration.with-taints", "scheduling.max-pods")
+def test_joining_node_claims_deviate_if_its_name_is_taken(
+    whole_lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
+    assert run(whole_lab, a_namesake_is_there, JOINED, "-k", "under_its_own_name").deviating() >= claims
 
 
 @BUGS_TOO
-def test_claims_about_one_way_fall(whole_lab: Lab, run: Run) -> None:
-    assert deviating(run, whole_lab, one_is_called_lost_and_none_is_found_lost, ONE_WAY) == IN_ONE_WAY
+@falls("monitoring.one-way-from-apiserver", "monitoring.one-way-to-apiserver", "monitoring.short-blip")
+def test_one_way_partition_claims_deviate(whole_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
+    assert run(whole_lab, one_node_is_marked_lost_and_none_is_detected, ONE_WAY).deviating() == claims
 
 
 @BUGS_TOO
-def test_claims_about_a_node_out_of_service_fall(whole_lab: Lab, run: Run) -> None:
-    assert deviating(run, whole_lab, nobody_may_try_and_pods_go_by_force, OUT_OF_SERVICE) == IN_OUT_OF_SERVICE
+@falls("out-of-service.key-spelling", "out-of-service.needs-not-ready")
+def test_out_of_service_claims_deviate(whole_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
+    assert run(whole_lab, nobody_may_try_and_pods_go_by_force, OUT_OF_SERVICE).deviating() == claims
 
 
 @BUGS_TOO
-def test_claims_about_another_controller_manager_fall(whole_lab: Lab, run: Run) -> None:
-    alter = each(clocks_go_on, somebody_else_evicts_and_collects)
-    assert deviating(run, whole_lab, alter, RESTARTED, "-k", "not timeout") == IN_RESTARTED
+@falls("deletion-gc.terminated-threshold")
+@falls("eviction.controller-restart-resets", "eviction.metrics", "eviction.separate-controller")
+@falls("monitoring.controller-restart-resets")
+def test_controller_manager_restart_claims_deviate(
+    whole_lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
+    alter = combined(clocks_go_on, somebody_else_evicts_and_collects)
+    assert run(whole_lab, alter, RESTARTED, "-k", "not timeout").deviating() == claims
 
 
-def test_claims_about_taints_of_a_kubelet_that_starts_fall(whole_lab: Lab, run: Run) -> None:
-    assert deviating(run, whole_lab, starts_taint, EDITS, "-k", "starts_anew") == IN_TAINTED
+@falls("registration.with-taints-noop-without-register", "registration.with-taints-not-reconciled")
+def test_startup_taint_claims_deviate(whole_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
+    assert run(whole_lab, starts_taint, EDITS, "-k", "keeps_taints").deviating() == claims
 
 
 @BUGS_TOO
-def test_how_many_pods_a_kubelet_takes_falls(whole_lab: Lab, run: Run) -> None:
-    assert deviating(run, whole_lab, other_numbers_are_told, EDITS, "-k", "110") == {"capacity.max-pods"}
+@falls("capacity.max-pods")
+def test_max_pods_claim_deviates_if_other_capacities_are_reported(
+    whole_lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
+    assert run(whole_lab, other_numbers_are_reported, EDITS, "-k", "110").deviating() == claims
 
 
 @BUGS_TOO
-def test_a_kubelet_that_starts_makes_no_node_where_it_may_not(whole_lab: Lab, run: Run) -> None:
-    fallen = deviating(run, whole_lab, a_kubelet_may_not_make_its_node, DELETED)
-    assert fallen == {"registration.no-reregister-after-delete"}
+@falls("registration.no-reregister-after-delete")
+def test_reregistration_claim_deviates_if_the_kubelet_may_not_create_nodes(
+    whole_lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
+    assert run(whole_lab, a_kubelet_may_not_make_its_node, DELETED).deviating() == claims
+
+
+def nobody_may_taint(cluster: Cluster) -> None:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]}
+    its = {"name": "its", "expression": f"request.userInfo.username == '{CONTROLLER}'"}
+    with refused(cluster, [rule], [its]):
+        cluster.over.wait()
+    # The controller retries the removal of a condition taint when the Node changes, after 5 min.
+    assert eventually(lambda: not unready_after_a_change(cluster), VISIBLE_TIMEOUT_S)
+
+
+def unready_after_a_change(cluster: Cluster) -> list[str]:
+    """Return nodes that are not Ready, have no taints yet and have just changed."""
+    api, names = cluster.lab.cluster.api, cluster.lab.fleet.node_names()
+    for name in names:
+        api.patch(node(name), {"metadata": {"annotations": {"nodeproof.dev/changed": uuid.uuid4().hex}}})
+    return list(not_ready(api, names))
+
+
+def somebody_deletes_a_lost_node_that_exists(cluster: Cluster) -> None:
+    lost = cluster.until_injected("power-off")
+    until_lost(cluster, lost)
+    # An event within the slack may precede the anchor.
+    pause(SLACK_S)
+    cluster.lab.cluster.api.delete(node(lost))
+
+
+def the_cloud_is_queried_about_a_healthy_node(cluster: Cluster) -> None:
+    well = cluster.until_injected("power-off", often=2)
+    cluster.until_recorded(f"the cloud says {well}: gone")
+    pause(SLACK_S)
+    call = {"time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "method": "InstanceExists"}
+    folder = registry.client(cluster.lab.name).status().settings
+    append = 'cat >>"$(ls "$0"/cloud-controller-manager/*.calls)"'
+    cluster.command("sh", "-c", append, folder, stdin=f"{json.dumps({**call, 'node': well})}\n")
+
+
+def an_address_that_nobody_answers_at_is_taken_away(cluster: Cluster) -> None:
+    """Until the cloud reports it again."""
+    cluster.until_recorded(f"kubelet at {NOBODYS}")
+    # An event within the slack may precede the anchor.
+    pause(SLACK_S)
+    api, path = cluster.lab.cluster.api, node("clouded")
+    others = [address for address in api.get(path)["status"]["addresses"] if address["address"] != NOBODYS]
+    api.patch(f"{path}/status", {"status": {"addresses": others}})
+
+
+@BUGS_TOO
+@falls("cloud.node-deleted-when-vm-gone", "cloud.only-unhealthy-checked", "cloud.shutdown-taint")
+@falls("cloud.vm-exists-kept")
+def test_cloud_claims_deviate(whole_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
+    alter = combined(
+        nobody_may_taint,
+        somebody_deletes_a_lost_node_that_exists,
+        the_cloud_is_queried_about_a_healthy_node,
+    )
+    assert run(whole_lab, alter, LOST_MACHINES).deviating() == claims
+
+
+@BUGS_TOO
+@falls("addresses.external-ip-routable")
+def test_cloud_address_claims_deviate_if_an_address_is_removed(
+    whole_lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
+    alter = an_address_that_nobody_answers_at_is_taken_away
+    assert run(whole_lab, alter, ADDRESSES).deviating() == claims
+
+
+def ranges_are_anothers(cluster: Cluster) -> None:
+    """Deny the node controller all Node updates; all manual nodes have the same range at once."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]}
+    # The controller first removes its taint from the nodes of a new lab.
+    cluster.until_recorded()
+    controller = "request.userInfo.username == 'system:serviceaccount:kube-system:node-controller'"
+    with refused(cluster, [rule], [{"name": "controller", "expression": controller}]):
+        while not cluster.over.wait(LATER_S):
+            for item in cluster.lab.cluster.api.get(WATCHED["nodes"])["items"]:
+                name, spec = item["metadata"]["name"], item["spec"]
+                if name.startswith("by-hand-") and "podCIDR" not in spec:
+                    cluster.lab.cluster.api.patch(node(name), {"spec": {"podCIDR": SAME, "podCIDRs": [SAME]}})
+
+
+@BUGS_TOO
+@falls("cidr.assigned", "cidr.exhausted", "cidr.immutable", "cidr.mask-size", "cidr.off-by-default")
+@falls("cidr.released", "cidr.unique")
+def test_pod_range_claims_deviate(own_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
+    assert run(own_lab, ranges_are_anothers, RANGES).deviating() == claims

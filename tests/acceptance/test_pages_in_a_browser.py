@@ -1,4 +1,4 @@
-"""Chromium opens the pages that runs leave: axe-core finds nothing, and nothing is wider than the window."""
+"""Pages of runs in Chromium: axe-core finds nothing, and nothing is wider than the window."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 
 from nodeproof import proc
 from nodeproof.model.verdict import Measured, deviates, unproven
-from nodeproof.report import digest, matrix, page, publish
-from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, LACKS, WINDOW, tell
+from nodeproof.report import comparison, digest, html, page, publish
+from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, LACKS, WINDOW, tell
 
 Json = Any
-LIMIT_S = 300.0
+TIMEOUT_S = 300.0
 OTHERS = pytest.mark.night("needs Chromium, which nothing else does; unit tests hold what is in the pages")
 SCHEMES = {"dark": 0, "light": 1}
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
-# A window is no narrower than 500 px, a frame is. What a page forbids, scripts, is allowed to axe-core alone.
+# A window has at least 500 px, a frame can be narrower. Only axe-core may run scripts in a page.
 FRAME = """<!DOCTYPE html><meta name="color-scheme" content="light dark"><pre id="said"></pre>
 <script>
 const look = async (frame) => {{
@@ -42,11 +42,11 @@ const look = async (frame) => {{
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Of a run with every kind of verdict, others' worst text, nothing, or without facts; and of all."""
+    """Write pages of a run with every verdict, with hostile text, empty, without facts, and of all runs."""
     folder = tmp_path_factory.mktemp("runs")
     judged = [claim.id for claim in CLAIMS.values() if claim.status == "judged"]
     kinds = (CONFORMS, CONFORMS, DEVIATES, GAP, LACKS)
-    told = [(f"a.py::test_{n}", claim, kinds[n % len(kinds)]) for n, claim in enumerate(judged)]
+    rows = [(f"a.py::test_{n}", claim, kinds[n % len(kinds)]) for n, claim in enumerate(judged)]
     long = "<script>alert(1)</script>\u202e\u05e9\u05dc\u05d5\u05dd" + "x" * 10_000
     worst = [
         (f"b.py::test_{long}", judged[0], deviates(long, WINDOW, Measured(long), long)),
@@ -54,34 +54,35 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (f"b.py::test_{long}", judged[2], unproven("scaled", long)),
     ]
     runs = {
-        "judged": tell(folder / "judged", told),
+        "judged": tell(folder / "judged", rows),
         "hostile": tell(folder / "hostile", worst),
         "empty": tell(folder / "empty", [], None, claims={}),
-        "without-facts": tell(folder / "without-facts", told, None),
+        "without-facts": tell(folder / "without-facts", rows, None),
     }
-    made = {name: page.write(run, CLAIMS) for name, run in runs.items()}
-    across = matrix.matrix([digest.read(run) for run in runs.values()], CLAIMS)
-    assert FACTS.lab in across.columns[0].title
+    files = {name: page.write(run, CLAIMS) for name, run in runs.items()}
+    across = comparison.compare([digest.read(run) for run in runs.values()], CLAIMS)
+    matrix = html.write_html(folder / "matrix.html", comparison.matrix_html(across, folder))
+    assert across.runs[0].lab == FACTS.lab
     listed = publish.publish(folder / "site", list(runs.values()), CLAIMS).index
-    return {**made, "matrix": matrix.write_html(across, folder / "matrix.html"), "published": listed}
+    return {**files, "matrix": matrix, "published": listed}
 
 
 @OTHERS
 @pytest.mark.parametrize("width", [1280, 400])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", ["judged", "hostile", "empty", "without-facts", "matrix", "published"])
-def test_a_page_is_accessible_and_fits(
+def test_page_is_accessible_and_fits(
     axe: Path, pages: dict[str, Path], tmp_path: Path, name: str, scheme: str, width: int
 ) -> None:
-    said = seen(pages[name].read_text(), axe, tmp_path, width, scheme)
-    assert said["violations"] == []
-    assert said["passes"] > 20
-    assert said["width"] <= width
-    assert said["dark"] == (scheme == "dark")
+    observed = inspect(pages[name].read_text(), axe, tmp_path, width, scheme)
+    assert observed["violations"] == []
+    assert observed["passes"] > 20
+    assert observed["width"] <= width
+    assert observed["dark"] == (scheme == "dark")
 
 
 @OTHERS
-def test_what_is_wrong_is_found(axe: Path, pages: dict[str, Path], tmp_path: Path) -> None:
+def test_page_check_detects_violations(axe: Path, pages: dict[str, Path], tmp_path: Path) -> None:
     text = (
         pages["empty"]
         .read_text()
@@ -89,13 +90,13 @@ def test_what_is_wrong_is_found(axe: Path, pages: dict[str, Path], tmp_path: Pat
             "<main", '<p style="color:#777;background:#666">hardly to be read</p><div style="width:500px">'
         )
     )
-    said = seen(text, axe, tmp_path, 400, "light")
-    assert "color-contrast" in [name for name, _html in said["violations"]]
-    assert said["width"] > 400
+    observed = inspect(text, axe, tmp_path, 400, "light")
+    assert "color-contrast" in [name for name, _html in observed["violations"]]
+    assert observed["width"] > 400
 
 
-def seen(text: str, axe: Path, folder: Path, width: int, scheme: str) -> Json:
-    """What axe-core and the layout say of a page in Chromium."""
+def inspect(text: str, axe: Path, folder: Path, width: int, scheme: str) -> Json:
+    """Return what axe-core and the layout report of a page in Chromium."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("no Chromium on PATH: apt-get install chromium")
@@ -105,7 +106,7 @@ def seen(text: str, axe: Path, folder: Path, width: int, scheme: str) -> Json:
     options = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000")
     colours = f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}"
     own = (f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000", "--dump-dom")
-    told = proc.run((chromium, *options, colours, *own, frame.as_uri()), timeout_s=LIMIT_S).stdout
-    found = re.search(r'<pre id="said">(.*?)</pre>', told)
-    assert found is not None
-    return json.loads(unescape(found[1]))
+    output = proc.run((chromium, *options, colours, *own, frame.as_uri()), timeout_s=TIMEOUT_S).stdout
+    match = re.search(r'<pre id="said">(.*?)</pre>', output)
+    assert match is not None
+    return json.loads(unescape(match[1]))

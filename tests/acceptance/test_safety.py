@@ -1,4 +1,4 @@
-"""Whole runs in which something ends that should not, or harms what it may not."""
+"""Whole runs in which a process ends unexpectedly or affects what it must not."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 import pytest
 
 from nodeproof.cluster.resources import node as node_path
+from nodeproof.labs.base.spec import RUNTIME_ROOT
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.lab import Lab
-from nodeproof.labs.ground.spec import RUNTIME_ROOT
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.history import Entry
 from nodeproof.model.slack import NEAR_S
 from nodeproof.report import rundir
-from nodeproof.report.outcome import verdict_of
+from nodeproof.report.digest import verdict_of
 from nodeproof.safety.guard import CONTROL_PLANE_LABEL
 from nodeproof.safety.injector import TTL_S
 from tests.acceptance.altered import Cluster, named
@@ -26,11 +26,11 @@ from tests.acceptance.command import labs_of, nodeproof, start, steps, the_run
 from tests.acceptance.conftest import IMPATIENT, SMALL, Run
 from tests.waiting import eventually, pause
 
-PHASE_LIMIT_S = 120.0
-ENDS_LIMIT_S = 240.0
-COMMAND_LIMIT_S = 20.0
+PHASE_TIMEOUT_S = 120.0
+ENDS_TIMEOUT_S = 240.0
+COMMAND_TIMEOUT_S = 20.0
 STOOD_STILL_S = 3.0
-"""Longer than slack may be, and short enough for what comes before and after it in a grace period."""
+"""Longer than the slack limit, and short enough to fit into a grace period."""
 CLAIMS = ("monitoring.detection-time", "taints.unreachable-noexecute")
 RIVAL = """
 add table inet rival
@@ -42,13 +42,13 @@ WIDE = SMALL.replace("faulted=1", "faulted=3")
 
 
 def stays_cut(cluster: Cluster) -> None:
-    """Somebody else's table cuts the node as the fault does, and stays when the fault is healed."""
+    """Cut the node by a foreign nft table, which stays when the fault is healed."""
     cluster.until_recorded('"step":"injected"')
     _load(cluster.lab, cluster.target, RIVAL.format(api=_api(cluster)))
 
 
 def watches_fall_silent(cluster: Cluster) -> None:
-    """Drop, and never close, the connections of whoever is outside the lab."""
+    """Drop, without closing, the connections of clients outside the lab."""
     with cluster.undecided():
         ports = ", ".join(cluster.ports_from_outside())
         rules = "".join(
@@ -63,8 +63,8 @@ def watches_fall_silent(cluster: Cluster) -> None:
             cluster.command("nft", "delete", "table", "inet", "altered")
 
 
-def test_a_heal_that_no_probe_proves_quarantines_the_node_and_is_judged_all_the_same(
-    whole_lab: Lab, run: Run, tmp_path: Path
+def test_unproven_heal_quarantines_the_node_and_is_still_judged(
+    whole_lab: LabHandle, run: Run, tmp_path: Path
 ) -> None:
     lab = whole_lab
     scenario = tmp_path / "test_small.py"
@@ -90,7 +90,7 @@ def test_a_heal_that_no_probe_proves_quarantines_the_node_and_is_judged_all_the_
 
 
 def memory_fills(cluster: Cluster) -> None:
-    """While a node is without power nothing more can be written in all of the lab's own memory."""
+    """While a node is without power, the lab's memory file system is full."""
     cluster.until_recorded('"fault":"power-off"')
     cluster.until_recorded('"step":"injected"')
     for folder in ("mem", "mem/logs"):
@@ -98,8 +98,8 @@ def memory_fills(cluster: Cluster) -> None:
         assert "No space left" in cluster.command("sh", "-c", f"cat /dev/zero 2>&1 >{filler} || true")
 
 
-def test_a_lab_whose_memory_is_full_says_so_heals_and_loses_no_verdict_that_it_had(
-    own_lab: Lab, run: Run, tmp_path: Path
+def test_full_lab_memory_is_reported_healed_and_costs_no_earlier_verdict(
+    own_lab: LabHandle, run: Run, tmp_path: Path
 ) -> None:
     scenario = tmp_path / "test_small.py"
     second = (
@@ -123,44 +123,44 @@ def test_a_lab_whose_memory_is_full_says_so_heals_and_loses_no_verdict_that_it_h
     assert own_lab.fleet.machine(own_lab.fleet.node_names()[0]).is_powered()
 
 
-def test_a_second_interrupt_during_the_heal_waits_for_it(lab: Lab, small: str, tmp_path: Path) -> None:
+def test_second_interrupt_during_a_heal_waits_for_it(lab: LabHandle, small: str, tmp_path: Path) -> None:
     node, log = lab.fleet.node_names()[0], tmp_path / "log"
     run = tmp_path / "run"
     child = start("run", "--no-site", "--lab", named(lab), "--run", str(run), small, cwd=tmp_path, log=log)
     try:
-        assert eventually(lambda: "injected" in steps(run), PHASE_LIMIT_S), log.read_text()
+        assert eventually(lambda: "injected" in steps(run), PHASE_TIMEOUT_S), log.read_text()
         _load(lab, node, RIVAL.format(api=lab.fleet.machine(node).control_plane_address))
         child.send_signal(signal.SIGINT)
-        assert eventually(lambda: "healing" in steps(run), PHASE_LIMIT_S), log.read_text()
+        assert eventually(lambda: "healing" in steps(run), PHASE_TIMEOUT_S), log.read_text()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
             child.send_signal(number)
             pause(0.3)
         assert child.poll() is None
     finally:
         _load(lab, node, "add table inet rival\ndelete table inet rival\n")
-        status = child.wait(timeout=ENDS_LIMIT_S)
+        status = child.wait(timeout=ENDS_TIMEOUT_S)
 
-    said = log.read_text()
-    assert status == 2, said
-    assert steps(run)[-3:] == ["healing", "healed", "closed"], said
+    output = log.read_text()
+    assert status == 2, output
+    assert steps(run)[-3:] == ["healing", "healed", "closed"], output
     assert lab.safety.ledger.unfinished() == []
-    assert f"partition on {node}" in said
-    assert f"dead-man's switch heals it within {TTL_S:g} s of this process's end" in said
-    assert "Traceback" not in said
+    assert f"partition on {node}" in output
+    assert f"dead-man's switch heals it within {TTL_S:g} s of this process's end" in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.night("contract tests prove that such a fault stays armed; a second interrupt names it in CI")
-def test_an_interrupted_heal_that_is_not_proven_names_the_fault_and_its_switch(
-    lab: Lab, small: str, tmp_path: Path
+def test_interrupted_unproven_heal_names_the_fault_and_its_switch(
+    lab: LabHandle, small: str, tmp_path: Path
 ) -> None:
     node, log, run = lab.fleet.node_names()[0], tmp_path / "log", tmp_path / "run"
     Path(small).write_text(SMALL + IMPATIENT)
     child = start("run", "--no-site", "--lab", named(lab), "--run", str(run), small, cwd=tmp_path, log=log)
     try:
-        assert eventually(lambda: "injected" in steps(run), PHASE_LIMIT_S), log.read_text()
+        assert eventually(lambda: "injected" in steps(run), PHASE_TIMEOUT_S), log.read_text()
         _load(lab, node, RIVAL.format(api=lab.fleet.machine(node).control_plane_address))
         child.send_signal(signal.SIGINT)
-        status = child.wait(timeout=ENDS_LIMIT_S)
+        status = child.wait(timeout=ENDS_TIMEOUT_S)
     finally:
         _load(lab, node, "add table inet rival\ndelete table inet rival\n")
 
@@ -173,22 +173,22 @@ def test_an_interrupted_heal_that_is_not_proven_names_the_fault_and_its_switch(
     assert lab.safety.heal_unfinished() == []
 
 
-def test_a_run_that_stood_still_for_longer_than_its_switch_proves_nothing(
-    lab: Lab, small: str, tmp_path: Path
+def test_run_suspended_for_longer_than_its_switch_proves_nothing(
+    lab: LabHandle, small: str, tmp_path: Path
 ) -> None:
     log, run = tmp_path / "log", tmp_path / "run"
     child = start("run", "--no-site", "--lab", named(lab), "--run", str(run), small, cwd=tmp_path, log=log)
     try:
-        assert eventually(lambda: "injected" in steps(run), PHASE_LIMIT_S), log.read_text()
+        assert eventually(lambda: "injected" in steps(run), PHASE_TIMEOUT_S), log.read_text()
         child.send_signal(signal.SIGSTOP)
         events, ours = (
             lab.dir / "events.jsonl",
             {entry.fault["id"] for entry in lab.safety.ledger.unfinished()},
         )
-        assert eventually(lambda: _has_fired(events, ours), TTL_S + PHASE_LIMIT_S)
+        assert eventually(lambda: _has_fired(events, ours), TTL_S + PHASE_TIMEOUT_S)
     finally:
         child.send_signal(signal.SIGCONT)
-        status = child.wait(timeout=ENDS_LIMIT_S)
+        status = child.wait(timeout=ENDS_TIMEOUT_S)
 
     fired = [entry.data["id"] for entry in _entries(run) if entry.kind == "deadman"]
     injected = {entry.data["id"] for entry in _entries(run) if entry.kind == "fault"}
@@ -196,23 +196,23 @@ def test_a_run_that_stood_still_for_longer_than_its_switch_proves_nothing(
     assert {row["code"] for row in rundir.read_verdicts(run)} == {"not-injected"}, log.read_text()
     assert status == 3
     assert lab.safety.ledger.unfinished() == []
-    left = registry.client(lab.name).status()["not_disarmed"]
+    left = registry.client(lab.name).status().not_disarmed
     assert [entry for entry in left if entry["node"] in lab.fleet.node_names()] == []
 
 
-def test_a_run_that_stood_still_while_nothing_was_decided_keeps_its_verdicts(
-    lab: Lab, small: str, tmp_path: Path
+def test_run_suspended_while_nothing_was_pending_keeps_its_verdicts(
+    lab: LabHandle, small: str, tmp_path: Path
 ) -> None:
     log, run = tmp_path / "log", tmp_path / "run"
     child = start("run", "--no-site", "--lab", named(lab), "--run", str(run), small, cwd=tmp_path, log=log)
     try:
-        assert eventually(lambda: "injected" in steps(run), PHASE_LIMIT_S), log.read_text()
+        assert eventually(lambda: "injected" in steps(run), PHASE_TIMEOUT_S), log.read_text()
         pause(NEAR_S + 1.0)
         child.send_signal(signal.SIGSTOP)
         pause(STOOD_STILL_S)
     finally:
         child.send_signal(signal.SIGCONT)
-        status = child.wait(timeout=ENDS_LIMIT_S)
+        status = child.wait(timeout=ENDS_TIMEOUT_S)
 
     assert max(_measurements(run)) > lab.profile.slack_limit_s
     labels = [verdict_of(row).label for row in rundir.read_verdicts(run)]
@@ -220,39 +220,39 @@ def test_a_run_that_stood_still_while_nothing_was_decided_keeps_its_verdicts(
     assert status == 0
 
 
-LAB_EACH = pytest.mark.night("in CI a worker that has a zone of a shared lab is killed, the usual case")
+LAB_PER_WORKER = pytest.mark.night("in CI a worker that has a zone of a shared lab is killed, the usual case")
 SHARES = [
-    pytest.param(("--dist=loadfile",), "in-use", 2, 2, id="a lab each", marks=LAB_EACH),
+    pytest.param(("--dist=loadfile",), "in-use", 2, 2, id="a lab each", marks=LAB_PER_WORKER),
     pytest.param((), "in-use-zone-a", 4, 3, id="a zone each"),
 ]
-"""Options, the lock of the killed worker, the scenarios of the run, and how many of them are judged."""
+"""Options, the killed worker's lock, the number of scenarios, and how many of them are judged."""
 
 
 @pytest.mark.parametrize(("options", "lock", "scenarios", "judged"), SHARES)
-def test_a_killed_worker_ends_its_scenario_broken_and_the_run_in_order(
+def test_killed_worker_ends_its_scenario_as_broken_and_the_run_in_order(
     options: Sequence[str], lock: str, scenarios: int, judged: int, tmp_path: Path
 ) -> None:
-    """In a zone, what was to run after it does, and what runs beside it is judged as ever."""
+    """In a zone, later scenarios run and parallel ones are judged as usual."""
     for number in range(scenarios):
         (tmp_path / f"test_{number}.py").write_text(SMALL)
     log = tmp_path / "log"
     child = start("run", "--no-site", "-n", "2", *options, str(tmp_path), cwd=tmp_path, log=log)
     try:
-        run = eventually(lambda: the_run(tmp_path), PHASE_LIMIT_S)
+        run = eventually(lambda: the_run(tmp_path), PHASE_TIMEOUT_S)
         assert run is not None, log.read_text()
-        assert eventually(lambda: steps(run).count("injected") == 2, PHASE_LIMIT_S), log.read_text()
+        assert eventually(lambda: steps(run).count("injected") == 2, PHASE_TIMEOUT_S), log.read_text()
         names = labs_of(run)
         killed = int((RUNTIME_ROOT / names[0] / lock).read_text())
         os.kill(killed, signal.SIGKILL)
         began = time.monotonic()
-        status = child.wait(timeout=ENDS_LIMIT_S)
+        status = child.wait(timeout=ENDS_TIMEOUT_S)
     finally:
         child.kill()
     print(f"ended {time.monotonic() - began:.1f} s after its worker was killed")
 
-    said = log.read_text()
+    output = log.read_text()
     rows = rundir.read_verdicts(run)
-    assert status == 3, said
+    assert status == 3, output
     lost = [row for row in rows if row["scenario"].endswith("(its worker died)")]
     assert sorted((row["claim"], row["code"]) for row in lost) == [(claim, "gap") for claim in CLAIMS]
     others = [row for row in rows if row not in lost]
@@ -266,8 +266,8 @@ def test_a_killed_worker_ends_its_scenario_broken_and_the_run_in_order(
     assert not any((RUNTIME_ROOT / name).exists() for name in labs_of(run))
 
 
-def test_a_fault_outside_the_declared_radius_is_refused_before_contact(
-    lab: Lab, run: Run, tmp_path: Path
+def test_fault_outside_the_declared_radius_is_refused_before_contact(
+    lab: LabHandle, run: Run, tmp_path: Path
 ) -> None:
     scenario = tmp_path / "test_beyond.py"
     scenario.write_text(BEYOND)
@@ -282,7 +282,7 @@ def test_a_fault_outside_the_declared_radius_is_refused_before_contact(
     assert ended.status == 1
 
 
-def test_a_fault_on_the_last_control_plane_node_is_refused(lab: Lab, run: Run, small: str) -> None:
+def test_fault_on_the_last_control_plane_node_is_refused(lab: LabHandle, run: Run, small: str) -> None:
     node = lab.fleet.node_names()[0]
     lab.cluster.api.patch(node_path(node), {"metadata": {"labels": {CONTROL_PLANE_LABEL: ""}}})
     try:
@@ -295,16 +295,16 @@ def test_a_fault_on_the_last_control_plane_node_is_refused(lab: Lab, run: Run, s
     assert ended.status == 1
 
 
-def test_a_plan_that_may_disrupt_a_zone_is_refused_beforehand(lab: Lab, tmp_path: Path) -> None:
+def test_plan_that_may_disrupt_a_zone_is_refused_beforehand(lab: LabHandle, tmp_path: Path) -> None:
     (tmp_path / "test_wide.py").write_text(WIDE)
-    done = nodeproof("run", "--lab", named(lab), str(tmp_path / "test_wide.py"), cwd=tmp_path)
+    process = nodeproof("run", "--lab", named(lab), str(tmp_path / "test_wide.py"), cwd=tmp_path)
 
-    assert done.status == 2
-    assert "faults on 3 nodes may count as a disruption of their zone" in done.stdout + done.stderr
+    assert process.status == 2
+    assert "faults on 3 nodes may count as a disruption of their zone" in process.stdout + process.stderr
     assert the_run(tmp_path) is None
 
 
-def test_watches_that_fall_silent_are_a_gap_and_listed_again(whole_lab: Lab, run: Run, small: str) -> None:
+def test_silent_watches_are_a_gap_and_are_listed_again(whole_lab: LabHandle, run: Run, small: str) -> None:
     ended = run(whole_lab, watches_fall_silent, small)
 
     (scenario,) = rundir.read_scenarios(ended.run)
@@ -316,13 +316,13 @@ def test_watches_that_fall_silent_are_a_gap_and_listed_again(whole_lab: Lab, run
 
 
 def _has_fired(events: Path, faults: Set[str]) -> bool:
-    """Whether the switch of one of these faults has: of neighbours' there may be others."""
-    told = map(json.loads, filter(lambda line: line.endswith("}"), events.read_text().splitlines()))
-    return any(entry["kind"] == "deadman" and entry["id"] in faults for entry in told)
+    """Return whether the switch of one of these faults has fired; neighbours may have others."""
+    entries = map(json.loads, filter(lambda line: line.endswith("}"), events.read_text().splitlines()))
+    return any(entry["kind"] == "deadman" and entry["id"] in faults for entry in entries)
 
 
 def _measurements(run: Path) -> list[float]:
-    """How late the harness was woken, and its sentinels came back, as far as it is written (s)."""
+    """Return the recorded wake-up and sentinel delays of the harness (s)."""
     (path,) = run.glob("scenarios/*/history.jsonl")
     entries = [Entry.from_json(line) for line in path.read_text().splitlines() if line.endswith("}")]
     late = [float(entry.data["late_s"]) for entry in entries if entry.kind == "stall"]
@@ -331,13 +331,12 @@ def _measurements(run: Path) -> list[float]:
     ]
 
 
-def _load(lab: Lab, node: str, script: str) -> None:
-    """Let nft run in a node, without its sshd."""
-    entries: list[Mapping[str, object]] = registry.client(lab.name).status()["nodes"]
-    pid = next(entry["pid"] for entry in entries if entry["name"] == node)
+def _load(lab: LabHandle, node: str, script: str) -> None:
+    """Run nft in a node, without its sshd."""
+    pid = next(entry.pid for entry in lab.fleet.nodes() if entry.name == node)
     argv = ["nsenter", f"--target={pid}", "--net", "--mount", "--", "nft", "-f", "-"]
-    done = registry.client(lab.name).spawn_command(argv, COMMAND_LIMIT_S, script)
-    assert done["status"] == 0, done
+    output = registry.client(lab.name).spawn_command(argv, COMMAND_TIMEOUT_S, script)
+    assert output["status"] == 0, output
 
 
 def _api(cluster: Cluster) -> str:

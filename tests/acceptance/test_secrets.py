@@ -1,4 +1,4 @@
-"""What a lab must not tell is in nothing that is published, by whatever road it goes there."""
+"""Secrets of a lab are in no published file, whatever way they could take."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 
 from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import NAMESPACE
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from tests.acceptance.altered import named
 from tests.acceptance.command import nodeproof
-from tests.unit.secrets_told import STATIC, found
+from tests.unit.planted_secrets import STATIC, find_secrets
 from tests.waiting import eventually
 
 TELLS = """
@@ -25,32 +25,32 @@ from pathlib import Path
 
 from nodeproof.plugin import Judge
 from nodeproof.scenario import (
-    UNSCHEDULABLE, Stage, ask, claims, cordoned, kubectl, needs, taint_added, windows,
+    UNSCHEDULABLE, Lab, claims, cordoned, kubectl, needs, send_request, taint_added, windows,
 )
 
 SECRETS = json.loads(Path(__file__).with_name("secrets.json").read_text())
 
 
 def told(node, value):
-    return ask("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"annotations": {"told": value}}})
+    return send_request("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"annotations": {"told": value}}})
 
 
 @claims("cordon.taint")
 @needs(nodes=2)
-def test_a_lab_that_tells_its_secrets(lab: Stage, judge: Judge) -> None:
+def test_a_lab_that_tells_its_secrets(lab: Lab, judge: Judge) -> None:
     node = lab.target
     tainted = taint_added(node, UNSCHEDULABLE, "NoSchedule").after(cordoned(node), windows.prompt(5))
     print(*SECRETS.values())
     logging.warning("%s", SECRETS)
     with lab.record():
-        lab.do(told(node, json.dumps(SECRETS)))
-        lab.do(kubectl("get", "node", node, "--output=yaml", "-v=9"))
-        lab.do(kubectl("get", f"Bearer {SECRETS['token']}", may_fail=True))
-        lab.do(told(node, None))
-        lab.do(kubectl("cordon", node))
+        lab.run(told(node, json.dumps(SECRETS)))
+        lab.run(kubectl("get", "node", node, "--output=yaml", "-v=9"))
+        lab.run(kubectl("get", f"Bearer {SECRETS['token']}", may_fail=True))
+        lab.run(told(node, None))
+        lab.run(kubectl("cordon", node))
         lab.wait_for(tainted)
     judge("cordon.taint", tainted)
-    lab.do(kubectl("uncordon", node))
+    lab.run(kubectl("uncordon", node))
     raise RuntimeError("the end: " + "\\n".join(SECRETS.values()))
 """
 OF_A_RUN = (
@@ -66,17 +66,17 @@ OF_A_RUN = (
     ("junit", "{run}", "--output", "{out}/claims.xml"),
     ("publish", "{out}/published", "{run}", "{run}/recheck", "{out}/merged"),
 )
-"""The commands that write of a run, or of what became of it."""
+"""The commands that write about a run or its copies."""
 VARIABLES = ("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "NODEPROOF_PASSWORD")
-COMMAND_LIMIT_S = 15.0
+COMMAND_TIMEOUT_S = 15.0
 
 
-def test_no_secret_is_in_anything_that_a_run_leaves(
-    lab: Lab, small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_run_leaves_no_secret_in_any_file(
+    lab: LabHandle, small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab.prepare()
-    told = {"token": _token(lab), "bearer": f"Authorization: Bearer {STATIC}"}
-    secrets = {**_keys(lab), **_certificates(lab), **told}
+    planted = {"token": _token(lab), "bearer": f"Authorization: Bearer {STATIC}"}
+    secrets = {**_keys(lab), **_certificates(lab), **planted}
     untold = {name: uuid.uuid4().hex for name in (*VARIABLES, "Secret")}
     for name in VARIABLES:
         monkeypatch.setenv(name, untold[name])
@@ -87,30 +87,32 @@ def test_no_secret_is_in_anything_that_a_run_leaves(
     scenario.write_text(TELLS)
     out.mkdir()
     run, junit = out / "run", out / "junit.xml"
-    with _told_by_components(lab, secrets) as log:
+    with _write_to_component_logs(lab, secrets) as log:
         own = (f"--junitxml={junit}", "-o", "junit_logging=all", f"--deselect={secrets['token']}")
-        # A shard, as `merge` takes nothing else.
+        # A shard, as `merge` accepts nothing else.
         options = ("--shard=1/1", *own)
-        done = nodeproof(
+        process = nodeproof(
             "run", "--lab", named(lab), "--run", str(run), *options, small, str(scenario), cwd=tmp_path
         )
-    (out / "terminal").write_text(done.stdout + done.stderr)
+    (out / "terminal").write_text(process.stdout + process.stderr)
     for name, *arguments in OF_A_RUN:
-        said = nodeproof(name, *(each.format(run=run, out=out) for each in arguments), cwd=out)
-        with (out / f"{name}.said").open("a") as kept:
-            kept.write(said.stdout + said.stderr)
-        assert "Traceback" not in said.stderr
+        command_process = nodeproof(
+            name, *(argument.format(run=run, out=out) for argument in arguments), cwd=out
+        )
+        with (out / f"{name}.said").open("a") as file:
+            file.write(command_process.stdout + command_process.stderr)
+        assert "Traceback" not in command_process.stderr
 
-    assert done.status == 3
-    assert "RuntimeError: the end: " in done.stdout, "what went wrong is in the report"
+    assert process.status == 3
+    assert "RuntimeError: the end: " in process.stdout, "what went wrong is in the report"
     assert (run / "site" / "index.html").exists()
     assert {"matrix.html", "matrix.md", "merged", "claims.xml"} <= {path.name for path in out.iterdir()}
     listed = (out / "published" / "index.html").read_text()
     assert [name for name in ("run", "run-recheck", "merged") if f"{name}/site/page.html" not in listed] == []
     assert (out / "published" / "run" / "site" / "index.html").exists()
     assert (out / "merged" / "site" / "page.html").exists()
-    assert found(out, {**secrets, **untold, "bearer": STATIC}) == []
-    # Nothing is there, and something was: each road had its secrets, and was cleaned.
+    assert find_secrets(out, {**secrets, **untold, "bearer": STATIC}) == []
+    # Each way carried secrets, and was redacted.
     (history,) = run.glob("scenarios/*tells-its-secrets*/history.jsonl")
     logs = run / "labs" / lab.name
     roads = [run / "run.json", history, history.with_name("judgments.json"), junit, out / "terminal"]
@@ -120,34 +122,36 @@ def test_no_secret_is_in_anything_that_a_run_leaves(
         assert any("[redacted " in path.read_text() for path in (run / "allure-results").glob(f"*-{kind}"))
 
 
-def _keys(lab: Lab) -> Mapping[str, str]:
-    """The private keys of a lab."""
+def _keys(lab: LabHandle) -> Mapping[str, str]:
+    """Return the private keys of a lab."""
     keys = [*(lab.dir / "pki").glob("*.key"), lab.dir / "pki" / "ssh"]
     assert len(keys) > 3
     return {path.name: path.read_text() for path in keys}
 
 
-def _certificates(lab: Lab) -> Mapping[str, str]:
-    """The certificates of a lab. All that is in one is public: names, times and a public key, shown to who
-    connects; its private part is the key of the same name, beside it. A report has no use for either, and
-    where a certificate comes (a kubeconfig, a Secret) its key comes, too: both are taken out, whole.
+def _certificates(lab: LabHandle) -> Mapping[str, str]:
+    """Return the certificates of a lab, for which a report has no use.
+
+    All that is in one is public: names, times and a public key, shown to every client. Its private key is
+    beside it, under the same name. Where a certificate is (a kubeconfig, a Secret), its key is, too: both are
+    redacted as a whole.
     """
     certificates = list((lab.dir / "pki").glob("*.crt"))
     assert {path.name for path in certificates} >= {"ca.crt", "admin.crt", "apiserver.crt"}
     return {path.name: path.read_text() for path in certificates}
 
 
-def _token(lab: Lab) -> str:
-    """A token of a service account, as the lab's API server has issued it."""
+def _token(lab: LabHandle) -> str:
+    """Return a service account token issued by the lab's API server."""
     account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default/token"
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    assert eventually(lambda: lab.cluster.api.get(account.removesuffix("/token")), COMMAND_LIMIT_S)
+    assert eventually(lambda: lab.cluster.api.get(account.removesuffix("/token")), COMMAND_TIMEOUT_S)
     return str(lab.cluster.api.create(account, request)["status"]["token"])
 
 
 @contextlib.contextmanager
-def _told_by_components(lab: Lab, secrets: Mapping[str, str]) -> Iterator[Path]:
-    """In a log, as at a high verbosity; and in the audit log, by who puts a token where it is logged."""
+def _write_to_component_logs(lab: LabHandle, secrets: Mapping[str, str]) -> Iterator[Path]:
+    """Write secrets to a component's log and, through a request, to the audit log; return the files."""
     log = lab.life.logs / f"told-{uuid.uuid4().hex[:6]}.log"
     log.write_text("".join(f"I1124 headers=< {secret}\n" for secret in secrets.values()))
     node = lab.fleet.node_names()[0]

@@ -1,4 +1,4 @@
-"""What stands for several scenarios: put in once, seen by each, healed when nobody asks for it any more."""
+"""Standing faults: injected once, visible to each scenario, healed when no scenario needs them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof.faults import fault_from_json
-from nodeproof.labs.client.lab import Lab
+from nodeproof.faults import Fault
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.report import rundir
 from tests.acceptance.altered import Cluster, named, unaltered
 from tests.acceptance.command import start
 from tests.acceptance.conftest import Run
 from tests.waiting import eventually
 
-PHASE_LIMIT_S = 120.0
+PHASE_TIMEOUT_S = 120.0
 SCENARIOS = '''
-"""Kubelets with other settings, and one as it is."""
+"""Kubelets with other settings, and an unchanged one."""
 
 from nodeproof.plugin import Judge
 from nodeproof.scenario import (
-    Stage, claims, condition_became, default_of, kubelet_field, kubelet_settings, needs, recording_began,
+    Lab, claims, condition_became, default_of, kubelet_field, kubelet_settings, needs, recording_began,
     shows, standing, windows,
 )
 
@@ -31,10 +31,10 @@ few_pods = standing(kubelet_settings, maxPods=40, registerNode=False)
 @claims("registration.self-register-default")
 @needs(nodes=2, faulted=1)
 @few_pods
-def test_first(lab: Stage, judge: Judge) -> None:
+def test_first(lab: Lab, judge: Judge) -> None:
     node = lab.target
     with lab.record():
-        seen = lab.look(kubelet_field(node, "maxPods"))
+        seen = lab.observe(kubelet_field(node, "maxPods"))
         stays = condition_became(node, "Ready", "False").never_after(recording_began(), windows.absence(4))
         lab.wait_for(stays)
     judge("registration.self-register-default", shows(seen, 40))
@@ -42,9 +42,9 @@ def test_first(lab: Stage, judge: Judge) -> None:
 
 @claims("registration.self-register-default")
 @needs(nodes=2)
-def test_as_it_is(lab: Stage, judge: Judge) -> None:
+def test_as_it_is(lab: Lab, judge: Judge) -> None:
     with lab.record():
-        seen = lab.look(kubelet_field(lab.target, "maxPods"))
+        seen = lab.observe(kubelet_field(lab.target, "maxPods"))
     judge("registration.self-register-default", shows(seen, 110))
     judge("registration.self-register-default", default_of("registerNode"))
 
@@ -52,9 +52,9 @@ def test_as_it_is(lab: Stage, judge: Judge) -> None:
 @claims("registration.self-register-default")
 @needs(nodes=2, faulted=1)
 @few_pods
-def test_second(lab: Stage, judge: Judge) -> None:
+def test_second(lab: Lab, judge: Judge) -> None:
     with lab.record():
-        seen = lab.look(kubelet_field(lab.target, "maxPods"))
+        seen = lab.observe(kubelet_field(lab.target, "maxPods"))
     judge("registration.self-register-default", shows(seen, 40))
     judge("registration.self-register-default", default_of("registerNode"))
 '''
@@ -67,36 +67,36 @@ def scenarios(tmp_path: Path) -> str:
     return str(path)
 
 
-def steps(lab: Lab, since: int) -> list[str]:
-    """What the ledger has of the kubelet's settings, from its line `since` on."""
+def steps(lab: LabHandle, since: int) -> list[str]:
+    """Return the ledger steps of the kubelet's settings from line `since` on."""
     entries = map(json.loads, lab.safety.ledger.path.read_text().splitlines()[since:])
     ours = (entry for entry in entries if entry["fault"].get("node") in lab.fleet.node_names())
     return [entry["step"] for entry in ours if entry["fault"]["fault"] == "kubelet-settings"]
 
 
-def lines(lab: Lab) -> int:
+def lines(lab: LabHandle) -> int:
     path = lab.safety.ledger.path
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
 def somebody_heals_it(cluster: Cluster) -> None:
-    """Behind the back of whoever put it in, while the first scenario that asks for it records."""
+    """Heal the standing fault externally while the first of its scenarios records."""
     cluster.until_recorded('"stands":true')
     (entry,) = cluster.lab.safety.ledger.unfinished()
-    fault_from_json(entry.fault).heal(cluster.lab.fleet.machine(cluster.target))
+    Fault.from_json(entry.fault).heal(cluster.lab.fleet.machine(cluster.target))
 
 
 def verdicts(run: Path) -> dict[str, list[str]]:
-    told: dict[str, list[str]] = {}
+    labels: dict[str, list[str]] = {}
     for row in rundir.read_verdicts(run):
-        told.setdefault(str(row["scenario"]).rpartition("::")[2], []).append(
+        labels.setdefault(str(row["scenario"]).rpartition("::")[2], []).append(
             str(row["code"] or row["verdict"])
         )
-    return told
+    return labels
 
 
-def test_it_is_put_in_once_and_scenarios_that_ask_for_it_come_together(
-    lab: Lab, run: Run, scenarios: str
+def test_standing_fault_is_injected_once_for_scenarios_that_share_it(
+    lab: LabHandle, run: Run, scenarios: str
 ) -> None:
     since = lines(lab)
     ended = run(lab, unaltered, scenarios)
@@ -112,9 +112,7 @@ def test_it_is_put_in_once_and_scenarios_that_ask_for_it_come_together(
     assert lab.fleet.machine(lab.fleet.node_names()[0]).kubelet_configuration()["maxPods"] == 110
 
 
-def test_what_did_not_stand_to_the_end_proves_nothing_and_is_put_in_again(
-    lab: Lab, run: Run, scenarios: str
-) -> None:
+def test_standing_fault_that_ended_early_is_injected_again(lab: LabHandle, run: Run, scenarios: str) -> None:
     since = lines(lab)
     ended = run(lab, somebody_heals_it, scenarios)
 
@@ -124,14 +122,14 @@ def test_what_did_not_stand_to_the_end_proves_nothing_and_is_put_in_again(
     assert lab.safety.ledger.unfinished() == []
 
 
-def test_what_a_killed_run_left_standing_is_healed_by_the_next_in_its_zone(
-    lab: Lab, run: Run, scenarios: str, tmp_path: Path
+def test_standing_fault_of_a_killed_run_is_healed_by_the_next(
+    lab: LabHandle, run: Run, scenarios: str, tmp_path: Path
 ) -> None:
     log, first = tmp_path / "log", tmp_path / "first"
     options = ("--no-site", "--lab", named(lab), "--run", str(first), scenarios, "-k", "first")
     child = start("run", *options, cwd=tmp_path, log=log)
     try:
-        assert eventually(lambda: _is_recorded(first, '"stands":true'), PHASE_LIMIT_S), log.read_text()
+        assert eventually(lambda: _is_recorded(first, '"stands":true'), PHASE_TIMEOUT_S), log.read_text()
     finally:
         child.kill()
         child.wait()

@@ -1,7 +1,7 @@
-"""The project's figures, each beside its anchor measured in the same run. `make bench`, or
-`.venv/bin/python -m tests.bench.bench --help`.
+"""The project's figures, each beside its anchor measured in the same run.
 
-Nothing here is a test: a figure beyond its target is printed as missed, and the exit code stays 0.
+Run `make bench`, or `.venv/bin/python -m tests.bench.bench --help`. Nothing here is a test: a figure beyond
+its target is printed as missed, and the exit code stays 0.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import json
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from nodeproof import proc
@@ -21,72 +22,37 @@ from nodeproof.labs.kinds import LIBVIRT, PROCESS
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.problem import Problem
 from tests.bench import guests
-from tests.bench.command import command
-from tests.bench.drop import GROUP, first_drop, group_drop
+from tests.bench.drop import first_drop
 from tests.bench.figure import Bench, Figure, row, table
-from tests.bench.ground import machine_description, running_lab
-from tests.bench.kubelets import kubelets
-from tests.bench.lag import EVENTS_PER_S, recorder_lag
-from tests.bench.many import many
-from tests.bench.neighbours import neighbours
+from tests.bench.ground import machine_description
 from tests.bench.up import ready
 from tests.bench.volumes import out_of_service
 
-FIGURES = {
-    PROCESS.name: ("up", "many", "drop", "group", "lag", "kubelets", "neighbours", "volumes"),
-    LIBVIRT.name: guests.FIGURES,
+PROCESS_FIGURES: Mapping[str, Callable[[Bench], Iterable[Figure]]] = {
+    "up": ready,
+    "drop": first_drop,
+    "volumes": out_of_service,
 }
+FIGURES = {PROCESS.name: tuple(PROCESS_FIGURES), LIBVIRT.name: guests.FIGURES}
 """Which figures there are, by kind of lab."""
 Part = Callable[[], Iterable[Figure]]
 
 
-def measure(bench: Bench, parts: list[Part], commands: Sequence[str]) -> Iterator[Figure]:
-    """All wanted figures, each as soon as it is there; one that breaks off does not take the others along."""
-    parts += [lambda line=line: command(bench, line) for line in commands]  # type: ignore[misc]
+def parts_of(bench: Bench, kind: str, wanted: Sequence[str]) -> list[Part]:
+    """Return the parts that measure the wanted figures of a kind of lab."""
+    if kind == LIBVIRT.name:
+        return [partial(guests.guests, bench, wanted)]
+    return [partial(measure, bench) for name, measure in PROCESS_FIGURES.items() if name in wanted]
+
+
+def measure(bench: Bench, parts: Sequence[Part]) -> Iterator[Figure]:
+    """Yield each figure as soon as it is there; one that breaks off does not take the others along."""
     for part in parts:
         try:
             yield from part()
         except (RuntimeError, Problem, proc.CommandFailed, ApiError, MachineError) as error:
             bench.failures.append(f"{type(error).__name__}: {error}")
             bench.say(f"broke off: {bench.failures[-1]}")
-
-
-def parts_of(bench: Bench, kind: str, wanted: Sequence[str]) -> list[Part]:
-    """What gives the wanted figures of a kind of lab."""
-    if kind == LIBVIRT.name:
-        return [lambda: guests.guests(bench, wanted)] if wanted else []
-    parts: list[Part] = []
-    if "up" in wanted:
-        parts.append(lambda: ready(bench, 8, "fast"))
-    if "many" in wanted:
-        parts.append(lambda: many(bench, bench.many, bench.many_profile))
-    if "kubelets" in wanted:
-        parts.append(lambda: kubelets(bench))
-    if "neighbours" in wanted:
-        parts.append(lambda: neighbours(bench))
-    if "volumes" in wanted:
-        parts.append(lambda: out_of_service(bench))
-    if "group" in wanted:
-        parts.append(lambda: large_lab(bench))
-    if {"drop", "lag"} & set(wanted):
-        parts.append(lambda: small_lab(bench, wanted))
-    return parts
-
-
-def large_lab(bench: Bench) -> Iterator[Figure]:
-    """The figure that needs a group."""
-    with running_lab(bench, GROUP + 2, "fast") as (lab, _took):
-        yield from group_drop(bench, lab)
-
-
-def small_lab(bench: Bench, wanted: Sequence[str]) -> Iterator[Figure]:
-    """The figures that need two nodes."""
-    with running_lab(bench, 2, "fast") as (lab, _took):
-        if "drop" in wanted:
-            yield from first_drop(bench, lab)
-        if "lag" in wanted:
-            yield from recorder_lag(bench, lab, EVENTS_PER_S // 4)
-            yield from recorder_lag(bench, lab, EVENTS_PER_S)
 
 
 def main() -> None:
@@ -100,7 +66,7 @@ def main() -> None:
         machine["kubernetes"] = bench.components.kubernetes_version
         failures = bench.failures
         try:
-            for figure in measure(bench, parts_of(bench, options.lab, options.only), options.command):
+            for figure in measure(bench, parts_of(bench, options.lab, options.only)):
                 figures.append(figure)
                 bench.say(" | ".join(row(figure)))
         except KeyboardInterrupt as interrupt:
@@ -109,12 +75,12 @@ def main() -> None:
     for failure in failures:
         print(f"broke off: {failure}")
     if options.json:
-        found = {
+        report = {
             "machine": machine,
             "figures": [figure.to_json() for figure in figures],
             "failures": failures,
         }
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
     if failures:
         sys.exit(1)
 
@@ -124,8 +90,7 @@ def _bench(options: argparse.Namespace, scratch: Path) -> Bench:
         print(line, file=sys.stderr)
 
     components = obtain(options.components, options.kubernetes_version, say)
-    large = (options.many, options.many_profile)
-    return Bench(components, options.components, scratch, options.repeats, options.injections, *large)
+    return Bench(components, options.components, scratch, options.repeats, options.injections)
 
 
 def _options() -> argparse.Namespace:
@@ -141,15 +106,12 @@ def _options() -> argparse.Namespace:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    each = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in FIGURES.items())
+    choices = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in FIGURES.items())
     parser.add_argument("--lab", choices=list(FIGURES), default=PROCESS.name, help="whose figures")
-    parser.add_argument("--only", nargs="*", help=f"which figures ({each}; default: all)")
-    parser.add_argument("--command", action="append", default=[], help="time a command line as well")
+    parser.add_argument("--only", nargs="*", help=f"which figures ({choices}; default: all)")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     parser.add_argument("--repeats", type=int, default=3, help="of `up` and power-off, and of their anchors")
     parser.add_argument("--injections", type=int, default=24)
-    parser.add_argument("--many", type=int, default=64, help="nodes of the large lab")
-    parser.add_argument("--many-profile", default="documented", help="its profile")
     parser.add_argument("--components", default="build", help="as for nodeproof")
     parser.add_argument("--kubernetes-version", default=DEFAULT_KUBERNETES_VERSION)
     return parser

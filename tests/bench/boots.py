@@ -10,51 +10,51 @@ import tenacity
 
 from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import WATCHED
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.cluster import is_ready
 
-COMMAND_LIMIT_S = 20.0
+COMMAND_TIMEOUT_S = 20.0
 
 
-def posted_boots(lab: Lab) -> Mapping[str, str]:
-    """The boot id of each node that is Ready. Raises ApiError."""
+def posted_boots(lab: LabHandle) -> Mapping[str, str]:
+    """Return the boot id of each node that is Ready. Raises ApiError."""
     nodes = lab.cluster.api.get(WATCHED["nodes"])["items"]
     return {
         entry["metadata"]["name"]: entry["status"]["nodeInfo"]["bootID"] for entry in nodes if is_ready(entry)
     }
 
 
-def wait_booted(lab: Lab, before: Mapping[str, str], limit_s: float) -> Mapping[str, float]:
+def wait_booted(lab: LabHandle, before: Mapping[str, str], timeout_s: float) -> Mapping[str, float]:
     """When (monotonic) each node of `before` was Ready by another boot; those that were not are left out."""
-    seen: dict[str, float] = {}
+    booted: dict[str, float] = {}
 
     def look() -> bool:
         for name, boot in posted_boots(lab).items():
             if name in before and before[name] != boot:
-                seen.setdefault(name, time.monotonic())
-        return len(seen) == len(before)
+                booted.setdefault(name, time.monotonic())
+        return len(booted) == len(before)
 
     retry = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(limit_s),
+        stop=tenacity.stop_after_delay(timeout_s),
         wait=tenacity.wait_fixed(0.1),
         retry=tenacity.retry_if_result(lambda there: not there)
         | tenacity.retry_if_exception_type((ApiError, MachineError)),
         retry_error_callback=lambda _state: False,
     )
     retry(look)
-    return seen
+    return booted
 
 
-def reboot(lab: Lab, limit_s: float) -> Mapping[str, float]:
+def reboot(lab: LabHandle, timeout_s: float) -> Mapping[str, float]:
     """Reboot all nodes at once from inside; gives how long (s) each took to Ready, if it came back."""
     before = posted_boots(lab)
     machines = [lab.fleet.machine(name) for name in before]
     for machine in machines:
-        machine.run(["true"], deadline_s=COMMAND_LIMIT_S)
+        machine.run(["true"], timeout_s=COMMAND_TIMEOUT_S)
     began = time.monotonic()
     for machine in machines:
-        # The connection may be gone before the answer is here.
+        # The connection may break before the answer arrives.
         with contextlib.suppress(MachineError):
-            machine.run(["systemctl", "reboot"], deadline_s=COMMAND_LIMIT_S)
-    return {name: at - began for name, at in wait_booted(lab, before, limit_s).items()}
+            machine.run(["systemctl", "reboot"], timeout_s=COMMAND_TIMEOUT_S)
+    return {name: at - began for name, at in wait_booted(lab, before, timeout_s).items()}

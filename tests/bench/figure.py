@@ -60,17 +60,14 @@ class Bench:
     scratch: Path
     repeats: int
     injections: int
-    many: int
-    many_profile: str
     failures: list[str] = field(default_factory=list)
 
     def say(self, line: str) -> None:
-        """Progress, for people."""
         print(f"bench: {line}", file=sys.stderr, flush=True)
 
 
 def table(machine: Mapping[str, str], figures: Sequence[Figure]) -> str:
-    """The figures as plain text."""
+    """Return the figures as plain text."""
     header = ("figure", "measured", "anchor", "ratio", "target", "n", "load")
     rows = [header, *(row(figure) for figure in figures)]
     widths = [max(len(cells[column]) for cells in rows) for column in range(len(header))]
@@ -84,7 +81,7 @@ def table(machine: Mapping[str, str], figures: Sequence[Figure]) -> str:
 
 
 def row(figure: Figure) -> tuple[str, ...]:
-    """A figure's cells, in the order of the table's header."""
+    """Return a figure's cells, in the order of the table's header."""
     met = {None: "", True: ": met", False: ": MISSED"}[figure.met]
     anchor, ratio = figure.anchor_value, figure.ratio
     spread = f" [{min(figure.values):.3g}..{max(figure.values):.3g}]" if len(figure.values) > 1 else ""

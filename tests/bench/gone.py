@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-LIMIT_S = 30.0
+TIMEOUT_S = 30.0
 _POLL_S = 0.002
 _PAUSE = threading.Event()
 
@@ -21,10 +21,10 @@ def main() -> None:
     """Run the command and watch the process."""
     process = Path("/proc", sys.argv[1], "exe")
     began = time.monotonic()
-    done = subprocess.run(sys.argv[2:], capture_output=True, timeout=LIMIT_S, check=True)
+    command = subprocess.run(sys.argv[2:], capture_output=True, timeout=TIMEOUT_S, check=True)
     while process.exists():
-        if time.monotonic() > began + LIMIT_S:
-            sys.exit(f"process {sys.argv[1]} is still there after {LIMIT_S:g} s: {done.stderr.decode()}")
+        if time.monotonic() > began + TIMEOUT_S:
+            sys.exit(f"process {sys.argv[1]} is still there after {TIMEOUT_S:g} s: {command.stderr.decode()}")
         _PAUSE.wait(_POLL_S)
     print(json.dumps(time.monotonic() - began))
 

@@ -16,16 +16,16 @@ _EMULATOR = "qemu-system"
 def main() -> None:
     """Print process and disks of each guest, by its name; the argument is the lab's folder."""
     lab = Path(sys.argv[1])
-    found = {}
+    figures = {}
     for folder in Path("/proc").glob("[0-9]*"):
         argv = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
         if _EMULATOR in Path(argv[0]).name:
-            found[_guest(argv)] = {"process": _proportional(folder), "disks": _disks(folder, lab)}
-    print(json.dumps(found))
+            figures[_guest(argv)] = {"process": _proportional(folder), "disks": _disks(folder, lab)}
+    print(json.dumps(figures))
 
 
 def _guest(argv: list[str]) -> str:
-    """The guest's name, from `-name guest=NODE,...`."""
+    """Return the guest's name from `-name guest=NODE,...`."""
     return argv[argv.index("-name") + 1].removeprefix("guest=").partition(",")[0]
 
 
@@ -35,7 +35,7 @@ def _proportional(folder: Path) -> int:
 
 
 def _disks(folder: Path, lab: Path) -> int:
-    """What the open files in the lab's own folder take."""
+    """Return the bytes that open files in the lab's own folder take."""
     paths = {descriptor.readlink() for descriptor in (folder / "fd").iterdir()}
     own = [path for path in paths if path.is_relative_to(lab) and path.is_file()]
     return sum(path.stat().st_blocks * _BLOCK_BYTES for path in own)

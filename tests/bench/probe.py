@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 PERIOD_S = 0.001
-LIMIT_S = 240.0
+TIMEOUT_S = 240.0
 _PAUSE = threading.Event()
 
 
@@ -48,7 +48,7 @@ def receive(address: str) -> None:
 
 
 def _take(sock: socket.socket) -> int:
-    """The number of the next packet; -1 at the end of the stream."""
+    """Return the number of the next packet, -1 at the end of the stream."""
     try:
         return int(sock.recv(64))
     except TimeoutError:
@@ -58,7 +58,7 @@ def _take(sock: socket.socket) -> int:
 def _stream(sock: socket.socket, stop: Path) -> list[float]:
     sent: list[float] = []
     due = time.monotonic()
-    until = due + LIMIT_S
+    until = due + TIMEOUT_S
     while time.monotonic() < until:
         if len(sent) % 100 == 0 and stop.exists():
             break

@@ -1,4 +1,7 @@
-"""What the processes of this PID namespace use, as JSON: run inside a lab or a floor."""
+"""When the processes of this PID namespace started (CLOCK_MONOTONIC), as JSON: run inside a lab.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -12,41 +15,20 @@ _BOOT_OFFSET_S = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 
 def main() -> None:
-    """Print one record per process that can be read."""
-    found = []
+    """Print name and start of each process that can be read."""
+    starts = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            found.append(_record(folder))
+            starts.append(_start(folder))
         except OSError:
             continue
-    print(json.dumps(found))
+    print(json.dumps(starts))
 
 
-def _record(folder: Path) -> dict[str, object]:
-    head, _, tail = (folder / "stat").read_text().rpartition(")")
-    fields = tail.split()
-    return {
-        "pid": int(folder.name),
-        "ppid": int(fields[1]),
-        "comm": head.partition("(")[2],
-        "name": Path((folder / "cmdline").read_bytes().decode(errors="replace").partition("\0")[0]).name,
-        "cpu_s": (int(fields[11]) + int(fields[12])) * _TICK_S,
-        "started": int(fields[19]) * _TICK_S - _BOOT_OFFSET_S,
-        **_memory(folder),
-    }
-
-
-def _memory(folder: Path) -> dict[str, int]:
-    """Resident, proportional and private memory (bytes)."""
-    sizes = {}
-    for line in (folder / "smaps_rollup").read_text().splitlines()[1:]:
-        key, _, rest = line.partition(":")
-        sizes[key] = int(rest.split()[0]) * 1024
-    return {
-        "rss": sizes.get("Rss", 0),
-        "pss": sizes.get("Pss", 0),
-        "private": sizes.get("Private_Clean", 0) + sizes.get("Private_Dirty", 0),
-    }
+def _start(folder: Path) -> tuple[str, float]:
+    fields = (folder / "stat").read_text().rpartition(")")[2].split()
+    command = (folder / "cmdline").read_bytes().decode(errors="replace")
+    return Path(command.partition("\0")[0]).name, int(fields[19]) * _TICK_S - _BOOT_OFFSET_S
 
 
 if __name__ == "__main__":

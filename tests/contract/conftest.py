@@ -1,4 +1,4 @@
-"""A started lab of each kind, and the node that tests harm."""
+"""A started lab of each kind, and the node on which tests inject faults."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, Components, obtain
-from nodeproof.faults import FAULTS as REGISTERED
-from nodeproof.faults import Fault, Registered
-from nodeproof.labs.client.lab import Lab
+from nodeproof.artifacts.components import Components
+from nodeproof.faults import Fault
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import PROCESS, kind_named
 from nodeproof.machines.machine import Machine
-from nodeproof.safety.injector import HEAL_LIMIT_S
+from nodeproof.safety.injector import HEAL_TIMEOUT_S
 from tests.contract.kinds import FAULTS, KINDS, Kind
 from tests.waiting import eventually
 
 JOINED = "node-9"
-"""The node that joins in the middle of a test."""
+"""The node that joins during a test."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Which kind of lab is tried, and how large."""
+    """Add the options for kind and size of the lab."""
     group = parser.getgroup("contract", "the same tests for every kind of lab")
     default = os.environ.get("NODEPROOF_CONTRACT_LAB", PROCESS.name)
     group.addoption("--contract-lab", default=default, choices=list(KINDS), help="kind of lab to try")
@@ -32,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Name every test after the kind of lab that it tries, and after the fault."""
+    """Parametrize every test with the kind of lab and the fault."""
     chosen = metafunc.config.getoption("contract_lab")
     if "kind" in metafunc.fixturenames:
         metafunc.parametrize("kind", [chosen], indirect=True, scope="session")
@@ -41,39 +40,28 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("fault_name", [name for name in FAULTS if name not in lacks])
     if "undone_inside" in metafunc.fixturenames:
         has = "systemd" in kind_named(chosen).features
-        names = [name for name, make in FAULTS.items() if has and make("node").undo]
+        names = [name for name, make in FAULTS.items() if has and make("node").self_heal_command]
         metafunc.parametrize("undone_inside", names)
     if "traced" in metafunc.fixturenames:
-        found = {entry.name for entry in REGISTERED if entry.found_on is not Registered.found_on}
-        names = [name for name, make in FAULTS.items() if make("node").name in found and name not in lacks]
+        names = [
+            name
+            for name, make in FAULTS.items()
+            if "leftovers_on" in vars(type(make("node"))) and name not in lacks
+        ]
         metafunc.parametrize("traced", names)
     if "lacked_fault" in metafunc.fixturenames:
         metafunc.parametrize("lacked_fault", lacks)
 
 
 @pytest.fixture(scope="session")
-def components(request: pytest.FixtureRequest) -> Components:
-    """The executables under test; `--components DIR` where they are not to be built."""
-    return obtain(request.config.getoption("components"), DEFAULT_KUBERNETES_VERSION, print)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Ledgers of these tests are no business of the user's."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        yield
-
-
-@pytest.fixture(scope="session")
 def kind(request: pytest.FixtureRequest) -> Kind:
-    """The kind of lab that is tried."""
+    """Return the kind of lab under test."""
     return KINDS[request.param]
 
 
 @pytest.fixture(scope="session")
-def lab_kind(kind: Kind, components: Components, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """One started lab of a kind, for all tests."""
+def lab_kind(kind: Kind, components: Components, request: pytest.FixtureRequest) -> Iterator[LabHandle]:
+    """Start one lab of a kind for all tests."""
     lab = kind.start(components, request.config.getoption("contract_nodes") or kind.nodes)
     try:
         lab.prepare()
@@ -83,27 +71,27 @@ def lab_kind(kind: Kind, components: Components, request: pytest.FixtureRequest)
 
 
 @pytest.fixture
-def lab(lab_kind: Lab) -> Lab:
-    """The lab with all its nodes Ready."""
+def lab(lab_kind: LabHandle) -> LabHandle:
+    """Return the lab with all its nodes Ready."""
     lab_kind.wait_nodes_ready()
     return lab_kind
 
 
 @pytest.fixture
-def node(lab: Lab) -> str:
-    """The node that a test may harm."""
+def node(lab: LabHandle) -> str:
+    """Return the node that a test may fault."""
     return sorted(lab.fleet.node_names())[0]
 
 
 @pytest.fixture
-def machine(lab: Lab, node: str) -> Machine:
-    """That node as a computer."""
+def machine(lab: LabHandle, node: str) -> Machine:
+    """Return the machine of that node."""
     return lab.fleet.machine(node)
 
 
 @pytest.fixture
-def joined(lab: Lab) -> Iterator[str]:
-    """A node that joined the running lab, and leaves it."""
+def joined(lab: LabHandle) -> Iterator[str]:
+    """Join a node to the running lab, and remove it afterwards."""
     lab.join(JOINED, "zone-a", 8)
     yield JOINED
     if JOINED in lab.fleet.node_names():
@@ -112,8 +100,8 @@ def joined(lab: Lab) -> Iterator[str]:
 
 @pytest.fixture
 def fault(fault_name: str, machine: Machine) -> Iterator[Fault]:
-    """Every fault that the kind of lab can have in turn, on that node; healed whatever the test does."""
-    made = FAULTS[fault_name](machine.name)
-    yield made
-    made.heal(machine)
-    assert eventually(lambda: made.is_healed(machine), HEAL_LIMIT_S)
+    """Return every fault of the kind of lab in turn, on that node; it is healed in any case."""
+    fault = FAULTS[fault_name](machine.name)
+    yield fault
+    fault.heal(machine)
+    assert eventually(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""What a scenario does to its cluster: in the history, in the ledger, and gone afterwards."""
+"""Actions of a scenario: recorded, in the ledger, and undone afterwards."""
 
 from __future__ import annotations
 
@@ -12,48 +12,42 @@ from typing import Any, Literal
 
 import pytest
 
-from nodeproof.actions.ask import ask, kubelet_of, would
-from nodeproof.actions.credential import OwnCredential
-from nodeproof.actions.exits import try_flags
-from nodeproof.actions.join import join
-from nodeproof.actions.joined import leave, run_on, start_again, try_kubelet
-from nodeproof.actions.kubectl import kubectl
-from nodeproof.actions.nodes import keep_alive, make_node
+from nodeproof.actions.api import OwnCredential, dry_run, kubectl, kubelet_of, send_request
+from nodeproof.actions.components import try_flags
+from nodeproof.actions.nodes import create_node, join, keep_alive, leave, restart_joined, run_on, try_kubelet
 from nodeproof.actions.quarantine import begun
 from nodeproof.actions.workloads import (
     LABEL,
     Kind,
     Workload,
     disruption_budget,
-    own_namespace,
+    new_namespace,
     service,
     workload,
 )
-from nodeproof.checks.moments import became, condition_became, made, written
+from nodeproof.checks.moments import became, condition_became, created, written
 from nodeproof.cluster import api as api_module
 from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import NAMESPACE, RESOURCES, WATCHED, pod
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.safety import MARK
 from nodeproof.model import window as windows
 from nodeproof.model.history import fence
 from nodeproof.model.needs import Needs
 from nodeproof.model.problem import Problem
-from nodeproof.probes.configz import kubelet_field
-from nodeproof.probes.dbus import dbus_property
-from nodeproof.probes.file import file_of
-from nodeproof.probes.metric import metric
-from nodeproof.scenario.stage import Stage
+from nodeproof.probes.component import kubelet_field, metric
+from nodeproof.probes.machine import dbus_property, file_of
+from nodeproof.scenario.lab import Lab
 from tests.contract.conftest import JOINED
-from tests.waiting import eventually, pause, told
+from tests.waiting import eventually, first_answer, pause
 
 LOGIND = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
-UP_LIMIT_S = 30.0
-RUNNING_LIMIT_S = 120.0
-"""A kubelet that misses the start of a container sees it at its next resync (syncFrequency, 1 to 1.5 min)."""
+UP_TIMEOUT_S = 30.0
+RUNNING_TIMEOUT_S = 120.0
+"""A kubelet that misses a container's start sees it at its next resync (syncFrequency, 1 to 1.5 min)."""
 LATE_S = 1.5
-COMMAND_LIMIT_S = 20.0
+COMMAND_TIMEOUT_S = 20.0
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 WHO_AM_I = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
@@ -61,15 +55,15 @@ HELD, OTHERS = "nodeproof.dev/held", "example.com/held"
 
 
 @pytest.fixture
-def stage(lab: Lab, tmp_path: Path) -> Stage:
-    return Stage(lab, tmp_path, Needs(faulted=1), nullcontext)
+def stage(lab: LabHandle, tmp_path: Path) -> Lab:
+    return Lab(lab, tmp_path, Needs(faulted=1), nullcontext)
 
 
 def _named() -> dict[str, dict[str, str]]:
     return {"metadata": {"name": f"made-{uuid.uuid4().hex[:8]}"}}
 
 
-def _is_there(lab: Lab, path: str) -> bool:
+def _is_there(lab: LabHandle, path: str) -> bool:
     try:
         lab.cluster.api.get(path)
     except ApiError as error:
@@ -78,66 +72,68 @@ def _is_there(lab: Lab, path: str) -> bool:
     return True
 
 
-def test_answers_and_refusals_are_in_the_history_with_their_times(stage: Stage) -> None:
+def test_answers_and_refusals_are_recorded_with_their_times(stage: Lab) -> None:
     with stage.record():
         first, second = stage.nodes()[:2]
-        refused = stage.do(would("DELETE", f"/api/v1/nodes/{second.name}", by=kubelet_of(first.name)))
-        listed = stage.do(kubectl("get", "nodes"))
-        failed = stage.do(kubectl("get", "nonsense", may_fail=True))
+        refused = stage.run(dry_run("DELETE", f"/api/v1/nodes/{second.name}", by=kubelet_of(first.name)))
+        listed = stage.run(kubectl("get", "nodes"))
+        failed = stage.run(kubectl("get", "nonsense", may_fail=True))
         with pytest.raises(Problem, match="kubectl get nonsense: "):
-            stage.do(kubectl("get", "nonsense"))
+            stage.run(kubectl("get", "nonsense"))
     assert refused.value["status"] == 403
     assert first.name in listed.value["stdout"]
     assert (failed.value["status"], bool(failed.value["stderr"])) == (1, True)
-    times = [found.t for seen in (refused, listed, failed) if (found := stage.find(seen.came))]
+    times = [event.t for outcome in (refused, listed, failed) if (event := stage.find(outcome.completed))]
     assert times == sorted(times)
     assert len(times) == 3
     steps = [entry.data["step"] for entry in stage.history().of_kind("action")]
     assert steps == ["begun", "ended"] * 3 + ["begun", "failed"]
 
 
-def test_looks_show_what_is_so(stage: Stage, lab: Lab) -> None:
+def test_probes_observe_the_actual_state(stage: Lab, lab: LabHandle) -> None:
     node = stage.target
     info = next(entry for entry in lab.fleet.nodes() if entry.name == node)
     in_zone = {"zone": f":\x00:{info.zone}"}
     with stage.record():
-        period = stage.look(kubelet_field(node, "nodeStatusUpdateFrequency"))
-        nobody = stage.look(kubelet_field(node, "noSuchField"))
-        machine_id = stage.look(file_of(node, "/etc/machine-id"))
-        size = stage.look(metric("kube-controller-manager", "node_collector_zone_size", **in_zone))
-        pods = stage.look(metric(node, "kubelet_running_pods"))
-        requests = stage.look(metric("kube-apiserver", "apiserver_request_total", verb="LIST"))
-        nothing = stage.look(metric("kube-scheduler", "no_such_metric"))
+        period = stage.observe(kubelet_field(node, "nodeStatusUpdateFrequency"))
+        nobody = stage.observe(kubelet_field(node, "noSuchField"))
+        machine_id = stage.observe(file_of(node, "/etc/machine-id"))
+        size = stage.observe(metric("kube-controller-manager", "node_collector_zone_size", **in_zone))
+        pods = stage.observe(metric(node, "kubelet_running_pods"))
+        requests = stage.observe(metric("kube-apiserver", "apiserver_request_total", verb="LIST"))
+        nothing = stage.observe(metric("kube-scheduler", "no_such_metric"))
     assert period.value == lab.configuration.reported["kubelet"]["nodeStatusUpdateFrequency"]
     assert (nobody.value, nothing.value, machine_id.value) == (None, None, info.machine_id)
-    # Of zones that are gone the manager goes on telling.
+    # The manager keeps the metrics of removed zones.
     assert size.value == sum(entry.zone == info.zone for entry in lab.fleet.nodes())
     assert pods.value is not None
     assert requests.value > 0
-    seen = [entry.data["id"] for entry in stage.history().of_kind("observed")]
-    assert seen == [each.id for each in (period, nobody, machine_id, size, pods, requests, nothing)]
+    ids = [entry.data["id"] for entry in stage.history().of_kind("observed")]
+    assert ids == [
+        observation.id for observation in (period, nobody, machine_id, size, pods, requests, nothing)
+    ]
 
 
 @pytest.mark.vm
-def test_a_node_asks_with_its_own_credential(stage: Stage) -> None:
+def test_node_sends_requests_with_its_own_credential(stage: Lab) -> None:
     first, second = stage.nodes()[:2]
     own = OwnCredential(first.name)
     with stage.record():
-        itself = stage.do(ask("GET", f"/api/v1/nodes/{first.name}", by=own))
-        other = stage.do(would("DELETE", f"/api/v1/nodes/{second.name}", by=own))
-        who = stage.do(would("POST", WHO, WHO_AM_I, by=own))
+        itself = stage.run(send_request("GET", f"/api/v1/nodes/{first.name}", by=own))
+        other = stage.run(dry_run("DELETE", f"/api/v1/nodes/{second.name}", by=own))
+        who = stage.run(dry_run("POST", WHO, WHO_AM_I, by=own))
     assert (itself.value["status"], other.value["status"]) == (200, 403)
     user = who.value["body"]["status"]["userInfo"]
     assert (user["username"], "system:nodes" in user["groups"]) == (f"system:node:{first.name}", True)
 
 
-def test_a_node_that_was_made_by_hand_lives_while_it_is_kept_alive(stage: Stage, lab: Lab) -> None:
+def test_manual_node_stays_ready_while_it_is_kept_alive(stage: Lab, lab: LabHandle) -> None:
     name = _named()["metadata"]["name"]
     unknown = condition_became(name, "Ready", "Unknown")
     with stage.record():
-        stage.do(make_node(name, {"topology.kubernetes.io/zone": "zone-nobody"}))
+        stage.run(create_node(name, {"topology.kubernetes.io/zone": "zone-nobody"}))
         alive = keep_alive(name)
-        stage.do(alive)
+        stage.run(alive)
         long = windows.absence(1.5 * lab.configuration["G"])
         stage.wait_for(unknown.never_after(alive.ended, long))
         assert stage.find(unknown) is None
@@ -145,22 +141,22 @@ def test_a_node_that_was_made_by_hand_lives_while_it_is_kept_alive(stage: Stage,
     assert not _is_there(lab, f"/api/v1/nodes/{name}")
 
 
-def test_what_a_scenario_made_is_gone_when_it_is_over(stage: Stage, lab: Lab) -> None:
+def test_objects_of_a_scenario_are_removed_when_it_ends(stage: Lab, lab: LabHandle) -> None:
     body = _named()
     path = f"{MAPS}/{body['metadata']['name']}"
-    assert stage.do(ask("POST", MAPS, body)).value["status"] == 201
+    assert stage.run(send_request("POST", MAPS, body)).value["status"] == 201
     assert _is_there(lab, path)
     lab.tidy()
     assert not _is_there(lab, path)
     assert lab.safety.ledger.unfinished() == []
 
 
-@pytest.mark.parametrize("was_made", [True, False], ids=["after it was made", "before it was made"])
-def test_a_crash_leaves_no_object_behind(lab: Lab, was_made: bool) -> None:
+@pytest.mark.parametrize("has_name", [True, False], ids=["after it was made", "before it was made"])
+def test_crash_leaves_no_object_behind(lab: LabHandle, has_name: bool) -> None:
     body = _named()
     path = f"{MAPS}/{body['metadata']['name']}"
-    mark = lab.safety.expect(path)
-    if was_made:
+    mark = lab.safety.register_object(path)
+    if has_name:
         lab.cluster.api.create(MAPS, {"metadata": {**body["metadata"], "annotations": {MARK: mark}}})
     another = registry.attach(lab.name)
     try:
@@ -171,26 +167,26 @@ def test_a_crash_leaves_no_object_behind(lab: Lab, was_made: bool) -> None:
     assert lab.safety.ledger.unfinished() == []
 
 
-def test_an_object_that_comes_after_nobody_answered_for_it_is_removed(
-    stage: Stage, lab: Lab, monkeypatch: pytest.MonkeyPatch
+def test_object_created_after_a_timed_out_request_is_removed(
+    stage: Lab, lab: LabHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where etcd stood still, and took the request all the same when it went on."""
-    monkeypatch.setattr(api_module, "CALL_LIMIT_S", 1.0)
+    """As if etcd was frozen and executed the request later."""
+    monkeypatch.setattr(api_module, "CALL_TIMEOUT_S", 1.0)
     body = _named()
     path = f"{MAPS}/{body['metadata']['name']}"
     etcd = lab.fleet.machine("etcd")
     etcd.power("freeze")
     try:
         with pytest.raises(ApiError):
-            stage.do(ask("POST", MAPS, body))
+            stage.run(send_request("POST", MAPS, body))
     finally:
         etcd.power("thaw")
     (entry,) = lab.safety.ledger.unfinished()
     assert entry.step == "unanswered"
     comes_late = {"metadata": {**body["metadata"], "annotations": {MARK: entry.fault["id"]}}}
-    monkeypatch.setattr(api_module, "CALL_LIMIT_S", 15.0)
-    assert eventually(lambda: told(lambda: lab.cluster.api.get(MAPS)), UP_LIMIT_S)
-    # Where etcd took it, this time, it came at once; what is tested comes later.
+    monkeypatch.setattr(api_module, "CALL_TIMEOUT_S", 15.0)
+    assert eventually(lambda: first_answer(lambda: lab.cluster.api.get(MAPS)), UP_TIMEOUT_S)
+    # If etcd stored it at once this time, the tested case does not occur.
     lab.cluster.api.delete(path)
 
     with ThreadPoolExecutor(1) as pool:
@@ -204,14 +200,14 @@ def test_an_object_that_comes_after_nobody_answered_for_it_is_removed(
 
 
 @pytest.mark.parametrize("joined", [True, False], ids=["after it joined", "before it joined"])
-def test_a_crash_leaves_no_node_behind(stage: Stage, lab: Lab, joined: bool) -> None:
+def test_crash_leaves_no_node_behind(stage: Lab, lab: LabHandle, joined: bool) -> None:
     before = lab.fleet.node_names()
     if joined:
-        stage.do(join(JOINED, registerWithTaints=[]))
+        stage.run(join(JOINED, registerWithTaints=[]))
         assert lab.fleet.has(JOINED)
-        assert eventually(lambda: _is_there(lab, f"/api/v1/nodes/{JOINED}"), UP_LIMIT_S)
+        assert eventually(lambda: _is_there(lab, f"/api/v1/nodes/{JOINED}"), UP_TIMEOUT_S)
     else:
-        lab.safety.expect_node(JOINED)
+        lab.safety.register_node(JOINED)
     another = registry.attach(lab.name)
     try:
         assert another.safety.heal_unfinished() == []
@@ -222,36 +218,36 @@ def test_a_crash_leaves_no_node_behind(stage: Stage, lab: Lab, joined: bool) -> 
     assert lab.safety.ledger.unfinished() == []
 
 
-def test_a_node_comes_back_under_its_name_as_another_machine(stage: Stage, lab: Lab) -> None:
-    seen = []
+def test_rejoined_node_is_another_machine_under_the_same_name(stage: Lab, lab: LabHandle) -> None:
+    identities = []
     for _ in range(2):
-        stage.do(join(JOINED))
+        stage.run(join(JOINED))
         lab.wait_nodes_ready([JOINED])
-        seen.append(
-            lab.fleet.machine(JOINED).run(["cat", "/etc/machine-id"], deadline_s=COMMAND_LIMIT_S).stdout
+        identities.append(
+            lab.fleet.machine(JOINED).run(["cat", "/etc/machine-id"], timeout_s=COMMAND_TIMEOUT_S).stdout
         )
-        # As `nodeproof heal` does it, in a process of its own.
+        # Like `nodeproof heal`, in another process.
         another = registry.attach(lab.name)
         assert another.safety.heal_unfinished() == []
         another.close()
-    assert len(set(seen)) == len(seen)
+    assert len(set(identities)) == len(identities)
     assert lab.safety.ledger.unfinished() == []
 
 
-def test_a_machine_is_called_otherwise_than_its_node_and_leaves_alone(stage: Stage, lab: Lab) -> None:
+def test_machine_may_have_another_name_than_its_node(stage: Lab, lab: LabHandle) -> None:
     label = {"nodeproof.dev/told": "once"}
-    stage.do(join(JOINED, node="called", flags=["--node-labels=nodeproof.dev/told=once"]))
+    stage.run(join(JOINED, node="called", flags=["--node-labels=nodeproof.dev/told=once"]))
     lab.wait_nodes_ready(["called"])
     assert label.items() <= stage.labels("called").items()
-    assert stage.do(run_on(JOINED, "hostname")).value["stdout"] == f"{JOINED}\n"
+    assert stage.run(run_on(JOINED, "hostname")).value["stdout"] == f"{JOINED}\n"
     with pytest.raises(Problem, match="exists already"):
-        stage.do(join("another", node=lab.usable()[0]))
+        stage.run(join("another", node=lab.usable_nodes()[0]))
 
-    stage.do(start_again(JOINED, "--node-labels=node.kubernetes.io/instance-type=told"))
+    stage.run(restart_joined(JOINED, "--node-labels=node.kubernetes.io/instance-type=told"))
     type_ = "node.kubernetes.io/instance-type"
-    assert eventually(lambda: stage.labels("called").get(type_) == "told", UP_LIMIT_S)
-    assert stage.do(try_kubelet(JOINED, "--node-labels=k8s.io/own=yes")).value["status"] == 1
-    stage.do(leave(JOINED))
+    assert eventually(lambda: stage.labels("called").get(type_) == "told", UP_TIMEOUT_S)
+    assert stage.run(try_kubelet(JOINED, "--node-labels=k8s.io/own=yes")).value["status"] == 1
+    stage.run(leave(JOINED))
     assert not lab.fleet.has(JOINED)
     assert _is_there(lab, "/api/v1/nodes/called")
     lab.tidy()
@@ -259,41 +255,43 @@ def test_a_machine_is_called_otherwise_than_its_node_and_leaves_alone(stage: Sta
     assert lab.safety.ledger.unfinished() == []
 
 
-@pytest.mark.parametrize("does", [leave, start_again, run_on, try_kubelet])
-def test_only_a_machine_that_joined_is_done_anything_to(stage: Stage, does: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("does", [leave, restart_joined, run_on, try_kubelet])
+def test_machine_actions_are_refused_on_a_machine_that_did_not_join(
+    stage: Lab, does: Callable[..., Any]
+) -> None:
     with pytest.raises(Problem, match="was not joined"):
-        stage.do(does(stage.target))
+        stage.run(does(stage.target))
 
 
 @pytest.mark.parametrize("of", ["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"])
-def test_a_workload_goes_with_its_pods(stage: Stage, lab: Lab, of: Kind) -> None:
-    made = workload(of)
-    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/{of.lower()}s/{made.name}"
+def test_workload_is_removed_with_its_pods(stage: Lab, lab: LabHandle, of: Kind) -> None:
+    deployed = workload(of)
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/{of.lower()}s/{deployed.name}"
     with stage.record():
-        assert stage.do(made.make).value["status"] == 201
-        running = written("pods", {**made.pods, "status": {"phase": "Running"}})
-        stage.wait_for(running.after(made.make.begun, windows.prompt(RUNNING_LIMIT_S)))
-        assert stage.find(running) is not None, _told_of_pods(lab)
-        assert stage.do(disruption_budget(made)).value["status"] == 201
+        assert stage.run(deployed.make).value["status"] == 201
+        running = written("pods", {**deployed.pods, "status": {"phase": "Running"}})
+        stage.wait_for(running.after(deployed.make.begun, windows.prompt(RUNNING_TIMEOUT_S)))
+        assert stage.find(running) is not None, _describe_pods(lab)
+        assert stage.run(disruption_budget(deployed)).value["status"] == 201
     lab.tidy()
     assert not _is_there(lab, path)
-    assert eventually(lambda: not _pods_of(lab, made), UP_LIMIT_S)
+    assert eventually(lambda: not _pods_of(lab, deployed), UP_TIMEOUT_S)
     assert lab.safety.ledger.unfinished() == []
 
 
-def test_a_namespace_of_a_scenarios_own_goes_with_all_that_is_in_it(stage: Stage, lab: Lab) -> None:
-    own = own_namespace()
-    made = workload("Deployment", namespace=own.name)
+def test_own_namespace_is_removed_with_its_content(stage: Lab, lab: LabHandle) -> None:
+    own = new_namespace()
+    deployed = workload("Deployment", namespace=own.name)
     inside = f"/api/v1/namespaces/{own.name}"
     with stage.record():
-        assert stage.do(own.make).value["status"] == 201
-        assert stage.do(made.make).value["status"] == 201
-        assert stage.do(service(made)).value["status"] == 201
-        running = written("pods", {**made.pods, "status": {"phase": "Running"}})
-        stage.wait_for(running.after(made.make.begun, windows.prompt(RUNNING_LIMIT_S)))
-        assert stage.find(running) is not None, _told_of_pods(lab)
-        assert eventually(lambda: _endpoints(lab, made), UP_LIMIT_S)
-    # As another process does it where this one was killed.
+        assert stage.run(own.make).value["status"] == 201
+        assert stage.run(deployed.make).value["status"] == 201
+        assert stage.run(service(deployed)).value["status"] == 201
+        running = written("pods", {**deployed.pods, "status": {"phase": "Running"}})
+        stage.wait_for(running.after(deployed.make.begun, windows.prompt(RUNNING_TIMEOUT_S)))
+        assert stage.find(running) is not None, _describe_pods(lab)
+        assert eventually(lambda: _endpoints(lab, deployed), UP_TIMEOUT_S)
+    # Like another process after this one was killed.
     another = registry.attach(lab.name)
     assert another.safety.heal_unfinished() == []
     another.close()
@@ -301,40 +299,42 @@ def test_a_namespace_of_a_scenarios_own_goes_with_all_that_is_in_it(stage: Stage
     assert lab.safety.ledger.unfinished() == []
 
 
-def _endpoints(lab: Lab, made: Workload) -> list[object]:
-    """Where its Service leads."""
-    path = f"/apis/discovery.k8s.io/v1/namespaces/{made.namespace}/endpointslices"
-    slices = lab.cluster.api.get(path, {"labelSelector": f"kubernetes.io/service-name={made.name}"})["items"]
-    return [endpoint for each in slices for endpoint in each["endpoints"] or ()]
+def _endpoints(lab: LabHandle, deployed: Workload) -> list[object]:
+    """Return the endpoints of its Service."""
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{deployed.namespace}/endpointslices"
+    slices = lab.cluster.api.get(path, {"labelSelector": f"kubernetes.io/service-name={deployed.name}"})[
+        "items"
+    ]
+    return [endpoint for entry in slices for endpoint in entry["endpoints"] or ()]
 
 
-def test_how_a_component_ends_is_in_the_history(stage: Stage) -> None:
+def test_end_of_a_component_is_recorded(stage: Lab) -> None:
     with stage.record():
-        refused = stage.do(try_flags("kube-scheduler", "--no-such-flag=1"))
-        taken = stage.do(try_flags("kube-scheduler", "--leader-elect=false"))
+        refused = stage.run(try_flags("kube-scheduler", "--no-such-flag=1"))
+        taken = stage.run(try_flags("kube-scheduler", "--leader-elect=false"))
         with pytest.raises(Problem, match="unknown component 'kube-nothing'"):
-            stage.do(try_flags("kube-nothing"))
+            stage.run(try_flags("kube-nothing"))
     assert (refused.value["status"], taken.value["status"]) == (1, 0)
     assert "unknown flag: --no-such-flag" in refused.value["stderr"]
-    seen = [entry.data["id"] for entry in stage.history().of_kind("observed")]
-    assert seen == [refused.id, taken.id]
+    ids = [entry.data["id"] for entry in stage.history().of_kind("observed")]
+    assert ids == [refused.id, taken.id]
 
 
 @pytest.mark.vm
-def test_a_property_on_a_nodes_bus_is_looked_at(stage: Stage, lab: Lab, node: str) -> None:
+def test_dbus_property_of_a_node_is_observed(stage: Lab, lab: LabHandle, node: str) -> None:
     if "systemd" not in lab.features:
         pytest.skip("it needs systemd")
     with stage.record():
-        delay = stage.look(dbus_property(node, *LOGIND, "InhibitDelayMaxUSec"))
-        shutting_down = stage.look(dbus_property(node, *LOGIND, "PreparingForShutdown"))
+        delay = stage.observe(dbus_property(node, *LOGIND, "InhibitDelayMaxUSec"))
+        shutting_down = stage.observe(dbus_property(node, *LOGIND, "PreparingForShutdown"))
     assert delay.value > 0
     assert shutting_down.value is False
 
 
-def _told_of_pods(lab: Lab) -> str:
-    """What the cluster says of our pods, for whoever reads a failure."""
-    told = (
-        lab.cluster.run_kubectl(["--namespace", NAMESPACE, *arguments], COMMAND_LIMIT_S, "")["stdout"]
+def _describe_pods(lab: LabHandle) -> str:
+    """Describe our pods, for the message of a failure."""
+    output = (
+        lab.cluster.run_kubectl(["--namespace", NAMESPACE, *arguments], COMMAND_TIMEOUT_S, "")["stdout"]
         for arguments in (
             ["describe", "replicasets,pods"],
             ["get", "events"],
@@ -346,36 +346,38 @@ def _told_of_pods(lab: Lab) -> str:
         "kube-scheduler",
         *(f"kubelet-{n}" for n in lab.fleet.node_names()),
     ]
-    return "\n".join([*told, *(f"{name}:\n{lab.life.last_lines(name)}" for name in components)])
+    return "\n".join([*output, *(f"{name}:\n{lab.life.last_lines(name)}" for name in components)])
 
 
-def _pods_of(lab: Lab, made: Workload) -> list[object]:
-    found = lab.cluster.api.get(
-        f"/api/v1/namespaces/{NAMESPACE}/pods", {"labelSelector": f"{LABEL}={made.name}"}
+def _pods_of(lab: LabHandle, deployed: Workload) -> list[object]:
+    pods = lab.cluster.api.get(
+        f"/api/v1/namespaces/{NAMESPACE}/pods", {"labelSelector": f"{LABEL}={deployed.name}"}
     )
-    return list(found["items"])
+    return list(pods["items"])
 
 
-@pytest.mark.parametrize("asked", [True, False], ids=["the POST was refused", "a crash before the POST"])
-def test_an_object_that_was_there_before_is_left_alone(stage: Stage, lab: Lab, asked: bool) -> None:
+@pytest.mark.parametrize(
+    "is_recorded", [True, False], ids=["the POST was refused", "a crash before the POST"]
+)
+def test_existing_object_is_left_alone(stage: Lab, lab: LabHandle, is_recorded: bool) -> None:
     body = _named()
     path = f"{MAPS}/{body['metadata']['name']}"
     lab.cluster.api.create(MAPS, body)
-    if asked:
-        assert stage.do(ask("POST", MAPS, body)).value["status"] == 409
+    if is_recorded:
+        assert stage.run(send_request("POST", MAPS, body)).value["status"] == 409
     else:
-        lab.safety.expect(path)
+        lab.safety.register_object(path)
     lab.tidy()
     assert _is_there(lab, path)
     assert lab.safety.ledger.unfinished() == []
     lab.cluster.api.delete(path)
 
 
-def test_an_object_that_cannot_be_removed_yet_keeps_nothing_else_from_it(stage: Stage, lab: Lab) -> None:
+def test_object_that_cannot_be_removed_yet_does_not_block_others(stage: Lab, lab: LabHandle) -> None:
     other, held = _named(), _named()
     path = f"{MAPS}/{held['metadata']['name']}"
-    stage.do(ask("POST", MAPS, other))
-    stage.do(ask("POST", MAPS, {"metadata": {**held["metadata"], "finalizers": [HELD, OTHERS]}}))
+    stage.run(send_request("POST", MAPS, other))
+    stage.run(send_request("POST", MAPS, {"metadata": {**held["metadata"], "finalizers": [HELD, OTHERS]}}))
     with pytest.raises(Problem, match=f"not undone: {path}"):
         lab.tidy()
     assert not _is_there(lab, f"{MAPS}/{other['metadata']['name']}")
@@ -385,83 +387,81 @@ def test_an_object_that_cannot_be_removed_yet_keeps_nothing_else_from_it(stage: 
     assert lab.safety.ledger.unfinished() == []
 
 
-@pytest.mark.parametrize("asked_for_deletion", [False, True], ids=["as it was made", "on its way out"])
-def test_what_a_scenario_held_by_a_finalizer_goes_when_it_is_healed(
-    stage: Stage, lab: Lab, asked_for_deletion: bool
-) -> None:
-    """Whoever put it on was killed, and takes it off no more."""
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["as it was made", "on its way out"])
+def test_object_held_by_a_finalizer_is_removed_on_heal(stage: Lab, lab: LabHandle, is_deleted: bool) -> None:
+    """Its creator was killed and cannot remove it."""
     held = _named()
     path = f"{MAPS}/{held['metadata']['name']}"
-    stage.do(ask("POST", MAPS, {"metadata": {**held["metadata"], "finalizers": [HELD]}}))
-    if asked_for_deletion:
-        stage.do(ask("DELETE", path))
+    stage.run(send_request("POST", MAPS, {"metadata": {**held["metadata"], "finalizers": [HELD]}}))
+    if is_deleted:
+        stage.run(send_request("DELETE", path))
         assert _is_there(lab, path)
     assert lab.safety.heal_unfinished() == []
     assert not _is_there(lab, path)
     assert lab.safety.ledger.unfinished() == []
 
 
-def test_a_secret_that_is_asked_for_is_not_in_the_history(stage: Stage) -> None:
+def test_requested_secret_is_not_in_the_history(stage: Lab) -> None:
     secrets, value = f"/api/v1/namespaces/{NAMESPACE}/secrets", uuid.uuid4().hex
     body = {**_named(), "stringData": {"key": value}}
     with stage.record():
-        seen = [
-            stage.do(ask("POST", secrets, body)),
-            stage.do(ask("GET", f"{secrets}/{body['metadata']['name']}")),
-            stage.do(ask("GET", secrets)),
+        outcomes = [
+            stage.run(send_request("POST", secrets, body)),
+            stage.run(send_request("GET", f"{secrets}/{body['metadata']['name']}")),
+            stage.run(send_request("GET", secrets)),
         ]
-    assert [answer.value["status"] for answer in seen] == [201, 200, 200]
-    told = "".join(entry.to_json() for entry in stage.history().entries)
-    assert value not in told
-    assert base64.b64encode(value.encode()).decode() not in told
+    assert [answer.value["status"] for answer in outcomes] == [201, 200, 200]
+    text = "".join(entry.to_json() for entry in stage.history().entries)
+    assert value not in text
+    assert base64.b64encode(value.encode()).decode() not in text
 
 
 @pytest.mark.parametrize("path", [f"{MAPS}?dryRun=None", f"{MAPS}#x"])
-def test_a_query_in_a_path_is_refused(stage: Stage, path: str) -> None:
-    for action in (ask("POST", path, _named()), would("POST", path, _named())):
+def test_query_in_a_path_is_refused(stage: Lab, path: str) -> None:
+    for action in (send_request("POST", path, _named()), dry_run("POST", path, _named())):
         with pytest.raises(Problem, match="a path with a query"):
-            stage.do(action)
+            stage.run(action)
 
 
-def test_a_failure_is_observed_where_a_request_may_fail(stage: Stage) -> None:
-    """A Node without an address is one whose kubelet the API server cannot reach."""
+def test_failed_request_is_observed_if_it_may_fail(stage: Lab) -> None:
+    """The API server cannot reach the kubelet of a Node without an address."""
     name = _named()["metadata"]["name"]
     path = f"{WATCHED['nodes']}/{name}/proxy/healthz"
-    stage.do(make_node(name))
+    stage.run(create_node(name))
     with stage.record():
         with pytest.raises(ApiError, match="address"):
-            stage.do(ask("GET", path))
-        seen = stage.do(ask("GET", path, may_fail=True))
-    assert seen.value["status"] >= 500
-    assert "address" in seen.value["body"]
-    assert [entry.data["value"] for entry in stage.history().of_kind("observed")] == [seen.value]
+            stage.run(send_request("GET", path))
+        outcome = stage.run(send_request("GET", path, may_fail=True))
+    assert outcome.value["status"] >= 500
+    assert "address" in outcome.value["body"]
+    assert [entry.data["value"] for entry in stage.history().of_kind("observed")] == [outcome.value]
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
-def test_what_changes_something_may_not_fail(method: Literal["POST", "PATCH", "DELETE"]) -> None:
+def test_request_that_changes_something_may_not_fail(method: Literal["POST", "PATCH", "DELETE"]) -> None:
     with pytest.raises(Problem, match="only a GET changes nothing"):
-        ask(method, f"{MAPS}/any", {}, may_fail=True)
+        send_request(method, f"{MAPS}/any", {}, may_fail=True)
 
 
-def test_an_object_without_a_name_is_not_made(stage: Stage) -> None:
+def test_object_without_a_name_is_not_created(stage: Lab) -> None:
     with pytest.raises(Problem, match="an object without a name"):
-        stage.do(ask("POST", MAPS, {"metadata": {"generateName": "made-"}}))
+        stage.run(send_request("POST", MAPS, {"metadata": {"generateName": "made-"}}))
 
 
 UNLABELLED = {"metadata": {"labels": {"nodeproof.dev/noted": None}}}
 ALSO = tuple(sorted(RESOURCES.keys() - WATCHED.keys()))
 
 
-def test_every_resource_that_can_be_recorded_is_watched_and_fenced(stage: Stage, lab: Lab) -> None:
+def test_every_recordable_resource_is_watched_and_fenced(stage: Lab, lab: LabHandle) -> None:
     body, labels = _named(), {"metadata": {"labels": {"nodeproof.dev/noted": "yes"}}}
     labelled = became("namespaces", NAMESPACE, labels)
-    with stage.record(also=ALSO):
-        stage.do(ask("POST", RESOURCES["csinodes"].path, {**body, "spec": {"drivers": []}}))
-        asked = stage.do(ask("PATCH", f"{RESOURCES['namespaces'].path}/{NAMESPACE}", labels))
-        stage.wait_for(labelled.after(asked.came, windows.prompt(10)))
-    stage.do(ask("PATCH", f"{RESOURCES['namespaces'].path}/{NAMESPACE}", UNLABELLED))
+    with stage.record(extra_resources=ALSO):
+        stage.run(send_request("POST", RESOURCES["csinodes"].path, {**body, "spec": {"drivers": []}}))
+        request = stage.run(send_request("PATCH", f"{RESOURCES['namespaces'].path}/{NAMESPACE}", labels))
+        stage.wait_for(labelled.after(request.completed, windows.prompt(10)))
+    stage.run(send_request("PATCH", f"{RESOURCES['namespaces'].path}/{NAMESPACE}", UNLABELLED))
     assert stage.find(labelled) is not None
-    assert stage.find(made("csinodes", body["metadata"]["name"])) is not None
+    assert stage.find(created("csinodes", body["metadata"]["name"])) is not None
     assert fence(stage.history(), ALSO).passed
     lab.tidy()
     assert [
@@ -469,13 +469,13 @@ def test_every_resource_that_can_be_recorded_is_watched_and_fenced(stage: Stage,
     ] == []
 
 
-def test_what_cannot_be_recorded_is_refused_with_what_can(stage: Stage) -> None:
-    with pytest.raises(Problem, match="there are: csinodes, "), stage.record(also=("secrets",)):
+def test_unrecordable_resource_is_refused_with_the_alternatives(stage: Lab) -> None:
+    with pytest.raises(Problem, match="use one of: csinodes, "), stage.record(extra_resources=("secrets",)):
         pass
 
 
-def test_the_collector_tells_that_it_has_put_a_node_into_quarantine(lab: Lab) -> None:
-    """Else each scenario about it would wait, in a fresh lab, too."""
+def test_podgc_quarantine_is_visible_in_the_metrics(lab: LabHandle) -> None:
+    """Otherwise each scenario about it would wait, even in a new lab."""
     api = lab.cluster.api
     before = begun(api)
     assert before is not None

@@ -1,25 +1,22 @@
-"""The guard lets a fault near a target only when everything says that it is a node of our own lab."""
+"""The guard allows a fault only if every fact identifies the target as a node of our own lab."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from nodeproof.faults import (
-    Fault,
-    KubeletSettings,
-    OtherFile,
-    Partition,
-    Reset,
-    Shutdown,
-    Swap,
-    UnitDown,
-    UnitUp,
-)
+from nodeproof.faults import Fault
+from nodeproof.faults.memory import Swap
+from nodeproof.faults.partition import Partition
+from nodeproof.faults.power import Reset
+from nodeproof.faults.replace_file import ReplaceFile
+from nodeproof.faults.settings import KubeletSettings
+from nodeproof.faults.shutdown import Shutdown
+from nodeproof.faults.units import UnitDown, UnitUp
 from nodeproof.machines.machine import CONTROL_PLANE
 from nodeproof.model.needs import Radius
 from nodeproof.safety.guard import Declared, Record, Refused, Target, check_plan, check_target
@@ -31,11 +28,11 @@ TARGET = Target("node-1", "uid-1", "p-000001", "id-1", "id-1", "p-000001 id-1")
 
 
 def plan(record: Record, declared: set[str], lost: set[str], planes: Collection[str] = ()) -> None:
-    """Ask the guard for a fault on node-1."""
+    """Plan a fault on node-1."""
     check_plan("node-1", ("node",), ["node-1"], record, Declared(declared), lost, lambda: planes)
 
 
-def test_a_node_of_the_lab_inside_the_blast_radius_passes() -> None:
+def test_lab_node_inside_the_declared_radius_passes() -> None:
     plan(RECORD, {"node-1"}, set())
     check_target(TARGET, RECORD)
 
@@ -50,13 +47,21 @@ LARGE = replace(
 ZONE_A, EVERYBODY = ("node-1", "node-2", "node-3"), tuple(LARGE.machine_ids)
 
 
-def group(harms: Collection[str], radius: Radius) -> None:
-    """Ask the guard for a fault on the control plane's side that takes these nodes away."""
-    check_plan(CONTROL_PLANE, ("control-plane",), harms, LARGE, Declared(harms, (), radius), set(), set)
+def group(affected_nodes: Collection[str], radius: Radius) -> None:
+    """Plan a control plane fault that affects these nodes."""
+    check_plan(
+        CONTROL_PLANE,
+        ("control-plane",),
+        affected_nodes,
+        LARGE,
+        Declared(affected_nodes, (), radius),
+        set(),
+        set,
+    )
 
 
 @pytest.mark.parametrize(
-    ("harms", "radius", "said"),
+    ("affected_nodes", "radius", "reason"),
     [
         (ZONE_A[:2], "", ""),
         (ZONE_A, "", "more than 2 nodes"),
@@ -66,14 +71,14 @@ def group(harms: Collection[str], radius: Radius) -> None:
         (EVERYBODY, "cluster", ""),
     ],
 )
-def test_a_group_is_asked_for_once_and_within_the_declared_radius(
-    harms: Collection[str], radius: Radius, said: str
+def test_group_is_checked_once_against_the_declared_radius(
+    affected_nodes: Collection[str], radius: Radius, reason: str
 ) -> None:
-    with pytest.raises(Refused, match=said) if said else contextlib.nullcontext():
-        group(harms, radius)
+    with pytest.raises(Refused, match=reason) if reason else contextlib.nullcontext():
+        group(affected_nodes, radius)
 
 
-def test_one_of_a_group_that_was_not_declared_refuses_them_all() -> None:
+def test_undeclared_member_refuses_the_whole_group() -> None:
     with pytest.raises(Refused, match="node-2 is outside the declared blast radius: node-1"):
         check_plan(
             CONTROL_PLANE, ("control-plane",), ["node-1", "node-2"], LARGE, Declared(["node-1"]), set(), set
@@ -81,7 +86,7 @@ def test_one_of_a_group_that_was_not_declared_refuses_them_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "declared", "said"),
+    ("place", "declared", "reason"),
     [
         ("etcd", ("etcd",), ""),
         ("etcd", ("kube-controller-manager",), "etcd is outside the declared blast radius: kube-controller"),
@@ -91,43 +96,44 @@ def test_one_of_a_group_that_was_not_declared_refuses_them_all() -> None:
         ("node-1", ("node-1",), "cannot be injected on a node"),
     ],
 )
-def test_a_component_is_hit_where_it_was_declared(place: str, declared: Collection[str], said: str) -> None:
-    with pytest.raises(Refused, match=said) if said else contextlib.nullcontext():
+def test_component_may_be_faulted_where_it_was_declared(
+    place: str, declared: Collection[str], reason: str
+) -> None:
+    with pytest.raises(Refused, match=reason) if reason else contextlib.nullcontext():
         check_plan(place, ("component",), [], LARGE, Declared((), declared), set(), set)
 
 
 @pytest.mark.parametrize(
-    "made", [UnitDown, Shutdown, Partition, KubeletSettings, Swap, Reset, OtherFile, UnitUp]
+    "fault_type", [UnitDown, Shutdown, Partition, KubeletSettings, Swap, Reset, ReplaceFile, UnitUp]
 )
-def test_a_fault_of_nodes_is_done_on_no_component(made: Callable[..., Fault]) -> None:
-    """There its commands would run in the lab's outer namespaces, beside the host's service manager."""
-    fault = made("12345678", "etcd")
+def test_node_fault_is_refused_on_a_component(fault_type: type[Fault]) -> None:
+    """Otherwise its commands would run in the lab's outer namespaces, beside the host's service manager."""
     with pytest.raises(Refused, match=r"cannot be injected on a component \(etcd\), only on a node"):
         check_plan(
-            fault.node, fault.places, fault.harms, LARGE, Declared((), COMPONENTS, "cluster"), set(), set
+            "etcd", fault_type.places, ["etcd"], LARGE, Declared((), COMPONENTS, "cluster"), set(), set
         )
 
 
-def test_a_component_with_a_fault_is_no_lost_node() -> None:
+def test_component_with_a_fault_does_not_count_as_lost_node() -> None:
     check_plan("etcd", ("component",), ["etcd"], LARGE, Declared((), COMPONENTS), {"node-1", "node-2"}, set)
     group(("node-1",), "")
     check_plan("node-2", ("node",), ["node-2"], LARGE, Declared(["node-2"]), {"etcd", "node-1"}, set)
 
 
-def test_a_component_is_ours_if_its_cluster_is() -> None:
+def test_component_belongs_to_the_lab_of_its_cluster() -> None:
     check_target(Target("etcd", "uid-1"), LARGE)
     with pytest.raises(Refused, match="kube-system UID of etcd"):
         check_target(Target("etcd", "uid-2"), LARGE)
 
 
 @pytest.mark.parametrize("stranger", ["node-9", ""])
-def test_a_node_that_the_record_does_not_know_is_refused(stranger: str) -> None:
+def test_node_unknown_to_the_record_is_refused(stranger: str) -> None:
     with pytest.raises(Refused, match="not a node of lab"):
         check_plan(stranger, ("node",), [stranger], RECORD, Declared({stranger}), set(), set)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "reason"),
     [
         ({"kube_system_uid": "uid-2"}, "kube-system UID"),
         ({"kube_system_uid": ""}, "kube-system UID"),
@@ -142,14 +148,14 @@ def test_a_node_that_the_record_does_not_know_is_refused(stranger: str) -> None:
         ({"owner": ""}, "owner by the hypervisor"),
     ],
 )
-def test_one_fact_that_does_not_match_the_record_is_enough_to_refuse(
-    change: Mapping[str, Any], said: str
+def test_any_fact_that_differs_from_the_record_refuses_the_target(
+    change: Mapping[str, Any], reason: str
 ) -> None:
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(Refused, match=reason):
         check_target(replace(TARGET, **change), RECORD)
 
 
-def test_nodes_without_a_hypervisor_are_nobodys_there() -> None:
+def test_owner_of_a_node_without_hypervisor_must_be_empty() -> None:
     without = replace(RECORD, owners={})
     check_target(replace(TARGET, owner=""), without)
     with pytest.raises(Refused, match="owner by the hypervisor"):
@@ -157,33 +163,33 @@ def test_nodes_without_a_hypervisor_are_nobodys_there() -> None:
 
 
 @pytest.mark.parametrize("declared", [set(), {"node-2"}])
-def test_a_node_outside_the_declared_blast_radius_is_refused(declared: set[str]) -> None:
+def test_node_outside_the_declared_radius_is_refused(declared: set[str]) -> None:
     with pytest.raises(Refused, match="outside the declared blast radius"):
         plan(RECORD, declared, set())
 
 
-def test_the_last_unfaulted_node_is_refused() -> None:
+def test_last_unfaulted_node_is_refused() -> None:
     with pytest.raises(Refused, match="without an unfaulted node"):
         plan(RECORD, {"node-1", "node-2"}, {"node-2"})
 
 
-def test_a_second_fault_on_a_faulted_node_takes_no_further_one() -> None:
+def test_second_fault_on_a_faulted_node_costs_no_further_node() -> None:
     plan(RECORD, {"node-1"}, {"node-1"})
 
 
-def test_a_lab_of_one_node_has_none_to_spare() -> None:
+def test_lab_with_one_node_is_refused() -> None:
     alone = replace(RECORD, machine_ids={"node-1": "id-1"}, zones={"node-1": "zone-a"})
     with pytest.raises(Refused, match="without an unfaulted node"):
         plan(alone, {"node-1"}, set())
 
 
-def test_the_last_unfaulted_node_of_a_zone_is_refused() -> None:
+def test_last_unfaulted_node_of_a_zone_is_refused() -> None:
     apart = replace(RECORD, zones={"node-1": "zone-a", "node-2": "zone-b"})
     with pytest.raises(Refused, match="zone-a without an unfaulted node"):
         plan(apart, {"node-1"}, set())
 
 
-def test_the_last_control_plane_node_is_refused() -> None:
+def test_last_control_plane_node_is_refused() -> None:
     everything = {"node-1", "node-2", "node-3"}
     three = replace(
         RECORD,
@@ -199,7 +205,7 @@ def test_the_last_control_plane_node_is_refused() -> None:
     plan(three, everything, {"node-2"}, {"node-2"})
 
 
-def test_a_third_lost_node_is_refused() -> None:
+def test_third_lost_node_is_refused() -> None:
     names = [f"node-{number}" for number in range(1, 6)]
     many = replace(RECORD, machine_ids=dict.fromkeys(names, "id-1"), zones=dict.fromkeys(names, "zone-a"))
     plan(many, set(names), {"node-2"})

@@ -1,4 +1,4 @@
-"""What every machine keeps, whatever it is made of."""
+"""Properties of every machine, whatever its kind."""
 
 from __future__ import annotations
 
@@ -11,78 +11,78 @@ from pathlib import Path
 
 import pytest
 
+from nodeproof.labs.base.pki import ssh_key
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.host import SupervisedHost
-from nodeproof.labs.client.lab import Lab
-from nodeproof.labs.ground.pki import ssh_key
+from nodeproof.labs.client.handle import LabHandle
+from nodeproof.labs.client.supervised import SupervisedHost
 from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.machines.ssh import SshAccess, SshMachine
 from tests.waiting import eventually
 
-COMMAND_LIMIT_S = 10.0
-BOOT_LIMIT_S = 60.0
+COMMAND_TIMEOUT_S = 10.0
+BOOT_TIMEOUT_S = 60.0
 OVERRUN_S = 2.0
-"""How much later than its deadline a call may come back."""
+"""The tolerance of a call's timeout."""
 
 
 @pytest.fixture
-def power_cycled(lab: Lab, machine: SshMachine) -> Iterator[SshMachine]:
-    """A machine that a test may turn off; it is on again afterwards."""
+def power_cycled(lab: LabHandle, machine: SshMachine) -> Iterator[SshMachine]:
+    """Return a machine that a test may turn off; it is turned on afterwards."""
     yield machine
     machine.power("on")
-    assert eventually(machine.reaches_control_plane, BOOT_LIMIT_S)
+    assert eventually(machine.reaches_control_plane, BOOT_TIMEOUT_S)
 
 
 def output(machine: Machine, *argv: str) -> str:
-    return machine.run(argv, deadline_s=COMMAND_LIMIT_S).stdout
+    return machine.run(argv, timeout_s=COMMAND_TIMEOUT_S).stdout
 
 
-def test_a_command_gives_its_status_and_both_outputs(machine: SshMachine) -> None:
-    done = machine.run(["sh", "-c", "echo out; echo err >&2; exit 3"], deadline_s=COMMAND_LIMIT_S)
+def test_command_returns_its_status_and_both_outputs(machine: SshMachine) -> None:
+    process = machine.run(["sh", "-c", "echo out; echo err >&2; exit 3"], timeout_s=COMMAND_TIMEOUT_S)
 
-    assert (done.status, done.stdout, done.stderr) == (3, "out\n", "err\n")
-
-
-def test_a_command_reads_what_it_is_given(machine: SshMachine) -> None:
-    assert machine.run(["cat"], deadline_s=COMMAND_LIMIT_S, stdin="one\ntwo\n").stdout == "one\ntwo\n"
+    assert (process.status, process.stdout, process.stderr) == (3, "out\n", "err\n")
 
 
-def test_arguments_arrive_as_they_were_given(machine: SshMachine) -> None:
+def test_command_reads_its_stdin(machine: SshMachine) -> None:
+    assert machine.run(["cat"], timeout_s=COMMAND_TIMEOUT_S, stdin="one\ntwo\n").stdout == "one\ntwo\n"
+
+
+def test_arguments_arrive_unchanged(machine: SshMachine) -> None:
     assert output(machine, "printf", "%s|", "a b", "$HOME", "'\"", "*") == "a b|$HOME|'\"|*|"
 
 
-def test_much_output_on_both_streams_does_not_block(machine: SshMachine) -> None:
+def test_large_output_on_both_streams_does_not_block(machine: SshMachine) -> None:
     script = "head -c 3000000 /dev/zero | tr '\\0' e >&2; head -c 3000000 /dev/zero | tr '\\0' o"
-    done = machine.run(["sh", "-c", script], deadline_s=COMMAND_LIMIT_S)
+    process = machine.run(["sh", "-c", script], timeout_s=COMMAND_TIMEOUT_S)
 
-    assert (len(done.stdout), len(done.stderr)) == (3000000, 3000000)
+    assert (len(process.stdout), len(process.stderr)) == (3000000, 3000000)
 
 
 @pytest.mark.vm
 @pytest.mark.parametrize("script", ["sleep 30", "yes", "exec >&- 2>&-; sleep 30"])
-def test_a_command_that_does_not_end_is_given_up_at_its_deadline(machine: SshMachine, script: str) -> None:
-    deadline_s = 1.0
+def test_command_is_aborted_at_its_timeout(machine: SshMachine, script: str) -> None:
+    timeout_s = 1.0
     began = time.monotonic()
     with pytest.raises(MachineError):
-        machine.run(["timeout", "5", "sh", "-c", script], deadline_s=deadline_s)
+        machine.run(["timeout", "5", "sh", "-c", script], timeout_s=timeout_s)
 
-    assert deadline_s <= time.monotonic() - began + 0.05 < deadline_s + OVERRUN_S
+    assert timeout_s <= time.monotonic() - began + 0.05 < timeout_s + OVERRUN_S
     assert output(machine, "echo", "next") == "next\n"
 
 
-def test_a_command_whose_connection_is_cut_by_another_thread_has_no_status(machine: SshMachine) -> None:
+def test_command_cut_off_by_another_thread_has_no_status(machine: SshMachine) -> None:
     running = ["sleep", "7.25"]
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(machine.run, running, deadline_s=COMMAND_LIMIT_S)
-        assert eventually(lambda: " ".join(running) in output(machine, "ps", "-eo", "args"), COMMAND_LIMIT_S)
+        future = pool.submit(machine.run, running, timeout_s=COMMAND_TIMEOUT_S)
+        assert eventually(
+            lambda: " ".join(running) in output(machine, "ps", "-eo", "args"), COMMAND_TIMEOUT_S
+        )
         machine.close()
         with pytest.raises(MachineError, match="cut"):
-            asked.result()
+            future.result()
 
 
-def test_a_machine_that_somebody_else_booted_anew_answers_the_next_call(
-    lab: Lab, machine: SshMachine
-) -> None:
+def test_machine_booted_by_another_process_answers_the_next_call(lab: LabHandle, machine: SshMachine) -> None:
     boot = machine.boot_id()
     elsewhere = registry.attach(lab.name)
     try:
@@ -94,7 +94,9 @@ def test_a_machine_that_somebody_else_booted_anew_answers_the_next_call(
 
 
 @pytest.mark.vm
-def test_a_machine_with_another_host_key_is_refused(lab: Lab, machine: SshMachine, tmp_path: Path) -> None:
+def test_machine_with_another_host_key_is_refused(
+    lab: LabHandle, machine: SshMachine, tmp_path: Path
+) -> None:
     info = next(entry for entry in lab.fleet.nodes() if entry.name == machine.name)
     other_key = ssh_key(tmp_path / "other")
     access = SshAccess(
@@ -110,11 +112,11 @@ def test_a_machine_with_another_host_key_is_refused(lab: Lab, machine: SshMachin
     )
 
     with pytest.raises(MachineError, match=r"(?i)host key"):
-        stranger.run(["true"], deadline_s=COMMAND_LIMIT_S)
+        stranger.run(["true"], timeout_s=COMMAND_TIMEOUT_S)
 
 
 @pytest.mark.vm
-def test_a_healthy_machine_is_seen_so_from_everywhere(machine: SshMachine) -> None:
+def test_healthy_machine_is_reachable_from_everywhere(machine: SshMachine) -> None:
     assert machine.is_powered()
     assert machine.answers_on_control()
     assert machine.reached_from_control_plane()
@@ -122,10 +124,10 @@ def test_a_healthy_machine_is_seen_so_from_everywhere(machine: SshMachine) -> No
 
 
 @pytest.mark.vm
-def test_a_machine_has_two_networks_and_a_default_route(lab: Lab, machine: SshMachine) -> None:
+def test_machine_has_two_networks_and_a_default_route(lab: LabHandle, machine: SshMachine) -> None:
     info = next(entry for entry in lab.fleet.nodes() if entry.name == machine.name)
     links = {entry["ifname"]: entry for entry in json.loads(output(machine, "ip", "-json", "-4", "address"))}
-    addresses = {name: [found["local"] for found in link["addr_info"]] for name, link in links.items()}
+    addresses = {name: [address["local"] for address in link["addr_info"]] for name, link in links.items()}
 
     assert addresses["control"] == [info.control_address]
     assert addresses["data"] == [info.data_address]
@@ -134,13 +136,13 @@ def test_a_machine_has_two_networks_and_a_default_route(lab: Lab, machine: SshMa
 
 
 @pytest.mark.vm
-def test_a_machine_resolves_its_own_name(machine: SshMachine) -> None:
+def test_machine_resolves_its_own_name(machine: SshMachine) -> None:
     assert output(machine, "uname", "-n").strip() == machine.name
     assert output(machine, "getent", "hosts", machine.name).split()[0] == machine.data_address
 
 
 @pytest.mark.vm
-def test_a_machine_sees_only_its_own_processes(lab: Lab, machine: SshMachine) -> None:
+def test_machine_sees_only_its_own_processes(lab: LabHandle, machine: SshMachine) -> None:
     commands = output(machine, "ps", "-eww", "-o", "args=")
 
     assert f"--hostname-override={machine.name}" in commands
@@ -154,24 +156,24 @@ def test_a_machine_sees_only_its_own_processes(lab: Lab, machine: SshMachine) ->
 
 @pytest.mark.vm
 @pytest.mark.parametrize("folder", ["/root", "/etc", "/usr", "/var/tmp", "/run"])
-def test_what_a_machine_writes_does_not_reach_its_host(machine: SshMachine, folder: str) -> None:
+def test_machine_writes_do_not_reach_its_host(machine: SshMachine, folder: str) -> None:
     name = f"nodeproof-{uuid.uuid4().hex}"
-    machine.run(["touch", f"{folder}/{name}"], deadline_s=COMMAND_LIMIT_S)
+    machine.run(["touch", f"{folder}/{name}"], timeout_s=COMMAND_TIMEOUT_S)
 
     assert not (Path(folder) / name).exists()
 
 
-def test_a_machine_without_power_answers_nobody(power_cycled: SshMachine) -> None:
+def test_machine_without_power_does_not_answer(power_cycled: SshMachine) -> None:
     power_cycled.power("off")
 
     assert not power_cycled.is_powered()
     assert not power_cycled.answers_on_control()
     assert not power_cycled.reached_from_control_plane()
     with pytest.raises(MachineError):
-        power_cycled.run(["true"], deadline_s=1.0)
+        power_cycled.run(["true"], timeout_s=1.0)
 
 
-def test_a_power_cycle_gives_a_new_boot_of_the_same_machine(lab: Lab, power_cycled: SshMachine) -> None:
+def test_power_cycle_boots_the_same_machine_again(lab: LabHandle, power_cycled: SshMachine) -> None:
     machine = power_cycled
     identity, boot = output(machine, "cat", "/etc/machine-id"), machine.boot_id()
     info = next(entry for entry in lab.fleet.nodes() if entry.name == machine.name)
@@ -183,7 +185,7 @@ def test_a_power_cycle_gives_a_new_boot_of_the_same_machine(lab: Lab, power_cycl
     machine.power("on")
     machine.power("on")
 
-    assert eventually(machine.reaches_control_plane, BOOT_LIMIT_S)
+    assert eventually(machine.reaches_control_plane, BOOT_TIMEOUT_S)
     assert machine.boot_id() != boot
     assert output(machine, "cat", "/etc/machine-id") == identity
     assert next(entry for entry in lab.fleet.nodes() if entry.name == machine.name) == info

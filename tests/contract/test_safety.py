@@ -1,4 +1,4 @@
-"""No fault outlives its run: killed harnesses, torn and lost ledgers, machines that fall silent."""
+"""No fault outlives its run: killed harnesses, torn and lost ledgers, silent machines."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from nodeproof.cluster.resources import WATCHED
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.faults import Fault
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import PROCESS
 from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.machines.ssh import SshMachine
 from nodeproof.model.cluster import condition_status
 from nodeproof.model.problem import Problem
-from nodeproof.recording.recorder import Recording, Setting
+from nodeproof.recording.recorder import Recording, RecordingContext
 from nodeproof.report import rundir
 from nodeproof.safety.deadman import Timers
 from nodeproof.safety.guard import Declared
@@ -46,26 +46,27 @@ from tests.contract.victim import DIED, HOLD
 from tests.waiting import eventually
 
 Json = Any
-BY_ITSELF_LIMIT_S = TTL_S + 10.0
-HEAL_LIMIT_S = 10.0
-ON_DEMAND_LIMIT_S = TTL_S - RENEW_PERIOD_S - 5.0
-"""Before a dead-man's switch that was renewed a period ago can have done it."""
-IN_LIMIT_S = 120.0
-LOST_LIMIT_S = 25.0
-RECORDED_LIMIT_S = 15.0
-COMMAND_LIMIT_S = 10.0
+BY_ITSELF_TIMEOUT_S = TTL_S + 10.0
+HEAL_TIMEOUT_S = 10.0
+ON_DEMAND_TIMEOUT_S = TTL_S - RENEW_PERIOD_S - 5.0
+"""Before a switch renewed one period ago can fire."""
+IN_TIMEOUT_S = 120.0
+LOST_TIMEOUT_S = 25.0
+RECORDED_TIMEOUT_S = 15.0
+COMMAND_TIMEOUT_S = 10.0
 DEADLINE_S, LATE_S = 2.0, 1.0
 SWITCH_KNOWS = pytest.mark.night("the switch heals every fault alike: CI has a cut and a loss of power")
 POINTS = (
     *("after planned", "before armed", "after armed", "after injecting", "before injected", "after injected"),
     *("after healing", "before healed", "after healed", "before closed", "after closed"),
 )
-"""On either side of each action; what lies between `after armed` and `before injecting` does nothing."""
+"""On either side of each action; nothing happens between `after armed` and `before injecting`."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give every step in a process lab, on slower labs the one at which a fault is in; and every fault, of
-    which CI has one on virtual machines and two in a process lab.
+    """Give every step in a process lab, on slower labs the one at which a fault is in.
+
+    Also give every fault, of which CI has one on virtual machines and two in a process lab.
     """
     chosen = metafunc.config.getoption("contract_lab")
     if "point" in metafunc.fixturenames:
@@ -79,7 +80,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @dataclass(frozen=True)
 class Left:
-    """What a lab knows of its faults, and what is on its machines."""
+    """The known faults of a lab, and the state of its machines."""
 
     ledger: bytes
     armed: Mapping[str, float]
@@ -88,64 +89,64 @@ class Left:
     timers: Mapping[str, str]
 
 
-def left(lab: Lab) -> Left:
+def left(lab: LabHandle) -> Left:
     status = registry.client(lab.name).status()
     ledger = lab.safety.ledger.path.read_bytes() if lab.safety.ledger.path.exists() else b""
     tables = {name: _tables(lab.fleet.machine(name)) for name in lab.fleet.node_names()}
     timers = {name: _timers(lab, lab.fleet.machine(name)) for name in lab.fleet.node_names()}
-    return Left(ledger, status["armed"], status["not_disarmed"], tables, timers)
+    return Left(ledger, status.armed, list(status.not_disarmed), tables, timers)
 
 
-def is_whole(lab: Lab, clean: Left) -> bool:
-    """Whether no fault is known and every machine is as it was."""
+def is_whole(lab: LabHandle, clean: Left) -> bool:
+    """Return whether no fault is known and every machine is unchanged."""
     now = left(lab)
-    known = now.armed or now.not_disarmed or lab.safety.ledger.unfinished()
-    return not known and (now.tables, now.timers) == (clean.tables, clean.timers)
+    leftovers = now.armed or now.not_disarmed or lab.safety.ledger.unfinished()
+    return not leftovers and (now.tables, now.timers) == (clean.tables, clean.timers)
 
 
 @pytest.fixture
-def clean(lab: Lab) -> Left:
-    """The lab before anything is done to it."""
+def clean(lab: LabHandle) -> Left:
+    """Return the state of the lab before any fault."""
     assert lab.safety.heal_unfinished() == []
     return left(lab)
 
 
 @pytest.fixture
 def cut(node: str) -> Fault:
-    """A partition of the node, not injected."""
+    """Return a partition of the node, not injected."""
     return FAULTS["partition-both"](node)
 
 
 @pytest.fixture
-def killed_holder(lab: Lab, clean: Left, cut: Fault, tmp_path: Path) -> Fault:
-    """A partition whose harness was killed while it was in."""
+def killed_holder(lab: LabHandle, clean: Left, cut: Fault, tmp_path: Path) -> Fault:
+    """Return an active partition whose harness was killed."""
     _hold_and_kill(lab, cut, tmp_path / "victim.log")
     return cut
 
 
 @pytest.fixture
-def killed_run(lab: Lab, clean: Left, tmp_path: Path) -> float:
-    """When a whole pytest was killed (s, monotonic) in mid-partition."""
+def killed_run(lab: LabHandle, clean: Left, tmp_path: Path) -> float:
+    """Kill a whole pytest during a partition; return the time (s, monotonic)."""
     scenario, run = tmp_path / "test_small.py", tmp_path / "killed"
     scenario.write_text(SMALL)
     arguments = ("--no-site", "--lab", lab.name, "--run", str(run), str(scenario))
     child = start("run", *arguments, cwd=tmp_path, log=tmp_path / "log")
     try:
-        assert eventually(lambda: "injected" in steps(run), IN_LIMIT_S), (tmp_path / "log").read_text()
+        assert eventually(lambda: "injected" in steps(run), IN_TIMEOUT_S), (tmp_path / "log").read_text()
     finally:
         child.send_signal(signal.SIGKILL)
-        child.wait(timeout=COMMAND_LIMIT_S)
+        child.wait(timeout=COMMAND_TIMEOUT_S)
     return time.monotonic()
 
 
 @pytest.mark.vm
-def test_the_node_of_a_killed_run_heals_by_itself(
-    lab: Lab, clean: Left, killed_run: float, machine: Machine
+def test_node_of_a_killed_run_heals_by_itself(
+    lab: LabHandle, clean: Left, killed_run: float, machine: Machine
 ) -> None:
     assert not machine.reaches_control_plane()
-    assert eventually(machine.reaches_control_plane, BY_ITSELF_LIMIT_S)
+    assert eventually(machine.reaches_control_plane, BY_ITSELF_TIMEOUT_S)
     took_s = time.monotonic() - killed_run
-    assert took_s < BY_ITSELF_LIMIT_S
+    assert took_s < BY_ITSELF_TIMEOUT_S
     print(f"healed by itself {took_s:.1f} s after the kill")
     (entry,) = lab.safety.ledger.unfinished()
     assert entry.step == "injected"
@@ -154,51 +155,51 @@ def test_the_node_of_a_killed_run_heals_by_itself(
 
 
 @pytest.mark.core
-def test_a_killed_run_is_healed_at_once_on_demand(
-    lab: Lab, clean: Left, killed_run: float, machine: Machine, tmp_path: Path
+def test_killed_run_is_healed_at_once_on_demand(
+    lab: LabHandle, clean: Left, killed_run: float, machine: Machine, tmp_path: Path
 ) -> None:
     assert not machine.reaches_control_plane()
     began = time.monotonic()
-    done = nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path)
+    process = nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path)
     took_s = time.monotonic() - began
-    assert done.status == 0, done
-    assert took_s < ON_DEMAND_LIMIT_S
+    assert process.status == 0, process
+    assert took_s < ON_DEMAND_TIMEOUT_S
     print(f"`nodeproof heal` took {took_s:.1f} s")
     assert machine.reaches_control_plane()
     assert is_whole(lab, clean)
 
 
 @pytest.fixture
-def full_logs(lab: Lab) -> Iterator[None]:
-    """A lab in which no component can write a line to its log."""
+def full_logs(lab: LabHandle) -> Iterator[None]:
+    """Return a lab in which no component can write to its log."""
     filler = lab.dir / "mem" / "logs" / "filler"
     fill = ["sh", "-c", f"cat /dev/zero >{filler}"]
-    said = registry.client(lab.name).spawn_command(fill, COMMAND_LIMIT_S)["stderr"]
-    assert "No space left" in said
+    error = registry.client(lab.name).spawn_command(fill, COMMAND_TIMEOUT_S)["stderr"]
+    assert "No space left" in error
     yield
-    registry.client(lab.name).spawn_command(["rm", str(filler)], COMMAND_LIMIT_S)
-    assert lab.life.full() == []
+    registry.client(lab.name).spawn_command(["rm", str(filler)], COMMAND_TIMEOUT_S)
+    assert lab.life.full_parts() == []
 
 
 @pytest.mark.usefixtures("full_logs")
-def test_a_lab_whose_logs_are_full_says_so_and_loses_no_verdict(
-    lab: Lab, clean: Left, tmp_path: Path
+def test_full_log_memory_is_reported_and_costs_no_verdict(
+    lab: LabHandle, clean: Left, tmp_path: Path
 ) -> None:
     scenario = tmp_path / "test_small.py"
     scenario.write_text(SMALL)
     run = tmp_path / "run"
-    done = nodeproof("run", "--no-site", "--lab", lab.name, "--run", str(run), str(scenario), cwd=tmp_path)
-    assert done.status == 0, done
-    assert f"lab {lab.name}: its memory for logs is full" in done.stdout + done.stderr
-    assert "conforms 2" in done.stdout
+    process = nodeproof("run", "--no-site", "--lab", lab.name, "--run", str(run), str(scenario), cwd=tmp_path)
+    assert process.status == 0, process
+    assert f"lab {lab.name}: its memory for logs is full" in process.stdout + process.stderr
+    assert "conforms 2" in process.stdout
     assert is_whole(lab, clean)
 
 
-def test_the_next_run_heals_a_killed_one_before_its_first_scenario(
-    lab: Lab, node: str, clean: Left, killed_run: float, tmp_path: Path
+def test_next_run_heals_a_killed_one_before_its_first_scenario(
+    lab: LabHandle, node: str, clean: Left, killed_run: float, tmp_path: Path
 ) -> None:
     (entry,) = lab.safety.ledger.unfinished()
-    assert eventually(lambda: not _is_ready(lab, node), LOST_LIMIT_S)
+    assert eventually(lambda: not _is_ready(lab, node), LOST_TIMEOUT_S)
     ended = run_scenarios(lab, tmp_path / "run", unaltered, shipped("cordon/test_cordon.py"))
 
     assert ended.claims() == {
@@ -217,14 +218,14 @@ def test_the_next_run_heals_a_killed_one_before_its_first_scenario(
 
 
 @pytest.mark.vm
-def test_a_crash_at_any_step_is_healed_and_healing_again_changes_nothing(
-    lab: Lab, clean: Left, cut: Fault, point: str, tmp_path: Path
+def test_crash_at_any_step_is_healed_and_healing_is_idempotent(
+    lab: LabHandle, clean: Left, cut: Fault, point: str, tmp_path: Path
 ) -> None:
-    died = proc.run(_victim(lab, cut, point), timeout_s=IN_LIMIT_S, cwd=TOP, check=False)
+    died = proc.run(_victim(lab, cut, point), timeout_s=IN_TIMEOUT_S, cwd=TOP, check=False)
     assert died.status == DIED, died
 
-    done = nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path)
-    assert done.status == 0, done
+    process = nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path)
+    assert process.status == 0, process
     assert is_whole(lab, clean)
     healed = left(lab)
     other = registry.attach(lab.name)
@@ -235,8 +236,8 @@ def test_a_crash_at_any_step_is_healed_and_healing_again_changes_nothing(
     assert left(lab) == healed
 
 
-def test_a_fault_whose_last_ledger_line_is_torn_is_healed(
-    lab: Lab, clean: Left, killed_holder: Fault, machine: Machine
+def test_fault_with_a_torn_last_ledger_line_is_healed(
+    lab: LabHandle, clean: Left, killed_holder: Fault, machine: Machine
 ) -> None:
     whole = lab.safety.ledger.path.read_bytes()
     lab.safety.ledger.path.write_bytes(whole[:-9])
@@ -246,46 +247,46 @@ def test_a_fault_whose_last_ledger_line_is_torn_is_healed(
     assert is_whole(lab, clean)
 
 
-def test_a_fault_whose_ledger_is_gone_is_healed(
-    lab: Lab, clean: Left, machine: Machine, forgotten: str, tmp_path: Path
+def test_fault_with_a_lost_ledger_is_healed(
+    lab: LabHandle, clean: Left, machine: Machine, forgotten: str, tmp_path: Path
 ) -> None:
     fault = FAULTS[forgotten](machine.name)
     _hold_and_kill(lab, fault, tmp_path / "victim.log")
     lab.safety.ledger.path.unlink()
 
-    done = nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path)
-    assert done.status == 0, done
+    process = nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path)
+    assert process.status == 0, process
     assert fault.is_healed(machine)
     assert is_whole(lab, _as_after_a_boot(clean, machine.name) if fault.ends_components else clean)
 
 
-def test_a_fault_that_neither_ledger_nor_switch_knows_is_swept_by_its_tag(
-    lab: Lab, clean: Left, machine: Machine, traced: str
+def test_fault_unknown_to_ledger_and_switch_is_swept_by_its_tag(
+    lab: LabHandle, clean: Left, machine: Machine, traced: str
 ) -> None:
     fault = FAULTS[traced](machine.name)
     fault.inject(machine)
-    assert eventually(lambda: fault.is_injected(machine), IN_LIMIT_S)
+    assert eventually(lambda: fault.is_injected(machine), IN_TIMEOUT_S)
 
     assert lab.safety.heal_unfinished() == []
     assert machine.reaches_control_plane()
-    assert eventually(lambda: fault.is_healed(machine), HEAL_LIMIT_S)
+    assert eventually(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
     assert is_whole(lab, clean)
 
 
 CALLS: dict[str, Callable[[Machine], object]] = {
-    "open_session": lambda machine: machine.run(["true"], deadline_s=DEADLINE_S),
-    "exec_command": lambda machine: machine.run(["true"], deadline_s=DEADLINE_S),
-    "sendall": lambda machine: machine.run(["cat"], deadline_s=DEADLINE_S, stdin="x" * 2**24),
-    "shutdown_write": lambda machine: machine.run(["sleep", "60"], deadline_s=DEADLINE_S),
+    "open_session": lambda machine: machine.run(["true"], timeout_s=DEADLINE_S),
+    "exec_command": lambda machine: machine.run(["true"], timeout_s=DEADLINE_S),
+    "sendall": lambda machine: machine.run(["cat"], timeout_s=DEADLINE_S, stdin="x" * 2**24),
+    "shutdown_write": lambda machine: machine.run(["sleep", "60"], timeout_s=DEADLINE_S),
 }
 
 
 @pytest.mark.parametrize("moment", CALLS)
-def test_a_call_on_a_machine_that_falls_silent_returns_within_its_deadline(
-    lab: Lab, clean: Left, node: str, moment: str, monkeypatch: pytest.MonkeyPatch
+def test_call_on_a_silent_machine_ends_within_its_timeout(
+    lab: LabHandle, clean: Left, node: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = registry.attach(lab.name).fleet.machine(node)
-    machine.run(["true"], deadline_s=COMMAND_LIMIT_S)
+    machine.run(["true"], timeout_s=COMMAND_TIMEOUT_S)
     with _silence_at(lab, machine, moment, monkeypatch) as silent:
         began = time.monotonic()
         with pytest.raises(MachineError):
@@ -294,30 +295,30 @@ def test_a_call_on_a_machine_that_falls_silent_returns_within_its_deadline(
         assert silent
         began = time.monotonic()
         with pytest.raises(MachineError):
-            machine.run(["true"], deadline_s=DEADLINE_S)
+            machine.run(["true"], timeout_s=DEADLINE_S)
         assert time.monotonic() - began < DEADLINE_S + LATE_S
-    assert machine.run(["echo", "back"], deadline_s=COMMAND_LIMIT_S).stdout == "back\n"
+    assert machine.run(["echo", "back"], timeout_s=COMMAND_TIMEOUT_S).stdout == "back\n"
     machine.close()
 
 
 @pytest.mark.parametrize("what", ["the probe from inside", "arming its timer", "disarming it", "a heal"])
-def test_what_the_harness_asks_of_a_silent_machine_ends_in_time(
-    lab: Lab, clean: Left, node: str, cut: Fault, what: str
+def test_harness_requests_to_a_silent_machine_end_in_time(
+    lab: LabHandle, clean: Left, node: str, cut: Fault, what: str
 ) -> None:
     machine = registry.attach(lab.name).fleet.machine(node)
     timers = Timers(lambda _name: machine)
-    asked: dict[str, Callable[[], object]] = {
+    requests: dict[str, Callable[[], object]] = {
         "the probe from inside": machine.reaches_control_plane,
         "arming its timer": lambda: timers.arm(cut.to_json(), TTL_S),
         "disarming it": lambda: timers.arm(cut.to_json(), 0),
         "a heal": lambda: cut.heal(machine),
     }
-    machine.run(["true"], deadline_s=COMMAND_LIMIT_S)
+    machine.run(["true"], timeout_s=COMMAND_TIMEOUT_S)
     with silence(lab, machine):
         began = time.monotonic()
         with pytest.raises(MachineError) if what != "disarming it" else contextlib.nullcontext():
-            asked[what]()
-        assert time.monotonic() - began < COMMAND_LIMIT_S + LATE_S
+            requests[what]()
+        assert time.monotonic() - began < COMMAND_TIMEOUT_S + LATE_S
     machine.close()
 
 
@@ -325,21 +326,21 @@ GONE = "too old resource version: 1 (2)"
 
 
 @pytest.mark.parametrize("how", ["an event", "a status"])
-def test_a_watch_whose_version_is_gone_is_a_gap_and_listed_again(
-    lab: Lab, clean: Left, node: str, cut: Fault, how: str, tmp_path: Path
+def test_expired_watch_is_a_gap_and_is_listed_again(
+    lab: LabHandle, clean: Left, node: str, cut: Fault, how: str, tmp_path: Path
 ) -> None:
-    # Read before the cut: it takes the nodes' own words.
-    known = lab.configuration
+    # Read before the partition, which blocks the nodes' answers.
+    configuration = lab.configuration
     api = Expiring(lab.cluster.api, how)
-    setting = Setting(
+    context = RecordingContext(
         tuple(lab.fleet.node_names()), lab.fleet.node_names()[-1], lab.read_clock, lab.dir / "events.jsonl"
     )
     unknown = condition_became(node, "Ready", "Unknown")
-    recording = Recording(api, tmp_path / "history.jsonl", setting)
+    recording = Recording(api, tmp_path / "history.jsonl", context)
     with recording, lab.inject(cut, Declared({node}), recording) as held:
-        assert eventually(lambda: recording.history().of_kind("sentinel"), RECORDED_LIMIT_S)
+        assert eventually(lambda: recording.history().of_kind("sentinel"), RECORDED_TIMEOUT_S)
         api.expire()
-        check = unknown.after(held.began, windows.detection_from_fault())
+        check = unknown.after(held.injected_at, windows.detection_from_fault())
         lab.wait_for(recording, check)
     history = recording.history()
 
@@ -348,12 +349,12 @@ def test_a_watch_whose_version_is_gone_is_a_gap_and_listed_again(
     assert all(GONE in entry.data["reason"] for entry in gaps)
     listed = [entry.data["resource"] for entry in history.of_kind("listed")]
     assert sorted(listed) == sorted([*WATCHED, *WATCHED])
-    verdict = judge(catalogue.load()["monitoring.detection-time"], check, history, known)
+    verdict = judge(catalogue.load()["monitoring.detection-time"], check, history, configuration)
     assert (verdict.outcome, verdict.code) == ("unproven", "gap"), verdict
 
 
 class Expiring(Api):
-    """A lab's API that tells every watch at once that its version is gone, in one of the two ways it has."""
+    """A lab's API that expires every watch at once, in one of the two ways."""
 
     def __init__(self, real: Api, how: str) -> None:
         self.__dict__.update(real.__dict__)
@@ -361,12 +362,12 @@ class Expiring(Api):
         self._expired: set[str] = set()
 
     def expire(self) -> None:
-        """Refuse each watch's version at its next event."""
+        """Expire each watch at its next event."""
         self._expired = set(WATCHED.values())
 
     @contextmanager
-    def watch(self, path: str, rv: str, silence_limit_s: float) -> Iterator[Iterator[bytes]]:
-        with super().watch(path, rv, silence_limit_s) as lines:
+    def watch(self, path: str, rv: str, silence_timeout_s: float) -> Iterator[Iterator[bytes]]:
+        with super().watch(path, rv, silence_timeout_s) as lines:
             yield self._until_expired(path, lines)
 
     def _until_expired(self, path: str, lines: Iterator[bytes]) -> Iterator[bytes]:
@@ -380,7 +381,7 @@ class Expiring(Api):
             yield line
 
 
-def test_a_cluster_that_nobody_vouches_for_is_refused(lab: Lab, tmp_path: Path) -> None:
+def test_unauthenticated_cluster_is_refused(lab: LabHandle, tmp_path: Path) -> None:
     config = json.loads((lab.dir / "pki" / "admin.kubeconfig").read_text())
     insecure, exposed = tmp_path / "insecure", tmp_path / "exposed"
     cluster = {"server": config["clusters"][0]["cluster"]["server"], "insecure-skip-tls-verify": True}
@@ -400,7 +401,7 @@ def test_a_cluster_that_nobody_vouches_for_is_refused(lab: Lab, tmp_path: Path) 
     assert Api(exposed, registry.client(lab.name).dial).get("/version")
 
 
-def test_a_key_that_others_may_read_is_refused(lab: Lab, machine: Machine, tmp_path: Path) -> None:
+def test_key_readable_by_others_is_refused(lab: LabHandle, machine: Machine, tmp_path: Path) -> None:
     assert isinstance(machine, SshMachine)
     access = machine._access
     for mode in (0o640, 0o604, 0o644):
@@ -409,14 +410,14 @@ def test_a_key_that_others_may_read_is_refused(lab: Lab, machine: Machine, tmp_p
         key.chmod(mode)
         other = SshMachine(replace(access, key=key), registry.client(lab.name).dial, machine._host)
         with pytest.raises(Problem, match=f"others may read this private key .mode 0{mode:o}"):
-            other.run(["true"], deadline_s=COMMAND_LIMIT_S)
+            other.run(["true"], timeout_s=COMMAND_TIMEOUT_S)
 
 
 @contextmanager
 def _silence_at(
-    lab: Lab, machine: Machine, moment: str, monkeypatch: pytest.MonkeyPatch
+    lab: LabHandle, machine: Machine, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[str]]:
-    """Drop all that goes to a node's `control` address, from one step of paramiko on."""
+    """Drop packets to a node's `control` address from one step of paramiko on."""
     silent: list[str] = []
     owner = paramiko.Transport if moment == "open_session" else paramiko.Channel
     real = getattr(owner, moment)
@@ -435,45 +436,45 @@ def _silence_at(
         end_silence(lab)
 
 
-def _hold_and_kill(lab: Lab, fault: Fault, log: Path) -> None:
-    """A harness that holds a fault is killed once it is in."""
+def _hold_and_kill(lab: LabHandle, fault: Fault, log: Path) -> None:
+    """Kill a harness while its fault is active."""
     child = proc.start(_victim(lab, fault, HOLD), log=log, cwd=TOP)
     try:
-        assert eventually(lambda: _step(lab) == "injected", IN_LIMIT_S), log.read_text()
+        assert eventually(lambda: _step(lab) == "injected", IN_TIMEOUT_S), log.read_text()
     finally:
         child.kill()
-        child.wait(timeout=COMMAND_LIMIT_S)
+        child.wait(timeout=COMMAND_TIMEOUT_S)
 
 
-def _victim(lab: Lab, fault: Fault, point: str) -> list[str]:
+def _victim(lab: LabHandle, fault: Fault, point: str) -> list[str]:
     return [sys.executable, "-m", "tests.contract.victim", lab.name, json.dumps(fault.to_json()), point]
 
 
 def _tables(machine: Machine) -> frozenset[str]:
-    return frozenset(machine.run(["nft", "list", "tables"], deadline_s=COMMAND_LIMIT_S).stdout.splitlines())
+    return frozenset(machine.run(["nft", "list", "tables"], timeout_s=COMMAND_TIMEOUT_S).stdout.splitlines())
 
 
 def _as_after_a_boot(clean: Left, node: str) -> Left:
-    """The same once a node has booted: the tables that its pods brought went with its power."""
+    """Return the same state after a boot: pod tables are lost with the power."""
     own = frozenset(table for table in clean.tables[node] if "nodeproof" in table)
     return replace(clean, tables={**clean.tables, node: own})
 
 
-def _timers(lab: Lab, machine: Machine) -> str:
-    """The dead-man's switches that systemd holds on a machine, where it has systemd."""
+def _timers(lab: LabHandle, machine: Machine) -> str:
+    """Return the dead-man's switches in a machine's systemd, if it has one."""
     if "systemd" not in lab.features:
         return ""
-    return machine.run(TIMERS, deadline_s=COMMAND_LIMIT_S).stdout
+    return machine.run(TIMERS, timeout_s=COMMAND_TIMEOUT_S).stdout
 
 
-def _written(lab: Lab) -> list[Mapping[str, Json]]:
+def _written(lab: LabHandle) -> list[Mapping[str, Json]]:
     return [json.loads(line) for line in lab.safety.ledger.path.read_text().splitlines()]
 
 
-def _is_ready(lab: Lab, node: str) -> bool:
+def _is_ready(lab: LabHandle, node: str) -> bool:
     return condition_status(lab.cluster.api.get(node_path(node)), "Ready") == "True"
 
 
-def _step(lab: Lab) -> str:
+def _step(lab: LabHandle) -> str:
     unfinished = lab.safety.ledger.unfinished()
     return unfinished[-1].step if unfinished else ""

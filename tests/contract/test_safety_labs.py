@@ -1,4 +1,4 @@
-"""Labs beside each other: who holds one, what belongs to which, and starts that were broken off."""
+"""Parallel labs: leases, ownership, and interrupted starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nodeproof import commands, proc
 from nodeproof.artifacts.components import Components
 from nodeproof.faults import Fault
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.problem import Problem
 from nodeproof.safety.guard import Declared, Refused
 from nodeproof.safety.ledger import Ledger
@@ -28,118 +28,116 @@ from tests.contract.kinds import FAULTS, Kind
 from tests.waiting import eventually
 
 AT_ONCE_S = 30.0
-"""A Python process, its imports, and one look at the lab, on a busy machine."""
-START_LIMIT_S = 120.0
-COMMAND_LIMIT_S = 20.0
+"""A Python process with its imports and one status request, on a busy machine."""
+START_TIMEOUT_S = 120.0
+COMMAND_TIMEOUT_S = 20.0
 SCENARIO = shipped("cordon/test_cordon.py")
 
 
 @pytest.fixture(scope="module")
-def other(kind: Kind, components: Components) -> Iterator[Lab]:
-    """A second lab beside the first."""
+def other(kind: Kind, components: Components) -> Iterator[LabHandle]:
+    """Start a second lab beside the first."""
     lab = kind.start(components, 1)
     yield lab
     lab.down()
 
 
 @pytest.fixture
-def cut(lab: Lab, node: str) -> Iterator[Fault]:
-    """A partition of the first lab's node that a run left."""
+def cut(lab: LabHandle, node: str) -> Iterator[Fault]:
+    """Leave a partition on a node of the first lab, as an aborted run does."""
     yield left_in(lab, node)
     assert lab.safety.heal_unfinished() == []
 
 
 @pytest.fixture
-def abandoned(other: Lab) -> Iterator[Fault]:
-    """The same in the second lab."""
+def abandoned(other: LabHandle) -> Iterator[Fault]:
+    """Leave the same in the second lab."""
     yield left_in(other, other.fleet.node_names()[0])
     assert other.safety.heal_unfinished() == []
 
 
-def left_in(lab: Lab, node: str) -> Fault:
-    """Leave a partition in a lab: in the ledger, armed, in."""
+def left_in(lab: LabHandle, node: str) -> Fault:
+    """Leave a partition in a lab: in the ledger, armed and injected."""
     fault = FAULTS["partition-both"](node)
     lab.safety.ledger.write("planned", fault.to_json())
-    registry.client(lab.name).arm(fault.to_json(), START_LIMIT_S)
+    registry.client(lab.name).arm(fault.to_json(), START_TIMEOUT_S)
     lab.safety.ledger.write("injecting", fault.to_json())
     fault.inject(lab.fleet.machine(node))
     return fault
 
 
 @pytest.mark.parametrize("command", ["run", "heal"])
-def test_who_wants_a_lab_that_is_held_is_told_by_whom_at_once(
-    lab: Lab, cut: Fault, command: str, tmp_path: Path
+def test_lab_in_use_is_refused_at_once_with_its_user(
+    lab: LabHandle, cut: Fault, command: str, tmp_path: Path
 ) -> None:
     holder = registry.attach(lab.name)
     holder.leases.take_lab()
     arguments = {"run": ("--no-site", "--lab", lab.name, SCENARIO), "heal": ("--lab-name", lab.name)}
     try:
         began = time.monotonic()
-        done = nodeproof(command, *arguments[command], cwd=tmp_path)
+        process = nodeproof(command, *arguments[command], cwd=tmp_path)
         took_s = time.monotonic() - began
     finally:
         holder.close()
 
-    assert done.status == 2, done
-    assert f"process {os.getpid()} is using it (lab {lab.name})" in done.stderr + done.stdout
+    assert process.status == 2, process
+    assert f"process {os.getpid()} is using it (lab {lab.name})" in process.stderr + process.stdout
     assert took_s < AT_ONCE_S
     assert not lab.fleet.machine(cut.node).reaches_control_plane()
     assert [entry.fault["id"] for entry in lab.safety.ledger.unfinished()] == [cut.id]
 
 
-def test_a_cluster_that_is_not_ours_is_refused_before_anything_is_touched(
-    lab: Lab, other: Lab, node: str, tmp_path: Path
+def test_foreign_cluster_is_refused_before_any_contact(
+    lab: LabHandle, other: LabHandle, node: str, tmp_path: Path
 ) -> None:
     machine = other.fleet.machine(node)
-    tables = machine.run(["nft", "list", "ruleset"], deadline_s=COMMAND_LIMIT_S).stdout
-    ours = replace(
-        other.safety.injector, record=lab.safety.record_of_itself, ledger=Ledger(lab.name, tmp_path)
-    )
-    for fault in (made(node) for made in FAULTS.values()):
+    tables = machine.run(["nft", "list", "ruleset"], timeout_s=COMMAND_TIMEOUT_S).stdout
+    ours = replace(other.safety.injector, record=lab.safety.lab_record, ledger=Ledger(lab.name, tmp_path))
+    for fault in (fault_type(node) for fault_type in FAULTS.values()):
         with (
             pytest.raises(Refused, match=f"kube-system UID of {node} is .*, lab {lab.name} recorded"),
             ours.inject(fault, Declared({node}), _nothing),
         ):
             pytest.fail("it is another lab's")
 
-    assert machine.run(["nft", "list", "ruleset"], deadline_s=COMMAND_LIMIT_S).stdout == tables
-    assert registry.client(other.name).status()["not_disarmed"] == []
+    assert machine.run(["nft", "list", "ruleset"], timeout_s=COMMAND_TIMEOUT_S).stdout == tables
+    assert registry.client(other.name).status().not_disarmed == []
     assert not ours.ledger.path.exists()
 
 
-def test_labs_side_by_side_neither_sweep_nor_heal_each_other(
-    lab: Lab, other: Lab, cut: Fault, tmp_path: Path
+def test_labs_side_by_side_do_not_sweep_or_heal_each_other(
+    lab: LabHandle, other: LabHandle, cut: Fault, tmp_path: Path
 ) -> None:
     assert nodeproof("heal", "--lab-name", other.name, cwd=tmp_path).status == 0
     assert not {lab.name, other.name} & set(registry.sweep())
 
     assert not lab.fleet.machine(cut.node).reaches_control_plane()
     assert [entry.fault["id"] for entry in lab.safety.ledger.unfinished()] == [cut.id]
-    assert list(registry.client(lab.name).status()["armed"]) == [cut.id]
-    for each in (lab, other):
-        assert registry.client(each.name).status()["phase"] == "ready"
-        assert all(entry.on for entry in each.fleet.nodes())
-        assert (each.dir / "spec.json").exists()
+    assert list(registry.client(lab.name).status().armed) == [cut.id]
+    for running_lab in (lab, other):
+        assert registry.client(running_lab.name).status().phase == "ready"
+        assert all(entry.is_on for entry in running_lab.fleet.nodes())
+        assert (running_lab.dir / "spec.json").exists()
 
 
 @pytest.mark.alone
 @pytest.mark.parametrize("also", ["nothing else", "its supervisor"])
-def test_an_up_that_was_killed_is_cleaned(kind: Kind, lab: Lab, also: str, tmp_path: Path) -> None:
+def test_killed_up_is_cleaned_up(kind: Kind, lab: LabHandle, also: str, tmp_path: Path) -> None:
     tables = leftovers.host_tables()
     argv = [sys.executable, "-m", "nodeproof.cli", "up", "--lab", kind.name, "--nodes", "1"]
     child = proc.start(argv, log=tmp_path / "log", cwd=tmp_path, own_session=True)
     try:
-        assert eventually(lambda: _is_starting(tmp_path / "log"), START_LIMIT_S), (
+        assert eventually(lambda: _is_starting(tmp_path / "log"), START_TIMEOUT_S), (
             tmp_path / "log"
         ).read_text()
     finally:
         child.kill()
-        child.wait(timeout=COMMAND_LIMIT_S)
+        child.wait(timeout=COMMAND_TIMEOUT_S)
     name = _announced(tmp_path / "log")
 
     if also == "its supervisor":
         leftovers.kill(leftovers.footprint(name).supervisor)
-        assert eventually(lambda: name not in registry.running(), COMMAND_LIMIT_S)
+        assert eventually(lambda: name not in registry.running(), COMMAND_TIMEOUT_S)
         up = nodeproof("up", "--lab", kind.name, "--nodes", "1", cwd=tmp_path)
         assert up.status == 0, up
         next_one = re.findall(r"lab (p-[0-9a-f]{6}):", up.stderr + up.stdout)[0]
@@ -150,8 +148,8 @@ def test_an_up_that_was_killed_is_cleaned(kind: Kind, lab: Lab, also: str, tmp_p
     assert lab.name in registry.running()
 
 
-def test_a_lab_that_cannot_be_healed_keeps_no_other_one_from_it(
-    lab: Lab, other: Lab, cut: Fault, monkeypatch: pytest.MonkeyPatch
+def test_lab_that_cannot_be_healed_does_not_block_others(
+    lab: LabHandle, other: LabHandle, cut: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands, "_names", lambda _arguments: [other.name, lab.name])
     holder = registry.attach(other.name)
@@ -165,8 +163,8 @@ def test_a_lab_that_cannot_be_healed_keeps_no_other_one_from_it(
     assert lab.safety.ledger.unfinished() == []
 
 
-def test_a_run_heals_what_was_left_in_a_lab_that_it_does_not_use(
-    lab: Lab, other: Lab, abandoned: Fault, tmp_path: Path
+def test_run_heals_leftovers_of_a_lab_it_does_not_use(
+    lab: LabHandle, other: LabHandle, abandoned: Fault, tmp_path: Path
 ) -> None:
     ended = nodeproof("run", "--no-site", "--lab", lab.name, SCENARIO, cwd=tmp_path)
 
@@ -174,11 +172,11 @@ def test_a_run_heals_what_was_left_in_a_lab_that_it_does_not_use(
     assert f"lab {other.name}: healed the faults of an earlier run" in ended.stderr + ended.stdout
     assert other.fleet.machine(abandoned.node).reaches_control_plane()
     assert other.safety.ledger.unfinished() == []
-    assert registry.client(other.name).status()["not_disarmed"] == []
+    assert registry.client(other.name).status().not_disarmed == []
 
 
-def test_a_run_leaves_a_lab_alone_that_somebody_uses(
-    lab: Lab, other: Lab, abandoned: Fault, tmp_path: Path
+def test_run_leaves_a_lab_in_use_alone(
+    lab: LabHandle, other: LabHandle, abandoned: Fault, tmp_path: Path
 ) -> None:
     holder = registry.attach(other.name)
     holder.leases.take_lab()
@@ -193,7 +191,9 @@ def test_a_run_leaves_a_lab_alone_that_somebody_uses(
     assert [entry.fault["id"] for entry in other.safety.ledger.unfinished()] == [abandoned.id]
 
 
-def test_a_run_says_what_it_could_not_heal_in_another_lab(lab: Lab, other: Lab, tmp_path: Path) -> None:
+def test_run_reports_what_it_could_not_heal_in_another_lab(
+    lab: LabHandle, other: LabHandle, tmp_path: Path
+) -> None:
     stranger = {"id": "deadbeef", "node": "node-1", "fault": "of-another-version"}
     other.safety.ledger.write("injected", stranger)
     try:
@@ -208,8 +208,8 @@ def test_a_run_says_what_it_could_not_heal_in_another_lab(lab: Lab, other: Lab, 
 
 
 @pytest.mark.parametrize("unknown", [{"fault": "of-another-version"}, {"fault": "partition", "of": "old"}])
-def test_a_fault_that_is_not_known_keeps_no_other_one_from_being_healed(
-    lab: Lab, cut: Fault, unknown: dict[str, str]
+def test_unknown_fault_does_not_block_healing_of_others(
+    lab: LabHandle, cut: Fault, unknown: dict[str, str]
 ) -> None:
     stranger = {"id": "deadbeef", "node": cut.node, **unknown}
     lab.safety.ledger.write("injected", stranger)
@@ -222,20 +222,20 @@ def test_a_fault_that_is_not_known_keeps_no_other_one_from_being_healed(
 
 
 @pytest.mark.parametrize("command", ["run", "up", "down", "heal"])
-def test_there_is_no_force(command: str, tmp_path: Path) -> None:
-    done = nodeproof(command, "--force", cwd=tmp_path)
-    assert done.status == 2
-    assert "unrecognized arguments: --force" in done.stderr
+def test_force_option_does_not_exist(command: str, tmp_path: Path) -> None:
+    process = nodeproof(command, "--force", cwd=tmp_path)
+    assert process.status == 2
+    assert "unrecognized arguments: --force" in process.stderr
 
 
 def _nothing(*_args: object, **_data: object) -> None:
-    """A history that nobody reads."""
+    """Discard history entries."""
 
 
 def _announced(log: Path) -> str:
-    """The name of the lab that an `up` said it would start."""
-    found = re.search(r"lab (p-[0-9a-f]{6}):", log.read_text())
-    return found.group(1) if found else ""
+    """Return the name of the lab that `up` announced."""
+    match = re.search(r"lab (p-[0-9a-f]{6}):", log.read_text())
+    return match.group(1) if match else ""
 
 
 def _is_starting(log: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Sources of a running lab: what they hear, with its time, and when they vouch for no absence."""
+"""Sources of a running lab: their messages with times, and when they prove no absence."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof.actions.ask import ask
-from nodeproof.actions.nodes import make_node
-from nodeproof.checks.counting import counted
+from nodeproof.actions.api import send_request
+from nodeproof.actions.nodes import create_node
 from nodeproof.checks.judge import judge
 from nodeproof.checks.moments import recording_began
+from nodeproof.checks.repeated import counted
 from nodeproof.cluster.resources import AUDIT_MARK, WATCHED
 from nodeproof.cluster.resources import node as node_path
-from nodeproof.faults import Cloud
+from nodeproof.faults.cloud import Cloud
+from nodeproof.labs.base.processes import CHECK_PERIOD_S
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.lab import Lab
-from nodeproof.labs.ground.logs import LOOKED_EACH_S
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.history import Entry
 from nodeproof.model.judgment import Moment
@@ -29,110 +29,112 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
 from nodeproof.safety.guard import Declared
 from nodeproof.scenario import kubelet_settings
-from nodeproof.scenario.stage import Stage
+from nodeproof.scenario.lab import Lab
 from nodeproof.sources import audit as audit_log
 from nodeproof.sources.audit import Audit, audit
-from nodeproof.sources.cloud import CloudCalls
-from nodeproof.sources.log import Log
+from nodeproof.sources.calls import CloudCalls
+from nodeproof.sources.logs import Log
 from nodeproof.sources.source import Source
-from tests.unit.given import CLAIM
+from tests.unit.sample_checks import CLAIM
 from tests.waiting import eventually, pause
 
-COMMAND_LIMIT_S = 10.0
-LINE_LIMIT_S = 15.0
-SENTINEL_LIMIT_S = 10.0
+COMMAND_TIMEOUT_S = 10.0
+LINE_TIMEOUT_S = 15.0
+SENTINEL_TIMEOUT_S = 10.0
 LOST_S = 3.0
-"""After so long the manager has said what it had to say of a new Node."""
-ASKED_S = 5.0
+"""The manager has logged everything about a new Node after this time."""
+REQUEST_S = 5.0
 """Several periods of the cloud controller manager."""
 CLEAR_S = 2.0
-"""More than the slack: what is counted lies clear of an end."""
+"""More than the slack, so that counted events are clear of the ends."""
 EARLIER = "audit-2000-01-01T00-00-00.000.jsonl"
-"""How the API server names the earlier part of its audit log."""
+"""The API server's name of the rotated audit log."""
 MANAGER = "kube-controller-manager"
 MAIN_LOOP = "Starting kubelet main sync loop"
-"""Once each time that a kubelet starts."""
+"""Logged once on each start of a kubelet."""
 QUIET = "Trying to delete pod"
-"""Of a mirror pod: there is none."""
+"""About a mirror pod; there is none."""
 NEW_ZONE = Log(MANAGER, "Initializing eviction metric for zone")
-"""Once for each zone that a first node appears in."""
+"""Logged once for each zone with a first node."""
 
 
 @pytest.fixture
-def stage(lab: Lab, tmp_path: Path) -> Stage:
-    return Stage(lab, tmp_path, Needs(faulted=1), nullcontext)
+def stage(lab: LabHandle, tmp_path: Path) -> Lab:
+    return Lab(lab, tmp_path, Needs(faulted=1), nullcontext)
 
 
 @pytest.fixture
 def patches(node: str) -> Audit:
-    """What a lab's administrator patches of a node."""
+    """Return the audit source of an administrator's node patches."""
     return audit(verb="patch", user="nodeproof-admin", resource="nodes", subresource="", name=node)
 
 
 @pytest.fixture
-def kept_audit(lab: Lab) -> Iterator[None]:
-    yield from _kept(lab, "audit.jsonl", EARLIER)
+def restored_audit_log(lab: LabHandle) -> Iterator[None]:
+    yield from _restored(lab, "audit.jsonl", EARLIER)
 
 
 @pytest.fixture
-def kept_log(lab: Lab) -> Iterator[None]:
-    yield from _kept(lab, f"{MANAGER}.log", f"{MANAGER}.log.1")
+def restored_log(lab: LabHandle) -> Iterator[None]:
+    yield from _restored(lab, f"{MANAGER}.log", f"{MANAGER}.log.1")
 
 
-def _kept(lab: Lab, log: str, earlier: str) -> Iterator[None]:
-    """A log that holds afterwards what it held before but its last line, which may be half written."""
+def _restored(lab: LabHandle, log: str, earlier: str) -> Iterator[None]:
+    """Restore a log afterwards without its last line, which may be incomplete."""
     in_logs(lab, f"head -n -1 {log} >kept")
     yield
     in_logs(lab, f"rm -f {earlier}; cat kept >{log}; rm kept")
 
 
-def in_logs(lab: Lab, script: str) -> None:
-    """Run a script in the folder of the lab's logs, as root: who appends to one goes on at its end."""
+def in_logs(lab: LabHandle, script: str) -> None:
+    """Run a script as root in the folder of logs; writers in append mode continue at the end."""
     argv = ["sh", "-ec", f"cd {lab.dir / 'mem' / 'logs'}; {script}"]
-    done = registry.client(lab.name).spawn_command(argv, COMMAND_LIMIT_S)
-    assert done["status"] == 0, done["stderr"]
+    output = registry.client(lab.name).spawn_command(argv, COMMAND_TIMEOUT_S)
+    assert output["status"] == 0, output["stderr"]
 
 
-def annotate(lab: Lab, node: str) -> float:
-    """Patch a node; gives when that was asked for."""
-    asked_t = time.monotonic()
+def annotate(lab: LabHandle, node: str) -> float:
+    """Patch a node; return the time of the request."""
+    sent_t = time.monotonic()
     lab.cluster.api.patch(node_path(node), {"metadata": {"annotations": {"nodeproof.dev/noted": "yes"}}})
-    return asked_t
+    return sent_t
 
 
-def make_zone(stage: Stage) -> str:
-    """Make a Node by hand in a zone that there was none of."""
+def make_zone(stage: Lab) -> str:
+    """Create a manual Node in a new zone."""
     name = uuid.uuid4().hex[:8]
     zone = f"zone-{name}"
     meta = {"name": f"made-{name}", "labels": {"topology.kubernetes.io/zone": zone}}
-    assert stage.do(ask("POST", WATCHED["nodes"], {"metadata": meta})).value["status"] == 201
+    assert stage.run(send_request("POST", WATCHED["nodes"], {"metadata": meta})).value["status"] == 201
     return zone
 
 
-def lines(lab: Lab, log: str, text: str) -> list[str]:
+def lines(lab: LabHandle, log: str, text: str) -> list[str]:
     return [line for line in (lab.life.logs / log).read_text().splitlines() if text in line]
 
 
-def told(stage: Stage, source: Source) -> list[Entry]:
+def entries_of(stage: Lab, source: Source) -> list[Entry]:
     return [entry for entry in stage.history().of_kind("told") if entry.data["by"] == source.by]
 
 
-def unsure(stage: Stage, source: Source) -> list[str]:
-    """Why a source vouched for nothing, each time that it was heard."""
-    heard = [entry.data for entry in stage.history().of_kind("heard")]
-    return ["; ".join(lost["why"] for lost in data["unsure"]) for data in heard if data["by"] == source.by]
+def unsure(stage: Lab, source: Source) -> list[str]:
+    """Return why a source proved nothing, once per collection."""
+    collections = [entry.data for entry in stage.history().of_kind("heard")]
+    return [
+        "; ".join(lost["why"] for lost in data["unsure"]) for data in collections if data["by"] == source.by
+    ]
 
 
-def count(stage: Stage, event: Moment, heard: Moment, times: int) -> Verdict:
-    check = counted(event, times, times, after=recording_began(), until=heard)
+def count(stage: Lab, event: Moment, collected: Moment, times: int) -> Verdict:
+    check = counted(event, times, times, after=recording_began(), until=collected)
     return judge(CLAIM, check, stage.history(), stage.configuration)
 
 
 # The audit log
 
 
-def test_a_request_is_heard_with_its_time_and_none_from_before(
-    stage: Stage, lab: Lab, node: str, patches: Audit
+def test_request_is_collected_with_its_time_and_not_from_before(
+    stage: Lab, lab: LabHandle, node: str, patches: Audit
 ) -> None:
     nobody = audit(verb="delete", resource="nodes")
     for _ in range(2):
@@ -140,31 +142,33 @@ def test_a_request_is_heard_with_its_time_and_none_from_before(
     pause(CLEAR_S)
     with stage.record():
         pause(CLEAR_S)
-        asked_t = annotate(lab, node)
+        sent_t = annotate(lab, node)
         answered_t = time.monotonic()
         pause(CLEAR_S)
-        stage.hear(patches, nobody)
-    (request,) = told(stage, patches)
-    assert asked_t - 0.1 < request.t < min(asked_t + 1, answered_t + 0.1)
+        stage.collect(patches, nobody)
+    (request,) = entries_of(stage, patches)
+    assert sent_t - 0.1 < request.t < min(sent_t + 1, answered_t + 0.1)
     assert request.data["what"] == f"patch {node_path(node)} by nodeproof-admin: 200"
     assert (unsure(stage, patches), unsure(stage, nobody)) == ([""], [""])
-    assert count(stage, patches.request, patches.heard, 1).label == "conforms"
-    assert count(stage, patches.request, patches.heard, 0).label == "deviates"
-    assert count(stage, patches.request, patches.heard, 2).label == "deviates"
-    assert count(stage, nobody.request, nobody.heard, 0).label == "conforms"
+    assert count(stage, patches.request, patches.collected, 1).label == "conforms"
+    assert count(stage, patches.request, patches.collected, 0).label == "deviates"
+    assert count(stage, patches.request, patches.collected, 2).label == "deviates"
+    assert count(stage, nobody.request, nobody.collected, 0).label == "conforms"
 
 
-def test_what_is_heard_twice_is_written_once(stage: Stage, lab: Lab, node: str, patches: Audit) -> None:
+def test_request_collected_twice_is_recorded_once(
+    stage: Lab, lab: LabHandle, node: str, patches: Audit
+) -> None:
     with stage.record():
         annotate(lab, node)
-        stage.hear(patches)
+        stage.collect(patches)
         annotate(lab, node)
-        stage.hear(patches)
-    assert len(told(stage, patches)) == 2
+        stage.collect(patches)
+    assert len(entries_of(stage, patches)) == 2
     assert unsure(stage, patches) == ["", ""]
 
 
-@pytest.mark.usefixtures("kept_audit")
+@pytest.mark.usefixtures("restored_audit_log")
 @pytest.mark.parametrize(
     ("harm", "why"),
     [
@@ -174,67 +178,65 @@ def test_what_is_heard_twice_is_written_once(stage: Stage, lab: Lab, node: str, 
     ],
     ids=["rotated away", "lines lost", "a line torn"],
 )
-def test_an_audit_log_that_may_lack_a_request_vouches_for_none(
-    stage: Stage, lab: Lab, patches: Audit, harm: str, why: str
+def test_incomplete_audit_log_proves_no_absence(
+    stage: Lab, lab: LabHandle, patches: Audit, harm: str, why: str
 ) -> None:
     with stage.record():
-        assert eventually(lambda: stage.history().of_kind("sentinel"), SENTINEL_LIMIT_S)
+        assert eventually(lambda: stage.history().of_kind("sentinel"), SENTINEL_TIMEOUT_S)
         pause(CLEAR_S)
         in_logs(lab, harm)
-        stage.hear(patches)
-    (said,) = unsure(stage, patches)
-    assert why in said
-    verdict = count(stage, patches.request, patches.heard, 0)
+        stage.collect(patches)
+    (reason,) = unsure(stage, patches)
+    assert why in reason
+    verdict = count(stage, patches.request, patches.collected, 0)
     assert (verdict.label, why in verdict.reason) == ("unproven: gap", True)
 
 
-@pytest.mark.usefixtures("kept_audit")
-def test_a_line_that_was_torn_before_the_recording_does_not_matter_to_it(
-    stage: Stage, lab: Lab, node: str, patches: Audit
+@pytest.mark.usefixtures("restored_audit_log")
+def test_line_torn_before_the_recording_does_not_matter(
+    stage: Lab, lab: LabHandle, node: str, patches: Audit
 ) -> None:
-    """As in a lab whose memory for logs was full an hour ago."""
+    """As in a lab whose log memory was full an hour ago."""
     in_logs(lab, "echo '{\"kind\":' >>audit.jsonl")
     annotate(lab, node)
     pause(CLEAR_S)
     with stage.record():
-        stage.hear(patches)
+        stage.collect(patches)
     assert unsure(stage, patches) == [""]
 
 
-def test_a_sentinel_that_the_log_lacks_is_not_taken_for_a_later_one(
-    stage: Stage, lab: Lab, node: str, patches: Audit
+def test_sentinel_missing_from_the_log_is_not_confused_with_a_later_one(
+    stage: Lab, lab: LabHandle, node: str, patches: Audit
 ) -> None:
     lost = f"{uuid.uuid4().hex[:8]}-1"
     with stage.record() as recording:
         recording.append("sentinel", value=lost, sent_t={}, latency_s={})
         lab.cluster.api.patch(f"{node_path(node)}?{AUDIT_MARK}={lost}0", {})
-        stage.hear(patches)
+        stage.collect(patches)
     assert unsure(stage, patches) == [f"the audit log lacks sentinel {lost}"]
 
 
-@pytest.mark.usefixtures("kept_audit")
-def test_the_earlier_part_of_the_audit_log_is_heard_too(
-    stage: Stage, lab: Lab, node: str, patches: Audit
-) -> None:
+@pytest.mark.usefixtures("restored_audit_log")
+def test_rotated_audit_log_is_collected(stage: Lab, lab: LabHandle, node: str, patches: Audit) -> None:
     with stage.record():
         annotate(lab, node)
         pause(CLEAR_S)
         in_logs(lab, f"cp audit.jsonl {EARLIER}; : >audit.jsonl; chmod a+r {EARLIER}")
         annotate(lab, node)
-        stage.hear(patches)
-    assert len(told(stage, patches)) == 2
+        stage.collect(patches)
+    assert len(entries_of(stage, patches)) == 2
     assert unsure(stage, patches) == [""]
 
 
-def test_an_audit_log_that_does_not_tell_of_our_own_request_is_a_problem(
-    stage: Stage, lab: Lab, patches: Audit, monkeypatch: pytest.MonkeyPatch
+def test_audit_log_without_our_own_request_is_a_problem(
+    stage: Lab, lab: LabHandle, patches: Audit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_log, "_MARK_LIMIT_S", 0.5)
+    monkeypatch.setattr(audit_log, "_MARK_TIMEOUT_S", 0.5)
     with stage.record():
         in_logs(lab, "mv audit.jsonl elsewhere; : >audit.jsonl; chmod a+r audit.jsonl")
         try:
             with pytest.raises(Problem, match=r"no line for the marker request within 0\.5 s"):
-                stage.hear(patches)
+                stage.collect(patches)
         finally:
             in_logs(lab, "mv elsewhere audit.jsonl")
     assert unsure(stage, patches) == []
@@ -242,7 +244,7 @@ def test_an_audit_log_that_does_not_tell_of_our_own_request_is_a_problem(
 
 
 @pytest.mark.parametrize("pattern", [{"colour": "red"}, {"verb": {"$like": "patch"}}])
-def test_what_no_audit_line_tells_is_refused(pattern: dict[str, object]) -> None:
+def test_invalid_audit_pattern_is_refused(pattern: dict[str, object]) -> None:
     with pytest.raises(Problem, match="invalid audit pattern"):
         audit(**pattern)
 
@@ -250,31 +252,31 @@ def test_what_no_audit_line_tells_is_refused(pattern: dict[str, object]) -> None
 # A component's log
 
 
-def test_a_line_is_heard_with_its_time_and_none_from_before(stage: Stage, lab: Lab, node: str) -> None:
+def test_line_is_collected_with_its_time_and_not_from_before(stage: Lab, lab: LabHandle, node: str) -> None:
     quiet = Log(MANAGER, "Entering master disruption mode")
     kubelet = Log(f"kubelet-{node}", "Node became not ready")
     earlier = make_zone(stage)
-    assert eventually(lambda: lines(lab, f"{MANAGER}.log", earlier), LINE_LIMIT_S)
+    assert eventually(lambda: lines(lab, f"{MANAGER}.log", earlier), LINE_TIMEOUT_S)
     with stage.record():
         pause(CLEAR_S)
-        asked_t = time.monotonic()
+        sent_t = time.monotonic()
         zone = make_zone(stage)
-        assert eventually(lambda: lines(lab, f"{MANAGER}.log", zone), LINE_LIMIT_S)
-        seen_t = time.monotonic()
+        assert eventually(lambda: lines(lab, f"{MANAGER}.log", zone), LINE_TIMEOUT_S)
+        received_t = time.monotonic()
         pause(CLEAR_S)
-        stage.hear(NEW_ZONE, quiet, kubelet, NEW_ZONE)
+        stage.collect(NEW_ZONE, quiet, kubelet, NEW_ZONE)
     lab.tidy()
-    (line,) = told(stage, NEW_ZONE)
-    assert asked_t < line.t < seen_t
+    (line,) = entries_of(stage, NEW_ZONE)
+    assert sent_t < line.t < received_t
     assert line.data["what"] in lines(lab, f"{MANAGER}.log", zone)
     assert unsure(stage, NEW_ZONE) == ["", ""]
-    assert count(stage, NEW_ZONE.line, NEW_ZONE.heard, 1).label == "conforms"
-    assert count(stage, NEW_ZONE.line, NEW_ZONE.heard, 0).label == "deviates"
-    assert count(stage, quiet.line, quiet.heard, 0).label == "conforms"
-    assert (told(stage, kubelet), len(unsure(stage, kubelet))) == ([], 1)
+    assert count(stage, NEW_ZONE.line, NEW_ZONE.collected, 1).label == "conforms"
+    assert count(stage, NEW_ZONE.line, NEW_ZONE.collected, 0).label == "deviates"
+    assert count(stage, quiet.line, quiet.collected, 0).label == "conforms"
+    assert (entries_of(stage, kubelet), len(unsure(stage, kubelet))) == ([], 1)
 
 
-@pytest.mark.usefixtures("kept_log")
+@pytest.mark.usefixtures("restored_log")
 @pytest.mark.parametrize(
     ("harm", "why"),
     [
@@ -283,18 +285,18 @@ def test_a_line_is_heard_with_its_time_and_none_from_before(stage: Stage, lab: L
     ],
     ids=["cut", "lost"],
 )
-def test_a_log_that_may_lack_a_line_vouches_for_none(stage: Stage, lab: Lab, harm: str, why: str) -> None:
+def test_incomplete_log_proves_no_absence(stage: Lab, lab: LabHandle, harm: str, why: str) -> None:
     with stage.record():
         in_logs(lab, harm)
-        stage.hear(NEW_ZONE)
-    (said,) = unsure(stage, NEW_ZONE)
-    assert why in said
-    verdict = count(stage, NEW_ZONE.line, NEW_ZONE.heard, 0)
+        stage.collect(NEW_ZONE)
+    (reason,) = unsure(stage, NEW_ZONE)
+    assert why in reason
+    verdict = count(stage, NEW_ZONE.line, NEW_ZONE.collected, 0)
     assert (verdict.label, why in verdict.reason) == ("unproven: gap", True)
 
 
-@pytest.mark.usefixtures("kept_log")
-def test_a_log_that_could_not_be_written_for_a_while_vouches_for_none(stage: Stage, lab: Lab) -> None:
+@pytest.mark.usefixtures("restored_log")
+def test_temporarily_unwritable_log_proves_no_absence(stage: Lab, lab: LabHandle) -> None:
     log = f"{MANAGER}.log"
     with stage.record():
         in_logs(lab, f"! cat /dev/zero >filler 2>&1; ! head -c 5000 {log} >>{log} 2>&1")
@@ -303,37 +305,37 @@ def test_a_log_that_could_not_be_written_for_a_while_vouches_for_none(stage: Sta
             pause(LOST_S)
         finally:
             in_logs(lab, "rm filler")
-        stage.hear(NEW_ZONE)
+        stage.collect(NEW_ZONE)
     lab.tidy()
-    pause(2 * LOOKED_EACH_S)
-    assert told(stage, NEW_ZONE) == []
-    verdict = count(stage, NEW_ZONE.line, NEW_ZONE.heard, 0)
+    pause(2 * CHECK_PERIOD_S)
+    assert entries_of(stage, NEW_ZONE) == []
+    verdict = count(stage, NEW_ZONE.line, NEW_ZONE.collected, 0)
     assert verdict.label == "unproven: gap", verdict
 
 
-def test_a_lab_tells_that_its_memory_for_logs_was_full(stage: Stage, lab: Lab) -> None:
-    """Nothing shows it any more, and no line was torn."""
+def test_full_log_memory_is_recorded(stage: Lab, lab: LabHandle) -> None:
+    """No trace is left, and no line was torn."""
     with stage.record():
         before_t = time.monotonic()
         in_logs(lab, "! cat /dev/zero >filler 2>&1")
-        pause(2 * LOOKED_EACH_S)
+        pause(2 * CHECK_PERIOD_S)
         in_logs(lab, "rm filler")
         after_t = time.monotonic()
-        stage.hear(NEW_ZONE)
-    assert lab.life.full() == []
-    assert lab.life.full(since_t=after_t) == []
-    (line,) = lab.life.full(since_t=before_t)
+        stage.collect(NEW_ZONE)
+    assert lab.life.full_parts() == []
+    assert lab.life.full_parts(since_t=after_t) == []
+    (line,) = lab.life.full_parts(since_t=before_t)
     assert "its memory for logs was full" in line
-    (said,) = unsure(stage, NEW_ZONE)
-    assert "was full" in said or "torn" in said
-    assert count(stage, NEW_ZONE.line, NEW_ZONE.heard, 0).label == "unproven: gap"
-    # The next recording in this lab does not begin near it.
-    pause(2 * LOOKED_EACH_S)
+    (reason,) = unsure(stage, NEW_ZONE)
+    assert "was full" in reason or "torn" in reason
+    assert count(stage, NEW_ZONE.line, NEW_ZONE.collected, 0).label == "unproven: gap"
+    # Keep it apart from the next recording in this lab.
+    pause(2 * CHECK_PERIOD_S)
 
 
 @pytest.mark.vm
-def test_what_a_kubelet_says_is_heard_wherever_it_runs(stage: Stage, lab: Lab, node: str) -> None:
-    """Of a guest from its journal, which begins at its boot."""
+def test_kubelet_log_is_collected_in_every_kind_of_lab(stage: Lab, lab: LabHandle, node: str) -> None:
+    """A guest's journal begins at its boot."""
     begins = Log(f"kubelet-{node}", MAIN_LOOP)
     quiet = Log(f"kubelet-{node}", QUIET)
     with stage.record():
@@ -341,21 +343,19 @@ def test_what_a_kubelet_says_is_heard_wherever_it_runs(stage: Stage, lab: Lab, n
         with stage.inject(kubelet_settings(node, registryBurst=11)):
             pass
         pause(2 * CLEAR_S)
-        stage.hear(begins, quiet, begins)
-    assert len(told(stage, begins)) == 2
-    assert {MAIN_LOOP in entry.data["what"] for entry in told(stage, begins)} == {True}
+        stage.collect(begins, quiet, begins)
+    assert len(entries_of(stage, begins)) == 2
+    assert {MAIN_LOOP in entry.data["what"] for entry in entries_of(stage, begins)} == {True}
     assert set(unsure(stage, begins)) | set(unsure(stage, quiet)) == {""}
-    twice = count(stage, begins.line, begins.heard, 2)
-    assert twice.label == "conforms", (twice, told(stage, begins))
-    assert count(stage, begins.line, begins.heard, 1).label == "deviates"
-    assert count(stage, quiet.line, quiet.heard, 0).label == "conforms"
+    twice = count(stage, begins.line, begins.collected, 2)
+    assert twice.label == "conforms", (twice, entries_of(stage, begins))
+    assert count(stage, begins.line, begins.collected, 1).label == "deviates"
+    assert count(stage, quiet.line, quiet.collected, 0).label == "conforms"
 
 
 @pytest.mark.vm
-def test_a_kubelet_that_began_anew_after_its_node_booted_vouches_for_nothing_before(
-    stage: Stage, lab: Lab, node: str
-) -> None:
-    """A guest's journal of an earlier boot is not read; a process node's log goes on."""
+def test_restarted_kubelet_proves_nothing_from_before_its_boot(stage: Lab, lab: LabHandle, node: str) -> None:
+    """The journal of an earlier boot is not read; a process node's log continues."""
     if "systemd" not in lab.features:
         pytest.skip("its kubelet's log outlives a boot")
     source = Log(f"kubelet-{node}", QUIET)
@@ -364,9 +364,9 @@ def test_a_kubelet_that_began_anew_after_its_node_booted_vouches_for_nothing_bef
         machine.power("off")
         machine.power("on")
         lab.wait_nodes_ready([node])
-        stage.hear(source)
+        stage.collect(source)
     assert unsure(stage, source) == [f"the journal of {node} starts after the recording"]
-    assert count(stage, source.line, source.heard, 0).label == "unproven: gap"
+    assert count(stage, source.line, source.collected, 0).label == "unproven: gap"
 
 
 @pytest.mark.parametrize(
@@ -378,36 +378,34 @@ def test_a_kubelet_that_began_anew_after_its_node_booted_vouches_for_nothing_bef
     ],
     ids=["text", "component", "kubelet of no node"],
 )
-def test_what_no_log_can_tell_is_refused(stage: Stage, source: Log, why: str) -> None:
+def test_unsupported_log_source_is_refused(stage: Lab, source: Log, why: str) -> None:
     with stage.record(), pytest.raises(Problem, match=why):
-        stage.hear(source)
+        stage.collect(source)
 
 
 # The cloud
 
 
-def test_what_a_cloud_is_asked_is_heard_and_what_it_is_not_is_vouched_for(
-    stage: Stage, lab: Lab, node: str
-) -> None:
-    name, cloud = f"made-{uuid.uuid4().hex[:8]}", Cloud(uuid.uuid4().hex[:8])
-    asked, unasked = CloudCalls(name, "InstanceExists"), CloudCalls(node)
+def test_cloud_calls_and_their_absence_are_collected(stage: Lab, lab: LabHandle, node: str) -> None:
+    name, cloud = f"made-{uuid.uuid4().hex[:8]}", Cloud({}, {})
+    calls, unasked = CloudCalls(name, "InstanceExists"), CloudCalls(node)
     with (
         stage.record(),
         lab.safety.injector.inject(cloud, Declared((), (CLOUD,)), lambda *_args, **_data: None),
     ):
-        stage.do(make_node(name))
-        pause(ASKED_S)
-        stage.hear(asked, unasked)
+        stage.run(create_node(name))
+        pause(REQUEST_S)
+        stage.collect(calls, unasked)
         argv = ["sh", "-c", f"printf '{{' >>{CLOUD}/cloud-{cloud.id}.calls"]
-        assert lab.fleet.machine(CLOUD).run(argv, deadline_s=COMMAND_LIMIT_S).status == 0
-        stage.hear(unasked)
-    heard = told(stage, asked)
-    assert 2 <= len(heard) <= ASKED_S + 2
-    assert {entry.data["what"] for entry in heard} == {f"InstanceExists {name}"}
-    assert unsure(stage, asked) == [""]
+        assert lab.fleet.machine(CLOUD).run(argv, timeout_s=COMMAND_TIMEOUT_S).status == 0
+        stage.collect(unasked)
+    entries = entries_of(stage, calls)
+    assert 2 <= len(entries) <= REQUEST_S + 2
+    assert {entry.data["what"] for entry in entries} == {f"InstanceExists {name}"}
+    assert unsure(stage, calls) == [""]
     assert ["" if not why else "torn" for why in unsure(stage, unasked)] == ["", "torn"]
 
 
-def test_where_there_is_no_cloud_nobody_hears_it(stage: Stage, node: str) -> None:
+def test_collection_without_a_cloud_is_an_error(stage: Lab, node: str) -> None:
     with stage.record(), pytest.raises(MachineError, match="expected one cloud, found 0"):
-        stage.hear(CloudCalls(node))
+        stage.collect(CloudCalls(node))

@@ -1,4 +1,4 @@
-"""What only a Vagrant lab has: two who know its machines, Vagrant and libvirt, and may come apart."""
+"""Properties of a Vagrant lab: Vagrant and libvirt both know its machines, and may disagree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import VAGRANT
 from nodeproof.safety.guard import check_target
 from tests.contract.conftest import JOINED
@@ -16,9 +16,9 @@ from tests.contract.kinds import Kind
 from tests.contract.test_guest import say, steps_of, virsh
 from tests.waiting import eventually
 
-COMMAND_LIMIT_S = 20.0
-READY_LIMIT_S = 120.0
-BEGIN_LIMIT_S = 60.0
+COMMAND_TIMEOUT_S = 20.0
+READY_TIMEOUT_S = 120.0
+BEGIN_TIMEOUT_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -28,53 +28,51 @@ def _vagrants_only(kind: Kind) -> None:
 
 
 @pytest.fixture
-def left(lab: Lab) -> Iterator[None]:
-    """Whoever joined in the test leaves after it."""
+def left(lab: LabHandle) -> Iterator[None]:
+    """Remove nodes that joined in the test."""
     yield
     if JOINED in lab.fleet.node_names():
         lab.leave(JOINED)
 
 
-def within(lab: Lab, script: str) -> str:
-    """A command in the lab, beside its Vagrant."""
-    done = registry.client(lab.name).spawn_command(["sh", "-c", script], COMMAND_LIMIT_S)
-    assert done["status"] == 0, done["stderr"]
-    return str(done["stdout"]).strip()
+def within(lab: LabHandle, script: str) -> str:
+    """Run a command in the lab, beside its Vagrant."""
+    output = registry.client(lab.name).spawn_command(["sh", "-c", script], COMMAND_TIMEOUT_S)
+    assert output["status"] == 0, output["stderr"]
+    return str(output["stdout"]).strip()
 
 
-def known_machines(lab: Lab) -> str:
-    """The folder of what Vagrant knows."""
+def vagrant_folder(lab: LabHandle) -> str:
+    """Return the folder of Vagrant's machine data."""
     return f"{lab.dir}/mem/vagrant/machines/machines"
 
 
-def target_of(lab: Lab, node: str) -> None:
-    """Ask the guard for a node."""
-    check_target(lab.safety.injector.targets(node, [node])[0], lab.safety.record_of_itself())
+def target_of(lab: LabHandle, node: str) -> None:
+    """Return the guard's target of a node."""
+    check_target(lab.safety.injector.targets(node, [node])[0], lab.safety.lab_record())
 
 
-def test_vagrant_and_libvirt_know_the_same_machine_and_it_is_the_labs(lab: Lab, node: str) -> None:
-    known = within(lab, f"cat {known_machines(lab)}/{node}/libvirt/id")
-    assert known == virsh(lab, "domuuid", node).strip()
-    assert say(lab, node, "cat", "/etc/machine-id") == lab.safety.record_of_itself().machine_ids[node]
+def test_vagrant_and_libvirt_agree_on_the_machines_of_the_lab(lab: LabHandle, node: str) -> None:
+    vagrant_id = within(lab, f"cat {vagrant_folder(lab)}/{node}/libvirt/id")
+    assert vagrant_id == virsh(lab, "domuuid", node).strip()
+    assert say(lab, node, "cat", "/etc/machine-id") == lab.safety.lab_record().machine_ids[node]
     target_of(lab, node)
 
 
-def test_a_machine_destroyed_behind_the_labs_back_is_nobodys_until_power_on_makes_it_again(
-    lab: Lab, joined: str
-) -> None:
-    lab.wait_nodes_ready([joined], READY_LIMIT_S)
+def test_machine_destroyed_externally_has_no_owner_until_power_on(lab: LabHandle, joined: str) -> None:
+    lab.wait_nodes_ready([joined], READY_TIMEOUT_S)
     virsh(lab, "destroy", joined)
     virsh(lab, "undefine", joined)
     assert joined not in virsh(lab, "list", "--all", "--name").split()
 
     registry.client(lab.name).power(joined, "on")
     assert steps_of(lab, joined)[-2:] == ["made-again", "up"]
-    lab.wait_nodes_ready([joined], READY_LIMIT_S)
+    lab.wait_nodes_ready([joined], READY_TIMEOUT_S)
     target_of(lab, joined)
 
 
-def test_a_machine_whose_folder_is_lost_is_removed_all_the_same(lab: Lab, joined: str) -> None:
-    within(lab, f"rm -r {known_machines(lab)}")
+def test_machine_with_a_lost_folder_is_removed(lab: LabHandle, joined: str) -> None:
+    within(lab, f"rm -r {vagrant_folder(lab)}")
     lab.leave(joined)
 
     assert "remembered" in steps_of(lab, joined)
@@ -83,16 +81,16 @@ def test_a_machine_whose_folder_is_lost_is_removed_all_the_same(lab: Lab, joined
 
 
 @pytest.mark.usefixtures("left")
-def test_an_up_that_is_broken_off_is_done_again(lab: Lab) -> None:
+def test_interrupted_vagrant_up_is_repeated(lab: LabHandle) -> None:
     before = steps_of(lab, JOINED)
     with ThreadPoolExecutor(1) as pool:
         joining = pool.submit(lab.join, JOINED, "zone-a", 8)
-        assert eventually(lambda: JOINED in virsh(lab, "list", "--all", "--name").split(), BEGIN_LIMIT_S)
+        assert eventually(lambda: JOINED in virsh(lab, "list", "--all", "--name").split(), BEGIN_TIMEOUT_S)
         within(lab, "kill -KILL $(pgrep -f '[v]agrant up')")
         joining.result()
 
     steps = steps_of(lab, JOINED)[len(before) :]
-    # It ran already, or was only defined.
+    # The machine runs already, or is only defined.
     assert [step for step in steps if step != "powered-off"] == ["up-again", "up"]
-    lab.wait_nodes_ready([JOINED], READY_LIMIT_S)
+    lab.wait_nodes_ready([JOINED], READY_TIMEOUT_S)
     target_of(lab, JOINED)

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from nodeproof.artifacts.components import Components
-from nodeproof.checks.judge import died
+from nodeproof.checks.judge import unexpected_exit
 from nodeproof.checks.moments import find
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.cluster.workloads import is_running
-from nodeproof.faults.fault import COMMAND_LIMIT_S
+from nodeproof.faults.fault import COMMAND_TIMEOUT_S
 from nodeproof.labs.client import registry, starting
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.leases import InUse
 from nodeproof.model.cluster import ZONE_LABEL
 from nodeproof.model.history import History
@@ -32,9 +32,9 @@ from nodeproof.safety.guard import Refused
 from nodeproof.scenario import (
     UNREACHABLE,
     condition_became,
+    delete_node,
     join,
     kubectl,
-    node_deleted,
     outage,
     partition,
     run_pod,
@@ -42,7 +42,7 @@ from nodeproof.scenario import (
     windows,
     workload,
 )
-from nodeproof.scenario.stage import Stage
+from nodeproof.scenario.lab import Lab
 from tests.acceptance.command import nodeproof, the_run
 from tests.acceptance.conftest import SMALL
 from tests.contract.kinds import FAULTS
@@ -50,16 +50,18 @@ from tests.waiting import eventually
 
 NODES, ZONES = 9, 3
 LOST = (2, 2, 1)
-"""Of each zone: more in all than one bucket would evict before the last zone's first."""
+"""Per zone: more in total than one bucket would evict before the last zone's first eviction."""
 HELD_S = 60.0
-"""Longer than the test: a switch must not heal what somebody else has to."""
+"""Longer than the test: a switch must not heal what another worker has to."""
 Zones = Mapping[str, Sequence[str]]
 
 
 @pytest.fixture(scope="module")
-def zoned(components: Components) -> Iterator[Lab]:
-    """A process lab of three zones of three nodes."""
-    lab = starting.up(starting.Request(starting.new_name(), NODES, ZONES, "fast", False), components, print)
+def zoned(components: Components) -> Iterator[LabHandle]:
+    """Start a process lab with three zones of three nodes."""
+    lab = starting.up(
+        starting.LabRequest(starting.new_name(), NODES, ZONES, "fast", False), components, print
+    )
     try:
         lab.prepare()
         yield lab
@@ -68,28 +70,28 @@ def zoned(components: Components) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def ours(zoned: Lab) -> Iterator[Lab]:
-    """The lab as one worker has it, who leases a zone."""
+def ours(zoned: LabHandle) -> Iterator[LabHandle]:
+    """Attach to the lab as a worker that leases a zone."""
     yield from _leased(zoned)
 
 
 @pytest.fixture
-def theirs(zoned: Lab, ours: Lab) -> Iterator[Lab]:
-    """The lab as another worker has it."""
+def theirs(zoned: LabHandle, ours: LabHandle) -> Iterator[LabHandle]:
+    """Attach to the lab as another worker."""
     assert ours.zone
     yield from _leased(zoned)
 
 
 @pytest.mark.alone
-def test_each_zone_evicts_at_a_rate_of_its_own(zoned: Lab, tmp_path: Path) -> None:
+def test_each_zone_evicts_at_its_own_rate(zoned: LabHandle, tmp_path: Path) -> None:
     lost = _lost(zoned)
     nodes = [entry for entry in zoned.fleet.nodes() if any(entry.name in names for names in lost.values())]
     needs = Needs(nodes=NODES, zones=ZONES, faulted=len(nodes), radius="zone")
-    stage = Stage(zoned, tmp_path, needs, nullcontext)
+    stage = Lab(zoned, tmp_path, needs, nullcontext)
     with stage.record(), stage.inject(outage(*nodes)) as cut:
         for entry in nodes:
             unknown = _unknown(entry.name)
-            stage.wait_for(unknown.after(cut.began, windows.detection_from_fault()))
+            stage.wait_for(unknown.after(cut.injected_at, windows.detection_from_fault()))
             stage.wait_for(_tainted(entry.name).after(unknown, windows.prompt(5 / zoned.configuration["E"])))
     history = stage.history()
     period_s, slack = 1 / zoned.configuration["E"], slack_s(history, zoned.configuration)
@@ -105,14 +107,16 @@ def test_each_zone_evicts_at_a_rate_of_its_own(zoned: Lab, tmp_path: Path) -> No
 
 
 @pytest.mark.alone
-def test_who_leases_a_zone_knows_its_nodes_only(zoned: Lab, ours: Lab, theirs: Lab, tmp_path: Path) -> None:
+def test_zone_lease_knows_only_its_own_nodes(
+    zoned: LabHandle, ours: LabHandle, theirs: LabHandle, tmp_path: Path
+) -> None:
     assert (ours.zone, theirs.zone) == ("zone-a", "zone-b")
     own, other = (set(lab.fleet.node_names()) for lab in (ours, theirs))
     assert (len(own), own & other) == (NODES // ZONES, set())
     stranger = min(other)
     with pytest.raises(Problem, match=f"no node '{stranger}'"):
         ours.fleet.machine(stranger)
-    stage = Stage(ours, tmp_path, Needs(faulted=1), nullcontext)
+    stage = Lab(ours, tmp_path, Needs(faulted=1), nullcontext)
     assert {entry.name for entry in stage.nodes()} == own
     with stage.record(), pytest.raises(Refused, match=stranger), stage.inject(partition(stranger)):
         pytest.fail("it is a neighbour's")
@@ -125,12 +129,12 @@ def test_who_leases_a_zone_knows_its_nodes_only(zoned: Lab, ours: Lab, theirs: L
 
 
 @pytest.mark.alone
-def test_whoever_heals_and_tidies_leaves_the_neighbours_alone(ours: Lab, theirs: Lab, tmp_path: Path) -> None:
-    stage, node = Stage(theirs, tmp_path, Needs(faulted=1), nullcontext), theirs.fleet.node_names()[0]
+def test_heal_and_cleanup_leave_other_zones_alone(ours: LabHandle, theirs: LabHandle, tmp_path: Path) -> None:
+    stage, node = Lab(theirs, tmp_path, Needs(faulted=1), nullcontext), theirs.fleet.node_names()[0]
     with stage.record():
-        pod = stage.do(run_pod(on=node))
-        daemons = stage.do(workload("DaemonSet").make).value["body"]
-        stage.do(kubectl("cordon", node))
+        pod = stage.run(run_pod(on=node))
+        daemons = stage.run(workload("DaemonSet").make).value["body"]
+        stage.run(kubectl("cordon", node))
         with stage.inject(partition(node)):
             assert ours.safety.heal_unfinished() == []
             ours.clean(Needs(faulted=1))
@@ -145,13 +149,13 @@ def test_whoever_heals_and_tidies_leaves_the_neighbours_alone(ours: Lab, theirs:
 
 
 @pytest.mark.alone
-def test_whoever_tidies_leaves_pods_of_a_node_that_a_neighbour_deleted(
-    ours: Lab, theirs: Lab, tmp_path: Path
+def test_cleanup_leaves_pods_of_a_node_deleted_by_another_worker(
+    ours: LabHandle, theirs: LabHandle, tmp_path: Path
 ) -> None:
-    stage, node = Stage(theirs, tmp_path, Needs(faulted=1), nullcontext), theirs.fleet.node_names()[0]
+    stage, node = Lab(theirs, tmp_path, Needs(faulted=1), nullcontext), theirs.fleet.node_names()[0]
     with stage.record():
-        pod = stage.do(run_pod(on=node))
-        with stage.inject(node_deleted(node, stage.labels(node))):
+        pod = stage.run(run_pod(on=node))
+        with stage.inject(delete_node(node, stage.labels(node))):
             ours.tidy()
             assert is_running(theirs.cluster.api, pod)
     theirs.tidy()
@@ -159,8 +163,8 @@ def test_whoever_tidies_leaves_pods_of_a_node_that_a_neighbour_deleted(
 
 
 @pytest.mark.alone
-def test_what_a_dead_worker_left_in_its_zone_is_healed_by_the_next_who_leases_it(
-    zoned: Lab, ours: Lab, theirs: Lab
+def test_fault_of_a_dead_worker_is_healed_by_the_next_user_of_its_zone(
+    zoned: LabHandle, ours: LabHandle, theirs: LabHandle
 ) -> None:
     fault = FAULTS["partition-both"](theirs.fleet.node_names()[0])
     theirs.safety.ledger.write("planned", fault.to_json())
@@ -184,19 +188,19 @@ def test_what_a_dead_worker_left_in_its_zone_is_healed_by_the_next_who_leases_it
 
 
 @pytest.mark.alone
-def test_a_node_joins_the_zone_of_who_lets_it(ours: Lab, theirs: Lab, tmp_path: Path) -> None:
+def test_node_joins_the_zone_of_its_worker(ours: LabHandle, theirs: LabHandle, tmp_path: Path) -> None:
     names = {lab.zone: f"joiner-{lab.zone}" for lab in (ours, theirs)}
     for lab in (ours, theirs):
-        stage = Stage(lab, tmp_path, Needs(), nullcontext)
-        stage.do(join(names[lab.zone]))
+        stage = Lab(lab, tmp_path, Needs(), nullcontext)
+        stage.run(join(names[lab.zone]))
         assert names[lab.zone] in lab.fleet.node_names()
     slots = [entry.slot for lab in (ours, theirs) for entry in lab.fleet.nodes()]
     assert len(slots) == len(set(slots))
-    taken = Stage(ours, tmp_path, Needs(), nullcontext)
+    taken = Lab(ours, tmp_path, Needs(), nullcontext)
     with pytest.raises(Problem, match="exists already"):
-        taken.do(join(names[theirs.zone]))
+        taken.run(join(names[theirs.zone]))
     with pytest.raises(Problem, match="is not the scenario's zone"):
-        taken.do(join("elsewhere", zone=theirs.zone))
+        taken.run(join("elsewhere", zone=theirs.zone))
     ours.tidy()
     assert names[ours.zone] not in ours.fleet.node_names()
     assert names[theirs.zone] in theirs.fleet.node_names()
@@ -207,69 +211,71 @@ ALONE = SMALL.replace("@needs(nodes=2, faulted=1)", '@needs(nodes=2, faulted=1, 
 
 
 @pytest.mark.alone
-def test_workers_of_a_run_lease_zones_of_a_lab_that_runs(zoned: Lab, tmp_path: Path) -> None:
+def test_workers_lease_zones_of_a_running_lab(zoned: LabHandle, tmp_path: Path) -> None:
     for name, scenario in (("one", SMALL), ("two", SMALL), ("alone", ALONE)):
         (tmp_path / f"test_{name}.py").write_text(scenario)
-    done = nodeproof("run", "--no-site", "--lab", zoned.name, "-n", "2", str(tmp_path), cwd=tmp_path)
+    process = nodeproof("run", "--no-site", "--lab", zoned.name, "-n", "2", str(tmp_path), cwd=tmp_path)
 
     run = the_run(tmp_path)
-    assert run is not None, done
-    told = {(Path(row["scenario"].partition("::")[0]).name, row["code"]) for row in rundir.read_verdicts(run)}
-    assert told == {("test_one.py", None), ("test_two.py", None), ("test_alone.py", "lab-lacks")}
+    assert run is not None, process
+    codes = {
+        (Path(row["scenario"].partition("::")[0]).name, row["code"]) for row in rundir.read_verdicts(run)
+    }
+    assert codes == {("test_one.py", None), ("test_two.py", None), ("test_alone.py", "lab-lacks")}
     assert {path.stem for path in (run / "labs").glob("*.json")} == {f"{zoned.name}-zone-{z}" for z in "ab"}
-    assert done.status == 0
+    assert process.status == 0
     assert zoned.life.has_control_plane()
 
 
 @pytest.mark.alone
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "reason"),
     [
         (("--lab", "{lab}", "-n", "4"), "too many workers (4) for lab {lab}"),
         (("--lab", "{lab}/zone-a", "-n", "2"), "too many workers (2) for lab {lab}"),
         (("--lab", "{lab}/zone-x"), "lab {lab} has no zone 'zone-x'"),
     ],
 )
-def test_more_zones_than_there_are_or_another_are_refused(
-    zoned: Lab, options: Sequence[str], said: str, tmp_path: Path
+def test_invalid_zone_options_are_refused(
+    zoned: LabHandle, options: Sequence[str], reason: str, tmp_path: Path
 ) -> None:
-    told = [option.format(lab=zoned.name) for option in options]
-    done = nodeproof("run", *told, cwd=tmp_path)
-    assert done.status == 2
-    assert said.format(lab=zoned.name) in done.stderr + done.stdout
+    arguments = [option.format(lab=zoned.name) for option in options]
+    process = nodeproof("run", *arguments, cwd=tmp_path)
+    assert process.status == 2
+    assert reason.format(lab=zoned.name) in process.stderr + process.stdout
     assert the_run(tmp_path) is None
 
 
 @pytest.mark.alone
-def test_a_zone_that_somebody_has_is_not_given_to_another(zoned: Lab, ours: Lab, tmp_path: Path) -> None:
+def test_zone_in_use_is_refused(zoned: LabHandle, ours: LabHandle, tmp_path: Path) -> None:
     (tmp_path / "test_small.py").write_text(SMALL)
     named = f"{zoned.name}/{ours.zone}"
-    done = nodeproof("run", "--no-site", "--lab", named, str(tmp_path), cwd=tmp_path)
-    assert done.status == 2
-    assert f"zone {ours.zone} is in use" in done.stderr + done.stdout
+    process = nodeproof("run", "--no-site", "--lab", named, str(tmp_path), cwd=tmp_path)
+    assert process.status == 2
+    assert f"zone {ours.zone} is in use" in process.stderr + process.stdout
 
 
 @pytest.mark.alone
-def test_what_dies_in_another_zone_is_the_neighbours_business(ours: Lab, theirs: Lab, tmp_path: Path) -> None:
-    """The last test of this lab: it has a dead kubelet afterwards."""
+def test_death_in_another_zone_is_ignored(ours: LabHandle, theirs: LabHandle, tmp_path: Path) -> None:
+    """This is the last test of the lab: afterwards it has a dead kubelet."""
     kubelet = f"kubelet-{theirs.fleet.node_names()[0]}"
     client = registry.client(ours.name)
-    entered = str(client.status()["components"][kubelet])
-    pid = client.spawn_command(["pgrep", "-P", entered], COMMAND_LIMIT_S)["stdout"].split()[0]
+    entered = str(client.status().components[kubelet])
+    pid = client.spawn_command(["pgrep", "-P", entered], COMMAND_TIMEOUT_S)["stdout"].split()[0]
     with (
         ours.record(tmp_path / "ours.jsonl", []) as own,
         theirs.record(tmp_path / "theirs.jsonl", []) as other,
     ):
-        client.spawn_command(["kill", "-9", pid], COMMAND_LIMIT_S)
-        assert eventually(lambda: died(other.history()), COMMAND_LIMIT_S)
-    assert died(own.history()) is None
+        client.spawn_command(["kill", "-9", pid], COMMAND_TIMEOUT_S)
+        assert eventually(lambda: unexpected_exit(other.history()), COMMAND_TIMEOUT_S)
+    assert unexpected_exit(own.history()) is None
     ours.life.check_alive()
     with pytest.raises(Problem, match=kubelet):
         theirs.life.check_alive()
     assert theirs.life.has_control_plane()
 
 
-def _leased(lab: Lab) -> Iterator[Lab]:
+def _leased(lab: LabHandle) -> Iterator[LabHandle]:
     leased = registry.attach(lab.name)
     try:
         leased.lease()
@@ -279,7 +285,7 @@ def _leased(lab: Lab) -> Iterator[Lab]:
         leased.close()
 
 
-def _lost(lab: Lab) -> Zones:
+def _lost(lab: LabHandle) -> Zones:
     zones: dict[str, list[str]] = {}
     for entry in lab.fleet.nodes():
         zones.setdefault(entry.zone, []).append(entry.name)
@@ -295,6 +301,6 @@ def _tainted(node: str) -> Moment:
 
 
 def _t(history: History, moment: Moment) -> float:
-    found = find(history, moment)
-    assert found is not None, moment
-    return found.t
+    event = find(history, moment)
+    assert event is not None, moment
+    return event.t

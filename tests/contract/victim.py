@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from nodeproof.faults import fault_from_json
+from nodeproof.faults import Fault
 from nodeproof.labs.client import registry
 from nodeproof.safety.guard import Declared
 from nodeproof.safety.ledger import Ledger
@@ -22,11 +22,11 @@ from nodeproof.safety.ledger import Ledger
 Json = Any
 HOLD = "hold"
 DIED = 42
-"""The exit status of a death at the step that was asked for."""
+"""The exit status of a death at the requested step."""
 
 
 class FatalLedger(Ledger):
-    """A ledger whose process ends, with nothing flushed, unwound or told, before or after one step."""
+    """A ledger whose process exits before or after one step, without flushing or unwinding."""
 
     def __init__(self, lab: str, point: str) -> None:
         super().__init__(lab)
@@ -42,11 +42,11 @@ class FatalLedger(Ledger):
 
 def main() -> None:
     name, data, point = sys.argv[1:]
-    fault = fault_from_json(json.loads(data))
+    fault = Fault.from_json(json.loads(data))
     lab = registry.attach(name)
     lab.leases.take_lab()
     injector = replace(lab.safety.injector, ledger=FatalLedger(name, point))
-    declared = Declared(fault.harms, [fault.node], "cluster")
+    declared = Declared(fault.affected_nodes, [fault.node], "cluster")
     with injector.inject(fault, declared, lambda *_args, **_data: None):
         if point == HOLD:
             threading.Event().wait()

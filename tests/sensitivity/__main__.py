@@ -25,8 +25,8 @@ from threading import BoundedSemaphore
 from nodeproof.model.problem import Problem
 from nodeproof.report.rundir import LATEST
 from tests.sensitivity.bugs import BadBug, Bug, load, some
-from tests.sensitivity.build import build, made_of, recipe
-from tests.sensitivity.kept import TABLE, Keeper, kept
+from tests.sensitivity.build import build, digest_of, recipe
+from tests.sensitivity.kept import TABLE, Keeper, read_caught
 from tests.sensitivity.running import CAUGHT, Tried, run_bug
 
 OUT = Path("reports/out/sensitivity")
@@ -38,26 +38,26 @@ _LARGE_SLOTS = 3
 
 def main() -> int:
     """Run the command line; its exit code."""
-    asked = _parser().parse_args()
-    # What SIGTERM ends is to clean up, too.
+    arguments = _parser().parse_args()
+    # SIGTERM must clean up, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        chosen = _chosen(asked, load())
+        chosen = _chosen(arguments, load())
         executables = build(load(), _say)
     except (BadBug, Problem) as error:
         print(f"nodeproof: {error}", file=sys.stderr)
         return 2
-    made = partial(made_of, recipe())
-    known = kept(asked.out / TABLE, made, chosen) if asked.go_on else []
-    shutil.rmtree(asked.out, ignore_errors=True)
-    asked.out.mkdir(parents=True)
-    keep = Keeper(asked.out / TABLE, made, known)
-    began, names = time.monotonic(), {each.bug.name for each in known}
+    digest = partial(digest_of, recipe())
+    results = read_caught(arguments.out / TABLE, digest, chosen) if arguments.go_on else []
+    shutil.rmtree(arguments.out, ignore_errors=True)
+    arguments.out.mkdir(parents=True)
+    keep = Keeper(arguments.out / TABLE, digest, results)
+    began, names = time.monotonic(), {result.bug.name for result in results}
     missing = [bug for bug in chosen if bug.name not in names]
-    tried = [*known, *_run_all(missing, executables, asked.slots, asked.out, keep)]
-    (asked.out / LATEST).unlink(missing_ok=True)
+    tried = [*results, *_run_all(missing, executables, arguments.slots, arguments.out, keep)]
+    (arguments.out / LATEST).unlink(missing_ok=True)
     keep.write(tried)
-    caught = _tell(tried, asked.out, time.monotonic() - began)
+    caught = _tell(tried, arguments.out, time.monotonic() - began)
     return 0 if caught == len(tried) else 1
 
 
@@ -66,9 +66,9 @@ def _tell(tried: Sequence[Tried], out: Path, took_s: float) -> int:
     lines = table(tried)
     print("\n".join(lines))
     (out / "table.md").write_text("\n".join(lines) + "\n")
-    caught = [each for each in tried if each.outcome == CAUGHT]
+    caught = [result for result in tried if result.outcome == CAUGHT]
     print(f"{len(caught)} of {len(tried)} bugs caught, {took_s:.0f} s")
-    late = [f"{each.bug.name} ({each.at_first})" for each in caught if each.at_first]
+    late = [f"{result.bug.name} ({result.at_first})" for result in caught if result.at_first]
     if late:
         print(f"caught at the second try only: {', '.join(late)}")
     return len(caught)
@@ -86,18 +86,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _chosen(asked: argparse.Namespace, bugs: Sequence[Bug]) -> list[Bug]:
-    unknown = set(asked.names) - {bug.name for bug in bugs}
+def _chosen(arguments: argparse.Namespace, bugs: Sequence[Bug]) -> list[Bug]:
+    unknown = set(arguments.names) - {bug.name for bug in bugs}
     if unknown:
         raise BadBug(f"no bug is named {', '.join(sorted(unknown))} (infra/bugs); look for its name there")
-    found = [bug for bug in bugs if not asked.names or bug.name in asked.names]
-    found = [bug for bug in found if not asked.of or bug.of == asked.of]
-    return some(found, asked.some, asked.seed) if asked.some else found
+    chosen = [bug for bug in bugs if not arguments.names or bug.name in arguments.names]
+    chosen = [bug for bug in chosen if not arguments.of or bug.of == arguments.of]
+    return some(chosen, arguments.some, arguments.seed) if arguments.some else chosen
 
 
 def _run_all(bugs: Sequence[Bug], executables: Path, slots: int, out: Path, keep: Keeper) -> list[Tried]:
-    """Side by side, one large lab at a time; what was not caught is tried once more, with nothing beside it,
-    and that counts.
+    """Run the bugs side by side, one large lab at a time.
+
+    A bug that was not caught is tried once more, with nothing beside it, and that try counts.
     """
     room = BoundedSemaphore(slots)
 
@@ -115,11 +116,14 @@ def _run_all(bugs: Sequence[Bug], executables: Path, slots: int, out: Path, keep
         in_order = sorted(bugs, key=lambda bug: not bug.slow)
         first = [(large_pool if bug.large else pool).submit(attempt, bug) for bug in in_order]
         try:
-            tried = [each.result() for each in first]
+            tried = [future.result() for future in first]
         finally:
-            for each in first:
-                each.cancel()
-    return [each if each.outcome == CAUGHT else _second(each, attempt(each.bug, "-again")) for each in tried]
+            for future in first:
+                future.cancel()
+    return [
+        result if result.outcome == CAUGHT else _second(result, attempt(result.bug, "-again"))
+        for result in tried
+    ]
 
 
 @contextmanager
@@ -138,12 +142,12 @@ def _second(first: Tried, second: Tried) -> Tried:
 
 
 def table(tried: Iterable[Tried]) -> list[str]:
-    """The alteration, what it should make fall, and what fell, as lines of Markdown."""
+    """Return the alteration, what it should make fall, and what fell, as lines of Markdown."""
     head = ["| bug | of | should fall | fell | outcome | s |", "|---|---|---|---|---|---|"]
     return head + [
-        f"| {each.bug.name} | {each.bug.of} | {', '.join(each.bug.falls)} | {', '.join(sorted(each.fell))} "
-        f"| {each.outcome}{_at_first(each)} | {each.took_s:.0f} |"
-        for each in tried
+        f"| {row.bug.name} | {row.bug.of} | {', '.join(row.bug.falls)} | {', '.join(sorted(row.fell))} "
+        f"| {row.outcome}{_at_first(row)} | {row.took_s:.0f} |"
+        for row in tried
     ]
 
 

@@ -54,25 +54,25 @@ class Bug:
     flags: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
     slow: bool = False
-    # When a bug is tried is no part of what it is: what is kept of it holds.
+    # The time of a try does not change a bug, so stored results stay valid.
     large: bool = field(default=False, repr=False)
 
 
 def load(folder: Path = FOLDER) -> list[Bug]:
     """All bugs, in the order of files and entries. Raises BadBug."""
-    found = [_bug(entry) for path in sorted(folder.glob("*.yaml")) for entry in _entries(path)]
-    twice = [name for name, times in Counter(bug.name for bug in found).items() if times > 1]
+    bugs = [_bug(entry) for path in sorted(folder.glob("*.yaml")) for entry in _entries(path)]
+    twice = [name for name, times in Counter(bug.name for bug in bugs).items() if times > 1]
     if twice:
         raise BadBug(f"named twice: {', '.join(twice)}")
-    return found
+    return bugs
 
 
 def _entries(path: Path) -> list[Mapping[str, Json]]:
     try:
-        found: list[Mapping[str, Json]] = yaml.safe_load(path.read_text())
+        entries: list[Mapping[str, Json]] = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
         raise BadBug(f"no YAML: {error} ({path})") from error
-    return found
+    return entries
 
 
 def _bug(entry: Mapping[str, Json]) -> Bug:
@@ -98,16 +98,16 @@ def _edit(bug: str, below: str, edit: Mapping[str, str]) -> Edit:
 
 
 def by_file(bugs: Iterable[Bug]) -> dict[str, list[Edit]]:
-    """The edits of each source file."""
-    found: dict[str, list[Edit]] = {}
+    """Return the edits of each source file."""
+    edits: dict[str, list[Edit]] = {}
     for bug in bugs:
         for edit in bug.edits:
-            found.setdefault(edit.file, []).append(edit)
-    return found
+            edits.setdefault(edit.file, []).append(edit)
+    return edits
 
 
 def altered(source: str, edits: Sequence[Edit]) -> str:
-    """A source file with all of its edits, each of which waits to be chosen. Raises BadBug."""
+    """Return a source file with all of its edits, each of which waits to be chosen. Raises BadBug."""
     lines = source.splitlines()
     here: dict[int, list[Edit]] = {}
     for edit in edits:
@@ -119,14 +119,14 @@ def _line_of(lines: Sequence[str], edit: Edit) -> int:
     begin = 0
     if edit.within:
         begin = _only(edit, edit.within, [at for at, line in enumerate(lines) if edit.within in line])
-    found = [at for at, line in enumerate(lines[begin:], begin) if line.strip() == edit.at]
-    return _only(edit, edit.at, found[:1] if edit.within else found)
+    positions = [at for at, line in enumerate(lines[begin:], begin) if line.strip() == edit.at]
+    return _only(edit, edit.at, positions[:1] if edit.within else positions)
 
 
-def _only(edit: Edit, text: str, found: Sequence[int]) -> int:
-    if len(found) != 1:
-        raise BadBug(f"{edit.bug}: {len(found)} lines of {edit.file} are {text!r}")
-    return found[0]
+def _only(edit: Edit, text: str, positions: Sequence[int]) -> int:
+    if len(positions) != 1:
+        raise BadBug(f"{edit.bug}: {len(positions)} lines of {edit.file} are {text!r}")
+    return positions[0]
 
 
 def _altered_line(line: str, edits: Sequence[Edit]) -> str:
@@ -151,7 +151,7 @@ def _chosen(edit: Edit) -> str:
 
 
 def chooser(source: str) -> str:
-    """The file that lets a package ask which bug was chosen, for the package of a source file."""
+    """Return the file that lets the package of a source file ask which bug was chosen."""
     package = next(line for line in source.splitlines() if line.startswith("package "))
     return f'{package.split("//")[0].strip()}\n\nimport "os"\n\nvar nodeproofBug = os.Getenv("{CHOOSES}")\n'
 

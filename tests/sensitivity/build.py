@@ -8,14 +8,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nodeproof.artifacts.build import DEFAULT_KUBERNETES_VERSION, Version, Work, explained
+from nodeproof.artifacts.build import DEFAULT_KUBERNETES_VERSION, Version, Work, build_errors
 from nodeproof.artifacts.components import ROLES, recipe_dir, recipe_hash
+from nodeproof.cache import Report, cache_dir, locked, make_folder
 from nodeproof.catalogue import scenarios_dir
-from nodeproof.kept import Report, cache_dir, locked, make_folder
 from tests.sensitivity.bugs import CHOOSES, Bug, altered, by_file, chooser
 
 _HALF = ".build-"
-_KEPT = 3
+_MAX_BUILDS = 3
 """So many builds, the last ones."""
 _EXECUTABLE = "components"
 _SCRIPT = """#!/bin/sh
@@ -31,7 +31,7 @@ by that a program of ours is known to be of the tree.
 
 
 def build(bugs: Sequence[Bug], report: Report) -> Path:
-    """The folder of executables with these bugs, from the cache or built now. Raises Problem and BadBug."""
+    """Return the folder of executables with these bugs, cached or built now. Raises Problem and BadBug."""
     version = Version.parse(DEFAULT_KUBERNETES_VERSION)
     entry = cache_dir() / "components-with-bugs" / _key(bugs, version)
     make_folder(entry.parent)
@@ -45,16 +45,17 @@ def build(bugs: Sequence[Bug], report: Report) -> Path:
     return entry
 
 
-def made_of(recipe: str, bug: Bug) -> str:
-    """What a try of a bug is made of, by the hash of its build's recipe: the bug, and the scenario that is to
-    catch it. What other bugs are beside it in its executables does not matter.
+def digest_of(recipe: str, bug: Bug) -> str:
+    """Return a hash of what a try is made of: the build's recipe, the bug, and the scenario to catch it.
+
+    Other bugs beside it in its executables do not matter.
     """
     scenario = (scenarios_dir() / bug.scenario).read_bytes()
     return hashlib.sha256(f"{recipe}\0{bug!r}\0".encode() + scenario).hexdigest()[:12]
 
 
 def recipe() -> str:
-    """The hash of the recipe that Kubernetes is built by, without bugs."""
+    """Return the hash of the recipe that Kubernetes is built by, without bugs."""
     return recipe_hash(recipe_dir(), str(Version.parse(DEFAULT_KUBERNETES_VERSION)))
 
 
@@ -67,10 +68,10 @@ def _key(bugs: Sequence[Bug], version: Version) -> str:
 
 def _build(bugs: Sequence[Bug], version: Version, entry: Path, report: Report) -> None:
     what = f"Kubernetes {version}"
-    with tempfile.TemporaryDirectory(prefix=_HALF, dir=entry.parent) as folder, explained(what, entry):
+    with tempfile.TemporaryDirectory(prefix=_HALF, dir=entry.parent) as folder, build_errors(what, entry):
         work = Work(Path(folder), version, report)
         work.copy_recipe(recipe_dir())
-        work.alter(lambda files: _altered(bugs, files), tuple(by_file(bugs)))
+        work.override_sources(lambda files: _altered(bugs, files), tuple(by_file(bugs)))
         fresh = Path(folder, "entry")
         work.compile(fresh / _EXECUTABLE)
         for role in ROLES:
@@ -79,7 +80,7 @@ def _build(bugs: Sequence[Bug], version: Version, entry: Path, report: Report) -
 
 
 def _altered(bugs: Sequence[Bug], files: Mapping[str, str]) -> dict[str, str]:
-    """The files with their bugs, and beside each what lets its package ask which was chosen."""
+    """Return the files with their bugs, and beside each what lets its package ask which was chosen."""
     edits = by_file(bugs)
     texts = {name: altered(source, edits[name]) for name, source in files.items()}
     asking = {_beside(name): chooser(source) for name, source in files.items()}
@@ -93,7 +94,7 @@ def _beside(name: str) -> str:
 def _forget(folder: Path) -> None:
     entries = [path for path in folder.iterdir() if path.is_dir()]
     entries.sort(key=lambda path: path.stat().st_mtime)
-    for path in entries[:-_KEPT]:
+    for path in entries[:-_MAX_BUILDS]:
         shutil.rmtree(path, ignore_errors=True)
 
 

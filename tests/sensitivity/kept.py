@@ -14,18 +14,19 @@ from tests.sensitivity.running import CAUGHT, Tried
 
 TABLE = "table.json"
 Json = Any
-MadeOf = Callable[[Bug], str]
+DigestOf = Callable[[Bug], str]
 
 
 class Keeper:
-    """Writes what was caught as soon as it was, beside what is `known` already; `made_of` names what a try
-    of a bug is made of.
+    """The file of caught bugs, written as soon as one is caught.
+
+    It begins with the known `results`; `digest_of` names what a try of a bug is made of.
     """
 
-    def __init__(self, path: Path, made_of: MadeOf, known: Iterable[Tried]) -> None:
+    def __init__(self, path: Path, digest_of: DigestOf, results: Iterable[Tried]) -> None:
         self._path = path
-        self._made_of = made_of
-        self._caught = list(known)
+        self._digest_of = digest_of
+        self._caught = list(results)
         self._lock = threading.Lock()
         self.write(self._caught)
 
@@ -37,16 +38,18 @@ class Keeper:
 
     def write(self, tried: Iterable[Tried]) -> None:
         """Keep these, and nothing else."""
-        write_json(self._path, [{"made_of": self._made_of(each.bug), **_told(each)} for each in tried])
+        write_json(
+            self._path, [{"made_of": self._digest_of(result.bug), **_to_row(result)} for result in tried]
+        )
 
 
-def kept(path: Path, made_of: MadeOf, bugs: Iterable[Bug]) -> Sequence[Tried]:
-    """What a table has as caught of these bugs, by tries that are made of the same; none without one."""
+def read_caught(path: Path, digest_of: DigestOf, bugs: Iterable[Bug]) -> Sequence[Tried]:
+    """Return a table's caught tries of these bugs that are made of the same; none without a table."""
     if not path.exists():
         return []
     rows = {(row["bug"], row.get("made_of")): row for row in json.loads(path.read_text())}
-    found = ((bug, rows.get((bug.name, made_of(bug)), {})) for bug in bugs)
-    return [_tried(bug, row) for bug, row in found if row.get("outcome") == CAUGHT]
+    pairs = ((bug, rows.get((bug.name, digest_of(bug)), {})) for bug in bugs)
+    return [_tried(bug, row) for bug, row in pairs if row.get("outcome") == CAUGHT]
 
 
 def _tried(bug: Bug, row: Mapping[str, Json]) -> Tried:
@@ -54,7 +57,7 @@ def _tried(bug: Bug, row: Mapping[str, Json]) -> Tried:
     return Tried(bug, fell, stood, codes, row["took_s"], at_first=row["at_first"])
 
 
-def _told(tried: Tried) -> Mapping[str, Json]:
+def _to_row(tried: Tried) -> Mapping[str, Json]:
     return {
         "bug": tried.bug.name,
         "of": tried.bug.of,
@@ -66,5 +69,5 @@ def _told(tried: Tried) -> Mapping[str, Json]:
         "outcome": tried.outcome,
         "at_first": tried.at_first,
         "took_s": round(tried.took_s, 1),
-        "said": "" if tried.outcome == CAUGHT else tried.said,
+        "said": "" if tried.outcome == CAUGHT else tried.message,
     }

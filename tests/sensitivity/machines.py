@@ -7,7 +7,7 @@ prints a table like that of the bugs; keeps it below `reports/out/sensitivity/`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from nodeproof.report.rundir import write_json
+from tests.markers import fallen_claims
 from tests.sensitivity.running import CAUGHT
 
 OUT = Path("reports/out/sensitivity")
@@ -43,7 +44,7 @@ class Fallen:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Leave out what shows that claims conform."""
-        wanted = [item for item in items if "claims" in getattr(item, "fixturenames", ())]
+        wanted = [item for item in items if fallen_claims(item)]
         config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
         items[:] = wanted
 
@@ -59,14 +60,12 @@ class Fallen:
 
 
 def row_of(item: pytest.Item, report: pytest.TestReport) -> Row:
-    """A row of a test that has ended."""
-    marker, callspec = item.get_closest_marker("falls"), getattr(item, "callspec", None)
-    given: Mapping[str, Any] = callspec.params if callspec else {}
-    falls = marker.args if marker else given.get("claims", ())
-    alter, told = given.get("alter"), dict[str, Any](report.user_properties)
+    """Return the row of a test that has ended."""
+    callspec, properties = getattr(item, "callspec", None), dict[str, Any](report.user_properties)
+    alter = callspec.params.get("alter") if callspec else None
     altered = item.name if alter is None else alter.__name__
     outcome = CAUGHT if report.passed else f"{report.outcome} in {report.when}"
-    return Row(altered, sorted(falls), told.get(FELL, []), outcome, report.duration)
+    return Row(altered, sorted(fallen_claims(item)), properties.get(FELL, []), outcome, report.duration)
 
 
 def table(rows: Iterable[Row]) -> list[str]:
@@ -76,15 +75,15 @@ def table(rows: Iterable[Row]) -> list[str]:
         for row in rows
     )
     head = ["| alteration | should fall | fell | outcome | s |", "|---|---|---|---|---|"]
-    return head + [f"| {' | '.join(each)} |" for each in cells]
+    return head + [f"| {' | '.join(row)} |" for row in cells]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the tests, print and keep the table; pytest's exit code."""
     fallen = Fallen()
     named = [word for word in arguments if Path(word.partition("::")[0]).exists()]
-    asked = ["-q", "-p", "no:cacheprovider", *arguments, *([] if named else TESTS)]
-    status = int(pytest.main(asked, plugins=[fallen]))
+    pytest_arguments = ["-q", "-p", "no:cacheprovider", *arguments, *([] if named else TESTS)]
+    status = int(pytest.main(pytest_arguments, plugins=[fallen]))
     lines = table(fallen.rows)
     print("\n".join(lines))
     caught = sum(row.outcome == CAUGHT for row in fallen.rows)

@@ -17,7 +17,7 @@ from nodeproof.report import rundir
 from tests.sensitivity.bugs import Bug
 from tests.sensitivity.build import with_bug
 
-RUN_LIMIT_S = 900.0
+RUN_TIMEOUT_S = 900.0
 CAUGHT = "caught"
 _LAST_LINES = 12
 
@@ -31,7 +31,7 @@ class Tried:
     stood: frozenset[str]
     codes: frozenset[str]
     took_s: float
-    said: str = ""
+    message: str = ""
     at_first: str = ""
     """The outcome of a first try, where this is the second."""
 
@@ -54,17 +54,17 @@ def run_bug(bug: Bug, executables: Path, keep: Path) -> Tried:
         components = Path(folder, "bin")
         with_bug(executables, bug, components)
         try:
-            done = proc.run(
+            process = proc.run(
                 _command(bug, components, keep),
-                timeout_s=RUN_LIMIT_S,
+                timeout_s=RUN_TIMEOUT_S,
                 cwd=Path(folder),
                 env={**os.environ, "XDG_STATE_HOME": f"{folder}/state"},
                 check=False,
             )
-            said = done.stdout + done.stderr
+            output = process.stdout + process.stderr
         except proc.CommandFailed as failed:
-            said = str(failed)
-    last = "\n".join(said.strip().splitlines()[-_LAST_LINES:])
+            output = str(failed)
+    last = "\n".join(output.strip().splitlines()[-_LAST_LINES:])
     return _tried(bug, keep, time.monotonic() - began, last)
 
 
@@ -76,13 +76,13 @@ def _command(bug: Bug, components: Path, keep: Path) -> Sequence[str]:
     return [*argv, "-k", bug.select] if bug.select else argv
 
 
-def _tried(bug: Bug, run: Path, took_s: float, said: str) -> Tried:
+def _tried(bug: Bug, run: Path, took_s: float, output: str) -> Tried:
     try:
         rows = rundir.read_verdicts(run)
     except Problem:
         rows = ()
-    told = [row for row in rows if row["code"] not in ("lab-lacks", "scaled", "not-applicable")]
-    fell = frozenset(str(row["claim"]) for row in told if row["verdict"] == "deviates")
-    stood = frozenset(str(row["claim"]) for row in told if row["verdict"] == "conforms") - fell
-    codes = frozenset(str(row["code"]) for row in told if row["code"])
-    return Tried(bug, fell, stood, codes, took_s, said)
+    judged = [row for row in rows if row["code"] not in ("lab-lacks", "scaled", "not-applicable")]
+    fell = frozenset(str(row["claim"]) for row in judged if row["verdict"] == "deviates")
+    stood = frozenset(str(row["claim"]) for row in judged if row["verdict"] == "conforms") - fell
+    codes = frozenset(str(row["code"]) for row in judged if row["code"])
+    return Tried(bug, fell, stood, codes, took_s, output)

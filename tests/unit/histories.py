@@ -1,4 +1,4 @@
-"""Realistic histories for unit tests: the story of a small cluster, with resourceVersions and a fence."""
+"""Realistic histories for unit tests: a small cluster with resourceVersions and a fence."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from nodeproof.model.cluster import LEASE_NAMESPACE, UNREACHABLE, Calibration, Configuration
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
-from nodeproof.model.testimony import Lost
+from nodeproof.model.pod_log import Lost
 
 Json = Any
 WALL_OFFSET_S = 1_700_000_000.0
 RESOURCES = ("nodes", "pods", "leases", "events")
 NAMESPACE = "nodeproof"
 NODE, OTHER, POD = "node-1", "node-2", "pod-1"
-"""The faulted node, the one that carries the sentinel, and the pod on the faulted one."""
+"""The faulted node, the sentinel's node, and the pod on the faulted node."""
 CUT_T, GRACE_S, PERIOD_S, RENEW_S, TOLERATION_S = 20.0, 12.0, 1.0, 2.0, 10.0
 
 
@@ -27,7 +27,7 @@ def reported(
     renew_s: float = RENEW_S,
     toleration_s: float = TOLERATION_S,
 ) -> Mapping[str, Json]:
-    """What components would report of what the symbols G, P, E, R and T stand for."""
+    """Return reported settings for the symbols G, P, E, R and T."""
     return {
         "kube-controller-manager": {
             "NodeLifecycleController": {"NodeMonitorGracePeriod": f"{grace_s}s", "NodeEvictionRate": rate},
@@ -39,7 +39,7 @@ def reported(
 
 
 def configuration(**changed: Json) -> Configuration:
-    """A running configuration like the profile `fast`; the slack is 0.24 s unless the history tells more."""
+    """Return a configuration like the profile `fast`; the slack is 0.24 s unless the history adds some."""
     settings: dict[str, Json] = {
         "kubernetes_version": "v1.36.3",
         "lab": "process",
@@ -53,12 +53,15 @@ def configuration(**changed: Json) -> Configuration:
 
 
 def wall(t: float) -> str:
-    """An API timestamp with microseconds of a time on the monotonic clock."""
+    """Return the API timestamp, with microseconds, of a monotonic time."""
     return datetime.fromtimestamp(t + WALL_OFFSET_S, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 class Story:
-    """Tells what a cluster did, in order; every change is a watch event with its resourceVersion."""
+    """Records a cluster's actions in order; every change is a watch event with its resourceVersion.
+
+    Each action returns the story, so that short ones are one expression.
+    """
 
     def __init__(
         self,
@@ -85,59 +88,66 @@ class Story:
         for resource in self.resources:
             self.list(t, resource)
 
-    def say(self, t: float, kind: str, **data: Json) -> None:
-        """Append one entry."""
+    def say(self, t: float, kind: str, **data: Json) -> Story:
+        """Append an entry."""
         self.entries.append(Entry(t, kind, data))
+        return self
 
     def history(self) -> History:
-        """What was told up to now."""
+        """Return the history so far."""
         return History.of(self.entries)
 
-    def list(self, t: float, resource: str) -> None:
-        """A LIST of a resource, as at the beginning and after a gap."""
+    def list(self, t: float, resource: str) -> Story:
+        """Add a LIST of a resource, as at the beginning and after a gap."""
         items = copy.deepcopy(list(self._live[resource].values()))
         self.say(t, "listed", resource=resource, rv=str(self.rv), items=items)
+        return self
 
     def change(
-        self, t: float, resource: str, namespace: str, name: str, body: Json, *, seen: bool = True
-    ) -> None:
-        """Write an object; `seen` is whether the watch shows it."""
+        self, t: float, resource: str, namespace: str, name: str, body: Json, *, is_watched: bool = True
+    ) -> Story:
+        """Write an object; `is_watched` is whether the watch delivers it."""
         if resource not in self._live:
-            return
+            return self
         type_ = "MODIFIED" if (namespace, name) in self._live[resource] else "ADDED"
         obj = self._put(resource, namespace, name, body)
-        if seen:
+        if is_watched:
             self.say(t, "watch", resource=resource, type=type_, object=copy.deepcopy(obj))
+        return self
 
-    def remove(self, t: float, resource: str, namespace: str, name: str, *, seen: bool = True) -> None:
+    def remove(self, t: float, resource: str, namespace: str, name: str, *, is_watched: bool = True) -> Story:
         """Remove an object; the event carries the resourceVersion of the removal."""
         obj = self._live[resource].pop((namespace, name))
         self.rv += 1
         obj["metadata"]["resourceVersion"] = str(self.rv)
-        if seen:
+        if is_watched:
             self.say(t, "watch", resource=resource, type="DELETED", object=obj)
+        return self
 
     def object(self, resource: str, namespace: str, name: str) -> Json:
-        """A copy of an object as it is now."""
+        """Return a copy of the current object."""
         return copy.deepcopy(self._live[resource][namespace, name])
 
-    def renew(self, t: float, node: str = NODE, received_t: float | None = None) -> None:
-        """A kubelet renews its lease."""
+    def renew(self, t: float, node: str = NODE, received_t: float | None = None) -> Story:
+        """Renew a kubelet's Lease."""
         body = {"spec": {"renewTime": wall(t)}}
         self.change(t + 0.01 if received_t is None else received_t, "leases", LEASE_NAMESPACE, node, body)
+        return self
 
     def renewals(
         self, since_t: float, until_t: float, node: str = NODE, period_s: float = RENEW_S * 1.02
-    ) -> None:
-        """A kubelet renews its lease all along."""
+    ) -> Story:
+        """Renew a kubelet's Lease periodically."""
         t = since_t
         while t <= until_t:
             self.renew(t, node)
             t += period_s
+        return self
 
-    def status(self, t: float, node: str = NODE) -> None:
-        """A kubelet posts its status: a changed Ready heartbeat."""
+    def status(self, t: float, node: str = NODE) -> Story:
+        """Post a kubelet's status: a changed Ready heartbeat."""
         self._set_condition(t, node, "Ready", "True", heartbeat=wall(t))
+        return self
 
     def condition(
         self,
@@ -147,9 +157,10 @@ class Story:
         type_: str = "Ready",
         reason: str = "",
         message: str = "",
-    ) -> None:
-        """A condition becomes another."""
+    ) -> Story:
+        """Change a condition."""
         self._set_condition(t, node, type_, status, None, reason, message)
+        return self
 
     def _set_condition(
         self,
@@ -163,13 +174,13 @@ class Story:
     ) -> None:
         obj = self.object("nodes", "", node)
         conditions = obj["status"]["conditions"]
-        found = next((entry for entry in conditions if entry["type"] == type_), None)
-        if found is None:
-            found = {"type": type_, "lastHeartbeatTime": wall(0)}
-            conditions.append(found)
-        found.update(status=status, reason=reason, message=message)
+        condition = next((entry for entry in conditions if entry["type"] == type_), None)
+        if condition is None:
+            condition = {"type": type_, "lastHeartbeatTime": wall(0)}
+            conditions.append(condition)
+        condition.update(status=status, reason=reason, message=message)
         if heartbeat:
-            found["lastHeartbeatTime"] = heartbeat
+            condition["lastHeartbeatTime"] = heartbeat
         self.change(t, "nodes", "", node, obj)
 
     def taint(
@@ -179,94 +190,109 @@ class Story:
         effect: str = "NoExecute",
         node: str = NODE,
         *,
-        seen: bool = True,
-    ) -> None:
-        """A node gets a taint."""
+        is_watched: bool = True,
+    ) -> Story:
+        """Taint a node."""
         obj = self.object("nodes", "", node)
         obj["spec"].setdefault("taints", []).append({"key": key, "effect": effect})
-        self.change(t, "nodes", "", node, obj, seen=seen)
+        self.change(t, "nodes", "", node, obj, is_watched=is_watched)
+        return self
 
-    def untaint(self, t: float, node: str = NODE) -> None:
-        """A node loses its taints."""
+    def untaint(self, t: float, node: str = NODE) -> Story:
+        """Remove a node's taints."""
         obj = self.object("nodes", "", node)
         obj["spec"].pop("taints", None)
         self.change(t, "nodes", "", node, obj)
+        return self
 
-    def boot(self, t: float, boot_id: str, node: str = NODE) -> None:
-        """A kubelet reports the boot id of its machine."""
+    def boot(self, t: float, boot_id: str, node: str = NODE) -> Story:
+        """Report the boot id of a machine."""
         body = self.object("nodes", "", node)
         body["status"]["nodeInfo"] = {"bootID": boot_id}
         self.change(t, "nodes", "", node, body)
+        return self
 
-    def cordon(self, t: float, node: str = NODE, *, on: bool = True) -> None:
-        """A node is cordoned, or uncordoned."""
+    def cordon(self, t: float, node: str = NODE, *, on: bool = True) -> Story:
+        """Cordon or uncordon a node."""
         obj = self.object("nodes", "", node)
         obj["spec"].pop("unschedulable", None)
         if on:
             obj["spec"]["unschedulable"] = True
         self.change(t, "nodes", "", node, obj)
+        return self
 
-    def pod(self, t: float, name: str = POD, node: str = "") -> None:
-        """A pod is made; bound from the start when `node` is given."""
+    def pod(self, t: float, name: str = POD, node: str = "") -> Story:
+        """Create a pod, bound from the start if `node` is given."""
         spec = {"nodeName": node} if node else {}
         self.change(t, "pods", NAMESPACE, name, {"spec": spec, "status": {"phase": "Pending"}})
+        return self
 
-    def bind(self, t: float, name: str = POD, node: str = NODE) -> None:
-        """A pod gets its node."""
+    def bind(self, t: float, name: str = POD, node: str = NODE) -> Story:
+        """Bind a pod."""
         obj = self.object("pods", NAMESPACE, name)
         obj["spec"]["nodeName"] = node
         self.change(t, "pods", NAMESPACE, name, obj)
+        return self
 
-    def unfit(self, t: float, name: str = POD) -> None:
-        """The scheduler finds no node for a pod."""
+    def unfit(self, t: float, name: str = POD) -> Story:
+        """Mark a pod as unschedulable."""
         obj = self.object("pods", NAMESPACE, name)
         obj["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
         self.change(t, "pods", NAMESPACE, name, obj)
+        return self
 
-    def mark(self, t: float, reason: str, message: str, phase: str = "Failed", name: str = POD) -> None:
-        """A pod's status tells why the pod is over."""
+    def mark(self, t: float, reason: str, message: str, phase: str = "Failed", name: str = POD) -> Story:
+        """Report in a pod's status why the pod has ended."""
         obj = self.object("pods", NAMESPACE, name)
         obj["status"].update(phase=phase, reason=reason, message=message)
         self.change(t, "pods", NAMESPACE, name, obj)
+        return self
 
-    def tell(self, what: str, *times: float, by: str = POD) -> None:
-        """A witness tells something, once or more."""
+    def tell(self, what: str, *times: float, by: str = POD) -> Story:
+        """Record messages of a probe pod."""
         for t in times:
             self.say(t, "told", by=by, what=what)
+        return self
 
-    def beats(self, since_t: float, until_t: float, by: str = POD, period_s: float = 0.5) -> None:
-        """A witness tells that it lives."""
+    def beats(self, since_t: float, until_t: float, by: str = POD, period_s: float = 0.5) -> Story:
+        """Record heartbeats of a probe pod."""
         while since_t < until_t:
             self.tell("beat", since_t, by=by)
             since_t += period_s
+        return self
 
-    def hear(self, t: float, by: str = POD, error_s: float = 0.02, lost: Iterable[Lost] = ()) -> None:
-        """Somebody reads what a source told, which may lack something."""
-        unsure = [each.to_json() for each in lost]
+    def hear(self, t: float, by: str = POD, error_s: float = 0.02, lost: Iterable[Lost] = ()) -> Story:
+        """Record the collection of a source, which may have losses."""
+        unsure = [loss.to_json() for loss in lost]
         self.say(t, "heard", by=by, node=NODE, boot_id="b", error_s=error_s, unsure=unsure)
+        return self
 
-    def look(self, t: float, value: str, what: str = "locks", subject: str = NODE, **more: Json) -> None:
-        """Somebody looks at what is no object; once, where `more` holds an id."""
+    def look(self, t: float, value: str, what: str = "locks", subject: str = NODE, **more: Json) -> Story:
+        """Record observations; only one if `more` holds an id."""
         self.say(t, "observed", what=what, subject=subject, value=value, asked_t=t - 0.05, **more)
+        return self
 
-    def evict(self, t: float, name: str = POD, *, seen: bool = True) -> None:
-        """A pod's deletion is asked for."""
+    def evict(self, t: float, name: str = POD, *, is_watched: bool = True) -> Story:
+        """Request a pod's deletion."""
         obj = self.object("pods", NAMESPACE, name)
         obj["metadata"]["deletionTimestamp"] = wall(t)
-        self.change(t, "pods", NAMESPACE, name, obj, seen=seen)
+        self.change(t, "pods", NAMESPACE, name, obj, is_watched=is_watched)
+        return self
 
-    def event(self, t: float, reason: str, name: str, message: str = "", kind: str = "Pod") -> None:
-        """A Kubernetes Event is written."""
+    def event(self, t: float, reason: str, name: str, message: str = "", kind: str = "Pod") -> Story:
+        """Write a Kubernetes Event."""
         about = {"kind": kind, "name": name}
         body = {"reason": reason, "message": message, "involvedObject": about}
         self.change(t, "events", NAMESPACE, f"{name}.{self.rv}", body)
+        return self
 
-    def fault(self, t: float, *steps: str, id_: str = "cut", **data: Json) -> None:
-        """Steps of a fault's protocol, 10 ms apart."""
+    def fault(self, t: float, *steps: str, id_: str = "cut", **data: Json) -> Story:
+        """Record steps of a fault, 10 ms apart."""
         for number, step in enumerate(steps):
             self.say(t + number / 100, "fault", id=id_, fault={}, node=NODE, step=step, **data)
+        return self
 
-    def sentinel(self, t: float, latency_s: float = 0.02, blind: Iterable[str] = ()) -> str:
+    def sentinel(self, t: float, latency_s: float = 0.02, blind: Iterable[str] = ()) -> Story:
         """Patch the sentinels; watches in `blind` do not deliver theirs."""
         self._sentinels += 1
         value = f"s-{self._sentinels}"
@@ -274,19 +300,22 @@ class Story:
             name = OTHER if resource == "nodes" else "sentinel"
             obj = self.object(resource, _namespace(resource), name)
             obj["metadata"]["annotations"] = {SENTINEL_ANNOTATION: value}
-            self.change(t + latency_s, resource, _namespace(resource), name, obj, seen=resource not in blind)
+            self.change(
+                t + latency_s, resource, _namespace(resource), name, obj, is_watched=resource not in blind
+            )
         self.say(t + latency_s, "sentinel", value=value, latency_s=dict.fromkeys(self.resources, latency_s))
-        return value
+        return self
 
-    def gap(self, since_t: float, t: float, resource: str, *, lists: bool = False) -> None:
-        """A watch was blind, and went on from its resourceVersion or, with `lists`, from a new LIST."""
+    def gap(self, since_t: float, t: float, resource: str, *, lists: bool = False) -> Story:
+        """Record a watch gap, resumed from its resourceVersion or, with `lists`, from a LIST."""
         if lists:
             self.list(t - 0.01, resource)
         self.say(t, "gap", resource=resource, since=since_t, reason="410 Gone" if lists else "cut")
+        return self
 
     def fence(self, t: float, blind: Iterable[str] = ()) -> Story:
-        """Last sentinels and the quorum LIST; ends the recording 50 ms later."""
-        value = self.sentinel(t, 0.01, blind)
+        """Add the last sentinels and the quorum LIST; end the recording 50 ms later."""
+        value = f"s-{self.sentinel(t, 0.01, blind)._sentinels}"
         listed = {
             resource: {"rv": str(self.rv), "objects": self.objects(resource)} for resource in self.resources
         }
@@ -295,7 +324,7 @@ class Story:
         return self
 
     def objects(self, resource: str) -> Mapping[str, str]:
-        """{uid: resourceVersion} as a LIST has it now."""
+        """Return {uid: resourceVersion} of a LIST now."""
         metas = (obj["metadata"] for obj in self._live[resource].values())
         return {meta["uid"]: meta["resourceVersion"] for meta in metas}
 
@@ -318,15 +347,11 @@ class Story:
 def partition(
     unknown_s: float = GRACE_S + 0.6, taint_s: float = 0.15, eviction_s: float = TOLERATION_S + 0.1
 ) -> Story:
-    """A node is cut off at `CUT_T` and stays so, up to its pod's deletion; not yet fenced.
+    """Return a story of a node cut off at `CUT_T` up to its pod's deletion; not yet fenced.
 
     `unknown_s` counts from the last lease renewal, `taint_s` from Unknown, `eviction_s` from the taint.
     """
-    story = Story()
-    story.pod(1.0)
-    story.bind(1.1)
-    story.sentinel(2.0)
-    story.renewals(2.5, CUT_T)
+    story = Story().pod(1.0).bind(1.1).sentinel(2.0).renewals(2.5, CUT_T)
     story.fault(CUT_T, "planned", "armed", "injected")
     unknown_t = last_renewal_t() + unknown_s
     story.sentinel(CUT_T + 2)
@@ -337,7 +362,7 @@ def partition(
 
 
 def last_renewal_t() -> float:
-    """When the kubelet of `partition` renewed its lease last (s)."""
+    """Return the last Lease renewal of the kubelet of `partition` (s)."""
     period = RENEW_S * 1.02
     return 2.5 + int((CUT_T - 2.5) / period) * period
 

@@ -1,14 +1,11 @@
-"""Which logs Allure gets of a scenario, and how much of them."""
+"""Logs attached to Allure's results."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import allure
-import pytest
-
 from nodeproof.model.history import Entry, History
-from nodeproof.session import recording
+from nodeproof.session import scenario_report
 
 LOG = "a line of a log\n" * 10_000
 NAMES = (
@@ -17,37 +14,23 @@ NAMES = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def attached(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What was attached, by name."""
-    found: dict[str, str] = {}
+def test_logs_of_control_plane_and_affected_nodes_are_attached(tmp_path: Path) -> None:
+    def tails(*folders: Path, short: bool) -> dict[str, str]:
+        return {tail.name: tail.text for tail in scenario_report.log_tails(folders, {"node-1"}, short=short)}
 
-    class Attach:
-        def __call__(self, body: str, name: str, _kind: object) -> None:
-            found[name] = body
-
-    monkeypatch.setattr(allure, "attach", Attach())
-    return found
-
-
-def test_logs_of_the_control_plane_and_of_the_nodes_concerned_are_attached(
-    attached: dict[str, str], tmp_path: Path
-) -> None:
     for name in NAMES:
         (tmp_path / f"{name}.log").write_text(f"{name}\n{LOG}")
-    recording.attach_logs([tmp_path, tmp_path / "none"], {"node-1"}, short=False)
-    assert attached.keys() == {"etcd.log", "kube-apiserver.log", "kubelet-node-1.log", "node-node-1.log"}
-    longer = attached["etcd.log"]
-    recording.attach_logs([tmp_path], {"node-1"}, short=True)
-    assert 0 < len(attached["etcd.log"]) < len(longer) < len(LOG)
-    assert longer.endswith("log\n")
+    long, short = tails(tmp_path, tmp_path / "none", short=False), tails(tmp_path, short=True)
+    assert long.keys() == {"etcd.log", "kube-apiserver.log", "kubelet-node-1.log", "node-node-1.log"}
+    assert 0 < len(short["etcd.log"]) < len(long["etcd.log"]) < len(LOG)
+    assert long["etcd.log"].endswith("log\n")
 
 
-def test_a_node_is_concerned_by_a_fault_and_by_what_happened_to_its_machine() -> None:
-    told = (
+def test_node_is_affected_by_a_fault_or_a_machine_event() -> None:
+    entries = (
         Entry(1.0, "fault", {"id": "1", "node": "node-1", "step": "injected"}),
         Entry(2.0, "machine", {"node": "joined", "step": "booted"}),
         Entry(3.0, "fault", {"id": "2", "step": "injected"}),
         Entry(4.0, "observed", {"node": "node-3"}),
     )
-    assert recording.concerned(History.of(told)) == {"node-1", "joined"}
+    assert scenario_report.concerned(History.of(entries)) == {"node-1", "joined"}

@@ -1,4 +1,4 @@
-"""The Vagrant box: what is in its folder, with an image of a few bytes."""
+"""The Vagrant box: files of its folder, with an image of a few bytes."""
 
 from __future__ import annotations
 
@@ -6,28 +6,25 @@ import json
 import shutil
 import tarfile
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
 from nodeproof import proc
-from nodeproof.artifacts.image import Facts, Image
+from nodeproof.artifacts.image import Image
 from nodeproof.labs.kinds.libvirt import box
 from nodeproof.model.problem import Problem
-from tests.acceptance.command import TOP
 
 pytestmark = pytest.mark.skipif(shutil.which("mke2fs", path="/usr/sbin:/sbin") is None, reason="no mke2fs")
 
 
 @pytest.fixture
 def image(tmp_path: Path) -> Image:
-    """Three small files."""
+    """Return an image of three small files."""
     folder = tmp_path / "abcdef012345"
     folder.mkdir()
     for name in ("vmlinuz", "initrd.img", "disk.qcow2"):
         (folder / name).write_text(name)
-    facts = Facts("v1.36.3", "", "6.12", MappingProxyType({}), 10, 1.0)
-    return Image(folder / "vmlinuz", folder / "initrd.img", folder / "disk.qcow2", facts)
+    return Image(folder / "vmlinuz", folder / "initrd.img", folder / "disk.qcow2", {})
 
 
 @pytest.fixture(autouse=True)
@@ -37,17 +34,17 @@ def _no_hypervisor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(box, "runs_on_kvm", lambda *_arguments: False)
 
 
-def _said(tmp_path: Path, image: Image) -> list[str]:
-    said: list[str] = []
-    box.make(tmp_path / "box", image, said.append)
-    return said
+def _build_messages(tmp_path: Path, image: Image) -> list[str]:
+    messages: list[str] = []
+    box.make(tmp_path / "box", image, messages.append)
+    return messages
 
 
-def test_a_box_holds_the_image_and_says_what_it_is(tmp_path: Path, image: Image) -> None:
-    _said(tmp_path, image)
+def test_box_contains_the_image_and_its_metadata(tmp_path: Path, image: Image) -> None:
+    _build_messages(tmp_path, image)
 
-    with tarfile.open(tmp_path / "box" / "nodeproof.box") as made:
-        metadata, disk = made.extractfile("metadata.json"), made.extractfile("box.img")
+    with tarfile.open(tmp_path / "box" / "nodeproof.box") as archive:
+        metadata, disk = archive.extractfile("metadata.json"), archive.extractfile("box.img")
         assert metadata is not None and disk is not None
         assert json.loads(metadata.read()) == {"provider": "libvirt", "format": "qcow2", "virtual_size": 8}
         assert disk.read() == b"disk.qcow2"
@@ -59,13 +56,13 @@ def test_a_box_holds_the_image_and_says_what_it_is(tmp_path: Path, image: Image)
     assert settings["nodes"][0]["control_mac"].startswith("02:6e:70:00:")
 
 
-def test_each_node_is_known_by_a_key_of_its_own(tmp_path: Path, image: Image) -> None:
-    _said(tmp_path, image)
+def test_each_node_has_its_own_key(tmp_path: Path, image: Image) -> None:
+    _build_messages(tmp_path, image)
 
     folder = tmp_path / "box"
-    known = [(folder / f"node-{number}" / "known_hosts").read_text().split() for number in (1, 2)]
-    assert [line[0] for line in known] == ["node-1", "node-2"]
-    assert known[0][2] != known[1][2]
+    hosts = [(folder / f"node-{number}" / "known_hosts").read_text().split() for number in (1, 2)]
+    assert [line[0] for line in hosts] == ["node-1", "node-2"]
+    assert hosts[0][2] != hosts[1][2]
     config = (folder / "node-2" / "ssh_config").read_text()
     assert f"GlobalKnownHostsFile {folder}/node-2/known_hosts" in config
     assert "StrictHostKeyChecking yes" in config
@@ -75,16 +72,16 @@ def test_each_node_is_known_by_a_key_of_its_own(tmp_path: Path, image: Image) ->
     assert _in_seed(folder, "/etc/kubernetes/kubeconfig") == ""
 
 
-def test_private_keys_are_their_owners_alone(tmp_path: Path, image: Image) -> None:
-    _said(tmp_path, image)
+def test_private_keys_are_readable_by_their_owner_only(tmp_path: Path, image: Image) -> None:
+    _build_messages(tmp_path, image)
 
     for file in ("ssh", "node-1/seed.img"):
         assert (tmp_path / "box" / file).stat().st_mode & 0o077 == 0
     assert not (tmp_path / "box" / "node-1" / "seed").exists()
 
 
-def test_a_seed_has_blocks_that_a_cdrom_has_too(tmp_path: Path, image: Image) -> None:
-    _said(tmp_path, image)
+def test_seed_has_the_blocks_of_a_cdrom(tmp_path: Path, image: Image) -> None:
+    _build_messages(tmp_path, image)
 
     argv = ["debugfs", "-R", "stats", str(tmp_path / "box" / "node-1" / "seed.img")]
     stats = proc.run(argv, timeout_s=120).stdout
@@ -92,51 +89,47 @@ def test_a_seed_has_blocks_that_a_cdrom_has_too(tmp_path: Path, image: Image) ->
     assert int(line.split()[-1]) >= 2048
 
 
-def test_a_folder_that_libvirts_user_cannot_enter_is_named(tmp_path: Path, image: Image) -> None:
+def test_folder_that_libvirt_cannot_enter_is_named(tmp_path: Path, image: Image) -> None:
     tmp_path.chmod(0o700)
 
-    assert any("cannot enter" in line and "chmod o+x" in line for line in _said(tmp_path, image))
+    assert any("cannot enter" in line and "chmod o+x" in line for line in _build_messages(tmp_path, image))
 
 
-def test_an_older_box_is_replaced_and_other_peoples_files_are_not(tmp_path: Path, image: Image) -> None:
-    _said(tmp_path, image)
-    _said(tmp_path, image)
+def test_older_box_is_replaced_but_foreign_files_are_not(tmp_path: Path, image: Image) -> None:
+    _build_messages(tmp_path, image)
+    _build_messages(tmp_path, image)
     letter = tmp_path / "box" / "node-1" / "letter"
     letter.write_text("mine")
 
     with pytest.raises(Problem, match=r"not part of a box.*node-1/letter"):
-        _said(tmp_path, image)
+        _build_messages(tmp_path, image)
 
     assert letter.read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", ["settings.json", "nodeproof.box", "letter"])
-def test_a_folder_without_our_mark_is_left_alone(tmp_path: Path, image: Image, name: str) -> None:
+def test_folder_without_our_mark_is_left_alone(tmp_path: Path, image: Image, name: str) -> None:
     """Many programs have a settings.json."""
     (tmp_path / "box").mkdir()
     (tmp_path / "box" / name).write_text("mine")
 
     with pytest.raises(Problem, match=rf"not part of a box.*{name}"):
-        _said(tmp_path, image)
+        _build_messages(tmp_path, image)
 
     assert (tmp_path / "box" / name).read_text() == "mine"
 
 
-def test_a_link_in_a_box_is_not_followed(tmp_path: Path, image: Image) -> None:
-    _said(tmp_path, image)
+def test_link_in_a_box_is_not_followed(tmp_path: Path, image: Image) -> None:
+    _build_messages(tmp_path, image)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "letter").write_text("mine")
     (tmp_path / "box" / "ssh").unlink()
     (tmp_path / "box" / "ssh").symlink_to(elsewhere)
-    _said(tmp_path, image)
+    _build_messages(tmp_path, image)
 
     assert (elsewhere / "letter").read_text() == "mine"
     assert not (tmp_path / "box" / "ssh").is_symlink()
-
-
-def test_what_vagrant_and_the_box_leave_is_not_committed() -> None:
-    assert {".box/", ".vagrant/"} <= set((TOP / ".gitignore").read_text().splitlines())
 
 
 def _in_seed(folder: Path, path: str) -> str:

@@ -1,12 +1,10 @@
-"""The catalogue: the project's own claims, what is refused and where it is said to be."""
+"""The catalogue: shipped claims, refused files, and positions of errors."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,36 +12,19 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeproof import catalogue
+from nodeproof import catalogue, proc
 from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION
-from nodeproof.model.catalogue import DEPTH_LIMIT, SIZE_LIMIT, merge, parse
+from nodeproof.catalogue import DEPTH_LIMIT, SIZE_LIMIT, merge, parse
 from nodeproof.model.claim import page_agreement
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import conforms
-from nodeproof.model.window import Ground, compute
+from nodeproof.model.window import WindowContext, compute
 from nodeproof.session.judging import Judge
 from tests.unit.histories import configuration
-from tests.vm import (
-    test_claims_on_machines,
-    test_disks_on_machines,
-    test_kubelets_on_machines,
-    test_room_on_machines,
-    test_shapes_on_machines,
-    test_swap_on_machines,
-)
 
-ON_MACHINES = (
-    test_claims_on_machines,
-    test_disks_on_machines,
-    test_kubelets_on_machines,
-    test_room_on_machines,
-    test_shapes_on_machines,
-    test_swap_on_machines,
-)
 SCHEMA: Mapping[str, Any] = json.loads((catalogue.scenarios_dir() / "claims.schema.json").read_text())
 CLAIM = """\
 - id: cordon.blocks-new-pods
@@ -79,68 +60,39 @@ def refused(text: str) -> Problem:
 # The project's own
 
 
-def test_the_own_claims() -> None:
-    claims = catalogue.judged(catalogue.load())
-    asked = (
+def test_shipped_claims_are_judged_by_shipped_scenarios() -> None:
+    script = (
         "import json; from nodeproof.session.coverage import collected; print(json.dumps([*collected()[1]]))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", asked], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert set(json.loads(done.stdout)) == set(claims)
-    assert len(claims) == 318
-    assert all(claim.id == key and claim.id.split(".")[0] == claim.area for key, claim in claims.items())
-    grace = claims["monitoring.grace-period-default"].constants[0]
-    assert (grace.at("v1.31.9"), grace.at("v1.32.0"), grace.page_value) == (40.0, 50.0, 40.0)
-
-
-def test_the_catalogue_takes_every_claim_of_the_page() -> None:
-    claims = catalogue.load().values()
-    assert len(claims) == 321
-    assert Counter(claim.tier for claim in claims) == {"process": 213, "machine": 108}
-    assert {claim.id for claim in claims if claim.status in ("cannot", "not-applicable")} == {
-        "cordon.load-balancer-removal",
-        "swap.limited-cgroup-v1-old",
-        "swap.limited-cgroup-v2-old",
-    }
-    assert all(claim.reason for claim in claims if claim.status in ("cannot", "not-applicable"))
-    assert all(claim.measure for claim in claims if claim.status == "planned")
-
-
-def test_every_claim_that_needs_a_machine_is_made_to_fall_at_night() -> None:
-    judged = catalogue.judged(catalogue.load())
-    fall = (file.FALL for file in ON_MACHINES)
-    assert set().union(*fall) == {name for name, claim in judged.items() if claim.tier == "machine"}
-
-
-def test_a_claim_that_nobody_judges_is_not_run() -> None:
+    process = proc.run([sys.executable, "-c", script], timeout_s=60)
     claims = catalogue.load()
-    assert catalogue.asked_for("cordon.blocks-new-pods", claims).status == "judged"
+    assert json.loads(process.stdout) != []
+    assert set(json.loads(process.stdout)) == set(catalogue.judged(claims))
+    assert all(claim.id == key and claim.id.split(".")[0] == claim.area for key, claim in claims.items())
+    assert all(claim.measure for claim in claims.values() if claim.status == "planned")
+
+
+def test_unjudged_claim_cannot_be_selected() -> None:
+    claims = catalogue.load()
+    assert catalogue.find_judged("cordon.blocks-new-pods", claims).status == "judged"
     planned = replace(claims["cordon.taint"], status="planned")
     with pytest.raises(Problem, match=r"cordon\.taint is planned"):
-        catalogue.asked_for("cordon.taint", {**claims, "cordon.taint": planned})
+        catalogue.find_judged("cordon.taint", {**claims, "cordon.taint": planned})
     with pytest.raises(Problem, match=r"load-balancer-removal is not-applicable: true below 1\.19 only"):
-        catalogue.asked_for("cordon.load-balancer-removal", claims)
+        catalogue.find_judged("cordon.load-balancer-removal", claims)
 
 
-def test_why_a_claim_cannot_be_judged_must_be_said() -> None:
-    assert "the key 'reason'" in refused(CLAIM + "  status: cannot\n").what
+def test_unjudgeable_claim_requires_a_reason() -> None:
+    assert "'reason' is a required" in refused(CLAIM + "  status: cannot\n").what
     (claim,) = parse(CLAIM + "  status: cannot\n  reason: no such machine\n", "f.yaml", SCHEMA)
     assert (claim.status, claim.reason) == ("cannot", "no such machine")
 
 
-def test_every_default_claim_has_something_to_read() -> None:
+def test_every_default_claim_names_a_field_and_a_flag() -> None:
     for claim in catalogue.judged(catalogue.load()).values():
         if claim.kind == "default":
             assert all(constant.reported and constant.flag for constant in claim.constants)
             assert claim.constants
-
-
-def test_a_claim_that_a_scenario_judges_has_no_status() -> None:
-    files = (catalogue.scenarios_dir() / "claims").iterdir()
-    told = [(path.name, entry["id"]) for path in files for entry in yaml.safe_load(path.read_text())
-            if entry.get("status") == "judged"]  # fmt: skip
-    assert told == []
 
 
 def test_every_file_is_named_after_its_area() -> None:
@@ -148,7 +100,7 @@ def test_every_file_is_named_after_its_area() -> None:
         assert {claim.area for claim in parse(path.read_text(), path.name, SCHEMA)} == {path.stem}
 
 
-def test_the_schema_is_one_and_is_closed() -> None:
+def test_schema_is_valid_and_closed() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
     def closed(part: Any) -> None:
@@ -163,36 +115,28 @@ def test_the_schema_is_one_and_is_closed() -> None:
     closed(SCHEMA)
 
 
-def test_a_page_that_is_wrong_is_said_to_differ() -> None:
-    """Of a claim with a constant, the constant is compared."""
+def test_claim_on_a_wrong_page_differs() -> None:
+    """A claim with a constant is compared by the constant."""
     claims = [claim for claim in catalogue.load().values() if not claim.constants]
     wrong = [claim for claim in claims if claim.drift.startswith("the page is wrong in every version")]
     assert wrong
     agreements = {
         claim.id: page_agreement(claim, DEFAULT_KUBERNETES_VERSION, conforms("")).agreement for claim in wrong
     }
-    assert {name: said for name, said in agreements.items() if said != "differs"} == {}
+    assert {name: agreement for name, agreement in agreements.items() if agreement != "differs"} == {}
 
 
-def test_loading_is_quick() -> None:
+def test_loading_is_fast() -> None:
     catalogue.load()
     began = time.thread_time()
     catalogue.load()
     assert time.thread_time() - began < 0.5
 
 
-def test_loading_does_without_the_live_half() -> None:
-    code = (
-        "import sys; from nodeproof.catalogue import load; load();"
-        "sys.exit(bool({'kubernetes', 'paramiko', 'libvirt'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
-
-
 # Reading
 
 
-def test_a_claim_is_read_as_it_is_written() -> None:
+def test_claim_is_read_as_written() -> None:
     (claim,) = parse(CLAIM, "f.yaml", SCHEMA)
     assert (claim.id, claim.area, claim.kind) == ("cordon.blocks-new-pods", "cordon", "behaviour")
     assert claim.page == {"v1.18": True, "v1.28": "moved: elsewhere"}
@@ -204,84 +148,75 @@ def test_a_claim_is_read_as_it_is_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "place", "expected", "found"),
+    ("old", "new", "place", "reason"),
     [
-        ("  kind: behaviour\n", "", "1:3", "the key 'kind'", "id, area"),
-        ("  area: cordon", "  aria: cordon", "2:3", "a key of id, area", "'aria'"),
-        ("kind: behaviour", "kind: habit", "4:9", "one of timing, default, behaviour", "'habit'"),
-        ("v1.18: true", "v1.18: 3", "8:12", "true or false or text", "3"),
-        ("v1.18: true", "x1.18: true", "8:5", "a key of", "'x1.18'"),
-        ("v1.18: true", "v1.18: no", "8:12", "true, false", "'no'"),
-        ("sources: [KEP-1]", "sources: []", "21:12", "minItems 1", "a list"),
-        ("sources: [KEP-1]", "sources: KEP-1", "21:12", "a list", "'KEP-1'"),
-        ("value: 50.5", "value: fifty", "18:40", "a number", "'fifty'"),
-        ("value: 50.5", "value: .inf", "18:40", "a plain decimal number", "'.inf'"),
-        ("value: 50.5", "value: -1", "18:40", "minimum 0", "-1"),
-        ("value: 50.5", "value: 2024-13-45", "18:40", "text in quotes", "'2024-13-45'"),
-        ("page_value: null", "page_value: 0x_", "19:19", "a plain decimal number", "'0x_'"),
-        ("page_value: null", "page_value: ", "19:18", "", ""),
-        ("cordon.blocks-new-pods", "Cordon.x", "1:7", "text like ^[a-z0-9-]", "'Cordon.x'"),
-        ("cordon.blocks-new-pods", "cordon", "1:7", "text like", "'cordon'"),
-        ("cordon.blocks-new-pods", "a.b.c", "1:7", "text like", "'a.b.c'"),
-        ("cordon.blocks-new-pods", '"a.b\\n"', "1:7", "text like", "'a.b\\n'"),
-        ('versions: ">=1.18"', 'versions: ">=>"', "6:13", "a range like", "'>=>'"),
-        ('versions: ">=1.18"', 'versions: "none"', "6:13", "text like", "'none'"),
-        ('versions: ">=1.18"', "versions: 1.18", "6:13", "text", "1.18"),
-        ('versions: ">=1.18"', 'versions: ">=2,<1"', "6:13", "a range that holds", "'>=2,<1'"),
-        ('versions: "<1.32"', 'versions: "<1.31"', "17:9", "a value for >=1.18", "none for 1.31"),
-        ('versions: "<1.32"', 'versions: "<1.33"', "18:23", "each version once", "1.32 again"),
-        ("unit: s", "unit: s\n      unit: m", "16:7", "unique keys", "'unit' again"),
-        ("unit: s", "unit: !!str s", "15:13", "no tags", "str"),
-        ("unit: s", "unit: !foo s", "15:13", "no tags", "!foo"),
-        ("unit: s", "unit: &u s", "15:13", "no anchors", "&u"),
-        ("unit: s", "unit: *u", "15:13", "the value itself", "*u"),
-        ("unit: s", "<<: {unit: s}", "15:7", "a key that is text", "'<<'"),
-        ("unit: s", "? [unit]\n      : s", "15:9", "a key that is text", "a list"),
-        ("unit: s", "unit: [s", "16:13", "YAML", "a syntax error"),
+        ("  kind: behaviour\n", "", "1:3", "'kind' is a required property"),
+        ("  area: cordon", "  aria: cordon", "1:3", "'aria' was unexpected"),
+        ("kind: behaviour", "kind: habit", "4:9", "'habit' is not one of"),
+        ("v1.18: true", "v1.18: 3", "8:12", "3 is not of type 'boolean', 'string'"),
+        ("v1.18: true", "x1.18: true", "8:5", "'x1.18' does not match"),
+        ("sources: [KEP-1]", "sources: []", "21:12", "should be non-empty"),
+        ("sources: [KEP-1]", "sources: KEP-1", "21:12", "'KEP-1' is not of type 'array'"),
+        ("value: 50.5", "value: .inf", "18:40", "'.inf' is not of type 'number'"),
+        ("value: 50.5", "value: 1:30", "18:40", "'1:30' is not of type 'number'"),
+        ("value: 50.5", "value: 010", "18:40", "'010' is not of type 'number'"),
+        ("value: 50.5", "value: -1", "18:40", "less than the minimum"),
+        ("value: 50.5", "value: 2024-13-45", "18:40", "'2024-13-45' is not of type 'number'"),
+        ("cordon.blocks-new-pods", "Cordon.x", "1:7", "'Cordon.x' does not match"),
+        ("cordon.blocks-new-pods", '"a.b\\n"', "1:7", "does not match"),
+        ('versions: ">=1.18"', 'versions: ">=>"', "6:13", "'>=>' is not a range like"),
+        ('versions: ">=1.18"', "versions: 1.18", "6:13", "1.18 is not of type 'string'"),
+        ('versions: ">=1.18"', 'versions: ">=2,<1"', "6:13", "includes no version 1.x"),
+        ('versions: "<1.32"', 'versions: "<1.31"', "17:9", "no value for 1.31"),
+        ('versions: "<1.32"', 'versions: "<1.33"', "18:23", "two values for 1.32"),
+        ("unit: s", "unit: s\n      unit: m", "16:7", "'unit' occurs twice"),
+        ("unit: s", "unit: !foo s", "15:13", "the tag !foo: leave it out"),
+        ("unit: s", "unit: !!int ''", "15:13", "leave it out"),
+        ("unit: s", "unit: *u", "15:13", "the alias *u: write the value itself"),
+        ("unit: s", "<<: {unit: s}", "11:7", "'<<' was unexpected"),
+        ("unit: s", "? [unit]\n      : s", "15:9", "a key that is not text"),
+        ("unit: s", "unit: [s", "16:13", "expected ',' or ']'"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(
-    old: str, new: str, place: str, expected: str, found: str
-) -> None:
+def test_error_is_reported_with_its_position(old: str, new: str, place: str, reason: str) -> None:
     assert old in CLAIM
-    text = CLAIM.replace(old, new, 1)
-    if not expected:
-        assert parse(text, "f.yaml", SCHEMA)
-        return
-    problem = refused(text)
+    problem = refused(CLAIM.replace(old, new, 1))
     assert problem.where == f"f.yaml:{place}"
-    wanted, got = problem.what.split(", found ", 1)
-    assert wanted.startswith(f"expected {expected}") or expected in wanted
-    assert found in got
+    assert reason in problem.what
+
+
+def test_value_may_be_missing() -> None:
+    (claim,) = parse(CLAIM.replace("page_value: null", "page_value: "), "f.yaml", SCHEMA)
+    assert claim.constants[0].page_value is None
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "null", "{}", "- 1", "[]", "text", "---\n- 1\n---\n- 2\n", "\x00", "- \ud800", "%YAML 9.9\n--- a"],
 )
-def test_what_is_no_list_of_claims(text: str) -> None:
+def test_file_without_a_list_of_claims_is_refused(text: str) -> None:
     assert refused(text).where.startswith("f.yaml:")
 
 
-def test_an_id_twice_in_one_file() -> None:
+def test_duplicate_id_in_one_file_is_refused() -> None:
     problem = refused(CLAIM + CLAIM)
-    assert (problem.where, "again" in problem.what) == ("f.yaml:22:7", True)
+    assert (problem.where, "occurs twice" in problem.what) == ("f.yaml:22:7", True)
 
 
 @pytest.mark.parametrize("text", ["[" * 5000, "[" * 5000 + "]" * 5000, "{a: " * 5000, "- " * 5000 + "x"])
-def test_deep_nesting_is_refused_at_once(text: str) -> None:
+def test_deep_nesting_is_refused_fast(text: str) -> None:
     began = time.thread_time()
-    assert f"at most {DEPTH_LIMIT} levels" in refused(text).what
+    assert f"more than {DEPTH_LIMIT} levels" in refused(text).what
     assert time.thread_time() - began < 1.0
 
 
-def test_nesting_up_to_the_limit_is_the_schemas_concern() -> None:
+def test_allowed_nesting_reaches_the_schema() -> None:
     assert "levels" not in refused("[" * DEPTH_LIMIT + "]" * DEPTH_LIMIT).what
     assert "levels" in refused("[" * (DEPTH_LIMIT + 1) + "]" * (DEPTH_LIMIT + 1)).what
 
 
 def test_too_much_text_is_refused() -> None:
-    assert f"at most {SIZE_LIMIT} bytes" in refused("#" * (SIZE_LIMIT + 1)).what
+    assert f"more than {SIZE_LIMIT} bytes" in refused("#" * (SIZE_LIMIT + 1)).what
     assert parse(CLAIM + "#" * (SIZE_LIMIT - len(CLAIM)), "f.yaml", SCHEMA)
 
 
@@ -306,13 +241,6 @@ def test_any_change_of_a_claim_is_refused_or_read(data: st.DataObject) -> None:
         assert problem.where.startswith("f.yaml:")
 
 
-def test_it_works_without_libyaml(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeproof.model.catalogue._LOADER", yaml.SafeLoader)
-    assert parse(CLAIM, "f.yaml", SCHEMA)
-    assert "levels" in refused("[" * 5000).what
-    assert "control" in refused("\x00").what or "special" in refused("\x00").what
-
-
 # Several files, folders
 
 
@@ -320,11 +248,11 @@ def test_files_are_merged_in_order() -> None:
     one = parse(CLAIM, "one", SCHEMA)
     two = parse(CLAIM.replace("blocks-new-pods", "other"), "two", SCHEMA)
     assert list(merge({"one": one, "two": two})) == ["cordon.blocks-new-pods", "cordon.other"]
-    with pytest.raises(Problem, match=r"cordon.blocks-new-pods, which is also in one \(three\)"):
+    with pytest.raises(Problem, match=r"cordon.blocks-new-pods is also in one \(three\)"):
         merge({"one": one, "two": two, "three": one})
 
 
-def test_a_teams_own_claims(tmp_path: Path) -> None:
+def test_team_claims_are_added_to_the_shipped_ones(tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(CLAIM.replace("cordon.blocks-new-pods", "team.own"))
     (tmp_path / "notes.txt").write_text("[" * 100)
     claims = catalogue.load([tmp_path])
@@ -332,13 +260,13 @@ def test_a_teams_own_claims(tmp_path: Path) -> None:
     assert len(claims) == len(catalogue.load()) + 1
 
 
-def test_a_teams_claim_may_not_replace_one(tmp_path: Path) -> None:
+def test_team_claim_may_not_replace_a_shipped_one(tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(CLAIM)
-    with pytest.raises(Problem, match="which is also in"):
+    with pytest.raises(Problem, match="is also in"):
         catalogue.load([tmp_path])
 
 
-def test_folders_that_are_refused(tmp_path: Path) -> None:
+def test_invalid_claim_folder_is_refused(tmp_path: Path) -> None:
     for folder, words in (
         (tmp_path / "none", "no such claims folder"),
         (tmp_path, "folder has no claims"),
@@ -348,12 +276,12 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
             catalogue.load([folder])
 
 
-def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
+def test_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     folder, outside = tmp_path / "claims", tmp_path / "outside.yaml"
     folder.mkdir()
     outside.write_text(CLAIM.replace("cordon.blocks-new-pods", "team.own"))
     link = folder / "own.yaml"
-    for target in (outside, Path("..") / "outside.yaml", tmp_path / "nowhere.yaml"):
+    for target in (outside, Path("..") / "outside.yaml", tmp_path / "nowhere.yaml", Path("/dev/zero"), link):
         link.symlink_to(target)
         with pytest.raises(Problem, match="not a file inside its folder"):
             catalogue.load([folder])
@@ -362,13 +290,13 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
     assert "team.own" in catalogue.load([folder])
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_folder_instead_of_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "own.yaml").mkdir()
     with pytest.raises(Problem, match="not a file inside its folder"):
         catalogue.load([tmp_path])
 
 
-def test_files_that_cannot_be_text(tmp_path: Path) -> None:
+def test_binary_or_too_large_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_bytes(b"- a\n- b\xff\n")
     with pytest.raises(Problem, match=r"expected UTF-8, found byte 0xff .*own.yaml:2:4"):
@@ -378,16 +306,16 @@ def test_files_that_cannot_be_text(tmp_path: Path) -> None:
         catalogue.load([tmp_path])
 
 
-def test_looking_a_claim_up() -> None:
+def test_unknown_claim_is_refused_with_similar_ids() -> None:
     claims = catalogue.load()
-    assert catalogue.known("cordon.blocks-new-pods", claims).area == "cordon"
+    assert catalogue.find("cordon.blocks-new-pods", claims).area == "cordon"
     with pytest.raises(Problem, match=r"use one of: cordon.blocks-new-pods"):
-        catalogue.known("cordon.blocks-pods", claims)
+        catalogue.find("cordon.blocks-pods", claims)
     with pytest.raises(Problem, match=r"`nodeproof claims` lists them"):
-        catalogue.known("xyz", claims)
+        catalogue.find("xyz", claims)
 
 
-def test_the_catalogue_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_catalogue_is_found_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "site" / "nodeproof"
     data = package / "_data" / "scenarios"
     data.mkdir(parents=True)
@@ -406,35 +334,66 @@ WINDOW = """\
 """
 
 
-def test_a_claims_window_is_a_formula() -> None:
+def test_window_of_a_claim_is_a_formula() -> None:
     (claim,) = parse(CLAIM + WINDOW, "f.yaml", SCHEMA)
     judge = Judge((claim.id,), {claim.id: claim})
-    window = compute(judge.window(claim.id), Ground(configuration(), 0.5), {})
+    window = compute(judge.window(claim.id), WindowContext(configuration(), 0.5), {})
     assert (window.low_s, window.high_s, window.nominal_s) == (11.5, 14.5, 12.0)
     assert window.high_arithmetic == "G + max(P, 1/E) + slack (12 + 2 + 0.5)"
 
 
-def test_a_claim_without_a_window_gives_none() -> None:
+def test_claim_without_a_window_has_none() -> None:
     (claim,) = parse(CLAIM, "f.yaml", SCHEMA)
     with pytest.raises(Problem, match="has no window"):
         Judge((claim.id,), {claim.id: claim}).window(claim.id)
 
 
 @pytest.mark.parametrize(
-    ("window", "said"),
+    ("window", "message"),
     [
         (
             WINDOW.replace("nominal: G", "nominal: Q"),
-            "expected symbols of G, P, E, E2, R, S, U, T, slack, found Q",
+            "unknown symbol Q; the symbols are G, P, E, E2, R, S, U, T, slack",
         ),
-        (WINDOW.replace("G - slack", "G -"), "expected a formula"),
-        (WINDOW.replace("G - slack", "'__import__(1)'"), "expected text like"),
-        (WINDOW.replace("G - slack", "f(G)"), "expected a formula, found not arithmetic: 'f(G)'"),
-        (WINDOW.replace("shape: period", "shape: odd"), "expected one of period, within, negative"),
-        (WINDOW.replace("nominal: G, ", ""), "the key 'nominal'"),
+        (WINDOW.replace("G - slack", "G -"), "not a formula"),
+        (WINDOW.replace("G - slack", "'__import__(1)'"), "does not match"),
+        (WINDOW.replace("G - slack", "f(G)"), "not arithmetic: 'f(G)'"),
+        (WINDOW.replace("shape: period", "shape: odd"), "'odd' is not one of"),
+        (WINDOW.replace("nominal: G, ", ""), "'nominal' is a required property"),
     ],
 )
-def test_a_window_that_is_none_is_refused_with_its_place(window: str, said: str) -> None:
+def test_invalid_window_is_refused_with_its_position(window: str, message: str) -> None:
     problem = refused(CLAIM + window)
-    assert said in problem.what
+    assert message in problem.what
     assert problem.where.startswith("f.yaml:22:")
+
+
+# Malicious files are refused at once, with their position, and without effect
+
+REFUSAL_TIMEOUT_S = 1.0
+BOMB = "\n".join(f"a{level + 1}: &a{level + 1} [{', '.join([f'*a{level}'] * 9)}]" for level in range(9))
+HOSTILE = {
+    "alias bomb": f"a0: &a0 [x, x]\n{BOMB}\n",
+    "aliases": "- &a\n  id: cordon.one\n- *a\n",
+    "duplicate keys": "- id: cordon.one\n  area: cordon\n  area: monitoring\n",
+    "a path for a name": "- id: ../../etc/passwd\n  area: cordon\n",
+    "shell metacharacters": "- id: cordon.$(touch /tmp/nodeproof-was-here);`id`|x\n  area: cordon\n",
+    "5,000 levels": "- " * 5000 + "x\n",
+    "5,000 brackets": "[" * 5000,
+    "an object of Python's": "- !!python/object/apply:os.system [touch /tmp/nodeproof-was-here]\n",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_file_is_refused_with_file_line_and_column(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.yaml"
+    path.write_text(HOSTILE[name])
+    began = time.thread_time()
+    with pytest.raises(Problem) as caught:
+        catalogue.load([tmp_path])
+    assert time.thread_time() - began < REFUSAL_TIMEOUT_S
+    file, line, column = caught.value.where.rsplit(":", 2)
+    assert (file, line.isdigit(), column.isdigit()) == (str(path), True, True)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+    assert not Path("/tmp/nodeproof-was-here").exists()

@@ -1,162 +1,133 @@
-"""From a check's answer to a verdict: what takes an answer's worth away, and in which order."""
+"""From a check's result to a verdict: obstacles and their precedence, changed settings, faults that end."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from nodeproof.checks import checks, moments
 from nodeproof.checks.judge import judge
+from nodeproof.checks.observations import lasted
+from nodeproof.checks.settings import default_of
 from nodeproof.model import window as windows
 from nodeproof.model.claim import Claim, Constant
-from nodeproof.model.cluster import UNREACHABLE, Configuration
+from nodeproof.model.cluster import Configuration
 from nodeproof.model.judgment import Check
 from nodeproof.model.needs import CLOUD
-from tests.unit.histories import NODE, Story, configuration, partition
+from nodeproof.model.verdict import Verdict
+from tests.unit.histories import CUT_T, NODE, Story, configuration, partition
+from tests.unit.sample_checks import CLAIM, DETECTION, EVICTION, FROM_FAULT, TAINT, UNKNOWN
 
-GRACE = Constant(
+GRACE_FLAG = Constant(
     "grace", "kcm", "Grace", "node-monitor-grace-period", "s", ((">=1.18", 50.0),), 40.0, "defaults.go"
 )
-CLAIM = Claim(
-    "a.b", "a", "It is so.", "timing", "control-plane", ">=1.18", {"v1.28": True}, (GRACE,), ("source",)
+TIMING_CLAIM = Claim(
+    "a.b", "a", "It is so.", "timing", "control-plane", ">=1.18", {"v1.28": True}, (GRACE_FLAG,), ("source",)
 )
-UNKNOWN = moments.condition_became(NODE, "Ready", "Unknown")
-TAINT = moments.taint_added(NODE, UNREACHABLE, "NoExecute").after(UNKNOWN, windows.taint_pass())
-FROM_FAULT = UNKNOWN.after(moments.fault_step("cut", "injected"), windows.detection_from_fault())
-DEFAULT = checks.default_of("grace")
+DEFAULT = default_of("grace")
 CONFIGURATION = configuration()
 
 
 def label(
-    story: Story, check: Check = TAINT, claim: Claim = CLAIM, settings: Configuration = CONFIGURATION
+    story: Story, check: Check = TAINT, claim: Claim = TIMING_CLAIM, settings: Configuration = CONFIGURATION
 ) -> str:
     return judge(claim, check, story.fence(90.0).history(), settings).label
 
 
 def died(story: Story, *, expected: bool = False) -> Story:
-    story.say(30.0, "component", name="kubelet", node=NODE, status="exited with 1", expected=expected)
-    return story
+    return story.say(30.0, "component", name="kubelet", node=NODE, status="exited with 1", expected=expected)
 
 
 def loaded(story: Story, late_s: float = 1.2) -> Story:
-    story.say(31.0, "stall", late_s=late_s)
-    return story
+    return story.say(31.0, "stall", late_s=late_s)
 
 
 def deadman(story: Story) -> Story:
-    story.say(29.0, "deadman", id="cut", node=NODE)
-    return story
+    return story.say(29.0, "deadman", id="cut", node=NODE)
 
 
 def unproven(story: Story) -> Story:
-    story.fault(3.0, "planned", "armed", "unproven", id_="other")
-    return story
+    return story.fault(3.0, "planned", "armed", "unproven", id_="other")
 
 
-GOOD, LATE = {"taint_s": 0.15}, {"taint_s": 5.0}
+NOT_INJECTED, TOO_LOADED = "unproven: not-injected", "unproven: host-too-loaded"
+COMPONENT_DIED = "unproven: component-died"
+LATE_S = 5.0
 
 
-def test_an_undisturbed_recording_gets_the_answer_of_its_check() -> None:
-    assert label(partition(**GOOD)) == "conforms"
-    assert label(partition(**LATE)) == "deviates"
+@pytest.mark.parametrize(
+    ("story", "expected"),
+    [
+        (partition(), "conforms"),
+        (partition(taint_s=LATE_S), "deviates"),
+        *((unproven(partition(taint_s=taint_s)), NOT_INJECTED) for taint_s in (0.15, LATE_S)),
+        *((deadman(partition(taint_s=taint_s)), NOT_INJECTED) for taint_s in (0.15, LATE_S)),
+        *((died(partition(taint_s=taint_s)), COMPONENT_DIED) for taint_s in (0.15, LATE_S)),
+        *((loaded(partition(taint_s=taint_s), 0.79), TOO_LOADED) for taint_s in (0.15, LATE_S)),
+        (partition().say(29.0, "deadman", id="of-an-earlier-one", node="node-2"), "conforms"),
+        (died(partition(), expected=True), "conforms"),
+        (loaded(partition(), 0.7), "conforms"),
+        # Slack far above the limit makes every window undiscerning; that must not end as a green skip.
+        (loaded(partition(), 60.0), TOO_LOADED),
+        # The order of precedence.
+        (loaded(died(deadman(partition()))), NOT_INJECTED),
+        (loaded(died(unproven(partition()))), NOT_INJECTED),
+        (loaded(died(partition())), COMPONENT_DIED),
+        # An unhealed fault excuses only a deviation.
+        (partition(taint_s=LATE_S).fault(70.0, "unhealed"), NOT_INJECTED),
+        (partition().fault(70.0, "unhealed"), "conforms"),
+    ],
+)
+def test_obstacle_makes_a_verdict_unproven(story: Story, expected: str) -> None:
+    assert label(story) == expected
 
 
-@pytest.mark.parametrize("taint_s", [0.15, 5.0])
-def test_a_fault_that_was_not_proven_takes_every_answer_away(taint_s: float) -> None:
-    assert label(unproven(partition(taint_s=taint_s))) == "unproven: not-injected"
-    assert label(deadman(partition(taint_s=taint_s))) == "unproven: not-injected"
-
-
-def test_a_switch_of_a_fault_of_another_scenario_takes_nothing_away() -> None:
-    story = partition(**GOOD)
-    story.say(29.0, "deadman", id="of-an-earlier-one", node="node-2")
-    assert label(story) == "conforms"
-
-
-def test_a_fault_that_a_later_probe_no_longer_found() -> None:
-    story = partition()
-    story.fault(25.0, "unproven")
+def test_fault_missing_in_a_later_probe_is_not_injected() -> None:
+    story = partition().fault(25.0, "unproven")
     assert label(story) == "unproven: not-injected"
     story.fault(26.0, "injected")
     assert label(story) == "conforms"
 
 
-@pytest.mark.parametrize("taint_s", [0.15, 5.0])
-def test_a_component_that_died_takes_every_answer_away(taint_s: float) -> None:
-    assert label(died(partition(taint_s=taint_s))) == "unproven: component-died"
-
-
-def test_a_component_that_was_to_end_does_not_matter() -> None:
-    assert label(died(partition(), expected=True)) == "conforms"
-
-
 @pytest.mark.parametrize(
-    ("ends_components", "healed_t", "seen"),
+    ("ends_components", "healed_t", "expected"),
     [
         (True, 40.0, "conforms"),
         (True, 29.0, "unproven: component-died"),
         (False, 40.0, "unproven: component-died"),
     ],
 )
-def test_a_component_may_end_by_itself_only_in_a_fault_that_ends_components(
-    ends_components: bool, healed_t: float, seen: str
+def test_component_may_end_only_during_a_fault_that_ends_components(
+    ends_components: bool, healed_t: float, expected: str
 ) -> None:
     story = died(partition())
     story.fault(10.0, "injecting", "injected", id_="down", ends_components=ends_components)
     story.fault(healed_t, "healed", "closed", id_="down", ends_components=ends_components)
 
-    assert label(story) == seen
+    assert label(story) == expected
 
 
-@pytest.mark.parametrize("taint_s", [0.15, 5.0])
-def test_a_loaded_host_takes_every_answer_away(taint_s: float) -> None:
-    assert label(loaded(partition(taint_s=taint_s), 0.79)) == "unproven: host-too-loaded"
-
-
-def test_a_host_that_is_just_fast_enough() -> None:
-    assert label(loaded(partition(), 0.7)) == "conforms"
-
-
-def test_a_window_that_only_load_widened_is_no_skip() -> None:
-    """Slack far above the limit makes every window undiscerning; that must not end as a green skip."""
-    assert label(loaded(partition(), 60.0)) == "unproven: host-too-loaded"
-
-
-def test_slack_below_the_limit_that_spoils_a_window_is_a_loaded_host() -> None:
+def test_window_spoiled_by_allowed_slack_is_a_loaded_host() -> None:
     settings = configuration(slack_limit_s=5.0)
     assert label(loaded(partition(), 4.0), settings=settings) == "unproven: host-too-loaded"
     assert label(loaded(died(partition()), 4.0), settings=settings) == "unproven: component-died"
 
 
-def test_a_gap_stays_a_gap_on_a_loaded_host() -> None:
-    story = partition()
-    story.gap(20.0, 25.0, "nodes")
+def test_gap_stays_a_gap_on_a_loaded_host() -> None:
+    story = partition().gap(20.0, 25.0, "nodes")
     assert label(loaded(story, 0.5), settings=configuration(slack_limit_s=0.5)) == "unproven: gap"
 
 
-def test_a_fault_that_was_not_healed_excuses_a_deviation_only() -> None:
-    for taint_s, expected in ((5.0, "unproven: not-injected"), (0.15, "conforms")):
-        story = partition(taint_s=taint_s)
-        story.fault(70.0, "unhealed")
-        assert label(story) == expected
-
-
-def test_precedence() -> None:
-    assert label(loaded(died(deadman(partition())))) == "unproven: not-injected"
-    assert label(loaded(died(unproven(partition())))) == "unproven: not-injected"
-    assert label(loaded(died(partition()))) == "unproven: component-died"
-
-
-def test_a_missing_injection_stays_one_on_a_loaded_host() -> None:
+def test_missing_injection_stays_one_on_a_loaded_host() -> None:
     assert label(loaded(Story()), FROM_FAULT) == "unproven: not-injected"
 
 
-def test_what_no_recording_can_change_comes_first() -> None:
+def test_permanent_obstacle_comes_first() -> None:
     broken = loaded(died(deadman(partition())))
-    old = replace(CLAIM, versions="<1.20")
+    old = replace(TIMING_CLAIM, versions="<1.20")
     assert label(broken, claim=old) == "unproven: not-applicable"
-    kubelet = replace(CLAIM, subject="kubelet")
+    kubelet = replace(TIMING_CLAIM, subject="kubelet")
     foreign = configuration(tested_kubelet=False)
     assert label(broken, claim=kubelet, settings=foreign) == "unproven: lab-lacks"
     assert label(partition(), claim=kubelet) == "conforms"
@@ -167,29 +138,118 @@ def test_what_no_recording_can_change_comes_first() -> None:
     ("files", "outcome"),
     [({}, "unproven: lab-lacks"), ({CLOUD: "a"}, "conforms"), ({CLOUD: "b"}, "unproven: lab-lacks")],
 )
-def test_a_cloud_controller_manager_is_judged_where_it_is_of_the_tree(
+def test_cloud_controller_manager_is_judged_if_built_from_the_tree(
     files: dict[str, str], outcome: str
 ) -> None:
-    told = {role: {"sha256": sha256} for role, sha256 in {"kube-controller-manager": "a", **files}.items()}
-    cloud = replace(CLAIM, subject=CLOUD)
-    assert label(partition(), claim=cloud, settings=configuration(components=told)) == outcome
+    components = {
+        role: {"sha256": sha256} for role, sha256 in {"kube-controller-manager": "a", **files}.items()
+    }
+    cloud = replace(TIMING_CLAIM, subject=CLOUD)
+    assert label(partition(), claim=cloud, settings=configuration(components=components)) == outcome
 
 
 @pytest.mark.parametrize(("lab", "outcome"), [("process", "unproven: lab-lacks"), ("libvirt", "conforms")])
-def test_what_earlier_versions_say_of_the_kubelet_keeps_its_meaning(lab: str, outcome: str) -> None:
+def test_kubelet_field_of_earlier_versions_keeps_its_meaning(lab: str, outcome: str) -> None:
     stored = {**configuration().to_json(), "lab": lab, "hollow_from_tree": False}
     del stored["tested_kubelet"]
-    kubelet = replace(CLAIM, subject="kubelet")
+    kubelet = replace(TIMING_CLAIM, subject="kubelet")
     assert label(partition(), claim=kubelet, settings=Configuration.from_json(stored)) == outcome
 
 
 @pytest.mark.parametrize(
     ("reported", "flags", "expected"),
-    [("50s", {}, "conforms"), ("40s", {}, "deviates"), ("12s", {GRACE.flag: "12s"}, "unproven: scaled")],
+    [("50s", {}, "conforms"), ("40s", {}, "deviates"), ("12s", {GRACE_FLAG.flag: "12s"}, "unproven: scaled")],
 )
-def test_a_default_does_not_depend_on_the_recording(
+def test_default_does_not_depend_on_the_recording(
     reported: str, flags: dict[str, str], expected: str
 ) -> None:
     settings = configuration(reported={"kcm": {"Grace": reported}}, flags_set={"kcm": flags})
     broken = loaded(died(deadman(partition())))
     assert label(broken, DEFAULT, settings=settings) == expected
+
+
+Json = Any
+MANAGER = "kube-controller-manager"
+
+
+def judged(check: Check, fault: Json) -> Verdict:
+    story = partition()
+    for step in ("injecting", "injected", "healed"):
+        story.say(CUT_T - 1, "fault", id="set", fault={"id": "set", **fault}, node=fault["node"], step=step)
+    story.fence(60.0)
+    return judge(CLAIM, check, story.history(), configuration())
+
+
+@pytest.mark.parametrize(
+    ("check", "component", "flag"),
+    [
+        (DETECTION, MANAGER, "node-monitor-grace-period"),
+        (DETECTION, MANAGER, "node-monitor-period"),
+        (TAINT, MANAGER, "node-eviction-rate"),
+        (default_of("node-monitor-grace-period"), MANAGER, "node-monitor-grace-period"),
+    ],
+)
+def test_window_of_a_figure_set_by_a_flag_is_scaled(check: Check, component: str, flag: str) -> None:
+    verdict = judged(check, {"fault": "settings", "node": component, "flags": {flag: "1"}})
+    assert verdict.label == "unproven: scaled", verdict
+    assert f"of {component} was set by fault set" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("check", "component", "flag"),
+    [
+        (DETECTION, MANAGER, "node-eviction-rate"),
+        (DETECTION, "kube-scheduler", "node-monitor-period"),
+        (EVICTION, MANAGER, "node-monitor-period"),
+    ],
+)
+def test_other_flag_does_not_matter(check: Check, component: str, flag: str) -> None:
+    verdict = judged(check, {"fault": "settings", "node": component, "flags": {flag: "1"}})
+    assert verdict.label == "conforms", verdict
+
+
+@pytest.mark.parametrize(
+    ("field", "label"), [("nodeLeaseDurationSeconds", "unproven: scaled"), ("maxPods", "conforms")]
+)
+def test_kubelet_settings_also_scale_a_window(field: str, label: str) -> None:
+    fault = {"fault": "kubelet-settings", "node": NODE, "settings": {field: 40}}
+    assert judged(FROM_FAULT, fault).label == label
+
+
+IN = ("planned", "armed", "injecting", "injected")
+OVER = ("healing", "healed", "closed")
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ((*IN, *OVER), "conforms"),
+        ((*IN, "unproven", *OVER), "deviates"),
+        ((*IN[:-1], "unproven", *OVER), NOT_INJECTED),
+        (IN, "unproven: gap"),
+        ((), NOT_INJECTED),
+    ],
+)
+def test_fault_lasts_until_it_is_healed(steps: tuple[str, ...], expected: str) -> None:
+    assert label(Story().fault(10.0, *steps), lasted("cut")) == expected
+
+
+def test_fault_healed_by_its_switch_proves_nothing() -> None:
+    story = Story().fault(10.0, *IN, *OVER).fault(20.0, *IN, "unproven", *OVER, id_="other")
+    assert label(story, lasted("cut")) == "conforms"
+    assert label(story, lasted("other")) == "deviates"
+    story.fault(25.0, *IN[:-1], "unproven", *OVER, id_="never")
+    assert label(story, lasted("other")) == NOT_INJECTED
+    switched = Story().fault(10.0, *IN, "unproven", *OVER).say(10.5, "deadman", id="cut")
+    assert label(switched, lasted("cut")) == NOT_INJECTED
+
+
+def test_unanswered_probe_leaves_the_duration_of_a_fault_unknown() -> None:
+    story = Story().fault(10.0, *IN, "unanswered", *OVER)
+    assert label(story, lasted("cut")) == "unproven: gap"
+    assert label(story, UNKNOWN.after(UNKNOWN, windows.prompt(5.0))) == NOT_INJECTED
+
+
+def test_fault_undone_early_proves_nothing_else() -> None:
+    story = Story().fault(10.0, *IN, "unproven", *OVER).condition(12.0, "Unknown")
+    assert label(story, UNKNOWN.after(UNKNOWN, windows.prompt(5.0))) == NOT_INJECTED

@@ -1,21 +1,27 @@
-"""Checks of what was seen once: answers, looks, metrics."""
+"""Renewals, defaults and observations."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 
-from nodeproof.checks import checks, read_off
 from nodeproof.checks.checks import run_check
 from nodeproof.checks.judge import judge
 from nodeproof.checks.moments import find
 from nodeproof.checks.observations import grew, same_as, shows
-from nodeproof.cluster.metrics import counting_since_s, total
-from nodeproof.model.judgment import Check
-from nodeproof.model.observation import Observation
+from nodeproof.checks.settings import default_of
+from nodeproof.checks.timing import renewals_of
+from nodeproof.cluster.published import counting_since_s, total
+from nodeproof.model import window as windows
+from nodeproof.model.claim import Constant
+from nodeproof.model.cluster import Configuration
+from nodeproof.model.judgment import Check, Observation
 from nodeproof.model.verdict import Verdict
-from nodeproof.model.window import Ground
-from tests.unit.given import CLAIM
-from tests.unit.histories import WALL_OFFSET_S, Story, configuration
+from nodeproof.model.window import WindowContext
+from tests.unit.histories import NAMESPACE, NODE, OTHER, POD, RENEW_S, WALL_OFFSET_S, Story, configuration
+from tests.unit.sample_checks import CLAIM, DEFAULT, RENEWALS, SHOWN, assert_verdict, renewing, run
 
 ANSWER = {"status": 403, "body": {"message": "nodes is forbidden: no"}}
 FIRST, SECOND = (Observation(name, "value", "node-1", None) for name in ("first", "second"))
@@ -24,9 +30,9 @@ FIRST, SECOND = (Observation(name, "value", "node-1", None) for name in ("first"
 def judged(check: Check, **values: object) -> Verdict:
     story = Story()
     for at, (name, value) in enumerate(values.items()):
-        told = {"id": name, "what": "value", "subject": "node-1"}
-        story.say(10.0 + at, "observed", **told, value=value, asked_t=9.9 + at)
-    return run_check(check, story.history(), Ground(configuration(), 0.5), CLAIM)
+        observation = {"id": name, "what": "value", "subject": "node-1"}
+        story.say(10.0 + at, "observed", **observation, value=value, asked_t=9.9 + at)
+    return run_check(check, story.history(), WindowContext(configuration(), 0.5), CLAIM)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +44,7 @@ def judged(check: Check, **values: object) -> Verdict:
         ({"body": {"message": {"$not": {"$contains": "forbidden"}}}}, "deviates"),
     ],
 )
-def test_an_answer_is_judged_by_a_pattern(pattern: object, outcome: str) -> None:
+def test_answer_is_judged_by_a_pattern(pattern: object, outcome: str) -> None:
     assert judged(shows(FIRST, pattern), first=ANSWER).outcome == outcome
 
 
@@ -54,36 +60,36 @@ def test_an_answer_is_judged_by_a_pattern(pattern: object, outcome: str) -> None
         ({"$not": {"$contains": "z"}}, None, "unproven: gap"),
         ({"$not": {"$contains": "z"}}, "", "conforms"),
         ({"body": {"message": {"$contains": "forbidden"}}}, {"status": 404, "body": {}}, "deviates"),
-        # Of what is to be there it is no matter why it is not.
+        # The reason for a missing field does not matter.
         ({"x": 1}, None, "deviates"),
         ({"x": 1}, "no answer", "deviates"),
         ([1], None, "deviates"),
         (["a"], "abc", "deviates"),
         ({"exitCode": {"$present": True}}, {"exitCode": 0}, "conforms"),
         (1, True, "deviates"),
-        # A pattern of no kind may be about nothing.
+        # No kind of pattern may be empty.
         (None, None, "conforms"),
         ({"$in": [None]}, None, "conforms"),
         ({"$present": False}, None, "conforms"),
         ({"$not": None}, None, "deviates"),
     ],
 )
-def test_only_what_could_hold_something_lacks_it(pattern: object, value: object, label: str) -> None:
+def test_only_existing_parents_can_lack_a_field(pattern: object, value: object, label: str) -> None:
     assert judged(shows(FIRST, pattern), first=value).label == label
 
 
-def test_what_is_no_pattern_is_refused() -> None:
+def test_invalid_pattern_is_refused() -> None:
     with pytest.raises(LookupError, match="matches everything"):
         judged(shows(FIRST, {}), first=ANSWER)
 
 
 @pytest.mark.parametrize("check", [shows(FIRST, 1), same_as(FIRST, SECOND), grew(SECOND, FIRST, 1, 1)])
-def test_what_nobody_saw_is_a_gap(check: Check) -> None:
+def test_missing_observation_is_a_gap(check: Check) -> None:
     assert judged(check, another=1, second=1).code == "gap"
 
 
 @pytest.mark.parametrize(("second", "outcome"), [("a", "conforms"), ("b", "deviates"), (None, "deviates")])
-def test_two_looks_show_the_same(second: object, outcome: str) -> None:
+def test_two_observations_are_compared(second: object, outcome: str) -> None:
     assert judged(same_as(SECOND, FIRST), first="a", second=second).outcome == outcome
 
 
@@ -108,7 +114,7 @@ def test_two_looks_show_the_same(second: object, outcome: str) -> None:
         ("", "1Gi", "deviates"),
     ],
 )
-def test_the_same_may_be_written_otherwise(first: object, second: object, outcome: str) -> None:
+def test_equal_quantities_in_other_notation_are_the_same(first: object, second: object, outcome: str) -> None:
     assert judged(same_as(SECOND, FIRST), first=first, second=second).outcome == outcome
 
 
@@ -124,61 +130,56 @@ def test_the_same_may_be_written_otherwise(first: object, second: object, outcom
         (1.0, 2.0, None, "conforms"),
     ],
 )
-def test_a_counter_begins_anew_with_its_process(
+def test_counter_is_reset_with_its_process(
     first: float | None, second: float, later_s: float | None, label: str
 ) -> None:
     story = Story()
     for at, (name, value) in enumerate((("first", first), ("second", second))):
-        told = {"id": name, "what": "value", "subject": "node-1"}
+        observation = {"id": name, "what": "value", "subject": "node-1"}
         started = {} if later_s is None else {"process_s": WALL_OFFSET_S - 100.0 + later_s * at}
-        story.say(10.0 + at, "observed", **told, value=value, asked_t=9.9 + at, **started)
+        story.say(10.0 + at, "observed", **observation, value=value, asked_t=9.9 + at, **started)
     check = grew(FIRST, SECOND, 0, 3)
-    assert run_check(check, story.history(), Ground(configuration(), 0.5), CLAIM).label == label
+    assert run_check(check, story.history(), WindowContext(configuration(), 0.5), CLAIM).label == label
 
 
-def test_a_clock_that_was_set_starts_no_process() -> None:
-    """A kernel tells the start of a process by its wall clock."""
+def test_clock_step_is_no_process_start() -> None:
+    """A kernel computes the start of a process by the wall clock."""
     story = Story()
     for t, value, moved_s in ((10.0, 1.0, 0.0), (30.0, 2.0, 500.0)):
-        told = {"id": "first" if t == 10.0 else "second", "what": "value", "subject": "node-1"}
+        observation = {"id": "first" if t == 10.0 else "second", "what": "value", "subject": "node-1"}
         started_s = WALL_OFFSET_S - 100.0 + moved_s
-        story.say(t, "observed", **told, value=value, asked_t=t - 0.1, process_s=started_s)
+        story.say(t, "observed", **observation, value=value, asked_t=t - 0.1, process_s=started_s)
     story.say(20.0, "wall", offset_s=WALL_OFFSET_S + 500.0, since=19.95)
     check = grew(FIRST, SECOND, 1, 1)
-    assert run_check(check, story.history(), Ground(configuration(), 0.5), CLAIM).label == "conforms"
+    assert run_check(check, story.history(), WindowContext(configuration(), 0.5), CLAIM).label == "conforms"
 
 
 @pytest.mark.parametrize(
     ("first", "second", "outcome"),
     [(2.0, 3.0, "conforms"), (None, 1.0, "conforms"), (2.0, 2.0, "deviates"), (2.0, 4.0, "deviates")],
 )
-def test_a_counter_grows(first: float | None, second: float, outcome: str) -> None:
+def test_counter_growth_is_judged(first: float | None, second: float, outcome: str) -> None:
     assert judged(grew(FIRST, SECOND, 1, 1), first=first, second=second).outcome == outcome
 
 
-def test_a_counter_that_nobody_exports_proves_nothing() -> None:
+def test_unexported_counter_proves_nothing() -> None:
     assert judged(grew(FIRST, SECOND, 0, 0), first=None, second=None).code == "gap"
 
 
-def test_each_check_says_what_its_answer_is_read_off() -> None:
-    assert read_off._TIMES.keys() == checks._CHECKS.keys()
-
-
 @pytest.mark.parametrize("check", [shows(FIRST, 1), same_as(SECOND, FIRST), grew(FIRST, SECOND, 0, 0)])
-def test_a_judgment_of_looks_is_a_verdict(check: Check) -> None:
+def test_judgment_of_observations_is_a_verdict(check: Check) -> None:
     story = Story()
     for at, name in enumerate(("first", "second")):
-        told = {"id": name, "what": "value", "subject": "node-1"}
-        story.say(10.0 + at, "observed", **told, value=1, asked_t=9.9 + at)
+        observation = {"id": name, "what": "value", "subject": "node-1"}
+        story.say(10.0 + at, "observed", **observation, value=1, asked_t=9.9 + at)
     assert judge(CLAIM, check, story.history(), configuration()).outcome == "conforms"
 
 
-def test_an_observation_is_a_moment() -> None:
-    story = Story()
-    story.say(10.0, "observed", **FIRST.to_json(), value=1)
-    came = find(story.history(), FIRST.came)
+def test_observation_is_a_moment() -> None:
+    story = Story().say(10.0, "observed", **FIRST.to_json(), value=1)
+    came = find(story.history(), FIRST.completed)
     assert came is not None
-    assert find(story.history(), SECOND.came) is None
+    assert find(story.history(), SECOND.completed) is None
 
 
 METRICS = """# HELP zone_size [ALPHA] nodes
@@ -206,7 +207,7 @@ process_start_time_seconds 1.79531600433e+09
         ("nothing", {}, None),
     ],
 )
-def test_a_metric_is_the_sum_of_its_samples(name: str, labels: dict[str, str], value: float | None) -> None:
+def test_metric_is_the_sum_of_its_samples(name: str, labels: dict[str, str], value: float | None) -> None:
     assert total(METRICS, name, labels) == value
 
 
@@ -220,9 +221,162 @@ def test_a_metric_is_the_sum_of_its_samples(name: str, labels: dict[str, str], v
         ("zone_size", False),
     ],
 )
-def test_a_count_is_told_with_when_its_process_was_started(name: str, counts: bool) -> None:
+def test_counter_is_reported_with_its_process_start(name: str, counts: bool) -> None:
     assert counting_since_s(METRICS, name) == (1795316004.33 if counts else None)
 
 
-def test_a_process_that_does_not_say_when_it_was_started_is_any() -> None:
+def test_metric_without_process_start_has_none() -> None:
     assert counting_since_s("# TYPE evictions_total counter\nevictions_total 7\n", "evictions_total") is None
+
+
+def test_renewals_conform() -> None:
+    verdict = run(RENEWALS, renewing().fence(20.5))
+    assert_verdict(verdict, "conforms", "renewals of node-1")
+    assert verdict.measured is not None
+    assert verdict.measured.value == pytest.approx(2.03, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("story", "label", "word"),
+    [
+        *((renewing(RENEW_S * factor).fence(20.5), "deviates", "are outside") for factor in (0.5, 1.5, 2.0)),
+        # One renewal is missing.
+        (renewing(until_t=9.5).renewals(13.14, 20.0).fence(20.5), "deviates", "1 of"),
+        # The silence at the end counts, too.
+        (renewing(until_t=16.0).fence(40.0), "deviates", "no renewal for"),
+        (Story().fence(40.0), "deviates", "no renewal for"),
+        (Story((OTHER,)).fence(40.0), "deviates", "no renewal for"),
+        # A recently healed node whose renewals backed off before the recording.
+        (Story(renewed_t=-2.1).renewals(0.9, 20.0).fence(20.5), "conforms", "renewals of node-1"),
+        (Story().renewals(8.0, 30.0).fence(30.5), "unproven: gap", "sent no renewal in the first 8"),
+        (Story().gap(0.5, 4.0, "leases", lists=True).fence(40.0), "unproven: gap", "had a gap"),
+        (renewing(until_t=4.0).fence(5.0), "unproven: gap", "need "),
+        (renewing(until_t=4.0), "unproven: gap", "need "),
+        (Story((OTHER,)).fence(1.0), "unproven: gap", "need "),
+        (renewing().gap(5.0, 6.0, "leases").fence(20.5), "unproven: gap", "had a gap"),
+    ],
+)
+def test_renewals_are_judged(story: Story, label: str, word: str) -> None:
+    assert_verdict(run(RENEWALS, story), label, word)
+
+
+def test_renewals_on_a_loaded_host_prove_nothing() -> None:
+    verdict = run(RENEWALS, renewing().fence(20.5), WindowContext(configuration(), 2.0))
+    assert_verdict(verdict, "unproven: host-too-loaded")
+
+
+def test_zero_renewals_are_never_enough() -> None:
+    none = renewals_of(NODE, windows.renewals(), at_least=0)
+    assert_verdict(run(none, Story((OTHER,)).fence(1.0)), "unproven: gap")
+
+
+# default
+
+KCM = "kube-controller-manager"
+
+
+def reporting(value: object, **changed: object) -> Configuration:
+    settings: dict[str, object] = {
+        "reported": {KCM: {"NodeLifecycleController": {"NodeMonitorGracePeriod": value}}},
+        "flags_set": {KCM: {}},
+        **changed,
+    }
+    return configuration(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "label"),
+    [
+        (reporting("50s"), "conforms"),
+        (reporting("50s", kubernetes_version="v1.31.9"), "deviates"),
+        (reporting("40s", kubernetes_version="v1.31.9"), "conforms"),
+        (reporting("40s"), "deviates"),
+        (reporting("12s", flags_set={KCM: {"node-monitor-grace-period": "12s"}}), "unproven: scaled"),
+        (reporting("50s", flags_set={KCM: {"node-monitor-grace-period": "50s"}}), "unproven: scaled"),
+        (reporting("50s", flags_set={KCM: {"node-monitor-period": "1s"}}), "conforms"),
+        (reporting("50s", flags_set={}), "unproven: lab-lacks"),
+        (reporting("50s", reported={}), "unproven: gap"),
+        (reporting("50s", reported={KCM: {"NodeLifecycleController": {}}}), "unproven: gap"),
+        (reporting("50s", reported={KCM: {"NodeLifecycleController": "x"}}), "unproven: gap"),
+    ],
+)
+def test_defaults_are_judged(settings: Configuration, label: str) -> None:
+    assert_verdict(run(DEFAULT, Story(), WindowContext(settings, 0.3)), label)
+
+
+@pytest.mark.parametrize("group", ["KubeCloudShared", "NodeLifecycleController"])
+def test_moved_default_is_read_at_either_path(group: str) -> None:
+    """Kubernetes 1.37 has moved the period of the node controller."""
+    path, reported = "KubeCloudShared.NodeMonitorPeriod", {group: {"NodeMonitorPeriod": "5s"}}
+    settings = configuration(reported={KCM: {"KubeCloudShared": {}, **reported}}, flags_set={KCM: {}})
+    assert settings["P"] == 5.0
+    period = Constant("period", KCM, path, "node-monitor-period", "s", ((">=1.18", 5.0),), 5.0, "f.go")
+    claim, context = replace(CLAIM, constants=(period,)), WindowContext(settings, 0.3)
+    assert_verdict(run_check(default_of("period"), Story().history(), context, claim), "conforms")
+
+
+@pytest.mark.parametrize(
+    ("value", "label", "shown"),
+    [(True, "conforms", "true"), (False, "deviates", "false"), (None, "deviates", "nothing")],
+)
+def test_boolean_default_is_judged(value: bool | None, label: str, shown: str) -> None:
+    verdict = of_swap(value, {})
+    assert_verdict(verdict, label)
+    assert str(verdict.measured) == shown
+
+
+def of_swap(value: bool | None, flags: Mapping[str, str]) -> Verdict:
+    swap = Constant(
+        "swap", "kubelet", "failSwapOn", "failSwapOn", "boolean", ((">=1.18", 1.0),), None, "f.go"
+    )
+    claim = replace(CLAIM, constants=(swap,))
+    settings = configuration(reported={"kubelet": {"failSwapOn": value}}, flags_set={"kubelet": flags})
+    return run_check(default_of("swap"), Story().history(), WindowContext(settings, 0.3), claim)
+
+
+@pytest.mark.parametrize("flag", ["fail-swap-on", "failSwapOn"])
+def test_flag_sets_the_field_of_the_same_name(flag: str) -> None:
+    assert_verdict(of_swap(True, {flag: "true"}), "unproven: scaled")
+
+
+def test_unknown_constant_is_a_key_error() -> None:
+    with pytest.raises(KeyError, match="no-such"):
+        run(default_of("no-such"), Story())
+
+
+# shown-throughout
+
+
+def leaving(*looks: tuple[float, str], gone: bool = True) -> Story:
+    story = Story().pod(1.0, node=NODE)
+    story.say(5.0, "observed", what="status", subject=POD, value="Running", asked_t=4.9)
+    story.evict(10.0)
+    for t, value in looks:
+        story.say(t, "observed", what="status", subject=POD, value=value, asked_t=t - 0.1)
+        story.say(t, "observed", what="status", subject="other", value="Running", asked_t=t - 0.1)
+    if gone:
+        story.remove(20.0, "pods", NAMESPACE, POD)
+    return story.fence(40.0)
+
+
+GOOD = [(t + 0.2, "Terminating") for t in range(10, 20)]
+
+
+@pytest.mark.parametrize(
+    ("story", "label", "word"),
+    [
+        (leaving(*GOOD), "conforms", "10 observations"),
+        (leaving(*GOOD[:5], (15.5, "Unknown"), *GOOD[6:]), "deviates", "'Unknown'"),
+        # One was requested before the deletion, one was answered after the removal.
+        (leaving((10.05, "Running"), *GOOD, (20.1, "gone")), "conforms", ""),
+        (leaving(), "unproven: gap", "0 observations"),
+        (leaving((15.0, "Terminating")), "unproven: gap", "1 observations"),
+        (leaving(*GOOD[:3]), "unproven: gap", "no observation of"),
+        (leaving(*GOOD[-3:]), "unproven: gap", "no observation of"),
+        (leaving(*GOOD, gone=False), "unproven: no-anchor", "pod-gone"),
+        (Story().fence(4.0), "unproven: no-anchor", ""),
+        (Story(), "unproven: gap", "no fence"),
+    ],
+)
+def test_state_is_shown_from_deletion_to_removal(story: Story, label: str, word: str) -> None:
+    assert_verdict(run(SHOWN, story), label, word)

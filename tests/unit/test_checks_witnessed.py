@@ -1,4 +1,4 @@
-"""Checks of witnesses and looks: what conforms, what deviates, and everything that proves nothing."""
+"""Checks of probe pods and observations: what conforms, what deviates, and what proves nothing."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from nodeproof.checks import checks, looks, moments, witnessed
+from nodeproof.checks import checks, moments, observations, witnessed
 from nodeproof.checks.checks import run_check
 from nodeproof.model import window as windows
 from nodeproof.model.claim import Claim
 from nodeproof.model.judgment import Check, Moment
+from nodeproof.model.pod_log import SIGTERM, STARTED
 from nodeproof.model.slack import slack_s
-from nodeproof.model.testimony import SIGTERM, STARTED
-from nodeproof.model.window import Ground
+from nodeproof.model.window import WindowContext
 from tests.unit.histories import NAMESPACE, NODE, POD, Story, configuration
 
 CLAIM = Claim("a.b", "a", "s", "behaviour", "kubelet", ">=1.18", {"v1.28": True}, (), ("s",))
@@ -21,85 +21,90 @@ BEGAN, HEALING = moments.fault_step("cut", "injected"), moments.fault_step("cut"
 TERM, END = witnessed.sigterm(POD), witnessed.last_sign(POD)
 CUT_T, HEALING_T = 10.0, 40.0
 LINE = "shutdown kubelet delay"
-Tell = Callable[[Story], None]
+Tell = Callable[[Story], object]
 
 
 def story(*telling: Tell) -> Story:
-    """A fault from `CUT_T` to `HEALING_T`, and what else is told."""
-    made = Story()
-    made.fault(CUT_T, "planned")
-    made.say(CUT_T, "fault", id="cut", fault={}, node=NODE, step="injected")
-    made.say(HEALING_T, "fault", id="cut", fault={}, node=NODE, step="healing")
+    """Record a fault from `CUT_T` to `HEALING_T`, and further entries."""
+    recording = Story().fault(CUT_T, "planned")
+    recording.say(CUT_T, "fault", id="cut", fault={}, node=NODE, step="injected")
+    recording.say(HEALING_T, "fault", id="cut", fault={}, node=NODE, step="healing")
     for tell in telling:
-        tell(made)
-    made.fence(60.0)
-    return made
+        tell(recording)
+    recording.fence(60.0)
+    return recording
 
 
 def label(check: Check, *telling: Tell) -> str:
     history = story(*telling).history()
-    ground = Ground(configuration(), slack_s(history, configuration()))
-    return run_check(Check.from_json(check.to_json()), history, ground, CLAIM).label
+    context = WindowContext(configuration(), slack_s(history, configuration()))
+    return run_check(Check.from_json(check.to_json()), history, context, CLAIM).label
 
 
 def beats(since_t: float, until_t: float) -> Tell:
-    return lambda made: made.beats(since_t, until_t)
+    return lambda story: story.beats(since_t, until_t)
 
 
 def word(what: str, t: float) -> Tell:
-    return lambda made: made.tell(what, t)
+    return lambda story: story.tell(what, t)
 
 
-def heard(t: float) -> Tell:
-    return lambda made: made.hear(t)
+def collected(t: float) -> Tell:
+    return lambda story: story.hear(t)
 
 
-LIVES = looks.lives_on(POD, BEGAN, HEALING)
+LIVES = observations.stays_alive(POD, BEGAN, HEALING)
 
 
 @pytest.mark.parametrize(
     ("telling", "expected"),
     [
-        ((beats(5, 45), heard(50)), "conforms"),
+        ((beats(5, 45), collected(50)), "conforms"),
         ((beats(5, 45),), "unproven: gap"),
-        ((beats(5, 38), heard(38)), "unproven: gap"),
-        ((beats(5, 20), heard(50)), "deviates"),
-        ((beats(5, 20), beats(26, 45), heard(50)), "deviates"),
-        ((beats(5, 20), beats(24, 45), heard(50)), "conforms"),
-        ((heard(50),), "deviates"),
-        ((beats(5, 45), word(STARTED, 20), heard(50)), "deviates"),
-        ((beats(5, 45), word(STARTED, 5), heard(50)), "conforms"),
+        ((beats(5, 38), collected(38)), "unproven: gap"),
+        ((beats(5, 20), collected(50)), "deviates"),
+        ((beats(5, 20), beats(26, 45), collected(50)), "deviates"),
+        ((beats(5, 20), beats(24, 45), collected(50)), "conforms"),
+        ((collected(50),), "deviates"),
+        ((beats(5, 45), word(STARTED, 20), collected(50)), "deviates"),
+        ((beats(5, 45), word(STARTED, 5), collected(50)), "conforms"),
     ],
 )
-def test_a_witness_lives_on(telling: tuple[Tell, ...], expected: str) -> None:
+def test_probe_pod_stays_alive(telling: tuple[Tell, ...], expected: str) -> None:
     assert label(LIVES, *telling) == expected
 
 
-def test_too_short_a_time_tells_no_life() -> None:
+def test_lifetime_over_too_short_a_time_is_unproven() -> None:
     soon = moments.fault_step("cut", "soon")
-    step: Tell = lambda made: made.say(12.0, "fault", id="cut", fault={}, node=NODE, step="soon")  # noqa: E731
-    assert label(looks.lives_on(POD, BEGAN, soon), beats(5, 45), heard(50), step) == "unproven: scaled"
+    step: Tell = lambda story: story.say(12.0, "fault", id="cut", fault={}, node=NODE, step="soon")  # noqa: E731
+    assert (
+        label(observations.stays_alive(POD, BEGAN, soon), beats(5, 45), collected(50), step)
+        == "unproven: scaled"
+    )
 
 
 @pytest.mark.parametrize(
     "missing", [(BEGAN, moments.fault_step("x", "y")), (moments.fault_step("x", "y"), HEALING)]
 )
-def test_without_its_moments_a_life_is_not_told(missing: tuple[Moment, Moment]) -> None:
-    assert label(looks.lives_on(POD, *missing), beats(5, 45), heard(50)) == "unproven: not-injected"
+def test_lifetime_without_its_moments_is_unproven(missing: tuple[Moment, Moment]) -> None:
+    assert (
+        label(observations.stays_alive(POD, *missing), beats(5, 45), collected(50))
+        == "unproven: not-injected"
+    )
 
 
 @pytest.mark.parametrize(
     ("telling", "expected"),
     [
-        ((word(SIGTERM, 41), heard(50)), "conforms"),
-        ((word(SIGTERM, 38), heard(50)), "deviates"),
-        ((word(SIGTERM, 48), heard(50)), "deviates"),
-        ((heard(50),), "deviates"),
+        ((word(SIGTERM, 41), collected(50)), "conforms"),
+        ((word(SIGTERM, 38), collected(50)), "deviates"),
+        ((word(SIGTERM, 48), collected(50)), "deviates"),
+        ((collected(50),), "deviates"),
         ((), "unproven: gap"),
-        ((heard(42),), "unproven: gap"),
+        ((collected(42),), "unproven: gap"),
     ],
 )
-def test_when_a_witness_gets_sigterm(telling: tuple[Tell, ...], expected: str) -> None:
+def test_sigterm_of_a_probe_pod_is_judged(telling: tuple[Tell, ...], expected: str) -> None:
     assert label(TERM.after(HEALING, windows.prompt(5)), *telling) == expected
 
 
@@ -107,65 +112,65 @@ def test_when_a_witness_gets_sigterm(telling: tuple[Tell, ...], expected: str) -
     ("end_t", "expected"),
     [(13.0, "deviates"), (19.0, "deviates"), (20.1, "conforms"), (24.0, "conforms"), (26.0, "deviates")],
 )
-def test_a_grace_period(end_t: float, expected: str) -> None:
+def test_grace_period_is_judged(end_t: float, expected: str) -> None:
     check = END.after(TERM, windows.grace_period(10))
-    assert label(check, word(SIGTERM, 10), word("beat", end_t), heard(50)) == expected
+    assert label(check, word(SIGTERM, 10), word("beat", end_t), collected(50)) == expected
 
 
 @pytest.mark.parametrize(
     ("term_t", "expected"), [(19.9, "deviates"), (20.0, "conforms"), (24.0, "conforms"), (27.0, "deviates")]
 )
-def test_what_comes_afterwards(term_t: float, expected: str) -> None:
-    def other(made: Story) -> None:
-        made.tell("beat", 20.0, by="other")
-        made.hear(50.0, by="other")
+def test_order_of_two_probe_pods_is_judged(term_t: float, expected: str) -> None:
+    def other(story: Story) -> None:
+        story.tell("beat", 20.0, by="other")
+        story.hear(50.0, by="other")
 
     check = TERM.after(witnessed.last_sign("other"), windows.afterwards(5))
-    assert label(check, other, word(SIGTERM, term_t), heard(50)) == expected
+    assert label(check, other, word(SIGTERM, term_t), collected(50)) == expected
 
 
-def test_an_anchor_that_nobody_heard_proves_nothing() -> None:
+def test_uncollected_anchor_proves_nothing() -> None:
     check = END.after(TERM, windows.grace_period(10))
     assert label(check) == "unproven: gap"
-    assert label(check, beats(5, 45), heard(50)) == "unproven: no-anchor"
+    assert label(check, beats(5, 45), collected(50)) == "unproven: no-anchor"
 
 
-def test_a_recording_that_ended_early_does_not_tell_of_a_machine_that_ends() -> None:
+def test_short_recording_does_not_prove_that_a_machine_stays_up() -> None:
     check = witnessed.machine_ended(NODE).after(HEALING, windows.prompt(30))
     assert label(check) == "unproven: gap"
     assert label(witnessed.machine_ended(NODE).after(HEALING, windows.prompt(5))) == "deviates"
 
 
-def test_how_wrong_a_node_tells_the_time_is_part_of_the_slack() -> None:
-    quiet, exact, wrong = story(), story(heard(50)), story(lambda made: made.hear(50.0, error_s=0.5))
-    slacks = [slack_s(made.history(), configuration()) for made in (quiet, exact, wrong)]
+def test_clock_error_of_a_node_is_part_of_the_slack() -> None:
+    quiet, exact, wrong = story(), story(collected(50)), story(lambda story: story.hear(50.0, error_s=0.5))
+    slacks = [slack_s(story.history(), configuration()) for story in (quiet, exact, wrong)]
     assert slacks == pytest.approx([slacks[0], slacks[0] + 0.02, slacks[0] + 0.5])
 
 
 def look(t: float, value: str) -> Tell:
-    """A scenario looks once."""
-    return lambda made: made.look(t, value, id=f"look-{t:g}")
+    """Record one observation."""
+    return lambda story: story.look(t, value, id=f"look-{t:g}")
 
 
-def looks_on(since_t: float, until_t: float, value: str, each_s: float = 0.5) -> Tell:
-    """Somebody looks again and again."""
+def looks_on(since_t: float, until_t: float, value: str, period_s: float = 0.5) -> Tell:
+    """Record periodic observations."""
 
-    def tell(made: Story) -> None:
-        for number in range(int((until_t - since_t) / each_s) + 1):
-            made.look(since_t + number * each_s, value)
+    def tell(story: Story) -> None:
+        for number in range(int((until_t - since_t) / period_s) + 1):
+            story.look(since_t + number * period_s, value)
 
     return tell
 
 
 def unanswered(t: float) -> Tell:
-    return lambda made: made.say(
+    return lambda story: story.say(
         t, "observed", what="locks", subject=NODE, value=None, error="HTTP 500", asked_t=t - 0.1
     )
 
 
-LISTED = looks.listed("locks", NODE, LINE, BEGAN, HEALING)
-NOT_LISTED = looks.not_listed("locks", NODE, LINE, BEGAN)
-FEW = looks.amounts_to("locks", NODE, 1, 5, BEGAN, HEALING)
+LISTED = observations.listed("locks", NODE, LINE, BEGAN, HEALING)
+NOT_LISTED = observations.not_listed("locks", NODE, LINE, BEGAN)
+FEW = observations.amounts_to("locks", NODE, 1, 5, BEGAN, HEALING)
 
 
 @pytest.mark.parametrize(
@@ -190,18 +195,18 @@ FEW = looks.amounts_to("locks", NODE, 1, 5, BEGAN, HEALING)
         (FEW, (), "unproven: gap"),
     ],
 )
-def test_looks(check: Check, telling: tuple[Tell, ...], expected: str) -> None:
+def test_observations_are_judged(check: Check, telling: tuple[Tell, ...], expected: str) -> None:
     assert label(check, *telling) == expected
 
 
-SHOWN = looks.shown_throughout("locks", NODE, LINE, BEGAN, HEALING)
-NEVER = looks.not_listed("locks", NODE, "Unknown", HEALING)
+SHOWN = observations.shown_throughout("locks", NODE, LINE, BEGAN, HEALING)
+NEVER = observations.not_listed("locks", NODE, "Unknown", HEALING)
 
 
 @pytest.mark.parametrize(
-    "check", [LISTED, NEVER, SHOWN, looks.amounts_to("locks", NODE, 7, 7, BEGAN, HEALING)]
+    "check", [LISTED, NEVER, SHOWN, observations.amounts_to("locks", NODE, 7, 7, BEGAN, HEALING)]
 )
-def test_looks_that_are_repeated_go_on_to_the_end(check: Check) -> None:
+def test_repeated_observations_must_reach_the_end(check: Check) -> None:
     value = "7" if check.name == "amounts-to" else LINE
     all_along = looks_on(2.0, 45.0, value)
     assert label(check, all_along) == "conforms"
@@ -215,45 +220,45 @@ def test_looks_that_are_repeated_go_on_to_the_end(check: Check) -> None:
 
 
 def word_of(t: float) -> Tell:
-    """Something else is seen."""
-    return lambda made: made.look(t, "Unknown")
+    """Record another observation."""
+    return lambda story: story.look(t, "Unknown")
 
 
 REMOVED = moments.pod_gone(NAMESPACE, POD)
-UP_TO_REMOVAL = looks.shown_throughout("locks", NODE, LINE, BEGAN, REMOVED)
-NOT_BEFORE_REMOVAL = looks.not_listed("locks", NODE, "gone", REMOVED)
+UP_TO_REMOVAL = observations.shown_throughout("locks", NODE, LINE, BEGAN, REMOVED)
+NOT_BEFORE_REMOVAL = observations.not_listed("locks", NODE, "gone", REMOVED)
 
 
-def removal(made: Story) -> None:
-    """A pod is removed at 30 s, as its watch tells."""
-    made.pod(1.0)
-    made.remove(30.0, "pods", NAMESPACE, POD)
+def removal(story: Story) -> None:
+    """Remove a pod at 30 s, as its watch reports."""
+    story.pod(1.0)
+    story.remove(30.0, "pods", NAMESPACE, POD)
 
 
 @pytest.mark.parametrize("check", [UP_TO_REMOVAL, NOT_BEFORE_REMOVAL])
-def test_a_look_near_an_end_that_a_watch_tells_may_belong_to_what_is_beyond_it(check: Check) -> None:
+def test_observation_near_a_watched_end_may_lie_beyond_it(check: Check) -> None:
     def gone(t: float) -> Tell:
-        return lambda made: made.look(t, "gone")
+        return lambda story: story.look(t, "gone")
 
-    told = (removal, looks_on(10.5, 29.5, LINE))
-    assert label(check, *told, gone(29.995)) == "conforms"
-    assert label(check, *told, gone(29.6)) == "deviates"
-
-
-def test_a_look_near_an_end_of_our_own_is_inside() -> None:
-    assert label(SHOWN, looks_on(10.5, 39.5, LINE), lambda made: made.look(39.995, "gone")) == "deviates"
+    tells = (removal, looks_on(10.5, 29.5, LINE))
+    assert label(check, *tells, gone(29.995)) == "conforms"
+    assert label(check, *tells, gone(29.6)) == "deviates"
 
 
-def test_a_start_after_the_end_is_no_start_in_between() -> None:
-    assert label(LIVES, beats(5, 45), word(STARTED, 45), heard(50)) == "conforms"
+def test_observation_near_our_own_end_is_inside() -> None:
+    assert label(SHOWN, looks_on(10.5, 39.5, LINE), lambda story: story.look(39.995, "gone")) == "deviates"
 
 
-def test_looks_at_something_else_do_not_count() -> None:
-    other: Tell = lambda made: made.look(20.0, LINE, subject="node-9", id="look")  # noqa: E731
+def test_start_after_the_end_is_no_restart() -> None:
+    assert label(LIVES, beats(5, 45), word(STARTED, 45), collected(50)) == "conforms"
+
+
+def test_observations_of_something_else_do_not_count() -> None:
+    other: Tell = lambda story: story.look(20.0, LINE, subject="node-9", id="look")  # noqa: E731
     assert label(LISTED, other) == "unproven: gap"
 
 
-def test_nobody_can_wait_for_a_look_or_a_life() -> None:
+def test_observation_or_lifetime_cannot_be_waited_for() -> None:
     for check in (LISTED, NOT_LISTED, FEW, LIVES):
         assert not checks.can_be_waited_for(check)
         assert checks.describe(check)

@@ -1,10 +1,11 @@
-"""`.ci/run` with a `make` that only waits: which parts run at the same time, and what a signal ends."""
+"""`.ci/run` with a fake `make`: parallel parts, signals, and the table at its end."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from nodeproof import proc
+from tests.table import ENDED, read_parts, render, slowest
 from tests.waiting import eventually
 
 TOP = Path(__file__).resolve().parents[2]
-LIMIT_S = 240.0
+TIMEOUT_S = 240.0
 MAKE = """#!/bin/sh
 trap 'echo "$1 was ended" >>"$CALLS"; exit 1' TERM INT
 echo "$1 began" >>"$CALLS"
@@ -27,19 +29,19 @@ echo "$1 is done" >>"$CALLS"
 
 @dataclass(frozen=True)
 class Ci:
-    """A `.ci/run` that runs, and the folders by which its `make` is told to go on and to fail."""
+    """A running `.ci/run`, and the folders that control its `make`."""
 
     top: Path
     process: proc.Process
 
     def calls(self) -> list[str]:
-        """What each part did so far."""
+        """Return the calls of each part so far."""
         path = self.top / "calls"
         return path.read_text().splitlines() if path.exists() else []
 
     def wait_for(self, *calls: str) -> None:
-        """Wait until parts did this."""
-        assert eventually(lambda: set(calls) <= set(self.calls()), LIMIT_S), self.calls()
+        """Wait until parts have made these calls."""
+        assert eventually(lambda: set(calls) <= set(self.calls()), TIMEOUT_S), self.calls()
 
     def go_on(self, *parts: str) -> None:
         """Let parts end, or all of them."""
@@ -47,8 +49,8 @@ class Ci:
             (self.top / "go-on" / part).touch()
 
     def ended(self) -> tuple[int, str]:
-        """The exit status and the output."""
-        return self.process.wait(timeout=LIMIT_S), (self.top / "log").read_text()
+        """Return the exit status and the output."""
+        return self.process.wait(timeout=TIMEOUT_S), (self.top / "log").read_text()
 
 
 @pytest.fixture
@@ -74,10 +76,10 @@ def ci(tmp_path: Path) -> Iterator[Ci]:
         yield Ci(tmp_path, process)
     finally:
         process.terminate()
-        process.wait(timeout=LIMIT_S)
+        process.wait(timeout=TIMEOUT_S)
 
 
-def test_the_defaults_run_beside_contract_tests_once_make_test_has_passed(ci: Ci) -> None:
+def test_remaining_ci_parts_run_in_parallel_after_make_test_passed(ci: Ci) -> None:
     ci.wait_for("test began")
     assert ci.calls() == ["test began"]
     ci.go_on("test")
@@ -89,7 +91,7 @@ def test_the_defaults_run_beside_contract_tests_once_make_test_has_passed(ci: Ci
     assert output.count("passed") == sum(call.endswith("began") for call in ci.calls())
 
 
-def test_nothing_runs_beside_virtual_machines(ci: Ci) -> None:
+def test_nothing_runs_in_parallel_with_virtual_machines(ci: Ci) -> None:
     ci.go_on("test", "documented", "rest-contract")
     ci.wait_for("test-vm began")
     assert [call for call in ci.calls() if call.endswith("began")][-1] == "test-vm began"
@@ -100,7 +102,7 @@ def test_nothing_runs_beside_virtual_machines(ci: Ci) -> None:
     assert ci.ended()[0] == 0
 
 
-def test_a_part_that_fails_beside_another_fails_the_whole_once_that_is_done(ci: Ci) -> None:
+def test_failed_parallel_part_fails_ci_after_the_other_parts(ci: Ci) -> None:
     (ci.top / "fails" / "documented").touch()
     ci.go_on("all")
 
@@ -111,7 +113,7 @@ def test_a_part_that_fails_beside_another_fails_the_whole_once_that_is_done(ci: 
     assert "failed (1)" in output
 
 
-def test_nothing_comes_after_a_make_test_that_fails(ci: Ci) -> None:
+def test_failed_make_test_ends_ci(ci: Ci) -> None:
     (ci.top / "fails" / "test").touch()
     ci.go_on("all")
 
@@ -120,7 +122,7 @@ def test_nothing_comes_after_a_make_test_that_fails(ci: Ci) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_parts_that_run_and_starts_no_other(ci: Ci, number: signal.Signals) -> None:
+def test_signal_ends_running_parts_and_starts_no_other(ci: Ci, number: signal.Signals) -> None:
     ci.go_on("test")
     ci.wait_for("rest-contract began", "documented began")
     ci.process.send_signal(number)
@@ -130,3 +132,34 @@ def test_a_signal_ends_the_parts_that_run_and_starts_no_other(ci: Ci, number: si
     assert {"rest-contract was ended", "documented was ended"} <= set(ci.calls())
     assert sum(call.endswith("began") for call in ci.calls()) == 3
     assert "all of CI took" in output
+
+
+TABLE = Path(__file__).resolve().parents[1] / "table.py"
+PARTS = [f"test\t700\t1320\t{0}", f"test-vm\t900\t900\t{ENDED[0]}", "soak N=10\t30\t240\t2"]
+RESULTS = """<testsuites><testsuite>
+<testcase classname="tests.a" name="one" time="3.5"/><testcase classname="tests.a" name="two" time="120.25"/>
+</testsuite></testsuites>"""
+
+
+def test_part_over_its_limit_is_named() -> None:
+    lines = render(read_parts(PARTS), []).splitlines()
+    assert lines[1].split() == ["test", "700", "s", "of", "1320", "s", "passed"]
+    assert lines[2].endswith("over its limit of 900 s")
+    assert lines[2].split()[0] == "test-vm"
+    assert lines[3].endswith("failed (2)")
+
+
+def test_slowest_tests_come_first(tmp_path: Path) -> None:
+    (tmp_path / "contract.xml").write_text(RESULTS)
+    (tmp_path / "half.xml").write_text(RESULTS[:40])
+    (tmp_path / "unit.xml").write_text(RESULTS.replace("120.25", "0.1"))
+    assert slowest([*tmp_path.glob("*.xml")], most=2) == [
+        (120.25, "tests.a::two (contract)"),
+        (3.5, "tests.a::one (unit)"),
+    ]
+
+
+def test_part_that_failed_before_any_test_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "parts").write_text("test\t3\t1320\t2\n")
+    argv = [sys.executable, "-I", str(TABLE), str(tmp_path / "parts"), str(tmp_path / "*.xml")]
+    assert "failed (2)" in proc.run(argv, timeout_s=120, cwd=tmp_path).stdout

@@ -1,4 +1,4 @@
-"""A host whose wall clock is set in the course of a recording: what is read on it is right, or open."""
+"""Wall clock steps during a recording: times are right, or open."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from nodeproof.model.clocks import error_s, offset_s
 from nodeproof.model.history import Entry, History, parse_time
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.slack import Span, slack_s, step_s
-from nodeproof.recording.stalls import measure_stalls
-from nodeproof.recording.wall import WallClock
-from tests.unit.given import CLAIM, DETECTION, RENEWALS, UNKNOWN
+from nodeproof.recording.clocks import WallClock, measure_stalls
 from tests.unit.histories import (
     NODE,
     RENEW_S,
@@ -29,15 +27,16 @@ from tests.unit.histories import (
     partition,
     wall,
 )
+from tests.unit.sample_checks import CLAIM, DETECTION, RENEWALS, UNKNOWN
 from tests.waiting import eventually
 
-SEEN_WITHIN_S = 0.05
-"""How often both clocks are compared."""
+NOTICED_WITHIN_S = 0.05
+"""The period of clock comparisons."""
 OPEN = "unproven"
 
 
 def set_clock(story: Story, *steps: tuple[float, float]) -> History:
-    """The same on a host whose wall clock is set at times (s) by so much (s); nodes have the host's clock."""
+    """Return the same history on a host whose wall clock steps at times (s) by this much (s)."""
 
     def moved_s(t: float) -> float:
         return sum(by_s for at_t, by_s in steps if at_t <= t)
@@ -54,8 +53,8 @@ def set_clock(story: Story, *steps: tuple[float, float]) -> History:
                 object_[part][name] = written(object_[part][name])
         entries.append(replace(entry, data={**entry.data, "object": object_}) if object_ else entry)
     for at_t, _by_s in steps:
-        data = {"offset_s": WALL_OFFSET_S + moved_s(at_t), "since": at_t - SEEN_WITHIN_S / 2}
-        entries.append(Entry(at_t + SEEN_WITHIN_S / 2, "wall", data))
+        data = {"offset_s": WALL_OFFSET_S + moved_s(at_t), "since": at_t - NOTICED_WITHIN_S / 2}
+        entries.append(Entry(at_t + NOTICED_WITHIN_S / 2, "wall", data))
     return History.of(entries)
 
 
@@ -64,9 +63,7 @@ def detected_after(seconds: float) -> Story:
 
 
 def renewing() -> Story:
-    story = Story()
-    story.renewals(0.9, 20.0, period_s=1.015 * RENEW_S)
-    return story.fence(21.0)
+    return Story().renewals(0.9, 20.0, period_s=1.015 * RENEW_S).fence(21.0)
 
 
 def verdict_of(check: Check, history: History) -> str:
@@ -88,14 +85,14 @@ BEFORE_T = last_renewal_t() - 0.5
         (8.0, [(BEFORE_T, -5.0), (last_renewal_t() + 10.0, 5.0)], OPEN),
         (12.3, [(BEFORE_T, 3.0), (last_renewal_t() + 10.0, -3.0)], OPEN),
         (10.5, [(BEFORE_T, -1.9), (last_renewal_t() + 10.0, 1.9)], OPEN),
-        # Far from what is read on it a step hides nothing, and nothing is read wrong by it.
+        # A step far from all readings affects nothing.
         (12.3, [(5.0, 30.0)], "conforms"),
         (11.7, [(5.0, -3.0)], "deviates"),
         (11.7, [(last_renewal_t() + 5.0, -2.0)], "deviates"),
         (12.3, [(50.0, 1000.0)], "conforms"),
     ],
 )
-def test_a_detection_is_timed_by_the_clock_that_its_heartbeat_was_written_on(
+def test_detection_is_timed_by_the_clock_of_its_heartbeat(
     detected_s: float, steps: list[tuple[float, float]], expected: str
 ) -> None:
     assert verdict_of(DETECTION, set_clock(detected_after(detected_s), *steps)) == expected
@@ -110,55 +107,48 @@ def test_a_detection_is_timed_by_the_clock_that_its_heartbeat_was_written_on(
         ([(8.5, -0.5), (10.5, 0.5)], OPEN),
     ],
 )
-def test_renewals_are_timed_by_the_clock_that_each_was_written_on(
-    steps: list[tuple[float, float]], expected: str
-) -> None:
+def test_renewals_are_timed_by_the_clock_of_each(steps: list[tuple[float, float]], expected: str) -> None:
     assert verdict_of(RENEWALS, set_clock(renewing(), *steps)) == expected
 
 
 @pytest.mark.parametrize(("true_s", "true"), [(12.3, "conforms"), (11.7, "deviates"), (15.0, "deviates")])
-def test_whenever_a_clock_is_set_the_verdict_is_the_truths_or_none(true_s: float, true: str) -> None:
-    story, seen = detected_after(true_s), set()
+def test_clock_step_never_causes_a_wrong_verdict(true_s: float, true: str) -> None:
+    story, labels = detected_after(true_s), set()
     for by_s, after_s in product((-3.0, -0.6, 0.6, 3.0), (-3.0, -0.6, -0.02, 0.0, 0.02, 0.6, 3.0)):
         for back_s in (0.03, 0.5, 10.0, 1000.0):
             at_t = last_renewal_t() + after_s
-            seen.add(verdict_of(DETECTION, set_clock(story, (at_t, by_s), (at_t + back_s, -by_s))))
-    assert seen == {true, OPEN}
+            labels.add(verdict_of(DETECTION, set_clock(story, (at_t, by_s), (at_t + back_s, -by_s))))
+    assert labels == {true, OPEN}
 
 
 @pytest.mark.parametrize(("detected_s", "moved_s"), [(11.7, -0.6), (12.3, 0.6), (10.5, -1.9)])
-def test_a_recording_that_tells_a_step_at_its_end_alone_leaves_times_open(
-    detected_s: float, moved_s: float
-) -> None:
-    """As those of earlier versions do: nobody knows when it was."""
+def test_clock_step_known_only_at_the_end_leaves_times_open(detected_s: float, moved_s: float) -> None:
+    """Like those of earlier versions: the time of the step is unknown."""
     stepped = set_clock(detected_after(detected_s), (BEFORE_T, moved_s))
     entries = [entry for entry in stepped.entries if entry.kind not in ("wall", "ended")]
     ended = Entry(stepped.ended_t, "ended", {"wall_offset_s": WALL_OFFSET_S + moved_s})
     assert verdict_of(DETECTION, History.of([*entries, ended])) == OPEN
 
 
-def test_what_both_clocks_differ_by_when_they_are_read_is_no_step() -> None:
+def test_reading_difference_of_both_clocks_is_no_step() -> None:
     story = detected_after(12.3)
     entries = [entry for entry in story.entries if entry.kind != "ended"]
     ended = Entry(story.history().ended_t, "ended", {"wall_offset_s": WALL_OFFSET_S + 0.0004})
     assert step_s(History.of([*entries, ended])) == 0.0
 
 
-def test_a_time_that_came_twice_is_the_last_that_can_have_been_seen() -> None:
-    story = Story()
-    story.say(10.02, "wall", offset_s=WALL_OFFSET_S - 4.0, since=9.97)
-    history = story.history()
+def test_repeated_wall_time_is_the_last_possible_one() -> None:
+    history = Story().say(10.02, "wall", offset_s=WALL_OFFSET_S - 4.0, since=9.97).history()
     assert history.from_wall(wall(9.0)) == pytest.approx(13.0)
-    assert history.from_wall(wall(9.0), seen_t=9.1) == pytest.approx(9.0)
+    assert history.from_wall(wall(9.0), received_t=9.1) == pytest.approx(9.0)
     assert history.from_wall(wall(5.0)) == pytest.approx(5.0)
     assert history.from_wall(wall(20.0)) == pytest.approx(24.0)
     assert (history.wall_offset_s(9.0), history.wall_offset_s(11.0)) == (WALL_OFFSET_S, WALL_OFFSET_S - 4.0)
 
 
-def test_a_clock_of_a_nodes_own_goes_on_whatever_the_hosts_is_set_to() -> None:
-    """It was 0.5 s ahead of a clock that was set forth by 3 s, and told times that nobody set."""
-    story = Story(nodes=())
-    story.say(0.1, "clock", node=NODE, offset_s=0.5, error_s=0.01)
+def test_node_clock_is_independent_of_steps_of_the_host_clock() -> None:
+    """The node's clock was 0.5 s ahead of a clock that stepped by 3 s."""
+    story = Story(nodes=()).say(0.1, "clock", node=NODE, offset_s=0.5, error_s=0.01)
     story.change(0.2, "nodes", "", NODE, {"spec": {}, "status": {}})
     for t in (8.0, 10.0, 12.0, 14.0):
         story.renew(t + 0.5, received_t=t + 0.01)
@@ -169,15 +159,14 @@ def test_a_clock_of_a_nodes_own_goes_on_whatever_the_hosts_is_set_to() -> None:
     assert error_s(history) == pytest.approx(0.01)
     last = Moment("last-heartbeat", {"node": NODE, "before": Moment("heard", {"by": "it"}).to_json()})
     for t in (10.0, 14.0):
-        told = History.of([*history.entries, Entry(t + 0.5, "heard", {"by": "it"})])
-        found = moments.find(told, last)
-        assert found is not None
-        assert found.t == pytest.approx(t)
+        read = History.of([*history.entries, Entry(t + 0.5, "heard", {"by": "it"})])
+        beat = moments.find(read, last)
+        assert beat is not None
+        assert beat.t == pytest.approx(t)
 
 
-def test_a_step_counts_where_it_is_near_and_by_how_far_it_went() -> None:
-    story = Story()
-    story.say(20.0, "wall", offset_s=WALL_OFFSET_S - 3.0, since=19.95)
+def test_step_counts_by_its_size_and_only_nearby() -> None:
+    story = Story().say(20.0, "wall", offset_s=WALL_OFFSET_S - 3.0, since=19.95)
     story.say(60.0, "wall", offset_s=WALL_OFFSET_S, since=59.95)
     history = story.history()
     near = {10.0: 0.0, 16.0: 3.0, 20.0: 3.0, 24.0: 3.0, 30.0: 0.0, 58.0: 3.0}
@@ -187,10 +176,9 @@ def test_a_step_counts_where_it_is_near_and_by_how_far_it_went() -> None:
     assert touched - quiet == pytest.approx(3.0)
 
 
-def test_nobody_waits_for_as_long_as_a_clock_was_set_by() -> None:
-    """As by a laptop that slept."""
-    story = Story()
-    story.fault(10.0, "injected")
+def test_clock_step_does_not_extend_a_wait_by_its_size() -> None:
+    """As on a laptop that was suspended."""
+    story = Story().fault(10.0, "injected")
     check = UNKNOWN.after(Moment("fault-step", {"id": "cut", "step": "injected"}), windows.prompt(5.0))
     before = undecided_s(check, story.history(), configuration(), 12.0)
     story.say(11.0, "wall", offset_s=WALL_OFFSET_S + 3600.0, since=10.95)
@@ -210,14 +198,14 @@ def test_nobody_waits_for_as_long_as_a_clock_was_set_by() -> None:
         (windows.absence(5.0), 0.0),
     ],
 )
-def test_a_low_end_knows_a_step_once(window: windows.WindowSpec, low_s: float) -> None:
-    """Slack holds it already; an absence draws both its ends in by the slack."""
-    found = windows.compute(window, windows.Ground(configuration(), 0.8, 0.3), {})
-    assert found.low_s == pytest.approx(low_s)
-    assert ("misread" in found.low_arithmetic) is (window.name in ("renewals", "detection", "afterwards"))
+def test_lower_bound_counts_a_step_once(window: windows.WindowSpec, low_s: float) -> None:
+    """Slack already contains the step; an absence is shortened by slack at both ends."""
+    computed = windows.compute(window, windows.WindowContext(configuration(), 0.8, 0.3), {})
+    assert computed.low_s == pytest.approx(low_s)
+    assert ("misread" in computed.low_arithmetic) is (window.name in ("renewals", "detection", "afterwards"))
 
 
-def test_a_step_of_the_clock_is_written_down_once_and_with_what_it_came_to() -> None:
+def test_clock_step_is_recorded_once_with_its_new_offset() -> None:
     offsets, written = iter((100.0, 100.0004, 103.0, 103.0001, 99.0)), []
     clock = WallClock(lambda kind, **data: written.append((kind, data["offset_s"])), lambda: next(offsets))
     for _ in range(4):
@@ -226,7 +214,7 @@ def test_a_step_of_the_clock_is_written_down_once_and_with_what_it_came_to() -> 
     assert clock.offset_s == 99.0
 
 
-def test_many_steps_that_are_too_small_are_one_that_is_not() -> None:
+def test_many_small_steps_add_up_to_one() -> None:
     offsets, written = iter(100.0 + 0.0004 * number for number in range(10)), []
     clock = WallClock(lambda _kind, **data: written.append(data["offset_s"]), lambda: next(offsets))
     for _ in range(9):
@@ -234,7 +222,7 @@ def test_many_steps_that_are_too_small_are_one_that_is_not() -> None:
     assert written == pytest.approx([100.0012, 100.0024, 100.0036])
 
 
-def test_who_measures_stalls_looks_at_the_clock_each_time_that_it_is_woken() -> None:
+def test_stall_measurement_reads_the_clock_on_each_wakeup() -> None:
     stopping, looks = threading.Event(), []
 
     def append(_kind: str, *, late_s: float) -> None:
@@ -251,7 +239,7 @@ def test_who_measures_stalls_looks_at_the_clock_each_time_that_it_is_woken() -> 
     thread.join()
 
 
-def test_the_clock_of_this_host_is_not_set_while_it_is_looked_at() -> None:
+def test_reading_the_clock_causes_no_step() -> None:
     written: list[str] = []
     clock = WallClock(lambda kind, **_data: written.append(kind))
     for _ in range(1000):

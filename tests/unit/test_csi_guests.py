@@ -6,7 +6,6 @@ Whether libvirt and QEMU do what is made up here, only guests can say.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree as Tree
@@ -18,6 +17,7 @@ from infra.csi import guests
 from infra.csi.controller import MIB
 from infra.csi.guests import Libvirt
 from infra.csi.hypervisor import Refused, Volume, volume_id
+from tests.csi_driver import refused
 from tests.waiting import eventually
 
 Code = grpc.StatusCode
@@ -31,16 +31,16 @@ def parsed(xml: str) -> Tree.Element:
 
 
 class Library:
-    """The names of the module that the driver uses; the numbers are libvirt's own."""
+    """The names in the libvirt module that the driver uses, with libvirt's numbers."""
 
     VIR_ERR_NO_DOMAIN, VIR_ERR_NO_STORAGE_VOL, VIR_ERR_OTHER = 42, 50, 1
     VIR_DOMAIN_AFFECT_LIVE, VIR_CONNECT_LIST_DOMAINS_ACTIVE = 1, 1
 
     class libvirtError(Exception):
-        def __init__(self, code: int, said: str) -> None:
-            super().__init__(said)
+        def __init__(self, code: int, message: str) -> None:
+            super().__init__(message)
             self.get_error_code = lambda: code
-            self.get_error_message = lambda: said
+            self.get_error_message = lambda: message
 
 
 def _going() -> threading.Event:
@@ -51,8 +51,9 @@ def _going() -> threading.Event:
 
 @dataclass
 class Guest:
-    """A virtual machine: the XML of its disks. One that is `stubborn` keeps what is pulled out of it, and one
-    that does not go on answers nobody.
+    """A virtual machine: the XML of its disks.
+
+    A `stubborn` one keeps what is pulled out of it, and one that does not go on answers nobody.
     """
 
     name_: str
@@ -112,8 +113,8 @@ class Connection:
         return self
 
     def createXML(self, xml: str, _flags: int) -> None:
-        made = parsed(xml)
-        self.volumes[str(made.findtext("name"))] = int(str(made.findtext("capacity")))
+        element = parsed(xml)
+        self.volumes[str(element.findtext("name"))] = int(str(element.findtext("capacity")))
 
     def storageVolLookupByName(self, name: str) -> Any:
         if name not in self.volumes:
@@ -140,25 +141,18 @@ class File:
 
 @pytest.fixture
 def connection() -> Connection:
-    made = {name: Guest(name) for name in ("node-1", "node-2")}
-    return Connection({**made, "off": Guest("off", running=False)})
+    domains = {name: Guest(name) for name in ("node-1", "node-2")}
+    return Connection({**domains, "off": Guest("off", running=False)})
 
 
 @pytest.fixture
 def libvirt(connection: Connection) -> Libvirt:
-    made = Libvirt(lambda: connection, "pool", Library)
-    made.create(Volume(VOLUME, 64 * MIB))
-    return made
+    backend = Libvirt(lambda: connection, "pool", Library)
+    backend.create(Volume(VOLUME, 64 * MIB))
+    return backend
 
 
-def refused(do: Callable[[], object], code: grpc.StatusCode, *named: str) -> None:
-    with pytest.raises(Refused) as raised:
-        do()
-    assert raised.value.code is code
-    assert [name for name in named if name not in raised.value.why] == []
-
-
-def test_a_volume_is_a_file_of_the_pool(libvirt: Libvirt, connection: Connection) -> None:
+def test_volume_is_a_file_of_the_pool(libvirt: Libvirt, connection: Connection) -> None:
     assert libvirt.find(VOLUME) == Volume(VOLUME, 64 * MIB)
     assert connection.volumes == {f"{VOLUME}.qcow2": 64 * MIB}
     libvirt.delete(VOLUME)
@@ -167,23 +161,23 @@ def test_a_volume_is_a_file_of_the_pool(libvirt: Libvirt, connection: Connection
     assert libvirt.holders(VOLUME) == []
 
 
-def test_a_disk_is_plugged_in_under_the_next_name_with_its_serial(
+def test_disk_is_attached_under_the_next_name_with_its_serial(
     libvirt: Libvirt, connection: Connection
 ) -> None:
     libvirt.attach(VOLUME, "node-1")
     disk = parsed(connection.guests["node-1"].disks[-1])
     assert disk.findtext("serial") == VOLUME
-    assert [(each.tag, each.get("file") or each.get("dev")) for each in disk if each.tag != "serial"] == [
-        ("driver", None),
-        ("source", FILE),
-        ("target", "sdb"),
-    ]
+    assert [
+        (element.tag, element.get("file") or element.get("dev"))
+        for element in disk
+        if element.tag != "serial"
+    ] == [("driver", None), ("source", FILE), ("target", "sdb")]
     assert disk.find("shareable") is None, "QEMU's lock of the file is the second guard"
     assert libvirt.holders(VOLUME) == ["node-1"]
-    assert (libvirt.held("node-1"), libvirt.held("node-2")) == (1, 0)
+    assert (libvirt.volume_count("node-1"), libvirt.volume_count("node-2")) == (1, 0)
 
 
-def test_a_disk_is_pulled_out_alone(libvirt: Libvirt, connection: Connection) -> None:
+def test_only_the_requested_disk_is_detached(libvirt: Libvirt, connection: Connection) -> None:
     libvirt.attach(VOLUME, "node-1")
     for _twice in range(2):
         libvirt.detach(VOLUME, "node-1")
@@ -192,32 +186,32 @@ def test_a_disk_is_pulled_out_alone(libvirt: Libvirt, connection: Connection) ->
     assert libvirt.holders(VOLUME) == []
 
 
-def test_a_guest_that_ended_holds_nothing(libvirt: Libvirt, connection: Connection) -> None:
+def test_ended_guest_holds_no_volume(libvirt: Libvirt, connection: Connection) -> None:
     libvirt.attach(VOLUME, "node-1")
     connection.guests["node-1"].running = False
     assert libvirt.holders(VOLUME) == []
     assert not libvirt.runs("node-1")
 
 
-def test_guests_are_known_by_name(libvirt: Libvirt) -> None:
-    assert [libvirt.knows(name) for name in ("node-1", "off", "node-9")] == [True, True, False]
+def test_guests_are_found_by_name(libvirt: Libvirt) -> None:
+    assert [libvirt.has(name) for name in ("node-1", "off", "node-9")] == [True, True, False]
     assert [libvirt.runs(name) for name in ("node-1", "off", "node-9")] == [True, False, False]
 
 
-def test_a_disk_that_does_not_go_is_told(
+def test_disk_that_stays_attached_is_reported(
     libvirt: Libvirt, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guests, "GONE_LIMIT_S", 0.3)
+    monkeypatch.setattr(guests, "GONE_TIMEOUT_S", 0.3)
     connection.guests["node-1"].stubborn = True
     libvirt.attach(VOLUME, "node-1")
     refused(lambda: libvirt.detach(VOLUME, "node-1"), Code.DEADLINE_EXCEEDED, VOLUME, "node-1", "0.3 s")
     assert libvirt.holders(VOLUME) == ["node-1"]
 
 
-def test_a_guest_that_stands_still_keeps_nobody_waiting(
+def test_frozen_guest_does_not_block_the_driver(
     libvirt: Libvirt, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guests, "GONE_LIMIT_S", 0.3)
+    monkeypatch.setattr(guests, "GONE_TIMEOUT_S", 0.3)
     libvirt.attach(VOLUME, "node-1")
     goes_on = connection.guests["node-1"].goes_on
     goes_on.clear()
@@ -229,10 +223,10 @@ def test_a_guest_that_stands_still_keeps_nobody_waiting(
     assert eventually(lambda: has(libvirt, []), 5.0)
 
 
-def test_a_disk_that_may_come_yet_is_not_taken_for_none(
+def test_pending_attachment_is_not_reported_as_missing(
     libvirt: Libvirt, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guests, "GONE_LIMIT_S", 0.3)
+    monkeypatch.setattr(guests, "GONE_TIMEOUT_S", 0.3)
     goes_on = connection.guests["node-1"].goes_on
     goes_on.clear()
     late = ("is not in node node-1", VOLUME, "0.3 s")
@@ -246,26 +240,26 @@ def test_a_disk_that_may_come_yet_is_not_taken_for_none(
 
 
 def has(libvirt: Libvirt, nodes: list[str]) -> bool:
-    """Whether these have the volume, and somebody knows."""
+    """Return whether these guests hold the volume, and this is known."""
     try:
         return libvirt.holders(VOLUME) == nodes
     except Refused:
         return False
 
 
-def test_volumes_are_told_from_other_files_of_the_pool(libvirt: Libvirt) -> None:
+def test_volumes_are_distinguished_from_other_pool_files(libvirt: Libvirt) -> None:
     assert libvirt.all() == [VOLUME]
     assert libvirt.running() == ["node-1", "node-2"]
 
 
-def test_a_libvirtd_that_started_anew_is_asked_anew(libvirt: Libvirt, connection: Connection) -> None:
+def test_restarted_libvirtd_is_queried_again(libvirt: Libvirt, connection: Connection) -> None:
     connects = iter([connection, anew := Connection(connection.guests, connection.volumes)])
-    asked = Libvirt(lambda: next(connects), "pool", Library)
-    assert asked.knows("node-1")
+    reconnecting = Libvirt(lambda: next(connects), "pool", Library)
+    assert reconnecting.has("node-1")
     connection.alive, anew.guests = False, {}
-    assert not asked.knows("node-1")
+    assert not reconnecting.has("node-1")
 
 
-def test_what_libvirt_refuses_may_be_tried_again(connection: Connection) -> None:
-    asked = Libvirt(lambda: connection, "no-such", Library)
-    refused(lambda: asked.find(VOLUME), Code.UNAVAILABLE, VOLUME, "no pool no-such")
+def test_libvirt_error_may_be_retried(connection: Connection) -> None:
+    without_pool = Libvirt(lambda: connection, "no-such", Library)
+    refused(lambda: without_pool.find(VOLUME), Code.UNAVAILABLE, VOLUME, "no pool no-such")

@@ -1,4 +1,4 @@
-"""The lab's dead-man's switch: it heals until it is healed, and nobody arms it behind a disarming."""
+"""The lab's dead-man's switch: it retries until healed, and disarming is final."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from nodeproof.labs.ground import deadman, processes
-from nodeproof.labs.ground.deadman import Deadman
-from nodeproof.labs.ground.processes import EventLog
+from nodeproof.labs.base import deadman, processes
+from nodeproof.labs.base.deadman import Deadman
+from nodeproof.labs.base.processes import EventLog
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.problem import Problem
 from tests.waiting import eventually, throughout
 
 Json = Any
 FAULT = {"fault": "partition", "id": "cut", "node": "node-1"}
-SHORT_S, LONG_S, LIMIT_S, QUIET_S = 0.05, 60.0, 5.0, 0.5
+SHORT_S, LONG_S, TIMEOUT_S, QUIET_S = 0.05, 60.0, 5.0, 0.5
 
 
 class Healing:
-    """A heal that fails so many times, and may be held in the middle of one."""
+    """A heal that fails this many times, and can be blocked in the middle."""
 
     def __init__(self, failures: int = 0, error: Exception | None = None) -> None:
         self.failures = failures
@@ -39,7 +39,7 @@ class Healing:
     def __call__(self, fault: Mapping[str, Json]) -> None:
         assert fault == FAULT
         self.began += 1
-        self.may_go_on.wait(LIMIT_S)
+        self.may_go_on.wait(TIMEOUT_S)
         if self.began <= self.failures:
             raise self.error
         self.healed += 1
@@ -59,19 +59,19 @@ def kinds(log: Path) -> list[str]:
     return [json.loads(line)["kind"] for line in log.read_text().splitlines()]
 
 
-def test_it_heals_for_as_long_as_that_takes_and_says_so(log: Path) -> None:
+def test_deadman_retries_until_healed_and_reports_it(log: Path) -> None:
     healing = Healing(failures=30)
     switch = Deadman(healing, EventLog(log))
     switch.arm(FAULT, SHORT_S)
-    assert eventually(lambda: healing.healed, LIMIT_S) == 1
-    assert eventually(lambda: not switch.armed(), LIMIT_S)
+    assert eventually(lambda: healing.healed, TIMEOUT_S) == 1
+    assert eventually(lambda: not switch.armed(), TIMEOUT_S)
     assert kinds(log) == ["deadman", "deadman-failed"]
     assert switch.faults() == [FAULT], "no probe has proven it"
 
 
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch, log: Path) -> Iterator[pytest.MonkeyPatch]:
-    """A disk that takes half a line of the event log, and no more; undo it to make room."""
+    """Limit the event log's disk to half a line; undo it to free space."""
     real = processes.open_owned
 
     def torn(path: Path) -> int:
@@ -88,24 +88,24 @@ def full(monkeypatch: pytest.MonkeyPatch, log: Path) -> Iterator[pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("failures", [0, 3])
-def test_a_full_disk_keeps_no_fault_in(log: Path, full: pytest.MonkeyPatch, failures: int) -> None:
+def test_deadman_heals_despite_a_full_disk(log: Path, full: pytest.MonkeyPatch, failures: int) -> None:
     healing = Healing(failures)
     switch = Deadman(healing, EventLog(log))
     switch.arm(FAULT, SHORT_S)
-    assert eventually(lambda: healing.healed, LIMIT_S) == 1
-    assert eventually(lambda: not switch.armed(), LIMIT_S)
+    assert eventually(lambda: healing.healed, TIMEOUT_S) == 1
+    assert eventually(lambda: not switch.armed(), TIMEOUT_S)
     healed_t = time.monotonic()
     full.undo()
     expected = ["deadman", *(["deadman-failed"] if failures else [])]
-    assert eventually(lambda: kinds(log) == expected, LIMIT_S), "said as soon as there was room"
+    assert eventually(lambda: kinds(log) == expected, TIMEOUT_S), "said as soon as there was room"
     assert json.loads(log.read_text().splitlines()[0])["t"] < healed_t
 
 
-def test_an_event_that_the_disk_did_not_take_leaves_no_half_line(log: Path, full: pytest.MonkeyPatch) -> None:
+def test_event_refused_by_the_disk_leaves_no_partial_line(log: Path, full: pytest.MonkeyPatch) -> None:
     events = EventLog(log)
     events.write("machine", step="booted")
     events.write("machine", step="powered-off")
-    assert eventually(lambda: log.read_text() == "", LIMIT_S), "half a line is there for an instant only"
+    assert eventually(lambda: log.read_text() == "", TIMEOUT_S), "half a line is there for an instant only"
     full.undo()
     events.write("machine", step="thawed")
     steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
@@ -115,42 +115,42 @@ def test_an_event_that_the_disk_did_not_take_leaves_no_half_line(log: Path, full
 @pytest.mark.parametrize(
     "error", [subprocess.TimeoutExpired("kill", 1.0), OSError("boot_id"), KeyError("x"), ValueError()]
 )
-def test_it_outlives_whatever_a_heal_raises(log: Path, error: Exception) -> None:
+def test_deadman_survives_any_error_of_a_heal(log: Path, error: Exception) -> None:
     healing = Healing(failures=2, error=error)
     switch = Deadman(healing, EventLog(log))
     switch.arm(FAULT, SHORT_S)
-    assert eventually(lambda: healing.healed, LIMIT_S) == 1
-    assert eventually(lambda: not switch.armed(), LIMIT_S)
+    assert eventually(lambda: healing.healed, TIMEOUT_S) == 1
+    assert eventually(lambda: not switch.armed(), TIMEOUT_S)
     assert kinds(log) == ["deadman", "deadman-failed"]
     assert json.loads(log.read_text().splitlines()[1])["reason"]
 
 
-def test_it_heals_no_more_once_it_is_disarmed(log: Path) -> None:
+def test_deadman_stops_healing_once_disarmed(log: Path) -> None:
     healing = Healing(failures=10**9)
     switch = Deadman(healing, EventLog(log))
     switch.arm(FAULT, SHORT_S)
-    assert eventually(lambda: healing.began, LIMIT_S)
+    assert eventually(lambda: healing.began, TIMEOUT_S)
     switch.arm(FAULT, 0)
     last = healing.began + 1
     assert throughout(lambda: healing.began <= last, QUIET_S)
     assert switch.faults() == []
 
 
-def test_one_that_is_renewed_while_it_heals_can_be_disarmed(log: Path) -> None:
+def test_switch_renewed_during_a_heal_can_be_disarmed(log: Path) -> None:
     healing = Healing()
     healing.may_go_on.clear()
     switch = Deadman(healing, EventLog(log))
     switch.arm(FAULT, SHORT_S)
-    assert eventually(lambda: healing.began, LIMIT_S)
+    assert eventually(lambda: healing.began, TIMEOUT_S)
     switch.arm(FAULT, QUIET_S)
     healing.may_go_on.set()
-    assert eventually(lambda: healing.healed, LIMIT_S)
+    assert eventually(lambda: healing.healed, TIMEOUT_S)
     assert list(switch.armed()) == ["cut"]
     switch.arm(FAULT, 0)
     assert throughout(lambda: healing.began == 1, 2 * QUIET_S)
 
 
-def test_a_late_renewal_does_not_arm_it_behind_its_disarming(log: Path) -> None:
+def test_late_renewal_does_not_rearm_a_disarmed_switch(log: Path) -> None:
     healing = Healing()
     switch = Deadman(healing, EventLog(log))
     switch.arm(FAULT, LONG_S)

@@ -1,4 +1,4 @@
-"""`nodeproof doctor` on machines that lack one thing each, made of a PATH with nothing but told programs."""
+"""`nodeproof doctor` on machines that lack one thing each, with a PATH of fake programs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof import doctor, room
+from nodeproof import capacity, doctor
 from nodeproof.artifacts import image
 from nodeproof.cli import main
 from nodeproof.doctor import diagnose
 from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS, VAGRANT
 from nodeproof.labs.kinds.kind import MISSING, NOTE, OK, Finding
-from nodeproof.labs.kinds.libvirt import hypervisor, kvm
+from nodeproof.labs.kinds.libvirt import hypervisor
 from nodeproof.model.problem import Problem
 from nodeproof.root import TOOLS
+from tests.fakes import executable
 
-# Without namespaces: what is tried runs, but all programs that would do something are told.
+# Without namespaces: trials run, but with fake programs.
 UNSHARE = 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"'
 SUDO = 'while [ $# -gt 0 ] && [ "$1" != -- ]; do shift; done; [ $# -eq 0 ] || { shift; exec "$@"; }'
 QEMU_ON_KVM = "exit 33"
@@ -27,8 +28,14 @@ Tell = Callable[[str, str], None]
 
 
 @pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder whose name has no words of a finding, as a test's name may have."""
+    return tmp_path_factory.mktemp("host")
+
+
+@pytest.fixture
 def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tell:
-    """A machine that has everything; `tell(program, script)` replaces a program."""
+    """Return a complete machine; `tell(program, script)` replaces a program."""
     folder, cache = tmp_path / "bin", tmp_path / "cache" / "nodeproof"
     folder.mkdir()
     (cache / "sshd" / "usr" / "sbin").mkdir(parents=True)
@@ -36,8 +43,7 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tell:
 
     def program(name: str, script: str) -> None:
         (folder / name).unlink(missing_ok=True)
-        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-        (folder / name).chmod(0o755)
+        executable(folder / name, script)
 
     for name in {*TOOLS, *hypervisor.TOOLS, *image.TOOLS, "dnsmasq", "iptables", "mkdir"}:
         program(name, "exit 0")
@@ -54,20 +60,20 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tell:
     monkeypatch.syspath_prepend(str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(room, "_MEMORY_INFO", memory)
+    monkeypatch.setattr(capacity, "_MEMORY_INFO", memory)
     monkeypatch.setattr(doctor, "_free_gib", lambda _place: 50.0)
-    monkeypatch.setattr(kvm, "DEVICE", device)
+    monkeypatch.setattr(hypervisor, "DEVICE", device)
     return program
 
 
 def _about(kind: str, words: str, nodes: int = 2) -> Finding:
-    """The only finding with these words."""
-    (found,) = [finding for finding in diagnose(kind, nodes).findings if words in finding.what]
-    return found
+    """Return the only finding with these words."""
+    (finding,) = [finding for finding in diagnose(kind, nodes).findings if words in finding.subject]
+    return finding
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_machine_that_has_everything_can_start_each_lab(tell: Tell, kind: str) -> None:
+def test_complete_machine_can_start_each_lab(tell: Tell, kind: str) -> None:
     tell("vagrant", "exit 0")
     diagnosis = diagnose(kind, 2)
 
@@ -76,31 +82,31 @@ def test_a_machine_that_has_everything_can_start_each_lab(tell: Tell, kind: str)
 
 
 @pytest.mark.usefixtures("tell")
-def test_a_missing_program_is_named_with_the_command_that_installs_it(
+def test_missing_program_is_named_with_its_install_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "bin" / "virsh").unlink()
 
     assert main(["doctor"]) == 1
 
-    said = capsys.readouterr().out
-    assert "process lab: can start" in said
-    assert "libvirt lab: cannot start, 1 missing" in said
-    assert "missing  programs: virsh; run `infra/setup.sh libvirt`" in said
+    output = capsys.readouterr().out
+    assert "process lab: can start" in output
+    assert "libvirt lab: cannot start, 1 missing" in output
+    assert "missing  programs: virsh; run `infra/setup.sh libvirt`" in output
 
 
 @pytest.mark.usefixtures("tell")
-def test_a_python_without_libvirt_gets_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_libvirt_module_is_named_with_its_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hypervisor, "find_spec", lambda _name: None)
 
-    found = _about(LIBVIRT.name, "no libvirt for this Python")
+    finding = _about(LIBVIRT.name, "no libvirt for this Python")
 
-    assert found.state == MISSING
-    assert found.mend == "run `infra/setup.sh libvirt`"
+    assert finding.state == MISSING
+    assert finding.fix == "run `infra/setup.sh libvirt`"
 
 
 @pytest.mark.usefixtures("tell")
-def test_a_lab_that_was_not_asked_for_decides_nothing(tmp_path: Path) -> None:
+def test_unrequested_lab_does_not_affect_the_exit_status(tmp_path: Path) -> None:
     (tmp_path / "bin" / "virsh").unlink()
 
     assert main(["doctor", "--lab", PROCESS.name]) == 0
@@ -117,35 +123,35 @@ def test_a_lab_that_was_not_asked_for_decides_nothing(tmp_path: Path) -> None:
         ("ip", "network cards for guests", "modprobe tun"),
     ],
 )
-def test_what_the_kernel_refuses_is_named_with_its_words_and_a_remedy(
+def test_kernel_refusal_is_reported_with_its_message_and_a_fix(
     tell: Tell, program: str, words: str, mend: str
 ) -> None:
     tell(program, "echo first; echo Operation not permitted >&2; exit 1")
 
-    found = _about(LIBVIRT.name, words)
+    finding = _about(LIBVIRT.name, words)
 
-    assert found.state == MISSING
-    assert "Operation not permitted" in found.what
-    assert mend in found.mend
+    assert finding.state == MISSING
+    assert "Operation not permitted" in finding.subject
+    assert mend in finding.fix
 
 
-def test_a_password_of_sudo_is_named_and_nothing_is_tried(
+def test_sudo_password_is_reported_and_nothing_is_tried(
     tell: Tell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     tell("sudo", "exit 1")
     tell("unshare", f"touch {tmp_path}/tried")
 
-    found = _about(PROCESS.name, "asks for a password")
+    finding = _about(PROCESS.name, "asks for a password")
 
-    assert found.state == MISSING
-    assert "sudo -v" in found.mend
+    assert finding.state == MISSING
+    assert "sudo -v" in finding.fix
     assert not (tmp_path / "tried").exists()
     assert _about(PROCESS.name, "not tried").state == NOTE
 
 
 @pytest.mark.usefixtures("tell")
-def test_no_sshd_is_named(tmp_path: Path) -> None:
+def test_missing_sshd_is_named(tmp_path: Path) -> None:
     if Path("/usr/sbin/sshd").exists():
         pytest.skip("this machine has an sshd of its own, which is taken wherever the cache is")
     shutil.rmtree(tmp_path / "cache" / "nodeproof" / "sshd")
@@ -154,7 +160,7 @@ def test_no_sshd_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tell")
-def test_kubelets_that_would_get_too_few_inotify_instances_are_a_note_with_its_remedy(
+def test_too_few_inotify_instances_are_a_note_with_a_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = tmp_path / "max_user_instances"
@@ -162,57 +168,57 @@ def test_kubelets_that_would_get_too_few_inotify_instances_are_a_note_with_its_r
     monkeypatch.setattr(doctor, "_INOTIFY", limit)
 
     assert _about(PROCESS.name, "inotify", 30).state == OK
-    found = _about(PROCESS.name, "inotify", 31)
-    assert (found.state, found.what) == (
+    finding = _about(PROCESS.name, "inotify", 31)
+    assert (finding.state, finding.subject) == (
         NOTE,
         "inotify instances for 31 nodes: 132 of the 128 allowed per user",
     )
-    assert "`sysctl -w fs.inotify.max_user_instances=1024`" in found.mend
+    assert "`sysctl -w fs.inotify.max_user_instances=1024`" in finding.fix
     assert diagnose(PROCESS.name, 31).can_start
-    assert not [each for each in diagnose(LIBVIRT.name, 8).findings if "inotify" in each.what]
+    assert not [finding for finding in diagnose(LIBVIRT.name, 8).findings if "inotify" in finding.subject]
 
 
 @pytest.mark.usefixtures("tell")
-def test_memory_is_asked_for_by_kind_and_number_of_nodes() -> None:
+def test_required_memory_depends_on_kind_and_number_of_nodes() -> None:
     assert _about(PROCESS.name, "memory for 8 nodes", 8).state == OK
     assert _about(LIBVIRT.name, "memory for 8 nodes", 8).state == OK
-    room._MEMORY_INFO.write_text("MemAvailable: 8388608 kB\n")
+    capacity._MEMORY_INFO.write_text("MemAvailable: 8388608 kB\n")
     assert _about(PROCESS.name, "memory for 8 nodes", 8).state == OK
     assert _about(LIBVIRT.name, "memory for 8 nodes", 8).state == MISSING
     assert _about(LIBVIRT.name, "memory for 4 nodes", 4).state == OK
 
 
 @pytest.mark.usefixtures("tell")
-def test_disk_is_asked_for_what_is_still_to_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_required_disk_depends_on_what_is_still_to_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_free_gib", lambda _place: 8.0)
 
     assert _about(PROCESS.name, "disk: 7 GiB").state == OK
     assert _about(LIBVIRT.name, "disk: 12 GiB").state == MISSING
 
 
-def test_a_device_that_runs_no_guest_stops_no_lab(tell: Tell) -> None:
+def test_unusable_kvm_device_is_only_a_note(tell: Tell) -> None:
     assert _about(LIBVIRT.name, "KVM runs guests").state == OK
     tell("qemu-system-x86_64", "exit 1")
 
-    found = _about(LIBVIRT.name, "cannot run a guest")
+    finding = _about(LIBVIRT.name, "cannot run a guest")
 
-    assert found.state == NOTE
+    assert finding.state == NOTE
     assert diagnose(LIBVIRT.name, 2).can_start
 
 
-def test_without_the_device_guests_are_emulated(tell: Tell) -> None:
-    kvm.DEVICE.unlink()
+def test_guests_are_emulated_without_the_device(tell: Tell) -> None:
+    hypervisor.DEVICE.unlink()
 
     assert _about(LIBVIRT.name, "emulated").state == NOTE
 
 
 @pytest.mark.parametrize(("kind", "nodes"), [("vmware", 1), (LIBVIRT.name, 9), (PROCESS.name, 0)])
-def test_what_no_lab_can_be_is_refused(kind: str, nodes: int) -> None:
+def test_impossible_lab_is_refused(kind: str, nodes: int) -> None:
     with pytest.raises(Problem):
         diagnose(kind, nodes)
 
 
-def test_what_vagrant_lacks_stops_no_lab_but_its_own(
+def test_missing_vagrant_parts_affect_only_the_vagrant_lab(
     tell: Tell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("VAGRANT_HOME", str(tmp_path))
@@ -220,11 +226,11 @@ def test_what_vagrant_lacks_stops_no_lab_but_its_own(
     monkeypatch.setattr(doctor, "_LIBVIRT_SOCKET", tmp_path / "socket")
 
     assert main(["doctor"]) == 0
-    said = capsys.readouterr().out
-    assert "no vagrant; run `infra/setup.sh vagrant`" in said
-    assert "vagrant lab:" not in said
-    found = _about(VAGRANT.name, "programs:")
-    assert (found.state, found.what, found.mend) == (
+    output = capsys.readouterr().out
+    assert "no vagrant; run `infra/setup.sh vagrant`" in output
+    assert "vagrant lab:" not in output
+    finding = _about(VAGRANT.name, "programs:")
+    assert (finding.state, finding.subject, finding.fix) == (
         MISSING,
         "programs: vagrant",
         "run `infra/setup.sh vagrant`",

@@ -1,4 +1,4 @@
-"""Commands of README and docs: each runs in a test or says why not, and what needs no lab runs here."""
+"""Commands of README and docs: those that read runs are run, those that start labs are collected."""
 
 from __future__ import annotations
 
@@ -12,41 +12,26 @@ import pytest
 
 from nodeproof import proc
 from nodeproof.report import rundir
-from tests.documented import (
-    COLLECTED,
-    EXAMPLE,
-    ON_A_LAB,
-    ON_RUNS,
-    PAGES,
-    REASONS,
-    SETTINGS,
-    TUTORIAL,
-    checkout,
-    commands,
-    name,
-)
-from tests.examples import AROUND, SCENARIOS, files, fragments
-from tests.unit.told_runs import CONFORMS, DEVIATES, Told, shard_run, tell
+from tests.documented import COLLECTING, EXAMPLE, PAGES, READING, TOP, checkout, commands_of
+from tests.examples import SCENARIOS, files
+from tests.unit.synthetic_runs import CONFORMS, DEVIATES, ScenarioVerdict, shard_run, tell
 
-LIMIT_S = 300.0
-TOLD: list[Told] = [("a.py::test_a", "cordon.taint", CONFORMS)]
-FELL: list[Told] = [("a.py::test_a", "cordon.taint", DEVIATES)]
+TIMEOUT_S = 300.0
+ROWS: list[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", CONFORMS)]
+FELL: list[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", DEVIATES)]
 PARTS = ({"a.py::test_a": ("cordon.taint",)}, {"b.py::test_b": ("cordon.taint",)})
-OTHER: list[Told] = [("b.py::test_b", "cordon.taint", CONFORMS)]
-ALL = {command.text: name(page) for page in PAGES for command in commands(page)}
-WHOLE = (TUTORIAL, SETTINGS)
-"""Pages of which every command runs in one test, in order."""
+OTHER: list[ScenarioVerdict] = [("b.py::test_b", "cordon.taint", CONFORMS)]
 
 
 def carried_out(command: str, top: Path) -> proc.Result:
-    """A command in a folder that is like a clone; `nodeproof` and `pytest` are on its PATH."""
+    """Run a command in a folder like a clone, with `nodeproof` and `pytest` on its PATH."""
     path = f"{top / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     return proc.run(
-        ("bash", "-c", command), timeout_s=LIMIT_S, cwd=top, env={**os.environ, "PATH": path}, check=False
+        ("bash", "-c", command), timeout_s=TIMEOUT_S, cwd=top, env={**os.environ, "PATH": path}, check=False
     )
 
 
-# In one process: most of the time that a command takes is that of its imports.
+# In one process: imports take most of a command's time.
 COLLECTS = """
 import shlex, sys
 import pytest
@@ -61,80 +46,68 @@ for line in sys.stdin:
 ENDED = "@@ ended with"
 
 
-def collected(asked: Sequence[str], top: Path, named: str = "test_") -> list[tuple[str, bool]]:
-    """Commands that start nothing, and whether each ended well and named a scenario."""
-    done = proc.run(
+def collected(command_lines: Sequence[str], top: Path, named: str = "test_") -> list[tuple[str, bool]]:
+    """Collect commands without starting anything; return whether each succeeded and named a scenario."""
+    process = proc.run(
         (sys.executable, "-c", COLLECTS.format(ended=ENDED)),
-        timeout_s=LIMIT_S,
+        timeout_s=TIMEOUT_S,
         cwd=top,
-        stdin="\n".join(asked),
+        stdin="\n".join(command_lines),
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    *parts, _rest = re.split(rf"{ENDED} (\d+)\n", done.stdout)
-    said = zip(asked, parts[::2], parts[1::2], strict=True)
-    return [(command, status == "0" and named in output) for command, output, status in said]
+    *parts, _rest = re.split(rf"{ENDED} (\d+)\n", process.stdout)
+    results = zip(command_lines, parts[::2], parts[1::2], strict=True)
+    return [(command, status == "0" and named in output) for command, output, status in results]
 
 
-def test_every_command_runs_in_a_test_or_says_why_not() -> None:
-    in_order = {command.text for page in WHOLE for command in commands(page)}
-    known = {*ON_A_LAB, *ON_RUNS, *COLLECTED, *EXAMPLE, *REASONS}
-    assert [f"{page}: {text}" for text, page in ALL.items() if text not in known | in_order] == []
-    assert sorted(known - ALL.keys()) == [], "what no page shows any more"
-
-
-def test_commands_are_found() -> None:
-    assert len(ALL) > 60
-    assert {"docs/tutorial.md", "README.md", "docs/running.md"} <= set(ALL.values())
-    said = {command.text: command.status for command in commands(TUTORIAL)}
-    assert said[".venv/bin/nodeproof compare reports/out/before reports/out/altered"] == 1
-
-
-@pytest.mark.parametrize("command", ON_RUNS)
-def test_what_reads_runs_does(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize("command", commands_of(READING))
+def test_commands_that_read_runs_work(tmp_path: Path, command: str) -> None:
     out = checkout(tmp_path, sys.executable)
-    for run, told in (("v1.35", TOLD), ("v1.36", TOLD), ("night", TOLD), ("today", TOLD)):
-        tell(out / run, told)
+    for run, rows in (("v1.35", ROWS), ("v1.36", ROWS), ("night", ROWS), ("today", ROWS)):
+        tell(out / run, rows)
     rundir.point_latest(out, out / "today")
-    for number, told in enumerate((TOLD, OTHER), 1):
-        shard_run(out / f"shard-{number}", number, PARTS, told)
-    said = command.replace("RUN_A RUN_B", "reports/out/v1.35 reports/out/v1.36")
-    runs = "reports/out/shard-*" if " merge " in said else "reports/out/v1.35 reports/out/v1.36"
-    said = said.replace("RUN...", runs).replace(" DIR ", " reports/out/site ")
-    if " merge " in said:
-        # A run that is there is written over by none.
-        said = said.replace("reports/out/night", "reports/out/tonight")
-    if " merge " in said or " recheck " in said:
+    for number, rows in enumerate((ROWS, OTHER), 1):
+        shard_run(out / f"shard-{number}", number, PARTS, rows)
+    arguments = command.replace("RUN_A RUN_B", "reports/out/v1.35 reports/out/v1.36")
+    runs = "reports/out/shard-*" if " merge " in arguments else "reports/out/v1.35 reports/out/v1.36"
+    arguments = arguments.replace("RUN...", runs).replace(" DIR ", " reports/out/site ")
+    if " merge " in arguments:
+        # An existing run is never overwritten.
+        arguments = arguments.replace("reports/out/night", "reports/out/tonight")
+    if " merge " in arguments or " recheck " in arguments:
         # Allure needs Node.js.
-        said += " --no-site"
-    done = carried_out(said, tmp_path)
-    assert done.status == 0, done.stderr
+        arguments += " --no-site"
+    process = carried_out(arguments, tmp_path)
+    assert process.status == 0, process.stderr
     written = {"page": "latest/site/page.html", "--html": "versions.html", "merge": "*/verdicts.json"}
     written["publish"] = "*/*/published.json"
-    (pattern,) = {pattern for word, pattern in written.items() if word in said.split()} or {""}
+    (pattern,) = {pattern for word, pattern in written.items() if word in arguments.split()} or {""}
     assert (
-        list(out.glob(pattern)) if pattern else re.search("conform|regressions: 0|<testsuites", done.stdout)
+        list(out.glob(pattern))
+        if pattern
+        else re.search("conform|regressions: 0|<testsuites", process.stdout)
     )
 
 
-def test_comparing_says_what_fell(tmp_path: Path) -> None:
+def test_compare_reports_the_falsified_claim(tmp_path: Path) -> None:
     out = checkout(tmp_path, sys.executable)
-    tell(out / "v1.35", TOLD)
+    tell(out / "v1.35", ROWS)
     tell(out / "v1.36", FELL)
-    done = carried_out(".venv/bin/nodeproof compare reports/out/v1.35 reports/out/v1.36", tmp_path)
-    assert done.status == 1
-    assert "cordon.taint: conforms -> deviates" in done.stdout
+    process = carried_out(".venv/bin/nodeproof compare reports/out/v1.35 reports/out/v1.36", tmp_path)
+    assert process.status == 1
+    assert "cordon.taint: conforms -> deviates" in process.stdout
 
 
-def test_what_starts_labs_would_run_something(tmp_path: Path) -> None:
+def test_commands_that_start_labs_collect_scenarios(tmp_path: Path) -> None:
     checkout(tmp_path, sys.executable)
-    asked = [
+    command_lines = [
         command if " plan " in command or "--collect-only" in command else f"{command} --collect-only -q"
-        for command in COLLECTED
+        for command in commands_of(COLLECTING)
     ]
-    assert collected(asked, tmp_path) == [(command, True) for command in asked]
+    assert collected(command_lines, tmp_path) == [(command, True) for command in command_lines]
 
 
-def test_the_example_of_a_scenario_is_one(tmp_path: Path) -> None:
+def test_documented_example_scenario_is_collected(tmp_path: Path) -> None:
     checkout(tmp_path, sys.executable)
     own = tmp_path / "own"
     example = files(SCENARIOS)
@@ -142,19 +115,14 @@ def test_the_example_of_a_scenario_is_one(tmp_path: Path) -> None:
     for file, content in example.items():
         (own / file).parent.mkdir(parents=True, exist_ok=True)
         (own / file).write_text(content)
-    asked = [EXAMPLE[0], *(f"{command} --collect-only -q" for command in EXAMPLE[1:])]
-    assert collected(asked, own, "test_team.py::") == [(command, True) for command in asked]
+    command_lines = [EXAMPLE[0], *(f"{command} --collect-only -q" for command in EXAMPLE[1:])]
+    assert collected(command_lines, own, "test_team.py::") == [(command, True) for command in command_lines]
 
 
-def test_every_piece_of_a_scenario_is_run_in_a_scenario() -> None:
-    """By `tests/acceptance/test_documented.py`, and by tests/vm what needs a machine."""
-    assert [fragment.partition("\n")[0] for fragment in fragments(SCENARIOS)] == list(AROUND)
-
-
-def test_links_between_pages_lead_somewhere() -> None:
+def test_links_between_pages_are_valid() -> None:
     broken = []
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             if not (page.parent / target).exists():
-                broken.append(f"{name(page)}: {target}")
+                broken.append(f"{page.relative_to(TOP)}: {target}")
     assert broken == []

@@ -1,4 +1,4 @@
-"""A command whose reader has gone ends as Unix tools do; what breaks elsewhere in the same way is told."""
+"""A command with a closed output pipe ends like Unix tools; other broken pipes are errors."""
 
 from __future__ import annotations
 
@@ -10,29 +10,34 @@ from pathlib import Path
 import pytest
 
 from nodeproof import cli
-from tests.unit.told_runs import CONFORMS, Told, tell
+from tests.unit.synthetic_runs import CONFORMS, ScenarioVerdict, tell
 
-LIMIT_S = 240.0
-TOLD: list[Told] = [("a.py::test_a", "cordon.taint", CONFORMS)]
+TIMEOUT_S = 240.0
+ROWS: list[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", CONFORMS)]
 
 
 @pytest.mark.parametrize(
     "command", [("compare", "RUN", "RUN"), ("matrix", "--markdown", "-", "RUN"), ("summary", "RUN", "RUN")]
 )
-def test_nobody_reads_any_more(tmp_path: Path, command: tuple[str, ...]) -> None:
-    run = tell(tmp_path / "run", TOLD)
-    argv = [sys.executable, "-m", "nodeproof.cli", *(str(run) if each == "RUN" else each for each in command)]
+def test_closed_output_pipe_ends_quietly(tmp_path: Path, command: tuple[str, ...]) -> None:
+    run = tell(tmp_path / "run", ROWS)
+    argv = [
+        sys.executable,
+        "-m",
+        "nodeproof.cli",
+        *(str(run) if argument == "RUN" else argument for argument in command),
+    ]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
         assert started.stdout is not None
         assert started.stderr is not None
         started.stdout.close()
-        said = started.stderr.read()
-        assert started.wait(LIMIT_S) == 128 + signal.SIGPIPE
-    assert said == b""
+        errors = started.stderr.read()
+        assert started.wait(TIMEOUT_S) == 128 + signal.SIGPIPE
+    assert errors == b""
 
 
-def test_another_broken_pipe_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_told: object) -> int:
+def test_other_broken_pipe_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_arguments: object) -> int:
         raise BrokenPipeError
 
     monkeypatch.setattr(cli, "_reader_is_gone", lambda: False)

@@ -1,59 +1,38 @@
-"""Every shipped claim has a cluster on which its shipped scenario does not conform."""
+"""Every shipped claim falls in a test that alters a cluster or a machine: its `falls` markers."""
 
 from __future__ import annotations
 
-from nodeproof import catalogue
-from tests.acceptance import test_claims_fall as claims_fall
-from tests.acceptance.test_clocks_fall import IN_CLOCKS
-from tests.acceptance.test_cloud_fall import IN_CLOUD
-from tests.acceptance.test_kubelets_fall import IN_TOLD
-from tests.acceptance.test_nodes_fall import (
-    IN_BY_HAND,
-    IN_JOINED,
-    IN_KEPT,
-    IN_ONE_WAY,
-    IN_OUT_OF_SERVICE,
-    IN_RESTARTED,
-    IN_SERVICES,
-    IN_STARTED,
-)
-from tests.acceptance.test_pods_fall import IN_CONDITIONS, IN_DELETED, IN_DRAINED, IN_LOST
-from tests.acceptance.test_power_falls import IN_POWER_CUT
-from tests.acceptance.test_ranges_fall import IN_RANGES
-from tests.acceptance.test_rates_fall import IN_LARGE_ZONE, IN_LOST_CLUSTER, IN_LOST_ZONE, IN_RATES
+import sys
+from pathlib import Path
 
-NOT_YET = {"rate-limits.default", "rate-limits.unhealthy-definition", "zones.workload-shifts"}
-"""Their checks fall in unit tests, and by those words in other scenarios; a cluster that does otherwise is to
-come with the table of sensitivity.
-"""
+from nodeproof import catalogue, proc
+from tests import markers
+
+TOP = Path(__file__).resolve().parents[2]
+FOLDERS = {"process": "tests/acceptance", "machine": "tests/vm"}
+"""The tests of each tier's claims."""
+REASONS = {
+    "rate-limits.default": "falls in unit tests, by the same checks in other scenarios, and by a bug",
+    "rate-limits.unhealthy-definition": "as above",
+    "zones.workload-shifts": "as above",
+    "eviction.after-five-minutes-unreachable": "takes minutes: the defaults that it consists of fall",
+    "eviction.after-five-minutes-not-ready": "as above",
+    "non-graceful.force-detach-timeout": "takes minutes: falls by a bug (infra/bugs/out-of-service.yaml)",
+    "non-graceful.force-detach-disable": "as above",
+}
+"""Why a claim falls in no such test."""
 
 
-def test_every_shipped_claim_is_made_to_fall() -> None:
-    """Those that fall in other files are named; the five minutes fall with the defaults they are made of, the
-    six of a forced detach by bugs alone (infra/bugs/out-of-service.yaml): each takes as long.
+def fallen(folder: str) -> set[str]:
+    """Return the claims that fall in the tests of a folder."""
+    options = ["--collect-only", "-q", "-p", "tests.markers", "-p", "no:cacheprovider"]
+    output = proc.run([sys.executable, "-m", "pytest", *options, folder], timeout_s=240, cwd=TOP).stdout
+    lines = (line.split("\t") for line in output.splitlines() if line.startswith(markers.FALLS))
+    return {claim for _sign, _test, *claims in lines for claim in claims}
 
-    What only real machines can prove falls in tests/vm.
-    """
-    otherwise = claims_fall.test_a_claim_falls_on_a_cluster_that_does_otherwise
-    marks = otherwise.pytestmark  # type: ignore[attr-defined]
-    fall = {case[0] for mark in marks if mark.name == "parametrize" for case in mark.args[1]}
-    for _alter, _scenario, claims, _unharmed in (
-        *claims_fall.TOGETHER.values(),
-        *claims_fall.LEFT_ALONE.values(),
-    ):
-        fall |= set(claims)
-    elsewhere = {"monitoring.detection-time", "taints.unreachable-noexecute"}
-    five_minutes = {f"eviction.after-five-minutes-{name}" for name in ("unreachable", "not-ready")}
-    six_minutes = {f"non-graceful.force-detach-{name}" for name in ("timeout", "disable")}
 
+def test_every_judged_claim_falls_on_an_altered_cluster() -> None:
+    by_tier = {tier: fallen(folder) for tier, folder in FOLDERS.items()}
     judged = catalogue.judged(catalogue.load())
-    on_machines = {name for name, claim in judged.items() if claim.tier == "machine"}
-
-    together = {*claims_fall.IN_DEFAULTS, *claims_fall.IN_NAMES, *claims_fall.IN_RESTRICTION}
-    together |= {f"registration.{name}" for name in claims_fall.IN_JOINING}
-    together |= {*claims_fall.IN_FLAGS, "rate-limits.minimum-three"}
-    together |= IN_BY_HAND | IN_KEPT | IN_JOINED | IN_ONE_WAY | IN_OUT_OF_SERVICE | IN_RESTARTED | IN_STARTED
-    together |= IN_RATES | IN_LARGE_ZONE | IN_LOST_CLUSTER | IN_LOST_ZONE | NOT_YET
-    together |= IN_LOST | IN_DELETED | IN_DRAINED | IN_CONDITIONS
-    together |= IN_TOLD | IN_RANGES | IN_POWER_CUT | IN_CLOUD | IN_CLOCKS | IN_SERVICES
-    assert fall | elsewhere | five_minutes | six_minutes | on_machines | together >= judged.keys()
+    assert by_tier["process"] | by_tier["machine"] <= judged.keys()
+    assert {name for name, claim in judged.items() if name not in by_tier[claim.tier]} == REASONS.keys()

@@ -1,4 +1,4 @@
-"""A run that somebody else made: no command reads or writes through its links, or publishes its scripts."""
+"""Runs made by others: no command follows their links or publishes their scripts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from nodeproof.model.problem import Problem
-from nodeproof.report import digest, merge, page, publish, rebuild, rundir, seal, site
-from tests.unit.told_runs import CLAIMS, CONFORMS, FACTS, shard_run, tell
+from nodeproof.report import digest, files, merge, page, publish, rebuild, rundir, site
+from tests.unit.synthetic_runs import CLAIMS, CONFORMS, FACTS, shard_run, tell
 
 SCENARIO = "a.py::test_a"
 PARTS = ({SCENARIO: ("cordon.taint",)}, {"b.py::test_b": ("cordon.taint",)})
@@ -24,7 +24,7 @@ PRIVATE = "a private key of whoever reads the run"
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Somebody's files, which no run may lead to."""
+    """Return private files that no run may reach."""
     home = tmp_path / "home"
     (home / ".ssh").mkdir(parents=True)
     (home / ".ssh" / "id_ed25519").write_text(PRIVATE)
@@ -34,7 +34,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run as somebody may hand it over."""
+    """Return a run as another user hands it over."""
     run = tell(tmp_path / "run", [(SCENARIO, "cordon.taint", CONFORMS)])
     (run / "site").mkdir()
     (run / "site" / "index.html").write_text("its page")
@@ -42,23 +42,24 @@ def run(tmp_path: Path) -> Path:
 
 
 def scenario_of(run: Path) -> Path:
-    """The folder of its only scenario."""
+    """Return the folder of its only scenario."""
     return run / "scenarios" / rundir.slug(SCENARIO)
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """What is in all files of a folder, by their paths in it."""
+    """Return the content of all files of a folder by path."""
     paths = [path for path in folder.rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 @contextmanager
 def served(run: Path) -> Iterator[http.client.HTTPConnection]:
-    """A connection to the server of a run."""
+    """Open a connection to the server of a run."""
     with site.server(run) as httpd:
         thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
         thread.start()
-        connection = http.client.HTTPConnection("127.0.0.1", httpd.server_address[1], timeout=10)
+        host, port = httpd.server_address[:2]
+        connection = http.client.HTTPConnection(str(host), port, timeout=10)
         try:
             yield connection
         finally:
@@ -68,14 +69,14 @@ def served(run: Path) -> Iterator[http.client.HTTPConnection]:
 
 
 def status_of(connection: http.client.HTTPConnection, path: str, host: str = "") -> int:
-    """What the server answers; `host` is the name that it is asked by."""
+    """Return the server's status; `host` is the Host header."""
     connection.request("GET", path, headers={"Host": host} if host else {})
     answer = connection.getresponse()
     answer.read()
     return answer.status
 
 
-def test_a_server_follows_no_link(run: Path, home: Path) -> None:
+def test_server_follows_no_link(run: Path, home: Path) -> None:
     (scenario_of(run) / "history.jsonl").symlink_to(home / ".ssh" / "id_ed25519")
     (run / "site" / "k").symlink_to(home)
     (run / "site" / "key").symlink_to(home / ".ssh" / "id_ed25519")
@@ -88,7 +89,7 @@ def test_a_server_follows_no_link(run: Path, home: Path) -> None:
         assert status_of(connection, f"/scenarios/{rundir.slug(SCENARIO)}/history.jsonl") == 404
 
 
-def test_a_server_answers_who_asks_for_this_machine_alone(run: Path) -> None:
+def test_server_answers_only_requests_for_this_machine(run: Path) -> None:
     with served(run) as connection:
         port = connection.port
         for host in ("", f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}"):
@@ -104,7 +105,7 @@ def test_a_server_answers_who_asks_for_this_machine_alone(run: Path) -> None:
 
 
 @pytest.mark.parametrize("linked", ["site", "site/index.html"])
-def test_a_site_behind_a_link_is_not_served(run: Path, home: Path, linked: str) -> None:
+def test_site_behind_a_link_is_not_served(run: Path, home: Path, linked: str) -> None:
     (home / "index.html").write_text(PRIVATE)
     (run / linked).rename(run / "was")
     (run / linked).symlink_to(home / linked.partition("/")[2])
@@ -112,7 +113,7 @@ def test_a_site_behind_a_link_is_not_served(run: Path, home: Path, linked: str) 
         site.server(run)
 
 
-def test_a_page_is_not_written_through_a_link(run: Path, home: Path, tmp_path: Path) -> None:
+def test_page_is_not_written_through_a_link(run: Path, home: Path, tmp_path: Path) -> None:
     before = content(home)
     for name in (page.FILE, f".{page.FILE}.partial"):
         (run / "site" / name).symlink_to(home / ".profile")
@@ -126,8 +127,8 @@ def test_a_page_is_not_written_through_a_link(run: Path, home: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("linked", ["", "environment.properties", "1-attachment.txt", "inner/2-result.json"])
-def test_allure_is_given_no_link(run: Path, home: Path, monkeypatch: pytest.MonkeyPatch, linked: str) -> None:
-    """It opens its results itself, and some of what it reads ends up in the site."""
+def test_allure_gets_no_link(run: Path, home: Path, monkeypatch: pytest.MonkeyPatch, linked: str) -> None:
+    """Allure opens its results itself, and copies some of their content to the site."""
     evil = "x; touch pwned #"
     rundir.write_facts(run, replace(FACTS, command=evil, lab=evil))
     results, before = run / "allure-results", content(home)
@@ -137,24 +138,24 @@ def test_allure_is_given_no_link(run: Path, home: Path, monkeypatch: pytest.Monk
     else:
         results.rename(run / "was")
         results.symlink_to(home)
-    monkeypatch.setattr(site, "install", lambda *_given: Path("/bin/false"))
+    monkeypatch.setattr(site, "install", lambda *_arguments: Path("/bin/false"))
     with pytest.raises(Problem, match="a symbolic link in a run"):
         site.generate(run, print, CLAIMS)
     assert content(home) == before
 
 
-def test_what_a_run_was_judged_again_into_leads_nowhere(run: Path, home: Path) -> None:
+def test_recheck_folder_is_never_a_link(run: Path, home: Path) -> None:
     before = content(home)
     for name in (".recheck", "recheck"):
         (run / name).symlink_to(home)
-    made = rebuild.rebuild(run, CLAIMS)
-    assert made.folder == run / "recheck"
-    assert not made.folder.is_symlink()
+    rechecked = rebuild.rebuild(run, CLAIMS)
+    assert rechecked.digest.run == run / "recheck"
+    assert not rechecked.digest.run.is_symlink()
     assert content(home) == before
 
 
 @pytest.mark.parametrize("linked", ["scenarios", "labs", "allure-results"])
-def test_what_is_merged_leads_nowhere(tmp_path: Path, home: Path, linked: str) -> None:
+def test_merged_run_contains_no_link(tmp_path: Path, home: Path, linked: str) -> None:
     shards = [
         shard_run(tmp_path / name, number, PARTS, [(scenario, "cordon.taint", CONFORMS)])
         for number, (name, scenario) in enumerate((("one", SCENARIO), ("two", "b.py::test_b")), 1)
@@ -163,15 +164,15 @@ def test_what_is_merged_leads_nowhere(tmp_path: Path, home: Path, linked: str) -
     (shards[0] / linked).symlink_to(home)
     merge.merge(shards, tmp_path / "merged", CLAIMS)
     taken = content(tmp_path / "merged")
-    assert not [path for path, said in taken.items() if PRIVATE.encode() in said or "ssh" in path]
+    assert not [path for path, text in taken.items() if PRIVATE.encode() in text or "ssh" in path]
 
 
 @pytest.mark.parametrize("name", ["run.json", "verdicts.json", "declared-claims.json", "shard.json"])
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_no_file_of_a_run_is_read_through_a_link_or_from_a_pipe(
+def test_run_files_behind_links_or_pipes_are_not_read(
     run: Path, tmp_path: Path, name: str, kind: str
 ) -> None:
-    """Whoever reads a pipe waits for somebody who writes."""
+    """A reader of a pipe waits for a writer."""
     outside = tmp_path / "outside"
     outside.write_text((run / name).read_text() if (run / name).exists() else json.dumps({"UNTOLD": []}))
     (run / name).unlink(missing_ok=True)
@@ -184,28 +185,28 @@ def test_no_file_of_a_run_is_read_through_a_link_or_from_a_pipe(
     assert "UNTOLD" not in page.render(digest.read(run), CLAIMS)
 
 
-def test_a_page_that_was_built_elsewhere_is_not_published(run: Path, tmp_path: Path) -> None:
+def test_page_built_elsewhere_is_not_published(run: Path, tmp_path: Path) -> None:
     script = "<script>fetch('../../other-run/verdicts.json')</script>"
     for name in ("index.html", "evil.html"):
         (run / "site" / name).write_text(script)
-    made = publish.publish(tmp_path / "pages", [run], CLAIMS)
+    published = publish.publish(tmp_path / "pages", [run], CLAIMS)
     pages = sorted(str(path.relative_to(tmp_path / "pages")) for path in (tmp_path / "pages").rglob("*.html"))
     assert pages == ["index.html", "run/site/page.html"]
-    assert made.foreign == (str(run),)
-    seal.put(run / "site" / "index.html")
+    assert published.foreign == (str(run),)
+    files.seal(run / "site" / "index.html")
     assert publish.publish(tmp_path / "pages", [run], CLAIMS).foreign == ()
     assert (tmp_path / "pages" / "run" / "site" / "index.html").read_text() == script
 
 
-def test_a_seal_is_of_one_page_and_one_user(
+def test_seal_belongs_to_one_page_and_one_user(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = run / "site" / "index.html"
-    assert not seal.is_whole(index)
-    seal.put(index)
-    assert seal.is_whole(index)
+    assert not files.is_sealed(index)
+    files.seal(index)
+    assert files.is_sealed(index)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
-    assert not seal.is_whole(index)
+    assert not files.is_sealed(index)
     monkeypatch.undo()
     index.write_text("another page")
-    assert not seal.is_whole(index)
+    assert not files.is_sealed(index)

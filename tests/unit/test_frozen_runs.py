@@ -15,7 +15,7 @@ import pytest
 from nodeproof import catalogue
 from nodeproof.checks.judge import judge
 from nodeproof.model.verdict import Code, Outcome
-from nodeproof.report.outcome import verdict_of
+from nodeproof.report.digest import verdict_of
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.rundir import Scenario
 from tests.falsify import Judged, falsified
@@ -25,10 +25,10 @@ FROZEN = sorted(path.name for path in RUNS.iterdir() if (path / "judgments.json"
 CLAIMS = catalogue.load([RUNS / "claims"])
 LEAST_WAYS, LATE = 3, {"the event is late", "it was made otherwise"}
 CHANGED: Mapping[str, Mapping[int, str]] = {
-    # A renewal from before the recording is none of it.
+    # A renewal from before the recording does not count.
     "lease": {0: "unproven: gap"},
     "nothing-known": {4: "unproven: gap"},
-    # An anchor that did not come is no deviation of the claim that starts from it.
+    # A missing anchor is no deviation of a claim that starts at it.
     "controller-manager-paused": {1: "unproven: no-anchor"},
     "unreachable-taints-stay": {7: "unproven: no-anchor", 8: "unproven: no-anchor"},
 }
@@ -36,42 +36,46 @@ CHANGED: Mapping[str, Mapping[int, str]] = {
 
 @pytest.fixture(params=FROZEN)
 def frozen(request: pytest.FixtureRequest) -> Iterator[Scenario]:
-    """Each of them in turn."""
+    """Return each frozen run in turn."""
     with thawed(RUNS / request.param) as scenario:
         yield scenario
 
 
-def test_a_frozen_run_is_judged_as_it_was(frozen: Scenario) -> None:
+def test_frozen_run_keeps_its_verdicts(frozen: Scenario) -> None:
     changed = CHANGED.get(_name(frozen), {})
-    judged = rejudge(frozen, CLAIMS)
+    judged = rejudge(frozen, CLAIMS).judged
     assert judged
     for number, ((judgment, verdict), row) in enumerate(zip(judged, frozen.rows, strict=False)):
         if number in changed:
             assert verdict.label == changed[number] != verdict_of(row).label
         else:
-            assert _told(json.loads(json.dumps(verdict.to_json()))) == _told(row), judgment.claim
+            assert _without_wording(json.loads(json.dumps(verdict.to_json()))) == _without_wording(row), (
+                judgment.claim
+            )
 
 
-def test_whatever_conforms_can_fall(frozen: Scenario) -> None:
+def test_conforming_claim_of_a_frozen_run_can_fall(frozen: Scenario) -> None:
     """Another cluster deviates, and a recording with holes proves nothing."""
     history, configuration = frozen.history(), frozen.configuration()
-    for judgment, verdict in rejudge(frozen, CLAIMS):
+    for judgment, verdict in rejudge(frozen, CLAIMS).judged:
         if verdict.outcome != "conforms":
             continue
         judged = Judged(judgment, CLAIMS[judgment.claim], history, configuration)
         altered = list(falsified(judged))
         assert len(altered) >= LEAST_WAYS, judgment.claim
-        assert judgment.check.name != "after" or LATE & {each.how for each in altered}, judgment.claim
-        for each in altered:
-            said = judge(judged.claim, judgment.check, each.history, each.configuration)
-            assert said.label in each.expected, f"{judgment.claim}: {each.how}: {said.reason}"
+        assert judgment.check.name != "after" or LATE & {variant.how for variant in altered}, judgment.claim
+        for variant in altered:
+            altered_verdict = judge(judged.claim, judgment.check, variant.history, variant.configuration)
+            assert altered_verdict.label in variant.expected, (
+                f"{judgment.claim}: {variant.how}: {altered_verdict.reason}"
+            )
 
 
-def test_every_outcome_and_every_code_was_recorded_in_both_kinds_of_lab() -> None:
+def test_frozen_runs_cover_every_outcome_and_code_in_both_labs() -> None:
     outcomes, codes, labs = set(), set(), set()
     for name in FROZEN:
         with thawed(RUNS / name) as scenario:
-            for _judgment, verdict in rejudge(scenario, CLAIMS):
+            for _judgment, verdict in rejudge(scenario, CLAIMS).judged:
                 outcomes.add(verdict.outcome)
                 codes.add(verdict.code)
             labs.add(scenario.configuration().lab)
@@ -84,8 +88,8 @@ def _name(scenario: Scenario) -> str:
     return scenario.folder.name
 
 
-def _told(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a verdict is, without its wording."""
+def _without_wording(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a verdict without its wording."""
     window = dict(row["window"] or {})
     window.pop("arithmetic", None)
     return {"window": window, **{name: row[name] for name in ("verdict", "code", "measured")}}

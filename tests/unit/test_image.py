@@ -13,23 +13,21 @@ import pytest
 
 from nodeproof.artifacts import image
 from nodeproof.artifacts.components import Component, Components
-from nodeproof.artifacts.image import KERNEL_ARGUMENTS, golden_image, image_hash
-from nodeproof.labs.ground.network import TRACKING
+from nodeproof.artifacts.image import golden_image, image_hash
+from nodeproof.labs.base.network import TRACKING
 from nodeproof.labs.kinds.libvirt.domain_xml import (
     METADATA_NAMESPACE,
-    ROOT_TARGET,
     SEED_TARGET,
-    Disk,
     Domain,
-    Nic,
     disk_xml,
     domain_xml,
     mac,
     network_xml,
     owner,
-    owner_told,
+    parse_owner,
 )
 from nodeproof.model.problem import Problem
+from tests.fakes import DOMAIN
 
 RECIPE = """\
 echo "$1" >> "{calls}"
@@ -46,7 +44,7 @@ done
 
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A recipe that takes no time, and a cache of its own."""
+    """Return a fast recipe with its own cache."""
     folder = tmp_path / "recipe"
     (folder / "files").mkdir(parents=True)
     (folder / "build.sh").write_text(RECIPE.format(calls=tmp_path / "calls"))
@@ -60,7 +58,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def builds(tmp_path: Path) -> Callable[[], int]:
-    """How often the recipe ran."""
+    """Return how often the recipe ran."""
     calls = tmp_path / "calls"
     return lambda: len(calls.read_text().splitlines()) if calls.exists() else 0
 
@@ -74,32 +72,32 @@ def _images(tmp_path: Path) -> Path:
     return tmp_path / "cache" / "nodeproof" / "images"
 
 
-def _kept(tmp_path: Path) -> list[str]:
+def _cache_entries(tmp_path: Path) -> list[str]:
     return sorted(file.name for file in _images(tmp_path).iterdir() if not file.name.endswith(".lock"))
 
 
-def test_an_image_is_built_once_and_says_what_is_in_it(recipe: Path, builds: Callable[[], int]) -> None:
-    said: list[str] = []
-    first = golden_image(_components(), said.append)
-    again = golden_image(_components(), said.append)
+def test_image_is_built_once_with_its_facts(recipe: Path, builds: Callable[[], int]) -> None:
+    messages: list[str] = []
+    first = golden_image(_components(), messages.append)
+    again = golden_image(_components(), messages.append)
     assert builds() == 1
     assert again == first
     assert first.disk.read_text() == "disk\n"
-    assert first.facts.kernel == "6.12.1-cloud-amd64"
-    assert first.facts.packages["runc"] == "1.1.15"
-    assert first.facts.kubelet_version == "v1.36.3"
-    assert [line for line in said if line.startswith("image: ")] == ["image: making the disk"]
-    assert "a tool's own words" not in said
+    assert first.facts["kernel"] == "6.12.1-cloud-amd64"
+    assert first.facts["packages"]["runc"] == "1.1.15"
+    assert first.facts["kubelet_version"] == "v1.36.3"
+    assert [line for line in messages if line.startswith("image: ")] == ["image: making the disk"]
+    assert "a tool's own words" not in messages
 
 
-def test_another_kubelet_is_another_image(recipe: Path, builds: Callable[[], int]) -> None:
+def test_other_kubelet_needs_another_image(recipe: Path, builds: Callable[[], int]) -> None:
     one = golden_image(_components("aa"), print)
     other = golden_image(_components("bb"), print)
     assert one.disk != other.disk
     assert builds() == 2
 
 
-def test_the_recipe_decides_the_hash_and_prose_does_not(recipe: Path) -> None:
+def test_recipe_decides_the_hash_and_prose_does_not(recipe: Path) -> None:
     kubelet = _components().by_role["kubelet"]
     before = image_hash(recipe, kubelet)
     (recipe / "README.md").write_text("prose\n")
@@ -111,55 +109,53 @@ def test_the_recipe_decides_the_hash_and_prose_does_not(recipe: Path) -> None:
     assert image_hash(recipe, kubelet) != changed
 
 
-def test_a_disk_that_somebody_wrote_to_is_built_again(recipe: Path, builds: Callable[[], int]) -> None:
-    made = golden_image(_components(), print)
-    made.disk.write_text("another disk\n")
+def test_modified_disk_is_rebuilt(recipe: Path, builds: Callable[[], int]) -> None:
+    golden = golden_image(_components(), print)
+    golden.disk.write_text("another disk\n")
     assert golden_image(_components(), print).disk.read_text() == "disk\n"
     assert builds() == 2
 
 
 @pytest.mark.parametrize("lost", ["vmlinuz", "initrd.img", "disk.qcow2", "manifest.json"])
-def test_an_entry_that_lacks_a_file_is_built_again(
-    recipe: Path, builds: Callable[[], int], lost: str
-) -> None:
-    made = golden_image(_components(), print)
-    (made.disk.parent / lost).unlink()
+def test_entry_without_a_file_is_rebuilt(recipe: Path, builds: Callable[[], int], lost: str) -> None:
+    golden = golden_image(_components(), print)
+    (golden.disk.parent / lost).unlink()
     assert golden_image(_components(), print).kernel.is_file()
     assert builds() == 2
 
 
-def test_a_failed_build_leaves_nothing_and_shows_its_last_lines(recipe: Path, tmp_path: Path) -> None:
+def test_failed_build_leaves_nothing_and_shows_its_last_lines(recipe: Path, tmp_path: Path) -> None:
     (recipe / "build.sh").write_text('touch "$2/vmlinuz"; echo the mirror is away; exit 7\n')
     with pytest.raises(Problem) as problem:
         golden_image(_components(), print)
     assert "the mirror is away" in problem.value.detail
-    assert _kept(tmp_path) == []
+    assert _cache_entries(tmp_path) == []
 
 
-def test_the_recipe_learns_of_a_mirror_even_through_sudo(
+def test_recipe_gets_the_mirror_even_through_sudo(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     body = (recipe / "build.sh").read_text()
     (recipe / "build.sh").write_text('echo "image: from $NODEPROOF_DEBIAN_MIRROR"\n' + body)
     monkeypatch.setenv("NODEPROOF_DEBIAN_MIRROR", "file:/mirror")
     monkeypatch.setattr(image, "root_prefix", lambda: ["env", "-i", f"PATH={os.environ['PATH']}"])
-    golden_image(_components(), said.append)
-    assert "image: from file:/mirror" in said
+    golden_image(_components(), messages.append)
+    assert "image: from file:/mirror" in messages
 
 
-def test_a_full_disk_is_named(recipe: Path) -> None:
+def test_full_disk_is_named(recipe: Path) -> None:
     (recipe / "build.sh").write_text("echo 'write failed: No space left on device'; exit 1\n")
     with pytest.raises(Problem, match="no space left"):
         golden_image(_components(), print)
 
 
-def test_what_a_killed_build_left_is_removed(recipe: Path, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_build_are_removed(recipe: Path, tmp_path: Path) -> None:
     name = image_hash(recipe, _components().by_role["kubelet"])
     left = _images(tmp_path) / f".{name}.build-gone" / "work"
     left.mkdir(parents=True)
     golden_image(_components(), print)
-    assert _kept(tmp_path) == [name]
+    assert _cache_entries(tmp_path) == [name]
 
 
 def test_missing_tools_are_named(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,17 +169,17 @@ def test_missing_tools_are_named(recipe: Path, monkeypatch: pytest.MonkeyPatch) 
 FILES = image.recipe_dir() / "files"
 
 
-def test_guests_track_connections_as_process_nodes_do() -> None:
+def test_guests_track_connections_like_process_nodes() -> None:
     assert (FILES / "etc/nodeproof/track.nft").read_text() == TRACKING
 
 
-def test_guests_name_their_cards_by_the_addresses_that_domains_give_them() -> None:
+def test_guest_udev_rules_match_the_mac_addresses_of_domains() -> None:
     rules = (FILES / "etc/udev/rules.d/70-nodeproof.rules").read_text()
     for network in ("control", "data"):
         assert f'ATTR{{address}}=="{mac(network, 0)[:11]}:*", NAME="{network}"' in rules
 
 
-def test_programs_of_the_guest_are_executable() -> None:
+def test_guest_programs_are_executable() -> None:
     programs = list((FILES / "usr/local/sbin").iterdir())
     assert programs
     assert all(os.access(program, os.X_OK) for program in programs)
@@ -191,38 +187,19 @@ def test_programs_of_the_guest_are_executable() -> None:
 
 # Domain XML ---------------------------------------------------------------------------------------
 
-DOMAIN = Domain(
-    name="node-1",
-    uuid="6c9ce1d0-6a54-4a0b-9c6b-0d7b1a7c3f11",
-    lab="l-123456",
-    machine_id="0" * 32,
-    memory_mib=1280,
-    vcpus=1,
-    kvm=False,
-    kernel=Path("/images/vmlinuz"),
-    initrd=Path("/images/initrd.img"),
-    arguments=KERNEL_ARGUMENTS,
-    disks=[
-        Disk(Path("/lab/a & b.qcow2"), "qcow2", ROOT_TARGET),
-        Disk(Path("/lab/seed.img"), "raw", SEED_TARGET, read_only=True),
-    ],
-    nics=[Nic("control", mac("control", 1), "c1"), Nic("data", mac("data", 1), "d1")],
-    console=Path("/lab/console.log"),
-)
-
 
 def _parsed(domain: Domain) -> Tree.Element:
     return Tree.fromstring(domain_xml(domain))  # noqa: S314  our own words
 
 
-def test_an_emulated_cpu_lacks_what_makes_the_guest_panic() -> None:
+def test_emulated_cpu_lacks_features_that_panic_the_guest() -> None:
     root = _parsed(DOMAIN)
     assert root.get("type") == "qemu"
     disabled = {feature.get("name") for feature in root.findall("cpu/feature[@policy='disable']")}
     assert disabled == {"cx16", "la57", "pku", "smap", "smep", "svm"}
 
 
-def test_emulated_guests_keep_little_translated_code() -> None:
+def test_emulated_guests_have_a_small_translation_cache() -> None:
     assert _parsed(DOMAIN).findtext("features/tcg/tb-cache") == "256"
     assert _parsed(replace(DOMAIN, kvm=True)).find("features/tcg") is None
 
@@ -237,7 +214,7 @@ def test_kvm_passes_the_host_cpu_through() -> None:
 
 
 @pytest.mark.parametrize("kvm", [False, True])
-def test_numa_nodes_have_equal_parts_of_a_guest_s_cpus_and_memory(kvm: bool) -> None:
+def test_numa_nodes_have_equal_shares_of_cpus_and_memory(kvm: bool) -> None:
     root = _parsed(replace(DOMAIN, kvm=kvm, vcpus=4, numa_nodes=2))
     cells = [dict(cell.attrib) for cell in root.findall("cpu/numa/cell")]
     assert cells == [
@@ -247,20 +224,20 @@ def test_numa_nodes_have_equal_parts_of_a_guest_s_cpus_and_memory(kvm: bool) -> 
     assert root.findtext("vcpu") == "4"
 
 
-def test_a_domain_carries_its_lab_and_its_machine_id() -> None:
+def test_domain_carries_its_lab_and_machine_id() -> None:
     tag = _parsed(DOMAIN).find(f"metadata/{{{METADATA_NAMESPACE}}}lab")
     assert tag is not None
     # As `virsh metadata` prints it: without the namespace.
     printed = f'<lab name="{tag.get("name")}" machine="{tag.get("machine")}"/>\n'
-    assert owner_told(printed) == owner("l-123456", "0" * 32)
+    assert parse_owner(printed) == owner("l-123456", "0" * 32)
 
 
 @pytest.mark.parametrize("printed", ["", "<lab/>", "error: metadata not found"])
-def test_a_domain_without_metadata_is_nobodys(printed: str) -> None:
-    assert owner_told(printed) != owner("l-123456", "0" * 32)
+def test_domain_without_metadata_has_no_owner(printed: str) -> None:
+    assert parse_owner(printed) != owner("l-123456", "0" * 32)
 
 
-def test_a_network_carries_its_lab_and_is_a_bridge_that_is_there() -> None:
+def test_network_carries_its_lab_and_uses_an_existing_bridge() -> None:
     root = Tree.fromstring(network_xml("control", "l-123456"))  # noqa: S314  our own words
     tag = root.find(f"metadata/{{{METADATA_NAMESPACE}}}lab")
     bridge = root.find("bridge")
@@ -270,40 +247,40 @@ def test_a_network_carries_its_lab_and_is_a_bridge_that_is_there() -> None:
     assert bridge.get("name") == "control"
 
 
-def test_a_guest_learns_that_it_goes_on_from_a_snapshot() -> None:
+def test_guest_can_detect_a_restore_from_a_snapshot() -> None:
     assert _parsed(DOMAIN).findtext("genid")
 
 
-def test_disks_are_told_apart_and_odd_names_survive() -> None:
+def test_disks_are_distinct_and_special_characters_are_escaped() -> None:
     disks = _parsed(DOMAIN).findall("devices/disk")
     files = [disk.find("source") for disk in disks]
     assert [file.get("file") for file in files if file is not None] == ["/lab/a & b.qcow2", "/lab/seed.img"]
     assert [disk.find("readonly") is not None for disk in disks] == [False, True]
 
 
-def test_cards_have_the_slots_addresses_on_their_bridges() -> None:
+def test_cards_have_the_addresses_and_bridges_of_their_slot() -> None:
     cards = _parsed(DOMAIN).findall("devices/interface")
-    told = [{child.tag: dict(child.attrib) for child in card} for card in cards]
-    assert [(card["source"]["network"], card["mac"]["address"]) for card in told] == [
+    card_elements = [{child.tag: dict(child.attrib) for child in card} for card in cards]
+    assert [(card["source"]["network"], card["mac"]["address"]) for card in card_elements] == [
         ("control", "02:6e:70:00:00:01"),
         ("data", "02:6e:70:01:00:01"),
     ]
 
 
-def test_slots_above_255_have_addresses_of_their_own() -> None:
+def test_slots_above_255_have_unique_addresses() -> None:
     assert mac("data", 258) == "02:6e:70:01:01:02"
     with pytest.raises(KeyError):
         mac("storage", 1)
 
 
-def test_a_guest_that_powers_off_is_gone_and_one_that_panics_stays() -> None:
+def test_powered_off_guest_is_destroyed_and_panicked_one_preserved() -> None:
     root = _parsed(DOMAIN)
     assert root.findtext("on_poweroff") == "destroy"
     assert root.findtext("on_crash") == "preserve"
     assert root.find("devices/panic") is not None
 
 
-def test_a_disk_can_be_described_alone() -> None:
+def test_single_disk_can_be_described() -> None:
     disk = Tree.fromstring(disk_xml(DOMAIN.disks[1]))  # noqa: S314  our own words
     target = disk.find("target")
     assert disk.tag == "disk"

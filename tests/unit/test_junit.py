@@ -1,4 +1,4 @@
-"""JUnit XML of a run: what is a failure, an error, a skip; and that nobody's text breaks it."""
+"""The JUnit report of a run: failures, errors, skips, and foreign text."""
 
 from __future__ import annotations
 
@@ -11,138 +11,138 @@ import pytest
 from nodeproof import cli
 from nodeproof.model.verdict import deviates
 from nodeproof.report import digest, junit, rundir
-from tests.unit.told_runs import (
+from tests.unit.synthetic_runs import (
     CLAIMS,
     CONFORMS,
+    DEFAULT,
+    DETECTION,
     DEVIATES,
     FACTS,
     GAP,
     LACKS,
+    SWAP,
+    TAINT,
     WINDOW,
-    Told,
+    ScenarioVerdict,
     configuration,
     tell,
 )
 
 CUT, OTHER = "s/test_cut.py::test_cut", "s/test_other.py::test_other"
-DETECTION, DEFAULT, TAINT, SWAP = (
-    "monitoring.detection-time",
-    "monitoring.grace-period-default",
-    "cordon.taint",
-    "swap.fail-on-default",
-)
-TOLD: list[Told] = [
+ROWS: list[ScenarioVerdict] = [
     (CUT, DETECTION, CONFORMS),
     (CUT, TAINT, DEVIATES),
     (OTHER, DEFAULT, GAP),
     (OTHER, SWAP, LACKS),
 ]
-COUNTS = ("tests", "failures", "errors", "skipped")
 HOSTILE = "<script>&\"' ]]> \x00\x1b[31m\x0b\ufffe\ud800 \u202e\u05e9\u05dc\u05d5\u05dd\n" + "x" * 10_000
 
 
-def read(text: str) -> ET.Element:
-    return ET.fromstring(text)  # noqa: S314
-
-
 def of(run: Path) -> ET.Element:
-    return read(junit.render(digest.read(run), CLAIMS))
+    return ET.fromstring(junit.render(digest.read(run), CLAIMS))  # noqa: S314
 
 
-def counted(element: ET.Element) -> dict[str, int]:
-    """By its cases, whatever its attributes say."""
+def counts(element: ET.Element) -> dict[str, int]:
+    """Count the cases, independent of their attributes."""
     cases = list(element.iter("testcase"))
-    found = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-    holds = {name: sum(case.find(tag) is not None for case in cases) for name, tag in found.items()}
-    return {"tests": len(cases), **holds}
+    names = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    return {
+        "tests": len(cases),
+        **{name: sum(case.find(tag) is not None for case in cases) for name, tag in names.items()},
+    }
 
 
 def case(root: ET.Element, claim: str) -> ET.Element:
-    (found,) = (each for each in root.iter("testcase") if each.get("name", "").endswith(f"({claim})"))
-    return found
+    (element,) = (
+        element for element in root.iter("testcase") if element.get("name", "").endswith(f"({claim})")
+    )
+    return element
+
+
+def result(root: ET.Element, claim: str) -> ET.Element:
+    """Return the only child of a claim's case."""
+    (element,) = case(root, claim)
+    return element
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    return tell(tmp_path / "run", TOLD)
+    return tell(tmp_path / "run", ROWS)
 
 
 def test_each_claim_is_a_case_below_its_heading(run: Path) -> None:
     root = of(run)
     suites = {suite.get("name"): suite for suite in root}
     assert list(suites) == ["Manual Node administration", "Node controller", "Swap memory management"]
-    names = {each.get("name") for each in suites["Node controller"].iter("testcase")}
+    names = {element.get("name") for element in suites["Node controller"].iter("testcase")}
     assert names == {f"{CLAIMS[claim].statement} ({claim})" for claim in (DETECTION, DEFAULT)}
     assert case(root, DETECTION).get("classname") == "monitoring"
     assert list(case(root, DETECTION)) == []
 
 
-def test_what_is_counted_is_there(run: Path) -> None:
+def test_counts_match_the_cases(run: Path) -> None:
     root = of(run)
-    assert counted(root) == {"tests": 4, "failures": 1, "errors": 1, "skipped": 1}
+    assert counts(root) == {"tests": 4, "failures": 1, "errors": 1, "skipped": 1}
     for element in (root, *root):
-        assert {name: int(element.attrib[name]) for name in COUNTS} == counted(element)
+        assert {name: int(element.attrib[name]) for name in counts(root)} == counts(element)
 
 
-def test_a_failure_says_what_was_allowed_measured_and_seen(run: Path) -> None:
-    failure = case(of(run), TAINT).find("failure")
-    assert failure is not None
-    assert (failure.get("message"), failure.get("type")) == (DEVIATES.reason, "deviates")
-    for said in (WINDOW.arithmetic, "15.200 s", DEVIATES.last_state, CUT):
-        assert said in (failure.text or "")
+def test_failure_shows_window_measurement_and_last_state(run: Path) -> None:
+    failure = result(of(run), TAINT)
+    assert failure.tag == "failure"
+    assert failure.attrib == {"message": DEVIATES.reason, "type": "deviates"}
+    for text in (WINDOW.arithmetic, "15.200 s", DEVIATES.last_state, CUT):
+        assert text in (failure.text or "")
 
 
-def test_what_is_open_is_an_error_and_what_cannot_be_proven_here_is_skipped(run: Path) -> None:
-    root = of(run)
-    error, skipped = case(root, DEFAULT).find("error"), case(root, SWAP).find("skipped")
-    assert error is not None
-    assert skipped is not None
-    assert (error.get("message"), error.get("type")) == (GAP.reason, "unproven: gap")
+def test_open_claim_is_an_error_and_unprovable_one_is_skipped(run: Path) -> None:
+    error, skipped = result(of(run), DEFAULT), result(of(run), SWAP)
+    assert (error.tag, error.attrib) == ("error", {"message": GAP.reason, "type": "unproven: gap"})
+    assert skipped.tag == "skipped"
     assert skipped.attrib == {"message": f"unproven: lab-lacks: {LACKS.reason}"}
 
 
-def test_a_claim_that_was_to_be_judged_and_has_no_verdict_is_an_error(tmp_path: Path) -> None:
-    run = tell(tmp_path / "run", TOLD[:1], replace(FACTS, selected=(DETECTION, TAINT)))
-    error = case(of(run), TAINT).find("error")
-    assert error is not None
+def test_selected_claim_without_a_verdict_is_an_error(tmp_path: Path) -> None:
+    run = tell(tmp_path / "run", ROWS[:1], replace(FACTS, selected=(DETECTION, TAINT)))
+    error = result(of(run), TAINT)
+    assert error.tag == "error"
     assert error.get("message") == "It was to be judged, and the run has no verdict on it."
 
 
-def test_a_scenario_that_left_nothing_is_an_error_of_each_of_its_claims(run: Path) -> None:
+def test_scenario_without_files_is_an_error_for_each_claim(run: Path) -> None:
     scenarios = {"s/test_lost.py::test_lost": [DETECTION, SWAP, TAINT], CUT: [DETECTION], "s.py::test": []}
     rundir.write_json(run / rundir.DECLARED, scenarios)
     root = of(run)
-    assert counted(root) == {"tests": 5, "failures": 1, "errors": 4, "skipped": 0}
-    error = root.find("testsuite[@name='The run itself']/testcase/error")
-    assert error is not None
-    assert error.get("message") == "Scenarios without a verdict: s.py::test, s/test_lost.py::test_lost."
+    assert counts(root) == {"tests": 5, "failures": 1, "errors": 4, "skipped": 0}
+    message = "Scenarios without a verdict: s.py::test, s/test_lost.py::test_lost."
+    assert root.find(f"testsuite[@name='The run itself']/testcase/error[@message='{message}']") is not None
     for claim in (DETECTION, SWAP):
-        error = case(root, claim).find("error")
-        assert error is not None
+        error = result(root, claim)
+        assert error.tag == "error"
         assert error.get("message", "").endswith("left no verdict: s/test_lost.py::test_lost.")
-    failure = case(root, TAINT).find("failure")
-    assert failure is not None
+    failure = result(root, TAINT)
+    assert failure.tag == "failure"
     assert "no verdict\nscenario: s/test_lost.py::test_lost" in (failure.text or "")
 
 
-def test_a_claim_that_only_a_scenario_without_a_verdict_was_to_judge_is_an_error(tmp_path: Path) -> None:
-    run = tell(tmp_path / "run", TOLD[:1], None)
+def test_claim_whose_only_scenario_has_no_verdict_is_an_error(tmp_path: Path) -> None:
+    run = tell(tmp_path / "run", ROWS[:1], None)
     rundir.write_json(run / rundir.DECLARED, {CUT: [DETECTION], OTHER: [TAINT]})
-    assert case(of(run), TAINT).find("error") is not None
+    assert result(of(run), TAINT).tag == "error"
     assert list(case(of(run), DETECTION)) == []
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a.py::test_a": 1}', "null"])
-def test_what_was_to_run_may_be_malformed(run: Path, text: str) -> None:
+def test_malformed_list_of_scenarios_is_ignored(run: Path, text: str) -> None:
     whole = of(run)
     (run / rundir.DECLARED).write_text(text)
     assert ET.tostring(of(run)) == ET.tostring(whole)
 
 
-def test_properties_and_times(run: Path) -> None:
+def test_report_has_properties_and_times(run: Path) -> None:
     rundir.write_json(run / rundir.TIMES, {CUT: 12.5, "start": 30.0})
     root = of(run)
-    assert [(each.get("name"), each.get("value")) for each in root[0].iter("property")] == [
+    assert [(element.get("name"), element.get("value")) for element in root[0].iter("property")] == [
         ("kubernetes", "v1.36.3"),
         ("lab", "process"),
         ("profile", "fast"),
@@ -154,34 +154,33 @@ def test_properties_and_times(run: Path) -> None:
     assert "time" not in case(root, DEFAULT).attrib
 
 
-def test_a_claim_of_two_scenarios_has_no_time(tmp_path: Path) -> None:
+def test_claim_of_two_scenarios_has_no_time(tmp_path: Path) -> None:
     run = tell(tmp_path / "run", [(CUT, DETECTION, CONFORMS), (OTHER, DETECTION, CONFORMS)])
     rundir.write_json(run / rundir.TIMES, {CUT: 12.5, OTHER: 1.0})
     assert "time" not in case(of(run), DETECTION).attrib
 
 
-def test_a_run_that_was_killed_is_never_all_green(tmp_path: Path) -> None:
-    root = of(tell(tmp_path / "run", TOLD[:1], None))
-    assert counted(root) == {"tests": 2, "failures": 0, "errors": 1, "skipped": 0}
+def test_killed_run_is_never_all_green(tmp_path: Path) -> None:
+    root = of(tell(tmp_path / "run", ROWS[:1], None))
+    assert counts(root) == {"tests": 2, "failures": 0, "errors": 1, "skipped": 0}
     error = root.find("testsuite[@name='The run itself']/testcase/error")
     assert error is not None
     assert "did not come to its end" in error.attrib["message"]
 
 
-def test_text_of_others_is_text_and_no_character_breaks_the_file(tmp_path: Path) -> None:
-    scenario, claims = f"s.py::test_{HOSTILE}", {TAINT: replace(CLAIMS[TAINT], statement=HOSTILE)}
-    told = digest.read(tell(tmp_path / "other", TOLD))
-    row = rundir.row(CLAIMS[TAINT], scenario, deviates(HOSTILE, WINDOW, None, HOSTILE), configuration())
-    root = read(junit.render(replace(told, rows=(row,)), claims))
-    failure = case(root, TAINT).find("failure")
-    assert failure is not None
-    for said in (failure.attrib["message"], failure.text or ""):
-        assert "<script>&\"' ]]>" in said
-        assert "\u05e9\u05dc\u05d5\u05dd" in said
-        assert not set("\x00\x1b\x0b\ufffe\ud800") & set(said)
+def test_foreign_text_is_escaped_and_keeps_the_file_valid(tmp_path: Path) -> None:
+    verdict, claim = deviates(HOSTILE, WINDOW, None, HOSTILE), replace(CLAIMS[TAINT], statement=HOSTILE)
+    row = rundir.row(claim, f"s.py::test_{HOSTILE}", verdict, configuration())
+    run = digest.read(tell(tmp_path / "run", ROWS))
+    xml = junit.render(replace(run, rows=(row,)), {TAINT: claim})
+    failure = result(ET.fromstring(xml), TAINT)  # noqa: S314
+    for text in (failure.attrib["message"], failure.text or ""):
+        assert "<script>&\"' ]]>" in text
+        assert "\u05e9\u05dc\u05d5\u05dd" in text
+        assert not set("\x00\x1b\x0b\ufffe\ud800") & set(text)
 
 
-def test_it_is_written_and_printed(
+def test_report_is_written_and_printed(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -193,12 +192,9 @@ def test_it_is_written_and_printed(
     assert cli.main(["junit", str(run), "--output", "-"]) == 0
     assert capsys.readouterr().out == path.read_text()
     assert not Path("-").exists()
-    assert counted(read(path.read_text()))["failures"] == 1
 
 
-def test_a_file_that_cannot_be_written_is_one_line(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unwritable_report_is_one_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["junit", str(run), "--output", str(tmp_path / "no" / "junit.xml")]) == 2
     assert capsys.readouterr().err.startswith("nodeproof: the JUnit XML cannot be written")
     before = sorted(tmp_path.iterdir())

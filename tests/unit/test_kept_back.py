@@ -1,4 +1,4 @@
-"""A watch that keeps back what it delivers, between two sentinels: the API says when it was written."""
+"""A watch that delays events between two sentinels: the API reports when they were written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from nodeproof.checks.judge import judge
 from nodeproof.model.cluster import UNREACHABLE
 from nodeproof.model.judgment import Check
 from nodeproof.model.slack import Span, misread_s
-from tests.unit.given import CLAIM, DETECTION, EVICTION, STAYS
 from tests.unit.histories import (
     CUT_T,
     NAMESPACE,
@@ -28,22 +27,23 @@ from tests.unit.histories import (
     last_renewal_t,
     wall,
 )
+from tests.unit.sample_checks import CLAIM, DETECTION, EVICTION, STAYS
 
 Json = Any
 
 
 def second(t: float) -> str:
-    """What the API says of a write at `t`."""
+    """Return the API's timestamp for a write at `t`."""
     return f"{wall(math.floor(t))[:19]}Z"
 
 
 def write(
     story: Story, t: float, late_s: float, change: Callable[[Json], object], node: str = NODE, by: str = "it"
 ) -> None:
-    """Somebody writes a Node at `t`, and its watch delivers that so much later."""
+    """Write a Node at `t`, and deliver it later by its watch."""
     body = story.object("nodes", "", node)
     change(body)
-    others = [each for each in body["metadata"].get("managedFields", ()) if each["manager"] != by]
+    others = [field for field in body["metadata"].get("managedFields", ()) if field["manager"] != by]
     body["metadata"]["managedFields"] = [*others, {"manager": by, "time": second(t)}]
     story.change(t + late_s, "nodes", "", node, body)
 
@@ -61,8 +61,9 @@ def tainted(body: Json) -> None:
 
 
 def detected(after_s: float, late_s: float, other_t: float | None = None) -> Story:
-    """A node that is Unknown so long after its last heartbeat, which comes so much late; sentinels are in
-    time. What somebody writes of another Node at `other_t` is 1.6 s late.
+    """Return a story of a node that is Unknown `after_s` after its last heartbeat, delivered `late_s` late.
+
+    Sentinels are in time. What somebody writes of another Node at `other_t` is 1.6 s late.
     """
     story, unknown_t = Story(), last_renewal_t() + after_s
     deeds: list[tuple[float, Callable[[], object]]] = [
@@ -97,13 +98,13 @@ def outcome(check: Check, story: Story, limit_s: float = 1.0) -> str:
         (11.2, 3.0, "unproven: host-too-loaded"),
     ],
 )
-def test_a_time_is_open_where_its_event_was_kept_back(
+def test_time_of_a_delayed_event_is_open(
     after_s: float, late_s: float, expected: str, limit_s: float
 ) -> None:
     assert outcome(DETECTION, detected(after_s, late_s), limit_s) == expected
 
 
-def test_what_is_kept_back_for_longer_than_the_api_can_leave_open_tells_no_wrong_time() -> None:
+def test_event_delayed_beyond_the_limit_gives_no_wrong_time() -> None:
     for late_s, limit_s in product((1.25, 1.5, 2.0, 4.0), (1.0, 3.0)):
         for true_s, true in ((12.1, "conforms"), (13.0, "conforms"), (10.0, "deviates"), (18.0, "deviates")):
             label = outcome(DETECTION, detected(true_s, late_s), limit_s)
@@ -119,15 +120,12 @@ def test_what_is_kept_back_for_longer_than_the_api_can_leave_open_tells_no_wrong
         (45.0, "conforms"),
     ],
 )
-def test_what_was_kept_back_long_before_or_after_hides_nothing(other_t: float, expected: str) -> None:
+def test_delay_long_before_or_after_does_not_matter(other_t: float, expected: str) -> None:
     assert outcome(DETECTION, detected(12.6, 0.02, other_t)) == expected
 
 
-def test_an_absence_is_open_where_something_was_kept_back() -> None:
-    story = Story()
-    story.pod(1.0, node=NODE)
-    story.condition(20.0, "Unknown")
-    story.condition(30.0, "True")
+def test_absence_with_a_delayed_event_is_open() -> None:
+    story = Story().pod(1.0, node=NODE).condition(20.0, "Unknown").condition(30.0, "True")
     assert outcome(STAYS, story.fence(60.0)) == "conforms"
     body = story.object("pods", NAMESPACE, POD)
     body["metadata"] |= {"deletionTimestamp": second(33.0 + 30.0), "deletionGracePeriodSeconds": 30}
@@ -139,7 +137,7 @@ def test_an_absence_is_open_where_something_was_kept_back() -> None:
     assert outcome(STAYS, story) == "unproven: host-too-loaded"
 
 
-def test_what_is_only_removed_says_no_time_of_its_own() -> None:
+def test_removal_alone_has_no_time_of_its_own() -> None:
     story = Story()
     write(story, 5.3, 0.02, lambda body: body["spec"].update(unschedulable=True))
     body = story.object("nodes", "", NODE)
@@ -149,7 +147,7 @@ def test_what_is_only_removed_says_no_time_of_its_own() -> None:
     assert story.history().late == []
 
 
-def test_what_a_list_holds_or_a_watch_delivers_once_it_is_back_was_not_kept_back() -> None:
+def test_listed_or_replayed_event_was_not_delayed() -> None:
     story = detected(12.6, 5.0)
     assert len(story.history().late) == 1
     story.gap(30.0, 36.0, "nodes")
@@ -160,7 +158,7 @@ def test_what_a_list_holds_or_a_watch_delivers_once_it_is_back_was_not_kept_back
     assert listed.history().late == []
 
 
-def test_what_stood_still_or_a_slow_sentinel_explains_is_counted_once() -> None:
+def test_delay_explained_by_a_stall_or_sentinel_counts_once() -> None:
     story = detected(12.6, 1.6)
     event_t = last_renewal_t() + 12.6
     about = [Span.at(event_t)]
@@ -170,9 +168,8 @@ def test_what_stood_still_or_a_slow_sentinel_explains_is_counted_once() -> None:
 
 
 @pytest.mark.parametrize(("late_s", "expected"), [(0.02, "conforms"), (1.5, "unproven: host-too-loaded")])
-def test_an_anchor_that_was_kept_back_makes_nothing_too_early(late_s: float, expected: str) -> None:
-    story = Story()
-    story.pod(1.0, node=NODE)
+def test_delayed_anchor_makes_no_event_too_early(late_s: float, expected: str) -> None:
+    story = Story().pod(1.0, node=NODE)
     write(story, 20.0, late_s, tainted)
     story.evict(20.0 + TOLERATION_S + 0.1)
     assert outcome(EVICTION, story.fence(60.0)) == expected

@@ -1,4 +1,4 @@
-"""By what a cluster is known, from an API server that is busy with the lab's start."""
+"""The identity of a cluster, from an API server that is busy with the lab's start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodeproof.labs.ground import control_plane
+from nodeproof.labs.base import control_plane
 
 NOBODY: Any = None
 THERE = json.dumps({"metadata": {"uid": "uid-1"}}).encode()
@@ -17,15 +17,15 @@ NOT_YET = json.dumps({"kind": "Status", "code": 404}).encode()
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[bytes | OSError]:
-    """What the API server answers, one after another."""
-    told: list[bytes | OSError] = []
+    """Return the queue of the API server's answers."""
+    replies: list[bytes | OSError] = []
 
-    def each() -> Iterator[bytes | OSError]:
-        yield from told
+    def replies_in_turn() -> Iterator[bytes | OSError]:
+        yield from replies
         while True:
-            yield told[-1]
+            yield replies[-1]
 
-    answer = each()
+    answer = replies_in_turn()
 
     def get(*_: object) -> tuple[int, bytes]:
         now = next(answer)
@@ -34,18 +34,16 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[bytes | OSError]:
         return 200, now
 
     monkeypatch.setattr(control_plane, "get", get)
-    return told
+    return replies
 
 
-def test_it_is_asked_for_until_it_is_told(answers: list[bytes | OSError]) -> None:
+def test_uid_is_requested_until_it_is_available(answers: list[bytes | OSError]) -> None:
     answers += [TimeoutError("The read operation timed out"), NOT_YET, THERE]
     assert control_plane.kube_system_uid(NOBODY) == "uid-1"
 
 
-def test_that_nobody_tells_it_is_said(
-    answers: list[bytes | OSError], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(control_plane, "UID_LIMIT_S", 0.3)
+def test_missing_uid_is_reported(answers: list[bytes | OSError], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_plane, "UID_TIMEOUT_S", 0.3)
     answers += [TimeoutError("The read operation timed out")]
     with pytest.raises(TimeoutError, match="timed out"):
         control_plane.kube_system_uid(NOBODY)

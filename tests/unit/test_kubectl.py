@@ -1,10 +1,10 @@
-"""What a scenario may not ask kubectl for, as it would be in the report."""
+"""kubectl commands that a scenario may not run, as their output would be in the report."""
 
 from __future__ import annotations
 
 import pytest
 
-from nodeproof.actions.kubectl import kubectl
+from nodeproof.actions.api import kubectl
 from nodeproof.model.problem import Problem
 
 
@@ -22,7 +22,7 @@ from nodeproof.model.problem import Problem
         "cp p:/run/x /tmp/x", "debug p -it", "cluster-info dump", "cluster-info -A dump",
     ],
 )  # fmt: skip
-def test_what_may_show_a_secret_is_refused(arguments: str) -> None:
+def test_command_that_may_show_a_secret_is_refused(arguments: str) -> None:
     with pytest.raises(Problem, match="may show a secret"):
         kubectl(*arguments.split())
 
@@ -36,5 +36,5 @@ def test_what_may_show_a_secret_is_refused(arguments: str) -> None:
         "get node node-1 --field-selector=a=b",
     ],
 )  # fmt: skip
-def test_all_else_is_carried_out(arguments: str) -> None:
+def test_other_commands_are_carried_out(arguments: str) -> None:
     assert kubectl(*arguments.split()).text == f"kubectl {arguments}"

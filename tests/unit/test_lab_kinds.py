@@ -1,4 +1,4 @@
-"""What differs between the kinds of lab, as far as it needs no lab."""
+"""Differences between the kinds of lab that need no lab."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from nodeproof.artifacts.components import Components
 from nodeproof.doctor import diagnose
 from nodeproof.labs import kinds
+from nodeproof.labs.base import kubelet
+from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
+from nodeproof.labs.base.profiles import FAST
+from nodeproof.labs.base.spec import LabSpec, NodeSpec, Shape
 from nodeproof.labs.client import starting
-from nodeproof.labs.ground import kubelet
-from nodeproof.labs.ground.nodes import Ground, Nodes
-from nodeproof.labs.ground.profiles import FAST
-from nodeproof.labs.ground.spec import LabSpec, NodeSpec, Shape
 from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS, kind_named
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.labs.kinds.process import seed
@@ -30,28 +30,29 @@ SPEC = LabSpec(
 )
 GUEST = replace(SPEC, kind=LIBVIRT.name, guest={"disk": "/somewhere/disk.qcow2"})
 FOLDER = Path("/etc/kubernetes")
+NO_COMPONENTS = Components("v1.36.3", {}, True)
 
 
 @pytest.fixture
 def _cgroup_v1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A host with cgroup v1."""
+    """Simulate a host with cgroup v1."""
     monkeypatch.setattr(seed, "CGROUP_V2", tmp_path / "none")
 
 
-def test_a_spec_survives_its_way_to_the_supervisor() -> None:
+def test_spec_survives_its_way_to_the_supervisor() -> None:
     for nodes in ((NODE,), (NODE, SHAPED)):
         spec = replace(GUEST, nodes=nodes)
         assert LabSpec.from_json(spec.to_json()) == spec
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"nodes": [{}]}', '{"nodes": []}', '{"nodes": 1}'])
-def test_what_is_no_spec_is_a_value_error(text: str) -> None:
+def test_invalid_spec_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         LabSpec.from_json(text)
 
 
 @pytest.mark.usefixtures("_cgroup_v1")
-def test_a_guest_has_its_own_cgroups_whatever_the_host_has() -> None:
+def test_guest_has_its_own_cgroups_regardless_of_the_host() -> None:
     process, guest = (
         kubelet.configuration(spec, NODE, FOLDER, kind_named(spec.kind).kubelet()) for spec in (SPEC, GUEST)
     )
@@ -61,25 +62,20 @@ def test_a_guest_has_its_own_cgroups_whatever_the_host_has() -> None:
     assert guest["cgroupDriver"] == "systemd"
 
 
-def test_a_real_kubelet_is_not_said_to_be_hollow() -> None:
+def test_real_kubelet_is_not_described_as_hollow() -> None:
     assert any("hollow" in line for line in PROCESS.settings(FAST))
     assert not any("hollow" in line for line in LIBVIRT.settings(FAST))
 
 
 @pytest.mark.parametrize("hollow_from_tree", [True, False])
-def test_a_real_kubelet_is_the_tested_one_whatever_the_hollow_one_is(hollow_from_tree: bool) -> None:
+def test_real_kubelet_is_the_tested_one(hollow_from_tree: bool) -> None:
     components = Components("v1.36.3", {}, hollow_from_tree)
     assert PROCESS.runs_tested_kubelet(components) == hollow_from_tree
     assert LIBVIRT.runs_tested_kubelet(components)
 
 
-def test_what_a_kind_of_lab_sets_is_no_default_to_look_at() -> None:
-    assert "cgroupDriver" in LIBVIRT.flags_set(FAST)["kubelet"]
-    assert "cgroupDriver" not in PROCESS.flags_set(FAST)["kubelet"]
-
-
 @pytest.mark.parametrize("name", KINDS)
-def test_each_kind_has_a_limit_of_nodes_and_power(name: str) -> None:
+def test_each_kind_has_power_and_a_node_limit(name: str) -> None:
     kind = kind_named(name)
     kind.check_nodes(kind.limits.nodes)
     assert "power" in kind.features
@@ -88,25 +84,35 @@ def test_each_kind_has_a_limit_of_nodes_and_power(name: str) -> None:
         kind.check_nodes(kind.limits.nodes + 1)
 
 
-def test_an_unknown_kind_is_refused_with_those_there_are() -> None:
-    with pytest.raises(Problem, match="process, libvirt"):
-        kind_named("vmware")
-
-
-def test_a_kind_that_does_nothing_is_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_on: Ground) -> Nodes:
+def test_kind_without_behaviour_is_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_on: NodeEnvironment) -> Nodes:
         raise NotImplementedError
 
     monkeypatch.setattr(kinds, "KINDS", {**KINDS, "nothing": Kind("nothing", refuse)})
-    starting.check(starting.Request("p-000000", 3, 2, "fast", False, "nothing"))
+    starting.check(starting.LabRequest("p-000000", 3, 2, "fast", False, "nothing"))
     assert str(diagnose("nothing", 3)).startswith("nothing lab: ")
     assert kind_named("nothing").settings(FAST)
     with pytest.raises(Problem, match="process, libvirt, vagrant, nothing"):
         kind_named("vmware")
 
 
-def test_nobody_asks_for_the_name_of_a_kind() -> None:
-    """What differs between kinds is in their objects; `model` reads what earlier versions stored."""
+def test_kind_without_a_supervisor_is_one_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(Path(__file__).parent / "kinds")])
+    monkeypatch.setattr(kinds, "KINDS", kinds.discover())
+    assert [*kinds.KINDS] == [*KINDS, "dummy"]
+    lab = starting.up(starting.LabRequest("mine", 2, 1, "documented", False, "dummy"), NO_COMPONENTS, print)
+    assert (lab.kind, lab.profile.name, lab.usable_nodes()) == (
+        kind_named("dummy"),
+        "documented",
+        ["node-1", "node-2"],
+    )
+    assert str(diagnose("dummy", 2)).startswith("dummy lab: ")
+    lab.down()
+    assert not lab.dir.exists()
+
+
+def test_no_module_tests_the_name_of_a_kind() -> None:
+    """Differences between kinds are in their objects; `model` reads stored names of earlier versions."""
     top = Path(kinds.__file__).parents[2]
     asking = [
         path.relative_to(top).as_posix()

@@ -1,4 +1,4 @@
-"""How many scenarios run at once, by what is measured of the machine, and whose turn it is."""
+"""The number of parallel scenarios by measured load, and their order."""
 
 from __future__ import annotations
 
@@ -29,66 +29,64 @@ loads = st.builds(Load, shares, st.floats(0, 1))
 
 
 @pytest.mark.parametrize(("foreign", "workers"), [(0.0, 3), (0.1, 3), (0.5, 2), (1.0, 1)])
-def test_a_run_begins_with_fewer_workers_the_busier_the_machine_is(foreign: float, workers: int) -> None:
+def test_run_begins_with_fewer_workers_on_a_busy_machine(foreign: float, workers: int) -> None:
     assert initial(MOST, foreign) == workers
 
 
 @given(st.integers(1, 50), st.floats(0, 1))
-def test_a_run_begins_with_at_least_one_worker(most: int, foreign: float) -> None:
+def test_run_begins_with_at_least_one_worker(most: int, foreign: float) -> None:
     assert 1 <= initial(most, foreign) <= most
 
 
-def test_one_scenario_is_added_at_a_time_where_there_is_room() -> None:
+def test_one_scenario_is_added_at_a_time_if_there_is_capacity() -> None:
     assert adapt(Allowance(2, 0.0), 2, CALM, MOST, LATER_S) == Allowance(3, LATER_S)
 
 
 @pytest.mark.parametrize("load", [Load(ROOMY + 0.01, 0.0), Load(ROOMY_UNDER_PRESSURE + 0.01, 1.0)])
-def test_none_is_added_without_room(load: Load) -> None:
+def test_no_scenario_is_added_without_capacity(load: Load) -> None:
     assert adapt(Allowance(2, 0.0), 2, load, MOST, LATER_S) == Allowance(2, 0.0)
 
 
-def test_none_is_added_while_the_allowance_is_not_used_up() -> None:
+def test_no_scenario_is_added_while_the_limit_is_not_used() -> None:
     assert adapt(Allowance(3, 0.0), 2, CALM, MOST, LATER_S) == Allowance(3, 0.0)
 
 
 @pytest.mark.parametrize(
     ("workers", "running", "fewer"), [(6, 6, 3), (6, 4, 2), (3, 3, 1), (1, 1, 1), (4, 0, 1)]
 )
-def test_half_of_the_scenarios_go_on_where_slack_passes_half_of_its_limit(
-    workers: int, running: int, fewer: int
-) -> None:
+def test_limit_is_halved_if_slack_exceeds_half_of_its_limit(workers: int, running: int, fewer: int) -> None:
     assert adapt(Allowance(workers, 0.0), running, STRESSED, MOST, LATER_S) == Allowance(fewer, LATER_S)
 
 
-def test_more_scenarios_than_allowed_are_not_halved_again() -> None:
+def test_scenarios_above_the_limit_are_not_halved_again() -> None:
     assert adapt(Allowance(3, 0.0), 4, STRESSED, MOST, LATER_S) == Allowance(3, 0.0)
 
 
-def test_room_beside_more_scenarios_than_allowed_allows_all_of_them() -> None:
+def test_spare_capacity_raises_the_limit_above_the_running_scenarios() -> None:
     assert adapt(Allowance(2, 0.0), 4, CALM, MOST, LATER_S) == Allowance(5, LATER_S)
 
 
-def test_a_change_is_left_to_show_its_effect_before_the_next() -> None:
+def test_limit_is_not_changed_again_before_the_last_change_settled() -> None:
     assert adapt(Allowance(6, 0.0), 6, STRESSED, MOST, SETTLING_S - 0.1) == Allowance(6, 0.0)
 
 
 @given(st.integers(1, MOST), st.integers(0, MOST), loads, st.floats(0, 100))
-def test_at_least_one_scenario_and_at_most_one_for_each_worker_runs(
+def test_limit_is_between_one_and_the_number_of_workers(
     workers: int, running: int, load: Load, now_t: float
 ) -> None:
     assert 1 <= adapt(Allowance(workers, 0.0), running, load, MOST, now_t).workers <= MOST
 
 
 @given(st.integers(1, MOST), st.integers(0, MOST), loads, loads)
-def test_more_load_never_allows_more(workers: int, running: int, load: Load, other: Load) -> None:
+def test_more_load_never_raises_the_limit(workers: int, running: int, load: Load, other: Load) -> None:
     lighter = Load(min(load.slack_share, other.slack_share), min(load.pressure, other.pressure))
     heavier = Load(max(load.slack_share, other.slack_share), max(load.pressure, other.pressure))
-    allowances = [adapt(Allowance(workers, 0.0), running, each, MOST, LATER_S) for each in (lighter, heavier)]
+    allowances = [adapt(Allowance(workers, 0.0), running, load, MOST, LATER_S) for load in (lighter, heavier)]
     assert allowances[0].workers >= allowances[1].workers
 
 
 @given(st.integers(1, MOST))
-def test_a_calm_machine_gets_all_its_workers_back(workers: int) -> None:
+def test_limit_of_a_calm_machine_returns_to_all_workers(workers: int) -> None:
     allowance = Allowance(workers, 0.0)
     for number in range(1, MOST + 1):
         allowance = adapt(allowance, allowance.workers, CALM, MOST, number * LATER_S)
@@ -114,26 +112,26 @@ def running(name: str, turn: Turn = Turn.QUEUE) -> Worker:
         ([running("a", Turn.HALF)], 2, True),
     ],
 )
-def test_a_scenario_starts_once_those_before_it_leave_room(
+def test_scenario_starts_once_those_before_it_leave_capacity(
     others: list[Worker], allowed: int, starts: bool
 ) -> None:
     assert may_start("own", [waiting("own"), *others], allowed, MOST) is starts
 
 
 @pytest.mark.parametrize("turn", [Turn.HALF, Turn.ALONE])
-def test_a_retry_starts_only_after_the_last_scenario_of_an_earlier_turn(turn: Turn) -> None:
+def test_retry_starts_only_after_the_last_scenario_of_an_earlier_turn(turn: Turn) -> None:
     own = waiting("own", turn)
     assert not may_start("own", [own, Worker("a", Turn(turn - 1))], MOST, MOST)
     assert may_start("own", [own], MOST, MOST)
 
 
-def test_at_most_half_as_many_retries_run_at_once_as_the_run_has_workers() -> None:
+def test_at_most_half_of_the_workers_run_retries_at_once() -> None:
     others = [running(name, Turn.HALF) for name in "abc"]
     assert may_start("own", [waiting("own", Turn.HALF), *others[:2]], MOST, MOST)
     assert not may_start("own", [waiting("own", Turn.HALF), *others], MOST, MOST)
 
 
-def test_the_last_retry_runs_alone() -> None:
+def test_last_retry_runs_alone() -> None:
     assert not may_start("own", [waiting("own", Turn.ALONE), running("a", Turn.ALONE)], MOST, MOST)
 
 
@@ -141,7 +139,7 @@ def test_the_last_retry_runs_alone() -> None:
     st.lists(st.tuples(st.sampled_from(Turn), st.booleans(), st.floats(0, 9)), min_size=1, max_size=MOST),
     st.integers(1, MOST),
 )
-def test_somebody_always_runs_or_may_start(states: list[tuple[Turn, bool, float]], allowed: int) -> None:
+def test_some_scenario_always_runs_or_may_start(states: list[tuple[Turn, bool, float]], allowed: int) -> None:
     workers = [
         Worker(str(number), turn, is_running, None if is_running else since_t)
         for number, (turn, is_running, since_t) in enumerate(states)
@@ -155,5 +153,5 @@ def test_somebody_always_runs_or_may_start(states: list[tuple[Turn, bool, float]
 @pytest.mark.parametrize(
     ("tries", "turn"), [(0, Turn.QUEUE), (1, Turn.HALF), (2, Turn.ALONE), (5, Turn.ALONE)]
 )
-def test_the_number_of_tries_gives_the_turn(tries: int, turn: Turn) -> None:
+def test_number_of_tries_gives_the_turn(tries: int, turn: Turn) -> None:
     assert Turn.after(tries) is turn

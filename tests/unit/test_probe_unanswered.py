@@ -1,4 +1,4 @@
-"""What a probe that is not answered says of a fault: that nobody knows, and not that it is gone."""
+"""An unanswered probe: the fault is unknown, not gone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nodeproof.safety.deadman import Deadman
 from nodeproof.safety.guard import Declared, Record
 from nodeproof.safety.injector import Injector
 from nodeproof.safety.ledger import Ledger
-from tests.local import Local
+from tests.fakes import Local
 
 Answer = Callable[[], bool]
 
@@ -27,26 +27,27 @@ def silent() -> bool:
 
 @dataclass
 class Scripted:
-    """A fault whose probe answers so, from some time on."""
+    """A fault whose probe gives this answer from some time on."""
 
     answer: Answer = field(default=lambda: True)
+    name: str = "scripted"
     id: str = "0a1b2c3d"
     node: str = "node-1"
     places: tuple[str, ...] = ()
-    harms: tuple[str, ...] = ("node-1",)
+    affected_nodes: tuple[str, ...] = ("node-1",)
     ends_components: bool = False
 
     def to_json(self) -> Mapping[str, Any]:
-        return {"fault": "scripted", "id": self.id, "node": self.node}
+        return {"fault": self.name, "id": self.id, "node": self.node}
 
     def available(self, _machine: object) -> str:
         return ""
 
     def inject(self, _machine: object) -> None:
-        """Nothing is harmed."""
+        """Affect nothing."""
 
     def heal(self, _machine: object) -> None:
-        """Nothing was."""
+        """Undo nothing."""
 
     def is_injected(self, _machine: object) -> bool:
         return self.answer()
@@ -56,16 +57,16 @@ class Scripted:
 
 
 class NoSwitch:
-    """A dead-man's switch that fires never."""
+    """A dead-man's switch that never fires."""
 
     def arm(self, _fault: object, _ttl_s: float) -> None:
-        """Nothing is armed."""
+        """Arm nothing."""
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Injector:
-    monkeypatch.setattr(injector, "check_plan", lambda *_told: None)
-    monkeypatch.setattr(injector, "STILL_IN_LIMIT_S", 0.05)
+def idle_injector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Injector:
+    monkeypatch.setattr(injector, "check_plan", lambda *_arguments: None)
+    monkeypatch.setattr(injector, "STILL_IN_TIMEOUT_S", 0.05)
     monkeypatch.setattr(injector, "_PROBE_PERIOD_S", 0.01)
     ledger = Ledger("lab", tmp_path)
     record = cast("Record", None)
@@ -87,26 +88,31 @@ ANSWERS = pytest.mark.parametrize(
 
 
 def note(steps: list[str]) -> Callable[..., None]:
-    """Keep the steps that a history is told."""
+    """Store the steps that a history receives."""
     return lambda _kind, _t, **data: steps.append(data["step"])
 
 
 @ANSWERS
-def test_only_a_probe_that_is_answered_says_that_a_fault_is_gone(
-    made: Injector, answer: Answer, step: list[str]
+def test_only_an_answered_probe_proves_that_a_fault_is_gone(
+    idle_injector: Injector, answer: Answer, step: list[str]
 ) -> None:
     steps: list[str] = []
     fault = Scripted()
-    with made.inject(cast("Fault", fault), Declared(()), note(steps)):
+    with idle_injector.inject(cast("Fault", fault), Declared(()), note(steps)):
         fault.answer = answer
     assert steps[:4] == ["planned", "armed", "injecting", "injected"]
     assert steps[4:] == [*step, "healing", "healed", "closed"]
 
 
 @ANSWERS
-def test_of_what_stands_likewise(made: Injector, answer: Answer, step: list[str]) -> None:
+def test_only_an_answered_probe_proves_a_standing_fault_gone(
+    idle_injector: Injector, answer: Answer, step: list[str]
+) -> None:
     steps: list[str] = []
     fault = Scripted()
-    with made.inject(cast("Fault", fault), Declared(()), note([])), made.standing(note(steps)):
+    with (
+        idle_injector.inject(cast("Fault", fault), Declared(()), note([])),
+        idle_injector.standing(note(steps)),
+    ):
         fault.answer = answer
     assert steps == ["injecting", "injected", *step]

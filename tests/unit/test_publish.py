@@ -1,4 +1,4 @@
-"""What is published of runs: what may be seen and nothing else, and a list that keeps earlier ones."""
+"""Published runs: public files only, and a list that keeps earlier runs."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ import pytest
 from nodeproof import cli
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import deviates
-from nodeproof.report import digest, page, publish, rechecked, rundir, seal, shards
-from tests.unit.secrets_told import KEYS, STATIC, TOKEN, found
+from nodeproof.report import digest, files, page, publish, rundir
+from tests.unit.planted_secrets import KEYS, STATIC, TOKEN, find_secrets
+from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, ScenarioVerdict, shard_of, tell
 from tests.unit.test_page import Read
-from tests.unit.told_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, Told, shard_of, tell
 
-WELL: Sequence[Told] = [("a.py::test_a", "cordon.taint", CONFORMS)]
-ILL: Sequence[Told] = [("a.py::test_a", "cordon.taint", DEVIATES)]
+WELL: Sequence[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", CONFORMS)]
+ILL: Sequence[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", DEVIATES)]
 SECRETS = {**KEYS, "token": TOKEN, "static": STATIC}
 CANARIES = "".join(f"it is {secret}\n" for secret in (*KEYS.values(), TOKEN)) + f"--token={STATIC}\n"
 PROGRAM = base64.b64encode(b"login({password: asked()})").decode()
-"""Allure's own: it would not run without its words."""
+"""Allure's own text, without which it would not run."""
 CHANGED = "2026-11-20T15:00:00+00:00"
 
 
-def night(top: Path, number: int, told: Sequence[Told] = WELL) -> Path:
-    """A run of that day, with its page and a history, and with what is not to be seen."""
+def night(top: Path, number: int, rows: Sequence[ScenarioVerdict] = WELL) -> Path:
+    """Write a run of that day, with its page and a history, and with private files."""
     began, ended = (f"2026-11-{number:02d}T02:{minute}:00+00:00" for minute in (17, 26))
-    run = tell(top / f"night-{number}", told, replace(FACTS, began=began, ended=ended))
+    run = tell(top / f"night-{number}", rows, replace(FACTS, began=began, ended=ended))
     for scenario in (run / "scenarios").iterdir():
         (scenario / "history.jsonl").write_text("{}\n")
     page.write(run, CLAIMS)
@@ -42,35 +42,35 @@ def night(top: Path, number: int, told: Sequence[Told] = WELL) -> Path:
 
 
 def build(run: Path, text: str) -> None:
-    """A run's page of Allure, as this user's nodeproof builds it."""
+    """Write Allure's page of a run, as this user's nodeproof builds it."""
     (run / "site" / "index.html").write_text(text)
-    seal.put(run / "site" / "index.html")
+    files.seal(run / "site" / "index.html")
 
 
 def names(folder: Path) -> list[str]:
-    """Every file in a folder."""
+    """Return every file in a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
 
 
 def entries(folder: Path) -> list[str]:
-    """What is right in a folder."""
+    """Return the entries of a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 
 def listed(folder: Path) -> Read:
-    """The list as a browser sees it; whatever is opened there is closed."""
-    seen = Read()
-    seen.feed((folder / publish.INDEX).read_text())
-    assert seen.open == []
-    return seen
+    """Return the list as a browser sees it; all tags are closed."""
+    reader = Read()
+    reader.feed((folder / publish.INDEX).read_text())
+    assert reader.open == []
+    return reader
 
 
-def test_what_may_be_seen_of_a_run_is_published_and_nothing_else(tmp_path: Path) -> None:
+def test_only_the_public_files_of_a_run_are_published(tmp_path: Path) -> None:
     run, site = night(tmp_path, 20), tmp_path / "site"
     (run / "labs" / "p-1").mkdir()
     for hidden in ("labs/p-1/audit.jsonl", "allure-results/1-result.json", "plan.json", "site/.partial"):
         (run / hidden).write_text("not to be seen")
-    made = publish.publish(site, [run], CLAIMS)
+    published = publish.publish(site, [run], CLAIMS)
     slug = rundir.slug("a.py::test_a")
     assert names(site) == [
         "index.html",
@@ -84,13 +84,13 @@ def test_what_may_be_seen_of_a_run_is_published_and_nothing_else(tmp_path: Path)
         "night-20/site/page.html",
         "night-20/verdicts.json",
     ]
-    assert made == publish.Published(site / "index.html", ("night-20",), (), ())
+    assert published == publish.Published(site / "index.html", ("night-20",), (), ())
 
 
-def test_every_link_leads_somewhere(tmp_path: Path) -> None:
+def test_every_link_is_valid(tmp_path: Path) -> None:
     site = tmp_path / "site"
     publish.publish(site, [night(tmp_path, 20, ILL), night(tmp_path, 21)], CLAIMS)
-    seen = 0
+    links = 0
     for html in (site / "index.html", *site.glob("*/site/page.html")):
         read = Read()
         read.feed(html.read_text())
@@ -99,15 +99,15 @@ def test_every_link_leads_somewhere(tmp_path: Path) -> None:
             if "://" not in address:
                 assert (html.parent / address).exists(), f"{html}: {link}"
                 assert address or fragment in read.ids
-                seen += "scenarios/" in address
-    assert seen > 2
+                links += "scenarios/" in address
+    assert links > 2
 
 
-def test_earlier_runs_stay_listed_the_newest_first(tmp_path: Path) -> None:
+def test_earlier_runs_stay_listed_newest_first(tmp_path: Path) -> None:
     site = tmp_path / "site"
-    for number, told in ((21, ILL), (9, WELL), (22, WELL)):
-        made = publish.publish(site, [night(tmp_path, number, told)], CLAIMS)
-    assert made.runs == ("night-22", "night-21", "night-9")
+    for number, rows in ((21, ILL), (9, WELL), (22, WELL)):
+        published = publish.publish(site, [night(tmp_path, number, rows)], CLAIMS)
+    assert published.runs == ("night-22", "night-21", "night-9")
     text = (site / "index.html").read_text()
     days = [text.index(f"2026-11-{day} 02:17 UTC") for day in ("22", "21", "09")]
     assert days == sorted(days)
@@ -119,35 +119,30 @@ def test_earlier_runs_stay_listed_the_newest_first(tmp_path: Path) -> None:
     ]
 
 
-def test_only_the_newest_stay(tmp_path: Path) -> None:
+def test_only_the_newest_runs_stay(tmp_path: Path) -> None:
     site = tmp_path / "site"
     publish.publish(site, [night(tmp_path, number) for number in (20, 21, 22)], CLAIMS)
-    made = publish.publish(site, [night(tmp_path, 23)], CLAIMS, keep=2)
-    assert (made.runs, made.removed) == (("night-23", "night-22"), ("night-21", "night-20"))
+    published = publish.publish(site, [night(tmp_path, 23)], CLAIMS, keep=2)
+    assert (published.runs, published.removed) == (("night-23", "night-22"), ("night-21", "night-20"))
     assert entries(site) == ["index.html", "night-22", "night-23"]
     assert "night-21" not in (site / "index.html").read_text()
     assert (tmp_path / "night-20").is_dir(), "a run is never removed, its copy is"
 
 
-def test_runs_together_are_no_larger_than_they_may_be(tmp_path: Path) -> None:
+def test_total_size_of_runs_is_limited(tmp_path: Path) -> None:
     site, runs = tmp_path / "site", [night(tmp_path, number) for number in (20, 21, 22)]
     for run in runs:
         build(run, "x" * 2**20)
-    made = publish.publish(site, runs, CLAIMS, mib=3)
-    assert (made.runs, made.removed) == (("night-22", "night-21"), ("night-20",))
+    published = publish.publish(site, runs, CLAIMS, mib=3)
+    assert (published.runs, published.removed) == (("night-22", "night-21"), ("night-20",))
     assert publish.publish(site, [], CLAIMS, mib=1).runs == ("night-22",), "the newest stays"
     assert publish.publish(site, [], CLAIMS).runs == ("night-22",)
 
 
-def killed(top: Path, name: str, told: Sequence[Told] = WELL) -> Path:
-    """A run that could not write down what it was."""
-    return tell(top / name, told, None)
-
-
-def test_a_run_that_broke_off_is_listed_by_when_it_was_published(tmp_path: Path) -> None:
-    site, run = tmp_path / "site", killed(tmp_path, "killed")
-    made = publish.publish(site, [night(tmp_path, 20), run], CLAIMS)
-    assert made.runs == ("killed", "night-20")
+def test_aborted_run_is_listed_by_its_publication_time(tmp_path: Path) -> None:
+    site, run = tmp_path / "site", tell(tmp_path / "killed", WELL, None)
+    published = publish.publish(site, [night(tmp_path, 20), run], CLAIMS)
+    assert published.runs == ("killed", "night-20")
     text = (site / "index.html").read_text()
     assert "A run that does not say when it was" in text
     assert "This run is not whole" in text
@@ -156,76 +151,66 @@ def test_a_run_that_broke_off_is_listed_by_when_it_was_published(tmp_path: Path)
     assert "killed/site/index.html" not in listed(site).links
 
 
-def test_a_run_that_broke_off_is_listed_by_when_it_began_where_anything_tells(tmp_path: Path) -> None:
-    """By its folder's name, by its recordings, and by what it says of its shard, which is not copied."""
-    site, stamped = tmp_path / "site", killed(tmp_path, "20261119-021700-fast-process-0001")
+def test_aborted_run_is_listed_by_its_start_if_known(tmp_path: Path) -> None:
+    """By its folder's name, by its recordings, and by its shard's facts, which are not copied."""
+    site, stamped = tmp_path / "site", tell(tmp_path / "20261119-021700-fast-process-0001", WELL, None)
     runs = [night(tmp_path, 20), stamped]
-    runs.append(killed(tmp_path, "recorded"))
+    runs.append(tell(tmp_path / "recorded", WELL, None))
     (scenario,) = (runs[-1] / "scenarios").iterdir()
     moment = datetime(2026, 11, 21, 2, 17, tzinfo=UTC).timestamp()
     (scenario / "history.jsonl").write_text(json.dumps({"t": 0.0, "wall_offset_s": moment}) + "\n")
-    runs.append(killed(tmp_path, "shard"))
-    shards.write(runs[-1], shard_of(1, [{}], began="2026-11-18T02:17:00+00:00"))
-    made = publish.publish(site, runs, CLAIMS)
-    assert made.runs == ("recorded", "night-20", stamped.name, "shard")
+    runs.append(tell(tmp_path / "shard", WELL, None))
+    rundir.write_shard(runs[-1], shard_of(1, [{}], began="2026-11-18T02:17:00+00:00"))
+    published = publish.publish(site, runs, CLAIMS)
+    assert published.runs == ("recorded", "night-20", stamped.name, "shard")
     text = (site / "index.html").read_text()
     assert [f"2026-11-{day} 02:17 UTC" in text for day in (18, 19, 20, 21)] == [True] * 4
-    assert publish.publish(site, [], CLAIMS).runs == made.runs
+    assert publish.publish(site, [], CLAIMS).runs == published.runs
 
 
-def test_an_older_run_that_broke_off_takes_no_newer_ones_place(tmp_path: Path) -> None:
-    site, run = tmp_path / "site", killed(tmp_path, "20261119-021700-fast-process-0001")
-    new = night(tmp_path, 20)
-    for each in (run, new):
-        (each / "site").mkdir(exist_ok=True)
-        build(each, "x" * 2**20)
-    publish.publish(site, [run], CLAIMS)
-    made = publish.publish(site, [new], CLAIMS, mib=2)
-    assert (made.runs, made.removed) == (("night-20",), (run.name,))
-
-
-def test_a_run_whose_time_is_none_is_listed_by_when_it_was_published(tmp_path: Path) -> None:
+def test_run_without_a_valid_time_is_listed_by_its_publication_time(tmp_path: Path) -> None:
     site, run = tmp_path / "site", night(tmp_path, 20)
     rundir.write_facts(run, replace(rundir.read_facts(run), began="soon", ended=""))
     assert publish.publish(site, [run, night(tmp_path, 21)], CLAIMS).runs == ("night-20", "night-21")
     assert "soon" not in (site / "index.html").read_text()
 
 
-def test_a_run_that_was_killed_before_its_first_scenario_is_listed_as_what_it_is(tmp_path: Path) -> None:
+def test_run_killed_before_its_first_scenario_is_listed(tmp_path: Path) -> None:
     site, run = tmp_path / "site", rundir.create(tmp_path / "killed")
-    made = publish.publish(site, [run, night(tmp_path, 20)], CLAIMS)
-    assert (made.runs, made.unread) == (("killed", "night-20"), ())
+    published = publish.publish(site, [run, night(tmp_path, 20)], CLAIMS)
+    assert (published.runs, published.unread) == (("killed", "night-20"), ())
     text = (site / "index.html").read_text()
     assert "No scenario left a verdict." in text
     assert "Nothing was judged." in text
-    # As earlier versions copied it.
-    (site / "killed" / "scenarios").rmdir()
-    made = publish.publish(site, [], CLAIMS, keep=1)
-    assert (made.runs, made.removed, made.unread) == (("killed",), ("night-20",), ())
 
 
-def test_what_cannot_be_read_has_its_place_among_the_others(tmp_path: Path) -> None:
+def test_unreadable_copy_keeps_its_place_and_is_named(tmp_path: Path) -> None:
     site = tmp_path / "site"
     publish.publish(site, [night(tmp_path, number) for number in (20, 21)], CLAIMS)
     (site / "night-20" / "run.json").write_text('{"format": 99}')
-    mark = site / "night-20" / publish.MARK
+    mark = site / "night-20" / rundir.PUBLISHED
     rundir.write_json(mark, {**json.loads(mark.read_text()), "published": "2026-11-20T03:00:00+00:00"})
-    made = publish.publish(site, [], CLAIMS, keep=1)
-    assert (made.runs, made.removed, made.unread) == (("night-21",), ("night-20",), ())
+    published = publish.publish(site, [], CLAIMS)
+    reason = "night-20: this run was written by a newer nodeproof (format 99, this one reads 1)"
+    assert (published.runs, published.unread) == (("night-21",), (reason,))
+    assert "What cannot be read" in (site / "index.html").read_text()
+    assert (site / "night-20").is_dir()
+    published = publish.publish(site, [], CLAIMS, keep=1)
+    assert (published.runs, published.removed, published.unread) == (("night-21",), ("night-20",), ())
 
 
-def test_what_is_no_copy_of_a_run_is_named_and_stays(tmp_path: Path) -> None:
+def test_folder_that_is_no_copy_of_a_run_is_named_and_stays(tmp_path: Path) -> None:
     site = tmp_path / "site"
     publish.publish(site, [night(tmp_path, 20)], CLAIMS)
     (site / "mine").mkdir()
-    (site / "mine" / publish.MARK).write_text('{"my": "books"}')
-    made = publish.publish(site, [], CLAIMS, keep=1)
-    assert made.runs == ("night-20",)
-    assert [said.partition(":")[0] for said in made.unread] == ["mine"]
-    assert entries(site / "mine") == [publish.MARK]
+    (site / "mine" / rundir.PUBLISHED).write_text('{"my": "books"}')
+    published = publish.publish(site, [], CLAIMS, keep=1)
+    assert published.runs == ("night-20",)
+    assert [message.partition(":")[0] for message in published.unread] == ["mine"]
+    assert entries(site / "mine") == [rundir.PUBLISHED]
 
 
-def test_a_run_that_is_there_is_replaced(tmp_path: Path) -> None:
+def test_published_run_is_replaced(tmp_path: Path) -> None:
     site, run = tmp_path / "site", night(tmp_path, 20)
     publish.publish(site, [run], CLAIMS)
     (site / "night-20" / "site" / "old.html").write_text("old")
@@ -235,45 +220,32 @@ def test_a_run_that_is_there_is_replaced(tmp_path: Path) -> None:
     assert entries(site / "night-20" / "site") == ["index.html", "page.html"]
 
 
-def test_without_a_run_the_list_is_written_again(tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    publish.publish(site, [night(tmp_path, 20)], CLAIMS)
-    (site / "night-20" / "run.json").write_text('{"format": 99}')
-    made = publish.publish(site, [], CLAIMS)
-    assert made.runs == ()
-    assert made.unread == (
-        "night-20: this run was written by a newer nodeproof (format 99, this one reads 1)",
-    )
-    assert "What cannot be read" in (site / "index.html").read_text()
-    assert (site / "night-20").is_dir()
-
-
 def again(run: Path) -> Path:
-    """The run, judged again."""
-    told = tell(run / rechecked.FOLDER, ILL, replace(rundir.read_facts(run), run=run.name))
-    rundir.write_json(told / rechecked.FILE, {})
-    return told
+    """Recheck the run."""
+    folder = tell(run / rundir.RECHECK, ILL, replace(rundir.read_facts(run), run=run.name))
+    rundir.write_json(folder / rundir.CHANGES, {})
+    return folder
 
 
-def test_runs_that_were_judged_again_have_names_of_their_own_and_say_so(tmp_path: Path) -> None:
+def test_rechecked_runs_have_their_own_names_and_say_so(tmp_path: Path) -> None:
     site, runs = tmp_path / "site", [night(tmp_path, 20), night(tmp_path, 21)]
     rundir.write_facts(runs[1], rundir.read_facts(runs[0]))
     judged_again = [again(run) for run in runs]
     publish.publish(site, [*runs, *judged_again], CLAIMS)
-    made = publish.publish(site, judged_again, CLAIMS)
-    assert made.runs == ("night-21-recheck", "night-21", "night-20-recheck", "night-20")
+    published = publish.publish(site, judged_again, CLAIMS)
+    assert published.runs == ("night-21-recheck", "night-21", "night-20-recheck", "night-20")
     assert (site / "index.html").read_text().count("again, from the recordings") == 2
-    for name in made.runs:
-        is_said = "again, from the recordings" in (site / name / "site" / page.FILE).read_text()
-        assert is_said == digest.read(site / name).is_judged_again == name.endswith("-recheck")
+    for name in published.runs:
+        is_marked = "again, from the recordings" in (site / name / "site" / page.FILE).read_text()
+        assert is_marked == digest.read(site / name).is_judged_again == name.endswith("-recheck")
     alike = again(night(tmp_path / "elsewhere", 20))
-    with pytest.raises(Problem, match=r"a name of its own .* rename .*/night-20$"):
+    with pytest.raises(Problem, match=r"its own name .* rename .*/night-20$"):
         publish.publish(site, [judged_again[0], alike], CLAIMS)
     onto = publish.publish(tmp_path / "other", [site / "night-20-recheck"], CLAIMS)
     assert onto.runs == ("night-20-recheck",), "a copy keeps its name"
 
 
-def test_what_was_recorded_takes_no_place_of_what_was_judged_again(tmp_path: Path) -> None:
+def test_recorded_run_does_not_replace_a_rechecked_one(tmp_path: Path) -> None:
     site, run = tmp_path / "site", night(tmp_path, 20)
     publish.publish(site, [again(run)], CLAIMS)
     with pytest.raises(Problem, match=r"another run of that name .* rename .*/night-20-recheck$"):
@@ -281,7 +253,7 @@ def test_what_was_recorded_takes_no_place_of_what_was_judged_again(tmp_path: Pat
 
 
 @pytest.mark.parametrize("facts", [FACTS, replace(FACTS, exit_reason="a worker died"), None])
-def test_a_copy_lacks_what_the_run_lacks(tmp_path: Path, facts: rundir.RunFacts | None) -> None:
+def test_copy_lacks_the_same_files_as_the_run(tmp_path: Path, facts: rundir.RunFacts | None) -> None:
     site, run = tmp_path / "site", tell(tmp_path / "run", WELL, facts)
     planned = ("a.py::test_a", "b.py::test_b")
     rundir.write_json(run / rundir.DECLARED, dict.fromkeys(planned, ("cordon.taint",)))
@@ -310,45 +282,49 @@ def test_no_link_leads_out_of_a_run(tmp_path: Path) -> None:
     assert not (site / "night-20" / "verdicts.json").exists()
 
 
-def test_no_secret_is_in_what_is_published(tmp_path: Path) -> None:
-    """Planted where a run may have some: in logs, which stay behind; in verdicts, which are cleaned as they
-    are written; and in the files of a run of an earlier version, which did not clean all.
+def test_published_files_contain_no_secret(tmp_path: Path) -> None:
+    """Plant secrets where a run may have some.
+
+    In logs, which stay behind; in verdicts, which are redacted as they are written; and in the files of a run
+    of an earlier version, which did not redact all.
     """
-    told: Sequence[Told] = [("a.py::test_a", "cordon.taint", deviates(CANARIES, GAP.window, None, CANARIES))]
-    run, site = night(tmp_path, 20, told), tmp_path / "site"
+    rows: Sequence[ScenarioVerdict] = [
+        ("a.py::test_a", "cordon.taint", deviates(CANARIES, GAP.window, None, CANARIES))
+    ]
+    run, site = night(tmp_path, 20, rows), tmp_path / "site"
     (run / "labs" / "p-1").mkdir()
     for hidden in ("labs/p-1/kubelet.log", "allure-results/1-attachment.txt"):
         (run / hidden).write_text(CANARIES)
     (scenario,) = (run / "scenarios").iterdir()
     for name in ("history.jsonl", "timeline.svg", "rates.svg"):
         (scenario / name).write_text(CANARIES)
-    assert found(run, SECRETS), "they are found where they are"
+    assert find_secrets(run, SECRETS), "they are found where they are"
     publish.publish(site, [run], CLAIMS)
-    assert found(site, SECRETS) == []
+    assert find_secrets(site, SECRETS) == []
     for name in ("verdicts.json", "site/page.html", f"scenarios/{scenario.name}/history.jsonl"):
         assert "[redacted " in (site / run.name / name).read_text()
 
 
 def allures(**embedded: str) -> str:
-    """Allure's page: its program, and what it embeds."""
+    """Return Allure's page: its program, and embedded data."""
     data = ",".join(
-        f'd("data/{name}","{base64.b64encode(said.encode()).decode()}")' for name, said in embedded.items()
+        f'd("data/{name}","{base64.b64encode(text.encode()).decode()}")' for name, text in embedded.items()
     )
     program = f'<script src="data:text/javascript;base64,{PROGRAM}"></script>'
     return f"<title>Allure</title>{program}<script>Promise.allSettled([{data}])</script>"
 
 
-def test_no_secret_is_in_a_page_that_is_published(tmp_path: Path) -> None:
-    """A run of an earlier version has pages that were not cleaned; what Allure's embeds is base64."""
+def test_published_page_contains_no_secret(tmp_path: Path) -> None:
+    """Pages of earlier versions were not redacted; Allure's embedded data is base64."""
     run, site = night(tmp_path, 20), tmp_path / "site"
     embedded = allures(told=CANARIES, result=json.dumps({"message": CANARIES}), plain="שלום")
     build(run, f"{embedded}<pre>{CANARIES}</pre>")
     (run / "site" / page.FILE).write_text(f"<pre>{CANARIES}</pre>")
     (row,) = json.loads((run / "verdicts.json").read_text())
     (run / "verdicts.json").write_text(json.dumps([{**row, "reason": CANARIES}]))
-    assert len(found(run / "site", SECRETS)) == 2 * len(SECRETS), "they are found where they are"
+    assert len(find_secrets(run / "site", SECRETS)) == 2 * len(SECRETS), "they are found where they are"
     publish.publish(site, [run], CLAIMS)
-    assert found(site, SECRETS) == []
+    assert find_secrets(site, SECRETS) == []
     copy = site / run.name / "site"
     judged = (copy / page.FILE).read_text()
     assert "The Nodes page, judged" in judged, "it is written anew"
@@ -362,70 +338,58 @@ def test_no_secret_is_in_a_page_that_is_published(tmp_path: Path) -> None:
     )
 
 
-def test_a_text_of_others_stays_text(tmp_path: Path) -> None:
+def test_foreign_text_is_escaped(tmp_path: Path) -> None:
     name, site = "<script>alert(1)</script>".replace("/", ""), tmp_path / "site"
     publish.publish(site, [night(tmp_path, 20).rename(tmp_path / name)], CLAIMS)
-    seen = listed(site)
-    assert "script" not in seen.tags
-    assert seen.loads == ["data:,"]
-    assert (site / unquote(seen.links[1])).is_file()
-
-
-def test_the_page_has_what_readers_need(tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    publish.publish(site, [night(tmp_path, 20), night(tmp_path, 21, ILL)], CLAIMS)
-    seen, text = listed(site), (site / "index.html").read_text()
-    assert '<html lang="en">' in text
-    assert "<title>The Nodes page, run by run</title>" in text
-    assert "prefers-color-scheme: dark" in text
-    assert [tag for tag in seen.tags if tag in ("header", "main", "footer")] == ["header", "main", "footer"]
-    assert [tag for tag in seen.tags if tag in ("h1", "h2", "h3")] == ["h1", "h2", "h2"]
-    assert len(set(seen.ids)) == len(seen.ids)
+    reader = listed(site)
+    assert "script" not in reader.tags
+    assert reader.loads == ["data:,"]
+    assert (site / unquote(reader.links[1])).is_file()
 
 
 def mine(site: Path, _run: Path) -> None:
-    """Somebody's own page is there."""
+    """Add a foreign page."""
     (site / "index.html").write_text("<title>mine</title>")
 
 
 def something(site: Path, run: Path) -> None:
-    """A folder of that name is there, and no run that was published."""
+    """Add an unpublished folder of that name."""
     (site / run.name).mkdir()
 
 
 def other(site: Path, run: Path) -> None:
-    """A run of that name is published, of another time."""
+    """Publish another run of that name."""
     publish.publish(site, [run], CLAIMS)
     rundir.write_facts(run, replace(rundir.read_facts(run), began=CHANGED, ended=CHANGED))
 
 
 def nothing(_site: Path, run: Path) -> None:
-    """The run is away."""
+    """Remove the run."""
     run.rename(run.with_name("elsewhere"))
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (mine, "did not write"),
-        (something, "no published run"),
+        (something, "not a published run"),
         (other, "another run of that name"),
         (nothing, "this is no run's folder"),
     ],
 )
-def test_what_would_harm_is_refused_and_nothing_is_written(
-    tmp_path: Path, spoil: Callable[[Path, Path], None], said: str
+def test_conflicting_folder_is_refused_and_nothing_is_written(
+    tmp_path: Path, spoil: Callable[[Path, Path], None], message: str
 ) -> None:
     site, run = tmp_path / "site", night(tmp_path, 20)
     site.mkdir()
     spoil(site, run)
     before = names(site)
-    with pytest.raises(Problem, match=said):
+    with pytest.raises(Problem, match=message):
         publish.publish(site, [run], CLAIMS)
     assert names(site) == before
 
 
-def test_nothing_is_published_into_a_run_nor_into_a_copy_of_one(tmp_path: Path) -> None:
+def test_nothing_is_published_into_a_run_or_a_copy_of_one(tmp_path: Path) -> None:
     site, run, other = tmp_path / "site", night(tmp_path, 20), night(tmp_path, 21)
     publish.publish(site, [run], CLAIMS)
     begun = rundir.create(tmp_path / "begun")
@@ -439,11 +403,11 @@ def test_nothing_is_published_into_a_run_nor_into_a_copy_of_one(tmp_path: Path) 
     assert publish.publish(tmp_path / "elsewhere", [run], CLAIMS).runs == ("night-20",)
 
 
-def test_names_and_numbers_that_no_site_can_have_are_refused(tmp_path: Path) -> None:
+def test_invalid_names_and_numbers_are_refused(tmp_path: Path) -> None:
     run = night(tmp_path, 20)
-    with pytest.raises(Problem, match="name of its own"):
+    with pytest.raises(Problem, match="its own name"):
         publish.publish(tmp_path / "site", [run, run], CLAIMS)
-    with pytest.raises(Problem, match="name of its own"):
+    with pytest.raises(Problem, match="its own name"):
         publish.publish(
             tmp_path / "site", [night(tmp_path / "runs", 21).rename(tmp_path / "runs" / "index.html")], CLAIMS
         )
@@ -453,18 +417,18 @@ def test_names_and_numbers_that_no_site_can_have_are_refused(tmp_path: Path) -> 
         publish.publish(tmp_path / "site", [run], CLAIMS, mib=-1)
     with pytest.raises(Problem, match=r"\(--keep 0\)"):
         publish.publish(tmp_path / "site", [run], CLAIMS, keep=0)
-    # Runs of one's own are never taken for published ones, nor removed.
-    with pytest.raises(Problem, match="no published run"):
+    # Unpublished runs are never removed.
+    with pytest.raises(Problem, match="not a published run"):
         publish.publish(tmp_path, [run], CLAIMS, keep=1)
     assert not (tmp_path / "site").exists()
 
 
-def test_the_command_says_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site = tmp_path / "site"
     runs = [str(night(tmp_path, number)) for number in (20, 21)]
     assert cli.main(["publish", str(site), *runs, "--keep", "1"]) == 0
-    said = capsys.readouterr()
-    assert said.out == f"{site / 'index.html'}\n"
-    assert "removed, as newer ones take its place: night-20" in said.err
+    output = capsys.readouterr()
+    assert output.out == f"{site / 'index.html'}\n"
+    assert "removed, as newer ones take its place: night-20" in output.err
     assert cli.main(["publish", str(site), str(tmp_path / "nothing")]) == 2
     assert "this is no run's folder" in capsys.readouterr().err

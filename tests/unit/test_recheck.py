@@ -1,4 +1,4 @@
-"""A run judged again: everything that a reader opens says the new verdict, and what was recorded stays."""
+"""Recheck of a run: every file has the new verdict, and recorded data is unchanged."""
 
 from __future__ import annotations
 
@@ -16,23 +16,9 @@ import pytest
 
 from nodeproof import catalogue, cli
 from nodeproof.model.problem import Problem
-from nodeproof.report import (
-    digest,
-    junit,
-    matrix,
-    page,
-    rebuild,
-    recheck,
-    rechecked,
-    rundir,
-    shards,
-    since,
-    site,
-    summary,
-    timeline,
-)
+from nodeproof.report import comparison, digest, junit, page, rebuild, recheck, rundir, site, tables, timeline
 from tests.freeze import CONFIGURATION, FIELDS, HISTORY, JUDGMENTS, RUNS
-from tests.unit.told_runs import CONFORMS, DEVIATES, FACTS, LACKS, shard_of, tell
+from tests.unit.synthetic_runs import CONFORMS, DEVIATES, FACTS, LACKS, shard_of, tell
 
 Json = Any
 CLAIMS = catalogue.load([RUNS / "claims"])
@@ -41,11 +27,11 @@ DETECTION = "monitoring.detection-time"
 BEGAN = "20261120-141530"
 SKIPPED = "s.py::test_swap"
 SLOWER = re.compile(r'("NodeMonitorGracePeriod": )"[^"]*"')
-"""A controller manager that waits longer than the recording shows."""
+"""A controller manager that waits longer than the recording lasts."""
 
 
 def thaw(run: Path, facts: rundir.RunFacts | None = FACTS, frozen: str = FROZEN) -> rundir.Scenario:
-    """A run with a recording of a real lab, and a scenario that was skipped; without facts it was killed."""
+    """Store a run with a recording of a real lab and a skipped scenario; without facts it was killed."""
     rundir.create(run)
     folder = run / "scenarios" / "frozen"
     folder.mkdir()
@@ -66,12 +52,12 @@ def thaw(run: Path, facts: rundir.RunFacts | None = FACTS, frozen: str = FROZEN)
 
 
 def allure(run: Path, nodeid: str) -> None:
-    """Allure's results of a scenario that was tried twice."""
+    """Write Allure's results of a scenario with two tries."""
     results = run / "allure-results"
     for start in (1, 2):
         for name in ("timeline", "verdicts", "kubelet.log"):
             (results / f"{name}-{start}-attachment.txt").write_text(f"as it was: {name}")
-        told = {
+        content = {
             "uuid": f"try-{start}",
             "name": "it",
             "fullName": "a#b",
@@ -83,23 +69,23 @@ def allure(run: Path, nodeid: str) -> None:
                 for name in ("timeline", "verdicts", "kubelet.log")
             ],
         }
-        rundir.write_json(results / f"try-{start}-result.json", told)
+        rundir.write_json(results / f"try-{start}-result.json", content)
     (results / "environment.properties").write_text("as = it was\n")
 
 
 def alter(scenario: rundir.Scenario) -> None:
     path = scenario.folder / CONFIGURATION
-    text, found = SLOWER.subn(r'\1"50s"', path.read_text())
-    assert found
+    text, count = SLOWER.subn(r'\1"50s"', path.read_text())
+    assert count
     path.write_text(text)
 
 
-def kept(run: Path) -> Mapping[str, bytes]:
-    """All files of a run but those that judging it again makes."""
+def recorded_files(run: Path) -> Mapping[str, bytes]:
+    """Return all files of a run except those that recheck writes."""
     return {
         path.relative_to(run).as_posix(): path.read_bytes()
         for path in run.rglob("*")
-        if path.is_file() and rechecked.FOLDER not in path.parts and path.name != recheck.FILE
+        if path.is_file() and rundir.RECHECK not in path.parts and path.name != recheck.FILE
     }
 
 
@@ -108,13 +94,14 @@ def of(rows: Any, claim: str) -> rundir.Row:
 
 
 def result(folder: Path, name: str) -> dict[str, Json]:
-    told: dict[str, Json] = json.loads((folder / "allure-results" / f"{name}-result.json").read_text())
-    return told
+    content: dict[str, Json] = json.loads((folder / "allure-results" / f"{name}-result.json").read_text())
+    return content
 
 
-def attached(folder: Path, told: Mapping[str, Json]) -> Mapping[str, str]:
+def attached(folder: Path, content: Mapping[str, Json]) -> Mapping[str, str]:
     return {
-        each["name"]: (folder / "allure-results" / each["source"]).read_text() for each in told["attachments"]
+        attachment["name"]: (folder / "allure-results" / attachment["source"]).read_text()
+        for attachment in content["attachments"]
     }
 
 
@@ -124,45 +111,45 @@ def run(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("frozen", [FROZEN, "unreachable", "reboot"])
-def test_every_file_says_the_new_verdict(run: Path, frozen: str) -> None:
+def test_every_file_has_the_new_verdict(run: Path, frozen: str) -> None:
     scenario = thaw(run, frozen=frozen)
     alter(scenario)
-    made = rebuild.rebuild(run, CLAIMS)
+    outcome = rebuild.rebuild(run, CLAIMS)
     folder = run / "recheck"
     page.write(folder, CLAIMS)
-    assert made.folder == folder
-    assert of(made.rows, DETECTION)["verdict"] == "deviates"
+    assert outcome.digest.run == folder
+    assert of(outcome.digest.rows, DETECTION)["verdict"] == "deviates"
     assert of(rundir.read_verdicts(folder), DETECTION)["verdict"] == "deviates"
     stored = rundir.read_scenario(folder / "scenarios" / scenario.folder.name)
     assert of(stored.rows, DETECTION)["verdict"] == "deviates"
     assert stored.history().entries
-    changed = json.loads((folder / rechecked.FILE).read_text())["changed"]
+    changed = json.loads((folder / rundir.CHANGES).read_text())["changed"]
     assert (DETECTION, "conforms", "deviates") in {
-        (each["claim"], each["before"], each["after"]) for each in changed
+        (change["claim"], change["before"], change["after"]) for change in changed
     }
     assert f"{DETECTION} · deviates" in (stored.folder / "timeline.svg").read_text()
     cases = ET.parse(folder / junit.FILE).getroot().iter("testcase")  # noqa: S314
     failed = {case.get("name") for case in cases if case.find("failure") is not None}
     assert f"{CLAIMS[DETECTION].statement} ({DETECTION})" in failed
-    told = digest.read(folder)
+    run_digest = digest.read(folder)
     assert "too early" in (folder / "site" / page.FILE).read_text()
-    assert "too early" in summary.render(told, CLAIMS)
-    assert f"{run.name}/recheck" in matrix.in_markdown_table(matrix.matrix([told], CLAIMS))
+    assert "too early" in tables.summary(run_digest, CLAIMS)
+    assert f"{run.name}/recheck" in comparison.matrix_markdown(comparison.compare([run_digest], CLAIMS))
 
 
-def test_the_last_try_in_allure_says_the_new_verdict_and_keeps_the_rest(run: Path) -> None:
+def test_last_try_in_allure_has_the_new_verdict_and_keeps_the_rest(run: Path) -> None:
     alter(thaw(run))
-    folder = rebuild.rebuild(run, CLAIMS).folder
-    told = result(folder, "try-2")
-    assert told["status"] == "failed"
-    assert f"{DETECTION} deviates: " in told["statusDetails"]["message"]
-    assert {"name": "thread", "value": "gw0"} in told["labels"]
-    said = attached(folder, told)
-    assert set(said) == {"timeline", "verdicts", "judgments", "kubelet.log"}
-    assert f"{DETECTION}: deviates: " in said["verdicts"]
-    assert f"{DETECTION} · deviates" in said["timeline"]
-    assert of(json.loads(said["judgments"])["verdicts"], DETECTION)["verdict"] == "deviates"
-    assert said["kubelet.log"] == "as it was: kubelet.log"
+    folder = rebuild.rebuild(run, CLAIMS).digest.run
+    try_result = result(folder, "try-2")
+    assert try_result["status"] == "failed"
+    assert f"{DETECTION} deviates: " in try_result["statusDetails"]["message"]
+    assert {"name": "thread", "value": "gw0"} in try_result["labels"]
+    attachments = attached(folder, try_result)
+    assert set(attachments) == {"timeline", "verdicts", "judgments", "kubelet.log"}
+    assert f"{DETECTION}: deviates: " in attachments["verdicts"]
+    assert f"{DETECTION} · deviates" in attachments["timeline"]
+    assert of(json.loads(attachments["judgments"])["verdicts"], DETECTION)["verdict"] == "deviates"
+    assert attachments["kubelet.log"] == "as it was: kubelet.log"
     assert not (folder / "allure-results" / "verdicts-2-attachment.txt").exists()
     assert result(folder, "try-1") == result(run, "try-1")
     (skipped,) = (
@@ -173,33 +160,33 @@ def test_the_last_try_in_allure_says_the_new_verdict_and_keeps_the_rest(run: Pat
     assert (skipped["fullName"], skipped["status"]) == (SKIPPED, "skipped")
 
 
-def test_what_the_run_itself_said_stays(run: Path) -> None:
+def test_files_of_the_recorded_run_are_unchanged(run: Path) -> None:
     alter(thaw(run))
-    before = kept(run)
+    before = recorded_files(run)
     rebuild.rebuild(run, CLAIMS)
     page.write(run / "recheck", CLAIMS)
     rebuild.rebuild(run / "recheck", CLAIMS)
-    assert kept(run) == before
+    assert recorded_files(run) == before
     assert of(rundir.read_verdicts(run), DETECTION)["verdict"] == "conforms"
     assert of(rundir.read_json(run / recheck.FILE), DETECTION)["verdict"] == "deviates"
     assert not (run / "recheck" / "site").exists(), "of another judging"
     assert not list(run.rglob("recheck/recheck"))
 
 
-def test_nothing_changed_is_no_other_status(run: Path) -> None:
+def test_unchanged_verdict_keeps_the_status(run: Path) -> None:
     scenario = thaw(run)
-    # The frozen run says the same in older words.
-    rebuilt = rebuild.rebuild(run, CLAIMS).folder / "scenarios" / scenario.folder.name
+    # The frozen run has an older wording.
+    rebuilt = rebuild.rebuild(run, CLAIMS).digest.run / "scenarios" / scenario.folder.name
     shutil.copy(rebuilt / "judgments.json", scenario.folder)
     path = run / "allure-results" / "try-2-result.json"
-    told = {**json.loads(path.read_text()), "statusDetails": {"message": "m", "trace": "t"}}
-    path.write_text(json.dumps(told))
-    made = rebuild.rebuild(run, CLAIMS)
-    assert made.changed == ()
-    assert result(made.folder, "try-2")["statusDetails"] == told["statusDetails"]
+    changed_result = {**json.loads(path.read_text()), "statusDetails": {"message": "m", "trace": "t"}}
+    path.write_text(json.dumps(changed_result))
+    outcome = rebuild.rebuild(run, CLAIMS)
+    assert outcome.changed == ()
+    assert result(outcome.digest.run, "try-2")["statusDetails"] == changed_result["statusDetails"]
 
 
-def test_a_scenario_that_failed_by_something_else_still_did(run: Path) -> None:
+def test_scenario_that_failed_otherwise_still_fails(run: Path) -> None:
     scenario = thaw(run)
     stored = json.loads((scenario.folder / JUDGMENTS).read_text())
     for row in stored["verdicts"]:
@@ -207,39 +194,37 @@ def test_a_scenario_that_failed_by_something_else_still_did(run: Path) -> None:
     (scenario.folder / JUDGMENTS).write_text(json.dumps(stored))
     path = run / "allure-results" / "try-2-result.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "status": "broken"}))
-    made = rebuild.rebuild(run, CLAIMS)
-    assert of(made.rows, DETECTION)["verdict"] == "conforms"
-    assert result(made.folder, "try-2")["status"] == "broken"
+    outcome = rebuild.rebuild(run, CLAIMS)
+    assert of(outcome.digest.rows, DETECTION)["verdict"] == "conforms"
+    assert result(outcome.digest.run, "try-2")["status"] == "broken"
 
 
-def test_since_when_is_asked_of_the_runs_beside_the_recorded_one(run: Path) -> None:
+def test_earlier_runs_are_found_beside_the_recorded_one(run: Path) -> None:
     alter(thaw(run))
-    told = [("s.py::test_before", DETECTION, DEVIATES)]
-    earlier = tell(run.parent / "before", told, replace(FACTS, began="2026-11-19T14:15:30+00:00"))
+    rows = [("s.py::test_before", DETECTION, DEVIATES)]
+    earlier = tell(run.parent / "before", rows, replace(FACTS, began="2026-11-19T14:15:30+00:00"))
     tell(
         run.parent / "long-before",
         [("s.py::test_before", DETECTION, CONFORMS)],
         replace(FACTS, began="2026-11-18T14:15:30+00:00"),
     )
-    made = rebuild.rebuild(run, CLAIMS)
-    found = since.deviating(made.folder, made.facts, made.rows)[DETECTION]
-    assert [facts.run for facts in found.runs] == [earlier.name, run.name]
-    assert site.history(made.folder, made.facts) == site.history(run, made.facts)
-    assert site.history(run, made.facts).parent == run.parent.resolve()
+    outcome = rebuild.rebuild(run, CLAIMS)
+    history = digest.deviating_since(outcome.digest.run, outcome.facts, outcome.digest.rows)[DETECTION]
+    assert [facts.run for facts in history.runs] == [earlier.name, run.name]
+    assert site.history(outcome.digest.run, outcome.facts) == site.history(run, outcome.facts)
+    assert site.history(run, outcome.facts).parent == run.parent.resolve()
 
 
-def test_a_run_that_was_killed_is_judged_and_says_that_it_is_not_whole(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_killed_run_is_judged_and_marked_incomplete(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scenario = thaw(run, None)
     rundir.write_json(run / rundir.DECLARED, {scenario.nodeid: [DETECTION], "s.py::test_b": ["cordon.taint"]})
     lab = {"kubernetes_version": "v1.36.3", "components": {"kubelet": {"version": "v1.36.3"}}}
     rundir.write_json(run / "labs" / "p-1.json", {**lab, "quarantined": ["node-2"], "calibration": {}})
     assert cli.main(["recheck", str(run), "--no-site", "--claims", str(RUNS / "claims")]) == 2
-    out, said = capsys.readouterr()
+    out, error = capsys.readouterr()
     assert f"\nwithout an end; report: {run / 'recheck'}" in out
-    assert "nodeproof: the run is not whole: The run has no end: it is under way, or was killed" in said
-    assert "nodeproof: the run is not whole: Scenarios without a verdict: s.py::test_b." in said
+    assert "nodeproof: the run is not whole: The run has no end: it is under way, or was killed" in error
+    assert "nodeproof: the run is not whole: Scenarios without a verdict: s.py::test_b." in error
     facts = rundir.read_facts(run / "recheck")
     configuration = scenario.configuration()
     assert (facts.lab, facts.profile) == (configuration.lab, configuration.profile)
@@ -253,34 +238,32 @@ def test_a_run_that_was_killed_is_judged_and_says_that_it_is_not_whole(
     assert "The run is whole" in {case.get("name") for case in cases if case.find("error") is not None}
 
 
-def test_a_shard_that_was_killed_says_which_it_is_and_why_it_broke_off(run: Path) -> None:
+def test_killed_shard_keeps_its_number_and_its_reason(run: Path) -> None:
     other = run.with_name("renamed")
     scenario = thaw(other, None)
     (other / "broken-off").write_text("no lab came up")
-    made = rebuild.rebuild(other, CLAIMS)
+    outcome = rebuild.rebuild(other, CLAIMS)
     begun = json.loads((scenario.folder / HISTORY).read_text().splitlines()[0])
-    assert made.facts.began.startswith("2026-")
+    assert outcome.facts.began.startswith("2026-")
     assert begun["kind"] == "begun"
-    assert made.missing == ("The run broke off: no lab came up",)
+    assert outcome.digest.missing == ("The run broke off: no lab came up",)
     shard = shard_of(1, [{scenario.nodeid: (DETECTION,)}, {"s.py::test_b": ("cordon.taint",)}])
-    shards.write(other, shard)
+    rundir.write_shard(other, shard)
     facts = rebuild.rebuild(other, CLAIMS).facts
     assert (facts.began, facts.selected, facts.shard) == (shard.began, (DETECTION,), shard.to_json())
 
 
-def test_the_command_says_what_changed_and_where_everything_is(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_prints_the_changes_and_the_paths(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alter(thaw(run))
     assert cli.main(["recheck", str(run), "--no-site", "--claims", str(RUNS / "claims")]) == 1
-    said = capsys.readouterr()
-    assert f"changed: {DETECTION} in " in said.out
-    assert f"report: {run / 'recheck'}" in said.out
-    assert f"the page, judged again: {run / 'recheck' / 'site' / 'page.html'}" in said.err
+    output = capsys.readouterr()
+    assert f"changed: {DETECTION} in " in output.out
+    assert f"report: {run / 'recheck'}" in output.out
+    assert f"the page, judged again: {run / 'recheck' / 'site' / 'page.html'}" in output.err
     assert "again, from the recordings" in (run / "recheck" / "site" / "page.html").read_text()
 
 
-def test_without_nodejs_the_rest_is_done(
+def test_report_is_rebuilt_without_nodejs(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none() -> site.Node:
@@ -289,21 +272,21 @@ def test_without_nodejs_the_rest_is_done(
     monkeypatch.setattr(site, "find_node", none)
     thaw(run)
     assert cli.main(["recheck", str(run), "--claims", str(RUNS / "claims")]) == 0
-    said = capsys.readouterr().err.splitlines()
-    assert said[0] == (
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == (
         "nodeproof: no Allure site, the rest is done: no Node.js 20 or newer (PATH); install Node.js"
     )
     assert (run / "recheck" / "site" / page.FILE).is_file()
 
 
-def test_what_is_in_the_way_is_one_line_and_the_former_stays(
+def test_failed_write_is_one_line_and_keeps_the_earlier_result(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     thaw(run)
     rebuild.rebuild(run, CLAIMS)
     before = {path: path.read_bytes() for path in (run / "recheck").rglob("*") if path.is_file()}
 
-    def full(*_told: object) -> Path:
+    def full(*_arguments: object) -> Path:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(timeline, "render", full)
@@ -314,11 +297,13 @@ def test_what_is_in_the_way_is_one_line_and_the_former_stays(
     assert {path: path.read_bytes() for path in (run / "recheck").rglob("*") if path.is_file()} == before
 
 
-def test_a_run_that_cannot_be_judged_leaves_nothing_half_made(run: Path) -> None:
+def test_failed_recheck_leaves_no_partial_files(run: Path) -> None:
     scenario = thaw(run)
-    known = {claim: told for claim, told in CLAIMS.items() if claim != scenario.judgments[0].claim}
+    claims = {
+        claim: definition for claim, definition in CLAIMS.items() if claim != scenario.judgments[0].claim
+    }
     with pytest.raises(Problem, match="the catalogue has no claim"):
-        rebuild.rebuild(run, known)
+        rebuild.rebuild(run, claims)
     assert not [path.name for path in run.iterdir() if "recheck" in path.name]
 
 
@@ -327,26 +312,24 @@ def rechecked_by_command(run: Path) -> int:
 
 
 def errors(run: Path) -> set[str]:
-    """The cases of its JUnit XML that hold an error."""
+    """Return the cases of the JUnit report that have an error."""
     cases = ET.parse(run / "recheck" / junit.FILE).getroot().iter("testcase")  # noqa: S314
     return {case.get("name", "") for case in cases if case.find("error") is not None}
 
 
-def test_a_run_that_ended_and_lacks_a_scenario_is_not_green(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ended_run_that_lacks_a_scenario_is_not_green(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scenario = thaw(run)
-    # Another one judges the claim, so that each has a verdict.
+    # Another scenario judges the claim, so that each claim has a verdict.
     rundir.write_json(run / rundir.DECLARED, {scenario.nodeid: [DETECTION], "s.py::test_b": [DETECTION]})
     assert rechecked_by_command(run) == 3
-    said = capsys.readouterr().err
-    assert "nodeproof: the run is not whole: Scenarios without a verdict: s.py::test_b." in said
+    stderr = capsys.readouterr().err
+    assert "nodeproof: the run is not whole: Scenarios without a verdict: s.py::test_b." in stderr
     assert errors(run) == {"The run is whole", f"{CLAIMS[DETECTION].statement} ({DETECTION})"}
     page_says = page.write(run / "recheck", CLAIMS).read_text()
     assert "Scenarios without a verdict: s.py::test_b." in page_says
 
 
-def test_a_run_without_any_verdict_is_not_green(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_without_any_verdict_is_not_green(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rundir.create(run)
     rundir.write_facts(run, replace(FACTS, run=run.name))
     rundir.merge_verdicts(run)
@@ -357,7 +340,7 @@ def test_a_run_without_any_verdict_is_not_green(run: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize("torn", [HISTORY, JUDGMENTS, CONFIGURATION])
 @pytest.mark.parametrize("is_declared", [True, False])
-def test_a_torn_file_loses_its_scenario_only_and_says_which(
+def test_torn_file_costs_only_its_scenario_and_is_named(
     run: Path, capsys: pytest.CaptureFixture[str], torn: str, is_declared: bool
 ) -> None:
     scenario = thaw(run)
@@ -366,20 +349,20 @@ def test_a_torn_file_loses_its_scenario_only_and_says_which(
     path = scenario.folder / torn
     path.write_text(path.read_text()[:-20])
     assert rechecked_by_command(run) == 3
-    said, file = capsys.readouterr(), path.relative_to(run).as_posix()
+    stderr, file = capsys.readouterr(), path.relative_to(run).as_posix()
     lost = f"A scenario cannot be judged again: a file of the run is malformed ({file})"
-    assert f"nodeproof: the run is not whole: {lost}; restore the file" in said.err
-    assert f"changed: {DETECTION} in {scenario.nodeid}: conforms -> absent: " in said.out
+    assert f"nodeproof: the run is not whole: {lost}; restore the file" in stderr.err
+    assert f"changed: {DETECTION} in {scenario.nodeid}: conforms -> absent: " in stderr.out
     assert {row["scenario"] for row in rundir.read_verdicts(run / "recheck")} == {SKIPPED}
     assert errors(run) >= {"The run is whole", f"{CLAIMS[DETECTION].statement} ({DETECTION})"}
     assert lost in page.write(run / "recheck", CLAIMS).read_text()
-    told = result(run / "recheck", "try-2")
-    assert (told["status"], told["statusDetails"]["message"][: len(lost)]) == ("broken", lost)
-    assert [each["name"] for each in told["attachments"]] == ["kubelet.log"]
+    try_result = result(run / "recheck", "try-2")
+    assert (try_result["status"], try_result["statusDetails"]["message"][: len(lost)]) == ("broken", lost)
+    assert [attachment["name"] for attachment in try_result["attachments"]] == ["kubelet.log"]
     assert result(run, "try-2")["status"] == "passed"
 
 
-def test_a_run_whose_recordings_were_removed_is_refused(run: Path) -> None:
+def test_run_without_its_recordings_is_refused(run: Path) -> None:
     thaw(run)
     shutil.rmtree(run / "scenarios")
     assert rechecked_by_command(run) == 2
@@ -395,21 +378,19 @@ def test_a_run_whose_recordings_were_removed_is_refused(run: Path) -> None:
         (f"pytest --claim {DETECTION}", 0),
     ],
 )
-def test_a_claim_that_was_asked_for_and_is_not_proven_is_3_again(
-    run: Path, command: str, expected: int
-) -> None:
-    """The scenario of swap was skipped: this lab cannot prove it."""
+def test_recheck_exits_with_3_if_a_selected_claim_is_unproven(run: Path, command: str, expected: int) -> None:
+    """The swap scenario was skipped: this lab cannot prove it."""
     thaw(run, replace(FACTS, command=command))
     assert rechecked_by_command(run) == expected
 
 
 @pytest.mark.parametrize("text", ["{", '{"run": "x"}', "[]"])
-def test_a_run_that_lost_what_it_was_is_not_said_to_be_under_way(
+def test_run_without_facts_is_not_reported_as_running(
     run: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     thaw(run)
     (run / "run.json").write_text(text)
     assert rechecked_by_command(run) == 2
-    said = capsys.readouterr().err + page.write(run / "recheck", CLAIMS).read_text()
-    assert said.count("run.json is malformed: when the run ended, and whether it did, nothing says.") == 2
-    assert "The run has no end" not in said
+    output = capsys.readouterr().err + page.write(run / "recheck", CLAIMS).read_text()
+    assert output.count("run.json is malformed: when the run ended, and whether it did, nothing says.") == 2
+    assert "The run has no end" not in output

@@ -1,4 +1,4 @@
-"""What of somebody else's objects is written into a history."""
+"""Recorded parts of foreign objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from nodeproof.cluster.resources import NAMESPACE, RESOURCES, WATCHED, recorded
 from nodeproof.model.cluster import CLUSTER_WIDE
-from nodeproof.recording.watching import follow
+from nodeproof.recording.recorder import follow
 
 Json = Any
 SECRET = "hunter2"  # noqa: S105  looked for, never used
@@ -44,28 +44,28 @@ def event(kind: str, namespace: str) -> dict[str, Json]:
     ("resource", "theirs"),
     [("pods", pod("shop")), ("events", event("Pod", "shop")), ("pods", pod("kube-system"))],
 )
-def test_of_other_peoples_objects_only_what_claims_are_about(resource: str, theirs: dict[str, Json]) -> None:
+def test_foreign_objects_are_recorded_without_secrets(resource: str, theirs: dict[str, Json]) -> None:
     assert SECRET not in json.dumps(recorded(resource, theirs))
 
 
-def test_what_is_kept_of_a_pod_tells_where_it_is_and_when_it_goes() -> None:
-    kept = recorded("pods", pod("shop"))
-    assert kept["spec"] == {"nodeName": "node-1"}
-    assert kept["status"] == {"phase": "Running", "conditions": []}
-    assert kept["metadata"]["resourceVersion"] == "7"
-    assert kept["metadata"]["deletionTimestamp"]
+def test_recorded_foreign_pod_has_its_node_and_lifecycle() -> None:
+    reduced = recorded("pods", pod("shop"))
+    assert reduced["spec"] == {"nodeName": "node-1"}
+    assert reduced["status"] == {"phase": "Running", "conditions": []}
+    assert reduced["metadata"]["resourceVersion"] == "7"
+    assert reduced["metadata"]["deletionTimestamp"]
 
 
 @pytest.mark.parametrize(
     ("resource", "ours"),
     [("pods", pod(NAMESPACE)), ("events", event("Pod", NAMESPACE)), ("events", event("Node", "default"))],
 )
-def test_the_harnesss_own_and_what_nodes_are_told_stay_whole(resource: str, ours: dict[str, Json]) -> None:
+def test_own_objects_and_node_objects_are_recorded_in_full(resource: str, ours: dict[str, Json]) -> None:
     assert recorded(resource, ours) == ours
 
 
 class TwoPods:
-    """An API server with a listed and a watched pod of somebody's."""
+    """An API server with a listed and a watched foreign pod."""
 
     def get(self, _path: str) -> Mapping[str, Json]:
         return {"metadata": {"resourceVersion": "7"}, "items": [pod("shop")]}
@@ -75,29 +75,29 @@ class TwoPods:
         yield [json.dumps({"type": "MODIFIED", "object": pod("shop")}).encode()]
 
 
-def test_nothing_else_comes_by_list_or_by_watch() -> None:
-    stopping, told = threading.Event(), []
+def test_lists_and_watches_are_reduced_alike() -> None:
+    stopping, messages = threading.Event(), []
 
     def receive(kind: str, _t: float, data: Mapping[str, Json]) -> None:
-        told.append((kind, data))
+        messages.append((kind, data))
         if kind == "watch":
             stopping.set()
 
     follow(TwoPods(), "pods", WATCHED["pods"], receive, lambda: None, stopping, 1.0)  # type: ignore[arg-type]
-    assert [kind for kind, _data in told] == ["listed", "watch"]
-    assert SECRET not in json.dumps(told)
+    assert [kind for kind, _data in messages] == ["listed", "watch"]
+    assert SECRET not in json.dumps(messages)
 
 
 @pytest.mark.parametrize("name", RESOURCES)
-def test_moments_know_which_resources_are_in_namespaces(name: str) -> None:
+def test_moments_and_resources_agree_on_namespaces(name: str) -> None:
     resource = RESOURCES[name]
     assert (name in CLUSTER_WIDE) == ("/namespaces/" not in resource.home)
 
 
 @pytest.mark.parametrize("name", ["daemonsets", "deployments", "replicasets", "services", "statefulsets"])
-def test_of_other_peoples_objects_no_specification_is_kept(name: str) -> None:
+def test_specifications_of_foreign_objects_are_not_recorded(name: str) -> None:
     secret = {"spec": {"template": {"spec": {"containers": [{"env": [{"value": "secret"}]}]}}}}
     meta = {"name": "theirs", "namespace": "theirs", "annotations": {"last-applied": "secret"}}
-    kept = recorded(name, {"metadata": meta, **secret, "status": {"replicas": 1}})
-    assert "secret" not in str(kept)
-    assert kept["status"] == {"replicas": 1}
+    stored = recorded(name, {"metadata": meta, **secret, "status": {"replicas": 1}})
+    assert "secret" not in str(stored)
+    assert stored["status"] == {"replicas": 1}

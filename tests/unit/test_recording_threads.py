@@ -1,4 +1,4 @@
-"""A thread of a recording that fails, or ends, says so."""
+"""Threads of a recording: failures and ends are recorded."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, cast
 import pytest
 
 from nodeproof.cluster.api import Api, ApiError
-from nodeproof.labs.ground import stalls
-from nodeproof.labs.ground.processes import EventLog
+from nodeproof.labs.base import stalls
+from nodeproof.labs.base.processes import EventLog
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.clocks import Reading
 from nodeproof.model.problem import Problem
 from nodeproof.model.slack import LAB
 from nodeproof.recording import recorder
-from nodeproof.recording.recorder import Recording, Setting
+from nodeproof.recording.recorder import Recording, RecordingContext
 from tests.waiting import eventually
 
-LIMIT_S = 10.0
+TIMEOUT_S = 10.0
 FEW = 3
 
 
@@ -31,15 +31,15 @@ def no_clock(name: str) -> Reading:
 
 @pytest.fixture
 def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
-    """One that has not begun: nothing is watched."""
+    """Return a recording that has not begun: nothing is watched."""
     monkeypatch.setattr(recorder, "_LOOK_PERIOD_S", 0.01)
-    setting = Setting(("node-1",), "node-2", no_clock, tmp_path / "events.jsonl")
-    made = Recording(cast("Api", None), tmp_path / "history.jsonl", setting)
-    yield made
-    made._stopping.set()
-    for thread in made._threads:
-        thread.join(LIMIT_S)
-    made._out.close()
+    context = RecordingContext(("node-1",), "node-2", no_clock, tmp_path / "events.jsonl")
+    recording = Recording(cast("Api", None), tmp_path / "history.jsonl", context)
+    yield recording
+    recording._stopping.set()
+    for thread in recording._threads:
+        thread.join(TIMEOUT_S)
+    recording._out.close()
 
 
 def entries(recording: Recording, kind: str) -> list[dict[str, Any]]:
@@ -47,7 +47,7 @@ def entries(recording: Recording, kind: str) -> list[dict[str, Any]]:
 
 
 def in_turn(*answers: str | Exception) -> Callable[[], str]:
-    """Give these, and the last one again and again."""
+    """Return a function that gives these values, and then the last one repeatedly."""
     left = list(answers)
 
     def look() -> str:
@@ -62,37 +62,35 @@ def in_turn(*answers: str | Exception) -> Callable[[], str]:
 @pytest.mark.parametrize(
     "error", [ApiError(503, "busy"), MachineError("node-1: no end within 10 s"), Problem("a", "b", "c")]
 )
-def test_a_look_without_an_answer_is_written_down_and_the_next_one_is_made(
-    recording: Recording, error: Exception
-) -> None:
-    recording.look_at("status", "pod-1", in_turn("Running", error, "Unknown"))
-    assert eventually(lambda: len(entries(recording, "observed")) >= FEW, LIMIT_S)
-    seen = [(data["value"], data.get("error")) for data in entries(recording, "observed")[:FEW]]
-    assert seen == [("Running", None), (None, str(error)), ("Unknown", None)]
+def test_failed_observation_is_recorded_and_repeated(recording: Recording, error: Exception) -> None:
+    recording.observe("status", "pod-1", in_turn("Running", error, "Unknown"))
+    assert eventually(lambda: len(entries(recording, "observed")) >= FEW, TIMEOUT_S)
+    values = [(data["value"], data.get("error")) for data in entries(recording, "observed")[:FEW]]
+    assert values == [("Running", None), (None, str(error)), ("Unknown", None)]
     assert entries(recording, "broken") == []
 
 
-def test_a_thread_that_looks_and_ends_says_what_nobody_observes_any_more(recording: Recording) -> None:
-    recording.look_at("status", "pod-1", in_turn("Running", KeyError("rows")))
-    assert eventually(lambda: entries(recording, "broken"), LIMIT_S)
+def test_ended_observation_thread_records_its_subject(recording: Recording) -> None:
+    recording.observe("status", "pod-1", in_turn("Running", KeyError("rows")))
+    assert eventually(lambda: entries(recording, "broken"), TIMEOUT_S)
     (broken,) = entries(recording, "broken")
     assert broken == {"error": "KeyError: 'rows'", "what": "status", "subject": "pod-1"}
 
 
-def test_what_is_done_again_and_again_is_done_again_after_it_failed(recording: Recording) -> None:
+def test_repeated_action_is_repeated_after_a_failure(recording: Recording) -> None:
     deed = in_turn(MachineError("no answer"), "done")
-    done: list[str] = []
-    recording.repeat(0.01, lambda: done.append(deed()))
-    assert eventually(lambda: len(done) >= FEW, LIMIT_S)
+    outcomes: list[str] = []
+    recording.repeat(0.01, lambda: outcomes.append(deed()))
+    assert eventually(lambda: len(outcomes) >= FEW, TIMEOUT_S)
     assert entries(recording, "broken") == []
 
 
-def test_a_watch_whose_thread_ends_is_blind_from_then_on(recording: Recording) -> None:
+def test_watch_with_an_ended_thread_has_a_gap_from_then_on(recording: Recording) -> None:
     def follow() -> None:
         raise ValueError("no JSON")
 
     recording._start_thread(follow, resource="nodes")
-    assert eventually(lambda: entries(recording, "gap"), LIMIT_S)
+    assert eventually(lambda: entries(recording, "gap"), TIMEOUT_S)
     assert entries(recording, "broken") == [{"error": "ValueError: no JSON", "resource": "nodes"}]
     history = recording.history()
     gap = history.gap("nodes", history.ended_t + 5.0, history.ended_t + 6.0)
@@ -101,7 +99,7 @@ def test_a_watch_whose_thread_ends_is_blind_from_then_on(recording: Recording) -
     assert history.gap("pods", 0.0, history.ended_t + 6.0) is None
 
 
-def test_what_fails_to_measure_a_lab_says_so_and_begins_again(
+def test_failed_lab_measurement_is_recorded_and_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stalls, "AGAIN_S", 0.0)
@@ -114,6 +112,6 @@ def test_what_fails_to_measure_a_lab_says_so_and_begins_again(
         ended.set()
 
     stalls._keep_measuring(tell, events, ended)
-    (told,) = [json.loads(line) for line in events.path.read_text().splitlines()]
+    (event,) = [json.loads(line) for line in events.path.read_text().splitlines()]
     assert len(begun) == 2
-    assert (told["kind"], told["error"], told["by"]) == ("broken", "ValueError: no number", LAB)
+    assert (event["kind"], event["error"], event["by"]) == ("broken", "ValueError: no number", LAB)

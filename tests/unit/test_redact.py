@@ -1,4 +1,4 @@
-"""Secrets are taken out of texts, whatever is around them; nothing else is, and it does not take long."""
+"""Redaction: secrets in any context, nothing else, and in linear time."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeproof import redacted
-from nodeproof.model import fold, redact
-from nodeproof.model.fold import Entry
-from tests.unit.secrets_told import CERTIFICATE, KEYS, STATIC, TOKEN, kept_of
+from nodeproof.model import history, redact
+from nodeproof.model.history import Entry
+from tests.unit.planted_secrets import CERTIFICATE, KEYS, STATIC, TOKEN, recognisable_parts
 
 STAMP = "Nov 24 23:29:45.123456 node-1 kubelet[123]: "
 NAMED = dict.fromkeys(KEYS, redact.KEY) | {"certificate": redact.CERTIFICATE, "token": redact.TOKEN}
@@ -94,7 +94,7 @@ EVERYDAY = (
     ("s3cr3t", "password for admin: s3cr3tvalue"),
     ("s3cr3t", "Password for admin is s3cr3tvalue"),
 )  # fmt: skip
-"""A secret, and a text as logs, environments and command lines have it."""
+"""A secret, and a text as in logs, environments and command lines."""
 KEEPS = (
     'I1124 headers=< Authorization: Bearer <masked>',
     '{"kind":"Event","metadata":{"name":"node-abc123.18ab34cd56ef7890"}}',
@@ -109,18 +109,18 @@ KEEPS = (
 
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("kind", SECRETS)
-def test_a_secret_is_taken_out_whatever_is_around_it(kind: str, around: str) -> None:
+def test_secret_is_redacted_in_any_context(kind: str, around: str) -> None:
     secret = SECRETS[kind]
     clean = redact.text(f"before\n{AROUND[around](secret)}\nbehind")
     assert clean.startswith("before\n")
     assert clean.endswith("\nbehind")
-    assert not [part for part in kept_of(secret) if part.decode() in clean]
+    assert not [part for part in recognisable_parts(secret) if part.decode() in clean]
     assert NAMED[kind] in clean
     assert "-----" not in clean
 
 
 @pytest.mark.parametrize("around", ["in JSON", "in JSON in JSON"])
-def test_json_stays_json(around: str) -> None:
+def test_json_stays_valid(around: str) -> None:
     for secret in (*KEYS.values(), TOKEN, f"Authorization: Bearer {STATIC}", f"--token={STATIC}"):
         clean = json.loads(redact.text(AROUND[around](secret)))
         assert "redacted" in str(clean)
@@ -128,7 +128,7 @@ def test_json_stays_json(around: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_half_a_key_is_taken_out_as_well(kind: str) -> None:
+def test_partial_key_is_redacted(kind: str) -> None:
     lines = KEYS[kind].splitlines()
     for half in (lines[:-1], lines[1:], lines[:2]):
         clean = redact.text("I1124 a line of a log\n" + "\n".join(half))
@@ -137,7 +137,7 @@ def test_half_a_key_is_taken_out_as_well(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "text",
     [
         f"curl -H 'Authorization: Bearer {STATIC}'",
         f'headers: map[Authorization:[Bearer {STATIC}] Accept:[*/*]]',
@@ -151,33 +151,33 @@ def test_half_a_key_is_taken_out_as_well(kind: str) -> None:
         "client-key-data: " + base64.b64encode(f"{STATIC} and more".encode()).decode(),
     ],
 )  # fmt: skip
-def test_what_a_header_a_flag_or_a_kubeconfig_says_is_taken_out(told: str) -> None:
-    clean = redact.text(told)
+def test_secret_in_a_header_flag_or_kubeconfig_is_redacted(text: str) -> None:
+    clean = redact.text(text)
     assert STATIC not in clean
     assert base64.b64encode(STATIC.encode()).decode()[:20] not in clean
     assert "[redacted" in clean
 
 
-@pytest.mark.parametrize(("secret", "told"), EVERYDAY)
-def test_an_everyday_secret_is_taken_out_of_a_text(secret: str, told: str) -> None:
-    clean = redact.text(f"before\n{told}\nbehind")
+@pytest.mark.parametrize(("secret", "text"), EVERYDAY)
+def test_common_secret_is_redacted_in_text(secret: str, text: str) -> None:
+    clean = redact.text(f"before\n{text}\nbehind")
     assert secret not in clean
     assert "[redacted " in clean
     assert (clean.startswith("before\n"), clean.endswith("\nbehind")) == (True, True)
     assert redact.text(clean) == clean
 
 
-@pytest.mark.parametrize(("secret", "told"), EVERYDAY)
-def test_an_everyday_secret_is_taken_out_of_what_a_command_says(secret: str, told: str) -> None:
-    """As an observation has it, and as JSON that is a text in another one."""
-    clean = redact.value({"observed": {"stdout": told}})
+@pytest.mark.parametrize(("secret", "text"), EVERYDAY)
+def test_common_secret_is_redacted_in_command_output(secret: str, text: str) -> None:
+    """In an observation, and in JSON nested in JSON."""
+    clean = redact.value({"observed": {"stdout": text}})
     assert secret not in json.dumps(clean)
-    within = json.loads(redact.text(json.dumps({"told": json.dumps({"stdout": told})})))
+    within = json.loads(redact.text(json.dumps({"told": json.dumps({"stdout": text})})))
     assert secret not in str(json.loads(within["told"]))
 
 
 @pytest.mark.parametrize(
-    "told",
+    "data",
     [
         {"password": "ab cd, ef", "kept": 1},
         {"data": {"DB_PASSWORD": "s3cr3tvalue"}},
@@ -190,37 +190,37 @@ def test_an_everyday_secret_is_taken_out_of_what_a_command_says(secret: str, tol
         {"pin": {"passcode": 12345}},
     ],
 )  # fmt: skip
-def test_a_value_is_a_secret_by_what_it_belongs_to(told: object) -> None:
-    clean = json.dumps(redact.value(told))
+def test_value_is_redacted_by_its_key(data: object) -> None:
+    clean = json.dumps(redact.value(data))
     assert not [secret for secret in ("s3cr3tvalue", "cd, ef", "12345") if secret in clean]
     assert json.dumps(redact.value(json.loads(clean))) == clean
 
 
-@pytest.mark.parametrize("told", [None, True, 12345, 1.5, {}, [], {"a": None}, "x", ""])
+@pytest.mark.parametrize("data", [None, True, 12345, 1.5, {}, [], {"a": None}, "x", ""])
 @pytest.mark.parametrize("name", ["password", "token", "bindPassword", "clientSecret"])
-def test_an_entry_of_a_history_stays_one(name: str, told: object) -> None:
-    """An exception in here would end the thread of a watch."""
-    entry = Entry(1.0, "watch", {"object": {"metadata": {"name": "a"}, "spec": {name: told}}})
-    cleaned, line = fold.clean(entry)
+def test_history_entry_stays_an_entry(name: str, data: object) -> None:
+    """An exception here would end the thread of a watch."""
+    entry = Entry(1.0, "watch", {"object": {"metadata": {"name": "a"}, "spec": {name: data}}})
+    cleaned, line = history.clean(entry)
     assert Entry.from_json(line) == cleaned
-    assert json.loads(redact.text(json.dumps({name: told}, separators=(",", ":")))).keys() == {name}
+    assert json.loads(redact.text(json.dumps({name: data}, separators=(",", ":")))).keys() == {name}
 
 
-def test_two_secrets_stay_different_and_one_stays_the_same() -> None:
+def test_equal_secrets_get_equal_placeholders_and_others_differ() -> None:
     one, other, again = (redact.value({"token": f"{letter}bcd12345678"}) for letter in "aba")
     assert one == again != other
     assert redact.text("token: abcd12345678") == redact.text("token: abcd12345678")
     assert redact.text(KEYS["pkcs1"]) != redact.text(KEYS["pkcs8"])
 
 
-def test_what_the_environment_has_as_a_secret_is_one_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_from_the_environment_is_redacted_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGISTRY_PASSWORD", "correct horse")
     monkeypatch.setenv("SOME_API_TOKEN", "x1y2z3w4")
     monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent/socket")
     monkeypatch.setenv("SHORT_TOKEN", "node-1")
     clean = redact.text("said: correct horse x1y2z3w4 /run/agent/socket node-1")
     assert re.sub(r"\[redacted token [0-9a-f]{8}\]", "*", clean) == "said: * * /run/agent/socket node-1"
-    assert "correct" not in fold.clean(Entry(1.0, "observed", {"value": "correct horse"}))[1]
+    assert "correct" not in history.clean(Entry(1.0, "observed", {"value": "correct horse"}))[1]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_what_the_environment_has_as_a_secret_is_one_everywhere(monkeypatch: pyt
         "key", "imagePullCredentialsVerificationPolicy",
     ],
 )  # fmt: skip
-def test_a_name_that_only_is_about_a_secret_hides_nothing(name: str) -> None:
+def test_name_that_only_mentions_a_secret_redacts_nothing(name: str) -> None:
     assert redact.value({name: "node.kubernetes.io/not-ready"}) == {name: "node.kubernetes.io/not-ready"}
     assert redact.text(f'{name}="kubelet.conf1234"') == f'{name}="kubelet.conf1234"'
 
@@ -240,39 +240,39 @@ def test_a_name_that_only_is_about_a_secret_hides_nothing(name: str) -> None:
 @pytest.mark.parametrize(
     "run", sorted(RECORDED.glob("*/history.jsonl.gz")), ids=lambda path: path.parent.name
 )
-def test_nothing_that_was_recorded_of_a_cluster_is_taken_for_a_secret(run: Path) -> None:
+def test_recorded_cluster_contains_nothing_to_redact(run: Path) -> None:
     with gzip.open(run, "rt") as lines:
         for line in lines:
             entry = Entry.from_json(line)
-            assert fold.clean(entry)[0].data == entry.data
+            assert history.clean(entry)[0].data == entry.data
 
 
 @pytest.mark.parametrize("kind", SECRETS)
-def test_what_a_secret_object_or_a_kubeconfig_has_as_base64_is_taken_out(kind: str) -> None:
+def test_base64_in_secrets_and_kubeconfigs_is_redacted(kind: str) -> None:
     encoded = base64.b64encode(SECRETS[kind].encode()).decode()
-    for told in (f'"tls.key": "{encoded}"', f"    client-key-data: {encoded}\n    b: 1"):
-        clean = redact.text(told)
+    for text in (f'"tls.key": "{encoded}"', f"    client-key-data: {encoded}\n    b: 1"):
+        clean = redact.text(text)
         assert encoded[:60] not in clean
         assert encoded[-60:] not in clean
 
 
-def test_a_certificate_is_taken_out() -> None:
+def test_certificate_is_redacted() -> None:
     block = f"-----BEGIN CERTIFICATE-----\n{'MIIBfake' * 8}\nQUJD\n-----END CERTIFICATE-----\n"
     assert re.fullmatch(r"a\n\[redacted certificate [0-9a-f]{8}\]\nb", redact.text(f"a\n{block}b"))
 
 
-@pytest.mark.parametrize("told", KEEPS)
-def test_what_is_no_secret_stays(told: str) -> None:
-    assert redact.text(told) == told
+@pytest.mark.parametrize("text", KEEPS)
+def test_harmless_text_is_unchanged(text: str) -> None:
+    assert redact.text(text) == text
 
 
 @given(st.lists(st.sampled_from([*UNITS, *KEYS.values(), TOKEN, "\n", " ", '"', "word"]), max_size=12))
-def test_taking_out_twice_is_taking_out_once(parts: list[str]) -> None:
+def test_redaction_is_idempotent(parts: list[str]) -> None:
     clean = redact.text("".join(parts))
     assert redact.text(clean) == clean
 
 
-def test_a_log_of_a_hundred_megabytes_takes_seconds() -> None:
+def test_hundred_megabyte_log_is_redacted_in_seconds() -> None:
     secret = f"{KEYS['pkcs8']}{TOKEN}\n"
     log = (LOG * (10_000_000 // len(LOG)) + secret) * 10
     began = time.process_time()
@@ -283,19 +283,19 @@ def test_a_log_of_a_hundred_megabytes_takes_seconds() -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=repr)
-def test_no_text_takes_more_than_its_length(unit: str) -> None:
-    """Twice the time for twice the text, not four times: with room for what else the machine does."""
+def test_redaction_time_is_linear(unit: str) -> None:
+    """Twice the time for twice the text, not four times, with tolerance for other load."""
 
     def took_s(length: int) -> float:
-        given = unit * (length // len(unit))
+        text = unit * (length // len(unit))
         began = time.process_time()
-        redact.text(given)
+        redact.text(text)
         return time.process_time() - began
 
     assert took_s(1_000_000) < max(8 * took_s(250_000), 0.5)
 
 
-def test_a_tail_that_begins_inside_a_key_is_clean(tmp_path: Path) -> None:
+def test_tail_that_begins_inside_a_key_is_clean(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     key = KEYS["pkcs1"]
     log.write_text(f"{key}{LOG}")
@@ -307,7 +307,7 @@ def test_a_tail_that_begins_inside_a_key_is_clean(tmp_path: Path) -> None:
     assert redacted.tail(log, 10**9) == LOG * 1000
 
 
-def test_bytes_that_are_no_text_stay(tmp_path: Path) -> None:
+def test_binary_bytes_are_unchanged(tmp_path: Path) -> None:
     log, target = tmp_path / "a.log", tmp_path / "b.log"
     log.write_bytes(b"\xff\xfe\n" + TOKEN.encode() + b"\n\x80")
     redacted.copy(log, target)

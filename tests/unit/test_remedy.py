@@ -1,4 +1,4 @@
-"""What a user is told to do: what is there in a clone, and what is there where nodeproof was installed."""
+"""Suggested fixes: in a clone and in an installed package."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof.remedy import BASE, MACHINES, VAGRANT, Remedy, remedy
+from nodeproof.hints import BASE, MACHINES, VAGRANT, Hint, hint_for
 
 
 @pytest.mark.parametrize("what", [BASE, MACHINES, VAGRANT])
-def test_nobody_is_sent_to_a_file_that_is_not_there(what: Remedy, tmp_path: Path) -> None:
-    assert remedy(what).startswith("run `")
-    assert "setup" not in remedy(what, tmp_path)
+def test_missing_setup_file_is_not_suggested(what: Hint, tmp_path: Path) -> None:
+    assert hint_for(what).startswith("run `")
+    assert "setup" not in hint_for(what, tmp_path)
 
 
-def test_an_installed_package_names_its_extra(tmp_path: Path) -> None:
-    assert "pip install 'nodeproof[libvirt]'" in remedy(MACHINES, tmp_path)
+def test_installed_package_names_its_extra(tmp_path: Path) -> None:
+    assert "pip install 'nodeproof[libvirt]'" in hint_for(MACHINES, tmp_path)

@@ -1,19 +1,33 @@
-"""How many labs a machine has room for."""
+"""Capacity of a machine for labs."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from nodeproof import room
-from nodeproof.labs.ground.spec import AS_ALL, Shape
+from nodeproof import capacity
+from nodeproof.labs.base.spec import DEFAULT_SHAPE, Shape
 from nodeproof.labs.kinds import LIBVIRT, PROCESS
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.model.problem import Problem
 
-GIB_KB = 1 << 20
+Host = Callable[[int, int], None]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """`host(cores, gib)`: have this many cores and this much available memory."""
+
+    def become(cores: int, gib: int) -> None:
+        memory = tmp_path / "meminfo"
+        memory.write_text(f"MemTotal: 1 kB\nMemAvailable: {gib << 20} kB\n")
+        monkeypatch.setattr(capacity, "_MEMORY_INFO", memory)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)))
+
+    return become
 
 
 @pytest.mark.parametrize(
@@ -28,57 +42,45 @@ GIB_KB = 1 << 20
         (LIBVIRT, 16, 24, 4),
     ],
 )
-def test_cores_and_memory_say_how_many_labs_stand_side_by_side(
-    kind: Kind, cores: int, gib: int, labs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_parallel_labs_are_limited_by_cores_and_memory(
+    host: Host, kind: Kind, cores: int, gib: int, labs: int
 ) -> None:
-    memory = tmp_path / "meminfo"
-    memory.write_text(f"MemTotal: 1 kB\nMemAvailable: {gib * GIB_KB} kB\n")
-    monkeypatch.setattr(room, "_MEMORY_INFO", memory)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)))
-    at_once, said = room.labs_at_once(kind, [AS_ALL] * 3)
+    host(cores, gib)
+    at_once, reason = capacity.max_labs(kind, [DEFAULT_SHAPE] * 3)
     assert at_once == labs
-    assert f"{cores} cores" in said
-    assert f"{gib:.1f} GiB of memory" in said
+    assert f"{cores} cores" in reason
+    assert f"{gib:.1f} GiB of memory" in reason
 
 
 @pytest.mark.parametrize(
     ("shapes", "labs"),
     [
-        ([AS_ALL, AS_ALL], 8),
-        ([Shape(memory_mib=1280), AS_ALL], 8),
-        ([Shape(memory_mib=6144), AS_ALL], 3),
+        ([DEFAULT_SHAPE, DEFAULT_SHAPE], 8),
+        ([Shape(memory_mib=1280), DEFAULT_SHAPE], 8),
+        ([Shape(memory_mib=6144), DEFAULT_SHAPE], 3),
         ([Shape(cpus=2), Shape(cpus=2)], 4),
     ],
 )
-def test_machines_of_another_shape_are_counted_as_they_are(
-    shapes: list[Shape], labs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_parallel_labs_are_counted_by_their_machine_shapes(
+    host: Host, shapes: list[Shape], labs: int
 ) -> None:
-    memory = tmp_path / "meminfo"
-    memory.write_text(f"MemAvailable: {32 * GIB_KB} kB\n")
-    monkeypatch.setattr(room, "_MEMORY_INFO", memory)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(8)))
-    at_once, _ = room.labs_at_once(LIBVIRT, shapes)
-    assert at_once == labs
+    host(8, 32)
+    assert capacity.max_labs(LIBVIRT, shapes)[0] == labs
 
 
 @pytest.mark.parametrize(("cores", "gib", "nodes", "zones"), [(2, 24, 3, 4), (4, 2, 3, 4), (64, 99, 3, 33)])
-def test_cores_memory_and_the_largest_lab_say_how_many_zones_it_has(
-    cores: int, gib: int, nodes: int, zones: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_zones_are_limited_by_cores_memory_and_lab_size(
+    host: Host, cores: int, gib: int, nodes: int, zones: int
 ) -> None:
-    memory = tmp_path / "meminfo"
-    memory.write_text(f"MemAvailable: {gib * GIB_KB} kB\n")
-    monkeypatch.setattr(room, "_MEMORY_INFO", memory)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)))
-    at_once, said = room.zones_at_once(PROCESS, nodes)
+    host(cores, gib)
+    at_once, reason = capacity.max_zones(PROCESS, nodes)
     assert at_once == zones
-    assert f"{cores} cores" in said
+    assert f"{cores} cores" in reason
 
 
-def test_a_machine_that_does_not_tell_its_memory_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_memory_information_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = tmp_path / "meminfo"
     memory.write_text("MemTotal: 1 kB\n")
-    monkeypatch.setattr(room, "_MEMORY_INFO", memory)
+    monkeypatch.setattr(capacity, "_MEMORY_INFO", memory)
     with pytest.raises(Problem, match="no MemAvailable"):
-        room.available_mib()
+        capacity.available_mib()

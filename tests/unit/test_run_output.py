@@ -1,7 +1,8 @@
-"""What `nodeproof run` prints without a terminal, of scenarios that need no lab to fail or to be skipped."""
+"""Output of `nodeproof run` without a terminal, with scenarios that fail or skip without a lab."""
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from nodeproof import proc
-from nodeproof.report import table
+from nodeproof.report import tables
 
-LIMIT_S = 300.0
+TIMEOUT_S = 300.0
 HELPER = """
 def fetch():
     raise ValueError("no answer from the helper")
@@ -20,7 +21,7 @@ SCENARIOS = """
 import helper
 import pytest
 
-from nodeproof.kept import Counted, Detail
+from nodeproof.cache import ProgressLine, Detail
 from nodeproof.plugin import Judge
 from nodeproof.scenario import claims, needs
 from nodeproof.session.run import session_of
@@ -41,7 +42,7 @@ def test_records_nothing(judge: Judge, request: pytest.FixtureRequest) -> None:
     say = session_of(request.config).say
     say("a notice")
     say(Detail("a detail"))
-    say(Counted.of("some progress", 1, 2, is_milestone=False))
+    say(ProgressLine.of("some progress", 1, 2, is_milestone=False))
 
 
 @claims("swap.fail-on-default")
@@ -59,7 +60,7 @@ def test_needs_a_machine_too(judge: Judge) -> None:
 
 @dataclass(frozen=True)
 class Output:
-    """What a run printed, and its folder."""
+    """The output of a run, and its folder."""
 
     text: str
     run: Path
@@ -83,18 +84,18 @@ def output(folder: Path, *arguments: str) -> Output:
         "--no-site",
         *arguments[-1].split(),
     )
-    done = proc.run((*argv, "test_it.py"), timeout_s=LIMIT_S, cwd=folder, check=False)
-    assert done.status == 3, done
-    return Output(done.stderr + done.stdout, (folder / "reports" / "out" / "latest").resolve())
+    process = proc.run((*argv, "test_it.py"), timeout_s=TIMEOUT_S, cwd=folder, check=False)
+    assert process.status == 3, process
+    return Output(process.stderr + process.stdout, (folder / "reports" / "out" / "latest").resolve())
 
 
 @pytest.fixture(scope="module", params=["-n 0", "-n 2"])
 def printed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Output:
-    """The output of a run in one process, and of a run with workers."""
+    """Return the output of a run in one process, and of one with workers."""
     return output(tmp_path_factory.mktemp("run"), request.param)
 
 
-def test_each_finished_scenario_has_one_line_and_what_is_skipped_is_counted(printed: Output) -> None:
+def test_each_finished_scenario_has_one_line_and_skips_are_counted(printed: Output) -> None:
     finished = [line.split() for line in printed.lines if line.startswith(("unproven: gap  ", "failed  "))]
     assert sorted((" ".join(words[:2]), words[-1]) for words in finished) == [
         ("unproven: gap", f"test_it.py::{name}")
@@ -103,7 +104,7 @@ def test_each_finished_scenario_has_one_line_and_what_is_skipped_is_counted(prin
     assert "skipped: 2 scenarios that cannot prove anything here (lab-lacks: 2)" in printed.lines
 
 
-def test_a_failure_shows_the_scenarios_frames_and_none_of_nodeproof(printed: Output) -> None:
+def test_failure_shows_frames_of_the_scenario_and_not_of_nodeproof(printed: Output) -> None:
     failures = printed.text[printed.text.index(" FAILURES ") : printed.text.index(" claims ")]
     shown = [line.split(maxsplit=1)[1] for line in failures.splitlines() if line.startswith(("> ", "E "))]
     assert sorted(shown) == [
@@ -115,33 +116,39 @@ def test_a_failure_shows_the_scenarios_frames_and_none_of_nodeproof(printed: Out
         'raise ValueError("no answer from the helper")',
     ]
     assert "judging.py" not in failures
-    assert "closing.py" not in failures
+    assert "finish.py" not in failures
 
 
-def test_a_scenario_that_ended_without_knowing_is_in_the_summary_only(printed: Output) -> None:
-    assert printed.text.count("use the fixtures") == 1
-    assert "2 failed, 2 skipped, 1 unproven" in printed.lines[-1]
+def test_unproven_scenario_is_only_in_the_summary(printed: Output) -> None:
+    assert printed.text.count("request the fixtures") == 1
+    assert re.search(r"2 failed, 2 skipped, \d+ warnings, 1 unproven", printed.lines[-1])
 
 
-def test_details_and_progress_between_milestones_are_not_in_a_log(printed: Output) -> None:
+def test_marker_claims_and_fixture_judge_are_deprecated(printed: Output) -> None:
+    summary = printed.text[printed.text.index(" warnings summary ") :]
+    assert 'DeprecationWarning: @claims is deprecated: claim("page.sentence").expect(...)' in summary
+    assert 'DeprecationWarning: the fixture `judge` is deprecated: use claim("page.sentence")' in summary
+
+
+def test_details_and_intermediate_progress_are_not_in_a_log(printed: Output) -> None:
     notices = [line for line in printed.lines if line.startswith("nodeproof: ")]
     assert "nodeproof: a notice" in notices
     assert not {"nodeproof: a detail", "nodeproof: some progress"} & set(notices)
 
 
-def test_pytest_lists_nothing_by_itself(printed: Output) -> None:
+def test_pytest_prints_no_summary_of_its_own(printed: Output) -> None:
     assert "short test summary info" not in printed.text
 
 
-def test_the_table_of_all_claims_is_in_the_run(printed: Output) -> None:
-    assert "swap.opt-out " in (printed.run / table.FILE).read_text()
+def test_table_of_all_claims_is_in_the_run(printed: Output) -> None:
+    assert "swap.opt-out " in (printed.run / tables.FILE).read_text()
     assert "swap.opt-out " not in printed.text
     assert f"run folder: {printed.run}" in printed.lines
 
 
-def test_lists_details_table_and_whole_tracebacks_come_when_asked_for(tmp_path: Path) -> None:
+def test_lists_details_table_and_tracebacks_are_printed_on_request(tmp_path: Path) -> None:
     printed = output(tmp_path, "--debug", "-n 0 -v -rs --table")
     assert "nodeproof: a detail" in printed.lines
     assert "SKIPPED [2] " in printed.text
-    assert (printed.run / table.FILE).read_text() in printed.text
+    assert (printed.run / tables.FILE).read_text() in printed.text
     assert "judging.py" in printed.text

@@ -1,4 +1,4 @@
-"""A run as an early version left it: what reads runs reads it, and says what that version judged."""
+"""A run of an early version: every reader accepts it and reports its verdicts."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import jsonschema
 import pytest
 
 from nodeproof import cli
-from nodeproof.report import digest, rundir
+from nodeproof.report import digest, evidence, rundir
 from nodeproof.report.recheck import differences, recheck
 from tests.freeze import thawed_run
-from tests.unit.told_runs import CLAIMS, CONFORMS, tell
+from tests.unit.synthetic_runs import CLAIMS, CONFORMS, tell
 
 LEASE, TAINT = "heartbeat.lease-interval", "taints.unreachable-noexecute"
 SCHEMA = json.loads((Path(__file__).parents[2] / "reports" / "verdicts.schema.json").read_text())
 JUDGED_OTHERWISE = {(LEASE, "conforms", "unproven: gap")}
-"""By a rule that was changed on purpose since: a renewal from before the recording is none of it."""
+"""Judged differently since a rule changed: a renewal from before the recording does not count."""
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Two scenarios that conform, one that deviates and one that is unproven."""
+    """Return a run with two conforming scenarios, a deviating and an unproven one."""
     return thawed_run("format-1", tmp_path / "before")
 
 
-def test_it_is_as_early_versions_wrote_runs(run: Path) -> None:
+def test_stored_run_has_the_format_of_early_versions(run: Path) -> None:
     facts = json.loads((run / "run.json").read_text())
     assert facts["format"] == 1
     assert not {"shard", "merged"} & facts.keys()
@@ -37,7 +37,7 @@ def test_it_is_as_early_versions_wrote_runs(run: Path) -> None:
         assert "slack" not in json.loads(path.read_text())
 
 
-def test_its_facts_and_verdicts_are_read(run: Path) -> None:
+def test_facts_and_verdicts_of_an_early_run_are_read(run: Path) -> None:
     facts = rundir.read_facts(run)
     assert (facts.lab, facts.profile, facts.shard, facts.merged) == ("process", "fast", None, ())
     rows = rundir.read_verdicts(run)
@@ -46,20 +46,27 @@ def test_its_facts_and_verdicts_are_read(run: Path) -> None:
     assert digest.read(run).is_whole
 
 
-def test_the_page_and_the_summary_say_what_deviates(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_without_a_scenario_label_are_found_by_their_test(run: Path) -> None:
+    nodeids = {json.loads(path.read_text())["scenario"] for path in run.glob("scenarios/*/judgments.json")}
+    assert evidence.last_results(run / evidence.RESULTS).keys() == nodeids
+
+
+def test_page_and_summary_of_an_early_run_show_deviations(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["page", str(run)]) == 0
     page = (run / "site" / "page.html").read_text()
     assert "1 of 20 renewals of node-1 lie outside" in page
     assert "kube-controller-manager killed by SIGKILL" in page
     assert cli.main(["summary", str(run)]) == 0
-    said = capsys.readouterr().out
-    assert "## Kubernetes `v1.36.3, process, fast`: 1 deviate" in said
+    output = capsys.readouterr().out
+    assert "## Kubernetes `v1.36.3, process, fast`: 1 deviate" in output
     for counted in ("| ✗ deviate | 1 |", "| ? should have been proven | 2 |", "| ✓ conform | 2 |"):
-        assert counted in said
-    assert "slack was not written down" in said
+        assert counted in output
+    assert "slack was not written down" in output
 
 
-def test_it_is_compared_with_a_run_of_today(
+def test_early_run_is_compared_with_a_current_one(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     today = tell(tmp_path / "today", [("a.py::test_a", LEASE, CONFORMS), ("b.py::test_b", TAINT, CONFORMS)])
@@ -71,9 +78,9 @@ def test_it_is_compared_with_a_run_of_today(
     assert "deviates 5.270 s" in capsys.readouterr().out
 
 
-def test_it_is_judged_again_by_what_it_recorded(run: Path) -> None:
+def test_early_run_is_rechecked_from_its_recordings(run: Path) -> None:
     before = rundir.read_verdicts(run)
     again = recheck(run, CLAIMS)
     changed = differences(before, again)
-    assert {(each.claim, each.before, each.after) for each in changed} == JUDGED_OTHERWISE
+    assert {(change.claim, change.before, change.after) for change in changed} == JUDGED_OTHERWISE
     assert [row["claim"] for row in again] == [row["claim"] for row in before]

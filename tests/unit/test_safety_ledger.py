@@ -1,4 +1,4 @@
-"""The ledger: what is on disk is read whatever became of its end, and nothing is appended in vain."""
+"""The ledger: entries on disk are readable whatever happened to its end."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ OTHER = {**FAULT, "id": "00000002"}
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    """A ledger in which one fault is in."""
-    made = Ledger("p-000001", tmp_path / "ledger")
+    """Return a ledger with one active fault."""
+    ledger = Ledger("p-000001", tmp_path / "ledger")
     for step in ("planned", "armed", "injecting", "injected"):
-        made.write(step, FAULT)
-    return made
+        ledger.write(step, FAULT)
+    return ledger
 
 
 def open_faults(ledger: Ledger) -> list[tuple[str, str]]:
     return [(str(entry.fault["id"]), entry.step) for entry in ledger.unfinished()]
 
 
-def test_what_was_written_is_on_disk_as_one_line_a_step(ledger: Ledger) -> None:
+def test_each_step_is_one_line_on_disk(ledger: Ledger) -> None:
     lines = [json.loads(line) for line in ledger.path.read_text().splitlines()]
     assert [line["step"] for line in lines] == ["planned", "armed", "injecting", "injected"]
     assert all(line["fault"] == FAULT for line in lines)
     assert ledger.path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_fault_is_open_until_it_is_closed(ledger: Ledger) -> None:
+def test_fault_is_open_until_it_is_closed(ledger: Ledger) -> None:
     assert open_faults(ledger) == [("00000001", "injected")]
     ledger.write("closed", FAULT)
     assert open_faults(ledger) == []
 
 
-def test_wherever_the_last_line_is_torn_its_fault_stays_open(ledger: Ledger) -> None:
+def test_fault_with_a_last_line_torn_anywhere_stays_open(ledger: Ledger) -> None:
     whole = ledger.path.read_bytes()
     last = whole.rindex(b"\n", 0, -1) + 1
     for end in range(last, len(whole)):
@@ -52,7 +52,7 @@ def test_wherever_the_last_line_is_torn_its_fault_stays_open(ledger: Ledger) -> 
         assert (fault, step) == ("00000001", "injected" if end == len(whole) - 1 else "injecting")
 
 
-def test_what_follows_a_torn_line_is_not_lost_with_it(ledger: Ledger) -> None:
+def test_entries_after_a_torn_line_are_read(ledger: Ledger) -> None:
     ledger.path.write_bytes(ledger.path.read_bytes()[:-9])
     ledger.write("planned", OTHER)
     ledger.write("closed", FAULT)
@@ -62,13 +62,13 @@ def test_what_follows_a_torn_line_is_not_lost_with_it(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     "line", ["1", "null", "[]", "{}", '{"fault": 1, "step": "planned"}', "\x00\x00", "}"]
 )
-def test_lines_that_are_no_entries_are_passed_over(ledger: Ledger, line: str) -> None:
+def test_invalid_lines_are_ignored(ledger: Ledger, line: str) -> None:
     with ledger.path.open("a") as out:
         out.write(f"{line}\n")
     assert open_faults(ledger) == [("00000001", "injected")]
 
 
-def test_many_writers_lose_no_line(ledger: Ledger) -> None:
+def test_concurrent_writers_lose_no_line(ledger: Ledger) -> None:
     def write() -> None:
         for _time in range(20):
             ledger.write("planned", OTHER)
@@ -82,7 +82,7 @@ def test_many_writers_lose_no_line(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("elsewhere", ["another machine", "another boot", "another user"])
-def test_another_places_ledgers_in_the_same_home_are_not_ours(
+def test_ledgers_of_another_host_in_the_same_home_are_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: str
 ) -> None:
     boot = tmp_path / "boot_id"
@@ -103,12 +103,12 @@ def test_another_places_ledgers_in_the_same_home_are_not_ours(
     assert theirs.path.exists()
 
 
-def test_who_leases_a_part_of_a_lab_finds_its_own_faults_and_who_has_it_all_finds_all(tmp_path: Path) -> None:
+def test_zone_lease_finds_its_own_faults_and_lab_lease_all(tmp_path: Path) -> None:
     whole = Ledger("p-000001", tmp_path)
     first, second = (Ledger("p-000001", tmp_path, lease=zone) for zone in ("zone-a", "zone-b"))
     first.write("planned", FAULT)
     second.write("planned", OTHER)
-    assert [open_faults(each) for each in (first, second)] == [
+    assert [open_faults(ledger) for ledger in (first, second)] == [
         [("00000001", "planned")],
         [("00000002", "planned")],
     ]

@@ -1,4 +1,4 @@
-"""Shards of a run: each scenario in one of them, of the same length, the same on every machine."""
+"""Shards of a run: each scenario in one, balanced, and equal on every machine."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from nodeproof import proc
 from nodeproof.model.plan import Expected, Size, divide
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard, parse
-from nodeproof.report import rundir, shards
-from tests.unit.told_runs import FACTS
+from nodeproof.report import rundir
+from tests.unit.synthetic_runs import FACTS
 
 LARGE, LARGER = Size(9, 3), Size(27, 3)
 START_S = 15.0
 SIZES = st.sampled_from([None, None, None, LARGE, LARGER])
 SCENARIOS = st.lists(st.tuples(st.floats(0, 300), SIZES), min_size=1, max_size=30)
-RUN_LIMIT_S = 240.0
+RUN_TIMEOUT_S = 240.0
 TESTS = """
 import pytest
 from nodeproof.scenario import claims, needs
@@ -40,26 +40,26 @@ def test_shortest(lab, judge): ...
 """
 
 
-def expected(told: list[tuple[float, Size | None]]) -> list[Expected]:
+def expected(durations: list[tuple[float, Size | None]]) -> list[Expected]:
     return [
         Expected(f"test_{n}", lasts_s, "", size is not None, size=size)
-        for n, (lasts_s, size) in enumerate(told)
+        for n, (lasts_s, size) in enumerate(durations)
     ]
 
 
 def lengths(parts: tuple[tuple[Expected, ...], ...]) -> list[float]:
-    return [sum(each.lasts_s for each in part) for part in parts]
+    return [sum(entry.lasts_s for entry in part) for part in parts]
 
 
 @given(SCENARIOS, st.integers(1, 8), st.randoms())
-def test_each_scenario_is_in_one_shard_whatever_the_order(
-    told: list[tuple[float, Size | None]], of: int, chance: random.Random
+def test_each_scenario_is_in_one_shard_in_any_order(
+    durations: list[tuple[float, Size | None]], of: int, chance: random.Random
 ) -> None:
-    scenarios = expected(told)
+    scenarios = expected(durations)
     parts = divide(scenarios, of, START_S)
     assert len(parts) == of
-    assert sorted(each.scenario for part in parts for each in part) == sorted(
-        each.scenario for each in scenarios
+    assert sorted(entry.scenario for part in parts for entry in part) == sorted(
+        entry.scenario for entry in scenarios
     )
     assert all(parts) or len(scenarios) < of
     chance.shuffle(scenarios)
@@ -67,56 +67,54 @@ def test_each_scenario_is_in_one_shard_whatever_the_order(
 
 
 @given(SCENARIOS, st.integers(1, 8))
-def test_shards_are_as_long_as_each_other(told: list[tuple[float, Size | None]], of: int) -> None:
-    longest = max(lasts_s for lasts_s, _size in told)
-    total = sum(lasts_s for lasts_s, _size in told)
+def test_shards_are_balanced(durations: list[tuple[float, Size | None]], of: int) -> None:
+    longest = max(lasts_s for lasts_s, _size in durations)
+    total = sum(lasts_s for lasts_s, _size in durations)
     allowed_s = max(longest, total / of) + (1 - 1 / of) * longest + START_S
-    assert max(lengths(divide(expected(told), of, START_S))) <= allowed_s + 1e-6
+    assert max(lengths(divide(expected(durations), of, START_S))) <= allowed_s + 1e-6
 
 
-def test_what_shares_a_labs_size_goes_together_where_that_costs_no_balance() -> None:
+def test_lab_sizes_are_grouped_if_shards_stay_balanced() -> None:
     few = expected([(20, LARGE), (20, LARGE), (40, None), (40, None), (40, None)])
     parts = divide(few, 4, START_S)
-    assert [sum(each.size == LARGE for each in part) for part in parts if any(e.size for e in part)] == [2]
+    assert [sum(entry.size == LARGE for entry in part) for part in parts if any(e.size for e in part)] == [2]
     many = divide(expected([(40, LARGE)] * 4), 4, START_S)
     assert lengths(many) == [40.0] * 4
 
 
 @pytest.mark.parametrize("text", ["", "0/2", "3/2", "1", "1/0", "1/2/3", "a/b", "-1/2", "1/2 ", "²/4"])
-def test_another_text_is_refused_in_one_line(text: str) -> None:
+def test_invalid_shard_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(Problem, match="is not a shard") as refused:
         parse(text)
     assert "\n" not in str(refused.value)
     assert "--shard 2/4" in refused.value.next_step
 
 
-def test_a_run_keeps_which_shard_it_is_and_what_is_in_all(tmp_path: Path) -> None:
+def test_run_stores_its_shard_and_the_content_of_all(tmp_path: Path) -> None:
     parts = (
         {"a.py::test_a": ("cordon.taint",)},
         {"b.py::test_b": ("cordon.taint", "heartbeat.lease-interval")},
     )
     shard = Shard(2, "process", "fast", "v1.36.3", FACTS.began, (), parts)
-    assert shards.read(tmp_path) is None
-    shards.write(tmp_path, shard)
-    assert shards.read(tmp_path) == shard
+    assert rundir.read_shard(tmp_path) is None
+    rundir.write_shard(tmp_path, shard)
+    assert rundir.read_shard(tmp_path) == shard
     assert (shard.name, shard.claims) == ("shard 2/2", ("cordon.taint", "heartbeat.lease-interval"))
     rundir.write_json(tmp_path / "shard.json", {**shard.to_json(), "number": 3})
     with pytest.raises(Problem, match="malformed"):
-        shards.read(tmp_path)
+        rundir.read_shard(tmp_path)
     twice = {**shard.to_json(), "shards": [{"a.py::test_a": []}, {"a.py::test_a": []}]}
     rundir.write_json(tmp_path / "shard.json", twice)
     with pytest.raises(Problem, match="a scenario is in two shards"):
-        shards.read(tmp_path)
+        rundir.read_shard(tmp_path)
 
 
 def planned(cwd: Path, *options: str) -> proc.Result:
     argv = (sys.executable, "-m", "nodeproof.cli", "plan", "-n0", *options, "test_it.py")
-    return proc.run(argv, timeout_s=RUN_LIMIT_S, cwd=cwd)
+    return proc.run(argv, timeout_s=RUN_TIMEOUT_S, cwd=cwd)
 
 
-def test_the_plan_of_a_shard_goes_by_formulas_or_by_a_file_and_not_by_this_machines_runs(
-    tmp_path: Path,
-) -> None:
+def test_shard_plan_uses_formulas_or_a_file_and_not_local_runs(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     own = tmp_path / "reports" / "out" / "20260101-000000-fast-process-0000"
     own.mkdir(parents=True)
@@ -124,16 +122,16 @@ def test_the_plan_of_a_shard_goes_by_formulas_or_by_a_file_and_not_by_this_machi
     second = planned(tmp_path, "--shard", "2/2").stdout
     assert second.startswith("shard 2/2: 2 of 3 scenarios; the shards, in one slot each: 40, 35 s\n")
     assert ("test_long" in second, "test_short " in second, "test_shortest" in second) == (False, True, True)
-    told = planned(tmp_path, "--shard=2/2", "--times", str(own / rundir.TIMES)).stdout
-    assert told.startswith("shard 2/2: 2 of 3 scenarios; the shards, in one slot each: 500, 70 s\n")
+    output = planned(tmp_path, "--shard=2/2", "--times", str(own / rundir.TIMES)).stdout
+    assert output.startswith("shard 2/2: 2 of 3 scenarios; the shards, in one slot each: 500, 70 s\n")
 
 
 def test_more_shards_than_scenarios_are_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     with pytest.raises(proc.CommandFailed) as refused:
         planned(tmp_path, "--shard", "1/4")
-    said = [line for line in refused.value.output.splitlines() if "nodeproof:" in line]
-    assert said == [
+    errors = [line for line in refused.value.output.splitlines() if "nodeproof:" in line]
+    assert errors == [
         "ERROR: nodeproof: 4 shards of 3 scenarios: some would have nothing to run (--shard); "
         "use at most 3 shards"
     ]

@@ -1,27 +1,37 @@
-"""A stall or a late sentinel takes away what was read off near it, and nothing else."""
+"""A stall or late sentinel affects only evidence near it."""
 
 from __future__ import annotations
 
 import pytest
 
-from nodeproof.checks import looks, moments
+from nodeproof.checks import moments, observations
 from nodeproof.checks.judge import judge, undecided_s
 from nodeproof.model import window as windows
 from nodeproof.model.judgment import Check
 from nodeproof.model.slack import LAB, Span, calmest_s, slack_s
-from tests.unit.given import CLAIM, DETECTION, EVICTION, RENEWALS, STAYS, TAINT, UNKNOWN, recovered, renewing
 from tests.unit.histories import GRACE_S, NODE, POD, Story, configuration, last_renewal_t, partition
+from tests.unit.sample_checks import (
+    CLAIM,
+    DETECTION,
+    EVICTION,
+    RENEWALS,
+    STAYS,
+    TAINT,
+    UNKNOWN,
+    recovered,
+    renewing,
+)
 
 PERIOD_S, LATE_S = 2.0, 4.0
 UNKNOWN_T, EVICTED_T = 31.4, 41.7
-"""About when the node of `partition` becomes Unknown, and its pod leaves."""
+"""Approximate times at which the node of `partition` becomes Unknown and its pod leaves."""
 CONFORMS, TOO_LOADED = "conforms", "unproven: host-too-loaded"
-LOCKED = looks.listed("locks", NODE, "kubelet", UNKNOWN, moments.pod_deletion("nodeproof", POD))
-LIVES = looks.lives_on(POD, UNKNOWN, moments.pod_deletion("nodeproof", POD))
+LOCKED = observations.listed("locks", NODE, "kubelet", UNKNOWN, moments.pod_deletion("nodeproof", POD))
+LIVES = observations.stays_alive(POD, UNKNOWN, moments.pod_deletion("nodeproof", POD))
 
 
 def measured(story: Story, until_t: float = 89.0) -> Story:
-    """A host that is measured all along, and never busy."""
+    """Add measurements of an idle host to the whole history."""
     for number in range(1, int(until_t / PERIOD_S)):
         story.sentinel(number * PERIOD_S, 0.01)
         story.say(number * PERIOD_S + 0.02, "stall", late_s=0.005)
@@ -64,7 +74,7 @@ def lab_stalled(story: Story, until_t: float) -> Story:
         (EVICTION, EVICTED_T, TOO_LOADED),
     ],
 )
-def test_a_time_is_too_loaded_where_its_anchor_or_its_event_was_touched(
+def test_time_is_too_loaded_if_its_anchor_or_event_is_affected(
     disturb: object, check: Check, until_t: float, expected: str
 ) -> None:
     assert callable(disturb)
@@ -72,12 +82,12 @@ def test_a_time_is_too_loaded_where_its_anchor_or_its_event_was_touched(
 
 
 @pytest.mark.parametrize(("until_t", "expected"), [(26.0, CONFORMS), (33.0, TOO_LOADED), (41.5, CONFORMS)])
-def test_an_absence_is_too_loaded_where_its_window_was_touched(until_t: float, expected: str) -> None:
+def test_absence_is_too_loaded_if_its_window_is_affected(until_t: float, expected: str) -> None:
     assert label(stalled(measured(recovered()), until_t), STAYS) == expected
 
 
 @pytest.mark.parametrize("until_t", [6.0, 15.0, 60.0])
-def test_a_count_is_too_loaded_wherever_it_was(until_t: float) -> None:
+def test_count_is_too_loaded_if_any_part_is_affected(until_t: float) -> None:
     assert label(measured(renewing(until_t=89.5)), RENEWALS) == CONFORMS
     assert label(stalled(measured(renewing(until_t=89.5)), until_t), RENEWALS) == TOO_LOADED
 
@@ -85,43 +95,35 @@ def test_a_count_is_too_loaded_wherever_it_was(until_t: float) -> None:
 @pytest.mark.parametrize(
     ("until_t", "expected"), [(26.0, "deviates"), (32.0, TOO_LOADED), (60.0, "deviates")]
 )
-def test_an_event_that_did_not_come_is_missed_in_its_whole_window(until_t: float, expected: str) -> None:
-    story = Story()
-    story.fault(20.0, "planned", "armed", "injected")
-    story.condition(UNKNOWN_T, "Unknown")
+def test_missing_event_is_too_loaded_if_its_window_is_affected(until_t: float, expected: str) -> None:
+    story = Story().fault(20.0, "planned", "armed", "injected").condition(UNKNOWN_T, "Unknown")
     assert label(stalled(measured(story), until_t), TAINT) == expected
 
 
 @pytest.mark.parametrize("check", [LOCKED, LIVES])
 @pytest.mark.parametrize(("until_t", "expected"), [(26.0, CONFORMS), (36.0, TOO_LOADED), (49.0, CONFORMS)])
-def test_a_state_is_too_loaded_where_it_had_to_last(check: Check, until_t: float, expected: str) -> None:
-    story = measured(partition())
-    story.tell("started", 2.0)
-    story.beats(2.0, 80.0)
-    story.hear(85.0)
+def test_lasting_state_is_too_loaded_if_its_span_is_affected(
+    check: Check, until_t: float, expected: str
+) -> None:
+    story = measured(partition()).tell("started", 2.0).beats(2.0, 80.0).hear(85.0)
     story.look(35.0, "kubelet", id="look")
     assert label(stalled(story, until_t), check) == expected
 
 
-def test_a_quiet_measurement_right_after_a_stall_does_not_hide_it() -> None:
-    """The whole host stood still from 10.5 to 13.5, and the cluster had to catch up."""
-    story = measured(Story())
-    story.say(13.5, "stall", late_s=3.0)
-    story.say(13.6, "stall", late_s=0.0)
+def test_calm_measurement_after_a_stall_does_not_hide_it() -> None:
+    """The whole host was suspended from 10.5 to 13.5, and the cluster had to catch up."""
+    story = measured(Story()).say(13.5, "stall", late_s=3.0).say(13.6, "stall", late_s=0.0)
     for t, touched in ((8.0, False), (9.0, True), (12.0, True), (13.7, True), (15.0, True), (16.0, False)):
         assert (slack_s(story.history(), configuration(), [Span.at(t)]) > 3.0) is touched, t
 
 
 @pytest.mark.parametrize(("late_s", "expected"), [(1.2, TOO_LOADED), (0.2, "deviates")])
-def test_what_stood_still_between_anchor_and_event_may_have_put_the_event_off(
-    late_s: float, expected: str
-) -> None:
-    story = measured(partition(eviction_s=14.0))
-    story.say(38.0, "stall", late_s=late_s)
+def test_stall_between_anchor_and_event_may_have_delayed_the_event(late_s: float, expected: str) -> None:
+    story = measured(partition(eviction_s=14.0)).say(38.0, "stall", late_s=late_s)
     assert label(story, EVICTION) == expected
 
 
-def test_a_sentinel_counts_from_when_it_was_sent_first() -> None:
+def test_sentinel_counts_from_its_first_sending() -> None:
     story = Story()
     sent = {"nodes": 4.0, "pods": 9.0}
     story.say(9.5, "sentinel", value="s", sent_t=sent, latency_s={"nodes": 0.1, "pods": 0.5})
@@ -131,7 +133,7 @@ def test_a_sentinel_counts_from_when_it_was_sent_first() -> None:
     assert slack_s(story.history(), configuration(), [Span.at(10.0)]) - base == pytest.approx(2 * 0.98)
 
 
-def test_what_nobody_measured_is_vouched_for_by_both_neighbours() -> None:
+def test_unmeasured_time_uses_the_slack_of_both_neighbours() -> None:
     story = Story()
     for t, took in ((10.0, 0.1), (20.0, 0.3), (30.0, 0.2)):
         story.say(t, "stall", late_s=took)
@@ -147,10 +149,8 @@ def test_what_nobody_measured_is_vouched_for_by_both_neighbours() -> None:
 @pytest.mark.parametrize(
     ("waits", "before_s", "expected"), [(6, 0.0, TOO_LOADED), (1, 0.0, "deviates"), (6, 5.0, "deviates")]
 )
-def test_waits_for_one_processor_after_another_may_have_put_an_event_off(
-    waits: int, before_s: float, expected: str
-) -> None:
-    """They add up, as no slack does: nothing conforms by them."""
+def test_successive_cpu_waits_may_have_delayed_an_event(waits: int, before_s: float, expected: str) -> None:
+    """Unlike slack they add up: no claim conforms because of them."""
     event_t = last_renewal_t() + GRACE_S + 0.6 + 0.15 + 11.0
     story = measured(partition(eviction_s=11.0))
     for number in range(waits):
@@ -158,8 +158,8 @@ def test_waits_for_one_processor_after_another_may_have_put_an_event_off(
     assert label(story, EVICTION) == expected
 
 
-def test_what_does_not_come_is_waited_for_until_no_wait_for_processors_can_have_put_it_off() -> None:
-    """As long as its window and they, which is what a verdict asks of the recording."""
+def test_wait_is_extended_by_recorded_cpu_wait() -> None:
+    """By its window plus the waits, as the verdict requires of the recording."""
     story, soon = Story(), windows.prompt(5.0)
     story.fault(10.0, "injected")
     check, now_t = UNKNOWN.after(moments.fault_step("cut", "injected"), soon), 20.0
@@ -175,14 +175,11 @@ def test_what_does_not_come_is_waited_for_until_no_wait_for_processors_can_have_
 @pytest.mark.parametrize(
     ("until_t", "late_s", "expected"), [(31.0, 12.0, TOO_LOADED), (12.0, 4.0, "deviates")]
 )
-def test_what_stood_still_may_have_kept_the_last_heartbeats_from_the_controller(
+def test_stall_may_have_delayed_the_last_heartbeats(
     by: dict[str, str], until_t: float, late_s: float, expected: str
 ) -> None:
-    """It was to be awaited from 12 s before on."""
-    story = Story()
-    story.renewals(0.0, 18.0)
-    story.renew(31.1)
-    story.condition(31.4, "Unknown")
+    """Detection was possible from 12 s before on."""
+    story = Story().renewals(0.0, 18.0).renew(31.1).condition(31.4, "Unknown")
     story.say(until_t, "stall", late_s=late_s, **by)
     assert label(measured(story), DETECTION) == expected
 
@@ -197,7 +194,7 @@ def test_what_stood_still_may_have_kept_the_last_heartbeats_from_the_controller(
         ({80.0: GRACE_S}, "deviates"),
     ],
 )
-def test_a_lab_that_stood_still_for_as_long_as_nodes_may_be_silent_has_lost_them(
+def test_lab_stalled_for_the_grace_period_has_lost_its_nodes(
     stalls: dict[float, float], expected: str
 ) -> None:
     story = measured(partition(eviction_s=14.0))
@@ -206,10 +203,9 @@ def test_a_lab_that_stood_still_for_as_long_as_nodes_may_be_silent_has_lost_them
     assert label(story, EVICTION) == expected
 
 
-def test_a_stall_long_before_hides_nothing_that_came_too_early() -> None:
-    """It touches neither the anchor nor the event, and would not explain the time."""
-    story = measured(partition(eviction_s=2.0))
-    story.say(26.0, "stall", late_s=1.2, by=LAB)
+def test_much_earlier_stall_does_not_excuse_an_early_event() -> None:
+    """It affects neither the anchor nor the event, and would not explain the time."""
+    story = measured(partition(eviction_s=2.0)).say(26.0, "stall", late_s=1.2, by=LAB)
     assert label(story, EVICTION) == "deviates"
 
 
@@ -222,7 +218,7 @@ def test_a_stall_long_before_hides_nothing_that_came_too_early() -> None:
         ((0.01, 0.5, 0.02, 0.4, 0.3), 0.4),
     ],
 )
-def test_a_calibration_is_the_worst_of_the_calmest_latencies(
+def test_calibration_is_the_worst_of_the_calmest_latencies(
     latencies_s: tuple[float, ...], calmest: float
 ) -> None:
     assert calmest_s(latencies_s, 3, none_s=9.0) == calmest

@@ -1,4 +1,4 @@
-"""The file of a static pod, and the name of its mirror at the API."""
+"""The file of a static pod, and the name of its mirror pod."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import json
 from nodeproof.scenario import STATIC_PODS, mirror_pod, static_pod
 
 
-def test_a_kubelet_makes_the_mirrors_name_of_the_files() -> None:
+def test_mirror_pod_has_the_name_of_its_file_and_node() -> None:
     mirror = mirror_pod("node-1")
     file = static_pod(mirror, {"cpu": "300m"})
-    told = json.loads(file.content)
+    pod = json.loads(file.content)
     assert (file.node, file.path) == ("node-1", f"{STATIC_PODS}/{mirror.name}.json")
-    assert f"{told['metadata']['name']}-node-1" == mirror.name
-    assert told["metadata"]["namespace"] == mirror.namespace
-    assert told["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "300m"}}
-    assert "nodeName" not in told["spec"]
+    assert f"{pod['metadata']['name']}-node-1" == mirror.name
+    assert pod["metadata"]["namespace"] == mirror.namespace
+    assert pod["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "300m"}}
+    assert "nodeName" not in pod["spec"]

@@ -1,9 +1,11 @@
-"""What others wrote, where somebody reads it: on a terminal, and in Markdown."""
+"""Text on a terminal and in Markdown: foreign text, lines, and progress."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeproof import cli, terminal
+from nodeproof import cli, commands, terminal
+from nodeproof.artifacts import build
+from nodeproof.cache import ProgressLine
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, deviates
-from nodeproof.report import digest, matrix, plain, summary, table
-from tests.unit.told_runs import CLAIMS, CONFORMS, FACTS, WINDOW, shard_run, tell
+from nodeproof.report import comparison, digest, plain, tables
+from tests.unit.synthetic_runs import CLAIMS, CONFORMS, FACTS, WINDOW, shard_run, tell
 
 TITLE = "\x1b]0;owned\x07\x1b[2J\u202e"
 HOSTILE = (
@@ -27,26 +31,26 @@ SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 
 
 def steers(text: str) -> list[str]:
-    """The characters of a text that a terminal does more with than show them."""
+    """Return the characters of a text that control a terminal."""
     return [char for char in text if not char.isprintable() and char != "\n"]
 
 
-def test_what_is_printed_steers_no_terminal_and_shows_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_text_controls_no_terminal_and_shows_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.say(f"{TITLE} password=s3cr3tvalue")
     terminal.put(f"a\n{TITLE} password=s3cr3tvalue\tb")
-    seen = capsys.readouterr()
-    assert steers(seen.err + seen.out.replace("\t", "")) == []
-    assert "s3cr3tvalue" not in seen.err + seen.out
-    assert seen.out.startswith("a\n")
+    output = capsys.readouterr()
+    assert steers(output.err + output.out.replace("\t", "")) == []
+    assert "s3cr3tvalue" not in output.err + output.out
+    assert output.out.startswith("a\n")
 
 
-def test_a_problem_steers_no_terminal() -> None:
+def test_problem_controls_no_terminal() -> None:
     problem = Problem(TITLE, TITLE, TITLE, f"{TITLE}\n{TITLE}")
     assert steers(str(problem)) == steers(problem.line) == []
     assert str(problem).count("\n") == 2
 
 
-def test_no_command_that_reads_runs_steers_a_terminal(
+def test_commands_that_read_runs_control_no_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     verdict = deviates(HOSTILE, WINDOW, Measured(HOSTILE), HOSTILE)
@@ -73,27 +77,75 @@ def test_no_command_that_reads_runs_steers_a_terminal(
         cli.main(arguments)
     (shards[1] / "shard.json").write_text(json.dumps({**shard, "lab": HOSTILE}))
     assert cli.main(("merge", *map(str, shards), "--run", str(tmp_path / "other"))) == 2
-    seen = capsys.readouterr()
-    assert "changed: cordon.taint" in seen.out
-    assert "two shards differ in their kind of lab" in seen.err
-    assert steers(seen.out + seen.err) == []
-    assert steers(table.render(rows, 1.0, HOSTILE, {})) == []
+    output = capsys.readouterr()
+    assert "changed: cordon.taint" in output.out
+    assert "two shards differ in their kind of lab" in output.err
+    assert steers(output.out + output.err) == []
+    assert steers(tables.render(rows, 1.0, HOSTILE, {})) == []
 
 
-def test_in_markdown_a_text_of_others_is_a_code_span(tmp_path: Path) -> None:
-    """GitHub makes links of bare addresses and of numbers, and tells whom a name names."""
-    told = [(f"a.py::test_{HOSTILE}", "cordon.taint", deviates(HOSTILE, WINDOW, Measured(HOSTILE), HOSTILE))]
+def test_foreign_text_in_markdown_is_a_code_span(tmp_path: Path) -> None:
+    """GitHub links bare addresses and numbers, and notifies mentioned users."""
+    rows = [(f"a.py::test_{HOSTILE}", "cordon.taint", deviates(HOSTILE, WINDOW, Measured(HOSTILE), HOSTILE))]
     facts = replace(FACTS, lab=HOSTILE, exit_reason=HOSTILE, selected=(HOSTILE,))
-    found = digest.read(tell(tmp_path / "run", told, facts))
-    for text in (summary.render(found, CLAIMS), matrix.in_markdown_table(matrix.matrix([found], CLAIMS))):
+    run_digest = digest.read(tell(tmp_path / "run", rows, facts))
+    for text in (
+        tables.summary(run_digest, CLAIMS),
+        comparison.matrix_markdown(comparison.compare([run_digest], CLAIMS)),
+    ):
         assert "evil.example" in text
         for mark in ("@everyone", "evil.example", "#1", "![i]", "<img", "<!--"):
             assert mark not in "".join(SPAN.sub("", line) for line in text.splitlines())
 
 
 @given(st.text(alphabet="`a |\\", max_size=12))
-def test_a_code_span_ends_where_the_text_does(text: str) -> None:
+def test_code_span_ends_with_its_text(text: str) -> None:
     span = plain.in_markdown(text)
     shown = SPAN.fullmatch(span)
     assert (shown[2].strip() if shown else "") == plain.on_terminal(text)
     assert "|" not in plain.in_markdown_cell(text)
+
+
+ANEW = "\r\x1b[2Knodeproof: "
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "printed"),
+    [
+        (False, "nodeproof: begins\nnodeproof: 6 of 10\nnodeproof: done\n"),
+        (
+            True,
+            f"{ANEW}begins\n{ANEW}{'█' * 15}{'░' * 15} 5 of 10{ANEW}{'█' * 18}{'░' * 12} 6 of 10{ANEW}done\n",
+        ),
+    ],
+)
+def test_progress_is_a_bar_on_a_terminal_and_milestones_elsewhere(
+    is_terminal: bool, printed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    progress = (ProgressLine.of("5 of 10", 5, 10, is_milestone=False), ProgressLine.of("6 of 10", 6, 10))
+    for line in ("begins", *progress, "done"):
+        commands._say(line)
+    assert capsys.readouterr().err == printed
+
+
+@pytest.mark.parametrize("total", [0, 600])
+def test_ten_minute_build_has_one_milestone_a_minute(total: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, lines = [0.0], list[ProgressLine]()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    packages = build.Packages("compiling: {} packages", total, lines.append)  # type: ignore[arg-type]
+    for second in range(1, 601):
+        now_s[0] = float(second)
+        packages("k8s.io/api/core/v1")
+    milestones = [str(line) for line in lines if line.is_milestone]
+    assert len(lines) == 120
+    assert milestones == [f"compiling: {60 * n} packages, {60 * n} s" for n in range(1, 11)]
+
+
+@pytest.mark.parametrize(("count", "full"), [(0, 0), (1, 3), (10, 30), (12, 30)])
+def test_bar_is_never_longer_than_full(count: int, full: int) -> None:
+    assert ProgressLine.of("x", count, 10).bar == "█" * full + "░" * (30 - full) + " x"
+
+
+def test_progress_without_a_known_total_has_no_bar() -> None:
+    assert ProgressLine.of("reading", 5, 0).bar == "reading"

@@ -1,4 +1,4 @@
-"""Topologies: what is read of them, and what is refused."""
+"""Topologies: valid and invalid files."""
 
 from __future__ import annotations
 
@@ -7,44 +7,43 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof.labs.client import registry, starting, topology
-from nodeproof.labs.client.starting import Request
-from nodeproof.labs.client.topology import Entry
-from nodeproof.labs.ground.spec import Shape
+from nodeproof.labs.base.spec import Shape
+from nodeproof.labs.client import starting
+from nodeproof.labs.client.starting import Entry, LabRequest, Topology
 from nodeproof.labs.kinds import LIBVIRT, PROCESS
 from nodeproof.model.problem import Problem
-from nodeproof.session import options
 from tests.acceptance.command import TOP
 
 LARGE = Entry("big", "zone-b", Shape(memory_mib=2048, cpus=2))
 SMALL = Entry("small", "zone-a")
-ASKED = Request("p-000000", 2, 2, "fast", False, LIBVIRT.name, (1, 1), (LARGE, SMALL))
+TOPOLOGY = Topology((LARGE, SMALL))
+REQUEST = LabRequest("p-000000", 2, 2, "fast", False, LIBVIRT.name, (1, 1), TOPOLOGY)
 
 
-def _file(tmp_path: Path, text: str) -> Path:
+def _file(tmp_path: Path, text: str) -> str:
     path = tmp_path / "topology.yaml"
     path.write_text(text)
-    return path
+    return str(path)
 
 
 @pytest.mark.parametrize(
     "path", sorted((TOP / "infra" / "topology").glob("*.yaml")), ids=lambda path: path.stem
 )
-def test_each_topology_that_is_shipped_can_be_asked_for(path: Path) -> None:
-    entries = topology.read(path)
-    spread = topology.spread(entries)
-    starting.check(replace(ASKED, nodes=len(entries), zones=len(spread), spread=spread, entries=entries))
+def test_each_shipped_topology_is_valid(path: Path) -> None:
+    shipped = starting.read_topology(str(path))
+    spread = shipped.spread
+    starting.check(replace(REQUEST, nodes=sum(spread), zones=len(spread), spread=spread, topology=shipped))
 
 
-def test_nodes_are_as_the_file_says_and_in_its_order(tmp_path: Path) -> None:
+def test_nodes_follow_the_file_and_its_order(tmp_path: Path) -> None:
     text = "nodes: [{name: big, zone: zone-b, memory_mib: 2048, cpus: 2}, {name: small, zone: zone-a}]"
-    assert topology.read(_file(tmp_path, text)) == (LARGE, SMALL)
-    assert ASKED.entry_of_each == (LARGE, SMALL)
+    assert starting.read_topology(_file(tmp_path, text)) == TOPOLOGY
+    assert REQUEST.node_entries == (LARGE, SMALL)
 
 
-def test_without_a_topology_nodes_are_numbered_and_zones_take_turns() -> None:
-    plain = replace(ASKED, nodes=3, spread=(), entries=())
-    assert [(entry.name, entry.zone) for entry in plain.entry_of_each] == [
+def test_nodes_without_a_topology_are_numbered_across_zones() -> None:
+    plain = replace(REQUEST, nodes=3, spread=(), topology=Topology())
+    assert [(entry.name, entry.zone) for entry in plain.node_entries] == [
         ("node-1", "zone-a"),
         ("node-2", "zone-b"),
         ("node-3", "zone-a"),
@@ -56,7 +55,7 @@ def test_without_a_topology_nodes_are_numbered_and_zones_take_turns() -> None:
     [
         (
             f"nodes: [{{name: n, zone: z, memory_mib: [&a [x, x], {'*a, ' * 9}*a]}}]",
-            "cannot read the topology: expected no anchors",
+            "cannot read the topology: the alias",
         ),
         ("- " * 3000 + "x", "cannot read the topology: .*(collections|deep|level)"),
         ("[" * 5000, "cannot read the topology: "),
@@ -65,11 +64,9 @@ def test_without_a_topology_nodes_are_numbered_and_zones_take_turns() -> None:
         (f"nodes: ['{'x' * 10000}']", "is not a node"),
     ],
 )
-def test_what_would_take_memory_or_run_is_refused_in_a_short_message(
-    tmp_path: Path, text: str, words: str
-) -> None:
+def test_malicious_file_is_refused_with_a_short_message(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(Problem, match=words) as refused:
-        topology.read(_file(tmp_path, text))
+        starting.read_topology(_file(tmp_path, text))
     assert len(str(refused.value)) < 1000
 
 
@@ -88,58 +85,20 @@ def test_what_would_take_memory_or_run_is_refused_in_a_short_message(
         ("nodes: [{name: one, zone: a, cpus: true}]", "cpus is True"),
     ],
 )
-def test_what_is_no_topology_is_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_topology_is_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(Problem, match=words):
-        topology.read(_file(tmp_path, text))
+        starting.read_topology(_file(tmp_path, text))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(Problem, match="No such file") as caught:
-        topology.read(tmp_path / "none.yaml")
+        starting.read_topology(str(tmp_path / "none.yaml"))
     assert "none.yaml" in caught.value.where
 
 
-def test_nodes_without_memory_of_their_own_are_asked_for_none() -> None:
+def test_node_memory_is_refused_if_the_kind_cannot_set_it() -> None:
     with pytest.raises(Problem, match=r"memory and processors of a .* cannot be set"):
-        starting.check(replace(ASKED, kind=PROCESS.name))
-    starting.check(replace(ASKED, kind=PROCESS.name, entries=(replace(SMALL, name="one"), SMALL)))
-
-
-def test_a_run_has_the_nodes_of_its_topology() -> None:
-    found = options.resolve(LIBVIRT.name, "", "", "build", (), 0, 0, 0, (LARGE, SMALL))
-    assert (found.nodes, found.zones, found.spread, found.entries) == (2, 2, (1, 1), (LARGE, SMALL))
-
-
-def test_a_topology_and_a_number_of_nodes_are_one_too_many() -> None:
-    with pytest.raises(Problem, match="topology file already sets"):
-        options.resolve(LIBVIRT.name, "", "", "build", (), 2, 0, 0, (LARGE, SMALL))
-
-
-def test_a_lab_that_was_started_with_another_topology_is_named_with_the_way_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    node = {"name": "big", "zone": "zone-b", "memory_mib": 1280, "cpus": 2}
-    status = {"profile": "fast", "kubernetes_version": "v1.36.3", "nodes": [node], "kind": "libvirt"}
-    monkeypatch.setattr(registry, "running", lambda: ["p-000001"])
-    monkeypatch.setattr(registry, "client", lambda _name: _Told(status))
-    with pytest.raises(Problem, match="another topology: big") as caught:
-        options.resolve("p-000001", "", "", "build", (), 0, 0, 0, (LARGE,))
-    assert "nodeproof down --lab-name p-000001" in caught.value.next_step
-
-
-def test_who_says_no_topology_is_not_asked_for_shapes_that_an_older_lab_does_not_tell(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    node = {"name": "big", "zone": "zone-b"}
-    status = {"profile": "fast", "kubernetes_version": "v1.36.3", "nodes": [node], "kind": "libvirt"}
-    monkeypatch.setattr(registry, "running", lambda: ["p-000001"])
-    monkeypatch.setattr(registry, "client", lambda _name: _Told(status))
-    assert options.resolve("p-000001", "", "", "build", (), 0, 0).nodes == 1
-
-
-class _Told:
-    def __init__(self, status: object) -> None:
-        self._status = status
-
-    def status(self) -> object:
-        return self._status
+        starting.check(replace(REQUEST, kind=PROCESS.name))
+    starting.check(
+        replace(REQUEST, kind=PROCESS.name, topology=Topology((replace(SMALL, name="one"), SMALL)))
+    )

@@ -1,24 +1,26 @@
-"""Tests beside each other, and one by itself, as threads that stand for workers."""
+"""Tests with labs: parallel, exclusive, and retried on a loaded host."""
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
+from nodeproof import proc
 from tests.turns import alone, beside_others
 from tests.waiting import eventually
 
 SOON_S, NOT_YET_S = 5.0, 0.2
 
 
-def test_tests_run_beside_each_other(tmp_path: Path) -> None:
+def test_tests_run_in_parallel(tmp_path: Path) -> None:
     with beside_others(tmp_path / "turns"), beside_others(tmp_path / "turns"):
         pass
 
 
-def test_who_wants_to_run_alone_waits_for_those_that_run_and_goes_before_those_that_come_later(
-    tmp_path: Path,
-) -> None:
+def test_exclusive_test_waits_for_running_tests_and_precedes_later_ones(tmp_path: Path) -> None:
     turns, came = tmp_path / "turns", list[str]()
 
     def by_itself() -> None:
@@ -38,3 +40,78 @@ def test_who_wants_to_run_alone_waits_for_those_that_run_and_goes_before_those_t
         first.result(SOON_S)
         second.result(SOON_S)
     assert came == ["alone", "later"]
+
+
+TOP = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 240.0
+TESTS = '''
+import pathlib
+import pytest
+
+LOG = pathlib.Path(__file__).with_name("log")
+
+
+def tell(what):
+    with LOG.open("a") as out:
+        print(what, file=out)
+    return LOG.read_text().split().count(what)
+
+
+@pytest.fixture(scope="session")
+def lab():
+    tell("up")
+    yield
+    tell("down")
+
+
+def test_before(lab):
+    pass
+
+
+def test_said(lab):
+    if tell("said") == 1:
+        print("claim  unproven: host-too-loaded  x1")
+        pytest.fail("another label")
+
+
+def test_compared(lab):
+    assert ("host-too-loaded" if tell("compared") == 1 else "conforms") == "conforms"
+
+
+def test_never(lab):
+    tell("never")
+    assert "host-too-loaded" == "conforms"
+
+
+def test_other(lab):
+    """It fails for another reason, though its source mentions host-too-loaded."""
+    tell("other")
+    assert "deviates" == "conforms"
+
+
+def test_last(lab):
+    print("claim  unproven: host-too-loaded  x1")
+'''
+
+
+@pytest.fixture(scope="module", params=[(), ("-n1",)], ids=["one process", "a worker"])
+def ended(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], str]:
+    """Return the tests in the order in which they ran, and pytest's output."""
+    folder = tmp_path_factory.mktemp("loaded")
+    (folder / "test_loaded.py").write_text(TESTS)
+    options = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(folder)]
+    argv = [sys.executable, "-m", "pytest", *options, *request.param, str(folder)]
+    output = proc.run(argv, timeout_s=TIMEOUT_S, cwd=TOP, check=False).stdout
+    return (folder / "log").read_text().split(), output
+
+
+def test_failed_test_is_retried_once_on_a_new_lab(ended: tuple[list[str], str]) -> None:
+    calls, output = ended
+    again = [["down", "up", what] for what in ("said", "compared", "never")]
+    assert calls == ["up", *(word for what in again for word in (what[-1], *what)), "other", "down"]
+    assert "2 failed, 4 passed" in output
+
+
+def test_only_retried_tests_are_listed(ended: tuple[list[str], str]) -> None:
+    lines = [line for line in ended[1].splitlines() if "tried once more on new labs" in line]
+    assert [line.rpartition("::")[2] for line in lines] == ["test_compared", "test_never", "test_said"]

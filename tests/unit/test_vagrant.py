@@ -1,4 +1,4 @@
-"""What a Vagrant lab writes for Vagrant and reads from it, without either."""
+"""Files and output between a Vagrant lab and Vagrant, without running it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from xml.etree import ElementTree as Tree
 
 import pytest
 
-from nodeproof import proc, remedy
-from nodeproof.labs.ground.spec import LabSpec, NodeSpec, Shape
-from nodeproof.labs.kinds import LIBVIRT, VAGRANT
-from nodeproof.labs.kinds.libvirt.domain_xml import card_xml, leased_network_xml, mac, owner_told, tag_xml
-from nodeproof.labs.kinds.vagrant.settings import Settings
-from nodeproof.labs.kinds.vagrant.vagrant import Reached, Vagrant, read_ssh_config
+from nodeproof import proc
+from nodeproof.labs.base.spec import LabSpec, NodeSpec, Shape
+from nodeproof.labs.kinds import VAGRANT
+from nodeproof.labs.kinds.libvirt.domain_xml import card_xml, leased_network_xml, mac, parse_owner, tag_xml
+from nodeproof.labs.kinds.vagrant.nodes import Settings, Vagrant, read_ssh_config
 
 SPEC = NodeSpec("node-1", 0, "zone-a", "0" * 32)
 SSH_CONFIG = """\
@@ -42,7 +41,7 @@ DESCRIBED = """\
 
 @pytest.fixture
 def lab(tmp_path: Path) -> LabSpec:
-    """A lab with a key, and an image of a few bytes."""
+    """Return a lab with a key, and an image of a few bytes."""
     image = tmp_path / "abcdef012345"
     image.mkdir()
     files = {role: image / role for role in ("disk", "kernel", "initrd")}
@@ -52,27 +51,25 @@ def lab(tmp_path: Path) -> LabSpec:
     return LabSpec("p-000000", 0, 0, "v1.36.3", {}, True, "", "fast", (SPEC,), False, VAGRANT.name, guest)
 
 
-def test_how_vagrant_reaches_a_machine_is_read_where_it_is_told_in_full() -> None:
-    assert read_ssh_config(SSH_CONFIG) == {
-        "node-1": Reached("10.78.1.1", "root", Path("/run/it/a folder/ssh"))
-    }
+def test_addresses_are_read_from_the_vagrant_ssh_config() -> None:
+    assert read_ssh_config(SSH_CONFIG) == {"node-1": "10.78.1.1", "node-2": "10.78.1.2"}
 
 
 @pytest.mark.parametrize("state", ["up", "down"])
-def test_the_carrier_of_one_card_is_changed_and_nothing_else_of_it(state: str) -> None:
+def test_only_the_link_state_of_one_card_is_changed(state: str) -> None:
     element = Tree.fromstring(card_xml(DESCRIBED, mac("data", 0), state))  # noqa: S314
-    found = element.find("source"), [link.get("state") for link in element.findall("link")]
-    assert found[0] is not None and found[0].get("bridge") == "data"
-    assert found[1] == [state]
+    attributes = element.find("source"), [link.get("state") for link in element.findall("link")]
+    assert attributes[0] is not None and attributes[0].get("bridge") == "data"
+    assert attributes[1] == [state]
 
 
-def test_a_machine_without_the_card_is_no_machine_of_ours() -> None:
+def test_machine_without_the_card_is_refused() -> None:
     with pytest.raises(ValueError, match="no card"):
         card_xml(DESCRIBED, mac("data", 7), "up")
 
 
-def test_a_tag_says_to_the_guard_whose_a_machine_is() -> None:
-    assert owner_told(tag_xml("p-000000", SPEC.machine_id)) == f"p-000000 {SPEC.machine_id}"
+def test_tag_identifies_the_owner_of_a_machine() -> None:
+    assert parse_owner(tag_xml("p-000000", SPEC.machine_id)) == f"p-000000 {SPEC.machine_id}"
 
 
 def test_each_card_is_leased_its_own_address() -> None:
@@ -82,28 +79,26 @@ def test_each_card_is_leased_its_own_address() -> None:
     assert network.find("forward") is None
 
 
-def test_the_vagrantfile_is_told_each_machine_with_its_memory_and_its_only_host_key(
-    tmp_path: Path, lab: LabSpec
-) -> None:
-    made = Settings(tmp_path / "box", tmp_path / "home", lab)
+def test_vagrant_settings_have_machines_memory_and_host_key(tmp_path: Path, lab: LabSpec) -> None:
+    settings = Settings(tmp_path / "box", tmp_path / "home", lab)
     (tmp_path / "box").mkdir()
     large = NodeSpec("node-2", 1, "zone-a", "1" * 32, shape=Shape(memory_mib=2048, cpus=2))
     nodes = [
-        made.node(spec, tmp_path / "seed", "ssh-ed25519 AAAA", tmp_path / "log") for spec in (SPEC, large)
+        settings.node(spec, tmp_path / "seed", "ssh-ed25519 AAAA", tmp_path / "log") for spec in (SPEC, large)
     ]
-    made.tell(nodes, kvm=False)
+    settings.write(nodes, kvm=False)
 
-    told = json.loads((tmp_path / "box" / "settings.json").read_text())
-    assert [(node["name"], node["memory_mib"], node["cpus"]) for node in told["nodes"]] == [
+    stored = json.loads((tmp_path / "box" / "settings.json").read_text())
+    assert [(node["name"], node["memory_mib"], node["cpus"]) for node in stored["nodes"]] == [
         ("node-1", 1280, 1),
         ("node-2", 2048, 2),
     ]
     assert (tmp_path / "box" / "node-1" / "known_hosts").read_text() == "node-1 ssh-ed25519 AAAA\n"
     assert "StrictHostKeyChecking yes" in (tmp_path / "box" / "node-1" / "ssh_config").read_text()
-    assert told["lab"]["pool"] == "p-000000"
+    assert stored["lab"]["pool"] == "p-000000"
 
 
-def test_the_box_is_installed_without_a_copy_of_the_image(
+def test_box_is_installed_without_a_copy_of_the_image(
     tmp_path: Path, lab: LabSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[Sequence[str]] = []
@@ -117,12 +112,12 @@ def test_the_box_is_installed_without_a_copy_of_the_image(
     box = tmp_path / "home" / "boxes" / "nodeproof-abcdef012345" / "0" / "libvirt"
     assert (box / "box.img").readlink() == Path(lab.guest["disk"])
     assert json.loads((box / "metadata.json").read_text())["provider"] == "libvirt"
-    (made,) = ran
-    assert str(made[-1]).startswith(f"{tmp_path}/pool/nodeproof-abcdef012345_vagrant_box_image_0_")
+    (call,) = ran
+    assert str(call[-1]).startswith(f"{tmp_path}/pool/nodeproof-abcdef012345_vagrant_box_image_0_")
     assert (tmp_path / "box" / "ssh").stat().st_mode & 0o077 == 0
 
 
-def test_a_machine_that_vagrant_has_lost_is_remembered_and_forgotten(tmp_path: Path) -> None:
+def test_machine_lost_by_vagrant_can_be_remembered_and_forgotten(tmp_path: Path) -> None:
     vagrant = Vagrant(tmp_path, tmp_path, tmp_path, tmp_path / "log")
     assert vagrant.machine_id("node-1") == ""
     vagrant.remember("node-1", "an-id")
@@ -131,9 +126,7 @@ def test_a_machine_that_vagrant_has_lost_is_remembered_and_forgotten(tmp_path: P
     assert vagrant.machine_id("node-1") == ""
 
 
-def test_what_vagrant_says_is_kept_also_where_it_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vagrant_output_is_kept_even_on_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "vagrant"
     program.write_text("#!/bin/sh\necho $VAGRANT_DOTFILE_PATH $*\nexit 3\n")
     program.chmod(0o755)
@@ -141,11 +134,5 @@ def test_what_vagrant_says_is_kept_also_where_it_fails(
     with pytest.raises(proc.CommandFailed) as failed:
         Vagrant(tmp_path, tmp_path, tmp_path, tmp_path / "log").up(["node-1"])
     assert failed.value.status == 3
-    said = f"{tmp_path}/machines up --provider=libvirt node-1"
-    assert (tmp_path / "log").read_text() == f"$ vagrant up --provider=libvirt node-1\n{said}\n"
-
-
-def test_its_machines_have_what_a_libvirt_labs_have_but_for_shapes() -> None:
-    assert VAGRANT.features == LIBVIRT.features - {"shapes"}
-    assert {"vagrant", "dnsmasq", *LIBVIRT.host.tools} <= set(VAGRANT.host.tools)
-    assert VAGRANT.host.remedy == remedy.VAGRANT
+    line = f"{tmp_path}/machines up --provider=libvirt node-1"
+    assert (tmp_path / "log").read_text() == f"$ vagrant up --provider=libvirt node-1\n{line}\n"

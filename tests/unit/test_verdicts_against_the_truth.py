@@ -23,7 +23,6 @@ from nodeproof.checks.judge import judge
 from nodeproof.model.cluster import LEASE_NAMESPACE, UNREACHABLE
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
 from nodeproof.model.judgment import Check
-from tests.unit.given import CLAIM, DETECTION, EVICTION, FROM_FAULT, STAYS, TAINT
 from tests.unit.histories import (
     GRACE_S,
     NAMESPACE,
@@ -36,13 +35,14 @@ from tests.unit.histories import (
     configuration,
     wall,
 )
+from tests.unit.sample_checks import CLAIM, DETECTION, EVICTION, FROM_FAULT, STAYS, TAINT
 
 Json = Any
 EXAMPLES = int(os.environ.get("NODEPROOF_EXAMPLES", "300"))
-"""Some hundred by day; the night asks for ten thousand."""
+"""Some hundred by default; the nightly run asks for ten thousand."""
 RESOURCES = ("nodes", "pods", "leases", "events")
 ENDS_T, SENTINEL_PERIOD_S, FENCE_T = 90.0, 2.0, 86.0
-GIVEN_UP_S = 10.0
+ABANDONED_S = 10.0
 BURST_S = 0.001
 CUT_T, LAST_BEAT_T = 20.0, 19.5
 Deed = tuple[float, Callable[[float], None]]
@@ -50,7 +50,7 @@ Deed = tuple[float, Callable[[float], None]]
 
 @dataclass(frozen=True)
 class Gap:
-    """A watch is blind from one time to another; `lists` when its resourceVersion was gone."""
+    """A gap of a watch; `lists` if its resourceVersion has expired."""
 
     resource: str
     since_t: float
@@ -60,7 +60,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Slow:
-    """A watch delivers so much later between two times."""
+    """A watch that delivers late between two times."""
 
     resource: str
     since_t: float
@@ -70,7 +70,7 @@ class Slow:
 
 @dataclass(frozen=True)
 class Disturbed:
-    """What keeps the harness from seeing the truth; it stands still in `stop`."""
+    """What separates the harness from the truth; it is suspended during `stop`."""
 
     latency_s: float = 0.0
     gaps: Sequence[Gap] = ()
@@ -78,14 +78,16 @@ class Disturbed:
     stop: tuple[float, float] = (-1.0, -1.0)
 
     def awake(self, t: float) -> float:
-        """When the harness does what it would have done at `t`."""
+        """Return when the harness does what it would have done at `t`."""
         since_t, until_t = self.stop
         return until_t if since_t <= t < until_t else t
 
     def arrival(self, resource: str, t: float) -> float:
-        """When what was written at `t` would come by an unbroken watch."""
-        slow = [each for each in self.slow if each.resource == resource and each.since_t <= t < each.until_t]
-        return t + self.latency_s + max((each.late_s for each in slow), default=0.0)
+        """Return when a write at `t` would arrive through an unbroken watch."""
+        slow = [
+            pause for pause in self.slow if pause.resource == resource and pause.since_t <= t < pause.until_t
+        ]
+        return t + self.latency_s + max((pause.late_s for pause in slow), default=0.0)
 
 
 UNDISTURBED = Disturbed()
@@ -93,7 +95,7 @@ UNDISTURBED = Disturbed()
 
 @dataclass(frozen=True)
 class Write:
-    """What somebody wrote to the API at `t`."""
+    """A write to the API at `t`."""
 
     t: float
     resource: str
@@ -109,7 +111,7 @@ class Cluster:
     live: dict[tuple[str, str, str], Json] = field(default_factory=dict)
 
     def put(self, t: float, resource: str, namespace: str, name: str, body: Json) -> None:
-        """Write an object. Times only go up."""
+        """Write an object. Times must not decrease."""
         key = (resource, namespace, name)
         old = self.live.get(key)
         metadata = {**(old or {}).get("metadata", {}), **body.get("metadata", {}), "name": name}
@@ -132,8 +134,8 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Told:
-    """When the cluster did what, after the cut (s); nothing where None."""
+class Schedule:
+    """Times of the cluster's actions after the partition (s); None if an action does not happen."""
 
     unknown_s: float
     taint_s: float
@@ -143,20 +145,23 @@ class Told:
     statuses: tuple[float, ...]
 
 
-def act(told: Told, sentinels: Mapping[str, float]) -> Cluster:
-    """Let the cluster do what is told, in the order of time."""
+def act(schedule: Schedule, sentinels: Mapping[str, float]) -> Cluster:
+    """Carry out the schedule in the order of time."""
     cluster = begun()
-    unknown_t = LAST_BEAT_T + told.unknown_s
-    taint_t, ready_t = unknown_t + told.taint_s, LAST_BEAT_T + told.ready_s
+    unknown_t = LAST_BEAT_T + schedule.unknown_s
+    taint_t, ready_t = unknown_t + schedule.taint_s, LAST_BEAT_T + schedule.ready_s
     deeds: list[Deed] = [(t, partial(renew, cluster, OTHER)) for t in every(RENEW_S, ENDS_T)]
     deeds += [(t, partial(renew, cluster, NODE)) for t in every(RENEW_S, LAST_BEAT_T)]
     deeds += [(LAST_BEAT_T, partial(renew, cluster, NODE)), (unknown_t, partial(becomes, cluster, "Unknown"))]
     deeds += [(taint_t, partial(taint, cluster, True)), (ready_t, partial(becomes, cluster, "True"))]
     deeds += [(ready_t + 0.2, partial(taint, cluster, False))]
-    if told.evicted_s is not None:
-        evicted_t = taint_t + told.evicted_s
-        deeds += [(evicted_t, partial(evict, cluster)), (evicted_t + told.gone_s, partial(remove, cluster))]
-    deeds += [(t, partial(again, cluster)) for t in told.statuses]
+    if schedule.evicted_s is not None:
+        evicted_t = taint_t + schedule.evicted_s
+        deeds += [
+            (evicted_t, partial(evict, cluster)),
+            (evicted_t + schedule.gone_s, partial(remove, cluster)),
+        ]
+    deeds += [(t, partial(again, cluster)) for t in schedule.statuses]
     deeds += [(t, partial(annotate, cluster, value)) for value, t in sentinels.items()]
     for t, deed in sorted(deeds, key=lambda pair: pair[0]):
         deed(t)
@@ -164,7 +169,7 @@ def act(told: Told, sentinels: Mapping[str, float]) -> Cluster:
 
 
 def begun() -> Cluster:
-    """Two Ready nodes, a pod on the one that is cut, the sentinels."""
+    """Return two Ready nodes, a pod on the partitioned one, and the sentinels."""
     cluster = Cluster()
     for name in (NODE, OTHER):
         status = {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": wall(-5)}]}
@@ -213,7 +218,7 @@ def renew(cluster: Cluster, node: str, t: float) -> None:
 
 
 def again(cluster: Cluster, t: float) -> None:
-    """Another node's status; it carries the sentinel's annotation along."""
+    """Update another node's status, which keeps the sentinel's annotation."""
     cluster.put(t, "nodes", "", OTHER, cluster.read("nodes", "", OTHER))
 
 
@@ -230,7 +235,7 @@ def _namespace(resource: str) -> str:
 
 
 def received(cluster: Cluster, disturbed: Disturbed) -> Iterator[Entry]:
-    """What the watches deliver, and when."""
+    """Yield what the watches deliver, and when."""
     for resource in RESOURCES:
         gaps = [gap for gap in disturbed.gaps if gap.resource == resource]
         writes = [write for write in cluster.writes if write.resource == resource]
@@ -242,14 +247,14 @@ def received(cluster: Cluster, disturbed: Disturbed) -> Iterator[Entry]:
             if gap.lists:
                 before = [write for write in writes if write.t < gap.until_t]
                 yield Entry(until_t - 0.01, "listed", _list(resource, before))
-            said = {"resource": resource, "since": gap.since_t, "reason": "cut"}
-            yield Entry(until_t, "gap", said)
+            data = {"resource": resource, "since": gap.since_t, "reason": "cut"}
+            yield Entry(until_t, "gap", data)
 
 
 def _watched(
     resource: str, writes: Sequence[Write], gaps: Sequence[Gap], disturbed: Disturbed
 ) -> Iterator[Entry]:
-    """In the order of writing, as a watch delivers: what is late holds up what is written after it."""
+    """Delay events in the order of writing: a late one delays its successors."""
     last_t = 0.0
     for write in writes:
         t = disturbed.arrival(resource, write.t)
@@ -263,7 +268,7 @@ def _watched(
 
 
 def record(cluster: Cluster, disturbed: Disturbed, sentinels: Mapping[str, float]) -> History:
-    """The recording: what was received, what the sentinels told, faults, and the fence."""
+    """Return the recording: received events, sentinels, faults, and the fence."""
     entries = [
         Entry(0.0, "begun", {"wall_offset_s": WALL_OFFSET_S, "nodes": [NODE, OTHER], "sentinel_node": OTHER})
     ]
@@ -286,7 +291,7 @@ def record(cluster: Cluster, disturbed: Disturbed, sentinels: Mapping[str, float
 
 
 def _listed(cluster: Cluster) -> Mapping[str, Json]:
-    """What the fence's LIST of everything gives."""
+    """Return the fence's LIST of all resources."""
     last = max((int(write.object["metadata"]["resourceVersion"]) for write in cluster.writes), default=0)
     return {
         resource: {
@@ -302,17 +307,17 @@ def _listed(cluster: Cluster) -> Mapping[str, Json]:
 
 
 def _sentinel(value: str, sent_t: float, back: Mapping[str, float], disturbed: Disturbed) -> Entry:
-    """What the recorder writes of a sentinel: once it is back, or a watch broke, or it is too old."""
+    """Yield the recorder's sentinel entries: on its return, on a broken watch, or on its timeout."""
     breaks = {gap.resource: disturbed.awake(gap.until_t) for gap in disturbed.gaps if gap.until_t >= sent_t}
     whole_t = max(back.values()) if len(back) == len(RESOURCES) else ENDS_T
-    t = disturbed.awake(min([whole_t, sent_t + GIVEN_UP_S, *breaks.values()]))
+    t = disturbed.awake(min([whole_t, sent_t + ABANDONED_S, *breaks.values()]))
     whole = [name for name in RESOURCES if breaks.get(name, ENDS_T) > t]
     took = {name: round(min(back.get(name, t), t) - sent_t, 6) for name in whole}
     return Entry(t, "sentinel", {"value": value, "sent_t": dict.fromkeys(whole, sent_t), "latency_s": took})
 
 
 def _first_back(entries: list[Entry]) -> Mapping[str, Mapping[str, float]]:
-    """When each watch first delivered each sentinel."""
+    """Return when each watch first delivered each sentinel."""
     back: dict[str, dict[str, float]] = {}
     for entry in sorted(entries, key=lambda entry: entry.t):
         metadata = entry.data["object"]["metadata"] if entry.kind == "watch" else {}
@@ -333,16 +338,16 @@ def _list(resource: str, writes: list[Write]) -> Mapping[str, Json]:
     return {"resource": resource, "rv": str(rv), "items": live}
 
 
-def deeds(told: Told) -> tuple[float, ...]:
-    """When the cluster does what is judged."""
-    taint_s = told.unknown_s + told.taint_s
-    after = (0.0, told.unknown_s, taint_s, taint_s + (told.evicted_s or 0.0), told.ready_s)
-    return tuple(LAST_BEAT_T + each for each in after)
+def deeds(schedule: Schedule) -> tuple[float, ...]:
+    """Return the times of the judged actions."""
+    taint_s = schedule.unknown_s + schedule.taint_s
+    after = (0.0, schedule.unknown_s, taint_s, taint_s + (schedule.evicted_s or 0.0), schedule.ready_s)
+    return tuple(LAST_BEAT_T + delay_s for delay_s in after)
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A watch that breaks so long before what the cluster does n-th, and is back so long after it (s)."""
+    """A watch that breaks around the cluster's n-th action (s before and after)."""
 
     resource: str
     nth: int
@@ -350,14 +355,14 @@ class Broken:
     after_s: float
     lists: bool
 
-    def gap(self, told: Told) -> Gap:
-        t = deeds(told)[self.nth]
+    def gap(self, schedule: Schedule) -> Gap:
+        t = deeds(schedule)[self.nth]
         return Gap(self.resource, t - self.before_s, t + self.after_s, self.lists)
 
 
 @dataclass(frozen=True)
 class Late:
-    """A watch that is slow from before what the cluster does n-th, for more than a sentinel's period (s)."""
+    """A watch that is slow around the cluster's n-th action, for more than a sentinel's period (s)."""
 
     resource: str
     nth: int
@@ -365,21 +370,21 @@ class Late:
     for_s: float
     late_s: float
 
-    def slow(self, told: Told) -> Slow:
-        since_t = deeds(told)[self.nth] - self.before_s
+    def slow(self, schedule: Schedule) -> Slow:
+        since_t = deeds(schedule)[self.nth] - self.before_s
         return Slow(self.resource, since_t, since_t + self.for_s, self.late_s)
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """The harness stands still from before what the cluster does n-th (s)."""
+    """A harness that is suspended from before the cluster's n-th action (s)."""
 
     nth: int
     before_s: float
     for_s: float
 
-    def stop(self, told: Told) -> tuple[float, float]:
-        since_t = max(CUT_T + 0.5, deeds(told)[self.nth] - self.before_s)
+    def stop(self, schedule: Schedule) -> tuple[float, float]:
+        since_t = max(CUT_T + 0.5, deeds(schedule)[self.nth] - self.before_s)
         return since_t, since_t + self.for_s
 
 
@@ -405,8 +410,8 @@ late_watches = st.lists(
             for_s=st.floats(4.5, 12.0),
             late_s=st.floats(0.1, 8.0),
         ),
-        # Between two sentinels: the API's own times, in whole seconds, are all that tells of it. They tell
-        # nothing of what follows another write of its object within a second.
+        # Between two sentinels only the API's own times, in whole seconds, show it. They show
+        # nothing about a write within a second of another write of its object.
         st.builds(
             Late,
             resource=st.sampled_from(("nodes", "pods")),
@@ -423,7 +428,7 @@ stops = st.one_of(
     st.builds(Stopped, nth=st.integers(0, 4), before_s=st.floats(-1.0, 5.0), for_s=st.floats(0.1, 6.0)),
 )
 stories = st.builds(
-    Told,
+    Schedule,
     unknown_s=st.sampled_from((GRACE_S + 0.5, GRACE_S + 1.5, GRACE_S - 1.0, GRACE_S - 3.0, GRACE_S + 6.0)),
     taint_s=st.sampled_from((0.1, 0.6, 2.1, 5.0)),
     evicted_s=st.one_of(
@@ -452,24 +457,24 @@ def has_late_sentinel(history: History, latency_s: float) -> bool:
 
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    told=stories,
+    schedule=stories,
     broken=broken_watches,
     late=late_watches,
     stopped=stops,
     latency_s=st.sampled_from((0.01, 0.05, 0.2)),
     phase=st.floats(0.0, 1.9),
 )
-# What came just before the anchor, and just before the wait was over, while the harness stood still.
-@example(Told(9.0, 2.1, 10.0, 0.3, 21.5, ()), [], [], Stopped(3, 0.0, 0.5), 0.01, 0.0)
-@example(Told(9.0, 2.1, 15.3, 0.3, 21.5, ()), [], [], Stopped(3, 0.0, 0.5), 0.01, 0.0)
-# What came near the end of its wait, by a slower watch.
-@example(Told(12.5, 2.1, 10.0, 0.3, 20.0, ()), [], [], None, 0.2, 0.0)
-# What came too early, and was told late because the harness stood still.
-@example(Told(9.0, 0.1, None, 0.3, 20.0, ()), [], [], Stopped(1, 0.0, 0.75), 0.01, 0.0)
-# What came too early, and was kept back between two sentinels.
-@example(Told(11.0, 2.1, 10.0, 0.3, 21.5, ()), [], [Late("nodes", 1, 0.0, 0.1, 1.3)], None, 0.01, 0.0)
-def test_a_verdict_is_the_truths_or_none(
-    told: Told,
+# An event just before the anchor or the end of the wait, while the harness was suspended.
+@example(Schedule(9.0, 2.1, 10.0, 0.3, 21.5, ()), [], [], Stopped(3, 0.0, 0.5), 0.01, 0.0)
+@example(Schedule(9.0, 2.1, 15.3, 0.3, 21.5, ()), [], [], Stopped(3, 0.0, 0.5), 0.01, 0.0)
+# An event near the end of its wait, by a slower watch.
+@example(Schedule(12.5, 2.1, 10.0, 0.3, 20.0, ()), [], [], None, 0.2, 0.0)
+# An event that came too early, and was delivered late to a suspended harness.
+@example(Schedule(9.0, 0.1, None, 0.3, 20.0, ()), [], [], Stopped(1, 0.0, 0.75), 0.01, 0.0)
+# An event that came too early, and was delayed between two sentinels.
+@example(Schedule(11.0, 2.1, 10.0, 0.3, 21.5, ()), [], [Late("nodes", 1, 0.0, 0.1, 1.3)], None, 0.01, 0.0)
+def test_verdict_is_the_truth_or_unproven(
+    schedule: Schedule,
     broken: list[Broken],
     late: list[Late],
     stopped: Stopped | None,
@@ -478,20 +483,22 @@ def test_a_verdict_is_the_truths_or_none(
 ) -> None:
     disturbed = Disturbed(
         latency_s,
-        [each.gap(told) for each in broken],
-        [each.slow(told) for each in late],
-        stopped.stop(told) if stopped else UNDISTURBED.stop,
+        [gap.gap(schedule) for gap in broken],
+        [pause.slow(schedule) for pause in late],
+        stopped.stop(schedule) if stopped else UNDISTURBED.stop,
     )
-    # Nobody sends a sentinel while the harness stands still.
+    # A suspended harness sends no sentinel.
     times = [t for number in range(42) if (t := phase + number * SENTINEL_PERIOD_S) == disturbed.awake(t)]
     sentinels = {f"s-{number}": t for number, t in enumerate([*times, FENCE_T])}
-    cluster = act(told, sentinels)
-    truth, seen = record(cluster, UNDISTURBED, sentinels), record(cluster, disturbed, sentinels)
+    cluster = act(schedule, sentinels)
+    truth, disturbed_history = record(cluster, UNDISTURBED, sentinels), record(cluster, disturbed, sentinels)
     # A sentinel that is late itself explains a write that the API's whole seconds show up to 1 s later still.
-    assume(not (late and late[0].for_s < SENTINEL_PERIOD_S and has_late_sentinel(seen, latency_s)))
+    assume(
+        not (late and late[0].for_s < SENTINEL_PERIOD_S and has_late_sentinel(disturbed_history, latency_s))
+    )
     for name, check in CHECKS.items():
         true = judge(CLAIM, check, truth, configuration())
-        verdict = judge(CLAIM, check, seen, configuration())
+        verdict = judge(CLAIM, check, disturbed_history, configuration())
         assert name == "stays" or true.outcome != "unproven", (name, true)
         if "within the slack" in true.reason:
             continue

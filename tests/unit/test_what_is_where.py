@@ -1,4 +1,4 @@
-"""Which tests `make test`, CI and the night run: together all of them, each once, and in CI every fault."""
+"""Tests run by `make test`, CI and the nightly run: all of them, each once, and in CI every fault."""
 
 from __future__ import annotations
 
@@ -19,28 +19,24 @@ from nodeproof import proc
 from nodeproof.faults import FAULTS as REGISTERED
 from nodeproof.labs.kinds import LIBVIRT, PROCESS, VAGRANT
 from nodeproof.model.needs import COMPONENTS
-from tests import show_marks
-from tests.acceptance import test_component_falls
+from tests import markers
 from tests.contract.kinds import FAULTS, KINDS
 
 TOP = Path(__file__).resolve().parents[2]
-LIMIT_S = 300.0
+TIMEOUT_S = 300.0
 BEFORE_A_PULL_REQUEST, NIGHT = ("test",), ("night",)
-IN_AND_OUT = (
-    "test_a_fault_injected_twice_is_seen_and_healed_twice_is_gone",
-    "test_a_fault_of_the_control_plane_is_seen_twice_and_healed_twice",
-)
-"""The contract tests of which each fault has a row."""
+IN_AND_OUT = ("test_fault_is_idempotent", "test_control_plane_fault_is_idempotent")
+"""The contract tests with one row per fault."""
 ONLY_DOCUMENTED = re.compile(r'^@needs\([^@]*profile="documented"[^@]*?^def (test_\w+)', re.MULTILINE)
 MARKED = {"tests/acceptance": ("",), "tests/contract": (PROCESS.name, LIBVIRT.name, VAGRANT.name)}
-"""Folders of which targets take parts, by marker, with the kinds of lab that each is for."""
+"""Folders that targets split by marker, and the kinds of lab of each."""
 ALONE_AT_THE_END = re.compile(r"\b(?<!not )alone\b")
 Test = tuple[str, str]
-"""A test, or a folder that is run whole, with the kind of lab where there is more than one."""
+"""A test, or a folder run as a whole, and the kind of lab if there are several."""
 
 
 def in_ci() -> tuple[str, ...]:
-    """The targets that .ci/run makes: each comes behind its limit (s)."""
+    """Return the targets of .ci/run, each of which follows its timeout (s)."""
     lines = (TOP / ".ci" / "run").read_text().splitlines()
     parts = [line for line in lines if line.startswith(("one ", "part "))]
     return tuple(target for part in parts for target in re.findall(r"\b\d+ ([a-z-]+)", part))
@@ -48,57 +44,59 @@ def in_ci() -> tuple[str, ...]:
 
 @cache
 def commands(targets: tuple[str, ...], program: str) -> list[list[str]]:
-    """The commands of a program that make would run."""
-    # Beside another make, its jobs would be ours.
+    """Return the commands of a program that make would run."""
+    # Below another make we would inherit its job server.
     argv = ["env", "-u", "MAKEFLAGS", "-u", "MFLAGS", "make", "--dry-run", "--no-print-directory", *targets]
-    lines = proc.run(argv, timeout_s=LIMIT_S, cwd=TOP).stdout.replace("\\\n", " ").splitlines()
-    found = [shlex.split(line) for line in lines if f"/{program} " in line]
-    return [command[1:] for command in found if command[0].endswith(f"/{program}")]
+    lines = proc.run(argv, timeout_s=TIMEOUT_S, cwd=TOP).stdout.replace("\\\n", " ").splitlines()
+    calls = [shlex.split(line) for line in lines if f"/{program} " in line]
+    return [command[1:] for command in calls if command[0].endswith(f"/{program}")]
 
 
 @pytest.fixture(scope="module")
 def marks() -> Mapping[Test, frozenset[str]]:
-    """Every test of the folders that are taken apart, with its markers."""
-    asked = [(kind, folder) for folder, kinds in MARKED.items() for kind in kinds]
+    """Return every test of the split folders with its markers."""
+    folders = [(kind, folder) for folder, kinds in MARKED.items() for kind in kinds]
     with ThreadPoolExecutor(2) as pool:
-        return {test: found for part in pool.map(lambda one: collected(*one), asked) for test, found in part}
+        return {
+            test: names for part in pool.map(lambda one: collected(*one), folders) for test, names in part
+        }
 
 
 def collected(kind: str, folder: str) -> list[tuple[Test, frozenset[str]]]:
-    options = ["--collect-only", "-q", "-p", "tests.show_marks", "-p", "no:cacheprovider"]
+    options = ["--collect-only", "-q", "-p", "tests.markers", "-p", "no:cacheprovider"]
     lab = [f"--contract-lab={kind}"] if kind else []
-    said = proc.run(
-        [sys.executable, "-m", "pytest", *options, *lab, folder], timeout_s=LIMIT_S, cwd=TOP
+    output = proc.run(
+        [sys.executable, "-m", "pytest", *options, *lab, folder], timeout_s=TIMEOUT_S, cwd=TOP
     ).stdout
-    lines = [line.split("\t")[1:] for line in said.splitlines() if line.startswith(show_marks.SIGN)]
-    return [((kind, nodeid), frozenset(found)) for nodeid, *found in lines]
+    lines = [line.split("\t")[1:] for line in output.splitlines() if line.startswith(markers.MARKED)]
+    return [((kind, nodeid), frozenset(names)) for nodeid, *names in lines]
 
 
 def selected(targets: tuple[str, ...], marks: Mapping[Test, frozenset[str]]) -> Counter[Test]:
-    """What the commands of these targets run, and how often."""
-    found: Counter[Test] = Counter()
+    """Count what the commands of these targets run."""
+    counts: Counter[Test] = Counter()
     for command in commands(targets, "pytest"):
         kind = next(
             (word.partition("=")[2] for word in command if word.startswith("--contract-lab=")), PROCESS.name
         )
         folders = [word for word in command if word.startswith("tests/")]
         if "-m" not in command:
-            found.update(("", folder) for folder in folders)
+            counts.update(("", folder) for folder in folders)
             continue
         chosen = Expression.compile(command[command.index("-m") + 1])
         own = {test: names for test, names in marks.items() if test[1].startswith(tuple(folders))}
-        found.update(
+        counts.update(
             test for test, names in own.items() if test[0] in ("", kind) and chosen.evaluate(_has(names))
         )
-    return found
+    return counts
 
 
 def _has(names: frozenset[str]) -> ExpressionMatcher:
-    """What an expression asks of a test with these markers."""
+    """Return the value of a marker expression for a test with these markers."""
     return MarkMatcher.from_markers(pytest.Mark(name, (), {}, _ispytest=True) for name in names)
 
 
-def test_every_test_runs_in_ci_or_at_night_and_none_in_both(marks: Mapping[Test, frozenset[str]]) -> None:
+def test_every_test_runs_either_in_ci_or_at_night(marks: Mapping[Test, frozenset[str]]) -> None:
     run = selected(in_ci(), marks) + selected(NIGHT, marks)
     folders = {f"tests/{path.name}" for path in (TOP / "tests").iterdir() if any(path.glob("test_*.py"))}
 
@@ -107,20 +105,20 @@ def test_every_test_runs_in_ci_or_at_night_and_none_in_both(marks: Mapping[Test,
     assert set(run) == set(marks) | {("", folder) for folder in folders - MARKED.keys()}
 
 
-def test_make_test_is_what_ci_begins_with() -> None:
+def test_ci_begins_with_make_test() -> None:
     assert in_ci()[:1] == BEFORE_A_PULL_REQUEST
 
 
 def faults_of_a_process_lab() -> list[str]:
-    """The registered faults that a process lab can have."""
+    """Return the registered faults available in a process lab."""
     rows = [(row, make("node").name) for row, make in FAULTS.items()]
     can = {name for row, name in rows if row not in KINDS[PROCESS.name].lacks}
     cannot = {name for _row, name in rows} - can
-    return [entry.name for entry in REGISTERED if entry.name not in cannot]
+    return [name for name in REGISTERED if name not in cannot]
 
 
 @pytest.mark.parametrize("fault", faults_of_a_process_lab())
-def test_make_test_injects_and_heals_every_fault_that_a_process_lab_can_have(
+def test_make_test_injects_and_heals_every_fault_of_process_labs(
     marks: Mapping[Test, frozenset[str]], fault: str
 ) -> None:
     rows = [
@@ -133,26 +131,27 @@ def test_make_test_injects_and_heals_every_fault_that_a_process_lab_can_have(
 
 
 @pytest.mark.parametrize("component", [*COMPONENTS, "kubelet"])
-def test_make_test_has_a_cluster_of_which_this_component_is_altered(
-    marks: Mapping[Test, frozenset[str]], component: str
-) -> None:
-    test = test_component_falls.test_a_claim_deviates_where_a_component_does_otherwise
-    nodeid = f"tests/acceptance/test_component_falls.py::{test.__name__}[{component}]"
-    assert ("", nodeid) in selected(BEFORE_A_PULL_REQUEST, marks)
+def test_make_test_alters_each_component_once(marks: Mapping[Test, frozenset[str]], component: str) -> None:
+    tests = [
+        test for _kind, test in selected(BEFORE_A_PULL_REQUEST, marks) if "test_component_falls.py" in test
+    ]
+    assert [test for test in tests if test.endswith(f"[{component}]")], tests
 
 
 def test_make_test_kills_a_run(marks: Mapping[Test, frozenset[str]]) -> None:
-    assert [test for _kind, test in selected(BEFORE_A_PULL_REQUEST, marks) if "test_a_killed_run" in test]
+    assert [
+        test for _kind, test in selected(BEFORE_A_PULL_REQUEST, marks) if "test_killed_run_is_healed" in test
+    ]
 
 
-def test_what_looks_at_the_whole_machine_has_no_neighbours() -> None:
+def test_tests_of_the_whole_machine_run_alone() -> None:
     for command in commands((*in_ci(), *NIGHT), "pytest"):
         marks = command[command.index("-m") + 1] if "-m" in command else ""
         assert ("-n" in command) != bool(ALONE_AT_THE_END.search(marks)) or "-m" not in command, command
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_every_fault_that_machines_can_have_is_injected_and_healed_on_them_in_ci_or_at_night(
+def test_every_machine_fault_is_injected_and_healed_in_ci_or_at_night(
     marks: Mapping[Test, frozenset[str]], fault: str
 ) -> None:
     where = LIBVIRT.name if fault not in KINDS[LIBVIRT.name].lacks else PROCESS.name
@@ -162,7 +161,7 @@ def test_every_fault_that_machines_can_have_is_injected_and_healed_on_them_in_ci
     )
 
 
-def test_each_scenario_runs_on_machines_in_ci_or_at_night_and_none_in_both() -> None:
+def test_each_scenario_runs_on_machines_either_in_ci_or_at_night() -> None:
     run = {
         when: [command for command in commands(targets, "nodeproof") if "--lab=libvirt" in command]
         for when, targets in (("ci", in_ci()), ("night", NIGHT))
@@ -175,8 +174,10 @@ def test_each_scenario_runs_on_machines_in_ci_or_at_night_and_none_in_both() -> 
     assert all((TOP / path.partition("::")[0]).exists() for path in listed)
 
 
-def test_what_only_the_profile_documented_proves_runs_in_ci_or_at_night() -> None:
-    run = [each for each in commands((*in_ci(), *NIGHT), "nodeproof") if "--profile=documented" in each]
+def test_documented_only_scenarios_run_in_ci_or_at_night() -> None:
+    run = [
+        command for command in commands((*in_ci(), *NIGHT), "nodeproof") if "--profile=documented" in command
+    ]
     alone = {
         name
         for path in (TOP / "scenarios").rglob("test_*.py")
@@ -188,30 +189,30 @@ def test_what_only_the_profile_documented_proves_runs_in_ci_or_at_night() -> Non
 
 
 def scenarios_of(command: Sequence[str]) -> set[str]:
-    """The names of the scenarios that a command of nodeproof runs."""
+    """Return the names of the scenarios that a nodeproof command runs."""
     folders = [word for word in command if word.startswith("scenarios/")] or ["scenarios"]
     named = command[command.index("-k") :][:2] if "-k" in command else []
     options = ["--collect-only", "-q", "-p", "no:cacheprovider"]
     argv = [sys.executable, "-m", "pytest", *options, *named, *folders]
-    said = proc.run(argv, timeout_s=LIMIT_S, cwd=TOP).stdout
-    return set(re.findall(r"::(test_\w+)", said))
+    output = proc.run(argv, timeout_s=TIMEOUT_S, cwd=TOP).stdout
+    return set(re.findall(r"::(test_\w+)", output))
 
 
-def test_run_in_a_checkout_loads_no_conftest_of_the_tests() -> None:
-    """Its hooks would run a scenario again that deviates while another claim is `host-too-loaded`."""
+def test_run_in_a_checkout_loads_no_test_conftest() -> None:
+    """Its hooks would retry a deviating scenario if another claim is `host-too-loaded`."""
     program = Path(sys.executable).with_name("nodeproof")
     options = ["run", "--collect-only", "--trace-config", "-p", "no:cacheprovider", "--claim=cordon.taint"]
-    output = proc.run([str(program), *options], timeout_s=LIMIT_S, cwd=TOP).stdout
+    output = proc.run([str(program), *options], timeout_s=TIMEOUT_S, cwd=TOP).stdout
     assert "test_cordon.py" in output
     assert "conftest.py" not in output
 
 
 def test_grouped_tests_share_a_worker(tmp_path: Path) -> None:
-    """xdist 3.8 groups nothing with pytest 9.2, silently (pytest-dev/pytest-xdist#1386)."""
+    """Fail if xdist groups nothing, as 3.8 does silently with pytest 9.2 (pytest-dev/pytest-xdist#1386)."""
     body = "import pytest\n@pytest.mark.xdist_group('one')\n@pytest.mark.parametrize('n', range(6))\n"
     (tmp_path / "test_group.py").write_text(f"{body}def test_it(n, worker_id):\n    print(worker_id)\n")
     options = ["-p", "no:cacheprovider", "-n2", "--dist=loadgroup", "-rP", "--rootdir", str(tmp_path)]
     argv = [sys.executable, "-m", "pytest", "-c", "/dev/null", *options, str(tmp_path)]
-    said = proc.run(argv, timeout_s=LIMIT_S, cwd=tmp_path).stdout
-    workers = {line for line in said.splitlines() if re.fullmatch(r"gw\d", line)}
-    assert len(workers) == 1, said
+    output = proc.run(argv, timeout_s=TIMEOUT_S, cwd=tmp_path).stdout
+    workers = {line for line in output.splitlines() if re.fullmatch(r"gw\d", line)}
+    assert len(workers) == 1, output

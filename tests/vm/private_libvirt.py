@@ -17,27 +17,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nodeproof import proc
-from nodeproof.labs.ground import etc
-from nodeproof.labs.ground.processes import EventLog, Processes
+from nodeproof.labs.base.mounts import ETC, make_etc
+from nodeproof.labs.base.processes import EventLog, Processes
 from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
 
-_MOUNT_LIMIT_S = 10.0
+_MOUNT_TIMEOUT_S = 10.0
 _LAB = Path("/run/private-libvirt")
 
 
 @dataclass(frozen=True)
 class Command:
-    """What to run, and for how long at most."""
+    """A command and its timeout."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
-    limit_s: float
+    timeout_s: float
     may_fail: bool = False
 
 
 @dataclass(frozen=True)
-class Done:
-    """What came of a command; `status` is None where it did not end in time."""
+class CompletedCommand:
+    """The result of a command; `status` is None after a timeout."""
 
     argv: Sequence[str]
     status: int | None
@@ -46,55 +46,55 @@ class Done:
 
 
 def write_commands(folder: Path, commands: Sequence[Command]) -> None:
-    """Tell `main` what to run."""
+    """Write the commands for `main`."""
     (folder / "commands.json").write_text(json.dumps([asdict(command) for command in commands]))
 
 
-def read_done(folder: Path) -> list[Done]:
-    """What `main` has written so far."""
+def read_completed(folder: Path) -> list[CompletedCommand]:
+    """Return what `main` has written so far."""
     file = folder / "done.json"
-    return [Done(**entry) for entry in json.loads(file.read_text())] if file.exists() else []
+    return [CompletedCommand(**entry) for entry in json.loads(file.read_text())] if file.exists() else []
 
 
 def main(folder: Path) -> None:
     """Start libvirtd, run the commands, and end."""
     _start_libvirt(folder)
-    results: list[Done] = []
+    results: list[CompletedCommand] = []
     for number, entry in enumerate(json.loads((folder / "commands.json").read_text())):
         command = Command(**entry)
         results.append(_run(command, folder / f"{number}.log"))
-        (folder / "done.json").write_text(json.dumps([asdict(done) for done in results]))
+        (folder / "done.json").write_text(json.dumps([asdict(phase) for phase in results]))
         if results[-1].status != 0 and not command.may_fail:
             return
 
 
 def _start_libvirt(folder: Path) -> None:
     for argv in (["ip", "link", "set", "lo", "up"], ["mount", "-t", "tmpfs", "private", "/run"]):
-        proc.run(argv, timeout_s=_MOUNT_LIMIT_S)
+        proc.run(argv, timeout_s=_MOUNT_TIMEOUT_S)
     memory = _LAB / "mem"
     memory.mkdir(parents=True)
-    proc.run(["mount", "-t", "tmpfs", "private", str(memory)], timeout_s=_MOUNT_LIMIT_S)
+    proc.run(["mount", "-t", "tmpfs", "private", str(memory)], timeout_s=_MOUNT_TIMEOUT_S)
     for name in ("scratch", "logs"):
         (memory / name).mkdir()
-    own = etc.make(memory / "etc", {"hosts": "127.0.0.1 localhost\n", "resolv.conf": ""})
-    proc.run(["mount", "--bind", str(own), str(etc.HOST)], timeout_s=_MOUNT_LIMIT_S)
+    own = make_etc(memory / "etc", {"hosts": "127.0.0.1 localhost\n", "resolv.conf": ""})
+    proc.run(["mount", "--bind", str(own), str(ETC)], timeout_s=_MOUNT_TIMEOUT_S)
     processes = Processes(folder, EventLog(folder / "events.jsonl"))
     Hypervisor(_LAB, memory, processes).start_daemons()
 
 
-def _run(command: Command, log: Path) -> Done:
+def _run(command: Command, log: Path) -> CompletedCommand:
     began = time.monotonic()
     child = proc.start(command.argv, log=log, env={**os.environ, **command.env})
     status: int | None = None
     with contextlib.suppress(proc.TimeoutExpired):
-        status = child.wait(timeout=command.limit_s)
+        status = child.wait(timeout=command.timeout_s)
     child.kill()
     took_s = round(time.monotonic() - began, 1)
-    return Done(command.argv, status, log.read_text(errors="replace"), took_s)
+    return CompletedCommand(command.argv, status, log.read_text(errors="replace"), took_s)
 
 
 def reap_until_ends(pid: int) -> int:
-    """What a first process has to do: libvirtd takes a machine that nobody reaped for one that lives."""
+    """Reap children like a first process: libvirtd takes an unreaped machine for a running one."""
     while True:
         ended, status = os.wait()
         if ended == pid:

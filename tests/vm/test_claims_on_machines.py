@@ -1,5 +1,6 @@
-"""Claims about shutdowns, and containers whose node is away: they conform on a machine as it is, and fall on
-one that does otherwise.
+"""Claims about shutdowns, and about containers whose node is away.
+
+They conform on a machine as it is, and fall on one that behaves differently.
 """
 
 from __future__ import annotations
@@ -7,53 +8,29 @@ from __future__ import annotations
 import pytest
 
 from nodeproof.cluster.resources import NAMESPACE, node, pod
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from tests.acceptance.alterations import SLACK_S
-from tests.acceptance.altered import Alteration, Cluster, shipped, unaltered
+from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped, unaltered
+from tests.markers import falls
 from tests.vm.altering import (
     BASE,
     ENVIRONMENT,
     KILL_WITNESSES,
-    Fall,
     changed,
     check_that_all_conform,
-    check_that_fall,
-    claims_of,
-    deviating,
     kubelet_refused,
     sh,
 )
 from tests.vm.conftest import Run
 from tests.waiting import pause
 
-CONTAINERS, BY_FORCE = shipped("partition/test_containers.py"), shipped("partition/test_by_force.py")
-GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/test_unnoticed.py")
-CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_called_off.py"), shipped("shutdown/test_by_priority.py")
+CONTAINERS, BY_FORCE = shipped("partition/test_containers.py"), shipped("partition/test_force_delete.py")
+GRACEFUL, UNNOTICED = shipped("shutdown/test_graceful.py"), shipped("shutdown/test_power_off.py")
+CALLED_OFF, BY_PRIORITY = shipped("shutdown/test_cancelled.py"), shipped("shutdown/test_by_priority.py")
 CUT_OFF = shipped("shutdown/test_no_time_for_critical_pods.py")
 BUS, PAST_LOGIND = shipped("shutdown/test_bus_restart.py"), shipped("shutdown/test_past_logind.py")
-NOT_TOLD, RESTARTED = shipped("shutdown/test_not_told.py"), shipped("shutdown/test_kubelet_restart.py")
+NOT_NOTIFIED, RESTARTED = shipped("shutdown/test_undetected.py"), shipped("shutdown/test_kubelet_restart.py")
 LOST_STATUS = shipped("shutdown/test_lost_status.py")
-SHUTDOWN_CLAIMS = {
-    *(f"graceful-shutdown.{name}" for name in ("detects", "inhibitor-lock", "ready-false")),
-    *(f"graceful-shutdown.{name}" for name in ("pods-marked", "normal-termination", "two-phases")),
-    "shutdown-metrics.survive-reboot",
-}
-IN_CALLED_OFF = {
-    *(f"graceful-shutdown.{name}" for name in ("example-30-10", "pod-grace-is-minimum", "event")),
-    *(f"graceful-shutdown.{name}" for name in ("critical-definition", "scheduler-stops", "kubectl-get")),
-    *(f"graceful-shutdown.{name}" for name in ("admission-rejects", "admission-rejects-tolerating")),
-    *(f"graceful-shutdown.{name}" for name in ("cancelled-ready", "cancelled-pods-lost")),
-    *("graceful-shutdown.failed-pods-kept", "priority-shutdown.no-config"),
-    *("shutdown-metrics.values", "heartbeat.continues-in-shutdown"),
-}
-TIMED = {f"graceful-shutdown.{name}" for name in ("example-30-10", "pod-grace-is-minimum")}
-IN_BY_PRIORITY = {
-    *(f"priority-shutdown.{name}" for name in ("example-one", "example-two", "order-low-to-high")),
-    *(f"priority-shutdown.{name}" for name in ("empty-range-skipped", "outside-range", "total-is-sum")),
-}
-IN_CUT_OFF = {f"graceful-shutdown.{name}" for name in ("activation", "termination-starts-with-condition")}
-IN_BUS = {"graceful-shutdown.dbus-restart"}
-IN_DELAY = {f"graceful-shutdown.inhibit-delay-{name}" for name in ("override", "conflict")}
 LATER_DROP_IN = "/etc/systemd/logind.conf.d/nodeproof.conf"
 NO_BUS = "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent"
 GATE = "GracefulNodeShutdownBasedOnPodPriority"
@@ -71,8 +48,8 @@ def containers_end_and_nobody_clears_up(cluster: Cluster) -> None:
 def somebody_says_not_ready(cluster: Cluster) -> None:
     cluster.until(lambda: cluster.injected("power-off") or cluster.injected("shutdown"))
     conditions = cluster.node()["status"]["conditions"]
-    said = [{**entry, "status": "False"} if entry["type"] == "Ready" else entry for entry in conditions]
-    cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": said}})
+    altered = [{**entry, "status": "False"} if entry["type"] == "Ready" else entry for entry in conditions]
+    cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": altered}})
 
 
 def containers_end_at_once(cluster: Cluster) -> None:
@@ -81,7 +58,7 @@ def containers_end_at_once(cluster: Cluster) -> None:
 
 
 def containers_end_with_a_pod_that_is_deleted_by_force(cluster: Cluster) -> None:
-    """Their kubelet would start them again: it is not told."""
+    """Their kubelet would restart them, but does not notice."""
     cluster.until_injected("partition")
     cluster.until(lambda: cluster.pod() is None)
     sh(cluster.lab, f"systemctl stop kubelet && {KILL_WITNESSES}")
@@ -90,14 +67,14 @@ def containers_end_with_a_pod_that_is_deleted_by_force(cluster: Cluster) -> None
 
 
 def a_kubelet_does_not_come_back(cluster: Cluster) -> None:
-    """What undoes the shutdown starts it."""
+    """Healing the shutdown starts it."""
     cluster.until_recorded(f'"restart the kubelet of {cluster.target}","step":"ended"')
     sh(cluster.lab, "systemctl stop kubelet")
 
 
 def somebody_tells_what_became_of_a_pod(cluster: Cluster) -> None:
     cluster.until_injected("shutdown")
-    # What comes within the slack may have come before.
+    # An event within the slack may precede the anchor.
     pause(SLACK_S)
     status = f"{pod(NAMESPACE, cluster.pod()['metadata']['name'])}/status"
     cluster.lab.cluster.api.patch(status, {"status": {"phase": "Failed"}})
@@ -109,105 +86,169 @@ def a_node_in_shutdown_renews_nothing(cluster: Cluster) -> None:
         cluster.over.wait()
 
 
-FALLS: list[Fall] = [
-    (
-        ("partition.containers-keep-running", "partition.deferred-delete"),
+FALLS = [
+    pytest.param(
         containers_end_and_nobody_clears_up,
         (CONTAINERS,),
+        marks=falls("partition.containers-keep-running", "partition.deferred-delete"),
     ),
-    (("partition.user-force-delete",), containers_end_with_a_pod_that_is_deleted_by_force, (BY_FORCE,)),
-    (("non-graceful.not-detected",), somebody_says_not_ready, (UNNOTICED,)),
-    (("graceful-shutdown.undetected-paths",), somebody_says_not_ready, (PAST_LOGIND,)),
-    (("graceful-shutdown.kubelet-restart-during",), a_kubelet_does_not_come_back, (RESTARTED,)),
-    (("graceful-shutdown.status-may-be-lost",), somebody_tells_what_became_of_a_pod, (LOST_STATUS,)),
-    (tuple(sorted(TIMED)), containers_end_at_once, (CALLED_OFF,)),
-    (("heartbeat.continues-in-shutdown",), a_node_in_shutdown_renews_nothing, (CALLED_OFF,)),
+    pytest.param(
+        containers_end_with_a_pod_that_is_deleted_by_force,
+        (BY_FORCE,),
+        marks=falls("partition.user-force-delete"),
+    ),
+    pytest.param(somebody_says_not_ready, (UNNOTICED,), marks=falls("non-graceful.not-detected")),
+    pytest.param(somebody_says_not_ready, (PAST_LOGIND,), marks=falls("graceful-shutdown.undetected-paths")),
+    pytest.param(
+        a_kubelet_does_not_come_back, (RESTARTED,), marks=falls("graceful-shutdown.kubelet-restart-during")
+    ),
+    pytest.param(
+        somebody_tells_what_became_of_a_pod,
+        (LOST_STATUS,),
+        marks=falls("graceful-shutdown.status-may-be-lost"),
+    ),
+    pytest.param(
+        containers_end_at_once,
+        (CALLED_OFF,),
+        marks=falls("graceful-shutdown.example-30-10", "graceful-shutdown.pod-grace-is-minimum"),
+    ),
+    pytest.param(
+        a_node_in_shutdown_renews_nothing, (CALLED_OFF,), marks=falls("heartbeat.continues-in-shutdown")
+    ),
 ]
-FALL = {
-    *(claims_of(FALLS) | SHUTDOWN_CLAIMS | IN_CALLED_OFF | IN_BY_PRIORITY | IN_CUT_OFF | IN_BUS | IN_DELAY),
-    *("shutdown-metrics.exist", "graceful-shutdown.early-release", "graceful-shutdown.off-by-default"),
-}
-"""Every claim that falls here."""
 
 
 @pytest.mark.parametrize(
     "scenario",
-    [CONTAINERS, GRACEFUL, UNNOTICED, CALLED_OFF, NOT_TOLD],
+    [CONTAINERS, GRACEFUL, UNNOTICED, CALLED_OFF, NOT_NOTIFIED],
     ids=["containers", "graceful", "unnoticed", "called-off", "not-told"],
 )
-def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: str) -> None:
+def test_claims_of_a_scenario_conform(lab: LabHandle, run: Run, scenario: str) -> None:
     check_that_all_conform(run(lab, unaltered, scenario))
 
 
-@pytest.mark.parametrize(("claims", "alter", "scenario"), FALLS)
-def test_a_claim_falls_on_a_machine_that_does_otherwise(
-    lab: Lab, run: Run, claims: tuple[str, ...], alter: Alteration, scenario: tuple[str, ...]
+@pytest.mark.parametrize(("alter", "scenario"), FALLS)
+def test_claim_deviates_on_a_machine_that_behaves_differently(
+    lab: LabHandle, run: Run, alter: Alteration, scenario: tuple[str, ...], claims: frozenset[str]
 ) -> None:
-    check_that_fall(run(lab, alter, *scenario), claims)
+    check_fall(run(lab, alter, *scenario), claims)
 
 
-@pytest.mark.falls(*sorted(SHUTDOWN_CLAIMS))
-def test_a_kubelet_that_hears_nothing_of_shutdowns(lab: Lab, run: Run, claims: set[str]) -> None:
+@falls("graceful-shutdown.detects", "graceful-shutdown.inhibitor-lock")
+@falls("graceful-shutdown.normal-termination", "graceful-shutdown.pods-marked")
+@falls("graceful-shutdown.ready-false", "graceful-shutdown.two-phases", "shutdown-metrics.survive-reboot")
+def test_shutdown_claims_deviate_if_the_kubelet_has_no_bus(
+    lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
     with changed(lab, ENVIRONMENT, f"$a{NO_BUS}"):
         ended = run(lab, unaltered, GRACEFUL)
 
-    assert deviating(ended) == claims
+    assert ended.deviating() == claims
     assert ended.status == 1
 
 
 @pytest.mark.parametrize(
-    ("scenario", "claims"),
-    [(CALLED_OFF, IN_CALLED_OFF), (BY_PRIORITY, IN_BY_PRIORITY), (CUT_OFF, IN_CUT_OFF), (BUS, IN_BUS)],
-    ids=["called-off", "by-priority", "cut-off", "bus"],
+    "scenario",
+    [
+        pytest.param(
+            CALLED_OFF,
+            marks=[
+                falls(
+                    "graceful-shutdown.admission-rejects", "graceful-shutdown.admission-rejects-tolerating"
+                ),
+                falls("graceful-shutdown.cancelled-pods-lost", "graceful-shutdown.cancelled-ready"),
+                falls(
+                    "graceful-shutdown.critical-definition",
+                    "graceful-shutdown.event",
+                    "graceful-shutdown.example-30-10",
+                ),
+                falls("graceful-shutdown.failed-pods-kept", "graceful-shutdown.kubectl-get"),
+                falls("graceful-shutdown.pod-grace-is-minimum", "graceful-shutdown.scheduler-stops"),
+                falls(
+                    "heartbeat.continues-in-shutdown",
+                    "priority-shutdown.no-config",
+                    "shutdown-metrics.values",
+                ),
+            ],
+            id="called-off",
+        ),
+        pytest.param(
+            BY_PRIORITY,
+            marks=[
+                falls("priority-shutdown.empty-range-skipped", "priority-shutdown.example-one"),
+                falls("priority-shutdown.example-two", "priority-shutdown.order-low-to-high"),
+                falls("priority-shutdown.outside-range", "priority-shutdown.total-is-sum"),
+            ],
+            id="by-priority",
+        ),
+        pytest.param(
+            CUT_OFF,
+            marks=[
+                falls("graceful-shutdown.activation", "graceful-shutdown.termination-starts-with-condition")
+            ],
+            id="cut-off",
+        ),
+        pytest.param(BUS, marks=falls("graceful-shutdown.dbus-restart"), id="bus"),
+    ],
 )
-def test_a_kubelet_that_hears_nothing_of_a_shutdown_that_is_called_off(
-    lab: Lab, run: Run, scenario: str, claims: set[str]
+def test_cancelled_shutdown_claims_deviate_if_the_kubelet_has_no_bus(
+    lab: LabHandle, run: Run, scenario: str, claims: frozenset[str]
 ) -> None:
     with changed(lab, ENVIRONMENT, f"$a{NO_BUS}"):
         ended = run(lab, unaltered, scenario)
 
-    assert deviating(ended) == claims
+    assert ended.deviating() == claims
     assert ended.status == 1
 
 
-@pytest.mark.falls("shutdown-metrics.exist")
-def test_a_kubelet_without_the_gate_for_metrics(lab: Lab, run: Run, claims: set[str]) -> None:
+@falls("shutdown-metrics.exist")
+def test_metrics_claims_deviate_without_their_feature_gate(
+    lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
     with changed(lab, BASE, f's/}}$/, "featureGates": {{"{GATE}": false}}}}/'):
         ended = run(lab, unaltered, CALLED_OFF)
 
-    assert claims <= deviating(ended)
+    assert claims <= ended.deviating()
 
 
-@pytest.mark.falls("graceful-shutdown.off-by-default")
-def test_a_kubelet_that_was_given_time_is_told(lab: Lab, run: Run, claims: set[str]) -> None:
+@falls("graceful-shutdown.off-by-default")
+def test_no_grace_period_claims_deviate_if_one_is_set(
+    lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
     with changed(lab, BASE, 's/}$/, "shutdownGracePeriod": "20s"}/'):
-        ended = run(lab, unaltered, NOT_TOLD, "-k", "nobody_gave_time")
+        ended = run(lab, unaltered, NOT_NOTIFIED, "-k", "nobody_gave_time")
 
-    assert deviating(ended) == claims
+    assert ended.deviating() == claims
 
 
-@pytest.mark.falls("graceful-shutdown.inhibit-delay-override")
-def test_a_kubelet_without_a_bus_raises_no_delay(lab: Lab, run: Run, claims: set[str]) -> None:
+@falls("graceful-shutdown.inhibit-delay-override")
+def test_delay_claims_deviate_if_the_kubelet_has_no_bus(
+    lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
     with changed(lab, ENVIRONMENT, f"$a{NO_BUS}"):
-        ended = run(lab, unaltered, NOT_TOLD, "-k", "raises_the_delay")
+        ended = run(lab, unaltered, NOT_NOTIFIED, "-k", "raises_logind_delay")
 
-    assert claims <= deviating(ended)
+    assert claims <= ended.deviating()
 
 
-@pytest.mark.falls("graceful-shutdown.inhibit-delay-conflict")
-def test_a_delay_that_no_later_drop_in_lowers(lab: Lab, run: Run, claims: set[str]) -> None:
+@falls("graceful-shutdown.inhibit-delay-conflict")
+def test_delay_claims_deviate_if_no_later_drop_in_lowers_it(
+    lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
     try:
         with changed(lab, LATER_DROP_IN, "d"):
-            ended = run(lab, unaltered, NOT_TOLD, "-k", "raises_the_delay")
+            ended = run(lab, unaltered, NOT_NOTIFIED, "-k", "raises_logind_delay")
     finally:
         sh(lab, "systemctl kill --signal=HUP systemd-logind.service")
 
-    assert deviating(ended) == claims
+    assert ended.deviating() == claims
 
 
-@pytest.mark.falls("graceful-shutdown.early-release")
-def test_a_machine_that_others_hold_up_is_not_off_early(lab: Lab, run: Run, claims: set[str]) -> None:
+@falls("graceful-shutdown.early-release")
+def test_shutdown_claims_deviate_if_a_foreign_lock_delays_it(
+    lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
     sh(lab, OWN_LOCK)
     ended = run(lab, unaltered, GRACEFUL)
 
-    assert deviating(ended) == claims
+    assert ended.deviating() == claims

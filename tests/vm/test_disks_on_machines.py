@@ -1,5 +1,6 @@
-"""Claims about disks that are plugged into machines: they conform as it is, and fall where somebody moves a
-disk, keeps it, or ends who writes to it.
+"""Claims about disks that are plugged into machines.
+
+They conform as it is, and fall where somebody moves a disk, keeps it, or ends its writer.
 """
 
 from __future__ import annotations
@@ -10,39 +11,37 @@ import pytest
 
 from nodeproof.cluster.resources import NAMESPACE, node, pods
 from nodeproof.faults.volumes import DISKS, DRIVER, handle
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.needs import ATTACHER
 from tests.acceptance.alterations import refused
-from tests.acceptance.altered import Alteration, Cluster, shipped, unaltered
+from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped, unaltered
+from tests.markers import falls
 from tests.vm.altering import (
-    COMMAND_LIMIT_S,
+    COMMAND_TIMEOUT_S,
     KILL_WITNESSES,
-    Fall,
     check_that_all_conform,
-    check_that_fall,
-    claims_of,
     sh,
 )
 from tests.vm.conftest import Run
 from tests.waiting import pause
 
 Json = Any
-DEAD, RUN_ON = (shipped(f"nongraceful/test_{name}.py") for name in ("disks", "machines_that_run"))
+DEAD, RUN_ON = (shipped(f"nongraceful/test_{name}.py") for name in ("disks", "running_machines"))
 UNMOUNT = shipped("shutdown/test_unmount.py")
-LEFT, LOSES = ("-k", "taint_was_left"), ("-k", "loses_its_disk")
+LEFT, LOSES = ("-k", "leftover_out_of_service_taint"), ("-k", "loses_its_disk")
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 UNMOUNT_ALL = "at=$(findmnt -n -r -o TARGET | grep kubernetes.io~csi) && umount -l $at"
 FILE = "file=$(ls /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*/mount/written)"
 LATE_S = 15.0
-"""Longer than a detach that comes at once, and shorter than a pod's return."""
+"""Longer than an immediate detach, and shorter than a pod's return."""
 AFTERWARDS_S = 5.0
 """Longer than the slack of machines."""
 
 
 def attachments(cluster: Cluster) -> list[Json]:
-    """Those of the driver's volumes."""
-    found = cluster.lab.cluster.api.get(ATTACHMENTS)["items"]
-    return [each for each in found if each["spec"]["attacher"] == DRIVER]
+    """Return the attachments of the driver's volumes."""
+    objects = cluster.lab.cluster.api.get(ATTACHMENTS)["items"]
+    return [attachment for attachment in objects if attachment["spec"]["attacher"] == DRIVER]
 
 
 def claim_of(attachment: Json) -> str:
@@ -50,28 +49,28 @@ def claim_of(attachment: Json) -> str:
 
 
 def until_pods_leave(cluster: Cluster) -> None:
-    """Until those that controllers made are to be deleted."""
+    """Wait until the pods of controllers are being deleted."""
     api = cluster.lab.cluster.api
     cluster.until(
-        lambda: any("deletionTimestamp" in each["metadata"] for each in api.get(pods(NAMESPACE))["items"])
+        lambda: any("deletionTimestamp" in pod["metadata"] for pod in api.get(pods(NAMESPACE))["items"])
     )
 
 
 def somebody_wants_the_disks_back(cluster: Cluster) -> None:
     until_pods_leave(cluster)
     pause(AFTERWARDS_S)
-    for each in attachments(cluster):
-        cluster.lab.cluster.api.delete(f"{ATTACHMENTS}/{each['metadata']['name']}")
+    for attachment in attachments(cluster):
+        cluster.lab.cluster.api.delete(f"{ATTACHMENTS}/{attachment['metadata']['name']}")
 
 
 def somebody_plugs_a_disk_in_elsewhere(cluster: Cluster) -> None:
     until_pods_leave(cluster)
     other = cluster.lab.fleet.node_names()[1]
     beside = cluster.lab.fleet.machine(ATTACHER)
-    for each in attachments(cluster):
-        argv = ["sh", DISKS, "attach", handle(claim_of(each)), other]
-        done = beside.run(argv, deadline_s=COMMAND_LIMIT_S)
-        assert done.status == 0, done.stderr
+    for attachment in attachments(cluster):
+        argv = ["sh", DISKS, "attach", handle(claim_of(attachment)), other]
+        process = beside.run(argv, timeout_s=COMMAND_TIMEOUT_S)
+        assert process.status == 0, process.stderr
 
 
 def nobody_may_detach(cluster: Cluster) -> None:
@@ -81,7 +80,7 @@ def nobody_may_detach(cluster: Cluster) -> None:
         "operations": ["DELETE"],
         "resources": ["volumeattachments"],
     }
-    # They go as soon as there is a taint.
+    # They are removed as soon as there is a taint.
     cluster.until(lambda: attachments(cluster))
     with refused(cluster, [rule]):
         cluster.until_injected("taint")
@@ -91,13 +90,13 @@ def nobody_may_detach(cluster: Cluster) -> None:
 
 def leaving(cluster: Cluster) -> list[Json]:
     items = cluster.lab.cluster.api.get(pods(NAMESPACE))["items"]
-    return [each for each in items if "deletionTimestamp" in each["metadata"]]
+    return [pod for pod in items if "deletionTimestamp" in pod["metadata"]]
 
 
 def disks_go_before_pods(cluster: Cluster) -> None:
     cluster.until_injected("taint")
-    for each in attachments(cluster):
-        cluster.lab.cluster.api.delete(f"{ATTACHMENTS}/{each['metadata']['name']}")
+    for attachment in attachments(cluster):
+        cluster.lab.cluster.api.delete(f"{ATTACHMENTS}/{attachment['metadata']['name']}")
 
 
 def no_other_machine_takes_pods(cluster: Cluster) -> None:
@@ -117,14 +116,14 @@ def somebody_writes_half_a_line(cluster: Cluster) -> None:
 
 
 def on_the_disk(cluster: Cluster, do: str) -> None:
-    """Do something to what is written, as soon as the other machine has it."""
+    """Modify the written data as soon as the other machine has it."""
     cluster.until_injected("taint")
     other = cluster.lab.fleet.machine(cluster.lab.fleet.node_names()[1])
 
-    def done() -> bool:
-        return other.run(["sh", "-c", f"{FILE} && {do}"], deadline_s=COMMAND_LIMIT_S).status == 0
+    def is_finished() -> bool:
+        return other.run(["sh", "-c", f"{FILE} && {do}"], timeout_s=COMMAND_TIMEOUT_S).status == 0
 
-    cluster.until(done)
+    cluster.until(is_finished)
 
 
 def what_is_out_of_service_stops(cluster: Cluster) -> None:
@@ -139,32 +138,33 @@ def somebody_unmounts(cluster: Cluster) -> None:
     sh(cluster.lab, UNMOUNT_ALL)
 
 
-FALLS: list[Fall] = [
-    (("non-graceful.volumeattachment-stays",), somebody_wants_the_disks_back, (DEAD,)),
-    (("non-graceful.volume-not-attachable",), somebody_plugs_a_disk_in_elsewhere, (DEAD,)),
-    (("out-of-service.immediate-detach",), nobody_may_detach, (DEAD,)),
-    (("out-of-service.two-phases",), disks_go_before_pods, (DEAD,)),
-    (("out-of-service.recovers-elsewhere",), no_other_machine_takes_pods, (DEAD,)),
-    (("out-of-service.recovers-elsewhere",), somebody_empties_the_disk, (DEAD,)),
-    (("out-of-service.recovers-elsewhere",), somebody_writes_half_a_line, (DEAD,)),
-    (("out-of-service.detach-ignores-readiness",), nobody_may_detach, (RUN_ON, *LEFT)),
-    (
-        ("out-of-service.power-state-not-checked", "partition.two-writers"),
+FALLS = [
+    pytest.param(somebody_wants_the_disks_back, (DEAD,), marks=falls("non-graceful.volumeattachment-stays")),
+    pytest.param(
+        somebody_plugs_a_disk_in_elsewhere, (DEAD,), marks=falls("non-graceful.volume-not-attachable")
+    ),
+    pytest.param(nobody_may_detach, (DEAD,), marks=falls("out-of-service.immediate-detach")),
+    pytest.param(disks_go_before_pods, (DEAD,), marks=falls("out-of-service.two-phases")),
+    pytest.param(no_other_machine_takes_pods, (DEAD,), marks=falls("out-of-service.recovers-elsewhere")),
+    pytest.param(somebody_empties_the_disk, (DEAD,), marks=falls("out-of-service.recovers-elsewhere")),
+    pytest.param(somebody_writes_half_a_line, (DEAD,), marks=falls("out-of-service.recovers-elsewhere")),
+    pytest.param(nobody_may_detach, (RUN_ON, *LEFT), marks=falls("out-of-service.detach-ignores-readiness")),
+    pytest.param(
         what_is_out_of_service_stops,
         (RUN_ON, *LOSES),
+        marks=falls("out-of-service.power-state-not-checked", "partition.two-writers"),
     ),
-    (("graceful-shutdown.waits-for-unmount",), somebody_unmounts, (UNMOUNT,)),
+    pytest.param(somebody_unmounts, (UNMOUNT,), marks=falls("graceful-shutdown.waits-for-unmount")),
 ]
-FALL = claims_of(FALLS)
 
 
 @pytest.mark.parametrize("scenario", [DEAD, RUN_ON, UNMOUNT], ids=["dead", "run-on", "unmount"])
-def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: str) -> None:
+def test_claims_of_a_scenario_conform(lab: LabHandle, run: Run, scenario: str) -> None:
     check_that_all_conform(run(lab, unaltered, scenario))
 
 
-@pytest.mark.parametrize(("claims", "alter", "scenario"), FALLS)
-def test_a_claim_falls_where_somebody_does_otherwise(
-    lab: Lab, run: Run, claims: tuple[str, ...], alter: Alteration, scenario: tuple[str, ...]
+@pytest.mark.parametrize(("alter", "scenario"), FALLS)
+def test_claim_deviates_if_a_component_behaves_differently(
+    lab: LabHandle, run: Run, alter: Alteration, scenario: tuple[str, ...], claims: frozenset[str]
 ) -> None:
-    check_that_fall(run(lab, alter, *scenario), claims)
+    check_fall(run(lab, alter, *scenario), claims)

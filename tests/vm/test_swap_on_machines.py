@@ -1,49 +1,26 @@
-"""Claims about swap: they conform on a machine as it is, and fall on one that does otherwise."""
+"""Swap claims: they conform on an unaltered machine, and fall on an altered one."""
 
 from __future__ import annotations
 
 import pytest
 
-from nodeproof.labs.client.lab import Lab
-from tests.acceptance.alterations import each
-from tests.acceptance.altered import Alteration, Cluster, shipped, unaltered
+from nodeproof.labs.client.handle import LabHandle
+from tests.acceptance.alterations import combined
+from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped, unaltered
+from tests.markers import falls
 from tests.vm.altering import (
     BASE,
-    Fall,
     changed,
     check_that_all_conform,
-    check_that_fall,
-    claims_of,
-    deviating,
     kubelet_refused,
     sh,
 )
 from tests.vm.conftest import Run
 
-SWAP, BORNE, PAGING = (shipped(f"swap/test_{name}.py") for name in ("swap", "borne", "paging"))
+SWAP, NO_SWAP, PAGING = (shipped(f"swap/test_{name}.py") for name in ("swap", "no_swap", "paging"))
 SHARE = shipped("swap/test_limited.py")
 REFUSES, LIMITS, NO_POD = ("-k", "does_not_start"), ("-k", "limited_swap"), ("-k", "no_pod_may_page")
 BEYOND = ("-k", "beyond_its_limit")
-AT_START = {f"swap.{name}" for name in ("fail-on-default", "detected-at-start")}
-IN_BORNE = tuple(
-    f"swap.{name}"
-    for name in ("fail-on-false-starts", "node-capacity-field", "default-behavior", "secrets-on-disk")
-)
-IN_PAGING = (
-    *(f"swap.{name}" for name in ("limited-others-can-swap", "beyond-limit-memory")),
-    *(f"swap-metrics.{name}" for name in ("node", "pod", "container", "summary")),
-)
-IN_SHARE = (
-    *(f"swap.{name}" for name in ("formula-no-reservation", "per-node", "resize-infeasible")),
-    "swap-metrics.container-limit",
-)
-LIMITED = tuple(
-    f"swap.{name}"
-    for name in (
-        *("limited-burstable-only", "limited-besteffort-guaranteed-zero", "limited-formula"),
-        *("opt-out", "no-request-no-swap", "critical-pods-none"),
-    )
-)
 SWAP_FOR_ALL = """
 until [ -e /run/over ]; do
     for limit in $(find /sys/fs/cgroup/kubepods.slice -path '*cri-containerd*' -name memory.swap.max); do
@@ -52,7 +29,7 @@ until [ -e /run/over ]; do
     sleep 0.2
 done & echo $!
 """
-# The node pages as much as before, or the fault would not be there any more: only somebody else does it.
+# The node pages as much as before, so that the fault stays active: only another process does it.
 NOBODY_PAGES = """
 own=own-pages.service
 pages='dd if=/dev/urandom bs=64M count=1 | sleep infinity'
@@ -114,32 +91,64 @@ def nobody_hears(cluster: Cluster, of: str) -> None:
         cluster.over.wait()
 
 
-FALLS: list[Fall] = [
-    (LIMITED, everybody_may_swap, (SWAP, *LIMITS)),
-    (("swap.noswap",), everybody_may_swap, (PAGING, *NO_POD)),
-    (IN_PAGING, nobody_pages, (PAGING, *BEYOND)),
-    (IN_SHARE, each(everybody_may_swap, nobody_hears_of_its_pods), (SHARE,)),
-    (IN_BORNE, each(a_node_that_pages_reports_nothing, everything_may_swap), (BORNE,)),
+FALLS = [
+    pytest.param(
+        everybody_may_swap,
+        (SWAP, *LIMITS),
+        marks=[
+            falls(
+                "swap.critical-pods-none",
+                "swap.limited-besteffort-guaranteed-zero",
+                "swap.limited-burstable-only",
+            ),
+            falls("swap.limited-formula", "swap.no-request-no-swap", "swap.opt-out"),
+        ],
+    ),
+    pytest.param(everybody_may_swap, (PAGING, *NO_POD), marks=falls("swap.noswap")),
+    pytest.param(
+        nobody_pages,
+        (PAGING, *BEYOND),
+        marks=[
+            falls("swap.beyond-limit-memory", "swap.limited-others-can-swap"),
+            falls("swap-metrics.container", "swap-metrics.node", "swap-metrics.pod", "swap-metrics.summary"),
+        ],
+    ),
+    pytest.param(
+        combined(everybody_may_swap, nobody_hears_of_its_pods),
+        (SHARE,),
+        marks=[
+            falls("swap.formula-no-reservation", "swap.per-node", "swap.resize-infeasible"),
+            falls("swap-metrics.container-limit"),
+        ],
+    ),
+    pytest.param(
+        combined(a_node_that_pages_reports_nothing, everything_may_swap),
+        (NO_SWAP,),
+        marks=[
+            falls("swap.default-behavior", "swap.fail-on-false-starts", "swap.node-capacity-field"),
+            falls("swap.secrets-on-disk"),
+        ],
+    ),
 ]
-FALL = claims_of(FALLS) | AT_START
-"""Every claim that falls here."""
 
 
-@pytest.mark.parametrize("scenario", [SWAP, BORNE, PAGING, SHARE], ids=["swap", "borne", "paging", "share"])
-def test_the_claims_of_a_scenario_conform(lab: Lab, run: Run, scenario: str) -> None:
+@pytest.mark.parametrize("scenario", [SWAP, NO_SWAP, PAGING, SHARE], ids=["swap", "borne", "paging", "share"])
+def test_claims_of_a_scenario_conform(lab: LabHandle, run: Run, scenario: str) -> None:
     check_that_all_conform(run(lab, unaltered, scenario))
 
 
-@pytest.mark.parametrize(("claims", "alter", "scenario"), FALLS)
-def test_a_claim_falls_on_a_machine_that_does_otherwise(
-    lab: Lab, run: Run, claims: tuple[str, ...], alter: Alteration, scenario: tuple[str, ...]
+@pytest.mark.parametrize(("alter", "scenario"), FALLS)
+def test_claim_deviates_on_a_machine_that_behaves_differently(
+    lab: LabHandle, run: Run, alter: Alteration, scenario: tuple[str, ...], claims: frozenset[str]
 ) -> None:
-    check_that_fall(run(lab, alter, *scenario), claims)
+    check_fall(run(lab, alter, *scenario), claims)
 
 
-@pytest.mark.falls(*sorted(AT_START))
-def test_a_kubelet_that_bears_swap_by_itself(lab: Lab, run: Run, claims: set[str]) -> None:
+@falls("swap.detected-at-start", "swap.fail-on-default")
+def test_swap_claims_deviate_if_the_kubelet_tolerates_swap(
+    lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
     with changed(lab, BASE, 's/}$/, "failSwapOn": false}/'):
         ended = run(lab, unaltered, SWAP, *REFUSES)
 
-    assert deviating(ended) == claims
+    assert ended.deviating() == claims

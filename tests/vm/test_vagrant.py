@@ -1,4 +1,4 @@
-"""The Vagrantfile as its user uses it, with a libvirtd of the test's own: up, ssh, destroy."""
+"""The Vagrantfile as a user uses it, with a libvirtd of the test: up, ssh, destroy."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import pytest
 from nodeproof import proc
 from nodeproof.artifacts import image
 from nodeproof.artifacts.components import BUILD, DEFAULT_KUBERNETES_VERSION, obtain
-from nodeproof.labs.ground.spec import NAMESPACES
+from nodeproof.labs.base.spec import NAMESPACES
 from nodeproof.labs.kinds.libvirt import box
 from nodeproof.labs.kinds.libvirt.hypervisor import VIRSH
 from nodeproof.root import missing_tools, root_prefix
 from tests.acceptance.command import TOP
 from tests.leftovers import eventually_empty, host_tables
-from tests.vm.private_libvirt import Command, Done, read_done, write_commands
+from tests.vm.private_libvirt import Command, CompletedCommand, read_completed, write_commands
 
-_UP_LIMIT_S = 900.0
-_LIMIT_S = 240.0
-_ALL_LIMIT_S = 1800.0
-_ASKED = "hostname; systemctl is-active containerd; ip -4 -o address show dev data"
+_UP_TIMEOUT_S = 900.0
+_TIMEOUT_S = 240.0
+_ALL_TIMEOUT_S = 1800.0
+_QUERY = "hostname; systemctl is-active containerd; ip -4 -o address show dev data"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Everything that Vagrant writes, and the box."""
+    """Return a folder for Vagrant's files and the box."""
     if missing_tools(("vagrant", "dnsmasq", "libvirtd", "iptables")):
         pytest.skip("run `infra/setup.sh vagrant`")
     folder = tmp_path_factory.mktemp("vagrant")
@@ -36,28 +36,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_up_ssh_destroy(folder: Path) -> None:
+def test_vagrant_up_ssh_and_destroy_work(folder: Path) -> None:
     tables = host_tables()
     swap_keys = f"sed s/node-2/node-1/ {folder}/box/node-2/known_hosts >{folder}/box/node-1/known_hosts"
-    done = _beside_libvirt(
+    results = _beside_libvirt(
         folder,
         _vagrant(folder, "validate"),
-        _vagrant(folder, "up", "--provider=libvirt", limit_s=_UP_LIMIT_S),
-        _vagrant(folder, "ssh", "node-1", "-c", _ASKED),
-        Command(["sh", "-c", swap_keys], {}, _LIMIT_S),
+        _vagrant(folder, "up", "--provider=libvirt", timeout_s=_UP_TIMEOUT_S),
+        _vagrant(folder, "ssh", "node-1", "-c", _QUERY),
+        Command(["sh", "-c", swap_keys], {}, _TIMEOUT_S),
         _vagrant(folder, "ssh", "node-1", "-c", "hostname", may_fail=True),
         _vagrant(folder, "destroy", "--force"),
         _virsh("list", "--all", "--name"),
         _virsh("net-list", "--all", "--name"),
         _virsh("vol-list", "default"),
-        Command(["ps", "-eo", "comm="], {}, _LIMIT_S),
+        Command(["ps", "-eo", "comm="], {}, _TIMEOUT_S),
     )
 
-    _validate, up, asked, _swap, wrong_key, _destroy, domains, networks, volumes, processes = done
-    print("\n".join(f"{entry.took_s:6.1f} s  {' '.join(entry.argv)[:80]}" for entry in done))
+    _validate, up, ssh, _swap, wrong_key, _destroy, domains, networks, volumes, processes = results
+    print("\n".join(f"{entry.took_s:6.1f} s  {' '.join(entry.argv)[:80]}" for entry in results))
     assert "Machine booted and ready" in up.output
-    assert asked.output.split()[:2] == ["node-1", "active"], asked
-    assert "10.77.1.101/16" in asked.output, asked
+    assert ssh.output.split()[:2] == ["node-1", "active"], ssh
+    assert "10.77.1.101/16" in ssh.output, ssh
     assert wrong_key.status not in (0, None)
     assert "Host key verification failed" in wrong_key.output
     assert (domains.output.split(), networks.output.split()) == ([], [])
@@ -67,7 +67,7 @@ def test_up_ssh_destroy(folder: Path) -> None:
     assert eventually_empty(lambda: _processes_about(folder)) == []
 
 
-def _vagrant(folder: Path, *arguments: str, limit_s: float = _LIMIT_S, may_fail: bool = False) -> Command:
+def _vagrant(folder: Path, *arguments: str, timeout_s: float = _TIMEOUT_S, may_fail: bool = False) -> Command:
     env = {
         "HOME": str(folder / "home"),
         "VAGRANT_HOME": str(folder / "home" / "vagrant"),
@@ -77,23 +77,23 @@ def _vagrant(folder: Path, *arguments: str, limit_s: float = _LIMIT_S, may_fail:
         "NODES": "1",
         "VAGRANT_NO_COLOR": "1",
     }
-    return Command(["vagrant", *arguments], env, limit_s, may_fail)
+    return Command(["vagrant", *arguments], env, timeout_s, may_fail)
 
 
 def _virsh(*arguments: str) -> Command:
-    return Command([*VIRSH, *arguments], {}, _LIMIT_S)
+    return Command([*VIRSH, *arguments], {}, _TIMEOUT_S)
 
 
-def _beside_libvirt(folder: Path, *commands: Command) -> list[Done]:
-    """What came of the commands, all of which had to be run."""
+def _beside_libvirt(folder: Path, *commands: Command) -> list[CompletedCommand]:
+    """Run the commands; return what came of all of them."""
     write_commands(folder, commands)
     argv = [*root_prefix(), "unshare", *NAMESPACES, "--", sys.executable, "-m", "tests.vm.private_libvirt"]
-    ended = proc.run([*argv, str(folder)], timeout_s=_ALL_LIMIT_S, cwd=TOP, check=False)
-    done = read_done(folder)
-    assert len(done) == len(commands), (done[-1:], ended.stderr[-2000:])
-    return done
+    ended = proc.run([*argv, str(folder)], timeout_s=_ALL_TIMEOUT_S, cwd=TOP, check=False)
+    value = read_completed(folder)
+    assert len(value) == len(commands), (value[-1:], ended.stderr[-2000:])
+    return value
 
 
 def _processes_about(folder: Path) -> list[str]:
-    lines = proc.run(["ps", "-eww", "-o", "args="], timeout_s=_LIMIT_S).stdout.splitlines()
+    lines = proc.run(["ps", "-eww", "-o", "args="], timeout_s=_TIMEOUT_S).stdout.splitlines()
     return [line for line in lines if str(folder / "box") in line]

@@ -1,1 +1,1 @@
-"""Actions of a scenario, one per file. The beginning and end of each are recorded."""
+"""Actions of a scenario. The beginning and end of each are recorded."""

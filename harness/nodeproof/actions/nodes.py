@@ -1,27 +1,37 @@
-"""Nodes created by hand: API objects without a kubelet."""
+"""Nodes of a scenario: created by hand, joined while the lab runs, and changed in the cloud."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nodeproof.actions.action import Action, Doing
-from nodeproof.actions.ask import ask
+from nodeproof.actions.action import Action, ActionContext
+from nodeproof.actions.api import send_request
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.cluster.workloads import OWN_LABELS
+from nodeproof.faults import Fault
+from nodeproof.faults.cloud import Cloud, State, give_addresses, replace_answers
+from nodeproof.labs.base.spec import DEFAULT_SHAPE, NodeSpec, Shape, check_node_name
+from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.model.cluster import LEASE_NAMESPACE
-from nodeproof.model.observation import Observation
+from nodeproof.model.judgment import Observation, words_in
+from nodeproof.model.needs import CLOUD
 from nodeproof.model.problem import Problem
 
 Json = Any
+
+
 _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"
 
 
-def make_node(name: str, labels: Mapping[str, str] | None = None) -> Action[Observation]:
+def create_node(name: str, labels: Mapping[str, str] | None = None) -> Action[Observation]:
     """Create a Node without a kubelet; it is removed when the scenario ends."""
     body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": dict(labels or {})}}
-    return ask("POST", "/api/v1/nodes", body)
+    return send_request("POST", "/api/v1/nodes", body)
 
 
 def labels_of(key: str, value: str) -> Mapping[str, str]:
@@ -33,16 +43,16 @@ def label_node(name: str, key: str, value: str) -> Action[None]:
     """Set a label of the scenario's own on a node, or change it; it is removed when the scenario ends."""
     body = {"metadata": {"labels": labels_of(key, value)}}
 
-    def do(doing: Doing) -> None:
-        doing.lab.cluster.api.patch(node_path(name), body)
+    def do(context: ActionContext) -> None:
+        context.lab.cluster.api.patch(node_path(name), body)
 
     return Action(f"label {name} with {key}={value}", do)
 
 
-def say_condition(name: str, type_: str, status: str) -> Action[Observation]:
+def set_condition(name: str, type_: str, status: str) -> Action[Observation]:
     """Set a condition of a node, as its kubelet or another reporter would; a kubelet sets its own again."""
     conditions = [{"type": type_, "status": status, "reason": "Said", "message": "by nodeproof"}]
-    return ask("PATCH", f"{node_path(name)}/status", {"status": {"conditions": conditions}})
+    return send_request("PATCH", f"{node_path(name)}/status", {"status": {"conditions": conditions}})
 
 
 def keep_alive(name: str) -> Action[None]:
@@ -51,20 +61,20 @@ def keep_alive(name: str) -> Action[None]:
     The action raises Problem if there is no recording.
     """
 
-    def do(doing: Doing) -> None:
-        recording, api = doing.recording, doing.lab.cluster.api
+    def do(context: ActionContext) -> None:
+        recording, api = context.recording, context.lab.cluster.api
         if recording is None:
             raise Problem("nothing is being recorded", "keep_alive", "use `with lab.record():` around it")
         spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": _now()}
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}}
-        ask("POST", _LEASES, {**body, "spec": spec}).do(doing)
+        send_request("POST", _LEASES, {**body, "spec": spec}).do(context)
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", **_times()}
         api.patch(f"{node_path(name)}/status", {"status": {"conditions": [ready]}})
 
         def renew() -> None:
             api.patch(f"{_LEASES}/{name}", {"spec": {"renewTime": _now()}})
 
-        recording.repeat(doing.lab.configuration["R"], renew)
+        recording.repeat(context.lab.configuration["R"], renew)
 
     return Action(f"keep {name} alive", do)
 
@@ -76,3 +86,226 @@ def _times() -> Mapping[str, str]:
 
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+_FLAG = re.compile(r"--[A-Za-z0-9._:/,=@-]*")
+
+
+def check_flags(flags: Sequence[str]) -> None:
+    """Reject flags that a shell or a unit file would split. Raises Problem."""
+    for flag in flags:
+        if not _FLAG.fullmatch(flag):
+            raise Problem(f"invalid flag {flag!r}", "flags", "use --NAME=VALUE with plain characters")
+
+
+def join(
+    name: str,
+    zone: str = "",
+    *,
+    node: str = "",
+    flags: Sequence[str] = (),
+    shape: Shape = DEFAULT_SHAPE,
+    **kubelet: Json,
+) -> Action[None]:
+    """Boot a new machine and start its kubelet; the machine and its Node are removed after the scenario.
+
+    If that fails, the next run or `nodeproof heal` removes them.
+
+    Args:
+        name: The machine's name.
+        zone: By default the zone of the lab's first node.
+        node: The name of its Node; by default the machine's.
+        flags: Kubelet flags besides the lab's.
+        shape: A shape of its own needs the feature `shapes`.
+        **kubelet: Fields of KubeletConfiguration.
+
+    Raises:
+        Problem: By the action, if the machine cannot join.
+    """
+
+    def do(context: ActionContext) -> None:
+        check_node_name(name)
+        node_name = check_node_name(node or name)
+        check_flags(flags)
+        fleet = context.lab.fleet
+        node_zone = zone or fleet.nodes()[0].zone
+        if context.lab.zone not in ("", node_zone):
+            raise Problem(f"{node_zone} is not the scenario's zone", "join(...)", f"use {context.lab.zone}")
+        for new_name in {name, node_name}:
+            if fleet.has(new_name) or fleet.is_in_other_zone(new_name):
+                raise Problem(f"{new_name} exists already", f"lab {context.lab.name}", "use another name")
+        context.lab.safety.register_node(name, node_name)
+        if context.recording is not None:
+            options: Json = {"kubelet": kubelet, "flags": list(flags), "as": node_name}
+            context.recording.append("machine", node=name, step="joining", **options)
+        own: Json = {"kubelet": kubelet, "flags": tuple(flags), "node": node_name, "shape": shape}
+        fleet.join(NodeSpec(name, fleet.free_slot(), node_zone, **own))
+
+    return Action(f"{name} joins", do)
+
+
+_TIMEOUT_S = 60.0
+_ENDS_S = 10
+_STILL_RUNS = 124
+"""The exit status of timeout(1) when it had to end a command."""
+_SETTINGS, _HOME = "/run/nodeproof-tried.json", "/run/nodeproof-tried"
+_ALONE: Json = {
+    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+    "kind": "KubeletConfiguration",
+    "authentication": {"webhook": {"enabled": False}},
+    "authorization": {"mode": "AlwaysAllow"},
+    "port": 10999,
+    "healthzPort": 0,
+    "failCgroupV1": False,
+    "volumePluginDir": f"{_HOME}/volume-plugins",
+    "podLogsDir": f"{_HOME}/pod-logs",
+}
+_CGROUP_V1 = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /sys/fs/cgroup && exec "$@"', "sh")
+"""A mount that looks like cgroup v1 to a kubelet: a tmpfs, which has the hierarchies below it.
+
+Source: IsCgroup2UnifiedMode in github.com/opencontainers/cgroups.
+"""
+_RESTART = """
+[ "$#" -eq 0 ] || sed -i "/^KUBELET_FLAGS=/ s|\\$| $*|" /etc/default/kubelet || exit 1
+systemctl restart kubelet.service
+"""
+
+
+def leave(name: str) -> Action[None]:
+    """Power off a machine that the scenario joined, for good; its Node stays. The action raises Problem."""
+
+    def do(context: ActionContext) -> None:
+        _joined(context, name)
+        context.lab.fleet.leave(name)
+
+    return Action(f"{name} leaves for good", do)
+
+
+def restart_joined(name: str, *flags: str) -> Action[None]:
+    """Restart the kubelet of a machine that the scenario joined, with additional flags.
+
+    The action raises MachineError, Problem.
+    """
+
+    def do(context: ActionContext) -> None:
+        machine = _joined(context, name)
+        check_flags(flags)
+        _run(machine, "sh", "-c", _RESTART, "sh", *flags)
+
+    return Action(f"restart the kubelet of {name} {' '.join(flags)}".strip(), do)
+
+
+def run_on(name: str, *argv: str) -> Action[Observation]:
+    """Run a command on a machine that the scenario joined and observe its `status`, `stdout` and `stderr`.
+
+    The action raises MachineError, Problem.
+    """
+
+    def do(context: ActionContext) -> Observation:
+        machine, requested_t = _joined(context, name), time.monotonic()
+        completed = machine.run(list(argv), timeout_s=_TIMEOUT_S)
+        value = {"status": completed.status, "stdout": completed.stdout, "stderr": completed.stderr}
+        return context.observed(" ".join(argv), name, value, requested_t)
+
+    return Action(f"run {' '.join(argv)} on {name}", do)
+
+
+def try_kubelet(name: str, *flags: str, on_cgroup_v1: bool = False, **kubelet: Json) -> Action[Observation]:
+    """Start a second kubelet, of no cluster, on a machine that the scenario joined, and observe how it ends.
+
+    `status` is its exit code, or None if it kept running and had to be stopped; `said` is its last output,
+    without the stack of a panic. On a real machine a kubelet that keeps running cleans up existing pods.
+
+    The action raises MachineError, Problem.
+
+    Args:
+        name: The machine's name.
+        *flags: Flags of the kubelet.
+        on_cgroup_v1: Whether it finds no cgroup v2, whatever the machine has.
+        **kubelet: Fields of KubeletConfiguration.
+    """
+
+    def do(context: ActionContext) -> Observation:
+        machine, requested_t = _joined(context, name), time.monotonic()
+        is_hollow, components = context.lab.kind.is_hollow, context.lab.components
+        program = str(components.path("hollow-kubelet")) if is_hollow else "/usr/local/bin/kubelet"
+        settings = json.dumps({**_ALONE, **kubelet})
+        prefix = _CGROUP_V1 if on_cgroup_v1 else ()
+        argv = [
+            *prefix,
+            program,
+            f"--config={_SETTINGS}",
+            f"--root-dir={_HOME}",
+            f"--cert-dir={_HOME}",
+            *flags,
+        ]
+        without_stack = "sed '/^goroutine /,$d'"
+        script = (
+            f'cat >{_SETTINGS} && timeout {_ENDS_S} "$@" 2>&1 | {without_stack} | tail -n 5; '
+            'exit "${PIPESTATUS[0]}"'
+        )
+        completed = machine.run(["bash", "-c", script, "bash", *argv], timeout_s=_TIMEOUT_S, stdin=settings)
+        status = None if completed.status == _STILL_RUNS else completed.status
+        value = {"status": status, "said": completed.stdout}
+        return context.observed(f"end of a kubelet {' '.join([*flags, *kubelet])}", name, value, requested_t)
+
+    return Action(f"try a kubelet {' '.join([*flags, *kubelet])} on {name}", do)
+
+
+def _joined(context: ActionContext, name: str) -> Machine:
+    """Return a machine that the scenario joined. Raises Problem for every other machine."""
+    if not context.lab.safety.has_joined(name):
+        raise Problem(f"{name} was not joined by the scenario", "scenario", "use a machine from join(...)")
+    return context.lab.fleet.machine(name)
+
+
+def _run(machine: Machine, *argv: str) -> None:
+    completed = machine.run(list(argv), timeout_s=_TIMEOUT_S)
+    if completed.status != 0:
+        raise MachineError(f"{machine.name}: {argv[0]}: {completed.stderr.strip()}")
+
+
+def set_cloud_answers(answers: Mapping[str, State]) -> Action[None]:
+    """Replace all answers of the cloud (the fault `cloud`) about nodes' machines.
+
+    Raises:
+        Problem: By the action, if the fault does not have the labels of a lost node, which it could not
+            restore.
+    """
+    lost = tuple(node for node, state in answers.items() if state != "exists")
+
+    def do(context: ActionContext) -> None:
+        _refuse_unlabelled(lost, context.lab.safety.injector.active.values())
+        replace_answers(context.lab.fleet.machine(CLOUD), answers)
+
+    description = ", ".join(f"{node}: {state}" for node, state in answers.items()) or "that all exist"
+    return Action(f"the cloud says {description}", do, affected_nodes=lost)
+
+
+def set_cloud_addresses(node: str, **addresses: Sequence[str]) -> Action[None]:
+    """Set a node's addresses in the cloud (the fault `cloud` with `initialises_nodes`), and clear all others.
+
+    The addresses are given by type, such as `ExternalIP=["10.78.1.9"]`.
+    """
+    entries = [{"type": kind, "address": address} for kind, values in addresses.items() for address in values]
+    description = ", ".join(f"{entry['type']} {entry['address']}" for entry in entries)
+
+    def do(context: ActionContext) -> None:
+        give_addresses(context.lab.fleet.machine(CLOUD), {node: entries})
+
+    return Action(f"the cloud gives {node} {description or 'no address'}", do)
+
+
+def _refuse_unlabelled(lost: Sequence[str], active: Iterable[Fault]) -> None:
+    clouds = [fault for fault in active if isinstance(fault, Cloud)]
+    unlabelled = [node for node in lost if clouds and not clouds[0].labels.get(node)]
+    if unlabelled:
+        raise Problem(
+            f"labels of {', '.join(unlabelled)} are missing",
+            "set_cloud_answers(...)",
+            "pass them to cloud(..., labels)",
+        )
+
+
+if not TYPE_CHECKING:
+    __all__ = words_in(globals(), Action)  # noqa: PLE0605

@@ -7,18 +7,19 @@ deleted meanwhile, it loses its pods when that older quarantine is over.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nodeproof.actions.action import Action, Doing
+from nodeproof.actions.action import Action, ActionContext
 from nodeproof.cluster.api import Api
-from nodeproof.cluster.metrics import total
+from nodeproof.cluster.published import total
 from nodeproof.cluster.resources import NAMESPACE, node, pods
 from nodeproof.cluster.workloads import pod_spec
 from nodeproof.labs.client.measuring import MANAGER
 from nodeproof.model.history import parse_time
+from nodeproof.model.judgment import words_in
 from nodeproof.model.problem import Problem
 from nodeproof.model.window import POD_GC_S, QUARANTINE_S
-from nodeproof.waiting import wait_for
+from nodeproof.waiting import wait_until
 
 Json = Any
 _PASSES_S, _FRACTION_S = 10.0, 1.0
@@ -32,7 +33,7 @@ quarantine, gcCheckPeriod later at most, takes it out: it finds a Node of this a
 _TIMEOUT_S, _PERIOD_S = OVER_S + 30.0, 1.0
 
 
-def wait_out_orphans_quarantine(*nodes: str) -> Action[None]:
+def wait_podgc_quarantine(*nodes: str) -> Action[None]:
     """Wait until the pod garbage collector has no quarantine of an earlier Node of these names, up to 71 s.
 
     It does not wait if there is no quarantine yet, or if the Nodes are that old. Use it before a scenario
@@ -43,12 +44,12 @@ def wait_out_orphans_quarantine(*nodes: str) -> Action[None]:
         Problem: By the action, if a Node is created again and again.
     """
 
-    def do(doing: Doing) -> None:
-        api = doing.lab.cluster.api
-        if begun(api) == 0 or wait_for(lambda: _are_old(api, nodes), _TIMEOUT_S, _PERIOD_S):
+    def do(context: ActionContext) -> None:
+        api = context.lab.cluster.api
+        if begun(api) == 0 or wait_until(lambda: _are_old(api, nodes), _TIMEOUT_S, _PERIOD_S):
             return
         message = f"younger than {OVER_S:g} s after {_TIMEOUT_S:g} s: one of {', '.join(nodes)}"
-        raise Problem(message, f"lab {doing.lab.name}", "find out what creates its Node again")
+        raise Problem(message, f"lab {context.lab.name}", "find out what creates its Node again")
 
     return Action(f"wait until no quarantine of an earlier {' or '.join(nodes)} is left", do)
 
@@ -71,3 +72,7 @@ def _are_old(api: Api, names: tuple[str, ...]) -> bool:
 
 def _created_t(document: Json) -> float:
     return parse_time(document["metadata"]["creationTimestamp"])
+
+
+if not TYPE_CHECKING:
+    __all__ = words_in(globals(), Action)  # noqa: PLE0605

@@ -1,21 +1,78 @@
-"""Workloads of a scenario: controllers that create pods, and a namespace for them."""
+"""Pods of a scenario, controllers that create pods, and namespaces; all are deleted when it ends."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from nodeproof.actions.action import Action, Doing
-from nodeproof.actions.ask import ask
+from nodeproof.actions.action import Action, ActionContext
+from nodeproof.actions.api import send_request
+from nodeproof.checks import moments
 from nodeproof.cluster.resources import NAMESPACE, pods
-from nodeproof.cluster.witness import Witness, fields
-from nodeproof.cluster.workloads import HOSTNAME_LABEL, Pod, pod_spec
-from nodeproof.model.observation import Observation
+from nodeproof.cluster.workloads import HOSTNAME_LABEL, Pod, Witness, pod_spec, tolerates, witness_spec
+from nodeproof.model.cluster import UNREACHABLE
+from nodeproof.model.judgment import Moment, Observation, words_in
+from nodeproof.model.pattern import PRESENT
 from nodeproof.model.problem import Problem
 
 Json = Any
+
+
+def run_pod(
+    *, on: str, tolerates_unreachable_s: int | None = None, tolerations: Sequence[Mapping[str, Json]] = ()
+) -> Action[Pod]:
+    """Run a pod on a node, with these tolerations.
+
+    Args:
+        on: The node's name.
+        tolerates_unreachable_s: How long the pod tolerates that its node is unreachable (s); None adds no
+            toleration.
+        tolerations: Further tolerations.
+    """
+    unreachable = [] if tolerates_unreachable_s is None else [tolerates(UNREACHABLE, tolerates_unreachable_s)]
+    all_tolerations = [*unreachable, *tolerations]
+    return Action(f"run a pod on {on}", lambda context: context.lab.cluster.run_pod(on, all_tolerations))
+
+
+def pending_pod(
+    *,
+    only_on: str,
+    tolerations: Sequence[Mapping[str, Json]] = (),
+    requests: Mapping[str, str] | None = None,
+    limits: Mapping[str, str] | None = None,
+    **fields: Json,
+) -> Action[Pod]:
+    """Create a pod that the scheduler may bind to one node only, with these resources.
+
+    `fields` are further fields of its spec, such as `using_pvc(PVC)`.
+    """
+    return Action(
+        f"a pod for {only_on} alone",
+        lambda context: context.lab.cluster.pending_pod(only_on, tolerations, requests, limits, fields),
+    )
+
+
+def bound_pod(*, to: str) -> Action[Pod]:
+    """Create a pod that is bound to a node from the beginning, without the scheduler.
+
+    Its kubelet may still reject it.
+    """
+    return Action(f"a pod bound to {to}", lambda context: context.lab.cluster.bound_pod(to))
+
+
+def run_witnesses(*witnesses: Witness, on: str) -> Action[list[Pod]]:
+    """Run pods on a node that record what happens to them, to be heard; needs the feature `real-pods`."""
+
+    def do(context: ActionContext) -> list[Pod]:
+        pods = context.lab.cluster.run_witnesses(on, witnesses)
+        context.keep_clock(on)
+        return pods
+
+    return Action(f"run {len(witnesses)} witnesses on {on}", do)
+
+
 LABEL = "nodeproof.dev/workload"
 Kind = Literal["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"]
 
@@ -49,18 +106,31 @@ class Workload:
         """A pattern that its pods match."""
         return {"metadata": {"namespace": self.namespace, "labels": {LABEL: self.name}}}
 
+    @property
+    def deletion(self) -> Moment:
+        """The request to delete one of its pods."""
+        return moments.written("pods", {"metadata": {**self.pods["metadata"], "deletionTimestamp": PRESENT}})
 
-def own_namespace() -> Namespace:
+    def pod_written(self, **pattern: Json) -> Moment:
+        """Match any write of one of its pods that has these fields."""
+        return moments.written("pods", {**self.pods, **pattern})
+
+    def running_on(self, node: Json) -> Moment:
+        """Match a write of a running pod on a node, given by its name or a pattern."""
+        return self.pod_written(spec={"nodeName": node}, status={"phase": "Running"})
+
+
+def new_namespace() -> Namespace:
     """Return a new namespace of the scenario; it is removed with all its objects when the scenario ends."""
     name = _name()
-    return Namespace(name, ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}}))
+    return Namespace(name, send_request("POST", "/api/v1/namespaces", {"metadata": {"name": name}}))
 
 
 def priority_class(value: int) -> PriorityClass:
     """Return a new PriorityClass of the scenario; it is removed when the scenario ends."""
     name = _name()
     body = {"metadata": {"name": name}, "value": value}
-    return PriorityClass(name, ask("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body))
+    return PriorityClass(name, send_request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body))
 
 
 def workload(kind: Kind, *, replicas: int = 1, namespace: str = NAMESPACE, **pod: Json) -> Workload:
@@ -87,13 +157,13 @@ def workload(kind: Kind, *, replicas: int = 1, namespace: str = NAMESPACE, **pod
     body = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
     path = f"/apis/apps/v1/namespaces/{namespace}/{kind.lower()}s"
 
-    def make(doing: Doing) -> Observation:
-        pod_fields = pod | {"nodeSelector": {**doing.lab.placement, **pod.get("nodeSelector", {})}}
+    def make(context: ActionContext) -> Observation:
+        pod_fields = pod | {"nodeSelector": {**context.lab.placement, **pod.get("nodeSelector", {})}}
         template = {"metadata": {"labels": labels}, "spec": pod_spec(pod_fields)}
         # A pod that records may run on any node.
-        for node in doing.lab.fleet.node_names() if "containers" in pod else ():
-            doing.keep_clock(node)
-        return ask("POST", path, {**body, "spec": {**spec, "template": template}}).do(doing)
+        for node in context.lab.fleet.node_names() if "containers" in pod else ():
+            context.keep_clock(node)
+        return send_request("POST", path, {**body, "spec": {**spec, "template": template}}).do(context)
 
     return Workload(name, Action(f"POST {path}", make), namespace)
 
@@ -105,21 +175,21 @@ def preferring(node: str) -> dict[str, Json]:
     return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
 
 
-def holding(claim: str) -> dict[str, Json]:
-    """Return fields for `workload` and `pending_pod`: the pods use a claim and mount its volume."""
-    return {"volumes": [{"name": "held", "persistentVolumeClaim": {"claimName": claim}}]}
+def using_pvc(pvc: str) -> dict[str, Json]:
+    """Return fields for `workload` and `pending_pod`: the pods use a PVC and mount its volume."""
+    return {"volumes": [{"name": "held", "persistentVolumeClaim": {"claimName": pvc}}]}
 
 
-def telling(witness: Witness) -> dict[str, Json]:
+def witness_fields(witness: Witness) -> dict[str, Json]:
     """Return fields for `workload`: its pods record what happens to them."""
-    return fields(witness)
+    return witness_spec(witness)
 
 
 def pod_of(over: Workload, *, on: str) -> Action[Pod]:
     """Find the pod that a workload has on a node, whatever name its controller gave it."""
 
-    def find(doing: Doing) -> Pod:
-        for entry in doing.lab.cluster.api.get(pods(over.namespace))["items"]:
+    def find(context: ActionContext) -> Pod:
+        for entry in context.lab.cluster.api.get(pods(over.namespace))["items"]:
             labels = entry["metadata"].get("labels") or {}
             if labels.get(LABEL) == over.name and entry["spec"].get("nodeName") == on:
                 return Pod(over.namespace, str(entry["metadata"]["name"]), on)
@@ -135,7 +205,7 @@ def service(over: Workload, *, port: int = 80) -> Action[Observation]:
     """
     spec = {"clusterIP": "None", "selector": {LABEL: over.name}, "ports": [{"port": port}]}
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": over.name}, "spec": spec}
-    return ask("POST", f"/api/v1/namespaces/{over.namespace}/services", body)
+    return send_request("POST", f"/api/v1/namespaces/{over.namespace}/services", body)
 
 
 def disruption_budget(over: Workload, *, min_available: str = "100%") -> Action[Observation]:
@@ -147,8 +217,12 @@ def disruption_budget(over: Workload, *, min_available: str = "100%") -> Action[
         "metadata": {"name": over.name},
         "spec": {"minAvailable": min_available, "selector": selector},
     }
-    return ask("POST", f"/apis/policy/v1/namespaces/{over.namespace}/poddisruptionbudgets", body)
+    return send_request("POST", f"/apis/policy/v1/namespaces/{over.namespace}/poddisruptionbudgets", body)
 
 
 def _name() -> str:
     return f"probe-{uuid.uuid4().hex[:8]}"
+
+
+if not TYPE_CHECKING:
+    __all__ = words_in(globals(), Action, Namespace, PriorityClass, Workload)  # noqa: PLE0605

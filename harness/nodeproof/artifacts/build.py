@@ -6,18 +6,19 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nodeproof import proc
-from nodeproof.artifacts.go import find_go, go_environment, go_version, tail, wanted_go
-from nodeproof.kept import Counted, Report
+from nodeproof.artifacts.go import find_go, go_environment, go_version, required_go, tail
+from nodeproof.cache import ProgressLine, Report
 from nodeproof.model.problem import Problem
 
 Json = Any
@@ -25,11 +26,16 @@ Json = Any
 DEFAULT_KUBERNETES_VERSION = "v1.36.3"
 
 OWN_PROGRAMS: Mapping[str, str] = {"hollow-kubelet": "hollow", "cloud-controller-manager": "cloud"}
-"""The programs with our own code, by role, and their folders; they may not compile with other versions."""
+"""The programs with our own code, by role, and their folders."""
+SUPPORTED_MINORS = range(34, 38)
+"""The minors of Kubernetes 1 that our own programs must compile with."""
 _RECIPE_SUFFIXES = (".go", ".mod", ".sum")
-_BUILD_LIMIT_S = 3600.0
-_STEP_LIMIT_S = 900.0
+_BUILD_TIMEOUT_S = 3600.0
+_STEP_TIMEOUT_S = 900.0
 _REPORT_EVERY_S, _MILESTONE_EVERY_S = 5.0, 60.0
+# Minors that changed an interface of Kubernetes: a source file for later or for earlier versions starts with
+# `//go:build kubernetes1.37` or `//go:build !kubernetes1.37`.
+_CHANGED_IN = (37,)
 # Constant, so that the same recipe gives the same bytes.
 _BUILD_DATE = "1970-01-01T00:00:00Z"
 _STAMPED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
@@ -62,11 +68,25 @@ class Version:
         """The version of the modules that are published beside k8s.io/kubernetes."""
         return f"v0.{self.minor}.{self.rest}"
 
+    @property
+    def build_tags(self) -> tuple[str, ...]:
+        """The build tags that select the sources for this version."""
+        return tuple(f"kubernetes1.{minor}" for minor in _CHANGED_IN if minor <= self.minor)
+
 
 def recipe_files(recipe: Path) -> list[Path]:
     """Return the source files of a build in a fixed order, without documentation and tests."""
     files = (file for file in recipe.rglob("*") if file.suffix in _RECIPE_SUFFIXES and file.is_file())
     return sorted(file for file in files if not file.name.endswith("_test.go"))
+
+
+def inputs_hash(recipe: Path, inputs: Iterable[str]) -> str:
+    """Return 12 hex digits over a recipe's sources and the other inputs of a build."""
+    digest = hashlib.sha256(" ".join(inputs).encode())
+    for file in recipe_files(recipe):
+        digest.update(f"\0{file.relative_to(recipe)}\0".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 class Work:
@@ -78,32 +98,35 @@ class Work:
         self._version = version
         self._report = report
         self._go = ""
-        self._adapted = False
-        self.left_out: set[str] = set()
+        self.omitted_roles: set[str] = set()
         self._overlay: tuple[str, ...] = ()
 
     def copy_recipe(self, recipe: Path) -> None:
-        """Copy the sources, and find a Go that builds them."""
+        """Copy the sources for the version, and find a Go that builds them."""
         for file in recipe_files(recipe):
+            # `go mod tidy` ignores build tags, and would require the modules of the other versions too.
+            if not _is_for(self._version, file.read_text()):
+                continue
             target = self._src / file.relative_to(recipe)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
-        self._go = find_go(self._wanted_go(), recipe, self._report)
+        self._go = find_go(self._required_go(), recipe, self._report)
         self._recipe = recipe
 
     def adapt(self) -> None:
         """Rewrite go.mod if the version is not the recipe's own."""
         if f"\tk8s.io/kubernetes {self._version}\n" in self._go_mod.read_text():
             return
-        self._adapted = True
         self._report(f"resolving the modules of Kubernetes {self._version}")
         upstream = self._upstream_go_mod()
         self._go_mod.write_text(adapted_go_mod(upstream, str(self._version)))
         (self._src / "go.sum").unlink()
-        self._go = find_go(self._wanted_go(), self._recipe, self._report)
+        self._go = find_go(self._required_go(), self._recipe, self._report)
         self._tidy()
 
-    def alter(self, alter: Callable[[Mapping[str, str]], Mapping[str, str]], files: Sequence[str]) -> None:
+    def override_sources(
+        self, alter: Callable[[Mapping[str, str]], Mapping[str, str]], files: Sequence[str]
+    ) -> None:
         """Build with changed sources of Kubernetes.
 
         Args:
@@ -127,41 +150,43 @@ class Work:
         """Return a link to a module outside of the module cache: Go accepts no overlay in the cache."""
         argv = [self._go, "mod", "download", "-json", module]
         env = go_environment()
-        module_info: Json = json.loads(proc.run(argv, timeout_s=_STEP_LIMIT_S, cwd=self._src, env=env).stdout)
+        module_info: Json = json.loads(
+            proc.run(argv, timeout_s=_STEP_TIMEOUT_S, cwd=self._src, env=env).stdout
+        )
         source = module_info["Dir"]
         link = self._src.parent / "modules" / module
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(source)
         replace = f"-replace={module}={link}"
-        proc.run([self._go, "mod", "edit", replace], timeout_s=_STEP_LIMIT_S, cwd=self._src, env=env)
+        proc.run([self._go, "mod", "edit", replace], timeout_s=_STEP_TIMEOUT_S, cwd=self._src, env=env)
         return link
 
     def compile(self, target: Path) -> None:
         """Build the executable `target`.
 
-        For another version than the recipe's, leave out our own programs if only they do not compile.
+        For a version that is not supported, leave out our own programs if only they do not compile.
         """
         for _part in OWN_PROGRAMS:
             try:
                 return self._go_build(target)
             except proc.CommandFailed as failed:
-                self._leave_out(failed)
+                self._omit(failed)
         return self._go_build(target)
 
-    def _leave_out(self, failed: proc.CommandFailed) -> None:
+    def _omit(self, failed: proc.CommandFailed) -> None:
         """Leave out the own programs that a build failed for. Raises CommandFailed for other failures."""
         failing = [
             (role, folder)
             for role, folder in OWN_PROGRAMS.items()
-            if f"nodeproof.dev/components/{folder}" in failed.output and role not in self.left_out
+            if f"nodeproof.dev/components/{folder}" in failed.output and role not in self.omitted_roles
         ]
-        if not self._adapted or not failing:
+        if self._version.minor in SUPPORTED_MINORS or not failing:
             raise failed
         for role, folder in failing:
             self._report(f"{role} does not compile against Kubernetes {self._version}: left out")
             shutil.rmtree(self._src / folder)
             (self._src / f"{role.replace('-', '_')}.go").unlink()
-            self.left_out.add(role)
+            self.omitted_roles.add(role)
         self._tidy()
 
     def go_version(self) -> str:
@@ -172,13 +197,13 @@ class Work:
     def _go_mod(self) -> Path:
         return self._src / "go.mod"
 
-    def _wanted_go(self) -> str:
-        return wanted_go(self._go_mod.read_text())
+    def _required_go(self) -> str:
+        return required_go(self._go_mod.read_text())
 
     def _tidy(self) -> None:
         # -e: ignore packages that the hollow kubelet imports and this version lacks.
         proc.run(
-            [self._go, "mod", "tidy", "-e"], timeout_s=_STEP_LIMIT_S, cwd=self._src, env=go_environment()
+            [self._go, "mod", "tidy", "-e"], timeout_s=_STEP_TIMEOUT_S, cwd=self._src, env=go_environment()
         )
 
     def _upstream_go_mod(self) -> str:
@@ -186,7 +211,7 @@ class Work:
         module = f"k8s.io/kubernetes@{self._version}"
         argv = [self._go, "mod", "download", "-json", module]
         completed = proc.run(
-            argv, timeout_s=_STEP_LIMIT_S, cwd=self._src.parent, env=go_environment(), check=False
+            argv, timeout_s=_STEP_TIMEOUT_S, cwd=self._src.parent, env=go_environment(), check=False
         )
         try:
             module_info: Json = json.loads(completed.stdout)
@@ -202,9 +227,9 @@ class Work:
         env = go_environment()
         reading = Packages(f"reading Kubernetes {self._version}: {{}} packages", 0, self._report)
         proc.stream_lines(
-            [self._go, "list", "-deps", *self._overlay, "."],
+            [self._go, "list", "-deps", *tag_flags(self._version), *self._overlay, "."],
             reading,
-            timeout_s=_STEP_LIMIT_S,
+            timeout_s=_STEP_TIMEOUT_S,
             cwd=self._src,
             env=env,
         )
@@ -212,7 +237,13 @@ class Work:
         target.parent.mkdir(parents=True, exist_ok=True)
         argv = [self._go, "build", "-v", *build_flags(self._version), *self._overlay, "-o", str(target), "."]
         packages = Packages(wording, reading.count, self._report)
-        proc.stream_lines(argv, packages, timeout_s=_BUILD_LIMIT_S, cwd=self._src, env=env)
+        proc.stream_lines(argv, packages, timeout_s=_BUILD_TIMEOUT_S, cwd=self._src, env=env)
+
+
+def _is_for(version: Version, source: str) -> bool:
+    """Whether a source file is for `version`, by its build tag."""
+    match = re.match(r"//go:build (!?)(kubernetes1\.\d+)\n", source)
+    return match is None or (match[2] in version.build_tags) != bool(match[1])
 
 
 def _module_of(name: str) -> str:
@@ -247,7 +278,7 @@ class Packages:
             is_milestone = now - self._milestone >= _MILESTONE_EVERY_S
             if is_milestone:
                 self._milestone = now
-            self._report(Counted.of(line, self.count, self._total, is_milestone))
+            self._report(ProgressLine.of(line, self.count, self._total, is_milestone))
 
 
 def adapted_go_mod(upstream: str, version: str) -> str:
@@ -280,6 +311,11 @@ def adapted_go_mod(upstream: str, version: str) -> str:
     return "\n".join(lines)
 
 
+def tag_flags(version: Version) -> tuple[str, ...]:
+    """Return the flags that select the sources for `version`."""
+    return ("-tags", ",".join(version.build_tags)) if version.build_tags else ()
+
+
 def build_flags(version: Version) -> tuple[str, ...]:
     """Return the flags that affect the bytes of a build, besides its sources."""
     stamps = {
@@ -291,7 +327,8 @@ def build_flags(version: Version) -> tuple[str, ...]:
         "buildDate": _BUILD_DATE,
     }
     stamped = [f"-X {package}.{name}={value}" for package in _STAMPED for name, value in stamps.items()]
-    return ("-trimpath", "-buildvcs=false", "-ldflags", " ".join(("-s -w", *stamped)))
+    ldflags = " ".join(("-s -w", *stamped))
+    return ("-trimpath", "-buildvcs=false", *tag_flags(version), "-ldflags", ldflags)
 
 
 _NEXT_SPACE = "free some space (a first build needs about 6 GB), then try again"
@@ -315,7 +352,7 @@ _NO_ERROR = ("# ", "go: downloading ", "go: finding ")
 
 
 @contextlib.contextmanager
-def explained(what: str, entry: Path, instead: str = _SUPPLY) -> Iterator[None]:
+def build_errors(what: str, entry: Path, instead: str = _SUPPLY) -> Iterator[None]:
     """Turn failures of building `what`, the cache entry `entry`, into a Problem.
 
     `instead` is the next step if the build itself fails.

@@ -22,13 +22,13 @@ from nodeproof.artifacts.build import (
     DEFAULT_KUBERNETES_VERSION,
     Version,
     Work,
+    build_errors,
     build_flags,
-    explained,
-    recipe_files,
+    inputs_hash,
 )
-from nodeproof.artifacts.entry import entry_made, work_folder
-from nodeproof.artifacts.go import VERSION_LIMIT_S, go_that_builds, tail
-from nodeproof.kept import Report, cache_dir
+from nodeproof.artifacts.go import VERSION_TIMEOUT_S, build_go_version, tail
+from nodeproof.cache import Report, cache_dir, load_or_build, work_folder
+from nodeproof.hints import shipped
 from nodeproof.model.problem import Problem
 
 __all__ = [
@@ -40,8 +40,8 @@ __all__ = [
     "ROLES",
     "Component",
     "Components",
+    "cached",
     "check_version",
-    "kept",
     "obtain",
     "read_version",
     "recipe_dir",
@@ -82,6 +82,14 @@ class Component:
     sha256: str
     origin: str
 
+    def to_json(self) -> dict[str, str]:
+        return {
+            "path": str(self.path),
+            "version": self.version,
+            "sha256": self.sha256,
+            "origin": self.origin,
+        }
+
 
 @dataclass(frozen=True)
 class Components:
@@ -109,7 +117,7 @@ def obtain(source: str, version: str, report: Report) -> Components:
     return _built(Version.parse(version), report)
 
 
-def kept(version: str) -> Components | None:
+def cached(version: str) -> Components | None:
     """Return the cached build of Kubernetes `version`; never build it. Raises Problem."""
     parsed = Version.parse(version)
     by_role = _load(_entry(parsed))
@@ -133,29 +141,13 @@ def check_version(version: str) -> None:
 
 def recipe_dir() -> Path:
     """Return the Go module's folder, in a checkout or the installed package. Raises Problem."""
-    here = Path(__file__).resolve()
-    candidates = (
-        here.parents[3] / "infra" / "kubernetes",
-        here.parents[1] / "_data" / "infra" / "kubernetes",
-    )
-    for candidate in candidates:
-        if (candidate / "go.mod").is_file():
-            return candidate
-    raise Problem(
-        "the recipe of the Kubernetes executables is missing",
-        str(candidates[1]),
-        "install nodeproof again, or run it from a checkout",
-    )
+    return shipped("infra/kubernetes/go.mod").parent
 
 
 def recipe_hash(recipe: Path, version: str) -> str:
     """Return 12 hex digits over all inputs of a build of `version`."""
-    inputs = (version, go_that_builds(recipe), *build_flags(Version.parse(version)))
-    digest = hashlib.sha256(" ".join(inputs).encode())
-    for file in recipe_files(recipe):
-        digest.update(f"\0{file.relative_to(recipe)}\0".encode())
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:12]
+    inputs = (version, build_go_version(recipe), *build_flags(Version.parse(version)))
+    return inputs_hash(recipe, inputs)
 
 
 # The cache of builds ------------------------------------------------------------------------------
@@ -163,7 +155,7 @@ def recipe_hash(recipe: Path, version: str) -> str:
 
 def _built(version: Version, report: Report) -> Components:
     entry = _entry(version)
-    by_role = entry_made(
+    by_role = load_or_build(
         entry,
         _load,
         lambda: _build(recipe_dir(), version, entry, report),
@@ -202,7 +194,7 @@ def _load(entry: Path) -> dict[str, Component] | None:
 
 def _build(recipe: Path, version: Version, entry: Path, report: Report) -> None:
     """Make a cache entry, completely or not at all. The caller holds its lock. Raises Problem."""
-    with explained(f"Kubernetes {version}", entry), work_folder(entry) as folder:
+    with build_errors(f"Kubernetes {version}", entry), work_folder(entry) as folder:
         report(f"building Kubernetes {version}: some minutes the first time, later runs take it from {entry}")
         fresh, began_t = folder / "entry", time.monotonic()
         work = Work(folder, version, report)
@@ -216,7 +208,7 @@ def _build(recipe: Path, version: Version, entry: Path, report: Report) -> None:
 def _finish(entry: Path, version: Version, work: Work) -> None:
     """Write the links and the manifest of an entry whose executable is built."""
     executable = entry / "bin" / _EXECUTABLE
-    roles = [role for role in ROLES if role not in work.left_out]
+    roles = [role for role in ROLES if role not in work.omitted_roles]
     for role in roles:
         (executable.parent / role).symlink_to(_EXECUTABLE)
     stat = executable.stat()
@@ -279,7 +271,7 @@ def read_version(role: str, path: Path) -> str:
     """Return the version that an executable reports, `v1.36.3` (etcd: `3.6.8`). Raises Problem."""
     arguments = ["version", "--client"] if role == "kubectl" else ["--version"]
     try:
-        output = proc.run([str(path), *arguments], timeout_s=VERSION_LIMIT_S).stdout
+        output = proc.run([str(path), *arguments], timeout_s=VERSION_TIMEOUT_S).stdout
     except proc.CommandFailed as failed:
         raise Problem(
             f"{role} does not run", str(path), "supply an executable for this machine", tail(failed.output)

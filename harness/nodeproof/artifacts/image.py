@@ -16,27 +16,24 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from nodeproof import proc
 from nodeproof.artifacts.components import Component, Components
-from nodeproof.artifacts.entry import entry_made
 from nodeproof.artifacts.go import tail
-from nodeproof.kept import Report, cache_dir
+from nodeproof.cache import Report, cache_dir, load_or_build
+from nodeproof.hints import MACHINES, hint_for, shipped
 from nodeproof.model.problem import Problem
-from nodeproof.remedy import MACHINES, remedy
 from nodeproof.root import root_prefix
 
 __all__ = [
     "KERNEL_ARGUMENTS",
     "TOOLS",
-    "Facts",
     "Image",
+    "cached",
+    "cached_kernel",
     "golden_image",
     "image_hash",
-    "kept",
-    "kept_kernel",
     "recipe_dir",
 ]
 
@@ -56,32 +53,23 @@ _KERNEL, _INITRD, _DISK, _MANIFEST = "vmlinuz", "initrd.img", "disk.qcow2", "man
 _PACKAGES = "packages.txt"
 TOOLS = ("mmdebstrap", "mke2fs", "qemu-img", "apt-get")
 _MIRRORS = ("NODEPROOF_DEBIAN_MIRROR", "NODEPROOF_DEBIAN_SECURITY_MIRROR")
-_BUILD_LIMIT_S = 1800.0
-_REMOVE_LIMIT_S = 120.0
+_BUILD_TIMEOUT_S = 1800.0
+_REMOVE_TIMEOUT_S = 120.0
 # Documentation beside the recipe does not affect the build.
 _PROSE = (".md",)
 
 
 @dataclass(frozen=True)
-class Facts:
-    """The content of an image: versions of kubelet, kernel and all packages, and its size in bytes."""
-
-    kubelet_version: str
-    kubelet_sha256: str
-    kernel: str
-    packages: Mapping[str, str]
-    disk_bytes: int
-    built_in_s: float
-
-
-@dataclass(frozen=True)
 class Image:
-    """A bootable guest: kernel, initial RAM disk, a disk (only ever the base of overlays), facts."""
+    """A bootable guest: kernel, initial RAM disk, and a disk, which is only ever the base of overlays.
+
+    `facts` are the versions of kubelet, kernel and all packages, its size in bytes and the build's duration.
+    """
 
     kernel: Path
     initrd: Path
     disk: Path
-    facts: Facts
+    facts: Mapping[str, Json]
 
     @property
     def snapshots(self) -> Path:
@@ -95,7 +83,7 @@ def golden_image(components: Components, report: Report) -> Image:
     `report` is called with messages about slow steps. Raises Problem.
     """
     entry = _entry(components)
-    return entry_made(
+    return load_or_build(
         entry,
         _load,
         lambda: _build(recipe_dir(), components.by_role["kubelet"], entry, report),
@@ -104,28 +92,19 @@ def golden_image(components: Components, report: Report) -> Image:
     )
 
 
-def kept(components: Components) -> Image | None:
+def cached(components: Components) -> Image | None:
     """Return the guest with that kubelet from the cache; never build it. Raises Problem."""
     return _load(_entry(components))
 
 
-def kept_kernel() -> Path | None:
+def cached_kernel() -> Path | None:
     """Return the kernel of any image in the cache."""
     return next(iter(sorted((cache_dir() / "images").glob("*/vmlinuz"))), None)
 
 
 def recipe_dir() -> Path:
     """Return the recipe's folder, in a checkout or else in the installed package. Raises Problem."""
-    here = Path(__file__).resolve()
-    candidates = (here.parents[3] / "infra" / "image", here.parents[1] / "_data" / "infra" / "image")
-    for candidate in candidates:
-        if (candidate / "build.sh").is_file():
-            return candidate
-    raise Problem(
-        "the recipe of the virtual machines' image is missing",
-        str(candidates[1]),
-        "install nodeproof again, or run it from a checkout",
-    )
+    return shipped("infra/image/build.sh").parent
 
 
 def image_hash(recipe: Path, kubelet: Component) -> str:
@@ -153,7 +132,7 @@ def _load(entry: Path) -> Image | None:
             return None
         if not all((entry / file).is_file() for file in (_KERNEL, _INITRD)):
             return None
-        facts = Facts(**{**manifest["facts"], "packages": MappingProxyType(manifest["facts"]["packages"])})
+        facts: Mapping[str, Json] = manifest["facts"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Image(entry / _KERNEL, entry / _INITRD, entry / _DISK, facts)
@@ -186,30 +165,25 @@ def _run_recipe(root: list[str], recipe: Path, kubelet: Component, fresh: Path, 
     """Run `build.sh` for `fresh`. Raises Problem with the last lines of its output."""
     # sudo passes no variable on.
     mirrors = [f"{name}={os.environ[name]}" for name in _MIRRORS if name in os.environ]
+
+    def report_own(line: str) -> None:
+        """Report the recipe's own lines, not those of the tools that it runs."""
+        if line.startswith("image: "):
+            report(line)
+
     script = [str(recipe / "build.sh"), str(kubelet.path.resolve()), str(fresh)]
     argv = [*root, "env", *mirrors, "nice", "bash", *script]
     try:
-        proc.stream_lines(argv, _Lines(report), timeout_s=_BUILD_LIMIT_S)
+        proc.stream_lines(argv, report_own, timeout_s=_BUILD_TIMEOUT_S)
     except proc.CommandFailed as failed:
         raise _explain(failed, fresh) from failed
-
-
-class _Lines:
-    """Reports the recipe's own lines, not those of the tools that it runs."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-
-    def __call__(self, line: str) -> None:
-        if line.startswith("image: "):
-            self._report(line)
 
 
 def _explain(failed: proc.CommandFailed, where: Path) -> Problem:
     """Return the user's view of a failed build."""
     detail = tail(failed.output)
     if failed.status is None:
-        return Problem(f"building took over {_BUILD_LIMIT_S:g} s", str(where), "try again", detail)
+        return Problem(f"building took over {_BUILD_TIMEOUT_S:g} s", str(where), "try again", detail)
     if "No space left on device" in failed.output:
         return Problem("no space left while building", str(where), "free some space (4 GB)", detail)
     return Problem("building the guest image failed", str(where), "the last lines follow", detail)
@@ -221,7 +195,7 @@ def _check_tools() -> None:
         raise Problem(
             f"missing tools: {', '.join(missing)}",
             "guest image",
-            remedy(MACHINES),
+            hint_for(MACHINES),
         )
 
 
@@ -229,7 +203,7 @@ def _remove(root: list[str], folders: list[Path]) -> None:
     """Remove what a build left, which may be owned by root."""
     if folders:
         argv = [*root, "rm", "-rf", "--one-file-system", "--", *map(str, folders)]
-        proc.run(argv, timeout_s=_REMOVE_LIMIT_S, check=False)
+        proc.run(argv, timeout_s=_REMOVE_TIMEOUT_S, check=False)
 
 
 def _write_manifest(fresh: Path, kubelet: Component, took_s: float) -> None:

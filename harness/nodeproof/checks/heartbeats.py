@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from nodeproof.checks.occurrence import Occurrence
+from nodeproof.checks.shapes import Occurrence
 from nodeproof.model.clocks import clock_of, error_s, offset_s, written_t
 from nodeproof.model.cluster import LEASE_NAMESPACE, condition
 from nodeproof.model.history import History, Version
@@ -101,7 +101,7 @@ def lease_renewals(history: History, node: str) -> Iterator[Occurrence]:
             yield Occurrence(renewed_t - ahead_s, detail)
 
 
-def seen_renewals(history: History, node: str) -> Sequence[Occurrence]:
+def watched_renewals(history: History, node: str) -> Sequence[Occurrence]:
     """Return the renewals that the watch saw.
 
     A renewal from before the recording belongs to earlier events, such as the healing of another fault.

@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nodeproof.checks.checks import remaining_s, run_check
-from nodeproof.checks.read_off import Times, read_off
-from nodeproof.checks.set_meanwhile import set_meanwhile
+from nodeproof.checks.checks import Times, evidence_times, remaining_s, run_check
+from nodeproof.checks.settings import changed_settings
 from nodeproof.model.claim import Claim, includes
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import PROBED, Entry, History
@@ -18,15 +17,15 @@ from nodeproof.model.slack import (
     Span,
     hull,
     longest_slack_s,
+    longest_stall_s,
     loses_nodes_s,
     misread_s,
     slack_s,
-    stood_still_s,
     undisturbed_s,
     waited_before_s,
 )
 from nodeproof.model.verdict import Verdict, unproven
-from nodeproof.model.window import Ground
+from nodeproof.model.window import WindowContext
 
 
 def judge(claim: Claim, check: Check, history: History, configuration: Configuration) -> Verdict:
@@ -47,28 +46,28 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     not_applicable = _not_for_this_lab(claim, configuration)
     if not_applicable is not None:
         return not_applicable
-    changed_figure = set_meanwhile(check, claim, history)
+    changed_figure = changed_settings(check, claim, history)
     if changed_figure:
         return unproven("scaled", f"{changed_figure}; its value in the configuration does not apply")
-    times = read_off(check, history, configuration)
-    ground = _ground(history, configuration, times, times)
-    verdict = run_check(check, history, ground, claim)
+    times = evidence_times(check, history, configuration)
+    context = _context(history, configuration, times, times)
+    verdict = run_check(check, history, context, claim)
     waited_s, excused = 0.0, False
     if times and _is_late(verdict):
         # A stall between an anchor and its event may have delayed the event itself.
         within = hull(times)
-        ground = _ground(history, configuration, times, [within])
+        context = _context(history, configuration, times, [within])
         waited_s = waited_before_s(history, within.until_t)
-        allowed = replace(ground, slack_s=ground.slack_s + waited_s)
+        allowed = replace(context, slack_s=context.slack_s + waited_s)
         excused = run_check(check, history, allowed, claim).outcome != "deviates"
     elif times and verdict.outcome == "deviates":
-        early = _ground(history, configuration, times, [_awaited(verdict, times)])
+        early = _context(history, configuration, times, [_awaited(verdict, times)])
         excused = run_check(check, history, early, claim).outcome != "deviates"
-        ground = early if excused else ground
+        context = early if excused else context
     too_loaded = (
         excused
-        or ground.slack_s > configuration.slack_limit_s
-        or _is_owed_to_load(verdict, check, claim, history, ground)
+        or context.slack_s > configuration.slack_limit_s
+        or _is_owed_to_load(verdict, check, claim, history, context, times)
     )
     if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict
@@ -84,28 +83,31 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         verdict.code in ("", "scaled") or _is_gap_of_load(verdict, check, claim, history, configuration)
     ):
         waiting = f" and {waited_s:.2f} s of CPU wait" if waited_s else ""
-        slack = f"slack {ground.slack_s:.2f} s (limit {configuration.slack_limit_s:g} s)"
+        slack = f"slack {context.slack_s:.2f} s (limit {configuration.slack_limit_s:g} s)"
         reason = f"{slack}{waiting} makes this uncertain: {verdict.reason}"
         return unproven("host-too-loaded", reason, verdict.window, verdict.measured)
     return verdict
 
 
-def _ground(history: History, configuration: Configuration, times: Times, about: Times) -> Ground:
+def _context(history: History, configuration: Configuration, times: Times, about: Times) -> WindowContext:
     """Return the context for a check that reads its times at `times`.
 
     Stalls near `about` may have moved these times. Only at `times` itself can a time have been misread.
     """
     misreading_s = misread_s(history, configuration, times)
     shift_s = slack_s(history, configuration, about) - misread_s(history, configuration, about)
-    return Ground(configuration, shift_s + misreading_s, misreading_s)
+    return WindowContext(configuration, shift_s + misreading_s, misreading_s)
 
 
-def _is_owed_to_load(verdict: Verdict, check: Check, claim: Claim, history: History, ground: Ground) -> bool:
+def _is_owed_to_load(
+    verdict: Verdict, check: Check, claim: Claim, history: History, context: WindowContext, times: Times
+) -> bool:
     """Return whether a time conforms only because of a stall or a clock step.
 
-    A stall may have lengthened the measured time as much as the slack. The time must therefore also conform
-    with the slack of an undisturbed host, reduced by what the stall added. An early event does not matter if
-    only a bound is claimed.
+    A stall may have lengthened the measured time as much as the slack, and shortened it as much as the slack
+    near the anchor: an event is never recorded before it occurs. The time must therefore also conform with
+    the slack of an undisturbed host, reduced by what the stall added. An early event does not matter if only
+    a bound is claimed.
     """
     window, measured = verdict.window, verdict.measured
     if check.name == "spaced":
@@ -113,17 +115,32 @@ def _is_owed_to_load(verdict: Verdict, check: Check, claim: Claim, history: Hist
         return False
     if verdict.outcome != "conforms" or window is None or window.shape == "negative" or measured is None:
         return False
-    late = Ground(ground.configuration, ground.slack_s, -ground.misread_s)
-    if ground.misread_s and run_check(check, history, late, claim).outcome != "conforms":
+    late = WindowContext(context.configuration, context.slack_s, -context.misread_s)
+    if context.misread_s and run_check(check, history, late, claim).outcome != "conforms":
         return True
-    undisturbed = undisturbed_s(history, ground.configuration)
-    if ground.slack_s <= undisturbed:
+    undisturbed = undisturbed_s(history, context.configuration)
+    if context.slack_s <= undisturbed:
         return False
-    narrow = Ground(ground.configuration, 2 * undisturbed - ground.slack_s)
+    narrow = WindowContext(context.configuration, 2 * undisturbed - context.slack_s)
     strict = run_check(check, history, narrow, claim)
     if strict.outcome == "conforms" or strict.window is None or not isinstance(measured.value, float):
         return False
-    return window.shape == "period" or measured.value > strict.window.high_s
+    if measured.value < strict.window.low_s:
+        return window.shape == "period"
+    anchor_slack_s = _anchor_slack_s(check, history, context, times)
+    if anchor_slack_s <= undisturbed:
+        return False
+    late_anchor = WindowContext(context.configuration, 2 * undisturbed - anchor_slack_s)
+    bound = run_check(check, history, late_anchor, claim).window
+    return bound is None or measured.value > bound.high_s
+
+
+def _anchor_slack_s(check: Check, history: History, context: WindowContext, times: Times) -> float:
+    """Return the slack (s) near the anchor, where a check has one time for it and one for the event."""
+    if check.name != "after" or times is None or len(times) != 2:
+        return context.slack_s
+    near_anchor = _context(history, context.configuration, times, times[:1])
+    return near_anchor.slack_s
 
 
 def _is_gap_of_load(
@@ -132,7 +149,7 @@ def _is_gap_of_load(
     """Return whether the recording would decide the claim with the slack of an undisturbed host."""
     if verdict.code != "gap":
         return False
-    undisturbed = Ground(configuration, undisturbed_s(history, configuration))
+    undisturbed = WindowContext(configuration, undisturbed_s(history, configuration))
     return run_check(check, history, undisturbed, claim).code != "gap"
 
 
@@ -156,7 +173,7 @@ def _may_have_lost_nodes(
     if verdict.outcome != "deviates":
         return ""
     before_t = hull(times).until_t if times else math.inf
-    stalled_s = stood_still_s(history, before_t)
+    stalled_s = longest_stall_s(history, before_t)
     if stalled_s <= configuration.slack_limit_s or stalled_s <= loses_nodes_s(configuration):
         return ""
     return f"the lab stalled for {stalled_s:.1f} s and may have lost nodes"
@@ -197,11 +214,11 @@ def undecided_s(check: Check, history: History, configuration: Configuration, no
     a late event cannot be a deviation.
     """
     slack = longest_slack_s(history, configuration)
-    left_s = remaining_s(check, history, Ground(configuration, slack), now_t)
+    left_s = remaining_s(check, history, WindowContext(configuration, slack), now_t)
     if left_s is None or left_s > 0.0 or check.name != "after":
         return left_s
     waited_s = waited_before_s(history, now_t + left_s)
-    return remaining_s(check, history, Ground(configuration, slack + waited_s), now_t)
+    return remaining_s(check, history, WindowContext(configuration, slack + waited_s), now_t)
 
 
 def _not_injected(history: History, check: Check) -> Verdict | None:
@@ -234,7 +251,7 @@ def _not_healed(history: History, verdict: Verdict) -> Verdict | None:
     return None
 
 
-def died(history: History) -> Entry | None:
+def unexpected_exit(history: History) -> Entry | None:
     """Return the first component that ended unexpectedly, without a fault that ends components."""
     for entry in history.of_kind("component"):
         if not entry.data["expected"] and not _by_fault(history, entry):
@@ -243,7 +260,7 @@ def died(history: History) -> Entry | None:
 
 
 def _component_died(history: History) -> Verdict | None:
-    entry = died(history)
+    entry = unexpected_exit(history)
     if entry is None:
         return None
     where = f" on {entry.data['node']}" if entry.data.get("node") else ""

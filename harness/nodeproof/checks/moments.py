@@ -1,83 +1,94 @@
 """Moments: named events in a history, each of one shape.
 
-A moment is stored by name and arguments, and interpreted by the current code. A new moment is a constructor
-and its line in `_WORDS`. Moments that `became`, `made`, `removed`, `written` and `changed` can express need
-no name.
+A new moment is one function here: it is the constructor for scenarios, and `stored_as` registers it as the
+interpretation of its name in recorded runs. Moments that `became`, `created`, `removed`, `written` and
+`changed` can express need no name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from nodeproof.checks import heartbeats, last_seen, shapes, witnessed
-from nodeproof.checks.occurrence import Args, Occurrence
+from nodeproof.checks import heartbeats, shapes, witnessed
 from nodeproof.checks.shapes import (
     Became,
     Changed,
     Computed,
-    Made,
+    Created,
+    Occurrence,
+    Recorded,
     Reference,
     Rewritten,
-    Said,
     Shape,
     Written,
-    told_by_step,
+    shape,
+    step_detail,
+    stored_as,
 )
-from nodeproof.model.cluster import NOT_READY, UNREACHABLE
+from nodeproof.model.cluster import NOT_READY, UNREACHABLE, condition_status
 from nodeproof.model.history import History
-from nodeproof.model.judgment import Moment
+from nodeproof.model.judgment import Moment, words_in
 from nodeproof.model.pattern import PRESENT
 from nodeproof.model.slack import Span
 
 Json = Any
 
 
-def became(resource: str, name: str, pattern: Json, namespace: str = "") -> Moment:
+@stored_as("became")
+def became(resource: str, name: str, pattern: Json, namespace: str = "") -> Shape:
     """Match when an object of any recorded resource starts to match a pattern (`nodeproof.model.pattern`)."""
-    return Moment("became", {"resource": resource, "namespace": namespace, "name": name, "pattern": pattern})
+    return Became(Reference(resource, namespace, name), pattern)
 
 
-def made(resource: str, name: str, namespace: str = "", like: Json = None) -> Moment:
+@stored_as("made", like="pattern")
+def created(resource: str, name: str, namespace: str = "", like: Json = None) -> Shape:
     """Match the creation of an object of any recorded resource, from the start `like` a pattern if given."""
-    pattern = {} if like is None else {"pattern": like}
-    return Moment("made", {"resource": resource, "namespace": namespace, "name": name, **pattern})
+    return Created(Reference(resource, namespace, name), like)
 
 
-def removed(resource: str, name: str, namespace: str = "") -> Moment:
+@stored_as("removed")
+def removed(resource: str, name: str, namespace: str = "") -> Shape:
     """Match the removal of an object of any recorded resource."""
-    return Moment("removed", {"resource": resource, "namespace": namespace, "name": name})
+    return Became(Reference(resource, namespace, name), gone=True)
 
 
-def written(resource: str, pattern: Json) -> Moment:
+@stored_as("written")
+def written(resource: str, pattern: Json) -> Shape:
     """Match any write of an object of a recorded resource that matches a pattern."""
-    return Moment("written", {"resource": resource, "pattern": pattern})
+    return Written(Reference(resource), pattern)
 
 
-def changed(resource: str, name: str, path: str, namespace: str = "") -> Moment:
+@stored_as("changed")
+def changed(resource: str, name: str, path: str, namespace: str = "") -> Shape:
     """Match a change of the value at a path of an object, such as `status.nodeInfo.bootID`."""
-    return Moment("changed", {"resource": resource, "namespace": namespace, "name": name, "path": path})
+    return Changed(Reference(resource, namespace, name), path)
 
 
-def condition_became(node: str, type_: str, status: str) -> Moment:
+@stored_as("condition-became", type_="type")
+def condition_became(node: str, type_: str, status: str) -> Shape:
     """Match the change of a Node's condition to a status."""
-    return Moment("condition-became", {"node": node, "type": type_, "status": status})
+    return Became(_node(node), _condition(type_, status=status))
 
 
-def condition_said(node: str, type_: str, status: str, reason: str, message: str) -> Moment:
+@stored_as("condition-said", type_="type")
+def condition_reported(node: str, type_: str, status: str, reason: str, message: str) -> Shape:
     """Match the change of a Node's condition to a status with this reason and text in its message."""
-    condition = {"status": status, "reason": reason, "message": message}
-    return Moment("condition-said", {"node": node, "type": type_, **condition})
+    return Became(
+        _node(node), _condition(type_, status=status, reason=reason, message={"$contains": message})
+    )
 
 
-def taint_added(node: str, key: str, effect: str) -> Moment:
+@stored_as("taint-added")
+def taint_added(node: str, key: str, effect: str) -> Shape:
     """Match the addition of a taint to a Node."""
-    return Moment("taint-added", {"node": node, "key": key, "effect": effect})
+    return Became(_node(node), _taint(key, effect))
 
 
-def taint_removed(node: str, key: str, effect: str) -> Moment:
+@stored_as("taint-removed")
+def taint_removed(node: str, key: str, effect: str) -> Shape:
     """Match the removal of a taint from a Node."""
-    return Moment("taint-removed", {"node": node, "key": key, "effect": effect})
+    return Became(_node(node), {"$not": _taint(key, effect)})
 
 
 def untainted(node: str, effect: str) -> Moment:
@@ -90,104 +101,183 @@ def untainted(node: str, effect: str) -> Moment:
     return became("nodes", node, {"spec": {"taints": {"$not": [taint_pattern]}}})
 
 
-def no_execute_written(*nodes: str) -> Moment:
+@stored_as("no-execute-written")
+def no_execute_written(*nodes: str) -> Shape:
     """Match a write of the not-ready or unreachable NoExecute taint on one of these Nodes.
 
     The taint appears, or its timeAdded changes. Each write takes a token of the zone's rate limiter, and one
     node may get two (pkg/controller/nodelifecycle: doNoExecuteTaintingPass; AddOrUpdateTaint compares
     timeAdded).
     """
-    return Moment("no-execute-written", {"nodes": list(nodes)})
+    taint_pattern = {"key": {"$in": [NOT_READY, UNREACHABLE]}, "effect": "NoExecute"}
+    return Rewritten(Reference("nodes"), nodes, "spec.taints", taint_pattern)
 
 
-def last_heartbeat(node: str, before: Moment) -> Moment:
+@stored_as("last-heartbeat")
+def last_heartbeat(node: str, before: Moment) -> Shape:
     """Match the node's last heartbeat, a lease renewal or a status update, before a moment."""
-    return Moment("last-heartbeat", {"node": node, "before": before.to_json()})
+
+    def find_last(history: History, since_t: float) -> Occurrence | None:
+        before_occurrence = find(history, before, since_t)
+        return heartbeats.last_before(history, node, before_occurrence.t) if before_occurrence else None
+
+    return Computed(("leases", "nodes"), find_last)
 
 
 def cordoned(node: str) -> Moment:
     """Match the change of spec.unschedulable to true."""
-    return Moment("unschedulable-became", {"node": node, "value": True})
+    return _unschedulable_became(node, True)
 
 
 def uncordoned(node: str) -> Moment:
     """Match the removal of spec.unschedulable."""
-    return Moment("unschedulable-became", {"node": node, "value": False})
+    return _unschedulable_became(node, False)
 
 
-def conditions_changed(node: str) -> Moment:
+@stored_as("unschedulable-became")
+def _unschedulable_became(node: str, value: bool) -> Shape:
+    return Became(_node(node), {"spec": {"unschedulable": True if value else {"$in": [None, False]}}})
+
+
+@stored_as("condition-types-changed")
+def conditions_changed(node: str) -> Shape:
     """Match a change in the set of a Node's condition types."""
-    return Moment("condition-types-changed", {"node": node})
+    return Changed(_node(node), "status.conditions[].type")
 
 
-def boot_id_changed(node: str) -> Moment:
+@stored_as("boot-id-changed")
+def boot_id_changed(node: str) -> Shape:
     """Match a boot id of a Node that differs from the last one reported."""
-    return Moment("boot-id-changed", {"node": node})
+    return Changed(_node(node), "status.nodeInfo.bootID", lasting=True)
 
 
-def pod_deletion(namespace: str, name: str) -> Moment:
+@stored_as("pod-deletion")
+def pod_deletion(namespace: str, name: str) -> Shape:
     """Match the request to delete a pod (deletionTimestamp set), or its removal."""
-    return Moment("pod-deletion", {"namespace": namespace, "name": name})
+    return Became(_pod(namespace, name), {"metadata": {"deletionTimestamp": PRESENT}}, gone=True)
 
 
-def pod_gone(namespace: str, name: str) -> Moment:
+@stored_as("pod-gone")
+def pod_gone(namespace: str, name: str) -> Shape:
     """Match the removal of a pod's object."""
-    return Moment("pod-gone", {"namespace": namespace, "name": name})
+    return Became(_pod(namespace, name), gone=True)
 
 
-def pod_created(namespace: str, name: str) -> Moment:
+@stored_as("pod-created")
+def pod_created(namespace: str, name: str) -> Shape:
     """Match the creation of a pod while the watch is running; a pod on a LIST is older than the recording."""
-    return Moment("pod-created", {"namespace": namespace, "name": name})
+    return Created(_pod(namespace, name))
 
 
-def pod_bound(namespace: str, name: str) -> Moment:
+@stored_as("pod-bound")
+def pod_bound(namespace: str, name: str) -> Shape:
     """Match the setting of a pod's spec.nodeName."""
-    return Moment("pod-bound", {"namespace": namespace, "name": name})
+    return Became(_pod(namespace, name), {"spec": {"nodeName": PRESENT}}, born=True)
 
 
-def pod_unschedulable(namespace: str, name: str) -> Moment:
+@stored_as("pod-unschedulable")
+def pod_unschedulable(namespace: str, name: str) -> Shape:
     """Match a failed attempt to schedule a pod: PodScheduled=False, reason Unschedulable."""
-    return Moment("pod-unschedulable", {"namespace": namespace, "name": name})
+    return Became(_pod(namespace, name), _condition("PodScheduled", reason="Unschedulable"))
 
 
-def pod_marked(namespace: str, name: str, reason: str, message: str) -> Moment:
+@stored_as("pod-marked")
+def pod_marked(namespace: str, name: str, reason: str, message: str) -> Shape:
     """Match the change of a pod's status to Failed with this reason and message."""
-    args = {"namespace": namespace, "name": name, "reason": reason, "message": message}
-    return Moment("pod-marked", args)
+    status = {"phase": "Failed", "reason": reason, "message": message}
+    return Became(_pod(namespace, name), {"status": status})
 
 
-def event_reported(reason: str, kind: str, name: str, message: str) -> Moment:
+@stored_as("event-reported")
+def event_reported(reason: str, kind: str, name: str, message: str) -> Shape:
     """Match a Kubernetes Event with this reason about this object, whose message starts with this text."""
-    return Moment("event-reported", {"reason": reason, "kind": kind, "name": name, "message": message})
+    about = {"kind": kind, "name": name}
+    pattern = {"reason": reason, "involvedObject": about, "message": {"$prefix": message}}
+    return Written(Reference("events"), pattern)
 
 
-def all_came(*moments: Moment) -> Moment:
+def detaching(attachment: str) -> Moment:
+    """Match the request to delete a VolumeAttachment."""
+    return became("volumeattachments", attachment, {"metadata": {"deletionTimestamp": PRESENT}})
+
+
+def detached(attachment: str) -> Moment:
+    """Match the removal of a VolumeAttachment."""
+    return removed("volumeattachments", attachment)
+
+
+@stored_as("all-came", moments="each")
+def all_of(*moments: Moment) -> Shape:
     """Match the last of these moments, once each has occurred."""
-    return Moment("all-came", {"each": [moment.to_json() for moment in moments]})
+
+    def find_last(history: History, since_t: float) -> Occurrence | None:
+        occurrences = [find(history, moment) for moment in moments]
+        times = [occurrence.t for occurrence in occurrences if occurrence is not None]
+        is_all = times and len(times) == len(moments) and max(times) >= since_t
+        return Occurrence(max(times)) if is_all else None
+
+    def one_is_unable(history: History, within: Span) -> str:
+        return next(filter(None, (unable(history, moment, within) for moment in moments)), "")
+
+    watched_resources = tuple({name for moment in moments for name in resources(moment)})
+    return Computed(watched_resources, find_last, moments, one_is_unable)
 
 
-def next_of(moment: Moment, after: Moment) -> Moment:
+@stored_as("next-of", moment="of")
+def first_after(moment: Moment, after: Moment) -> Shape:
     """Match the first occurrence of a moment after another moment; earlier occurrences are ignored."""
-    return Moment("next-of", {"of": moment.to_json(), "after": after.to_json()})
+
+    def find_next(history: History, since_t: float) -> Occurrence | None:
+        start = find(history, after)
+        return None if start is None else find(history, moment, max(start.t, since_t))
+
+    def is_unable(history: History, within: Span) -> str:
+        start = find(history, after)
+        if start is None or start.t > within.since_t:
+            return f"{after} had not occurred yet"
+        return unable(history, moment, within)
+
+    return Computed(tuple({*resources(moment), *resources(after)}), find_next, (moment, after), is_unable)
 
 
-def recording_began() -> Moment:
+@stored_as("recording-began")
+def recording_began() -> Shape:
     """Match the start of the recording."""
-    return Moment("recording-began", {})
+    return Recorded((("begun", {}),))
 
 
-def fault_step(fault_id: str, step: str) -> Moment:
+@stored_as("fault-step", fault_id="id")
+def fault_step(fault_id: str, step: str) -> Shape:
     """Match a step of a fault, by the names in `nodeproof.model.history`."""
-    return Moment("fault-step", {"id": fault_id, "step": step})
+    return Recorded((("fault", {"id": fault_id, "step": step}),), step_detail)
 
 
-def shape(moment: Moment) -> Shape:
-    """Return the shape of a moment.
+@stored_as("action-step", action_id="id")
+def _action_step(action_id: str, step: str) -> Shape:
+    """Match the begin or the end of an action (`Action.begun`, `Action.ended`)."""
+    return Recorded((("action", {"id": action_id, "step": step}),))
 
-    Raises:
-        KeyError: This version does not know the moment.
-    """
-    return _WORDS[moment.name](moment.args)
+
+@stored_as("observed", observation_id="id")
+def _observed(observation_id: str) -> Shape:
+    """Match the result of an observation (`Observation.completed`)."""
+    return Recorded((("observed", {"id": observation_id}),))
+
+
+def _node(name: str) -> Reference:
+    return Reference("nodes", "", name)
+
+
+def _pod(namespace: str, name: str) -> Reference:
+    return Reference("pods", namespace, name)
+
+
+def _condition(type_: str, **fields: Json) -> Json:
+    return {"status": {"conditions": [{"type": type_, **fields}]}}
+
+
+def _taint(key: str, effect: str) -> Json:
+    return {"spec": {"taints": [{"key": key, "effect": effect}]}}
 
 
 def find(history: History, moment: Moment, since_t: float = float("-inf")) -> Occurrence | None:
@@ -199,7 +289,7 @@ def find(history: History, moment: Moment, since_t: float = float("-inf")) -> Oc
     return shapes.find(history, shape(moment), since_t)
 
 
-def each(history: History, moment: Moment) -> Iterator[Occurrence]:
+def occurrences(history: History, moment: Moment) -> Iterator[Occurrence]:
     """Return every occurrence of a moment.
 
     Raises:
@@ -208,7 +298,7 @@ def each(history: History, moment: Moment) -> Iterator[Occurrence]:
     moment_shape = shape(moment)
     if isinstance(moment_shape, Computed):
         raise LookupError(f"{moment} cannot be counted")
-    return moment_shape.each(history)
+    return moment_shape.occurrences(history)
 
 
 def resources(moment: Moment) -> tuple[str, ...]:
@@ -230,7 +320,7 @@ def parts(moment: Moment) -> Iterator[Moment]:
         yield from parts(part)
 
 
-def sought(history: History, moment: Moment, time: Span) -> Iterator[tuple[Moment, Span]]:
+def search_spans(history: History, moment: Moment, time: Span) -> Iterator[tuple[Moment, Span]]:
     """Yield the moment, or those that it is composed of, each with the time (s) in which it was searched."""
     moment_shape = shape(moment)
     if not isinstance(moment_shape, Computed) or not moment_shape.parts:
@@ -239,13 +329,13 @@ def sought(history: History, moment: Moment, time: Span) -> Iterator[tuple[Momen
     since_begin = Span(history.began_t, time.until_t)
     if moment.name != "next-of":
         for part in moment_shape.parts:
-            yield from sought(history, part, since_begin)
+            yield from search_spans(history, part, since_begin)
         return
     target, after = moment_shape.parts
     start = find(history, after)
-    yield from sought(history, after, Span(history.began_t, start.t) if start else since_begin)
+    yield from search_spans(history, after, Span(history.began_t, start.t) if start else since_begin)
     if start is not None:
-        yield from sought(history, target, Span(max(start.t, time.since_t), time.until_t))
+        yield from search_spans(history, target, Span(max(start.t, time.since_t), time.until_t))
 
 
 def paths(moment: Moment) -> Mapping[str, frozenset[str]]:
@@ -279,13 +369,13 @@ def _with_moment(moment: Moment, reason: str) -> str:
 def last_state(history: History, moment: Moment) -> str:
     """Summarize the last recorded state of a moment's object on one line."""
     if "by" in moment.args:
-        return witnessed.last_told(history, str(moment.args["by"]))
+        return witnessed.last_message(history, str(moment.args["by"]))
     moment_shape = shape(moment)
     if isinstance(moment_shape, Computed) and "node" in moment.args:
-        return last_seen.of_node(history, str(moment.args["node"]))
-    if isinstance(moment_shape, Said | Computed) or not moment_shape.of.name:
+        return _node_summary(history, str(moment.args["node"]))
+    if isinstance(moment_shape, Recorded | Computed) or not moment_shape.of.name:
         return ""
-    return last_seen.of(history, moment_shape.of.resource, moment_shape.of.namespace, moment_shape.of.name)
+    return _summary(history, moment_shape.of.resource, moment_shape.of.namespace, moment_shape.of.name)
 
 
 def long_silence(history: History, anchor: Moment, longer_than_s: float) -> Occurrence | None:
@@ -299,118 +389,45 @@ def long_silence(history: History, anchor: Moment, longer_than_s: float) -> Occu
     return heartbeats.first_long_silence(history, str(anchor.args["node"]), longer_than_s)
 
 
-def _node(args: Args) -> Reference:
-    return Reference("nodes", "", str(args["node"]))
+def _summary(history: History, resource: str, namespace: str, name: str) -> str:
+    """Summarize an object: details of nodes and pods, the resourceVersion of others."""
+    if resource == "nodes":
+        return _node_summary(history, name)
+    if resource == "pods":
+        return _pod_summary(history, namespace, name)
+    versions = history.versions(resource, namespace, name)
+    if not versions:
+        return f"{resource} {name}: never seen"
+    version = versions[-1].object["metadata"]["resourceVersion"]
+    return f"{resource} {name}: {'removed' if versions[-1].deleted else f'resourceVersion {version}'}"
 
 
-def _pod(args: Args) -> Reference:
-    return Reference("pods", str(args["namespace"]), str(args["name"]))
+def _node_summary(history: History, name: str) -> str:
+    """Summarize a Node: its Ready condition, taints and cordon."""
+    versions = history.versions("nodes", "", name)
+    if not versions:
+        return f"node {name}: never seen"
+    node = versions[-1].object
+    taints = (
+        ", ".join(f"{taint['key']}:{taint['effect']}" for taint in node["spec"].get("taints") or ()) or "none"
+    )
+    unschedulable = bool(node["spec"].get("unschedulable"))
+    ready = condition_status(node, "Ready")
+    return f"node {name}: Ready={ready}, taints {taints}, unschedulable {unschedulable}"
 
 
-def _any(args: Args) -> Reference:
-    return Reference(str(args["resource"]), str(args["namespace"]), str(args["name"]))
+def _pod_summary(history: History, namespace: str, name: str) -> str:
+    """Summarize a Pod: its phase and reason, node and deletion."""
+    versions = history.versions("pods", namespace, name)
+    if not versions:
+        return f"pod {name}: never seen"
+    pod, deleted = versions[-1].object, versions[-1].deleted
+    state = "removed" if deleted else f"phase {pod['status'].get('phase')}"
+    if pod["status"].get("reason"):
+        state += f" ({pod['status']['reason']}: {pod['status'].get('message')})"
+    node, deletion = pod["spec"].get("nodeName"), pod["metadata"].get("deletionTimestamp")
+    return f"pod {name}: {state}, node {node}, deletion {deletion}"
 
 
-def _condition(type_: str, **fields: Json) -> Json:
-    return {"status": {"conditions": [{"type": type_, **fields}]}}
-
-
-def _taint(args: Args) -> Json:
-    return {"spec": {"taints": [{"key": args["key"], "effect": args["effect"]}]}}
-
-
-def _last_heartbeat(args: Args) -> Computed:
-    def find_last(history: History, since_t: float) -> Occurrence | None:
-        before_occurrence = find(history, Moment.from_json(args["before"]), since_t)
-        return (
-            heartbeats.last_before(history, str(args["node"]), before_occurrence.t)
-            if before_occurrence
-            else None
-        )
-
-    return Computed(("leases", "nodes"), find_last)
-
-
-def _last_of(args: Args) -> Computed:
-    members = [Moment.from_json(moment_json) for moment_json in args["each"]]
-
-    def find_last(history: History, since_t: float) -> Occurrence | None:
-        occurrences = [find(history, moment) for moment in members]
-        times = [occurrence.t for occurrence in occurrences if occurrence is not None]
-        is_all = times and len(times) == len(members) and max(times) >= since_t
-        return Occurrence(max(times)) if is_all else None
-
-    def one_is_unable(history: History, within: Span) -> str:
-        return next(filter(None, (unable(history, moment, within) for moment in members)), "")
-
-    watched_resources = tuple({name for moment in members for name in resources(moment)})
-    return Computed(watched_resources, find_last, tuple(members), one_is_unable)
-
-
-def _next_of(args: Args) -> Computed:
-    target, after = Moment.from_json(args["of"]), Moment.from_json(args["after"])
-
-    def find_next(history: History, since_t: float) -> Occurrence | None:
-        start = find(history, after)
-        return None if start is None else find(history, target, max(start.t, since_t))
-
-    def is_unable(history: History, within: Span) -> str:
-        start = find(history, after)
-        if start is None or start.t > within.since_t:
-            return f"{after} had not occurred yet"
-        return unable(history, target, within)
-
-    return Computed(tuple({*resources(target), *resources(after)}), find_next, (target, after), is_unable)
-
-
-_WORDS: Mapping[str, Callable[[Args], Shape]] = {
-    "became": lambda args: Became(_any(args), args["pattern"]),
-    "made": lambda args: Made(_any(args), args.get("pattern")),
-    "removed": lambda args: Became(_any(args), gone=True),
-    "written": lambda args: Written(Reference(str(args["resource"])), args["pattern"]),
-    "changed": lambda args: Changed(_any(args), str(args["path"])),
-    "condition-became": lambda args: Became(_node(args), _condition(args["type"], status=args["status"])),
-    "condition-said": lambda args: Became(
-        _node(args),
-        _condition(
-            args["type"], status=args["status"], reason=args["reason"], message={"$contains": args["message"]}
-        ),
-    ),
-    "taint-added": lambda args: Became(_node(args), _taint(args)),
-    "taint-removed": lambda args: Became(_node(args), {"$not": _taint(args)}),
-    "no-execute-written": lambda args: Rewritten(
-        Reference("nodes"),
-        tuple(args["nodes"]),
-        "spec.taints",
-        {"key": {"$in": [NOT_READY, UNREACHABLE]}, "effect": "NoExecute"},
-    ),
-    "unschedulable-became": lambda args: Became(
-        _node(args), {"spec": {"unschedulable": True if args["value"] else {"$in": [None, False]}}}
-    ),
-    "condition-types-changed": lambda args: Changed(_node(args), "status.conditions[].type"),
-    "boot-id-changed": lambda args: Changed(_node(args), "status.nodeInfo.bootID", lasting=True),
-    "last-heartbeat": _last_heartbeat,
-    "pod-deletion": lambda args: Became(_pod(args), {"metadata": {"deletionTimestamp": PRESENT}}, gone=True),
-    "pod-gone": lambda args: Became(_pod(args), gone=True),
-    "pod-created": lambda args: Made(_pod(args)),
-    "pod-bound": lambda args: Became(_pod(args), {"spec": {"nodeName": PRESENT}}, born=True),
-    "pod-unschedulable": lambda args: Became(_pod(args), _condition("PodScheduled", reason="Unschedulable")),
-    "pod-marked": lambda args: Became(
-        _pod(args), {"status": {"phase": "Failed", "reason": args["reason"], "message": args["message"]}}
-    ),
-    "event-reported": lambda args: Written(
-        Reference("events"),
-        {
-            "reason": args["reason"],
-            "involvedObject": {"kind": args["kind"], "name": args["name"]},
-            "message": {"$prefix": args["message"]},
-        },
-    ),
-    "fault-step": lambda args: Said((("fault", {"id": args["id"], "step": args["step"]}),), told_by_step),
-    "all-came": _last_of,
-    "next-of": _next_of,
-    "recording-began": lambda _args: Said((("begun", {}),)),
-    "observed": lambda args: Said((("observed", {"id": args["id"]}),)),
-    "action-step": lambda args: Said((("action", {"id": args["id"], "step": args["step"]}),)),
-    **witnessed.WORDS,
-}
+if not TYPE_CHECKING:
+    __all__ = words_in(globals(), Moment)  # noqa: PLE0605

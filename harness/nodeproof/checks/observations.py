@@ -1,18 +1,25 @@
-"""Checks of single observations, alone or compared with an earlier one."""
+"""Checks of observations, single or repeated, of witnesses that stay alive, and of faults that last."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
+from nodeproof.checks import moments, witnessed
+from nodeproof.checks.checks import Times, judges
+from nodeproof.checks.evidence import missing, watch_gap
 from nodeproof.model.history import Entry, History, parse_time
-from nodeproof.model.judgment import Check
-from nodeproof.model.observation import Observation
+from nodeproof.model.judgment import Check, Moment, Observation, words_in
 from nodeproof.model.pattern import fault, is_about, is_equal, matches
+from nodeproof.model.pod_log import BEAT_S, STARTED
 from nodeproof.model.quantity import amount
+from nodeproof.model.slack import Span
 from nodeproof.model.verdict import Measured, Verdict, conforms, deviates, unproven
+from nodeproof.model.window import WindowContext
 
 Json = Any
 Args = Mapping[str, Json]
@@ -20,6 +27,20 @@ _LONGEST_SHOWN = 200
 _ONE_PROCESS_S = 2.0
 """Largest difference between two readings of one process's start time: it is computed from whole seconds."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT.*")
+
+
+def _observation_times(history: History, args: Args, *_: object) -> Times:
+    entries = (_find(history, args[part]) for part in ("before", "seen") if part in args)
+    return [Span(float(entry.data["asked_t"]), entry.t) for entry in entries if entry is not None] or None
+
+
+def _span_times(history: History, args: Args, *_: object) -> Times:
+    times = span(history, args)
+    return None if isinstance(times, Verdict) else [Span(*times)]
+
+
+def _step_times(history: History, args: Args, *_: object) -> Times:
+    return [Span.at(entry.t) for entry in steps(history, args)] or None
 
 
 def shows(observation: Observation, pattern: Json) -> Check:
@@ -46,16 +67,12 @@ def grew(before: Observation, after: Observation, low: float, high: float) -> Ch
     return Check("grew", {**observations, "low": low, "high": high})
 
 
-def judge_shows(history: History, args: Args) -> Verdict:
-    """Judge a `shows` check.
-
-    Raises:
-        LookupError: The pattern is invalid.
-    """
+@judges("shows", times=_observation_times)
+def _judge_shows(history: History, args: Args, *_: object) -> Verdict:
     problem = fault(args["pattern"])
     if problem:
         raise LookupError(problem)
-    entry = find(history, args["seen"])
+    entry = _find(history, args["seen"])
     if entry is None:
         return _not_observed(args["seen"])
     value, reason = entry.data["value"], _describe(args["seen"], entry)
@@ -67,9 +84,9 @@ def judge_shows(history: History, args: Args) -> Verdict:
     return deviates(f"{reason}, expected {_cut(json.dumps(args['pattern']))}", measured=measured)
 
 
-def judge_same(history: History, args: Args) -> Verdict:
-    """Judge a `same_as` check."""
-    after, before = find(history, args["seen"]), find(history, args["before"])
+@judges("same-as", times=_observation_times)
+def _judge_same(history: History, args: Args, *_: object) -> Verdict:
+    after, before = _find(history, args["seen"]), _find(history, args["before"])
     if after is None or before is None:
         return _not_observed(args["seen"] if after is None else args["before"])
     if after.data["value"] is None and before.data["value"] is None:
@@ -80,9 +97,9 @@ def judge_same(history: History, args: Args) -> Verdict:
     return deviates(f"{reason}, before {_short(before.data['value'])}", measured=measured)
 
 
-def judge_growth(history: History, args: Args) -> Verdict:
-    """Judge a `grew` check."""
-    after, before = find(history, args["seen"]), find(history, args["before"])
+@judges("grew", times=_observation_times)
+def _judge_growth(history: History, args: Args, *_: object) -> Verdict:
+    after, before = _find(history, args["seen"]), _find(history, args["before"])
     if after is None or before is None:
         return _not_observed(args["seen"] if after is None else args["before"])
     if after.data["value"] is None:
@@ -140,7 +157,7 @@ def _is_same_amount(one: str, other: str) -> bool:
         return False
 
 
-def find(history: History, observation: Args) -> Entry | None:
+def _find(history: History, observation: Args) -> Entry | None:
     """Return the entry of an observation."""
     entries = (entry for entry in history.of_kind("observed") if entry.data.get("id") == observation["id"])
     return next(entries, None)
@@ -170,3 +187,279 @@ def _short(value: Json) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+_LEAST_LOOKS = 2
+_MOST_BLIND = 0.5
+"""Longest time without an observation, as a share of the whole: observations must not be at one end only."""
+_LONGEST_UNSEEN_S = 5.0
+"""Longest time (s) without an observation, and after the last one, of values that are read twice a second."""
+SILENCE_TIMEOUT_S = 25 * BEAT_S
+"""Longest silence (s) of a living witness: a loaded node may not let it run for a while."""
+
+
+def listed(what: str, subject: str, line: str, since: Moment, until: Moment) -> Check:
+    """Check that every observation between two moments has this line; there must be at least one.
+
+    Repeated observations must go on to the end. The scenario's own observations are judged one by one.
+    """
+    args = {"since": since.to_json(), "until": until.to_json(), "line": line}
+    return Check("listed", {"what": what, "subject": subject, **args})
+
+
+def not_listed(what: str, subject: str, line: str, until: Moment) -> Check:
+    """Check that no observation up to a moment has this line; observations count as for `listed`."""
+    return Check("not-listed", {"what": what, "subject": subject, "until": until.to_json(), "line": line})
+
+
+def amounts_to(what: str, subject: str, low: float, high: float, since: Moment, until: Moment) -> Check:
+    """Check that every observation between two moments is a number in [low, high]; `max` is not a number.
+
+    Observations count as for `listed`.
+    """
+    args = {"since": since.to_json(), "until": until.to_json(), "low": low, "high": high}
+    return Check("amounts-to", {"what": what, "subject": subject, **args})
+
+
+def shown_throughout(what: str, subject: str, value: str, since: Moment, until: Moment) -> Check:
+    """Check that every observation between two moments shows `value`.
+
+    No gap between observations may be longer than half the time.
+    """
+    args = {
+        "what": what,
+        "subject": subject,
+        "value": value,
+        "since": since.to_json(),
+        "until": until.to_json(),
+    }
+    return Check("shown-throughout", args)
+
+
+def stays_alive(pod: str, since: Moment, until: Moment) -> Check:
+    """Check that a witness pod stays alive between two moments, without a restart."""
+    return Check("lives-on", {"subject": pod, "since": since.to_json(), "until": until.to_json()})
+
+
+@judges("listed", times=_span_times)
+def _judge_listed(history: History, args: Args, context: WindowContext, *_: object) -> Verdict:
+    return _judge_values(
+        history, args, context, lambda value: args["line"] in value.splitlines(), repr(args["line"])
+    )
+
+
+@judges("not-listed", times=_span_times)
+def _judge_not_listed(history: History, args: Args, context: WindowContext, *_: object) -> Verdict:
+    return _judge_values(
+        history, args, context, lambda value: args["line"] not in value.splitlines(), f"no {args['line']!r}"
+    )
+
+
+@judges("amounts-to", times=_span_times)
+def _judge_amount(history: History, args: Args, context: WindowContext, *_: object) -> Verdict:
+    low, high = float(args["low"]), float(args["high"])
+    return _judge_values(
+        history,
+        args,
+        context,
+        lambda value: value.isdecimal() and low <= int(value) <= high,
+        f"{low:g}" if low == high else f"{low:g} to {high:g}",
+    )
+
+
+def _judge_values(
+    history: History, args: Args, context: WindowContext, holds: Callable[[str], bool], expected: str
+) -> Verdict:
+    what = f"{args['what']} of {args['subject']}"
+    times = span(history, args)
+    if isinstance(times, Verdict):
+        return times
+    observations = _repeated(history, args, Span(*times), context, holds)
+    if observations.wrong is not None:
+        value = _shown(observations.wrong)
+        return deviates(f"{what} is {value}, expected {expected}", measured=Measured(value))
+    if observations.unanswered or not observations.looks:
+        return unproven("gap", observations.unanswered or f"no observation of {what}")
+    # The observed thing may not exist from the start.
+    unobserved_s = observations.unseen_s(observations.looks[0].t)
+    if observations.is_repeated and unobserved_s > _LONGEST_UNSEEN_S:
+        return unproven("gap", f"no observation of {what} for {unobserved_s:.1f} s")
+    value = _shown(observations.looks[-1])
+    return conforms(f"{what} is {value}", measured=Measured(value))
+
+
+@judges("shown-throughout", times=_span_times)
+def _judge_throughout(history: History, args: Args, context: WindowContext, *_: object) -> Verdict:
+    what = f"{args['what']} of {args['subject']}"
+    times = span(history, args)
+    if isinstance(times, Verdict):
+        return times
+    observations = _repeated(history, args, Span(*times), context, lambda value: bool(value == args["value"]))
+    if observations.wrong is not None:
+        value = str(observations.wrong.data["value"])
+        reason = (
+            f"{what} was {value!r} {observations.wrong.t - times[0]:.1f} s after {_moment(args, 'since')}"
+        )
+        return deviates(reason, measured=Measured(value), last_state=f"expected {args['value']!r}")
+    if observations.unanswered or len(observations.looks) < _LEAST_LOOKS:
+        reason = f"{len(observations.looks)} observations of {what}, need {_LEAST_LOOKS}"
+        return unproven("gap", observations.unanswered or reason)
+    unobserved_s = observations.unseen_s(times[0])
+    if unobserved_s > (times[1] - times[0]) * _MOST_BLIND:
+        return unproven("gap", f"no observation of {what} for {unobserved_s:.1f} s")
+    return conforms(
+        f"{len(observations.looks)} observations of {args['value']!r}", measured=Measured(str(args["value"]))
+    )
+
+
+@dataclass(frozen=True)
+class _Repeated:
+    """The observations of a time: those with the expected value, the first other one, and why one failed."""
+
+    within: Span
+    looks: Sequence[Entry]
+    wrong: Entry | None
+    unanswered: str
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether the harness repeats these observations; a scenario's own have an id."""
+        return any("id" not in entry.data for entry in self.looks)
+
+    def unseen_s(self, since_t: float) -> float:
+        """Return the longest time (s) without an observation, from a time on (s)."""
+        times = [since_t, *(entry.t for entry in self.looks), self.within.until_t]
+        return max(after - before for before, after in pairwise(times))
+
+
+def _repeated(
+    history: History, args: Args, within: Span, context: WindowContext, holds: Callable[[Json], bool]
+) -> _Repeated:
+    """Return the observations within a time.
+
+    A deviating one within the slack of an end may belong to the time beyond it, and is ignored.
+    """
+    about = (args["what"], args["subject"])
+    inside = [
+        entry
+        for entry in history.of_kind("observed")
+        if (entry.data["what"], entry.data["subject"]) == about
+        and within.since_t <= entry.data.get("asked_t", entry.t)
+        and entry.t <= within.until_t
+    ]
+    certain = Span(
+        within.since_t + (_slack_s(args, "since", context) if "since" in args else 0.0),
+        within.until_t - _slack_s(args, "until", context),
+    )
+    failed = [entry for entry in inside if "error" in entry.data]
+    answered = [entry for entry in inside if "error" not in entry.data]
+    deviating = [entry for entry in answered if not holds(entry.data["value"])]
+    wrong = (entry for entry in deviating if certain.since_t <= entry.t <= certain.until_t)
+    return _Repeated(
+        within,
+        [entry for entry in answered if holds(entry.data["value"])],
+        next(wrong, None),
+        f"an observation of {' of '.join(about)} failed: {failed[0].data['error']}" if failed else "",
+    )
+
+
+def _slack_s(args: Args, end: str, context: WindowContext) -> float:
+    """Return the largest error (s) of an end's time.
+
+    Actions of the harness are on the same clock and have no error.
+    """
+    parts = moments.parts(_moment(args, end))
+    is_ours = all(not moments.resources(part) and "by" not in part.args for part in parts)
+    return 0.0 if is_ours else context.slack_s
+
+
+def _shown(look: Entry) -> str:
+    return str(look.data["value"]).replace("\n", " | ") or "nothing"
+
+
+@judges("lives-on", times=_span_times)
+def _judge_life(history: History, args: Args, *_: object) -> Verdict:
+    pod, times = str(args["subject"]), span(history, args)
+    if isinstance(times, Verdict):
+        return times
+    since_t, until_t = times
+    if until_t - since_t < 2 * SILENCE_TIMEOUT_S:
+        reason = f"{until_t - since_t:.1f} s are too short to detect a silence of {SILENCE_TIMEOUT_S:g} s"
+        return unproven("scaled", reason)
+    doubt = witnessed.not_collected(history, witnessed.last_sign(pod), until_t)
+    if doubt:
+        return unproven("gap", doubt)
+    messages = [entry for entry in history.of_kind("told") if entry.data["by"] == pod]
+    starts = (entry for entry in messages if entry.data["what"] == STARTED)
+    restart = next((entry for entry in starts if since_t < entry.t < until_t), None)
+    if restart is not None:
+        return deviates(f"{pod} restarted {restart.t - since_t:.1f} s after {_moment(args, 'since')}")
+    sign_times = [since_t, *(entry.t for entry in messages if since_t < entry.t < until_t), until_t]
+    silence, silent_t = max((after - before, before) for before, after in pairwise(sign_times))
+    measured = Measured(silence, "s")
+    if silence > SILENCE_TIMEOUT_S:
+        after_s = silent_t - since_t
+        reason = f"{pod} was silent for {silence:.1f} s, {after_s:.1f} s after {_moment(args, 'since')}"
+        return deviates(reason, measured=measured, last_state=witnessed.last_message(history, pod))
+    duration_s = until_t - since_t
+    reason = f"{pod} sent {len(sign_times) - 2} signs of life in {duration_s:.1f} s"
+    reason += f", longest silence {silence:.1f} s"
+    return conforms(reason, measured=measured)
+
+
+def _moment(args: Args, name: str) -> Moment:
+    return Moment.from_json(args[name])
+
+
+def span(history: History, args: Args) -> tuple[float, float] | Verdict:
+    """Return the judged time (s), or the verdict if one of its ends is missing."""
+    since_t = history.began_t
+    if "since" in args:
+        since = _when(history, _moment(args, "since"), since_t)
+        if isinstance(since, Verdict):
+            return since
+        since_t = since
+    until_t = _when(history, _moment(args, "until"), since_t)
+    return until_t if isinstance(until_t, Verdict) else (since_t, until_t)
+
+
+def _when(history: History, moment: Moment, since_t: float) -> float | Verdict:
+    occurrence = moments.find(history, moment, since_t)
+    if occurrence is None:
+        return missing(history, moment)
+    gap = watch_gap(history, (moment,), occurrence.t, occurrence.t)
+    return unproven("gap", f"{moment} occurred while {gap}") if gap else occurrence.t
+
+
+def lasted(fault: str) -> Check:
+    """Check that a fault, by its id, was still active when it was to be healed.
+
+    For claims that the cluster does not undo a change. If such a fault did not last, all other claims are
+    `not-injected`.
+    """
+    return Check("lasted", {"fault": fault})
+
+
+@judges("lasted", times=_step_times)
+def _judge_lasted(history: History, args: Args, *_: object) -> Verdict:
+    fault_steps = [entry.data["step"] for entry in steps(history, args)]
+    if "injected" not in fault_steps:
+        return unproven(
+            "not-injected", f"no probe confirmed fault {args['fault']}; steps: {', '.join(fault_steps)}"
+        )
+    if "healing" not in fault_steps:
+        return unproven("gap", f"the recording ends before fault {args['fault']} was healed")
+    if "unanswered" in fault_steps:
+        return unproven("gap", f"the probe of fault {args['fault']} was not answered")
+    if "unproven" in fault_steps:
+        return deviates(f"fault {args['fault']} ended before it was healed; steps: {', '.join(fault_steps)}")
+    return conforms(f"fault {args['fault']} was still active when it was healed")
+
+
+def steps(history: History, args: Args) -> list[Entry]:
+    """Return the recorded steps of the fault, in order."""
+    return [entry for entry in history.of_kind("fault") if entry.data["id"] == args["fault"]]
+
+
+if not TYPE_CHECKING:
+    __all__ = words_in(globals(), Check)  # noqa: PLE0605

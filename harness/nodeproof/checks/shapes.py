@@ -1,17 +1,18 @@
 """Shapes of moments: a change of an object, or an entry of the recording.
 
 The shape determines the watches that a moment is read from, whether it can occur, and the last recorded
-state.
+state. `stored_as` makes a moment of a function that returns a shape.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, ParamSpec
 
-from nodeproof.checks.occurrence import Args, Occurrence
 from nodeproof.model.cluster import CLUSTER_WIDE
 from nodeproof.model.history import Entry, History, Version
 from nodeproof.model.judgment import Moment
@@ -21,6 +22,20 @@ from nodeproof.model.pattern import paths as pattern_paths
 from nodeproof.model.slack import Span
 
 Json = Any
+Args = Mapping[str, Any]
+Parameters = ParamSpec("Parameters")
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """The time of a moment (s), with details and the etcd revision.
+
+    Windows may depend on the details. Only a single change of one object has a revision.
+    """
+
+    t: float
+    detail: Args = field(default_factory=dict)
+    revision: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -31,7 +46,7 @@ class Reference:
     namespace: str = ""
     name: str = ""
 
-    def seen(self, history: History) -> tuple[Version, ...]:
+    def versions(self, history: History) -> tuple[Version, ...]:
         """Return every recorded state of the object, in the order of receipt."""
         return history.versions(self.resource, self.namespace, self.name)
 
@@ -49,9 +64,9 @@ class Became:
     gone: bool = False
     born: bool = False
 
-    def each(self, history: History) -> Iterator[Occurrence]:
+    def occurrences(self, history: History) -> Iterator[Occurrence]:
         """Yield every change to matching."""
-        for before, after in changes(self.of.seen(history)):
+        for before, after in changes(self.of.versions(history)):
             was_created = before is None and self.born and not after.listed
             if self.holds(after) and (was_created or (before is not None and not self.holds(before))):
                 yield Occurrence(after.t, revision=_revision(after))
@@ -64,15 +79,15 @@ class Became:
 
 
 @dataclass(frozen=True)
-class Made:
+class Created:
     """An object is created while the watch is running; an object on a LIST is older than the recording."""
 
     of: Reference
     pattern: Json = None
 
-    def each(self, history: History) -> Iterator[Occurrence]:
+    def occurrences(self, history: History) -> Iterator[Occurrence]:
         """Yield every creation: several objects may have had the same name."""
-        created = (after for before, after in changes(self.of.seen(history)) if before is None)
+        created = (after for before, after in changes(self.of.versions(history)) if before is None)
         matching = (
             version for version in created if self.pattern is None or matches(self.pattern, version.object)
         )
@@ -88,7 +103,7 @@ class Written:
     of: Reference
     pattern: Json
 
-    def each(self, history: History) -> Iterator[Occurrence]:
+    def occurrences(self, history: History) -> Iterator[Occurrence]:
         """Yield every write that the watch saw."""
         for version in history.all_versions(self.of.resource):
             if not version.deleted and not version.listed and matches(self.pattern, version.object):
@@ -106,10 +121,10 @@ class Changed:
     path: str
     lasting: bool = False
 
-    def each(self, history: History) -> Iterator[Occurrence]:
+    def occurrences(self, history: History) -> Iterator[Occurrence]:
         """Yield every change."""
         previous: Json = None
-        for before, after in changes(self.of.seen(history)):
+        for before, after in changes(self.of.versions(history)):
             current = value_at(self.path, after.object)
             if self.lasting and not current:
                 continue
@@ -131,38 +146,38 @@ class Rewritten:
     path: str
     pattern: Json
 
-    def each(self, history: History) -> Iterator[Occurrence]:
+    def occurrences(self, history: History) -> Iterator[Occurrence]:
         """Yield every such write, of any of the objects."""
         occurrences = [
             Occurrence(t, {"name": name}) for name in self.names for t in self._times(history, name)
         ]
         yield from sorted(occurrences, key=lambda occurrence: occurrence.t)
 
-    def seen(self, history: History, name: str) -> tuple[Version, ...]:
+    def versions(self, history: History, name: str) -> tuple[Version, ...]:
         """Return every recorded state of one of the objects."""
         return history.versions(self.of.resource, self.of.namespace, name)
 
-    def found(self, version: Version) -> list[Json]:
+    def matching(self, version: Version) -> list[Json]:
         """Return the matching elements in a state."""
         return [
             element for element in value_at(self.path, version.object) or () if matches(self.pattern, element)
         ]
 
     def _times(self, history: History, name: str) -> Iterator[float]:
-        for before, after in changes(self.seen(history, name)):
-            elements = [] if after.deleted else self.found(after)
-            if before is not None and any(element not in self.found(before) for element in elements):
+        for before, after in changes(self.versions(history, name)):
+            elements = [] if after.deleted else self.matching(after)
+            if before is not None and any(element not in self.matching(before) for element in elements):
                 yield after.t
 
 
 @dataclass(frozen=True)
-class Said:
+class Recorded:
     """An entry of the recording of one of these kinds that matches the pattern beside it."""
 
     by: tuple[tuple[str, Json], ...]
-    tells: Callable[[History, Entry], Json] | None = None
+    detail: Callable[[History, Entry], Json] | None = None
 
-    def each(self, history: History) -> Iterator[Occurrence]:
+    def occurrences(self, history: History) -> Iterator[Occurrence]:
         """Yield every matching entry."""
         entries = [
             entry
@@ -171,7 +186,7 @@ class Said:
             if matches(pattern, entry.data)
         ]
         for entry in sorted(entries, key=lambda entry: entry.t):
-            yield Occurrence(entry.t, self.tells(history, entry) if self.tells else {})
+            yield Occurrence(entry.t, self.detail(history, entry) if self.detail else {})
 
 
 def _is_able(_history: History, _within: Span) -> str:
@@ -191,15 +206,108 @@ class Computed:
     """Returns why it cannot have occurred at some time of a span, or an empty string."""
 
 
-OfAnObject = Became | Made | Written | Changed | Rewritten
-Shape = OfAnObject | Said | Computed
+Shape = Became | Created | Written | Changed | Rewritten | Recorded | Computed
+
+
+@dataclass(frozen=True)
+class _Word:
+    """A stored moment: the function that returns its shape, and each parameter's key in recorded runs."""
+
+    function: Callable[..., Shape]
+    signature: inspect.Signature
+    keys: Mapping[str, str]
+
+    def stored(self, *args: Json, **arguments: Json) -> Args:
+        """Return the arguments as a moment stores them; one that is None, its default, is left out."""
+        bound = self.signature.bind(*args, **arguments)
+        bound.apply_defaults()
+        defaults = {name: parameter.default for name, parameter in self.signature.parameters.items()}
+        return {
+            key: _stored(bound.arguments[name])
+            for name, key in self.keys.items()
+            if bound.arguments[name] is not None or defaults[name] is not None
+        }
+
+    def shape(self, stored: Args) -> Shape:
+        """Return the shape for stored arguments; keys without a parameter are ignored."""
+        args: list[Json] = []
+        arguments: dict[str, Json] = {}
+        for name, parameter in self.signature.parameters.items():
+            if self.keys[name] not in stored:
+                continue
+            argument = stored[self.keys[name]]
+            is_moment = parameter.annotation == Moment.__name__
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                args += [Moment.from_json(part) if is_moment else part for part in argument]
+            else:
+                arguments[name] = Moment.from_json(argument) if is_moment else argument
+        return self.function(*args, **arguments)
+
+
+_WORDS: dict[str, _Word] = {}
+"""Every stored moment, by its name in recorded runs."""
+
+
+def stored_as(
+    name: str, **keys: str
+) -> Callable[[Callable[Parameters, Shape]], Callable[Parameters, Moment]]:
+    """Make a function from arguments to a shape the constructor of a moment.
+
+    The moment is stored by its name and arguments, and the current code computes its shape. A name that
+    recorded runs may contain must keep its meaning.
+
+    Args:
+        name: The name in recorded runs.
+        **keys: The keys of parameters in recorded runs, where they differ from the parameter's name.
+    """
+
+    def decorate(function: Callable[Parameters, Shape]) -> Callable[Parameters, Moment]:
+        signature = inspect.signature(function)
+        names = [*signature.parameters]
+        if "namespace" in names:
+            # Moments are printed in the order of their arguments, such as `made(pods, default, web)`.
+            names.remove("namespace")
+            names.insert(names.index("name"), "namespace")
+        word = _Word(function, signature, {parameter: keys.get(parameter, parameter) for parameter in names})
+        if name in _WORDS:
+            raise ValueError(f"{function.__name__} and {_WORDS[name].function.__name__} are both {name!r}")
+        _WORDS[name] = word
+
+        @functools.wraps(function)
+        def constructor(*args: Parameters.args, **arguments: Parameters.kwargs) -> Moment:
+            return Moment(name, word.stored(*args, **arguments))
+
+        constructor.__annotations__ = {**function.__annotations__, "return": Moment.__name__}
+        return constructor
+
+    return decorate
+
+
+def _stored(argument: Json) -> Json:
+    if isinstance(argument, tuple):
+        return [_stored(part) for part in argument]
+    return argument.to_json() if isinstance(argument, Moment) else argument
+
+
+def shape(moment: Moment) -> Shape:
+    """Return the shape of a moment.
+
+    Raises:
+        KeyError: This version does not know the moment.
+    """
+    return _WORDS[moment.name].shape(moment.args)
+
+
+def module_of(moment: Moment) -> str:
+    """Return the module that defines a moment, or an empty string."""
+    return _WORDS[moment.name].function.__module__ if moment.name in _WORDS else ""
 
 
 def find(history: History, shape: Shape, since_t: float) -> Occurrence | None:
     """Return the first occurrence at or after `since_t` (s)."""
     if isinstance(shape, Computed):
         return shape.first(history, since_t)
-    return next((occurrence for occurrence in shape.each(history) if occurrence.t >= since_t), None)
+    return next((occurrence for occurrence in shape.occurrences(history) if occurrence.t >= since_t), None)
 
 
 def find_state(history: History, shape: Shape, since_t: float) -> Occurrence | None:
@@ -212,7 +320,7 @@ def find_state(history: History, shape: Shape, since_t: float) -> Occurrence | N
         return occurrence
     states = (
         after
-        for before, after in pairwise(shape.of.seen(history))
+        for before, after in pairwise(shape.of.versions(history))
         if after.t > since_t and shape.holds(after) and not shape.holds(before)
     )
     first = next(states, None)
@@ -223,7 +331,7 @@ def find_state(history: History, shape: Shape, since_t: float) -> Occurrence | N
 
 def resources(shape: Shape) -> tuple[str, ...]:
     """Return the resources whose watches the shape is read from."""
-    if isinstance(shape, Said):
+    if isinstance(shape, Recorded):
         return ()
     return shape.resources if isinstance(shape, Computed) else (shape.of.resource,)
 
@@ -234,7 +342,7 @@ def paths(shape: Shape) -> Mapping[str, frozenset[str]]:
         return {shape.of.resource: frozenset({shape.path})}
     if isinstance(shape, Rewritten):
         return {shape.of.resource: pattern_paths({f"{shape.path}{LISTED}": shape.pattern})}
-    if isinstance(shape, Became | Made | Written) and shape.pattern is not None:
+    if isinstance(shape, Became | Created | Written) and shape.pattern is not None:
         return {shape.of.resource: pattern_paths(shape.pattern)}
     return {}
 
@@ -243,10 +351,10 @@ def fault(shape: Shape) -> str:
     """Return why the shape can never occur, or an empty string: an invalid reference or pattern."""
     if isinstance(shape, Rewritten) and not shape.names:
         return f"no {shape.of.resource} are named"
-    pattern = shape.pattern if isinstance(shape, Became | Made | Written | Rewritten) else None
+    pattern = shape.pattern if isinstance(shape, Became | Created | Written | Rewritten) else None
     if pattern is not None and pattern_fault(pattern):
         return pattern_fault(pattern)
-    if not isinstance(shape, Became | Made | Changed):
+    if not isinstance(shape, Became | Created | Changed):
         return ""
     if isinstance(shape, Changed) and shape.path == "metadata.uid":
         return "the uid of an object never changes"
@@ -276,14 +384,14 @@ def never_there(history: History, shape: Shape, until_t: float) -> str:
     """Return which object did not exist up to a time (s), or an empty string."""
     if not isinstance(shape, Became | Changed):
         return ""
-    existed = any(version.t <= until_t for version in shape.of.seen(history))
+    existed = any(version.t <= until_t for version in shape.of.versions(history))
     return "" if existed else f"{shape.of.name} never existed"
 
 
 def _removal(history: History, of: Reference, within: Span) -> str:
     removals = (
         version.t
-        for version in of.seen(history)
+        for version in of.versions(history)
         if version.deleted and within.since_t < version.t <= within.until_t
     )
     since_t = next(removals, None)
@@ -294,7 +402,7 @@ def _why_impossible(history: History, shape: Became | Changed | Rewritten, t: fl
     """Return why it cannot occur after `t` (s), or an empty string."""
     if isinstance(shape, Rewritten):
         return _all_rewritten(history, shape, t)
-    versions = [version for version in shape.of.seen(history) if version.t <= t]
+    versions = [version for version in shape.of.versions(history) if version.t <= t]
     if not versions:
         return f"{shape.of.name} did not exist yet"
     if versions[-1].deleted:
@@ -308,13 +416,13 @@ def _all_rewritten(history: History, shape: Rewritten, t: float) -> str:
     An object may be missing, or all of them may have been written before.
     """
     latest = {
-        name: [version for version in shape.seen(history, name) if version.t <= t][-1:]
+        name: [version for version in shape.versions(history, name) if version.t <= t][-1:]
         for name in shape.names
     }
     for name, versions in latest.items():
         if not versions or versions[-1].deleted:
             return f"{name} did not exist"
-    if all(shape.found(versions[-1]) for versions in latest.values()):
+    if all(shape.matching(versions[-1]) for versions in latest.values()):
         return "all of them already had it"
     return ""
 
@@ -337,7 +445,7 @@ def _uid(version: Version) -> str:
     return str(version.object["metadata"]["uid"])
 
 
-def told_by_step(history: History, step: Entry) -> Args:
+def step_detail(history: History, step: Entry) -> Args:
     """Return how long healing took if the step is its start: windows count from its end."""
     if step.data["step"] != "healing":
         return {}

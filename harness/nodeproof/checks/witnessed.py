@@ -6,14 +6,13 @@ once they are collected; from then on their absence counts too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-from nodeproof.checks.occurrence import Args, Occurrence
-from nodeproof.checks.shapes import Computed, Said, Shape
+from nodeproof.checks.shapes import Computed, Occurrence, Recorded, Shape, module_of, stored_as
 from nodeproof.model.history import Entry, History
-from nodeproof.model.judgment import Moment
+from nodeproof.model.judgment import Moment, words_in
+from nodeproof.model.pod_log import BEAT_S, EXITS, HOOK_BEGAN, HOOK_ENDED, SIGTERM, lost_of
 from nodeproof.model.slack import Span
-from nodeproof.model.testimony import BEAT_S, EXITS, HOOK_BEGAN, HOOK_ENDED, SIGTERM, lost_of
 
 _OF_SOURCES = ("told", "last-told")
 """Moments that sources report."""
@@ -39,9 +38,15 @@ def any_sign(pod: str) -> Moment:
     return _reported(pod, "")
 
 
-def last_sign(pod: str) -> Moment:
+@stored_as("last-told", pod="by")
+def last_sign(pod: str) -> Shape:
     """Match the last message of a witness pod: its end, to within `BEAT_S`, unless it was alive when read."""
-    return Moment("last-told", {"by": pod})
+
+    def last(history: History, since_t: float) -> Occurrence | None:
+        messages = _messages(history, pod)
+        return Occurrence(messages[-1].t) if messages and messages[-1].t >= since_t else None
+
+    return Computed((), last)
 
 
 def logged(node: str, unit: str, text: str) -> Moment:
@@ -49,19 +54,45 @@ def logged(node: str, unit: str, text: str) -> Moment:
     return _reported(journal(node, unit), text)
 
 
-def machine_ended(node: str) -> Moment:
+@stored_as("machine-ended")
+def machine_ended(node: str) -> Shape:
     """Match the end of a node's machine, by itself or by a power cut."""
-    return Moment("machine-ended", {"node": node})
+    off = {"node": node, "step": "powered-off"}
+    return Recorded((("component", {"name": f"node-{node}"}), ("machine", off)))
 
 
-def booted(node: str) -> Moment:
+@stored_as("machine-began")
+def booted(node: str) -> Shape:
     """Match the last boot of a node's machine, or its last start from a snapshot."""
-    return Moment("machine-began", {"node": node})
+
+    def last(history: History, since_t: float) -> Occurrence | None:
+        # A guest with an unusable snapshot boots after the attempt to restore it.
+        steps = (entry for entry in history.of_kind("machine") if entry.data["node"] == node)
+        start_times = [entry.t for entry in steps if entry.data["step"] in ("booted", "restored")]
+        return Occurrence(start_times[-1]) if start_times and start_times[-1] >= since_t else None
+
+    return Computed((), last)
 
 
 def kubelet_restarted(node: str) -> Moment:
     """Match the restart of a node's kubelet by the scenario."""
-    return Moment("machine-step", {"node": node, "step": "kubelet-restarted"})
+    return _machine_step(node, "kubelet-restarted")
+
+
+@stored_as("machine-step")
+def _machine_step(node: str, step: str) -> Shape:
+    return Recorded((("machine", {"node": node, "step": step}),))
+
+
+@stored_as("heard")
+def _heard(by: str) -> Shape:
+    """Match the collection of a witness's messages."""
+    return Recorded((("heard", {"by": by}),))
+
+
+@stored_as("told")
+def _reported(by: str, what: str) -> Shape:
+    return Recorded((("told", {"by": by, "what": {"$contains": what}}),))
 
 
 def journal(node: str, unit: str) -> str:
@@ -69,12 +100,12 @@ def journal(node: str, unit: str) -> str:
     return f"{node}/{unit}"
 
 
-def knows(moment: Moment) -> bool:
+def is_witnessed(moment: Moment) -> bool:
     """Return whether a moment is defined in this module."""
-    return moment.name in WORDS
+    return module_of(moment) == __name__
 
 
-def unheard(history: History, moment: Moment, until_t: float) -> str:
+def not_collected(history: History, moment: Moment, until_t: float) -> str:
     """Return why the history may lack a moment that occurred by `until_t` (s), or an empty string."""
     if "by" not in moment.args:
         return (
@@ -111,7 +142,7 @@ def _lived(history: History, by: str, read_t: float) -> str:
     return "" if has_ended else f"{by} may have been alive when it was read"
 
 
-def last_told(history: History, by: str) -> str:
+def last_message(history: History, by: str) -> str:
     """Summarize the last message of a witness on one line."""
     messages = _messages(history, by)
     if not messages:
@@ -120,43 +151,9 @@ def last_told(history: History, by: str) -> str:
     return f"{by}: {len(messages)} messages, last {last!r}, {after_s:.1f} s after the first"
 
 
-def _reported(by: str, what: str) -> Moment:
-    return Moment("told", {"by": by, "what": what})
-
-
 def _messages(history: History, by: str) -> list[Entry]:
     return [entry for entry in history.of_kind("told") if entry.data["by"] == by]
 
 
-def _last_message(args: Args) -> Computed:
-    def last(history: History, since_t: float) -> Occurrence | None:
-        messages = _messages(history, args["by"])
-        return Occurrence(messages[-1].t) if messages and messages[-1].t >= since_t else None
-
-    return Computed((), last)
-
-
-def _machine_began(args: Args) -> Computed:
-    """Match the last start: a guest with an unusable snapshot boots after the attempt to restore it."""
-
-    def last(history: History, since_t: float) -> Occurrence | None:
-        steps = (entry for entry in history.of_kind("machine") if entry.data["node"] == args["node"])
-        start_times = [entry.t for entry in steps if entry.data["step"] in ("booted", "restored")]
-        return Occurrence(start_times[-1]) if start_times and start_times[-1] >= since_t else None
-
-    return Computed((), last)
-
-
-def _machine_ended(args: Args) -> Said:
-    off = {"node": args["node"], "step": "powered-off"}
-    return Said((("component", {"name": f"node-{args['node']}"}), ("machine", off)))
-
-
-WORDS: Mapping[str, Callable[[Args], Shape]] = {
-    "told": lambda args: Said((("told", {"by": args["by"], "what": {"$contains": args["what"]}}),)),
-    "heard": lambda args: Said((("heard", {"by": args["by"]}),)),
-    "last-told": _last_message,
-    "machine-ended": _machine_ended,
-    "machine-began": _machine_began,
-    "machine-step": lambda args: Said((("machine", {"node": args["node"], "step": args["step"]}),)),
-}
+if not TYPE_CHECKING:
+    __all__ = words_in(globals(), Moment)  # noqa: PLE0605

@@ -20,12 +20,12 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config import new_client_from_config
 from urllib3.connection import HTTPSConnection
 
+from nodeproof.disk import check_private
 from nodeproof.model.problem import OutsideError, Problem
-from nodeproof.private import check_private
 
 Json = Any
 Dial = Callable[[str, int, float], socket.socket]
-CALL_LIMIT_S = 15.0
+CALL_TIMEOUT_S = 15.0
 _TOO_MANY, _BROKEN = 429, 500
 _CONTENT = {"PATCH": "application/merge-patch+json"}
 _CONNECT_TIMEOUT_S = 5.0
@@ -105,7 +105,7 @@ class Api:
         for group in groups:
             request_headers.add("Impersonate-Group", group)
         data = None if body is None else json.dumps(body).encode()
-        response = self._open(method, f"{self._host}{path}", data, request_headers, CALL_LIMIT_S)
+        response = self._open(method, f"{self._host}{path}", data, request_headers, CALL_TIMEOUT_S)
         try:
             content = response.read().decode(errors="replace")
         except urllib3.exceptions.HTTPError as error:
@@ -153,16 +153,16 @@ class Api:
                 raise
 
     @contextmanager
-    def watch(self, path: str, rv: str, silence_limit_s: float) -> Iterator[Iterator[bytes]]:
+    def watch(self, path: str, rv: str, silence_timeout_s: float) -> Iterator[Iterator[bytes]]:
         """Stream watch events from the resource version `rv` on, one per line.
 
         Raises:
             ApiError: The watch was refused.
             OSError: By the iterator, or urllib3's HTTPError, if the watch breaks or is silent for longer than
-                `silence_limit_s`.
+                `silence_timeout_s`.
         """
         query = {"watch": "true", "resourceVersion": rv, "allowWatchBookmarks": "false"}
-        response = self._open("GET", f"{self._host}{path}?{urlencode(query)}", None, {}, silence_limit_s)
+        response = self._open("GET", f"{self._host}{path}?{urlencode(query)}", None, {}, silence_timeout_s)
         try:
             if response.status != 200:
                 raise ApiError(response.status, response.read().decode(errors="replace")[:300])
@@ -182,7 +182,7 @@ class Api:
         return self._send(method, url, None if body is None else json.dumps(body).encode(), headers)
 
     def _send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
-        response = self._open(method, url, body, headers, CALL_LIMIT_S)
+        response = self._open(method, url, body, headers, CALL_TIMEOUT_S)
         try:
             content = response.read()
         except urllib3.exceptions.HTTPError as error:

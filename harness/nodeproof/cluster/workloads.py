@@ -1,15 +1,18 @@
-"""Objects that the harness creates in a cluster: a namespace, sentinels, pods."""
+"""Objects that the harness creates in a cluster: a namespace, sentinels, pods, and witnesses.
+
+Witnesses are pods that record what happens to them on their node's disk, which outlives them and a shutdown.
+"""
 
 from __future__ import annotations
 
 import json
+import shlex
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-import tenacity
-
+from nodeproof.checks import moments, witnessed
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import NAMESPACE, SENTINEL, WATCHED, node, pods
 from nodeproof.cluster.resources import pod as pod_path
@@ -23,9 +26,24 @@ from nodeproof.model.cluster import (
     condition_status,
     is_ready,
 )
+from nodeproof.model.judgment import Moment
+from nodeproof.model.pod_log import (
+    BEAT,
+    BEAT_S,
+    EXITS,
+    FAILED,
+    HOOK_BEGAN,
+    HOOK_ENDED,
+    SIGTERM,
+    STARTED,
+    WROTE,
+)
 from nodeproof.model.problem import Problem
+from nodeproof.waiting import wait_until
 
 Json = Any
+
+
 IMAGE = "nodeproof.local/pause:1"
 """An image in every guest; a fake container runtime accepts any name."""
 OWN_LABELS = "scenario.nodeproof.dev/"
@@ -39,11 +57,60 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod of the harness; `node` is empty until one is chosen."""
+    """A pod of the harness, with its moments; `node` is empty until one is chosen."""
 
     namespace: str
     name: str
     node: str
+
+    @property
+    def created(self) -> Moment:
+        """Its creation while the watch is running; a pod on a LIST is older than the recording."""
+        return moments.pod_created(self.namespace, self.name)
+
+    @property
+    def unschedulable(self) -> Moment:
+        """A failed attempt to schedule it."""
+        return moments.pod_unschedulable(self.namespace, self.name)
+
+    @property
+    def bound(self) -> Moment:
+        """The setting of its spec.nodeName."""
+        return moments.pod_bound(self.namespace, self.name)
+
+    @property
+    def deletion(self) -> Moment:
+        """The request to delete it (deletionTimestamp set), or its removal."""
+        return moments.pod_deletion(self.namespace, self.name)
+
+    @property
+    def removal(self) -> Moment:
+        """The removal of its object."""
+        return moments.pod_gone(self.namespace, self.name)
+
+    @property
+    def replacement(self) -> Moment:
+        """The creation of a pod of the same name after the removal."""
+        return moments.first_after(moments.created("pods", self.name, self.namespace), after=self.removal)
+
+    @property
+    def sigterm(self) -> Moment:
+        """Its first report of SIGTERM, as a witness."""
+        return witnessed.sigterm(self.name)
+
+    @property
+    def last_sign(self) -> Moment:
+        """The last report of it as a witness, in one boot."""
+        return witnessed.last_sign(self.name)
+
+    @property
+    def running(self) -> Moment:
+        """The change of its phase to Running."""
+        return self.became({"status": {"phase": "Running"}})
+
+    def became(self, pattern: Json) -> Moment:
+        """Match the change of its object to one with these fields."""
+        return moments.became("pods", self.name, pattern, self.namespace)
 
 
 def prepare(api: Api) -> None:
@@ -80,24 +147,18 @@ def manifest(of: Pod, requests: Mapping[str, str]) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}) + "\n"
 
 
-def run_pod(api: Api, *, node_name: str, tolerations: Sequence[Json] = (), limit_s: float) -> Pod:
+def run_pod(api: Api, *, node_name: str, tolerations: Sequence[Json] = (), timeout_s: float) -> Pod:
     """Create a pod for one node and wait until it is Running there. Raises Problem, ApiError."""
     pod = create_pod(api, node_name, tolerations, by_scheduler=False)
-    wait_running(api, pod, limit_s)
+    wait_running(api, pod, timeout_s)
     return pod
 
 
-def wait_running(api: Api, pod: Pod, limit_s: float) -> None:
+def wait_running(api: Api, pod: Pod, timeout_s: float) -> None:
     """Wait until a pod is Running. Raises Problem, ApiError."""
-    retry = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(limit_s),
-        wait=tenacity.wait_fixed(0.2),
-        retry=tenacity.retry_if_result(lambda running: not running),
-        retry_error_callback=lambda _state: False,
-    )
-    if not retry(is_running, api, pod):
+    if not wait_until(lambda: is_running(api, pod), timeout_s, 0.2):
         raise Problem(
-            f"pod {pod.name} is not Running after {limit_s:g} s",
+            f"pod {pod.name} is not Running after {timeout_s:g} s",
             f"node {pod.node}",
             "see the kubelet's log",
         )
@@ -167,34 +228,35 @@ def default_tolerations_s(api: Api) -> Mapping[str, float | None]:
 
 def not_ready(api: Api, names: Sequence[str]) -> dict[str, str]:
     """Return which of these Nodes are missing, not Ready, tainted or cordoned, and why. Raises ApiError."""
-    nodes = {_name(entry): entry for entry in api.get(WATCHED["nodes"])["items"]}
-    reasons = {name: _unready(nodes.get(name)) for name in names}
-    return {name: reason for name, reason in reasons.items() if reason}
+    return _reasons(api, names, _unready)
 
 
-def not_fit(api: Api, names: Sequence[str]) -> dict[str, str]:
+def unfit_nodes(api: Api, names: Sequence[str]) -> dict[str, str]:
     """Return those of `not_ready`, and those whose Lease is older than their last status. Raises ApiError.
 
     A kubelet that was cut off reports its status up to seven seconds before it renews its Lease
     (`maxBackoff`, k8s.io/component-helpers/apimachinery/lease/controller.go).
     """
     renewed = {_name(entry): entry["spec"].get("renewTime") for entry in api.get(WATCHED["leases"])["items"]}
-    nodes = {_name(entry): entry for entry in api.get(WATCHED["nodes"])["items"]}
-    reasons = {
-        name: _unready(nodes.get(name)) or _unrenewed(nodes[name], str(renewed.get(name) or ""))
-        for name in names
-    }
-    return {name: reason for name, reason in reasons.items() if reason}
+
+    def unfit(entry: Json | None) -> str:
+        return _unready(entry) or _unrenewed(entry, str(renewed.get(_name(entry)) or ""))
+
+    return _reasons(api, names, unfit)
 
 
-def withdrawn(api: Api, names: Sequence[str]) -> dict[str, str]:
+def out_of_service_nodes(api: Api, names: Sequence[str]) -> dict[str, str]:
     """Return which of these Nodes somebody took out of service, and how. Raises ApiError.
 
     Kubernetes never puts them back by itself.
     """
+    return _reasons(api, names, _withdrawn)
+
+
+def _reasons(api: Api, names: Sequence[str], why: Callable[[Json | None], str]) -> dict[str, str]:
+    """Return which of these Nodes, None if missing, `why` has a reason for. Raises ApiError."""
     nodes = {_name(entry): entry for entry in api.get(WATCHED["nodes"])["items"]}
-    reasons = {name: _withdrawn(nodes.get(name)) for name in names}
-    return {name: reason for name, reason in reasons.items() if reason}
+    return {name: reason for name in names if (reason := why(nodes.get(name)))}
 
 
 def _withdrawn(entry: Json | None) -> str:
@@ -250,23 +312,23 @@ def _name(obj: Json) -> str:
     return str(obj["metadata"]["name"])
 
 
-def sweep_pods(api: Api, nodes: Collection[str] | None, is_others: Callable[[str], bool]) -> None:
+def sweep_pods(api: Api, nodes: Collection[str] | None, is_in_other_zone: Callable[[str], bool]) -> None:
     """Delete our pods on `nodes` (on any node if None), and pods that are bound to deleted nodes.
 
     A pod counts as on the node that it may only run on. The sentinel stays, and so do pods on nodes for which
-    `is_others` is true: others may have deleted these Nodes. Raises ApiError.
+    `is_in_other_zone` is true: others may have deleted these Nodes. Raises ApiError.
     """
     existing = set(map(_name, api.get(WATCHED["nodes"])["items"]))
     for entry in api.get(pods(NAMESPACE))["items"]:
         spec = entry["spec"]
         place = spec.get("nodeName") or (spec.get("nodeSelector") or {}).get(HOSTNAME_LABEL)
-        is_nowhere = place is not None and place not in existing and not is_others(place)
+        is_nowhere = place is not None and place not in existing and not is_in_other_zone(place)
         is_ours = nodes is None or place in nodes or is_nowhere
         if entry["metadata"]["name"] != SENTINEL and is_ours:
             api.delete(pod_path(NAMESPACE, entry["metadata"]["name"]), grace_s=0)
 
 
-def take_labels_off(api: Api, nodes: Collection[str] | None) -> None:
+def remove_labels(api: Api, nodes: Collection[str] | None) -> None:
     """Remove scenarios' own labels from these nodes, or from all if None. Raises ApiError."""
     for entry in api.get(WATCHED["nodes"])["items"]:
         name, labels = _name(entry), entry["metadata"].get("labels") or {}
@@ -293,3 +355,129 @@ def tolerates(key: str, seconds: int | None = None) -> Mapping[str, Json]:
     """Return a toleration of a NoExecute taint for some seconds, or for ever."""
     for_s = {} if seconds is None else {"tolerationSeconds": seconds}
     return {"key": key, "operator": "Exists", "effect": "NoExecute", **for_s}
+
+
+WITNESS_IMAGE = "nodeproof.local/busybox:1"
+WITNESS_FOLDER = "/var/lib/nodeproof/witness"
+"""The folder on a node for what its pods wrote: a file for each pod and boot."""
+HELD, WRITTEN = "/held", "written"
+"""Mount path of the volume of a witness's PVC, and the name of the file with its numbers."""
+WRITE_PERIOD_S = 1
+
+# Only builtins of the shell: under emulation a process for each beat would use up the node's CPU. The first
+# process of a container only gets signals that it handles, so it is deaf if its trap continues.
+_SAY = (
+    f"read -r boot </proc/sys/kernel/random/boot_id; "
+    f'say() {{ read -r up _ </proc/uptime; echo "$up $1" >>{WITNESS_FOLDER}/$NAME.$boot; }}'
+)
+# Each number is synced before it is reported; a failed write is reported, too.
+_WRITE = f"""
+(n=$(wc -l <{{file}} 2>/dev/null || echo 0); while :; do
+    n=$((n + 1))
+    if echo "$n $NODE" | dd of={{file}} oflag=append conv=notrunc,fsync 2>/dev/null
+    then say "{WROTE} $n"; else say "{FAILED} $n"; fi
+    sleep {WRITE_PERIOD_S}
+done) &
+"""
+_HOLDS_AFTER_S = 5
+"""Delay until the pod was seen Running, before it may be killed for its memory (s)."""
+_LIVE = f"mkfifo /tmp/never; exec 3<>/tmp/never; while :; do say {BEAT}; read -r -t {BEAT_S} _ <&3; done"
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A pod that records what happens to it.
+
+    Attributes:
+        grace_s: Its grace period (s).
+        pre_stop_s: How long its preStop hook takes (s); 0 is no hook.
+        ignores_sigterm: Whether it survives SIGTERM.
+        priority_class: Its priority class.
+        toleration_s: Its toleration of nodes that are not ready or unreachable (s).
+        resources: Its resources.
+        host_network: Whether it uses its node's network, with which a slow machine starts it sooner.
+        memory_mib: How much memory a second process of it allocates a few seconds later and keeps (MiB).
+        pvc: The PVC of a volume to which a second process of it writes numbers, one a second, each with
+            its node and synced before the next.
+    """
+
+    grace_s: int = 1
+    pre_stop_s: int = 0
+    ignores_sigterm: bool = False
+    priority_class: str = ""
+    toleration_s: int | None = None
+    resources: Mapping[str, Json] = field(default_factory=dict)
+    host_network: bool = False
+    memory_mib: int = 0
+    pvc: str = ""
+
+
+def file_of(pod: str, boot_id: str) -> str:
+    """Return the path on a node of the file that a pod wrote in one boot."""
+    return f"{WITNESS_FOLDER}/{pod}.{boot_id}"
+
+
+def run_witnesses(api: Api, node_name: str, witnesses: Sequence[Witness], timeout_s: float) -> list[Pod]:
+    """Create pods on a node and wait until all of them are Running. Raises Problem, ApiError."""
+    specs = [pod_spec({"nodeName": node_name, **witness_spec(witness)}) for witness in witnesses]
+    pods = [start_pod(api, node_name, spec) for spec in specs]
+    for pod in pods:
+        wait_running(api, pod, timeout_s)
+    return pods
+
+
+def witness_spec(witness: Witness) -> dict[str, Json]:
+    """Return the fields of a pod's spec that make it a witness on any node."""
+    spec: dict[str, Json] = {
+        "terminationGracePeriodSeconds": witness.grace_s,
+        "volumes": [{"name": "disk", "hostPath": {"path": WITNESS_FOLDER, "type": "DirectoryOrCreate"}}],
+        "containers": [_witness_container(witness)],
+    }
+    if witness.pvc:
+        spec["volumes"].append({"name": "held", "persistentVolumeClaim": {"claimName": witness.pvc}})
+    if witness.priority_class:
+        spec["priorityClassName"] = witness.priority_class
+    if witness.host_network:
+        spec["hostNetwork"] = True
+    if witness.toleration_s is not None:
+        spec["tolerations"] = [tolerates(key, witness.toleration_s) for key in (NOT_READY, UNREACHABLE)]
+    return spec
+
+
+def _witness_container(witness: Witness) -> dict[str, Json]:
+    on_sigterm = f"say {SIGTERM}" if witness.ignores_sigterm else f"say {SIGTERM}; say {EXITS}; exit 0"
+    begins = f"{_SAY}; trap {shlex.quote(on_sigterm)} TERM; say {STARTED}; "
+    background = _hold(witness.memory_mib) + (_WRITE.format(file=f"{HELD}/{WRITTEN}") if witness.pvc else "")
+    container: dict[str, Json] = {
+        "name": "main",
+        "image": WITNESS_IMAGE,
+        "command": _script(f"{begins}{background}{_LIVE}"),
+        "env": [_downward("NAME", "metadata.name"), _downward("NODE", "spec.nodeName")],
+        "volumeMounts": [{"name": "disk", "mountPath": WITNESS_FOLDER}],
+        "resources": dict(witness.resources),
+    }
+    if witness.pvc:
+        container["volumeMounts"].append({"name": "held", "mountPath": HELD})
+    if witness.pre_stop_s:
+        hook = f"{_SAY}; say '{HOOK_BEGAN}'; sleep {witness.pre_stop_s}; say '{HOOK_ENDED}'"
+        container["lifecycle"] = {"preStop": {"exec": {"command": _script(hook)}}}
+    return container
+
+
+def _downward(name: str, field_path: str) -> Json:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field_path}}}
+
+
+def _hold(mib: int) -> str:
+    """Return a command that keeps memory allocated: it copies one block into a pipe that nobody reads.
+
+    Zeroes would not do: Linux does not write them when it splits a huge page (6.12, mm/huge_memory.c).
+    """
+    if not mib:
+        return ""
+    copy = f"dd if=/dev/urandom of=/tmp/held bs={mib}M count=1"
+    return f"mkfifo /tmp/held; exec 4<>/tmp/held; (sleep {_HOLDS_AFTER_S}; exec {copy}) & "
+
+
+def _script(script: str) -> list[str]:
+    return ["/bin/sh", "-c", script]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
-from nodeproof.faults.fault import COMMAND_LIMIT_S, Place
-from nodeproof.faults.seen import has_systemd
+from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, has_own_kernel, output_of
 from nodeproof.machines.machine import Machine, MachineError, Shell
 
-Json = Any
 _LEAST_S = 120
 _NEAR_S = 30.0
 """Tolerated error of a clock reading (s): an answer may take its whole timeout."""
@@ -38,73 +35,54 @@ _OFFSET_FILE = re.compile(r"^/run/nodeproof-clock-([0-9a-f]{8})$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Clock:
+class Clock(Fault):
     """Step of `node`'s clock by `ahead_s` seconds, back if negative; healing undoes the step.
 
     Waits that are measured by the time since boot, such as those of kubelets and timers, are not affected.
+    Needs the feature `systemd`.
     """
 
-    name: ClassVar[str] = "clock"
-    places: ClassVar[Sequence[Place]] = ("node",)
-    ends_components: ClassVar[bool] = False
-    id: str
-    node: str
-    ahead_s: int = 0
+    name = "clock"
+    ahead_s: int
+
+    @classmethod
+    def leftovers_on(cls, machine: Shell) -> list[Clock]:
+        listed = output_of(machine, "sh", "-c", "ls -d /run/nodeproof-clock-* || :")
+        return [cls(machine.name, 0, id=fault_id) for fault_id in _OFFSET_FILE.findall(listed)]
 
     @property
-    def harms(self) -> Sequence[str]:
-        return (self.node,)
-
-    @property
-    def undo(self) -> Sequence[str]:
+    def self_heal_command(self) -> Sequence[str]:
         """The command that sets the clock to the time that it would have, if it was changed."""
         return ["sh", "-c", _HEAL, self.id]
-
-    def to_json(self) -> Mapping[str, Json]:
-        return {"fault": self.name, "id": self.id, "node": self.node, "ahead_s": self.ahead_s}
 
     def available(self, machine: Shell) -> str:
         """Require a machine with its own, unchanged clock, and a step that is large enough to see."""
         if abs(self.ahead_s) < _LEAST_S:
             return f"a step of {self.ahead_s} s is too small to see: use at least {_LEAST_S} s"
-        if not has_systemd(machine):
+        if not has_own_kernel(machine):
             return f"{self.node} has no clock of its own: its kernel is its host's"
-        others = clocks_on(machine)
+        others = self.leftovers_on(machine)
         return f"its clock is set already: {others[0].id}" if others else ""
 
     def inject(self, machine: Shell) -> None:
         """Store the offset of the clock to the time since boot, once, and set the clock."""
-        self._run(machine, ["sh", "-c", _INJECT, self.id, str(self.ahead_s)])
+        self.run(machine, ["sh", "-c", _INJECT, self.id, str(self.ahead_s)])
 
     def heal(self, machine: Shell) -> None:
         """Set a changed clock back; skip a machine that is off: it boots by its hardware clock."""
         if machine.is_powered():
-            self._run(machine, self.undo)
+            self.run(machine, self.self_heal_command)
 
     def is_injected(self, machine: Machine) -> bool:
-        """Return whether the machine's clock is that far from ours."""
         return abs(_ahead_s(machine) - self.ahead_s) < _NEAR_S
 
     def is_healed(self, machine: Machine) -> bool:
-        """Return whether the machine's clock agrees with ours."""
         return abs(_ahead_s(machine)) < _NEAR_S
-
-    def _run(self, machine: Shell, argv: Sequence[str]) -> None:
-        completed = machine.run(argv, deadline_s=COMMAND_LIMIT_S)
-        if completed.status != 0:
-            raise MachineError(f"{self.node}: clock: {completed.stderr.strip()}")
-
-
-def clocks_on(machine: Shell) -> list[Clock]:
-    """Return the faults whose offset files are on a machine. Raises MachineError."""
-    argv = ["sh", "-c", "ls -d /run/nodeproof-clock-* || :"]
-    listed = machine.run(argv, deadline_s=COMMAND_LIMIT_S).stdout
-    return [Clock(fault_id, machine.name) for fault_id in _OFFSET_FILE.findall(listed)]
 
 
 def _ahead_s(machine: Shell) -> float:
     """Return how far a machine's clock is ahead of ours (s)."""
-    completed = machine.run(["date", "+%s"], deadline_s=COMMAND_LIMIT_S)
+    completed = machine.run(["date", "+%s"], timeout_s=COMMAND_TIMEOUT_S)
     if completed.status != 0:
         raise MachineError(f"{machine.name}: date: {completed.stderr.strip()}")
     return int(completed.stdout) - time.time()

@@ -1,75 +1,182 @@
-"""The interface of all faults: a disruption and its exact inverse."""
+"""The base of all faults: a disruption and its exact inverse."""
 
 from __future__ import annotations
 
+import re
+import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, ClassVar, Literal
 
-from nodeproof.machines.machine import Machine, Shell
+from nodeproof.machines.machine import Machine, MachineError, Shell
 
 Json = Any
-COMMAND_LIMIT_S = 10.0
+COMMAND_TIMEOUT_S = 10.0
 Place = Literal["node", "component", "control-plane"]
+FAULTS: dict[str, type[Fault]] = {}
+"""Every fault that a ledger may contain, by its name there."""
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"
+"""A kernel's initial PID namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h).
+
+A machine in this namespace does not share its kernel.
+"""
 
 
-class Fault(Protocol):
+@dataclass(frozen=True)
+class Fault(ABC):
     """A disruption of a cluster and its exact inverse.
 
     A fault is constructed from data alone, so that another process can heal it later. Every method is
-    idempotent. `inject` and `heal` act; `is_injected` and `is_healed` observe from outside and never read
-    what `inject` wrote.
+    idempotent, and `heal` works even if `inject` never ran. `inject` and `heal` act; `is_injected` and
+    `is_healed` observe from outside and never read what `inject` wrote.
+
+    A subclass with a `name` is registered in `FAULTS`. Its fields are the constructor's arguments and are
+    stored in the ledger, each under its name or the `key` in its metadata.
     """
 
     name: ClassVar[str]
     """The name in ledgers and recordings."""
-    places: ClassVar[Sequence[Place]]
+    word: ClassVar[str]
+    """The name in scenarios: that of the class in snake case."""
+    places: ClassVar[Sequence[Place]] = ("node",)
     """The kinds of machine that the fault can be injected on.
 
     A component's commands run in the lab's outer namespaces, where a service manager may be the host's.
     """
-    ends_components: ClassVar[bool]
+    ends_components: ClassVar[bool] = False
     """Whether components on the target may end as part of the fault."""
+    timeout_s: ClassVar[float] = COMMAND_TIMEOUT_S
+    """The timeout of the commands that inject and heal it."""
 
-    @property
-    def id(self) -> str:
-        """The id, unique in its lab; whatever the fault leaves on a machine is named after it."""
-        ...
+    node: str
+    """The machine that it is injected on: a node, a component of the control plane, or all of it."""
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:8], kw_only=True)
+    """The id, unique in its lab; whatever the fault leaves on a machine is named after it."""
 
-    @property
-    def node(self) -> str:
-        """The machine that it is injected on: a node, a component of the control plane, or all of it."""
-        ...
+    def __init_subclass__(cls) -> None:
+        cls.word = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        name = vars(cls).get("name")
+        if name in FAULTS:
+            raise ValueError(f"{cls.__qualname__}: {FAULTS[name].__qualname__} has the name {name!r}, too")
+        if name:
+            FAULTS[name] = cls
 
-    @property
-    def harms(self) -> Sequence[str]:
-        """The nodes that it may take down, all at once."""
-        ...
+    @staticmethod
+    def from_json(data: Mapping[str, Json]) -> Fault:
+        """Construct the fault of a ledger entry.
 
-    @property
-    def undo(self) -> Sequence[str]:
-        """The command that heals it on the machine itself; empty if only something outside of it can."""
-        ...
+        Raises:
+            KeyError: There is no such fault, or it has no such argument.
+            TypeError: An argument is missing.
+        """
+        fault = FAULTS[data["fault"]]
+        constants = {"fault", *(entry.name for entry in fields(fault) if not entry.init)}
+        names = {_key(entry): entry.name for entry in fields(fault)}
+        return fault(**{names[key]: value for key, value in data.items() if key not in constants})
+
+    @classmethod
+    def leftovers_on(cls, machine: Shell) -> Sequence[Fault]:
+        """Return the faults of this class that a machine shows by the names of leftovers.
+
+        Raises:
+            MachineError: The machine did not answer.
+        """
+        del machine
+        return ()
 
     def to_json(self) -> Mapping[str, Json]:
         """Return the constructor's arguments, as stored in the ledger."""
-        ...
+        return {
+            "fault": self.name,
+            **{_key(entry): _plain(getattr(self, entry.name)) for entry in fields(self)},
+        }
+
+    @property
+    def affected_nodes(self) -> Sequence[str]:
+        """The nodes that it may take down, all at once."""
+        return (self.node,)
+
+    @property
+    def self_heal_command(self) -> Sequence[str]:
+        """The command that heals it on the machine itself; empty if only something outside of it can."""
+        return ()
 
     def available(self, machine: Machine) -> str:
         """Return why this machine cannot have the fault, or an empty string. Raises MachineError."""
-        ...
+        del machine
+        return ""
 
+    @abstractmethod
     def inject(self, machine: Shell) -> None:
         """Inject the fault. Raises MachineError."""
-        ...
 
+    @abstractmethod
     def heal(self, machine: Shell) -> None:
         """Undo the fault. Raises MachineError."""
-        ...
 
+    @abstractmethod
     def is_injected(self, machine: Machine) -> bool:
         """Return whether the fault is visible from outside. Raises MachineError."""
-        ...
 
+    @abstractmethod
     def is_healed(self, machine: Machine) -> bool:
         """Return whether the machine looks as before the fault. Raises MachineError."""
-        ...
+
+    def run(self, machine: Shell, argv: Sequence[str], stdin: str = "") -> str:
+        """Run a command and return its output. Raises MachineError if it fails."""
+        completed = machine.run(argv, timeout_s=self.timeout_s, stdin=stdin)
+        if completed.status != 0:
+            targets = ", ".join(self.affected_nodes) or self.node
+            raise MachineError(f"{self.name} on {targets}: {argv[0]}: {completed.stderr.strip()}")
+        return completed.stdout
+
+
+def _key(entry: Field[Any]) -> str:
+    return str(entry.metadata.get("key", entry.name))
+
+
+def _plain(argument: Json) -> Json:
+    """Return a copy of an argument as JSON has it."""
+    if isinstance(argument, Mapping):
+        return {name: _plain(part) for name, part in argument.items()}
+    return [_plain(part) for part in argument] if isinstance(argument, list | tuple) else argument
+
+
+def output_of(machine: Shell, *argv: str) -> str:
+    """Run a command and return its output, whatever its status. Raises MachineError."""
+    return machine.run(argv, timeout_s=COMMAND_TIMEOUT_S).stdout
+
+
+def succeeds(machine: Shell, *argv: str) -> bool:
+    """Run a command and return whether it succeeds. Raises MachineError."""
+    return machine.run(argv, timeout_s=COMMAND_TIMEOUT_S).status == 0
+
+
+def is_silent(machine: Machine) -> bool:
+    """Return whether nothing answers on either network."""
+    return not machine.answers_on_control() and not machine.reached_from_control_plane()
+
+
+def is_connected(machine: Machine) -> bool:
+    """Return whether it reaches the control plane and is reached from there. Raises MachineError."""
+    return machine.reaches_control_plane() and machine.reached_from_control_plane()
+
+
+def is_up(machine: Machine) -> bool:
+    """Return whether it runs, accepts SSH and reaches the control plane both ways. Raises MachineError."""
+    return machine.is_powered() and machine.answers_on_control() and is_connected(machine)
+
+
+def has_booted(machine: Machine) -> bool:
+    """Return whether it is up and its kubelet serves: without a kubelet a node is no better than off.
+
+    Raises:
+        MachineError: The machine did not answer.
+    """
+    return is_up(machine) and machine.serves_kubelet()
+
+
+def has_own_kernel(machine: Shell) -> bool:
+    """Return whether the machine has a kernel of its own, not its host's. Raises MachineError."""
+    return output_of(machine, "readlink", "/proc/1/ns/pid").strip() == _FIRST_PID_NAMESPACE

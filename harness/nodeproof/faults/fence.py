@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from nodeproof.faults.fault import COMMAND_LIMIT_S, Fault
+from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault
 from nodeproof.machines.machine import CommandResult, MachineError, PowerAction, Shell
-from nodeproof.waiting import insist
+from nodeproof.waiting import retry_on
 
 _QUICK_TIMEOUT_S = 3.0
 """How long a machine that may be frozen has for an answer before it is healed without one."""
@@ -39,12 +39,12 @@ if ! flock -w {_LOCKED_TIMEOUT_S} 9; then
 fi
 rm -f "$folder/$id.lock" "$folder/$id.pid"
 """
-_CLOSE_TIMEOUT_S = COMMAND_LIMIT_S + 2 * _LOCKED_TIMEOUT_S
+_CLOSE_TIMEOUT_S = COMMAND_TIMEOUT_S + 2 * _LOCKED_TIMEOUT_S
 # The caller retries this if it fails.
 _CLOSE_AND_UNDO = 'sh -c "$2" "$0" "$1" || open=yes; shift 2; "$@" && [ -z "${open-}" ]'
 
 
-class Fenced:
+class FencedShell:
     """A machine as an injection sees it: commands run only while the fault is not over there."""
 
     def __init__(self, machine: Shell, fault_id: str) -> None:
@@ -61,61 +61,58 @@ class Fenced:
         """Whether every command that was started has ended, so that none can act later."""
         return not self._running
 
-    def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
+    def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
         """Run a command unless the fault is over. Raises MachineError as the machine does."""
         self._running.append(self.name)
         fenced = ["sh", "-c", _UNLESS_OVER, self.state_folder, self._fault_id, *argv]
-        completed = self._machine.run(fenced, deadline_s=deadline_s, stdin=stdin)
+        completed = self._machine.run(fenced, timeout_s=timeout_s, stdin=stdin)
         self._running.pop()
         return completed
 
     def is_powered(self) -> bool:
-        """Return whether the machine's first process runs."""
         return self._machine.is_powered()
 
     def power(self, action: PowerAction) -> None:
-        """Let the machine's host perform a power action. Raises MachineError."""
         self._machine.power(action)
 
     def beside(self, name: str) -> Shell:
         """Return another machine of the lab, behind the same fence. Raises MachineError."""
-        neighbour = Fenced(self._machine.beside(name), self._fault_id)
+        neighbour = FencedShell(self._machine.beside(name), self._fault_id)
         neighbour._running = self._running
         return neighbour
 
 
-class Closing(Fenced):
+class HealingShell(FencedShell):
     """A machine as a healing sees it: its commands run, and those of the injection no longer do."""
 
-    def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
-        """Run a command. Raises MachineError."""
-        return self._machine.run(argv, deadline_s=deadline_s, stdin=stdin)
+    def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
+        return self._machine.run(argv, timeout_s=timeout_s, stdin=stdin)
 
     def beside(self, name: str) -> Shell:
         """Return another machine of the lab, with its fence closed if it answers. Raises MachineError."""
-        neighbour = Closing(self._machine.beside(name), self._fault_id)
-        neighbour.has_closed(_QUICK_TIMEOUT_S)
+        neighbour = HealingShell(self._machine.beside(name), self._fault_id)
+        neighbour.try_close(_QUICK_TIMEOUT_S)
         return neighbour
 
-    def close(self, deadline_s: float = _CLOSE_TIMEOUT_S) -> None:
+    def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
         """Block all commands of the injection from now on. Raises MachineError."""
         argv = ["sh", "-c", _CLOSE, self.state_folder, self._fault_id]
-        completed = self._machine.run(argv, deadline_s=deadline_s)
+        completed = self._machine.run(argv, timeout_s=timeout_s)
         if completed.status != 0:
             raise MachineError(f"{self.name}: fence of fault {self._fault_id}: {completed.stderr.strip()}")
 
-    def has_closed(self, deadline_s: float) -> bool:
+    def try_close(self, timeout_s: float) -> bool:
         """Close the fence and return whether the machine answered in time.
 
         Commands of a component run beside it, whether it is on or off.
         """
         with contextlib.suppress(MachineError):
-            self.close(deadline_s)
+            self.close(timeout_s)
             return True
         return False
 
 
-def heal_for_good(fault: Fault, machine: Shell) -> None:
+def heal_fenced(fault: Fault, machine: Shell) -> None:
     """Heal a fault whose injection may still be under way: none of its commands acts once this returns.
 
     A machine that does not answer is healed first, and once more behind its closed fence. If a machine stays
@@ -124,15 +121,15 @@ def heal_for_good(fault: Fault, machine: Shell) -> None:
     Raises:
         MachineError: Healing failed, or the fence could not be closed.
     """
-    closing = Closing(machine, fault.id)
-    is_closed = closing.has_closed(_QUICK_TIMEOUT_S)
+    closing = HealingShell(machine, fault.id)
+    is_closed = closing.try_close(_QUICK_TIMEOUT_S)
     fault.heal(closing)
     if is_closed or not closing.is_powered():
         return
-    insist(closing.close, MachineError, limit_s=_UP_TIMEOUT_S)
+    retry_on(closing.close, MachineError, timeout_s=_UP_TIMEOUT_S)
     fault.heal(closing)
 
 
-def undo_for_good(fault: Fault, state_folder: str) -> Sequence[str]:
+def fenced_heal_command(fault: Fault, state_folder: str) -> Sequence[str]:
     """Return the command that closes the fence on the machine itself and heals the fault there."""
-    return ["sh", "-c", _CLOSE_AND_UNDO, state_folder, fault.id, _CLOSE, *fault.undo]
+    return ["sh", "-c", _CLOSE_AND_UNDO, state_folder, fault.id, _CLOSE, *fault.self_heal_command]

@@ -1,76 +1,95 @@
-"""Partition: the node's data network drops or rejects its traffic with the control plane."""
+"""Faults of the data network, each by an nftables table of its own."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
-from nodeproof.faults.fault import COMMAND_LIMIT_S, Place
-from nodeproof.machines.machine import Machine, MachineError, Shell
+from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, is_connected
+from nodeproof.machines.machine import CONTROL_PLANE, Machine, MachineError, Shell
 
-Json = Any
-_TABLE = re.compile(r"^table inet nodeproof_([0-9a-f]{8})$", re.MULTILINE)
-"""The table of a fault, named after the fault's id; a node's own table (`nodeproof_track`) does not match."""
 Direction = Literal["both", "node-to-api", "api-to-node"]
 Answer = Literal["drop", "reject"]
 _ANSWERS: Mapping[Answer, Sequence[str]] = {
     "drop": ("{match} drop",),
     "reject": ("meta l4proto tcp {match} reject with tcp reset", "{match} reject"),
 }
+_DIAL_TIMEOUT_S = 0.4
+# Dial all at once; a refusal is an answer. Silence is the status of a timeout, or no route.
+_SILENT = f"""
+for address; do
+    (timeout {_DIAL_TIMEOUT_S} bash -c 'exec 3<>/dev/tcp/$0/10250' "$address" 2>&1 | grep -q 'refused' ||
+        [ "${{PIPESTATUS[0]}}" -eq 0 ] || echo "$address") &
+done
+wait
+"""
 
 
-@dataclass(frozen=True)
-class Partition:
-    """Cut between `node` and the control plane, by an nftables table of its own; healing deletes it.
+class TableFault(Fault):
+    """A table of a machine's firewall, named after the fault's id."""
 
-    `node-to-api` and `api-to-node` drop whole connections by the side that opened them (conntrack's original
-    direction), in both directions of their packets; connections that the other side opened continue. With
-    `answer` `reject` the node does not wait: its TCP packets are answered by a reset, all others by an ICMP
-    message. A peer that connects to the node waits as before.
-    """
-
-    name: ClassVar[str] = "partition"
-    places: ClassVar[Sequence[Place]] = ("node",)
-    ends_components: ClassVar[bool] = False
-    id: str
-    node: str
-    direction: Direction = "both"
-    answer: Answer = "drop"
+    prefix: ClassVar[str]
+    """The prefix of the table's name; a node's own table (`nodeproof_track`) has no id after it."""
 
     @property
-    def harms(self) -> Sequence[str]:
-        return (self.node,)
-
-    @property
-    def undo(self) -> Sequence[str]:
+    def self_heal_command(self) -> Sequence[str]:
         """The command that deletes the table, if any (`destroy table` is too new for nft 1.0.6)."""
-        return ["nft", self._drop_table()]
-
-    def to_json(self) -> Mapping[str, Json]:
-        return {
-            "fault": self.name,
-            "id": self.id,
-            "node": self.node,
-            "direction": self.direction,
-            "answer": self.answer,
-        }
+        return ["nft", self._drop_table]
 
     def available(self, machine: Shell) -> str:
-        """Require a working nft that may list tables."""
-        completed = machine.run(["nft", "list", "tables"], deadline_s=COMMAND_LIMIT_S)
-        return (
-            "" if completed.status == 0 else f"nft does not work on {self.node}: {completed.stderr.strip()}"
-        )
+        completed = machine.run(["nft", "list", "tables"], timeout_s=COMMAND_TIMEOUT_S)
+        return f"nft does not work on {self.node}: {completed.stderr.strip()}" if completed.status else ""
 
     def inject(self, machine: Shell) -> None:
         """Load the table in one transaction, which replaces what an earlier attempt left."""
-        self._run(machine, ["nft", "-f", "-"], f"{self._drop_table()}\n{self._rules(machine)}\n")
+        commands = [self._drop_table, f"add table inet {self.table}", *self.rules(machine)]
+        self.run(machine, ["nft", "-f", "-"], "\n".join(commands) + "\n")
 
     def heal(self, machine: Shell) -> None:
-        """Delete the table, if any."""
-        self._run(machine, self.undo)
+        self.run(machine, self.self_heal_command)
+
+    @abstractmethod
+    def rules(self, machine: Shell) -> Iterator[str]:
+        """Yield the commands that fill the table."""
+
+    @property
+    def table(self) -> str:
+        return f"{self.prefix}_{self.id}"
+
+    @property
+    def _drop_table(self) -> str:
+        return f"add table inet {self.table}; delete table inet {self.table}"
+
+    @classmethod
+    def ids_on(cls, machine: Shell) -> list[str]:
+        """Return the ids of the faults whose tables are on a machine. Raises MachineError."""
+        listed = machine.run(["nft", "list", "tables"], timeout_s=COMMAND_TIMEOUT_S)
+        if listed.status != 0:
+            raise MachineError(f"{machine.name}: nft: {listed.stderr.strip()}")
+        return re.findall(rf"^table inet {cls.prefix}_([0-9a-f]{{8}})$", listed.stdout, re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Partition(TableFault):
+    """Cut between `node` and the control plane, by an nftables table of its own; healing deletes it.
+
+    `node-to-api` and `api-to-node` drop whole connections by the side that opened them, in both directions of
+    their packets; connections that the other side opened continue. With `answer` `reject` the node does not
+    wait: its TCP packets are answered by a reset, all others by an ICMP message. A peer that connects to the
+    node waits as before.
+    """
+
+    name = "partition"
+    prefix = "nodeproof"
+    direction: Direction = "both"
+    answer: Answer = "drop"
+
+    @classmethod
+    def leftovers_on(cls, machine: Shell) -> list[Partition]:
+        return [cls(machine.name, id=fault_id) for fault_id in cls.ids_on(machine)]
 
     def is_injected(self, machine: Machine) -> bool:
         """Return whether exactly the chosen directions are cut, seen from the other end."""
@@ -78,41 +97,63 @@ class Partition:
         return machine.reaches_control_plane() != out_cut and machine.reached_from_control_plane() != in_cut
 
     def is_healed(self, machine: Machine) -> bool:
-        """Return whether both directions are open."""
-        return machine.reaches_control_plane() and machine.reached_from_control_plane()
+        return is_connected(machine)
 
-    @property
-    def _table(self) -> str:
-        return f"nodeproof_{self.id}"
-
-    def _drop_table(self) -> str:
-        return f"add table inet {self._table}; delete table inet {self._table}"
-
-    def _rules(self, machine: Shell) -> str:
+    def rules(self, machine: Shell) -> Iterator[str]:
         node, api = machine.data_address, machine.control_plane_address
+        # `ct original` is the direction of a connection's first packet.
         matches = {
             "both": [f"ip daddr {api}", f"ip saddr {api}"],
             "node-to-api": [f"ct original ip saddr {node} ct original ip daddr {api}"],
             "api-to-node": [f"ct original ip saddr {api} ct original ip daddr {node}"],
         }[self.direction]
-        lines = [f"add table inet {self._table}"]
         for hook, passes in (("input", "iifname"), ("output", "oifname")):
-            lines.append(f"add chain inet {self._table} {hook} {{ type filter hook {hook} priority 0; }}")
+            yield f"add chain inet {self.table} {hook} {{ type filter hook {hook} priority 0; }}"
             # The node's own kernel sends the resets, from the control plane's address.
-            lines.append(f'add rule inet {self._table} {hook} {passes} "lo" accept')
-            verdicts = [verdict.format(match=match) for match in matches for verdict in _ANSWERS[self.answer]]
-            lines += [f"add rule inet {self._table} {hook} {verdict}" for verdict in verdicts]
-        return "\n".join(lines)
-
-    def _run(self, machine: Shell, argv: Sequence[str], stdin: str = "") -> None:
-        completed = machine.run(argv, deadline_s=COMMAND_LIMIT_S, stdin=stdin)
-        if completed.status != 0:
-            raise MachineError(f"{self.node}: nft: {completed.stderr.strip()}")
+            yield f'add rule inet {self.table} {hook} {passes} "lo" accept'
+            for match in matches:
+                for verdict in _ANSWERS[self.answer]:
+                    yield f"add rule inet {self.table} {hook} {verdict.format(match=match)}"
 
 
-def partitions_on(machine: Shell) -> list[Partition]:
-    """Return the partitions whose tables are on a machine. Raises MachineError."""
-    listed = machine.run(["nft", "list", "tables"], deadline_s=COMMAND_LIMIT_S)
-    if listed.status != 0:
-        raise MachineError(f"{machine.name}: nft: {listed.stderr.strip()}")
-    return [Partition(fault_id, machine.name) for fault_id in _TABLE.findall(listed.stdout)]
+@dataclass(frozen=True)
+class Outage(TableFault):
+    """Loss of all traffic between the control plane and `nodes`, by one nftables table; healing deletes it.
+
+    All nodes are cut off at the same instant. `nodes` maps names to data addresses.
+    """
+
+    name = "outage"
+    places = ("control-plane",)
+    prefix = "nodeproof_outage"
+    node: str = field(default=CONTROL_PLANE, init=False)
+    nodes: Mapping[str, str]
+
+    @classmethod
+    def leftovers_on(cls, machine: Shell) -> list[Outage]:
+        return [cls({}, id=fault_id) for fault_id in cls.ids_on(machine)]
+
+    @property
+    def affected_nodes(self) -> Sequence[str]:
+        return tuple(self.nodes)
+
+    def available(self, machine: Shell) -> str:
+        return super().available(machine) if self.nodes else "an outage needs at least one node"
+
+    def is_injected(self, machine: Machine) -> bool:
+        return self._silent(machine) == set(self.nodes.values())
+
+    def is_healed(self, machine: Machine) -> bool:
+        return not self._silent(machine)
+
+    def rules(self, machine: Shell) -> Iterator[str]:
+        del machine
+        addresses = ", ".join(self.nodes.values())
+        yield f"add set inet {self.table} cut {{ type ipv4_addr; elements = {{ {addresses} }}; }}"
+        for hook, side in (("input", "saddr"), ("output", "daddr")):
+            yield f"add chain inet {self.table} {hook} {{ type filter hook {hook} priority 0; }}"
+            yield f"add rule inet {self.table} {hook} ip {side} @cut drop"
+
+    def _silent(self, machine: Machine) -> set[str]:
+        """Return the addresses of the nodes that do not answer a dial from the control plane's side."""
+        return set(self.run(machine, ["bash", "-c", _SILENT, "dial", *self.nodes.values()]).split())

@@ -1,102 +1,195 @@
-"""Settings: a component of the control plane runs with other flags than the lab's."""
+"""Other settings of a component of the control plane and of a kubelet."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
 
-from nodeproof.faults.fault import COMMAND_LIMIT_S, Place
-from nodeproof.faults.seen import has_booted
+from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, has_booted, output_of, succeeds
 from nodeproof.machines.machine import Machine, MachineError, Shell
+from nodeproof.model.quantity import duration_s
 
 Json = Any
-_FILE = re.compile(r"^\./([a-z-]+)/nodeproof-([0-9a-f]{8})\.json$", re.MULTILINE)
+_WRITE = 'cat >"$0.new" && mv "$0.new" "$0"'
+_COMPONENT_FILE = re.compile(r"^\./([a-z-]+)/nodeproof-([0-9a-f]{8})\.json$", re.MULTILINE)
+_BASE = "/etc/kubernetes/kubelet.json"
+_DROP_INS = "/etc/systemd/system/kubelet.service.d"
+_KUBELET_FILE = re.compile(r"^nodeproof-([0-9a-f]{8})\.json$", re.MULTILINE)
+_UNIT = """[Service]
+ExecStart=
+ExecStart=/usr/local/bin/kubelet --config=%s --kubeconfig=/etc/kubernetes/kubeconfig $KUBELET_FLAGS
+"""
+# Both files are synced before the kubelet starts: they must survive a power loss.
+_PUT = """
+umask 077 && mkdir -p "$(dirname "$1")" && cat >"$0" && printf '%s' "$2" >"$1" && sync "$0" "$1" || exit 1
+"""
+# The file that was written first is removed last: it shows that there is something to heal.
+_REMOVE_DROP_IN = """
+if [ ! -e "$0" ] && [ ! -e "$1" ]; then exit 0; fi
+rm -f "$1" || exit 1
+"""
+_REMOVE_FILE = """
+rm -f "$0"
+"""
+# The probes check that the kubelet serves again; this only gives an emulated machine time for it.
+_RESTART = """
+systemctl reset-failed kubelet.service
+systemctl daemon-reload && systemctl restart kubelet.service || exit 1
+waited=0
+until ss -Hltn 'sport = :10250' | grep -q . || [ "$waited" -ge 200 ]; do
+    waited=$((waited + 1)); sleep 0.2
+done
+"""
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Fault):
     """Restart of the component `node` with other flags, at once; healing restarts it without them.
 
-    The process gets no grace period. The probes read its flags from the command line of its process.
+    The process gets no grace period. The component must be declared: `needs(components=...)`.
     """
 
-    name: ClassVar[str] = "settings"
-    places: ClassVar[Sequence[Place]] = ("component",)
-    ends_components: ClassVar[bool] = False
-    id: str
-    node: str
-    flags: Mapping[str, str] = field(default_factory=dict)
+    name = "settings"
+    places = ("component",)
+    flags: Mapping[str, str]
+
+    @classmethod
+    def leftovers_on(cls, machine: Shell) -> list[Settings]:
+        listed = output_of(machine, "find", ".", "-name", "nodeproof-*.json")
+        return [cls(component, {}, id=fault_id) for component, fault_id in _COMPONENT_FILE.findall(listed)]
 
     @property
-    def harms(self) -> Sequence[str]:
-        """Empty: no node is lost."""
+    def affected_nodes(self) -> Sequence[str]:
         return ()
-
-    @property
-    def undo(self) -> Sequence[str]:
-        """Empty: only the machine's host can start it."""
-        return ()
-
-    def to_json(self) -> Mapping[str, Json]:
-        return {"fault": self.name, "id": self.id, "node": self.node, "flags": dict(self.flags)}
 
     def available(self, machine: Shell) -> str:
         """Require a component with unchanged settings."""
-        completed = machine.run(["find", self.node, "-name", "*.json"], deadline_s=COMMAND_LIMIT_S)
+        completed = machine.run(["find", self.node, "-name", "*.json"], timeout_s=COMMAND_TIMEOUT_S)
         if completed.status != 0:
             return f"the lab does not start {self.node}"
-        return (
-            f"its settings are changed already: {completed.stdout.strip()}"
-            if completed.stdout.strip()
-            else ""
-        )
+        changed = completed.stdout.strip()
+        return f"its settings are changed already: {changed}" if changed else ""
 
     def inject(self, machine: Shell) -> None:
-        """Write the flags and restart the component with them."""
-        script = 'cat >"$0.new" && mv "$0.new" "$0"'
-        self._run(machine, ["sh", "-c", script, self._file], stdin=json.dumps(self.flags))
+        self.run(machine, ["sh", "-c", _WRITE, self._file], json.dumps(self.flags))
         machine.power("off")
         machine.power("on")
 
     def heal(self, machine: Shell) -> None:
         """Delete the flags, if any, and start the component if they existed or it is off."""
-        was_set = machine.run(["test", "-e", self._file], deadline_s=COMMAND_LIMIT_S).status == 0
-        if was_set:
+        if succeeds(machine, "test", "-e", self._file):
             machine.power("off")
-        self._run(machine, ["rm", "-f", self._file, f"{self._file}.new"])
+        self.run(machine, ["rm", "-f", self._file, f"{self._file}.new"])
         machine.power("on")
 
     def is_injected(self, machine: Machine) -> bool:
         """Return whether the component is healthy and its process has every one of the flags."""
-        return has_booted(machine) and all(flag in self._command_line(machine) for flag in self._wanted())
+        return has_booted(machine) and all(self._has_flags(machine))
 
     def is_healed(self, machine: Machine) -> bool:
         """Return whether the component is healthy and its process has none of the flags."""
-        return has_booted(machine) and not any(flag in self._command_line(machine) for flag in self._wanted())
+        return has_booted(machine) and not any(self._has_flags(machine))
 
     @property
     def _file(self) -> str:
         return f"./{self.node}/nodeproof-{self.id}.json"
 
-    def _wanted(self) -> list[str]:
-        return [f"--{name}={value}" for name, value in self.flags.items()]
-
-    def _command_line(self, machine: Machine) -> list[str]:
-        """Return the command line of its process, as the kernel reports it."""
+    def _has_flags(self, machine: Machine) -> list[bool]:
+        """Return for each flag whether its process has it, as the kernel reports the command line."""
         read = ["sh", "-c", "tr '\\0' '\\n' </proc/\"$0\"/cmdline", machine.boot_id()]
-        return self._run(machine, read).splitlines()
-
-    def _run(self, machine: Shell, argv: Sequence[str], stdin: str = "") -> str:
-        completed = machine.run(argv, deadline_s=COMMAND_LIMIT_S, stdin=stdin)
-        if completed.status != 0:
-            raise MachineError(f"{self.node}: settings: {completed.stderr.strip()}")
-        return completed.stdout
+        command_line = self.run(machine, read).splitlines()
+        return [f"--{name}={setting}" in command_line for name, setting in self.flags.items()]
 
 
-def settings_on(machine: Shell) -> list[Settings]:
-    """Return the faults whose files are on a control plane. Raises MachineError."""
-    listed = machine.run(["find", ".", "-name", "nodeproof-*.json"], deadline_s=COMMAND_LIMIT_S).stdout
-    return [Settings(fault_id, component) for component, fault_id in _FILE.findall(listed)]
+@dataclass(frozen=True)
+class KubeletSettings(Fault):
+    """Restart of `node`'s kubelet with other settings; healing restarts it without them.
+
+    The settings are fields of KubeletConfiguration. The fault survives a power cycle. The probes read
+    `/configz`, where the kubelet serves its running configuration.
+    """
+
+    name = "kubelet-settings"
+    timeout_s = 90.0
+    settings: Mapping[str, Json]
+
+    @classmethod
+    def leftovers_on(cls, machine: Shell) -> list[KubeletSettings]:
+        listed = output_of(machine, "sh", "-c", 'ls "$0" || :', str(PurePosixPath(_BASE).parent))
+        return [cls(machine.name, {}, id=fault_id) for fault_id in _KUBELET_FILE.findall(listed)]
+
+    @property
+    def self_heal_command(self) -> Sequence[str]:
+        """The command that deletes both files, if any, and restarts the kubelet if they existed."""
+        return ["sh", "-c", _REMOVE_DROP_IN + _RESTART + _REMOVE_FILE, self._file, self._drop_in]
+
+    def available(self, machine: Machine) -> str:
+        """Require a kubelet with unchanged settings that has none of these values already.
+
+        With a value that it already has, no probe could see that the fault is healed.
+        """
+        reason = self._unavailable(machine)
+        if reason:
+            return reason
+        try:
+            configuration = machine.kubelet_configuration()
+        except MachineError:
+            # It has just started and does not serve its configuration yet.
+            return ""
+        unchanged = [
+            f"{name}: {setting}"
+            for name, setting in self.settings.items()
+            if _is_same(configuration.get(name), setting)
+        ]
+        return f"its kubelet already has {', '.join(unchanged)}" if unchanged else ""
+
+    def _unavailable(self, machine: Shell) -> str:
+        if not succeeds(machine, "systemctl", "is-active", "kubelet.service"):
+            return f"systemd runs no kubelet on {self.node}"
+        others = output_of(machine, "sh", "-c", f"ls {_DROP_INS}/nodeproof-*.conf").strip()
+        return f"its settings are changed already: {others}" if others else ""
+
+    def inject(self, machine: Shell) -> None:
+        """Write the merged configuration and restart the kubelet with it."""
+        base = self.run(machine, ["cat", _BASE])
+        merged = json.dumps({**json.loads(base), **self.settings})
+        self.run(
+            machine, ["sh", "-c", _PUT + _RESTART, self._file, self._drop_in, _UNIT % self._file], merged
+        )
+
+    def heal(self, machine: Shell) -> None:
+        """Delete the files, if any, and restart the kubelet if they existed."""
+        self.run(machine, self.self_heal_command)
+
+    def is_injected(self, machine: Machine) -> bool:
+        return all(self._has_settings(machine))
+
+    def is_healed(self, machine: Machine) -> bool:
+        return not any(self._has_settings(machine))
+
+    def _has_settings(self, machine: Machine) -> list[bool]:
+        """Return for each setting whether the kubelet reports it."""
+        configuration = machine.kubelet_configuration()
+        return [_is_same(configuration.get(name), setting) for name, setting in self.settings.items()]
+
+    @property
+    def _file(self) -> str:
+        return f"/etc/kubernetes/nodeproof-{self.id}.json"
+
+    @property
+    def _drop_in(self) -> str:
+        return f"{_DROP_INS}/nodeproof-{self.id}.conf"
+
+
+def _is_same(reported: Json, expected: Json) -> bool:
+    """Return whether both are equal, or the same duration: a kubelet reports 90s as 1m30s."""
+    if reported == expected:
+        return True
+    try:
+        return duration_s(reported) == duration_s(expected)
+    except ValueError:
+        return False

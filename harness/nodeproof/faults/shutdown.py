@@ -1,76 +1,87 @@
-"""Shutdown: the machine's own service manager powers it off in an orderly way."""
+"""Shutdowns by the machine's own service manager: complete, and cancelled before the last step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
-from nodeproof.faults.fault import COMMAND_LIMIT_S, Place
-from nodeproof.faults.seen import has_booted, has_systemd
+from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, has_booted, output_of
 from nodeproof.machines.machine import Machine, MachineError, Shell
 
-Json = Any
 Way = Literal["orderly", "forced"]
-_HEAL_TIMEOUT_S = 30.0
+_BOOT_TIMEOUT_S = 30.0
 """How long healing waits for an answer: a busy machine is not necessarily shutting down."""
 _MANAGER = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
-PREPARING = ["busctl", "get-property", *_MANAGER, "PreparingForShutdown"]
+_PREPARING = ("busctl", "get-property", *_MANAGER, "PreparingForShutdown")
 # The machine stops answering once this is carried out, so it starts after we have an answer.
 _FORCED = "(sleep 1; exec systemctl poweroff --force --force) >/dev/null 2>&1 </dev/null &"
 _POWEROFF: Mapping[Way, Sequence[str]] = {
     "orderly": ["systemctl", "poweroff"],
     "forced": ["sh", "-c", _FORCED],
 }
+_TARGET = "poweroff.target"
+_LONGEST_DELAY_S = 150
+"""Longer than logind waits for delay locks of others (InhibitDelayMaxSec= in the image)."""
+_MASKED_TIMEOUT_S = 30
+"""Time for a busy machine to call logind and to mask the target (s)."""
+# logind checks that the target is loaded before it accepts: with an earlier mask it would refuse. Our own
+# lock stops it from continuing before the target is masked, even if no kubelet holds a lock.
+_INJECT = f"""
+case "$({" ".join(_PREPARING)})" in *true*) exec systemctl mask --runtime {_TARGET} ;; esac
+exec systemd-inhibit --what=shutdown --mode=delay --who=nodeproof --why="$0" \\
+    sh -c 'systemctl poweroff && systemctl mask --runtime {_TARGET}'
+"""
+# The same lock in a unit of its own: the command waits for the mask, not for the end of the lock.
+_INJECT_AND_HOLD = f"""
+case "$({" ".join(_PREPARING)})" in *true*) exec systemctl mask --runtime {_TARGET} ;; esac
+systemd-run --quiet --collect --unit="$1" --expand-environment=no -- systemd-inhibit --what=shutdown \\
+    --mode=delay --who=nodeproof --why="$0" \\
+    sh -c 'systemctl poweroff && systemctl mask --runtime {_TARGET} && exec sleep "$0"' "$2" || exit 1
+exec timeout {_MASKED_TIMEOUT_S} \\
+    sh -c 'until systemctl is-enabled {_TARGET} | grep -q masked; do sleep 0.2; done'
+"""
+# Mask first: otherwise a machine whose last lock ends with the kubelet would power off. Start the kubelet
+# only when logind no longer prepares: after a cancelled shutdown it may hold no lock, and while logind
+# prepares it gets none (docs/findings.md). Unmask last: the mask shows that there is something to heal.
+_HEAL = f"""
+holds() {{ [ -n "$1" ] && systemctl --quiet is-active "$1"; }}
+systemctl is-enabled {_TARGET} | grep -q masked || holds "$1" ||
+    case "$({" ".join(_PREPARING)})" in *false*) exit 0 ;; esac
+systemctl mask --runtime {_TARGET} && systemctl stop kubelet.service || exit 1
+[ -z "$1" ] || systemctl stop "$1" || ! systemctl is-active --quiet "$1" || exit 1
+timeout {_LONGEST_DELAY_S} sh -c 'until {" ".join(_PREPARING)} | grep -q false; do sleep 0.2; done' || exit 1
+systemctl start kubelet.service && systemctl unmask --runtime {_TARGET}
+"""
+_REFUSED = ("journalctl", "--boot", "--unit=systemd-logind", "--grep=poweroff.target is masked", "--quiet")
 
 
+# `systemctl poweroff` calls logind (systemd 257, `verb_start_special` -> `logind_reboot` in src/systemctl).
+# logind emits PrepareForShutdown on the system bus and asks systemd for poweroff.target only once the last
+# delay lock is released, or InhibitDelayMaxSec is over (src/login/logind-dbus.c,
+# `bus_manager_shutdown_or_sleep_now_or_later`). That signal is the kubelet's graceful node shutdown. Root
+# bypasses only locks of the mode `block`. With `--force` twice systemctl syncs the disks and asks the kernel
+# (src/systemctl/systemctl-start-special.c, `halt_now`).
 @dataclass(frozen=True)
-class Shutdown:
+class Shutdown(Fault):
     """Shutdown of `node` by `systemctl poweroff`; healing boots it, at once if it is still shutting down.
 
-    `systemctl poweroff` calls logind (systemd 257, `verb_start_special` -> `logind_reboot` in src/systemctl).
-    logind emits PrepareForShutdown on the system bus and asks systemd for poweroff.target only once the last
-    delay lock is released, or InhibitDelayMaxSec is over (src/login/logind-dbus.c,
-    `bus_manager_shutdown_or_sleep_now_or_later`). That signal is the kubelet's graceful node shutdown. Root
-    bypasses only locks of the mode `block`.
-
-    A `forced` shutdown bypasses logind, and with `--force` twice systemd as well: systemctl syncs the disks
-    and asks the kernel (src/systemctl/systemctl-start-special.c, `halt_now`).
+    A `forced` shutdown bypasses logind and systemd. Needs the feature `systemd`.
     """
 
-    name: ClassVar[str] = "shutdown"
-    places: ClassVar[Sequence[Place]] = ("node",)
-    ends_components: ClassVar[bool] = True
-    id: str
-    node: str
+    name = "shutdown"
+    ends_components = True
     way: Way = "orderly"
 
-    @property
-    def harms(self) -> Sequence[str]:
-        return (self.node,)
-
-    @property
-    def undo(self) -> Sequence[str]:
-        """Empty: only the machine's host can heal it."""
-        return ()
-
-    def to_json(self) -> Mapping[str, Json]:
-        return {"fault": self.name, "id": self.id, "node": self.node, "way": self.way}
-
     def available(self, machine: Shell) -> str:
-        """Require a machine that systemd booted (sd_booted(3)) and whose logind answers."""
-        if not has_systemd(machine):
-            return f"{self.node} was not booted by systemd"
-        completed = machine.run(PREPARING, deadline_s=COMMAND_LIMIT_S)
+        """Require a machine whose logind answers."""
+        completed = machine.run(_PREPARING, timeout_s=COMMAND_TIMEOUT_S)
         return "" if completed.status == 0 else f"no logind on {self.node}: {completed.stderr.strip()}"
 
     def inject(self, machine: Shell) -> None:
         """Request the shutdown once; leave a machine alone that is shutting down or off."""
-        if not machine.is_powered() or _is_going_down(machine):
-            return
-        completed = machine.run(_POWEROFF[self.way], deadline_s=COMMAND_LIMIT_S)
-        if completed.status != 0:
-            raise MachineError(f"{self.node}: {self.way} poweroff: {completed.stderr.strip()}")
+        if machine.is_powered() and not _is_going_down(machine):
+            self.run(machine, _POWEROFF[self.way])
 
     def heal(self, machine: Shell) -> None:
         """Boot the machine; first cut the power if it is still shutting down or does not answer."""
@@ -87,23 +98,94 @@ class Shutdown:
         return not machine.is_powered() or machine.refuses_on_control() or _is_going_down(machine)
 
     def is_healed(self, machine: Machine) -> bool:
-        """Return whether it runs, is not shutting down, is reachable both ways and its kubelet serves."""
         return has_booted(machine) and not _is_going_down(machine)
 
 
-def _is_going_down(machine: Shell, timeout_s: float = COMMAND_LIMIT_S) -> bool:
+# The kubelet ends its pods as in any shutdown. When the last lock is released, logind's StartUnit fails and
+# logind cancels the shutdown: PrepareForShutdown(false) (src/login/logind-dbus.c,
+# `execute_shutdown_or_sleep` and `manager_dispatch_delayed`). Only the end of the machine is missing.
+@dataclass(frozen=True)
+class CancelledShutdown(Fault):
+    """Shutdown of `node` that logind has to cancel; healing cancels it if needed and restarts the kubelet.
+
+    The last step is refused: pods end, the machine stays. A lock of the fault's own postpones the shutdown
+    for `delay_s`, whatever happens to the kubelet's lock. Needs the feature `systemd`.
+    """
+
+    name = "called-off-shutdown"
+    timeout_s = _LONGEST_DELAY_S + 90.0
+    delay_s: int = field(default=0, metadata={"key": "holds_s"})
+
+    @classmethod
+    def leftovers_on(cls, machine: Shell) -> list[CancelledShutdown]:
+        """Return a fault for a machine whose poweroff.target is masked. Raises MachineError."""
+        return [cls(machine.name, id="00000000")] if _is_masked(machine) else []
+
+    @property
+    def self_heal_command(self) -> Sequence[str]:
+        """The command that heals the fault on the machine.
+
+        It stops the kubelet and the unit with our lock while the target is masked, waits for logind, starts
+        the kubelet and unmasks the target.
+        """
+        return ["sh", "-c", _HEAL, "sh", *([self._lock_unit] if self.delay_s else [])]
+
+    def available(self, machine: Shell) -> str:
+        """Require a machine whose logind answers and does not prepare for a shutdown."""
+        state = machine.run(_PREPARING, timeout_s=COMMAND_TIMEOUT_S)
+        if state.status != 0:
+            return f"no logind on {self.node}: {state.stderr.strip()}"
+        if _is_masked(machine):
+            return f"{_TARGET} of {self.node} is masked already"
+        return "" if "false" in state.stdout else f"{self.node} is shutting down: {state.stdout.strip()}"
+
+    def inject(self, machine: Shell) -> None:
+        """Request the shutdown once and mask the target; do nothing if it is masked already."""
+        if _is_masked(machine):
+            return
+        if self.delay_s:
+            self.run(machine, ["sh", "-c", _INJECT_AND_HOLD, self.id, self._lock_unit, str(self.delay_s)])
+        else:
+            self.run(machine, ["sh", "-c", _INJECT, self.id])
+
+    def heal(self, machine: Shell) -> None:
+        """Cancel a pending shutdown, restart the kubelet and unmask; skip a machine that is off."""
+        if machine.is_powered():
+            self.run(machine, self.self_heal_command)
+
+    def is_injected(self, machine: Machine) -> bool:
+        """Return whether logind prepares for a shutdown or was refused one."""
+        if "true" in output_of(machine, *_PREPARING):
+            return True
+        return bool(output_of(machine, *_REFUSED).strip()) and _is_masked(machine)
+
+    def is_healed(self, machine: Machine) -> bool:
+        if not has_booted(machine) or _is_masked(machine):
+            return False
+        return "false" in output_of(machine, *_PREPARING)
+
+    @property
+    def _lock_unit(self) -> str:
+        return f"nodeproof-holds-{self.id}.service"
+
+
+def _is_masked(machine: Shell) -> bool:
+    return "masked" in output_of(machine, "sh", "-c", f"systemctl is-enabled {_TARGET} || :")
+
+
+def _is_going_down(machine: Shell, timeout_s: float = COMMAND_TIMEOUT_S) -> bool:
     """Return whether the machine's service managers report a shutdown, or logind has ended already.
 
     logind reports it from the request on, and ends soon after the last lock is released; systemd reports it
     from then on, almost to the end.
     """
-    either = f"{' '.join(PREPARING)}; systemctl is-system-running"
-    states = machine.run(["sh", "-c", either], deadline_s=timeout_s).stdout.splitlines()
+    either = f"{' '.join(_PREPARING)}; systemctl is-system-running"
+    states = machine.run(["sh", "-c", either], timeout_s=timeout_s).stdout.splitlines()
     return "b false" not in states or "stopping" in states
 
 
 def _cannot_stay(machine: Shell) -> bool:
     try:
-        return not machine.is_powered() or _is_going_down(machine, _HEAL_TIMEOUT_S)
+        return not machine.is_powered() or _is_going_down(machine, _BOOT_TIMEOUT_S)
     except MachineError:
         return True

@@ -1,4 +1,4 @@
-"""Volumes: a cluster has a CSI driver, upstream's external-attacher, and some volumes with claims."""
+"""Volumes: a cluster has a CSI driver, upstream's external-attacher, and some volumes with PVCs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any
 
-from nodeproof.faults.fault import COMMAND_LIMIT_S, Place
+from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, output_of
 from nodeproof.machines.machine import Machine, MachineError, Shell
 from nodeproof.model.cluster import is_ready
 from nodeproof.model.needs import ATTACHER
@@ -19,10 +19,9 @@ DRIVER = "csi.nodeproof.dev"
 NAMESPACE = "nodeproof"
 LABEL = "nodeproof.dev/volumes"
 USER = "csi-attacher"
-_TIMEOUT_S = 30.0
 _FILE = re.compile(rf"^{ATTACHER}/volumes-([0-9a-f]{{8}})\.json$", re.MULTILINE)
 DISKS = "disks"
-"""The lab's own script (nodeproof/labs/ground/storage.py)."""
+"""The lab's own script (nodeproof/labs/base/control_plane.py)."""
 _MARK = 'echo "{}" >"$0/$1.new" && mv "$0/$1.new" "$0/$1"'
 # The nodes' sockets outlive their driver: a kubelet unregisters it when they are removed.
 _FORGET = 'sh "$1" forget && rm -rf "$0"/* ../nodes/*/run/node/kubelet/plugins_registry/csi.sock'
@@ -50,50 +49,51 @@ _RULES: Sequence[Json] = (
 
 
 @dataclass(frozen=True)
-class Volumes:
-    """CSI driver, external-attacher and `many` volumes with claims of their names; healing removes all.
+class Volumes(Fault):
+    """CSI driver, external-attacher and `count` volumes with PVCs of their names; healing removes all.
 
     external-attacher has only the rights of upstream's manifests; the driver `csi.nodeproof.dev` attaches
-    disks through the lab's hypervisor. Healing also removes the pods that use a claim, and all attachments.
+    disks through the lab's hypervisor. Healing also removes the pods that use a PVC, and all attachments.
 
     Where nodes are processes the hypervisor is a table: attaching and detaching change objects and lines of
     it, and no node gets a disk.
+
+    Needs the feature `volumes`, and must be declared: `needs(components=(ATTACHER,))`.
     """
 
-    name: ClassVar[str] = "volumes"
-    places: ClassVar[Sequence[Place]] = ("component",)
-    ends_components: ClassVar[bool] = False
-    id: str
-    many: int = 1
-    node: str = ATTACHER
+    name = "volumes"
+    places = ("component",)
+    timeout_s = 30.0
+    node: str = field(default=ATTACHER, init=False)
+    count: int = field(default=1, metadata={"key": "many"})
+
+    @classmethod
+    def leftovers_on(cls, machine: Shell) -> list[Volumes]:
+        """Return the faults whose marker files are on a control plane. Raises MachineError.
+
+        Their number of volumes is unknown; healing does not need it.
+        """
+        listed = output_of(machine, "find", ATTACHER, "-maxdepth", "1", "-name", "volumes-*.json")
+        return [cls(id=fault_id) for fault_id in _FILE.findall(listed)]
 
     @property
-    def claims(self) -> Sequence[str]:
-        """The names of the claims, and of their volumes."""
-        return [f"volume-{self.id}-{number}" for number in range(self.many)]
+    def pvcs(self) -> Sequence[str]:
+        """The names of the PVCs, and of their volumes."""
+        return [f"volume-{self.id}-{number}" for number in range(self.count)]
 
     @property
-    def harms(self) -> Sequence[str]:
-        """Empty: no node is lost."""
+    def affected_nodes(self) -> Sequence[str]:
         return ()
-
-    @property
-    def undo(self) -> Sequence[str]:
-        """Empty: only the machine's host can stop it."""
-        return ()
-
-    def to_json(self) -> Mapping[str, Json]:
-        return {"fault": self.name, "id": self.id, "many": self.many, "node": self.node}
 
     def available(self, machine: Shell) -> str:
         """Require a lab that can have volumes and has none, and kubelets that watch for plugins."""
         argv = ["find", self.node, "-maxdepth", "1", "-name", "*.json"]
-        completed = machine.run(argv, deadline_s=COMMAND_LIMIT_S)
+        completed = machine.run(argv, timeout_s=COMMAND_TIMEOUT_S)
         if completed.status != 0:
             return f"the lab does not know {self.node}"
         if completed.stdout.strip() or machine.is_powered():
             return f"there are volumes already: {completed.stdout.strip() or f'{self.node} runs'}"
-        blind = self._run(machine, ["sh", "-c", _BLIND]).split()
+        blind = self.run(machine, ["sh", "-c", _BLIND]).split()
         if blind:
             hint = "no inotify instance was free when they started: run `nodeproof doctor`"
             return f"kubelets of {', '.join(blind)} do not watch for plugins; {hint}"
@@ -105,19 +105,19 @@ class Volumes:
 
     def inject(self, machine: Shell) -> None:
         """Create the objects and start the attacher."""
-        handles = [handle(claim) for claim in self.claims]
-        self._run(machine, ["sh", "-c", _MARK, self.node, f"volumes-{self.id}.json"])
-        self._run(machine, ["sh", DISKS, "create", _SIZE, *handles])
+        handles = [handle(pvc) for pvc in self.pvcs]
+        self.run(machine, ["sh", "-c", _MARK, self.node, f"volumes-{self.id}.json"])
+        self.run(machine, ["sh", DISKS, "create", _SIZE, *handles])
         listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(self._objects())})
-        self._run(machine, ["kubectl", "apply", "--filename=-"], listed)
+        self.run(machine, ["kubectl", "apply", "--filename=-"], listed)
         machine.power("on")
 
     def heal(self, machine: Shell) -> None:
-        """Remove the pods that use a claim, stop the attacher, and remove what is left, if anything."""
-        for pod in self._pods_with_claims(self._all_objects(machine)):
+        """Remove the pods that use a PVC, stop the attacher, and remove what is left, if anything."""
+        for pod in self._pods_with_pvcs(self._all_objects(machine)):
             self._remove(machine, "pod", pod, "--force", "--grace-period=0")
         machine.power("off")
-        self._run(machine, ["sh", "-c", _FORGET, self.node, DISKS])
+        self.run(machine, ["sh", "-c", _FORGET, self.node, DISKS])
         self._remove(machine, _OURS, f"--selector={LABEL}={self.id}")
         objects = self._all_objects(machine)
         # Their finalizers belong to controllers that no longer run, or that would wait for these objects.
@@ -131,7 +131,7 @@ class Volumes:
                 self._patch(machine, "csinode", node, {"spec": {"drivers": others}})
 
     def is_injected(self, machine: Machine) -> bool:
-        """Return whether the attacher answers, every ready kubelet has the driver and every claim is bound.
+        """Return whether the attacher answers, every ready kubelet has the driver and every PVC is bound.
 
         The attacher answers once its driver has answered it.
         """
@@ -141,7 +141,7 @@ class Volumes:
         bound = {
             _name(item) for item in _of_kind(objects, "PersistentVolumeClaim") if _phase(item) == "Bound"
         }
-        return bound >= {*self.claims} and _ready_nodes(objects) <= _nodes_with_driver(objects)
+        return bound >= {*self.pvcs} and _ready_nodes(objects) <= _nodes_with_driver(objects)
 
     def is_healed(self, machine: Machine) -> bool:
         """Return whether the attacher's port is closed, no object is left and no node has the driver."""
@@ -173,19 +173,19 @@ class Volumes:
             "subjects": [{"kind": "User", "name": USER, "apiGroup": rbac}],
             "roleRef": {"kind": "ClusterRole", "name": role, "apiGroup": rbac},
         }
-        for claim in self.claims:
-            yield _volume(claim, meta)
-            yield _claim(claim, meta)
+        for pvc in self.pvcs:
+            yield _volume(pvc, meta)
+            yield _pvc(pvc, meta)
 
     def _all_objects(self, machine: Shell) -> Sequence[Json]:
         """Return all objects that the fault may involve."""
         argv = ["kubectl", "get", _EVERYTHING, f"--namespace={NAMESPACE}", "--output=json"]
-        return list(json.loads(self._run(machine, argv))["items"])
+        return list(json.loads(self.run(machine, argv))["items"])
 
-    def _pods_with_claims(self, objects: Sequence[Json]) -> list[str]:
-        """Return the pods that use one of the claims."""
-        claims = {_name(item) for item in _of_kind(objects, "PersistentVolumeClaim") if self._is_ours(item)}
-        return [_name(item) for item in _of_kind(objects, "Pod") if {*_claims_of(item)} & claims]
+    def _pods_with_pvcs(self, objects: Sequence[Json]) -> list[str]:
+        """Return the pods that use one of the PVCs."""
+        pvcs = {_name(item) for item in _of_kind(objects, "PersistentVolumeClaim") if self._is_ours(item)}
+        return [_name(item) for item in _of_kind(objects, "Pod") if {*_pvcs_of(item)} & pvcs]
 
     def _leftovers(self, objects: Sequence[Json]) -> list[tuple[str, str]]:
         """Return kind and name of the remaining objects that may have finalizers."""
@@ -201,40 +201,28 @@ class Volumes:
 
     def _remove(self, machine: Shell, what: str, *named: str) -> None:
         argv = ["kubectl", "delete", what, *named, f"--namespace={NAMESPACE}"]
-        self._run(machine, [*argv, "--ignore-not-found", "--wait=false"])
+        self.run(machine, [*argv, "--ignore-not-found", "--wait=false"])
 
     def _patch(self, machine: Shell, kind: str, name: str, body: Json) -> None:
         argv = ["kubectl", "patch", kind, name, f"--namespace={NAMESPACE}", "--type=merge"]
-        self._run(machine, [*argv, f"--patch={json.dumps(body)}"], may_lack=True)
-
-    def _run(self, machine: Shell, argv: Sequence[str], stdin: str = "", may_lack: bool = False) -> str:
-        completed = machine.run(argv, deadline_s=_TIMEOUT_S, stdin=stdin)
-        if completed.status != 0 and not (may_lack and "NotFound" in completed.stderr):
-            raise MachineError(f"{self.node}: {argv[0]} {argv[1]}: {completed.stderr.strip()}")
-        return completed.stdout
+        try:
+            self.run(machine, [*argv, f"--patch={json.dumps(body)}"])
+        except MachineError as error:
+            if "NotFound" not in str(error):
+                raise
 
 
-def handle(claim: str) -> str:
-    """Return the driver's handle of a claim's volume (`volume_id` in infra/csi/hypervisor.py)."""
-    return f"np-{hashlib.sha256(claim.encode()).hexdigest()[:17]}"
+def handle(pvc: str) -> str:
+    """Return the driver's handle of a PVC's volume (`volume_id` in infra/csi/hypervisor.py)."""
+    return f"np-{hashlib.sha256(pvc.encode()).hexdigest()[:17]}"
 
 
-def attachment(claim: str, node: str) -> str:
-    """Return the name of the VolumeAttachment of a claim's volume to a node.
+def attachment(pvc: str, node: str) -> str:
+    """Return the name of the VolumeAttachment of a PVC's volume to a node.
 
     Source: getAttachmentName in pkg/volume/csi/csi_attacher.go.
     """
-    return f"csi-{hashlib.sha256(f'{handle(claim)}{DRIVER}{node}'.encode()).hexdigest()}"
-
-
-def volumes_on(machine: Shell) -> list[Volumes]:
-    """Return the faults whose marker files are on a control plane. Raises MachineError.
-
-    Their number of volumes is unknown; healing does not need it.
-    """
-    argv = ["find", ATTACHER, "-maxdepth", "1", "-name", "volumes-*.json"]
-    listed = machine.run(argv, deadline_s=COMMAND_LIMIT_S)
-    return [Volumes(fault_id) for fault_id in _FILE.findall(listed.stdout)]
+    return f"csi-{hashlib.sha256(f'{handle(pvc)}{DRIVER}{node}'.encode()).hexdigest()}"
 
 
 def _volume(name: str, meta: Mapping[str, Json]) -> Json:
@@ -252,7 +240,7 @@ def _volume(name: str, meta: Mapping[str, Json]) -> Json:
     }
 
 
-def _claim(name: str, meta: Mapping[str, Json]) -> Json:
+def _pvc(name: str, meta: Mapping[str, Json]) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -277,7 +265,7 @@ def _phase(item: Json) -> str:
     return str(item["status"].get("phase"))
 
 
-def _claims_of(pod: Json) -> Iterator[str]:
+def _pvcs_of(pod: Json) -> Iterator[str]:
     for volume in pod["spec"].get("volumes") or ():
         yield str((volume.get("persistentVolumeClaim") or {}).get("claimName"))
 

@@ -17,18 +17,13 @@ PowerAction = Literal[
     "thaw",
     "link-down",
     "link-up",
-    "kubelet-off",
-    "kubelet-on",
-    "proxy-off",
-    "proxy-on",
 ]
 """Actions of a machine's host on the machine.
 
 `off` cuts the power: nothing is flushed, and no peer is notified; `on` boots it. `freeze` pauses it with its
 memory intact; `reset` returns it to the state before its boot, nothing flushed, and holds it there; `thaw`
 resumes it, or boots it after a `reset`, and sets its clock. `link-down` takes the carrier of `data`, even
-across power cycles, and `link-up` restores it. `kubelet-off` and `kubelet-on` are for nodes without a service
-manager. `proxy-off` kills the node's kube-proxy, which only `proxy-on` starts.
+across power cycles, and `link-up` restores it.
 """
 CONTROL_PLANE = "control-plane"
 """The name of a lab's control plane as a machine; each of its components is one by its own name.
@@ -66,8 +61,8 @@ class Shell(Protocol):
     state_folder: str
     """A folder on the machine for files that end with its boot."""
 
-    def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
-        """Run a command. Raises MachineError if the machine does not answer within `deadline_s`."""
+    def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
+        """Run a command. Raises MachineError if the machine does not answer within `timeout_s`."""
         ...
 
     def is_powered(self) -> bool:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import paramiko
-import tenacity
 
+from nodeproof.disk import check_private
 from nodeproof.machines.machine import (
     SILENCING,
     STATE_FOLDER,
@@ -27,18 +27,18 @@ from nodeproof.machines.machine import (
     PowerAction,
     Shell,
 )
-from nodeproof.private import check_private
+from nodeproof.waiting import wait_until
 
 Json = Any
 SSH_PORT = 22
 KUBELET_PORT = 10250
-CONNECT_LIMIT_S = 10.0
-REACH_LIMIT_S = 0.4
+CONNECT_TIMEOUT_S = 10.0
+REACH_TIMEOUT_S = 0.4
 """How long a probe waits for an answer over the lab's own bridge (s); a round trip takes well below 1 ms."""
 _SEND = f"""
 exec 3< <(echo dialling; echo "$0" > "$1" && echo sent)
 read -r -u 3
-read -r -t {REACH_LIMIT_S} -u 3 sent
+read -r -t {REACH_TIMEOUT_S} -u 3 sent
 kill $!
 [ "$sent" = sent ]
 """
@@ -51,7 +51,7 @@ _IDLE_CHECK_S = 2.0
 
 With its default of 0.1 s a hundred idle connections cost a processor a thousand wakeups a second.
 """
-_HEARD_TIMEOUT_S = 0.5
+_RECEIVE_TIMEOUT_S = 0.5
 _NO_STATUS = -1
 _WINDOW_BYTES = 1 << 30
 """Both output streams share it and are read one after the other: a small one would block large output."""
@@ -77,11 +77,11 @@ class Host(Protocol):
         """Return the running configuration of the node's kubelet. Raises MachineError."""
         ...
 
-    def witness_port(self) -> int:
+    def probe_port(self) -> int:
         """Return the port that the witness listens on."""
         ...
 
-    def heard(self, token: str) -> bool:
+    def has_received(self, token: str) -> bool:
         """Return whether the witness received `token`."""
         ...
 
@@ -99,7 +99,7 @@ class SshAccess:
 
 
 class SshMachine:
-    """A node: commands over SSH on `control`, power through its host."""
+    """A node (a `Machine`): commands over SSH on `control`, power through its host."""
 
     state_folder = STATE_FOLDER
 
@@ -113,25 +113,24 @@ class SshMachine:
         self._transport: paramiko.Transport | None = None
         self._lock = threading.Lock()
 
-    def run(self, argv: Sequence[str], *, deadline_s: float, stdin: str = "") -> CommandResult:
+    def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
         """Run a command.
 
         Raises:
-            MachineError: It does not end within `deadline_s`.
+            MachineError: It does not end within `timeout_s`.
             Problem: The client's key is not private.
         """
-        deadline_t = time.monotonic() + deadline_s
+        deadline_t = time.monotonic() + timeout_s
         try:
             transport, channel = self._channel(deadline_t)
             with _cut_at(deadline_t, transport), channel:
                 return _run(transport, channel, argv, deadline_t, stdin)
         except (OSError, EOFError, paramiko.SSHException) as error:
             self.close()
-            reason = str(error) or f"no end within {deadline_s:g} s"
+            reason = str(error) or f"no end within {timeout_s:g} s"
             raise MachineError(f"{self.name}: {argv[0]}: {reason}") from error
 
     def power(self, action: PowerAction) -> None:
-        """Let the host perform an action. Raises MachineError."""
         if action in SILENCING:
             self.close()
         self._host.power(self.name, action)
@@ -141,50 +140,37 @@ class SshMachine:
         raise MachineError(f"{self.name} knows no machine {name}")
 
     def boot_id(self) -> str:
-        """Return the kernel's boot id. Raises MachineError."""
-        return self.run(["cat", "/proc/sys/kernel/random/boot_id"], deadline_s=CONNECT_LIMIT_S).stdout.strip()
+        read = ["cat", "/proc/sys/kernel/random/boot_id"]
+        return self.run(read, timeout_s=CONNECT_TIMEOUT_S).stdout.strip()
 
     def is_powered(self) -> bool:
-        """Return whether the machine's first process runs, as its host reports."""
         return self._host.is_powered(self.name)
 
     def answers_on_control(self) -> bool:
-        """Return whether its SSH port accepts a connection."""
         return self._dial_outcome(self._access.control_address, SSH_PORT) == "accepted"
 
     def refuses_on_control(self) -> bool:
-        """Return whether its kernel answers and its SSH port is closed."""
         return self._dial_outcome(self._access.control_address, SSH_PORT) == "refused"
 
     def reached_from_control_plane(self) -> bool:
-        """Return whether the control plane's side reaches the data address; a refusal is an answer, too."""
         return self._dial_outcome(self.data_address, KUBELET_PORT) != "silent"
 
     def serves_kubelet(self) -> bool:
-        """Return whether a kubelet accepts the control plane's connections; a refusal does not count."""
         return self._dial_outcome(self.data_address, KUBELET_PORT) == "accepted"
 
     def reaches_control_plane(self) -> bool:
         """Send a token from the node to the witness, and return whether the witness received it."""
         token = uuid.uuid4().hex
-        target = f"/dev/tcp/{self.control_plane_address}/{self._host.witness_port()}"
-        sent = self.run(["bash", "-c", _SEND, token, target], deadline_s=CONNECT_LIMIT_S)
+        target = f"/dev/tcp/{self.control_plane_address}/{self._host.probe_port()}"
+        sent = self.run(["bash", "-c", _SEND, token, target], timeout_s=CONNECT_TIMEOUT_S)
         if sent.status != 0:
-            return self._host.heard(token)
-        retry = tenacity.Retrying(
-            stop=tenacity.stop_after_delay(_HEARD_TIMEOUT_S),
-            wait=tenacity.wait_fixed(0.02),
-            retry=tenacity.retry_if_result(lambda heard: not heard),
-            retry_error_callback=lambda _state: False,
-        )
-        return bool(retry(self._host.heard, token))
+            return self._host.has_received(token)
+        return wait_until(lambda: self._host.has_received(token), _RECEIVE_TIMEOUT_S, 0.02)
 
     def kubelet_configuration(self) -> Mapping[str, Json]:
-        """Return the kubelet's running configuration. Raises MachineError."""
         return self._host.kubelet_configuration(self.name)
 
     def close(self) -> None:
-        """Close the open connection."""
         with self._lock:
             transport, self._transport = self._transport, None
         if transport is not None:
@@ -192,7 +178,7 @@ class SshMachine:
 
     def _dial_outcome(self, host: str, port: int) -> Literal["accepted", "refused", "silent"]:
         try:
-            self._dial(host, port, REACH_LIMIT_S).close()
+            self._dial(host, port, REACH_TIMEOUT_S).close()
         except ConnectionRefusedError:
             return "refused"
         except OSError:
@@ -226,15 +212,15 @@ class SshMachine:
         return current
 
     def _connect(self, deadline_t: float) -> paramiko.Transport:
-        timeout_s = min(_remaining_s(deadline_t), CONNECT_LIMIT_S)
+        timeout_s = min(_remaining_s(deadline_t), CONNECT_TIMEOUT_S)
         deadline_t = time.monotonic() + timeout_s
         key = paramiko.Ed25519Key.from_private_key_file(str(check_private(self._access.key)))
         transport = paramiko.Transport(self._dial(self._access.control_address, SSH_PORT, timeout_s))
         transport.banner_timeout = transport.auth_timeout = transport.handshake_timeout = timeout_s
         try:
-            kind, _space, blob = self._access.host_key.partition(" ")
+            kind, encoded, *_comment = self._access.host_key.split()
             transport.get_security_options().key_types = (kind,)
-            expected = paramiko.Ed25519Key(data=paramiko.Message(_decoded(blob)).asbytes())
+            expected = paramiko.Ed25519Key(data=base64.b64decode(encoded))
             with _cut_at(deadline_t, transport):
                 transport.connect(hostkey=expected, username="root", pkey=key)
         except BaseException:
@@ -291,11 +277,6 @@ def _cut_at(deadline_t: float, transport: paramiko.Transport) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _decoded(blob: str) -> bytes:
-
-    return base64.b64decode(blob.split(maxsplit=1)[0])
 
 
 def _remaining_s(deadline_t: float) -> float:

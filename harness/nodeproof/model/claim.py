@@ -85,7 +85,7 @@ class Claim:
     @property
     def page_versions(self) -> tuple[str, ...]:
         """The versions of the page that mention the claim, in any form."""
-        return tuple(version for version, says in self.page.items() if says is not False)
+        return tuple(version for version, text in self.page.items() if text is not False)
 
 
 def includes(versions: str, kubernetes_version: str) -> bool:

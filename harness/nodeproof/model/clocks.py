@@ -31,14 +31,14 @@ class Reading:
     error_s: float
 
 
-def written_t(history: History, timestamp: str, seen_t: float) -> float:
+def written_t(history: History, timestamp: str, received_t: float) -> float:
     """Return when a node wrote a timestamp (RFC 3339), on the monotonic clock (s).
 
-    The result does not include the offset of the node's clock. `seen_t` is when the timestamp was seen. Later
-    steps of the host's clock do not matter for a node with its own clock.
+    The result does not include the offset of the node's clock. `received_t` is when the timestamp was
+    received. Later steps of the host's clock do not matter for a node with its own clock.
     """
     if any(not entry.data["error_s"] for entry in history.of_kind("clock")):
-        return history.from_wall(timestamp, seen_t)
+        return history.from_wall(timestamp, received_t)
     return parse_time(timestamp) - history.wall_offset_s(history.began_t)
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from dataclasses import fields as fields_of
 from typing import Any
 
-from nodeproof.model.symbols import SYMBOLS, read
+from nodeproof.model.formula import SYMBOLS, read
 
 Json = Any
 UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -19,6 +19,8 @@ KUBERNETES_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 POD_COLLECTOR = "system:serviceaccount:kube-system:pod-garbage-collector"
 """User that removes pods by force (controller manager, with `--use-service-account-credentials`)."""
 ZONE_LABEL = "topology.kubernetes.io/zone"
+SERVICE_ADDRESS = "10.96.0.1"
+"""Address of the Service `kubernetes` in a lab."""
 LEASE_NAMESPACE = "kube-node-lease"
 CLUSTER_WIDE = frozenset({"nodes", "namespaces", "csinodes", "volumeattachments"})
 """Recorded resources that are not namespaced."""
@@ -58,7 +60,7 @@ class Configuration:
     fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def __getitem__(self, symbol: str) -> float:
-        """Return the value of a symbol of `nodeproof.model.symbols`.
+        """Return the value of a symbol of `nodeproof.model.formula`.
 
         Raises:
             KeyError: The symbol does not exist, or its component did not report it.
@@ -78,13 +80,13 @@ class Configuration:
         Raises:
             KeyError, TypeError: A field is missing.
         """
-        calibration = Calibration(**known_fields(Calibration, data["calibration"]))
+        calibration = Calibration(**select_fields(Calibration, data["calibration"]))
         # Recordings of earlier versions describe the hollow kubelet, even if another kubelet was running.
         is_tested = data.get("hollow_from_tree", True) or data["lab"] != "process"
-        return cls(**{"tested_kubelet": is_tested, **known_fields(cls, data), "calibration": calibration})
+        return cls(**{"tested_kubelet": is_tested, **select_fields(cls, data), "calibration": calibration})
 
 
-def known_fields(kind: type, data: Mapping[str, Json]) -> dict[str, Json]:
+def select_fields(kind: type, data: Mapping[str, Json]) -> dict[str, Json]:
     """Return the stored data for which a dataclass has fields: a later version may have written more."""
     names = {field_.name for field_ in fields_of(kind)}
     return {name: value for name, value in data.items() if name in names}

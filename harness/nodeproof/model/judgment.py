@@ -1,10 +1,11 @@
-"""Moments and checks of a history, as data, so that a saved run can be judged again."""
+"""Moments, observations and checks of a history, as data, so that a saved run can be judged again."""
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nodeproof.model.window import WindowSpec
@@ -88,3 +89,42 @@ class Judgment:
 
     claim: str
     check: Check
+
+
+def words_in(namespace: Mapping[str, object], *kinds: type) -> list[str]:
+    """Return the names of a module's public functions that return one of these types: words of scenarios.
+
+    A module's `__all__` is computed from it, hidden from type checkers: these accept only a literal list, and
+    without one they take all public names.
+    """
+    types = {kind.__name__ for kind in kinds}
+    return [
+        name
+        for name, word in namespace.items()
+        if inspect.isfunction(word)
+        and word.__module__ == namespace["__name__"]
+        and str(word.__annotations__.get("return")).partition("[")[0] in types
+        and not name.startswith("_")
+    ]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One `observed` entry of the recording: `what` of `subject` was `value`."""
+
+    id: str
+    what: str
+    subject: str
+    value: Json = field(compare=False)
+
+    @property
+    def completed(self) -> Moment:
+        """The time of the result. The effects of a request may come earlier.
+
+        For an absence after a request, use the action's `begun`.
+        """
+        return Moment("observed", {"id": self.id, "what": self.what, "subject": self.subject})
+
+    def to_json(self) -> Mapping[str, Json]:
+        """Return the JSON stored in a check's arguments; the value is in the history."""
+        return {"id": self.id, "what": self.what, "subject": self.subject}

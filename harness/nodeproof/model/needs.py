@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
+from nodeproof.model.formula import SYMBOLS, Term
 from nodeproof.model.problem import Problem
-from nodeproof.model.symbols import SYMBOLS
-from nodeproof.model.term import Term
 
 Json = Any
 FEATURES: Mapping[str, str] = {
@@ -31,9 +30,9 @@ CLOUD: Final = "cloud-controller-manager"
 ATTACHER: Final = "external-attacher"
 """Runs, with its CSI driver, as long as a fault needs it."""
 Radius = Literal["", "zone", "cluster"]
-RADII: Sequence[Radius] = ("", "zone", "cluster")
+RADII: Sequence[Radius] = get_args(Radius)
 Isolation = Literal["zone", "cluster"]
-ISOLATIONS: Sequence[Isolation] = ("zone", "cluster")
+ISOLATIONS: Sequence[Isolation] = get_args(Isolation)
 MOST_IN_A_ZONE = 6
 """Largest number of nodes of a scenario that shares its lab with others."""
 _MARKER = "@needs"
@@ -48,7 +47,7 @@ class Needs:
     proves anything; empty means any. `components` of the control plane may be faulted as well. `radius` is
     the largest effect of faults: by default at most two nodes and no whole zone, `zone` all but one zone,
     `cluster` everything. `lasts` is the expected duration of the scenario (s), as a formula of
-    `nodeproof.model.symbols`, used by plans until a run was timed. `isolation` is the part of the lab for its
+    `nodeproof.model.formula`, used by plans until a run was timed. `isolation` is the part of the lab for its
     exclusive use: the nodes of a `zone`, while others run in other zones, or the whole `cluster`.
     """
 
@@ -95,12 +94,10 @@ class Needs:
             _check_number(word, arguments.get(word, words[word].default), where)
         if not isinstance(arguments.get("profile", ""), str):
             raise Problem(f"{_MARKER}: profile is {arguments['profile']!r}", where, "name one profile")
-        if arguments.get("radius", "") not in RADII:
-            choices = f"use one of: {', '.join(filter(None, RADII))}"
-            raise Problem(f"{_MARKER}: radius is {arguments['radius']!r}", where, choices)
-        if arguments.get("isolation", "zone") not in ISOLATIONS:
-            choices = f"use one of: {', '.join(ISOLATIONS)}"
-            raise Problem(f"{_MARKER}: isolation is {arguments['isolation']!r}", where, choices)
+        for word, choices in (("radius", RADII), ("isolation", ISOLATIONS)):
+            if arguments.get(word, words[word].default) not in choices:
+                next_step = f"use one of: {', '.join(filter(None, choices))}"
+                raise Problem(f"{_MARKER}: {word} is {arguments[word]!r}", where, next_step)
         _check_formula(arguments.get("lasts", ""), where)
         components = _named(
             arguments.get("components", ()), "component", (*COMPONENTS, CLOUD, ATTACHER), where

@@ -10,7 +10,7 @@ STANDING_S = 25.0
 and 11.0 s (medians of 17).
 """
 NOT_HERE = "not here: "
-"""Prefix of `known_from` for a scenario that cannot prove anything in this run."""
+"""Prefix of `source` for a scenario that cannot prove anything in this run."""
 
 
 @dataclass(frozen=True, order=True)
@@ -38,7 +38,7 @@ class Expected:
 
     scenario: str
     lasts_s: float
-    known_from: str
+    source: str
     is_alone: bool = False
     targets: str = ""
     faults: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Expected:
     @property
     def runs_here(self) -> bool:
         """Whether it can prove something in this run."""
-        return not self.known_from.startswith(NOT_HERE)
+        return not self.source.startswith(NOT_HERE)
 
     @property
     def stays(self) -> bool:
@@ -57,7 +57,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Slot:
+class WorkerPlan:
     """The scenarios of one worker, in order."""
 
     scenarios: tuple[Expected, ...]
@@ -68,7 +68,7 @@ class Slot:
         return _sum_s(self.scenarios)
 
 
-def pack(expected: Iterable[Expected], slots: int, start_s: float) -> tuple[Slot, ...]:
+def pack(expected: Iterable[Expected], workers: int, start_s: float) -> tuple[WorkerPlan, ...]:
     """Assign the longest scenario first, each to the slot that ends first.
 
     The result takes at most 4/3 of the shortest possible plan. Scenarios with labs of the same size share a
@@ -80,8 +80,8 @@ def pack(expected: Iterable[Expected], slots: int, start_s: float) -> tuple[Slot
 
     Source: R. L. Graham, Bounds on Multiprocessing Timing Anomalies, 1969.
     """
-    filled = _balanced(list(expected), slots, start_s, 0)
-    return tuple(Slot(tuple(sorted(slot, key=_turn))) for slot in filled if slot)
+    filled = _balanced(list(expected), workers, start_s, 0)
+    return tuple(WorkerPlan(tuple(sorted(worker_plan, key=_turn))) for worker_plan in filled if worker_plan)
 
 
 def divide(expected: Iterable[Expected], of: int, start_s: float) -> tuple[tuple[Expected, ...], ...]:
@@ -93,19 +93,24 @@ def divide(expected: Iterable[Expected], of: int, start_s: float) -> tuple[tuple
     return tuple(map(tuple, _balanced(ordered, of, start_s, of)))
 
 
-def movable(slots: Iterable[Slot]) -> tuple[Expected, ...]:
+def movable(worker_plans: Iterable[WorkerPlan]) -> tuple[Expected, ...]:
     """Return the scenarios that any other slot may take, longest first.
 
     The first scenario of a slot, and scenarios that must stay in their slot, are not included.
     """
-    scenarios = [scenario for slot in slots for scenario in slot.scenarios[1:] if not scenario.stays]
+    scenarios = [
+        scenario
+        for worker_plan in worker_plans
+        for scenario in worker_plan.scenarios[1:]
+        if not scenario.stays
+    ]
     return tuple(sorted(scenarios, key=lambda scenario: -scenario.lasts_s))
 
 
-def shares(slot: Slot, slots: Iterable[Slot]) -> bool:
+def shares(worker_plan: WorkerPlan, worker_plans: Iterable[WorkerPlan]) -> bool:
     """Return whether a slot needs a zone of the shared lab, for its own or for taken scenarios."""
-    runnable = [scenario for scenario in slot.scenarios if scenario.runs_here]
-    return any(not scenario.is_alone for scenario in runnable) or bool(runnable and movable(slots))
+    runnable = [scenario for scenario in worker_plan.scenarios if scenario.runs_here]
+    return any(not scenario.is_alone for scenario in runnable) or bool(runnable and movable(worker_plans))
 
 
 def _balanced(
@@ -179,6 +184,6 @@ def _sum_s(scenarios: Iterable[Expected]) -> float:
     return sum(scenario.lasts_s for scenario in scenarios)
 
 
-def critical(slots: Iterable[Slot]) -> Slot:
+def critical(worker_plans: Iterable[WorkerPlan]) -> WorkerPlan:
     """Return the slot that ends last; there must be at least one."""
-    return max(slots, key=lambda slot: slot.lasts_s)
+    return max(worker_plans, key=lambda worker_plan: worker_plan.lasts_s)

@@ -18,7 +18,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -196,12 +196,12 @@ def text(raw: str) -> str:
 
     A secret without a recognizable form or name, such as a chosen word, cannot be detected.
     """
-    return _text(raw, _of_environment(os.environ))
+    return _text(raw, _environment_secrets(tuple(os.environ.items())))
 
 
 def value(raw: Json) -> Json:
     """Return JSON data with every string redacted, including strings that are secrets by their key."""
-    return _value(raw, _of_environment(os.environ))
+    return _value(raw, _environment_secrets(tuple(os.environ.items())))
 
 
 def is_suspect(line: str) -> bool:
@@ -209,7 +209,7 @@ def is_suspect(line: str) -> bool:
     # Each pod has this field twice, with the value true or false.
     lower = line.lower().replace("automountserviceaccounttoken", "")
     return any(literal in lower for literal in _ALL_LITERALS) or any(
-        json.dumps(secret)[1:-1] in line for secret in _of_environment(os.environ)
+        json.dumps(secret)[1:-1] in line for secret in _environment_secrets(tuple(os.environ.items()))
     )
 
 
@@ -276,11 +276,12 @@ def _option_name(option: str, words: Collection[str]) -> str:
     return option.removeprefix("--") if option.startswith("--") and "=" not in option else ""
 
 
-def _of_environment(environment: Mapping[str, str]) -> list[str]:
+@lru_cache(maxsize=4)
+def _environment_secrets(environment: tuple[tuple[str, str], ...]) -> Sequence[str]:
     """Return the secrets in the environment of this process, longest first."""
     values = {
         content
-        for name, content in environment.items()
+        for name, content in environment
         if len(content) >= _LEAST_OF_ENVIRONMENT and is_secret_name(name) and _is_secret(name, content)
     }
     return sorted(values, key=len, reverse=True)

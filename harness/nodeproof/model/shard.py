@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from nodeproof.model.problem import Problem
@@ -31,7 +32,7 @@ def parse(text: str) -> tuple[int, int]:
 class Shard:
     """One shard of a run, with the scenarios and claims of all shards.
 
-    Each shard therefore shows what is missing. `began` is ISO 8601 in UTC, `asked` the claims selected by
+    Each shard therefore shows what is missing. `began` is ISO 8601 in UTC, `selected` the claims selected by
     name.
     """
 
@@ -40,18 +41,25 @@ class Shard:
     profile: str
     kubernetes_version: str
     began: str
-    asked: Claims
+    selected: Claims
     parts: tuple[Mapping[str, Claims], ...]
 
     @property
     def of(self) -> int:
-        """The number of shards."""
         return len(self.parts)
 
     @property
     def name(self) -> str:
-        """Name for output."""
         return self.named(self.number)
+
+    @property
+    def began_at(self) -> datetime:
+        return datetime.fromisoformat(self.began).astimezone(UTC)
+
+    @property
+    def scenarios(self) -> Mapping[str, Claims]:
+        """The scenarios of this shard, with their claims."""
+        return self.parts[self.number - 1]
 
     def named(self, number: int) -> str:
         """Return the name of another shard of the same run."""
@@ -71,7 +79,7 @@ class Shard:
             "profile": self.profile,
             "kubernetes_version": self.kubernetes_version,
             "began": self.began,
-            "asked": list(self.asked),
+            "asked": list(self.selected),
             "shards": [{name: list(claims) for name, claims in part.items()} for part in self.parts],
         }
 
@@ -86,8 +94,9 @@ class Shard:
             {str(name): tuple(map(str, claims)) for name, claims in part.items()} for part in data["shards"]
         )
         lab, profile, version = (str(data[name]) for name in ("lab", "profile", "kubernetes_version"))
-        asked = tuple(map(str, data["asked"]))
-        shard = cls(int(data["number"]), lab, profile, version, str(data["began"]), asked, parts)
+        selected = tuple(map(str, data["asked"]))
+        shard = cls(int(data["number"]), lab, profile, version, str(data["began"]), selected, parts)
+        datetime.fromisoformat(shard.began)
         if not 1 <= shard.number <= shard.of == data["of"]:
             raise ValueError(f"shard {shard.number} of {data['of']}, but {shard.of} are listed")
         if len({name for part in parts for name in part}) < sum(map(len, parts)):

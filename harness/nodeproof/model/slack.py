@@ -21,7 +21,7 @@ _WHOLE_SECONDS_S = 1.0
 """Resolution of write times in the API (s)."""
 LEAST_STEP_S = 0.001
 """Smallest clock step (s): a smaller difference is an error of reading both clocks."""
-TOLD_WITHIN_S = 0.5
+WAIT_REPORT_DELAY_S = 0.5
 """Longest delay (s) with which a CPU wait is recorded."""
 
 
@@ -126,7 +126,7 @@ def waited_before_s(history: History, t: float) -> float:
     return sum(
         float(entry.data["waited_s"])
         for entry in history.of_kind("stall")
-        if "waited_s" in entry.data and t - NEAR_S <= entry.t <= t + TOLD_WITHIN_S
+        if "waited_s" in entry.data and t - NEAR_S <= entry.t <= t + WAIT_REPORT_DELAY_S
     )
 
 
@@ -142,7 +142,7 @@ def loses_nodes_s(configuration: Configuration) -> float:
     return configuration["G"] - 2 * configuration["R"]
 
 
-def stood_still_s(history: History, before_t: float = math.inf) -> float:
+def longest_stall_s(history: History, before_t: float = math.inf) -> float:
     """Return the longest stall (s) of the lab until a time (s).
 
     Stalls closer to each other than `NEAR_S` are added up.

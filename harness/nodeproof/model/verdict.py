@@ -44,9 +44,13 @@ class Page:
     """Agreement between page and cluster: the page's text, the version's behaviour, known drift."""
 
     agreement: Agreement
-    says: str = ""
+    text: str = ""
     cluster: str = ""
     drift: str = ""
+
+    def to_json(self) -> Mapping[str, str]:
+        """Return the JSON stored in `verdicts.json`."""
+        return {"agreement": self.agreement, "says": self.text, "cluster": self.cluster, "drift": self.drift}
 
 
 @dataclass(frozen=True)

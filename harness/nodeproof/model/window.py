@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec
 
 from nodeproof.model.cluster import RENEW_JITTER, UPDATE_JITTER, Configuration
-from nodeproof.model.symbols import SLACK, SYMBOLS
-from nodeproof.model.term import Term
+from nodeproof.model.formula import SLACK, SYMBOLS, Term
 
 Json = Any
+Parameters = ParamSpec("Parameters")
 Shape = Literal["period", "within", "negative"]
 BIND_S = 15.0
 """An unschedulable pod is retried when its node changes, after at most 10 s (podMaxBackoffSeconds)."""
@@ -91,7 +92,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Ground:
+class WindowContext:
     """The context for computing a window: the running configuration, and the slack of this judgment (s)."""
 
     configuration: Configuration
@@ -104,16 +105,16 @@ class Ground:
 class Formula:
     """A window over symbols: the claimed value, and both ends.
 
-    `given` maps symbols to arguments of the window, `told` maps symbols to details of the anchor's occurrence
-    (0 if missing).
+    `arguments` maps symbols to arguments of the window, `anchor_details` maps symbols to details of the
+    anchor's occurrence (0 if missing).
     """
 
     shape: Shape
     nominal: str
     low: str
     high: str
-    given: Mapping[str, str] = field(default_factory=dict)
-    told: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    anchor_details: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def symbols(self) -> frozenset[str]:
@@ -121,7 +122,7 @@ class Formula:
         return frozenset().union(*(Term.of(text).symbols for text in (self.nominal, self.low, self.high)))
 
 
-def compute(spec: WindowSpec, ground: Ground, anchor: Mapping[str, Json]) -> Window:
+def compute(spec: WindowSpec, context: WindowContext, anchor: Mapping[str, Json]) -> Window:
     """Compute a window; `anchor` holds the details of the anchor's occurrence.
 
     Raises:
@@ -130,16 +131,16 @@ def compute(spec: WindowSpec, ground: Ground, anchor: Mapping[str, Json]) -> Win
     formula = _formula(spec, anchor)
 
     def lookup(symbol: str) -> float:
-        if symbol in formula.given:
-            return float(spec.args[formula.given[symbol]])
-        if symbol in formula.told:
-            return float(anchor.get(formula.told[symbol], 0.0))
+        if symbol in formula.arguments:
+            return float(spec.args[formula.arguments[symbol]])
+        if symbol in formula.anchor_details:
+            return float(anchor.get(formula.anchor_details[symbol], 0.0))
         if symbol == _MISREAD:
-            return ground.misread_s
-        return ground.slack_s if symbol == SLACK else ground.configuration[symbol]
+            return context.misread_s
+        return context.slack_s if symbol == SLACK else context.configuration[symbol]
 
     nominal, low, high = (Term.of(text) for text in (formula.nominal, formula.low, formula.high))
-    if ground.misread_s and formula.shape != "negative" and SLACK not in low.symbols:
+    if context.misread_s and formula.shape != "negative" and SLACK not in low.symbols:
         low = Term.of(f"{formula.low} - {_MISREAD}")
     return Window(
         low.value(lookup),
@@ -151,6 +152,28 @@ def compute(spec: WindowSpec, ground: Ground, anchor: Mapping[str, Json]) -> Win
     )
 
 
+def longer(spec: WindowSpec, seconds: float) -> WindowSpec:
+    """Return the window of an absence, `seconds` longer.
+
+    Raises:
+        KeyError: This version does not know the window.
+        ValueError: It is no window of an absence.
+    """
+    formula = _formula(spec, {})
+    if formula.shape != "negative":
+        raise ValueError(f"{spec.name} is no window of an absence")
+
+    def bind(text: str) -> str:
+        for symbol, argument in formula.arguments.items():
+            text = re.sub(rf"\b{symbol}\b", f"{float(spec.args[argument]):g}", text)
+        return text
+
+    high = f"{bind(formula.high)} + {seconds:g}"
+    return WindowSpec(
+        "formula", {"shape": "negative", "nominal": high, "low": bind(formula.low), "high": high}
+    )
+
+
 def symbols_of(spec: WindowSpec) -> frozenset[str]:
     """Return the symbols of a window.
 
@@ -158,23 +181,44 @@ def symbols_of(spec: WindowSpec) -> frozenset[str]:
         KeyError: This version does not know the window.
     """
     formula = _formula(spec, {})
-    return formula.symbols - formula.given.keys() - formula.told.keys()
+    return formula.symbols - formula.arguments.keys() - formula.anchor_details.keys()
+
+
+_FORMULAS: dict[str, Formula | Callable[[Mapping[str, Json]], Formula]] = {}
+"""The formula of each window, by its name in recorded runs, or a function of the details of the anchor."""
+_UPDATE = f"{1 + UPDATE_JITTER:g}U"
+
+
+def computed_by(
+    formula: Formula | Callable[[Mapping[str, Json]], Formula],
+) -> Callable[[Callable[Parameters, WindowSpec]], Callable[Parameters, WindowSpec]]:
+    """Register the formula of the window that a function of the same name returns."""
+
+    def register(constructor: Callable[Parameters, WindowSpec]) -> Callable[Parameters, WindowSpec]:
+        _FORMULAS[constructor.__name__] = formula
+        return constructor
+
+    return register
 
 
 def _formula(spec: WindowSpec, anchor: Mapping[str, Json]) -> Formula:
     if spec.name == "formula":
         return Formula(**spec.args)
-    if spec.name == "detection":
-        # The controller evaluates a status heartbeat one pass later than a lease.
-        passes = 3 if anchor.get("heartbeat") == "status" else 2
-        low = "G - clock" if anchor.get("error_s") else "G"
-        # The controller counts from its receipt, which a busy machine may delay for seconds.
-        under_way = " + under_way" if anchor.get("under_way_s") else ""
-        anchor_details = {"clock": "error_s", "under_way": "under_way_s"}
-        return Formula("period", "G", low, f"G + {passes}P{under_way} + slack", told=anchor_details)
-    return _FORMULAS[spec.name]
+    formula = _FORMULAS[spec.name]
+    return formula if isinstance(formula, Formula) else formula(anchor)
 
 
+def _detection(anchor: Mapping[str, Json]) -> Formula:
+    # The controller evaluates a status heartbeat one pass later than a lease.
+    passes = 3 if anchor.get("heartbeat") == "status" else 2
+    low = "G - clock" if anchor.get("error_s") else "G"
+    # The controller counts from its receipt, which a busy machine may delay for seconds.
+    under_way = " + under_way" if anchor.get("under_way_s") else ""
+    anchor_details = {"clock": "error_s", "under_way": "under_way_s"}
+    return Formula("period", "G", low, f"G + {passes}P{under_way} + slack", anchor_details=anchor_details)
+
+
+@computed_by(_detection)
 def detection() -> WindowSpec:
     """Bound the time from the last heartbeat to Ready=Unknown.
 
@@ -183,11 +227,13 @@ def detection() -> WindowSpec:
     return WindowSpec("detection")
 
 
+@computed_by(Formula("period", "G", f"G - {1 + RENEW_JITTER:g}R - slack", "G + 3P + slack"))
 def detection_from_fault() -> WindowSpec:
     """Bound the time from the cut to Ready=Unknown: part of the grace period may have passed before."""
     return WindowSpec("detection_from_fault")
 
 
+@computed_by(Formula("within", _UPDATE, "-slack", f"{_UPDATE} + 1 + slack"))
 def status_update() -> WindowSpec:
     """Bound the time from a change of a Node's status to the kubelet's next report.
 
@@ -197,6 +243,9 @@ def status_update() -> WindowSpec:
     return WindowSpec("status_update")
 
 
+# 1 s allows for a pass: an empty rate-limited queue is polled every 100 ms (NodeEvictionPeriod), so a pass
+# with its writes takes well below 1 s.
+@computed_by(Formula("within", "max(P, 1/E) + 1", "-slack", "max(P, 1/E) + 1 + slack"))
 def taint_pass() -> WindowSpec:
     """Bound the time from Ready=Unknown to the NoExecute taint, for the first node of a healthy zone.
 
@@ -207,6 +256,8 @@ def taint_pass() -> WindowSpec:
     return WindowSpec("taint_pass")
 
 
+# 0.1 s allows for polling, and 0.5 s for a controller's client, which may queue requests.
+@computed_by(Formula("period", "1/E", "1/E - slack", "1/E + 0.6 + slack"))
 def spacing() -> WindowSpec:
     """Bound the time from one NoExecute taint of a zone to the next, while nodes are waiting for theirs.
 
@@ -217,11 +268,13 @@ def spacing() -> WindowSpec:
     return WindowSpec("spacing")
 
 
+@computed_by(Formula("period", "1/E2", "1/E2 - slack", "1/E2 + 0.6 + slack"))
 def secondary_spacing() -> WindowSpec:
     """Bound the same time in a large zone that is partially disrupted."""
     return WindowSpec("secondary_spacing")
 
 
+@computed_by(Formula("negative", "1.15/E2", "P + 1", "P + 1 + 1.15/E2"))
 def stopped() -> WindowSpec:
     """Require no NoExecute taint after the node that disrupts a small zone, once a pass has noticed.
 
@@ -230,31 +283,43 @@ def stopped() -> WindowSpec:
     return WindowSpec("stopped")
 
 
+@computed_by(Formula("within", "P + 1", "-slack", "P + 1 + slack"))
 def monitor_pass() -> WindowSpec:
     """Bound the time from Ready=True to the effect of the node monitor's next pass."""
     return WindowSpec("monitor_pass")
 
 
+@computed_by(Formula("within", "bound", "-slack", "bound + slack", {"bound": "bound_s"}))
 def prompt(bound_s: float) -> WindowSpec:
     """Bound the time by a value that the claim names (s)."""
     return WindowSpec("prompt", {"bound_s": bound_s})
 
 
+@computed_by(Formula("period", "T", "T - slack", "T + slack", {"T": "toleration_s"}))
 def toleration(seconds: float) -> WindowSpec:
     """Bound the time from the taint to the pod's deletion by its tolerationSeconds."""
     return WindowSpec("toleration", {"toleration_s": seconds})
 
 
+@computed_by(Formula("period", "T", "T - slack", "T + slack"))
 def default_toleration() -> WindowSpec:
     """Bound the time from the taint to the pod's deletion by DefaultTolerationSeconds."""
     return WindowSpec("default_toleration")
 
 
+@computed_by(Formula("period", "R", "R - 0.1", f"{1 + RENEW_JITTER:g}R + slack"))
 def renewals() -> WindowSpec:
     """Bound the time from one lease renewal to the next."""
     return WindowSpec("renewals")
 
 
+# 60 s are added to the healing itself: a kubelet notices a dead connection after its HTTP/2 read-idle and
+# ping timeouts, then backs off.
+@computed_by(
+    Formula(
+        "within", "healing + 60", "0", "healing + 60 + slack", anchor_details={"healing": "healing_took_s"}
+    )
+)
 def recovery() -> WindowSpec:
     """Bound the time from `healing` until a node is Ready again, for waits only.
 
@@ -269,21 +334,31 @@ def pod_gc_pass() -> WindowSpec:
     return absence(POD_GC_S + 2.0)
 
 
+@computed_by(
+    Formula(
+        "period",
+        f"{QUARANTINE_S + POD_GC_S:g}",
+        f"{QUARANTINE_S:g} - slack",
+        f"{QUARANTINE_S + 2 * POD_GC_S:g} + slack",
+    )
+)
 def quarantine() -> WindowSpec:
     """Bound the time from a Node's removal to the removal of its pods.
 
     The collector misses the Node at its next pass, ignores its pods for the quarantine, and removes them at
     the pass after that (gcCheckPeriod and quarantineTime in pkg/controller/podgc/gc_controller.go). Use it
-    only after `wait_out_orphans_quarantine`: the rest of an earlier quarantine shortens it.
+    only after `wait_podgc_quarantine`: the rest of an earlier quarantine shortens it.
     """
     return WindowSpec("quarantine")
 
 
+@computed_by(Formula("within", "bound", "0", "bound + slack", {"bound": "bound_s"}))
 def afterwards(bound_s: float) -> WindowSpec:
     """Bound the time by a value (s), without tolerance before the anchor; both must be on the same clock."""
     return WindowSpec("afterwards", {"bound_s": bound_s})
 
 
+@computed_by(Formula("period", "T", "T - slack", "1.5T + slack", {"T": "grace_s"}))
 def grace_period(seconds: float) -> WindowSpec:
     """Bound the time from SIGTERM to the end of a container that ignores it: 1 to 1.5 times its grace period.
 
@@ -293,7 +368,7 @@ def grace_period(seconds: float) -> WindowSpec:
 
 
 def formula(shape: Shape, nominal: str, low: str, high: str) -> WindowSpec:
-    """Return a window of one's own, over the symbols of `nodeproof.model.symbols` and `slack`.
+    """Return a window of one's own, over the symbols of `nodeproof.model.formula` and `slack`.
 
     Raises:
         ValueError: A formula is invalid, or slack is missing or not allowed in it.
@@ -309,49 +384,26 @@ def formula(shape: Shape, nominal: str, low: str, high: str) -> WindowSpec:
     return WindowSpec("formula", {"shape": shape, "nominal": nominal, "low": low, "high": high})
 
 
+def up_to(duration: str) -> WindowSpec:
+    """Allow at most a duration, given by a formula such as `G + P`."""
+    return formula("within", duration, "-slack", f"{duration} + slack")
+
+
+def pod_gc_removal() -> WindowSpec:
+    """Allow a pass of the pod garbage collector (every 20 s), and 5 s for its work."""
+    return up_to("20 + 5")
+
+
+@computed_by(Formula("negative", "wait", "0", "wait", {"wait": "wait_s"}))
 def absence(seconds: float) -> WindowSpec:
     """Require the absence of an event for some time (s)."""
     return WindowSpec("absence", {"wait_s": seconds})
 
 
+@computed_by(Formula("negative", "wait", "-2slack", "wait", {"wait": "wait_s"}))
 def absence_from_before(seconds: float) -> WindowSpec:
     """Require the absence of an event for some time (s), and also just before the anchor.
 
     An event that follows the anchor at once is thus not lost in the slack, whichever of two watches is ahead.
     """
     return WindowSpec("absence_from_before", {"wait_s": seconds})
-
-
-_UPDATE = f"{1 + UPDATE_JITTER:g}U"
-_FORMULAS: Mapping[str, Formula] = {
-    "detection_from_fault": Formula("period", "G", f"G - {1 + RENEW_JITTER:g}R - slack", "G + 3P + slack"),
-    "status_update": Formula("within", _UPDATE, "-slack", f"{_UPDATE} + 1 + slack"),
-    "taint_pass": Formula("within", "max(P, 1/E) + 1", "-slack", "max(P, 1/E) + 1 + slack"),
-    "monitor_pass": Formula("within", "P + 1", "-slack", "P + 1 + slack"),
-    "spacing": Formula("period", "1/E", "1/E - slack", "1/E + 0.6 + slack"),
-    "secondary_spacing": Formula("period", "1/E2", "1/E2 - slack", "1/E2 + 0.6 + slack"),
-    "stopped": Formula("negative", "1.15/E2", "P + 1", "P + 1 + 1.15/E2"),
-    "prompt": Formula("within", "bound", "-slack", "bound + slack", {"bound": "bound_s"}),
-    "recovery": Formula(
-        "within", "healing + 60", "0", "healing + 60 + slack", told={"healing": "healing_took_s"}
-    ),
-    "quarantine": Formula(
-        "period",
-        f"{QUARANTINE_S + POD_GC_S:g}",
-        f"{QUARANTINE_S:g} - slack",
-        f"{QUARANTINE_S + 2 * POD_GC_S:g} + slack",
-    ),
-    "afterwards": Formula("within", "bound", "0", "bound + slack", {"bound": "bound_s"}),
-    "grace_period": Formula("period", "T", "T - slack", "1.5T + slack", {"T": "grace_s"}),
-    "toleration": Formula("period", "T", "T - slack", "T + slack", {"T": "toleration_s"}),
-    "default_toleration": Formula("period", "T", "T - slack", "T + slack"),
-    "renewals": Formula("period", "R", "R - 0.1", f"{1 + RENEW_JITTER:g}R + slack"),
-    "absence": Formula("negative", "wait", "0", "wait", {"wait": "wait_s"}),
-    "absence_from_before": Formula("negative", "wait", "-2slack", "wait", {"wait": "wait_s"}),
-}
-"""In `taint_pass` and `monitor_pass`, 1 s allows for a pass: an empty rate-limited queue is polled every
-100 ms (NodeEvictionPeriod), so a pass with its writes takes well below 1 s. In `spacing`, 0.1 s allows for
-this polling, and 0.5 s for a controller's client, which may queue requests. In `recovery`, 60 s are added to
-the healing itself: a kubelet notices a dead connection after its HTTP/2 read-idle and ping timeouts, then
-backs off.
-"""

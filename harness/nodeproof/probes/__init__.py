@@ -1,1 +1,1 @@
-"""Probes: reads of state that is not an object of the API, one per file."""
+"""Probes: reads of state that is not an object of the API."""

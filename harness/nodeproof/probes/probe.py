@@ -1,4 +1,4 @@
-"""The type of a probe: a read of state, once or repeatedly."""
+"""The type of a probe: a read of state that is not an API object, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import MachineError
 
 Json = Any
-COMMAND_LIMIT_S = 30.0
+
+
+COMMAND_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,12 @@ class Probe:
 
     what: str
     subject: str
-    read: Callable[[Lab], Json]
+    read: Callable[[LabHandle], Json]
 
 
-def output_of(lab: Lab, node: str, argv: list[str]) -> str:
+def output_of(lab: LabHandle, node: str, argv: list[str]) -> str:
     """Return the output of a command on a node. Raises MachineError if it fails."""
-    completed = lab.fleet.machine(node).run(argv, deadline_s=COMMAND_LIMIT_S)
+    completed = lab.fleet.machine(node).run(argv, timeout_s=COMMAND_TIMEOUT_S)
     if completed.status != 0:
         raise MachineError(f"{node}: {argv[0]}: {completed.stderr.strip()}")
     return completed.stdout

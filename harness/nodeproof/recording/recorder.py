@@ -4,40 +4,122 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import threading
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nodeproof.checks.judge import died, undecided_s
+import urllib3
+
+from nodeproof.checks.judge import undecided_s, unexpected_exit
 from nodeproof.cluster.api import Api, ApiError
-from nodeproof.cluster.resources import AUDIT_MARK, RESOURCES, WATCHED
+from nodeproof.cluster.resources import AUDIT_MARK, RESOURCES, WATCHED, recorded
 from nodeproof.model.clocks import MEASURED_AFTER, Reading
 from nodeproof.model.cluster import Configuration
-from nodeproof.model.fold import Fold, clean
-from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History, fence
+from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, Fold, History, clean, fence
 from nodeproof.model.judgment import Check
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.model.slack import calmest_s
-from nodeproof.recording.clocks import NodeClocks
-from nodeproof.recording.machine_events import MachineEvents
-from nodeproof.recording.stalls import measure_stalls
-from nodeproof.recording.wall import WallClock
-from nodeproof.recording.watching import follow
-from nodeproof.waiting import Tell
+from nodeproof.recording.clocks import NodeClocks, WallClock, measure_stalls
+from nodeproof.waiting import OnWait
 
 Json = Any
+
+
+Receive = Callable[[str, float, Mapping[str, Json]], None]
+RETRY_PERIOD_S = 0.2
+
+
+class Expired(Exception):
+    """The watch cannot resume from its resourceVersion (410 Gone); a new LIST is needed."""
+
+
+def follow(
+    api: Api,
+    resource: str,
+    path: str,
+    receive: Receive,
+    live: Callable[[], object],
+    stopping: threading.Event,
+    silence_timeout_s: float,
+) -> None:
+    """Pass every event of a resource to `receive` until `stopping` is set.
+
+    A broken or silent watch resumes from its last resourceVersion, an expired one with a new LIST. The time
+    in between is written as a gap, because its events are received late or not at all.
+
+    Args:
+        api: The API server.
+        resource: Name of the resource in entries.
+        path: Path of the resource.
+        receive: Called with the kind, time (s, monotonic) and data of each entry.
+        live: Called once, when the first watch is open.
+        stopping: Ends the watch.
+        silence_timeout_s: Silence (s) after which the watch counts as broken.
+    """
+    rv, blind_since, reason = "", 0.0, ""
+    last_t = time.monotonic()
+    while not stopping.is_set():
+        try:
+            if not rv:
+                rv = _record_list(api, resource, path, receive)
+            with api.watch(path, rv, silence_timeout_s) as lines:
+                live()
+                live = _nothing
+                if reason:
+                    receive(
+                        "gap",
+                        time.monotonic(),
+                        {"resource": resource, "since": blind_since, "reason": reason},
+                    )
+                    reason = ""
+                for line in lines:
+                    last_t = time.monotonic()
+                    rv = _record_event(line, resource, receive, last_t)
+                    if stopping.is_set():
+                        return
+                raise OSError("the server ended the watch")
+        except (OSError, ApiError, Expired, urllib3.exceptions.HTTPError) as error:
+            if not reason:
+                blind_since, reason = last_t, f"{type(error).__name__}: {error}"[:200]
+            if isinstance(error, Expired) or (isinstance(error, ApiError) and error.status == 410):
+                rv = ""
+            stopping.wait(RETRY_PERIOD_S)
+
+
+def _nothing() -> None:
+    return
+
+
+def _record_list(api: Api, resource: str, path: str, receive: Receive) -> str:
+    listing = api.get(path)
+    rv = str(listing["metadata"]["resourceVersion"])
+    items = [recorded(resource, item) for item in listing["items"]]
+    receive("listed", time.monotonic(), {"resource": resource, "rv": rv, "items": items})
+    return rv
+
+
+def _record_event(line: bytes, resource: str, receive: Receive, t: float) -> str:
+    event = json.loads(line)
+    if event["type"] == "ERROR":
+        raise Expired(event["object"].get("message", "error event"))
+    obj = recorded(resource, event["object"])
+    receive("watch", t, {"resource": resource, "type": event["type"], "object": obj})
+    return str(event["object"]["metadata"]["resourceVersion"])
+
+
 SENTINEL_PERIOD_S = 2.0
-SILENCE_LIMIT_S = 3 * SENTINEL_PERIOD_S + 2.0
+SILENCE_TIMEOUT_S = 3 * SENTINEL_PERIOD_S + 2.0
 """Time without a sentinel (s) after which a watch counts as broken."""
-FENCE_LIMIT_S = 10.0
-START_LIMIT_S = 30.0
-ANCHOR_LIMIT_S = 60.0
+FENCE_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 30.0
+ANCHOR_TIMEOUT_S = 60.0
 WAIT_MARGIN_S = 0.5
 """Wait (s) after a window's end, so that the fence comes later."""
 _LOOK_PERIOD_S = 0.5
@@ -48,7 +130,7 @@ _MEASURES, _MOST_MEASURED = ("sentinel", "stall"), 256
 
 
 @dataclass(frozen=True)
-class Setting:
+class RecordingContext:
     """The lab of a recording."""
 
     nodes: tuple[str, ...]
@@ -58,53 +140,79 @@ class Setting:
     machine_events: Path
     machine_events_at: int | None = None
     """Position of the recording's first line (bytes); None for the present end."""
-    is_others: Callable[[str], bool] = lambda _name: False
+    is_in_other_zone: Callable[[str], bool] = lambda _name: False
     """Returns whether a node is in another worker's zone; its events are not recorded."""
     sentinel_period_s: float = SENTINEL_PERIOD_S
     resources: tuple[str, ...] = tuple(WATCHED)
 
 
+class MachineEvents:
+    """A lab's file of machine and component events, from a position on (bytes); by default from its end."""
+
+    def __init__(self, path: Path, at: int | None = None) -> None:
+        self._path = path
+        self._at = events_end(path) if at is None else at
+
+    def read(self) -> Iterator[dict[str, Json]]:
+        """Yield new lines; an incomplete line is left for the next call."""
+        if not self._path.exists():
+            return
+        with self._path.open() as lines:
+            lines.seek(self._at)
+            for line in lines:
+                if line.endswith("\n"):
+                    self._at += len(line.encode())
+                    yield json.loads(line)
+
+
+def events_end(path: Path) -> int:
+    """Return the position of the next line (bytes)."""
+    return path.stat().st_size if path.exists() else 0
+
+
 class Recording:
     """A live History. Use it as a context manager; its exit fences and ends the recording."""
 
-    def __init__(self, api: Api, path: Path, setting: Setting) -> None:
+    def __init__(self, api: Api, path: Path, context: RecordingContext) -> None:
         self.path = path
         self._api = api
-        self._setting = setting
+        self._context = context
         self._entries: list[Entry] = []
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._deliveries: dict[str, dict[str, float]] = {resource: {} for resource in setting.resources}
+        self._deliveries: dict[str, dict[str, float]] = {resource: {} for resource in context.resources}
         self._fold, self._folded_count = Fold(), 0
         self._sentinel_count = 0
         self._break_counts: Counter[str] = Counter()
         self._measurements: deque[Entry] = deque(maxlen=_MOST_MEASURED)
-        self._clocks = NodeClocks(setting.nodes, setting.read_clock, self.append, self._stopping)
+        self._clocks = NodeClocks(context.nodes, context.read_clock, self.append, self._stopping)
         self._name = uuid.uuid4().hex[:8]
         self._out = path.open("a", buffering=1)
         self._wall = WallClock(self.append)
-        self._machine_events = MachineEvents(setting.machine_events, setting.machine_events_at)
+        self._machine_events = MachineEvents(context.machine_events, context.machine_events_at)
 
     def __enter__(self) -> Recording:
         first_entry: dict[str, Json] = {
             "wall_offset_s": self._wall.offset_s,
-            "nodes": list(self._setting.nodes),
-            "sentinel_node": self._setting.sentinel_node,
+            "nodes": list(self._context.nodes),
+            "sentinel_node": self._context.sentinel_node,
         }
         self.append("begun", **first_entry)
-        live = threading.Barrier(len(self._setting.resources) + 1)
-        for resource in self._setting.resources:
-            follow_it = partial(self._follow, resource, RESOURCES[resource].path, live)
+        live = threading.Semaphore(0)
+        for resource in self._context.resources:
+            watch = (resource, RESOURCES[resource].path, self._receive, live.release)
+            follow_it = partial(follow, self._api, *watch, self._stopping, SILENCE_TIMEOUT_S)
             self._start_thread(follow_it, resource=resource)
-        try:
-            live.wait(timeout=START_LIMIT_S)
-        except threading.BrokenBarrierError as error:
-            self._end()
-            reason = f"no LIST of all resources within {START_LIMIT_S:g} s"
-            raise Problem(reason, "recording", "see the API server's log") from error
+        deadline_t = time.monotonic() + START_TIMEOUT_S
+        for _resource in self._context.resources:
+            if not live.acquire(timeout=max(0.0, deadline_t - time.monotonic())):
+                self._end()
+                reason = f"no watch of all resources within {START_TIMEOUT_S:g} s"
+                raise Problem(reason, "recording", "see the API server's log")
         self._start_thread(self._send_sentinels)
-        self._start_thread(self._measure_stalls)
+        period_s = self._context.sentinel_period_s
+        self._start_thread(partial(measure_stalls, self.append, self._stopping, period_s, self._wall.look))
         self._clocks.read_all()
         return self
 
@@ -158,7 +266,7 @@ class Recording:
         with self._changed:
             return History.of([entry for entry in self._measurements if entry.t >= since_t])
 
-    def glance(self) -> History:
+    def snapshot(self) -> History:
         """Return all entries up to now, reading only new ones; for one thread that calls it repeatedly.
 
         The result is valid until the next call.
@@ -170,22 +278,25 @@ class Recording:
             self._fold.add(entry)
         return History.so_far(self._fold)
 
-    def wait_for(self, check: Check, configuration: Configuration, tell: Tell) -> None:
+    def wait_for(self, check: Check, configuration: Configuration, tell: OnWait) -> None:
         """Wait until `check` is decided or its window is over; the verdict is left to the check.
 
         If the anchor has not occurred, wait until two sentinels have come back: the second was sent after
         every earlier action, so no event of it can be missing. If no sentinel comes back, for example without
-        an API, wait for `ANCHOR_LIMIT_S`. Stop waiting once a component has died.
+        an API, wait for `ANCHOR_TIMEOUT_S`. Stop waiting once a component has died.
 
         Args:
             check: The check.
             configuration: The configuration for its window.
             tell: Called with the latest end of the wait (s, monotonic), as far as it is known.
         """
-        enough_sentinels, deadline_t = len(self._complete_sentinels()) + 2, time.monotonic() + ANCHOR_LIMIT_S
+        enough_sentinels, deadline_t = (
+            len(self._complete_sentinels()) + 2,
+            time.monotonic() + ANCHOR_TIMEOUT_S,
+        )
         while True:
-            history = self.glance()
-            if died(history) is not None:
+            history = self.snapshot()
+            if unexpected_exit(history) is not None:
                 return
             remaining_s = undecided_s(check, history, configuration, time.monotonic() - WAIT_MARGIN_S)
             if remaining_s is None:
@@ -201,7 +312,7 @@ class Recording:
                 self._changed.wait_for(lambda count=count: len(self._entries) > count, min(remaining_s, 1.0))  # type: ignore[misc]
             self._stopping.wait(min(remaining_s, _EVALUATION_PERIOD_S))
 
-    def look_at(self, what: str, subject: str, look: Callable[[], str]) -> None:
+    def observe(self, what: str, subject: str, look: Callable[[], str]) -> None:
         """Record the result of `look` twice a second until the recording ends, or the error if it fails."""
 
         def observe_once() -> None:
@@ -250,7 +361,7 @@ class Recording:
         return [
             entry
             for entry in sentinel_entries
-            if len(entry.data["latency_s"]) == len(self._setting.resources)
+            if len(entry.data["latency_s"]) == len(self._context.resources)
             and self._is_back(entry.data["value"])
         ]
 
@@ -273,12 +384,6 @@ class Recording:
         self.append("broken", now_t, error=error, **about)
         if "resource" in about:
             self._receive("gap", now_t, {"resource": about["resource"], "since": now_t, "reason": error})
-
-    def _measure_stalls(self) -> None:
-        measure_stalls(self.append, self._stopping, self._setting.sentinel_period_s, self._wall.look)
-
-    def _follow(self, resource: str, path: str, live: threading.Barrier) -> None:
-        follow(self._api, resource, path, self._receive, live.wait, self._stopping, SILENCE_LIMIT_S)
 
     def _receive(self, kind: str, t: float, data: Mapping[str, Json]) -> None:
         """Write an event, then wake the threads that wait for its sentinel."""
@@ -305,7 +410,7 @@ class Recording:
             # Entries are never freed: collecting them again and again would delay the watches.
             gc.freeze()
             self._read_machine_events()
-            due = max(due + self._setting.sentinel_period_s, time.monotonic())
+            due = max(due + self._context.sentinel_period_s, time.monotonic())
             if self._stopping.wait(due - time.monotonic()):
                 return
 
@@ -321,7 +426,7 @@ class Recording:
         breaks = self._break_counts.copy()
         value = f"{self._name}-{self._sentinel_count}"
         sent_t = {}
-        for resource in self._setting.resources:
+        for resource in self._context.resources:
             sent_t[resource] = round(time.monotonic(), 6)
             self._patch_sentinel(resource, value)
 
@@ -332,7 +437,7 @@ class Recording:
             return self._stopping.is_set() or all(value in self._deliveries[name] for name in unbroken())
 
         with self._changed:
-            self._changed.wait_for(lambda: is_over() or self._break_counts != breaks, FENCE_LIMIT_S)
+            self._changed.wait_for(lambda: is_over() or self._break_counts != breaks, FENCE_TIMEOUT_S)
             # Other watches may be about to break, too, or just be late.
             self._changed.wait_for(is_over, SENTINEL_PERIOD_S if self._break_counts != breaks else 0)
             now_t = time.monotonic()
@@ -351,11 +456,11 @@ class Recording:
     def _wake_watches(self) -> None:
         """Send a last event for each watch, so that its thread returns from reading."""
         with contextlib.suppress(ApiError):
-            for resource in self._setting.resources:
+            for resource in self._context.resources:
                 self._patch_sentinel(resource, f"{self._name}-end")
 
     def _sentinel_of(self, resource: str) -> str:
-        return RESOURCES[resource].sentinel(self._setting.sentinel_node)
+        return RESOURCES[resource].sentinel(self._context.sentinel_node)
 
     def _patch_sentinel(self, resource: str, value: str) -> None:
         path = f"{self._sentinel_of(resource)}?{AUDIT_MARK}={value}"
@@ -372,18 +477,18 @@ class Recording:
                     **self._list(RESOURCES[resource].path),
                     "received": history.received(resource, self._deliveries[resource].get(value, began_t)),
                 }
-                for resource in self._setting.resources
+                for resource in self._context.resources
             }
         except ApiError as error:
             self.append("gap", resource="nodes", since=time.monotonic(), reason=f"fence: {error}")
             return
-        sentinels = dict.fromkeys(self._setting.resources, value)
+        sentinels = dict.fromkeys(self._context.resources, value)
         probe = Entry(began_t, "fence", {"sentinels": sentinels, "listed": listed})
-        deadline_t = time.monotonic() + FENCE_LIMIT_S
+        deadline_t = time.monotonic() + FENCE_TIMEOUT_S
         with self._changed:
             self._changed.wait_for(
                 lambda: fence(History.of([*self._entries, probe])).passed or time.monotonic() > deadline_t,
-                FENCE_LIMIT_S,
+                FENCE_TIMEOUT_S,
             )
         self.append("fence", began_t, sentinels=sentinels, listed=listed)
 
@@ -395,9 +500,9 @@ class Recording:
     def _read_machine_events(self) -> None:
         """Add the lab's new machine events."""
         for entry in self._machine_events.read():
-            if entry.get("node") and self._setting.is_others(str(entry["node"])):
+            if entry.get("node") and self._context.is_in_other_zone(str(entry["node"])):
                 continue
             self.append(entry.pop("kind"), entry.pop("t"), **entry)
-            measured = entry.get("step") in MEASURED_AFTER and entry["node"] in self._setting.nodes
+            measured = entry.get("step") in MEASURED_AFTER and entry["node"] in self._context.nodes
             if measured and not self._stopping.is_set():
-                self._start_thread(partial(self._clocks.insist, str(entry["node"])))
+                self._start_thread(partial(self._clocks.retry_read, str(entry["node"])))

@@ -1,11 +1,12 @@
-"""A run as its reports read it: what of it is there, claim by claim, in the order of the page."""
+"""A run as its reports read it: verdicts by claim in the order of the page, exit code, missing parts."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -13,43 +14,151 @@ from typing import Any, Literal
 from nodeproof.model.claim import CONTRARY, MOVED, Claim
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, Verdict
-from nodeproof.report import declared, rechecked, rundir
-from nodeproof.report.outcome import verdict_of, worst_by_claim
+from nodeproof.report import rundir
 from nodeproof.report.plain import counted
-from nodeproof.report.rundir import Row, RunFacts
+from nodeproof.report.rundir import Row, RunFacts, StoredRun
 from nodeproof.report.sections import Section, sections
 
 Json = Any
 State = Literal["deviates", "open", "skipped", "conforms", "silent"]
-"""What a run says of a claim. `open` should have been proven and was not, `skipped` cannot be proven by this
+"""A claim's state in a run: `open` should have been proven and was not, `skipped` cannot be proven by this
 run, `silent` is not judged.
 """
 SIGNS: Mapping[State, str] = {"deviates": "✗", "open": "?", "skipped": "○", "conforms": "✓", "silent": "·"}
-"""Of each state, so that none is told by its colour alone."""
+"""A sign for each state, so that colour is not the only difference."""
+CONFORMS, DEVIATES, ABORTED, UNPROVEN = 0, 1, 2, 3
+MAX_EARLIER_RUNS = 50
+"""Earlier runs that are searched for the first deviation of a claim."""
+_CLAIM = "--claim"
+
+
+def verdict_of(row: Row) -> Verdict:
+    """Return a row's outcome, code and reason; its window and measured value stay in the row."""
+    return Verdict(row["verdict"], row["code"] or "", row["reason"], last_state=row["last_state"])
+
+
+def measured_of(row: Row) -> str:
+    """Return the measured value with its unit, or an empty text."""
+    measured = row["measured"]
+    return str(Measured(measured["value"], measured["unit"])) if measured else ""
+
+
+def details_of(row: Row) -> dict[str, str]:
+    """Return the window, observed value and last state of a row, by name, as far as it has them."""
+    window = row["window"]["arithmetic"] if row["window"] else ""
+    details = {"window": window, "observed": measured_of(row), "last seen": row["last_state"]}
+    return {name: text for name, text in details.items() if text}
+
+
+def failure_message(
+    verdicts: Iterable[tuple[str, Verdict]], claims: Mapping[str, Claim], kubernetes_version: str
+) -> str:
+    """Return what a scenario's failure shows in pytest and Allure: the claims that did not conform, by id."""
+    parts = []
+    for claim, verdict in verdicts:
+        if verdict.outcome == "conforms":
+            continue
+        details = {"claim": claims[claim].statement} if claim in claims else {}
+        details |= details_of(verdict.to_json()) | {"cluster": f"Kubernetes {kubernetes_version}"}
+        lines = [f"  {f'{name}:':<10} {text}" for name, text in details.items()]
+        parts.append("\n".join([f"{claim} {verdict.label}: {verdict.reason}", *lines]))
+    return "\n".join(parts)
+
+
+def verdict_lines(verdicts: Iterable[tuple[str, Verdict]]) -> str:
+    """Return a line for each verdict of a scenario."""
+    lines = []
+    for claim, verdict in verdicts:
+        window = f"  window {verdict.window.arithmetic}" if verdict.window else ""
+        lines.append(f"{claim}: {verdict.label}: {verdict.reason}{window}")
+    return "\n".join(lines)
+
+
+def worst_by_claim(rows: Iterable[Row]) -> Mapping[str, Row]:
+    """Return the row that decides each claim, in the order of first appearance.
+
+    Within a scenario a skip outranks conforms: the claim is not wholly proven there. Between scenarios it
+    does not: what one could not prove in this profile or lab, another has proven.
+    """
+    scenarios: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        key = (row["claim"], row["scenario"])
+        if key not in scenarios or verdict_of(row).rank < verdict_of(scenarios[key]).rank:
+            scenarios[key] = row
+    worst: dict[str, Row] = {}
+    for (claim, _scenario), row in scenarios.items():
+        if claim not in worst or _rank_across_scenarios(row) < _rank_across_scenarios(worst[claim]):
+            worst[claim] = row
+    return worst
+
+
+def _rank_across_scenarios(row: Row) -> int:
+    verdict = verdict_of(row)
+    return 4 if verdict.is_skip else verdict.rank
+
+
+def exit_code(
+    rows: Iterable[Row],
+    named: Collection[str],
+    selected: Collection[str],
+    abort_reason: str = "",
+    *,
+    is_whole: bool = True,
+) -> int:
+    """Return the exit code of a run.
+
+    1 if a claim deviates; else 3 if a selected claim is unproven and not skipped; else 2 if the run was
+    aborted; else 3 if a claim `named` by the user is not proven, a selected one has no verdict, or the run is
+    not whole; else 0.
+    """
+    verdicts = {claim: verdict_of(row) for claim, row in worst_by_claim(rows).items()}
+    if any(verdict.outcome == "deviates" for verdict in verdicts.values()):
+        return DEVIATES
+    judged = [verdicts[claim] for claim in selected if claim in verdicts]
+    if any(verdict.outcome == "unproven" and not verdict.is_skip for verdict in judged):
+        return UNPROVEN
+    if abort_reason:
+        return ABORTED
+    proven = {claim for claim, verdict in verdicts.items() if verdict.outcome == "conforms"}
+    is_complete = is_whole and proven.issuperset(named) and verdicts.keys() >= set(selected)
+    return CONFORMS if is_complete else UNPROVEN
+
+
+def named_claims(facts: RunFacts, arguments: Sequence[str] | None = None) -> list[str]:
+    """Return the claims that a command line selects with `--claim`; of a shard, only its own.
+
+    Without `arguments`, the recorded command line counts; a merged run has those of its shards.
+    """
+    if arguments is None:
+        arguments = facts.command.replace("; ", " ").split()
+    option = f"{_CLAIM}="
+    claims = [argument.removeprefix(option) for argument in arguments if argument.startswith(option)]
+    claims += [value for name, value in pairwise(arguments) if name == _CLAIM]
+    return [claim for claim in claims if facts.shard is None or claim in facts.selected]
 
 
 @dataclass(frozen=True)
 class Load:
-    """How loaded the host was: slack of each scenario and its limit (s), and what had to be run again."""
+    """How loaded the host was: slack of each scenario and its limit (s), and the number of retries."""
 
     slacks_s: tuple[float, ...]
     limit_s: float
-    run_again: int
+    retries: int
 
     def __str__(self) -> str:
-        told = "slack was not written down"
+        text = "slack was not written down"
         if self.slacks_s:
             middle, most = median(self.slacks_s), max(self.slacks_s)
-            told = f"slack {middle:.2f} s in the median, {most:.2f} s at most (limit {self.limit_s:g} s)"
-        again = f"; run again because of it: {self.run_again}" if self.run_again else ""
-        return f"{told}{again}"
+            text = f"slack {middle:.2f} s in the median, {most:.2f} s at most (limit {self.limit_s:g} s)"
+        return f"{text}; run again because of it: {self.retries}" if self.retries else text
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A claim and what a run says of it: its rows, the one that decides it first.
+    """A claim in a run: its rows, the one that decides it first.
 
-    `claim` is None where the catalogue does not have it; `silence` says why there are no rows.
+    `claim` is None if the catalogue does not have it; `silence` says why there are no rows; `is_missing` if
+    the run was to judge it and did not.
     """
 
     id: str
@@ -57,16 +166,15 @@ class Entry:
     rows: tuple[Row, ...]
     silence: str = ""
     is_missing: bool = False
-    """Whether the run was to judge it, and did not."""
 
     @property
     def verdict(self) -> Verdict | None:
-        """What decides it."""
+        """The verdict that decides it."""
         return verdict_of(self.rows[0]) if self.rows else None
 
     @property
     def state(self) -> State:
-        """What the run says of it."""
+        """The claim's state in the run."""
         if self.verdict is None:
             return "open" if self.is_missing else "silent"
         if self.verdict.outcome == "unproven":
@@ -81,6 +189,16 @@ class Entry:
         return self.verdict.label
 
     @property
+    def reason(self) -> str:
+        """The reason of the verdict, or why there is none."""
+        return self.verdict.reason if self.verdict else self.silence
+
+    @property
+    def measured(self) -> str:
+        """The measured value of the row that decides it."""
+        return measured_of(self.rows[0]) if self.rows else ""
+
+    @property
     def area(self) -> str:
         """The claim's area, which its id begins with."""
         return self.claim.area if self.claim else self.id.partition(".")[0]
@@ -92,37 +210,35 @@ class Entry:
 
     @property
     def differs(self) -> bool:
-        """Whether page and code differ in a way that is known, and not because the cluster deviates."""
+        """Whether page and code are known to differ, and the cluster does not deviate."""
         return bool(self.rows) and self.state != "deviates" and self.rows[0]["page"]["agreement"] == "differs"
 
     @property
     def drift(self) -> str:
-        """What is known of where page and code differ."""
+        """The known difference between page and code."""
         return self.rows[0]["page"]["drift"] if self.rows else self.claim.drift if self.claim else ""
 
     @property
     def difference(self) -> str:
-        """What the page says, and what the version has where that is a constant; empty where none differs."""
+        """The page's text, and the version's constant if there is one; empty if they do not differ."""
         page = self.rows[0]["page"] if self.differs else {}
         if not page.get("says"):
             return ""
         if page["cluster"]:
             return f"the page says {page['says']}, {self.rows[0]['kubernetes_version']} has {page['cluster']}"
-        return f"the page says that {_remark(page['says'])[1]}"
+        return f"the page says that {_split_remark(page['says'])[1]}"
 
-    def said(self) -> list[tuple[str, str]]:
-        """Which versions of the page say it (`v1.18, v1.24 say so`), and the remark where one says it
-        otherwise.
-        """
+    def page_versions(self) -> list[tuple[str, str]]:
+        """Return the versions of the page that say it (`v1.18, v1.24 say so`), with the remark on them."""
         by_remark: dict[str | bool, list[str]] = {}
         for version in self.claim.page_versions if self.claim else ():
             by_remark.setdefault(self.claim.page[version] if self.claim else "", []).append(version)
-        return [_heading(versions, said) for said, versions in by_remark.items()]
+        return [_describe_versions(versions, remark) for remark, versions in by_remark.items()]
 
 
 @dataclass(frozen=True)
 class Digest:
-    """What of a run is there. `missing` says, a sentence each, what is not."""
+    """What there is of a run. `missing` has a sentence for each part that is not there."""
 
     run: Path
     facts: RunFacts | None
@@ -130,7 +246,6 @@ class Digest:
     load: Load
     missing: tuple[str, ...]
     is_judged_again: bool = False
-    """Whether the rows are not those that the run ended with."""
 
     @property
     def is_whole(self) -> bool:
@@ -138,19 +253,29 @@ class Digest:
         return not self.missing
 
     @property
+    def name(self) -> str:
+        """The run's name; of a rechecked one also the folder inside it."""
+        return rundir.display_name(self.run)
+
+    @property
     def kubernetes_version(self) -> str:
         """The version, or all that its rows name."""
-        return self._told("kubernetes_version")
+        return self._fact("kubernetes_version")
 
     @property
     def lab(self) -> str:
         """The kind of lab."""
-        return self._told("lab")
+        return self._fact("lab")
 
     @property
     def profile(self) -> str:
         """The profile of times."""
-        return self._told("profile")
+        return self._fact("profile")
+
+    @property
+    def setup(self) -> tuple[str, str, str]:
+        """Kubernetes version, lab kind and profile: they determine what the run can prove."""
+        return self.kubernetes_version, self.lab, self.profile
 
     @property
     def selected(self) -> frozenset[str]:
@@ -160,13 +285,13 @@ class Digest:
     @cached_property
     def by_claim(self) -> Mapping[str, tuple[Row, ...]]:
         """The rows of each claim, the one that decides it first."""
-        found: dict[str, list[Row]] = {claim: [row] for claim, row in worst_by_claim(self.rows).items()}
+        claims: dict[str, list[Row]] = {claim: [row] for claim, row in worst_by_claim(self.rows).items()}
         for row in self.rows:
-            if row is not found[row["claim"]][0]:
-                found[row["claim"]].append(row)
-        return {claim: tuple(rows) for claim, rows in found.items()}
+            if row is not claims[row["claim"]][0]:
+                claims[row["claim"]].append(row)
+        return {claim: tuple(rows) for claim, rows in claims.items()}
 
-    def _told(self, name: str) -> str:
+    def _fact(self, name: str) -> str:
         if self.facts:
             return str(getattr(self.facts, name))
         return ", ".join(sorted({row[name] for row in self.rows})) or "unknown"
@@ -175,44 +300,41 @@ class Digest:
 def read(run: Path) -> Digest:
     """Read a run, whatever of it is there.
 
-    Raises Problem where nothing of a run is, or where a newer version wrote it.
+    Raises:
+        Problem: There is no run, or a newer version wrote it.
     """
-    run = run.resolve()
-    parts = ("run.json", "verdicts.json", "scenarios")
-    if not any((run / part).exists() for part in parts):
-        raise Problem("this is no run's folder", str(run), "name a folder below reports/out")
-    missing: list[str] = []
-    rows, facts = _rows(run, missing), _facts(run, missing)
+    stored = rundir.read_run(run)
+    parts = (rundir.RUN, rundir.VERDICTS, "scenarios")
+    if not any((stored.folder / part).exists() for part in parts):
+        raise Problem("this is no run's folder", str(stored.folder), "name a folder below reports/out")
+    rows = tuple(row for row in stored.rows if is_row(row))
+    notes = rundir.read_recheck(stored.folder)
+    missing = [*_missing_verdicts(stored, len(stored.rows) - len(rows)), *_missing_end(stored, notes.no_end)]
     if not rows:
         missing.append("No scenario left a verdict.")
-    missing += [*declared.said(declared.without_verdict(run, rows)), *rechecked.lost(run)]
-    slacks = _slacks(run)
-    limit = max((limit for _slack, limit in slacks), default=0.0)
-    load = Load(tuple(slack for slack, _limit in slacks), limit, rundir.run_again(run))
-    return Digest(run, facts, rows, load, tuple(missing), rechecked.is_one(run))
+    missing += [*rundir.sentences_without_verdict(rundir.without_verdict(stored.folder, rows)), *notes.lost]
+    slacks = [scenario.slack_s for scenario in stored.scenarios if scenario.slack_s]
+    limit_s = max((limit_s for _slack_s, limit_s in slacks), default=0.0)
+    load = Load(tuple(slack_s for slack_s, _limit_s in slacks), limit_s, rundir.run_again(stored.folder))
+    is_rechecked = rundir.is_rechecked(stored.folder)
+    return Digest(stored.folder, stored.facts, rows, load, tuple(missing), is_rechecked)
 
 
 def entries(digest: Digest, claims: Mapping[str, Claim]) -> list[Entry]:
-    """Every claim of the catalogue, and those that only the run has."""
+    """Return every claim of the catalogue, then those that only the run has."""
     return [
         _entry(name, claims.get(name), digest)
         for name in dict.fromkeys([*claims, *digest.by_claim, *sorted(digest.selected)])
     ]
 
 
-def by_section(found: Iterable[Entry]) -> list[tuple[Section, list[Entry]]]:
-    """Claims under the headings of the page, in its order; headings without any are there, too."""
-    found = list(found)
+def by_section(entries: Iterable[Entry]) -> list[tuple[Section, list[Entry]]]:
+    """Return claims under all headings of the page, in its order."""
+    entries = list(entries)
     return [
-        (section, [entry for entry in found if entry.area in section.areas])
-        for section in sections(entry.area for entry in found)
+        (section, [entry for entry in entries if entry.area in section.areas])
+        for section in sections(entry.area for entry in entries)
     ]
-
-
-def measured_of(row: Row) -> str:
-    """The measured value with its unit; empty where nothing was."""
-    told = row["measured"]
-    return str(Measured(told["value"], told["unit"])) if told else ""
 
 
 _REMARKS: Mapping[str, str] = {
@@ -221,22 +343,22 @@ _REMARKS: Mapping[str, str] = {
     MOVED: "ha{ve} it elsewhere",
     "true (": "say{s} so",
 }
-"""How a remark of the catalogue on a version of the page begins, and what that is in words."""
+"""Beginnings of the catalogue's remarks on a version of the page, with what they mean."""
 
 
-def _heading(versions: Sequence[str], said: str | bool) -> tuple[str, str]:
-    kind, remark = ("say{s} so", "") if said is True else _remark(str(said))
+def _describe_versions(versions: Sequence[str], remark: str | bool) -> tuple[str, str]:
+    kind, text = ("say{s} so", "") if remark is True else _split_remark(str(remark))
     verb = kind.format(**({"s": "s", "ve": "s"} if len(versions) == 1 else {"s": "", "ve": "ve"}))
-    return f"{', '.join(versions)} {verb}", remark
+    return f"{', '.join(versions)} {verb}", text
 
 
-def _remark(said: str) -> tuple[str, str]:
-    """What kind of remark it is, and the remark itself."""
+def _split_remark(remark: str) -> tuple[str, str]:
+    """Return the kind of a remark, and its text."""
     for begin, kind in _REMARKS.items():
-        if said.startswith(begin):
-            remark = said.removeprefix(begin)
-            return kind, remark.removesuffix(")") if begin.endswith("(") else remark
-    return "say{s} of it", said
+        if remark.startswith(begin):
+            text = remark.removeprefix(begin)
+            return kind, text.removesuffix(")") if begin.endswith("(") else text
+    return "say{s} of it", remark
 
 
 def _entry(name: str, claim: Claim | None, digest: Digest) -> Entry:
@@ -252,63 +374,37 @@ def _entry(name: str, claim: Claim | None, digest: Digest) -> Entry:
     return Entry(name, claim, (), "Not part of this run.")
 
 
-def _facts(run: Path, missing: list[str]) -> RunFacts | None:
-    try:
-        facts = rundir.read_facts(run)
-    except rundir.NewerFormat:
-        raise
-    except Problem as problem:
-        missing.append(f"The run did not come to its end, or lost what it was: {_said(problem, run)}.")
-        return None
-    if not are_whole(facts):
-        missing.append("run.json is malformed, and nothing of it is shown.")
-        return None
-    if facts.exit_reason:
+def _missing_end(run: StoredRun, no_end: str) -> Iterator[str]:
+    """Yield why a run did not come to its end."""
+    if run.facts is None:
+        yield f"The run did not come to its end, or lost what it was: {_line(run, rundir.RUN)}."
+    elif run.facts.exit_reason:
         # What follows the first line are lines of logs.
-        missing.append(f"The run broke off: {facts.exit_reason.partition(chr(10))[0]}")
-    elif not facts.ended:
-        missing.append(rechecked.no_end(run) or "The run has no end: it is under way, or was killed.")
-    return facts
+        yield f"The run broke off: {run.facts.exit_reason.partition(chr(10))[0]}"
+    elif not run.facts.ended:
+        yield no_end or "The run has no end: it is under way, or was killed."
 
 
-def are_whole(facts: RunFacts) -> bool:
-    """Whether they are what their types say; a file that somebody edited may not."""
-    texts = (facts.run, facts.began, facts.ended, facts.lab, facts.profile, facts.kubernetes_version)
-    lists = (*facts.settings, *facts.quarantined, *facts.selected)
-    told = (*texts, *lists, facts.command, facts.exit_reason)
-    with contextlib.suppress(ValueError, TypeError, AttributeError):
-        return (
-            facts.duration_s >= 0
-            and all(isinstance(each, str) for each in told)
-            and all(isinstance(about, dict) for about in facts.components.values())
-        )
-    return False
+def _missing_verdicts(run: StoredRun, malformed: int) -> Iterator[str]:
+    """Yield which verdicts are missing; `malformed` is the number of rows that are left out."""
+    if run.verdicts is None:
+        yield f"Verdicts are those that scenarios left one by one: {_line(run, rundir.VERDICTS)}."
+        for place in run.problems:
+            if place.startswith("scenarios/"):
+                yield f"A scenario's verdicts are lost: {_line(run, place)}."
+    if malformed:
+        yield f"{counted(malformed, 'verdict is', 'verdicts are')} malformed and left out."
 
 
-def _rows(run: Path, missing: list[str]) -> tuple[Row, ...]:
-    """The merged rows; where they cannot be read, those that each scenario left."""
-    try:
-        rows = rundir.read_verdicts(run)
-    except Problem as problem:
-        missing.append(f"Verdicts are those that scenarios left one by one: {_said(problem, run)}.")
-        rows = _rows_left(run, missing)
-    whole = tuple(row for row in rows if _is_whole(row))
-    if len(whole) < len(rows):
-        left_out = len(rows) - len(whole)
-        missing.append(f"{counted(left_out, 'verdict is', 'verdicts are')} malformed and left out.")
-    return whole
-
-
-def _is_whole(row: Row) -> bool:
-    """Whether it has what is shown of it; a file that somebody edited may not."""
+def is_row(row: Row) -> bool:
+    """Return whether a row has all that is shown of it: somebody may have edited the file."""
     names = ("claim", "reason", "scenario", "last_state", "lab", "profile", "kubernetes_version")
     parts: list[tuple[Json, Mapping[str, type | tuple[type, ...]]]] = [
         (row, dict.fromkeys(names, str)),
         (row["page"], dict.fromkeys(("agreement", "says", "cluster", "drift"), str)),
     ]
     if row["window"] is not None:
-        numbers: Mapping[str, Json] = dict.fromkeys(("low_s", "high_s"), (int, float))
-        parts.append((row["window"], {**numbers, "arithmetic": str}))
+        parts.append((row["window"], {"low_s": (int, float), "high_s": (int, float), "arithmetic": str}))
     if row["measured"] is not None:
         parts.append((row["measured"], {"value": (int, float, str), "unit": str}))
     return all(
@@ -317,28 +413,76 @@ def _is_whole(row: Row) -> bool:
     )
 
 
-def _rows_left(run: Path, missing: list[str]) -> tuple[Row, ...]:
-    """The rows that each scenario left, by node id."""
-    found: list[rundir.Scenario] = []
-    for folder in rundir.judged_folders(run):
-        try:
-            found.append(rundir.read_scenario(folder))
-        except Problem as problem:
-            missing.append(f"A scenario's verdicts are lost: {_said(problem, run)}.")
-    return tuple(row for scenario in sorted(found, key=lambda each: each.nodeid) for row in scenario.rows)
+def _line(run: StoredRun, place: str) -> str:
+    """Return why a part of the run cannot be read, as a line that does not show where the run is."""
+    return run.problems[place].line.replace(f"{run.folder}/", "")
 
 
-def _slacks(run: Path) -> list[tuple[float, float]]:
-    """The slack of each scenario and its limit (s), where they were written down."""
-    found = []
-    for folder in rundir.judged_folders(run):
-        # Runs of earlier versions do not tell it.
-        with contextlib.suppress(Problem, KeyError, TypeError, ValueError):
-            told = rundir.read_json(folder / "judgments.json")["slack"]
-            found.append((float(told["s"]), float(told["limit_s"])))
-    return found
+@dataclass(frozen=True)
+class Since:
+    """The consecutive runs in which a claim deviates, the earliest first, and the last one in which it
+    conformed before. Runs that did not judge the claim do not count.
+    """
+
+    runs: tuple[RunFacts, ...]
+    conformed: RunFacts | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no earlier run deviates."""
+        return len(self.runs) == 1
+
+    def __str__(self) -> str:
+        latest = self.runs[-1]
+        before = f"last conformed on {_began(self.conformed, latest)}" if self.conformed else ""
+        if self.is_new:
+            return f"since this run; {before or 'no earlier run here judged it'}"
+        first = f"since {_began(self.runs[0], latest)}, in {len(self.runs)} consecutive runs"
+        return f"{first}; {before}" if before else f"{first}; no earlier run here judged it"
 
 
-def _said(problem: Problem, run: Path) -> str:
-    """What went wrong with a file of the run; where the run lies is nobody's business."""
-    return problem.line.replace(f"{run}/", "")
+def deviating_since(run: Path, facts: RunFacts, rows: Iterable[Row]) -> Mapping[str, Since]:
+    """Return since when each deviating claim of a run deviates, by the runs in the folder around it.
+
+    Only runs of the same lab kind and profile count, of any version: a deviation of another version is of
+    interest. Runs that cannot be read, and shards, do not count.
+    """
+    pending = {claim for claim, row in worst_by_claim(rows).items() if row["verdict"] == "deviates"}
+    chains = {claim: [facts] for claim in pending}
+    conformed: dict[str, RunFacts] = {}
+    for earlier, outcomes in _earlier_runs(rundir.recorded_run(run), facts) if pending else ():
+        for claim in pending & outcomes.keys():
+            if outcomes[claim] == "deviates":
+                chains[claim].append(earlier)
+            else:
+                conformed[claim] = earlier
+        pending -= conformed.keys()
+        if not pending:
+            break
+    return {
+        claim: Since(tuple(reversed(runs)), conformed.get(claim)) for claim, runs in sorted(chains.items())
+    }
+
+
+def _earlier_runs(run: Path, facts: RunFacts) -> Iterator[tuple[RunFacts, Mapping[str, str]]]:
+    """Yield earlier runs with their proven outcomes by claim, the latest first; each is read when needed."""
+    runs = []
+    for folder in {path.parent.resolve() for path in run.parent.glob("*/run.json")} - {run}:
+        with contextlib.suppress(Problem, TypeError):
+            earlier = rundir.read_facts(folder)
+            is_alike = (earlier.lab, earlier.profile) == (facts.lab, facts.profile)
+            if is_alike and earlier.shard is None and earlier.began < facts.began:
+                runs.append((earlier.began, earlier.run, folder, earlier))
+    runs.sort(key=lambda entry: entry[:2], reverse=True)
+    for *_order, folder, earlier in runs[:MAX_EARLIER_RUNS]:
+        with contextlib.suppress(Problem):
+            worst = worst_by_claim(rundir.read_verdicts(folder))
+            outcomes = {claim: row["verdict"] for claim, row in worst.items()}
+            yield earlier, {claim: outcome for claim, outcome in outcomes.items() if outcome != "unproven"}
+
+
+def _began(run: RunFacts, latest: RunFacts) -> str:
+    """Return when a run began, to the minute in UTC, and its version if the latest run has another."""
+    is_other = run.kubernetes_version != latest.kubernetes_version
+    version = f", Kubernetes {run.kubernetes_version}" if is_other else ""
+    return f"{run.began[:16].replace('T', ' ')} UTC (run {run.run}{version})"

@@ -1,4 +1,4 @@
-"""Where the evidence of a scenario is, as links from a run's site."""
+"""Links from a run's page to the evidence of its scenarios."""
 
 from __future__ import annotations
 
@@ -10,93 +10,81 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof.model.problem import Problem
-from nodeproof.report import behaviours, files, rundir
+from nodeproof.report import files, rundir
 
 Json = Any
-PICTURES = ("timeline.svg", "rates.svg", "timeline.png", "rates.png")
-"""Runs of earlier versions have bitmaps."""
-FILES = (*PICTURES, "history.jsonl")
+RESULTS = "allure-results"
+SCENARIO = "scenario"
+"""The label with the node id, by which a scenario's results are found."""
+
+# Runs of earlier versions have bitmaps.
+FILES = ("timeline.svg", "rates.svg", "timeline.png", "rates.png", "history.jsonl")
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Links of one scenario; `allure` is empty where the site has no page of it."""
+    """Links of one scenario: name and address of its files, and the address of its page in Allure, if any."""
 
     files: tuple[tuple[str, str], ...]
-    """Name and address."""
     allure: str
 
 
 @dataclass(frozen=True)
 class Finder:
-    """Finds the evidence of scenarios in one run's folder."""
+    """Finds the evidence of scenarios in a run; `pages` has the address of their pages in Allure."""
 
     run: Path
     pages: Mapping[str, str]
-    """Allure's id of the last try of each scenario, by a name that both know it by."""
 
     @classmethod
     def of(cls, run: Path) -> Finder:
-        """Looks into the run once."""
-        has_site = (run / "site" / "index.html").is_file()
-        return cls(run, _pages(run / "allure-results") if has_site else {})
+        """Read Allure's results of the run once."""
+        return cls(run, addresses(run))
 
     def find(self, nodeid: str) -> Evidence:
-        """The links of a scenario."""
+        """Return the links of a scenario."""
         folder = rundir.slug(nodeid)
-        files = tuple(
+        links = tuple(
             (name.partition(".")[0], f"../scenarios/{folder}/{name}")
             for name in FILES
             if (self.run / "scenarios" / folder / name).is_file()
         )
-        page = next((self.pages[each] for each in names(nodeid) if each in self.pages), "")
-        return Evidence(files, f"index.html#{page}" if page else "")
+        return Evidence(links, self.pages.get(nodeid, ""))
 
 
-def names(nodeid: str) -> tuple[str, ...]:
-    """What a scenario may be known by in Allure's results, the most exact first."""
-    name = _name(nodeid)
-    return nodeid, name, name.partition("[")[0]
-
-
-def last_results(results: Path) -> Mapping[str, tuple[Path, Json]]:
-    """Allure's result of the last try of each scenario, where it lies and what it says, by what it is known
-    by.
-    """
-    found: dict[str, tuple[int, Path, Json]] = {}
-    for path in files.entries(results):
+def last_results(folder: Path) -> Mapping[str, tuple[Path, Json]]:
+    """Return file and content of the result of each scenario's last try, by node id."""
+    last: dict[str, tuple[Path, Json]] = {}
+    starts: dict[str, int] = {}
+    for path in files.entries(folder):
         if not path.name.endswith("-result.json"):
             continue
-        with contextlib.suppress(Problem, KeyError, TypeError, ValueError):
-            told: Json = rundir.read_json(path)
-            began = int(told.get("start") or 0)
-            for name in (_key(told), str(told.get("fullName")), *_labelled(told)):
-                if began >= (found[name][0] if name in found else 0):
-                    found[name] = began, path, told
-    return {name: (path, told) for name, (_began, path, told) in found.items()}
+        with contextlib.suppress(Problem, AttributeError, KeyError, TypeError, ValueError):
+            result = rundir.read_json(path)
+            start = int(result.get("start") or 0)
+            nodeids = [label["value"] for label in result["labels"] if label["name"] == SCENARIO]
+            # Earlier versions wrote no such label; allure-pytest names a test by its module and its name.
+            for nodeid in nodeids or [_nodeid_of(result)]:
+                if start >= starts.get(nodeid, 0):
+                    starts[nodeid], last[nodeid] = start, (path, result)
+    return last
 
 
-def _pages(results: Path) -> Mapping[str, str]:
-    found: dict[str, str] = {}
-    for name, (_path, told) in last_results(results).items():
-        with contextlib.suppress(KeyError):
-            # Allure's own id of a result (its convert.js).
-            found[name] = hashlib.md5(str(told["uuid"]).encode(), usedforsecurity=False).hexdigest()
-    return found
+def _nodeid_of(result: Json) -> str:
+    module = str(result["fullName"]).partition("#")[0]
+    return f"{module.replace('.', '/')}.py::{result['name']}"
 
 
-def _labelled(told: Mapping[str, Json]) -> list[str]:
-    """The node id itself; results of earlier versions have none."""
-    return [label["value"] for label in told.get("labels", ()) if label["name"] == behaviours.SCENARIO]
+def addresses(run: Path) -> Mapping[str, str]:
+    """Return the address in the run's site of each scenario's last try, by node id."""
+    if not (run / "site" / "index.html").is_file():
+        return {}
+    return {
+        nodeid: f"index.html#{_page_id(str(result.get('uuid')))}"
+        for nodeid, (_path, result) in last_results(run / RESULTS).items()
+    }
 
 
-def _key(told: Mapping[str, Json]) -> str:
-    """allure-pytest calls a test `scenarios.partition.test_cut#test_it`, whatever its parameters."""
-    module = str(told["fullName"]).partition("#")[0]
-    return f"{module}#{told['name']}"
-
-
-def _name(nodeid: str) -> str:
-    path, _, name = nodeid.partition("::")
-    name, bracket, parameters = name.partition("[")
-    return f"{path.removesuffix('.py').replace('/', '.')}#{name.rpartition('::')[2]}{bracket}{parameters}"
+def _page_id(result_uuid: str) -> str:
+    """Return Allure's own id of a result (its convert.js)."""
+    return hashlib.md5(result_uuid.encode(), usedforsecurity=False).hexdigest()

@@ -1,15 +1,15 @@
-"""One run of several shards, of which some may have died or be missing.
+"""One run of several shards, some of which may be incomplete or missing.
 
-Files are linked where the file system lets them, else copied. What a shard should have judged and did not is
-`unproven`, with a reason that names the shard: a merged run is never silent on a claim.
+Files are linked, or copied if links are impossible. A scenario that a shard should have judged and did not is
+`unproven: gap`, with a reason that names the shard.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -19,39 +19,76 @@ from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
 from nodeproof.model.verdict import unproven
-from nodeproof.report import broken, files, moments, places, rundir, shards
-from nodeproof.report.links import link
-from nodeproof.report.rundir import Row, RunFacts, Scenario
+from nodeproof.report import allure, files, rundir
+from nodeproof.report.rundir import Row, RunFacts, StoredRun, Unreadable
 
 _APART = timedelta(hours=12)
-"""Shards that began further apart are of two nights."""
-_NEVER = datetime.min.replace(tzinfo=UTC)
-_FOREIGN = "merge runs of one command, which differ in --shard alone"
-_MADE_ANEW = frozenset({"environment.properties"})
-"""Of Allure's results: what the site writes for the whole run."""
-
-
-class _UntoldError(Problem):
-    """A folder that does not say which shard it is, or when that began."""
+"""Shards that began further apart belong to different nights."""
+_NEXT_STEP = "merge runs of one command, which differ in --shard alone"
+_REWRITTEN = frozenset({"environment.properties"})
+"""Allure's results that a site writes."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """A run of one shard, whatever of it is there; `lost` says of scenarios why their judgments cannot be
-    read.
-    """
+class Merged:
+    """A merged run."""
 
-    run: Path
+    folder: Path
+    facts: RunFacts
+    rows: tuple[Row, ...]
+    selected: tuple[str, ...]
+    """The claims selected by name."""
+    mixed: tuple[str, ...]
+    """Components of which shards ran different executables."""
+
+
+@dataclass(frozen=True)
+class ShardRun:
+    """The run of one shard, which may have died."""
+
     shard: Shard
-    facts: RunFacts | None
-    scenarios: Mapping[str, Scenario]
-    lost: Mapping[str, str]
-    reason: str
-    """Why it is not whole; empty where it is."""
+    run: StoredRun
+
+    @property
+    def folder_name(self) -> str:
+        return self.run.folder.name
+
+    @property
+    def judged(self) -> set[str]:
+        """The node ids of its judged scenarios."""
+        return {scenario.nodeid.removesuffix(rundir.DIED) for scenario in self.run.scenarios}
+
+    @property
+    def common(self) -> Mapping[str, str]:
+        """What shards of one run have in common."""
+        shard = self.shard
+        return {
+            "number of shards": str(shard.of),
+            "kind of lab": shard.lab,
+            "profile": shard.profile,
+            "Kubernetes version": shard.kubernetes_version,
+            "claims asked for": ", ".join(shard.selected) or "all",
+        }
+
+    @property
+    def reason(self) -> str:
+        """Why it is incomplete; empty if it is not."""
+        facts = self.run.facts
+        if facts is None or not facts.ended or not (self.run.folder / rundir.VERDICTS).exists():
+            return f"{self.shard.name} has no end: it died, or is under way"
+        first_line = facts.exit_reason.partition("\n")[0]
+        return f"{self.shard.name} broke off: {first_line}" if first_line else ""
+
+    def why_lost(self, nodeid: str) -> str:
+        """Return why a scenario has no judgments; empty if it was not begun."""
+        place = f"scenarios/{rundir.slug(nodeid)}"
+        if problem := self.run.problems.get(place):
+            return f"this scenario's judgments are lost: {problem.what}"
+        return "it ended in the middle of this scenario" if (self.run.folder / place).is_dir() else ""
 
 
 @dataclass(frozen=True)
-class Missing:
+class Gap:
     """A scenario that a shard should have judged and did not."""
 
     nodeid: str
@@ -59,274 +96,197 @@ class Missing:
     rows: tuple[Row, ...]
 
 
-def merge(runs: Sequence[Path], into: Path, claims: Mapping[str, Claim]) -> RunFacts:
-    """Make one run of shards; gives what it is. A folder that died before it said which shard it is counts as
-    none, and is named, while another one tells how they are divided.
+def merge(runs: Sequence[Path], into: Path | None, claims: Mapping[str, Claim]) -> Merged:
+    """Merge shards into one run, in a folder of its own, by default beside the first run.
 
-    Raises Problem, before anything is written, where the shards are not of one run or one is there twice, and
-    where `into` holds anything or lies in a run.
+    A folder that died before it stored which shard it is counts as none, and is named, if another one shows
+    how the run is divided.
+
+    Raises:
+        Problem: The shards are not of one run, or one is there twice; `into` is not empty or lies in a run;
+            the catalogue lacks a claim. Nothing is written in these cases.
     """
-    parts, untold = _read_all([run.resolve() for run in runs])
-    _refuse(parts)
+    shards, unidentified = _read([run.resolve() for run in runs])
+    _check(shards)
+    shard = shards[0].shard
+    into = into or rundir.new_folder(runs[0].resolve().parent, shard.profile, shard.lab)
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise Problem("a merged run goes into a folder of its own", str(into), "give --run another one")
-    places.refuse_inside(into, "nothing can be merged into a run")
-    reasons = _reasons(parts, untold)
-    missing = tuple(_missing(parts, claims, reasons))
+    rundir.refuse_inside(into, "nothing can be merged into a run")
+    # The configuration of a cluster that nothing was read from.
+    unread = Configuration(shard.kubernetes_version, shard.lab, shard.profile, 0.0, 0.0, Calibration(0.0))
+    reasons = _reasons(shards, unidentified)
+    gaps = list(_gaps(shards, reasons, claims, unread))
+    facts = _merge_facts(into.resolve().name, shards, reasons, unidentified)
     try:
-        return _write(parts, into, missing, _merged(parts, into, reasons, untold), claims)
+        rundir.create(into)
+        for part in shards:
+            _link(part, into)
+        if times := _merge_times(shards):
+            rundir.write_json(into / rundir.TIMES, times)
+        # On Allure's clock they belong to the end of the run, whenever it is merged.
+        ended_s = datetime.fromisoformat(facts.ended).timestamp()
+        for gap in gaps:
+            rundir.write_scenario(into, gap.nodeid, (), unread, gap.rows)
+            judged = [row["claim"] for row in gap.rows]
+            allure.write_broken(into, gap.nodeid, judged, gap.reason, claims, ended_s)
+        rows = rundir.merge_verdicts(into)
+        rundir.write_facts(into, facts)
+        rundir.point_latest(into.resolve().parent, into)
     except OSError as error:
-        said = "the merged run cannot be written"
-        raise Problem(said, str(into), "remove what is there, and merge again", str(error)) from error
+        next_step = "remove what is there, and merge again"
+        raise Problem("the merged run cannot be written", str(into), next_step, str(error)) from error
+    return Merged(into, facts, rows, shard.selected, _mixed_components(shards))
 
 
-def different_components(runs: Sequence[Path]) -> Sequence[str]:
-    """The components of which shards ran different executables: of one version, and built apart."""
-    seen: dict[str, set[str]] = {}
-    for run in runs:
-        facts = shards.facts(run.resolve())
-        for role, about in facts.components.items() if facts else ():
-            seen.setdefault(role, set()).add(about.get("sha256", ""))
-    return sorted(role for role, digests in seen.items() if len(digests) > 1)
+def _read(runs: Sequence[Path]) -> tuple[Sequence[ShardRun], Mapping[str, str]]:
+    """Return the shards by number, and why other folders could not be identified, by name.
 
-
-def shard_of(runs: Sequence[Path]) -> Shard:
-    """The first that says which it is. Raises Problem where none does, and at what is no run of a shard."""
-    untold: list[Problem] = []
-    for run in runs:
-        try:
-            return _shard(run)
-        except _UntoldError as problem:
-            untold.append(problem)
-    raise untold[0]
-
-
-def _read_all(runs: Sequence[Path]) -> tuple[Sequence[Part], Mapping[str, str]]:
-    """Shards in their order; and why a folder does not say which it is, by its name."""
-    parts: list[Part] = []
-    untold: dict[str, _UntoldError] = {}
-    for run in runs:
-        try:
-            parts.append(_read(run, _shard(run)))
-        except _UntoldError as problem:
-            untold[run.name] = problem
-    if not parts:
-        raise next(iter(untold.values()))
-    return sorted(parts, key=lambda part: part.shard.number), {
+    Raises:
+        Problem: A folder is no run of a shard, or none can be identified.
+    """
+    shards: list[ShardRun] = []
+    problems: dict[str, Problem] = {}
+    for folder in runs:
+        no_shard = Problem("this is no run of a shard", str(folder), "name folders of runs with --shard")
+        run = rundir.read_run(folder)
+        is_malformed = rundir.SHARD in run.problems
+        if run.shard:
+            shards.append(ShardRun(run.shard, run))
+        elif is_malformed or (folder.is_dir() and not run.facts):
+            problems[folder.name] = run.problems.get(rundir.SHARD, no_shard)
+        else:
+            raise no_shard
+    if not shards:
+        raise next(iter(problems.values()))
+    return sorted(shards, key=lambda part: part.shard.number), {
         name: f"{name} does not say which shard it is, or when it began: {problem.what}"
-        for name, problem in untold.items()
+        for name, problem in problems.items()
     }
 
 
-def _shard(run: Path) -> Shard:
-    """Raises _UntoldError where it died before it could say, and Problem where it is something else."""
-    try:
-        shard = shards.read(run)
-    except rundir.NewerFormat:
-        raise
-    except Problem as problem:
-        raise _UntoldError(problem.what, problem.where, problem.next_step) from problem
-    if shard is None:
-        kind = Problem if shards.facts(run) or not run.is_dir() else _UntoldError
-        raise kind("this is no run of a shard", str(run), "name folders of runs with --shard")
-    return shard if moments.read(shard.began) else _timed(run, shard)
-
-
-def _timed(run: Path, shard: Shard) -> Shard:
-    """A shard whose own file does not say when it began, by what else does. Raises _UntoldError."""
-    facts = shards.facts(run)
-    if facts and moments.read(facts.began):
-        return replace(shard, began=facts.began)
-    said = f"{shards.FILE} says that it began at {shard.began!r}, which is no time"
-    raise _UntoldError(said, str(run / shards.FILE), "restore the file")
-
-
-def _read(run: Path, shard: Shard) -> Part:
-    facts = shards.facts(run)
-    scenarios: dict[str, Scenario] = {}
-    lost: dict[str, str] = {}
-    for folder in files.entries(run / "scenarios"):
-        if not (folder / "judgments.json").exists():
-            lost[folder.name] = "it ended in the middle of this scenario"
-            continue
-        try:
-            found = rundir.read_scenario(folder)
-        except Problem as problem:
-            lost[folder.name] = f"this scenario's judgments are lost: {problem.what}"
-        else:
-            scenarios[found.nodeid] = found
-    reason = ""
-    if facts is None or not facts.ended or not (run / "verdicts.json").exists():
-        reason = f"{shard.name} has no end: it died, or is under way"
-    elif facts.exit_reason:
-        reason = f"{shard.name} broke off: {facts.exit_reason.partition(chr(10))[0]}"
-    return Part(run, shard, facts, scenarios, lost, reason)
-
-
-def _refuse(parts: Sequence[Part]) -> None:
-    """Raises Problem where these are not shards of one run, each once."""
-    first = parts[0]
-    for before, part in pairwise(parts):
-        where = f"{first.run.name}, {part.run.name}"
-        for what, one, other in _told(first, part):
-            if one != other:
-                raise Problem(f"two shards differ in their {what}: {one}, {other}", where, _FOREIGN)
-        if abs(_moment(first.shard.began) - _moment(part.shard.began)) > _APART:
-            raise Problem("two shards began more than twelve hours apart", where, _FOREIGN)
+def _check(shards: Sequence[ShardRun]) -> None:
+    """Check that shards are of one run, each once. Raises Problem."""
+    first = shards[0]
+    for before, part in pairwise(shards):
+        where = f"{first.folder_name}, {part.folder_name}"
+        for name, one in first.common.items():
+            if one != part.common[name]:
+                what = f"two shards differ in their {name}: {one}, {part.common[name]}"
+                raise Problem(what, where, _NEXT_STEP)
+        versions = [run.facts.kubernetes_version for run in (first.run, part.run) if run.facts]
+        if len(set(versions)) > 1:
+            what = f"two shards differ in their Kubernetes version: {', '.join(versions)}"
+            raise Problem(what, where, _NEXT_STEP)
+        if abs(part.shard.began_at - first.shard.began_at) > _APART:
+            raise Problem("two shards began more than twelve hours apart", where, _NEXT_STEP)
         if first.shard.parts != part.shard.parts:
-            raise Problem("two shards divide different scenarios, or otherwise", where, _FOREIGN)
+            raise Problem("the shards were planned from different scenarios or durations", where, _NEXT_STEP)
         if before.shard.number == part.shard.number:
-            names = f"{before.run.name}, {part.run.name}"
-            raise Problem(f"{part.shard.name} is there twice", names, "leave one of them out")
-    for part in parts:
-        own = part.shard.parts[part.shard.number - 1]
-        for nodeid in part.scenarios:
-            if nodeid.removesuffix(broken.DIED) not in own:
-                raise Problem(f"{nodeid} is not of {part.shard.name}", part.run.name, _FOREIGN)
+            names = f"{before.folder_name}, {part.folder_name}"
+            raise Problem(f"{part.shard.name} is given twice", names, "leave one of them out")
+    for part in shards:
+        for nodeid in part.judged - part.shard.scenarios.keys():
+            raise Problem(f"{nodeid} does not belong to {part.shard.name}", part.folder_name, _NEXT_STEP)
 
 
-def _told(first: Part, part: Part) -> Iterator[tuple[str, str, str]]:
-    """What two shards have to have in common, with what each has."""
-    one, other = first.shard, part.shard
-    yield "number of shards", str(one.of), str(other.of)
-    yield "kind of lab", one.lab, other.lab
-    yield "profile", one.profile, other.profile
-    yield "Kubernetes version", one.kubernetes_version, other.kubernetes_version
-    yield "claims asked for", ", ".join(one.asked) or "all", ", ".join(other.asked) or "all"
-    if first.facts and part.facts:
-        yield "Kubernetes version", first.facts.kubernetes_version, part.facts.kubernetes_version
-
-
-def _write(
-    parts: Sequence[Part],
-    into: Path,
-    missing: Sequence[Missing],
-    facts: RunFacts,
-    claims: Mapping[str, Claim],
-) -> RunFacts:
-    rundir.create(into)
-    for part in parts:
-        _take(part, into)
-    _write_times(parts, into)
-    # By Allure's clock they belong to the end of the run, whenever it is merged.
-    ended_s = _moment(facts.ended).timestamp()
-    for each in missing:
-        rundir.write_scenario(into, each.nodeid, (), _nothing(parts[0].shard), each.rows)
-        judged = [row["claim"] for row in each.rows]
-        broken.report(into, each.nodeid, judged, each.reason, claims, ended_s)
-    rundir.merge_verdicts(into)
-    rundir.write_facts(into, facts)
-    rundir.point_latest(into.resolve().parent, into)
-    return facts
-
-
-def _take(part: Part, into: Path) -> None:
-    """Link or copy what a shard recorded; the names of two machines' labs may be the same."""
-    for folder in ("scenarios", rundir.TOO_LOADED):
-        for path in files.entries(part.run / folder):
-            is_lost = folder == "scenarios" and path.name in part.lost
-            link(path, into / folder / path.name, {"judgments.json"} if is_lost else ())
-    for path in files.entries(part.run / "labs"):
-        if not path.is_dir() and path.suffix != ".json":
-            # What its workers locked.
-            continue
-        target = into / "labs" / path.name
-        if target.exists():
-            target = target.with_name(f"{path.stem}-shard-{part.shard.number}{path.suffix}")
-        link(path, target)
-    link(part.run / "allure-results", into / "allure-results", _MADE_ANEW)
-    if not (into / rundir.FIELDS).exists():
-        link(part.run / rundir.FIELDS, into / rundir.FIELDS)
-
-
-def _write_times(parts: Sequence[Part], into: Path) -> None:
-    """How long scenarios took: the next division may go by it. Of what several tell, the median."""
-    told: dict[str, list[float]] = {}
-    for part in parts:
-        with contextlib.suppress(Problem, TypeError, ValueError, AttributeError):
-            for name, took_s in rundir.read_json(part.run / rundir.TIMES).items():
-                told.setdefault(str(name), []).append(float(took_s))
-    if told:
-        rundir.write_json(into / rundir.TIMES, {name: median(times) for name, times in told.items()})
-
-
-def _reasons(parts: Sequence[Part], untold: Mapping[str, str]) -> Mapping[int, str]:
-    """Of each shard, by its number, why it is not whole; empty where it is."""
-    known = {part.shard.number: part.reason for part in parts}
-    shard = parts[0].shard
+def _reasons(shards: Sequence[ShardRun], unidentified: Mapping[str, str]) -> Mapping[int, str]:
+    """Return why each shard of the run is incomplete, by its number; empty if it is not."""
+    shard, reasons = shards[0].shard, {part.shard.number: part.reason for part in shards}
     return {
-        number: known.get(number, "; ".join([f"{shard.named(number)} is missing", *untold.values()]))
+        number: reasons.get(number, "; ".join([f"{shard.named(number)} is missing", *unidentified.values()]))
         for number in range(1, shard.of + 1)
     }
 
 
-def _missing(
-    parts: Sequence[Part], claims: Mapping[str, Claim], reasons: Mapping[int, str]
-) -> Iterator[Missing]:
-    """Every scenario that has no judgments, with the rows that say so. Raises Problem on a claim that the
-    catalogue does not have.
-    """
-    by_number = {part.shard.number: part for part in parts}
-    shard, nothing = parts[0].shard, _nothing(parts[0].shard)
-    for number, scenarios in enumerate(shard.parts, 1):
-        part = by_number.get(number)
-        judged = {nodeid.removesuffix(broken.DIED) for nodeid in part.scenarios} if part else set()
+def _gaps(
+    shards: Sequence[ShardRun],
+    reasons: Mapping[int, str],
+    claims: Mapping[str, Claim],
+    unread: Configuration,
+) -> Iterator[Gap]:
+    """Yield the scenarios without judgments. Raises Problem if the catalogue lacks a claim."""
+    parts = {part.shard.number: part for part in shards}
+    for number, scenarios in enumerate(shards[0].shard.parts, 1):
+        part, name = parts.get(number), shards[0].shard.named(number)
+        judged = part.judged if part else set()
         for nodeid in scenarios.keys() - judged:
-            reason = reasons[number] or f"{shard.named(number)} ended, and left no judgments of this scenario"
-            lost = part.lost.get(rundir.slug(nodeid), "") if part else ""
-            reason = f"{reason}; {lost}" if lost else reason
+            reason = reasons[number] or f"{name} ended, and left no judgments of this scenario"
+            if part and (why := part.why_lost(nodeid)):
+                reason = f"{reason}; {why}"
+            if unknown := [claim for claim in scenarios[nodeid] if claim not in claims]:
+                next_step = "name its folder: --claims DIR"
+                raise Problem(f"the catalogue has no claim {unknown[0]}", "merge", next_step)
             verdict = unproven("gap", reason)
-            rows = [rundir.row(_known(each, claims), nodeid, verdict, nothing) for each in scenarios[nodeid]]
-            yield Missing(nodeid, reason, tuple(rows))
+            rows = (rundir.row(claims[claim], nodeid, verdict, unread) for claim in scenarios[nodeid])
+            yield Gap(nodeid, reason, tuple(rows))
 
 
-def _nothing(shard: Shard) -> Configuration:
-    """What is known of a cluster that nobody asked."""
-    return Configuration(
-        shard.kubernetes_version, shard.lab, shard.profile, 0.0, 0.0, calibration=Calibration(0.0)
-    )
+def _link(part: ShardRun, into: Path) -> None:
+    """Link the files of a shard; labs of two machines may have the same name."""
+    folder = part.run.folder
+    for path in files.entries(folder / "scenarios"):
+        is_lost = f"scenarios/{path.name}" in part.run.problems
+        files.link(path, into / "scenarios" / path.name, {"judgments.json"} if is_lost else ())
+    for path in files.entries(folder / "labs"):
+        # Other files are locks of its workers.
+        if path.is_dir() or path.suffix == ".json":
+            target = into / "labs" / path.name
+            if target.exists():
+                target = target.with_name(f"{path.stem}-shard-{part.shard.number}{path.suffix}")
+            files.link(path, target)
+    files.link(folder / rundir.TOO_LOADED, into / rundir.TOO_LOADED)
+    files.link(folder / "allure-results", into / "allure-results", _REWRITTEN)
+    if not (into / rundir.FIELDS).exists():
+        files.link(folder / rundir.FIELDS, into / rundir.FIELDS)
 
 
-def _known(claim: str, claims: Mapping[str, Claim]) -> Claim:
-    if claim not in claims:
-        raise Problem(f"the catalogue has no claim {claim}", "merge", "name its folder: --claims DIR")
-    return claims[claim]
+def _merge_times(shards: Sequence[ShardRun]) -> Mapping[str, float]:
+    """Return how long scenarios took, by which a next run may be divided; the median of several values."""
+    times: dict[str, list[float]] = {}
+    for part in shards:
+        with contextlib.suppress(Unreadable, TypeError, ValueError, AttributeError):
+            for name, duration_s in rundir.read_json(part.run.folder / rundir.TIMES).items():
+                times.setdefault(str(name), []).append(float(duration_s))
+    return {name: median(durations_s) for name, durations_s in times.items()}
 
 
-def _merged(
-    parts: Sequence[Part], into: Path, reasons: Mapping[int, str], untold: Mapping[str, str]
+def _merge_facts(
+    name: str, shards: Sequence[ShardRun], reasons: Mapping[int, str], unidentified: Mapping[str, str]
 ) -> RunFacts:
-    shard, whole = parts[0].shard, [part.facts for part in parts if part.facts]
-    runs = {part.shard.number: part.run.name for part in parts}
-    began = min(map(_began, parts), key=_moment)
-    ends = [facts.ended for facts in whole if facts.ended]
+    shard = shards[0].shard
+    facts = [part.run.facts for part in shards if part.run.facts]
+    folders = {part.shard.number: part.folder_name for part in shards}
+    began = min((part.run.began or part.shard.began for part in shards), key=datetime.fromisoformat)
+    merged = [
+        {"shard": shard.named(number), "run": folders.get(number, ""), "reason": reason}
+        for number, reason in reasons.items()
+    ]
+    merged += [
+        {"shard": "unknown", "run": folder, "reason": reason} for folder, reason in unidentified.items()
+    ]
     return RunFacts(
-        run=into.resolve().name,
+        run=name,
         began=began,
-        # Of none that came to its end nothing is known but that it began.
-        ended=max(ends, key=_moment, default=began),
+        # Of a run without any end, only the beginning is known.
+        ended=max((run.ended for run in facts if run.ended), default=began),
         lab=shard.lab,
         profile=shard.profile,
-        kubernetes_version=whole[0].kubernetes_version if whole else shard.kubernetes_version,
-        command="; ".join(dict.fromkeys(facts.command for facts in whole)),
-        components=next((facts.components for facts in whole if facts.components), {}),
-        settings=tuple(dict.fromkeys(setting for facts in whole for setting in facts.settings)),
-        quarantined=tuple(sorted({node for facts in whole for node in facts.quarantined})),
+        kubernetes_version=facts[0].kubernetes_version if facts else shard.kubernetes_version,
+        command="; ".join(dict.fromkeys(run.command for run in facts)),
+        components=next((run.components for run in facts if run.components), {}),
+        settings=tuple(dict.fromkeys(setting for run in facts for setting in run.settings)),
+        quarantined=tuple(sorted({node for run in facts for node in run.quarantined})),
         selected=shard.claims,
         exit_reason="; ".join(reason for reason in reasons.values() if reason),
-        merged=tuple(
-            {"shard": shard.named(number), "run": runs.get(number, ""), "reason": reason}
-            for number, reason in reasons.items()
-        )
-        + tuple({"shard": "unknown", "run": run, "reason": reason} for run, reason in untold.items()),
+        merged=tuple(merged),
     )
 
 
-def _began(part: Part) -> str:
-    """By its facts, else by what it said as it began, which is a moment."""
-    told = part.facts.began if part.facts else ""
-    return told if moments.read(told) else part.shard.began
-
-
-def _moment(told: str) -> datetime:
-    return moments.read(told) or _NEVER
+def _mixed_components(shards: Sequence[ShardRun]) -> tuple[str, ...]:
+    """Return the components with different executables, of one version but built separately."""
+    digests: dict[str, set[str]] = {}
+    for part in shards:
+        for role, component in part.run.facts.components.items() if part.run.facts else ():
+            digests.setdefault(role, set()).add(component.get("sha256", ""))
+    return tuple(sorted(role for role in digests if len(digests[role]) > 1))

@@ -1,23 +1,31 @@
-"""Text that others wrote, for a terminal and for Markdown: one line, short, harmless."""
+"""Text for a terminal and for Markdown: foreign text as one short, harmless line; columns and counts."""
 
 from __future__ import annotations
 
+import io
 import re
+from collections.abc import Sequence
 
-from nodeproof.model.printable import printable
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nodeproof.model.problem import printable
 
 LONG = 300
 """Characters of a text; what is longer is cut."""
+_WIDEST = 1_000_000
+"""Columns of a line."""
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~])")
 
 
 def on_terminal(text: str, most: int = LONG) -> str:
-    """One line without control characters, of at most so many characters."""
+    """Return one line without control characters, of at most `most` characters."""
     return shortened(" ".join(printable(text).split()), most)
 
 
 def in_markdown(text: str, most: int = LONG) -> str:
-    """The same where Markdown is read, as a code span: nothing in it is markup, a link or a mention."""
+    """Return the same line as a code span of Markdown: nothing in it is markup, a link or a mention."""
     flat = on_terminal(text, most)
     if not flat:
         return ""
@@ -28,23 +36,45 @@ def in_markdown(text: str, most: int = LONG) -> str:
 
 
 def in_markdown_cell(text: str, most: int = LONG) -> str:
-    """The same in a table. A line is divided into cells before code spans are read, and no escape holds after
-    every backslash: a bar is a broken one.
+    """Return the same code span for a table, with broken bars.
+
+    A line is divided into cells before code spans are read, and no escape holds after every backslash.
     """
     return in_markdown(text, most).replace("|", "¦")
 
 
 def prose_in_markdown(text: str, most: int = LONG) -> str:
-    """A sentence of the catalogue's where Markdown and its HTML are read: what would be markup is shown."""
+    """Return a sentence of the catalogue with its markup escaped, for Markdown and the HTML in it."""
     flat = on_terminal(text, most).replace("&", "&amp;").replace("<", "&lt;")
     return _MARKDOWN.sub(r"\\\1", flat)
 
 
 def shortened(text: str, most: int) -> str:
-    """At most so many characters."""
+    """Return at most `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def counted(number: int, one: str, several: str = "") -> str:
-    """So many of something: `1 verdict`, `2 verdicts`."""
+    """Return a number with its noun: `1 verdict`, `2 verdicts`."""
     return f"{number} {one if number == 1 else several or f'{one}s'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words: `1 h 5 min`, `2 min 3 s`, `9 s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line for each row, with its cells below each other; no cell is wrapped or cut."""
+    table = Table.grid(*(("",) * len(rows[0])), padding=(0, 2), pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(cell, no_wrap=True) for cell in row))
+    # Wide enough for any content, whatever terminal or pipe the text is for.
+    console = Console(file=io.StringIO(), width=_WIDEST, force_terminal=False, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    return [line.rstrip() for line in capture.get().splitlines()]

@@ -1,285 +1,293 @@
-"""Runs as a web site: of each what may be seen, and a page that lists them, newest first.
+"""Runs as a web site: the public part of each run, and a page that lists them, newest first.
 
 <folder>/index.html                       the list
-<folder>/<run>/published.json             that it is a copy, when the run began, and when the copy was made
-<folder>/<run>/run.json  verdicts.json    as in the run, with declared-claims.json, by which it is known which
-                                          scenario has no verdict, and what was judged again its recheck.json
-<folder>/<run>/site/                      the page, judged, written anew, and Allure's page where this user's
-                                          nodeproof built it (`seal.py`)
+<folder>/<run>/published.json             marks a copy: when the run began, and when the copy was made
+<folder>/<run>/run.json  verdicts.json    as in the run, with declared-claims.json, which shows scenarios
+                                          without a verdict, and recheck.json of a rechecked run
+<folder>/<run>/site/                      the page, written again, and Allure's page if this user's nodeproof
+                                          built it (`files.seal`)
 <folder>/<run>/scenarios/<slug>/          what the page links to, and judgments.json
 
-A run that was judged again, which lies in its RUN/recheck, is RUN-recheck here.
+A rechecked run, in its RUN/recheck, is RUN-recheck here.
 
-Logs of labs, the audit log and Allure's results stay behind, and so does what a link leads to: that may lie
-outside the run. A page that somebody else built may hold any script, which would run beside all other
-runs: it stays behind, too. What is copied is cleaned of secrets once more (`cleaned.py`), as a run of an
-earlier version may have some, and the page is made of the clean copy.
+Lab logs, the audit log, Allure's results and targets of links, which may be outside the run, are not copied,
+nor is an Allure page built elsewhere: it may contain any script, which would run beside all other runs. Files
+are redacted once more, as a run of an earlier version may contain secrets, and the page is made from the
+redacted copy.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import contextlib
+import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from nodeproof.model import redact
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import (
-    cleaned,
-    digest,
-    evidence,
-    facts_left,
-    files,
-    html,
-    moments,
-    page,
-    places,
-    rechecked,
-    rundir,
-    seal,
-)
+from nodeproof.report import digest, evidence, files, html, page, rundir
 from nodeproof.report.digest import Digest, State
 from nodeproof.report.evidence import Finder
 from nodeproof.report.page import View
 
 Json = Any
-INDEX, MARK, KEEP = "index.html", places.PUBLISHED, 30
+INDEX, KEEP = "index.html", 30
 _OWN = "<!-- nodeproof publish -->"
-"""In the template: by it a list is told from somebody's own page."""
+"""Marks the list, in its template."""
 _PARTIAL = ".nodeproof-partial-"
-_NEVER = datetime.min.replace(tzinfo=UTC)
-_OF_A_RUN = ("run.json", "verdicts.json", rundir.DECLARED, rechecked.FILE)
+_OF_A_RUN = (rundir.RUN, rundir.VERDICTS, rundir.DECLARED, rundir.CHANGES)
 _OF_A_SCENARIO = (*evidence.FILES, "judgments.json")
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A published run as the list has it; an address is empty where there is no such page."""
-
-    name: str
-    began: str
-    """To the minute, in UTC; empty where nothing tells."""
-    view: View
-    judged: str
-    allure: str
-
-    @property
-    def counts(self) -> Sequence[tuple[State, str, int]]:
-        """How many claims are in each state; states without any are out."""
-        return [each for each in self.view.counts if each[2] and each[0] != "silent"]
-
-    @property
-    def worst(self) -> str:
-        """The state that decides how the run looks."""
-        return next((state for state, _label, _number in self.counts), "silent")
+_LOSSLESS = "utf-8", "surrogateescape"
+_EMBEDDED = re.compile(r'(?:\bd\("[^"]*","|data:[a-z]+/([a-z0-9.+-]+);base64,)([A-Za-z0-9+/]+={0,2})(?=")')
+"""Data in Allure's page: `d("data/test-results/….json","BASE64")`, `src="data:text/javascript;base64,…"`."""
+_PROGRAM = "javascript"
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A published run, which has its place among the others also where it cannot be read."""
+    """A published run, with what its entry on the list shows; an address is empty without such a page."""
 
-    name: str
+    folder: Path
     when: datetime
-    """When it began; where nothing tells, when it was published."""
-    shown: Shown | None
+    """When the run began; if that is unknown, when it was published."""
+    began: str
+    """To the minute, in UTC; empty if unknown."""
+    view: View | None
     unread: str = ""
     """Why it cannot be read."""
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @cached_property
+    def counts(self) -> Sequence[tuple[State, str, int]]:
+        """How many claims are in each state that has any."""
+        counts = self.view.counts if self.view else ()
+        return [entry for entry in counts if entry[2] and entry[0] != "silent"]
+
+    @property
+    def worst(self) -> str:
+        """The state that decides how the run looks."""
+        return self.counts[0][0] if self.counts else "silent"
+
+    @property
+    def judged(self) -> str:
+        return self._address(page.FILE)
+
+    @property
+    def allure(self) -> str:
+        return self._address(INDEX)
+
+    def _address(self, name: str) -> str:
+        is_there = (self.folder / "site" / name).is_file()
+        return html.url_of(f"{self.name}/site/{name}") if is_there else ""
 
 
 @dataclass(frozen=True)
 class Published:
-    """What came of it: the list, the runs on it, those that were removed, and why others cannot be read."""
+    """The list, the runs on it, those that were removed, and why others cannot be read."""
 
     index: Path
     runs: tuple[str, ...]
     removed: tuple[str, ...]
     unread: tuple[str, ...]
     foreign: tuple[str, ...] = ()
-    """Those of which Allure's page stayed behind, as it was built elsewhere."""
+    """Runs whose Allure page was not copied, as it was built elsewhere."""
 
 
 def publish(
     folder: Path, runs: Sequence[Path], claims: Mapping[str, Claim], keep: int = KEEP, mib: int = 0
 ) -> Published:
-    """Copy runs into a folder, list all that are there, and remove all but the `keep` newest.
+    """Copy runs into a folder, list all copies there, and remove all but the `keep` newest.
 
-    Of these the oldest go until all have at most so many MiB together, where that is not 0; the newest stays.
+    Of these the oldest are removed until the others have at most `mib` MiB together, unless that is 0; the
+    newest stays. A run that is there already is replaced. Only copies are ever removed.
 
-    A run that is there already is replaced; only copies are ever removed. Raises Problem, before anything is
-    written, where one is no run, where another run or somebody's own page has its place, where the folder
-    lies in a run, for a `keep` below 1 and a `mib` below 0; and where the folder cannot be written.
+    Raises:
+        Problem: A folder is no run, or another run, a foreign page or a run around the folder is in the way,
+            or `keep` or `mib` is too small; nothing is written. Or the folder cannot be written.
     """
     if keep < 1:
         raise Problem("a site without runs shows nothing", f"--keep {keep}", "keep 1 at least")
     if mib < 0:
         raise Problem("runs cannot be so small", f"--mib {mib}", "give a number of MiB, or 0 for no limit")
-    found = [digest.read(run) for run in runs]
-    _refuse(folder, found)
+    digests = [digest.read(run) for run in runs]
+    _check(folder, digests)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for left in folder.glob(f"{_PARTIAL}*"):
-            shutil.rmtree(left)
-        for each in found:
-            _copy(each, folder, claims)
-        copies, foreign = _copies(folder, claims)
-        stay = _stay([folder / each.name for each in copies[:keep]], mib)
-        shown = [each.shown for each in copies[:stay] if each.shown]
-        unread = foreign + [f"{each.name}: {each.unread}" for each in copies[:stay] if each.unread]
-        index = html.write(folder / INDEX, html.render("publish.html", runs=shown, unread=unread))
-        for old in copies[stay:]:
-            shutil.rmtree(folder / old.name)
+        for partial in folder.glob(f"{_PARTIAL}*"):
+            shutil.rmtree(partial)
+        for run in digests:
+            _copy(run, folder, claims)
+        copies, unread = _read_copies(folder, claims)
+        number = min(keep, _fitting([copy.folder for copy in copies], mib))
+        shown = [copy for copy in copies[:number] if copy.view]
+        unread += [f"{copy.name}: {copy.unread}" for copy in copies[:number] if not copy.view]
+        index = html.write_html(
+            folder / INDEX, html.render_template("publish.html", runs=shown, unread=unread)
+        )
+        for copy in copies[number:]:
+            shutil.rmtree(copy.folder)
     except OSError as error:
         next_step = "name a folder of yours with space left"
         raise Problem("runs cannot be published there", str(folder), next_step, str(error)) from error
-    kept, removed = (tuple(each.name for each in part) for part in (shown, copies[stay:]))
-    elsewhere = tuple(str(each.run) for each in found if _is_foreign(each.run / "site" / INDEX))
-    return Published(index, kept, removed, tuple(unread), elsewhere)
+    names, removed = (tuple(copy.name for copy in part) for part in (shown, copies[number:]))
+    foreign = tuple(str(run.run) for run in digests if _is_foreign(run.run / "site" / INDEX))
+    return Published(index, names, removed, tuple(unread), foreign)
 
 
-def _stay(runs: Sequence[Path], mib: int) -> int:
-    """How many of these runs, newest first, are no larger together: one at least, and all where it is 0."""
+def _fitting(runs: Sequence[Path], mib: int) -> int:
+    """Return how many of these runs, newest first, fit into `mib` MiB: at least one, and all if it is 0."""
     sizes = [sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) for run in runs]
-    totals = accumulate(sizes)
-    fitting = sum(total <= mib * 2**20 for total in totals)
+    fitting = sum(total <= mib * 2**20 for total in accumulate(sizes))
     return max(1, fitting) if mib else len(runs)
 
 
-def _refuse(folder: Path, found: Sequence[Digest]) -> None:
-    """Raises Problem where a copy would harm something, or two runs would be one."""
-    index, other = folder / INDEX, "name another folder to publish into"
-    if any(folder.resolve().is_relative_to(each.run) for each in found):
-        raise Problem("a run cannot be published into itself", str(folder), other)
-    places.refuse_inside(folder, "runs cannot be published into a run")
+def _check(folder: Path, runs: Sequence[Digest]) -> None:
+    """Check that copies would replace nothing but copies of the same runs. Raises Problem."""
+    index, next_step = folder / INDEX, "name another folder to publish into"
+    if any(folder.resolve().is_relative_to(run.run) for run in runs):
+        raise Problem("a run cannot be published into itself", str(folder), next_step)
+    rundir.refuse_inside(folder, "runs cannot be published into a run")
     if index.exists() and not (index.is_file() and _OWN in index.read_text(errors="replace")):
-        raise Problem("there is a page that nodeproof did not write", str(index), other)
-    names = [_name(each) for each in found]
-    for each, name in zip(found, names, strict=True):
-        place, rename = folder / name, f"rename {_recorded(each)}"
+        raise Problem("there is a page that nodeproof did not write", str(index), next_step)
+    names = [_name(run) for run in runs]
+    for run, name in zip(runs, names, strict=True):
+        place = folder / name
+        rename = f"rename {run.run if run.run.name == name else run.run.parent}"
         if name == INDEX or name.startswith(".") or names.count(name) > 1:
-            raise Problem("a run needs a name of its own on a site", str(each.run), rename)
-        if place.exists() and not (place / MARK).is_file():
-            raise Problem("what is there is no published run", str(place), other)
-        if place.exists() and not _is_same(each, place):
+            raise Problem("each run on a site needs its own name", str(run.run), rename)
+        if place.exists() and not (place / rundir.PUBLISHED).is_file():
+            raise Problem("the folder exists and is not a published run", str(place), next_step)
+        if place.exists() and not _is_same(run, place):
             raise Problem("another run of that name is published", str(place), rename)
 
 
-def _name(found: Digest) -> str:
-    """What a run is called on a site; all that were judged again are called alike where they lie."""
-    is_in_its_run = found.is_judged_again and found.run.name == rechecked.FOLDER
-    return f"{found.run.parent.name}-{rechecked.FOLDER}" if is_in_its_run else found.run.name
+def _name(run: Digest) -> str:
+    """Return a run's name on a site; all rechecked runs have the same name where they lie."""
+    is_in_its_run = run.is_judged_again and run.run.name == rundir.RECHECK
+    return f"{run.run.parent.name}-{rundir.RECHECK}" if is_in_its_run else run.run.name
 
 
-def _recorded(found: Digest) -> Path:
-    """The folder that gives a run its name."""
-    return found.run.parent if found.run.name != _name(found) else found.run
-
-
-def _is_same(found: Digest, place: Path) -> bool:
-    """Whether what is published there is this run, as far as both tell."""
-    if rechecked.is_one(place) != found.is_judged_again:
+def _is_same(run: Digest, place: Path) -> bool:
+    """Return whether a published run is this one, as far as both have facts."""
+    if rundir.is_rechecked(place) != run.is_judged_again:
         return False
     with contextlib.suppress(Problem):
-        there = rundir.read_facts(place)
-        return not found.facts or found.facts.began == there.began
+        return not run.facts or run.facts.began == rundir.read_facts(place).began
     return True
 
 
-def _began(found: Digest) -> str:
-    """When a run began, as far as what it left tells."""
-    with contextlib.suppress(Problem):
-        return facts_left.read(found).began
-    return ""
-
-
-def _copy(found: Digest, folder: Path, claims: Mapping[str, Claim]) -> None:
-    """Copy one run beside its place, and put it there once it is whole. Raises OSError."""
-    run, name = found.run, _name(found)
-    place = folder / name
+def _copy(run: Digest, folder: Path, claims: Mapping[str, Claim]) -> None:
+    """Copy one run beside its place, and move it there when it is complete. Raises OSError."""
+    name = _name(run)
     partial, old = (folder / f"{_PARTIAL}{part}-{name}" for part in ("new", "old"))
-    partial.mkdir()
-    for source, target in _taken(run, partial):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        cleaned.copy(source, target)
-    (partial / "scenarios").mkdir(exist_ok=True)
-    (partial / "site").mkdir(exist_ok=True)
-    # What is told is the copy's; its links, its neighbours and what it put aside are the run's.
-    told = replace(digest.read(partial), run=run, load=found.load)
-    html.write(partial / "site" / page.FILE, page.render(told, claims))
+    for part in ("scenarios", "site"):
+        (partial / part).mkdir(parents=True)
+    for source in _public_files(run.run):
+        target = partial / source.relative_to(run.run)
+        target.parent.mkdir(exist_ok=True)
+        _copy_redacted(source, target)
+    # The content is the copy's; its links, its neighbours and the tries put aside are the run's.
+    shown = replace(digest.read(partial), run=run.run, load=run.load)
+    html.write_html(partial / "site" / page.FILE, page.render(shown, claims))
+    began = run.facts.began if run.facts else rundir.read_run(run.run).began
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    rundir.write_json(partial / MARK, {"run": name, "began": _began(found), "published": now})
-    if place.exists():
-        place.rename(old)
-    partial.rename(place)
+    rundir.write_json(partial / rundir.PUBLISHED, {"run": name, "began": began, "published": now})
+    if (folder / name).exists():
+        (folder / name).rename(old)
+    partial.rename(folder / name)
     if old.exists():
         shutil.rmtree(old)
 
 
-def _taken(run: Path, into: Path) -> Iterator[tuple[Path, Path]]:
-    """What of a run may be published, each file with its place."""
-    yield from _files([run / name for name in _OF_A_RUN], into)
-    pages = [path for path in files.entries(run / "site") if path.name == INDEX and not _is_foreign(path)]
-    yield from _files(pages, into / "site")
+def _public_files(run: Path) -> Iterator[Path]:
+    """Yield the files of a run that may be published."""
+    paths = [run / name for name in _OF_A_RUN]
+    if files.is_sealed(run / "site" / INDEX):
+        paths.append(run / "site" / INDEX)
     for scenario in files.entries(run / "scenarios"):
-        shown = [path for path in files.entries(scenario) if path.name in _OF_A_SCENARIO]
-        yield from _files(shown, into / "scenarios" / scenario.name)
-
-
-def _files(paths: Iterable[Path], into: Path) -> Iterator[tuple[Path, Path]]:
-    """Those of some paths that are files, and no links."""
-    return ((path, into / path.name) for path in paths if path.is_file() and not path.is_symlink())
+        paths += (scenario / name for name in _OF_A_SCENARIO)
+    return (path for path in paths if path.is_file() and files.is_plain(path, run))
 
 
 def _is_foreign(index: Path) -> bool:
-    """Whether Allure's page is there, and nothing proves that this user's nodeproof built it."""
-    return index.is_file() and not seal.is_whole(index)
+    """Return whether Allure's page exists, and nothing proves that this user's nodeproof built it."""
+    return index.is_file() and not files.is_sealed(index)
 
 
-def _copies(folder: Path, claims: Mapping[str, Claim]) -> tuple[list[Copy], list[str]]:
-    """What is published in a folder, the newest first; and what only looks like it, and is left alone."""
+def _copy_redacted(source: Path, target: Path) -> None:
+    """Copy a file without secrets, also in embedded data; bitmaps as they are. Raises OSError.
+
+    Allure's program stays as it is: words of its code look like passwords.
+    """
+    content = files.read_bytes(source)
+    if source.suffix != ".png":
+        content = "".join(_redacted_parts(content.decode(*_LOSSLESS))).encode(*_LOSSLESS)
+    target.write_bytes(content)
+
+
+def _redacted_parts(text: str) -> Iterator[str]:
+    end = 0
+    for match in _EMBEDDED.finditer(text):
+        yield redact.text(text[end : match.start(2)])
+        yield match[2] if match[1] == _PROGRAM else _redact_base64(match[2])
+        end = match.end(2)
+    yield redact.text(text[end:])
+
+
+def _redact_base64(encoded: str) -> str:
+    try:
+        text = base64.b64decode(encoded).decode(*_LOSSLESS)
+    except binascii.Error:
+        return redact.text(encoded)
+    clean = redact.text(text)
+    return encoded if clean == text else base64.b64encode(clean.encode(*_LOSSLESS)).decode()
+
+
+def _read_copies(folder: Path, claims: Mapping[str, Claim]) -> tuple[list[Copy], list[str]]:
+    """Return the published runs, newest first, and a line on each folder that only looks like one."""
     copies, foreign = [], []
-    for mark in sorted(folder.glob(f"*/{MARK}")):
+    for mark in sorted(folder.glob(f"*/{rundir.PUBLISHED}")):
         if mark.parent.is_symlink():
             continue
-        if told := _marked(mark):
-            copies.append(_read(mark.parent, told, claims))
+        if copy := _read_copy(mark, claims):
+            copies.append(copy)
         else:
             foreign.append(
-                f"{mark.parent.name}: its {MARK} is none of nodeproof: remove what it should not be"
+                f"{mark.parent.name}: its {mark.name} is none of nodeproof: remove it if it is not needed"
             )
-    return sorted(copies, key=lambda each: (each.when, each.name), reverse=True), foreign
+    return sorted(copies, key=lambda copy: (copy.when, copy.name), reverse=True), foreign
 
 
-def _marked(mark: Path) -> Mapping[str, Json]:
-    """What a copy says of itself; nothing where that is no mark."""
+def _read_copy(mark: Path, claims: Mapping[str, Claim]) -> Copy | None:
+    """Read a published run; None if its mark is not nodeproof's."""
+    times: Mapping[str, Json] = {}
     with contextlib.suppress(Problem):
-        told = rundir.read_json(mark)
-        if isinstance(told, dict) and moments.read(told.get("published")):
-            return told
-    return {}
-
-
-def _read(run: Path, mark: Mapping[str, Json], claims: Mapping[str, Claim]) -> Copy:
-    published = moments.read(mark["published"]) or _NEVER
-    # Of a run that was killed before its first scenario, earlier versions copied nothing.
-    if not (run / "scenarios").exists():
-        (run / "scenarios").mkdir()
+        times = rundir.read_json(mark)
+    published = _parse_time(times.get("published")) if isinstance(times, dict) else None
+    if published is None:
+        return None
     try:
-        found = digest.read(run)
+        run = digest.read(mark.parent)
     except Problem as problem:
-        return Copy(run.name, published, None, problem.what)
-    began = next((told for told in (_began(found), mark.get("began")) if moments.read(told)), "")
-    return Copy(run.name, moments.read(began) or published, _shown(found, str(began), claims))
+        return Copy(mark.parent, published, "", None, problem.what)
+    began = _parse_time(times.get("began"))
+    began_text = f"{began.isoformat(' ', 'minutes')[:16]} UTC" if began else ""
+    return Copy(mark.parent, began or published, began_text, View(run, claims, Finder(run.run, {})))
 
 
-def _shown(found: Digest, began: str, claims: Mapping[str, Claim]) -> Shown:
-    run, when = found.run, f"{began[:16].replace('T', ' ')} UTC" if began else ""
-    judged, allure = (
-        html.address(f"{run.name}/site/{name}") if (run / "site" / name).is_file() else ""
-        for name in (page.FILE, INDEX)
-    )
-    return Shown(run.name, when, View(found, claims, Finder(run, {})), judged, allure)
+def _parse_time(text: Json) -> datetime | None:
+    with contextlib.suppress(ValueError, TypeError):
+        return datetime.fromisoformat(text).astimezone(UTC)
+    return None

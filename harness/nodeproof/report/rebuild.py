@@ -1,5 +1,6 @@
-"""A stored run, judged again, and all that a reader opens made anew of it: in a folder of its own inside the
-run, laid out like one. What the run itself said stays as it was recorded.
+"""A stored run judged again: `<run>/recheck`, a run's folder with today's verdicts and reports.
+
+Recorded files are linked, and the run itself stays as it was recorded.
 """
 
 from __future__ import annotations
@@ -14,147 +15,172 @@ from typing import Any
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import (
-    behaviours,
-    digest,
-    facts_left,
-    files,
-    junit,
-    rates,
-    rebuilt_allure,
-    recheck,
-    rechecked,
-    rundir,
-    shards,
-    timeline,
-)
+from nodeproof.report import allure, digest, files, junit, recheck, rundir, sections, timeline
 from nodeproof.report.digest import Digest
-from nodeproof.report.links import link
-from nodeproof.report.recheck import Again, Difference
-from nodeproof.report.rundir import Row, RunFacts
+from nodeproof.report.recheck import Difference, Rejudged
+from nodeproof.report.rundir import Row, RunFacts, StoredRun, Unreadable
 
 Json = Any
-_AS_RECORDED = (
+_LINKED = (
     rundir.TIMES,
     rundir.DECLARED,
     rundir.FIELDS,
-    shards.FILE,
-    "plan.json",
+    rundir.SHARD,
+    rundir.PLAN,
     rundir.TOO_LOADED,
 )
-_MADE_ANEW = frozenset({"environment.properties"})
-"""Of Allure's results: what a site writes, into the same file."""
+_REWRITTEN = frozenset({"environment.properties"})
+"""Allure's results that a site writes."""
 
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A run that was judged again: its folder, what it was, its rows, and what of them changed."""
+    """A run that was judged again, with its changed verdicts."""
 
-    folder: Path
+    digest: Digest
     facts: RunFacts
-    rows: tuple[Row, ...]
     changed: tuple[Difference, ...]
-    missing: tuple[str, ...]
-    """What of the run is not there, a sentence each."""
 
 
 def rebuild(run: Path, claims: Mapping[str, Claim]) -> Rebuilt:
-    """Judge all stored scenarios again and write `<run>/recheck`: verdicts, pictures, Allure's results and
-    JUnit XML; the site is made of it by others. A folder that is there is replaced once all of it is made.
+    """Judge all stored scenarios again, and replace `<run>/recheck` once all but its site is written.
 
-    A scenario of which a file is missing or malformed is left out, and named in what is missing.
+    A scenario with a missing or malformed file is left out, and named in what is missing.
 
-    Raises Problem on a claim or a constant that the catalogue lacks, where there is no run, and where the
-    folder cannot be written.
+    Raises:
+        Problem: There is no run, the folder cannot be written, or the catalogue lacks a claim or a constant.
     """
-    told = digest.read(rechecked.recorded(run))
-    folder, unfinished = told.run / rechecked.FOLDER, told.run / f".{rechecked.FOLDER}"
+    stored = rundir.read_run(rundir.recorded_run(run))
+    if not (stored.folder / "scenarios").is_dir():
+        raise Problem("there are no recordings of a run", str(run), "name a run that has `scenarios`")
+    folder, partial = stored.folder / rundir.RECHECK, stored.folder / f".{rundir.RECHECK}"
+    facts = stored.facts or reconstruct_facts(stored)
     try:
-        files.remove(unfinished)
-        for part in ("scenarios", "allure-results"):
-            (unfinished / part).mkdir(parents=True)
-        made = _fill(unfinished, told, claims)
+        files.remove(partial)
+        changed = _write(partial, stored, facts, claims)
         files.remove(folder)
-        unfinished.rename(folder)
+        partial.rename(folder)
     except OSError as error:
-        said = "the run that was judged again cannot be written"
+        failed = "the run that was judged again cannot be written"
         next_step = "make the run's folder one that you may write to, with nothing else in the way"
-        raise Problem(said, str(folder), next_step, str(error)) from error
+        raise Problem(failed, str(folder), next_step, str(error)) from error
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
     junit.write(folder, claims, folder / junit.FILE)
-    facts, rows, changed = made
-    return Rebuilt(folder, facts, rows, changed, digest.read(folder).missing)
+    return Rebuilt(digest.read(folder), facts, changed)
 
 
-def _fill(
-    into: Path, told: Digest, claims: Mapping[str, Claim]
-) -> tuple[RunFacts, tuple[Row, ...], tuple[Difference, ...]]:
-    facts = facts_left.read(told)
-    for name in _AS_RECORDED:
-        link(told.run / name, into / name)
-    link(told.run / "allure-results", into / "allure-results", _MADE_ANEW)
-    lost: list[str] = []
-    rows = recheck.keep(told.run, _scenarios(into, told.run, claims, lost))
-    changed = tuple(recheck.differences(told.rows, rows))
-    rundir.write_json(into / "verdicts.json", rows)
+def _write(
+    into: Path, stored: StoredRun, facts: RunFacts, claims: Mapping[str, Claim]
+) -> tuple[Difference, ...]:
+    for part in ("scenarios", "allure-results"):
+        (into / part).mkdir(parents=True)
+    for name in _LINKED:
+        files.link(stored.folder / name, into / name)
+    files.link(stored.folder / "allure-results", into / "allure-results", _REWRITTEN)
+    rows, lost = _rejudge(into, stored, claims)
+    changed = tuple(recheck.differences(filter(digest.is_row, stored.rows), rows))
+    rundir.write_json(stored.folder / recheck.FILE, rows)
+    rundir.write_json(into / rundir.VERDICTS, rows)
     rundir.write_facts(into, facts)
-    rundir.write_json(into / rechecked.FILE, _said(told, facts, changed, lost))
-    return facts, tuple(rows), changed
-
-
-def _scenarios(into: Path, run: Path, claims: Mapping[str, Claim], lost: list[str]) -> Iterator[Row]:
-    """The rows of all scenarios, each written with its pictures before the next one is read."""
-    results = rebuilt_allure.Results.of(into / "allure-results")
-    for path in _judged(run):
-        try:
-            scenario = rundir.read_scenario(path)
-            told = recheck.recorded(scenario)
-        except Problem as problem:
-            lost.append(f"A scenario cannot be judged again: {problem.line.replace(f'{run}/', '')}.")
-            results.lose(path.name, lost[-1])
-            continue
-        again = recheck.judged_from(told, scenario, claims)
-        folder = into / "scenarios" / path.name
-        _scenario(folder, again)
-        results.tell(folder, again, claims)
-        yield from again.rows
-
-
-def _judged(run: Path) -> Sequence[Path]:
-    """The folders of the scenarios that were judged, by node id; those that do not tell it come first."""
-
-    def nodeid(folder: Path) -> str:
-        with contextlib.suppress(Problem):
-            return rundir.read_scenario(folder).nodeid
-        return ""
-
-    if not (run / "scenarios").is_dir():
-        raise Problem("nothing is left of this run's recordings", str(run), "name a run that has `scenarios`")
-    return sorted(rundir.judged_folders(run), key=nodeid)
-
-
-def _scenario(folder: Path, again: Again) -> None:
-    recorded = again.scenario.folder
-    for name in ("history.jsonl", "configuration.json"):
-        link(recorded / name, folder / name)
-    folder.mkdir(exist_ok=True)
-    stored = rundir.read_json(recorded / "judgments.json")
-    rundir.write_json(folder / "judgments.json", {**stored, "verdicts": list(again.rows)})
-    if again.history is not None:
-        judged = list(again.judged)
-        title = behaviours.title(again.scenario.nodeid)
-        timeline.render(again.history, judged, folder / "timeline.svg", title)
-        rates.render(again.history, judged, folder / "rates.svg")
-
-
-def _said(
-    told: Digest, facts: RunFacts, changed: Sequence[Difference], lost: Sequence[str]
-) -> Mapping[str, Json]:
-    return {
+    is_lost = stored.facts is None and (stored.folder / rundir.RUN).exists()
+    no_end = "run.json is malformed: when the run ended, and whether it did, nothing says." if is_lost else ""
+    notes = {
         "run": facts.run,
         "judged": datetime.now(UTC).isoformat(timespec="seconds"),
-        "changed": [asdict(each) for each in changed],
+        "changed": [asdict(difference) for difference in changed],
         "lost": lost,
-        "no_end": facts_left.no_end(told),
+        "no_end": no_end,
     }
+    rundir.write_json(into / rundir.CHANGES, notes)
+    return changed
+
+
+def _rejudge(into: Path, stored: StoredRun, claims: Mapping[str, Claim]) -> tuple[list[Row], list[str]]:
+    """Judge and write all scenarios; return their rows, and a sentence on each that cannot be judged."""
+    results, rows = allure.Results.of(into), list[Row]()
+    unreadable = {
+        Path(place).name: problem
+        for place, problem in stored.problems.items()
+        if place.startswith("scenarios/")
+    }
+    for scenario in stored.scenarios:
+        name = scenario.folder.name
+        try:
+            rejudged = recheck.rejudge(scenario, claims)
+        except Unreadable as problem:
+            unreadable[name] = problem
+            continue
+        _write_scenario(into / "scenarios" / name, rejudged)
+        results.update(into / "scenarios" / name, rejudged, claims)
+        rows += rejudged.rows
+    lost = []
+    for name, unreadable_file in unreadable.items():
+        line = unreadable_file.line.replace(f"{stored.folder}/", "")
+        lost.append(f"A scenario cannot be judged again: {line}.")
+        results.mark_lost(name, lost[-1])
+    return rows, lost
+
+
+def _write_scenario(folder: Path, rejudged: Rejudged) -> None:
+    folder.mkdir()
+    scenario = rejudged.scenario
+    for name in ("history.jsonl", "configuration.json"):
+        files.link(scenario.folder / name, folder / name)
+    rundir.write_json(folder / "judgments.json", {**scenario.content, "verdicts": list(rejudged.rows)})
+    if rejudged.history is not None:
+        title = sections.title(scenario.nodeid)
+        timeline.render(rejudged.history, rejudged.judged, folder / "timeline.svg", title)
+        timeline.render_rates(rejudged.history, rejudged.judged, folder / "rates.svg")
+
+
+def reconstruct_facts(run: StoredRun) -> RunFacts:
+    """Return the facts of a run that was killed before it wrote them, from its other files.
+
+    `ended` is empty, and so is what nothing shows.
+    """
+    shard, labs = run.shard, list(_stored_labs(run.folder))
+    scenarios = rundir.read_declared(run.folder)
+    if scenarios is None:
+        scenarios = shard.scenarios if shard else {"": tuple(row["claim"] for row in run.rows)}
+    version = shard.kubernetes_version if shard else _common(run.rows, "kubernetes_version")
+    return RunFacts(
+        run=run.folder.name,
+        began=run.began,
+        ended="",
+        lab=shard.lab if shard else _common(run.rows, "lab"),
+        profile=shard.profile if shard else _common(run.rows, "profile"),
+        kubernetes_version=labs[0]["kubernetes_version"] if labs else version,
+        command="",
+        components=labs[0]["components"] if labs else {},
+        settings=(),
+        quarantined=tuple(sorted({node for lab in labs for node in lab["quarantined"]})),
+        selected=tuple(sorted({claim for claims in scenarios.values() for claim in claims})),
+        exit_reason=_exit_reason(run.folder),
+        shard=shard.to_json() if shard else None,
+    )
+
+
+def _common(rows: Sequence[Row], name: str) -> str:
+    """Return what all rows have in this field."""
+    return ", ".join(sorted({str(row[name]) for row in rows})) or "unknown"
+
+
+def _stored_labs(run: Path) -> Iterator[Mapping[str, Json]]:
+    """Yield the complete descriptions of the run's labs."""
+    for path in files.entries(run / "labs"):
+        if path.suffix == ".json":
+            with contextlib.suppress(Unreadable):
+                lab = rundir.read_json(path)
+                if isinstance(lab, dict) and lab.keys() >= {
+                    "kubernetes_version",
+                    "components",
+                    "quarantined",
+                }:
+                    yield lab
+
+
+def _exit_reason(run: Path) -> str:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return files.read_text(run / rundir.BROKEN_OFF)
+    return ""

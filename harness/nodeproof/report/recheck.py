@@ -1,4 +1,4 @@
-"""Judge a stored run again with today's code: no cluster, no lab, only the run's folder."""
+"""Judge stored scenarios again with today's code: no cluster, no lab, only a run's folder."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ from pathlib import Path
 
 from nodeproof.checks.judge import judge
 from nodeproof.model.claim import Claim
-from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Judgment
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
 from nodeproof.report import rundir
-from nodeproof.report.outcome import verdict_of
+from nodeproof.report.digest import verdict_of
 from nodeproof.report.rundir import Row, Scenario
 
 FILE = "verdicts.recheck.json"
 ABSENT = "absent"
-Recorded = tuple[History, Configuration]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One judgment whose verdict is not what it was; a label is `absent` where only the other side has it."""
+    """A changed verdict; a label is `absent` if only the other side has the judgment."""
 
     scenario: str
     claim: str
@@ -37,118 +35,87 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Again:
-    """A stored scenario with what it comes to today: its judgments' verdicts, and the rows, of which those
-    that were never judged from a recording (skips) are as they were.
-    """
+class Rejudged:
+    """A stored scenario with today's verdicts and rows; rows not judged from a recording are as stored."""
 
     scenario: Scenario
     judged: tuple[tuple[Judgment, Verdict], ...]
     rows: tuple[Row, ...]
     history: History | None
-    """None where nothing was judged from it."""
+    """None if nothing was judged from it."""
 
     @property
     def verdicts(self) -> list[tuple[str, Verdict]]:
         """Claim and verdict of all rows."""
-        carried = self.rows[len(self.judged) :]
+        stored = self.rows[len(self.judged) :]
         judged = [(judgment.claim, verdict) for judgment, verdict in self.judged]
-        return judged + [(row["claim"], verdict_of(row)) for row in carried]
+        return judged + [(row["claim"], verdict_of(row)) for row in stored]
 
     @property
     def is_changed(self) -> bool:
-        """Whether any verdict is another than the stored one, or says something else."""
-        told = [(row["claim"], verdict_of(row)) for row in self.scenario.rows]
-        return told != [(row["claim"], verdict_of(row)) for row in self.rows]
+        """Whether a verdict or its reason is not the stored one."""
+        before, after = (
+            [(row["claim"], verdict_of(row)) for row in rows] for rows in (self.scenario.rows, self.rows)
+        )
+        return before != after
 
 
 def recheck(run: Path, claims: Mapping[str, Claim]) -> list[Row]:
-    """Judge all stored scenarios again and write the rows to `verdicts.recheck.json`.
+    """Judge all stored scenarios again; return their rows, also written to `verdicts.recheck.json`.
 
-    Rows that were never judged from a recording (skips) are carried over. A check that today's code cannot
-    evaluate is `check-failed`. Raises Problem on a missing or malformed file, and on a claim that the
-    catalogue does not have.
+    Raises:
+        Problem: A file is missing or malformed, or the catalogue lacks a claim.
     """
-    return keep(run, (row for scenario in rundir.read_scenarios(run) for row in again(scenario, claims).rows))
+    rows = [row for scenario in rundir.read_scenarios(run) for row in rejudge(scenario, claims).rows]
+    rundir.write_json(run / FILE, rows)
+    return rows
 
 
-def keep(run: Path, rows: Iterable[Row]) -> list[Row]:
-    """Write rows to `verdicts.recheck.json` and give them."""
-    kept = list(rows)
-    rundir.write_json(run / FILE, kept)
-    return kept
+def rejudge(scenario: Scenario, claims: Mapping[str, Claim]) -> Rejudged:
+    """Judge a stored scenario again. A check that today's code cannot evaluate is `check-failed`.
 
-
-def rejudge(scenario: Scenario, claims: Mapping[str, Claim]) -> list[tuple[Judgment, Verdict]]:
-    """Judge one stored scenario again. Raises Problem like `recheck`."""
-    return list(again(scenario, claims).judged)
-
-
-def recorded(scenario: Scenario) -> Recorded | None:
-    """What a stored scenario is judged from; None where nothing is. Raises Problem on a missing or malformed
-    file.
+    Raises:
+        Unreadable: The recording or the configuration is missing or malformed.
+        Problem: The catalogue lacks a claim or a constant.
     """
-    return (scenario.history(), scenario.configuration()) if scenario.judgments else None
-
-
-def again(scenario: Scenario, claims: Mapping[str, Claim]) -> Again:
-    """Judge one stored scenario again, with its rows. Raises Problem like `recheck`."""
-    return judged_from(recorded(scenario), scenario, claims)
-
-
-def judged_from(told: Recorded | None, scenario: Scenario, claims: Mapping[str, Claim]) -> Again:
-    """The same from what was read. Raises Problem on a claim, or a constant, that the catalogue lacks."""
-    if told is None:
-        return Again(scenario, (), scenario.rows, None)
-    history, configuration = told
-    judged = tuple(
-        (judgment, _judge(scenario, judgment, claims, history, configuration))
-        for judgment in scenario.judgments
-    )
-    rows = tuple(
-        rundir.row(claims[judgment.claim], scenario.nodeid, verdict, configuration)
-        for judgment, verdict in judged
-    )
-    return Again(scenario, judged, rows + scenario.rows[len(judged) :], history)
+    if not scenario.judgments:
+        return Rejudged(scenario, (), scenario.rows, None)
+    history, configuration = scenario.history(), scenario.configuration()
+    judged, rows = [], []
+    for judgment in scenario.judgments:
+        if judgment.claim not in claims:
+            where = str(scenario.folder / "judgments.json")
+            next_step = "check the run with the version of nodeproof that wrote it"
+            raise Problem(f"the catalogue has no claim {judgment.claim}", where, next_step)
+        claim = claims[judgment.claim]
+        verdict = judge(claim, judgment.check, history, configuration)
+        judged.append((judgment, verdict))
+        rows.append(rundir.row(claim, scenario.nodeid, verdict, configuration))
+    return Rejudged(scenario, tuple(judged), (*rows, *scenario.rows[len(judged) :]), history)
 
 
 def differences(old: Iterable[Row], new: Iterable[Row]) -> list[Difference]:
-    """The judgments whose outcome or code differs, paired by scenario, claim and order."""
-    before, after = _numbered(old), _numbered(new)
-    found = []
-    for key in {**before, **after}:
-        was, now = before.get(key), after.get(key)
-        labels = _label(was), _label(now)
-        if labels[0] != labels[1]:
+    """Return the judgments whose outcome or code differs, paired by scenario, claim and order."""
+    before, after = _by_judgment(old), _by_judgment(new)
+    changed = []
+    for scenario, claim, number in {**before, **after}:
+        was, now = (rows.get((scenario, claim, number)) for rows in (before, after))
+        if _label(was) != _label(now):
             reason = str((now or was or {})["reason"])
-            found.append(Difference(key[0], key[1], labels[0], labels[1], reason))
-    return found
-
-
-def _judge(
-    scenario: Scenario,
-    judgment: Judgment,
-    claims: Mapping[str, Claim],
-    history: History,
-    configuration: Configuration,
-) -> Verdict:
-    where = str(scenario.folder / "judgments.json")
-    claim = claims.get(judgment.claim)
-    if claim is None:
-        next_step = "check the run with the version of nodeproof that wrote it"
-        raise Problem(f"the catalogue has no claim {judgment.claim}", where, next_step)
-    return judge(claim, judgment.check, history, configuration)
-
-
-def _numbered(rows: Iterable[Row]) -> Mapping[tuple[str, str, int], Row]:
-    numbered: dict[tuple[str, str, int], Row] = {}
-    for row in rows:
-        nth = 0
-        while (row["scenario"], row["claim"], nth) in numbered:
-            nth += 1
-        numbered[row["scenario"], row["claim"], nth] = row
-    return numbered
+            changed.append(Difference(scenario, claim, _label(was), _label(now), reason))
+    return changed
 
 
 def _label(row: Row | None) -> str:
     return verdict_of(row).label if row else ABSENT
+
+
+def _by_judgment(rows: Iterable[Row]) -> Mapping[tuple[str, str, int], Row]:
+    """Return rows by scenario, claim and number, as a scenario may judge a claim several times."""
+    numbered: dict[tuple[str, str, int], Row] = {}
+    for row in rows:
+        number = 0
+        while (row["scenario"], row["claim"], number) in numbered:
+            number += 1
+        numbered[row["scenario"], row["claim"], number] = row
+    return numbered

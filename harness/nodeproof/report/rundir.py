@@ -1,53 +1,65 @@
-"""The folder of one run: what lies where, and reading and writing it.
+"""The folder of one run: its layout, and how its parts are written and read.
 
 <run>/run.json                            what ran, on what (RunFacts)
 <run>/verdicts.json                       every scenario's rows, merged
-<run>/shard.json                          which shard it is, and what is in all (Shard)
-<run>/declared-claims.json                the scenarios that it was to have, with their claims
-<run>/plan.json  <run>/times.json         which slot each scenario was to run in, and how long it took
+<run>/shard.json                          which shard it is, and the content of all shards (Shard)
+<run>/declared-claims.json                the planned scenarios, with their claims
+<run>/plan.json  <run>/times.json         the slot of each scenario, and how long it took
 <run>/fields.json                         the fields that recorded objects can have, by the API's schema
+<run>/broken-off                          why the run broke off, written as soon as that is known
 <run>/scenarios/<slug>/history.jsonl      the recording
 <run>/scenarios/<slug>/configuration.json the running configuration it is judged on
 <run>/scenarios/<slug>/judgments.json     {scenario, judgments: [{claim, check}], verdicts: [row],
                                            slack: {s, limit_s}}
-<run>/scenarios/<slug>/timeline.svg, and rates.svg where a rate was judged: what came by when, beside what may
+<run>/scenarios/<slug>/timeline.svg, and rates.svg if a rate was judged
 <run>/too-loaded/<slug>-N/                tries of scenarios that were run again, with what they recorded
 <run>/busiest.json                        other programs' processes, when a scenario stayed open by load
 <run>/labs/<lab>/                         component logs and the audit log
 <run>/allure-results/  <run>/allurerc.json  <run>/site/index.html  <run>/site/page.html
+<run>/recheck/                            the run as rechecked: a folder like this one, with recheck.json
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
+from nodeproof import disk
 from nodeproof.model import redact
 from nodeproof.model.claim import Claim, page_agreement
-from nodeproof.model.cluster import Configuration, known_fields
+from nodeproof.model.cluster import Configuration, select_fields
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Judgment
 from nodeproof.model.problem import Problem
+from nodeproof.model.shard import Shard
 from nodeproof.model.verdict import Code, Outcome, Verdict
 from nodeproof.report import files
 
 Json = Any
+
+
 Row = Mapping[str, Json]
 """One line of `verdicts.json`; its fields are in `reports/verdicts.schema.json`."""
 LATEST = "latest"
 TOO_LOADED = "too-loaded"
-TIMES, DECLARED, FIELDS = "times.json", "declared-claims.json", "fields.json"
-BUSIEST = "busiest.json"
+RUN, VERDICTS, SHARD, DECLARED = "run.json", "verdicts.json", "shard.json", "declared-claims.json"
+PLAN, TIMES, FIELDS, BUSIEST = "plan.json", "times.json", "fields.json", "busiest.json"
+BROKEN_OFF = "broken-off"
+RECHECK, CHANGES = "recheck", "recheck.json"
+"""The folder of the rechecked run, and the file in it that marks it: what changed, and what was lost."""
+PUBLISHED = "published.json"
+"""The file that marks a published copy of a run."""
 FORMAT = 1
-"""Of a run's folder. What is added keeps the number, and who reads passes over what it does not know; where
-something that is there changes its meaning, the number goes up.
+"""Format of a run's folder. Additions keep the number, and readers ignore what they do not know; the number
+is raised if something that exists changes its meaning.
 """
 ROW_FIELDS = frozenset(
     {
@@ -66,16 +78,22 @@ ROW_FIELDS = frozenset(
     }
 )
 _SLUG_CHARS = 80
-_RUN_AGAIN = "restore the file, or run the scenarios again"
+_RESTORE = "restore the file, or run the scenarios again"
+_STAMP = re.compile(r"(\d{8}-\d{6})-")
+_PARTS = ("scenarios", "labs", "allure-results")
+
+
+class Unreadable(Problem):
+    """A file of a run that is missing or malformed."""
 
 
 class NewerFormat(Problem):
-    """A run that means other things than this version reads."""
+    """A run in a format that this version does not read."""
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What `run.json` says of a run.
+    """Content of `run.json`.
 
     `began` and `ended` are ISO 8601 in UTC (`ended` is empty while it runs); `settings` are those that are
     not the default.
@@ -95,16 +113,18 @@ class RunFacts:
     exit_reason: str
     format: int = FORMAT
     shard: Mapping[str, Json] | None = None
-    """Of one of several shards, as `shard.json` has it."""
+    """Of a shard, the content of `shard.json`."""
     merged: tuple[Mapping[str, str], ...] = ()
-    """Of a run that was merged: each shard's name, its run, and why it is not whole."""
+    """Of a merged run: each shard's name, its run, and why it is incomplete."""
 
     @property
     def duration_s(self) -> float:
-        """How long the run took (s); 0 while it has no end."""
+        """How long the run took (s); 0 without an end."""
         if not self.ended:
             return 0.0
-        return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.began)).total_seconds()
+        took = datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.began)
+        # The host's clock may have been set back.
+        return max(0.0, took.total_seconds())
 
 
 @dataclass(frozen=True)
@@ -115,9 +135,18 @@ class Scenario:
     folder: Path
     judgments: tuple[Judgment, ...]
     rows: tuple[Row, ...]
+    content: Mapping[str, Json] = field(default_factory=dict)
+    """Content of `judgments.json`."""
+
+    @property
+    def slack_s(self) -> tuple[float, float] | None:
+        """The slack of the recording and its limit (s); runs of earlier versions did not store it."""
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            return float(self.content["slack"]["s"]), float(self.content["slack"]["limit_s"])
+        return None
 
     def history(self) -> History:
-        """Read the recording. Raises Problem when the file is missing or malformed."""
+        """Read the recording. Raises Problem if the file is missing or malformed."""
         path = self.folder / "history.jsonl"
         try:
             return History.parse(_read_text(path).splitlines())
@@ -125,56 +154,127 @@ class Scenario:
             raise malformed(path, f"a line is no entry of a history: {error}") from error
 
     def configuration(self) -> Configuration:
-        """Read the running configuration. Raises Problem when the file is missing or malformed."""
-        path = self.folder / "configuration.json"
+        """Read the running configuration. Raises Problem if the file is missing or malformed."""
+        path, fields_path = self.folder / "configuration.json", self.folder.parents[1] / FIELDS
         try:
-            return replace(Configuration.from_json(_read_object(path)), fields=self._fields())
+            configuration = Configuration.from_json(_read_object(path))
+            # A run of an earlier version has no fields.
+            stored = _read_object(fields_path) if fields_path.exists() else {}
+            fields = {resource: frozenset(paths) for resource, paths in stored.items()}
         except (KeyError, TypeError) as error:
             raise malformed(path, f"not a configuration: {error}") from error
-
-    def _fields(self) -> Mapping[str, frozenset[str]]:
-        """The fields of the API's objects; a run of an earlier version did not keep them."""
-        path = self.folder.parents[1] / FIELDS
-        kept = _read_object(path) if path.exists() else {}
-        return {resource: frozenset(paths) for resource, paths in kept.items()}
+        return replace(configuration, fields=fields)
 
 
-def write_fields(run: Path, fields: Mapping[str, frozenset[str]]) -> None:
-    """Keep which fields the API's objects have, once a run."""
-    write_json(run / FIELDS, {resource: sorted(paths) for resource, paths in fields.items()})
+@dataclass(frozen=True)
+class StoredRun:
+    """Everything small in a run's folder, read once; the run may be incomplete, or killed."""
+
+    folder: Path
+    facts: RunFacts | None
+    verdicts: tuple[Row, ...] | None
+    scenarios: tuple[Scenario, ...]
+    """The judged scenarios, by node id."""
+    shard: Shard | None
+    problems: Mapping[str, Unreadable]
+    """Why parts cannot be read, by their paths in the folder (`run.json`, `scenarios/SLUG`)."""
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The merged rows; without them, the rows of the scenarios."""
+        if self.verdicts is not None:
+            return self.verdicts
+        return tuple(row for scenario in self.scenarios for row in scenario.rows)
+
+    @property
+    def began(self) -> str:
+        """When the run began, by its own files, its name, or its first recording; empty if nothing shows."""
+        if self.facts:
+            return self.facts.began
+        return self.shard.began if self.shard else _find_start(self.folder)
+
+
+@dataclass(frozen=True)
+class RecheckNotes:
+    """What `recheck.json` has of the recorded run, besides changed verdicts."""
+
+    lost: tuple[str, ...] = ()
+    """What could not be judged again, a sentence each."""
+    no_end: str = ""
+    """Why nothing shows when the recorded run ended; empty if it is the run's own fault."""
 
 
 def new_folder(base: Path, profile: str, lab: str) -> Path:
-    """Name the folder of a new run after the time (UTC), profile and lab; never one that exists. Makes
-    nothing.
-    """
+    """Return a new path for a run, named after the time (UTC), profile and lab."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     return base / f"{stamp}-{profile}-{lab}-{uuid.uuid4().hex[:4]}"
 
 
 def create(run: Path) -> Path:
-    """Make a planned run's folder and its parts; there already is fine, as several workers share one."""
-    for part in ("scenarios", "labs", "allure-results"):
+    """Make a run's folder and its parts, if another worker has not."""
+    for part in _PARTS:
         (run / part).mkdir(parents=True, exist_ok=True)
     return run
 
 
+def refuse_inside(folder: Path, failed: str) -> None:
+    """Check that a folder, which need not exist, is not in a run or in a published copy of one.
+
+    Raises:
+        Problem: It is; the message begins with `failed`.
+    """
+    for parent in (folder.resolve(), *folder.resolve().parents):
+        if _is_run(parent):
+            raise Problem(f"{failed}: {parent.name} is a run", str(folder), "name a folder outside of it")
+
+
+def _is_run(folder: Path) -> bool:
+    """Return whether a folder has several parts of a run; a foreign folder may have a run.json, too."""
+    if (folder / PUBLISHED).is_file() and (folder / "site").is_dir():
+        return True
+    has_file = any((folder / name).is_file() for name in (RUN, VERDICTS, SHARD, DECLARED))
+    parts = sum((folder / part).is_dir() for part in _PARTS)
+    return parts == len(_PARTS) or (has_file and parts > 0)
+
+
+def is_rechecked(run: Path) -> bool:
+    return (run / CHANGES).is_file()
+
+
+def recorded_run(run: Path) -> Path:
+    """Return the folder that the run itself wrote, also of a rechecked run."""
+    run = run.resolve()
+    return run.parent if is_rechecked(run) else run
+
+
+def display_name(run: Path) -> str:
+    """Return a run's name; that of a rechecked run includes its place."""
+    return f"{run.parent.name}/{run.name}" if is_rechecked(run) else run.name
+
+
+def read_recheck(run: Path) -> RecheckNotes:
+    with contextlib.suppress(Unreadable, TypeError):
+        notes = _read_object(run / CHANGES)
+        return RecheckNotes(tuple(map(str, notes.get("lost", ()))), str(notes.get("no_end", "")))
+    return RecheckNotes()
+
+
 def slug(nodeid: str) -> str:
-    """A folder name for a scenario: readable, and different for different node ids."""
+    """Return a folder name for a scenario: readable, and different for different node ids."""
     words = re.sub(r"[^a-z0-9]+", "-", nodeid.rpartition("/")[2].lower().replace(".py", "")).strip("-")
     digest = hashlib.sha256(nodeid.encode(errors="surrogatepass")).hexdigest()[:8]
     return f"{words[:_SLUG_CHARS].rstrip('-')}-{digest}"
 
 
 def scenario_dir(run: Path, nodeid: str) -> Path:
-    """The folder of one scenario, made when it is missing; the recorder writes `history.jsonl` into it."""
+    """Return the folder of one scenario, made if missing; the recorder writes `history.jsonl` into it."""
     folder = run / "scenarios" / slug(nodeid)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def put_aside(run: Path, nodeid: str) -> Path:
-    """Move what a scenario recorded to where no verdict is read from; gives where that is."""
+    """Move a scenario's folder to where no verdict is read from; return the new path."""
     tries = run / TOO_LOADED
     tries.mkdir(exist_ok=True)
     name = slug(nodeid)
@@ -183,12 +283,12 @@ def put_aside(run: Path, nodeid: str) -> Path:
 
 
 def run_again(run: Path) -> int:
-    """How many tries of scenarios were put aside."""
+    """Return how many tries of scenarios were put aside."""
     return len(list((run / TOO_LOADED).glob("*")))
 
 
 def row(claim: Claim, scenario: str, verdict: Verdict, configuration: Configuration) -> Row:
-    """One line of `verdicts.json`. Raises Problem when the catalogue lacks the version's constant."""
+    """Return one line of `verdicts.json`. Raises Problem if the catalogue lacks the version's constant."""
     version = configuration.kubernetes_version
     try:
         page = page_agreement(claim, version, verdict)
@@ -202,7 +302,7 @@ def row(claim: Claim, scenario: str, verdict: Verdict, configuration: Configurat
         "claim": claim.id,
         **verdict.to_json(),
         "scenario": scenario,
-        "page": asdict(page),
+        "page": page.to_json(),
         "lab": configuration.lab,
         "profile": configuration.profile,
         "kubernetes_version": version,
@@ -217,139 +317,253 @@ def write_scenario(
     rows: Sequence[Row],
     slack_s: float | None = None,
 ) -> Path:
-    """Store what a scenario was judged by and its rows; returns its folder.
+    """Store a scenario's judgments and rows; return its folder.
 
-    Rows of claims that never came to be judged (a skip, say) follow those of `judgments`. `slack_s` is
-    that of the whole recording (s), where there is one.
+    Rows of claims that were never judged (after a skip, for example) follow those of `judgments`. `slack_s`
+    is that of the whole recording (s), if there is one.
     """
     folder = scenario_dir(run, nodeid)
     write_json(folder / "configuration.json", configuration.to_json())
-    asked = [{"claim": judgment.claim, "check": judgment.check.to_json()} for judgment in judgments]
-    stored: dict[str, Json] = {"scenario": nodeid, "judgments": asked, "verdicts": list(rows)}
+    checks = [{"claim": judgment.claim, "check": judgment.check.to_json()} for judgment in judgments]
+    content: dict[str, Json] = {"scenario": nodeid, "judgments": checks, "verdicts": list(rows)}
     if slack_s is not None:
-        stored["slack"] = {"s": round(slack_s, 3), "limit_s": configuration.slack_limit_s}
-    write_json(folder / "judgments.json", stored)
+        content["slack"] = {"s": round(slack_s, 3), "limit_s": configuration.slack_limit_s}
+    write_json(folder / "judgments.json", content)
     return folder
 
 
-def read_scenarios(run: Path) -> tuple[Scenario, ...]:
-    """All scenarios that were judged, by node id.
-
-    A folder without `judgments.json` is a scenario that was interrupted before its judgments were closed, and
-    is left out. Raises Problem when the run has no scenarios' folder or a `judgments.json` is malformed.
-    """
-    if not (run / "scenarios").is_dir():
-        raise Problem("this is no run's folder", str(run), "name a folder below reports/out")
-    found = [read_scenario(folder) for folder in judged_folders(run)]
-    return tuple(sorted(found, key=lambda scenario: scenario.nodeid))
+def write_fields(run: Path, fields: Mapping[str, frozenset[str]]) -> None:
+    """Store which fields the API's objects have, once a run."""
+    write_json(run / FIELDS, {resource: sorted(paths) for resource, paths in fields.items()})
 
 
-def judged_folders(run: Path) -> list[Path]:
-    """Those of the scenarios that have a `judgments.json`, by their names."""
-    return [folder for folder in files.entries(run / "scenarios") if (folder / "judgments.json").exists()]
+def write_facts(run: Path, facts: RunFacts) -> None:
+    write_json(run / RUN, asdict(facts))
+
+
+def write_shard(run: Path, shard: Shard) -> None:
+    write_json(run / SHARD, shard.to_json())
 
 
 def merge_verdicts(run: Path) -> tuple[Row, ...]:
     """Join every scenario's rows, by node id, into `verdicts.json`. Raises Problem like `read_scenarios`."""
     rows = tuple(row for scenario in read_scenarios(run) for row in scenario.rows)
-    write_json(run / "verdicts.json", list(rows))
+    write_json(run / VERDICTS, list(rows))
     return rows
 
 
-def read_verdicts(run: Path) -> tuple[Row, ...]:
-    """The merged rows. Raises Problem when `verdicts.json` is missing or malformed."""
-    path = run / "verdicts.json"
-    return _rows(path, read_json(path))
-
-
-def write_facts(run: Path, facts: RunFacts) -> None:
-    """Write `run.json`."""
-    write_json(run / "run.json", asdict(facts))
-
-
-def read_facts(run: Path) -> RunFacts:
-    """Read `run.json`. Raises Problem when it is missing, malformed or of a newer format."""
-    path = run / "run.json"
-    data = known_fields(RunFacts, _read_object(path))
-    lists = ("settings", "quarantined", "selected")
-    try:
-        if (number := data.get("format", FORMAT)) > FORMAT:
-            said = f"this run was written by a newer nodeproof (format {number}, this one reads {FORMAT})"
-            raise NewerFormat(said, str(path), "use that version")
-        told = {name: tuple(data[name]) for name in lists}
-        return RunFacts(**{**data, **told, "merged": tuple(data.get("merged", ()))})
-    except (KeyError, TypeError) as error:
-        raise malformed(path, f"not the facts of a run: {error}") from error
-
-
 def point_latest(base: Path, run: Path) -> None:
-    """Let `<base>/latest` point at `run`, by a relative link that is replaced in one step."""
+    """Let `<base>/latest` point at `run`, by a relative link that is replaced atomically."""
     link = base / f".{LATEST}-{uuid.uuid4().hex}"
     link.symlink_to(run.name)
     link.replace(base / LATEST)
 
 
 def write_json(path: Path, data: Json) -> None:
-    """Write a JSON file in one step, without what is secret: a reader sees the old one or the new one."""
-    files.write(path, f"{json.dumps(redact.value(data), indent=1)}\n".encode())
+    """Write a JSON file atomically, without secrets."""
+    disk.replace(path, f"{json.dumps(redact.value(data), indent=1)}\n".encode())
 
 
 def read_json(path: Path) -> Json:
-    """Read a JSON file. Raises Problem that names it when it is missing or malformed."""
+    """Read a JSON file. Raises Problem that names it if it is missing or malformed."""
     try:
         return json.loads(_read_text(path))
     except ValueError as error:
         raise malformed(path, str(error)) from error
 
 
-def _read_text(path: Path) -> str:
+def read_run(folder: Path) -> StoredRun:
+    """Read a run, whatever exists of it. Raises NewerFormat."""
+    folder, problems = folder.resolve(), dict[str, Unreadable]()
+    facts = verdicts = shard = None
     try:
-        return files.read_text(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise Problem("a file of the run cannot be read", str(path), _RUN_AGAIN, str(error)) from error
+        facts = read_facts(folder)
+    except Unreadable as problem:
+        problems[RUN] = problem
+    try:
+        verdicts = read_verdicts(folder)
+    except Unreadable as problem:
+        problems[VERDICTS] = problem
+    try:
+        shard = read_shard(folder, facts)
+    except Unreadable as problem:
+        problems[SHARD] = problem
+    scenarios = []
+    for path in judged_folders(folder):
+        try:
+            scenarios.append(read_scenario(path))
+        except Unreadable as problem:
+            problems[path.relative_to(folder).as_posix()] = problem
+    scenarios.sort(key=lambda scenario: scenario.nodeid)
+    return StoredRun(folder, facts, verdicts, tuple(scenarios), shard, problems)
 
 
-def _read_object(path: Path) -> Mapping[str, Json]:
-    data = read_json(path)
-    if not isinstance(data, dict):
-        raise malformed(path, "it holds no JSON object")
-    return data
+def read_facts(run: Path) -> RunFacts:
+    """Read `run.json`. Raises Problem if it is missing, malformed or of a newer format."""
+    path = run / RUN
+    content = select_fields(RunFacts, _read_object(path))
+    try:
+        if (number := content.get("format", FORMAT)) > FORMAT:
+            newer = f"this run was written by a newer nodeproof (format {number}, this one reads {FORMAT})"
+            raise NewerFormat(newer, str(path), "use that version")
+        lists = {name: tuple(content[name]) for name in ("settings", "quarantined", "selected")}
+        facts = RunFacts(**{**content, **lists, "merged": tuple(content.get("merged", ()))})
+        _check_types(facts)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise malformed(path, f"not the facts of a run: {error}") from error
+    return facts
+
+
+def _check_types(facts: RunFacts) -> None:
+    """Check the content of a file that somebody may have edited. Raises TypeError, ValueError."""
+    texts = (facts.run, facts.began, facts.lab, facts.profile, facts.kubernetes_version, facts.command)
+    for text in (*texts, facts.exit_reason, *facts.settings, *facts.quarantined, *facts.selected):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text")
+    if not all(isinstance(component, dict) for component in facts.components.values()):
+        raise TypeError("a component is no object")
+    for time in filter(None, (facts.began, facts.ended)):
+        if datetime.fromisoformat(time).tzinfo is None:
+            raise ValueError(f"{time} has no time zone")
+
+
+def read_shard(run: Path, facts: RunFacts | None = None) -> Shard | None:
+    """Read which shard a run is, from `shard.json` or its facts; None if it is none.
+
+    Raises:
+        Problem: `shard.json` is malformed, and the facts do not have it either.
+    """
+    path = run / SHARD
+    in_facts = facts.shard if facts else None
+    try:
+        if path.exists():
+            return _parse_shard(path, read_json(path))
+    except Unreadable:
+        if not in_facts:
+            raise
+    return _parse_shard(run / RUN, in_facts) if in_facts else None
+
+
+def _parse_shard(path: Path, content: Json) -> Shard:
+    try:
+        return Shard.from_json(content)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise malformed(path, f"not a shard: {error}") from error
+
+
+def read_verdicts(run: Path) -> tuple[Row, ...]:
+    """Return the merged rows. Raises Problem if `verdicts.json` is missing or malformed."""
+    return _rows(run / VERDICTS, read_json(run / VERDICTS))
+
+
+def read_scenarios(run: Path) -> tuple[Scenario, ...]:
+    """Return all judged scenarios, by node id.
+
+    Without `judgments.json`, a scenario was interrupted before it was judged.
+
+    Raises:
+        Problem: This is no run's folder, or a `judgments.json` is malformed.
+    """
+    if not (run / "scenarios").is_dir():
+        raise Problem("this is no run's folder", str(run), "name a folder below reports/out")
+    return tuple(sorted(map(read_scenario, judged_folders(run)), key=lambda scenario: scenario.nodeid))
+
+
+def judged_folders(run: Path) -> list[Path]:
+    return [folder for folder in files.entries(run / "scenarios") if (folder / "judgments.json").exists()]
 
 
 def read_scenario(folder: Path) -> Scenario:
-    """What a scenario left in its folder. Raises Problem when `judgments.json` is missing or malformed."""
+    """Read a judged scenario. Raises Problem if `judgments.json` is missing or malformed."""
     path = folder / "judgments.json"
-    data = _read_object(path)
+    content = _read_object(path)
     try:
         judgments = tuple(
-            Judgment(str(asked["claim"]), Check.from_json(asked["check"])) for asked in data["judgments"]
+            Judgment(str(judgment["claim"]), Check.from_json(judgment["check"]))
+            for judgment in content["judgments"]
         )
-        scenario = Scenario(str(data["scenario"]), folder, judgments, _rows(path, data["verdicts"]))
+        rows = _rows(path, content["verdicts"])
+        scenario = Scenario(str(content["scenario"]), folder, judgments, rows, content)
     except (KeyError, TypeError) as error:
         raise malformed(path, f"not the judgments of a scenario: {error}") from error
-    if [judgment.claim for judgment in judgments] != [
-        row["claim"] for row in scenario.rows[: len(judgments)]
-    ]:
+    if [judgment.claim for judgment in judgments] != [row["claim"] for row in rows[: len(judgments)]]:
         raise malformed(path, "its verdicts are not those of its judgments")
     return scenario
 
 
-def _rows(path: Path, data: Json) -> tuple[Row, ...]:
-    if not isinstance(data, list):
+def _find_start(run: Path) -> str:
+    """Return when a run began, by its folder's name or else its first recording."""
+    with contextlib.suppress(ValueError):
+        if stamp := _STAMP.match(run.name):
+            return datetime.strptime(f"{stamp[1]}+0000", "%Y%m%d-%H%M%S%z").isoformat()
+    starts_s = []
+    for folder in files.entries(run / "scenarios"):
+        with (
+            contextlib.suppress(OSError, ValueError, KeyError, TypeError),
+            files.open_file(folder / "history.jsonl") as lines,
+        ):
+            entry = json.loads(lines.readline())
+            starts_s.append(float(entry["t"]) + float(entry["wall_offset_s"]))
+    return datetime.fromtimestamp(min(starts_s), UTC).isoformat(timespec="seconds") if starts_s else ""
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return files.read_text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unreadable("a file of the run cannot be read", str(path), _RESTORE, str(error)) from error
+
+
+def _read_object(path: Path) -> Mapping[str, Json]:
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise malformed(path, "it holds no JSON object")
+    return content
+
+
+def _rows(path: Path, content: Json) -> tuple[Row, ...]:
+    if not isinstance(content, list):
         raise malformed(path, "it holds no list of verdicts")
-    for entry in data:
-        if not _is_row(entry):
-            raise malformed(path, f"not a verdict: {json.dumps(entry)[:200]}")
-    return tuple(data)
+    for row in content:
+        if not _is_row(row):
+            raise malformed(path, f"not a verdict: {json.dumps(row)[:200]}")
+    return tuple(content)
 
 
-def _is_row(entry: Json) -> bool:
-    if not isinstance(entry, dict) or not entry.keys() >= ROW_FIELDS:
+def _is_row(row: Json) -> bool:
+    if not isinstance(row, dict) or not row.keys() >= ROW_FIELDS:
         return False
-    known = entry["verdict"] in get_args(Outcome) and entry["code"] in (None, *get_args(Code))
-    return known and (entry["verdict"] == "unproven") == bool(entry["code"])
+    is_known = row["verdict"] in get_args(Outcome) and row["code"] in (None, *get_args(Code))
+    return is_known and (row["verdict"] == "unproven") == bool(row["code"])
 
 
-def malformed(path: Path, detail: str) -> Problem:
-    """What to say of a file that holds something else."""
-    return Problem("a file of the run is malformed", str(path), _RUN_AGAIN, detail)
+def malformed(path: Path, detail: str) -> Unreadable:
+    return Unreadable("a file of the run is malformed", str(path), _RESTORE, detail)
+
+
+Declared = Mapping[str, tuple[str, ...]]
+"""Scenarios, by node id, with their claims."""
+DIED = " (its worker died)"
+"""Suffix of the name of a scenario whose worker died."""
+_MAX_NAMES = 5
+
+
+def read_declared(run: Path) -> Declared | None:
+    """Return the scenarios that the run began with; None if it has no record of them, or a malformed one."""
+    with contextlib.suppress(Problem, TypeError, AttributeError):
+        scenarios = read_json(run / DECLARED).items()
+        return {scenario: tuple(map(str, claims)) for scenario, claims in scenarios}
+    return None
+
+
+def without_verdict(run: Path, rows: Iterable[Row]) -> Declared:
+    """Return the scenarios of the run without a row, in order."""
+    judged = {row["scenario"].removesuffix(DIED) for row in rows}
+    return {name: claims for name, claims in sorted((read_declared(run) or {}).items()) if name not in judged}
+
+
+def sentences_without_verdict(scenarios: Declared) -> Iterator[str]:
+    """Yield a sentence that names the scenarios without a verdict, if there are any."""
+    if scenarios:
+        more = f", and {len(scenarios) - _MAX_NAMES} more" if len(scenarios) > _MAX_NAMES else ""
+        yield f"Scenarios without a verdict: {', '.join([*scenarios][:_MAX_NAMES])}{more}."

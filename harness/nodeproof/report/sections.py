@@ -1,9 +1,14 @@
-"""The headings of the Kubernetes "Nodes" page, and which areas of claims stand under each."""
+"""The headings of the Kubernetes "Nodes" page, and how reports name the claims and scenarios under them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+
+from nodeproof.model.claim import Claim
+from nodeproof.report import plain
 
 NODES = "https://kubernetes.io/docs/concepts/architecture/nodes/"
 _STATUS = "https://kubernetes.io/docs/reference/node/node-status/"
@@ -13,10 +18,10 @@ _SWAP = "https://kubernetes.io/docs/concepts/cluster-administration/swap-memory-
 
 @dataclass(frozen=True)
 class Section:
-    """A heading of the page; `level` is 1 or, below the last one of level 1, 2.
+    """A heading of the page, of level 1 or 2.
 
-    `address` is where Kubernetes has its text today (kubernetes/website, content/en/docs): of the page where
-    no heading there is this one, and empty where Kubernetes has none.
+    `address` is where its text is today (kubernetes/website, content/en/docs): of a page if no heading there
+    is this one, and empty if Kubernetes has none.
     """
 
     title: str
@@ -66,11 +71,54 @@ SECTIONS = (
     ),
     Section("Swap memory management", 1, ("swap", "swap-metrics"), _SWAP),
 )
-"""In the order of the page. What the page has moved to others stands where it stood."""
+"""In the order of the page; headings that were moved to other pages keep their place."""
 
 
 def sections(areas: Iterable[str]) -> tuple[Section, ...]:
-    """The page's headings, and after them one for each area that is none of the page's."""
-    known = {area for section in SECTIONS for area in section.areas}
-    own = sorted(set(areas) - known)
-    return (*SECTIONS, *(Section(f"Not of the page: {area}", 1, (area,)) for area in own))
+    """Return the page's headings, followed by one for each area that the page does not have."""
+    of_page = {area for section in SECTIONS for area in section.areas}
+    others = sorted(set(areas) - of_page)
+    return (*SECTIONS, *(Section(f"Not of the page: {area}", 1, (area,)) for area in others))
+
+
+@cache
+def section_of(claim: str) -> Section:
+    """Return the heading of a claim."""
+    area = claim.partition(".")[0]
+    return next(section for section in sections([area]) if area in section.areas)
+
+
+_WORDS = {
+    word.lower().replace("-", " "): word
+    for word in (
+        *("API", "CIDR", "CIDRs", "CPU", "CPUs", "CSI", "DNS", "HTTP", "IP", "IPs", "IPv4", "IPv6", "JSON"),
+        *("OOM", "OS", "PDB", "PID", "PIDs", "QoS", "SIGKILL", "SIGTERM", "TCP", "TLS", "UDP", "UID"),
+        *("VM", "VMs", "DaemonSet", "NoExecute", "NoSchedule", "NodeRestriction", "PreferNoSchedule"),
+        *("StatefulSet", "fifty-one", "hand-made", "kube-proxy", "well-known"),
+    )
+}
+"""Spelling of terms; names of functions have neither capitals nor hyphens."""
+_WORD = re.compile(rf"\b({'|'.join(sorted(_WORDS, key=len, reverse=True))})\b")
+_OWNER = re.compile(
+    r"(?<!ty )\b((?:an?|one) (?:dead |lost |silent )?(?:kubelet|machine|node|pod))s\b|\b(server)s(?= flags\b)"
+)
+"""A possessive: after `a` it cannot be a plural."""
+_PROGRAMS = ("containerd", "etcd", "kube-proxy", "kubectl", "kubelet")
+"""In lower case even at the beginning of a sentence."""
+
+
+def title(nodeid: str) -> str:
+    """Return a scenario's title: the name of its function as a sentence, and its parameters."""
+    path, bracket, parameters = nodeid.partition("[")
+    name = path.rpartition("::")[2] or path
+    sentence = name.removeprefix("test_").replace("_", " ")
+    sentence = _OWNER.sub(lambda match: f"{match[1] or match[2]}'s", sentence)
+    sentence = _WORD.sub(lambda match: _WORDS[match[1]], sentence)
+    if sentence.partition(" ")[0] not in _PROGRAMS:
+        sentence = sentence[:1].upper() + sentence[1:]
+    return f"{sentence} [{parameters}" if bracket else sentence
+
+
+def feature(claim_id: str, claim: Claim | None) -> str:
+    """Return the statement of a claim with its id; only the id if the catalogue does not have it."""
+    return f"{plain.on_terminal(claim.statement)} ({claim_id})" if claim else claim_id

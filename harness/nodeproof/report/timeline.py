@@ -1,136 +1,181 @@
-"""A picture of one scenario: what the nodes and pods did, when the fault was, and where each window lies."""
+"""What the pictures of a scenario show: its timeline, and the rates that were judged."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from nodeproof.checks import heartbeats, moments
+from nodeproof.checks.evidence import between
 from nodeproof.model.cluster import condition_status
-from nodeproof.model.history import SENTINEL_ANNOTATION, History, Version, fence
+from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History, Version, fence
 from nodeproof.model.judgment import Judgment, Moment
 from nodeproof.model.verdict import Verdict
 from nodeproof.model.window import Window
-from nodeproof.report import drawing
-from nodeproof.report.drawing import Bar, Bracket, Lane, Mark, Picture
-from nodeproof.report.holders import volume_lanes
-from nodeproof.report.lanes import Life, ends, is_going, lives, runs, span_of, stacked
+from nodeproof.report import svg
+from nodeproof.report.svg import Bar, Bracket, Curve, Lane, Mark, Picture
 
 Json = Any
-Judged = tuple[Judgment, Verdict]
+Judged = Sequence[tuple[Judgment, Verdict]]
 MOST_NODES, MOST_PODS = 6, 6
-"""Lanes of nodes and pods; a wider cluster shows those to which something happened first."""
+"""Numbers of nodes and pods that are shown, those with most changes first."""
+_CONDITIONS = {
+    "True": ("ready", "Ready"),
+    "False": ("not-ready", "not Ready"),
+    "Unknown": ("unknown", "Unknown"),
+}
+_NO_CONDITION = ("no-condition", "no condition")
 
-_READY_WORD = {"True": "Ready", "False": "not Ready", "Unknown": "Unknown", "": "no condition"}
 
-
-def render(history: History, judged: Sequence[Judged], path: Path, title: str = "") -> Path:
+def render(history: History, judged: Judged, path: Path, title: str = "") -> Path:
     """Draw a scenario's timeline as an SVG."""
-    return drawing.draw(compose(history, judged, title), path)
+    return svg.draw_timeline(compose(history, judged, title), path)
 
 
-def compose(history: History, judged: Sequence[Judged], title: str = "") -> Picture:
-    """Decide what the picture shows, without drawing it."""
-    faults = _faults(history)
-    start = history.entries[0].t if history.entries else 0.0
+def render_rates(history: History, judged: Judged, path: Path) -> Path | None:
+    """Draw the judged rates as an SVG, if there are any."""
+    curves = rates(history, judged)
+    return svg.draw_rates(curves, path) if curves else None
+
+
+def compose(history: History, judged: Judged, title: str = "") -> Picture:
+    """Return the content of a scenario's timeline."""
+    fault_lanes = tuple(_fault_lanes(history))
+    faults = tuple(bar for lane in fault_lanes for bar in lane.bars)
     brackets = tuple(_bracket(history, judgment, verdict) for judgment, verdict in judged)
-    span = max(history.ended_t - start, 1.0)
+    start, span = history.began_t, _span(history)
     ends = [bracket.high for bracket in brackets if bracket.high is not None]
-    end = min(max([start + span, *ends]), start + span * 1.25)
+    own_nodes, other_nodes = _nodes(history, judged)
+    lanes = (
+        *fault_lanes,
+        *_node_lanes(history, own_nodes),
+        *_pod_lanes(history, other_nodes),
+        *_recording_lanes(history),
+    )
     return Picture(
-        title or "timeline",
-        "the fault" if faults else "the recording's start",
-        faults[0].start if faults else start,
-        start,
-        end,
-        tuple(_lanes(history)),
-        brackets,
-        faults,
+        title=title or "timeline",
+        zero_name="the fault" if faults else "the recording's start",
+        zero=faults[0].start if faults else start,
+        start=start,
+        end=min(max([start + span, *ends]), start + span * 1.25),
+        lanes=lanes,
+        brackets=brackets,
+        faults=faults,
     )
 
 
-def _lanes(history: History) -> Iterator[Lane]:
-    yield from _fault_lanes(history)
-    yield from _node_lanes(history)
-    yield from _pod_lanes(history)
-    yield from volume_lanes(history)
-    yield from _recording_lanes(history)
-
-
-def _faults(history: History) -> tuple[Bar, ...]:
-    return tuple(bar for lane in _fault_lanes(history) for bar in lane.bars)
-
-
-def _fault_lanes(history: History) -> tuple[Lane, ...]:
-    """Each fault from the probe that proved it to the probe that proved its end."""
-    steps: dict[str, dict[str, float]] = {}
-    nodes: dict[str, str] = {}
-    words: dict[str, str] = {}
-    for entry in history.of_kind("fault"):
-        steps.setdefault(entry.data["id"], {}).setdefault(entry.data["step"], entry.t)
-        nodes[entry.data["id"]] = str(entry.data.get("node") or "")
-        made = entry.data.get("fault") or {}
-        words[entry.data["id"]] = " ".join(str(made[key]) for key in ("direction", "fault") if key in made)
-    lanes = []
-    for fault, seen in steps.items():
-        name = words[fault] or fault
-        word = f"{name} on {nodes[fault]}" if nodes[fault] and nodes[fault] not in name else name
-        if "injected" not in seen:
-            first = min(seen.values())
-            lanes.append(Lane("fault", "", marks=(Mark(first, "✕", f"{word}: {', '.join(seen)}"),)))
+def rates(history: History, judged: Judged) -> list[Curve]:
+    """Return the curve of each judged rate with at least two occurrences, once for several claims."""
+    curves: dict[str, Curve] = {}
+    for judgment, verdict in judged:
+        check, window = judgment.check, verdict.window
+        if check.name != "spaced" or window is None or str(check.args) in curves:
             continue
-        end = seen.get("healed", seen.get("closed", history.ended_t))
-        lanes.append(Lane("fault", word, (Bar(seen["injected"], end, drawing.FAULT, word),)))
-    return tuple(lanes)
+        times = _occurrences(history, judgment)
+        if len(times) > 1 and window.low_s > 0:
+            since_first = tuple(t - times[0] for t in times)
+            curves[str(check.args)] = Curve(
+                judgment.claim, verdict.outcome, verdict.reason, since_first, window.low_s, window.high_s
+            )
+    return list(curves.values())
 
 
-def _node_lanes(history: History) -> tuple[Lane, ...]:
-    names = sorted({version.object["metadata"]["name"] for version in history.all_versions("nodes")})
-    nodes = sorted(names, key=lambda name: (-_interest(history, name), name))[:MOST_NODES]
-    lanes = [lane for name in sorted(nodes) for lane in _lanes_of_node(history, name)]
-    if len(names) > len(nodes):
-        lanes.append(Lane("", f"{len(names) - len(nodes)} quieter nodes"))
-    return tuple(lanes)
+def _occurrences(history: History, judgment: Judgment) -> list[float]:
+    args = judgment.check.args
+    span = between(history, args)
+    if isinstance(span, Verdict):
+        return []
+    events = moments.occurrences(history, Moment.from_json(args["event"]))
+    return [event.t for event in events if span.since_t <= event.t <= span.until_t]
 
 
-def _interest(history: History, node: str) -> int:
-    seen = history.versions("nodes", "", node)
-    states = [(condition_status(version.object, "Ready"), _taints(version)) for version in seen]
+def _span(history: History) -> float:
+    """Return the length of a recording (s)."""
+    return max(history.ended_t - history.began_t, 1.0)
+
+
+def _nodes(history: History, judged: Judged) -> tuple[set[str], set[str]]:
+    """Return the nodes of the scenario, and those of other scenarios in the same lab.
+
+    The watches deliver the nodes of all zones. A scenario's own nodes are those of its zone, those that its
+    machines joined as, and those that its judgments name, such as nodes that it created through the API.
+    """
+    names = {version.object["metadata"]["name"] for version in history.all_versions("nodes")}
+    zone = history.begun.get("nodes")
+    if not zone:
+        return names, set()
+    joined = (entry.data.get("as", entry.data["node"]) for entry in history.of_kind("machine"))
+    own = names & {*zone, *joined}
+    judgments = json.dumps([judgment.check.args for judgment, _verdict in judged])
+    own |= {name for name in names if json.dumps(name) in judgments}
+    return own, names - own
+
+
+def _fault_lanes(history: History) -> Iterator[Lane]:
+    """Yield each fault from the probe that confirmed it to the probe that confirmed its end."""
+    faults: dict[str, dict[str, Entry]] = {}
+    for entry in history.of_kind("fault"):
+        faults.setdefault(entry.data["id"], {}).setdefault(entry.data["step"], entry)
+    for id_, steps in faults.items():
+        last = [*steps.values()][-1].data
+        fault, node = last.get("fault") or {}, str(last.get("node") or "")
+        name = " ".join(str(fault[key]) for key in ("direction", "fault") if key in fault) or id_
+        label = f"{name} on {node}" if node and node not in name else name
+        if "injected" in steps:
+            end = steps.get("healed", steps.get("closed"))
+            end_t = end.t if end else history.ended_t
+            yield Lane("fault", label, (Bar(steps["injected"].t, end_t, "fault", label),))
+        else:
+            first_t = min(entry.t for entry in steps.values())
+            yield Lane("fault", "", marks=(Mark(first_t, "✕", f"{label}: {', '.join(steps)}"),))
+
+
+def _node_lanes(history: History, names: set[str]) -> Iterator[Lane]:
+    shown = sorted(names, key=lambda name: (-_node_changes(history, name), name))[:MOST_NODES]
+    for name in sorted(shown):
+        yield from _lanes_of_node(history, name)
+    if len(names) > len(shown):
+        yield Lane("", f"{len(names) - len(shown)} quieter nodes")
+
+
+def _node_changes(history: History, node: str) -> int:
+    versions = history.versions("nodes", "", node)
+    states = [(condition_status(version.object, "Ready"), _taints(version)) for version in versions]
     changes = sum(before != after for before, after in pairwise(states))
     return changes + 10 * any(entry.data.get("node") == node for entry in history.of_kind("fault"))
 
 
 def _lanes_of_node(history: History, node: str) -> Iterator[Lane]:
-    seen = history.versions("nodes", "", node)
-    statuses = [(version.t, "" if version.deleted else _status(version)) for version in seen]
-    bands = tuple(
-        Bar(start, end, drawing.READY[status], _READY_WORD[status])
-        for start, end, status in runs(statuses, history.ended_t)
+    versions = history.versions("nodes", "", node)
+    conditions = [
+        (version.t, "" if version.deleted else condition_status(version.object, "Ready"))
+        for version in versions
+    ]
+    bars = tuple(
+        Bar(start, end, *_CONDITIONS.get(status, _NO_CONDITION))
+        for start, end, status in _runs(conditions, history.ended_t)
     )
-    yield Lane(node, "condition", bands)
-    worn = [(version.t, () if version.deleted else _taints(version)) for version in seen]
-    for taint in {taint: None for version in seen for taint in _taints(version)}:
-        held = [(t, taint in taints) for t, taints in worn]
+    yield Lane(node, "condition", bars)
+    taints = [(version.t, () if version.deleted else _taints(version)) for version in versions]
+    for taint in {taint: None for version in versions for taint in _taints(version)}:
+        presence = [(t, taint in present) for t, present in taints]
         bars = tuple(
-            Bar(start, end, drawing.TAINT, taint)
-            for start, end, holds in runs(held, history.ended_t)
-            if holds
+            Bar(start, end, "taint", taint)
+            for start, end, is_present in _runs(presence, history.ended_t)
+            if is_present
         )
         yield Lane(node, taint, bars)
     beats = tuple(
-        Mark(beat.t, drawing.TICK if beat.detail["heartbeat"] == "lease" else "◆")
+        Mark(beat.t, svg.TICK if beat.detail["heartbeat"] == "lease" else "◆")
         for beat in heartbeats.heartbeats(history, node)
     )
     if beats:
         yield Lane(node, "heartbeats", marks=beats)
-
-
-def _status(version: Version) -> str:
-    status = condition_status(version.object, "Ready")
-    return status if status in drawing.READY else ""
 
 
 def _taints(version: Version) -> tuple[str, ...]:
@@ -138,88 +183,146 @@ def _taints(version: Version) -> tuple[str, ...]:
     return tuple(f"{taint['key'].removeprefix('node.kubernetes.io/')}:{taint['effect']}" for taint in taints)
 
 
-def _pod_lanes(history: History) -> tuple[Lane, ...]:
-    names = {
-        (version.object["metadata"].get("namespace", ""), version.object["metadata"]["name"]): None
-        for version in history.all_versions("pods")
-        if SENTINEL_ANNOTATION not in version.object["metadata"].get("annotations", {})
-    }
-    changed = sorted(names, key=lambda name: -_pod_interest(history, *name))
-    shared = Counter(name for _, name in names)
-    lanes = [
-        Lane("pods", f"{namespace}/{name}" if shared[name] > 1 else name, *_pod(history, namespace, name))
-        for namespace, name in changed[:MOST_PODS]
-    ]
-    if len(names) > MOST_PODS:
-        lanes.append(Lane("", f"{len(names) - MOST_PODS} quieter pods"))
-    return tuple(lanes)
+@dataclass(frozen=True)
+class _Life:
+    """One of the objects that had a name: its versions, and its end (s)."""
+
+    versions: tuple[Version, ...]
+    end: float
+    is_removed: bool
+    """Whether its removal was recorded; otherwise it ends with the recording, or where a successor begins."""
 
 
-def _pod_interest(history: History, namespace: str, name: str) -> int:
-    seen = history.versions("pods", namespace, name)
-    gone = any(version.deleted or is_going(version) for version in seen)
-    return 10 * gone + len({version.object["spec"].get("nodeName") for version in seen})
+def _lives(history: History, resource: str, namespace: str, name: str) -> list[_Life]:
+    """Return every object that had this name, in order, distinguished by uid."""
+    objects: list[list[Version]] = []
+    for version in history.versions(resource, namespace, name):
+        last = objects[-1][-1] if objects else None
+        if last is None or _uid(last) != _uid(version) or (last.deleted and not version.deleted):
+            objects.append([])
+        objects[-1].append(version)
+    ends = [versions[0].t for versions in objects[1:]] + [history.ended_t]
+    lives = []
+    for versions, end in zip(objects, ends, strict=True):
+        removed_t = next((version.t for version in versions if version.deleted), None)
+        lives.append(_Life(tuple(versions), end if removed_t is None else removed_t, removed_t is not None))
+    return lives
 
 
-def _pod(history: History, namespace: str, name: str) -> tuple[tuple[Bar, ...], tuple[Mark, ...]]:
-    """Every pod that had this name, each with its own node: one may be made anew elsewhere."""
-    found = lives(history, "pods", namespace, name)
-    bars = tuple(bar for life in found for bar in _pod_bars(life))
-    return bars, ends(found, "removed", span_of(history))
+def _uid(version: Version) -> Json:
+    return version.object["metadata"].get("uid")
 
 
-def _pod_bars(life: Life) -> Iterator[Bar]:
-    bound = (version.object["spec"].get("nodeName") for version in life.seen)
-    on = next(filter(None, bound), "")
-    word = f"on {on}" if on else "not bound"
-    for start, end, leaves in runs([(version.t, is_going(version)) for version in life.seen], life.end):
-        if leaves and start < life.end:
-            yield Bar(start, end, drawing.LEAVING, "deletion asked for", f"{word}, deletion asked for")
-        elif not leaves:
-            yield Bar(start, end, drawing.POD, word)
+def _pod_lanes(history: History, other_nodes: set[str]) -> Iterator[Lane]:
+    """Yield a lane for each name of a pod that was not only on nodes of other scenarios."""
+    pods: dict[tuple[str, str], set[str]] = {}
+    for version in history.all_versions("pods"):
+        meta = version.object["metadata"]
+        if SENTINEL_ANNOTATION not in meta.get("annotations", {}):
+            nodes = pods.setdefault((meta.get("namespace", ""), meta["name"]), set())
+            nodes.update(filter(None, [version.object["spec"].get("nodeName")]))
+    own = [pod for pod, nodes in pods.items() if not nodes or nodes - other_nodes]
+    namesakes = Counter(name for _namespace, name in own)
+    changed = sorted(own, key=lambda pod: -_pod_changes(history, *pod))
+    for namespace, name in changed[:MOST_PODS]:
+        label = f"{namespace}/{name}" if namesakes[name] > 1 else name
+        lives = _lives(history, "pods", namespace, name)
+        bars = tuple(bar for life in lives for bar in _pod_bars(life))
+        yield Lane("pods", label, bars, tuple(_removals(lives, _span(history))))
+    if len(own) > MOST_PODS:
+        yield Lane("", f"{len(own) - MOST_PODS} quieter pods")
 
 
-def _recording_lanes(history: History) -> tuple[Lane, ...]:
-    """What bears on the recording's worth: gaps, the fence, dead-man's switches, components that ended."""
-    bars = tuple(
-        Bar(entry.data["since"], entry.t, drawing.GAP, f"no {entry.data['resource']}")
+def _pod_changes(history: History, namespace: str, name: str) -> int:
+    versions = history.versions("pods", namespace, name)
+    has_ended = any(version.deleted or _is_terminating(version) for version in versions)
+    return 10 * has_ended + len({version.object["spec"].get("nodeName") for version in versions})
+
+
+def _pod_bars(life: _Life) -> Iterator[Bar]:
+    node = next(filter(None, (version.object["spec"].get("nodeName") for version in life.versions)), "")
+    label = f"on {node}" if node else "not bound"
+    states = [(version.t, _is_terminating(version)) for version in life.versions]
+    for start, end, is_terminating in _runs(states, life.end):
+        if is_terminating and start < life.end:
+            yield Bar(start, end, "terminating", "Terminating", f"{label}, Terminating")
+        elif not is_terminating:
+            yield Bar(start, end, "pod", label)
+
+
+def _is_terminating(version: Version) -> bool:
+    return bool(version.object["metadata"].get("deletionTimestamp"))
+
+
+def _removals(lives: Sequence[_Life], span: float) -> Iterator[Mark]:
+    """Yield a mark for each removal that no successor follows at once; only the last one has a label."""
+    for life, successor in pairwise(lives):
+        if life.is_removed and successor.versions[0].t - life.end > svg.seconds_of("", "", span):
+            yield Mark(life.end, "✕", tip="removed")
+    if lives[-1].is_removed:
+        yield Mark(lives[-1].end, "✕", "removed")
+
+
+def _runs(states: Sequence[tuple[float, Json]], end: float) -> Iterator[tuple[float, float, Json]]:
+    """Join equal neighbours into (start, end, state)."""
+    changes = [after for before, after in pairwise(states) if before[1] != after[1]]
+    for (start, state), (next_start, _state) in pairwise([*states[:1], *changes, (end, None)]):
+        yield start, next_start, state
+
+
+def _recording_lanes(history: History) -> Iterator[Lane]:
+    """Yield what limits the recording: gaps, the fence, dead-man's switches, and components that ended."""
+    gaps = tuple(
+        Bar(entry.data["since"], entry.t, "gap", f"no {entry.data['resource']}")
         for entry in history.of_kind("gap")
     )
+    if gaps:
+        yield Lane("recording", "gaps", gaps)
     marks = [Mark(entry.t, "✕", "dead-man's switch") for entry in history.of_kind("deadman")]
     marks += [
         Mark(entry.t, "▽" if entry.data["expected"] else "▼", f"{entry.data['name']} ended")
         for entry in history.of_kind("component")
     ]
     if history.of_kind("fence"):
-        passed = fence(history)
-        marks.append(
-            Mark(passed.t, "✓", "fence passed") if passed.passed else Mark(passed.t, "✗", "fence failed")
-        )
-    gaps = (Lane("recording", "gaps", bars),) if bars else ()
-    return (*gaps, *stacked(marks, span_of(history), "recording"))
+        end = fence(history)
+        marks.append(Mark(end.t, "✓", "fence passed") if end.passed else Mark(end.t, "✗", "fence failed"))
+    for row in _rows(marks, _span(history)):
+        yield Lane("recording", "", marks=tuple(row))
+
+
+def _rows(marks: Sequence[Mark], span: float) -> list[list[Mark]]:
+    """Distribute marks over as few rows as keep their labels apart."""
+    rows: list[list[Mark]] = []
+    for mark in sorted(marks, key=lambda mark: mark.t):
+        for row in rows:
+            if mark.t - row[-1].t > svg.seconds_of(row[-1].label, mark.label, span):
+                row.append(mark)
+                break
+        else:
+            rows.append([mark])
+    return rows
 
 
 def _bracket(history: History, judgment: Judgment, verdict: Verdict) -> Bracket:
-    value, window = verdict.measured, verdict.window
-    label = " · ".join(filter(None, (judgment.claim, verdict.label, str(value or ""))))
-    tells = window is not None and value is not None and verdict.outcome != "unproven"
-    reason = " · ".join(filter(None, (window.arithmetic if window else "", "" if tells else verdict.reason)))
-    # A check that raised would raise here, too.
+    measured, window = verdict.measured, verdict.window
+    label = " · ".join(filter(None, (judgment.claim, verdict.label, str(measured or ""))))
+    explains_itself = window is not None and measured is not None and verdict.outcome != "unproven"
+    arithmetic = window.arithmetic if window else ""
+    reason = " · ".join(filter(None, (arithmetic, "" if explains_itself else verdict.reason)))
+    # A check that raised an error would raise it here as well.
     anchor = None if verdict.code == "check-failed" else _anchor(history, judgment, window)
     if anchor is None or window is None:
         return Bracket(label, verdict.outcome, reason, anchor)
-    measured = value.value if value is not None and isinstance(value.value, float) else None
-    observed = anchor + measured if measured is not None else None
-    negative = window.shape == "negative"
+    delay_s = measured.value if measured is not None and isinstance(measured.value, float) else None
     return Bracket(
         label,
         verdict.outcome,
         reason,
         anchor,
-        anchor + window.low_s,
-        anchor + window.high_s,
-        observed,
-        negative,
+        low=anchor + window.low_s,
+        high=anchor + window.high_s,
+        observed=None if delay_s is None else anchor + delay_s,
+        is_negative=window.shape == "negative",
     )
 
 
@@ -227,8 +330,8 @@ def _anchor(history: History, judgment: Judgment, window: Window | None) -> floa
     stored: Mapping[str, Json] | None = judgment.check.args.get("anchor")
     if stored is None:
         return None
-    anchor = Moment.from_json(stored)
-    found = moments.find(history, anchor)
-    if found is None and window is not None and anchor.name == "last-heartbeat":
-        found = moments.long_silence(history, anchor, window.high_s)
-    return found.t if found else None
+    moment = Moment.from_json(stored)
+    event = moments.find(history, moment)
+    if event is None and window is not None and moment.name == "last-heartbeat":
+        event = moments.long_silence(history, moment, window.high_s)
+    return event.t if event else None

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from nodeproof.faults import fault_from_json
-from nodeproof.faults.fault import COMMAND_LIMIT_S
-from nodeproof.faults.fence import undo_for_good
+from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault
+from nodeproof.faults.fence import fenced_heal_command
 from nodeproof.machines.machine import MachineError, Shell
 
 Json = Any
@@ -57,19 +56,19 @@ class Timers:
         If the machine cannot be reached to disarm it, the timer heals a fault that is healed already: it only
         knows its own fault.
         """
-        typed_fault = fault_from_json(fault)
-        if not typed_fault.undo or typed_fault.node not in typed_fault.harms:
+        typed_fault = Fault.from_json(fault)
+        if not typed_fault.self_heal_command or typed_fault.node not in typed_fault.affected_nodes:
             return
         name = f"nodeproof-heal-{typed_fault.id}"
         if ttl_s > 0:
-            undo = undo_for_good(typed_fault, self.machine(typed_fault.node).state_folder)
-            self._run(typed_fault.node, [_ARM, name, f"{ttl_s + LATE_S:g}s", *undo])
+            self_heal_command = fenced_heal_command(typed_fault, self.machine(typed_fault.node).state_folder)
+            self._run(typed_fault.node, [_ARM, name, f"{ttl_s + LATE_S:g}s", *self_heal_command])
         else:
             with contextlib.suppress(MachineError):
                 self._run(typed_fault.node, [_DISARM, name])
 
     def _run(self, node: str, script: Sequence[str]) -> None:
-        completed = self.machine(node).run(["sh", "-c", *script], deadline_s=COMMAND_LIMIT_S)
+        completed = self.machine(node).run(["sh", "-c", *script], timeout_s=COMMAND_TIMEOUT_S)
         if completed.status != 0:
             raise MachineError(f"{node}: dead-man's timer: {completed.stderr.strip()}")
 
@@ -78,9 +77,9 @@ class Timers:
 class Switches:
     """Several switches of a fault as one; the first is armed and disarmed first."""
 
-    each: Sequence[Deadman]
+    switches: Sequence[Deadman]
 
     def arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:
         """Arm or renew all; a `ttl_s` of 0 disarms them. Raises Problem, MachineError."""
-        for switch in self.each:
+        for switch in self.switches:
             switch.arm(fault, ttl_s)

@@ -10,7 +10,7 @@ from nodeproof.model.needs import Radius
 
 LAB_LABEL = "nodeproof.dev/lab"
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
-MOST_LOST = 2
+MAX_LOST = 2
 """A zone with more than two lost nodes may count as partially disrupted, which changes the eviction rate."""
 
 
@@ -62,8 +62,8 @@ class Declared:
 
 def check_plan(
     place: str,
-    can_be_done_on: Collection[str],
-    harms: Collection[str],
+    allowed_places: Collection[str],
+    affected_nodes: Collection[str],
     record: Record,
     declared: Declared,
     already_lost: Collection[str],
@@ -73,8 +73,8 @@ def check_plan(
 
     Args:
         place: The machine that the fault is injected on.
-        can_be_done_on: The kinds of machine that the fault is for.
-        harms: The nodes that it takes down.
+        allowed_places: The kinds of machine that the fault is for.
+        affected_nodes: The nodes that it takes down.
         record: Stored facts about the lab.
         declared: The scenario's limits.
         already_lost: The nodes that have a fault, or had one that is not proven healed.
@@ -83,8 +83,8 @@ def check_plan(
     Raises:
         Refused: The plan exceeds the limits.
     """
-    nodes = [name for name in harms if name not in record.components]
-    _check_place(place, can_be_done_on, nodes, record, declared)
+    nodes = [name for name in affected_nodes if name not in record.components]
+    _check_place(place, allowed_places, nodes, record, declared)
     for node in nodes:
         if node not in record.machine_ids:
             raise Refused(f"{node} is not a node of lab {record.lab}")
@@ -93,8 +93,8 @@ def check_plan(
             raise Refused(f"{node} is outside the declared blast radius: {declared_names}")
     lost = {*already_lost, *nodes} & set(record.machine_ids)
     named = ", ".join(nodes)
-    if declared.radius == "" and len(lost) > MOST_LOST:
-        raise Refused(f"a fault on {named} would take down more than {MOST_LOST} nodes of lab {record.lab}")
+    if declared.radius == "" and len(lost) > MAX_LOST:
+        raise Refused(f"a fault on {named} would take down more than {MAX_LOST} nodes of lab {record.lab}")
     _check_left(named, {record.zones.get(node, "") for node in nodes}, lost, record, declared.radius)
     planes = set(control_planes()) if nodes else set()
     if planes & set(nodes) and planes <= lost:
@@ -102,7 +102,7 @@ def check_plan(
 
 
 def _check_place(
-    place: str, can_be_done_on: Collection[str], nodes: Collection[str], record: Record, declared: Declared
+    place: str, allowed_places: Collection[str], nodes: Collection[str], record: Record, declared: Declared
 ) -> None:
     """Require that a fault is injected on its only node, on the control plane, or on a declared component.
 
@@ -111,9 +111,9 @@ def _check_place(
     kind = (
         "control-plane" if place == CONTROL_PLANE else "component" if place in record.components else "node"
     )
-    if kind not in can_be_done_on:
+    if kind not in allowed_places:
         raise Refused(
-            f"the fault cannot be injected on a {kind} ({place}), only on a {' or a '.join(can_be_done_on)}"
+            f"the fault cannot be injected on a {kind} ({place}), only on a {' or a '.join(allowed_places)}"
         )
     if kind != "component" and nodes:
         return

@@ -11,26 +11,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import tenacity
-
-from nodeproof.checks.lasting import lasted
 from nodeproof.checks.moments import fault_step
-from nodeproof.faults import Fault
-from nodeproof.faults.fence import Fenced, heal_for_good
-from nodeproof.machines.machine import Machine, MachineError
+from nodeproof.checks.observations import lasted
+from nodeproof.faults import Fault, faults_on
+from nodeproof.faults.fence import FencedShell, heal_fenced
+from nodeproof.machines.machine import Machine, MachineError, Shell
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.safety.deadman import Deadman
 from nodeproof.safety.guard import Declared, Record, Target, check_plan, check_target
 from nodeproof.safety.ledger import Ledger
 from nodeproof.safety.shield import uninterrupted
+from nodeproof.waiting import wait_until
 
 Json = Any
-INJECT_LIMIT_S = 30.0
+INJECT_TIMEOUT_S = 30.0
 """How long a probe may take to see the fault (s): on a busy machine one read may take its whole timeout."""
-HEAL_LIMIT_S = 120.0
+HEAL_TIMEOUT_S = 120.0
 """How long a probe may take to prove a healing (s): a kubelet starts some time after sshd."""
-STILL_IN_LIMIT_S = 3.0
+STILL_IN_TIMEOUT_S = 3.0
 """How long the probe before healing may take to see the fault again (s).
 
 A fault that ended by itself proves nothing.
@@ -54,30 +53,35 @@ Append = Callable[..., None]
 
 
 @dataclass(frozen=True)
-class Cut:
+class Injection:
     """An active fault and its moments, for judging."""
 
     fault: Fault
 
     @property
-    def ordered(self) -> Moment:
-        """The request for the fault: a slow machine may react before `began`."""
+    def requested_at(self) -> Moment:
+        """The request for the fault: a slow machine may react before `injected_at`."""
         return fault_step(self.fault.id, "injecting")
 
     @property
-    def began(self) -> Moment:
+    def injected_at(self) -> Moment:
         """The completed injection."""
         return fault_step(self.fault.id, "injected")
 
     @property
-    def healing(self) -> Moment:
-        """The beginning of the healing: the fault ends between this and `healed`."""
+    def healing_at(self) -> Moment:
+        """The beginning of the healing: the fault ends between this and `healed_at`."""
         return fault_step(self.fault.id, "healing")
 
     @property
-    def healed(self) -> Moment:
+    def healed_at(self) -> Moment:
         """The completed healing."""
         return fault_step(self.fault.id, "healed")
+
+    @property
+    def span(self) -> Mapping[str, Moment]:
+        """The time of the active fault, as arguments of a check: `counted(moment, 1, 1, **fault.span)`."""
+        return {"after": self.injected_at, "until": self.healing_at}
 
     @property
     def lasted(self) -> Check:
@@ -107,7 +111,7 @@ class Injector:
     """Prints a line for the user."""
 
     @contextmanager
-    def inject(self, fault: Fault, declared: Declared, append: Append) -> Iterator[Cut]:
+    def inject(self, fault: Fault, declared: Declared, append: Append) -> Iterator[Injection]:
         """Inject a fault, and heal it when the context ends.
 
         Raises:
@@ -117,9 +121,11 @@ class Injector:
             MachineError: A machine did not answer; the fault was healed again.
         """
         record = self.record()
-        lost = {node for other in self.active.values() for node in other.harms} | self.quarantined
-        check_plan(fault.node, fault.places, fault.harms, record, declared, lost, self.control_planes)
-        for target in self.targets(fault.node, fault.harms):
+        lost = {node for other in self.active.values() for node in other.affected_nodes} | self.quarantined
+        check_plan(
+            fault.node, fault.places, fault.affected_nodes, record, declared, lost, self.control_planes
+        )
+        for target in self.targets(fault.node, fault.affected_nodes):
             check_target(target, record)
         machine = self.machine(fault.node)
         unavailable = fault.available(machine)
@@ -129,18 +135,18 @@ class Injector:
         step_log.write("planned")
         self.active[fault.id] = fault
         renewal = _Renewal(self.deadman, fault)
-        fenced = Fenced(machine, fault.id)
+        fenced = FencedShell(machine, fault.id)
         try:
             self.deadman.arm(fault.to_json(), TTL_S)
             step_log.write("armed")
             renewal.start()
             self._inject(fault, fenced, machine, step_log)
-            yield Cut(fault)
-            is_in = self.is_in(fault)
-            if not is_in:
-                step_log.write(_not_in(is_in))
+            yield Injection(fault)
+            is_active = self.is_active(fault)
+            if not is_active:
+                step_log.write(_inactive_step(is_active))
         finally:
-            with uninterrupted(self.say_what_is_in):
+            with uninterrupted(self.print_active):
                 self._undo(fault, fenced, machine, step_log, renewal)
                 del self.active[fault.id]
 
@@ -158,23 +164,23 @@ class Injector:
             yield
         finally:
             for fault in active:
-                is_in = self._is_active(fault)
-                if not is_in:
-                    append("fault", None, **_entry(fault, _not_in(is_in)), stands=True)
+                is_active = self._is_active(fault)
+                if not is_active:
+                    append("fault", None, **_entry(fault, _inactive_step(is_active)), stands=True)
 
-    def is_in(self, fault: Fault) -> bool | None:
+    def is_active(self, fault: Fault) -> bool | None:
         """Return whether a probe sees a fault that was injected; None if no probe gets an answer."""
         machine = self.machine(fault.node)
-        return fault.id in self.active and _poll(lambda: fault.is_injected(machine), STILL_IN_LIMIT_S)
+        return fault.id in self.active and _poll(lambda: fault.is_injected(machine), STILL_IN_TIMEOUT_S)
 
     def _is_active(self, fault: Fault) -> bool | None:
         """Return whether a fault is active; None if it cannot be determined."""
         try:
-            return self.is_in(fault)
+            return self.is_active(fault)
         except (OutsideError, Problem):
             return None
 
-    def say_what_is_in(self) -> None:
+    def print_active(self) -> None:
         """Print the active faults, and what heals them if the user does not wait."""
         for fault in list(self.active.values()):
             self.say(
@@ -182,19 +188,17 @@ class Injector:
                 f"within {TTL_S:g} s of this process's end"
             )
 
-    def _inject(self, fault: Fault, fenced: Fenced, machine: Machine, step_log: _StepLog) -> None:
+    def _inject(self, fault: Fault, fenced: FencedShell, machine: Machine, step_log: _StepLog) -> None:
         step_log.write("injecting")
         fault.inject(fenced)
         injected_t = time.monotonic()
-        if not _poll(lambda: fault.is_injected(machine), INJECT_LIMIT_S):
+        if not _poll(lambda: fault.is_injected(machine), INJECT_TIMEOUT_S):
             step_log.write("unproven")
-            raise NotInjected(
-                f"no probe sees {fault.to_json()['fault']} on {fault.node} within {INJECT_LIMIT_S:g} s"
-            )
+            raise NotInjected(f"no probe sees {fault.name} on {fault.node} within {INJECT_TIMEOUT_S:g} s")
         step_log.write("injected", injected_t)
 
     def _undo(
-        self, fault: Fault, fenced: Fenced, machine: Machine, step_log: _StepLog, renewal: _Renewal
+        self, fault: Fault, fenced: FencedShell, machine: Machine, step_log: _StepLog, renewal: _Renewal
     ) -> None:
         """Heal, prove, disarm, close; an unproven healing leaves the switch armed and the entry open.
 
@@ -203,15 +207,15 @@ class Injector:
         step_log.try_write("healing")
         healed_t = None
         try:
-            heal = fault.heal if fenced.has_ended else partial(heal_for_good, fault)
-            healed_t = healed_at(fault, machine, HEAL_LIMIT_S, heal)
+            heal = fault.heal if fenced.has_ended else partial(heal_fenced, fault)
+            healed_t = healed_at(fault, machine, HEAL_TIMEOUT_S, heal)
         finally:
             renewal.stop()
             if healed_t is not None:
                 step_log.try_write("healed", healed_t)
                 self._disarm(fault, step_log)
             else:
-                self.quarantined |= {fault.node, *fault.harms}
+                self.quarantined |= {fault.node, *fault.affected_nodes}
                 step_log.try_write("unhealed")
                 self.say(
                     f"no probe proves that {_name(fault)} is healed; its dead-man's switch heals it within "
@@ -225,7 +229,7 @@ class Injector:
 
 
 @contextmanager
-def held_off(deadman: Deadman, fault: Fault) -> Iterator[None]:
+def hold_off(deadman: Deadman, fault: Fault) -> Iterator[None]:
     """Keep a switch of another process from firing during a healing, which may take as long as a boot."""
     renewal = _Renewal(deadman, fault)
     with contextlib.suppress(OutsideError, Problem):
@@ -254,7 +258,7 @@ class _Renewal:
         """Stop renewing; once this returns nothing can arm the switch after it was disarmed."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=HEAL_LIMIT_S)
+            self._thread.join(timeout=HEAL_TIMEOUT_S)
 
     def _renew(self) -> None:
         while not self._stopping.wait(RENEW_PERIOD_S):
@@ -293,38 +297,65 @@ def _entry(fault: Fault, step: str) -> Mapping[str, Json]:
 
 
 def _name(fault: Fault) -> str:
-    return f"{fault.to_json()['fault']} on {fault.node} ({fault.id})"
+    return f"{fault.name} on {fault.node} ({fault.id})"
 
 
 def healed_at(
-    fault: Fault, machine: Machine, limit_s: float, heal: Callable[[Machine], None]
+    fault: Fault, machine: Machine, timeout_s: float, heal: Callable[[Machine], None]
 ) -> float | None:
-    """Heal and return when that was (s, monotonic), or None if no probe proves it within `limit_s`."""
+    """Heal and return when that was (s, monotonic), or None if no probe proves it within `timeout_s`."""
     try:
         heal(machine)
         healed_t = time.monotonic()
-        return healed_t if _poll(lambda: fault.is_healed(machine), limit_s) else None
+        return healed_t if _poll(lambda: fault.is_healed(machine), timeout_s) else None
     except (OutsideError, Problem):
         return None
 
 
-def _not_in(is_in: bool | None) -> str:
+def heal_unfinished(
+    ledger: Ledger, armed: Sequence[Mapping[str, Json]], heal: Callable[[Mapping[str, Json]], bool]
+) -> list[str]:
+    """Heal the open faults of the ledger, and the `armed` ones that it lacks (a ledger may be gone).
+
+    The newest goes first, as a later fault may prevent an earlier one from being healed.
+
+    Args:
+        ledger: The ledger of the lab.
+        armed: Faults whose dead-man's switch is armed.
+        heal: Heals a fault and returns whether a probe proved it.
+
+    Returns:
+        The faults that stay open.
+
+    Raises:
+        OSError: The ledger cannot be written.
+    """
+    faults = {str(entry.fault["id"]): entry.fault for entry in ledger.unfinished()}
+    for fault in armed:
+        faults.setdefault(str(fault["id"]), fault)
+    left = []
+    for fault in reversed(list(faults.values())):
+        if heal(fault):
+            ledger.write("closed", fault)
+        else:
+            left.append(f"{fault.get('fault')} on {fault.get('node', fault.get('path'))} ({fault['id']})")
+    return left
+
+
+def sweep(machine: Callable[[str], Shell], name: str) -> None:
+    """Heal leftovers of faults on a machine that no ledger knows. Raises MachineError."""
+    for fault in faults_on(machine(name)):
+        heal_fenced(fault, machine(fault.node))
+
+
+def _inactive_step(is_active: bool | None) -> str:
     """Return the step for a fault that no probe saw: only an answered probe shows that it has ended."""
-    return "unanswered" if is_in is None else "unproven"
+    return "unanswered" if is_active is None else "unproven"
 
 
 def _poll(probe: Callable[[], bool], timeout_s: float) -> bool | None:
     """Repeat a probe until it succeeds or times out; None if the machine did not answer the last one."""
-    retry = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(timeout_s),
-        wait=tenacity.wait_fixed(_PROBE_PERIOD_S),
-        retry=tenacity.retry_if_result(lambda is_visible: not is_visible)
-        | tenacity.retry_if_exception_type(MachineError),
-        retry_error_callback=_last_answer,
-    )
-    is_visible: bool | None = retry(probe)
-    return is_visible
-
-
-def _last_answer(state: tenacity.RetryCallState) -> bool | None:
-    return None if state.outcome is None or state.outcome.failed else False
+    try:
+        return wait_until(probe, timeout_s, _PROBE_PERIOD_S, (MachineError,))
+    except MachineError:
+        return None

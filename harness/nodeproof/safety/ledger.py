@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -12,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from nodeproof import locks
 
 Json = Any
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -50,7 +51,7 @@ class Ledger:
         line = json.dumps({**header, "fault": dict(fault)}) + "\n"
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            locks.lock(descriptor)
             if os.fstat(descriptor).st_size == 0:
                 _sync_folder(self.path.parent)
             _append(descriptor, line if _ends_whole(descriptor) else f"\n{line}")

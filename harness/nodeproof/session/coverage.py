@@ -1,25 +1,37 @@
-"""The claims that the scenarios judge, found by pytest's collection without running any scenario."""
+"""The claims that the scenarios judge in each lab kind and profile, by pytest's collection alone."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import pytest
 
 from nodeproof import catalogue
 from nodeproof.artifacts.components import BUILD, DEFAULT_KUBERNETES_VERSION
-from nodeproof.labs.ground.profiles import PROFILES
+from nodeproof.labs.base.profiles import PROFILES
 from nodeproof.labs.kinds import KINDS
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report.coverage import Column, Judging, render
-from nodeproof.session import asked
+from nodeproof.report.plain import aligned
+from nodeproof.session import markers
 from nodeproof.session.options import Options
 
+Column = tuple[str, str]
+"""A lab kind and a profile."""
 COLUMNS: Sequence[Column] = [(kind, profile) for kind in KINDS for profile in PROFILES]
+JUDGED = "judged"
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The claims of one scenario; `why_not` returns a code for columns in which it proves nothing."""
+
+    claims: Sequence[str]
+    why_not: Callable[[Column], str]
 
 
 def coverage(paths: Sequence[str]) -> str:
@@ -29,7 +41,7 @@ def coverage(paths: Sequence[str]) -> str:
         Problem: The scenarios cannot be collected.
     """
     collection = _collect(paths)
-    return render(collection.claims, [_judging(item) for item in collection.items], COLUMNS)
+    return render(collection.claims, [_coverage_of(item) for item in collection.items], COLUMNS)
 
 
 def collected() -> tuple[Mapping[str, Claim], Mapping[str, Set[str]]]:
@@ -37,9 +49,44 @@ def collected() -> tuple[Mapping[str, Claim], Mapping[str, Set[str]]]:
     collection = _collect(())
     files: dict[str, set[str]] = {}
     for item in collection.items:
-        for claim in asked.declared(item):
+        for claim in markers.declared(item):
             files.setdefault(claim, set()).add(item.path.relative_to(catalogue.scenarios_dir()).as_posix())
     return collection.claims, files
+
+
+def render(claims: Mapping[str, Claim], scenarios: Sequence[Coverage], columns: Sequence[Column]) -> str:
+    """Return where each claim is judged, the number of claims by status, and of each version of the page."""
+    head = ["claim", "tier", *map(" ".join, columns)]
+    rows = [
+        [claim.id, claim.tier, *(cell(claim, column, scenarios) for column in columns)]
+        for claim in claims.values()
+    ]
+    statuses = Counter(claim.status for claim in claims.values()).most_common()
+    counts = ", ".join(f"{count} {status}" for status, count in statuses)
+    totals = f"{len(claims)} claims: {counts}"
+    return "\n".join([*aligned([head, *rows]), "", totals, "", *aligned(_page_counts(claims.values()))])
+
+
+def cell(claim: Claim, column: Column, scenarios: Iterable[Coverage]) -> str:
+    """Return `judged` if at least one scenario judges the claim there, else the reason."""
+    if claim.status != JUDGED:
+        return claim.status
+    codes = [scenario.why_not(column) for scenario in scenarios if claim.id in scenario.claims]
+    if not codes:
+        return "-"
+    return JUDGED if "" in codes else codes[0]
+
+
+def _page_counts(claims: Iterable[Claim]) -> list[list[str]]:
+    all_claims: Counter[str] = Counter()
+    judged: Counter[str] = Counter()
+    for claim in claims:
+        for version in claim.page_versions:
+            all_claims[version] += 1
+            judged[version] += claim.status == JUDGED
+    versions = sorted(all_claims, key=lambda version: int(version.rpartition(".")[2]))
+    rows = [[version, str(all_claims[version]), str(judged[version])] for version in versions]
+    return [["page", "claims", "judged"], *rows]
 
 
 def _collect(paths: Sequence[str]) -> _Collection:
@@ -65,18 +112,18 @@ class _Collection:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Keep the claims and the scenarios."""
         self.claims = catalogue.load(session.config.getini("nodeproof_claims"))
-        self.items = [item for item in session.items if asked.declared(item)]
+        self.items = [item for item in session.items if markers.declared(item)]
 
 
-def _judging(item: pytest.Item) -> Judging:
-    needs = asked.needs(item)
+def _coverage_of(item: pytest.Item) -> Coverage:
+    needs = markers.needs(item)
     nodes = max(needs.nodes, 2 * needs.zones)
 
-    def lacks(column: Column) -> str:
+    def why_not(column: Column) -> str:
         kind, profile = column
         size = (0, 0) if needs.spread else (nodes, needs.zones)
         options = Options(kind, profile, DEFAULT_KUBERNETES_VERSION, BUILD, (), *size, kind)
-        missing = asked.lacks(item, options)
+        missing = markers.why_unprovable(item, options)
         return missing[0] if missing else ""
 
-    return Judging(asked.declared(item), lacks)
+    return Coverage(markers.declared(item), why_not)

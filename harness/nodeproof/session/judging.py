@@ -1,22 +1,38 @@
-"""Collect a scenario's judgments and evaluate all of them at its end, whatever fails."""
+"""Collect a scenario's judgments, evaluate all of them at its end, and show an unproven one to pytest."""
 
 from __future__ import annotations
 
+import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nodeproof.checks.judge import died, judge
+import nodeproof
+from nodeproof import catalogue
+from nodeproof.checks.judge import judge, unexpected_exit
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import PROBED, History
 from nodeproof.model.judgment import Check, Judgment
 from nodeproof.model.problem import HostTooLoaded, Problem
-from nodeproof.model.slack import stood_still_s
+from nodeproof.model.slack import longest_stall_s
 from nodeproof.model.verdict import Code, Verdict, unproven, worst
 from nodeproof.model.window import WindowSpec
 from nodeproof.report.rundir import Row, row
+
+LABEL = "nodeproof_label"
+"""Report property: the worst verdict of the scenario."""
+RERUN = "rerun"
+"""The outcome of a try that is followed by another, as in pytest-rerunfailures."""
+_OPEN = "nodeproof_open"
+"""Attribute of the report of an open scenario; the summary gives the reason."""
+_LIBRARIES = (
+    Path(nodeproof.__file__).parent,
+    *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
 
 
 class Unproven(Exception):
@@ -40,7 +56,7 @@ class Judge:
         if claim not in self.declared:
             declared = ", ".join(self.declared)
             raise Problem(
-                f"claim {claim} is judged but missing from @claims", "scenario", f"it declares: {declared}"
+                f"{claim} is judged, but @claims has {declared} only", "scenario", "add it to @claims"
             )
         self.judgments.append(Judgment(claim, check))
 
@@ -50,17 +66,18 @@ class Judge:
         Raises:
             Problem: The claim has no window.
         """
-        window = self.claims[claim].window if claim in self.claims else None
+        window = self.shipped_window(claim)
         if window is None:
             raise Problem(f"claim {claim} has no window", "scenario", "add `window` to its YAML")
         return window
 
-
-JUDGE = pytest.StashKey[Judge]()
+    def shipped_window(self, claim: str) -> WindowSpec | None:
+        """Return the window in the claim's YAML, if it has one."""
+        return self.claims[claim].window if claim in self.claims else None
 
 
 @dataclass(frozen=True)
-class Closed:
+class JudgedScenario:
     """A scenario's judgments with their verdicts, and the verdicts of claims without a judgment."""
 
     judged: tuple[tuple[Judgment, Verdict], ...]
@@ -85,7 +102,7 @@ def close(
     history: History,
     configuration: Configuration,
     broken: str,
-) -> Closed:
+) -> JudgedScenario:
     """Evaluate every judgment; a declared claim without one is unproven.
 
     `broken` is why the scenario was aborted, empty if it was not. Every declared claim of an aborted scenario
@@ -103,18 +120,18 @@ def close(
         else "the scenario declares the claim and never judged it"
     )
     code = code_of(history)
-    is_loaded = stood_still_s(history) > configuration.slack_limit_s or broken.startswith(
+    is_loaded = longest_stall_s(history) > configuration.slack_limit_s or broken.startswith(
         HostTooLoaded.__name__
     )
     if broken and code == "gap" and is_loaded:
         code = "host-too-loaded"
     unjudged = tuple((claim.id, unproven(code, reason)) for claim in declared if claim.id not in complete)
-    return Closed(judged, unjudged)
+    return JudgedScenario(judged, unjudged)
 
 
 def code_of(history: History) -> Code:
     """Return why unjudged claims are unproven: a component died, a fault was not injected, or a gap."""
-    if died(history) is not None:
+    if unexpected_exit(history) is not None:
         return "component-died"
     last_steps = {
         entry.data["id"]: entry.data["step"]
@@ -124,6 +141,53 @@ def code_of(history: History) -> Code:
     return "not-injected" if set(last_steps.values()) - {"injected"} else "gap"
 
 
-def without_running(declared: Sequence[Claim], code: Code, reason: str) -> Closed:
+def without_running(declared: Sequence[Claim], code: Code, reason: str) -> JudgedScenario:
     """Return all declared claims as unproven, without any judgment."""
-    return Closed((), tuple((claim.id, unproven(code, reason)) for claim in declared))
+    return JudgedScenario((), tuple((claim.id, unproven(code, reason)) for claim in declared))
+
+
+def present_failure(report: pytest.TestReport, call: pytest.CallInfo[None], item: pytest.Item) -> None:
+    """Remove nodeproof's frames from a scenario's failure, unless `--full-trace` or `--debug` is set.
+
+    If the scenario's own code raised, its frames remain. An unproven scenario shows only a message, and is
+    marked as open.
+    """
+    option = item.config.option
+    if call.excinfo is None or not report.failed or option.fulltrace or option.debug:
+        return
+    error = call.excinfo.value
+    is_unproven = isinstance(error, Unproven)
+    cause = error.__cause__ if is_unproven and error.__cause__ else error
+    excinfo = pytest.ExceptionInfo.from_exception(cause)
+    if any(_is_own(entry, item) for entry in excinfo.traceback):
+        report.longrepr = _own_frames(excinfo, item)
+    elif is_unproven:
+        report.longrepr = str(error)
+        setattr(report, _OPEN, True)
+
+
+def is_open(report: pytest.TestReport) -> bool:
+    """Return whether the scenario is unproven, and none of its own code raised."""
+    return getattr(report, _OPEN, False)
+
+
+def _own_frames(excinfo: pytest.ExceptionInfo[BaseException], item: pytest.Item) -> Any:
+    """Represent an error by the scenario's frames.
+
+    The chain of causes is shown only if the scenario itself raised the error.
+    """
+    style = item.config.option.tbstyle
+    return excinfo.getrepr(
+        showlocals=item.config.option.showlocals,
+        style="long" if style == "auto" else style,
+        tbfilter=lambda info: info.traceback.filter(lambda entry: _is_own(entry, item)),
+        chain=_is_own(excinfo.traceback[-1], item),
+    )
+
+
+def _is_own(entry: Any, item: pytest.Item) -> bool:
+    """Return whether a frame is in a scenario or in a module of its own, not in a library or nodeproof."""
+    path = Path(entry.path)
+    if path == item.path or path.is_relative_to(catalogue.scenarios_dir()):
+        return True
+    return not any(path.is_relative_to(library) for library in _LIBRARIES)

@@ -1,20 +1,28 @@
-"""The options of a run, checked and completed before anything starts."""
+"""The options of a run, checked and completed before anything starts, and its number of workers."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+import pytest
+
+from nodeproof import terminal
 from nodeproof.artifacts.components import BUILD, DEFAULT_KUBERNETES_VERSION, check_version, supplied_version
-from nodeproof.labs.client import registry, topology
-from nodeproof.labs.client.topology import Entry
-from nodeproof.labs.ground.profiles import FAST, profile_named
-from nodeproof.labs.ground.spec import Shape
+from nodeproof.capacity import max_labs, max_zones
+from nodeproof.labs.base.profiles import FAST, profile_named
+from nodeproof.labs.base.spec import DEFAULT_SHAPE, Shape
+from nodeproof.labs.base.wire import LabStatus
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.starting import NO_TOPOLOGY, Entry, Topology, read_topology
 from nodeproof.labs.kinds import DEFAULT_KIND, KINDS
 from nodeproof.model.problem import Problem
 
 ANY = "any"
+_DEFAULT_NODES = 3
+"""Default number of nodes of a lab, which suits most scenarios."""
+_TOPOLOGY = pytest.StashKey[Topology]()
 
 
 @dataclass(frozen=True)
@@ -27,20 +35,20 @@ class Options:
         kind: kind of the lab.
         zone: zone of a running lab that a worker leases, `ANY` for any free one; empty for the whole lab.
         spread: number of nodes in each zone, if the zones differ.
-        entries: nodes of the topology file, if there is one.
+        topology: nodes of the topology file, if there is one.
     """
 
-    lab: str
-    profile: str
-    kubernetes_version: str
-    components: str
-    claims: tuple[str, ...]
-    nodes: int
-    zones: int
-    kind: str
+    lab: str = ""
+    profile: str = ""
+    kubernetes_version: str = ""
+    components: str = BUILD
+    claims: tuple[str, ...] = ()
+    nodes: int = 0
+    zones: int = 0
+    kind: str = ""
     zone: str = ""
     spread: tuple[int, ...] = ()
-    entries: tuple[Entry, ...] = ()
+    topology: Topology = NO_TOPOLOGY
 
     @property
     def is_ours(self) -> bool:
@@ -48,17 +56,30 @@ class Options:
         return self.lab in KINDS
 
 
-def resolve(
-    lab: str,
-    profile: str,
-    version: str,
-    components: str,
-    claims: tuple[str, ...],
-    nodes: int,
-    zones: int,
-    workers: int = 0,
-    entries: tuple[Entry, ...] = (),
-) -> Options:
+def options_of(config: pytest.Config) -> Options:
+    """Return the options of a session, checked and completed. Raises Problem as `resolve` does."""
+    names = ("lab", "profile", "kubernetes_version", "components", "nodes", "zones")
+    values = {name: config.getoption(name) for name in names}
+    options = Options(**values, claims=tuple(config.getoption("claim")), topology=_topology_of(config))
+    return resolve(options, workers(config))
+
+
+def workers(config: pytest.Config) -> int:
+    """Return the number of xdist's workers; 0 without xdist."""
+    count = getattr(config, "workerinput", {}).get("workercount")
+    return int(
+        count or len(config.getoption("tx", None) or ()) or config.getoption("numprocesses", None) or 0
+    )
+
+
+def _topology_of(config: pytest.Config) -> Topology:
+    """Return the topology of `--topology`, which is read once. Raises Problem."""
+    if _TOPOLOGY not in config.stash:
+        config.stash[_TOPOLOGY] = read_topology(config.getoption("topology"))
+    return config.stash[_TOPOLOGY]
+
+
+def resolve(options: Options, workers: int = 0) -> Options:
     """Check the options and complete them.
 
     A running lab determines profile, version and nodes; each worker leases one of its zones.
@@ -67,54 +88,58 @@ def resolve(
         Problem: The lab, profile or version is unknown, there are too many nodes or workers, or a running lab
             contradicts the options.
     """
-    if entries and (nodes or zones):
+    if options.topology.entries and (options.nodes or options.zones):
         raise Problem(
             "the topology file already sets nodes and zones", "--topology", "leave --nodes and --zones out"
         )
-    lab = lab or DEFAULT_KIND.name
-    if profile:
-        profile_named(profile)
-    if version:
-        check_version(version)
-    if nodes:
-        KINDS.get(lab, DEFAULT_KIND).check_nodes(nodes)
-    if lab not in KINDS:
-        return _resolve_running(lab, profile, version, components, claims, workers, entries)
-    kubernetes_version = version or (
-        DEFAULT_KUBERNETES_VERSION if components == BUILD else supplied_version(components)
+    options = replace(options, lab=options.lab or DEFAULT_KIND.name)
+    if options.profile:
+        profile_named(options.profile)
+    if options.kubernetes_version:
+        check_version(options.kubernetes_version)
+    if options.nodes:
+        KINDS.get(options.lab, DEFAULT_KIND).check_nodes(options.nodes)
+    if not options.is_ours:
+        return _resolve_running(options, workers)
+    version = options.kubernetes_version
+    if not version:
+        is_built = options.components == BUILD
+        version = DEFAULT_KUBERNETES_VERSION if is_built else supplied_version(options.components)
+    return replace(
+        options,
+        profile=options.profile or FAST.name,
+        kubernetes_version=version,
+        nodes=len(options.topology.entries) or options.nodes,
+        zones=len(options.topology.spread) or options.zones,
+        kind=options.lab,
+        spread=options.topology.spread,
     )
-    spread = topology.spread(entries)
-    nodes, zones = (len(entries), len(spread)) if entries else (nodes, zones)
-    runs = (profile or FAST.name, kubernetes_version, components, claims)
-    return Options(lab, *runs, nodes, zones, lab, spread=spread, entries=entries)
 
 
-def _resolve_running(
-    lab: str,
-    profile: str,
-    version: str,
-    components: str,
-    claims: tuple[str, ...],
-    workers: int,
-    entries: tuple[Entry, ...],
-) -> Options:
+def _resolve_running(options: Options, workers: int) -> Options:
     """Return the options of a run on a running lab or one of its zones. Raises Problem."""
-    name, _slash, zone = lab.partition("/")
+    name, _slash, zone = options.lab.partition("/")
     if name not in registry.running():
         running = ", ".join(registry.running()) or "none is up"
-        raise Problem(
-            f"unknown lab {lab!r}", "--lab", f"choose {', '.join(KINDS)}, or a running lab ({running})"
-        )
-    status: Any = registry.client(name).status()
-    _check_settings(name, status, profile, version)
-    _check_nodes(name, status, entries)
-    sizes = Counter(node["zone"] for node in status["nodes"])
+        choices = f"choose {', '.join(KINDS)}, or a running lab ({running})"
+        raise Problem(f"unknown lab {options.lab!r}", "--lab", choices)
+    status = registry.client(name).status()
+    _check_settings(name, status, options.profile, options.kubernetes_version)
+    _check_nodes(name, status, options.topology.entries)
+    sizes = Counter(node.zone for node in status.nodes)
     zone = zone or (ANY if workers else "")
     _check_zone(name, zone, sizes, workers)
-    nodes = sizes[zone] if zone in sizes else min(sizes.values()) if zone else sizes.total()
-    runs = (status["profile"], status["kubernetes_version"], components, claims)
-    spread = () if zone else tuple(sizes[zone_name] for zone_name in sorted(sizes))
-    return Options(name, *runs, nodes, 1 if zone else len(sizes), status["kind"], zone, spread)
+    return replace(
+        options,
+        lab=name,
+        profile=status.profile,
+        kubernetes_version=status.kubernetes_version,
+        nodes=sizes[zone] if zone in sizes else min(sizes.values()) if zone else sizes.total(),
+        zones=1 if zone else len(sizes),
+        kind=status.kind,
+        zone=zone,
+        spread=() if zone else tuple(sizes[zone_name] for zone_name in sorted(sizes)),
+    )
 
 
 def _check_zone(lab: str, zone: str, sizes: Counter[str], workers: int) -> None:
@@ -128,11 +153,11 @@ def _check_zone(lab: str, zone: str, sizes: Counter[str], workers: int) -> None:
         )
 
 
-def _check_settings(lab: str, status: Any, profile: str, version: str) -> None:
+def _check_settings(lab: str, status: LabStatus, profile: str, version: str) -> None:
     """Check that the lab has the profile and version of the options. Raises Problem."""
     options = (
-        ("--profile", profile, status["profile"]),
-        ("--kubernetes-version", version, status["kubernetes_version"]),
+        ("--profile", profile, status.profile),
+        ("--kubernetes-version", version, status.kubernetes_version),
     )
     for option, expected, actual in options:
         if expected and expected != actual:
@@ -141,15 +166,85 @@ def _check_settings(lab: str, status: Any, profile: str, version: str) -> None:
             )
 
 
-def _check_nodes(lab: str, status: Any, entries: tuple[Entry, ...]) -> None:
+def _check_nodes(lab: str, status: LabStatus, entries: tuple[Entry, ...]) -> None:
     """Check that the lab was started with the nodes of this topology. Raises Problem."""
     if not entries:
         return
     nodes = [
-        Entry(node["name"], node["zone"], Shape(memory_mib=node["memory_mib"], cpus=node["cpus"]))
-        for node in status["nodes"]
+        Entry(node.name, node.zone, Shape(memory_mib=node.memory_mib, cpus=node.cpus))
+        for node in status.nodes
     ]
     different = sorted({entry.name for entry in {*entries} ^ {*nodes}})
     if different:
         message = f"lab {lab} was started with another topology: {', '.join(different)}"
         raise Problem(message, "--topology", f"leave it out, or run `nodeproof down --lab-name {lab}` first")
+
+
+def default_workers(config: pytest.Config) -> int:
+    """Return the number of workers that this machine supports, and print the reason; 0 on a running lab.
+
+    Raises:
+        Problem: The available memory is unknown, or the topology is invalid.
+    """
+    supported, reason = _supported_workers(config)
+    if supported:
+        terminal.say(f"{supported} workers ({reason})")
+    return supported
+
+
+def set_default_workers(config: pytest.Config) -> None:
+    """Set `-n auto` as the default on kinds of labs that gain from it, but not with `--pdb` or `-s`.
+
+    Raises:
+        Problem: The available memory is unknown, or the topology is invalid.
+    """
+    kind = KINDS.get(config.getoption("lab") or DEFAULT_KIND.name)
+    if kind is None or not kind.limits.runs_in_parallel or _has_workers_set(config):
+        return
+    supported = default_workers(config)
+    if supported > 1:
+        config.option.numprocesses = supported
+
+
+def _has_workers_set(config: pytest.Config) -> bool:
+    """Return whether options determine the number of workers, or this is a worker, which starts no others."""
+    if hasattr(config, "workerinput"):
+        return True
+    if config.getoption("numprocesses", 0) is not None or config.getoption("tx", ()):
+        return True
+    is_interactive = config.getoption("usepdb") or config.getoption("capture") == "no"
+    return bool(is_interactive or config.getoption("dist", "no") != "no")
+
+
+def warn_of_excess_workers(config: pytest.Config) -> None:
+    """Warn if more workers are requested than this machine supports: verdicts may be `host-too-loaded`.
+
+    Raises:
+        Problem: The available memory is unknown, or the topology is invalid.
+    """
+    requested, (supported, reason) = config.getoption("numprocesses", None), _supported_workers(config)
+    if isinstance(requested, int) and 0 < supported < requested:
+        limit = f"but this machine supports {supported} ({reason})"
+        terminal.say(f"{requested} workers were requested, {limit}; verdicts may be host-too-loaded")
+
+
+def _supported_workers(config: pytest.Config) -> tuple[int, str]:
+    """Return the number of workers that this machine supports, and the reason; 0 on a running lab.
+
+    A running lab may lack more than zones for its scenarios to run in parallel.
+    """
+    lab = config.getoption("lab") or DEFAULT_KIND.name
+    if lab not in KINDS:
+        return 0, ""
+    shapes, kind = _node_shapes(config), KINDS[lab]
+    if not shapes and kind.limits.zones_per_core:
+        return max_zones(kind, _DEFAULT_NODES)
+    return max_labs(kind, shapes or [DEFAULT_SHAPE] * _DEFAULT_NODES)
+
+
+def _node_shapes(config: pytest.Config) -> Sequence[Shape]:
+    """Return the nodes of each lab as given by options; empty without options. Raises Problem."""
+    if entries := _topology_of(config).entries:
+        return [entry.shape for entry in entries]
+    nodes, zones = config.getoption("nodes"), config.getoption("zones")
+    return [DEFAULT_SHAPE] * (nodes or (max(_DEFAULT_NODES, 2 * zones) if zones else 0))

@@ -1,4 +1,4 @@
-"""The plan of a run: the expected duration of each scenario, and the slot in which it runs.
+"""The plan of a run: the duration of each scenario, the slot in which it runs, and its worker.
 
 A duration comes from earlier runs with the same kind of lab and profile, else from the shipped times, else
 from `lasts` of the scenario, else from whether the scenario has a fault.
@@ -7,33 +7,87 @@ from `lasts` of the scenario, else from whether the scenario has a fault.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nodeproof.catalogue import scenarios_dir
-from nodeproof.labs.ground.profiles import Profile, profile_named, symbols
+from nodeproof.labs.base.profiles import profile_named, symbols
 from nodeproof.labs.kinds import kind_named
-from nodeproof.model.plan import NOT_HERE, Expected, Size, Slot, critical, divide, movable, pack, shares
+from nodeproof.model.formula import Term
+from nodeproof.model.needs import Needs
+from nodeproof.model.plan import NOT_HERE, Expected, Size, WorkerPlan, critical, divide, movable, shares
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
-from nodeproof.model.term import Term
+from nodeproof.report.plain import duration
 from nodeproof.report.rundir import TIMES, read_json, write_json
-from nodeproof.report.table import duration
-from nodeproof.session import asked, harm
+from nodeproof.session import markers
 from nodeproof.session.options import Options
-from nodeproof.session.times import START
 
+START = "start"
+"""The key of a lab start among the durations of scenarios."""
+ENDED = "nodeproof_ended"
+"""Report property: the scenario ran to its end, whatever its verdict."""
+WAITED = "nodeproof_waited"
+"""Report property: how long (s) the scenario waited for its turn."""
+_PHASES = ("setup", "call", "teardown")
 PLAN = "plan.json"
 SHIPPED = "times.json"
 """File in `scenarios/` with the times (s) of a whole run on two cores, by profile and kind of lab."""
-MOST_TIMES = 5
+MAX_TIMES = 5
 """Number of the last durations of a scenario that count; older ones say little about it."""
 _MAX_RUNS = 50
-QUICK, HARMING, STARTING = Term.of("5"), Term.of("2G + 15"), Term.of("15")
+QUICK, FAULTED, STARTING = Term.of("5"), Term.of("2G + 15"), Term.of("15")
 """Default durations of a scenario without a fault, of one with faults, and of a lab start."""
+
+
+class DurationRecorder:
+    """A pytest plugin that measures durations, in the process that receives all reports."""
+
+    def __init__(self) -> None:
+        self._phases: dict[str, dict[str, float]] = {}
+        self._worker: dict[str, str] = {}
+        self._ended: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Record a phase's duration, whatever its outcome."""
+        if report.when in _PHASES:
+            phases = self._phases.setdefault(report.nodeid, {})
+            # Of a retried scenario, keep the first setup, which may include a lab start, and the last call.
+            if report.when == "setup":
+                waits = (value for name, value in report.user_properties if name == WAITED)
+                waited_s = sum(float(str(value)) for value in waits)
+                phases.setdefault("setup", report.duration - waited_s)
+            else:
+                phases[report.when] = report.duration
+            self._worker.setdefault(report.nodeid, str(getattr(report, "worker_id", "")))
+        if (ENDED, True) in report.user_properties:
+            self._ended.add(report.nodeid)
+
+    def durations(self, scenarios: Collection[str]) -> Mapping[str, float]:
+        """Return the durations (s) of completed scenarios, and of a lab start.
+
+        The setup of a worker's first scenario includes a lab start, or takes a running lab: the median of
+        these setups is the duration of a start.
+        """
+        complete = {
+            name: phases
+            for name, phases in self._phases.items()
+            if name in scenarios and name in self._ended and len(phases) == len(_PHASES)
+        }
+        first: dict[str, str] = {}
+        for name in self._phases:
+            if name in scenarios and "call" in self._phases[name]:
+                first.setdefault(self._worker[name], name)
+        with_start = set(first.values()) & complete.keys()
+        starts = [complete[name]["setup"] for name in with_start]
+        durations_s = {START: statistics.median(starts)} if starts else {}
+        for name, phases in complete.items():
+            durations_s[name] = sum(phases.values()) - (phases["setup"] if name in with_start else 0.0)
+        return durations_s
 
 
 def durations(times: str | None, out: Path, options: Options) -> Mapping[str, float]:
@@ -44,7 +98,7 @@ def durations(times: str | None, out: Path, options: Options) -> Mapping[str, fl
     Raises:
         Problem: No times can be read from the file.
     """
-    return told(Path(times)) if times else {**shipped(options), **earlier(out, options)}
+    return read_times(Path(times)) if times else {**shipped(options), **earlier(out, options)}
 
 
 def earlier(out: Path, options: Options) -> Mapping[str, float]:
@@ -54,7 +108,7 @@ def earlier(out: Path, options: Options) -> Mapping[str, float]:
     for path in runs[:_MAX_RUNS]:
         for scenario, took_s in _read_times(path).items():
             durations_s.setdefault(scenario, []).append(took_s)
-    return {scenario: statistics.median(times[:MOST_TIMES]) for scenario, times in durations_s.items()}
+    return {scenario: statistics.median(times[:MAX_TIMES]) for scenario, times in durations_s.items()}
 
 
 def shipped(options: Options) -> Mapping[str, float]:
@@ -77,29 +131,18 @@ def _read_times(path: Path) -> Mapping[str, float]:
         return {}
 
 
-def plan(
-    scenarios: Iterable[pytest.Item],
-    options: Options,
-    slots: int,
-    durations_s: Mapping[str, float],
-    common: Size,
-    shared: bool,
-) -> tuple[Slot, ...]:
-    """Plan the scenarios. A scenario that can't prove anything here takes no time.
+def expect(
+    scenarios: Iterable[pytest.Item], options: Options, durations_s: Mapping[str, float], common: Size
+) -> list[Expected]:
+    """Return what is expected of scenarios. One that can't prove anything here takes no time.
 
     Args:
         scenarios: the scenarios of the run.
         options: the options of the run.
-        slots: number of slots.
         durations_s: known durations (s), by scenario.
         common: size of a lab, or of a zone of the shared lab.
-        shared: whether the slots are zones of one lab.
     """
-    expected = [_expect(item, options, durations_s, common) for item in scenarios]
-    start_s = durations_s.get(START, _duration_s(STARTING, profile_named(options.profile)))
-    if not shared:
-        expected = [replace(scenario, is_alone=False) for scenario in expected]
-    return pack(expected, slots, start_s)
+    return [_expect(item, options, durations_s, common) for item in scenarios]
 
 
 def shards(
@@ -110,12 +153,12 @@ def shards(
     `of` is the number of shards. The known durations (s) must come from a file, not from this machine's own
     runs, so that the result is the same on every machine.
     """
-    common = asked.common_size(map(asked.needs, scenarios), options)
-    expected = [_expect(item, options, durations_s, common) for item in scenarios]
-    return divide(expected, of, durations_s.get(START, _duration_s(STARTING, profile_named(options.profile))))
+    common = markers.common_size(map(markers.needs, scenarios), options)
+    expected = expect(scenarios, options, durations_s, common)
+    return divide(expected, of, start_s(options, durations_s))
 
 
-def told(path: Path) -> Mapping[str, float]:
+def read_times(path: Path) -> Mapping[str, float]:
     """Return the durations (s) in a file of times.
 
     Raises:
@@ -127,74 +170,80 @@ def told(path: Path) -> Mapping[str, float]:
     return times
 
 
-def zones(slots: Sequence[Slot], options: Options, common: Size) -> int:
+def zones(worker_plans: Sequence[WorkerPlan], options: Options, common: Size) -> int:
     """Return the number of zones of the shared lab: one for each slot that needs one, up to the lab's limit.
 
     A slot without a free zone starts a lab of its own.
     """
-    needed = sum(shares(slot, slots) for slot in slots)
+    needed = sum(shares(worker_plan, worker_plans) for worker_plan in worker_plans)
     return min(needed, kind_named(options.kind).limits.nodes // common.nodes)
 
 
-def in_use(slots: Iterable[Slot]) -> int:
+def in_use(worker_plans: Iterable[WorkerPlan]) -> int:
     """Return the number of slots with a scenario to run."""
-    return sum(any(scenario.runs_here for scenario in slot.scenarios) for slot in slots)
+    return sum(any(scenario.runs_here for scenario in worker_plan.scenarios) for worker_plan in worker_plans)
 
 
 def _expect(item: pytest.Item, options: Options, durations_s: Mapping[str, float], common: Size) -> Expected:
-    missing = asked.lacks(item, options)
+    missing = markers.why_unprovable(item, options)
     if missing is not None:
         return Expected(item.nodeid, 0.0, f"{NOT_HERE}{missing[0]}")
-    needs = asked.needs(item)
-    term = Term.of(needs.lasts) if needs.lasts else HARMING if needs.faulted else QUICK
+    needs = markers.needs(item)
+    term = Term.of(needs.lasts) if needs.lasts else FAULTED if needs.faulted else QUICK
     measured = (durations_s[item.nodeid], "earlier runs") if item.nodeid in durations_s else None
-    lasts_s, known_from = measured or (_duration_s(term, profile_named(options.profile)), term.text)
-    size = asked.size(needs, options) if asked.is_large(needs, options) else common
-    place = (harm.targets(needs, size.nodes), harm.faults(item), None if size == common else size)
-    return Expected(item.nodeid, lasts_s, known_from, needs.is_alone, *place, asked.key(asked.standing(item)))
+    lasts_s, source = measured or (_duration_s(term, options.profile), term.text)
+    size = markers.size(needs, options) if markers.is_large(needs, options) else common
+    affected = (targets(needs, size.nodes), markers.fault_names(item))
+    own_size = None if size == common else size
+    standing = markers.key(markers.standing(item))
+    return Expected(item.nodeid, lasts_s, source, needs.is_alone, *affected, own_size, standing)
 
 
-def _duration_s(term: Term, profile: Profile) -> float:
-    return term.value(symbols(profile).__getitem__)
+def targets(needs: Needs, nodes: int) -> str:
+    """Describe what a scenario's faults may affect in a lab or zone of `nodes` nodes; empty if nothing."""
+    affected_nodes = f"{needs.faulted} of {nodes} nodes" if needs.faulted else ""
+    return ", ".join(filter(None, (affected_nodes, *needs.components)))
 
 
-def starts_s(options: Options, durations_s: Mapping[str, float]) -> float:
-    """Return how long (s) a lab start is expected to take; 0 on a running lab."""
-    if not options.is_ours:
-        return 0.0
-    return durations_s.get(START, _duration_s(STARTING, profile_named(options.profile)))
+def _duration_s(term: Term, profile: str) -> float:
+    return term.value(symbols(profile_named(profile)).__getitem__)
 
 
-def in_order(items: Sequence[pytest.Item], slots: Sequence[Slot]) -> list[pytest.Item]:
+def start_s(options: Options, durations_s: Mapping[str, float]) -> float:
+    """Return how long (s) the start of a lab of this kind is expected to take."""
+    return durations_s.get(START, _duration_s(STARTING, options.profile))
+
+
+def in_order(items: Sequence[pytest.Item], worker_plans: Sequence[WorkerPlan]) -> list[pytest.Item]:
     """Sort items by the plan: first those fixed to a slot, then movable ones, then tests without claims."""
-    moves = movable(slots)
-    fixed = [scenario for scenario in _scenarios_of(slots) if scenario not in moves]
+    moves = movable(worker_plans)
+    fixed = [scenario for scenario in _scenarios_of(worker_plans) if scenario not in moves]
     order = {scenario.scenario: number for number, scenario in enumerate([*fixed, *moves])}
     return sorted(items, key=lambda item: order.get(item.nodeid, len(order)))
 
 
-def as_they_come(items: Sequence[pytest.Item], slot: Slot) -> tuple[Slot, ...]:
+def in_item_order(items: Sequence[pytest.Item], worker_plan: WorkerPlan) -> tuple[WorkerPlan, ...]:
     """Return the plan of a run without workers: one slot with the scenarios in the order of the items."""
     order = {item.nodeid: number for number, item in enumerate(items)}
-    ordered = sorted(slot.scenarios, key=lambda scenario: order[scenario.scenario])
-    return (replace(slot, scenarios=tuple(ordered)),)
+    ordered = sorted(worker_plan.scenarios, key=lambda scenario: order[scenario.scenario])
+    return (replace(worker_plan, scenarios=tuple(ordered)),)
 
 
-def _scenarios_of(slots: Sequence[Slot]) -> Iterator[Expected]:
-    for slot in slots:
-        yield from slot.scenarios
+def _scenarios_of(worker_plans: Sequence[WorkerPlan]) -> Iterator[Expected]:
+    for worker_plan in worker_plans:
+        yield from worker_plan.scenarios
 
 
-def write(run: Path, slots: Sequence[Slot], start_s: float) -> None:
+def write(run: Path, worker_plans: Sequence[WorkerPlan], start_s: float) -> None:
     """Write the plan into the run's folder, for the scheduler and the comparison at the end."""
     planned = [
         [
             {"scenario": expected.scenario, "lasts_s": round(expected.lasts_s, 3)}
-            for expected in slot.scenarios
+            for expected in worker_plan.scenarios
         ]
-        for slot in slots
+        for worker_plan in worker_plans
     ]
-    moves = [expected.scenario for expected in movable(slots)]
+    moves = [expected.scenario for expected in movable(worker_plans)]
     write_json(run / PLAN, {"start_s": round(start_s, 3), "slots": planned, "moves": moves})
 
 
@@ -203,24 +252,34 @@ def write_times(run: Path, times: Mapping[str, float]) -> None:
     write_json(run / TIMES, {name: round(took_s, 3) for name, took_s in times.items()})
 
 
-def slot_of(run: Path) -> Mapping[str, str]:
+def worker_of(run: Path) -> Mapping[str, str]:
     """Return the slot name of each scenario that is fixed to a slot; empty if the run has no plan.
 
     Raises:
         Problem: The plan cannot be read.
     """
-    path = run / PLAN
-    plan = read_json(path) if path.exists() else {"slots": [], "moves": []}
-    slots = [[planned["scenario"] for planned in slot] for slot in plan["slots"]]
-    names = {scenario: f"slot {number}" for number, slot in enumerate(slots, 1) for scenario in slot}
-    return {scenario: name for scenario, name in names.items() if scenario not in plan["moves"]}
+    plan = _read(run)
+    return {
+        planned["scenario"]: f"slot {number}"
+        for number, worker_plan in enumerate(plan["slots"], 1)
+        for planned in worker_plan
+        if planned["scenario"] not in plan["moves"]
+    }
 
 
 def planned_s(run: Path) -> Mapping[str, float]:
     """Return the planned duration (s) of each scenario; empty if the run has no plan. Raises Problem."""
+    return {
+        planned["scenario"]: float(planned["lasts_s"])
+        for worker_plan in _read(run)["slots"]
+        for planned in worker_plan
+    }
+
+
+def _read(run: Path) -> Mapping[str, Any]:
+    """Return the plan in the run's folder; without slots if there is none. Raises Problem."""
     path = run / PLAN
-    slots = read_json(path)["slots"] if path.exists() else []
-    return {planned["scenario"]: float(planned["lasts_s"]) for slot in slots for planned in slot}
+    return read_json(path) if path.exists() else {"start_s": 0.0, "slots": [], "moves": []}
 
 
 def describe_shard(shard: Shard, last_s: Sequence[float]) -> Iterator[str]:
@@ -232,46 +291,61 @@ def describe_shard(shard: Shard, last_s: Sequence[float]) -> Iterator[str]:
 
 
 def describe(
-    slots: Sequence[Slot], options: Options, start_s: float, common: Size, zones_shared: int
+    worker_plans: Sequence[WorkerPlan], options: Options, start_s: float, common: Size, zones_shared: int
 ) -> Iterator[str]:
     """Yield the plan as text: slots, scenarios, faults, the critical path and the expected end."""
-    lab = f"{options.kind} lab, profile {options.profile}"
-    lab = f"zone of lab {options.lab}, a {lab}" if options.zone else lab
-    shared = f"a zone of a {lab}, {common.nodes} nodes in each, zones: {zones_shared}"
-    last, labs = critical(slots), 0
-    for number, slot in enumerate(slots, 1):
-        here = [scenario for scenario in slot.scenarios if scenario.runs_here]
-        own = [scenario for scenario in here if scenario.is_alone or not zones_shared]
-        sizes = dict.fromkeys(scenario.size or common for scenario in own)
-        places = [f"a {lab}, {', then '.join(map(str, sizes))}"] if sizes else []
-        place = ", then ".join([*places, *([shared] if len(own) < len(here) else [])])
-        path = ", the critical path" if slot is last else ""
-        yield f"slot {number}: {slot.lasts_s:.0f} s in {place}{path}" if here else f"slot {number}: nothing"
-        # A lab is resized, not replaced, if only its number of nodes changes.
-        labs = max(1, len({(size.zones, size.spread) for size in sizes})) if slot is last else labs
+    last = critical(worker_plans)
+    for number, worker_plan in enumerate(worker_plans, 1):
+        here = [scenario for scenario in worker_plan.scenarios if scenario.runs_here]
+        place = _describe_place(here, options, common, zones_shared)
+        path = ", the critical path" if worker_plan is last else ""
+        yield f"slot {number}: {f'{worker_plan.lasts_s:.0f} s in {place}{path}' if here else 'nothing'}"
         yield from _describe_scenarios(here)
-    for scenario in _scenarios_of(slots):
+    scenarios = list(_scenarios_of(worker_plans))
+    for scenario in scenarios:
         if not scenario.runs_here:
-            yield f"{NOT_HERE}{scenario.scenario}  ({scenario.known_from.removeprefix(NOT_HERE)})"
-    for fault in sorted({fault for scenario in _scenarios_of(slots) for fault in scenario.faults}):
-        yield f"{fault}: {harm.inverse(fault)}"
-    total_s = sum(slot.lasts_s for slot in slots)
+            yield f"{NOT_HERE}{scenario.scenario}  ({scenario.source.removeprefix(NOT_HERE)})"
+    for fault in sorted({fault for scenario in scenarios for fault in scenario.faults}):
+        yield f"{fault}: {markers.fault_summary(fault)}"
+    # A lab is resized, not replaced, if only its number of nodes changes.
+    sizes = _lab_sizes(last.scenarios, common, zones_shared)
+    labs = max(1, len({(size.zones, size.spread) for size in sizes}))
+    total_s = sum(scenario.lasts_s for scenario in scenarios)
     yield (
         f"expected end: {labs * start_s + last.lasts_s:.0f} s ({start_s:.0f} s for the start of a lab); "
         f"scenarios together: {total_s:.0f} s"
     )
 
 
+def _describe_place(scenarios: Sequence[Expected], options: Options, common: Size, zones_shared: int) -> str:
+    """Describe the labs of a slot, and then its zone of the shared lab."""
+    lab = f"{options.kind} lab, profile {options.profile}"
+    lab = f"zone of lab {options.lab}, a {lab}" if options.zone else lab
+    sizes = _lab_sizes(scenarios, common, zones_shared)
+    places = [f"a {lab}, {', then '.join(map(str, sizes))}"] if sizes else []
+    if zones_shared and not all(scenario.is_alone for scenario in scenarios):
+        places.append(f"a zone of a {lab}, {common.nodes} nodes in each, zones: {zones_shared}")
+    return ", then ".join(places)
+
+
+def _lab_sizes(scenarios: Iterable[Expected], common: Size, zones_shared: int) -> Sequence[Size]:
+    """Return the sizes of the labs that a slot does not share, in their order."""
+    own = [
+        scenario for scenario in scenarios if scenario.runs_here and (scenario.is_alone or not zones_shared)
+    ]
+    return list(dict.fromkeys(scenario.size or common for scenario in own))
+
+
 def _describe_scenarios(scenarios: Sequence[Expected]) -> Iterator[str]:
     """Yield lines for a slot's scenarios, with what each may affect and its standing faults."""
     previous = ""
     for scenario in scenarios:
-        yield f"{scenario.lasts_s:7.1f} s  {scenario.scenario}  ({scenario.known_from})"
+        yield f"{scenario.lasts_s:7.1f} s  {scenario.scenario}  ({scenario.source})"
         if scenario.targets:
             yield f"{'':11}affects {scenario.targets}: {', '.join(scenario.faults) or 'see its code'}"
         if scenario.standing:
             is_same = scenario.standing == previous
-            faults = "the same" if is_same else ", ".join(asked.described(scenario.standing))
+            faults = "the same" if is_same else ", ".join(markers.describe_faults(scenario.standing))
             yield f"{'':11}injected before it: {faults}"
         previous = scenario.standing
 
@@ -279,12 +353,11 @@ def _describe_scenarios(scenarios: Sequence[Expected]) -> Iterator[str]:
 def compare(run: Path, took_s: float) -> str:
     """Describe how long the run took, and how long it was planned to take if it has a plan."""
     took = f"took {duration(took_s)}"
-    path = run / PLAN
-    if not path.exists():
-        return took
     try:
-        plan = read_json(path)
+        plan = _read(run)
     except Problem:
         return took
-    longest_s = max(sum(scenario["lasts_s"] for scenario in slot) for slot in plan["slots"])
+    if not plan["slots"]:
+        return took
+    longest_s = max(sum(scenario["lasts_s"] for scenario in worker_plan) for worker_plan in plan["slots"])
     return f"{took}, planned {duration(plan['start_s'] + longest_s)}"

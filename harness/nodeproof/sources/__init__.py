@@ -1,1 +1,1 @@
-"""Sources outside the API whose messages are collected after the events, one per file."""
+"""Sources outside the API whose messages are collected after the events."""

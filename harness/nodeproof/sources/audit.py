@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof.cluster.resources import AUDIT_MARK, NAMESPACE
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment
 from nodeproof.model.pattern import fault, matches
+from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import Problem
-from nodeproof.model.testimony import Lost
-from nodeproof.recording.testimony import Word, lines_of
-from nodeproof.recording.wall import wall_offset_s
-from nodeproof.sources.loss import torn
-from nodeproof.sources.source import Hearing, Told, any_word, last_heard
-from nodeproof.waiting import insist
+from nodeproof.recording.node_messages import Message
+from nodeproof.sources.source import Source, SourceContext, SourceMessages, parse_lines, torn
+from nodeproof.waiting import retry_on
 
 Json = Any
 FIELDS = frozenset(("agent", "as_user", "code", "group", "name", "namespace"))
@@ -34,7 +32,7 @@ LOGGED = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _OVER = ("ResponseComplete", "Panic")
 """Last stages of a request; a long-running request has an earlier line, too."""
 _MARKED = re.compile(rf"[?&]{AUDIT_MARK}=([^&\n]+)")
-_MARK_LIMIT_S = 10.0
+_MARK_TIMEOUT_S = 10.0
 _LATE_S = 0.5
 """Longest delay (s) between the response to a request and its line, which is written afterwards."""
 
@@ -48,7 +46,7 @@ class _Line:
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Source):
     """The requests whose audit lines match `pattern`, a mapping of `FIELDS`.
 
     The lab's policy logs changes and GETs of leases, but no other reads.
@@ -64,14 +62,9 @@ class Audit:
     @property
     def request(self) -> Moment:
         """The response to the next of these requests."""
-        return any_word(self)
+        return self.next_message
 
-    @property
-    def heard(self) -> Moment:
-        """The time up to which the log was collected."""
-        return last_heard(self)
-
-    def read(self, hearing: Hearing) -> Told:
+    def read(self, context: SourceContext) -> SourceMessages:
         """Read the log up to a marker request that is sent now.
 
         Raises:
@@ -79,21 +72,19 @@ class Audit:
             Problem: The log lacks the marker request.
             OSError: The log cannot be read.
         """
-        history = hearing.history
         until_t = time.monotonic()
-        mark = _mark(hearing.lab)
-        insist(lambda: _find(hearing.lab, mark), Problem, limit_s=_MARK_LIMIT_S)
+        mark = _mark(context.lab)
+        retry_on(lambda: _find(context.lab, mark), Problem, timeout_s=_MARK_TIMEOUT_S)
         threading.Event().wait(_LATE_S)
-        lines = _lines(hearing)
+        lines = _lines(context)
         completed_lines = [line for line in lines if line is not None and line.event.get("stage") in _OVER]
-        unsure = _why_unsure(hearing.history, lines, completed_lines, until_t)
-        words = [
-            Word(line.t, _describe(line.event))
+        losses = _possible_losses(context.history, lines, completed_lines, until_t)
+        messages = [
+            Message(line.t, _describe(line.event))
             for line in completed_lines
             if matches(self.pattern, _fields(line.event))
         ]
-        clock_moved_s = abs(wall_offset_s() - history.wall_offset_s(until_t))
-        return Told(words, until_t, clock_moved_s, unsure)
+        return SourceMessages(messages, until_t, context.wall_error_s(until_t), losses)
 
 
 def audit(**pattern: Json) -> Audit:
@@ -120,42 +111,36 @@ def _verbs(pattern: Json) -> set[str]:
     return set(pattern.get("$in", ["?"])) if isinstance(pattern, Mapping) else {"?"}
 
 
-def _mark(lab: Lab) -> str:
+def _mark(lab: LabHandle) -> str:
     """Send a marker request, which changes nothing and is unique in the log."""
     mark = f"heard-{uuid.uuid4().hex}"
     lab.cluster.api.patch(f"/api/v1/namespaces/{NAMESPACE}?dryRun=All&{AUDIT_MARK}={mark}", {})
     return mark
 
 
-def _find(lab: Lab, mark: str) -> None:
+def _find(lab: LabHandle, mark: str) -> None:
     if not any(mark in log.read_text(errors="replace") for log in _logs(lab)):
-        reason = f"no line for the marker request within {_MARK_LIMIT_S:g} s"
+        reason = f"no line for the marker request within {_MARK_TIMEOUT_S:g} s"
         raise Problem(reason, "audit log", "check whether the lab's memory is full: `nodeproof status`")
 
 
-def _logs(lab: Lab) -> Sequence[Path]:
+def _logs(lab: LabHandle) -> Sequence[Path]:
     """Return the log and its earlier parts, oldest first."""
     folder = lab.life.logs
     return [*sorted(folder.glob("audit-*.jsonl")), folder / "audit.jsonl"]
 
 
-def _lines(hearing: Hearing) -> Sequence[_Line | None]:
+def _lines(context: SourceContext) -> Sequence[_Line | None]:
     """Return every line; None for one that is torn or overwritten."""
-    texts = (
-        text for log in _logs(hearing.lab) for text in lines_of(log.read_bytes().decode(errors="replace"))
-    )
-    return [_line(text, hearing.history) for text in texts]
+
+    def parse(event: Json) -> _Line:
+        return _Line(context.history.from_wall(event["stageTimestamp"]), event)
+
+    texts = (log.read_bytes().decode(errors="replace") for log in _logs(context.lab))
+    return [line for text in texts for line in parse_lines(text, parse)]
 
 
-def _line(text: str, history: History) -> _Line | None:
-    try:
-        event = json.loads(text)
-        return _Line(history.from_wall(event["stageTimestamp"]), event)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def _why_unsure(
+def _possible_losses(
     history: History, lines: Sequence[_Line | None], completed_lines: Sequence[_Line], until_t: float
 ) -> Sequence[Lost]:
     """Return the times since the start of the recording for which the log may be incomplete."""

@@ -59,8 +59,8 @@ func withFakeHostPath(plugins []volume.VolumePlugin) []volume.VolumePlugin {
 // storage, and without that cgroup the eviction manager complains every ten seconds.
 type containerManager struct{ cm.ContainerManager }
 
-// GetCapacity is what cannot be derived from MachineInfo.
-func (containerManager) GetCapacity(localStorageCapacityIsolation bool) v1.ResourceList {
+// capacity is that of the pretended disk.
+func capacity(localStorageCapacityIsolation bool) v1.ResourceList {
 	if !localStorageCapacityIsolation {
 		return v1.ResourceList{}
 	}

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	cadvisorapi "github.com/google/cadvisor/info/v1"
-	cadvisorapiv2 "github.com/google/cadvisor/info/v2"
 	"github.com/spf13/pflag"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -66,8 +64,8 @@ func (m *Machine) AddFlags(set *pflag.FlagSet) {
 		runtimeInside, runtimeBeside, runtimeOnly))
 }
 
-// MachineInfo reads the identity anew each time: a kubelet restarted after a power cycle reports the new boot id.
-func (m *Machine) MachineInfo() (*cadvisorapi.MachineInfo, error) {
+// info reads the identity anew each time: a kubelet restarted after a power cycle reports the new boot id.
+func (m *Machine) info() (*machineInfo, error) {
 	machineID, err := readLine(machineIDFile)
 	if err != nil {
 		return nil, err
@@ -76,7 +74,7 @@ func (m *Machine) MachineInfo() (*cadvisorapi.MachineInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &cadvisorapi.MachineInfo{
+	return &machineInfo{
 		MachineID:      machineID,
 		SystemUUID:     machineID,
 		BootID:         bootID,
@@ -86,48 +84,48 @@ func (m *Machine) MachineInfo() (*cadvisorapi.MachineInfo, error) {
 }
 
 // VersionInfo names the real kernel and says openly that the rest is hollow.
-func (m *Machine) VersionInfo() (*cadvisorapi.VersionInfo, error) {
+func (m *Machine) VersionInfo() (*versionInfo, error) {
 	kernel, err := readLine(kernelFile)
 	if err != nil {
 		return nil, err
 	}
-	return &cadvisorapi.VersionInfo{KernelVersion: kernel, ContainerOsVersion: "hollow node"}, nil
+	return &versionInfo{KernelVersion: kernel, ContainerOsVersion: "hollow node"}, nil
 }
 
 // ContainerInfoV2 knows every cgroup asked for as one that uses nothing much. Without the root cgroup the kubelet's summary, and with
 // it the eviction manager, would fail every ten seconds.
-func (m *Machine) ContainerInfoV2(cgroup string, _ cadvisorapiv2.RequestOptions) (map[string]cadvisorapiv2.ContainerInfo, error) {
-	return map[string]cadvisorapiv2.ContainerInfo{cgroup: {
-		Spec: cadvisorapiv2.ContainerSpec{
+func (m *Machine) ContainerInfoV2(cgroup string, _ requestOptions) (map[string]containerInfo, error) {
+	return map[string]containerInfo{cgroup: {
+		Spec: containerSpec{
 			HasCpu:    true,
 			HasMemory: true,
-			Memory:    cadvisorapiv2.MemorySpec{Limit: m.memoryBytes()},
+			Memory:    memorySpec{Limit: m.memoryBytes()},
 		},
-		Stats: []*cadvisorapiv2.ContainerStats{{
+		Stats: []*containerStats{{
 			Timestamp: time.Now(),
-			Cpu:       &cadvisorapi.CpuStats{},
-			Memory:    &cadvisorapi.MemoryStats{Usage: memoryUsed, WorkingSet: memoryUsed, RSS: memoryUsed},
+			Cpu:       &cpuStats{},
+			Memory:    &memoryStats{Usage: memoryUsed, WorkingSet: memoryUsed, RSS: memoryUsed},
 		}},
 	}}, nil
 }
 
 // RootFsInfo is the pretended disk.
-func (m *Machine) RootFsInfo() (cadvisorapiv2.FsInfo, error) { return disk(), nil }
+func (m *Machine) RootFsInfo() (fsInfo, error) { return disk(), nil }
 
 // GetDirFsInfo is the pretended disk, whatever the folder.
-func (m *Machine) GetDirFsInfo(string) (cadvisorapiv2.FsInfo, error) { return disk(), nil }
+func (m *Machine) GetDirFsInfo(string) (fsInfo, error) { return disk(), nil }
 
 // ImagesFsInfo is the pretended disk.
-func (m *Machine) ImagesFsInfo(context.Context) (cadvisorapiv2.FsInfo, error) { return disk(), nil }
+func (m *Machine) ImagesFsInfo(context.Context) (fsInfo, error) { return disk(), nil }
 
 // ContainerFsInfo is the pretended disk.
-func (m *Machine) ContainerFsInfo(context.Context) (cadvisorapiv2.FsInfo, error) { return disk(), nil }
+func (m *Machine) ContainerFsInfo(context.Context) (fsInfo, error) { return disk(), nil }
 
 func (m *Machine) memoryBytes() uint64 { return uint64(m.memory.Value()) }
 
-func disk() cadvisorapiv2.FsInfo {
+func disk() fsInfo {
 	inodes, free := uint64(diskInodes), uint64(diskInodes)
-	return cadvisorapiv2.FsInfo{
+	return fsInfo{
 		Timestamp:  time.Now(),
 		Device:     "hollow",
 		Mountpoint: "/",

@@ -5,11 +5,11 @@ They are locks of files in the lab's folder, which end with their process.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from nodeproof.locks import try_lock, unlock
 from nodeproof.model.problem import Problem
 
 _UNUSABLE = "out"
@@ -32,8 +32,8 @@ class Leases:
     def take_lab(self) -> None:
         """Lease the whole lab to this process. Raises InUse."""
         descriptor = self._open("in-use")
-        if not _try_lock(descriptor, fcntl.LOCK_EX):
-            raise self._in_use(descriptor, "wait for it, or start another lab")
+        if not try_lock(descriptor):
+            raise self._in_use(descriptor)
         _write(descriptor, str(os.getpid()))
         self._lab, self._is_whole = descriptor, True
 
@@ -43,11 +43,11 @@ class Leases:
         Raises InUse if there is none.
         """
         shared = self._open("in-use")
-        if not _try_lock(shared, fcntl.LOCK_SH):
-            raise self._in_use(shared, "wait for it, or start another lab")
+        if not try_lock(shared, shared=True):
+            raise self._in_use(shared)
         for zone in zones:
             descriptor = self._open(f"in-use-{zone}")
-            if _try_lock(descriptor, fcntl.LOCK_EX) and (holder := _read(descriptor)) != _UNUSABLE:
+            if try_lock(descriptor) and (holder := _read(descriptor)) != _UNUSABLE:
                 _write(descriptor, str(os.getpid()))
                 self._lab, self._zone = shared, descriptor
                 return zone, bool(holder)
@@ -56,7 +56,7 @@ class Leases:
         subject = f"zone {zones[0]} is" if len(zones) == 1 else "every zone is"
         raise InUse(f"{subject} in use", f"lab {self._folder.name}", "use fewer workers, or more zones")
 
-    def give_up_zone(self) -> None:
+    def disable_zone(self) -> None:
         """Mark this process's zone as unusable, so that no process leases it: its nodes are not fit."""
         if self._zone is not None:
             _write(self._zone, _UNUSABLE)
@@ -70,8 +70,8 @@ class Leases:
             return False
         self._close_zone()
         # Unlock first: of two shared holders, neither could get the exclusive lock.
-        fcntl.flock(self._lab, fcntl.LOCK_UN)
-        return _try_lock(self._lab, fcntl.LOCK_EX)
+        unlock(self._lab)
+        return try_lock(self._lab)
 
     def close(self) -> None:
         """Release the lease."""
@@ -90,19 +90,11 @@ class Leases:
     def _open(self, name: str) -> int:
         return os.open(self._folder / name, os.O_RDWR | os.O_CREAT, 0o600)
 
-    def _in_use(self, descriptor: int, next_step: str) -> InUse:
+    def _in_use(self, descriptor: int) -> InUse:
         pid = _read(descriptor)
         os.close(descriptor)
         message = f"process {pid} is using it" if pid else "others are using its zones"
-        return InUse(message, f"lab {self._folder.name}", next_step)
-
-
-def _try_lock(descriptor: int, operation: int) -> bool:
-    try:
-        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return InUse(message, f"lab {self._folder.name}", "wait for it, or start another lab")
 
 
 def _read(descriptor: int) -> str:

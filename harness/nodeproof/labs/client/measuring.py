@@ -11,25 +11,24 @@ from typing import Any
 from nodeproof.artifacts.components import Components
 from nodeproof.cluster import workloads
 from nodeproof.cluster.api import Api, ApiError
-from nodeproof.cluster.configuration import configz, kubelet_configz
+from nodeproof.cluster.published import configz, kubelet_configz, read_fields
 from nodeproof.cluster.resources import WATCHED
-from nodeproof.cluster.schema import read_fields
-from nodeproof.labs.ground.profiles import Profile
-from nodeproof.labs.ground.spec import KUBELET_PORT
+from nodeproof.labs.base.profiles import Profile
+from nodeproof.labs.base.spec import KUBELET_PORT
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.model.clocks import Reading
 from nodeproof.model.cluster import Calibration, Configuration
+from nodeproof.model.formula import SYMBOLS, read
 from nodeproof.model.problem import Problem
-from nodeproof.model.symbols import SYMBOLS, read
-from nodeproof.recording.wall import wall_offset_s
-from nodeproof.waiting import insist
+from nodeproof.recording.clocks import wall_offset_s
+from nodeproof.waiting import retry_on
 
 Json = Any
 MANAGER = "https://127.0.0.1:10257"
 SCHEDULER = "https://127.0.0.1:10259"
 CLOUD_MANAGER = "https://127.0.0.1:10258"
-_OFFSET_LIMIT_S = 10.0
+_OFFSET_TIMEOUT_S = 10.0
 _READINGS = 3
 _KUBELET_LINE = f"""
 pid=$(ss -Hltnp 'sport = :{KUBELET_PORT}' | grep -o 'pid=[0-9]*' | head -n 1)
@@ -39,12 +38,12 @@ cat "/proc/${{pid#pid=}}/cmdline"
 """Prints the command line of the process that serves the kubelet's port."""
 _DROP_INS = "config-dir"
 """The flag for a folder with additional settings."""
-_SERVES_LIMIT_S = 20.0
+_SERVES_TIMEOUT_S = 20.0
 """How long a kubelet that has just restarted may be Ready without serving (503)."""
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningLab:
     """What runs in a lab: its kind, profile, executables, and command lines of the control plane.
 
     `node` is the node whose kubelet represents all kubelets.
@@ -57,10 +56,10 @@ class Running:
     node: Machine
 
 
-def read_configuration(api: Api, running: Running, calibration: Calibration) -> Configuration:
+def read_configuration(api: Api, running: RunningLab, calibration: Calibration) -> Configuration:
     """Read the configuration that the components report. Raises ApiError, MachineError, Problem."""
-    kubelet = insist(
-        lambda: kubelet_configz(api, running.node.name), ApiError, limit_s=_SERVES_LIMIT_S, period_s=0.5
+    kubelet = retry_on(
+        lambda: kubelet_configz(api, running.node.name), ApiError, timeout_s=_SERVES_TIMEOUT_S, period_s=0.5
     )
     reported = {
         "kube-controller-manager": configz(api, MANAGER),
@@ -69,15 +68,6 @@ def read_configuration(api: Api, running: Running, calibration: Calibration) -> 
         "kube-apiserver": {"DefaultTolerationSeconds": workloads.default_tolerations_s(api)},
     }
     _check_symbols(reported)
-    components = {
-        role: {
-            "path": str(part.path),
-            "version": part.version,
-            "sha256": part.sha256,
-            "origin": part.origin,
-        }
-        for role, part in running.components.by_role.items()
-    }
     return Configuration(
         kubernetes_version=running.components.kubernetes_version,
         lab=running.kind.name,
@@ -86,17 +76,17 @@ def read_configuration(api: Api, running: Running, calibration: Calibration) -> 
         negative_wait_s=running.profile.negative_wait_s,
         calibration=calibration,
         tested_kubelet=running.kind.runs_tested_kubelet(running.components),
-        components=components,
+        components={role: part.to_json() for role, part in running.components.by_role.items()},
         reported=reported,
         flags_set=_flags_set(running),
         fields=read_fields(api, WATCHED),
     )
 
 
-def _flags_set(running: Running) -> Mapping[str, Mapping[str, str]]:
+def _flags_set(running: RunningLab) -> Mapping[str, Mapping[str, str]]:
     """Return the flags of each running component, and the kubelet's file settings. Raises MachineError."""
     flags = {name: flags_of(argv) for name, argv in running.command_lines.items()}
-    kubelet = insist(lambda: _kubelet_settings(running.node), MachineError, limit_s=_SERVES_LIMIT_S)
+    kubelet = retry_on(lambda: _kubelet_settings(running.node), MachineError, timeout_s=_SERVES_TIMEOUT_S)
     return flags if kubelet is None else {**flags, "kubelet": kubelet}
 
 
@@ -125,7 +115,7 @@ def _kubelet_settings(machine: Machine) -> Mapping[str, str] | None:
 
 
 def _output(machine: Machine, argv: Sequence[str]) -> str:
-    completed = machine.run(argv, deadline_s=_OFFSET_LIMIT_S)
+    completed = machine.run(argv, timeout_s=_OFFSET_TIMEOUT_S)
     if completed.status != 0:
         raise MachineError(f"{machine.name}: cannot read how its kubelet runs: {completed.stderr.strip()}")
     return completed.stdout
@@ -146,13 +136,13 @@ def read_clock(machine: Machine) -> Reading:
 
     The connection is warmed up before. Raises MachineError.
     """
-    machine.run(["true"], deadline_s=_OFFSET_LIMIT_S)
+    machine.run(["true"], timeout_s=_OFFSET_TIMEOUT_S)
     return min((_reading(machine) for _ in range(_READINGS)), key=lambda reading: reading.error_s)
 
 
 def _reading(machine: Machine) -> Reading:
     before_t = time.monotonic()
-    completed = machine.run(["date", "+%s.%N"], deadline_s=_OFFSET_LIMIT_S)
+    completed = machine.run(["date", "+%s.%N"], timeout_s=_OFFSET_TIMEOUT_S)
     t = time.monotonic()
     try:
         offset_s = float(completed.stdout) - wall_offset_s() - (before_t + t) / 2

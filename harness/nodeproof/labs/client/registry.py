@@ -1,23 +1,23 @@
-"""The running labs of this machine: find, use, tear down, and sweep up after killed ones."""
+"""The running labs of this machine: find, use, heal, tear down, and sweep up after killed ones."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nodeproof import proc
+from nodeproof import locks, proc
 from nodeproof.artifacts.components import Component, Components
-from nodeproof.labs.client.lab import Lab
+from nodeproof.labs.base.spec import RUNTIME_ROOT, LabSpec
+from nodeproof.labs.base.wire import LabStatus, SupervisorClient
+from nodeproof.labs.client.handle import LabHandle
+from nodeproof.labs.client.leases import InUse
 from nodeproof.labs.client.supervised import supervised, wait_gone
-from nodeproof.labs.ground.spec import RUNTIME_ROOT, LabSpec
-from nodeproof.labs.ground.wire import SupervisorClient
-from nodeproof.model.problem import Problem
+from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.root import become_root, root_prefix
 from nodeproof.safety.ledger import Ledger, labs_with_ledgers
 
@@ -27,13 +27,13 @@ STILLBORN_S = 30.0
 _LAB_NAME = re.compile(r"p-[0-9a-f]{6}")
 
 
-def attach(name: str, holds: bool = False) -> Lab:
+def attach(name: str, hold: bool = False) -> LabHandle:
     """Use a running lab with the components that it was started with. Raises Problem.
 
-    With `holds`, the lab does not end before the returned one is closed.
+    With `hold`, the lab does not end before the returned one is closed.
     """
     folder, components = _folder(name), components_of(spec_of(name))
-    return supervised(folder, components, client(name).hold() if holds else None)
+    return supervised(folder, components, client(name).hold() if hold else None)
 
 
 def spec_of(name: str) -> LabSpec:
@@ -53,13 +53,12 @@ def client(name: str) -> SupervisorClient:
     return SupervisorClient(_folder(name) / "s")
 
 
-def memory_line(status: Mapping[str, Json]) -> str:
-    """Describe how full a lab's own memory is; labs of earlier versions do not report that."""
-    parts = [
-        f"{name} {(usage['size_bytes'] - usage['free_bytes']) >> 20} of {usage['size_bytes'] >> 20} MiB"
-        for name, usage in status.get("memory", {}).items()
-    ]
-    return ", ".join(parts) or "memory usage unknown"
+def describe_memory(status: LabStatus) -> str:
+    """Describe how full a lab's own memory is."""
+    return ", ".join(
+        f"{name} {(usage.size_bytes - usage.free_bytes) >> 20} of {usage.size_bytes >> 20} MiB"
+        for name, usage in status.memory.items()
+    )
 
 
 def running() -> list[str]:
@@ -67,7 +66,7 @@ def running() -> list[str]:
     return [folder.name for folder in _folders() if _is_held(folder)]
 
 
-def the_lab(name: str | None) -> str:
+def default_lab(name: str | None) -> str:
     """Return the lab called `name`; without a name, the only one that a person started, or the only one.
 
     Raises Problem if that is ambiguous.
@@ -109,9 +108,9 @@ def down(name: str) -> None:
 def sweep() -> list[str]:
     """Remove what killed supervisors left, which are folders whose lock is free; return their names.
 
-    If the caller cannot become root, folders that only root can read stay: `unswept` lists them.
+    If the caller cannot become root, folders that only root can read stay: `unswept_folders` lists them.
     """
-    unheld = [folder for folder in [*_folders(), *_stillborn()] if not _is_held(folder)]
+    unheld = [folder for folder in [*_folders(), *unswept_folders()] if not _is_held(folder)]
     for folder in unheld:
         _remove(folder)
     alive = set(running())
@@ -129,11 +128,6 @@ def _labs_with_ledgers() -> list[str]:
     with contextlib.suppress(PermissionError):
         return labs_with_ledgers()
     return []
-
-
-def unswept() -> list[Path]:
-    """Return the folders of labs killed early in their start that `sweep` could not remove."""
-    return _stillborn()
 
 
 def components_of(spec: LabSpec) -> Components:
@@ -160,8 +154,8 @@ def _folder(name: str) -> Path:
     return folder
 
 
-def _stillborn() -> list[Path]:
-    """Return folders that never got a lab's name and are too old to get one."""
+def unswept_folders() -> list[Path]:
+    """Return folders of labs killed early in their start: without a name, and too old to get one."""
     if not RUNTIME_ROOT.is_dir():
         return []
     # Until a folder gets its name, it is owned by root.
@@ -187,18 +181,9 @@ def _age_s(path: Path) -> float:
 def _is_held(folder: Path) -> bool:
     """Return whether a process holds the lab's lock; only a folder whose lock is free may be swept."""
     try:
-        descriptor = os.open(folder / "lock", os.O_RDONLY)
-    except FileNotFoundError:
-        return False
+        return locks.is_held(folder / "lock")
     except PermissionError:
         return _is_held_for_root(folder / "lock")
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _is_held_for_root(lock: Path) -> bool:
@@ -216,7 +201,63 @@ def _is_held_for_root(lock: Path) -> bool:
 
 def _remove(folder: Path) -> None:
     try:
-        unfinished = LabSpec.from_json((folder / "spec.json").read_text()).half_made()
+        unfinished = LabSpec.from_json((folder / "spec.json").read_text()).unfinished_snapshots()
     except (OSError, ValueError):
         unfinished = []
     proc.run([*root_prefix(), "rm", "-rf", "--", *map(str, [folder, *unfinished])], timeout_s=30)
+
+
+def heal(name: str, zone: str = "") -> None:
+    """Heal an unused lab, or one of its zones; a lab that is still starting has no faults.
+
+    Raises:
+        InUse: another process uses it.
+        Problem: it cannot be healed, or the heal cannot be proven.
+    """
+    lab = None
+    try:
+        if client(name).status().phase != "ready":
+            return
+        lab = attach(name)
+        if zone:
+            lab.lease(zone)
+        else:
+            lab.leases.take_lab()
+        unproven = lab.safety.heal_unfinished()
+        lab.tidy()
+    except (OutsideError, OSError) as error:
+        raise Problem(str(error), f"lab {name}", f"run `nodeproof down --lab-name {name}`") from error
+    finally:
+        if lab is not None:
+            lab.close()
+    if unproven:
+        raise Problem(f"not proven healed: {', '.join(unproven)}", f"lab {name}", "run `nodeproof down`")
+
+
+def heal_unzoned(name: str) -> None:
+    """Heal the faults of an earlier user of the whole lab, which lessees of zones do not see.
+
+    Do nothing if the lab is in use: its user heals them. Raises Problem.
+    """
+    if any(not entry.lease for entry in Ledger(name).unfinished()):
+        with contextlib.suppress(InUse):
+            heal(name)
+
+
+def heal_abandoned(own_lab: str, report: Callable[[str], None]) -> None:
+    """Heal every unused lab, except `own_lab`, in which a run left a fault.
+
+    Failures are only reported, as another lab can still be used. A lab that ends meanwhile took its faults
+    along.
+    """
+    for name in running():
+        if name == own_lab or not Ledger(name).unfinished():
+            continue
+        try:
+            heal(name)
+            report(f"lab {name}: healed the faults of an earlier run")
+        except InUse:
+            continue
+        except Problem as problem:
+            if name in running():
+                report(f"lab {name} is not healed: {problem}")

@@ -15,36 +15,35 @@ from typing import Any
 
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import WATCHED, node
-from nodeproof.faults import fault_from_json
-from nodeproof.faults.fence import heal_for_good
-from nodeproof.labs.client.fleet import Fleet
+from nodeproof.faults import Fault
+from nodeproof.faults.fence import heal_fenced
+from nodeproof.labs.kinds.kind import Fleet
 from nodeproof.machines.machine import CONTROL_PLANE, MachineError
 from nodeproof.model.cluster import ZONE_LABEL
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.safety.deadman import Deadman, Switches, Timers
 from nodeproof.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Target
-from nodeproof.safety.injector import HEAL_LIMIT_S, Injector, healed_at, held_off
-from nodeproof.safety.janitor import heal_unfinished, sweep
+from nodeproof.safety.injector import HEAL_TIMEOUT_S, Injector, heal_unfinished, healed_at, hold_off, sweep
 from nodeproof.safety.ledger import Ledger
-from nodeproof.waiting import insist
+from nodeproof.waiting import retry_on
 
 Json = Any
-_ASK_LIMIT_S = 10.0
-_SWEEP_LIMIT_S = 15.0
+_ASK_TIMEOUT_S = 10.0
+_SWEEP_TIMEOUT_S = 15.0
 """Longer than one command's timeout: a machine that is only busy gets a second try."""
-MADE = "object"
+CREATED = "object"
 """Ledger name of an object that a scenario created; its heal is its removal."""
 JOINED = "joined"
 """Ledger name of a node that a scenario let join; its heal is its leaving."""
 CORDONED = "cordoned"
 """Ledger name of a Node that a scenario cordoned; its heal is the uncordon."""
-_CLUSTER_CHANGES = (MADE, JOINED, CORDONED)
+_CLUSTER_CHANGES = (CREATED, JOINED, CORDONED)
 MARK = "nodeproof.dev/made"
 """The annotation of objects that scenarios create."""
-SERVED_LIMIT_S = 60.0
+SERVED_TIMEOUT_S = 60.0
 """How long an API server continues a request whose client has gone (--request-timeout)."""
 _COMES_PERIOD_S = 0.5
-_GONE_LIMIT_S = 60.0
+_GONE_TIMEOUT_S = 60.0
 """An object with finalizers of others ends once they are removed; a namespace, once it is empty."""
 _OWN_FINALIZERS = "nodeproof.dev/"
 """Prefix of the finalizers that scenarios set: no other program removes them after a killed run."""
@@ -55,7 +54,8 @@ SWITCHES = "switches"
 class Safety:
     """The safety of one lab.
 
-    `switch` is the lab's own dead-man's switch; `not_disarmed` returns the faults that it holds.
+    `switch` is the lab's own dead-man's switch; `armed_faults` returns the faults that it holds.
+    `has_timers` means that the lab's machines can hold switches, too.
     """
 
     def __init__(
@@ -64,46 +64,46 @@ class Safety:
         api: Api,
         fleet: Fleet,
         switch: Deadman,
-        not_disarmed: Callable[[], Sequence[Mapping[str, Json]]],
-        has_systemd: bool,
+        armed_faults: Callable[[], Sequence[Mapping[str, Json]]],
+        has_timers: bool,
     ) -> None:
         self._record = folder / "record.json"
         self._api = api
         self._fleet = fleet
         self._switch = switch
-        self._not_disarmed = not_disarmed
+        self._armed_faults = armed_faults
         self._lab, self._zone = folder.name, ""
         self.ledger = Ledger(self._lab)
-        timers = (Timers(lambda name: fleet.machine(name, SWITCHES)),) if has_systemd else ()
+        timers = (Timers(lambda name: fleet.machine(name, SWITCHES)),) if has_timers else ()
         self.switches = Switches((switch, *timers))
         self.injector = Injector(
             fleet.machine,
             self._targets,
-            self.record_of_itself,
+            self.lab_record,
             self._control_planes,
             self.ledger,
             self.switches,
         )
 
-    def narrow(self, zone: str) -> None:
+    def restrict_to_zone(self, zone: str) -> None:
         """Restrict the responsibility to one zone from now on."""
         self._zone = zone
         self.ledger = self.injector.ledger = Ledger(self._lab, lease=zone)
 
-    def record_of_itself(self) -> Record:
+    def lab_record(self) -> Record:
         """Return the record that the lab wrote of itself when it was created."""
         return Record(**json.loads(self._record.read_text()))
 
-    def expect(self, path: str) -> str:
+    def register_object(self, path: str) -> str:
         """Record an API object that is about to be created, until it is removed.
 
         Return the value of its annotation `MARK`, which distinguishes it from namesakes. Raises OSError.
         """
         mark = uuid.uuid4().hex
-        self.ledger.write("planned", {"fault": MADE, "id": mark, "path": path})
+        self.ledger.write("planned", {"fault": CREATED, "id": mark, "path": path})
         return mark
 
-    def expect_node(self, name: str, node_name: str = "") -> None:
+    def register_node(self, name: str, node_name: str = "") -> None:
         """Record a machine that is about to join, until it has left and its Node `node_name` is gone.
 
         Raises OSError.
@@ -116,7 +116,7 @@ class Safety:
         joined = [entry.fault for entry in self.ledger.unfinished() if entry.fault.get("fault") == JOINED]
         return any(data["node"] == name for data in joined)
 
-    def expect_cordon(self, name: str) -> None:
+    def register_cordon(self, name: str) -> None:
         """Record a Node that is about to be cordoned, until it is uncordoned.
 
         Ignore a Node that is cordoned already, as a scenario did not do that, and one that does not exist.
@@ -140,16 +140,16 @@ class Safety:
             if entry.fault.get("fault") == CORDONED and entry.fault["node"] == name:
                 self.ledger.write("closed", entry.fault)
 
-    def never_made(self, mark: str, path: str) -> None:
+    def forget_object(self, mark: str, path: str) -> None:
         """Forget an object that the API refused to create. Raises OSError."""
-        self.ledger.write("closed", {"fault": MADE, "id": mark, "path": path})
+        self.ledger.write("closed", {"fault": CREATED, "id": mark, "path": path})
 
-    def unanswered(self, mark: str, path: str) -> None:
+    def may_appear(self, mark: str, path: str) -> None:
         """Record that an object may still appear, as its request got no answer. Raises OSError."""
-        until = {"may_come_until": time.time() + SERVED_LIMIT_S}
-        self.ledger.write("unanswered", {"fault": MADE, "id": mark, "path": path, **until})
+        until = {"may_come_until": time.time() + SERVED_TIMEOUT_S}
+        self.ledger.write("unanswered", {"fault": CREATED, "id": mark, "path": path, **until})
 
-    def remove_made(self) -> None:
+    def undo_changes(self) -> None:
         """Undo the recorded changes of scenarios to the cluster, newest first.
 
         Remove the objects that they created and the nodes that joined, and uncordon what they cordoned.
@@ -185,7 +185,7 @@ class Safety:
                 return True
             self._release(path, metadata)
             self._api.delete(path, grace_s=0, uid=str(metadata["uid"]))
-            insist(lambda: self._check_gone(path, metadata["uid"]), Problem, limit_s=_GONE_LIMIT_S)
+            retry_on(lambda: self._check_gone(path, metadata["uid"]), Problem, timeout_s=_GONE_TIMEOUT_S)
         except ApiError as error:
             return error.status == 404
         except Problem:
@@ -213,10 +213,10 @@ class Safety:
 
     def _await_object(self, path: str, come_until: float) -> Json:
         """Return an object that may appear until `come_until` (s since the epoch). Raises ApiError."""
-        left_s = min(come_until - time.time(), SERVED_LIMIT_S)
+        left_s = min(come_until - time.time(), SERVED_TIMEOUT_S)
         if left_s <= 0:
             return self._api.get(path)
-        return insist(lambda: self._api.get(path), ApiError, limit_s=left_s, period_s=_COMES_PERIOD_S)
+        return retry_on(lambda: self._api.get(path), ApiError, timeout_s=left_s, period_s=_COMES_PERIOD_S)
 
     def _let_leave(self, name: str, node_name: str) -> bool:
         """Power a machine off for good and delete its Node; return whether both are gone.
@@ -225,7 +225,7 @@ class Safety:
         stays.
         """
         try:
-            if self._fleet.is_others(name):
+            if self._fleet.is_in_other_zone(name):
                 return True
             # `leave` waits for a machine that is still joining, which then exists.
             with contextlib.suppress(Problem):
@@ -252,9 +252,9 @@ class Safety:
         It is found by the ledger, the dead-man's switches and the names of what faults create. In a shared
         lab the control plane is not swept: names do not show which zone uses an object.
         """
-        armed = [fault for fault in self._not_disarmed() if self._is_in_own_zone(fault)]
+        armed = [fault for fault in self._armed_faults() if self._is_in_own_zone(fault)]
         unhealed = heal_unfinished(self.ledger, armed, self._heal)
-        on = [entry.name for entry in self._fleet.nodes() if entry.on]
+        on = [entry.name for entry in self._fleet.nodes() if entry.is_on]
         with ThreadPoolExecutor(4) as pool:
             unswept = list(pool.map(self._sweep, on if self._zone else [CONTROL_PLANE, *on]))
         return [*unhealed, *filter(None, unswept)]
@@ -262,10 +262,10 @@ class Safety:
     def _is_in_own_zone(self, data: Mapping[str, Json]) -> bool:
         """Return whether a fault affects no other zone."""
         try:
-            fault = fault_from_json(data)
+            fault = Fault.from_json(data)
         except (KeyError, TypeError):
             return not self._zone
-        return not any(map(self._fleet.is_others, (fault.node, *fault.harms)))
+        return not any(map(self._fleet.is_in_other_zone, (fault.node, *fault.affected_nodes)))
 
     def _heal(self, data: Mapping[str, Json]) -> bool:
         """Heal a fault from its ledger entry; return whether a probe proved it, or its node is gone.
@@ -275,16 +275,16 @@ class Safety:
         if data.get("fault") in _CLUSTER_CHANGES:
             return self._remove(data)
         try:
-            fault = fault_from_json(data)
+            fault = Fault.from_json(data)
         except (KeyError, TypeError):
             return False
         if not self._fleet.has(fault.node):
             self._switch.arm(data, 0)
             return True
         # Hold off the lab's own switch only: a machine's timer undoes no more than the fault.
-        with held_off(self._switch, fault):
-            heal = partial(heal_for_good, fault)
-            healed_t = healed_at(fault, self._fleet.machine(fault.node), HEAL_LIMIT_S, heal)
+        with hold_off(self._switch, fault):
+            heal = partial(heal_fenced, fault)
+            healed_t = healed_at(fault, self._fleet.machine(fault.node), HEAL_TIMEOUT_S, heal)
         if healed_t is None:
             return False
         self.switches.arm(data, 0)
@@ -293,7 +293,7 @@ class Safety:
     def _sweep(self, name: str) -> str:
         """Remove what faults left on a node; return the error, or an empty string."""
         try:
-            insist(lambda: sweep(self._fleet.machine, name), MachineError, limit_s=_SWEEP_LIMIT_S)
+            retry_on(lambda: sweep(self._fleet.machine, name), MachineError, timeout_s=_SWEEP_TIMEOUT_S)
         except (OutsideError, Problem) as error:
             return str(error)
         return ""
@@ -323,7 +323,7 @@ class Safety:
 
     def _own_facts(self, name: str) -> _OwnFacts:
         """Return what a machine and its hypervisor report about it. Raises MachineError, Problem."""
-        completed = self._fleet.machine(name).run(["cat", "/etc/machine-id"], deadline_s=_ASK_LIMIT_S)
+        completed = self._fleet.machine(name).run(["cat", "/etc/machine-id"], timeout_s=_ASK_TIMEOUT_S)
         return _OwnFacts(completed.stdout.strip(), self._fleet.owner(name))
 
     def _control_planes(self) -> frozenset[str]:

@@ -1,4 +1,7 @@
-"""Starts a lab under a supervisor: waits for Ready nodes, or leaves nothing behind."""
+"""Starts a lab under a supervisor: waits for Ready nodes, or leaves nothing behind.
+
+A topology file lists the lab's machines, with their names, zones, memory and processors.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +11,122 @@ import os
 import sys
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from nodeproof import proc
+from nodeproof import catalogue, proc
 from nodeproof.artifacts import csi
 from nodeproof.artifacts.components import Components
+from nodeproof.cache import cache_dir
+from nodeproof.catalogue import plain
 from nodeproof.cluster import workloads
-from nodeproof.kept import cache_dir
-from nodeproof.labs.client.lab import Lab
+from nodeproof.hints import BASE, hint_for
+from nodeproof.labs.base import autogroup
+from nodeproof.labs.base.profiles import profile_named
+from nodeproof.labs.base.spec import DEFAULT_SHAPE, DRIVER, LabSpec, NodeSpec, Shape, check_node_name
+from nodeproof.labs.base.wire import SupervisorClient
+from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.supervised import supervised
-from nodeproof.labs.client.topology import Entry
-from nodeproof.labs.ground import autogroup
-from nodeproof.labs.ground.profiles import profile_named
-from nodeproof.labs.ground.spec import AS_ALL, DRIVER, LabSpec, NodeSpec
-from nodeproof.labs.ground.wire import SupervisorClient
 from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
 from nodeproof.model.problem import Problem
-from nodeproof.remedy import BASE, remedy
 from nodeproof.root import become_root, root_prefix
-from nodeproof.waiting import wait_for
+from nodeproof.waiting import wait_until
 
 Json = Any
-END_LIMIT_S = 30.0
-_NICE_LIMIT_S = 20.0
+
+
+_LEAST_MIB, _MOST_MIB = 768, 65536
+_MOST_CPUS = 64
+_SHOWN = 80
+_KEYS = frozenset({"name", "zone", "memory_mib", "cpus"})
 
 
 @dataclass(frozen=True)
-class Request:
+class Entry:
+    """One machine of a topology."""
+
+    name: str
+    zone: str
+    shape: Shape = DEFAULT_SHAPE
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The machines of a lab in the order of their addresses; empty if no file lists them."""
+
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def spread(self) -> tuple[int, ...]:
+        """The number of nodes in each zone, in the order of the zones' names."""
+        counts = Counter(entry.zone for entry in self.entries)
+        return tuple(counts[zone] for zone in sorted(counts))
+
+
+NO_TOPOLOGY = Topology()
+
+
+def read_topology(file: str) -> Topology:
+    """Read a topology file; an empty name is an empty topology. Raises Problem."""
+    if not file:
+        return NO_TOPOLOGY
+    path = Path(file)
+    try:
+        topology = plain(catalogue.read(path), file)
+    except OSError as error:
+        raise Problem(f"cannot read the topology: {error}", str(path), "see infra/topology") from error
+    except Problem as problem:
+        raise Problem(
+            f"cannot read the topology: {problem.what}", problem.where, "see infra/topology"
+        ) from problem
+    nodes = topology.get("nodes") if isinstance(topology, dict) and set(topology) == {"nodes"} else None
+    if not isinstance(nodes, list) or not nodes:
+        raise Problem(
+            "a topology must be a list of `nodes` and nothing else", str(path), "see infra/topology"
+        )
+    entries = tuple(_entry(node, f"{path}, node {number}") for number, node in enumerate(nodes, 1))
+    for name, count in Counter(entry.name for entry in entries).items():
+        if count > 1:
+            raise Problem(f"{count} nodes are called {name}", str(path), "give each node a different name")
+    return Topology(entries)
+
+
+def _entry(entry: Json, where: str) -> Entry:
+    if not isinstance(entry, dict) or not {"name", "zone"} <= set(entry) <= _KEYS:
+        raise Problem(
+            f"{repr(entry)[:_SHOWN]} is not a node",
+            where,
+            f"it needs name and zone, and allows only {sorted(_KEYS)}",
+        )
+    for key in ("name", "zone"):
+        check_node_name(str(entry[key]))
+    shape = Shape(
+        memory_mib=_number(entry, "memory_mib", DEFAULT_SHAPE.memory_mib, (_LEAST_MIB, _MOST_MIB), where),
+        cpus=_number(entry, "cpus", DEFAULT_SHAPE.cpus, (1, _MOST_CPUS), where),
+    )
+    return Entry(str(entry["name"]), str(entry["zone"]), shape)
+
+
+def _number(entry: Mapping[str, Json], key: str, without: int, limits: tuple[int, int], where: str) -> int:
+    value, (least, most) = entry.get(key, without), limits
+    if key in entry and (type(value) is not int or not least <= value <= most):
+        raise Problem(f"{key} is {repr(value)[:_SHOWN]}", where, f"use a whole number from {least} to {most}")
+    return int(value)
+
+
+END_TIMEOUT_S = 30.0
+_NICE_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True)
+class LabRequest:
     """The lab that is wanted.
 
     `keep` lets it outlive the requesting process. `spread` is the number of nodes in each zone if it is
-    uneven. `entries` describe the nodes if a topology does.
+    uneven. A `topology` with entries describes the nodes.
     """
 
     lab: str
@@ -51,13 +136,13 @@ class Request:
     keep: bool
     kind: str = DEFAULT_KIND.name
     spread: tuple[int, ...] = ()
-    entries: tuple[Entry, ...] = ()
+    topology: Topology = NO_TOPOLOGY
 
     @property
-    def entry_of_each(self) -> Sequence[Entry]:
+    def node_entries(self) -> Sequence[Entry]:
         """The topology entry of each node, in the order of their slots."""
         default = [Entry(f"node-{slot + 1}", zone) for slot, zone in enumerate(self._zone_of_slots)]
-        return self.entries or default
+        return self.topology.entries or default
 
     @property
     def _zone_of_slots(self) -> Sequence[str]:
@@ -72,7 +157,7 @@ def new_name() -> str:
     return f"p-{uuid.uuid4().hex[:6]}"
 
 
-def check(request: Request) -> None:
+def check(request: LabRequest) -> None:
     """Check that a lab can meet the request. Raises Problem."""
     kind = kind_named(request.kind)
     kind.check_nodes(request.nodes)
@@ -80,20 +165,25 @@ def check(request: Request) -> None:
         raise Problem(
             f"{request.zones} zones for {request.nodes} nodes", "--zones", "use 1 to as many zones as nodes"
         )
-    if any(entry.shape != AS_ALL for entry in request.entries) and not kind.has_shapes:
+    if any(entry.shape != DEFAULT_SHAPE for entry in request.topology.entries) and not kind.has_shapes:
         message = f"memory and processors of a {kind.name} lab's nodes cannot be set"
         raise Problem(message, "--topology", "omit memory_mib and cpus, or choose another --lab")
     profile_named(request.profile)
 
 
-def up(request: Request, components: Components, report: Callable[[str], None]) -> Lab:
-    """Start a lab and wait until its nodes are Ready.
+def up(request: LabRequest, components: Components, report: Callable[[str], None]) -> LabHandle:
+    """Start a lab, or connect to one that exists, and wait until its nodes are Ready.
 
     Raises Problem; nothing is left of a lab that did not come up.
     """
     check(request)
-    kind, prefix = kind_named(request.kind), root_prefix()
-    spec = _spec(request, components, kind.boots(components, report))
+    kind = kind_named(request.kind)
+    if kind.connect is not None:
+        lab = LabHandle.of(kind, kind.connect(request.lab))
+        lab.wait_nodes_ready(unready=workloads.not_ready)
+        return lab
+    prefix = root_prefix()
+    spec = _spec(request, components, kind.boot_files(components, report))
     report(f"lab {spec.lab}: {request.nodes} nodes in {request.zones} zones, profile {request.profile}")
     # -P: root must not import modules from the caller's working folder; -B: nor write a __pycache__ beside
     # what it imports.
@@ -104,12 +194,12 @@ def up(request: Request, components: Components, report: Callable[[str], None]) 
         lab = _wait_up(spec, components, child, startup)
     with contextlib.suppress(Problem, OSError, ValueError):
         # The lab is up, even if the details of its start cannot be read.
-        for line in kind.started(SupervisorClient(spec.dir / "s").status(), _events(spec)):
+        for line in kind.start_messages(SupervisorClient(spec.dir / "s").status(), _events(spec)):
             report(line)
     return lab
 
 
-def come_first() -> None:
+def raise_priority() -> None:
     """Move this process to its own session, with priority over labs and other programs.
 
     A process that leads a process group cannot leave its session; it stays unchanged, as does one that cannot
@@ -119,7 +209,7 @@ def come_first() -> None:
         os.setsid()
         # Only root may do this, and this process may not be root.
         argv = [*become_root(), sys.executable, "-P", "-B", "-m", autogroup.__name__]
-        proc.run([*argv, str(autogroup.HARNESS), str(os.getpid())], timeout_s=_NICE_LIMIT_S)
+        proc.run([*argv, str(autogroup.HARNESS), str(os.getpid())], timeout_s=_NICE_TIMEOUT_S)
 
 
 def _events(spec: LabSpec) -> list[Mapping[str, Json]]:
@@ -133,28 +223,20 @@ def find_sshd() -> str:
         if path.exists():
             # Resolve links: sshd re-executes itself per connection and must stay at one version.
             return str(path.resolve())
-    raise Problem("no sshd", "process lab", remedy(BASE))
+    raise Problem("no sshd", "process lab", hint_for(BASE))
 
 
-def _spec(request: Request, components: Components, guest: Mapping[str, str]) -> LabSpec:
+def _spec(request: LabRequest, components: Components, guest: Mapping[str, str]) -> LabSpec:
     nodes = tuple(
-        NodeSpec(entry.name, slot, entry.zone, uuid.uuid4().hex, shape=entry.shape)
-        for slot, entry in enumerate(request.entry_of_each)
+        NodeSpec(entry.name, slot, entry.zone, shape=entry.shape)
+        for slot, entry in enumerate(request.node_entries)
     )
     return LabSpec(
         lab=request.lab,
         owner_uid=os.getuid(),
         owner_gid=os.getgid(),
         kubernetes_version=components.kubernetes_version,
-        components={
-            role: {
-                "path": str(part.path),
-                "version": part.version,
-                "sha256": part.sha256,
-                "origin": part.origin,
-            }
-            for role, part in components.by_role.items()
-        },
+        components={role: part.to_json() for role, part in components.by_role.items()},
         hollow_from_tree=components.hollow_from_tree,
         sshd=find_sshd(),
         profile=request.profile,
@@ -162,12 +244,12 @@ def _spec(request: Request, components: Components, guest: Mapping[str, str]) ->
         keep=request.keep,
         kind=request.kind,
         guest=guest,
-        volumes={csi.ATTACHER: str(csi.entry() / csi.ATTACHER), DRIVER: str(csi.python_path())},
+        volumes={csi.ATTACHER: str(csi.entry_path() / csi.ATTACHER), DRIVER: str(csi.python_path())},
         harness_nice=autogroup.nice_of(),
     )
 
 
-def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup: IO[bytes]) -> Lab:
+def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup: IO[bytes]) -> LabHandle:
     """Wait from the start of the supervisor to Ready nodes; on any error, end the lab."""
     hold = None
     try:
@@ -196,7 +278,7 @@ def _end(spec: LabSpec, child: proc.Process) -> None:
         # Only root may signal what sudo started.
         proc.run([*root_prefix(), "kill", str(child.pid)], timeout_s=10, check=False)
     try:
-        child.wait(timeout=END_LIMIT_S)
+        child.wait(timeout=END_TIMEOUT_S)
     except proc.TimeoutExpired as error:
         raise Problem("its supervisor does not end", f"lab {spec.lab}", "run `nodeproof down`") from error
 
@@ -212,26 +294,26 @@ def _wait_socket(spec: LabSpec, child: proc.Process, startup: IO[bytes]) -> None
     _poll(has_socket, 20, f"lab {spec.lab} has no socket")
 
 
-def _wait_phase(client: SupervisorClient, limit_s: float) -> None:
+def _wait_phase(client: SupervisorClient, timeout_s: float) -> None:
     def is_ready() -> bool:
         status = client.status()
-        if status["phase"] == "failed":
-            failure, _newline, detail = str(status["failure"]).partition("\n")
+        if status.phase == "failed":
+            failure, _newline, detail = status.failure.partition("\n")
             raise Problem(
                 failure,
-                f"lab {status['lab']}",
+                f"lab {status.lab}",
                 "see docs/architecture.md, 'When a lab does not start'",
                 detail,
             )
-        return bool(status["phase"] == "ready")
+        return status.phase == "ready"
 
-    _poll(is_ready, limit_s, "the control plane is not ready")
+    _poll(is_ready, timeout_s, "the control plane is not ready")
 
 
-def _poll(condition: Callable[[], bool], limit_s: float, problem: str) -> None:
-    if not wait_for(condition, limit_s, 0.05):
+def _poll(condition: Callable[[], bool], timeout_s: float, problem: str) -> None:
+    if not wait_until(condition, timeout_s, 0.05):
         raise Problem(
-            f"{problem} after {limit_s:g} s",
-            "process lab",
+            f"{problem} after {timeout_s:g} s",
+            "lab",
             "check whether the host is overloaded, and try again",
         )

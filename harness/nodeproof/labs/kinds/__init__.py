@@ -1,7 +1,9 @@
-"""The kinds of lab. To add one, write an object in its own file and a line here."""
+"""The kinds of lab. To add one, write a `Kind` in `kind.py` of a folder of its own here."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Mapping
 
 from nodeproof.labs.kinds.kind import Kind
@@ -10,9 +12,19 @@ from nodeproof.labs.kinds.process.kind import PROCESS
 from nodeproof.labs.kinds.vagrant.kind import VAGRANT
 from nodeproof.model.problem import Problem
 
-__all__ = ["DEFAULT_KIND", "KINDS", "LIBVIRT", "PROCESS", "VAGRANT", "kind_named"]
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (PROCESS, LIBVIRT, VAGRANT)}
+__all__ = ["DEFAULT_KIND", "KINDS", "LIBVIRT", "PROCESS", "VAGRANT", "discover", "kind_named"]
 DEFAULT_KIND = PROCESS
+
+
+def discover() -> Mapping[str, Kind]:
+    """Return the kinds of all folders here by name, the default first."""
+    folders = [module.name for module in pkgutil.iter_modules(__path__) if module.ispkg]
+    modules = [importlib.import_module(f"{__name__}.{folder}.kind") for folder in folders]
+    kinds = [value for module in modules for value in vars(module).values() if isinstance(value, Kind)]
+    return {kind.name: kind for kind in sorted(kinds, key=lambda kind: kind is not DEFAULT_KIND)}
+
+
+KINDS = discover()
 
 
 def kind_named(name: str) -> Kind:

@@ -1,18 +1,30 @@
-"""The interface of a kind of lab: one object with everything that differs; no code checks a kind's name."""
+"""The interface of a kind of lab, and of a running lab as its kind reaches it, whoever runs it.
+
+A `Kind` is one object with everything that differs; no code checks a kind's name.
+"""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nodeproof.artifacts.components import Components
-from nodeproof.labs.ground.nodes import Ground, Nodes
-from nodeproof.labs.ground.profiles import FIXED, FIXED_KUBELET, Profile
-from nodeproof.labs.ground.storage import Serves
+from nodeproof.hints import BASE, Hint
+from nodeproof.labs.base.control_plane import DriverFactory
+from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
+from nodeproof.labs.base.profiles import FIXED_FLAGS, FIXED_KUBELET, Profile
+from nodeproof.labs.base.spec import NodeSpec
+from nodeproof.labs.base.wire import LabStatus, NodeInfo
+from nodeproof.machines.machine import Machine
 from nodeproof.model.needs import MOST_IN_A_ZONE
 from nodeproof.model.problem import Problem
-from nodeproof.remedy import BASE, Remedy
+
+if TYPE_CHECKING:
+    from nodeproof.cluster.api import Api
+    from nodeproof.safety.deadman import Deadman
 
 Json = Any
 Report = Callable[[str], None]
@@ -26,34 +38,34 @@ class Finding:
     """The outcome of one check: `ok`, `missing` with its fix, or a `note` that stops no lab."""
 
     state: str
-    what: str
-    mend: str = ""
+    subject: str
+    fix: str = ""
 
     def __str__(self) -> str:
-        line = f"  {self.state:<8} {self.what}"
-        return f"{line}; {self.mend}" if self.mend else line
+        line = f"  {self.state:<8} {self.subject}"
+        return f"{line}; {self.fix}" if self.fix else line
 
 
 @dataclass(frozen=True)
 class Trial:
     """A script that root tries in its own namespaces, which shows whether the kernel allows it."""
 
-    what: str
+    subject: str
     script: str
-    mend: str
+    fix: str
 
 
 @dataclass(frozen=True)
 class Image:
     """An image that nodes boot and that has to be built.
 
-    `tools` are the programs that build it, `space_gib` is its size in the cache, and `is_kept` returns
+    `tools` are the programs that build it, `space_gib` is its size in the cache, and `is_cached` returns
     whether it is built already.
     """
 
     tools: Sequence[str]
     space_gib: float
-    is_kept: Callable[[Components], bool]
+    is_cached: Callable[[Components], bool]
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,7 @@ class HostNeeds:
 
     Memory, space and inotify instances are per node; the defaults were measured with hollow nodes.
     `machine_mib` is the part of a node's memory that its virtual machine gets, unless its shape differs.
-    `doctor` checks a kind with `is_looked_at` False only if it is named.
+    `doctor` checks a kind with `is_checked_by_default` False only if it is named.
     """
 
     node_mib: int = 40
@@ -74,8 +86,8 @@ class HostNeeds:
     checks: Sequence[Callable[[], str]] = ()
     notes: Callable[[], Iterator[Finding]] = lambda: iter(())
     image: Image | None = None
-    remedy: Remedy = BASE
-    is_looked_at: bool = True
+    hint: Hint = BASE
+    is_checked_by_default: bool = True
 
 
 @dataclass(frozen=True)
@@ -86,7 +98,7 @@ class Limits:
     share of the lab's memory. `labs_per_core` and `zones_per_core` are how many labs, or zones of one lab, a
     core supports in parallel without making verdicts unproven; 0 if zones are not shared. A scenario that
     needs more than `common_nodes` gets a lab of its own size, or one resized for it. Runs without a number of
-    slots use as many as the host supports with `side_by_side`, else one.
+    slots use as many as the host supports with `runs_in_parallel`, else one.
     """
 
     nodes: int = 100
@@ -95,7 +107,11 @@ class Limits:
     labs_per_core: float = 1.5
     zones_per_core: float = 2.0
     common_nodes: int = MOST_IN_A_ZONE
-    side_by_side: bool = False
+    runs_in_parallel: bool = False
+
+
+def _no_nodes(_environment: NodeEnvironment) -> Nodes:
+    raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -104,15 +120,16 @@ class Kind:
 
     `features` are what scenarios may require (`nodeproof.model.needs`), `host` is what `nodeproof doctor`
     checks, `kubelet` returns the settings of its kubelets before the profile's. The lab's init calls
-    `make_nodes`. `storage` serves volumes to its nodes, if it can (the feature `volumes`). `boots` provides
-    what nodes boot, before the lab starts; `started` yields messages for the user about the start; `owner`
-    asks the hypervisor for the owner of a node. `is_hollow` means that its kubelets are hollow, `has_shapes`
-    that each node has its own memory and processors, `has_host_clock` that its nodes share the clock of the
-    harness's kernel. `made_of` lists how its nodes differ from a normal installation.
+    `make_nodes`; a lab that no supervisor of nodeproof runs has `connect` instead, which reaches it by name.
+    `storage` serves volumes to its nodes, if it can (the feature `volumes`). `boot_files` provides what nodes
+    boot, before the lab starts; `start_messages` yields messages for the user about the start; `owner` asks
+    the hypervisor for the owner of a node. `is_hollow` means that its kubelets are hollow, `has_shapes` that
+    each node has its own memory and processors, `has_host_clock` that its nodes share the clock of the
+    harness's kernel. `deviations` lists how its nodes differ from a normal installation.
     """
 
     name: str
-    make_nodes: Callable[[Ground], Nodes]
+    make_nodes: Callable[[NodeEnvironment], Nodes] = _no_nodes
     features: frozenset[str] = frozenset()
     limits: Limits = Limits()
     host: HostNeeds = HostNeeds()
@@ -120,13 +137,14 @@ class Kind:
     is_hollow: bool = False
     has_shapes: bool = False
     has_host_clock: bool = False
-    made_of: Sequence[str] = ()
-    storage: Serves | None = None
-    boots: Callable[[Components, Report], Mapping[str, str]] = lambda _components, _report: {}
-    started: Callable[[Mapping[str, Json], Sequence[Mapping[str, Json]]], Iterator[str]] = field(
+    deviations: Sequence[str] = ()
+    storage: DriverFactory | None = None
+    boot_files: Callable[[Components, Report], Mapping[str, str]] = lambda _components, _report: {}
+    start_messages: Callable[[LabStatus, Sequence[Mapping[str, Json]]], Iterator[str]] = field(
         default=lambda _status, _events: iter(())
     )
     owner: Callable[[Run, str], str] = lambda _run, _node: ""
+    connect: Callable[[str], Access] | None = None
 
     def check_nodes(self, count: int) -> None:
         """Check that a lab of this kind may have `count` nodes. Raises Problem."""
@@ -143,13 +161,11 @@ class Kind:
 
         Claims about defaults do not use these: they read command lines and the kubelet's configuration file.
         """
+        flags = {component: dict(fixed) for component, fixed in FIXED_FLAGS.items()}
+        flags["kube-apiserver"] |= profile.api_server
+        flags["kube-controller-manager"] |= profile.controller_manager
         kubelet = {**self.kubelet(), **profile.kubelet}
-        return {
-            **FIXED,
-            "kube-apiserver": {**FIXED["kube-apiserver"], **profile.api_server},
-            "kube-controller-manager": {**FIXED["kube-controller-manager"], **profile.controller_manager},
-            "kubelet": {name: str(value) for name, value in kubelet.items()},
-        }
+        return {**flags, "kubelet": {name: str(value) for name, value in kubelet.items()}}
 
     def settings(self, profile: Profile) -> list[str]:
         """Return every setting that differs from upstream's default, one line each, for display."""
@@ -159,4 +175,138 @@ class Kind:
             for name, value in flags.items()
         ]
         environment = [f"kubelet environment {name}={value}" for name, value in profile.kubelet_env.items()]
-        return [*flags_of_components, *environment, *self.made_of, "etcd data in memory"]
+        return [*flags_of_components, *environment, *self.deviations, "etcd data in memory"]
+
+
+RunKubectl = Callable[[Sequence[str], float, str], Mapping[str, Json]]
+"""Runs kubectl with arguments, a timeout (s) and standard input; returns status, stdout, stderr."""
+
+
+class Fleet(Protocol):
+    """A lab's machines: their names, how to reach them, and power over them."""
+
+    def nodes(self) -> list[NodeInfo]:
+        """Return the nodes, on or off; those of its zone if the fleet was narrowed. Raises Problem."""
+        ...
+
+    def zones(self) -> list[str]:
+        """Return the zones of the whole lab. Raises Problem."""
+        ...
+
+    def restrict_to_zone(self, zone: str) -> None:
+        """Restrict the fleet to the nodes of one zone from now on."""
+        ...
+
+    def is_in_other_zone(self, name: str) -> bool:
+        """Return whether a node is in another zone. Raises Problem."""
+        ...
+
+    def free_slot(self) -> int:
+        """Return a slot where a node may join, even if other zones add nodes meanwhile. Raises Problem."""
+        ...
+
+    def node_names(self) -> list[str]:
+        """Return the nodes' names. Raises Problem."""
+        return [entry.name for entry in self.nodes()]
+
+    def has(self, name: str) -> bool:
+        """Return whether a node, or a control plane component, of that name exists. Raises Problem."""
+        ...
+
+    def machine(self, name: str, purpose: str = ...) -> Machine:
+        """Return a node, a control plane component or the whole control plane as a machine.
+
+        Its connection stays open, one per purpose: a command's timeout cuts off all commands that share a
+        connection.
+
+        Raises Problem if there is no such machine.
+        """
+        ...
+
+    def dial(self, host: str, port: int, timeout_s: float, source: str = "") -> socket.socket:
+        """Connect from where the lab's networks meet; `source` is the address to connect from, if any.
+
+        Raises OSError, Problem.
+        """
+        ...
+
+    def command_lines(self) -> Mapping[str, Sequence[str]]:
+        """Return the command lines of the control plane's components, as far as known. Raises Problem."""
+        ...
+
+    def owner(self, name: str) -> str:
+        """Return a node's owner according to its hypervisor; empty without one. Raises Problem."""
+        ...
+
+    def join(self, spec: NodeSpec) -> None:
+        """Let a machine join while the lab runs. Raises Problem."""
+        ...
+
+    def leave(self, name: str) -> None:
+        """Power a node off for good. Raises Problem."""
+        ...
+
+    def fetch_journals(self, into: Path) -> None:
+        """Fetch the present boot's journals of the machines; skip those that do not answer."""
+        ...
+
+    def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class Lifecycle(Protocol):
+    """The life cycle of a lab: its health, its logs and its end."""
+
+    def check_alive(self) -> None:
+        """Raise Problem, with the last log lines, if a component has died; ignore nodes of other zones."""
+        ...
+
+    def has_control_plane(self) -> bool:
+        """Return whether no control plane component has died. Raises Problem."""
+        ...
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the components' logs, until the lab is closed. Raises Problem."""
+        ...
+
+    def last_lines(self, component: str) -> str:
+        """Return the end of a component's log; empty if it has none. Raises Problem."""
+        ...
+
+    def full_parts(self, since_t: float | None = None) -> list[str]:
+        """Describe each part of the lab's memory that is full, or was since a time (s, monotonic).
+
+        Raises Problem.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give up the lab; it stays."""
+        ...
+
+    def down(self) -> None:
+        """Tear the lab down and wait until nothing of it is left. Raises Problem."""
+        ...
+
+
+@dataclass(frozen=True)
+class Access:
+    """Everything that `LabHandle` needs of a running lab.
+
+    `dir` is a folder for the harness's files about the lab, with the `record.json` that the guard reads.
+    `switch` arms dead-man's switches out of the faults' reach; `armed_faults` returns the faults whose switch
+    was never disarmed.
+    """
+
+    dir: Path
+    features: frozenset[str]
+    profile: str
+    components: Components
+    api: Api
+    kubectl: RunKubectl
+    fleet: Fleet
+    life: Lifecycle
+    switch: Deadman
+    armed_faults: Callable[[], Sequence[Mapping[str, Json]]]

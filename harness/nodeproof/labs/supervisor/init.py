@@ -14,27 +14,33 @@ import signal
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from nodeproof import proc
-from nodeproof.faults import fault_from_json
-from nodeproof.faults.fence import heal_for_good
-from nodeproof.labs.ground import autogroup, control_plane, etc, network, storage, wire
-from nodeproof.labs.ground.deadman import Deadman
-from nodeproof.labs.ground.logs import give, keep_short
-from nodeproof.labs.ground.memory import Room, logs_in, mount_memory
-from nodeproof.labs.ground.nodes import Ground
-from nodeproof.labs.ground.pki import ssh_key, write_private
-from nodeproof.labs.ground.processes import EventLog, Processes
-from nodeproof.labs.ground.read_only import protect_host
-from nodeproof.labs.ground.services import Kubectl, Services
-from nodeproof.labs.ground.spec import API_ADDRESS, LabSpec, NodeSpec
-from nodeproof.labs.ground.stalls import tell_stalls
+from nodeproof.disk import write_private
+from nodeproof.faults import Fault
+from nodeproof.faults.fence import heal_fenced
+from nodeproof.labs.base import autogroup, control_plane, network, wire
+from nodeproof.labs.base.control_plane import Kubectl, Services
+from nodeproof.labs.base.deadman import Deadman
+from nodeproof.labs.base.mounts import Memory, logs_in, mount_etc, mount_memory, protect_host
+from nodeproof.labs.base.nodes import NodeEnvironment
+from nodeproof.labs.base.pki import ssh_key
+from nodeproof.labs.base.processes import (
+    EventLog,
+    Processes,
+    give_to_owner,
+    inherited_environment,
+    limit_size,
+)
+from nodeproof.labs.base.spec import API_ADDRESS, LabSpec, NodeSpec
+from nodeproof.labs.base.stalls import record_stalls
+from nodeproof.labs.base.wire import LabStatus
 from nodeproof.labs.kinds import kind_named
-from nodeproof.labs.supervisor.listener import Listener
 from nodeproof.machines.machine import Shell
 from nodeproof.model.needs import ATTACHER, CLOUD
 from nodeproof.model.problem import OutsideError, Problem
@@ -64,26 +70,27 @@ class LabServer:
         self._uid = ""
         self._end_unless_held()
         network.set_up_bridges()
-        self._listening = Listener()
+        self._witness = Listener()
         self._protect_host()
         self._memory = mount_memory(spec.dir / "mem", self._kind.limits.node_mib, len(spec.nodes))
         os.environ["TMPDIR"] = str(self._memory / "scratch")
         self._logs = logs_in(self._memory)
-        self._usage = Room(self._memory)
-        keep_short(self._logs, spec.owner_uid, spec.owner_gid, self._usage.look)
+        self._usage = Memory(self._memory)
+        limit_size(self._logs, spec.owner_uid, spec.owner_gid, self._usage.update)
         self._processes = Processes(self._logs, self._events)
-        etc.mount(self._memory / "etc")
+        mount_etc(self._memory / "etc")
         self._credentials = control_plane.issue_credentials(spec.dir / "pki")
         (spec.dir / "pki" / "ssh.pub").write_text(ssh_key(spec.dir / "pki" / "ssh") + "\n")
-        ground = Ground(
+        environment = NodeEnvironment(
             spec,
             self._kind.kubelet(),
             self._memory,
             self._credentials.authority,
             self._processes,
             self._events,
+            self._power_lock,
         )
-        self._nodes = self._kind.make_nodes(ground)
+        self._nodes = self._kind.make_nodes(environment)
         kubectl = Kubectl(spec.binary("kubectl"), spec.dir / "pki" / "admin.kubeconfig")
         self._services = Services(
             self._processes, self._memory / "settings", self._events, kubectl, self._shell
@@ -103,7 +110,7 @@ class LabServer:
             threading.Thread(target=self._build, daemon=True).start()
         threading.Thread(target=self._accept, daemon=True).start()
         threading.Thread(target=self._follow_supervisor, daemon=True).start()
-        tell_stalls(self._events, self._processes, self._ended)
+        record_stalls(self._events, self._processes, self._ended)
         self._ended.wait()
 
     def _follow_supervisor(self) -> None:
@@ -146,11 +153,15 @@ class LabServer:
         cloud = control_plane.cloud_controller_manager(
             self.spec, self._credentials, configs["controller-manager"]
         )
-        self._services.know(CLOUD, cloud)
+        self._services.register(CLOUD, cloud)
         if self._kind.storage is not None:
-            place = storage.Place(self.spec, self._memory / "settings", self._memory / "nodes")
-            attacher = storage.external_attacher(place, self._kind.storage(place), configs[ATTACHER])
-            self._services.know(ATTACHER, attacher)
+            folders = control_plane.DriverFolders(
+                self.spec, self._memory / "settings", self._memory / "nodes"
+            )
+            attacher = control_plane.external_attacher(
+                folders, self._kind.storage(folders), configs[ATTACHER]
+            )
+            self._services.register(ATTACHER, attacher)
 
     def _dead_component(self) -> str:
         """Return the first component that has died, with its last log lines."""
@@ -162,29 +173,26 @@ class LabServer:
     def _write_record(self) -> None:
         """Write the record that the guard compares a target with, as a proof that it is this lab's."""
         with self._record_lock:
-            self._write_record_locked()
-
-    def _write_record_locked(self) -> None:
-        specs = [node.spec for node in self._nodes.all()]
-        owners = [(spec.name, self._nodes.owner(spec)) for spec in specs]
-        record = {
-            "lab": self.spec.lab,
-            "kube_system_uid": self._uid,
-            "machine_ids": {spec.name: spec.machine_id for spec in specs},
-            "zones": {spec.name: spec.zone for spec in specs},
-            "owners": {name: owner for name, owner in owners if owner},
-            "components": list(self._services.told()),
-        }
-        # Replace the file in one step: the guard may be reading it.
-        fresh = self.spec.dir / ".record.json"
-        write_private(fresh, json.dumps(record).encode())
-        os.chown(fresh, self.spec.owner_uid, self.spec.owner_gid, follow_symlinks=False)
-        fresh.rename(self.spec.dir / "record.json")
-        for folder in (self.spec.dir, self.spec.dir / "pki"):
-            for path in folder.iterdir():
-                if path != self._memory:
-                    with contextlib.suppress(FileNotFoundError):
-                        os.chown(path, self.spec.owner_uid, self.spec.owner_gid, follow_symlinks=False)
+            specs = [node.spec for node in self._nodes.all()]
+            owners = [(spec.name, self._nodes.owner(spec)) for spec in specs]
+            record = {
+                "lab": self.spec.lab,
+                "kube_system_uid": self._uid,
+                "machine_ids": {spec.name: spec.machine_id for spec in specs},
+                "zones": {spec.name: spec.zone for spec in specs},
+                "owners": {name: owner for name, owner in owners if owner},
+                "components": list(self._services.status()),
+            }
+            # Replace the file in one step: the guard may be reading it.
+            fresh = self.spec.dir / ".record.json"
+            write_private(fresh, json.dumps(record).encode())
+            os.chown(fresh, self.spec.owner_uid, self.spec.owner_gid, follow_symlinks=False)
+            fresh.rename(self.spec.dir / "record.json")
+            for folder in (self.spec.dir, self.spec.dir / "pki"):
+                for path in folder.iterdir():
+                    if path != self._memory:
+                        with contextlib.suppress(FileNotFoundError):
+                            os.chown(path, self.spec.owner_uid, self.spec.owner_gid, follow_symlinks=False)
 
     def _accept(self) -> None:
         while True:
@@ -208,12 +216,12 @@ class LabServer:
         if verb == "dial":
             self._dial(client, request)
         elif verb == "logs":
-            give(self._logs, self.spec.owner_uid, self.spec.owner_gid)
+            give_to_owner(self._logs, self.spec.owner_uid, self.spec.owner_gid)
             self._hand_over(client, self._logs, os.O_DIRECTORY)
         elif verb == "network":
             self._hand_over(client, Path("/proc/self/ns/net"))
         elif verb == "status":
-            wire.send(client, self._status())
+            wire.send(client, self._status().to_json())
             if request.get("hold"):
                 self._hold(client)
         elif verb in verbs:
@@ -252,7 +260,11 @@ class LabServer:
             self._nodes.wait_up(node.name)
             return {"ok": True}
         completed = proc.run(
-            request["argv"], timeout_s=request["timeout_s"], stdin=request["stdin"], check=False
+            request["argv"],
+            timeout_s=request["timeout_s"],
+            stdin=request["stdin"],
+            env=inherited_environment(),
+            check=False,
         )
         return {"status": completed.status, "stdout": completed.stdout, "stderr": completed.stderr}
 
@@ -278,37 +290,36 @@ class LabServer:
         return {"ok": True}
 
     def _heal(self, fault: Mapping[str, Json]) -> None:
-        heal_for_good(fault_from_json(fault), self._shell(fault["node"]))
+        heal_fenced(Fault.from_json(fault), self._shell(fault["node"]))
 
     def _power_lock(self, node: str) -> threading.Lock:
         """Return the node's own lock: a guest that joins for minutes must not delay another's heal."""
         with self._lock:
             return self._power_locks.setdefault(node, threading.Lock())
 
-    def _status(self) -> Mapping[str, Json]:
-        nodes = [node.told() for node in sorted(self._nodes.all(), key=lambda node: node.spec.slot)]
-        return {
-            **self._nodes.facts(),
-            "lab": self.spec.lab,
-            "kind": self.spec.kind,
-            "features": sorted(self._kind.features),
-            "phase": self._phase,
-            "failure": self._error,
-            "profile": self.spec.profile,
-            "kubernetes_version": self.spec.kubernetes_version,
-            "nodes": nodes,
-            "components": dict(self._processes.pids()),
-            "services": self._services.told(),
-            "settings": str(self._memory / "settings"),
-            "died": dict(self._processes.died()),
-            "memory": self._usage.told(),
-            "armed": dict(self._deadman.armed()),
-            "not_disarmed": self._deadman.faults(),
-            "control_plane_address": API_ADDRESS,
-            "witness_port": self._listening.port,
-            "heard": list(self._listening.heard),
-            "holders": self._holders,
-        }
+    def _status(self) -> LabStatus:
+        return LabStatus(
+            lab=self.spec.lab,
+            kind=self.spec.kind,
+            features=sorted(self._kind.features),
+            phase=self._phase,
+            failure=self._error,
+            profile=self.spec.profile,
+            kubernetes_version=self.spec.kubernetes_version,
+            nodes=[node.info() for node in sorted(self._nodes.all(), key=lambda node: node.spec.slot)],
+            components=self._processes.pids(),
+            services=self._services.status(),
+            settings=str(self._memory / "settings"),
+            died=self._processes.died(),
+            memory=self._usage.usage(),
+            armed=self._deadman.armed(),
+            not_disarmed=self._deadman.faults(),
+            control_plane_address=API_ADDRESS,
+            witness_port=self._witness.port,
+            received=list(self._witness.received),
+            holders=self._holders,
+            kvm=self._nodes.runs_on_kvm(),
+        )
 
     def _hold(self, client: socket.socket) -> None:
         with self._lock:
@@ -332,6 +343,23 @@ class LabServer:
     def _down(self, _request: Mapping[str, Json]) -> Mapping[str, Json]:
         threading.Timer(0.05, self._ended.set).start()
         return {"ok": True}
+
+
+class Listener:
+    """Accepts connections and remembers what nodes sent."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server((API_ADDRESS, 0))
+        self.port: int = self._socket.getsockname()[1]
+        self.received: deque[str] = deque(maxlen=200)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            peer, _address = self._socket.accept()
+            with peer, contextlib.suppress(OSError):
+                peer.settimeout(1.0)
+                self.received.append(peer.recv(200).decode(errors="replace").strip())
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ init in new namespaces, and removes every trace once the init has ended, however
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -15,9 +14,9 @@ import socket
 import sys
 from pathlib import Path
 
-from nodeproof import proc
-from nodeproof.labs.ground import autogroup
-from nodeproof.labs.ground.spec import NAMESPACES, RUNTIME_ROOT, LabSpec
+from nodeproof import locks, proc
+from nodeproof.labs.base import autogroup
+from nodeproof.labs.base.spec import NAMESPACES, RUNTIME_ROOT, LabSpec
 
 
 def main() -> None:
@@ -39,14 +38,14 @@ def main() -> None:
             "-m",
             "nodeproof.labs.supervisor.init",
         ]
-        life, _held = os.pipe()
+        life, _write_end = os.pipe()
         passed = [listener.fileno(), life]
         child = proc.start([*argv, spec.to_json(), *map(str, passed)], log=log, pass_fds=passed)
         listener.close()
         signal.signal(signal.SIGTERM, lambda _number, _frame: child.kill())
         child.wait()
     finally:
-        for folder in (spec.dir, *spec.half_made()):
+        for folder in (spec.dir, *spec.unfinished_snapshots()):
             shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
         with contextlib.suppress(OSError):
@@ -66,7 +65,7 @@ def _make_folder(spec: LabSpec) -> tuple[int, int, socket.socket]:
     for folder in (unnamed, unnamed / "pki"):
         folder.mkdir(mode=0o700)
     descriptor = os.open(unnamed / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    locks.lock(descriptor)
     (unnamed / "spec.json").write_text(spec.to_json())
     log = os.open(unnamed / "init.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     listener = _listen(unnamed / "s")

@@ -10,22 +10,21 @@ import json
 import shutil
 import tarfile
 import tempfile
-import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from nodeproof.artifacts.image import KERNEL_ARGUMENTS, Image
-from nodeproof.kept import Report
-from nodeproof.labs.ground.pki import ssh_key
-from nodeproof.labs.ground.spec import AS_ALL, NodeSpec
+from nodeproof.cache import Report
+from nodeproof.hints import VAGRANT, hint_for
+from nodeproof.labs.base.pki import ssh_key
+from nodeproof.labs.base.spec import DEFAULT_SHAPE, NodeSpec
 from nodeproof.labs.kinds.libvirt import seed
 from nodeproof.labs.kinds.libvirt.domain_xml import mac
 from nodeproof.labs.kinds.libvirt.guests import MAX_NODES, MEMORY_MIB
-from nodeproof.labs.kinds.libvirt.kvm import runs_on_kvm
+from nodeproof.labs.kinds.libvirt.hypervisor import runs_on_kvm
 from nodeproof.model.problem import Problem
-from nodeproof.remedy import VAGRANT, remedy
 from nodeproof.root import check_tools, root_prefix
 
 Json = Any
@@ -53,7 +52,7 @@ def box_name(disk: Path) -> str:
 
 def make(folder: Path, image: Image, report: Report) -> None:
     """Write the box to `folder`, which may contain an older box. Raises Problem."""
-    check_tools(("mke2fs", "qemu-system-x86_64"), "box", remedy(VAGRANT))
+    check_tools(("mke2fs", "qemu-system-x86_64"), "box", hint_for(VAGRANT))
     folder = folder.resolve()
     _refuse_foreign(folder)
     try:
@@ -101,22 +100,17 @@ def _fill(fresh: Path, folder: Path, image: Image) -> None:
     shutil.copy(image.initrd, fresh / "initrd.img")
     public = ssh_key(fresh / "ssh")
     specs = [_spec(number) for number in range(1, MAX_NODES + 1)]
-    settings = {
-        "box": box_name(image.disk),
-        "arguments": " ".join(KERNEL_ARGUMENTS),
-        "kvm": runs_on_kvm(fresh / "boot-sector", image.kernel, root_prefix()),
-        "memory_mib": MEMORY_MIB,
-        "cpus": AS_ALL.cpus,
-        "nodes": [_node(fresh, folder, spec, specs, public) for spec in specs],
-    }
-    (fresh / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")
+    kvm = runs_on_kvm(fresh / "boot-sector", image.kernel, root_prefix())
+    nodes = [_node(fresh, folder, spec, specs, public) for spec in specs]
+    content = settings(image.disk, " ".join(KERNEL_ARGUMENTS), kvm, nodes)
+    (fresh / SETTINGS).write_text(json.dumps(content, indent=2) + "\n")
     files = [path.relative_to(fresh) for path in fresh.rglob("*") if path.is_file()]
     (fresh / MARK).write_text("".join(f"{path}\n" for path in [*files, MARK]))
 
 
 def _spec(number: int) -> NodeSpec:
     """Return a node whose addresses end in 100 + its number; Vagrant takes one ending in 1 for a router's."""
-    return NodeSpec(f"node-{number}", 99 + number, "", uuid.uuid4().hex)
+    return NodeSpec(f"node-{number}", 99 + number, "")
 
 
 def _write_box(path: Path, image: Image) -> None:
@@ -133,23 +127,37 @@ def _node(fresh: Path, folder: Path, spec: NodeSpec, specs: Sequence[NodeSpec], 
     """Write a node's seed disk and host key; return its entry in the Vagrantfile's settings."""
     home = fresh / spec.name
     root = home / "seed" / "root"
-    for path, text in _files(spec, specs, public).items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
+    seed.write_files(root, _files(spec, specs, public))
     host_key = ssh_key(root / "etc/ssh/ssh_host_ed25519_key")
     # It contains a private key; libvirt gives the file to its own user while a guest runs.
     disk = home / "seed.img"
     disk.touch(mode=0o600)
     seed.make_disk(home, disk)
     shutil.rmtree(home / "seed")
+    return write_host(home, folder / spec.name, spec, host_key)
+
+
+def write_host(home: Path, final: Path, spec: NodeSpec, host_key: str) -> dict[str, Json]:
+    """Write a node's known_hosts and ssh_config to `home`, which becomes `final`; return its settings."""
     (home / "known_hosts").write_text(f"{spec.name} {host_key}\n")
-    known_hosts = folder / spec.name / "known_hosts"
-    (home / "ssh_config").write_text(SSH_CONFIG.format(name=spec.name, known_hosts=known_hosts))
+    (home / "ssh_config").write_text(SSH_CONFIG.format(name=spec.name, known_hosts=final / "known_hosts"))
     return {
         "name": spec.name,
         "control_mac": mac("control", spec.slot),
         "data_mac": mac("data", spec.slot),
         "data_address": spec.data_address,
+    }
+
+
+def settings(disk: Path, arguments: str, kvm: bool, nodes: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
+    """Return the settings of the Vagrantfile for machines with an image's disk."""
+    return {
+        "box": box_name(disk),
+        "arguments": arguments,
+        "kvm": kvm,
+        "memory_mib": MEMORY_MIB,
+        "cpus": DEFAULT_SHAPE.cpus,
+        "nodes": nodes,
     }
 
 
@@ -162,7 +170,7 @@ def _files(spec: NodeSpec, specs: Sequence[NodeSpec], public: str) -> dict[str, 
         "etc/hosts": f"127.0.0.1 localhost\n{hosts}",
         "etc/systemd/network/10-control.network": seed.network("control", "DHCP=ipv4"),
         "etc/systemd/network/10-data.network": seed.network("data", f"Address={spec.data_address}/16"),
-        "etc/ssh/sshd_config.d/nodeproof.conf": seed.PATIENT,
+        "etc/ssh/sshd_config.d/nodeproof.conf": seed.NO_PENALTIES,
         "root/.ssh/authorized_keys": f"{public}\n",
     }
 

@@ -160,7 +160,7 @@ def card_xml(described: str, card: str, link: str) -> str:
     raise ValueError(f"no card {card}")
 
 
-def owner_told(metadata: str) -> str:
+def parse_owner(metadata: str) -> str:
     """Return the owner of a domain from the output of `virsh metadata`; empty if it has none."""
     try:
         element = Tree.fromstring(metadata)  # noqa: S314  libvirt's words

@@ -11,7 +11,6 @@ from pathlib import Path
 import libvirt
 
 from nodeproof.labs.kinds.libvirt.domain_xml import METADATA_NAMESPACE, METADATA_PREFIX
-from nodeproof.labs.kinds.libvirt.ends import End, end_of
 from nodeproof.model.problem import OutsideError
 
 _KEEPALIVE_S, _KEEPALIVE_COUNT = 5, 6
@@ -31,21 +30,17 @@ class Domains:
             self._connection = libvirt.open(uri)
             self._connection.setKeepAlive(_KEEPALIVE_S, _KEEPALIVE_COUNT)
 
-    def follow(self, on_start: Callable[[str], None], on_end: Callable[[End], None]) -> None:
-        """Call `on_start` and `on_end` for each start and end of a virtual machine, in a separate thread."""
+    def follow(self, on_event: Callable[[str, int, int], None]) -> None:
+        """Call `on_event` in a separate thread with machine, event and detail of each change of its state."""
 
-        def on_event(
+        def forward(
             _connection: object, domain: libvirt.virDomain, event: int, detail: int, _: object
         ) -> None:
-            if event == libvirt.VIR_DOMAIN_EVENT_STARTED:
-                on_start(domain.name())
-            end = end_of(domain.name(), event, detail)
-            if end is not None:
-                on_end(end)
+            on_event(domain.name(), event, detail)
 
         with _domain_errors("follow"):
             self._connection.domainEventRegisterAny(
-                None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, on_event, None
+                None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, forward, None
             )
 
     def versions(self) -> str:

@@ -1,41 +1,61 @@
-"""Nodes that are virtual machines of one libvirtd: join, power, links, leave."""
+"""Nodes that are virtual machines of one libvirtd: join, power, links, leave; clocks, shells and volumes.
+
+A clock chip has whole seconds only, so each guest asks for the lab's own time. The supervisor's commands in a
+guest run through the ordinary ssh client, on `control`.
+
+Volumes are disks of the lab's libvirtd, plugged into running guests. The driver runs beside libvirtd. A
+guest's kubelet reaches it through a socket that the guest's sshd forwards for as long as an SSH connection
+lasts; each connection is restarted when it ends.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shlex
 import shutil
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nodeproof.labs.ground import autogroup
-from nodeproof.labs.ground.logs import last_words
-from nodeproof.labs.ground.memory import logs_in
-from nodeproof.labs.ground.network import BRIDGES
-from nodeproof.labs.ground.node_shell import NodeShell
-from nodeproof.labs.ground.nodes import Ground, RunningNode
-from nodeproof.labs.ground.spec import SSH_PORT, NodeSpec, check_node_name
+from nodeproof.labs.base import autogroup
+from nodeproof.labs.base.control_plane import DriverFolders, DriverOptions
+from nodeproof.labs.base.mounts import logs_in
+from nodeproof.labs.base.network import BRIDGES
+from nodeproof.labs.base.nodes import NodeEnvironment, Nodes, NodeShell, RunningNode
+from nodeproof.labs.base.processes import last_console_lines, run_command
+from nodeproof.labs.base.spec import SSH_PORT, NodeSpec, check_node_name
 from nodeproof.labs.kinds.libvirt import seed
-from nodeproof.labs.kinds.libvirt.clock import TimeServer
 from nodeproof.labs.kinds.libvirt.domain_xml import network_xml, owner
-from nodeproof.labs.kinds.libvirt.ends import End
-from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
-from nodeproof.labs.kinds.libvirt.over_ssh import OverSsh
-from nodeproof.labs.kinds.libvirt.storage import write_host
-from nodeproof.machines.machine import MachineError, PowerAction
+from nodeproof.labs.kinds.libvirt.hypervisor import URI, Hypervisor
+from nodeproof.machines.machine import CommandResult, MachineError, PowerAction, Shell
 from nodeproof.model.clocks import SET, SETTING
 from nodeproof.model.problem import OutsideError, Problem
-from nodeproof.waiting import insist
+from nodeproof.waiting import retry_on
 
 Json = Any
+
+
 MAX_NODES = 8
 """The most nodes of a lab: a guest takes over a gigabyte of memory."""
 MEMORY_MIB = 1280
-BOOT_LIMIT_S = 240.0
+BOOT_TIMEOUT_S = 240.0
 """How long a guest may take until its sshd serves: emulated, beside other booting guests, on a busy host."""
-_END_LIMIT_S = 5.0
+_END_TIMEOUT_S = 5.0
 _CONSOLE_LINES = 15
+# virDomainEventType and its details in libvirt's include/libvirt/libvirt-domain.h
+_STARTED, _STOPPED, _CRASHED = 2, 5, 8
+_ENDS = {
+    (_CRASHED, 0): "panicked",
+    (_STOPPED, 0): "powered itself off",
+    (_STOPPED, 5): "lost its QEMU",
+}
+_COMMAND_TIMEOUT_S = 20.0
+_SSH_FAILED = 255
 
 
 class Guests:
@@ -44,16 +64,16 @@ class Guests:
     A kind of lab implements how machines are created, in the methods that raise NotImplementedError here.
     """
 
-    def __init__(self, ground: Ground, hypervisor: Hypervisor) -> None:
-        self._lab = ground.lab
-        self._settings = ground.kubelet
-        self._memory = ground.memory
-        self._authority = ground.authority
-        self._processes = ground.processes
-        self._events = ground.events
+    def __init__(self, environment: NodeEnvironment, hypervisor: Hypervisor) -> None:
+        self._lab = environment.lab
+        self._settings = environment.kubelet
+        self._memory = environment.memory
+        self._authority = environment.authority
+        self._processes = environment.processes
+        self._events = environment.events
         self._hypervisor = hypervisor
         self._time: TimeServer
-        self._wanted: set[str] = set()
+        self._expected_running: set[str] = set()
         self._late_clocks: set[str] = set()
         self._ends: dict[str, str] = {}
         self._specs: dict[str, NodeSpec] = {}
@@ -61,7 +81,7 @@ class Guests:
     def prepare(self) -> None:
         """Start the hypervisor. Raises Problem, OutsideError, CommandFailed."""
         self._hypervisor.start(Path(self._lab.guest["kernel"]), self._networks())
-        self._hypervisor.domains.follow(self._on_start, self._on_end)
+        self._hypervisor.domains.follow(self._on_event)
         self._time = TimeServer()
 
     def get(self, name: str) -> RunningNode:
@@ -107,16 +127,18 @@ class Guests:
 
         At boot, sshd listens once the clock is set. Raises Problem with the console's last lines.
         """
-        self._wait_up(name, BOOT_LIMIT_S)
+        self._wait_up(name, BOOT_TIMEOUT_S)
 
-    def _wait_up(self, name: str, limit_s: float) -> None:
+    def _wait_up(self, name: str, timeout_s: float) -> None:
         try:
-            insist(lambda: self._touch(name), OSError, MachineError, limit_s=limit_s, period_s=0.2)
+            retry_on(lambda: self._touch(name), OSError, MachineError, timeout_s=timeout_s, period_s=0.2)
             if name in self._late_clocks:
-                insist(lambda: self._set_clock(name), OSError, MachineError, limit_s=limit_s, period_s=0.2)
+                retry_on(
+                    lambda: self._set_clock(name), OSError, MachineError, timeout_s=timeout_s, period_s=0.2
+                )
                 self._late_clocks.discard(name)
         except (OSError, MachineError) as error:
-            message = f"{name} hangs at boot: no sshd after {limit_s:g} s"
+            message = f"{name} hangs at boot: no sshd after {timeout_s:g} s"
             raise Problem(
                 message, f"lab {self._lab.lab}", "its console follows", self._console(name)
             ) from error
@@ -135,16 +157,18 @@ class Guests:
             "freeze": self.freeze,
             "reset": self.reset,
             "thaw": self.thaw,
-            "link-down": self.link_down,
-            "link-up": self.link_up,
+            "link-down": partial(self._set_link, state="down"),
+            "link-up": partial(self._set_link, state="up"),
         }
         if action not in actions:
-            raise Problem(f"no {action} for {name}", f"lab {self._lab.lab}", "its systemd runs its kubelet")
+            raise Problem(
+                f"no {action} for {name}", f"lab {self._lab.lab}", f"use one of: {', '.join(actions)}"
+            )
         actions[action](name)
 
     def power_off(self, name: str) -> None:
         """End the virtual machine at once, without flushing anything; do nothing if it is off."""
-        self._wanted.discard(name)
+        self._expected_running.discard(name)
         if self.get(name).pid is None:
             return
         try:
@@ -152,7 +176,7 @@ class Guests:
         except OutsideError:
             if self.get(name).pid is not None:
                 raise
-        self._processes.found(f"node-{name}", None)
+        self._processes.set_external(f"node-{name}", None)
         self._events.write("machine", node=name, step="powered-off")
 
     def power_on(self, name: str) -> None:
@@ -160,7 +184,9 @@ class Guests:
         if self.get(name).pid is not None:
             return
         # A guest that powers itself off is gone a moment before libvirt notices.
-        insist(lambda: self._hypervisor.domains.start(name), OutsideError, limit_s=_END_LIMIT_S, period_s=0.2)
+        retry_on(
+            lambda: self._hypervisor.domains.start(name), OutsideError, timeout_s=_END_TIMEOUT_S, period_s=0.2
+        )
         self._ends.pop(name, None)
         self._expect_running(name)
         self._events.write("machine", node=name, step="booted")
@@ -184,18 +210,11 @@ class Guests:
             self._late_clocks.add(name)
             self._events.write("machine", node=name, step="thawed")
 
-    def link_down(self, name: str) -> None:
-        """Remove the carrier of `data`, now and at each boot."""
-        self._set_link(name, "down")
-
-    def link_up(self, name: str) -> None:
-        """Restore the carrier of `data`."""
-        self._set_link(name, "up")
-
     def _is_frozen(self, name: str) -> bool:
         return self._hypervisor.domains.is_suspended(name)
 
     def _set_link(self, name: str, state: str) -> None:
+        """Remove or restore the carrier of `data`, now and at each boot."""
         self._hypervisor.domains.update(name, self._card(name, state))
         self._events.write("machine", node=name, step=f"link-{state}")
 
@@ -205,7 +224,7 @@ class Guests:
         self._unmake(name)
         del self._specs[name]
         self._ends.pop(name, None)
-        self._processes.found(f"node-{name}", None)
+        self._processes.set_external(f"node-{name}", None)
         shutil.rmtree(self._home(name))
         self._seed(name).unlink()
         self._hypervisor.refresh_volumes()
@@ -213,32 +232,30 @@ class Guests:
     def shell(self, name: str, power_lock: threading.Lock) -> NodeShell:
         """Return the node's shell: SSH from the control plane's side."""
         address = self.get(name).spec.control_address
-        runner = OverSsh(address, self._lab.dir / "pki" / "ssh", self._home(name) / "known_hosts")
-        return NodeShell(self, name, runner, power_lock)
+        key, known_hosts = self._lab.dir / "pki" / "ssh", self._home(name) / "known_hosts"
+        return SshShell(self, name, power_lock, address, key, known_hosts)
 
     def owner(self, spec: NodeSpec) -> str:
         """Return the owner that libvirt must report for the node."""
         return owner(self._lab.lab, spec.machine_id)
 
-    def facts(self) -> Mapping[str, Json]:
-        """Return whether the guests run on KVM."""
-        return {"kvm": self._hypervisor.kvm}
+    def runs_on_kvm(self) -> bool:
+        return self._hypervisor.kvm
 
     def _expect_running(self, name: str) -> None:
         """From now on report the guest's end as unexpected, unless it is powered off."""
-        self._wanted.add(name)
-        self._processes.found(f"node-{name}", self.get(name).pid)
+        self._expected_running.add(name)
+        self._processes.set_external(f"node-{name}", self.get(name).pid)
 
-    def _on_start(self, name: str) -> None:
-        """Lower the priority of a guest, whatever starts it; libvirt gives each its own session."""
-        if (pid := self._hypervisor.pid(name)) is not None:
+    def _on_event(self, name: str, event: int, detail: int) -> None:
+        # Whatever starts a guest: libvirt gives each its own session.
+        if event == _STARTED and (pid := self._hypervisor.pid(name)) is not None:
             autogroup.set_nice(self._lab.harness_nice + autogroup.MACHINE, pid)
-
-    def _on_end(self, end: End) -> None:
-        self._ends[end.domain] = end.how
-        if end.domain in self._wanted:
-            self._wanted.discard(end.domain)
-            self._processes.lost(f"node-{end.domain}", end.domain, end.how)
+        if how := end_of(event, detail):
+            self._ends[name] = how
+            if name in self._expected_running:
+                self._expected_running.discard(name)
+                self._processes.record_external_end(f"node-{name}", name, how)
 
     def _check_running(self, name: str) -> None:
         """Raise Problem, with the console's last lines, if the guest has ended."""
@@ -261,7 +278,7 @@ class Guests:
 
     def _console(self, name: str) -> str:
         log = self._console_log(name)
-        return last_words(log.read_text(errors="replace"), _CONSOLE_LINES) if log.exists() else ""
+        return last_console_lines(log.read_text(errors="replace"), _CONSOLE_LINES) if log.exists() else ""
 
     def _seed(self, name: str) -> Path:
         return self._hypervisor.disks / f"{name}-seed.img"
@@ -288,3 +305,130 @@ class Guests:
     def _card(self, name: str, state: str) -> str:
         """Return the XML of the machine's card on `data`, with its carrier `up` or `down`."""
         raise NotImplementedError
+
+
+def end_of(event: int, detail: int) -> str:
+    """Return how a guest ended by itself according to an event of libvirt; empty for other events.
+
+    A guest that was destroyed or saved did not end by itself: the hypervisor did that.
+    """
+    return _ENDS.get((event, detail), "")
+
+
+class TimeServer:
+    """Sends every client on `control` the host's current time."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server((BRIDGES["control"], 0))
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    @property
+    def place(self) -> str:
+        """Address and port, in the format of a seed."""
+        address, port = self._socket.getsockname()
+        return f"{address} {port}"
+
+    def set_clock(self, guest: Shell) -> None:
+        """Let a thawed guest ask for the time and set its clock; the error is the start time of `date`.
+
+        Raises MachineError.
+        """
+        address, port = self._socket.getsockname()
+        script = f"exec 3<>/dev/tcp/{address}/{port} && read -r now <&3 && date --set=@$now"
+        completed = guest.run(["bash", "-c", script], timeout_s=_COMMAND_TIMEOUT_S)
+        if completed.status != 0:
+            raise MachineError(f"{guest.name}: its clock cannot be set: {completed.stderr.strip()}")
+
+    def _serve(self) -> None:
+        while True:
+            peer, _address = self._socket.accept()
+            with peer, contextlib.suppress(OSError):
+                peer.sendall(f"{time.time():.6f}\n".encode())
+
+
+class SshShell(NodeShell):
+    """The shell of a guest; the file `known_hosts` contains the only host key that is accepted."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        name: str,
+        power_lock: threading.Lock,
+        address: str,
+        client_key: Path,
+        known_hosts: Path,
+    ) -> None:
+        super().__init__(nodes, name, power_lock)
+        self._address = address
+        self._client_key = client_key
+        self._known_hosts = known_hosts
+
+    def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
+        completed = run_command([*self._ssh(timeout_s), shlex.join(argv)], timeout_s, stdin)
+        if completed.status == _SSH_FAILED:
+            raise MachineError(f"{self._address}: {completed.stderr.strip()}")
+        return completed
+
+    def _ssh(self, timeout_s: float) -> list[str]:
+        options = {
+            "UserKnownHostsFile": str(self._known_hosts),
+            "StrictHostKeyChecking": "yes",
+            "IdentitiesOnly": "yes",
+            "BatchMode": "yes",
+            "ConnectTimeout": str(max(1, int(timeout_s))),
+        }
+        flags = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
+        return ["ssh", "-F", os.devnull, "-i", str(self._client_key), *flags, f"root@{self._address}", "--"]
+
+
+SSH_CONFIG = "ssh_config"
+"""The file in a node's folder that maps its name to its address and host key."""
+_PLUGIN = "/var/lib/kubelet/plugins_registry/csi.sock"
+# A guest without power closes no connection; one that is only slow must not lose its driver.
+_CONFIG = """\
+Include {nodes}/*/{name}
+Host *
+  User root
+  IdentityFile {key}
+  IdentitiesOnly yes
+  BatchMode yes
+  StrictHostKeyChecking yes
+  ConnectTimeout 10
+  ServerAliveInterval 5
+  ServerAliveCountMax 4
+  ExitOnForwardFailure yes
+  LogLevel ERROR
+"""
+_SERVE_NODES = """
+for config in {nodes}/*/{name}; do
+    node=${{config%/*}} node=${{node##*/}}
+    served="$served --node=$node=unix://{home}/$node.sock"
+    setpriv --pdeathsig=KILL -- sh -c 'while :; do setpriv --pdeathsig=KILL -- "$@"; sleep 1; done' \\
+        tunnel {ssh} -N -R {plugin}:{home}/$node.sock "$node" &
+done
+"""
+
+
+def write_host(home: Path, node: NodeSpec, host_key: str) -> None:
+    """Write a node's known_hosts and ssh_config to its folder. Raises OSError."""
+    known_hosts = home / "known_hosts"
+    known_hosts.write_text(f"{node.control_address} {host_key}\n")
+    ssh_config = f"Host {node.name}\n  HostName {node.control_address}\n  UserKnownHostsFile {known_hosts}\n"
+    (home / SSH_CONFIG).write_text(ssh_config)
+
+
+def driver_options(folders: DriverFolders) -> DriverOptions:
+    """Serve the driver over SSH: both its commands on a node and the requests of the node's kubelet."""
+    config = folders.settings / SSH_CONFIG
+    key = folders.spec.dir / "pki" / "ssh"
+    config.write_text(_CONFIG.format(nodes=folders.nodes, name=SSH_CONFIG, key=key))
+    ssh = shlex.join(["ssh", "-F", str(config)])
+    options = [f"--hypervisor=libvirt:{URI}", f"--pool={folders.spec.dir.name}", f"--shell={ssh} {{node}}"]
+    script = _SERVE_NODES.format(
+        nodes=shlex.quote(str(folders.nodes)),
+        name=SSH_CONFIG,
+        home=shlex.quote(str(folders.home)),
+        ssh=ssh,
+        plugin=_PLUGIN,
+    )
+    return DriverOptions(options, script)

@@ -9,29 +9,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nodeproof import proc
-from nodeproof.labs.ground import etc
-from nodeproof.labs.ground.logs import LIMIT_BYTES
-from nodeproof.labs.ground.memory import logs_in
-from nodeproof.labs.ground.processes import Processes
+from nodeproof.hints import MACHINES, hint_for
+from nodeproof.labs.base.mounts import ETC, logs_in, run_mount
+from nodeproof.labs.base.processes import LIMIT_BYTES, Processes
 from nodeproof.labs.kinds.libvirt.domain_xml import pool_xml
-from nodeproof.labs.kinds.libvirt.kvm import runs_on_kvm
 from nodeproof.model.problem import OutsideError, Problem
-from nodeproof.remedy import MACHINES, remedy
-from nodeproof.waiting import insist
+from nodeproof.waiting import retry_on
 
 if TYPE_CHECKING:
     from nodeproof.labs.kinds.libvirt.domains import Domains
 
+
 TOOLS = ("libvirtd", "mke2fs", "qemu-img", "qemu-system-x86_64", "virsh", "virtlogd")
 """Programs that a lab of virtual machines needs besides those of every lab."""
 _RUN = Path("/run")
-_LIBVIRT = etc.HOST / "libvirt"
+_LIBVIRT = ETC / "libvirt"
 _SOCKET = _RUN / "libvirt" / "libvirt-sock"
 URI = f"qemu+unix:///system?socket={_SOCKET}"
 VIRSH = ("virsh", "-q", "-c", URI)
 """The command that queries the lab's libvirtd, to be run inside the lab by clients outside of it."""
-_START_LIMIT_S = 30.0
-_MOUNT_LIMIT_S = 10.0
+_START_TIMEOUT_S = 30.0
 _CPU_FACTS = ("vendor_id", "model name", "flags")
 
 # libvirtd refuses to run QEMU on a host without this user, although QEMU runs as root here.
@@ -57,13 +54,19 @@ max_size = {LIMIT_BYTES}
 max_backups = 1
 log_outputs = "3:stderr"
 """
+DEVICE = Path("/dev/kvm")
+_PROBE_TIMEOUT_S, _KERNEL_TIMEOUT_S = 2.0, 10.0
+# A boot sector that writes 16 to QEMU's exit device, upon which QEMU exits with 2 * 16 + 1:
+# mov dx, 0x501; mov al, 16; out dx, al; hlt
+_BOOT_SECTOR = bytes.fromhex("ba0105b010eef4").ljust(510, b"\0") + b"\x55\xaa"
+_BOOTED = 33
 
 
 def binding() -> str:
     """Return where the Python binding of libvirt is, an optional extra. Raises Problem."""
     spec = find_spec("libvirt")
     if spec is None:
-        raise Problem("no libvirt for this Python", "libvirt lab", remedy(MACHINES))
+        raise Problem("no libvirt for this Python", "libvirt lab", hint_for(MACHINES))
     return f"libvirt for Python: {spec.origin}"
 
 
@@ -140,12 +143,12 @@ class Hypervisor:
         fresh = self._memory / "run"
         inside = fresh / self._lab_folder.relative_to(_RUN)
         fresh.mkdir()
-        _mount("-t", "tmpfs", "-o", "mode=0755", "nodeproof", str(fresh))
+        run_mount("-t", "tmpfs", "-o", "mode=0755", "nodeproof", str(fresh))
         inside.mkdir(parents=True)
-        _mount("--bind", str(self._lab_folder), str(inside))
+        run_mount("--bind", str(self._lab_folder), str(inside))
         for path in (self._memory, logs_in(self._memory)):
-            _mount("--bind", str(path), str(inside / path.relative_to(self._lab_folder)))
-        _mount("--move", str(fresh), str(_RUN))
+            run_mount("--bind", str(path), str(inside / path.relative_to(self._lab_folder)))
+        run_mount("--move", str(fresh), str(_RUN))
         (_RUN / "libvirt").mkdir()
 
     def _mount_overlay(self, folder: str) -> None:
@@ -154,13 +157,13 @@ class Hypervisor:
         for path in (upper, work):
             path.mkdir(parents=True)
         layers = f"lowerdir=/var/{folder},upperdir={upper},workdir={work}"
-        _mount("-t", "overlay", "-o", layers, "overlay", f"/var/{folder}")
+        run_mount("-t", "overlay", "-o", layers, "overlay", f"/var/{folder}")
 
     def _connect(self) -> Domains:
         try:
-            return insist(self._try_to_connect, OutsideError, limit_s=_START_LIMIT_S)
+            return retry_on(self._try_to_connect, OutsideError, timeout_s=_START_TIMEOUT_S)
         except OutsideError as error:
-            message = f"libvirtd does not answer after {_START_LIMIT_S:g} s"
+            message = f"libvirtd does not answer after {_START_TIMEOUT_S:g} s"
             raise Problem(message, "libvirt lab", "see libvirtd's log", str(error)) from error
 
     def _try_to_connect(self) -> Domains:
@@ -180,17 +183,13 @@ def _cpu() -> list[str]:
     return [line for line in first.splitlines() if line.partition("\t")[0] in _CPU_FACTS]
 
 
-def _mount(*arguments: str) -> None:
-    proc.run(["mount", "-n", *arguments], timeout_s=_MOUNT_LIMIT_S)
-
-
 def _write_configuration() -> None:
     """Write the daemons' configuration below the lab's own /etc."""
     _LIBVIRT.mkdir()
     for name, text in (("qemu", _QEMU_CONF), ("libvirtd", _LIBVIRTD_CONF), ("virtlogd", _VIRTLOGD_CONF)):
         (_LIBVIRT / f"{name}.conf").write_text(text)
-    _add_line(etc.HOST / "passwd", f"{_QEMU_USER}:x:{_QEMU_ID}:{_QEMU_ID}::/nonexistent:/usr/sbin/nologin")
-    _add_line(etc.HOST / "group", f"{_QEMU_USER}:x:{_QEMU_ID}:")
+    _add_line(ETC / "passwd", f"{_QEMU_USER}:x:{_QEMU_ID}:{_QEMU_ID}::/nonexistent:/usr/sbin/nologin")
+    _add_line(ETC / "group", f"{_QEMU_USER}:x:{_QEMU_ID}:")
 
 
 def _add_line(file: Path, line: str) -> None:
@@ -198,3 +197,62 @@ def _add_line(file: Path, line: str) -> None:
     name = re.escape(line.partition(":")[0])
     rest = re.sub(rf"^{name}:.*\n?", "", file.read_text(), flags=re.MULTILINE).rstrip("\n")
     file.write_text(f"{rest}\n{line}\n")
+
+
+def runs_on_kvm(scratch: Path, kernel: Path | None, root: Sequence[str] = ()) -> bool:
+    """Return whether a guest runs on KVM, within a few seconds: the device may open and still run none.
+
+    Args:
+        scratch: a file that is created and removed.
+        kernel: the guests' kernel, if there is one yet.
+        root: a command prefix for QEMU.
+
+    Raises:
+        OSError: `scratch` cannot be written.
+    """
+    if not DEVICE.exists() or not _runs_a_sector(scratch, root):
+        return False
+    return kernel is None or _runs_a_kernel(kernel, root)
+
+
+def _runs_a_sector(scratch: Path, root: Sequence[str]) -> bool:
+    scratch.write_bytes(_BOOT_SECTOR)
+    argv = [
+        *(*root, "qemu-system-x86_64"),
+        *("-machine", "pc,accel=kvm", "-cpu", "host", "-m", "16", "-display", "none", "-nodefaults"),
+        *("-no-reboot", "-drive", f"file={scratch},format=raw,if=ide"),
+        *("-device", "isa-debug-exit,iobase=0x501,iosize=2"),
+    ]
+    try:
+        return proc.run(argv, timeout_s=_PROBE_TIMEOUT_S, check=False).status == _BOOTED
+    except proc.CommandFailed:
+        return False
+    finally:
+        scratch.unlink()
+
+
+def _runs_a_kernel(kernel: Path, root: Sequence[str]) -> bool:
+    """Return whether a kernel boots on KVM until it panics without a root file system.
+
+    It then resets the machine, upon which QEMU exits with 0. KVM in a virtual machine may run a boot sector
+    and fail on a kernel (seen with kvm-pvm): QEMU prints "KVM internal error", and the machine hangs.
+    """
+    argv = [
+        *(*root, "qemu-system-x86_64"),
+        *("-machine", "q35,accel=kvm", "-cpu", "host", "-m", "256", "-display", "none", "-nodefaults"),
+        *("-no-reboot", "-kernel", str(kernel), "-append", "panic=-1"),
+    ]
+    try:
+        proc.stream_lines(argv, _raise_on_internal_error, timeout_s=_KERNEL_TIMEOUT_S)
+    except (proc.CommandFailed, _InternalError):
+        return False
+    return True
+
+
+class _InternalError(Exception):
+    """The machine hangs: waiting any longer is useless."""
+
+
+def _raise_on_internal_error(line: str) -> None:
+    if "KVM internal error" in line:
+        raise _InternalError

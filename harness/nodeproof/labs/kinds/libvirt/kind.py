@@ -9,14 +9,15 @@ from typing import Any
 
 from nodeproof.artifacts import image
 from nodeproof.artifacts.components import Components
-from nodeproof.kept import make_folder
-from nodeproof.labs.ground.nodes import Ground, Nodes
+from nodeproof.cache import make_folder
+from nodeproof.hints import MACHINES, hint_for
+from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
+from nodeproof.labs.base.wire import LabStatus
 from nodeproof.labs.kinds.kind import NOTE, OK, Finding, HostNeeds, Image, Kind, Limits, Run, Trial
-from nodeproof.labs.kinds.libvirt import hypervisor, kvm, seed, storage
-from nodeproof.labs.kinds.libvirt.domain_xml import METADATA_NAMESPACE, owner_told
-from nodeproof.labs.kinds.libvirt.guests import MAX_NODES, MEMORY_MIB
+from nodeproof.labs.kinds.libvirt import hypervisor, seed
+from nodeproof.labs.kinds.libvirt.domain_xml import METADATA_NAMESPACE, parse_owner
+from nodeproof.labs.kinds.libvirt.guests import MAX_NODES, MEMORY_MIB, driver_options
 from nodeproof.labs.kinds.libvirt.nodes import GuestNodes
-from nodeproof.remedy import MACHINES, remedy
 from nodeproof.root import become_root, check_tools
 
 Json = Any
@@ -30,13 +31,15 @@ _SNAPSHOT_STEPS = {
 }
 
 
-def _make_nodes(ground: Ground) -> Nodes:
-    return GuestNodes(ground, hypervisor.Hypervisor(ground.lab.dir, ground.memory, ground.processes))
+def _make_nodes(environment: NodeEnvironment) -> Nodes:
+    return GuestNodes(
+        environment, hypervisor.Hypervisor(environment.lab.dir, environment.memory, environment.processes)
+    )
 
 
-def boots(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
+def boot_files(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
     """Return the files of the golden image, which is built if necessary. Raises Problem."""
-    check_tools(hypervisor.TOOLS, "libvirt lab", f"{remedy(MACHINES)}, or see `nodeproof doctor`")
+    check_tools(hypervisor.TOOLS, "libvirt lab", f"{hint_for(MACHINES)}, or see `nodeproof doctor`")
     hypervisor.binding()
     golden = image.golden_image(components, report)
     make_folder(golden.snapshots)
@@ -52,9 +55,9 @@ def boots(components: Components, report: Callable[[str], None]) -> Mapping[str,
     }
 
 
-def _started(status: Mapping[str, Json], events: Sequence[Mapping[str, Json]]) -> Iterator[str]:
+def _started(status: LabStatus, events: Sequence[Mapping[str, Json]]) -> Iterator[str]:
     """Yield what the guests run on, and a line for each that was not simply restored from its snapshot."""
-    accelerator = "KVM" if status["kvm"] else "QEMU's emulation, as no guest runs on KVM"
+    accelerator = "KVM" if status.kvm else "QEMU's emulation, as no guest runs on KVM"
     yield f"virtual machines on {accelerator}"
     for entry in events:
         if entry["kind"] == "machine" and entry["step"] in _SNAPSHOT_STEPS:
@@ -63,22 +66,22 @@ def _started(status: Mapping[str, Json], events: Sequence[Mapping[str, Json]]) -
 
 def _owner(run: Run, node: str) -> str:
     """Return the owner that libvirt reports for a node."""
-    return owner_told(run([*hypervisor.VIRSH, "metadata", node, METADATA_NAMESPACE]))
+    return parse_owner(run([*hypervisor.VIRSH, "metadata", node, METADATA_NAMESPACE]))
 
 
 def _accelerator() -> Iterator[Finding]:
     slow = "guests are emulated and take half a minute to boot"
-    kernel = image.kept_kernel()
+    kernel = image.cached_kernel()
     with tempfile.TemporaryDirectory(prefix="nodeproof-") as folder:
-        if kvm.runs_on_kvm(Path(folder, "boot-sector"), kernel, become_root()):
+        if hypervisor.runs_on_kvm(Path(folder, "boot-sector"), kernel, become_root()):
             yield Finding(
                 OK, "KVM runs guests" if kernel else "KVM runs guests (tested with a boot sector only)"
             )
-        elif kvm.DEVICE.exists():
-            yield Finding(NOTE, f"{kvm.DEVICE} exists but cannot run a guest: {slow}")
+        elif hypervisor.DEVICE.exists():
+            yield Finding(NOTE, f"{hypervisor.DEVICE} exists but cannot run a guest: {slow}")
         else:
             mend = "with virtualization in the firmware: `modprobe kvm`"
-            yield Finding(NOTE, f"no {kvm.DEVICE}: {slow}", mend)
+            yield Finding(NOTE, f"no {hypervisor.DEVICE}: {slow}", mend)
 
 
 _TRIALS = (
@@ -103,7 +106,7 @@ LIBVIRT = Kind(
         labs_per_core=1.0,
         zones_per_core=0.0,
         common_nodes=2,
-        side_by_side=True,
+        runs_in_parallel=True,
     ),
     host=HostNeeds(
         node_mib=MEMORY_MIB + _OVERHEAD_MIB,
@@ -114,13 +117,13 @@ LIBVIRT = Kind(
         trials=_TRIALS,
         checks=(hypervisor.binding,),
         notes=_accelerator,
-        image=Image(image.TOOLS, _IMAGE_GIB, lambda components: image.kept(components) is not None),
-        remedy=MACHINES,
+        image=Image(image.TOOLS, _IMAGE_GIB, lambda components: image.cached(components) is not None),
+        hint=MACHINES,
     ),
     kubelet=lambda: seed.KUBELET,
-    storage=storage.served,
+    storage=driver_options,
     has_shapes=True,
-    boots=boots,
-    started=_started,
+    boot_files=boot_files,
+    start_messages=_started,
     owner=_owner,
 )

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof import proc
-from nodeproof.labs.ground import kubelet
-from nodeproof.labs.ground.control_plane import kubeconfig
-from nodeproof.labs.ground.pki import Authority, pair_in, ssh_key
-from nodeproof.labs.ground.profiles import FIXED_KUBELET, profile_named
-from nodeproof.labs.ground.spec import API_ADDRESS, SSH_PORT, LabSpec, NodeSpec
+from nodeproof.labs.base import kubelet
+from nodeproof.labs.base.control_plane import kubeconfig
+from nodeproof.labs.base.pki import Authority, pair_in, ssh_key
+from nodeproof.labs.base.profiles import FIXED_KUBELET, profile_named
+from nodeproof.labs.base.spec import API_ADDRESS, SSH_PORT, LabSpec, NodeSpec
 
 Json = Any
 INSIDE = Path("/etc/kubernetes")
@@ -26,9 +26,9 @@ KUBELET: Mapping[str, Json] = {
 }
 _LABEL = "NPSEED"
 _SIZE = "1M"
-_LIMIT_S = 30.0
+_TIMEOUT_S = 30.0
 _RANDOM_BYTES = 512
-PATIENT = "PerSourcePenalties no\n"
+NO_PENALTIES = "PerSourcePenalties no\n"
 """For sshd: all clients share one address; a connection that one gave up must not lock out the others."""
 _REPLACE_SOCKETS = "StreamLocalBindUnlink yes\n"
 """For sshd: a forwarded socket replaces one that an earlier connection left."""
@@ -56,10 +56,7 @@ def make(folder: Path, disk: Path, of: Seed) -> str:
     Raises CommandFailed, OSError.
     """
     root = folder / "seed" / "root"
-    for path, text in _files(of).items():
-        file = root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+    write_files(root, _files(of))
     host_key = ssh_key(root / "etc/ssh/ssh_host_ed25519_key")
     _write_credentials(root / INSIDE.relative_to("/"), of.node, of.authority)
     (folder / "seed" / "time-server").write_text(f"{of.time_server}\n")
@@ -67,12 +64,19 @@ def make(folder: Path, disk: Path, of: Seed) -> str:
     return host_key
 
 
+def write_files(root: Path, files: Mapping[str, str]) -> None:
+    """Write files by their paths below `root`."""
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+
+
 def make_disk(folder: Path, disk: Path) -> None:
     """Create `disk` from the files in `folder/seed`. Raises CommandFailed, OSError."""
     (folder / "seed" / "random-seed").write_bytes(secrets.token_bytes(_RANDOM_BYTES))
     # Vagrant plugs it in as a CD-ROM, so its blocks must not be smaller than a CD-ROM's.
     options = ["-q", "-t", "ext4", "-b", "4096", "-L", _LABEL, "-O", "^has_journal", "-N", "64", "-m", "0"]
-    proc.run(["mke2fs", *options, "-d", str(folder / "seed"), str(disk), _SIZE], timeout_s=_LIMIT_S)
+    proc.run(["mke2fs", *options, "-d", str(folder / "seed"), str(disk), _SIZE], timeout_s=_TIMEOUT_S)
 
 
 def _files(of: Seed) -> dict[str, str]:
@@ -94,7 +98,7 @@ def _files(of: Seed) -> dict[str, str]:
             "data", f"Address={node.data_address}/16", f"Gateway={API_ADDRESS}"
         ),
         "etc/ssh/sshd_config.d/nodeproof.conf": (
-            f"ListenAddress {node.control_address}:{SSH_PORT}\n{PATIENT}{_REPLACE_SOCKETS}"
+            f"ListenAddress {node.control_address}:{SSH_PORT}\n{NO_PENALTIES}{_REPLACE_SOCKETS}"
         ),
         "root/.ssh/authorized_keys": (lab.dir / "pki" / "ssh.pub").read_text(),
         "etc/kubernetes/kubelet.json": settings,

@@ -2,53 +2,68 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shlex
 import shutil
+import signal
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import tenacity
-
-from nodeproof.labs.ground import network
-from nodeproof.labs.ground.node_shell import Inside, NodeShell
-from nodeproof.labs.ground.nodes import Ground, RunningNode
-from nodeproof.labs.ground.processes import children_of, enter, kill_and_wait
-from nodeproof.labs.ground.profiles import profile_named
-from nodeproof.labs.ground.spec import AS_ALL, SSH_PORT, NodeSpec, check_node_name
-from nodeproof.labs.kinds.process import freezing, proxy, seed
-from nodeproof.labs.kinds.process.seed import INSIDE
-from nodeproof.machines.machine import PowerAction
+from nodeproof.labs.base import network
+from nodeproof.labs.base.nodes import NodeEnvironment, NodeShell, RunningNode
+from nodeproof.labs.base.processes import (
+    children_of,
+    enter,
+    inherited_environment,
+    kill_and_wait,
+    run_command,
+)
+from nodeproof.labs.base.profiles import profile_named
+from nodeproof.labs.base.spec import DEFAULT_SHAPE, SSH_PORT, NodeSpec, check_node_name
+from nodeproof.labs.kinds.process import seed
+from nodeproof.labs.kinds.process.seed import INSIDE, PROGRAMS
+from nodeproof.labs.kinds.process.service_manager import ServiceManager, Unit
+from nodeproof.machines.machine import CommandResult, MachineError, PowerAction
 from nodeproof.model.problem import Problem
-from nodeproof.waiting import insist
+from nodeproof.waiting import retry_on, wait_until, wait_until_empty
 
 Json = Any
-_SPAWN_LIMIT_S = 20.0
+_SPAWN_TIMEOUT_S = 20.0
 _WAIT_FOR_SEED = f"""
 until [ -e {INSIDE}/kubelet.json ]; do sleep 0.02; done
-exec "$0" "$@" $(cat {INSIDE}/kubelet.flags)
+exec "$0" "$@" $(sed -n 's/^KUBELET_FLAGS=//p' /etc/default/kubelet)
 """
 """A booting node sees its own files some milliseconds after its start."""
-_SSHD_LIMIT_S = 20.0
-_REMOVE_LIMIT_S = 10.0
+_SSHD_TIMEOUT_S = 20.0
+_REMOVE_TIMEOUT_S = 10.0
+_STOP_TIMEOUT_S = 10.0
+_DROP_INS = "etc/systemd/system/kubelet.service.d"
+_CONFIG = re.compile(r"^ExecStart=.* --config=(\S+)", re.MULTILINE)
+_STILL = frozenset("TtZX")
+"""States of processes that do not run: stopped, traced, zombie, dead (proc_pid_stat(5))."""
 
 
 class ProcessNodes:
     """All nodes of one lab: join, power, links, leave."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._lab = ground.lab
-        self._settings = ground.kubelet
-        self._memory = ground.memory
-        self._authority = ground.authority
-        self._processes = ground.processes
-        self._events = ground.events
+    def __init__(self, environment: NodeEnvironment) -> None:
+        self._lab = environment.lab
+        self._settings = environment.kubelet
+        self._memory = environment.memory
+        self._authority = environment.authority
+        self._processes = environment.processes
+        self._events = environment.events
+        self._power_lock = environment.power_lock
+        self._managers: dict[str, ServiceManager] = {}
         self._nodes: dict[str, RunningNode] = {}
-        self._held: set[str] = set()
+        self._without_kubelet: set[str] = set()
         self._unplugged: set[str] = set()
 
     def get(self, name: str) -> RunningNode:
@@ -66,12 +81,13 @@ class ProcessNodes:
         check_node_name(spec.name)
         if spec.name in self._nodes:
             raise Problem(f"node {spec.name} exists already", f"lab {self._lab.lab}", "choose another name")
-        if spec.shape != AS_ALL:
+        if spec.shape != DEFAULT_SHAPE:
             raise Problem(
                 f"no {spec.shape} for {spec.name}", f"lab {self._lab.lab}", "process nodes have no shape"
             )
         seed.write(self._home(spec), self._lab, spec, self._authority, self._settings)
         self._nodes[spec.name] = RunningNode(spec, None)
+        self._managers[spec.name] = self._service_manager(spec)
         self.boot(spec.name)
 
     def boot(self, name: str) -> None:
@@ -112,10 +128,6 @@ class ProcessNodes:
             "thaw": self.thaw,
             "link-down": self.link_down,
             "link-up": self.link_up,
-            "kubelet-off": self.kubelet_off,
-            "kubelet-on": self.kubelet_on,
-            "proxy-off": self.proxy_off,
-            "proxy-on": self.proxy_on,
         }
         actions[action](name)
 
@@ -126,7 +138,7 @@ class ProcessNodes:
             return
         network.set_links(node.spec, network.BRIDGES, "down")
         self._end(node.spec)
-        self._held.discard(name)
+        self._without_kubelet.discard(name)
         self._nodes[name] = RunningNode(node.spec, None)
         (self._home(node.spec) / "network-up").unlink(missing_ok=True)
         self._events.write("machine", node=name, step="powered-off")
@@ -140,20 +152,20 @@ class ProcessNodes:
             except BaseException:
                 self.power_off(name)
                 raise
-            self._held.discard(name)
+            self._without_kubelet.discard(name)
 
     def freeze(self, name: str) -> None:
         """Set the links down, as the kernel would still answer, and stop all processes. Raises Problem."""
         pid = self._pid(name)
         network.set_links(self.get(name).spec, network.BRIDGES, "down")
-        freezing.stop(pid, self._around(name))
+        _freeze(pid, self._outer_processes(name))
         self._events.write("machine", node=name, step="frozen")
 
     def reset(self, name: str) -> None:
         """Power the node off, and boot it only to a frozen first process. Raises Problem."""
         self._pid(name)
         self.power_off(name)
-        self._held.add(name)
+        self._without_kubelet.add(name)
         self.boot(name)
         self.freeze(name)
         self._events.write("machine", node=name, step="reset")
@@ -163,28 +175,29 @@ class ProcessNodes:
         node = self.get(name)
         if node.pid is None:
             return
-        freezing.go_on(node.pid, self._around(name))
+        _thaw(node.pid, self._outer_processes(name))
         network.set_links(node.spec, set(network.BRIDGES) - self._unplugged_networks(name), "up")
         self._events.write("machine", node=name, step="thawed")
-        if name in self._held:
+        if name in self._without_kubelet:
             self.start_kubelet(name)
-            self._held.discard(name)
+            self._without_kubelet.discard(name)
 
     def link_down(self, name: str) -> None:
         """Set the lab's end of `data` down, now and at each boot."""
-        node = self.get(name)
+        self.get(name)
         self._unplugged.add(name)
-        if node.pid is not None:
-            network.set_links(node.spec, ["data"], "down")
-        self._events.write("machine", node=name, step="link-down")
+        self._set_data_link(name, "down")
 
     def link_up(self, name: str) -> None:
         """Set the lab's end of `data` up."""
-        node = self.get(name)
         self._unplugged.discard(name)
+        self._set_data_link(name, "up")
+
+    def _set_data_link(self, name: str, state: Literal["up", "down"]) -> None:
+        node = self.get(name)
         if node.pid is not None:
-            network.set_links(node.spec, ["data"], "up")
-        self._events.write("machine", node=name, step="link-up")
+            network.set_links(node.spec, ["data"], state)
+        self._events.write("machine", node=name, step=f"link-{state}")
 
     def kubelet_off(self, name: str) -> None:
         """Kill the node's kubelet, if it runs."""
@@ -209,7 +222,7 @@ class ProcessNodes:
             return
         spec, binary = self.get(name).spec, self._lab.binary("kube-proxy")
         inside = self._home(spec) / "run" / "node"
-        argv = [*enter(pid), *proxy.command(binary, spec, inside, self._authority)]
+        argv = [*enter(pid), *seed.kube_proxy_command(binary, spec, inside, self._authority)]
         self._processes.start(component, argv, node=name, env={"GOMAXPROCS": "1"})
         self._events.write("machine", node=name, step="proxy-started")
 
@@ -219,8 +232,9 @@ class ProcessNodes:
         self.power_off(name)
         self._unplugged.discard(name)
         del self._nodes[name]
+        self._managers.pop(name).close()
         # Dying processes may still write files.
-        insist(lambda: shutil.rmtree(home), OSError, limit_s=_REMOVE_LIMIT_S)
+        retry_on(lambda: shutil.rmtree(home), OSError, timeout_s=_REMOVE_TIMEOUT_S)
 
     def prepare(self) -> None:
         """Do nothing: namespaces need no preparation."""
@@ -231,23 +245,39 @@ class ProcessNodes:
         if node.pid is None:
             return
         try:
-            insist(lambda: _touch(node.spec.control_address), OSError, limit_s=_SSHD_LIMIT_S, period_s=0.02)
+            retry_on(
+                lambda: _touch(node.spec.control_address), OSError, timeout_s=_SSHD_TIMEOUT_S, period_s=0.02
+            )
         except OSError as error:
-            message = f"no sshd on {name} after {_SSHD_LIMIT_S:g} s: {error}"
+            message = f"no sshd on {name} after {_SSHD_TIMEOUT_S:g} s: {error}"
             raise Problem(message, f"lab {self._lab.lab}", f"see node-{name}.log") from error
 
     def shell(self, name: str, power_lock: threading.Lock) -> NodeShell:
         """Return a shell of the node that does not use its sshd."""
-        return NodeShell(self, name, Inside(self, name), power_lock)
+        return NamespaceShell(self, name, power_lock)
 
     def owner(self, spec: NodeSpec) -> str:
         """Return an empty owner: only the lab knows the node."""
         del spec
         return ""
 
-    def facts(self) -> Mapping[str, Json]:
-        """Return no further entries."""
-        return {}
+    def runs_on_kvm(self) -> None:
+        return None
+
+    def _service_manager(self, spec: NodeSpec) -> ServiceManager:
+        name = spec.name
+        units = {
+            "kubelet.service": Unit(
+                partial(self.kubelet_on, name), partial(self.kubelet_off, name), self._runs(f"kubelet-{name}")
+            ),
+            "kube-proxy.service": Unit(
+                partial(self.proxy_on, name), partial(self.proxy_off, name), self._runs(f"kube-proxy-{name}")
+            ),
+        }
+        return ServiceManager(self._home(spec) / "run" / "node", units, self._power_lock(name))
+
+    def _runs(self, component: str) -> Callable[[], bool]:
+        return lambda: component in self._processes.pids()
 
     def _pid(self, name: str) -> int:
         node = self.get(name)
@@ -255,7 +285,7 @@ class ProcessNodes:
             raise Problem(f"node {name} is off", f"lab {self._lab.lab}", "power it on first")
         return node.pid
 
-    def _around(self, name: str) -> list[int]:
+    def _outer_processes(self, name: str) -> list[int]:
         """Return the processes that run the node's from outside of its namespaces."""
         components = _components_of(name)
         return [pid for component, pid in self._processes.pids().items() if component in components]
@@ -304,14 +334,34 @@ class ProcessNodes:
         return ["unshare", *namespaces, "--", "bash", "-c", script]
 
     def _kubelet(self, spec: NodeSpec) -> list[str]:
-        changed = sorted(path.name for path in (self._home(spec) / "run" / "node").glob("nodeproof-*.json"))
+        drop_ins = sorted((self._home(spec) / _DROP_INS).glob("*.conf"))
+        configs = [config for drop_in in drop_ins for config in _CONFIG.findall(drop_in.read_text())]
         return [
             self._lab.binary("hollow-kubelet"),
-            f"--config={INSIDE / (changed or ['kubelet.json'])[0]}",
+            f"--config={[INSIDE / 'kubelet.json', *configs][-1]}",
             f"--kubeconfig={INSIDE}/kubeconfig",
             f"--root-dir={INSIDE}/kubelet",
             f"--cert-dir={INSIDE}/kubelet",
         ]
+
+
+class NamespaceShell(NodeShell):
+    """The shell of a process node, in its namespaces and without its sshd."""
+
+    def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
+        pid = self._nodes.get(self.name).pid
+        if pid is None:
+            raise MachineError(f"{self.name} is off")
+        if not _sees_its_files(pid):
+            raise MachineError(f"{self.name} is booting: it does not see its own files yet")
+        env = inherited_environment()
+        env["PATH"] = f"{PROGRAMS}:{env.get('PATH', os.defpath)}"
+        return run_command([*enter(pid), *argv], timeout_s, stdin, env)
+
+
+def _sees_its_files(pid: int) -> bool:
+    """Return whether a node's /run is mounted: before, it sees its host's files, with its systemctl."""
+    return Path(f"/proc/{pid}/root{PROGRAMS}/systemctl").exists()
 
 
 def _components_of(name: str) -> tuple[str, ...]:
@@ -331,13 +381,62 @@ def _touch(address: str) -> None:
 
 def _child_of(parent: int) -> int:
     """Return the process that `unshare --fork` created. Raises Problem if it does not appear."""
-    retry = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(_SPAWN_LIMIT_S),
-        wait=tenacity.wait_fixed(0.01),
-        retry=tenacity.retry_if_result(lambda pids: not pids),
-        retry_error_callback=lambda _state: [],
-    )
-    pids: list[int] = retry(children_of, parent)
+    pids = wait_until(lambda: children_of(parent), _SPAWN_TIMEOUT_S, 0.01)
     if not pids:
-        raise Problem(f"no first process within {_SPAWN_LIMIT_S:g} s", "process node", "see the node's log")
+        raise Problem(f"no first process within {_SPAWN_TIMEOUT_S:g} s", "process node", "see the node's log")
     return pids[0]
+
+
+def _freeze(first: int, outer: Sequence[int]) -> None:
+    """Stop the `outer` processes of a node, and then the PID namespace of its process `first`.
+
+    The outer ones started the node's processes from outside. They have to be stopped first: nsenter stops
+    itself once its child has stopped, and would miss a SIGCONT that arrives before that.
+
+    Raises:
+        Problem: a process still runs after 10 s.
+    """
+    _signal(outer, signal.SIGSTOP)
+    if wait_until_empty(lambda: _stop_running(first), timeout_s=_STOP_TIMEOUT_S, period_s=0.01):
+        raise Problem(
+            f"processes still run after {_STOP_TIMEOUT_S:g} s", f"node of process {first}", "thaw it"
+        )
+
+
+def _thaw(first: int, outer: Sequence[int]) -> None:
+    """Continue the PID namespace of process `first`, and then the `outer` processes of the node."""
+    _signal(_namespace_pids(first), signal.SIGCONT)
+    _signal(outer, signal.SIGCONT)
+
+
+def _stop_running(first: int) -> list[int]:
+    """Signal the processes that are not stopped yet and return them: they may have new children."""
+    running = [pid for pid in _namespace_pids(first) if _state(pid) not in _STILL]
+    _signal(running, signal.SIGSTOP)
+    return running
+
+
+def _namespace_pids(first: int) -> list[int]:
+    own = _namespace(first)
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [pid for pid in pids if own and _namespace(pid) == own]
+
+
+def _namespace(pid: int) -> str:
+    try:
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)

@@ -1,4 +1,4 @@
-"""A process node's seed: the files that make it this node."""
+"""A process node's files: its seed, which makes it this node, and the credentials of its kube-proxy."""
 
 from __future__ import annotations
 
@@ -8,16 +8,34 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nodeproof.labs.ground import etc, kubelet
-from nodeproof.labs.ground.control_plane import kubeconfig
-from nodeproof.labs.ground.pki import Authority, pair_in, ssh_key
-from nodeproof.labs.ground.profiles import FIXED_KUBELET
-from nodeproof.labs.ground.spec import API_ADDRESS, SSH_PORT, LabSpec, NodeSpec
+from nodeproof.labs.base import kubelet
+from nodeproof.labs.base.control_plane import kubeconfig
+from nodeproof.labs.base.mounts import ETC, make_etc
+from nodeproof.labs.base.pki import Authority, pair_in, ssh_key
+from nodeproof.labs.base.profiles import FIXED_KUBELET
+from nodeproof.labs.base.spec import API_ADDRESS, SSH_PORT, LabSpec, NodeSpec
+from nodeproof.labs.kinds.process import service_manager
 
 Json = Any
 INSIDE = Path("/run/node")
 """The node's path to its own files; it cannot see the rest of the lab's folder."""
+PROGRAMS = INSIDE / "bin"
+"""The folder of the node's own programs: its `systemctl`."""
+_PATH = f"{PROGRAMS}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CGROUP_V2 = Path("/sys/fs/cgroup/cgroup.controllers")
+_PARTS_OF_SSHD = {"SshdSessionPath": "sshd-session", "SshdAuthPath": "sshd-auth"}
+"""The helper programs of sshd since 9.8 and 10.0 (sshd_config(5)), in the folder of their package."""
+_PROXY_USER = "system:kube-proxy"
+"""The user whom the API server's default roles let read what kube-proxy needs (system:node-proxier)."""
+_PROXY_FILE = "kube-proxy"
+_PROXY_SETTINGS_UNSET: Mapping[str, str] = {
+    "conntrack-max-per-core": "0",
+    "conntrack-min": "0",
+    "conntrack-tcp-timeout-established": "0s",
+    "conntrack-tcp-timeout-close-wait": "0s",
+    "oom-score-adj": "0",
+}
+"""Disables settings that would also change the host, whose kernel nodes share."""
 
 
 def kubelet_settings() -> Mapping[str, Json]:
@@ -38,18 +56,23 @@ def write(
         "machine-id": f"{spec.machine_id}\n",
         "hostname": f"{spec.name}\n",
         "hosts": hosts,
-        "passwd": _passwd((etc.HOST / "passwd").read_text()),
+        "passwd": _passwd((ETC / "passwd").read_text()),
         "resolv.conf": "",
         # Without it nss-systemd synthesizes a locked root user, which sshd rejects.
         "shadow": "root:*:19000:0:99999:7:::\n",
     }
-    etc.make(home / "etc", own)
+    make_etc(home / "etc", own)
+    # Where faults and actions look for a kubelet's files on every kind of node.
+    (home / "etc" / "kubernetes").symlink_to(INSIDE)
+    service_manager.install(inside)
     client_key = lab.dir / "pki" / "ssh.pub"
     (inside / "authorized_keys").write_text(client_key.read_text())
     host_key = ssh_key(inside / "ssh_host_key")
     (lab.dir / "pki" / f"{spec.name}.hostkey").write_text(f"{host_key}\n")
     (inside / "sshd_config").write_text(_sshd_config(spec, Path(lab.sshd)))
     _write_kubelet(inside, lab, spec, authority, settings)
+    (home / "etc" / "default").mkdir()
+    (home / "etc" / "default" / "kubelet").write_text(f"KUBELET_FLAGS={' '.join(kubelet.flags(lab, spec))}\n")
 
 
 def _write_kubelet(
@@ -65,7 +88,6 @@ def _write_kubelet(
     )
     pair, bundle = pair_in(INSIDE, "kubelet"), INSIDE / "ca.crt"
     (inside / "kubeconfig").write_text(kubeconfig(pair, bundle, spec.node_name))
-    (inside / "kubelet.flags").write_text(" ".join(kubelet.flags(lab, spec)))
     configuration = {
         **kubelet.configuration(lab, spec, INSIDE, settings),
         "volumePluginDir": f"{INSIDE}/kubelet/volume-plugins",
@@ -86,13 +108,9 @@ def _passwd(host: str) -> str:
     return passwd
 
 
-_PARTS_OF_SSHD = {"SshdSessionPath": "sshd-session", "SshdAuthPath": "sshd-auth"}
-"""The helper programs of sshd since 9.8 and 10.0 (sshd_config(5)), in the folder of their package."""
-
-
 def _sshd_config(spec: NodeSpec, sshd: Path) -> str:
-    beside = sshd.parents[1] / "lib" / "openssh"
-    parts = [f"{name} {beside / file}" for name, file in _PARTS_OF_SSHD.items() if (beside / file).exists()]
+    helpers = sshd.parents[1] / "lib" / "openssh"
+    parts = [f"{name} {helpers / file}" for name, file in _PARTS_OF_SSHD.items() if (helpers / file).exists()]
     return "\n".join(
         [
             *parts,
@@ -107,7 +125,33 @@ def _sshd_config(spec: NodeSpec, sshd: Path) -> str:
             "StrictModes no",
             "PidFile none",
             "MaxSessions 64",
-            f"SetEnv TMPDIR={INSIDE}/scratch",
+            f"SetEnv TMPDIR={INSIDE}/scratch PATH={_PATH}",
             "",
         ]
     )
+
+
+def kube_proxy_command(binary: str, spec: NodeSpec, inside: Path, authority: Authority) -> list[str]:
+    """Return kube-proxy's command line, and create its credentials on its first start.
+
+    It is configured by flags: with a file, kube-proxy watches that file and ends if the machine has no
+    inotify instance left (cmd/kube-proxy/app/options.go), as happens beside several labs.
+
+    Args:
+        binary: the executable.
+        spec: the node.
+        inside: the folder that the node sees as `INSIDE`.
+        authority: issues the credentials.
+    """
+    config = inside / f"{_PROXY_FILE}.kubeconfig"
+    if not config.exists():
+        authority.issue(_PROXY_FILE, _PROXY_USER, folder=inside)
+        config.write_text(kubeconfig(pair_in(INSIDE, _PROXY_FILE), INSIDE / "ca.crt", _PROXY_USER))
+    flags = {
+        "kubeconfig": str(INSIDE / config.name),
+        "hostname-override": spec.node_name,
+        "proxy-mode": "nftables",
+        "healthz-bind-address": "127.0.0.1:10256",
+        **_PROXY_SETTINGS_UNSET,
+    }
+    return [binary, *(f"--{name}={value}" for name, value in flags.items())]

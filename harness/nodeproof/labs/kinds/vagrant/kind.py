@@ -6,36 +6,38 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from nodeproof.artifacts.components import Components
-from nodeproof.labs.ground.nodes import Ground, Nodes
+from nodeproof.hints import VAGRANT as REMEDY
+from nodeproof.hints import clone, hint_for
+from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
 from nodeproof.labs.kinds.libvirt import kind as libvirt
 from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
 from nodeproof.labs.kinds.vagrant.nodes import VagrantNodes
 from nodeproof.model.problem import Problem
-from nodeproof.remedy import VAGRANT as REMEDY
-from nodeproof.remedy import clone, remedy
 from nodeproof.root import check_tools
 
 TOOLS = ("dnsmasq", "iptables", "vagrant")
 """Programs that libvirt runs for Vagrant's plugin, besides those of every lab of virtual machines."""
 
 
-def _make_nodes(ground: Ground) -> Nodes:
-    return VagrantNodes(ground, Hypervisor(ground.lab.dir, ground.memory, ground.processes))
+def _make_nodes(environment: NodeEnvironment) -> Nodes:
+    return VagrantNodes(
+        environment, Hypervisor(environment.lab.dir, environment.memory, environment.processes)
+    )
 
 
 def _vagrantfile() -> str:
     """Return where the project's Vagrantfile is. Raises Problem."""
     checkout = clone()
     if checkout is None or not (checkout / "Vagrantfile").is_file():
-        raise Problem("no Vagrantfile", "vagrant lab", remedy(REMEDY))
+        raise Problem("no Vagrantfile", "vagrant lab", hint_for(REMEDY))
     return f"Vagrantfile in {checkout}"
 
 
 def _boots(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
     """Return the golden image's files and the folder of the Vagrantfile. Raises Problem."""
-    check_tools(TOOLS, "vagrant lab", f"{remedy(REMEDY)}, or see `nodeproof doctor`")
+    check_tools(TOOLS, "vagrant lab", f"{hint_for(REMEDY)}, or see `nodeproof doctor`")
     _vagrantfile()
-    return {**libvirt.boots(components, report), "vagrantfile": str(clone())}
+    return {**libvirt.boot_files(components, report), "vagrantfile": str(clone())}
 
 
 VAGRANT = replace(
@@ -50,8 +52,8 @@ VAGRANT = replace(
         libvirt.LIBVIRT.host,
         tools=(*libvirt.LIBVIRT.host.tools, *TOOLS),
         checks=(*libvirt.LIBVIRT.host.checks, _vagrantfile),
-        remedy=REMEDY,
-        is_looked_at=False,
+        hint=REMEDY,
+        is_checked_by_default=False,
     ),
-    boots=_boots,
+    boot_files=_boots,
 )

@@ -1,10 +1,14 @@
 """The nodes of a Vagrant lab: the libvirt lab's guests, created by Vagrant from the project's Vagrantfile.
 
-Vagrant creates and removes machines. It never halts one: power is the domain's, as in a libvirt lab.
+Vagrant creates and removes machines. It never halts one: power is the domain's, as in a libvirt lab. Its home
+and its records of machines are in the lab's memory.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,20 +16,166 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nodeproof import proc
-from nodeproof.labs.ground.memory import logs_in
-from nodeproof.labs.ground.network import BRIDGES, ip_batch
-from nodeproof.labs.ground.nodes import Ground
-from nodeproof.labs.ground.spec import NodeSpec
-from nodeproof.labs.kinds.libvirt import seed
+from nodeproof import disk, proc
+from nodeproof.labs.base.mounts import logs_in, run_mount
+from nodeproof.labs.base.network import BRIDGES, ip_batch
+from nodeproof.labs.base.nodes import NodeEnvironment
+from nodeproof.labs.base.spec import LabSpec, NodeSpec
+from nodeproof.labs.kinds.libvirt import box, seed
 from nodeproof.labs.kinds.libvirt.domain_xml import card_xml, leased_network_xml, mac, network_xml, tag_xml
-from nodeproof.labs.kinds.libvirt.guests import Guests
+from nodeproof.labs.kinds.libvirt.guests import MEMORY_MIB, Guests
 from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
-from nodeproof.labs.kinds.vagrant.settings import Settings
-from nodeproof.labs.kinds.vagrant.vagrant import Vagrant
 from nodeproof.model.problem import Problem
 
 Json = Any
+
+
+UP_TIMEOUT_S = 240.0
+"""How long machines may take until their sshd serves, all at once: under emulation, on a busy host. A join
+waits up to twice this time, a power-on once.
+"""
+_TIMEOUT_S = 120.0
+_PLUGINS = Path("/usr/share/vagrant-plugins")
+"""Debian's list of plugins, which its Vagrant rewrites when root starts it for the first time."""
+_DISK_TIMEOUT_S = 30.0
+_VERSION = "0"
+"""The version that Vagrant assumes for a box without one."""
+
+
+class Vagrant:
+    """Runs Vagrant commands, whose output goes to a log. Every verb raises CommandFailed.
+
+    `folder` belongs to the lab, `project` contains the Vagrantfile, and `box` the files that it reads.
+    """
+
+    def __init__(self, folder: Path, project: Path, box: Path, log: Path) -> None:
+        self.home = folder / "home"
+        self._machines = folder / "machines"
+        self._project = project
+        self._box = box
+        self._log = log
+
+    def prepare(self) -> None:
+        """Give Vagrant a private copy of the plugin list that it rewrites. Raises CommandFailed, OSError."""
+        if _PLUGINS.is_dir():
+            own = shutil.copytree(_PLUGINS, self.home.parent / "plugins")
+            run_mount("--bind", str(own), str(_PLUGINS))
+
+    def up(self, names: Sequence[str]) -> None:
+        """Create and start machines, all at once, and wait until their sshd answers."""
+        self._run("up", "--provider=libvirt", *names, timeout_s=UP_TIMEOUT_S)
+
+    def destroy(self, name: str) -> None:
+        """Remove a machine from Vagrant and libvirt; do nothing if it is unknown."""
+        self._run("destroy", "--force", name)
+
+    def machine_id(self, name: str) -> str:
+        """Return the id by which Vagrant and libvirt know a machine; empty if Vagrant knows none."""
+        file = self._id_file(name)
+        return file.read_text().strip() if file.exists() else ""
+
+    def remember(self, name: str, machine_id: str) -> None:
+        """Restore the id of a machine that Vagrant has lost from its folder."""
+        file = self._id_file(name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(machine_id)
+
+    def forget(self, name: str) -> None:
+        """Remove Vagrant's records of a machine."""
+        shutil.rmtree(self._id_file(name).parent, ignore_errors=True)
+
+    def addresses(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Return the addresses at which Vagrant reaches running machines, by name."""
+        return read_ssh_config("\n".join(self._run("ssh-config", *names)))
+
+    def _id_file(self, name: str) -> Path:
+        return self._machines / "machines" / name / "libvirt" / "id"
+
+    def _run(self, *arguments: str, timeout_s: float = _TIMEOUT_S) -> list[str]:
+        lines: list[str] = []
+        env = {
+            **os.environ,
+            "HOME": str(self.home),
+            "VAGRANT_HOME": str(self.home),
+            "VAGRANT_CWD": str(self._project),
+            "VAGRANT_DOTFILE_PATH": str(self._machines),
+            "VAGRANT_CHECKPOINT_DISABLE": "1",
+            "VAGRANT_NO_COLOR": "1",
+            "NODEPROOF_BOX": str(self._box),
+        }
+        with self._log.open("a") as log:
+            print(f"$ vagrant {' '.join(arguments)}", file=log, flush=True)
+
+            def log_line(line: str) -> None:
+                lines.append(line)
+                print(line, file=log, flush=True)
+
+            proc.stream_lines(["vagrant", *arguments], log_line, timeout_s=timeout_s, env=env)
+        return lines
+
+
+def read_ssh_config(text: str) -> Mapping[str, str]:
+    """Return the addresses in the output of `vagrant ssh-config`, by machine name."""
+    addresses: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines():
+        key, _blank, value = line.strip().partition(" ")
+        name = value if key == "Host" else name
+        if key == "HostName" and name:
+            addresses[name] = value.strip('"')
+    return addresses
+
+
+class Settings:
+    """The folder that the Vagrantfile calls the box, and Vagrant's installed boxes below `home`."""
+
+    def __init__(self, folder: Path, home: Path, lab: LabSpec) -> None:
+        self.folder = folder
+        self._home = home
+        self._lab = lab
+        self._disk = Path(lab.guest["disk"])
+
+    def install(self, pool: Path) -> None:
+        """Install the box for Vagrant and libvirt as a first `up` would, without a copy of the image.
+
+        Raises CommandFailed, OSError.
+        """
+        name = box.box_name(self._disk)
+        installed = self._home / "boxes" / name / _VERSION / "libvirt"
+        installed.mkdir(parents=True)
+        (installed / "metadata.json").write_text(json.dumps(box.METADATA))
+        (installed / "box.img").symlink_to(self._disk)
+        # As vagrant-libvirt calls the volume of a box (action/handle_box_image.rb).
+        volume = pool / f"{name}_vagrant_box_image_{_VERSION}_{int(self._disk.stat().st_mtime)}_box.img"
+        argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(self._disk), "-F", "qcow2", str(volume)]
+        proc.run(argv, timeout_s=_DISK_TIMEOUT_S)
+        self.folder.mkdir()
+        for role, file in (("kernel", "vmlinuz"), ("initrd", "initrd.img")):
+            (self.folder / file).symlink_to(self._lab.guest[role])
+        shutil.copy(self._lab.dir / "pki" / "ssh", self.folder / "ssh")
+        (self.folder / "ssh").chmod(0o600)
+
+    def write(self, nodes: Sequence[Mapping[str, Json]], *, kvm: bool) -> None:
+        """Write the list of machines for the next Vagrant command. Raises OSError."""
+        settings = {
+            **box.settings(self._disk, self._lab.guest["arguments"], kvm, nodes),
+            "lab": {"pool": self._lab.lab, "control": "control", "data": "data"},
+        }
+        disk.replace(self.folder / box.SETTINGS, f"{json.dumps(settings, indent=2)}\n".encode())
+
+    def node(self, spec: NodeSpec, seed: Path, host_key: str, console: Path) -> Mapping[str, Json]:
+        """Write a node's known_hosts and ssh_config; return its entry in the Vagrantfile's settings."""
+        home = self.folder / spec.name
+        home.mkdir(exist_ok=True)
+        return {
+            **box.write_host(home, home, spec, host_key),
+            "memory_mib": spec.shape.memory_mib or MEMORY_MIB,
+            "cpus": spec.shape.cpus,
+            "seed": str(seed),
+            "console": str(console),
+        }
+
+
 _SLOTS = 100
 """How many slots get an address lease on `control`."""
 _PERMANENT_LEASE = ("DHCP=ipv4", "KeepConfiguration=dhcp")
@@ -35,17 +185,17 @@ _PERMANENT_LEASE = ("DHCP=ipv4", "KeepConfiguration=dhcp")
 class VagrantNodes(Guests):
     """All nodes of one lab; Vagrant creates its first machines all at once."""
 
-    def __init__(self, ground: Ground, hypervisor: Hypervisor) -> None:
-        super().__init__(ground, hypervisor)
-        folder = ground.memory / "vagrant"
+    def __init__(self, environment: NodeEnvironment, hypervisor: Hypervisor) -> None:
+        super().__init__(environment, hypervisor)
+        folder = environment.memory / "vagrant"
         folder.mkdir()
-        project = Path(ground.lab.guest["vagrantfile"])
-        self._vagrant = Vagrant(folder, project, folder / "box", logs_in(ground.memory) / "vagrant.log")
-        self._vagrantfile_settings = Settings(folder / "box", self._vagrant.home, ground.lab)
+        project = Path(environment.lab.guest["vagrantfile"])
+        self._vagrant = Vagrant(folder, project, folder / "box", logs_in(environment.memory) / "vagrant.log")
+        self._vagrantfile_settings = Settings(folder / "box", self._vagrant.home, environment.lab)
         self._entries: dict[str, Mapping[str, Json]] = {}
-        self._first = {node.name for node in ground.lab.nodes}
+        self._initial = {node.name for node in environment.lab.nodes}
         self._queued: list[str] = []
-        self._coming: dict[str, Future[None]] = {}
+        self._pending: dict[str, Future[None]] = {}
         self._lock = threading.Lock()
         # One command at a time: Vagrant's commands read and change the box and libvirt's state.
         self._runner = ThreadPoolExecutor(1)
@@ -61,7 +211,7 @@ class VagrantNodes(Guests):
 
     def power_on(self, name: str) -> None:
         """Start the virtual machine; if libvirt does not know it any more, create it again."""
-        if self._is_coming(name):
+        if self._is_pending(name):
             return
         if self._hypervisor.domains.uuid(name):
             super().power_on(name)
@@ -75,9 +225,9 @@ class VagrantNodes(Guests):
 
         Raises Problem, with the last output lines of Vagrant or of the guest's console.
         """
-        coming = self._coming.pop(name, None)
-        if coming is not None:
-            coming.result()
+        pending = self._pending.pop(name, None)
+        if pending is not None:
+            pending.result()
         super().wait_up(name)
 
     def _networks(self) -> Sequence[str]:
@@ -102,19 +252,19 @@ class VagrantNodes(Guests):
             self._specs[spec.name] = spec
             self._entries[spec.name] = entry
             self._queued.append(spec.name)
-            if not self._first <= self._entries.keys():
+            if not self._initial <= self._entries.keys():
                 return
             names, self._queued = self._queued, []
         self._begin(names)
 
-    def _is_coming(self, name: str) -> bool:
-        coming = self._coming.get(name)
-        return coming is not None and not coming.done()
+    def _is_pending(self, name: str) -> bool:
+        pending = self._pending.get(name)
+        return pending is not None and not pending.done()
 
     def _begin(self, names: Sequence[str]) -> None:
-        self._first = set()
-        coming = self._runner.submit(self._up, names)
-        self._coming.update(dict.fromkeys(names, coming))
+        self._initial = set()
+        pending = self._runner.submit(self._up, names)
+        self._pending.update(dict.fromkeys(names, pending))
 
     def _up(self, names: Sequence[str]) -> None:
         """Create machines, with one retry if Vagrant fails. Raises Problem, OutsideError."""
@@ -131,10 +281,10 @@ class VagrantNodes(Guests):
 
     def _adopt(self, names: Sequence[str]) -> None:
         """Tag machines as the lab's, after checking their ids and addresses. Raises Problem."""
-        accesses = self._run_vagrant(lambda: self._vagrant.reached(names), "ssh-config")
+        addresses = self._run_vagrant(lambda: self._vagrant.addresses(names), "ssh-config")
         for name in names:
-            spec, access = self._specs[name], accesses.get(name)
-            machine_id, address = self._vagrant.machine_id(name), access.address if access else "nowhere"
+            spec, address = self._specs[name], addresses.get(name, "nowhere")
+            machine_id = self._vagrant.machine_id(name)
             if not machine_id or machine_id != self._hypervisor.domains.uuid(name):
                 message = f"Vagrant's {name} is no machine of this lab's libvirt ({machine_id or 'no id'})"
                 raise Problem(message, f"lab {self._lab.lab}", "see `nodeproof logs vagrant`")
@@ -164,7 +314,7 @@ class VagrantNodes(Guests):
         self._runner.submit(self._destroy, name).result()
         with self._lock:
             self._entries.pop(name, None)
-        self._coming.pop(name, None)
+        self._pending.pop(name, None)
 
     def _destroy(self, name: str) -> None:
         machine_id = self._hypervisor.domains.uuid(name)
@@ -180,7 +330,7 @@ class VagrantNodes(Guests):
 
     def _write_settings(self) -> None:
         with self._lock:
-            self._vagrantfile_settings.tell(list(self._entries.values()), kvm=self._hypervisor.kvm)
+            self._vagrantfile_settings.write(list(self._entries.values()), kvm=self._hypervisor.kvm)
 
     def _disk(self, name: str) -> Path:
         """Return the path of a machine's volume, as vagrant-libvirt names it."""

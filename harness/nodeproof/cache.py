@@ -1,0 +1,119 @@
+"""The cache that nodeproof keeps for its user between runs: its folder, and entries that are built once.
+
+An entry is a folder that is built completely or not at all, even if many processes need it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from nodeproof import locks
+from nodeproof.model.problem import Problem
+
+T = TypeVar("T")
+Report = Callable[[str], None]
+_BAR = 30
+"""Width of the bar (characters)."""
+
+
+class ProgressLine(str):
+    """A progress line: `completed` of at most `total`, which is 0 if unknown.
+
+    A terminal shows each as a bar that replaces the previous one; a log shows only milestones.
+    """
+
+    completed: int
+    total: int
+    is_milestone: bool
+
+    @classmethod
+    def of(cls, line: str, completed: int, total: int, is_milestone: bool = True) -> ProgressLine:
+        """Make such a line."""
+        progress = cls(line)
+        progress.completed, progress.total, progress.is_milestone = completed, total, is_milestone
+        return progress
+
+    @property
+    def bar(self) -> str:
+        """Draw the progress for a terminal."""
+        if not self.total:
+            return str(self)
+        full = _BAR * min(self.completed, self.total) // self.total
+        return f"{'█' * full}{'░' * (_BAR - full)} {self}"
+
+
+class Detail(str):
+    """A line that a run shows on a terminal, or with -v, but not in a log."""
+
+
+def cache_dir() -> Path:
+    """Return the cache folder of the user."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nodeproof"
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder of the cache. Raises Problem."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Problem(
+            f"the cache cannot be written: {error.strerror}",
+            str(folder),
+            "set XDG_CACHE_HOME to a folder that can",
+        ) from error
+
+
+def locked(file: Path, wait_message: str, report: Report) -> contextlib.AbstractContextManager[None]:
+    """Hold `file` locked against other processes; report `wait_message` if the lock is not free."""
+    return locks.locked(file, lambda: report(f"{wait_message}: waiting for it ({file.parent})"))
+
+
+def unfinished(folder: Path) -> list[Path]:
+    """Return the partial files and folders of killed processes, i.e. those whose lock is free."""
+    partial = folder.glob(".*.new-*")
+    return [
+        path for path in partial if not locks.is_held(folder / f"{path.name.rpartition('.new-')[0]}.lock")
+    ]
+
+
+def load_or_build(
+    entry: Path, load: Callable[[Path], T | None], make: Callable[[], None], wait_message: str, report: Report
+) -> T:
+    """Return what `load` reads of `entry`; if that is None, call `make` first, under the entry's lock.
+
+    If another process holds the lock, `wait_message` is reported. Raises Problem.
+    """
+    loaded = load(entry)
+    if loaded is None:
+        make_folder(entry.parent)
+        with locked(entry.parent / f".{entry.name}.lock", wait_message, report):
+            loaded = load(entry)
+            if loaded is None:
+                make()
+                loaded = load(entry)
+    if loaded is None:
+        raise Problem(
+            "the new cache entry cannot be read back", str(entry), "remove this folder and try again"
+        )
+    return loaded
+
+
+@contextlib.contextmanager
+def work_folder(entry: Path) -> Iterator[Path]:
+    """Yield a folder to build in; at the end its subfolder `entry` becomes the cache entry.
+
+    The caller holds the lock.
+    """
+    # A killed build leaves its folder.
+    for abandoned in entry.parent.glob(f".{entry.name}.build-*"):
+        shutil.rmtree(abandoned, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f".{entry.name}.build-", dir=entry.parent) as folder:
+        yield Path(folder)
+        shutil.rmtree(entry, ignore_errors=True)
+        Path(folder, "entry").rename(entry)

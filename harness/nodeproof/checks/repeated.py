@@ -1,0 +1,507 @@
+"""Checks of repeated events: their number, rate, back-off, bursts and bytes between two moments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any
+
+from nodeproof.checks import moments, shapes
+from nodeproof.checks.checks import Times, events_of_bursts, judges
+from nodeproof.checks.evidence import between, unfenced, watch_gap
+from nodeproof.model.history import History
+from nodeproof.model.judgment import Check, Moment, words_in
+from nodeproof.model.slack import Span
+from nodeproof.model.verdict import Measured, Verdict, conforms, deviates, unproven
+from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
+
+Json = Any
+Args = Mapping[str, Json]
+
+
+def _times(history: History, args: Args, *_: object) -> Times:
+    span = between(history, args)
+    return None if isinstance(span, Verdict) else [span]
+
+
+def counted(event: Moment, low: int, high: int, *, after: Moment, until: Moment) -> Check:
+    """Check that an event occurs `low` to `high` times between two moments.
+
+    Raises:
+        ValueError: The range is invalid.
+    """
+    if not 0 <= low <= high:
+        raise ValueError(f"{low} to {high} times")
+    moments_json = {"event": event.to_json(), "anchor": after.to_json(), "until": until.to_json()}
+    return Check("counted", {**moments_json, "low": low, "high": high})
+
+
+@judges("counted", times=_times)
+def _judge_counted(history: History, args: Args, context: WindowContext, *_: object) -> Verdict:
+    within = between(history, args)
+    if isinstance(within, Verdict):
+        return within
+    event, low, high = Moment.from_json(args["event"]), int(args["low"]), int(args["high"])
+    times = [occurrence.t for occurrence in moments.occurrences(history, event)]
+    count_min, count_max = _count(times, within, -context.slack_s), _count(times, within, context.slack_s)
+    reason = f"{event} occurred {count_min} times in {within.until_t - within.since_t:.2f} s"
+    ends = (Moment.from_json(args["anchor"]), Moment.from_json(args["until"]))
+    # Events that a watch delivers after a gap may have occurred at any time in it, also just outside.
+    since_t = min(within.since_t, max(within.since_t - context.slack_s, history.began_t))
+    until_t = max(within.until_t, min(within.until_t + context.slack_s, history.ended_t))
+    gap = watch_gap(history, (event, *ends), since_t, until_t)
+    if gap:
+        return unproven("gap", f"{reason}, possibly more: {gap}")
+    if count_min > high:
+        return deviates(f"{reason}, at most {high} expected", measured=Measured(float(count_min)))
+    doubt = unfenced(history, event, within.until_t)
+    if doubt:
+        return unproven("gap", f"{event} may have occurred more often: {doubt}")
+    if count_max < low:
+        return deviates(f"{reason}, at least {low} expected", measured=Measured(float(count_min)))
+    missing_object = "" if count_max else moments.never_there(history, event, within.until_t)
+    if missing_object:
+        return unproven("gap", f"{reason}, and could not occur: {missing_object}")
+    if count_min < low or count_max > high:
+        return unproven("gap", f"{reason}, {count_max} including those within the slack of an end")
+    return conforms(reason, measured=Measured(float(count_min)))
+
+
+def _count(times: list[float], within: Span, slack_s: float) -> int:
+    return sum(within.since_t - slack_s <= t <= within.until_t + slack_s for t in times)
+
+
+_MOST_UNSURE = 0.25
+"""Highest uncertainty, as a share of the mean, that still excludes half and double the rate. A stall shifts
+one occurrence, not several in a row.
+"""
+_WAITS = 2
+"""Extra gaps to wait for: one before the first occurrence, and one for a late last occurrence."""
+
+
+def spaced(event: Moment, window: WindowSpec, *, at_least: int, after: Moment, until: Moment) -> Check:
+    """Check that each occurrence of an event comes `window` after the previous, at least `at_least` times.
+
+    The check covers the time between two moments, in which there must always be work waiting.
+    """
+    moments_json = {"event": event.to_json(), "anchor": after.to_json(), "until": until.to_json()}
+    return Check("spaced", {**moments_json, "window": window.to_json(), "at_least": at_least})
+
+
+def spaced_remaining_s(history: History, args: Args, context: WindowContext, now_t: float) -> float | None:
+    """Return how much longer (s) a recording must go on for enough occurrences; None before the anchor."""
+    event, anchor, min_gaps = (
+        Moment.from_json(args["event"]),
+        Moment.from_json(args["anchor"]),
+        _min_gaps(args),
+    )
+    start = moments.find(history, anchor)
+    if start is None:
+        return None
+    if (
+        len([occurrence for occurrence in moments.occurrences(history, event) if occurrence.t >= start.t])
+        > min_gaps
+    ):
+        return 0.0
+    window = compute(WindowSpec.from_json(args["window"]), context, start.detail)
+    return start.t + (min_gaps + _WAITS) * window.high_s - now_t
+
+
+@judges("spaced", times=_times, remaining_s=spaced_remaining_s)
+def _judge_spaced(history: History, args: Args, context: WindowContext, *_: object) -> Verdict:
+    within = between(history, args)
+    if isinstance(within, Verdict):
+        return within
+    event, min_gaps = Moment.from_json(args["event"]), _min_gaps(args)
+    window = compute(WindowSpec.from_json(args["window"]), context, {})
+    if not window.discerning:
+        idle = compute(WindowSpec.from_json(args["window"]), WindowContext(context.configuration, 0.0), {})
+        reason = f"the window {window.arithmetic} also admits half or double the value"
+        return unproven("host-too-loaded" if idle.discerning else "scaled", reason, window)
+    times = [
+        occurrence.t
+        for occurrence in moments.occurrences(history, event)
+        if within.since_t <= occurrence.t <= within.until_t
+    ]
+    ends = (Moment.from_json(args["anchor"]), Moment.from_json(args["until"]))
+    doubt = watch_gap(history, (event, *ends), within.since_t, within.until_t)
+    if doubt:
+        return unproven("gap", doubt, window)
+    gaps = [after - before for before, after in pairwise(times)]
+    outside = next((gap for gap in gaps if not window.holds(gap)), None)
+    if outside is not None:
+        reason = (
+            f"{event} occurred {outside:.3f} s after the previous; {_describe_rate(times, within, context)}"
+        )
+        return deviates(reason, window, Measured(outside, "s"))
+    if len(gaps) < min_gaps:
+        return _too_few_occurrences(history, event, times, within, min_gaps, window)
+    doubt = unfenced(history, event, within.until_t)
+    if doubt:
+        return unproven("gap", f"{event} may have occurred more often: {doubt}", window)
+    narrow = WindowContext(context.configuration, context.slack_s / len(gaps))
+    holds = compute(WindowSpec.from_json(args["window"]), narrow, {}).holds(sum(gaps) / len(gaps))
+    if not holds or context.slack_s > _MOST_UNSURE * window.nominal_s * len(gaps):
+        reason = f"{_describe_rate(times, within, context)}: too uncertain"
+        return unproven("host-too-loaded", reason, window, Measured(sum(gaps) / len(gaps), "s"))
+    return conforms(_describe_rate(times, within, context), window, Measured(sum(gaps) / len(gaps), "s"))
+
+
+def rate(times: Sequence[float], error_s: float) -> tuple[float, float, float]:
+    """Return the rate (1/s) of occurrences with its lowest and highest possible value.
+
+    Each occurrence may have been seen up to `error_s` late.
+
+    Raises:
+        ValueError: There are fewer than two times.
+    """
+    if len(times) < 2:
+        raise ValueError("one occurrence is no rate")
+    gaps, duration_s = len(times) - 1, times[-1] - times[0]
+    shortest_s = max(duration_s - error_s, 1e-9)
+    return gaps / max(duration_s, 1e-9), gaps / (duration_s + error_s), gaps / shortest_s
+
+
+def _describe_rate(times: Sequence[float], within: Span, context: WindowContext) -> str:
+    if len(times) < 2:
+        return f"{len(times)} in {within.until_t - within.since_t:.1f} s"
+    gaps = [after - before for before, after in pairwise(times)]
+    mean, low, high = rate(times, context.slack_s)
+    summary = f"{len(times)} occurrences, {min(gaps):.3f} to {max(gaps):.3f} s apart"
+    return f"{summary}: {mean:.3f}/s, within [{low:.3f}, {high:.3f}]/s"
+
+
+def _too_few_occurrences(
+    history: History, event: Moment, times: Sequence[float], within: Span, min_gaps: int, window: Window
+) -> Verdict:
+    """Return the verdict for too few occurrences: a deviation if the last silence is too long."""
+    last_t = times[-1] if times else within.since_t
+    silence_s = within.until_t - last_t
+    reason = f"{event} occurred {len(times)} times in {within.until_t - within.since_t:.1f} s"
+    reason += f", need {min_gaps + 1}; none in the last {silence_s:.1f} s"
+    doubt = unfenced(history, event, within.until_t)
+    if doubt or silence_s <= window.high_s:
+        return unproven("gap", f"{reason}{': ' if doubt else ''}{doubt}", window)
+    return deviates(reason, window, Measured(silence_s, "s"), moments.last_state(history, event))
+
+
+def _min_gaps(args: Args) -> int:
+    return max(1, int(args["at_least"]))
+
+
+def doubled(
+    event: Moment,
+    first_s: float,
+    most_s: float,
+    *,
+    takes_s: float,
+    at_least: int,
+    after: Moment,
+    until: Moment,
+) -> Check:
+    """Check that an event repeats with waits that double from `first_s` up to `most_s`.
+
+    The check covers the time between `after` and `until`. A try may add up to `takes_s` to each wait.
+
+    Args:
+        event: The repeated event.
+        first_s: Length of the first wait (s).
+        most_s: Length at which waits stop growing (s).
+        takes_s: Longest duration of one try (s).
+        at_least: Minimum number of waits.
+        after: Start of the checked time.
+        until: End of the checked time.
+
+    Raises:
+        ValueError: The waits do not grow.
+    """
+    if not 0 < first_s < most_s:
+        raise ValueError(f"waits from {first_s:g} up to {most_s:g} s")
+    moments_json = {"event": event.to_json(), "anchor": after.to_json(), "until": until.to_json()}
+    waits = {"first_s": first_s, "most_s": most_s, "takes_s": takes_s, "at_least": at_least}
+    return Check("doubled", {**moments_json, **waits})
+
+
+@judges("doubled", times=_times)
+def _judge_doubled(history: History, args: Args, context: WindowContext, *_: object) -> Verdict:
+    within = between(history, args)
+    if isinstance(within, Verdict):
+        return within
+    first_s, most_s, takes_s = (float(args[name]) for name in ("first_s", "most_s", "takes_s"))
+    event, min_waits = Moment.from_json(args["event"]), max(1, int(args["at_least"]))
+    if not _is_discerning(first_s, most_s, min_waits, takes_s, context.slack_s):
+        idle = _is_discerning(first_s, most_s, min_waits, takes_s, 0.0)
+        reason = f"{min_waits} waits from {first_s:g} to {most_s:g} s also admit half or double the ends"
+        return unproven("host-too-loaded" if idle else "scaled", reason)
+    ends = (Moment.from_json(args["anchor"]), Moment.from_json(args["until"]))
+    doubt = watch_gap(history, (event, *ends), within.since_t, within.until_t)
+    if doubt:
+        return unproven("gap", doubt)
+    times = [
+        occurrence.t
+        for occurrence in moments.occurrences(history, event)
+        if within.since_t <= occurrence.t <= within.until_t
+    ]
+    waits = [after - before for before, after in pairwise(times)]
+    windows = [
+        _wait_window(expected_s, takes_s, context.slack_s)
+        for expected_s in _waits(first_s, most_s, len(waits) + 1)
+    ]
+    for number, (wait, window) in enumerate(zip(waits, windows, strict=False), 1):
+        if not window.holds(wait):
+            reason = f"wait {number} of {event} was {wait:.3f} s; {_describe_waits(waits)}"
+            return deviates(reason, window, Measured(wait, "s"))
+    doubt = unfenced(history, event, within.until_t)
+    if len(waits) < min_waits:
+        longest = windows[-1] if times else _wait_window(most_s, takes_s, context.slack_s)
+        return _too_few_waits(event, times, within, min_waits, longest, doubt)
+    if doubt:
+        return unproven("gap", f"{event} may have occurred more often: {doubt}")
+    return conforms(_describe_waits(waits), measured=Measured(float(len(waits)), "waits"))
+
+
+def _waits(first_s: float, most_s: float, many: int) -> Sequence[float]:
+    return [min(first_s * 2**number, most_s) for number in range(many)]
+
+
+def _wait_window(wait_s: float, takes_s: float, slack_s: float) -> Window:
+    low, high = f"{wait_s:g} - slack", f"{wait_s:g} + {takes_s:g} + slack"
+    return Window(wait_s - slack_s, wait_s + takes_s + slack_s, wait_s, "period", low, high)
+
+
+def _is_discerning(first_s: float, most_s: float, many: int, takes_s: float, slack_s: float) -> bool:
+    """Return whether the windows exclude waits of half or double the ends, and waits that do not grow."""
+    windows = [_wait_window(wait, takes_s, slack_s) for wait in _waits(first_s, most_s, many)]
+    ends = [(first_s / 2, most_s), (first_s * 2, most_s), (first_s, most_s / 2), (first_s, most_s * 2)]
+    others = [_waits(*end, many) for end in (*ends, (most_s, most_s))]
+    return all(
+        any(not window.holds(wait) for window, wait in zip(windows, waits, strict=True)) for waits in others
+    )
+
+
+def _describe_waits(waits: Sequence[float]) -> str:
+    return f"waits of {', '.join(f'{wait:.3f}' for wait in waits)} s"
+
+
+def _too_few_waits(
+    event: Moment, times: Sequence[float], within: Span, min_waits: int, window: Window, doubt: str
+) -> Verdict:
+    """Return the verdict for too few waits: a deviation if the last silence is too long."""
+    silence_s = within.until_t - (times[-1] if times else within.since_t)
+    reason = f"{event} occurred {len(times)} times, need {min_waits + 1}; none in the last {silence_s:.1f} s"
+    if doubt or silence_s <= window.high_s:
+        return unproven("gap", f"{reason}{': ' if doubt else ''}{doubt}", window)
+    return deviates(reason, window, Measured(silence_s, "s"))
+
+
+Run = tuple[int, int]
+"""Number of an event, and how often it occurred in a row."""
+
+
+def in_bursts(
+    *runs: tuple[Moment, int], apart: WindowSpec, at_least: int, after: Moment, until: Moment
+) -> Check:
+    """Check that events come in bursts: each `(event, times)` in turn, exactly that often.
+
+    The check covers the time between `after` and `until`. Events less than half of `apart` from each other
+    are one burst.
+
+    Args:
+        *runs: The events of a burst, in order, each with its number of occurrences.
+        apart: Window from the end of a burst to the start of the next.
+        at_least: Minimum number of complete bursts.
+        after: Start of the checked time.
+        until: End of the checked time.
+
+    Raises:
+        ValueError: A burst is empty.
+    """
+    if not runs or any(times < 1 for _event, times in runs):
+        raise ValueError(f"a burst of {[times for _event, times in runs]} times")
+    runs_json = {"each": [{"event": event.to_json(), "times": times} for event, times in runs]}
+    ends = {"anchor": after.to_json(), "until": until.to_json()}
+    return Check("in-bursts", {**runs_json, **ends, "window": apart.to_json(), "at_least": at_least})
+
+
+@judges("in-bursts", times=_times)
+def _judge_in_bursts(history: History, args: Args, context: WindowContext, *_: object) -> Verdict:
+    within = between(history, args)
+    if isinstance(within, Verdict):
+        return within
+    window = compute(WindowSpec.from_json(args["window"]), context, {})
+    burst_events = events_of_bursts(args)
+    ends = (Moment.from_json(args["anchor"]), Moment.from_json(args["until"]))
+    doubt = watch_gap(history, (*burst_events, *ends), within.since_t, within.until_t)
+    if doubt:
+        return unproven("gap", doubt, window)
+    tries = sorted(
+        (tries.t, number)
+        for number, event in enumerate(burst_events)
+        for tries in moments.occurrences(history, event)
+    )
+    doubt = next(filter(None, (unfenced(history, event, within.until_t) for event in burst_events)), "")
+    silence_s = _longest_silence_s([t for t, _number in tries], within)
+    if silence_s > window.high_s and not doubt:
+        # No slack can hide a silence of this length.
+        return deviates(f"no tries for {silence_s:.1f} s", window, Measured(silence_s, "s"))
+    if not window.discerning or context.slack_s >= window.nominal_s / 2:
+        idle = compute(WindowSpec.from_json(args["window"]), WindowContext(context.configuration, 0.0), {})
+        reason = f"the window {window.arithmetic} also admits half or double the value"
+        return unproven("host-too-loaded" if idle.discerning else "scaled", reason, window)
+    half_s = window.nominal_s / 2
+    bursts, unclear = _split(tries, half_s, context.slack_s)
+    if not any(within.since_t <= t <= within.until_t for t in unclear):
+        return _judge_bursts(args, bursts, within, window, context, doubt)
+    joined, _unclear = _split(tries, half_s + context.slack_s, 0.0)
+    verdict = _judge_bursts(args, joined, within, window, context, doubt)
+    if verdict.outcome == "deviates" and not window.holds(half_s + context.slack_s):
+        # As separate bursts they are too close to each other.
+        return verdict
+    reason = f"cannot tell within the slack whether tries {half_s:g} s apart are one burst"
+    return unproven("host-too-loaded", reason, window)
+
+
+def _judge_bursts(
+    args: Args,
+    bursts: Sequence[Sequence[tuple[float, int]]],
+    within: Span,
+    window: Window,
+    context: WindowContext,
+    doubt: str,
+) -> Verdict:
+    """Judge the contents of the bursts, then the pauses between them."""
+    burst_events = events_of_bursts(args)
+    # A burst near an end of the checked time may be incomplete.
+    certain = Span(within.since_t + context.slack_s, within.until_t - context.slack_s)
+    whole = [burst for burst in bursts if certain.since_t <= burst[0][0] and burst[-1][0] <= certain.until_t]
+    expected = [
+        (burst_events.index(Moment.from_json(part["event"])), int(part["times"])) for part in args["each"]
+    ]
+    deviating = next((burst for burst in whole if _runs(burst) != expected), None)
+    if deviating is None:
+        # An incomplete burst must not have more tries than a complete one.
+        most = sum(times for _number, times in expected)
+        tries = (
+            [try_ for try_ in burst if certain.since_t <= try_[0] <= certain.until_t] for burst in bursts
+        )
+        deviating = next((part for part in tries if len(part) > most), None)
+    if deviating is not None:
+        reason = f"a burst of {_describe_runs(_runs(deviating), burst_events)}"
+        reason += f", expected {_describe_runs(expected, burst_events)}"
+        return deviates(reason, measured=Measured(float(len(deviating)), "times"))
+    return _judge_pauses(args, bursts, whole, within, window, doubt)
+
+
+def _judge_pauses(
+    args: Args,
+    bursts: Sequence[Sequence[tuple[float, int]]],
+    whole: Sequence[Sequence[tuple[float, int]]],
+    within: Span,
+    window: Window,
+    doubt: str,
+) -> Verdict:
+    """Judge the pauses between bursts, and whether there are enough bursts."""
+    min_bursts, burst_events = max(1, int(args["at_least"])), events_of_bursts(args)
+    touching = [b for b in bursts if b[-1][0] >= within.since_t and b[0][0] <= within.until_t]
+    pauses = [after[0][0] - before[-1][0] for before, after in pairwise(touching)]
+    outside = next((pause for pause in pauses if not window.holds(pause)), None)
+    if outside is not None:
+        return deviates(f"{outside:.3f} s from one burst to the next", window, Measured(outside, "s"))
+    if doubt:
+        return unproven("gap", f"there may be more tries: {doubt}", window)
+    if len(whole) < min_bursts:
+        return unproven("gap", f"{len(whole)} complete bursts, need {min_bursts}", window)
+    runs = _describe_runs(_runs(whole[0]), burst_events)
+    return conforms(f"{len(whole)} bursts of {runs}", measured=Measured(float(len(whole[0])), "times"))
+
+
+def _longest_silence_s(times: Sequence[float], within: Span) -> float:
+    inside = [t for t in times if within.since_t <= t <= within.until_t]
+    return max(after - before for before, after in pairwise([within.since_t, *inside, within.until_t]))
+
+
+def _split(
+    tries: Sequence[tuple[float, int]], max_pause_s: float, slack_s: float
+) -> tuple[list[list[tuple[float, int]]], list[float]]:
+    """Return the bursts, and the times of tries that may or may not belong to the burst before them."""
+    bursts: list[list[tuple[float, int]]] = []
+    unclear = []
+    for t, number in tries:
+        pause_s = t - bursts[-1][-1][0] if bursts else float("inf")
+        if abs(pause_s - max_pause_s) < slack_s:
+            unclear.append(t)
+        if pause_s < max_pause_s:
+            bursts[-1].append((t, number))
+        else:
+            bursts.append([(t, number)])
+    return bursts, unclear
+
+
+def _runs(burst: Sequence[tuple[float, int]]) -> list[Run]:
+    return [(number, len(list(run))) for number, run in groupby(number for _t, number in burst)]
+
+
+def _describe_runs(runs: Sequence[Run], burst_events: Sequence[Moment]) -> str:
+    return ", ".join(f"{times} x {burst_events[number]}" for number, times in runs)
+
+
+def writes_more_than(event: Moment, other: Moment, times: float, *, after: Moment, until: Moment) -> Check:
+    """Check that the updates of one event write at least `times` the bytes of another event's updates.
+
+    The check covers the time between two moments. Each update counts as the whole object in JSON, without
+    managedFields.
+
+    Raises:
+        ValueError: `times` is not positive.
+    """
+    if times <= 0:
+        raise ValueError(f"{times} times")
+    args = {"event": event.to_json(), "other": other.to_json(), "times": times}
+    return Check("outweighs", {**args, "anchor": after.to_json(), "until": until.to_json()})
+
+
+@judges("outweighs", times=_times)
+def _judge_outweighs(history: History, args: Args, *_: object) -> Verdict:
+    within = between(history, args)
+    if isinstance(within, Verdict):
+        return within
+    weighed = [Moment.from_json(args[part]) for part in ("event", "other")]
+    ends = [Moment.from_json(args[part]) for part in ("anchor", "until")]
+    doubt = watch_gap(history, (*weighed, *ends), within.since_t, within.until_t)
+    doubt = doubt or next(
+        (doubt for moment in weighed if (doubt := unfenced(history, moment, within.until_t))), ""
+    )
+    if doubt:
+        return unproven("gap", doubt)
+    heavy, light = (_sizes(history, moment, within) for moment in weighed)
+    if not heavy or not light:
+        return unproven("no-anchor", f"{weighed[0]} came {len(heavy)} times, {weighed[1]} {len(light)} times")
+    times, ratio = float(args["times"]), sum(heavy) / sum(light)
+    reason = " beside ".join(f"{sum(sizes)} bytes in {len(sizes)} writes" for sizes in (heavy, light))
+    measured = Measured(round(ratio, 2))
+    if ratio < times:
+        return deviates(f"{reason}, at least {times:g} times as much expected", measured=measured)
+    return conforms(reason, measured=measured)
+
+
+def _sizes(history: History, moment: Moment, within: Span) -> list[int]:
+    """Return the size in bytes of each written object."""
+    shape = shapes.shape(moment)
+    if not isinstance(shape, shapes.Changed):
+        raise LookupError(f"{moment} is no change of one object")
+    times = {
+        occurrence.t
+        for occurrence in shape.occurrences(history)
+        if within.since_t <= occurrence.t <= within.until_t
+    }
+    return [_bytes(version.object) for version in shape.of.versions(history) if version.t in times]
+
+
+def _bytes(stored: Json) -> int:
+    metadata = {key: field for key, field in stored["metadata"].items() if key != "managedFields"}
+    return len(json.dumps({**stored, "metadata": metadata}, separators=(",", ":")).encode())
+
+
+if not TYPE_CHECKING:
+    __all__ = words_in(globals(), Check)  # noqa: PLE0605

@@ -1,0 +1,109 @@
+"""Values of the running configuration: the check of a default, and values that a fault changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from nodeproof.checks.checks import any_time, judges
+from nodeproof.model.claim import Claim, Constant
+from nodeproof.model.formula import SYMBOLS, field_at
+from nodeproof.model.history import History
+from nodeproof.model.judgment import Check, words_in
+from nodeproof.model.quantity import duration_s
+from nodeproof.model.verdict import Measured, Verdict, conforms, deviates, unproven
+from nodeproof.model.window import WindowContext, WindowSpec, symbols_of
+
+Json = Any
+Args = Mapping[str, Json]
+KUBELET = "kubelet"
+_SETTINGS = ("settings", "kubelet-settings")
+NOTHING = float("-inf")
+"""Stands for a setting that a component reports as null."""
+
+
+def changed_settings(check: Check, claim: Claim, history: History) -> str:
+    """Return which value used by a check was changed by a fault of the recording, or an empty string."""
+    for fault in _settings(history):
+        component = KUBELET if fault["fault"] == "kubelet-settings" else str(fault["node"])
+        names = {plain(name) for name in fault.get("flags") or fault.get("settings") or ()}
+        for figure, owner, path in _figures(check, claim):
+            if owner == component and any(plain(path.rpartition(".")[2]) in name for name in names):
+                return f"{figure} of {component} was set by fault {fault['id']}"
+    return ""
+
+
+def _settings(history: History) -> Iterator[Mapping[str, Json]]:
+    for entry in history.of_kind("fault"):
+        if entry.data["step"] == "injecting" and entry.data["fault"].get("fault") in _SETTINGS:
+            yield entry.data["fault"]
+    for entry in history.of_kind("machine"):
+        if entry.data["step"] == "joining":
+            kubelet_settings = {"id": f"join of {entry.data['node']}", "settings": entry.data["kubelet"]}
+            yield {"fault": "kubelet-settings", "node": entry.data["node"], **kubelet_settings}
+
+
+def _figures(check: Check, claim: Claim) -> Iterator[tuple[str, str, str]]:
+    """Yield the configuration values that a check uses: name, component and path of the reported field."""
+    if "window" in check.args:
+        for symbol in sorted(symbols_of(WindowSpec.from_json(check.args["window"])) & SYMBOLS.keys()):
+            yield symbol, SYMBOLS[symbol].component, SYMBOLS[symbol].path
+    for constant in claim.constants if check.name == "default" else ():
+        if constant.name == check.args["constant"]:
+            yield constant.name, constant.component, constant.reported or constant.flag
+
+
+def plain(name: str) -> str:
+    """Return the common form of a flag and its field: node-monitor-period, NodeMonitorPeriod."""
+    return name.replace("-", "").lower()
+
+
+def default_of(constant: str) -> Check:
+    """Check that a component started without the flag reports the catalogue's constant for its version."""
+    return Check("default", {"constant": constant})
+
+
+@judges("default", times=any_time)
+def _judge_default(_history: History, args: Args, context: WindowContext, claim: Claim) -> Verdict:
+    configuration = context.configuration
+    constant = next((entry for entry in claim.constants if entry.name == args["constant"]), None)
+    if constant is None:
+        raise KeyError(f"{claim.id} has no constant {args['constant']}")
+    flags = configuration.flags_set.get(constant.component)
+    if flags is None:
+        reason = f"the flags of {constant.component} are unknown; this may not be the default"
+        return unproven("lab-lacks", reason)
+    flag = next((name for name in flags if plain(name) == plain(constant.flag)), None)
+    if flag is not None:
+        return unproven("scaled", f"{flag}={flags[flag]} is set; this is not the default")
+    reported = _reported(configuration.reported.get(constant.component), constant.reported)
+    if reported is None:
+        return unproven("gap", f"{constant.component} reported no {constant.reported}")
+    if reported == NOTHING:
+        return deviates(f"{constant.component} sets no {constant.name}", measured=Measured("nothing"))
+    expected = constant.at(configuration.kubernetes_version)
+    measured = _format(reported, constant)
+    if reported != expected:
+        reason = f"{constant.name} is {measured}, expected {_format(expected, constant)}"
+        return deviates(reason, measured=measured)
+    return conforms(f"{constant.name} is {measured} without a flag", measured=measured)
+
+
+def _format(value: float, constant: Constant) -> Measured:
+    if constant.unit == "boolean":
+        return Measured(str(bool(value)).lower())
+    return Measured(value, constant.unit)
+
+
+def _reported(configz: Json, path: str) -> float | None:
+    try:
+        value = field_at(path, configz)
+    except KeyError:
+        return None
+    if value is None:
+        return NOTHING
+    return float(value) if isinstance(value, bool) else duration_s(value)
+
+
+if not TYPE_CHECKING:
+    __all__ = words_in(globals(), Check)  # noqa: PLE0605

@@ -1,0 +1,109 @@
+"""What components publish about themselves: configuration, metrics, watches, and the API's schema."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from nodeproof.cluster.api import Api
+from nodeproof.cluster.resources import RESOURCES, node
+from nodeproof.model.pattern import fields_of
+from nodeproof.model.problem import Problem
+
+Json = Any
+
+
+def configz(api: Api, base: str) -> Mapping[str, Json]:
+    """Return a component's own configuration, without the outer key that names its group.
+
+    Raises:
+        ApiError: The component refused or did not answer.
+        Problem: There is not exactly one configuration.
+    """
+    return _inner(api.get_at(base, "/configz"), base)
+
+
+def kubelet_configz(api: Api, name: str) -> Mapping[str, Json]:
+    """Return a kubelet's configuration, through the API server's proxy and so its authenticated port."""
+    return _inner(api.get(f"{node(name)}/proxy/configz"), f"kubelet {name}")
+
+
+def _inner(document: Mapping[str, Json], where: str) -> Mapping[str, Json]:
+    if len(document) != 1:
+        raise Problem(f"{len(document)} configurations at /configz", where, "check the component's version")
+    (inner,) = document.values()
+    return dict(inner)
+
+
+_STARTED = re.compile(r"^process_start_time_seconds (\S+)$", re.MULTILINE)
+"""The start time of the process that exports the metrics (github.com/prometheus/client_golang)."""
+_TYPE = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
+_PARTS = ("_bucket", "_count", "_sum")
+
+
+def counting_since_s(text: str, name: str) -> float | None:
+    """Return when the process that counts a metric started (s since the epoch), from the text of /metrics.
+
+    It is None if the text does not contain it, and for a gauge, which does not count. A metric that is not
+    exported yet may be a counter.
+    """
+    types = dict(_TYPE.findall(text))
+    family = next((name.removesuffix(part) for part in _PARTS if name.removesuffix(part) in types), name)
+    started = _STARTED.search(text)
+    if started is None or types.get(family, "counter") not in ("counter", "histogram", "summary"):
+        return None
+    return float(started[1])
+
+
+def total(text: str, name: str, labels: Mapping[str, str]) -> float | None:
+    """Return the sum over a metric's samples with these labels, from the text of /metrics."""
+    samples = [
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name in _names(name, family.type) and labels.items() <= sample.labels.items()
+    ]
+    return sum(samples) if samples else None
+
+
+def _names(name: str, type_: str) -> tuple[str, ...]:
+    """Return the parser's names of a metric's samples: a counter's have the suffix of OpenMetrics."""
+    return (name, f"{name}_total") if type_ == "counter" else (name,)
+
+
+_LINE = re.compile(r"^apiserver_longrunning_requests\{(?P<labels>.*)\} (?P<value>\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+def watches(api: Api) -> Mapping[str, int]:
+    """Return the number of watches of all objects of a resource, by `group/resource`. Raises ApiError."""
+    counts: Counter[str] = Counter()
+    for line in _LINE.finditer(api.text("/metrics")):
+        labels = dict(_LABEL.findall(line["labels"]))
+        if (labels.get("verb"), labels.get("scope")) == ("WATCH", "cluster"):
+            counts[f"{labels.get('group', '')}/{labels['resource']}"] += int(float(line["value"]))
+    return counts
+
+
+def fewer(before: Mapping[str, int], now: Mapping[str, int]) -> list[str]:
+    """Return the resources with fewer watches than before."""
+    return sorted(name for name, count in before.items() if now.get(name, 0) < count)
+
+
+def read_fields(api: Api, resources: Iterable[str]) -> Mapping[str, frozenset[str]]:
+    """Return the field paths of each of these resources, from /openapi/v3. Raises ApiError, Problem."""
+    wanted = {name: RESOURCES[name] for name in resources}
+    documents = {
+        group: api.get(f"/openapi/v3/{group}") for group in {resource.group for resource in wanted.values()}
+    }
+    try:
+        return {
+            name: fields_of(documents[resource.group]["components"]["schemas"], resource.type)
+            for name, resource in wanted.items()
+        }
+    except KeyError as error:
+        raise Problem(f"no schema of {error}", "/openapi/v3", "check the API server's version") from error

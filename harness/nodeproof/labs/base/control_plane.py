@@ -1,0 +1,512 @@
+"""The control plane of a lab: its credentials, command lines, components as machines, and CSI driver."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shlex
+import signal
+import ssl
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodeproof.labs.base.network import BRIDGES
+from nodeproof.labs.base.pki import Authority, Pair, service_account_key
+from nodeproof.labs.base.processes import (
+    AUDIT_LIMIT_MB,
+    EventLog,
+    Processes,
+    inherited_environment,
+    run_command,
+)
+from nodeproof.labs.base.profiles import FIXED_FLAGS, profile_named
+from nodeproof.labs.base.spec import API_ADDRESS, API_PORT, DRIVER, LabSpec
+from nodeproof.labs.base.wire import ServiceStatus
+from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, MachineError, PowerAction, Shell
+from nodeproof.model.cluster import SERVICE_ADDRESS
+from nodeproof.model.needs import ATTACHER
+from nodeproof.model.problem import Problem
+from nodeproof.waiting import retry_on
+
+Json = Any
+
+
+READY_TIMEOUT_S = 120.0
+UID_TIMEOUT_S = 60.0
+ATTACHER_USER = "csi-attacher"
+"""The name of the service account to which its manifests bind its role."""
+SERVICE_RANGE = "10.96.0.0/16"
+_ETCD = "http://127.0.0.1:2379"
+_LEASES = {"group": "coordination.k8s.io", "resources": ["leases"]}
+_AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "Metadata", "verbs": ["get"], "resources": [_LEASES]},
+        {"level": "None", "verbs": ["get", "list", "watch"]},
+        {"level": "Metadata"},
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """The credentials of the control plane's components."""
+
+    authority: Authority
+    admin: Pair
+    api_server: Pair
+    kubelet_client: Pair
+    controller_manager: Pair
+    scheduler: Pair
+    attacher: Pair
+    component_server: Pair
+    service_account: Pair
+
+
+def issue_credentials(folder: Path) -> Credentials:
+    """Create a lab's authority and the control plane's certificates below `folder`."""
+    authority = Authority(folder)
+    hosts = [
+        "kubernetes",
+        "kubernetes.default",
+        "localhost",
+        "127.0.0.1",
+        API_ADDRESS,
+        SERVICE_ADDRESS,
+        BRIDGES["control"],
+    ]
+    return Credentials(
+        authority,
+        authority.issue("admin", "nodeproof-admin", "system:masters"),
+        authority.issue("apiserver", "kube-apiserver", hosts=hosts),
+        authority.issue("apiserver-kubelet", "kube-apiserver-kubelet-client", "system:masters"),
+        authority.issue("controller-manager", "system:kube-controller-manager"),
+        authority.issue("scheduler", "system:kube-scheduler"),
+        authority.issue(ATTACHER, ATTACHER_USER),
+        authority.issue("component-server", "component-server", hosts=["localhost", "127.0.0.1"]),
+        service_account_key(folder),
+    )
+
+
+def kubeconfig(pair: Pair, authority: Path, user: str) -> str:
+    """Return a kubeconfig for one identity (JSON, which is YAML)."""
+    cluster = {"server": f"https://{API_ADDRESS}:{API_PORT}", "certificate-authority": str(authority)}
+    client = {"client-certificate": str(pair.cert), "client-key": str(pair.key)}
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "lab", "cluster": cluster}],
+            "users": [{"name": user, "user": client}],
+            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": user}}],
+            "current-context": "lab",
+        }
+    )
+
+
+def write_kubeconfigs(credentials: Credentials, folder: Path) -> Mapping[str, Path]:
+    """Write a kubeconfig for each client of the API server; return their paths by client."""
+    users = {
+        "admin": credentials.admin,
+        "controller-manager": credentials.controller_manager,
+        "scheduler": credentials.scheduler,
+        ATTACHER: credentials.attacher,
+    }
+    for name, pair in users.items():
+        (folder / f"{name}.kubeconfig").write_text(kubeconfig(pair, credentials.authority.bundle, name))
+    return {name: folder / f"{name}.kubeconfig" for name in users}
+
+
+def etcd(spec: LabSpec, data: Path) -> list[str]:
+    """Return the command of etcd on loopback; its data is in memory, as it need not outlive the lab."""
+    peer = "http://127.0.0.1:2380"
+    return [
+        spec.binary("etcd"),
+        f"--data-dir={data}",
+        f"--listen-client-urls={_ETCD}",
+        f"--advertise-client-urls={_ETCD}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        *_flags(FIXED_FLAGS["etcd"]),
+        "--log-level=warn",
+    ]
+
+
+def api_server(spec: LabSpec, credentials: Credentials, logs: Path) -> list[str]:
+    """Return the command of kube-apiserver with TLS, RBAC, Node authorizer, NodeRestriction and audit log."""
+    policy = credentials.authority.folder / "audit-policy.json"
+    policy.write_text(json.dumps(_AUDIT_POLICY))
+    flags = {
+        "etcd-servers": _ETCD,
+        "bind-address": "0.0.0.0",  # noqa: S104  the lab's own network namespace
+        "advertise-address": API_ADDRESS,
+        "secure-port": str(API_PORT),
+        "cert-dir": str(credentials.authority.folder),
+        "tls-cert-file": str(credentials.api_server.cert),
+        "tls-private-key-file": str(credentials.api_server.key),
+        "client-ca-file": str(credentials.authority.bundle),
+        "kubelet-certificate-authority": str(credentials.authority.bundle),
+        "kubelet-client-certificate": str(credentials.kubelet_client.cert),
+        "kubelet-client-key": str(credentials.kubelet_client.key),
+        "service-cluster-ip-range": SERVICE_RANGE,
+        "service-account-issuer": "https://kubernetes.default.svc",
+        "service-account-key-file": str(credentials.service_account.cert),
+        "service-account-signing-key-file": str(credentials.service_account.key),
+        "audit-policy-file": str(policy),
+        "audit-log-path": str(logs / "audit.jsonl"),
+        "audit-log-maxsize": str(AUDIT_LIMIT_MB),
+        "audit-log-maxbackup": "1",
+        **FIXED_FLAGS["kube-apiserver"],
+        **profile_named(spec.profile).api_server,
+    }
+    return [spec.binary("kube-apiserver"), *_flags(flags)]
+
+
+def controller_manager(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
+    """Return the command of kube-controller-manager with the profile's timing."""
+    flags = {
+        **_client_flags(credentials, config),
+        "root-ca-file": str(credentials.authority.bundle),
+        "service-account-private-key-file": str(credentials.service_account.key),
+        **FIXED_FLAGS["kube-controller-manager"],
+        **profile_named(spec.profile).controller_manager,
+    }
+    return [spec.binary("kube-controller-manager"), *_flags(flags)]
+
+
+def scheduler(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
+    """Return the command of kube-scheduler with upstream's defaults, except leader election."""
+    return [
+        spec.binary("kube-scheduler"),
+        *_flags({**_client_flags(credentials, config), **FIXED_FLAGS["kube-scheduler"]}),
+    ]
+
+
+def cloud_controller_manager(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
+    """Return the command of cloud-controller-manager with the node lifecycle controller only.
+
+    It uses kube-controller-manager's identity. Faults set by flags what its cloud answers and whether it
+    initializes nodes.
+    """
+    flags = {
+        **_client_flags(credentials, config),
+        "cloud-provider": "nodeproof",
+        "controllers": "cloud-node-lifecycle-controller",
+        "leader-elect": "false",
+        "use-service-account-credentials": "true",
+        **profile_named(spec.profile).cloud_controller_manager,
+    }
+    return [spec.binary("cloud-controller-manager"), *_flags(flags)]
+
+
+def _client_flags(credentials: Credentials, config: Path) -> dict[str, str]:
+    """Return the flags of every component that uses the API server."""
+    return {
+        "kubeconfig": str(config),
+        "authentication-kubeconfig": str(config),
+        "authorization-kubeconfig": str(config),
+        "client-ca-file": str(credentials.authority.bundle),
+        "tls-cert-file": str(credentials.component_server.cert),
+        "tls-private-key-file": str(credentials.component_server.key),
+    }
+
+
+def get(credentials: Credentials, path: str, timeout_s: float) -> tuple[int, bytes]:
+    """GET a path of the API server as the lab's admin. Raises OSError, http.client.HTTPException."""
+    context = ssl.create_default_context(cafile=str(credentials.authority.bundle))
+    context.load_cert_chain(str(credentials.admin.cert), str(credentials.admin.key))
+    connection = http.client.HTTPSConnection(API_ADDRESS, API_PORT, timeout=timeout_s, context=context)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+def wait_ready(credentials: Credentials, dead: Callable[[], str]) -> None:
+    """Wait until /readyz answers 200. Raises Problem if a component has died, or after READY_TIMEOUT_S."""
+    try:
+        retry_on(
+            lambda: _ready(credentials, dead), OSError, http.client.HTTPException, timeout_s=READY_TIMEOUT_S
+        )
+    except (OSError, http.client.HTTPException) as error:
+        raise Problem(
+            f"the API server is not ready after {READY_TIMEOUT_S:g} s: {error}", "lab", "see its logs"
+        ) from error
+
+
+def kube_system_uid(credentials: Credentials) -> str:
+    """Return the UID that identifies the cluster, once its kube-system namespace exists.
+
+    Raises OSError, http.client.HTTPException or KeyError after UID_TIMEOUT_S.
+    """
+
+    def fetch_uid() -> str:
+        _status, body = get(credentials, "/api/v1/namespaces/kube-system", 5)
+        namespace: Mapping[str, Json] = json.loads(body)
+        return str(namespace["metadata"]["uid"])
+
+    # The API server may be slow now: all kubelets of a large lab are starting.
+    return retry_on(fetch_uid, OSError, http.client.HTTPException, KeyError, timeout_s=UID_TIMEOUT_S)
+
+
+def _ready(credentials: Credentials, dead: Callable[[], str]) -> None:
+    died = dead()
+    if died:
+        name, _newline, last_lines = died.partition("\n")
+        raise Problem(f"{name} died while the lab started", "lab", "its last log lines follow", last_lines)
+    status, body = get(credentials, "/readyz", 2)
+    if status != 200:
+        raise OSError(f"/readyz: {status} {body[-200:]!r}")
+
+
+def _flags(flags: Mapping[str, str]) -> list[str]:
+    return [f"--{name}={value}" for name, value in flags.items()]
+
+
+ATTACHER_PORT = 10261
+"""Next to the ports of Kubernetes; external-attacher has no default port."""
+DISKS = "disks"
+"""The script, beside the folders of components, that lists and changes the hypervisor's disks."""
+_WITH_DRIVER = """
+served=
+{node_script}
+setpriv --pdeathsig=KILL -- sh -c 'setpriv --pdeathsig=KILL -- "$@"; kill -KILL "$PPID"' \\
+    beside {driver} $served &
+exec "$0" "$@"
+"""
+"""PDEATHSIG ends the driver whenever its parent dies. The other direction needs the explicit kill:
+external-attacher ends by itself only if it was connected to the driver before.
+"""
+
+
+@dataclass(frozen=True)
+class DriverFolders:
+    """Where a lab's driver keeps its files.
+
+    `settings` contains the component's own folder, `home`, for its state; `nodes` contains the folders of the
+    nodes.
+    """
+
+    spec: LabSpec
+    settings: Path
+    nodes: Path
+
+    @property
+    def home(self) -> Path:
+        """The component's own folder."""
+        return self.settings / ATTACHER
+
+
+@dataclass(frozen=True)
+class DriverOptions:
+    """How a kind of lab serves the driver.
+
+    `options` name the hypervisor and how to reach its nodes. `node_script` is a shell script that sets
+    `served` to the options for the nodes that exist when it runs.
+    """
+
+    options: Sequence[str]
+    node_script: str
+
+
+DriverFactory = Callable[[DriverFolders], DriverOptions]
+
+
+def external_attacher(folders: DriverFolders, served: DriverOptions, config: Path) -> list[str]:
+    """Return the command that runs external-attacher, with upstream's defaults, and the CSI driver.
+
+    If either of the two ends, so does the other. Also writes the script `DISKS`. Raises OSError.
+    """
+    home = folders.home
+    _write_disks(folders, served)
+    driver = [*_python(folders, "infra.csi"), *served.options, f"--endpoint=unix://{home}/csi.sock"]
+    flags = {
+        "csi-address": f"{home}/csi.sock",
+        "http-endpoint": f"127.0.0.1:{ATTACHER_PORT}",
+        "kubeconfig": str(config),
+    }
+    script = _WITH_DRIVER.format(
+        node_script=served.node_script, driver=shlex.join([*driver, f"--calls={home}/calls.jsonl"])
+    )
+    own = [f"--{name}={value}" for name, value in flags.items()]
+    return ["sh", "-c", script, folders.spec.volumes[ATTACHER], *own]
+
+
+def _write_disks(folders: DriverFolders, served: DriverOptions) -> None:
+    """Write the script to the working folder of commands that run beside a component."""
+    argv = shlex.join([*_python(folders, "infra.csi.disks"), *served.options])
+    (folders.settings / DISKS).write_text(f'exec {argv} "$@"\n')
+
+
+def _python(folders: DriverFolders, module: str) -> list[str]:
+    return ["env", f"PYTHONPATH={folders.spec.volumes[DRIVER]}", sys.executable, "-P", "-B", "-m", module]
+
+
+STATE_FOLDER = ".state"
+"""The `state_folder` of components, below the folder of their settings."""
+_FIND_FIRST = 'PATH=$0:$PATH; export PATH; exec "$@"'
+
+
+@contextlib.contextmanager
+def as_machine_errors() -> Iterator[None]:
+    """Raise a Problem in the block as a MachineError of one line."""
+    try:
+        yield
+    except Problem as problem:
+        raise MachineError(problem.line) from problem
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    """The lab's own kubectl, with its administrator's kubeconfig."""
+
+    path: str
+    kubeconfig: Path
+
+    def wrap(self, folder: str, argv: Sequence[str]) -> list[str]:
+        """Wrap a command so that it runs in `folder`, with this kubectl on PATH and its KUBECONFIG."""
+        tools = str(Path(self.path).parent)
+        settings = [f"--chdir={folder}", f"KUBECONFIG={self.kubeconfig}"]
+        return ["env", *settings, "sh", "-c", _FIND_FIRST, tools, *argv]
+
+
+class Services:
+    """The components by name.
+
+    `folder` contains a folder per component for the flags that faults set; `machine` returns the shell of any
+    machine of the lab.
+    """
+
+    def __init__(
+        self,
+        processes: Processes,
+        folder: Path,
+        events: EventLog,
+        kubectl: Kubectl,
+        machine: Callable[[str], Shell],
+    ) -> None:
+        self._processes = processes
+        self._folder = folder
+        self._events = events
+        self._kubectl = kubectl
+        self._machine = machine
+        self._argv: dict[str, Sequence[str]] = {}
+        self._lock = threading.Lock()
+        folder.mkdir(exist_ok=True)
+
+    def __contains__(self, name: str) -> bool:
+        return name == CONTROL_PLANE or name in self._argv
+
+    def register(self, name: str, argv: Sequence[str]) -> None:
+        """Register the command of a component that only faults start."""
+        self._argv[name] = argv
+        (self._folder / name).mkdir(exist_ok=True)
+
+    def start(self, name: str, argv: Sequence[str]) -> None:
+        """Register a component's command and start it. Raises CommandFailed."""
+        self.register(name, argv)
+        self._processes.start(name, self.command(name))
+
+    def command(self, name: str) -> list[str]:
+        """Return a component's command line, in which the flags of faults replace the lab's."""
+        argv = list(self._argv[name])
+        for path in sorted((self._folder / name).glob("*.json")):
+            for flag, value in json.loads(path.read_text()).items():
+                argv = [entry for entry in argv if not entry.startswith(f"--{flag}=")]
+                argv.append(f"--{flag}={value}")
+        return argv
+
+    def power(self, name: str, action: PowerAction) -> None:
+        """Stop (SIGKILL), start, freeze or thaw a component; if its state is already as wanted, do nothing.
+
+        Raises:
+            Problem: the component or the action is unknown.
+            CommandFailed: the component does not start.
+        """
+        verbs: Mapping[PowerAction, Callable[[str], None]] = {
+            "off": self._off,
+            "on": self._on,
+            "freeze": lambda name: self._signal(name, signal.SIGSTOP, "frozen"),
+            "thaw": lambda name: self._signal(name, signal.SIGCONT, "thawed"),
+        }
+        if name not in self._argv or action not in verbs:
+            raise Problem(f"no {action} for {name}", "control plane", f"there are: {', '.join(verbs)}")
+        with self._lock:
+            verbs[action](name)
+
+    def status(self) -> Mapping[str, ServiceStatus]:
+        pids = self._processes.pids()
+        return {name: ServiceStatus(pids.get(name), self.command(name)) for name in list(self._argv)}
+
+    def shell(self, name: str) -> ServiceShell:
+        """Return the component's shell for the supervisor."""
+        return ServiceShell(name, self._kubectl, self._machine, self, self._folder)
+
+    def is_running(self, name: str) -> bool:
+        """Return whether the component's process runs; the control plane as a whole always does."""
+        return name == CONTROL_PLANE or name in self._processes.pids()
+
+    def _off(self, name: str) -> None:
+        self._processes.expect_end([name])
+        self._processes.kill(name)
+        self._events.write("machine", node=name, step="powered-off")
+
+    def _on(self, name: str) -> None:
+        if not self.is_running(name):
+            self._processes.start(name, self.command(name))
+            self._events.write("machine", node=name, step="booted")
+
+    def _signal(self, name: str, number: signal.Signals, step: str) -> None:
+        pid = self._processes.pids().get(name)
+        if pid is not None:
+            os.kill(pid, number)
+            self._events.write("machine", node=name, step=step)
+
+
+@dataclass
+class ComponentShell:
+    """A component as a machine; `machine` returns the shell of any machine of the lab."""
+
+    name: str
+    kubectl: Kubectl
+    machine: Callable[[str], Shell]
+
+    data_address = control_plane_address = API_ADDRESS
+    state_folder = STATE_FOLDER
+
+    def beside(self, name: str) -> Shell:
+        """Return the shell of another machine of the lab. Raises MachineError if there is none."""
+        with as_machine_errors():
+            return self.machine(name)
+
+
+@dataclass
+class ServiceShell(ComponentShell):
+    """Shell and power of one component; commands run in the folder of its settings."""
+
+    services: Services
+    folder: Path
+
+    def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
+        """Run a command in the lab's namespaces. Raises MachineError if it does not end in time."""
+        command = self.kubectl.wrap(str(self.folder), argv)
+        return run_command(command, timeout_s, stdin, inherited_environment())
+
+    def is_powered(self) -> bool:
+        """Return whether the component's process runs."""
+        return self.services.is_running(self.name)
+
+    def power(self, action: PowerAction) -> None:
+        """Do a power action to the component. Raises Problem, CommandFailed."""
+        self.services.power(self.name, action)

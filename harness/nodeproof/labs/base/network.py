@@ -1,0 +1,88 @@
+"""The lab's two networks: bridges in its outer namespace, and one veth pair per node and bridge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from nodeproof import proc
+from nodeproof.labs.base.spec import API_ADDRESS, CONTROL_NET, OUTSIDE_ADDRESS, NodeSpec
+
+_TIMEOUT_S = 10.0
+BRIDGES = {"control": f"{CONTROL_NET}.0.1", "data": API_ADDRESS}
+TRACK_TABLE = "nodeproof_track"
+TRACKING = f"""
+add table inet {TRACK_TABLE}
+add chain inet {TRACK_TABLE} track {{ type filter hook prerouting priority -10; }}
+add rule inet {TRACK_TABLE} track ct state new counter
+"""
+"""Loads connection tracking before a node's kubelet starts, so that it records who opened each connection."""
+
+
+def set_up_bridges() -> None:
+    """Create the two bridges and the outside address in this network namespace. Raises CommandFailed."""
+    lines = ["link set lo up", f"addr add {OUTSIDE_ADDRESS}/32 dev lo"]
+    for name, address in BRIDGES.items():
+        lines += [f"link add {name} type bridge", f"addr add {address}/16 dev {name}", f"link set {name} up"]
+    ip_batch(lines)
+
+
+def connect_node(node: NodeSpec, pid: int) -> None:
+    """Give the namespace of `pid` its interfaces, addresses and default route. Raises CommandFailed."""
+    outer, inner = [], ["link set lo up"]
+    for bridge, address in (("control", node.control_address), ("data", node.data_address)):
+        end, own = outer_end(node, bridge), _hardware_address(node, bridge)
+        outer += [
+            f"link add {end} type veth peer name {bridge} address {own} netns {pid}",
+            f"link set {end} master {bridge} up",
+        ]
+        inner += [f"addr add {address}/16 dev {bridge}", f"link set {bridge} up"]
+    ip_batch(outer)
+    ip_batch([*inner, f"route add default via {API_ADDRESS} dev data"], pid)
+    in_network(pid, ["nft", "-f", "-"], TRACKING)
+
+
+def set_links(node: NodeSpec, names: Iterable[str], state: Literal["up", "down"]) -> None:
+    """Set a node's links at the bridges up or down; down means no carrier. Raises CommandFailed."""
+    lines = [f"link set {outer_end(node, bridge)} {state}" for bridge in names]
+    if lines:
+        ip_batch(lines)
+
+
+def disconnect_node(node: NodeSpec) -> None:
+    """Remove a node's links, if any.
+
+    They outlive the node's processes: orphaned sockets that cannot send their FIN keep the network namespace
+    for minutes.
+    """
+    for bridge in BRIDGES:
+        argv = ["ip", "link", "delete", outer_end(node, bridge)]
+        proc.run(argv, timeout_s=_TIMEOUT_S, check=False)
+
+
+def _hardware_address(node: NodeSpec, bridge: str) -> str:
+    """Return the slot's MAC address: neighbours need not learn a new one after a power cycle."""
+    net = list(BRIDGES).index(bridge)
+    return f"02:6e:70:{net:02x}:{node.slot // 256:02x}:{node.slot % 256:02x}"
+
+
+def outer_end(node: NodeSpec, bridge: str) -> str:
+    """Return the name of a node's link at the bridge (at most 15 characters)."""
+    return f"{bridge[0]}{node.slot}"
+
+
+def ip_batch(lines: list[str], pid: int | None = None) -> None:
+    """Run ip(8) commands in one process, in the network namespace of `pid` if any. Raises CommandFailed."""
+    argv = ["ip", "-batch", "-"]
+    if pid is not None:
+        argv = [*_enter(pid), *argv]
+    proc.run(argv, stdin="\n".join(lines) + "\n", timeout_s=_TIMEOUT_S)
+
+
+def in_network(pid: int, argv: list[str], stdin: str = "") -> None:
+    """Run a command in the network namespace of `pid`. Raises CommandFailed."""
+    proc.run([*_enter(pid), *argv], stdin=stdin, timeout_s=_TIMEOUT_S)
+
+
+def _enter(pid: int) -> list[str]:
+    return ["nsenter", f"--net=/proc/{pid}/ns/net", "--"]

@@ -1,0 +1,142 @@
+"""A lab's certificate authority and the credentials that it issues; they stay in the lab's folder."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from nodeproof.disk import write_private
+
+_VALID = datetime.timedelta(days=30)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The paths of a certificate and its key."""
+
+    cert: Path
+    key: Path
+
+
+class Authority:
+    """The certificate authority of one lab (EC P-256)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.bundle = folder / "ca.crt"
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name("nodeproof-lab", "")
+        builder = _builder(self._name, self._name, self._key.public_key()).add_extension(
+            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        )
+        self._cert = builder.sign(self._key, hashes.SHA256())
+        folder.mkdir(parents=True, exist_ok=True)
+        self.write_bundle(folder)
+
+    def write_bundle(self, folder: Path) -> None:
+        """Write the authority's certificate to `folder/ca.crt`."""
+        (folder / "ca.crt").write_bytes(self._cert.public_bytes(serialization.Encoding.PEM))
+
+    def issue(
+        self,
+        file: str,
+        common_name: str,
+        organization: str = "",
+        hosts: Iterable[str] = (),
+        folder: Path | None = None,
+    ) -> Pair:
+        """Issue a certificate for a client and, with `hosts`, for a server.
+
+        Args:
+            file: base name of the certificate and key files.
+            common_name: the subject's common name.
+            organization: the subject's organization, if any.
+            hosts: names and addresses of the server.
+            folder: where the files go; the authority's own folder by default.
+        """
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = [_general_name(host) for host in hosts]
+        builder = _builder(_name(common_name, organization), self._name, key.public_key()).add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]),
+            critical=False,
+        )
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        pair = pair_in(folder or self.folder, file)
+        pair.cert.write_bytes(
+            builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        )
+        write_private(pair.key, _pem(key))
+        return pair
+
+
+def pair_in(folder: Path, file: str) -> Pair:
+    """Return the paths of the certificate and key called `file` in `folder`."""
+    return Pair(folder / f"{file}.crt", folder / f"{file}.key")
+
+
+def service_account_key(folder: Path) -> Pair:
+    """Create the key pair that signs service account tokens."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    pair = Pair(folder / "service-account.pub", folder / "service-account.key")
+    pair.cert.write_bytes(
+        key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+    write_private(pair.key, _pem(key))
+    return pair
+
+
+def ssh_key(path: Path) -> str:
+    """Write an Ed25519 private key in OpenSSH format to `path` and return its public key line."""
+    key = ed25519.Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    write_private(path, private)
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return public.decode()
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _name(common_name: str, organization: str) -> x509.Name:
+    parts = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
+    if organization:
+        parts.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
+    return x509.Name(parts)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + _VALID)
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

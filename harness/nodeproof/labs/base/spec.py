@@ -1,0 +1,157 @@
+"""The specification of a lab and of its nodes, and the paths of its files."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nodeproof.cache import unfinished
+from nodeproof.model.problem import Problem
+
+Json = Any
+RUNTIME_ROOT = Path("/run/nodeproof")
+DRIVER = "csi-driver"
+"""The key in `LabSpec.volumes` of the folder that the CSI driver is imported from."""
+NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
+"""The namespaces of a lab, as options of `unshare`."""
+CONTROL_NET = "10.78"
+DATA_NET = "10.77"
+API_ADDRESS = f"{DATA_NET}.0.1"
+API_PORT = 6443
+OUTSIDE_ADDRESS = "203.0.113.1"
+"""An address of the lab in none of its networks: requests from it come from outside of the cluster."""
+KUBELET_PORT = 10250
+SSH_PORT = 22
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The hardware of a machine that differs from its lab's other nodes.
+
+    `memory_mib` (0: the lab's default) and `cpus` are split evenly over `numa_nodes`; `kernel` are additional
+    kernel arguments.
+    """
+
+    memory_mib: int = 0
+    cpus: int = 1
+    numa_nodes: int = 1
+    kernel: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Check that memory and CPUs split evenly. Raises Problem."""
+        if self.cpus % self.numa_nodes or self.memory_mib % self.numa_nodes:
+            hardware = f"{self.cpus} CPUs and {self.memory_mib} MiB"
+            raise Problem(
+                f"{hardware} do not split evenly into {self.numa_nodes} NUMA nodes", "shape", "use multiples"
+            )
+
+
+DEFAULT_SHAPE = Shape()
+"""The lab's default shape."""
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """The specification of one machine.
+
+    `slot` determines its addresses, which it keeps over power cycles. `kubelet` overrides fields of its
+    KubeletConfiguration, `flags` are additional kubelet flags, `node` is the name of its Node if it differs
+    from the machine's, and `shape` is its hardware.
+    """
+
+    name: str
+    slot: int
+    zone: str
+    machine_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    kubelet: Mapping[str, Json] = field(default_factory=dict)
+    flags: Sequence[str] = ()
+    node: str = ""
+    shape: Shape = DEFAULT_SHAPE
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> NodeSpec:
+        """Build a spec from the output of `asdict`. Raises TypeError for anything else."""
+        fields = dict(data.get("shape", {}))
+        shape = Shape(**{**fields, "kernel": tuple(fields.get("kernel", ()))})
+        return cls(**{**data, "flags": tuple(data.get("flags", ())), "shape": shape})
+
+    @property
+    def node_name(self) -> str:
+        """The name of its Node."""
+        return self.node or self.name
+
+    @property
+    def data_address(self) -> str:
+        """The address on the cluster's network."""
+        return f"{DATA_NET}.{1 + self.slot // 200}.{1 + self.slot % 200}"
+
+    @property
+    def control_address(self) -> str:
+        """The address on the SSH network, which no fault touches."""
+        return f"{CONTROL_NET}.{1 + self.slot // 200}.{1 + self.slot % 200}"
+
+
+@dataclass(frozen=True)
+class LabSpec:
+    """Everything that the supervisor needs to build one lab.
+
+    `guest` contains what virtual machines boot: kernel, initrd, disk, arguments. `volumes` contains the paths
+    of the programs that a lab with volumes runs, whether they are built yet or not. `harness_nice` is the
+    nice value of the session that measures (`nodeproof.labs.base.autogroup`).
+    """
+
+    lab: str
+    owner_uid: int
+    owner_gid: int
+    kubernetes_version: str
+    components: Mapping[str, Mapping[str, str]]
+    hollow_from_tree: bool
+    sshd: str
+    profile: str
+    nodes: tuple[NodeSpec, ...]
+    keep: bool
+    kind: str
+    guest: Mapping[str, str] = field(default_factory=dict)
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    harness_nice: int = 0
+
+    @property
+    def dir(self) -> Path:
+        """The lab's runtime folder."""
+        return RUNTIME_ROOT / self.lab
+
+    def unfinished_snapshots(self) -> list[Path]:
+        """Return the unfinished snapshots that killed labs left in the cache."""
+        return unfinished(Path(self.guest["snapshots"])) if "snapshots" in self.guest else []
+
+    def binary(self, role: str) -> str:
+        """Return the path of a role's executable."""
+        return self.components[role]["path"]
+
+    def to_json(self) -> str:
+        """Serialize the spec for the supervisor."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> LabSpec:
+        """Parse the output of `to_json`. Raises ValueError for anything else."""
+        data: dict[str, Json] = json.loads(text)
+        try:
+            return cls(**{**data, "nodes": tuple(map(NodeSpec.from_json, data["nodes"]))})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a lab spec: {error}") from error
+
+
+def check_node_name(name: str) -> str:
+    """Check that a node name is a DNS label (RFC 1123). Raises Problem."""
+    if not _NAME.fullmatch(name):
+        raise Problem(
+            f"node name {name!r} is not a DNS label", "lab", "use lower case letters, digits and dashes"
+        )
+    return name

@@ -1,0 +1,492 @@
+"""A running lab for scenarios and the command line, independent of its kind and of who runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from nodeproof import redacted
+from nodeproof.artifacts.components import Components
+from nodeproof.cluster import workloads
+from nodeproof.cluster.api import Api, ApiError
+from nodeproof.cluster.published import read_fields
+from nodeproof.cluster.resources import RESOURCES, SENTINEL, WATCHED, node
+from nodeproof.cluster.workloads import Pod, Witness
+from nodeproof.faults import Fault
+from nodeproof.labs.base.profiles import Profile, profile_named
+from nodeproof.labs.base.spec import NodeSpec
+from nodeproof.labs.client.leases import Leases
+from nodeproof.labs.client.measuring import RunningLab, read_clock, read_configuration
+from nodeproof.labs.client.safety import MARK, Safety
+from nodeproof.labs.kinds.kind import Access, Fleet, Kind, Lifecycle, RunKubectl
+from nodeproof.machines.machine import MachineError
+from nodeproof.model.clocks import Reading
+from nodeproof.model.cluster import ZONE_LABEL, Calibration, Configuration
+from nodeproof.model.judgment import Check
+from nodeproof.model.needs import Needs
+from nodeproof.model.problem import HostTooLoaded, Problem
+from nodeproof.model.slack import loses_nodes_s
+from nodeproof.recording.recorder import MachineEvents, Recording, RecordingContext, events_end
+from nodeproof.safety.guard import Declared
+from nodeproof.safety.injector import Injection
+from nodeproof.waiting import OnWait, ignore_wait, wait_until_empty
+
+Json = Any
+NODES_READY_TIMEOUT_S = 120.0
+POD_TIMEOUT_S = 90.0
+WITNESS_TIMEOUT_S = 240.0
+"""Several real containers may start at once on an emulated machine with one CPU, on a busy host."""
+CLEAN_TIMEOUT_S = 60.0
+_CALIBRATION_SENTINELS, _CALM_S, _CALIBRATION_TIMEOUT_S = 5, 0.05, 15.0
+"""A calibration is a floor under the slack of each recording. What burdened the host while labs started does
+not belong in it: sentinels measure what burdens a recording.
+"""
+TRANSIENT_ERRORS = (ApiError, MachineError)
+"""Errors that mean "not ready yet" rather than "nothing left"."""
+CLOCK = "clock"
+"""The purpose of the connections by which clocks are read."""
+
+
+class TooFewNodes(Problem):
+    """Too many nodes are quarantined or out of service for a scenario."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster, independent of its kind of machines."""
+
+    api: Api
+    run_kubectl: RunKubectl
+
+    def run_pod(self, on: str, tolerations: Sequence[Json] = ()) -> Pod:
+        """Create a pod on a node and wait until it is Running. Raises Problem, ApiError."""
+        return workloads.run_pod(self.api, node_name=on, tolerations=tolerations, timeout_s=POD_TIMEOUT_S)
+
+    def run_witnesses(self, on: str, witnesses: Sequence[Witness]) -> list[Pod]:
+        """Run pods that record what happens to them. Raises Problem, ApiError."""
+        return workloads.run_witnesses(self.api, on, witnesses, WITNESS_TIMEOUT_S)
+
+    def pending_pod(
+        self,
+        only_on: str,
+        tolerations: Sequence[Json] = (),
+        requests: Mapping[str, str] | None = None,
+        limits: Mapping[str, str] | None = None,
+        fields: Mapping[str, Json] | None = None,
+    ) -> Pod:
+        """Create a pod that the scheduler may bind to one node only; `fields` go into its spec.
+
+        Raises ApiError.
+        """
+        return workloads.create_pod(self.api, only_on, tolerations, True, requests, limits, fields)
+
+    def bound_pod(self, to: str) -> Pod:
+        """Create a pod that is bound to a node from the start. Raises ApiError."""
+        return workloads.create_pod(self.api, to, (), by_scheduler=False)
+
+    def tidy(self, nodes: Collection[str] | None, is_in_other_zone: Callable[[str], bool]) -> None:
+        """Delete the pods and labels that scenarios left on `nodes` (None: anywhere), identified by name.
+
+        Raises ApiError.
+        """
+        workloads.sweep_pods(self.api, nodes, is_in_other_zone)
+        workloads.remove_labels(self.api, nodes)
+
+
+@dataclass(eq=False, repr=False)
+class LabHandle:
+    """One running cluster that may be disturbed: its Kubernetes, machines, safety and life cycle.
+
+    It creates the recordings and provides the configuration that verdicts use. In a process that leases a
+    zone, its nodes are that zone's.
+    """
+
+    dir: Path
+    kind: Kind
+    features: frozenset[str]
+    profile: Profile
+    components: Components
+    cluster: Cluster
+    fleet: Fleet
+    safety: Safety
+    life: Lifecycle
+    leases: Leases
+    zone: str = ""
+    """The leased zone; empty if the lab is not shared."""
+    _configuration: Configuration | None = field(default=None, init=False)
+    _machine_events: MachineEvents = field(init=False)
+    out_of_service: Mapping[str, str] = field(default_factory=dict, init=False)
+    """The nodes that are out of service, and why."""
+
+    @classmethod
+    def of(cls, kind: Kind, access: Access) -> LabHandle:
+        """Return a running lab of a kind. Raises Problem for an unknown profile."""
+        safety = Safety(
+            access.dir,
+            access.api,
+            access.fleet,
+            access.switch,
+            access.armed_faults,
+            "systemd" in access.features,
+        )
+        return cls(
+            dir=access.dir,
+            kind=kind,
+            features=access.features,
+            profile=profile_named(access.profile),
+            components=access.components,
+            cluster=Cluster(access.api, access.kubectl),
+            fleet=access.fleet,
+            safety=safety,
+            life=access.life,
+            leases=Leases(access.dir),
+        )
+
+    def __post_init__(self) -> None:
+        self._machine_events = MachineEvents(self._events)
+
+    @property
+    def name(self) -> str:
+        """The lab's name, by which people and processes find it."""
+        return self.dir.name
+
+    def lease(self, zone: str = "") -> bool:
+        """Lease `zone`, or any zone, until the lab is closed; return whether it was leased before.
+
+        Raises InUse, Problem.
+        """
+        leased, was_leased = self.leases.take_zone([zone] if zone else self.fleet.zones())
+        self.restrict_to_zone(leased)
+        return was_leased
+
+    def restrict_to_zone(self, zone: str) -> None:
+        """Restrict the lab to one zone from now on."""
+        self.zone = zone
+        self.fleet.restrict_to_zone(zone)
+        self.safety.restrict_to_zone(zone)
+
+    def usable_nodes(self) -> list[str]:
+        """Return the nodes that faults may affect: not quarantined, and in service."""
+        unusable = self.safety.injector.quarantined | self.out_of_service.keys()
+        return [name for name in self.fleet.node_names() if name not in unusable]
+
+    def update_out_of_service(self) -> Mapping[str, str]:
+        """Update which nodes are out of service, and return the reason for each. Raises ApiError, Problem."""
+        self.out_of_service = workloads.out_of_service_nodes(self.cluster.api, self.fleet.node_names())
+        return self.out_of_service
+
+    @property
+    def placement(self) -> Mapping[str, str]:
+        """The labels of the nodes that pods of a scenario may be on."""
+        return {ZONE_LABEL: self.zone} if self.zone else {}
+
+    def wait_nodes_ready(
+        self,
+        names: Sequence[str] | None = None,
+        timeout_s: float = NODES_READY_TIMEOUT_S,
+        unready: Callable[[Api, Sequence[str]], Mapping[str, str]] = workloads.unfit_nodes,
+    ) -> None:
+        """Wait until `unready` returns no node: all are Ready, untainted, uncordoned, with renewed Leases.
+
+        Raises:
+            Problem: nodes are still unready after `timeout_s`, or a component has died; with the last lines
+                of a log.
+        """
+        node_names = names if names is not None else self.fleet.node_names()
+        reasons = self.unready_after(node_names, timeout_s, unready)
+        if reasons:
+            lines = self.life.last_lines(f"kubelet-{next(iter(reasons))}")
+            message = f"nodes not ready after {timeout_s:g} s: {with_reasons(reasons)}"
+            raise Problem(message, f"lab {self.name}", "its last log lines follow", lines)
+
+    def unready_after(
+        self,
+        names: Sequence[str],
+        timeout_s: float,
+        unready: Callable[[Api, Sequence[str]], Mapping[str, str]],
+    ) -> Mapping[str, str]:
+        """Wait until `unready` returns no node; return those left after `timeout_s`, and why.
+
+        Raises Problem as soon as a component has died.
+        """
+
+        def unready_nodes() -> Mapping[str, str]:
+            self.life.check_alive()
+            return unready(self.cluster.api, names)
+
+        return wait_until_empty(unready_nodes, *TRANSIENT_ERRORS, timeout_s=timeout_s)
+
+    def prepare(self) -> None:
+        """Prepare the cluster for scenarios, and measure how exactly events can be timed here."""
+        workloads.prepare(self.cluster.api)
+        node = self.fleet.machine(self._nodes_to_query()[0])
+        running = RunningLab(self.kind, self.profile, self.components, self.fleet.command_lines(), node)
+        self._configuration = read_configuration(self.cluster.api, running, self.calibrate())
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the running configuration is known."""
+        return self._configuration is not None
+
+    @property
+    def configuration(self) -> Configuration:
+        """The running configuration, as read when the lab was prepared."""
+        if self._configuration is None:
+            self.prepare()
+        assert self._configuration is not None  # noqa: S101  set by prepare()
+        return self._configuration
+
+    def calibrate(self) -> Calibration:
+        """Measure watch latency, and each node's clock against the harness's."""
+        names = self._nodes_to_query()
+        with ThreadPoolExecutor(4) as pool:
+            readings = list(pool.map(self.read_clock, names))
+        context = RecordingContext((), names[-1], self.read_clock, self._events, sentinel_period_s=0.1)
+        path = self.dir / f"calibration-{uuid.uuid4().hex[:8]}.jsonl"
+        try:
+            with Recording(self.cluster.api, path, context) as recording:
+                latency = recording.calmest_latency_s(_CALIBRATION_SENTINELS, _CALM_S, _CALIBRATION_TIMEOUT_S)
+        finally:
+            path.unlink(missing_ok=True)
+        return Calibration(latency, {reading.node: reading.offset_s for reading in readings})
+
+    def _nodes_to_query(self) -> list[str]:
+        """Return the usable nodes, or all if none is usable."""
+        return self.usable_nodes() or self.fleet.node_names()
+
+    def read_clock(self, name: str) -> Reading:
+        """Return how far a node's clock is ahead of this host's. Raises MachineError, Problem."""
+        if self.kind.has_host_clock:
+            return Reading(name, round(time.monotonic(), 6), 0.0, 0.0)
+        return read_clock(self.fleet.machine(name, CLOCK))
+
+    @contextmanager
+    def record(
+        self, path: Path, targets: Collection[str], extra_resources: Collection[str] = ()
+    ) -> Iterator[Recording]:
+        """Record everything until the context ends, then fence the recording.
+
+        Args:
+            path: the file of the recording.
+            targets: nodes that faults will affect; another one carries the sentinel.
+            extra_resources: additional resources to record.
+
+        Raises:
+            Problem: a resource cannot be recorded.
+        """
+        self._add_resources(extra_resources)
+        self._settle()
+        # Read before the check: a later death shows in the check or in the recorded events.
+        events_at = events_end(self._events)
+        self.life.check_alive()
+        names = self.fleet.node_names()
+        carrier = sentinel_node(names, list(targets))
+        resources = (*WATCHED, *extra_resources)
+        context = RecordingContext(
+            tuple(names),
+            carrier,
+            self.read_clock,
+            self._events,
+            events_at,
+            is_in_other_zone=self.fleet.is_in_other_zone,
+            resources=resources,
+        )
+        with (
+            Recording(self.cluster.api, path, context) as recording,
+            self.safety.injector.standing(recording.append),
+        ):
+            yield recording
+
+    def _settle(self) -> None:
+        """Wait for nodes that were lost because the lab stalled since the last recording.
+
+        They are lost at a pass of the node lifecycle controller. Raises HostTooLoaded.
+        """
+        max_stall_s = loses_nodes_s(self.configuration)
+        stall_ends = [
+            event["t"]
+            for event in self._machine_events.read()
+            if event["kind"] == "stall" and event["late_s"] > max_stall_s
+        ]
+        if not stall_ends:
+            return
+        _sleep_until(stall_ends[-1] + 2 * self.configuration["P"])
+        lost = wait_until_empty(
+            lambda: workloads.lost(self.cluster.api, self.usable_nodes()),
+            *TRANSIENT_ERRORS,
+            timeout_s=CLEAN_TIMEOUT_S,
+        )
+        if lost:
+            names = ", ".join(lost)
+            message = f"nodes lost while the lab stalled are not back after {CLEAN_TIMEOUT_S:g} s: {names}"
+            raise HostTooLoaded(message, f"lab {self.name}", "run it again on an idle host")
+        # Let the eviction rate limiter refill after their taints.
+        _sleep_until(time.monotonic() + 1 / self.configuration["E"])
+
+    def _add_resources(self, extra_resources: Collection[str]) -> None:
+        """Create the sentinels of additional resources, and read the fields of their objects."""
+        if not extra_resources:
+            return
+        for name in extra_resources:
+            if name not in RESOURCES or name in WATCHED or list(extra_resources).count(name) > 1:
+                available = ", ".join(sorted(RESOURCES.keys() - WATCHED.keys()))
+                what = f"cannot record {name!r} besides {', '.join(WATCHED)}"
+                raise Problem(what, "record(extra_resources=...)", f"use one of: {available}")
+            resource = RESOURCES[name]
+            if resource.body is not None:
+                # Other processes of a shared lab use the sentinel, too: there it stays as long as the lab.
+                annotations = {} if self.zone else {MARK: self.safety.register_object(resource.sentinel(""))}
+                meta = {"name": SENTINEL, "annotations": annotations}
+                self.cluster.api.ensure(resource.home, {**resource.body, "metadata": meta})
+        schema = self.configuration.fields
+        fields = read_fields(self.cluster.api, [name for name in extra_resources if name not in schema])
+        self._configuration = replace(self.configuration, fields={**schema, **fields})
+
+    def inject(
+        self, fault: Fault, declared: Declared, recording: Recording
+    ) -> AbstractContextManager[Injection]:
+        """Hold a fault for the duration of the context; it is healed whatever happens."""
+        return self.safety.injector.inject(fault, declared, recording.append)
+
+    def wait_for(self, recording: Recording, check: Check, until: OnWait = ignore_wait) -> None:
+        """Wait until a check is decided or its window has passed.
+
+        `until` is called with the latest time (s, monotonic) at which that is the case.
+        """
+        recording.wait_for(check, self.configuration, until)
+
+    def tidy(self) -> None:
+        """Remove what scenarios and interrupted calibrations left.
+
+        Raises ApiError, Problem, OSError.
+        """
+        for path in self.dir.glob("calibration-*.jsonl"):
+            path.unlink(missing_ok=True)
+        self.safety.undo_changes()
+        self.cluster.tidy(self.fleet.node_names() if self.zone else None, self.fleet.is_in_other_zone)
+
+    def clean(self, needs: Needs) -> None:
+        """Check and clean up between scenarios, and wait until the usable nodes are Ready.
+
+        Raises:
+            Problem: a component has died, something cannot be cleaned up, or too few nodes are usable for
+                `needs`.
+        """
+        self.life.check_alive()
+        self.tidy()
+        self.update_out_of_service()
+        quarantined, usable = self.safety.injector.quarantined, self.usable_nodes()
+        broken = ", ".join(sorted(quarantined - set(self.fleet.node_names())))
+        if broken:
+            raise Problem(f"not proven healed: {broken}", f"lab {self.name}", "run `nodeproof heal`")
+        if len(usable) < needs.faulted + (needs.radius != "cluster"):
+            nodes = ", ".join(sorted(quarantined)) or "none"
+            raise self._too_few("too few usable nodes", f"quarantined: {nodes}")
+        if self.out_of_service and (needs.radius or len(usable) < needs.nodes):
+            needed = "every node of its zone" if needs.radius else f"{needs.nodes} nodes"
+            raise self._too_few(f"the scenario needs {needed}", "put the nodes back into service")
+        self.wait_nodes_ready(usable, CLEAN_TIMEOUT_S)
+
+    def _too_few(self, problem: str, next_step: str) -> TooFewNodes:
+        reasons = f"; left out: {with_reasons(self.out_of_service)}" if self.out_of_service else ""
+        return TooFewNodes(f"{problem}{reasons}", f"lab {self.name}", next_step)
+
+    def join(self, name: str, zone: str, slot: int) -> None:
+        """Let a node join while the lab runs. Raises Problem."""
+        self.fleet.join(NodeSpec(name, slot, zone))
+        self._configuration = None
+
+    def leave(self, name: str) -> None:
+        """Power a node off for good and delete its Node. Raises Problem, ApiError."""
+        self.fleet.leave(name)
+        self.cluster.api.delete(node(name))
+        self._configuration = None
+
+    @property
+    def journals(self) -> Path:
+        """The folder of `fetch_journals`."""
+        return self.dir / "journals"
+
+    def fetch_journals(self) -> None:
+        """Fetch the present boot's journals from machines with systemd; skip those that do not answer."""
+        if "systemd" in self.features:
+            self.fleet.fetch_journals(self.journals)
+
+    def copy_logs(self, into: Path) -> None:
+        """Copy component logs, audit log and machine events to a run's folder, with secrets redacted."""
+        target = into / self.name
+        for folder in (self.life.logs, *filter(Path.exists, [self.journals])):
+            with contextlib.suppress(shutil.Error):
+                # A file may be created or removed meanwhile; all others are copied anyway.
+                shutil.copytree(folder, target, copy_function=redacted.copy, dirs_exist_ok=True)
+        for name in ("init.log", "events.jsonl"):
+            with contextlib.suppress(OSError):
+                redacted.copy(self.dir / name, target / name)
+
+    def close(self) -> None:
+        """Close all connections; the lab stays."""
+        self.fleet.close()
+        self.cluster.api.close()
+        self.life.close()
+        self.leases.close()
+
+    def down(self) -> None:
+        """Tear the lab down and wait until nothing of it is left. Raises Problem."""
+        self.fleet.close()
+        self.cluster.api.close()
+        self.life.down()
+        # Another thread may have opened connections meanwhile.
+        self.fleet.close()
+        self.leases.close()
+        self.safety.ledger.forget()
+
+    @property
+    def _events(self) -> Path:
+        """The log in which a lab's processes record what happens to machines and components."""
+        return self.dir / "events.jsonl"
+
+
+def with_reasons(nodes: Mapping[str, str]) -> str:
+    """Format nodes with the reason for each, for messages."""
+    return ", ".join(f"{name} ({why})" for name, why in nodes.items())
+
+
+def _sleep_until(t: float) -> None:
+    threading.Event().wait(max(0.0, t - time.monotonic()))
+
+
+def sentinel_node(nodes: Sequence[str], targets: Sequence[str]) -> str:
+    """Return a node for the sentinel that is no target of the scenario's faults.
+
+    If all are targets, return the first: only the API server handles the sentinel's objects.
+    """
+    return next((name for name in nodes if name not in targets), nodes[0])
+
+
+def resize(lab: LabHandle, nodes: int) -> None:
+    """Remove nodes, last slot first, or add nodes, evenly over the zones, until the lab has `nodes`.
+
+    Then wait until all are Ready. Raises Problem, ApiError.
+    """
+    current = sorted(lab.fleet.nodes(), key=lambda entry: entry.slot)
+    for entry in reversed(current[nodes:]):
+        lab.leave(entry.name)
+    zones = lab.fleet.zones()
+    for number in range(len(current), nodes):
+        slot = lab.fleet.free_slot()
+        lab.join(f"node-{slot + 1}", zones[number % len(zones)], slot)
+    lab.wait_nodes_ready()
+    count = len(lab.fleet.nodes())
+    if count != nodes:
+        raise Problem(
+            f"{count} nodes instead of {nodes}", f"lab {lab.name}", "a dedicated lab is used instead"
+        )

@@ -1,0 +1,472 @@
+"""Runs side by side: a matrix of several, and the changes from the first to the last one.
+
+Changes are other verdicts, other settings, and measured times with the settings that moved them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from nodeproof.model.claim import Claim, Constant, includes
+from nodeproof.model.formula import SYMBOLS, field_at
+from nodeproof.model.problem import Problem
+from nodeproof.model.quantity import duration_s
+from nodeproof.report import digest, files, html, page, rundir
+from nodeproof.report.digest import Digest, Entry
+from nodeproof.report.plain import aligned, on_terminal
+from nodeproof.report.sections import SECTIONS, Section
+from nodeproof.report.tables import COLUMNS
+
+Json = Any
+Key = tuple[str, str]
+"""A component, and the path of a setting in what it reports."""
+PROVEN = ("conforms", "deviates")
+ABSENT = "absent"
+MAX_ABSENT = 20
+"""Claims that are named of those that only one run has: between two kinds of lab they are hundreds."""
+_MEASURED, _STATEMENT = 24, 100
+"""Characters of a measured value in the matrix, and of a statement before measured times."""
+_SYMBOL = re.compile(rf"\b(?:[0-9.]+)?({'|'.join(sorted(SYMBOLS, key=len, reverse=True))})\b")
+_SINCE = re.compile(r">=\s*([0-9]+\.[0-9]+)")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A claim across runs; None for a run that neither judged it nor was to."""
+
+    id: str
+    entries: tuple[Entry | None, ...]
+
+    @property
+    def entry(self) -> Entry:
+        """The claim in the first run that has it."""
+        return next(entry for entry in self.entries if entry)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The verdict of each run."""
+        return tuple(entry.label if entry else ABSENT for entry in self.entries)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether all runs that have it agree."""
+        return len({*self.labels} - {ABSENT}) == 1
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The claims that at least one run has, under the headings of the page."""
+
+    runs: tuple[Digest, ...]
+    claims: Mapping[str, Claim]
+    sections: tuple[tuple[Section, tuple[Line, ...]], ...]
+
+    @cached_property
+    def lines(self) -> tuple[Line, ...]:
+        """All claims, in the order of the page."""
+        return tuple(line for _section, lines in self.sections for line in lines)
+
+    @property
+    def differing(self) -> int:
+        """The number of claims on which runs differ."""
+        return sum(not line.is_same for line in self.lines)
+
+    def counts(self, number: int) -> str:
+        """Count the claims of one run by state."""
+        states = Counter(entry.state for line in self.lines if (entry := line.entries[number]))
+        counts = (
+            f"{count} {page.label_of(state, count)}" for state in page.LABELS if (count := states[state])
+        )
+        return ", ".join(counts) or "no verdict"
+
+    @cached_property
+    def changes(self) -> tuple[Line, ...]:
+        """Claims whose verdict changed, or which only the first or only the last run has."""
+        return tuple(line for line in self.lines if line.labels[0] != line.labels[-1])
+
+    @cached_property
+    def regressions(self) -> tuple[Line, ...]:
+        """Changes for the worse; they make the exit code 1."""
+        return tuple(line for line in self.changes if self._is_regression(*line.entries))
+
+    def _is_regression(self, before: Entry | None, after: Entry | None) -> bool:
+        """Return whether a claim conformed and deviates, or was proven and should have been again.
+
+        A claim that the later run does not have counts if that run is not whole. A lab kind, profile and
+        version that could prove a claim can prove it again.
+        """
+        if before is None or before.state not in PROVEN:
+            return False
+        if after is None:
+            return not self.runs[-1].is_whole
+        if after.state == "skipped":
+            return self.runs[0].setup == self.runs[-1].setup
+        return after.state == "open" or (before.state, after.state) == PROVEN
+
+    @cached_property
+    def settings(self) -> tuple[tuple[str, str, str], ...]:
+        """The settings that differ, with both values."""
+        before, after = self.runs
+        return tuple(_changed_settings(before, after, self._reported, self._constants))
+
+    @cached_property
+    def times(self) -> tuple[TimeChange, ...]:
+        """The times of the claims of which both runs measured any."""
+        return tuple(change for line in self.lines if (change := self._time_change(*line.entries)))
+
+    def _time_change(self, before: Entry | None, after: Entry | None) -> TimeChange | None:
+        old, new = _measured_times(before), _measured_times(after)
+        if before is None or after is None or old is None or new is None:
+            return None
+        claim, rows = self.claims.get(before.id), [*before.rows, *after.rows]
+        windows = " ".join(row["window"]["arithmetic"] for row in rows if row["window"])
+        causes = (
+            _describe_change(setting, (before, after), self._reported)
+            for setting in _settings_of(claim, windows, self._constants)
+        )
+        return TimeChange(before.id, old, new, claim.statement if claim else "", tuple(filter(None, causes)))
+
+    @cached_property
+    def _constants(self) -> Mapping[Key, Constant]:
+        """The catalogue's constants that a component reports."""
+        return {
+            (constant.component, constant.reported): constant
+            for claim in self.claims.values()
+            for constant in claim.constants
+            if constant.reported
+        }
+
+    @cached_property
+    def _reported(self) -> tuple[ReportedSettings, ReportedSettings]:
+        before, after = self.runs
+        keys = {*self._constants, *((symbol.component, symbol.path) for symbol in SYMBOLS.values())}
+        return ReportedSettings.read(before, keys), ReportedSettings.read(after, keys)
+
+
+def compare(runs: Sequence[Digest], claims: Mapping[str, Claim]) -> Comparison:
+    """Put runs side by side."""
+    by_run = [
+        {entry.id: entry for entry in digest.entries(run, claims) if entry.rows or entry.is_missing}
+        for run in runs
+    ]
+    names = dict.fromkeys(name for entries in by_run for name in entries)
+    lines = {name: Line(name, tuple(entries.get(name) for entries in by_run)) for name in names}
+    sections = digest.by_section(line.entry for line in lines.values())
+    return Comparison(
+        tuple(runs),
+        claims,
+        tuple(
+            (section, tuple(lines[entry.id] for entry in entries)) for section, entries in sections if entries
+        ),
+    )
+
+
+def matrix_text(comparison: Comparison) -> str:
+    """Return the runs by number and a line for each claim; `*` marks claims on which runs differ."""
+    parts = []
+    for number, run in enumerate(comparison.runs):
+        parts.append(f"{number + 1}  {_title(run)}  {on_terminal(run.name)}: {comparison.counts(number)}")
+        parts += [f"   not whole: {on_terminal(sentence)}" for sentence in run.missing]
+    rows = [["", "claim", *(str(number) for number in range(1, len(comparison.runs) + 1))]]
+    blank = [""] * len(comparison.runs)
+    for section, lines in comparison.sections:
+        rows += [["", "", *blank], ["", on_terminal(section.title), *blank]]
+        rows += [
+            ["" if line.is_same else "*", on_terminal(line.id), *map(_cell, line.entries)] for line in lines
+        ]
+    last = f"claims: {len(comparison.lines)}; runs differ on {comparison.differing}"
+    return "\n".join([*parts, "", *aligned(rows), "", last])
+
+
+def matrix_markdown(comparison: Comparison) -> str:
+    """Return one table, with a line for each heading of the page."""
+    return html.render_template("matrix.md", **_matrix_context(comparison))
+
+
+def matrix_html(comparison: Comparison, folder: Path) -> str:
+    """Return a page of this folder; cells link to the pages of the runs that have one."""
+    pages = [run.run / "site" / page.FILE for run in comparison.runs]
+    links = [html.url_of(os.path.relpath(path, folder.resolve())) if path.is_file() else "" for path in pages]
+    return html.render_template("matrix.html", links=links, **_matrix_context(comparison))
+
+
+def _matrix_context(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "comparison": comparison,
+        "title": _title,
+        "measured": _measured,
+        "known_sections": SECTIONS,
+        "columns": COLUMNS,
+    }
+
+
+def _title(run: Digest) -> str:
+    return on_terminal(" ".join(dict.fromkeys(run.setup)))
+
+
+def _measured(entry: Entry) -> str:
+    return on_terminal(entry.measured, _MEASURED)
+
+
+def _cell(entry: Entry | None) -> str:
+    return f"{entry.label} {_measured(entry)}".strip() if entry else "-"
+
+
+def changes_text(comparison: Comparison) -> str:
+    """Return regressions, other changes, settings and times, and last the claims that only one run has."""
+    runs = list(zip("AB", comparison.runs, strict=True))
+    parts = []
+    for letter, run in runs:
+        setup = ", ".join(run.setup)
+        parts.append(f"{letter} {on_terminal(f'{run.name}: Kubernetes {setup}')}; {run.load}")
+    parts += [
+        f"{letter} is not whole: {on_terminal(sentence)}" for letter, run in runs for sentence in run.missing
+    ]
+    others = [line for line in comparison.changes if line not in comparison.regressions]
+    in_both = [line for line in others if ABSENT not in line.labels]
+    settings = [f"  {name}: {old} -> {new}" for name, old, new in comparison.settings]
+    parts += _listed("regressions", [_describe(line, comparison) for line in comparison.regressions])
+    parts += _listed("other verdicts", [_describe(line, comparison) for line in in_both])
+    parts += _listed("set otherwise", settings)
+    parts += _listed("measured times in both", list(_time_lines(comparison.times)), len(comparison.times))
+    for letter, is_only_here, number in (("A", 1, 0), ("B", 0, 1)):
+        only = [line for line in others if line.labels[is_only_here] == ABSENT]
+        names = [f"  {on_terminal(line.id)}: {line.labels[number]}" for line in only]
+        more = [f"  and {len(names) - MAX_ABSENT} more"] if len(names) > MAX_ABSENT else []
+        parts += _listed(f"only in {letter}", [*names[:MAX_ABSENT], *more], len(names))
+    return "\n".join(parts)
+
+
+def _listed(title: str, lines: Sequence[str], count: int | None = None) -> list[str]:
+    return ["", f"{title}: {len(lines) if count is None else count}", *lines]
+
+
+def _describe(line: Line, comparison: Comparison) -> str:
+    head = f"  {on_terminal(line.id)}: {line.labels[0]} -> {line.labels[-1]}"
+    after = line.entries[-1]
+    reason = after.reason if after else "the run is not whole" if line in comparison.regressions else ""
+    if not reason or line.labels[-1] == "conforms":
+        return head
+    return "\n".join([head, *_indented(on_terminal(reason), "      ", "      ")])
+
+
+def _indented(text: str, first: str, rest: str) -> list[str]:
+    return textwrap.wrap(text, COLUMNS, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+
+
+@dataclass(frozen=True)
+class Times:
+    """The measured times of a claim in one run (s), in order; there is at least one."""
+
+    values_s: tuple[float, ...]
+
+    @property
+    def median_s(self) -> float:
+        """The median."""
+        return median(self.values_s)
+
+    def overlaps(self, other: Times) -> bool:
+        """Return whether the ranges of both have values in common."""
+        return self.values_s[0] <= other.values_s[-1] and other.values_s[0] <= self.values_s[-1]
+
+    def __str__(self) -> str:
+        least, most = self.values_s[0], self.values_s[-1]
+        if len(self.values_s) == 1:
+            return f"{_seconds(least)} s once"
+        return f"{_seconds(least)} to {_seconds(most)} s, n={len(self.values_s)}"
+
+
+@dataclass(frozen=True)
+class TimeChange:
+    """A claim's times in both runs, and the settings of the claim that differ, in words."""
+
+    claim: str
+    before: Times
+    after: Times
+    statement: str = ""
+    causes: tuple[str, ...] = ()
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether each run measured several times and no time is in both ranges."""
+        several = min(len(self.before.values_s), len(self.after.values_s)) > 1
+        return several and not self.before.overlaps(self.after)
+
+    @property
+    def line(self) -> str:
+        """In words: `A node is lost (a.claim): 41.2 s -> 51.3 s; a-period 40 s -> 50 s`."""
+        name, statement = on_terminal(self.claim), on_terminal(self.statement, _STATEMENT).rstrip(".")
+        subject = f"{statement} ({name})" if statement else name
+        medians = f"{_seconds(self.before.median_s)} s -> {_seconds(self.after.median_s)} s"
+        return "; ".join([f"{subject}: {medians}", *self.causes])
+
+
+@dataclass(frozen=True)
+class ReportedSettings:
+    """The settings that a run's components reported, by the folder of each scenario."""
+
+    version: str
+    by_scenario: Mapping[str, Mapping[Key, str]]
+
+    @classmethod
+    def read(cls, run: Digest, keys: Iterable[Key]) -> ReportedSettings:
+        """Read every scenario's configuration; one that cannot be read reports nothing."""
+        keys, by_scenario = sorted(keys), {}
+        for folder in files.entries(run.run / "scenarios"):
+            try:
+                reported = rundir.read_json(folder / "configuration.json")["reported"]
+            except (Problem, KeyError, TypeError):
+                continue
+            values = {key: _reported_value(reported, *key) for key in keys}
+            by_scenario[folder.name] = {key: value for key, value in values.items() if value}
+        return cls(run.kubernetes_version, by_scenario)
+
+    def most_common(self, key: Key, folders: Iterable[str] | None = None) -> str:
+        """Return the most common value in these scenarios (default: all), or an empty text."""
+        names = self.by_scenario if folders is None else folders
+        values = Counter(
+            self.by_scenario[name][key] for name in names if key in self.by_scenario.get(name, {})
+        )
+        return values.most_common(1)[0][0] if values else ""
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A setting that a claim depends on; `share` is the part of it that counts."""
+
+    key: Key
+    name: str
+    unit: str
+    share: float = 1.0
+    constant: Constant | None = None
+
+    @classmethod
+    def of(cls, constant: Constant) -> _Setting:
+        return cls((constant.component, constant.reported), constant.name, constant.unit, constant=constant)
+
+    def in_words(self, value: float | str) -> str:
+        return f"{value:g} {self.unit}".strip() if isinstance(value, float) else on_terminal(value)
+
+
+def _changed_settings(
+    before: Digest,
+    after: Digest,
+    reported: tuple[ReportedSettings, ReportedSettings],
+    constants: Mapping[Key, Constant],
+) -> Iterator[tuple[str, str, str]]:
+    pairs = list(zip(("Kubernetes", "lab", "profile"), before.setup, after.setup, strict=True))
+    for key, constant in constants.items():
+        old, new = (_describe_default(constant, run.kubernetes_version) for run in (before, after))
+        pairs.append((f"default of {constant.name}", old, new))
+        old, new = (settings.most_common(key) for settings in reported)
+        pairs.append((f"{constant.component} {constant.reported}", old, new))
+    for name, old, new in pairs:
+        if old and new and old != new:
+            yield name, on_terminal(old), on_terminal(new)
+    was, now = (set(run.facts.settings) if run.facts else set() for run in (before, after))
+    yield from (("not upstream's", on_terminal(setting), "-") for setting in sorted(was - now))
+    yield from (("not upstream's", "-", on_terminal(setting)) for setting in sorted(now - was))
+
+
+def _describe_default(constant: Constant, version: str) -> str:
+    """Return a constant with its unit and its versions, or an empty text if the catalogue has none."""
+    default = _default(constant, version)
+    return f"{f'{default[0]:g} {constant.unit}'.strip()} ({default[1]})" if default else ""
+
+
+def _default(constant: Constant, version: str) -> tuple[float, str] | None:
+    """Return a constant's value in a version, and the versions that have it."""
+    try:
+        values = ((value, versions) for versions, value in constant.values if includes(versions, version))
+        return next(values, None)
+    except ValueError:
+        return None
+
+
+def _time_lines(times: Sequence[TimeChange]) -> Iterator[str]:
+    """Yield first the times without common values, then those that a setting may have moved."""
+    for change in sorted(times, key=lambda change: (not change.is_apart, not change.causes)):
+        yield from _indented(change.line, "  ", "    ")
+        yield f"      A {change.before}; B {change.after}{': apart' if change.is_apart else ''}"
+
+
+def _measured_times(entry: Entry | None) -> Times | None:
+    """Return the values in seconds of the rows that prove something."""
+    rows = entry.rows if entry else ()
+    measured = [row["measured"] for row in rows if row["measured"] and row["verdict"] != "unproven"]
+    seconds = [value["value"] for value in measured if value["unit"] == "s"]
+    numbers = sorted(float(value) for value in seconds if isinstance(value, int | float))
+    return Times(tuple(numbers)) if numbers else None
+
+
+def _settings_of(claim: Claim | None, windows: str, constants: Mapping[Key, Constant]) -> Iterator[_Setting]:
+    """Yield the settings that a claim depends on: its constants, and the symbols of its windows."""
+    own = claim.constants if claim else ()
+    yield from map(_Setting.of, own)
+    own_keys = {(constant.component, constant.reported) for constant in own}
+    for symbol in (SYMBOLS[name] for name in dict.fromkeys(_SYMBOL.findall(windows))):
+        key = (symbol.component, symbol.path)
+        if key in own_keys:
+            continue
+        if key in constants:
+            yield _Setting.of(constants[key])
+        else:
+            name, _, unit = symbol.meaning.removesuffix(")").partition(" (")
+            yield _Setting(key, name, unit, symbol.share)
+
+
+def _describe_change(
+    setting: _Setting, entries: tuple[Entry, Entry], reported: tuple[ReportedSettings, ReportedSettings]
+) -> str:
+    """Return how a setting differs: its reported values, else the defaults; empty if it does not."""
+    values = [_value_of(setting, entry, run) for entry, run in zip(entries, reported, strict=True)]
+    shipped = [_default(setting.constant, run.version) if setting.constant else None for run in reported]
+    defaults = [default[0] if default else None for default in shipped]
+    is_reported = None not in values
+    old, new = values if is_reported else defaults
+    if old is None or new is None or old == new:
+        return ""
+    change = f"{setting.name} {setting.in_words(old)} -> {setting.in_words(new)}"
+    if not is_reported:
+        change = f"default of {change}"
+    elif values != defaults:
+        return change
+    begins = [match[1] for default in shipped if default and (match := _SINCE.search(default[1]))]
+    since = max(begins, key=lambda version: [int(part) for part in version.split(".")], default="")
+    return f"{change}, the default changed{f' in {since}' if since else ''}"
+
+
+def _value_of(setting: _Setting, entry: Entry, run: ReportedSettings) -> float | str | None:
+    """Return the value in the claim's scenarios, or None if no component reported it."""
+    value = run.most_common(setting.key, [rundir.slug(row["scenario"]) for row in entry.rows])
+    if not value:
+        return None
+    for number in (duration_s, float):
+        try:
+            return setting.share * number(value)
+        except ValueError:
+            continue
+    return value
+
+
+def _reported_value(reported: Json, component: str, path: str) -> str:
+    try:
+        value = field_at(path, reported[component])
+    except (KeyError, TypeError):
+        return ""
+    return "" if value is None or isinstance(value, dict | list) else str(value)
+
+
+def _seconds(time_s: float) -> str:
+    """Return as many digits as a reader can use: `41.2`, `2.04`, `0.006`."""
+    digits = 1 if abs(time_s) >= 10 else 2 if abs(time_s) >= 1 else 3
+    return f"{time_s:.{digits}f}"

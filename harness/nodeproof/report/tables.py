@@ -1,0 +1,194 @@
+"""One run as text: the table of claims, the end of the output, a scenario's verdicts, a Markdown summary."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from nodeproof.model.claim import Claim
+from nodeproof.report import html
+from nodeproof.report.digest import Digest, Since, details_of, measured_of, verdict_of, worst_by_claim
+from nodeproof.report.evidence import Finder
+from nodeproof.report.page import LABELS, View
+from nodeproof.report.plain import aligned, duration, on_terminal, shortened
+from nodeproof.report.rundir import Row
+from nodeproof.report.sections import title
+
+COLUMNS = 110
+"""Width of wrapped text."""
+FILE = "table.txt"
+"""The table's name in a run's folder."""
+MAX_LISTED = 50
+"""Claims of one list of the summary; the page of a CI run takes at most a megabyte."""
+MAX_DETAILED = 10
+"""If more claims deviate, each has only a few lines at the end of the output."""
+_COMPLETE, _REASON, _DETAIL, _SHORT, _VALUE = 4000, 300, 200, 95, 40
+"""Characters of a text in the table; at the end of the output, of a reason (three lines), another detail
+(two), a short text (one), and a value.
+"""
+_MAX_SKIP_REASONS = 3
+_SHORT_PAGE_TEXT = 12
+
+
+def render(
+    rows: Iterable[Row], duration_s: float | None, report: str, since: Mapping[str, Since] | None = None
+) -> str:
+    """Return a line per claim with its worst verdict, reasons below those that do not conform, and totals.
+
+    Claims that deviate or should have been proven come first, then those that this lab cannot prove, then the
+    rest. `duration_s` is None if the run has no end.
+    """
+    rows = list(rows)
+    worst = dict(sorted(worst_by_claim(rows).items(), key=lambda entry: (_group(entry[1]), entry[0])))
+    scenarios = {claim: {row["scenario"] for row in rows if row["claim"] == claim} for claim in worst}
+    cells = [("claim", "verdict", "measured", "window", "")]
+    head, *lines = aligned([*cells, *(_cells(row, len(scenarios[claim])) for claim, row in worst.items())])
+    output = [head, "-" * len(head)]
+    group = _group(next(iter(worst.values()))) if worst else 0
+    for line, (claim, row) in zip(lines, worst.items(), strict=True):
+        if _group(row) != group:
+            group = _group(row)
+            output.append("")
+        output.append(line)
+        if row["verdict"] != "conforms":
+            output += [*wrapped(row["reason"]), *_wrapped_details(row)]
+        if since and claim in since:
+            output += wrapped(str(since[claim]))
+    took = "without an end" if duration_s is None else duration(duration_s)
+    last = f"{took}; report: {on_terminal(report, _COMPLETE)}"
+    return "\n".join([*output, "", totals(worst.values()), last])
+
+
+def _group(row: Row) -> int:
+    verdict = verdict_of(row)
+    return 2 if verdict.outcome == "conforms" else 1 if verdict.is_skip else 0
+
+
+def _cells(row: Row, scenarios: int) -> tuple[str, ...]:
+    window, page, remark = row["window"], row["page"], f"x{scenarios}"
+    allowed = f"[{window['low_s']:.2f}, {window['high_s']:.2f}] s" if window else ""
+    if page["agreement"] == "differs":
+        is_short = len(page["says"]) <= _SHORT_PAGE_TEXT
+        remark += f"  page: {on_terminal(page['says']) if is_short else 'differs'}"
+    measured = on_terminal(measured_of(row), 16)
+    return on_terminal(row["claim"]), verdict_of(row).label, measured, allowed, remark
+
+
+def totals(worst: Iterable[Row]) -> str:
+    """Count claims by their worst verdict: `conforms 12  deviates 0  unproven 3 (scaled: 2, gap: 1)`."""
+    worst = list(worst)
+    outcomes = Counter(row["verdict"] for row in worst)
+    codes = Counter(row["code"] for row in worst if row["verdict"] == "unproven")
+    counts = "  ".join(f"{name} {outcomes[name]}" for name in ("conforms", "deviates", "unproven"))
+    return f"{counts} {count_codes(codes)}".rstrip()
+
+
+def count_codes(codes: Counter[str]) -> str:
+    """Return the number of each code, the most frequent first: `(scaled: 2, gap: 1)`."""
+    counts = ", ".join(f"{code}: {count}" for code, count in codes.most_common())
+    return f"({counts})" if counts else ""
+
+
+def wrapped(text: str, most: int = _COMPLETE) -> list[str]:
+    """Return at most `most` characters of a text as indented lines without control characters."""
+    return textwrap.wrap(
+        on_terminal(text, most),
+        COLUMNS,
+        initial_indent="    ",
+        subsequent_indent="      ",
+        break_on_hyphens=False,
+    )
+
+
+def _wrapped_details(row: Row, most: int = _COMPLETE) -> Iterator[str]:
+    for name, text in details_of(row).items():
+        yield from wrapped(f"{name}: {text}", most)
+
+
+def last_lines(
+    rows: Sequence[Row], since: Mapping[str, Since] | None = None, named: Collection[str] = ()
+) -> Iterator[str]:
+    """Yield the deviating and the unproven claims with reasons, and as the last line the totals.
+
+    Unproven claims that the user `named` are listed even if this lab or profile cannot prove them.
+    """
+    worst = worst_by_claim(rows)
+    deviating = sorted(claim for claim, row in worst.items() if row["verdict"] == "deviates")
+    unproven = [row for row in worst.values() if row["verdict"] == "unproven"]
+    still_open = [row for row in unproven if not verdict_of(row).is_skip or row["claim"] in named]
+    for claim in deviating:
+        yield f"deviates: {on_terminal(claim)}"
+        scenarios = [
+            row["scenario"] for row in rows if row["claim"] == claim and row["verdict"] == "deviates"
+        ]
+        describe = _describe if len(deviating) <= MAX_DETAILED else _describe_briefly
+        yield from describe(worst[claim], (since or {}).get(claim), list(dict.fromkeys(scenarios)))
+        yield ""
+    yield from _open(still_open)
+    yield from _skipped([row for row in unproven if row not in still_open])
+    yield totals(worst.values())
+
+
+def _describe(row: Row, since: Since | None, scenarios: Sequence[str]) -> Iterator[str]:
+    yield from wrapped(row["reason"], _REASON)
+    yield from _wrapped_details(row, _DETAIL)
+    if since:
+        yield from wrapped(str(since), _DETAIL)
+    for scenario in scenarios:
+        yield from wrapped(f"scenario: {scenario}")
+
+
+def _describe_briefly(row: Row, since: Since | None, scenarios: Sequence[str]) -> Iterator[str]:
+    window, parts = row["window"], [shortened(row["reason"], _DETAIL)]
+    if row["measured"]:
+        parts.append(f"observed {shortened(measured_of(row), _VALUE)}")
+    if window:
+        parts.append(f"window [{window['low_s']:.2f}, {window['high_s']:.2f}] s")
+    if since:
+        parts.append(str(since))
+    yield from wrapped("; ".join(parts))
+    yield from wrapped(f"in {', '.join(scenarios)}")
+
+
+def _open(rows: Sequence[Row]) -> Iterator[str]:
+    """Group by scenario and code: what ends a scenario leaves all its claims open for one reason."""
+    groups: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for row in rows:
+        reasons = groups.setdefault((verdict_of(row).label, row["scenario"]), {})
+        reasons.setdefault(row["reason"], []).append(row["claim"])
+    for (label, scenario), reasons in sorted(groups.items()):
+        yield f"{label}: {on_terminal(scenario)}"
+        for reason, claims in reasons.items():
+            yield from wrapped(f"{', '.join(sorted(claims))}: {shortened(reason, _REASON)}")
+        yield ""
+
+
+def _skipped(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the most frequent reasons why this lab and profile cannot prove claims."""
+    if not rows:
+        return
+    reasons = Counter(f"{row['code']}: {row['reason']}" for row in rows)
+    yield f"this lab and profile cannot prove {len(rows)} of the claims:"
+    for reason, count in reasons.most_common(_MAX_SKIP_REASONS):
+        yield from wrapped(f"{count} {shortened(reason, _SHORT)}")
+    if len(reasons) > _MAX_SKIP_REASONS:
+        rest = sum(count for _reason, count in reasons.most_common()[_MAX_SKIP_REASONS:])
+        yield from wrapped(f"{rest} for other reasons: see {FILE}")
+    yield ""
+
+
+def summary(digest: Digest, claims: Mapping[str, Claim]) -> str:
+    """Return a run in Markdown, for the page of a CI run; also of one that is not whole."""
+    run = View(digest, claims, Finder(digest.run, {}))
+    counts = {state: (number, label) for state, label, number in run.counts}
+    return html.render_template(
+        "summary.md",
+        run=run,
+        setup=digest.setup,
+        counts=counts,
+        labels=LABELS,
+        details=details_of,
+        scenario_title=title,
+        most=MAX_LISTED,
+    )

@@ -1,0 +1,9 @@
+"""What a scenario does to the cluster: `lab.run(actions.kubectl("cordon", node))`."""
+
+from nodeproof.actions.api import *
+from nodeproof.actions.api import OwnCredential, User, kubelet_of
+from nodeproof.actions.components import *
+from nodeproof.actions.nodes import *
+from nodeproof.actions.nodes import labels_of
+from nodeproof.actions.quarantine import *
+from nodeproof.actions.workloads import *

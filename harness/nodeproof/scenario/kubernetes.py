@@ -1,0 +1,16 @@
+"""Names and objects of Kubernetes: taints, labels, components, nodes, pods, workloads."""
+
+from nodeproof.actions.workloads import Workload, preferring, using_pvc, witness_fields, workload
+from nodeproof.cluster.workloads import Pod, Witness, mirror_pod, tolerates
+from nodeproof.model.cluster import (
+    NOT_READY,
+    OUT_OF_SERVICE,
+    POD_COLLECTOR,
+    UNREACHABLE,
+    UNSCHEDULABLE,
+    ZONE_LABEL,
+)
+from nodeproof.model.needs import ATTACHER, CLOUD
+from nodeproof.model.pattern import PRESENT
+from nodeproof.scenario.faults import STATIC_PODS
+from nodeproof.scenario.node import Node

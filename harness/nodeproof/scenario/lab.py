@@ -1,0 +1,321 @@
+"""The scenario's `lab`: a clean cluster, one node that may be affected, one recording.
+
+Its verbs are record, inject, run, observe, collect, wait_for. Their arguments are data: a fault, an
+action, a probe, a source, a check.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from nodeproof.actions.action import Action, ActionContext, perform
+from nodeproof.checks import heartbeats, moments
+from nodeproof.checks.checks import can_be_waited_for, describe, refuse
+from nodeproof.checks.shapes import Occurrence
+from nodeproof.cluster import workloads
+from nodeproof.cluster.resources import node as node_path
+from nodeproof.cluster.workloads import Pod
+from nodeproof.faults import Fault
+from nodeproof.labs.base.wire import NodeInfo
+from nodeproof.labs.client.handle import LabHandle, TooFewNodes
+from nodeproof.model.cluster import Configuration, condition
+from nodeproof.model.history import History
+from nodeproof.model.judgment import Check, Moment, Observation
+from nodeproof.model.needs import Needs
+from nodeproof.model.problem import HostTooLoaded, Problem
+from nodeproof.model.slack import slack_s
+from nodeproof.probes.probe import Probe, Sample
+from nodeproof.recording.recorder import Recording
+from nodeproof.safety.guard import Declared
+from nodeproof.safety.injector import Injection
+from nodeproof.scenario.node import Node
+from nodeproof.scenario.report_collector import ReportCollector
+from nodeproof.sources.logs import WitnessMessages
+from nodeproof.sources.source import Source
+from nodeproof.waiting import OnWait, ignore_wait, wait_until
+
+T = TypeVar("T")
+STATUS = "STATUS"
+_RECENT_S = 2.5
+"""In this time (s) at least one sentinel arrives, unless the lab is late."""
+Step = Callable[[str], AbstractContextManager[object]]
+"""Opens a named step of the report, such as `allure.step`."""
+
+
+class Lab:
+    """A lab as one scenario sees it.
+
+    `targets` are the nodes that its faults may hit, as many as its `needs(faulted=...)` declares; `target` is
+    the node that it is about. `needs(components=..., radius=...)` declare what else they may hit.
+    """
+
+    def __init__(
+        self, lab: LabHandle, folder: Path, needs: Needs, step: Step, until: OnWait = ignore_wait
+    ) -> None:
+        self._lab = lab
+        self._step = step
+        self._on_wait = until
+        self._path = folder / "history.jsonl"
+        self._usable = lab.usable_nodes()
+        self.targets = [Node(name) for name in _targets(lab, needs)]
+        self._declared = Declared(self.targets, needs.components, needs.radius)
+        self.target = Node(self._usable[0])
+        self.recording: Recording | None = None
+        self._collector = ReportCollector(lab)
+        self._has_affected_nodes = False
+
+    @property
+    def configuration(self) -> Configuration:
+        """The running configuration."""
+        return self._lab.configuration
+
+    @property
+    def toleration_s(self) -> int:
+        """A tolerationSeconds that suits the profile and differs from the default."""
+        return self._lab.profile.toleration_s
+
+    @property
+    def quiet_s(self) -> float:
+        """How long this profile waits to see that something does not happen (s)."""
+        return self.configuration.negative_wait_s
+
+    @property
+    def clear_s(self) -> float:
+        """Extra wait (s) for an absence that the scenario's next step would end: more than any slack."""
+        return self._lab.profile.slack_limit_s + 1.0
+
+    def slack_share(self) -> float | None:
+        """Return the slack of the last seconds as a share of its limit, or None if nothing was measured."""
+        if self.recording is None:
+            return None
+        measured = self.recording.measured(_RECENT_S)
+        if not measured.entries:
+            return None
+        return slack_s(measured, self.configuration) / self.configuration.slack_limit_s
+
+    def nodes(self) -> list[NodeInfo]:
+        """Return the lab's nodes, in service or not."""
+        return self._lab.fleet.nodes()
+
+    @property
+    def others(self) -> list[Node]:
+        """The other nodes in service, first those that may be affected."""
+        names = [Node(entry.name) for entry in self.nodes() if entry.name != self.target]
+        in_service = [name for name in names if name not in self._lab.out_of_service]
+        return sorted(in_service, key=lambda name: name not in self._usable)
+
+    def labels(self, node: str) -> Mapping[str, str]:
+        """Return the labels of a Node, to restore them later. Raises ApiError."""
+        labels: Mapping[str, str] = self._lab.cluster.api.get(node_path(node))["metadata"]["labels"]
+        return labels
+
+    def run(self, action: Action[T]) -> T:
+        """Perform an action on the cluster and return its outcome; its beginning and its end are moments.
+
+        Raises:
+            Problem: The action affects a node that is not a target. Other exceptions are the action's.
+        """
+        for node in action.affected_nodes:
+            if node not in self.targets:
+                raise Problem(f"{node} is not a target", "scenario", "declare it: @needs(faulted=...)")
+        self._has_affected_nodes = self._has_affected_nodes or bool(action.affected_nodes)
+        with self._step(action.text):
+            return perform(action, ActionContext(self._lab, self.recording, self._collector.keep_clock))
+
+    def observe(self, probe: Probe) -> Observation:
+        """Read a probe once and record the value. Raises ApiError, MachineError, Problem."""
+        recording, requested_t = self._recording(), time.monotonic()
+        with self._step(f"look at {probe.what} of {probe.subject}"):
+            reading = probe.read(self._lab)
+        sample = reading if isinstance(reading, Sample) else Sample(reading)
+        observation = Observation(uuid.uuid4().hex[:8], probe.what, probe.subject, sample.value)
+        started = {} if sample.process_s is None else {"process_s": sample.process_s}
+        recording.append(
+            "observed",
+            **observation.to_json(),
+            value=observation.value,
+            asked_t=round(requested_t, 6),
+            **started,
+        )
+        return observation
+
+    def collect(self, *sources: Pod | Source) -> None:
+        """Record the reports of witnesses and other sources since the recording began.
+
+        Raises:
+            ApiError: The API did not answer.
+            MachineError: A machine did not answer.
+            Problem: A source cannot be read.
+            OSError: A file cannot be read or written.
+        """
+        for source in sources:
+            messages = WitnessMessages(source) if isinstance(source, Pod) else source
+            with self._step(f"hear {messages.by}"):
+                self._collector.collect(self._recording(), messages)
+
+    @contextmanager
+    def record(
+        self, *, status_of: Pod | None = None, extra_resources: Sequence[str] = ()
+    ) -> Iterator[Recording]:
+        """Record until the context ends.
+
+        Args:
+            status_of: A pod whose STATUS column is read all the time.
+            extra_resources: Resources to record besides nodes, pods, leases and events.
+        """
+        with self._lab.record(self._path, self.targets, extra_resources) as recording:
+            self.recording = recording
+            if status_of is not None:
+                pod = status_of
+                recording.observe(
+                    STATUS, pod.name, lambda: workloads.shown_status(self._lab.cluster.api, pod)
+                )
+            yield recording
+
+    @contextmanager
+    def inject(self, fault: Fault) -> Iterator[Injection]:
+        """Inject a fault for the length of the context, and heal it whatever happens; needs a recording.
+
+        It begins once a heartbeat of its target is recorded: the control plane's timeouts for a silent node
+        start at its last one.
+
+        Raises:
+            Problem: Nodes are lost before the scenario affected any.
+        """
+        recording = self._recording()
+        for node in fault.affected_nodes:
+            if node in self.targets:
+                self._wait_for_heartbeat(node)
+        self._check_none_lost()
+        data = fault.to_json()
+        name = " ".join(str(data[key]) for key in ("direction", "fault") if key in data)
+        hit = ", ".join(fault.affected_nodes) or fault.node
+        with self._step(f"{name} on {hit}"), self._lab.inject(fault, self._declared, recording) as cut:
+            yield cut
+
+    def _check_none_lost(self) -> None:
+        """Raise Problem if a node is lost that the scenario did not affect."""
+        history = self.history()
+        lost = [] if self._has_affected_nodes else [name for name in self._usable if _is_lost(history, name)]
+        if lost:
+            message = f"Ready is Unknown before the scenario affected a node: {', '.join(lost)}"
+            raise Problem(message, "scenario", "see the controller manager's log, or retry on an idle host")
+        self._has_affected_nodes = True
+
+    def _wait_for_heartbeat(self, node: str) -> None:
+        """Wait for a watched renewal of the node's lease: the time of those on the first LIST is unknown.
+
+        If the node does not renew its lease, the checks show it.
+        """
+        with self._step(f"wait for a heartbeat of {node}"):
+            wait_until(lambda: self._has_renewed(node), 2 * self.configuration["R"])
+
+    def _has_renewed(self, node: str) -> bool:
+        return bool(heartbeats.watched_renewals(self._recording().snapshot(), node))
+
+    def wait_for(self, check: Check) -> Check:
+        """Wait until a check is decided or its window has passed, and return it, to be judged later.
+
+        Raises:
+            Problem: It is decided when the recording ends, or no recording can decide it.
+        """
+        if not can_be_waited_for(check):
+            raise Problem(
+                f"cannot wait for {describe(check)}",
+                "scenario",
+                "it is decided when the recording ends: use `claim(...).expect_later(...)`",
+            )
+        try:
+            refuse(check, self.history(), self.configuration)
+        except LookupError as error:
+            raise Problem(
+                str(error), "scenario", f"check the resources and fields of {describe(check)}"
+            ) from error
+        with self._step(f"wait for {describe(check)}"):
+            self._lab.wait_for(self._recording(), check, self._on_wait)
+        return check
+
+    def wait_until_quiet(self, event: Moment) -> None:
+        """Wait until an event has not occurred for `clear_s`, which is more than any slack.
+
+        The wait ends after four times as long; the judgment then shows that the event goes on.
+        """
+        start_t = time.monotonic()
+
+        def is_quiet() -> bool:
+            since_t = time.monotonic() - self.clear_s
+            return since_t >= start_t and moments.find(self.history(), event, since_t) is None
+
+        with self._step(f"wait until {event} stops"):
+            wait_until(is_quiet, 4 * self.clear_s)
+
+    def require(self, moment: Moment, *, within_s: float, after: Moment) -> None:
+        """Raise Problem unless a moment came in time for the scenario, although no claim promises it."""
+        occurrence, start = self.find(moment), self.find(after)
+        if occurrence is None or start is None or occurrence.t - start.t >= within_s:
+            raise Problem(
+                f"{moment} did not come within {within_s:g} s after {after}", "scenario", "run it again"
+            )
+
+    def assume(self, so: bool, what: str, next_step: str) -> None:
+        """Raise Problem unless the lab is as the scenario needs it."""
+        if not so:
+            raise Problem(f"this lab is not {what}", "scenario", next_step)
+
+    def check_not_due(self, event: Moment, since: Moment, due_s: float) -> None:
+        """Raise HostTooLoaded if an event occurred by itself before the scenario could change its time.
+
+        Args:
+            event: What must still be to come.
+            since: From when on it is due.
+            due_s: How long after `since` (s) it occurs by itself, at the earliest. An event that is earlier
+                is left to the judgment.
+        """
+        check_not_due(self.history(), event, since, due_s)
+
+    def find(self, moment: Moment) -> Occurrence | None:
+        """Return the occurrence of a moment in the recording so far, or None."""
+        return moments.find(self.history(), moment)
+
+    def history(self) -> History:
+        """Return the history of the recording."""
+        return self._recording().history()
+
+    def _recording(self) -> Recording:
+        if self.recording is None:
+            raise Problem("nothing is being recorded", "scenario", "use `with lab.record():` around it")
+        return self.recording
+
+
+def check_not_due(history: History, event: Moment, since: Moment, due_s: float) -> None:
+    """Raise HostTooLoaded if an event occurred at least `due_s` (s) after `since`; see `Lab`."""
+    occurrence, start = moments.find(history, event), moments.find(history, since)
+    if occurrence is None or start is None or occurrence.t - start.t < due_s:
+        return
+    elapsed = f"{event} occurred {occurrence.t - start.t:.1f} s after {since}, before the scenario was ready"
+    raise HostTooLoaded(elapsed, "scenario", "run it again on an idle host")
+
+
+def _targets(lab: LabHandle, needs: Needs) -> list[str]:
+    """Return the nodes that faults may hit: the first of the lab, or of each of its zones."""
+    usable = lab.usable_nodes()
+    if not needs.faulted_in:
+        return usable[: needs.faulted]
+    nodes = [entry for entry in lab.fleet.nodes() if entry.name in usable]
+    chosen: list[str] = []
+    for zone, count in zip(lab.fleet.zones(), needs.faulted_in, strict=False):
+        candidates = [node.name for node in nodes if node.zone == zone]
+        if len(candidates) < count:
+            raise TooFewNodes(f"too few usable nodes in {zone}", f"lab {lab.name}", "see its ledger")
+        chosen += candidates[:count]
+    return chosen
+
+
+def _is_lost(history: History, node: str) -> bool:
+    last = history.versions("nodes", "", node)[-1:]
+    return any((condition(version.object, "Ready") or {}).get("status") == "Unknown" for version in last)

@@ -1,0 +1,5 @@
+"""Logs whose lines a scenario collects into its recording: `lab.collect(Log("kubelet-node-1", "text"))`."""
+
+from nodeproof.sources.audit import Audit, audit
+from nodeproof.sources.calls import CloudCalls, VolumeCalls
+from nodeproof.sources.logs import Journal, Log

@@ -1,0 +1,195 @@
+"""End a run: store verdicts of dead workers, end their labs, write the run's results, and sum them up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from nodeproof.labs.base.profiles import profile_named
+from nodeproof.labs.client import registry
+from nodeproof.labs.kinds import kind_named
+from nodeproof.model.problem import OutsideError, Problem
+from nodeproof.report import allure, digest, rundir, tables
+from nodeproof.report.plain import counted
+from nodeproof.report.rundir import DIED
+from nodeproof.safety.ledger import Ledger
+from nodeproof.session import planning, sharing
+from nodeproof.session.judging import without_running
+from nodeproof.session.run import SELECTED, Session
+from nodeproof.session.scenario_report import store_skipped
+
+_MAX_NAMES_LENGTH = 300
+"""Characters to print of the claims without a verdict."""
+
+
+def store_crashed(session: Session, nodeid: str) -> None:
+    """Store an unproven verdict for every declared claim of a scenario whose worker died.
+
+    It gets its own name. A test that is not a scenario has none.
+    """
+    claims = _declared_claims(session.run).get(nodeid)
+    if not claims:
+        return
+    died_as, reason = f"{nodeid}{DIED}", "the worker that ran the scenario died"
+    with contextlib.suppress(OSError):
+        rundir.scenario_dir(session.run, nodeid).rename(rundir.scenario_dir(session.run, died_as))
+    declared = [session.claims[claim] for claim in claims]
+    judged = without_running(declared, "gap", reason)
+    store_skipped(session.run, died_as, judged, session.claims, session.options)
+    allure.write_broken(session.run, died_as, claims, reason, session.claims)
+
+
+def write_results(session: Session) -> None:
+    """Tear down labs that outlived their worker, and write the run's facts, verdicts and times."""
+    orphaned_labs = _tear_down_labs(session)
+    if orphaned_labs:
+        session.say(f"ended labs of workers that are gone: {', '.join(orphaned_labs)}")
+    for line in _heal_zones(session):
+        session.say(line)
+    selected = sorted(session.selected or _read_file(session.run, SELECTED).split())
+    reason = _read_file(session.run, rundir.BROKEN_OFF)
+    scenarios = _declared_claims(session.run)
+    shutil.rmtree(session.run / sharing.FOLDER, ignore_errors=True)
+    durations_s = dict(session.recorder.durations(scenarios))
+    if not session.options.is_ours:
+        durations_s.pop(planning.START, None)
+    with contextlib.suppress(OSError):
+        planning.write_times(session.run, durations_s)
+    _write_run(session, selected, reason)
+    _write_table(session.run)
+
+
+def _heal_zones(session: Session) -> Iterator[str]:
+    """Heal the zones of killed workers in a lab that the run attached to; yield a line for each failure."""
+    lab = session.options.lab
+    if not session.options.zone:
+        return
+    leased = {path.stem.removeprefix(f"{lab}-") for path in (session.run / "labs").glob(f"{lab}-*.json")}
+    for zone in sorted(leased & {entry.lease for entry in Ledger(lab).unfinished()}):
+        try:
+            registry.heal(lab, zone)
+        except Problem as problem:
+            yield f"zone {zone} of lab {lab}: {problem}; run `nodeproof heal`"
+
+
+def _tear_down_labs(session: Session) -> list[str]:
+    """Tear down the labs that this run started and that outlived their worker; return their names."""
+    if not session.options.is_ours:
+        return []
+    labs = session.run / "labs"
+    own = {path.name for path in labs.glob("*") if path.is_dir()}
+    orphaned = sorted(own & set(registry.running()))
+    for name in orphaned:
+        # The worker that would have kept the logs is gone.
+        with (
+            contextlib.suppress(Problem, OutsideError, OSError),
+            contextlib.closing(registry.attach(name)) as lab,
+        ):
+            lab.copy_logs(labs)
+        registry.down(name)
+    sharing.remove_locks(labs)
+    return orphaned
+
+
+def _write_run(session: Session, selected: Sequence[str], reason: str) -> None:
+    """Merge the workers' verdicts, and write the run's facts."""
+    run, options = session.run, session.options
+    rundir.create(run)
+    rundir.merge_verdicts(run)
+    shard = rundir.read_shard(run)
+    labs = [rundir.read_json(path) for path in sorted((run / "labs").glob("*.json"))]
+    facts = rundir.RunFacts(
+        run=run.name,
+        began=session.began.isoformat(),
+        ended=datetime.now(UTC).isoformat(),
+        lab=options.kind,
+        profile=options.profile,
+        kubernetes_version=labs[0]["kubernetes_version"] if labs else options.kubernetes_version,
+        command=session.command,
+        components=labs[0]["components"] if labs else {},
+        settings=tuple(kind_named(options.kind).settings(profile_named(options.profile))),
+        quarantined=tuple(sorted({node for lab in labs for node in lab.get("quarantined", ())})),
+        selected=tuple(selected),
+        exit_reason=reason,
+        shard=shard.to_json() if shard else None,
+    )
+    rundir.write_facts(run, facts)
+    rundir.point_latest(run.parent, run)
+
+
+def _declared_claims(run: Path) -> Mapping[str, Sequence[str]]:
+    """Return the claims of each scenario of the run."""
+    claims: Mapping[str, Sequence[str]] = json.loads(_read_file(run, rundir.DECLARED) or "{}")
+    return claims
+
+
+def _read_file(run: Path, name: str) -> str:
+    """Return the text of a file in the run's folder; empty if there is none."""
+    with contextlib.suppress(OSError):
+        return (run / name).read_text()
+    return ""
+
+
+def _write_table(run: Path) -> None:
+    """Write the table of all claims, unless the run was aborted before any verdict."""
+    with contextlib.suppress(Problem, OSError):
+        facts, rows = rundir.read_facts(run), rundir.read_verdicts(run)
+        text = tables.render(rows, facts.duration_s, str(run), digest.deviating_since(run, facts, rows))
+        (run / tables.FILE).write_text(f"{text}\n")
+
+
+def whole_table(run: Path) -> Iterator[str]:
+    """Yield the lines of the table of all claims."""
+    yield from [*_read_file(run, tables.FILE).splitlines(), ""]
+
+
+def settings(run: Path) -> Iterator[str]:
+    """Yield the settings of the run's lab that differ from upstream's defaults."""
+    yield "settings of the lab that are not upstream's:"
+    yield from [*(f"  {setting}" for setting in rundir.read_facts(run).settings), ""]
+
+
+def summary(run: Path) -> Iterator[str]:
+    """Yield the last lines of a run: deviating and open claims, remarks, and the counts."""
+    facts, rows = rundir.read_facts(run), rundir.read_verdicts(run)
+    *claims, totals = tables.last_lines(
+        rows, digest.deviating_since(run, facts, rows), digest.named_claims(facts)
+    )
+    yield from claims
+    yield from _busiest_processes(run, rows)
+    if facts.quarantined:
+        yield f"not proven healed or Ready: {', '.join(facts.quarantined)}"
+    unjudged = sorted(set(facts.selected) - {row["claim"] for row in rows})
+    if unjudged:
+        yield f"{counted(len(unjudged), 'selected claim')} without a verdict:"
+        yield from tables.wrapped(", ".join(unjudged), _MAX_NAMES_LENGTH)
+    if facts.exit_reason:
+        yield f"nodeproof: {facts.exit_reason}"
+    yield totals
+    yield from _retried(run)
+    yield planning.compare(run, facts.duration_s)
+    yield f"settings of the lab that are not upstream's: {len(facts.settings)} (--settings, or run.json)"
+    yield f"table of all claims: --table, or {tables.FILE}"
+    yield f"run folder: {run}"
+
+
+def _retried(run: Path) -> Iterator[str]:
+    """Yield a line with the number of retried scenarios, and of their tries before the last one."""
+    tries = [path.name.rpartition("-")[0] for path in (run / rundir.TOO_LOADED).glob("*")]
+    if tries:
+        scenarios, earlier = counted(len(set(tries)), "scenario"), counted(len(tries), "try", "tries")
+        yield f"retried because the host was too loaded: {scenarios} ({earlier} before the last one)"
+
+
+def _busiest_processes(run: Path, rows: Sequence[rundir.Row]) -> Iterator[str]:
+    """Yield the processes that used the processors while a scenario stayed open, and the next step."""
+    if not (run / rundir.BUSIEST).exists() or not any(row["code"] == "host-too-loaded" for row in rows):
+        return
+    processes = rundir.read_json(run / rundir.BUSIEST)
+    yield "the host was too loaded even for one scenario alone; busiest processes of other programs:"
+    yield from (f"  {process}" for process in processes or ["none: give the machine more processors"])
+    yield "next step: end them, or run the open claims again with `nodeproof run --claim ID`"

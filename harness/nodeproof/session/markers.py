@@ -1,0 +1,234 @@
+"""A scenario's markers: its claims, needs and standing faults, and whether this run can satisfy them."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import pytest
+
+from nodeproof.model.needs import Needs
+from nodeproof.model.plan import Size
+from nodeproof.model.problem import Problem
+from nodeproof.model.verdict import Code
+from nodeproof.safety.guard import MAX_LOST
+from nodeproof.session.scenario_source import CLAIM_FIXTURE, attributes_used, names_used
+
+if TYPE_CHECKING:
+    from nodeproof.faults import Fault
+    from nodeproof.session.options import Options
+
+FaultFactory = Callable[[str], "Fault"]
+"""Makes a new fault for a node."""
+_COMMON_KEYS = ("fault", "id", "node")
+"""The keys in the data of every fault."""
+
+
+def declared(item: pytest.Item) -> tuple[str, ...]:
+    """Return the claims that a scenario declares."""
+    marker = item.get_closest_marker("claims")
+    return tuple(str(claim) for claim in marker.args) if marker else ()
+
+
+IS_MARKED = pytest.StashKey[bool]()
+"""Whether the source of a test has the marker `claims`: collection adds it to other scenarios."""
+
+
+def warn_of_deprecated(item: pytest.Item) -> None:
+    """Warn of a scenario whose source has the marker `claims`, or whose arguments include `judge`."""
+    expectation = f'{CLAIM_FIXTURE}("page.sentence").expect(...)'
+    is_marked = item.stash.get(IS_MARKED, False)
+    if is_marked:
+        message = f"@claims is deprecated: {expectation} in a scenario also declares its claim"
+        item.warn(DeprecationWarning(message))
+    if not isinstance(item, pytest.Function) or not (is_marked or CLAIM_FIXTURE in item.fixturenames):
+        return
+    if "judge" in inspect.signature(item.function).parameters:
+        message = f"the fixture `judge` is deprecated: use {expectation}, or expect_later(CHECK)"
+        item.warn(DeprecationWarning(message))
+
+
+def fault_names(item: pytest.Item) -> tuple[str, ...]:
+    """Return the fault constructors (`nodeproof.scenario`) in a scenario's source and in its `@standing`."""
+    makers: list[object] = [mark.args[0] for mark in item.iter_markers("standing")]
+    if isinstance(item, pytest.Function):
+        words = inspect.unwrap(item.function).__globals__
+        makers += map(words.get, names_used(item.function))
+        faults = words.get("faults")
+        makers += [getattr(faults, name, None) for name in attributes_used(item.function, "faults")]
+    return tuple(sorted({word_of(maker) for maker in makers} - {""}))
+
+
+def fault_summary(word: str) -> str:
+    """Return what a fault and its healing do."""
+    from nodeproof import scenario
+
+    constructor = getattr(scenario, word)
+    fault = constructor if isinstance(constructor, type) else get_type_hints(constructor)["return"]
+    return " ".join((inspect.getdoc(fault) or "").partition("\n\n")[0].split())
+
+
+def word_of(constructor: object) -> str:
+    """Return the word of a fault's constructor in scenarios, empty if it is none."""
+    from nodeproof.faults import FAULTS
+    from nodeproof.scenario import faults
+
+    if inspect.isfunction(constructor):
+        return constructor.__name__ if constructor.__module__ == faults.__name__ else ""
+    return next((fault.word for fault in FAULTS.values() if fault is constructor), "")
+
+
+def is_quick(item: pytest.Item) -> bool:
+    """Return whether a scenario waits for no fault. If these run last, all workers finish together."""
+    return not needs(item).faulted
+
+
+def needs(item: pytest.Item) -> Needs:
+    """Return what a scenario needs of its lab.
+
+    Raises:
+        Problem: The marker is malformed.
+    """
+    marker = item.get_closest_marker("needs")
+    if marker is None:
+        return Needs()
+    if marker.args:
+        raise Problem("@needs takes keyword arguments only", item.nodeid, "write @needs(nodes=2)")
+    return Needs.of(marker.kwargs, item.nodeid)
+
+
+def standing(item: pytest.Item) -> tuple[FaultFactory, ...]:
+    """Return the faults to inject on the target before the scenario begins, in source order."""
+    marks = reversed(list(item.iter_markers("standing")))
+    return tuple(_make(mark.args[0], mark.args[1:], mark.kwargs) for mark in marks)
+
+
+def _make(
+    constructor: Callable[..., Fault], args: Sequence[Any], settings: Mapping[str, Any]
+) -> FaultFactory:
+    return lambda node: constructor(node, *args, **settings)
+
+
+def key(makes: Sequence[FaultFactory]) -> str:
+    """Return a string that is equal for equal faults, and empty without faults.
+
+    Raises:
+        TypeError: A constructor does not accept its arguments.
+        ValueError: A constructor does not accept the value of an argument.
+    """
+    faults = [{**make("").to_json(), "id": ""} for make in makes]
+    return json.dumps(faults, sort_keys=True) if faults else ""
+
+
+def describe_faults(key: str) -> Iterator[str]:
+    """Describe each fault of a key, with its arguments except the node."""
+    for fault in json.loads(key):
+        settings = [
+            f"{name}={json.dumps(value)}" for name, value in fault.items() if name not in _COMMON_KEYS
+        ]
+        yield " ".join([fault["fault"], *settings])
+
+
+def check(item: pytest.Item) -> None:
+    """Check a scenario's markers before the run.
+
+    Raises:
+        Problem: No lab has what the scenario needs, its faults could count as a disruption of their zone, or
+            `@standing` names something that is not a fault of one node.
+    """
+    requirements = needs(item)
+    try:
+        for mark in item.iter_markers("standing"):
+            _check_constructor(mark.args[0])
+        standing_key = key(standing(item))
+    except (TypeError, ValueError, IndexError, AttributeError) as error:
+        raise Problem(f"@standing: {error}", item.nodeid, "write, e.g., @standing(swap, 256)") from error
+    if standing_key and not requirements.faulted:
+        raise Problem("@standing affects a node", item.nodeid, "declare it: @needs(faulted=1)")
+    if requirements.faulted > MAX_LOST and not requirements.radius:
+        raise Problem(
+            f"faults on {requirements.faulted} nodes may count as a disruption of their zone", item.nodeid,
+            f'declare at most {MAX_LOST}, or radius="zone"',
+
+        )  # fmt: skip
+
+
+def _check_constructor(constructor: Callable[..., Fault]) -> None:
+    """Check that a callable makes a fault, and takes its node first. Raises TypeError, ValueError."""
+    word = word_of(constructor)
+    if not word:
+        raise TypeError(f"{constructor.__name__} is not a fault of nodeproof.scenario")
+    if next(iter(inspect.signature(constructor).parameters), "") not in ("node", "target"):
+        raise TypeError(f"{word} is not a fault of a single node")
+
+
+def why_unprovable(item: pytest.Item, options: Options) -> tuple[Code, str] | None:
+    """Return why this scenario can't prove anything here (code and reason), or None if it can."""
+    from nodeproof.labs.kinds import kind_named
+
+    requirements = needs(item)
+    if requirements.profile and requirements.profile != options.profile:
+        return (
+            "scaled",
+            f"it proves something in profile {requirements.profile} only, this is {options.profile}",
+        )
+    missing = lacks_features(item, kind_named(options.kind).features)
+    if missing:
+        return "lab-lacks", f"a {options.kind} lab has no {missing}"
+    if options.zone and requirements.is_alone:
+        return "lab-lacks", "it needs a lab to itself: leave the zone out, and -n"
+    lab, most_nodes = size(requirements, options), kind_named(options.kind).limits.nodes
+    if lab.nodes > most_nodes:
+        return "lab-lacks", f"it needs {lab.nodes} nodes, a {options.kind} lab has at most {most_nodes}"
+    if requirements.spread != lab.spread:
+        sizes = ", ".join(str(nodes) for nodes in requirements.spread)
+        return "lab-lacks", f"it needs zones of {sizes} nodes: leave out --nodes, --zones and the lab's name"
+    if requirements.zones > lab.zones:
+        return "lab-lacks", f"it needs {requirements.zones} zones, the lab has {lab.zones}: use --zones"
+    if requirements.faulted and not requirements.radius and lab.nodes < 2 * lab.zones:
+        return "lab-lacks", "a zone of one node would lose its only one: use --nodes"
+    if requirements.nodes > lab.nodes:
+        return "lab-lacks", f"it needs {requirements.nodes} nodes, the lab has {lab.nodes}: use --nodes"
+    return None
+
+
+def is_large(needs: Needs, options: Options) -> bool:
+    """Return whether a scenario needs a lab larger than the common one of this kind."""
+    from nodeproof.labs.kinds import kind_named
+
+    return needs.zones > 1 or needs.nodes > kind_named(options.kind).limits.common_nodes
+
+
+def size(needs: Needs, options: Options) -> Size:
+    """Return the size of the lab for a scenario; `--nodes` and `--zones` override it."""
+    if needs.spread and (needs.spread == options.spread or not (options.nodes or options.zones)):
+        return Size(needs.nodes, needs.zones, needs.spread)
+    zones = options.zones or needs.zones
+    return Size(options.nodes or max(needs.nodes, 2 * zones), zones)
+
+
+def common_size(all_needs: Iterable[Needs], options: Options) -> Size:
+    """Return the lab size that suits every scenario without a lab size of its own."""
+    sizes = [size(needs, options) for needs in all_needs if not is_large(needs, options) or options.nodes]
+    zones = options.zones or 1
+    return Size(max((size.nodes for size in sizes), default=2 * zones), zones)
+
+
+def needs_machine(item: pytest.Item) -> bool:
+    """Return whether a scenario needs a feature that hollow nodes lack; `check` reports malformed markers."""
+    if not declared(item):
+        return False
+    from nodeproof.labs.kinds import KINDS
+
+    hollow_features = frozenset[str]().union(*(kind.features for kind in KINDS.values() if kind.is_hollow))
+    with contextlib.suppress(Problem):
+        return bool(lacks_features(item, hollow_features))
+    return False
+
+
+def lacks_features(item: pytest.Item, has: frozenset[str]) -> str:
+    """Return the features that the scenario needs and the lab lacks, as text; empty if none."""
+    return ", ".join(sorted(needs(item).features - has))

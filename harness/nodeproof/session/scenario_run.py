@@ -1,0 +1,286 @@
+"""A scenario of a run from set-up to verdict, and its retries at the end of the run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
+
+import allure
+import pytest
+
+from nodeproof.cache import Detail
+from nodeproof.capacity import busiest
+from nodeproof.checks.judge import unexpected_exit
+from nodeproof.labs.client.handle import LabHandle, TooFewNodes
+from nodeproof.model.history import History
+from nodeproof.model.load import Turn
+from nodeproof.model.problem import HostTooLoaded, OutsideError, Problem
+from nodeproof.model.verdict import Code, unproven
+from nodeproof.report import digest, rundir
+from nodeproof.scenario.lab import Lab
+from nodeproof.session import markers, scenario_report
+from nodeproof.session.judging import LABEL, Judge, JudgedScenario, Unproven, close, without_running
+from nodeproof.session.planning import ENDED, WAITED
+from nodeproof.session.run import Session, session_of
+from nodeproof.session.scheduling import set_current_item
+from nodeproof.session.sharing import Retry
+from nodeproof.session.worker_lab import LabRequirements, StandingFaultFailed
+from nodeproof.waiting import wait_until
+
+_POLL_S = 1.0
+_BUSIEST, _SAMPLE_S = 5, 1.0
+"""Number of processes of other programs listed for a scenario that stays open; sampling time (s)."""
+_CODES: Sequence[tuple[type[Exception], Code]] = (
+    (HostTooLoaded, "host-too-loaded"),
+    (StandingFaultFailed, "not-injected"),
+)
+"""Why a scenario that ended before it recorded is unproven; `gap` for other errors."""
+
+
+class ScenarioRun:
+    """A scenario of this session, from set-up to verdict.
+
+    A retry at the end of the run uses the same object, with a new judge and lab. The scenario will be retried
+    if it stayed open because of the host's load, and a retry is left.
+    """
+
+    def __init__(self, item: pytest.Item, session: Session) -> None:
+        self.item, self.session = item, session
+        self.needs = markers.needs(item)
+        self.claims = [session.claims[claim] for claim in markers.declared(item)]
+        self.judge: Judge | None = None
+        self.lab: Lab | None = None
+        self.tries = 0
+        self.will_retry = False
+
+    @property
+    def nodeid(self) -> str:
+        return self.item.nodeid
+
+    def set_up(self) -> None:
+        """Set the scenario's Allure labels; skip it with a verdict if this lab and profile can't prove it."""
+        if self.session.progress is not None:
+            self.session.progress.began(self.nodeid)
+        markers.warn_of_deprecated(self.item)
+        scenario_report.label(self.nodeid, self.claims, self.session.options)
+        missing = markers.why_unprovable(self.item, self.session.options)
+        if missing is not None:
+            self._skip(*missing)
+
+    def open_lab(self) -> Lab:
+        """Return the fixture `lab`: the worker's lab, cleaned and checked for the scenario.
+
+        Without a lab the whole session ends.
+
+        Raises:
+            Unproven: Too few nodes may be affected, or a standing fault could not be injected.
+        """
+        session, needs = self.session, self.needs
+        try:
+            handle = self._prepare_lab()
+            missing = markers.lacks_features(self.item, handle.features)
+            progress = (session.progress.step, session.progress.until) if session.progress else (allure.step,)
+            lab = Lab(handle, rundir.scenario_dir(session.run, self.nodeid), needs, *progress)
+        except (TooFewNodes, StandingFaultFailed) as problem:
+            self._store_unrecorded(problem)
+            raise Unproven(str(problem)) from problem
+        except (Problem, OutsideError) as problem:
+            session.abort(str(problem))
+        if missing:
+            self._skip("lab-lacks", f"this lab has no {missing}")
+        self.lab = lab
+        return lab
+
+    def _prepare_lab(self) -> LabHandle:
+        """Return the worker's lab, ready for the scenario; start or replace it if necessary.
+
+        Raises:
+            Problem, OutsideError: There is no usable lab.
+        """
+        session, options = self.session, self.session.options
+        is_large = markers.is_large(self.needs, options)
+        requirements = LabRequirements(
+            self.needs,
+            markers.size(self.needs, options) if is_large else session.size,
+            session.is_alone(self.nodeid),
+            markers.standing(self.item),
+        )
+        provider = session.lab_provider()
+        if session.shares_later(self.nodeid):
+            provider.reserve_zone()
+        return provider.prepare(requirements, self._wait_for_turn).handle
+
+    def new_judge(self) -> Judge:
+        """Return the fixture `judge`."""
+        self.judge = Judge(markers.declared(self.item), self.session.claims)
+        return self.judge
+
+    def close(self, error: Exception | None) -> None:
+        """Evaluate, store and attach the judgments, and raise the pytest outcome of their verdicts."""
+        __tracebackhide__ = True
+        lab, judge, session = self.lab, self.judge, self.session
+        if lab is None or judge is None or lab.recording is None:
+            error = error or Unproven(
+                "request the fixtures `lab` and `claim`, and record: `with lab.record():`"
+            )
+            self._decide_retry(self._store_unrecorded(error))
+            raise error
+        history, configuration = lab.history(), lab.configuration
+        broken = f"{type(error).__name__}: {error}" if error else ""
+        judged = close(self.claims, judge.judgments, history, configuration, broken)
+        scenario_report.store(session.run, self.nodeid, judged, session.claims, configuration, history)
+        scenario_report.attach(session.run, self.nodeid, judged, configuration)
+        is_expected = error is None and judged.worst().outcome == "conforms"
+        provider = session.lab_provider()
+        if provider.lab is not None:
+            provider.lab.last_taint_t = scenario_report.last_no_execute_taint(history)
+            _attach_logs(provider.lab.handle, lab, history, is_expected)
+        if error is None:
+            self.item.user_properties.append((ENDED, True))
+        if unexpected_exit(history) is not None:
+            provider.discard()
+        self.item.user_properties.append((LABEL, judged.worst().label))
+        self._decide_retry(judged)
+        text = digest.failure_message(judged.verdicts(), session.claims, configuration.kubernetes_version)
+        _raise_outcome(judged, text, error)
+
+    def entitle(self) -> None:
+        """Set the scenario's title and description in Allure, whatever its outcome."""
+        remark = str(getattr(getattr(self.item, "function", None), "__doc__", None) or "")
+        scenario_report.entitle(self.nodeid, self.claims, remark)
+
+    def leave(self) -> None:
+        """Report that the scenario is over; postpone it if it will be retried.
+
+        This worker retries it if it needs a whole lab, as that lab is kept; else the next free worker does.
+        """
+        session = self.session
+        session.throttle.end_scenario()
+        if session.progress is not None:
+            session.progress.ended()
+        if not self.will_retry:
+            return
+        self.will_retry = False
+        self.tries += 1
+        retry = Retry(self.nodeid, self.tries)
+        if session.is_alone(self.nodeid):
+            session.retries.add_own(retry)
+        else:
+            session.retries.add(retry)
+        session.say(Detail(f"host too loaded to judge, retried at the end of the run: {self.nodeid}"))
+
+    def retry(self, tries: int) -> None:
+        """Run the scenario again; its earlier recording moves to where no verdict is read from."""
+        self.tries = tries
+        rundir.put_aside(self.session.run, self.nodeid)
+        ours = (ENDED, LABEL, WAITED)
+        self.item.user_properties[:] = [pair for pair in self.item.user_properties if pair[0] not in ours]
+        set_current_item(self.item)
+        self.item.ihook.pytest_runtest_protocol(item=self.item, nextitem=None)
+
+    def _wait_for_turn(self) -> None:
+        """Wait until the machine has capacity for the scenario; its duration excludes this wait."""
+        began_t = time.monotonic()
+        self.session.throttle.start_scenario(self.session.say, self._slack_share)
+        self.item.user_properties.append((WAITED, round(time.monotonic() - began_t, 3)))
+
+    def _slack_share(self) -> float | None:
+        return self.lab.slack_share() if self.lab is not None else None
+
+    def _skip(self, code: Code, reason: str) -> NoReturn:
+        """Skip a scenario that can prove nothing here; every declared claim gets an unproven verdict."""
+        self.item.user_properties.append((LABEL, unproven(code, reason).label))
+        self._store_skipped(without_running(self.claims, code, reason))
+        pytest.skip(f"unproven: {code}: {reason}")
+
+    def _store_unrecorded(self, error: Exception) -> JudgedScenario:
+        """Store an unproven verdict for every declared claim of a scenario that ended before it recorded."""
+        code: Code = next((code for kind, code in _CODES if isinstance(error, kind)), "gap")
+        reason = f"nothing was recorded: {type(error).__name__}: {error}"
+        judged = without_running(self.claims, code, reason)
+        self.item.user_properties.append((LABEL, judged.worst().label))
+        self._store_skipped(judged)
+        return judged
+
+    def _store_skipped(self, judged: JudgedScenario) -> None:
+        session = self.session
+        scenario_report.store_skipped(session.run, self.nodeid, judged, session.claims, session.options)
+
+    def _decide_retry(self, judged: JudgedScenario) -> None:
+        """Decide whether the scenario will be retried: never if a claim deviates.
+
+        If no retry is left, write the busiest processes of other programs.
+        """
+        codes = {verdict.code for _claim, verdict in judged.verdicts()}
+        is_open = "host-too-loaded" in codes and judged.worst().outcome != "deviates"
+        tries_left = self.item.config.getoption("again") - self.tries
+        self.will_retry = is_open and tries_left > 0
+        if is_open and tries_left <= 0:
+            processes = busiest(_BUSIEST, _SAMPLE_S, os.getppid() if self.session.is_worker else os.getpid())
+            rundir.write_json(self.session.run / rundir.BUSIEST, processes)
+
+
+def _attach_logs(handle: LabHandle, lab: Lab, history: History, is_expected: bool) -> None:
+    """Attach the logs of the scenario's nodes; more of them if its outcome needs an explanation."""
+    if not is_expected:
+        handle.fetch_journals()
+    with contextlib.suppress(Problem, OSError):
+        nodes = {lab.target, *lab.targets, *scenario_report.concerned(history)}
+        scenario_report.attach_logs((handle.life.logs, handle.journals), nodes, short=is_expected)
+
+
+def _raise_outcome(judged: JudgedScenario, text: str, error: Exception | None) -> None:
+    __tracebackhide__ = True
+    verdict = judged.worst()
+    if verdict.outcome == "deviates":
+        pytest.fail(text, pytrace=False)
+    if error is not None:
+        raise Unproven(text) from error
+    if verdict.is_skip:
+        pytest.skip(text)
+    if verdict.outcome == "unproven":
+        raise Unproven(text)
+
+
+_SCENARIO = pytest.StashKey[ScenarioRun]()
+
+
+def scenario_of(item: pytest.Item) -> ScenarioRun:
+    """Return the scenario of an item, made at the first call."""
+    if _SCENARIO not in item.stash:
+        item.stash[_SCENARIO] = ScenarioRun(item, session_of(item.config))
+    return item.stash[_SCENARIO]
+
+
+def run_postponed(session: Session, items: Sequence[pytest.Item]) -> None:
+    """Run the postponed scenarios of all workers, after they have run all others.
+
+    The first retry runs beside at most half as many scenarios as the run has workers, the second one alone.
+
+    Args:
+        session: the session of this worker.
+        items: all items of the run.
+    """
+    if not session.run.exists():
+        # Nothing ran, as in `nodeproof plan`.
+        return
+    by_nodeid = {item.nodeid: item for item in items}
+    for turn in (Turn.HALF, Turn.ALONE):
+        session.throttle.go_on_to(turn)
+        for retry in _due(session, turn):
+            scenario_of(by_nodeid[retry.nodeid]).retry(retry.tries)
+
+
+def _due(session: Session, turn: Turn) -> Iterator[Retry]:
+    """Yield the scenarios that this worker retries in a turn, until no worker can postpone another one."""
+    while True:
+        is_over = session.throttle.is_reached_by_all(turn)
+        if (retry := session.retries.take(turn)) is not None:
+            yield retry
+        elif is_over:
+            return
+        else:
+            wait_until(lambda: session.throttle.is_reached_by_all(turn), _POLL_S, _POLL_S)

@@ -1,0 +1,73 @@
+"""Several machines with one Node name, one after another and two at once."""
+
+from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, windows
+from nodeproof.scenario.kubernetes import Node
+from nodeproof.scenario.types import Moment
+
+NODE, OLD, NEW, SECOND = Node("shared"), "box-old", "box-new", "box-second"
+KEY, TAINT = "inherited", NODE.taint("nodeproof.dev/inherited", "NoSchedule")
+UP_S, FLIPS = 60.0, 2
+LABEL = actions.labels_of(KEY, "yes")
+MACHINE_ID = moments.changed("nodes", NODE, "status.nodeInfo.machineID")
+
+
+@needs(nodes=2, lasts="10U + 30")
+def test_a_machine_that_comes_under_a_nodes_name_takes_the_node_as_it_is(
+    lab: Lab, claim: Expectations
+) -> None:
+    """The first machine leaves for good, a second one replaces it, and a third one joins beside that."""
+    labelled = NODE.became({"metadata": {"labels": LABEL}})
+    second_join = actions.join(SECOND, node=NODE)
+
+    with lab.record():
+        lab.run(actions.join(OLD, node=NODE))
+        lab.wait_for(NODE.ready.after(NODE.created, windows.prompt(UP_S)))
+        lab.run(actions.label_node(NODE, KEY, "yes"))
+        lab.run(actions.kubectl("cordon", NODE))
+        lab.run(actions.kubectl("taint", "node", NODE, f"{TAINT.key}=yes:{TAINT.effect}"))
+        for addition in (labelled, NODE.cordoned, TAINT.added):
+            claim("naming.replacement-inherits-state").expect(
+                addition, within=windows.prompt(UP_S), after=NODE.ready
+            )
+        expect_inheritance(lab, claim, until=second_join.begun)
+        lab.run(second_join)
+        expect_shared_node(lab, claim, since=second_join.begun)
+
+
+def expect_inheritance(lab: Lab, claim: Expectations, until: Moment) -> None:
+    """Expect that the Node keeps its label, cordon and taint when another machine replaces its own."""
+    unlabelled = NODE.became({"metadata": {"labels": {"$not": LABEL}}})
+    old_leave = actions.leave(OLD)
+    lab.run(old_leave)
+    lab.run(actions.join(NEW, node=NODE))
+    replacement = moments.first_after(MACHINE_ID, after=moments.booted(NEW))
+    claim("naming.replacement-inherits-state").expect(
+        replacement, within=windows.prompt(UP_S), after=moments.booted(NEW)
+    )
+    for loss in (unlabelled, NODE.uncordoned, TAINT.removed):
+        claim("naming.replacement-inherits-state").never(
+            loss, throughout=windows.absence(lab.quiet_s), after=replacement
+        )
+        # The registration precedes the first status, however long after the other machine's end.
+        claim("naming.replacement-inherits-state").expect_later(
+            checks.counted(loss, 0, 0, after=old_leave.begun, until=until)
+        )
+
+
+def expect_shared_node(lab: Lab, claim: Expectations, since: Moment) -> None:
+    """Expect that two machines report for one Node in turn, and that neither removes it or its Lease."""
+    flips = moments.first_after(MACHINE_ID, after=moments.booted(SECOND))
+    lab.wait_for(flips.after(moments.booted(SECOND), windows.prompt(UP_S)))
+    second_leave = actions.leave(SECOND)
+    for removal in (NODE.removed, moments.removed("leases", NODE, "kube-node-lease")):
+        claim("naming.second-kubelet-adopts").never(
+            removal, throughout=windows.absence(5 * lab.configuration["U"]), after=flips
+        )
+        # What the kubelet does at its start precedes its first status, too.
+        claim("naming.second-kubelet-adopts").expect_later(
+            checks.counted(removal, 0, 0, after=since, until=second_leave.begun)
+        )
+    lab.run(second_leave)
+    claim("naming.second-kubelet-adopts").expect_later(
+        checks.counted(MACHINE_ID, FLIPS, 1000, after=moments.booted(SECOND), until=second_leave.begun)
+    )

@@ -1,0 +1,90 @@
+"""Shutdowns that the kubelet does not notice: it requested no delay, or more than logind grants."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import Node, Pod, Witness
+from nodeproof.scenario.types import Expectation, Injection
+
+LOGIN = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
+DELAY = (*LOGIN, "InhibitDelayMaxUSec")
+LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
+LOCKED, NOT_LOCKED = {"$contains": LOCK}, {"$not": {"$contains": LOCK}}
+QUIET_S, PATIENT_S = 20, 300
+"""Longer than a kubelet takes to report a shutdown, and than it takes to distinguish life from silence."""
+DROP_INS = "/etc/systemd/logind.conf.d"
+DROP_IN, LATER_DROP_IN = f"{DROP_INS}/99-kubelet.conf", f"{DROP_INS}/nodeproof.conf"
+"""The last drop-in that sets a value counts: the second one is the image's own, of 120 s."""
+NOTHING, LOGIND_S, RAISED_S, TOO_LONG_S = "[Login]\n", 120, 180, 240
+PERIODS = ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods")
+
+
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="70")
+def test_a_kubelet_that_nobody_gave_time_is_told_of_no_shutdown(lab: Lab, claim: Expectations) -> None:
+    """Nor does it delay one: logind goes on at once, and is refused its last step."""
+    node, off_by_default = lab.target, claim("graceful-shutdown.off-by-default")
+
+    with lab.record():
+        pod = start_witness(lab)
+        for name in PERIODS:
+            off_by_default.expect_later(checks.shows(lab.observe(probes.kubelet_field(node, name)), "0s"))
+        off_by_default.expect_later(checks.shows(lab.observe(probes.inhibitors(node)), NOT_LOCKED))
+        with lab.inject(faults.cancelled_shutdown(node)) as fault:
+            expect_no_shutdown(off_by_default, node, fault, pod)
+            preparing = lab.observe(probes.dbus_property(node, *LOGIN, "PreparingForShutdown"))
+            off_by_default.expect_later(checks.shows(preparing, False))
+        lab.collect(pod)
+
+
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="150")
+def test_kubelet_raises_logind_delay_unless_a_later_drop_in_lowers_it(lab: Lab, claim: Expectations) -> None:
+    """The later drop-in is empty at first. The kubelet's own stays after its grace period is removed."""
+    node = lab.target
+    raised, too_long = (
+        faults.kubelet_settings(node, shutdownGracePeriod=f"{seconds}s") for seconds in (RAISED_S, TOO_LONG_S)
+    )
+    override = claim("graceful-shutdown.inhibit-delay-override")
+    conflict = claim("graceful-shutdown.inhibit-delay-conflict")
+
+    with lab.record():
+        delay = lab.observe(probes.dbus_property(node, *DELAY))
+        lab.assume(
+            delay.value < RAISED_S * 10**6, f"one whose logind gives less than {RAISED_S} s", "restart logind"
+        )
+        with lab.inject(faults.replace_file(node, LATER_DROP_IN, NOTHING)), lab.inject(raised):
+            start_witness(lab)
+            expect_delay(lab, override, delay_s=RAISED_S, period_s=RAISED_S, locks=LOCKED)
+        with lab.inject(too_long):
+            pod = start_witness(lab)
+            expect_delay(lab, conflict, delay_s=LOGIND_S, period_s=TOO_LONG_S, locks=NOT_LOCKED)
+            with lab.inject(faults.cancelled_shutdown(node)) as fault:
+                expect_no_shutdown(conflict, node, fault, pod)
+            lab.collect(pod)
+
+
+def start_witness(lab: Lab) -> Pod:
+    """Start a pod on the target; by then, its kubelet has its lock or has failed to get one."""
+    (pod,) = lab.run(actions.run_witnesses(Witness(toleration_s=PATIENT_S), on=lab.target))
+    return pod
+
+
+def expect_delay(
+    lab: Lab, expectation: Expectation, *, delay_s: int, period_s: int, locks: Mapping[str, Any]
+) -> None:
+    """Expect logind's delay, the grace period in the kubelet's drop-in, and the kubelet's lock or none."""
+    node, drop_in = lab.target, {"$contains": f"InhibitDelayMaxSec={period_s}"}
+    expectation.expect_later(checks.shows(lab.observe(probes.dbus_property(node, *DELAY)), delay_s * 10**6))
+    expectation.expect_later(checks.shows(lab.observe(probes.file_of(node, DROP_IN)), drop_in))
+    expectation.expect_later(checks.shows(lab.observe(probes.inhibitors(node)), locks))
+
+
+def expect_no_shutdown(expectation: Expectation, node: Node, fault: Injection, pod: Pod) -> None:
+    """Expect that the kubelet notices no shutdown, and that the pod runs on; collect its reports later."""
+    event = moments.event_reported("Shutdown", "Node", node, "Shutdown manager detected shutdown event")
+    for moment in (event, node.not_ready):
+        expectation.never(moment, throughout=windows.absence(QUIET_S), after=fault.requested_at)
+    expectation.expect_later(
+        checks.counted(pod.sigterm, 0, 0, after=fault.requested_at, until=fault.healing_at)
+    )
+    expectation.expect_later(checks.stays_alive(pod.name, fault.requested_at, fault.healing_at))

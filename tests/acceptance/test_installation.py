@@ -1,0 +1,197 @@
+"""Set-up with an empty cache, the wheel outside a checkout, and `nodeproof doctor` on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from nodeproof import proc
+from nodeproof.labs.kinds import KINDS, LIBVIRT, VAGRANT
+from nodeproof.labs.kinds.libvirt import hypervisor
+from nodeproof.labs.kinds.vagrant.kind import TOOLS as VAGRANT_TOOLS
+from nodeproof.report import rundir
+from nodeproof.root import TOOLS, become_root, missing_tools
+from tests.acceptance.command import TOP, nodeproof
+from tests.leftovers import host_tables
+
+SET_UP_TIMEOUT_S = 300.0
+SSHD = Path("/usr/sbin/sshd")
+
+
+@pytest.mark.skipif(SSHD.exists(), reason=f"{SSHD} is installed, so none is unpacked")
+def test_empty_cache_is_filled_once(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    argv = [str(TOP / "infra" / "setup.sh")]
+    first = proc.run(argv, timeout_s=SET_UP_TIMEOUT_S, env=environment)
+    unpacked = tmp_path / "nodeproof" / "sshd" / "usr" / "sbin" / "sshd"
+    assert "unpacking sshd" in first.stderr
+    assert os.access(unpacked, os.X_OK)
+    names = sorted(path.name for path in (tmp_path / "nodeproof").iterdir())
+    assert names == [".sshd-compared", "sshd", unpacked.resolve().parents[2].name]
+
+    again = proc.run(argv, timeout_s=SET_UP_TIMEOUT_S, env=environment)
+    assert (again.stdout, again.stderr) == ("", "")
+
+
+@pytest.mark.skipif(SSHD.exists(), reason=f"{SSHD} is installed, so none is unpacked")
+def test_outdated_sshd_is_replaced_but_stays_for_running_labs(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    cache = tmp_path / "nodeproof"
+    old = cache / "sshd-1:0.1" / "usr" / "sbin" / "sshd"
+    executable(old, "exit 1")
+    (cache / "sshd").symlink_to("sshd-1:0.1")
+    process = proc.run([str(TOP / "infra" / "setup.sh")], timeout_s=SET_UP_TIMEOUT_S, env=environment)
+    assert "unpacking sshd" in process.stderr
+    assert (cache / "sshd").resolve() != old.parents[2]
+    assert old.exists()
+
+
+def executable(path: Path, command: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{command}\n")
+    path.chmod(0o755)
+
+
+def test_outdated_installation_is_reinstalled(tmp_path: Path) -> None:
+    """In a copy whose Python and pip only log their arguments, with all OS packages present."""
+    calls, top = tmp_path / "calls", tmp_path / "top"
+    shutil.copytree(TOP / "infra", top / "infra", ignore=shutil.ignore_patterns("node_modules"))
+    for name in ("pyproject.toml", "requirements.lock", "requirements-libvirt.lock"):
+        shutil.copy(TOP / name, top / name)
+    for name in ("pip", "python"):
+        executable(top / ".venv" / "bin" / name, f'echo "$@" >> {calls}')
+    executable(tmp_path / "path" / "dpkg-query", "echo install ok installed")
+    environment = {**os.environ, "PATH": f"{tmp_path / 'path'}:{os.environ['PATH']}"}
+    environment["XDG_CACHE_HOME"] = str(tmp_path)
+    executable(tmp_path / "nodeproof" / "sshd" / "usr" / "sbin" / "sshd", "exit 1")
+    (tmp_path / "nodeproof" / ".sshd-compared").touch()
+
+    def installed(*arguments: str) -> list[str]:
+        """Return the lock files that are installed from."""
+        calls.write_text("")
+        proc.run([str(top / "infra" / "setup.sh"), *arguments], timeout_s=SET_UP_TIMEOUT_S, env=environment)
+        return [
+            name
+            for name in ("requirements.lock", "requirements-libvirt.lock")
+            if f"/{name}" in calls.read_text()
+        ]
+
+    assert installed() == ["requirements.lock"]
+    assert installed() == []
+    assert "requirements-libvirt.lock" in installed("libvirt")
+    assert installed("libvirt") == []
+    lock = top / "requirements-libvirt.lock"
+    lock.write_text(lock.read_text().replace("==", "==1"))
+    assert installed() == []
+    assert "requirements-libvirt.lock" in installed("libvirt")
+
+
+BUILD_TIMEOUT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the wheel's content, ahead of the checkout on the path."""
+    work = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    proc.run(
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(work), str(TOP)],
+        timeout_s=BUILD_TIMEOUT_S,
+    )
+    (wheel,) = work.glob("nodeproof-*.whl")
+    proc.run(
+        [*pip, "install", "--no-deps", "--target", str(work / "site"), str(wheel)], timeout_s=BUILD_TIMEOUT_S
+    )
+    return work / "site"
+
+
+def _run(installed: Path, cwd: Path, *code: str) -> proc.Result:
+    env = {**os.environ, "PYTHONPATH": str(installed)}
+    return proc.run([sys.executable, *code], timeout_s=BUILD_TIMEOUT_S, cwd=cwd, env=env, check=False)
+
+
+def test_shipped_scenarios_are_collected(installed: Path, tmp_path: Path) -> None:
+    process = _run(installed, tmp_path, "-m", "nodeproof.cli", "run", "--collect-only", "-q")
+    assert process.status == 0, process.stdout
+    assert "test_kubelet_renews_its_lease" in process.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_recipes_are_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "from nodeproof.artifacts.components import recipe_dir; from nodeproof import catalogue;"
+        "print(recipe_dir()); print(catalogue.scenarios_dir()); print(len(catalogue.load()))"
+    )
+    process = _run(installed, tmp_path, "-c", code)
+    recipe, scenarios, claims = process.stdout.split()
+    assert Path(recipe).is_relative_to(installed)
+    assert (Path(recipe) / "go.mod").exists()
+    assert Path(scenarios).is_relative_to(installed)
+    assert int(claims) >= 12
+
+
+def test_csi_driver_starts(installed: Path, tmp_path: Path) -> None:
+    process = _run(installed, tmp_path, "-c", "from nodeproof.artifacts import csi; print(csi.python_path())")
+    path = Path(process.stdout.strip())
+    assert path.is_relative_to(installed)
+    options = ["--endpoint=unix:///nowhere/sock", f"--hypervisor=table:{tmp_path / 'table'}"]
+    driver = _run(path, tmp_path, "-P", "-m", "infra.csi", *options)
+    assert "csi driver: cannot listen at unix:///nowhere/sock" in driver.stderr, driver.stderr
+
+
+def test_run_outside_a_checkout_leaves_its_verdicts(installed: Path, tmp_path: Path) -> None:
+    process = _run(
+        installed, tmp_path, "-m", "nodeproof.cli", "run", "--no-site", "-k", "test_defaults or test_default"
+    )
+    assert process.status == 0, process.stdout + process.stderr
+    rows = rundir.read_verdicts(tmp_path / "reports" / "out" / "latest")
+    assert {row["code"] for row in rows} == {"scaled"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_doctor_reports_a_lab_that_starts_here(kind: str, tmp_path: Path) -> None:
+    needs = {LIBVIRT.name: hypervisor.TOOLS, VAGRANT.name: (*hypervisor.TOOLS, *VAGRANT_TOOLS)}.get(kind, ())
+    if needs and (missing_tools(needs) or find_spec("libvirt") is None):
+        pytest.skip("set-up for virtual machines was not run here")
+
+    process = nodeproof("doctor", "--lab", kind, cwd=tmp_path)
+
+    assert process.status == 0, process
+    assert f"{kind} lab: can start" in process.stdout
+    assert "missing" not in process.stdout
+
+
+def test_doctor_without_virsh_names_the_install_command(tmp_path: Path) -> None:
+    for tool in {*TOOLS, *hypervisor.TOOLS, "sudo"} - {"virsh"}:
+        program = shutil.which(tool)
+        if program is not None:
+            (tmp_path / tool).symlink_to(program)
+
+    process = nodeproof("doctor", "--lab", "libvirt", cwd=tmp_path, env={"PATH": str(tmp_path)})
+
+    assert process.status == 1, process
+    (line,) = [line for line in process.stdout.splitlines() if "programs:" in line]
+    assert "virsh" in line
+    assert "infra/setup.sh libvirt" in line
+
+
+@pytest.mark.alone
+def test_doctor_changes_nothing(tmp_path: Path) -> None:
+    before = _state()
+
+    nodeproof("doctor", cwd=tmp_path, env={"XDG_CACHE_HOME": str(tmp_path / "cache")})
+
+    assert _state() == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def _state() -> tuple[str, ...]:
+    """Return the host's own network and mounts, where a trial outside of namespaces would be visible."""
+    links = proc.run([*become_root(), "ip", "-o", "link"], timeout_s=10).stdout
+    names = sorted(line.split(":")[1].strip() for line in links.splitlines())
+    return host_tables(), *names, Path("/proc/self/mounts").read_text()

@@ -1,0 +1,1 @@
+"""A kind of lab that no supervisor of nodeproof runs."""

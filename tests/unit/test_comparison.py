@@ -1,0 +1,352 @@
+"""Runs side by side: regressions, times and settings of two, and the matrix of several."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeproof import cli
+from nodeproof.model.verdict import Verdict, unproven
+from nodeproof.report import comparison, digest, page
+from nodeproof.report.comparison import Comparison, Times
+from nodeproof.report.rundir import RunFacts
+from tests.unit.synthetic_runs import (
+    CLAIMS,
+    CONFORMS,
+    DETECTION,
+    DEVIATES,
+    FACTS,
+    GAP,
+    LACKS,
+    TAINT,
+    VERSION,
+    ScenarioVerdict,
+    configuration,
+    measured,
+    tell,
+)
+
+JUDGED = [claim.id for claim in CLAIMS.values() if claim.status == "judged"]
+GRACE = "node-monitor-grace-period"
+A, B = "a.py::test_a", "b.py::test_b"
+OLD = "v1.31.9"
+SCALED = unproven("scaled", "the window would also admit half or double")
+HOSTILE = "<script>x</script> | `a` **b** [c](d)\n\x1b[2J\r\u202e"
+
+
+def compare(*runs: Path) -> Comparison:
+    return comparison.compare([digest.read(run) for run in runs], CLAIMS)
+
+
+def changes(
+    tmp_path: Path,
+    before: Sequence[ScenarioVerdict],
+    after: Sequence[ScenarioVerdict],
+    facts: RunFacts | None = FACTS,
+) -> Comparison:
+    """Compare two synthetic runs."""
+    return compare(tell(tmp_path / "a", before), tell(tmp_path / "b", after, facts))
+
+
+def ids(lines: Sequence[comparison.Line]) -> list[str]:
+    return [line.id for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_worse"),
+    [
+        (CONFORMS, CONFORMS, False),
+        (CONFORMS, DEVIATES, True),
+        (CONFORMS, GAP, True),
+        (CONFORMS, LACKS, True),
+        (DEVIATES, LACKS, True),
+        (CONFORMS, SCALED, True),
+        (LACKS, SCALED, False),
+        (DEVIATES, CONFORMS, False),
+        (DEVIATES, DEVIATES, False),
+        (DEVIATES, GAP, True),
+        (GAP, DEVIATES, False),
+        (GAP, CONFORMS, False),
+        (LACKS, DEVIATES, False),
+        (LACKS, GAP, False),
+    ],
+)
+def test_worse_verdict_is_a_regression(
+    tmp_path: Path, before: Verdict, after: Verdict, is_worse: bool
+) -> None:
+    compared = changes(tmp_path, [(A, TAINT, before)], [(A, TAINT, after)])
+    assert ids(compared.regressions) == ([TAINT] if is_worse else [])
+    labels = (before.label, after.label)
+    assert [line.labels for line in compared.changes] == ([] if len({*labels}) == 1 else [labels])
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        replace(FACTS, lab="libvirt"),
+        replace(FACTS, profile="documented"),
+        replace(FACTS, kubernetes_version="v1.35.0"),
+    ],
+)
+@pytest.mark.parametrize("before", [CONFORMS, DEVIATES])
+def test_claim_unprovable_in_another_setup_is_no_regression(
+    tmp_path: Path, facts: RunFacts, before: Verdict
+) -> None:
+    compared = changes(tmp_path, [(A, TAINT, before)], [(A, TAINT, LACKS)], facts)
+    assert (ids(compared.changes), compared.regressions) == ([TAINT], ())
+
+
+def test_claim_proven_by_another_scenario_is_no_regression(tmp_path: Path) -> None:
+    compared = changes(tmp_path, [(A, TAINT, CONFORMS)], [(A, TAINT, LACKS), (B, TAINT, CONFORMS)])
+    assert compared.changes == ()
+
+
+def test_new_and_removed_claims_are_named(tmp_path: Path) -> None:
+    compared = changes(tmp_path, [(A, TAINT, CONFORMS)], [(A, DETECTION, DEVIATES)])
+    assert {line.id: line.labels for line in compared.changes} == {
+        TAINT: ("conforms", "absent"),
+        DETECTION: ("absent", "deviates"),
+    }
+    assert compared.regressions == ()
+    text = comparison.changes_text(compared)
+    assert f"only in A: 1\n  {TAINT}: conforms" in text
+    assert f"only in B: 1\n  {DETECTION}: deviates" in text
+
+
+@pytest.mark.parametrize("facts", [None, replace(FACTS, exit_reason="no memory"), replace(FACTS, ended="")])
+def test_claim_lost_by_an_incomplete_run_is_a_regression(tmp_path: Path, facts: RunFacts | None) -> None:
+    compared = changes(tmp_path, [(A, TAINT, CONFORMS)], [(A, DETECTION, CONFORMS)], facts)
+    assert ids(compared.regressions) == [TAINT]
+    assert "B is not whole: " in comparison.changes_text(compared)
+
+
+def test_selected_claim_without_a_verdict_is_a_regression(tmp_path: Path) -> None:
+    facts = replace(FACTS, selected=(TAINT, DETECTION))
+    (line,) = changes(tmp_path, [(A, TAINT, CONFORMS)], [(A, DETECTION, CONFORMS)], facts).regressions
+    assert (line.id, line.labels) == (TAINT, ("conforms", "no verdict"))
+
+
+def test_times_are_compared_as_distributions(tmp_path: Path) -> None:
+    old = [(f"{A}{n}", DETECTION, measured(40.0 + n)) for n in range(3)]
+    new = [(f"{A}{n}", DETECTION, measured(50.5 + n)) for n in range(4)]
+    compared = changes(tmp_path, old, new)
+    (change,) = compared.times
+    assert (change.before, change.after) == (Times((40.0, 41.0, 42.0)), Times((50.5, 51.5, 52.5, 53.5)))
+    assert change.is_apart
+    text = " ".join(comparison.changes_text(compared).split())
+    assert f"measured times in both: 1 {CLAIMS[DETECTION].statement[:60]}" in text
+    assert f"({DETECTION}): 41.0 s -> 52.0 s A 40.0 to 42.0 s, n=3; B 50.5 to 53.5 s, n=4: apart" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "version", "is_lost", "cause"),
+    [
+        ("40s", "50s", OLD, False, f"; {GRACE} 40 s -> 50 s, the default changed in 1.32"),
+        ("12s", "50s", OLD, False, f"; {GRACE} 12 s -> 50 s"),
+        ("12s", "1m0s", VERSION, False, f"; {GRACE} 12 s -> 60 s"),
+        ("12s", "12s", OLD, False, ""),
+        ("40s", "50s", OLD, True, f"; default of {GRACE} 40 s -> 50 s, the default changed in 1.32"),
+        ("50s", "50s", VERSION, True, ""),
+    ],
+)
+def test_changed_time_names_the_changed_setting(
+    tmp_path: Path, old: str, new: str, version: str, is_lost: bool, cause: str
+) -> None:
+    runs = []
+    for name, grace, kubernetes, lasted in (("a", old, version, 40.0), ("b", new, VERSION, 50.5)):
+        rows = [(f"{A}{n}", DETECTION, measured(lasted + n)) for n in range(3)]
+        facts = replace(FACTS, kubernetes_version=kubernetes)
+        runs.append(tell(tmp_path / name, rows, facts, configuration(kubernetes, grace)))
+    if is_lost:
+        for path in runs[0].glob("scenarios/*/configuration.json"):
+            path.unlink()
+    (change,) = compare(*runs).times
+    assert change.line.endswith(f"({DETECTION}): 41.0 s -> 51.5 s{cause}")
+
+
+def test_changed_time_names_settings_of_its_window(tmp_path: Path) -> None:
+    """Its window contains G, a constant of other claims."""
+    rows = [(A, TAINT, measured(13.0))]
+    before = tell(tmp_path / "a", rows, FACTS, configuration(grace="12s"))
+    after = tell(tmp_path / "b", rows, FACTS, configuration(grace="50s"))
+    assert not CLAIMS[TAINT].constants
+    (change,) = compare(before, after).times
+    assert change.causes == ("node-monitor-grace-period 12 s -> 50 s",)
+
+
+def test_single_measurement_is_no_distribution(tmp_path: Path) -> None:
+    compared = changes(tmp_path, [(A, DETECTION, measured(40.0))], [(A, DETECTION, measured(50.0))])
+    assert not compared.times[0].is_apart
+    assert "A 40.0 s once; B 50.0 s once" in comparison.changes_text(compared)
+
+
+def test_unproven_claim_has_no_measurement(tmp_path: Path) -> None:
+    before = [(A, DETECTION, replace(GAP, measured=CONFORMS.measured))]
+    assert changes(tmp_path, before, [(A, DETECTION, CONFORMS)]).times == ()
+
+
+def test_changed_default_and_setting_are_reported(tmp_path: Path) -> None:
+    old = replace(FACTS, kubernetes_version=OLD, settings=("--v=4",))
+    before = tell(tmp_path / "a", [(A, TAINT, CONFORMS)], old, configuration(OLD, "40s"))
+    after = tell(tmp_path / "b", [(A, TAINT, CONFORMS)], FACTS, configuration(grace="50s"))
+    assert set(compare(before, after).settings) == {
+        ("Kubernetes", OLD, VERSION),
+        ("default of node-monitor-grace-period", "40 s (<1.32)", "50 s (>=1.32)"),
+        ("kube-controller-manager NodeLifecycleController.NodeMonitorGracePeriod", "40s", "50s"),
+        ("not upstream's", "--v=4", "-"),
+        ("not upstream's", "-", "--node-monitor-grace-period=12s"),
+    }
+
+
+def test_torn_configuration_is_ignored(tmp_path: Path) -> None:
+    run = tell(tmp_path / "a", [(A, TAINT, CONFORMS)])
+    for path in run.glob("scenarios/*/configuration.json"):
+        path.write_text("{")
+    assert compare(run, run).settings == ()
+
+
+def test_compare_exits_with_1_on_a_regression_and_2_without_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = (
+        tell(tmp_path / name, [(A, TAINT, verdict)]) for name, verdict in (("a", CONFORMS), ("b", DEVIATES))
+    )
+    assert cli.main(["compare", str(good), str(good)]) == 0
+    assert cli.main(["compare", str(good), str(bad)]) == 1
+    assert f"regressions: 1\n  {TAINT}: conforms -> deviates\n" in capsys.readouterr().out
+    assert cli.main(["compare", str(good), str(tmp_path)]) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert "no run's folder" in error
+
+
+def test_foreign_text_is_short_and_moves_no_cursor(tmp_path: Path) -> None:
+    reason = replace(DEVIATES, reason=HOSTILE + "x" * 10_000)
+    facts = replace(FACTS, kubernetes_version=f"v1.36.3{HOSTILE}", lab=HOSTILE, profile=HOSTILE)
+    before = tell(tmp_path / "a", [(A, TAINT, CONFORMS)])
+    after = tell(tmp_path / "b\x1b[2J\rx\n", [(A, TAINT, reason)], facts)
+    text = comparison.changes_text(compare(before, after))
+    assert all(character.isprintable() or character == "\n" for character in text)
+    assert len(text) < 4000
+    assert text.splitlines()[1].startswith("B b [2J x : Kubernetes v1.36.3<script>x</script> | `a`")
+
+
+def test_three_hundred_scenarios_are_compared_fast(tmp_path: Path) -> None:
+    rows = [(f"t.py::test_{n}", JUDGED[n % len(JUDGED)], CONFORMS) for n in range(300)]
+    run = tell(tmp_path / "run", rows)
+    began = time.thread_time()
+    comparison.changes_text(compare(run, run))
+    assert time.thread_time() - began < 5.0
+
+
+@pytest.fixture
+def three_runs(tmp_path: Path) -> list[Path]:
+    """Write a run of an old version, a new one, and a killed one."""
+    facts = replace(FACTS, kubernetes_version=OLD)
+    old = [(A, DETECTION, CONFORMS), (A, TAINT, DEVIATES)]
+    return [
+        tell(tmp_path / "old", old, facts, configuration(OLD)),
+        tell(tmp_path / "new", [(A, DETECTION, CONFORMS), (A, TAINT, CONFORMS)]),
+        tell(tmp_path / "killed", [(A, DETECTION, GAP)], None),
+    ]
+
+
+def test_matrix_has_a_column_per_run_and_a_line_per_claim(three_runs: list[Path]) -> None:
+    compared = compare(*three_runs)
+    lines = comparison.matrix_text(compared).splitlines()
+    assert lines[0] == f"1  {OLD} process fast  old: 1 deviates, 1 conforms"
+    assert lines[1] == f"2  {VERSION} process fast  new: 2 conform"
+    assert any("not whole" in line and "run.json" in line for line in lines[3:5])
+    titles = ("Manual Node administration", "Node controller")
+    body = [
+        line.split(maxsplit=2)
+        for line in lines
+        if line.strip() in titles or DETECTION in line or TAINT in line
+    ]
+    assert [" ".join(words[:2]) for words in body] == [
+        "Manual Node",
+        f"* {TAINT}",
+        "Node controller",
+        f"* {DETECTION}",
+    ]
+    assert body[1][2].split("  ") == ["deviates 15.200 s", "conforms 13.100 s", "-"]
+    assert body[3][2].split() == ["conforms", "13.100", "s"] * 2 + ["unproven:", "gap"]
+    assert lines[-1] == "claims: 2; runs differ on 2"
+
+
+def test_markdown_matrix_is_one_table(three_runs: list[Path]) -> None:
+    text = comparison.matrix_markdown(compare(*three_runs))
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + 2 + 2 + 1
+    assert {row.count("|") for row in rows} == {5}
+    assert "✗ `deviates 15.200 s`" in text
+
+
+def test_matrix_page_links_to_the_page_of_each_run(tmp_path: Path, three_runs: list[Path]) -> None:
+    page.write(three_runs[0], CLAIMS)
+    text = comparison.matrix_html(compare(*three_runs), tmp_path)
+    assert f'<a href="old/site/page.html#{TAINT}">evidence<' in text
+    assert "new/site" not in text
+    assert "<script" not in text
+
+
+def test_foreign_text_is_escaped_in_the_matrix(tmp_path: Path) -> None:
+    hostile = HOSTILE + "x" * 10_000
+    facts = replace(FACTS, exit_reason=hostile, lab=hostile)
+    compared = compare(tell(tmp_path / "<b>|run", [(A, TAINT, replace(DEVIATES, reason=hostile))], facts))
+    assert "<script>x" not in comparison.matrix_html(compared, tmp_path)
+    markdown = comparison.matrix_markdown(compared)
+    assert f"``{VERSION} <script>x</script> ¦ `a` **b** [c](d)" in markdown
+    assert "`<b>¦run`" in markdown
+    shown = comparison.matrix_text(compared)
+    assert all(character.isprintable() or character == "\n" for character in shown + markdown)
+    assert len(shown) < 3000
+
+
+def test_matrix_is_printed_or_written_to_the_given_files(
+    tmp_path: Path,
+    three_runs: list[Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs = [str(run) for run in three_runs]
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    for arguments, begin in (
+        ([], f"1  {OLD}"),
+        (["--markdown", "-"], "# The Nodes page across runs"),
+        (["--html", "-"], "<!DOCTYPE html>"),
+    ):
+        assert cli.main(["matrix", *runs, *arguments]) == 0
+        assert capsys.readouterr().out.startswith(begin)
+    assert sorted(tmp_path.iterdir()) == before
+    assert cli.main(["matrix", *runs, "--markdown", "m.md", "--html", "./-"]) == 0
+    assert sorted({*tmp_path.iterdir()} - {*before}) == [tmp_path / "-", tmp_path / "m.md"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--html", "none/m.html"],
+        ["--html", "folder"],
+        ["--markdown", "folder"],
+        ["--markdown", "/proc/m.md"],
+        ["."],
+    ],
+)
+def test_unwritable_file_and_invalid_run_are_one_line(
+    tmp_path: Path,
+    three_runs: list[Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.iterdir())
+    assert cli.main(["matrix", *map(str, three_runs), *arguments]) == 2
+    assert capsys.readouterr().err.splitlines()[0].startswith("nodeproof: ")
+    assert sorted(tmp_path.iterdir()) == before

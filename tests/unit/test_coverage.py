@@ -1,0 +1,44 @@
+"""Coverage: what each lab and profile judges, and the share of each page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nodeproof import catalogue
+from nodeproof.session.coverage import COLUMNS, Coverage, cell, coverage, render
+from tests.unit.sample_checks import CLAIM
+
+FAST, DOCUMENTED = ("process", "fast"), ("process", "documented")
+ONLY_DOCUMENTED = Coverage((CLAIM.id,), lambda column: "" if column == DOCUMENTED else "scaled")
+EVERYWHERE = Coverage((CLAIM.id,), lambda _column: "")
+
+
+def test_claim_is_judged_if_one_scenario_can() -> None:
+    assert cell(CLAIM, FAST, [ONLY_DOCUMENTED]) == "scaled"
+    assert cell(CLAIM, DOCUMENTED, [ONLY_DOCUMENTED]) == "judged"
+    assert cell(CLAIM, FAST, [ONLY_DOCUMENTED, EVERYWHERE]) == "judged"
+    assert cell(CLAIM, FAST, []) == "-"
+    assert cell(replace(CLAIM, status="planned"), FAST, [EVERYWHERE]) == "planned"
+
+
+def test_coverage_is_counted() -> None:
+    planned = replace(CLAIM, id="a.c", status="planned", page={"v1.18": True, "v1.28": False})
+    lines = render({"a.b": CLAIM, "a.c": planned}, [EVERYWHERE], [FAST, DOCUMENTED]).splitlines()
+    assert lines[0].split() == ["claim", "tier", "process", "fast", "process", "documented"]
+    assert lines[1].split() == ["a.b", "process", "judged", "judged"]
+    assert lines[2].split() == ["a.c", "process", "planned", "planned"]
+    assert "2 claims: 1 judged, 1 planned" in lines
+    assert lines[-3:] == ["page   claims  judged", "v1.18  1       0", "v1.28  1       1"]
+
+
+def test_shipped_scenarios_cover_the_catalogue() -> None:
+    table = coverage([]).partition("\n\n")[0].splitlines()[1:]
+    rows = {line.split()[0]: line.split()[2:] for line in table}
+    assert rows.keys() == catalogue.load().keys()
+    at = {f"{kind} {profile}": number for number, (kind, profile) in enumerate(COLUMNS)}
+    assert not any("-" in cells for cells in rows.values())
+    assert rows["swap.fail-on-default"][at["process fast"]] == "lab-lacks"
+    assert rows["swap.fail-on-default"][at["libvirt fast"]] == "judged"
+    assert rows["eviction.after-five-minutes-unreachable"][at["process fast"]] == "scaled"
+    assert rows["eviction.after-five-minutes-unreachable"][at["process documented"]] == "judged"
+    assert not any("planned" in cells for cells in rows.values())

@@ -1,0 +1,406 @@
+"""Guests: their ends, their joining, KVM, and snapshots taken and restored on a fake hypervisor."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from nodeproof.cache import unfinished
+from nodeproof.labs.base.processes import EventLog, Processes, last_console_lines
+from nodeproof.labs.base.spec import NodeSpec
+from nodeproof.labs.kinds.libvirt import guests, hypervisor, seed
+from nodeproof.labs.kinds.libvirt.domain_xml import Domain, Nic, mac
+from nodeproof.labs.kinds.libvirt.guests import Guests, end_of
+from nodeproof.labs.kinds.libvirt.nodes import (
+    SETTLED,
+    UNUSED_LIMIT_S,
+    Busy,
+    Restorer,
+    Snapshot,
+    SnapshotStore,
+    snapshot_key,
+)
+from nodeproof.model.problem import OutsideError, Problem
+from tests.fakes import DOMAIN, domain_in, executable
+
+
+@pytest.mark.parametrize(
+    ("event", "detail", "how"),
+    [
+        (8, 0, "panicked"),
+        (5, 0, "powered itself off"),
+        (5, 5, "lost its QEMU"),
+        # Start, stop as destroyed or saved; a guest that is shutting down has not ended yet.
+        *((event, detail, "") for event, detail in ((2, 0), (5, 1), (5, 4), (6, 1))),
+    ],
+)
+def test_unrequested_end_has_a_name(event: int, detail: int, how: str) -> None:
+    assert end_of(event, detail) == how
+
+
+def test_last_console_lines_are_the_last_lines() -> None:
+    assert last_console_lines("one\ntwo\nthree\n", 2) == "two\nthree"
+    assert last_console_lines("", 2) == ""
+
+
+def test_panic_is_shown_from_its_first_line() -> None:
+    assert (
+        last_console_lines("boot\nKernel panic - not syncing\nCPU: 0\nRIP\nRAX", 2)
+        == "Kernel panic - not syncing\nCPU: 0"
+    )
+
+
+SPEC = NodeSpec("node-1", 0, "zone-a", "1")
+
+
+class FakeGuests(Guests):
+    """Guests without machines."""
+
+    def _make(self, spec: NodeSpec) -> None:
+        self._specs[spec.name] = spec
+
+
+@pytest.fixture
+def fake_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGuests:
+    for folder in ("disks", "nodes", "pki"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setattr(guests, "write_host", lambda *_: None)
+    monkeypatch.setattr(FakeGuests, "_seed_of", lambda *_: None)
+    lab: Any = SimpleNamespace(dir=tmp_path, lab="v-1")
+    hypervisor: Any = SimpleNamespace(disks=tmp_path / "disks", refresh_volumes=lambda: None)
+    events = EventLog(tmp_path / "events.jsonl")
+    on: Any = SimpleNamespace(
+        lab=lab,
+        memory=tmp_path,
+        authority=None,
+        kubelet=None,
+        events=events,
+        processes=Processes(tmp_path, events),
+    )
+    return FakeGuests(on, hypervisor)
+
+
+def test_guest_can_join_after_a_failed_seed(
+    fake_guests: FakeGuests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(home: Path, image: Path, _what: object) -> str:
+        (home / "half").touch()
+        image.touch()
+        raise OutsideError("no space left on device")
+
+    monkeypatch.setattr(seed, "make", full)
+    with pytest.raises(OutsideError, match="no space"):
+        fake_guests.join(SPEC)
+    assert not list(tmp_path.glob("nodes/*"))
+    assert not list(tmp_path.glob("disks/*"))
+    monkeypatch.setattr(seed, "make", lambda *_: "key")
+    fake_guests.join(SPEC)
+    assert [path.name for path in tmp_path.glob("nodes/*")] == ["node-1"]
+
+
+def test_lost_or_stopped_machine_is_no_longer_observed(tmp_path: Path) -> None:
+    processes = Processes(tmp_path, EventLog(tmp_path / "events.jsonl"))
+    for name in ("node-1", "node-2"):
+        processes.set_external(name, 42)
+    processes.record_external_end("node-1", "node-1", "lost its QEMU")
+    assert set(processes.external_pids()) == {"node-2"}
+    assert set(processes.died()) == {"node-1"}
+    processes.set_external("node-2", None)
+    assert not processes.external_pids()
+
+
+SECTOR = 'case " $* " in *" -kernel "*) ;; *) exit 33 ;; esac'
+QEMU = {
+    "runs all": f"{SECTOR}; exit 0",
+    "runs a sector and breaks off": f"{SECTOR}; echo 'KVM internal error. Suberror: 1' >&2; exec sleep 60",
+    "runs a sector and refuses the kernel": f"{SECTOR}; exit 1",
+    "runs nothing": "exit 1",
+}
+KVM_TIMEOUT_S = 5.0
+
+
+@pytest.mark.parametrize(
+    ("qemu", "expected"),
+    [(QEMU["runs all"], True), *((script, False) for name, script in QEMU.items() if name != "runs all")],
+    ids=list(QEMU),
+)
+def test_kvm_is_used_if_a_kernel_runs_on_it(
+    qemu: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, device, kernel = (tmp_path / name for name in ("qemu-system-x86_64", "kvm", "vmlinuz"))
+    executable(program, qemu)
+    device.touch()
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(hypervisor, "DEVICE", device)
+    began = time.monotonic()
+    assert hypervisor.runs_on_kvm(tmp_path / "sector", kernel) is expected
+    assert time.monotonic() - began < KVM_TIMEOUT_S
+    assert hypervisor.runs_on_kvm(tmp_path / "sector", None) is (qemu != QEMU["runs nothing"])
+    assert not (tmp_path / "sector").exists()
+
+
+KEY = snapshot_key(DOMAIN, "QEMU 1")
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> SnapshotStore:
+    """Return an empty store."""
+    return SnapshotStore(tmp_path, os.getuid(), os.getgid())
+
+
+def _take(fresh: Snapshot) -> None:
+    fresh.memory.write_bytes(b"memory")
+    fresh.disk.write_bytes(b"disk")
+
+
+def _take_half(fresh: Snapshot) -> None:
+    fresh.memory.write_bytes(b"mem")
+    raise OSError("no space left on device")
+
+
+def test_same_guest_of_another_lab_has_the_same_snapshot() -> None:
+    other = domain_in(Path("/other"), lab="p-222222", machine_id="2" * 32)
+    assert snapshot_key(other, "QEMU 1") == KEY
+    assert KEY.startswith("node-1-")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(DOMAIN, kvm=True),
+        replace(DOMAIN, memory_mib=2048),
+        replace(DOMAIN, name="node-2"),
+        replace(DOMAIN, nics=[Nic("control", mac("control", 2), "c2")]),
+        replace(DOMAIN, arguments=["ro"]),
+        replace(DOMAIN, vcpus=4, numa_nodes=2),
+    ],
+)
+def test_different_guest_or_qemu_has_another_snapshot(other: Domain) -> None:
+    assert snapshot_key(other, "QEMU 1") != KEY
+    assert snapshot_key(DOMAIN, "QEMU 2") != KEY
+
+
+def test_stored_snapshot_is_found(shelf: SnapshotStore) -> None:
+    assert shelf.find(KEY) is None
+    shelf.store(KEY, _take)
+    snapshot = shelf.find(KEY)
+    assert snapshot is not None
+    assert (snapshot.memory.read_bytes(), snapshot.disk.read_bytes()) == (b"memory", b"disk")
+
+
+def test_modified_file_is_no_snapshot(shelf: SnapshotStore) -> None:
+    shelf.store(KEY, _take)
+    snapshot = shelf.find(KEY)
+    assert snapshot is not None
+    snapshot.memory.write_bytes(b"mem")
+    assert shelf.find(KEY) is None
+
+
+def test_failed_snapshot_leaves_nothing_and_keeps_the_existing_one(
+    shelf: SnapshotStore, tmp_path: Path
+) -> None:
+    (tmp_path / f".{KEY}.new-gone").mkdir()  # by a killed lab
+    shelf.store(KEY, _take)
+    with pytest.raises(OSError, match="no space"):
+        shelf.store(KEY, _take_half)
+    assert shelf.find(KEY) is not None
+    assert [path.name for path in tmp_path.iterdir()] == [KEY]
+
+
+def test_unfinished_snapshot_in_progress_is_not_swept(shelf: SnapshotStore, tmp_path: Path) -> None:
+    half = tmp_path / f".{KEY}.new-gone"
+    half.mkdir()
+    with shelf.writing(KEY):
+        assert unfinished(tmp_path) == []
+    assert unfinished(tmp_path) == [half]
+
+
+def test_only_unused_snapshots_are_pruned(shelf: SnapshotStore, tmp_path: Path) -> None:
+    long_ago = time.time() - UNUSED_LIMIT_S - 60
+    old, used, others = (
+        f"{node}-{'0' * 11}{number}" for number, node in enumerate(["node-1", "node-1", "node-12"])
+    )
+    for key in (old, used, others, KEY):
+        shelf.store(key, _take)
+    for key in (old, others, KEY):
+        os.utime(tmp_path / key, (long_ago, long_ago))
+
+    shelf.prune(KEY, "node-1")
+    assert {path.name for path in tmp_path.iterdir()} == {used, others, KEY}
+
+
+def test_found_snapshot_counts_as_used(shelf: SnapshotStore, tmp_path: Path) -> None:
+    shelf.store(KEY, _take)
+    os.utime(tmp_path / KEY, (0, 0))
+    shelf.find(KEY)
+    assert time.time() - (tmp_path / KEY).stat().st_mtime < UNUSED_LIMIT_S
+
+
+def test_snapshot_is_shared_for_reading_and_changed_by_one_lab(shelf: SnapshotStore) -> None:
+    with shelf.reading(KEY), shelf.reading(KEY), pytest.raises(Busy), shelf.writing(KEY):
+        pass
+    with shelf.writing(KEY), pytest.raises(Busy), shelf.reading(KEY):
+        pass
+    with shelf.writing(KEY):
+        pass
+
+
+def test_snapshot_is_proven_until_it_is_replaced(shelf: SnapshotStore) -> None:
+    shelf.mark_proven(KEY)
+    assert not shelf.is_proven(KEY)
+    shelf.store(KEY, _take)
+    shelf.mark_proven(KEY)
+    assert shelf.is_proven(KEY)
+    assert shelf.find(KEY) is not None
+    shelf.store(KEY, _take)
+    assert not shelf.is_proven(KEY)
+
+
+TIMEOUT_S = 0.5
+
+
+class Notes:
+    """Domains whose guests settle at once, unless `says` is something else."""
+
+    def __init__(self, console: Path) -> None:
+        self.ran: list[str] = []
+        self.says = SETTLED
+        self.broken: bytes | None = None
+        self._console = console
+
+    def create(self, xml: str) -> None:
+        assert xml
+        self.ran.append("create")
+        with self._console.open("a") as console:
+            console.write(f"{self.says}\n")
+
+    def save(self, name: str, memory: Path) -> None:
+        self.ran.append("save")
+        memory.write_text(name and "good")
+
+    def restore(self, memory: Path, xml: str) -> None:
+        assert xml
+        self.ran.append("restore")
+        if memory.read_bytes() == self.broken:
+            raise OutsideError("libvirt: restore: no memory in there")
+
+    def attach(self, name: str, device_xml: str) -> None:
+        assert name
+        assert device_xml
+        self.ran.append("attach")
+
+
+@pytest.fixture
+def domain(tmp_path: Path) -> Domain:
+    """Return a guest with both its disks."""
+    return domain_in(tmp_path)
+
+
+@pytest.fixture
+def notes(domain: Domain) -> Notes:
+    """Return the fake hypervisor."""
+    return Notes(domain.console)
+
+
+@pytest.fixture
+def restorer(tmp_path: Path, notes: Notes, monkeypatch: pytest.MonkeyPatch) -> Restorer:
+    """Return a restorer with an empty store and a qemu-img that creates empty files."""
+    tool = executable(tmp_path / "bin" / "qemu-img", 'for last in "$@"; do :; done\n: >"$last"')
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    (tmp_path / "shelf").mkdir()
+    shelf = SnapshotStore(tmp_path / "shelf", os.getuid(), os.getgid())
+    return Restorer(
+        cast(Any, notes), "QEMU 1", shelf, Path("/image"), EventLog(tmp_path / "events"), lambda _name: None
+    )
+
+
+def _steps(tmp_path: Path) -> list[str]:
+    return [json.loads(line)["step"] for line in (tmp_path / "events").read_text().splitlines()]
+
+
+def _memory(tmp_path: Path, key: str | None) -> Path:
+    assert key is not None
+    return tmp_path / "shelf" / key / "memory"
+
+
+def test_guest_boots_into_a_new_snapshot_and_the_next_is_only_restored(
+    restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
+) -> None:
+    key = restorer.start(domain, TIMEOUT_S)
+    assert notes.ran == ["create", "save", "restore", "attach"]
+    assert _steps(tmp_path) == ["snapshot-taken", "restored"]
+    assert _memory(tmp_path, key).read_text() == "good"
+    notes.ran.clear()
+    assert restorer.start(replace(domain, lab="p-2"), TIMEOUT_S) == key
+    assert notes.ran == ["restore", "attach"]
+
+
+def test_unrestorable_snapshot_is_replaced(
+    restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
+) -> None:
+    key = restorer.start(domain, TIMEOUT_S)
+    memory, notes.broken = _memory(tmp_path, key), b"evil"
+    stat = memory.stat()
+    memory.write_bytes(b"evil")
+    os.utime(memory, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    notes.ran.clear()
+
+    restorer.start(domain, TIMEOUT_S)
+    assert notes.ran == ["restore", "create", "save", "restore", "attach"]
+    assert _steps(tmp_path)[2:] == ["snapshot-refused", "snapshot-taken", "restored"]
+    assert memory.read_text() == "good"
+
+
+def test_guest_that_does_not_settle_gets_no_snapshot(
+    restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
+) -> None:
+    domain.console.write_text(f"{SETTLED}\n")  # by an earlier boot
+    notes.says = "still booting"
+    assert restorer.start(domain, TIMEOUT_S) is None
+    assert notes.ran == ["create", "attach"]
+    assert _steps(tmp_path) == ["no-snapshot"]
+    assert not list((tmp_path / "shelf").glob("*/memory"))
+
+
+def test_guest_that_panics_at_boot_gets_no_snapshot(
+    domain: Domain, notes: Notes, restorer: Restorer, tmp_path: Path
+) -> None:
+    def panicked(name: str) -> None:
+        raise Problem(f"{name} panicked while it booted", "lab", "its console follows")
+
+    shelf = SnapshotStore(tmp_path / "shelf", os.getuid(), os.getgid())
+    with pytest.raises(Problem, match="node-1 panicked"):
+        Restorer(
+            cast(Any, notes), "QEMU 1", shelf, Path("/image"), EventLog(tmp_path / "events"), panicked
+        ).start(domain, TIMEOUT_S)
+    assert "save" not in notes.ran
+
+
+def test_guest_does_not_wait_for_a_snapshot_of_another_lab(
+    restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
+) -> None:
+    key = restorer.start(domain, TIMEOUT_S)
+    notes.ran.clear()
+    other = SnapshotStore(tmp_path / "shelf", os.getuid(), os.getgid())
+    with other.writing(str(key)), pytest.raises(Busy):
+        restorer.start(domain, TIMEOUT_S)
+    assert notes.ran == []
+
+
+@pytest.mark.parametrize("proven", [True, False])
+def test_only_a_snapshot_that_never_worked_is_discarded(
+    restorer: Restorer, domain: Domain, tmp_path: Path, proven: bool
+) -> None:
+    memory = _memory(tmp_path, restorer.start(domain, TIMEOUT_S))
+    if proven:
+        restorer.snapshots.mark_proven(memory.parent.name)
+    restorer.report_failure("node-1", memory.parent.name, "node-1 hangs at boot")
+    assert memory.exists() is proven
+    assert _steps(tmp_path)[-1] == "no-snapshot"

@@ -1,0 +1,138 @@
+"""Options of a run: its lab, its topology, and the default number of workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nodeproof.labs.base.spec import Shape
+from nodeproof.labs.base.wire import NodeInfo
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.starting import Entry, Topology
+from nodeproof.labs.kinds import LIBVIRT
+from nodeproof.model.problem import Problem
+from nodeproof.session import options as run_options
+from nodeproof.session.options import Options, resolve
+
+DEFAULTS = {
+    "lab": "libvirt",
+    "nodes": 0,
+    "zones": 0,
+    "topology": "",
+    "numprocesses": None,
+    "dist": "no",
+    "tx": [],
+}
+INTERACTIVE = {"usepdb": False, "capture": "fd"}
+
+
+def config_with(**options: Any) -> Any:
+    """Return a pytest configuration with these options and defaults for the others."""
+    namespace = SimpleNamespace(**{**DEFAULTS, **INTERACTIVE, **options})
+    return SimpleNamespace(
+        stash=pytest.Stash(),
+        option=namespace,
+        getoption=lambda name, default=None: getattr(namespace, name, default),
+    )
+
+
+@pytest.fixture
+def supported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_options, "max_labs", lambda _kind, _shapes: (2, "two of them"))
+    monkeypatch.setattr(run_options, "max_zones", lambda _kind, _nodes: (6, "six zones"))
+
+
+@pytest.mark.usefixtures("supported")
+def test_workers_default_to_the_number_of_virtual_labs(capsys: pytest.CaptureFixture[str]) -> None:
+    config = config_with()
+    run_options.set_default_workers(config)
+    assert config.option.numprocesses == 2
+    assert "2 workers (two of them)" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("supported")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lab": ""},
+        {"lab": "p-0123ab"},
+        {"numprocesses": 0},
+        {"numprocesses": 3},
+        {"tx": ["popen"]},
+        {"dist": "each"},
+        {"usepdb": True},
+        {"capture": "no"},
+    ],
+)
+def test_explicit_options_override_the_default(options: dict[str, Any]) -> None:
+    config = config_with(**options)
+    run_options.set_default_workers(config)
+    assert config.option.numprocesses == options.get("numprocesses")
+
+
+@pytest.mark.usefixtures("supported")
+def test_xdist_worker_starts_no_workers() -> None:
+    config = config_with()
+    config.workerinput = {"workerid": "gw0"}
+    run_options.set_default_workers(config)
+    assert config.option.numprocesses is None
+
+
+@pytest.mark.usefixtures("supported")
+@pytest.mark.parametrize(("requested", "is_warned"), [(3, True), (2, False), (None, False)])
+def test_too_many_workers_for_the_machine_are_reported(
+    requested: int | None, is_warned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_options.warn_of_excess_workers(config_with(numprocesses=requested))
+    assert ("3 workers were requested, but this machine supports 2" in capsys.readouterr().err) is is_warned
+
+
+def test_single_lab_needs_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_options, "max_labs", lambda _kind, _shapes: (1, "no more memory"))
+    config = config_with()
+    run_options.set_default_workers(config)
+    assert config.option.numprocesses is None
+
+
+@pytest.mark.parametrize("lab", ["libvirt", "process"])
+def test_topology_labs_are_counted_by_their_nodes(
+    lab: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "five.yaml"
+    file.write_text("nodes:\n" + "".join(f"  - {{ name: node-{n}, zone: zone-a }}\n" for n in range(5)))
+    monkeypatch.setattr(run_options, "max_labs", lambda _kind, shapes: (len(shapes), "labs of them"))
+    assert run_options.default_workers(config_with(lab=lab, topology=str(file))) == 5
+
+
+LARGE, SMALL = Entry("big", "zone-b", Shape(memory_mib=2048, cpus=2)), Entry("small", "zone-a")
+TOPOLOGY = Topology((LARGE, SMALL))
+
+
+def test_run_has_the_nodes_of_its_topology() -> None:
+    options = resolve(Options(LIBVIRT.name, topology=TOPOLOGY))
+    assert (options.nodes, options.zones, options.spread, options.topology) == (2, 2, (1, 1), TOPOLOGY)
+
+
+def test_topology_excludes_a_number_of_nodes() -> None:
+    with pytest.raises(Problem, match="topology file already sets"):
+        resolve(Options(LIBVIRT.name, nodes=2, topology=TOPOLOGY))
+
+
+def test_lab_with_another_topology_is_refused_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = NodeInfo("big", 0, "zone-b", True, "", "", "", memory_mib=1280, cpus=2)
+    status = SimpleNamespace(profile="fast", kubernetes_version="v1.36.3", nodes=[node], kind="libvirt")
+    monkeypatch.setattr(registry, "running", lambda: ["p-000001"])
+    monkeypatch.setattr(registry, "client", lambda _name: SimpleNamespace(status=lambda: status))
+    with pytest.raises(Problem, match="another topology: big") as caught:
+        resolve(Options("p-000001", topology=Topology((LARGE,))))
+    assert "nodeproof down --lab-name p-000001" in caught.value.next_step
+
+
+@pytest.mark.parametrize("lab", ["/some/path", "p-000000/zone", "vmware", "p-000000/"])
+def test_unknown_lab_is_quoted_as_given(monkeypatch: pytest.MonkeyPatch, lab: str) -> None:
+    monkeypatch.setattr(registry, "running", lambda: ["p-000001"])
+    with pytest.raises(Problem, match=f"unknown lab '{lab}' .* or a running lab \\(p-000001\\)"):
+        resolve(Options(lab))

@@ -1,0 +1,217 @@
+"""The running labs of a machine: the default one, healing others, and sweeping up after killed ones."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from nodeproof import proc
+from nodeproof.labs.client import registry
+from nodeproof.labs.client.leases import InUse
+from nodeproof.model.problem import Problem
+from nodeproof.safety.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Started:
+    """The specification of a started lab."""
+
+    keep: bool
+
+
+@pytest.fixture
+def labs(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Run these labs; the value is whether a person started it."""
+    monkeypatch.setattr(registry, "running", lambda: list(request.param))
+    monkeypatch.setattr(registry, "spec_of", lambda lab: Started(request.param[lab]))
+
+
+@pytest.mark.parametrize(
+    ("labs", "name", "meant"),
+    [
+        ({"p-1": False}, None, "p-1"),
+        ({"p-1": True, "p-2": False, "p-3": False}, None, "p-1"),
+        ({"p-1": True, "p-2": False}, "p-2", "p-2"),
+    ],
+    indirect=["labs"],
+)
+@pytest.mark.usefixtures("labs")
+def test_lab_started_by_a_person_is_the_default(name: str | None, meant: str) -> None:
+    assert registry.default_lab(name) == meant
+
+
+@pytest.mark.parametrize(
+    ("labs", "name", "message"),
+    [
+        ({}, None, "no lab is up"),
+        ({"p-1": True, "p-2": True}, None, "2 labs are up: p-1, p-2"),
+        ({"p-1": False, "p-2": False}, None, "2 labs are up: p-1, p-2"),
+        ({"p-1": True}, "p-9", "no lab 'p-9'; 1 labs are up: p-1"),
+    ],
+    indirect=["labs"],
+)
+@pytest.mark.usefixtures("labs")
+def test_ambiguous_lab_must_be_named(name: str | None, message: str) -> None:
+    with pytest.raises(Problem, match=message):
+        registry.default_lab(name)
+
+
+@pytest.mark.parametrize(
+    "written", ['{"lab": "p-000001", "from_another_version": 1, "nodes": []}', "{", "{}"]
+)
+def test_lab_of_another_version_is_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, written: str
+) -> None:
+    (tmp_path / "p-000001").mkdir()
+    (tmp_path / "p-000001" / "spec.json").write_text(written)
+    monkeypatch.setattr(registry, "RUNTIME_ROOT", tmp_path)
+    with pytest.raises(Problem, match="another version of nodeproof") as error:
+        registry.attach("p-000001")
+    assert error.value.line.endswith("nodeproof down --lab-name p-000001")
+
+
+MINE, OTHER = "p-000001", "p-000002"
+FAULT = {"fault": "partition", "id": "cut", "node": "node-1"}
+GONE = FileNotFoundError(2, "No such file or directory", "in-use")
+REFUSED = Problem("not proven healed: partition on node-1 (cut)", "lab p-000002", "run `nodeproof down`")
+
+
+@pytest.mark.parametrize(
+    ("error", "still_runs", "messages"),
+    [
+        (None, True, [f"lab {OTHER}: healed the faults of an earlier run"]),
+        (REFUSED, True, [f"lab {OTHER} is not healed: {REFUSED}"]),
+        (REFUSED, False, []),
+        (InUse("process 1 is using it", OTHER, "wait for it"), True, []),
+    ],
+    ids=["healed", "not healed", "ended meanwhile", "in use"],
+)
+def test_leftovers_of_another_lab_are_healed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception | None,
+    still_runs: bool,
+    messages: list[str],
+) -> None:
+    tried: list[str] = []
+    reported: list[str] = []
+
+    def heal(name: str) -> None:
+        tried.append(name)
+        if not still_runs:
+            monkeypatch.setattr(registry, "running", lambda: [MINE])
+        if error is not None:
+            raise error
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(registry, "heal", heal)
+    monkeypatch.setattr(registry, "running", lambda: [MINE, OTHER])
+    registry.heal_abandoned(MINE, reported.append)
+    assert tried == [], "no lab has leftovers"
+    for lab in (MINE, OTHER):
+        Ledger(lab).write("injected", FAULT)
+    registry.heal_abandoned(MINE, reported.append)
+    assert (tried, reported) == ([OTHER], messages)
+    Ledger(OTHER).write("closed", FAULT)
+    registry.heal_abandoned(MINE, reported.append)
+    assert tried == [OTHER], "its leftovers are gone"
+
+
+def test_lab_folder_lost_during_healing_is_a_problem_with_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_name: str) -> None:
+        raise GONE
+
+    monkeypatch.setattr(
+        registry, "client", lambda _name: SimpleNamespace(status=lambda: SimpleNamespace(phase="ready"))
+    )
+    monkeypatch.setattr(registry, "attach", gone)
+    with pytest.raises(Problem, match=f"No such file or directory.*lab {OTHER}"):
+        registry.heal(OTHER)
+
+
+SWEEPS = """
+import os, pathlib, sys
+from nodeproof.labs.client import registry
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+registry.RUNTIME_ROOT = pathlib.Path(sys.argv[1])
+print(registry.sweep(), [path.name for path in registry.unswept_folders()], registry.running())
+"""
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a folder of labs readable by all, with leftovers of a start killed a minute ago."""
+    root = Path(tempfile.mkdtemp())
+    root.chmod(0o755)
+    (root / ".p-abc123").mkdir(mode=0o700)
+    (root / ".p-abc123" / "lock").touch(mode=0o600)
+    os.utime(root / ".p-abc123", (time.time() - 60,) * 2)
+    monkeypatch.setattr(registry, "RUNTIME_ROOT", root)
+    yield root
+    shutil.rmtree(root)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_unprivileged_user_continues_and_sees_what_root_must_remove(runtime: Path) -> None:
+    """Even if the environment's state folder still belongs to root."""
+    process = proc.run([sys.executable, "-B", "-c", SWEEPS, str(runtime)], timeout_s=60)
+    assert process.stdout == "[] ['.p-abc123'] []\n"
+    assert (runtime / ".p-abc123").exists()
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+@pytest.mark.parametrize("has_lock", [True, False])
+def test_root_checks_whether_a_lock_is_held(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool, has_lock: bool
+) -> None:
+    """For a folder that the caller cannot read; as if by sudo."""
+    lock = runtime / ".p-abc123" / "lock"
+    really = os.open
+
+    def refused(path: Path, flags: int) -> int:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(registry, "become_root", lambda: [])
+    monkeypatch.setattr(registry, "root_prefix", lambda: [])
+    descriptor = really(lock, os.O_RDONLY)
+    try:
+        if is_held:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if not has_lock:
+            lock.unlink()
+            os.utime(lock.parent, (time.time() - 60,) * 2)
+        with monkeypatch.context() as patch:
+            patch.setattr("nodeproof.labs.client.registry.os.open", refused)
+            held = registry._is_held(lock.parent)
+        assert held == (is_held and has_lock)
+    finally:
+        os.close(descriptor)
+
+
+def test_user_who_cannot_become_root_leaves_the_folder(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> list[str]:
+        raise Problem("a lab needs root and there is no sudo", "process lab", "run as root")
+
+    monkeypatch.setattr(registry, "become_root", refuse)
+    assert registry._is_held_for_root(runtime / ".p-abc123" / "lock")
+
+
+def test_folder_renamed_meanwhile_is_too_young(runtime: Path) -> None:
+    shutil.rmtree(runtime / ".p-abc123")
+    assert registry._age_s(runtime / ".p-abc123") == 0
+    assert registry.sweep() == []
+    assert registry.unswept_folders() == []

@@ -1,0 +1,217 @@
+"""Bugs that claims must catch, the table of tried ones, and altered machines."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeproof import catalogue, proc
+from nodeproof.catalogue import scenarios_dir
+from tests.sensitivity.bugs import BadBug, Bug, Edit, altered, chooser, load, some
+from tests.sensitivity.kept import TABLE, Keeper, read_caught
+from tests.sensitivity.running import CAUGHT, Tried
+
+NAMED_BY_NONE = {"registration.with-taints-not-reconciled": "NodeRestriction keeps a kubelet from it, too"}
+FILE = "k8s.io/kubernetes/pkg/a.go"
+SOURCE = """package a // of nobody
+
+func one() int {
+	x := 1
+	return x
+}
+
+func two() int {
+	return x
+}
+"""
+
+
+def edit(how: str, text: str = "x = 2", at: str = "x := 1", within: str = "", bug: str = "more") -> Edit:
+    return Edit(bug, FILE, at, how, text, within)
+
+
+def bug(
+    name: str = "more", falls: tuple[str, ...] = ("a.b",), may: tuple[str, ...] = (), slow: bool = False
+) -> Bug:
+    return Bug(name, "kubelet", "a/test_a.py", falls, may, slow=slow)
+
+
+def test_every_bug_names_a_scenario_and_its_claims() -> None:
+    judged = catalogue.judged(catalogue.load())
+    for entry in load():
+        text = (scenarios_dir() / entry.scenario).read_text()
+        named = {*entry.falls, *entry.may}
+        assert named <= judged.keys(), entry.name
+        assert {claim for claim in named if f'"{claim}"' not in text} == set(), entry.name
+        assert entry.falls, entry.name
+        assert entry.select in text, entry.name
+
+
+def test_every_judged_process_claim_has_a_bug() -> None:
+    named = {claim for entry in load() for claim in entry.falls}
+    judged = catalogue.judged(catalogue.load())
+    unnamed = {name for name, claim in judged.items() if claim.tier == "process"} - named
+    assert unnamed == NAMED_BY_NONE.keys()
+
+
+def test_bug_code_is_inserted_before_after_or_instead_of_its_line() -> None:
+    chosen = 'if nodeproofBug == "more" {\nx = 2\n}'
+    assert f"{chosen}\n\tx := 1\n" in altered(SOURCE, [edit("before")])
+    assert f"\tx := 1\n{chosen}\n" in altered(SOURCE, [edit("after")])
+    instead = altered(SOURCE, [edit("instead", "return 3", "return x", "func two(")])
+    assert 'func two() int {\nif nodeproofBug == "more" {\nreturn 3\n} else {\n\treturn x\n}\n}\n' in instead
+    assert 'x := map((nodeproofBug == "more"))\n' in altered(SOURCE, [edit("as", "x := map(CHOSEN)")])
+
+
+def test_several_bugs_share_a_line() -> None:
+    both = altered(
+        SOURCE, [edit("after"), edit("after", "x = 3", bug="most"), edit("before", "y()", bug="less")]
+    )
+    less, more, most = (both.index(f'"{name}"') for name in ("less", "more", "most"))
+    assert less < both.index("x := 1") < more < most
+    with pytest.raises(BadBug, match="rewrite one line"):
+        altered(SOURCE, [edit("as", "x := 2"), edit("as", "x := 3", bug="most")])
+
+
+@pytest.mark.parametrize("at", ["x := 9", "return x"])
+def test_bug_whose_line_is_not_unique_is_refused(at: str) -> None:
+    with pytest.raises(BadBug, match=r"more: [02] lines of k8s"):
+        altered(SOURCE, [edit("before", at=at)])
+
+
+def test_rest_of_the_file_is_unchanged() -> None:
+    assert altered(SOURCE, []) == SOURCE
+
+
+def test_package_gets_a_function_that_reads_the_chosen_bug() -> None:
+    assert chooser(SOURCE).startswith('package a\n\nimport "os"\n')
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- {name: a, of: b, scenario: c, falls: [d.e]}", "neither edits nor flags"),
+        ("- {name: a, of: b, scenario: c, falls: [d.e], flags: [-x], colour: red}", "colour"),
+        ("- {name: a, of: b, scenario: c, falls: [d.e], edits: [{at: x, before: y, after: z}]}", "one of"),
+        ("- {name: a, of: b, scenario: c, falls: [d.e], flags: [-x]}\n" * 2, "named twice: a"),
+    ],
+)
+def test_invalid_bug_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "bugs.yaml").write_text(text)
+    with pytest.raises(BadBug, match=message):
+        load(tmp_path)
+
+
+def test_commit_selects_the_bugs_and_never_a_slow_one() -> None:
+    bugs = [bug(str(at), slow=at % 2 == 0) for at in range(40)]
+    one, other = some(bugs, 10, "a"), some(bugs, 10, "b")
+    assert one == some(bugs, 10, "a") != other
+    assert not any(entry.slow for entry in (*one, *other))
+    assert len(set(one)) == 10
+
+
+def tried(fell: Iterable[str], stood: Iterable[str] = (), codes: Iterable[str] = ()) -> Tried:
+    return Tried(bug(may=("a.c",)), frozenset(fell), frozenset(stood), frozenset(codes), 1.0)
+
+
+def test_bug_is_caught_by_exactly_the_claims_it_names() -> None:
+    assert tried({"a.b"}).outcome == tried({"a.b", "a.c"}).outcome == CAUGHT
+    assert tried({"a.c"}).outcome == "missed by a.b"
+    assert tried({"a.b", "a.d"}).outcome == "fell too: a.d"
+    assert tried(set()).outcome == "the cluster does not come up"
+    assert tried(set(), set(), {"host-too-loaded"}).outcome == "missed by a.b"
+
+
+NONE: frozenset[str] = frozenset()
+ONE = Bug("one", "kubelet", "scenarios/a.py", ("a.one",), may=("a.two",))
+OTHER = Bug("other", "scheduler", "scenarios/b.py", ("b.one",))
+CAUGHT_BUG = Tried(ONE, frozenset({"a.one"}), frozenset({"a.three"}), NONE, 12.34, at_first="missed by a.one")
+MISSED = Tried(OTHER, NONE, frozenset({"b.one"}), NONE, 3.0, message="nothing fell")
+
+
+def digest(bug: Bug) -> str:
+    return f"recipe-1 {bug}"
+
+
+def other_digest(bug: Bug) -> str:
+    return f"recipe-2 {bug}"
+
+
+def test_caught_bug_is_kept_and_missed_one_is_tried_again(tmp_path: Path) -> None:
+    Keeper(tmp_path / TABLE, digest, ()).write([CAUGHT_BUG, MISSED])
+    (result,) = read_caught(tmp_path / TABLE, digest, [ONE, OTHER])
+    assert result == replace(CAUGHT_BUG, took_s=12.3)
+
+
+def test_table_is_written_with_the_first_caught_bug(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path / TABLE, digest, ())
+    keeper.add(CAUGHT_BUG)
+    again = Keeper(tmp_path / TABLE, digest, read_caught(tmp_path / TABLE, digest, [ONE]))
+    assert [result.bug.name for result in read_caught(tmp_path / TABLE, digest, [ONE])] == ["one"]
+    again.add(replace(CAUGHT_BUG, bug=OTHER, fell=frozenset({"b.one"})))
+    assert [result.bug.name for result in read_caught(tmp_path / TABLE, digest, [ONE, OTHER])] == [
+        "one",
+        "other",
+    ]
+
+
+def test_table_is_not_used_for_other_executables_or_claims(tmp_path: Path) -> None:
+    assert read_caught(tmp_path / TABLE, digest, [ONE]) == []
+    Keeper(tmp_path / TABLE, digest, ()).write([CAUGHT_BUG])
+    assert read_caught(tmp_path / TABLE, other_digest, [ONE]) == []
+    assert read_caught(tmp_path / TABLE, digest, [replace(ONE, falls=("a.one", "a.four"))]) == []
+    assert read_caught(tmp_path / TABLE, digest, [OTHER]) == []
+
+
+TOP = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 240.0
+TESTS = """
+import pytest
+
+def a_machine_forgets(): ...
+
+@pytest.fixture
+def run(record_property):
+    return lambda *claims: record_property("fell", sorted(claims))
+
+def test_all_conform(run): ...
+
+@pytest.mark.falls("a.one", "a.two")
+@pytest.mark.parametrize("alter", [a_machine_forgets])
+def test_falls(run, alter):
+    run("a.one", "a.two")
+
+@pytest.mark.falls("b.one")
+def test_stands(run):
+    run()
+    assert False
+
+@pytest.fixture
+def lab():
+    raise RuntimeError("no lab")
+
+@pytest.mark.falls("c.one")
+def test_has_no_lab(lab, run): ...
+"""
+
+
+def test_every_altered_machine_has_a_row(tmp_path: Path) -> None:
+    (tmp_path / "test_machines.py").write_text(TESTS)
+    argv = [sys.executable, "-m", "tests.sensitivity.machines", "-c", os.devnull, "test_machines.py"]
+    env = {**os.environ, "PYTHONPATH": str(TOP)}
+    process = proc.run(argv, timeout_s=TIMEOUT_S, cwd=tmp_path, env=env, check=False)
+
+    assert process.status == 1
+    assert "1 of 3 alterations caught, 2 claims" in process.stdout
+    rows = json.loads((tmp_path / "reports" / "out" / "sensitivity" / "machines.json").read_text())
+    assert [(row["altered"], row["falls"], row["fell"], row["outcome"]) for row in rows] == [
+        ("a_machine_forgets", ["a.one", "a.two"], ["a.one", "a.two"], "caught"),
+        ("test_stands", ["b.one"], [], "failed in call"),
+        ("test_has_no_lab", ["c.one"], [], "failed in setup"),
+    ]

@@ -1,0 +1,314 @@
+"""Messages of sources, and times at which a source may have lost some."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from infra.csi import calls as written
+from nodeproof.artifacts.components import ROLES
+from nodeproof.checks import witnessed
+from nodeproof.checks.judge import judge
+from nodeproof.labs.client.handle import LabHandle
+from nodeproof.model import window as windows
+from nodeproof.model.history import Entry, History
+from nodeproof.model.pod_log import Lost
+from nodeproof.recording.node_messages import BootClock, Message
+from nodeproof.recording.recorder import Recording
+from nodeproof.scenario.report_collector import ReportCollector
+from nodeproof.sources.calls import DRIVER_STARTED, CloudCalls, VolumeCalls, driver_calls
+from nodeproof.sources.logs import Journal, Log
+from nodeproof.sources.source import Source, SourceContext, SourceMessages, torn
+from tests.fakes import FakeMachine, fake_lab
+from tests.unit.histories import NODE, Story, configuration
+from tests.unit.sample_checks import CLAIM, CUT
+
+Json = Any
+KUBELET, UNTIL = "kubelet.service", math.inf
+FULL = "lab x: its memory is full"
+MANAGER, TEXT = "kube-controller-manager", "Controller detected"
+
+
+def journal_of(*logged: tuple[float, str]) -> FakeMachine:
+    """Return a node whose journal holds these lines, by their time since boot (s)."""
+    messages = ({"__MONOTONIC_TIMESTAMP": str(int(t * 1e6)), "MESSAGE": text} for t, text in logged)
+    lines = [f"{json.dumps(message)}\n" for message in messages]
+    return FakeMachine(lambda argv: "".join(lines[:1] if "head" in argv[2] else lines), name=NODE)
+
+
+def context_of(history: History, lab: LabHandle, boot_t: float = -100.0) -> SourceContext:
+    """Return the source context of a node that booted at a time (s)."""
+    clock = BootClock("b", boot_t, 0.01)
+    return SourceContext(lab, history, lambda _node: clock, lambda _node: clock)
+
+
+def journal(story: Story, machine: FakeMachine, boot_t: float, full: Sequence[str] = ()) -> SourceMessages:
+    lab = fake_lab({"fleet.machine": lambda _name: machine, "life.full_parts": lambda **_since: list(full)})
+    return Journal(NODE, KUBELET).read(context_of(story.history(), lab, boot_t))
+
+
+def times(reading: SourceMessages) -> list[tuple[float, float]]:
+    return [(lost.since_t, lost.until_t) for lost in reading.losses]
+
+
+def test_journal_that_begins_before_the_recording_is_complete() -> None:
+    assert journal(Story(), journal_of((1.0, "Linux version"), (120.0, "a")), -100.0).losses == []
+
+
+def test_vacuumed_journal_lacks_everything_before_its_first_line() -> None:
+    read = journal(Story(), journal_of((140.0, "Vacuuming done"), (150.0, "a")), -100.0)
+    assert times(read) == [(0.0, 40.0)]
+    assert "starts after the recording" in read.losses[0].why
+
+
+def test_empty_journal_lacks_everything() -> None:
+    read = journal(Story(), journal_of(), -100.0)
+    assert times(read) == [(0.0, read.until_t)]
+
+
+def test_full_memory_may_have_lost_lines_of_a_journal() -> None:
+    read = journal(Story(), journal_of((1.0, "Linux version")), -100.0, [FULL])
+    assert [lost.why for lost in read.losses] == [FULL]
+    assert read.losses[0].since_t < 0.0
+    assert read.losses[0].until_t == read.until_t
+
+
+@pytest.mark.parametrize(
+    ("steps", "lost"),
+    [
+        ([("powered-off", 20.0), ("booted", 25.0)], [(0.0, 25.0)]),
+        ([("restored", 25.0)], [(0.0, 25.0)]),
+        ([("joining", 20.0), ("booted", 25.0)], []),
+        ([("joining", 10.0), ("booted", 11.0), ("powered-off", 20.0), ("booted", 25.0)], [(0.0, 25.0)]),
+        ([], [(0.0, 32.0)]),
+        ([("booted", 25.0), ("booted", 50.0)], [(0.0, 25.0), (50.0, UNTIL)]),
+    ],
+    ids=["booted", "restored", "joined", "joined and booted", "by itself", "booted again"],
+)
+def test_journal_of_a_boot_lacks_everything_before_it(
+    steps: Sequence[tuple[str, float]], lost: Sequence[tuple[float, float]]
+) -> None:
+    """The kernel began at 30 s."""
+    story = Story()
+    for step, t in steps:
+        story.say(t, "machine", node=NODE, step=step)
+    read = journal(story, journal_of((2.0, "Linux version"), (9.0, "a")), 30.0)
+    ends = {read.until_t: UNTIL}
+    assert [(since_t, ends.get(until_t, until_t)) for since_t, until_t in times(read)] == lost
+
+
+@pytest.mark.parametrize("retained_since_t", [40.0, -1.0])
+def test_retained_line_proves_its_own_time(retained_since_t: float) -> None:
+    """A kubelet was refused at 22 s, and its journal up to `retained_since_t` was deleted."""
+    refused = witnessed.logged(NODE, KUBELET, "refused")
+    logged = [
+        (t, text) for t, text in ((-2.0, "a"), (22.0, "refused"), (40.0, "b")) if t >= retained_since_t - 1
+    ]
+    for check, truth in (
+        (refused.never_after(CUT, windows.absence(5.0)), "deviates"),
+        (refused.after(CUT, windows.prompt(5.0)), "conforms"),
+    ):
+        story = Story().renewals(2.0, 60.0).fault(20.0, "planned", "armed", "injecting", "injected")
+        read = journal(story, journal_of(*((t + 100.0, text) for t, text in logged)), -100.0)
+        for word in read.messages:
+            story.tell(word.what, word.t, by=f"{NODE}/{KUBELET}")
+        story.hear(59.0, f"{NODE}/{KUBELET}", read.error_s, read.losses)
+        verdict = judge(CLAIM, check, story.fence(60.0).history(), configuration())
+        assert verdict.label == ("unproven: gap" if retained_since_t > 0 else truth), verdict.reason
+
+
+# A component's log
+
+OFFSET_S = round(time.time()) - 100.0
+"""The recording is of these days: a log's lines have no year."""
+
+
+def klog(t: float, text: str = f"{TEXT} x") -> str:
+    at = datetime.fromtimestamp(t + OFFSET_S, UTC)
+    return f"I{at:%m%d %H:%M:%S.%f}       1 a.go:1] {text}"
+
+
+def log(
+    folder: Path, text: str, *steps: Entry, component: str = MANAGER, full: Sequence[str] = ()
+) -> SourceMessages:
+    """Return the messages of a log with this text."""
+    (folder / f"{component}.log").write_bytes(text.encode())
+    executable = folder / "executable"
+    executable.write_bytes(b"\x7fELF " + TEXT.encode())
+    lab = fake_lab(
+        {
+            "life.logs": folder,
+            "life.full_parts": lambda **_since: list(full),
+            "components.path": lambda _role: executable,
+            "kind.is_hollow": True,
+            "features": frozenset(),
+            "fleet.node_names": list,
+        }
+    )
+    assert MANAGER in ROLES
+    history = History.of([Entry(0.0, "begun", {"wall_offset_s": OFFSET_S}), *steps])
+    return Log(component, TEXT).read(context_of(history, lab))
+
+
+def test_torn_line_is_a_loss_at_its_time(tmp_path: Path) -> None:
+    read = log(tmp_path, f"{klog(-5.0)}\n{klog(10.0)[:-4]}{klog(20.0)}\n{klog(30.0)}\n")
+    assert [(round(since_t), round(until_t)) for since_t, until_t in times(read)] == [(10, 20)]
+    assert "torn" in read.losses[0].why
+
+
+def test_log_with_an_incomplete_last_line_may_lack_more(tmp_path: Path) -> None:
+    read = log(tmp_path, f"{klog(-5.0)}\n{klog(10.0)}\n{klog(30.0)}")
+    ((since_t, until_t),) = times(read)
+    assert (round(since_t), until_t) == (30, read.until_t)
+
+
+def test_truncated_log_reports_when(tmp_path: Path) -> None:
+    earlier = tmp_path / f"{MANAGER}.log.1"
+    earlier.write_text(f"{klog(-5.0)}\n")
+    os.utime(earlier, (OFFSET_S + 25.0, OFFSET_S + 25.0))
+    assert times(log(tmp_path, f"{klog(30.0)}\n")) == [(24.0, 26.0)]
+
+
+def test_log_without_its_beginning_lacks_it_except_on_a_joined_node(tmp_path: Path) -> None:
+    ((since_t, until_t),) = times(log(tmp_path, f"{klog(30.0)}\n"))
+    assert (since_t, round(until_t)) == (0.0, 30)
+    joined = Entry(20.0, "machine", {"node": NODE, "step": "joining"})
+    assert log(tmp_path, f"{klog(30.0)}\n", joined, component=f"kubelet-{NODE}").losses == []
+    earlier = tmp_path / f"kubelet-{NODE}.log.1"
+    earlier.write_text(f"{klog(40.0)}\n")
+    os.utime(earlier, (OFFSET_S - 1.0, OFFSET_S - 1.0))
+    ((since_t, until_t),) = times(log(tmp_path, f"{klog(50.0)}\n", joined, component=f"kubelet-{NODE}"))
+    assert (since_t, round(until_t)) == (0.0, 40)
+
+
+def test_full_memory_may_have_lost_lines_of_a_log(tmp_path: Path) -> None:
+    assert [lost.why for lost in log(tmp_path, f"{klog(-5.0)}\n", full=[FULL]).losses] == [FULL]
+
+
+def test_unicode_line_separators_do_not_end_a_line(tmp_path: Path) -> None:
+    odd = f"{TEXT} a\x85b\u2028c\rd\x0be"
+    read = log(tmp_path, f"{klog(-5.0)}\n{klog(10.0, odd)}\n")
+    assert [word.what.partition("] ")[2] for word in read.messages] == [f"{TEXT} x", odd]
+
+
+# Any record
+
+
+@pytest.mark.parametrize(
+    ("line_times", "lost"),
+    [
+        ([1.0, 2.0], []),
+        ([1.0, None, 2.0], [(1.0, 2.0)]),
+        ([None, 2.0], [(0.5, 2.0)]),
+        ([1.0, None], [(1.0, 9.0)]),
+        ([None], [(0.5, 9.0)]),
+        ([1.0, None, None, 4.0], [(1.0, 4.0), (1.0, 4.0)]),
+    ],
+)
+def test_torn_line_is_lost_between_its_neighbours(
+    line_times: Sequence[float | None], lost: Sequence[tuple[float, float]]
+) -> None:
+    assert torn(line_times, (0.5, 9.0), "torn") == [Lost(*span, "torn") for span in lost]
+
+
+@dataclass
+class Recorded:
+    """A recording that has ended except for collections."""
+
+    story: Story = field(default_factory=Story)
+
+    def history(self) -> History:
+        return self.story.history()
+
+    def append(self, kind: str, t: float, **data: Any) -> None:
+        self.story.say(t, kind, **data)
+
+
+@dataclass(frozen=True)
+class SourceOfBoot(Source):
+    """A source with one message, from a node or not."""
+
+    node: str
+    by: str = "a journal"
+
+    def read(self, _context: SourceContext) -> SourceMessages:
+        return SourceMessages((Message(5.0, "it began"),), 10.0, 0.01, node=self.node, boot_id="one")
+
+
+@pytest.mark.parametrize(
+    ("boot_id", "step", "words"),
+    [
+        (NODE, "frozen", 0),
+        (NODE, "thawed", 0),
+        (NODE, "booted", 1),
+        ("another", "frozen", 1),
+        ("", "frozen", 1),
+    ],
+)
+def test_probe_pod_messages_of_a_suspended_node_have_no_time(boot_id: str, step: str, words: int) -> None:
+    recorded = Recorded()
+    recorded.story.say(3.0, "machine", node=NODE, step=step)
+    ReportCollector(cast(LabHandle, None)).collect(cast(Recording, recorded), SourceOfBoot(boot_id))
+    history = recorded.history()
+    assert len(history.of_kind("told")) == words
+    (collection,) = history.of_kind("heard")
+    assert bool(collection.data["unsure"]) is (words == 0)
+
+
+def line(method: str, at: float, node: str = "node-1") -> str:
+    call = {"method": method, "volume": "np-1", "node": node, "begin": at, "end": at + 1, "code": "OK"}
+    return json.dumps(call) + "\n"
+
+
+BEGUN = line(DRIVER_STARTED, 10)
+CALL = line("NodeStageVolume", 20)
+
+
+def test_volume_calls_are_read_in_order() -> None:
+    calls, unsure = driver_calls(BEGUN + CALL, 15, 30)
+    assert [(call.method, call.node, call.t) for call in calls] == [
+        (DRIVER_STARTED, "node-1", 11),
+        ("NodeStageVolume", "node-1", 21),
+    ]
+    assert unsure == []
+
+
+@pytest.mark.parametrize(
+    ("text", "since_t", "until_t", "why"),
+    [
+        ("", 15, 30, "calls is missing"),
+        (CALL, 15, 21, "calls is missing"),
+        (BEGUN + CALL[:-1], 21, 30, "last line of the driver's calls is torn"),
+        (BEGUN + CALL[9:] + CALL, 11, 21, "a line of the driver's calls is torn"),
+        (BEGUN + '{"method": "NodeStageVolume"}\n', 11, 30, "a line of the driver's calls is torn"),
+        (BEGUN + line(DRIVER_STARTED, 15) + CALL, 11, 15, "the driver restarted"),
+    ],
+)
+def test_incomplete_volume_calls_report_the_time_of_the_loss(
+    text: str, since_t: float, until_t: float, why: str
+) -> None:
+    (lost,) = driver_calls(text, 15, 30)[1]
+    assert (lost.since_t, lost.until_t) == (since_t, until_t)
+    assert why in lost.why
+
+
+def test_driver_restart_before_the_recording_does_not_matter() -> None:
+    assert driver_calls(BEGUN + line(DRIVER_STARTED, 14) + CALL, 15, 30)[1] == []
+
+
+def test_first_line_is_written_by_the_driver() -> None:
+    assert written.STARTED == DRIVER_STARTED
+
+
+@pytest.mark.parametrize("source", [CloudCalls, VolumeCalls])
+def test_calls_of_each_method_have_their_own_name(source: type[CloudCalls | VolumeCalls]) -> None:
+    assert source("a").by != source("a", "NodeStageVolume").by
