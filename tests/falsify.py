@@ -131,10 +131,10 @@ def _never(judged: Judged) -> Iterator[Altered]:
     if moments.resources(event):
         unfenced = _drop(judged.history, lambda entry: entry.kind == "fence")
         yield _altered(judged, "the fence is dropped", GAP, unfenced)
-    middle_t = start.t + window.high_s / 2
+    end_t = start.t + window.high_s
     for resource in moments.resources(event):
-        history = _blind(judged.history, resource, middle_t - 0.5, middle_t + 0.5)
-        yield _altered(judged, f"the watch of {resource} is blind", GAP, history)
+        history = _blind(judged.history, resource, end_t - 0.5, end_t + 0.5)
+        yield _altered(judged, f"the watch of {resource} is blind at the end", GAP, history)
     if "by" in event.args:
         yield from _without_source(judged, str(event.args["by"]))
     yield from _without_anchor(judged, anchor)
@@ -305,9 +305,8 @@ def _counted_by_a_watch(judged: Judged, event: Moment) -> Iterator[Altered]:
     if int(judged.check.args["low"]) > 0:
         yield _altered(judged, "it never came", DEVIATES, _without(judged.history, event, since_t))
     for resource in moments.resources(event):
-        middle = (since_t + until_t) / 2
-        blind = _blind(judged.history, resource, middle - 0.5, middle + 0.5)
-        yield _altered(judged, f"the watch of {resource} is blind", GAP, blind)
+        blind = _blind(judged.history, resource, until_t - 0.5, until_t + 0.5)
+        yield _altered(judged, f"the watch of {resource} is blind at the end", GAP, blind)
     for part in ("anchor", "until"):
         yield from _without_anchor(judged, judged.moment(part))
 

@@ -69,7 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--again", type=int, default=2, metavar="N",
-        help="retry a scenario up to N times if the host was too busy to judge it (default 2)",
+        help="retry a scenario up to N times if the host was too busy, or a watch broke (default 2)",
     )  # fmt: skip
     group.addoption(
         "--shard", default="", metavar="K/N",

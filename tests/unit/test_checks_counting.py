@@ -96,11 +96,18 @@ def test_gap_outside_the_moments_does_not_matter() -> None:
     assert_verdict(run(reports(0, 0), story.gap(25.0, 26.0, "events").fence(40.0)), "conforms")
 
 
-@pytest.mark.parametrize(("since_t", "until_t"), [(9.0, 11.0), (14.0, 15.0), (19.0, 21.0)])
-def test_watch_gap_prevents_counting(since_t: float, until_t: float) -> None:
-    story = reporting(12.0).gap(since_t, until_t, "events")
+@pytest.mark.parametrize(
+    ("since_t", "until_t", "lists"), [(9.0, 11.0, False), (14.0, 15.0, True), (19.0, 21.0, False)]
+)
+def test_watch_gap_prevents_counting(since_t: float, until_t: float, lists: bool) -> None:
+    story = reporting(12.0).gap(since_t, until_t, "events", lists=lists)
     for check in (reports(1, 1), reports(2, 2)):
         assert_verdict(run(check, story.fence(40.0)), GAP, "had a gap")
+
+
+def test_events_of_a_watch_that_resumed_are_counted() -> None:
+    story = reporting(12.0).gap(14.0, 15.0, "events").sentinel(15.1)
+    assert_verdict(run(reports(1, 1), story.fence(40.0)), "conforms")
 
 
 @pytest.mark.parametrize(("since_t", "until_t"), [(8.0, 9.95), (18.0, 19.95)])

@@ -84,7 +84,7 @@ def tainted() -> Story:
             ["did not occur"],
         ),
         (
-            Story().pod(1.0).evict(28.0).gap(28.5, 29.0, "nodes").sentinel(29.1).taint(30.0).fence(60.0),
+            Story().pod(1.0).evict(28.0).gap(28.5, 29.0, "nodes", lists=True).taint(30.0).fence(60.0),
             GAP,
             ["had a gap"],
         ),
@@ -136,11 +136,22 @@ def test_unwatched_resource_is_refused(check: Check, resource: str) -> None:
 
 
 @pytest.mark.parametrize("resource", ["nodes", "pods"])
-@pytest.mark.parametrize(("since_t", "until_t"), [(29.0, 31.0), (33.0, 35.0), (39.0, 41.0)])
-def test_gap_between_anchor_and_event_proves_nothing(resource: str, since_t: float, until_t: float) -> None:
-    story = Story().pod(1.0, node=NODE).taint(30.0).gap(since_t, until_t, resource)
-    story.evict(30.0 + TOLERATION_S)
-    assert_verdict(run(EVICTION, story.fence(60.0)), GAP, "had a gap")
+@pytest.mark.parametrize(
+    ("since_t", "until_t", "lists", "label"),
+    [
+        (29.0, 31.0, False, GAP),
+        (33.0, 35.0, True, GAP),
+        # A resumed watch lost nothing, and neither end is in its gap.
+        (33.0, 35.0, False, "conforms"),
+        (39.0, 41.0, False, GAP),
+    ],
+)
+def test_gap_counts_if_it_lost_events_or_delayed_an_end(
+    resource: str, since_t: float, until_t: float, lists: bool, label: str
+) -> None:
+    story = Story().pod(1.0, node=NODE).taint(30.0)
+    story.gap(since_t, until_t, resource, lists=lists).sentinel(until_t + 0.1).evict(30.0 + TOLERATION_S)
+    assert_verdict(run(EVICTION, story.fence(60.0)), label)
 
 
 @pytest.mark.parametrize(("sentinel", "label"), [(True, "conforms"), (False, GAP)])
@@ -333,10 +344,20 @@ def test_events_of_one_watch_are_ordered() -> None:
     assert_verdict(run(BLOCKED, Story().pod(2.0).bind(2.01).fence(20.0)), "deviates", "must not")
 
 
-@pytest.mark.parametrize(("since_t", "until_t"), [(29.0, 31.0), (32.0, 33.0), (34.0, 38.0)])
-def test_absence_in_a_gap_is_not_proven(since_t: float, until_t: float) -> None:
-    story = recovered().gap(since_t, until_t, "pods")
-    assert_verdict(run(STAYS, story.fence(40.0)), GAP, "had a gap")
+@pytest.mark.parametrize(
+    ("since_t", "until_t", "lists", "label"),
+    [
+        (29.0, 31.0, False, GAP),
+        (32.0, 33.0, True, GAP),
+        (32.0, 33.0, False, "conforms"),
+        (34.0, 38.0, False, GAP),
+    ],
+)
+def test_absence_is_proven_if_a_watch_lost_nothing(
+    since_t: float, until_t: float, lists: bool, label: str
+) -> None:
+    story = recovered().gap(since_t, until_t, "pods", lists=lists).sentinel(until_t + 0.1)
+    assert_verdict(run(STAYS, story.fence(40.0)), label)
 
 
 def test_empty_wait_proves_nothing() -> None:

@@ -95,7 +95,7 @@ def test_watch_with_an_ended_thread_has_a_gap_from_then_on(recording: Recording)
     history = recording.history()
     gap = history.gap("nodes", history.ended_t + 5.0, history.ended_t + 6.0)
     assert gap is not None
-    assert gap.data["reason"] == "ValueError: no JSON"
+    assert gap.reason == "ValueError: no JSON"
     assert history.gap("pods", 0.0, history.ended_t + 6.0) is None
 
 

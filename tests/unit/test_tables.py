@@ -167,7 +167,7 @@ def test_last_lines_have_counts_retries_times_and_paths(tmp_path: Path) -> None:
         rundir.put_aside(run, name)
     assert last_lines(run, [(A, TAINT, CONFORMS)], settings=SETTINGS)[-6:] == [
         "conforms 1  deviates 0  unproven 0",
-        "retried because the host was too loaded: 2 scenarios (3 tries before the last one)",
+        "retried because the host was too loaded or a watch broke: 2 scenarios (3 tries before the last one)",
         "took 6 min 2 s",
         "settings of the lab that are not upstream's: 2 (--settings, or run.json)",
         "table of all claims: --table, or table.txt",

@@ -6,13 +6,13 @@ occurred is another judgment, which a claim that promises its anchor must make a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nodeproof.checks import moments, witnessed
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.model.cluster import Configuration
-from nodeproof.model.history import History, fence
+from nodeproof.model.history import Gap, History, fence
 from nodeproof.model.judgment import Moment
 from nodeproof.model.slack import Span
 from nodeproof.model.verdict import Verdict, unproven
@@ -23,13 +23,40 @@ LOOK_BACK_S = 5.0
 
 def watch_gap(history: History, involved: Iterable[Moment], from_t: float, to_t: float) -> str:
     """Return which watch of these moments had a gap between two times (s), or an empty string."""
-    since_t, until_t = sorted((from_t, to_t))
-    for resource in sorted({name for moment in involved for name in moments.resources(moment)}):
-        gap = history.gap(resource, since_t, until_t)
-        if gap is not None:
-            gap_s = gap.t - gap.data["since"]
-            return f"the watch of {resource} had a gap of {gap_s:.1f} s: {gap.data['reason']}"
+    return next((_describe_gap(*gap) for gap in _gaps(history, involved, Span(from_t, to_t))), "")
+
+
+def watch_loss(history: History, involved: Sequence[Moment], from_t: float, to_t: float, *exact: Span) -> str:
+    """Return which watch of these moments may have lost events between two times (s), or an empty string.
+
+    A watch that resumed from its resourceVersion lost nothing, but the times of the events in its gap are
+    unknown. Such a gap only counts if it touches one of the `exact` times, or if a moment is computed from
+    the times of others.
+    """
+    if any(moments.is_computed(moment) for moment in involved):
+        return watch_gap(history, involved, from_t, to_t)
+    for resource, gap in _gaps(history, involved, Span(from_t, to_t)):
+        span = Span(gap.since_t, gap.until_t)
+        if gap.is_lossy or any(span.touches(time) for time in exact):
+            return _describe_gap(resource, gap)
     return ""
+
+
+def _gaps(history: History, involved: Iterable[Moment], within: Span) -> Iterator[tuple[str, Gap]]:
+    since_t, until_t = sorted((within.since_t, within.until_t))
+    for resource in sorted({name for moment in involved for name in moments.resources(moment)}):
+        for gap in history.gaps(resource, since_t, until_t):
+            yield resource, gap
+
+
+def _describe_gap(resource: str, gap: Gap) -> str:
+    return f"the watch of {resource} had a gap of {gap.back_t - gap.since_t:.1f} s: {gap.reason}"
+
+
+def recorded_span(occurrence: Occurrence) -> Span:
+    """Return the span from an occurrence's time to its receipt, in either order."""
+    received_t = float(occurrence.detail.get("received_t", occurrence.t))
+    return Span(min(occurrence.t, received_t), max(occurrence.t, received_t))
 
 
 def unfenced(history: History, moment: Moment, until_t: float) -> str:

@@ -310,6 +310,11 @@ def resources(moment: Moment) -> tuple[str, ...]:
     return shapes.resources(shape(moment))
 
 
+def is_computed(moment: Moment) -> bool:
+    """Return whether a moment is computed from the times of others, not read from a watch or a file."""
+    return isinstance(shape(moment), Computed)
+
+
 def parts(moment: Moment) -> Iterator[Moment]:
     """Yield the moment, or the moments that it is composed of."""
     moment_shape = shape(moment)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nodeproof.checks import moments, shapes
 from nodeproof.checks.checks import Times, events_of_bursts, judges
-from nodeproof.checks.evidence import between, unfenced, watch_gap
+from nodeproof.checks.evidence import between, unfenced, watch_gap, watch_loss
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment, words_in
 from nodeproof.model.slack import Span
@@ -50,7 +50,8 @@ def _judge_counted(history: History, args: Args, context: WindowContext, *_: obj
     # Events that a watch delivers after a gap may have occurred at any time in it, also just outside.
     since_t = min(within.since_t, max(within.since_t - context.slack_s, history.began_t))
     until_t = max(within.until_t, min(within.until_t + context.slack_s, history.ended_t))
-    gap = watch_gap(history, (event, *ends), since_t, until_t)
+    begin, end = Span(since_t, within.since_t), Span(within.until_t, until_t)
+    gap = watch_loss(history, (event, *ends), since_t, until_t, begin, end)
     if gap:
         return unproven("gap", f"{reason}, possibly more: {gap}")
     if count_min > high:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nodeproof.checks import heartbeats, moments
 from nodeproof.checks.checks import Times, any_time, judges
-from nodeproof.checks.evidence import find_event, missing, unfenced, watch_gap
+from nodeproof.checks.evidence import find_event, missing, recorded_span, unfenced, watch_loss
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import History, fence
@@ -28,8 +28,7 @@ def _after_times(history: History, args: Args, configuration: Configuration) -> 
     occurrence = find_event(history, Moment.from_json(args["event"]), start, configuration)
     if occurrence is None:
         return _window_times(history, args, configuration, start)
-    received_t = float(start.detail.get("received_t", start.t))
-    return [Span(min(start.t, received_t), max(start.t, received_t)), Span.at(occurrence.t)]
+    return [recorded_span(start), Span.at(occurrence.t)]
 
 
 def _never_times(history: History, args: Args, configuration: Configuration) -> Times:
@@ -81,9 +80,8 @@ def _judge_after(history: History, args: Args, context: WindowContext, *_: objec
     if not window.discerning:
         return _indiscernible(spec, context, start.detail, window)
     occurrence = find_event(history, event, start, context.configuration)
-    gap = watch_gap(
-        history, (event, anchor), start.t, occurrence.t if occurrence else start.t + window.high_s
-    )
+    end = recorded_span(occurrence) if occurrence else Span.at(start.t + window.high_s)
+    gap = watch_loss(history, (event, anchor), start.t, end.until_t, recorded_span(start), end)
     if gap:
         return unproven("gap", gap, window)
     if occurrence is None:
@@ -145,7 +143,8 @@ def _judge_never(history: History, args: Args, context: WindowContext, *_: objec
     ahead_s = 0.0 if window.low_s == 0.0 and _come_in_order(event, anchor) else slack_s
     occurrence = moments.find_state(history, event, begin_t + ahead_s)
     if occurrence is not None and occurrence.t <= end_t - slack_s:
-        gap = watch_gap(history, (event, anchor), start.t, occurrence.t)
+        ends = (recorded_span(start), recorded_span(occurrence))
+        gap = watch_loss(history, (event, anchor), start.t, occurrence.t, *ends)
         if gap:
             return unproven("gap", f"{event} may have occurred before {anchor}: {gap}", window)
         measured = Measured(occurrence.t - start.t, "s")
@@ -156,10 +155,11 @@ def _judge_never(history: History, args: Args, context: WindowContext, *_: objec
         reason = f"{event} occurred {close_occurrence.t - start.t:.3f} s after {anchor}"
         reason += f": within the slack of {slack_s:.2f} s of an end of {window.arithmetic}"
         return unproven("gap", reason, window)
+    late_end = Span(end_t, end_t + slack_s)
     doubt = (
         moments.unable(history, event, Span(max(begin_t, start.t), end_t))
         or unfenced(history, event, end_t)
-        or watch_gap(history, (event, anchor), start.t, end_t)
+        or watch_loss(history, (event, anchor), start.t, late_end.until_t, recorded_span(start), late_end)
     )
     if doubt:
         return unproven("gap", f"absence is not proven: {doubt}", window)
@@ -198,7 +198,7 @@ def _judge_renewals(history: History, args: Args, context: WindowContext, *_: ob
     gaps = [after - before for before, after in pairwise(times)]
     gap = history.gap("leases", history.began_t, history.ended_t)
     if gap is not None:
-        return unproven("gap", f"the watch of leases had a gap: {gap.data['reason']}", window)
+        return unproven("gap", f"the watch of leases had a gap: {gap.reason}", window)
     outside_gaps = [gap for gap in gaps if not window.holds(gap)]
     if outside_gaps:
         outside = Measured(outside_gaps[0], "s")
@@ -249,7 +249,7 @@ def _judge_in_order(history: History, args: Args, *_: object) -> Verdict:
         return missing(history, then)
     if not earlier.revision or not later.revision:
         raise LookupError(f"{first} and {then} are not both changes of an object")
-    gap = watch_gap(history, (first, then), history.began_t, max(earlier.t, later.t))
+    gap = watch_loss(history, (first, then), history.began_t, max(earlier.t, later.t))
     if gap:
         return unproven("gap", f"one of them may have occurred earlier: {gap}")
     reason = f"{first} was written at revision {earlier.revision}, {then} at {later.revision}"

@@ -235,6 +235,26 @@ PROBED = ("injected", "unproven", "unanswered")
 
 
 @dataclass(frozen=True)
+class Gap:
+    """A gap in a watch; times in s.
+
+    Args:
+        since_t: receipt of the last event before it.
+        back_t: when the watch was open again.
+        until_t: when the watch had delivered everything up to `back_t`; infinite if it never did.
+        is_lossy: whether events may be lost. Otherwise the watch resumed from its resourceVersion, and
+            delivered all events of the gap in order, but late.
+        reason: why the watch broke.
+    """
+
+    since_t: float
+    back_t: float
+    until_t: float
+    is_lossy: bool
+    reason: str
+
+
+@dataclass(frozen=True)
 class History:
     """The entries of one scenario's recording, sorted by time."""
 
@@ -357,8 +377,8 @@ class History:
         events = (entry for entry in self._fold.by_resource.get(resource, ()) if entry.kind == "watch")
         return sum(1 for entry in events if entry.t <= until_t)
 
-    def gap(self, resource: str, since_t: float, until_t: float) -> Entry | None:
-        """Return the first gap in a watch that overlaps [since_t, until_t].
+    def gaps(self, resource: str, since_t: float, until_t: float) -> Iterator[Gap]:
+        """Yield the gaps in a watch that overlap [since_t, until_t], in time order.
 
         A gap lasts until the watch delivers a sentinel that was sent after it was back: a resumed watch first
         delivers the events of the gap, in one burst and without their times.
@@ -366,9 +386,22 @@ class History:
         for entry in self.of_kind("gap"):
             if entry.data["resource"] != resource or entry.data["since"] > until_t:
                 continue
-            if self._caught_up_t(resource, entry.t) >= since_t:
-                return entry
-        return None
+            caught_up_t = self._caught_up_t(resource, entry.t)
+            if caught_up_t >= since_t:
+                yield self._gap(entry, caught_up_t)
+
+    def gap(self, resource: str, since_t: float, until_t: float) -> Gap | None:
+        """Return the first gap in a watch that overlaps [since_t, until_t]."""
+        return next(self.gaps(resource, since_t, until_t), None)
+
+    def _gap(self, entry: Entry, caught_up_t: float) -> Gap:
+        resource, since_t = entry.data["resource"], float(entry.data["since"])
+        is_listed = any(
+            listed.data["resource"] == resource and since_t <= listed.t <= entry.t
+            for listed in self.of_kind("listed")
+        )
+        is_lossy = is_listed or caught_up_t == float("inf")
+        return Gap(since_t, entry.t, caught_up_t, is_lossy, str(entry.data["reason"]))
 
     def _caught_up_t(self, resource: str, since_t: float) -> float:
         """Return when a watch delivered the first sentinel that was sent at or after `since_t` (s)."""

@@ -150,7 +150,7 @@ class Load:
         if self.slacks_s:
             middle, most = median(self.slacks_s), max(self.slacks_s)
             text = f"slack {middle:.2f} s in the median, {most:.2f} s at most (limit {self.limit_s:g} s)"
-        return f"{text}; run again because of it: {self.retries}" if self.retries else text
+        return f"{text}; tries that ran again: {self.retries}" if self.retries else text
 
 
 @dataclass(frozen=True)

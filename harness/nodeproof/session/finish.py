@@ -182,7 +182,8 @@ def _retried(run: Path) -> Iterator[str]:
     tries = [path.name.rpartition("-")[0] for path in (run / rundir.TOO_LOADED).glob("*")]
     if tries:
         scenarios, earlier = counted(len(set(tries)), "scenario"), counted(len(tries), "try", "tries")
-        yield f"retried because the host was too loaded: {scenarios} ({earlier} before the last one)"
+        reason = "the host was too loaded or a watch broke"
+        yield f"retried because {reason}: {scenarios} ({earlier} before the last one)"
 
 
 def _busiest_processes(run: Path, rows: Sequence[rundir.Row]) -> Iterator[str]:

@@ -54,7 +54,7 @@ class ScenarioRun:
         self.judge: Judge | None = None
         self.lab: Lab | None = None
         self.tries = 0
-        self.will_retry = False
+        self.will_retry, self.retry_reason = False, ""
 
     @property
     def nodeid(self) -> str:
@@ -143,7 +143,7 @@ class ScenarioRun:
         if unexpected_exit(history) is not None:
             provider.discard()
         self.item.user_properties.append((LABEL, judged.worst().label))
-        self._decide_retry(judged)
+        self._decide_retry(judged, watch_broke=bool(history.of_kind("gap")))
         text = digest.failure_message(judged.verdicts(), session.claims, configuration.kubernetes_version)
         _raise_outcome(judged, text, error)
 
@@ -170,7 +170,7 @@ class ScenarioRun:
             session.retries.add_own(retry)
         else:
             session.retries.add(retry)
-        session.say(Detail(f"host too loaded to judge, retried at the end of the run: {self.nodeid}"))
+        session.say(Detail(f"{self.retry_reason}, retried at the end of the run: {self.nodeid}"))
 
     def retry(self, tries: int) -> None:
         """Run the scenario again; its earlier recording moves to where no verdict is read from."""
@@ -209,16 +209,18 @@ class ScenarioRun:
         session = self.session
         scenario_report.store_skipped(session.run, self.nodeid, judged, session.claims, session.options)
 
-    def _decide_retry(self, judged: JudgedScenario) -> None:
+    def _decide_retry(self, judged: JudgedScenario, *, watch_broke: bool = False) -> None:
         """Decide whether the scenario will be retried: never if a claim deviates.
 
-        If no retry is left, write the busiest processes of other programs.
+        If no retry is left on a loaded host, write the busiest processes of other programs.
         """
         codes = {verdict.code for _claim, verdict in judged.verdicts()}
-        is_open = "host-too-loaded" in codes and judged.worst().outcome != "deviates"
+        is_loaded = "host-too-loaded" in codes
+        is_open = is_loaded or ("gap" in codes and watch_broke)
         tries_left = self.item.config.getoption("again") - self.tries
-        self.will_retry = is_open and tries_left > 0
-        if is_open and tries_left <= 0:
+        self.will_retry = is_open and tries_left > 0 and judged.worst().outcome != "deviates"
+        self.retry_reason = "the host was too loaded" if is_loaded else "a watch broke"
+        if is_loaded and tries_left <= 0 and judged.worst().outcome != "deviates":
             processes = busiest(_BUSIEST, _SAMPLE_S, os.getppid() if self.session.is_worker else os.getpid())
             rundir.write_json(self.session.run / rundir.BUSIEST, processes)
 
