@@ -14,7 +14,7 @@ An idle machine has 0.3.
 """
 SETTLING_S = 6.0
 """Time (s) until a change of the number of scenarios affects the measurements."""
-STRAINED_FOR_S = 60.0
+STRAINED_FOR_S = 30.0
 """Time (s) for which fewer scenarios run than the number that strained the machine."""
 _IDLE_SHARE, _BUSY_SHARE = 1 / 2, 1 / 6
 """Share of the workers at the start of a run on an idle machine, and on one that other programs use fully.
