@@ -1,7 +1,7 @@
 """Checks: pure functions of a History, stored by name and arguments.
 
 The current code can therefore judge a saved run again. A check is a constructor and a function beside it that
-`judges` registers by the stored name.
+`measures` registers by the stored name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeproof.checks import moments, shapes, witnessed
-from nodeproof.checks.evidence import LOOK_BACK_S
+from nodeproof.checks.evidence import LOOK_BACK_S, Undecided, events_of_bursts, moments_of
+from nodeproof.checks.placing import Measurement, place
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import History
@@ -25,12 +26,10 @@ Json = Any
 Args = Mapping[str, Json]
 Times = Sequence[Span] | None
 """Times of a recording at which a check reads its result; None means any time."""
-CheckFunction = Callable[[History, Args, WindowContext, Claim], Verdict]
-"""Judges a check; a function that needs neither context nor claim declares them as `*_`."""
+CheckFunction = Callable[[History, Args, WindowContext, Claim], Measurement]
+"""Measures for a check; a function that needs neither context nor claim declares them as `*_`."""
 TimesOf = Callable[[History, Args, Configuration], Times]
 RemainingOf = Callable[[History, Args, WindowContext, float], float | None]
-MOMENTS = ("event", "other", "anchor", "since", "until")
-"""Argument names under which checks store their moments."""
 _BEFORE = ("anchor", "since")
 """Moments that are searched from the start of the recording."""
 
@@ -42,7 +41,7 @@ def any_time(*_: object) -> Times:
 
 @dataclass(frozen=True)
 class _Registered:
-    judge: CheckFunction
+    measure: CheckFunction
     times: TimesOf
     remaining_s: RemainingOf | None
     looks_back: bool
@@ -52,14 +51,14 @@ _CHECKS: dict[str, _Registered] = {}
 """Every check, by its name in recorded runs."""
 
 
-def judges(
+def measures(
     name: str,
     *,
     times: TimesOf,
     remaining_s: RemainingOf | None = None,
     looks_back: bool = False,
 ) -> Callable[[CheckFunction], CheckFunction]:
-    """Register the function that judges a check.
+    """Register the function that measures for a check; both its functions may raise `Undecided`.
 
     Args:
         name: The name of the check in recorded runs, which must keep its meaning.
@@ -70,11 +69,11 @@ def judges(
         looks_back: Whether the check also searches for its event before its anchor.
     """
 
-    def register(judge: CheckFunction) -> CheckFunction:
+    def register(measure: CheckFunction) -> CheckFunction:
         if name in _CHECKS:
-            raise ValueError(f"{judge.__name__} and {_CHECKS[name].judge.__name__} both judge {name!r}")
-        _CHECKS[name] = _Registered(judge, times, remaining_s, looks_back)
-        return judge
+            raise ValueError(f"{measure.__name__} and {_CHECKS[name].measure.__name__} both measure {name!r}")
+        _CHECKS[name] = _Registered(measure, times, remaining_s, looks_back)
+        return measure
 
     return register
 
@@ -100,7 +99,13 @@ def run_check(check: Check, history: History, context: WindowContext, claim: Cla
     """
     refuse(check, history, context.configuration)
     doubt = missing_evidence(check, history, context.configuration)
-    return unproven("gap", doubt) if doubt else _CHECKS[check.name].judge(history, check.args, context, claim)
+    if doubt:
+        return unproven("gap", doubt)
+    try:
+        measurement = _CHECKS[check.name].measure(history, check.args, context, claim)
+    except Undecided as undecided:
+        return undecided.verdict
+    return place(measurement, history, moments_of(check.args))
 
 
 def refuse(check: Check, history: History, configuration: Configuration) -> None:
@@ -110,10 +115,10 @@ def refuse(check: Check, history: History, configuration: Configuration) -> None
         LookupError: The check is invalid.
     """
     recorded = {entry.data["resource"] for entry in history.of_kind("listed")}
-    required = {name for composed_of in moments_of(check) for name in moments.resources(composed_of)}
+    required = {name for composed_of in moments_of(check.args) for name in moments.resources(composed_of)}
     if recorded and not required <= recorded:
         raise LookupError(f"not recorded: {', '.join(sorted(required - recorded))}")
-    for composed_of in (moment for moment in moments_of(check) for moment in moments.parts(moment)):
+    for composed_of in (moment for moment in moments_of(check.args) for moment in moments.parts(moment)):
         shape = shapes.shape(composed_of)
         problem = shapes.fault(shape) or _unknown_fields(shape, configuration.fields)
         if problem:
@@ -146,7 +151,10 @@ def remaining_s(check: Check, history: History, context: WindowContext, now_t: f
     check that cannot be waited for.
     """
     remaining = _CHECKS[check.name].remaining_s
-    return None if remaining is None else remaining(history, check.args, context, now_t)
+    try:
+        return None if remaining is None else remaining(history, check.args, context, now_t)
+    except Undecided:
+        return None
 
 
 def evidence_times(check: Check, history: History, configuration: Configuration) -> Times:
@@ -157,19 +165,10 @@ def evidence_times(check: Check, history: History, configuration: Configuration)
     Raises:
         KeyError: This version does not know the check.
     """
-    return _CHECKS[check.name].times(history, check.args, configuration)
-
-
-def events_of_bursts(args: Args) -> Sequence[Moment]:
-    """Return the events of an `in_bursts` check, each once; empty for another check."""
-    stored_events = (Moment.from_json(part["event"]) for part in args.get("each", ()))
-    return list({str(event): event for event in stored_events}.values())
-
-
-def moments_of(check: Check) -> list[Moment]:
-    """Return the moments of a check."""
-    direct = [Moment.from_json(check.args[part]) for part in MOMENTS if part in check.args]
-    return [*direct, *events_of_bursts(check.args)]
+    try:
+        return _CHECKS[check.name].times(history, check.args, configuration)
+    except Undecided:
+        return None
 
 
 def missing_evidence(check: Check, history: History, configuration: Configuration) -> str:
@@ -211,7 +210,10 @@ def _lost(check: Check, history: History, configuration: Configuration) -> str:
 def _moments_with_signs(check: Check) -> list[Moment]:
     """Return the moments of a check, and those that count as signs of life."""
     is_liveness = check.name == "lives-on"
-    return [*moments_of(check), *([witnessed.any_sign(str(check.args["subject"]))] if is_liveness else [])]
+    return [
+        *moments_of(check.args),
+        *([witnessed.any_sign(str(check.args["subject"]))] if is_liveness else []),
+    ]
 
 
 def _search_times(

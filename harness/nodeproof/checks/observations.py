@@ -10,15 +10,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from nodeproof.checks import moments, witnessed
-from nodeproof.checks.checks import Times, judges
-from nodeproof.checks.evidence import missing, watch_gap
+from nodeproof.checks.checks import Times, measures
+from nodeproof.checks.evidence import Undecided, require, watch_loss
+from nodeproof.checks.placing import Measurement, compare
 from nodeproof.model.history import Entry, History, parse_time
 from nodeproof.model.judgment import Check, Moment, Observation, words_in
 from nodeproof.model.pattern import fault, is_about, is_equal, matches
 from nodeproof.model.pod_log import BEAT_S, STARTED
 from nodeproof.model.quantity import amount
 from nodeproof.model.slack import Span
-from nodeproof.model.verdict import Measured, Verdict, conforms, deviates, unproven
+from nodeproof.model.verdict import Measured
 from nodeproof.model.window import WindowContext
 
 Json = Any
@@ -30,13 +31,12 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT.*")
 
 
 def _observation_times(history: History, args: Args, *_: object) -> Times:
-    entries = (_find(history, args[part]) for part in ("before", "seen") if part in args)
-    return [Span(float(entry.data["asked_t"]), entry.t) for entry in entries if entry is not None] or None
+    entries = (_entry(history, args[part]) for part in ("before", "seen") if part in args)
+    return [Span(float(entry.data["asked_t"]), entry.t) for entry in entries]
 
 
 def _span_times(history: History, args: Args, *_: object) -> Times:
-    times = span(history, args)
-    return None if isinstance(times, Verdict) else [Span(*times)]
+    return [span(history, args)]
 
 
 def _step_times(history: History, args: Args, *_: object) -> Times:
@@ -67,51 +67,42 @@ def grew(before: Observation, after: Observation, low: float, high: float) -> Ch
     return Check("grew", {**observations, "low": low, "high": high})
 
 
-@judges("shows", times=_observation_times)
-def _judge_shows(history: History, args: Args, *_: object) -> Verdict:
-    problem = fault(args["pattern"])
+@measures("shows", times=_observation_times)
+def _measure_value(history: History, args: Args, *_: object) -> Measurement:
+    pattern = args["pattern"]
+    problem = fault(pattern)
     if problem:
         raise LookupError(problem)
-    entry = _find(history, args["seen"])
-    if entry is None:
-        return _not_observed(args["seen"])
+    entry = _entry(history, args["seen"])
     value, reason = entry.data["value"], _describe(args["seen"], entry)
     measured = Measured(_short(value))
-    if not is_about(args["pattern"], value) and matches(args["pattern"], None):
-        return unproven("gap", f"{reason}: the pattern does not apply to this value", measured=measured)
-    if matches(args["pattern"], value):
-        return conforms(reason, measured=measured)
-    return deviates(f"{reason}, expected {_cut(json.dumps(args['pattern']))}", measured=measured)
+    if not is_about(pattern, value) and matches(pattern, None):
+        return Measurement(f"{reason}: the pattern does not apply to this value", measured, code="gap")
+    return compare(matches(pattern, value), reason, _cut(json.dumps(pattern)), measured)
 
 
-@judges("same-as", times=_observation_times)
-def _judge_same(history: History, args: Args, *_: object) -> Verdict:
-    after, before = _find(history, args["seen"]), _find(history, args["before"])
-    if after is None or before is None:
-        return _not_observed(args["seen"] if after is None else args["before"])
+@measures("same-as", times=_observation_times)
+def _measure_sameness(history: History, args: Args, *_: object) -> Measurement:
+    after, before = _entry(history, args["seen"]), _entry(history, args["before"])
     if after.data["value"] is None and before.data["value"] is None:
-        return unproven("gap", f"{_name(args['seen'])} is missing in both observations")
+        raise Undecided("gap", f"{_name(args['seen'])} is missing in both observations")
     reason, measured = _describe(args["seen"], after), Measured(_short(after.data["value"]))
     if _is_same(after.data["value"], before.data["value"]):
-        return conforms(reason, measured=measured)
-    return deviates(f"{reason}, before {_short(before.data['value'])}", measured=measured)
+        return Measurement(reason, measured)
+    return Measurement(f"{reason}, before {_short(before.data['value'])}", measured, finding="deviates")
 
 
-@judges("grew", times=_observation_times)
-def _judge_growth(history: History, args: Args, *_: object) -> Verdict:
-    after, before = _find(history, args["seen"]), _find(history, args["before"])
-    if after is None or before is None:
-        return _not_observed(args["seen"] if after is None else args["before"])
+@measures("grew", times=_observation_times)
+def _measure_growth(history: History, args: Args, *_: object) -> Measurement:
+    after, before = _entry(history, args["seen"]), _entry(history, args["before"])
     if after.data["value"] is None:
-        return unproven("gap", f"{_name(args['seen'])} is not exported")
-    is_anew = _is_started_anew(history, before, after)
+        raise Undecided("gap", f"{_name(args['seen'])} is not exported")
+    low, high, is_anew = float(args["low"]), float(args["high"]), _is_started_anew(history, before, after)
     growth = float(after.data["value"]) - (0.0 if is_anew else float(before.data["value"] or 0))
-    reason, measured = f"{_name(args['seen'])} grew by {growth:g}", Measured(growth)
-    if is_anew and growth <= float(args["high"]):
-        return unproven("gap", f"{reason} since its process restarted; its earlier count is lost")
-    if float(args["low"]) <= growth <= float(args["high"]):
-        return conforms(reason, measured=measured)
-    return deviates(f"{reason}, expected {args['low']:g} to {args['high']:g}", measured=measured)
+    reason = f"{_name(args['seen'])} grew by {growth:g}"
+    if is_anew and growth <= high:
+        raise Undecided("gap", f"{reason} since its process restarted; its earlier count is lost")
+    return compare(low <= growth <= high, reason, f"{args['low']:g} to {args['high']:g}", Measured(growth))
 
 
 def _is_started_anew(history: History, before: Entry, after: Entry) -> bool:
@@ -157,14 +148,16 @@ def _is_same_amount(one: str, other: str) -> bool:
         return False
 
 
-def _find(history: History, observation: Args) -> Entry | None:
-    """Return the entry of an observation."""
-    entries = (entry for entry in history.of_kind("observed") if entry.data.get("id") == observation["id"])
-    return next(entries, None)
+def _entry(history: History, observation: Args) -> Entry:
+    """Return the entry of an observation.
 
-
-def _not_observed(observation: Args) -> Verdict:
-    return unproven("gap", f"the recording has no observation of {_name(observation)}")
+    Raises:
+        Undecided: There is none.
+    """
+    for entry in history.of_kind("observed"):
+        if entry.data.get("id") == observation["id"]:
+            return entry
+    raise Undecided("gap", f"the recording has no observation of {_name(observation)}")
 
 
 def _name(observation: Args) -> str:
@@ -241,24 +234,24 @@ def stays_alive(pod: str, since: Moment, until: Moment) -> Check:
     return Check("lives-on", {"subject": pod, "since": since.to_json(), "until": until.to_json()})
 
 
-@judges("listed", times=_span_times)
-def _judge_listed(history: History, args: Args, context: WindowContext, *_: object) -> Verdict:
-    return _judge_values(
+@measures("listed", times=_span_times)
+def _measure_line(history: History, args: Args, context: WindowContext, *_: object) -> Measurement:
+    return _measure_values(
         history, args, context, lambda value: args["line"] in value.splitlines(), repr(args["line"])
     )
 
 
-@judges("not-listed", times=_span_times)
-def _judge_not_listed(history: History, args: Args, context: WindowContext, *_: object) -> Verdict:
-    return _judge_values(
+@measures("not-listed", times=_span_times)
+def _measure_missing_line(history: History, args: Args, context: WindowContext, *_: object) -> Measurement:
+    return _measure_values(
         history, args, context, lambda value: args["line"] not in value.splitlines(), f"no {args['line']!r}"
     )
 
 
-@judges("amounts-to", times=_span_times)
-def _judge_amount(history: History, args: Args, context: WindowContext, *_: object) -> Verdict:
+@measures("amounts-to", times=_span_times)
+def _measure_amount(history: History, args: Args, context: WindowContext, *_: object) -> Measurement:
     low, high = float(args["low"]), float(args["high"])
-    return _judge_values(
+    return _measure_values(
         history,
         args,
         context,
@@ -267,49 +260,41 @@ def _judge_amount(history: History, args: Args, context: WindowContext, *_: obje
     )
 
 
-def _judge_values(
+def _measure_values(
     history: History, args: Args, context: WindowContext, holds: Callable[[str], bool], expected: str
-) -> Verdict:
+) -> Measurement:
     what = f"{args['what']} of {args['subject']}"
-    times = span(history, args)
-    if isinstance(times, Verdict):
-        return times
-    observations = _repeated(history, args, Span(*times), context, holds)
+    observations = _repeated(history, args, context, holds)
     if observations.wrong is not None:
         value = _shown(observations.wrong)
-        return deviates(f"{what} is {value}, expected {expected}", measured=Measured(value))
+        return compare(False, f"{what} is {value}", expected, Measured(value))
     if observations.unanswered or not observations.looks:
-        return unproven("gap", observations.unanswered or f"no observation of {what}")
+        raise Undecided("gap", observations.unanswered or f"no observation of {what}")
     # The observed thing may not exist from the start.
     unobserved_s = observations.unseen_s(observations.looks[0].t)
     if observations.is_repeated and unobserved_s > _LONGEST_UNSEEN_S:
-        return unproven("gap", f"no observation of {what} for {unobserved_s:.1f} s")
+        raise Undecided("gap", f"no observation of {what} for {unobserved_s:.1f} s")
     value = _shown(observations.looks[-1])
-    return conforms(f"{what} is {value}", measured=Measured(value))
+    return Measurement(f"{what} is {value}", Measured(value))
 
 
-@judges("shown-throughout", times=_span_times)
-def _judge_throughout(history: History, args: Args, context: WindowContext, *_: object) -> Verdict:
-    what = f"{args['what']} of {args['subject']}"
-    times = span(history, args)
-    if isinstance(times, Verdict):
-        return times
-    observations = _repeated(history, args, Span(*times), context, lambda value: bool(value == args["value"]))
-    if observations.wrong is not None:
-        value = str(observations.wrong.data["value"])
-        reason = (
-            f"{what} was {value!r} {observations.wrong.t - times[0]:.1f} s after {_moment(args, 'since')}"
-        )
-        return deviates(reason, measured=Measured(value), last_state=f"expected {args['value']!r}")
-    if observations.unanswered or len(observations.looks) < _LEAST_LOOKS:
-        reason = f"{len(observations.looks)} observations of {what}, need {_LEAST_LOOKS}"
-        return unproven("gap", observations.unanswered or reason)
-    unobserved_s = observations.unseen_s(times[0])
-    if unobserved_s > (times[1] - times[0]) * _MOST_BLIND:
-        return unproven("gap", f"no observation of {what} for {unobserved_s:.1f} s")
-    return conforms(
-        f"{len(observations.looks)} observations of {args['value']!r}", measured=Measured(str(args["value"]))
-    )
+@measures("shown-throughout", times=_span_times)
+def _measure_throughout(history: History, args: Args, context: WindowContext, *_: object) -> Measurement:
+    what, expected = f"{args['what']} of {args['subject']}", str(args["value"])
+    observations = _repeated(history, args, context, lambda value: bool(value == args["value"]))
+    within, wrong, count = observations.within, observations.wrong, len(observations.looks)
+    if wrong is not None:
+        value = str(wrong.data["value"])
+        reason = f"{what} was {value!r} {wrong.t - within.since_t:.1f} s after {_moment(args, 'since')}"
+        state = f"expected {expected!r}"
+        return Measurement(reason, Measured(value), finding="deviates", last_state=state)
+    if observations.unanswered or count < _LEAST_LOOKS:
+        reason = f"{count} observations of {what}, need {_LEAST_LOOKS}"
+        raise Undecided("gap", observations.unanswered or reason)
+    unobserved_s = observations.unseen_s(within.since_t)
+    if unobserved_s > (within.until_t - within.since_t) * _MOST_BLIND:
+        raise Undecided("gap", f"no observation of {what} for {unobserved_s:.1f} s")
+    return Measurement(f"{count} observations of {args['value']!r}", Measured(expected))
 
 
 @dataclass(frozen=True)
@@ -333,13 +318,13 @@ class _Repeated:
 
 
 def _repeated(
-    history: History, args: Args, within: Span, context: WindowContext, holds: Callable[[Json], bool]
+    history: History, args: Args, context: WindowContext, holds: Callable[[Json], bool]
 ) -> _Repeated:
     """Return the observations within a time.
 
     A deviating one within the slack of an end may belong to the time beyond it, and is ignored.
     """
-    about = (args["what"], args["subject"])
+    within, about = span(history, args), (args["what"], args["subject"])
     inside = [
         entry
         for entry in history.of_kind("observed")
@@ -377,58 +362,55 @@ def _shown(look: Entry) -> str:
     return str(look.data["value"]).replace("\n", " | ") or "nothing"
 
 
-@judges("lives-on", times=_span_times)
-def _judge_life(history: History, args: Args, *_: object) -> Verdict:
-    pod, times = str(args["subject"]), span(history, args)
-    if isinstance(times, Verdict):
-        return times
-    since_t, until_t = times
+@measures("lives-on", times=_span_times)
+def _measure_life(history: History, args: Args, *_: object) -> Measurement:
+    pod, within = str(args["subject"]), span(history, args)
+    since_t, until_t = within.since_t, within.until_t
     if until_t - since_t < 2 * SILENCE_TIMEOUT_S:
         reason = f"{until_t - since_t:.1f} s are too short to detect a silence of {SILENCE_TIMEOUT_S:g} s"
-        return unproven("scaled", reason)
+        raise Undecided("scaled", reason)
     doubt = witnessed.not_collected(history, witnessed.last_sign(pod), until_t)
     if doubt:
-        return unproven("gap", doubt)
-    messages = [entry for entry in history.of_kind("told") if entry.data["by"] == pod]
-    starts = (entry for entry in messages if entry.data["what"] == STARTED)
-    restart = next((entry for entry in starts if since_t < entry.t < until_t), None)
+        raise Undecided("gap", doubt)
+    signs = [
+        entry for entry in history.of_kind("told") if entry.data["by"] == pod and since_t < entry.t < until_t
+    ]
+    restart = next((entry for entry in signs if entry.data["what"] == STARTED), None)
     if restart is not None:
-        return deviates(f"{pod} restarted {restart.t - since_t:.1f} s after {_moment(args, 'since')}")
-    sign_times = [since_t, *(entry.t for entry in messages if since_t < entry.t < until_t), until_t]
+        reason = f"{pod} restarted {restart.t - since_t:.1f} s after {_moment(args, 'since')}"
+        return Measurement(reason, finding="deviates")
+    sign_times = [since_t, *(entry.t for entry in signs), until_t]
     silence, silent_t = max((after - before, before) for before, after in pairwise(sign_times))
     measured = Measured(silence, "s")
     if silence > SILENCE_TIMEOUT_S:
         after_s = silent_t - since_t
         reason = f"{pod} was silent for {silence:.1f} s, {after_s:.1f} s after {_moment(args, 'since')}"
-        return deviates(reason, measured=measured, last_state=witnessed.last_message(history, pod))
-    duration_s = until_t - since_t
-    reason = f"{pod} sent {len(sign_times) - 2} signs of life in {duration_s:.1f} s"
-    reason += f", longest silence {silence:.1f} s"
-    return conforms(reason, measured=measured)
+        state = witnessed.last_message(history, pod)
+        return Measurement(reason, measured, finding="deviates", last_state=state)
+    reason = f"{pod} sent {len(signs)} signs of life in {until_t - since_t:.1f} s"
+    return Measurement(f"{reason}, longest silence {silence:.1f} s", measured)
 
 
 def _moment(args: Args, name: str) -> Moment:
     return Moment.from_json(args[name])
 
 
-def span(history: History, args: Args) -> tuple[float, float] | Verdict:
-    """Return the judged time (s), or the verdict if one of its ends is missing."""
-    since_t = history.began_t
-    if "since" in args:
-        since = _when(history, _moment(args, "since"), since_t)
-        if isinstance(since, Verdict):
-            return since
-        since_t = since
-    until_t = _when(history, _moment(args, "until"), since_t)
-    return until_t if isinstance(until_t, Verdict) else (since_t, until_t)
+def span(history: History, args: Args) -> Span:
+    """Return the judged time.
+
+    Raises:
+        Undecided: One of its ends is missing, or its time is unknown.
+    """
+    since_t = _when(history, _moment(args, "since"), history.began_t) if "since" in args else history.began_t
+    return Span(since_t, _when(history, _moment(args, "until"), since_t))
 
 
-def _when(history: History, moment: Moment, since_t: float) -> float | Verdict:
-    occurrence = moments.find(history, moment, since_t)
-    if occurrence is None:
-        return missing(history, moment)
-    gap = watch_gap(history, (moment,), occurrence.t, occurrence.t)
-    return unproven("gap", f"{moment} occurred while {gap}") if gap else occurrence.t
+def _when(history: History, moment: Moment, since_t: float) -> float:
+    t = require(history, moment, since_t).t
+    gap = watch_loss(history, (moment,), Span.at(t))
+    if gap:
+        raise Undecided("gap", f"{moment} occurred while {gap}")
+    return t
 
 
 def lasted(fault: str) -> Check:
@@ -440,20 +422,20 @@ def lasted(fault: str) -> Check:
     return Check("lasted", {"fault": fault})
 
 
-@judges("lasted", times=_step_times)
-def _judge_lasted(history: History, args: Args, *_: object) -> Verdict:
+@measures("lasted", times=_step_times)
+def _measure_lasting(history: History, args: Args, *_: object) -> Measurement:
     fault_steps = [entry.data["step"] for entry in steps(history, args)]
+    steps_text = ", ".join(fault_steps)
     if "injected" not in fault_steps:
-        return unproven(
-            "not-injected", f"no probe confirmed fault {args['fault']}; steps: {', '.join(fault_steps)}"
-        )
+        raise Undecided("not-injected", f"no probe confirmed fault {args['fault']}; steps: {steps_text}")
     if "healing" not in fault_steps:
-        return unproven("gap", f"the recording ends before fault {args['fault']} was healed")
+        raise Undecided("gap", f"the recording ends before fault {args['fault']} was healed")
     if "unanswered" in fault_steps:
-        return unproven("gap", f"the probe of fault {args['fault']} was not answered")
+        raise Undecided("gap", f"the probe of fault {args['fault']} was not answered")
     if "unproven" in fault_steps:
-        return deviates(f"fault {args['fault']} ended before it was healed; steps: {', '.join(fault_steps)}")
-    return conforms(f"fault {args['fault']} was still active when it was healed")
+        reason = f"fault {args['fault']} ended before it was healed; steps: {steps_text}"
+        return Measurement(reason, finding="deviates")
+    return Measurement(f"fault {args['fault']} was still active when it was healed")
 
 
 def steps(history: History, args: Args) -> list[Entry]:

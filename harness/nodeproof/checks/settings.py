@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from nodeproof.checks.checks import any_time, judges
+from nodeproof.checks.checks import any_time, measures
+from nodeproof.checks.evidence import Undecided
+from nodeproof.checks.placing import Measurement, compare
 from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.formula import SYMBOLS, field_at
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, words_in
 from nodeproof.model.quantity import duration_s
-from nodeproof.model.verdict import Measured, Verdict, conforms, deviates, unproven
+from nodeproof.model.verdict import Measured
 from nodeproof.model.window import WindowContext, WindowSpec, symbols_of
 
 Json = Any
@@ -63,8 +65,8 @@ def default_of(constant: str) -> Check:
     return Check("default", {"constant": constant})
 
 
-@judges("default", times=any_time)
-def _judge_default(_history: History, args: Args, context: WindowContext, claim: Claim) -> Verdict:
+@measures("default", times=any_time)
+def _measure_default(_history: History, args: Args, context: WindowContext, claim: Claim) -> Measurement:
     configuration = context.configuration
     constant = next((entry for entry in claim.constants if entry.name == args["constant"]), None)
     if constant is None:
@@ -72,21 +74,19 @@ def _judge_default(_history: History, args: Args, context: WindowContext, claim:
     flags = configuration.flags_set.get(constant.component)
     if flags is None:
         reason = f"the flags of {constant.component} are unknown; this may not be the default"
-        return unproven("lab-lacks", reason)
+        raise Undecided("lab-lacks", reason)
     flag = next((name for name in flags if plain(name) == plain(constant.flag)), None)
     if flag is not None:
-        return unproven("scaled", f"{flag}={flags[flag]} is set; this is not the default")
+        raise Undecided("scaled", f"{flag}={flags[flag]} is set; this is not the default")
     reported = _reported(configuration.reported.get(constant.component), constant.reported)
     if reported is None:
-        return unproven("gap", f"{constant.component} reported no {constant.reported}")
+        raise Undecided("gap", f"{constant.component} reported no {constant.reported}")
     if reported == NOTHING:
-        return deviates(f"{constant.component} sets no {constant.name}", measured=Measured("nothing"))
-    expected = constant.at(configuration.kubernetes_version)
-    measured = _format(reported, constant)
-    if reported != expected:
-        reason = f"{constant.name} is {measured}, expected {_format(expected, constant)}"
-        return deviates(reason, measured=measured)
-    return conforms(f"{constant.name} is {measured} without a flag", measured=measured)
+        reason = f"{constant.component} sets no {constant.name}"
+        return Measurement(reason, Measured("nothing"), finding="deviates")
+    expected, measured = constant.at(configuration.kubernetes_version), _format(reported, constant)
+    reason = f"{constant.name} is {measured} without a flag"
+    return compare(reported == expected, reason, str(_format(expected, constant)), measured)
 
 
 def _format(value: float, constant: Constant) -> Measured:
