@@ -325,7 +325,7 @@ def _without_source(judged: Judged, by: str) -> Iterator[Altered]:
 
 
 def _counted_span(judged: Judged) -> tuple[float, float]:
-    within = between(judged.history, judged.check.args)
+    within = between(judged.history, judged.moment("anchor"), judged.moment("until"))
     return within.since_t, within.until_t
 
 
@@ -362,7 +362,8 @@ def _window(judged: Judged) -> Window:
 
 
 def _span(judged: Judged) -> tuple[float, float]:
-    span = observations.span(judged.history, judged.check.args)
+    since = judged.moment("since") if "since" in judged.check.args else None
+    span = observations.span(judged.history, since, judged.moment("until"))
     return span.since_t, span.until_t
 
 

@@ -1,18 +1,19 @@
 """Checks: pure functions of a History, stored by name and arguments.
 
-The current code can therefore judge a saved run again. A check is a constructor and a function beside it that
-`measures` registers by the stored name.
+The current code can therefore judge a saved run again. A check is one function, which `measures` registers by
+the stored name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from nodeproof.checks import moments, shapes, witnessed
 from nodeproof.checks.evidence import LOOK_BACK_S, Undecided, events_of_bursts, moments_of
-from nodeproof.checks.placing import Measurement, place
+from nodeproof.checks.placing import Case, Measurement, place
+from nodeproof.checks.words import Word
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import History
@@ -23,11 +24,10 @@ from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.model.window import WindowContext
 
 Json = Any
+Parameters = ParamSpec("Parameters")
 Args = Mapping[str, Json]
 Times = Sequence[Span] | None
 """Times of a recording at which a check reads its result; None means any time."""
-CheckFunction = Callable[[History, Args, WindowContext, Claim], Measurement]
-"""Measures for a check; a function that needs neither context nor claim declares them as `*_`."""
 TimesOf = Callable[[History, Args, Configuration], Times]
 RemainingOf = Callable[[History, Args, WindowContext, float], float | None]
 _BEFORE = ("anchor", "since")
@@ -41,7 +41,7 @@ def any_time(*_: object) -> Times:
 
 @dataclass(frozen=True)
 class _Registered:
-    measure: CheckFunction
+    word: Word[Measurement]
     times: TimesOf
     remaining_s: RemainingOf | None
     looks_back: bool
@@ -57,8 +57,12 @@ def measures(
     times: TimesOf,
     remaining_s: RemainingOf | None = None,
     looks_back: bool = False,
-) -> Callable[[CheckFunction], CheckFunction]:
-    """Register the function that measures for a check; both its functions may raise `Undecided`.
+    **keys: str,
+) -> Callable[[Callable[Concatenate[Case, Parameters], Measurement]], Callable[Parameters, Check]]:
+    """Make a function from a case and arguments to a measurement the constructor of a check.
+
+    The check is stored by its name and arguments, and the current code measures. The functions may raise
+    `Undecided`.
 
     Args:
         name: The name of the check in recorded runs, which must keep its meaning.
@@ -67,15 +71,20 @@ def measures(
         remaining_s: Returns how much longer (s) a recording must go on, for a check that is decided at some
             time of a recording rather than at its end; see the function `remaining_s`.
         looks_back: Whether the check also searches for its event before its anchor.
+        **keys: The keys of parameters in recorded runs, where they differ from the parameter's name.
     """
 
-    def register(measure: CheckFunction) -> CheckFunction:
+    def decorate(
+        function: Callable[Concatenate[Case, Parameters], Measurement],
+    ) -> Callable[Parameters, Check]:
         if name in _CHECKS:
-            raise ValueError(f"{measure.__name__} and {_CHECKS[name].measure.__name__} both measure {name!r}")
-        _CHECKS[name] = _Registered(measure, times, remaining_s, looks_back)
-        return measure
+            raise ValueError(
+                f"{function.__name__} and {_CHECKS[name].word.function.__name__} are both {name!r}"
+            )
+        _CHECKS[name] = _Registered(Word.of(name, function, keys, first=1), times, remaining_s, looks_back)
+        return _CHECKS[name].word.constructor(Check)
 
-    return register
+    return decorate
 
 
 def describe(check: Check) -> str:
@@ -102,7 +111,7 @@ def run_check(check: Check, history: History, context: WindowContext, claim: Cla
     if doubt:
         return unproven("gap", doubt)
     try:
-        measurement = _CHECKS[check.name].measure(history, check.args, context, claim)
+        measurement = _CHECKS[check.name].word.call(check.args, Case(history, context, claim))
     except Undecided as undecided:
         return undecided.verdict
     return place(measurement, history, moments_of(check.args))

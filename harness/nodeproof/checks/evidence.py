@@ -136,12 +136,11 @@ def moments_in(args: Mapping[str, Any], *names: str) -> list[Moment]:
     return [Moment.from_json(args[name]) for name in names]
 
 
-def between(history: History, args: Mapping[str, Any]) -> Span:
-    """Return the time between the two moments.
+def between(history: History, after: Moment, until: Moment) -> Span:
+    """Return the time between two moments.
 
     Raises:
         Undecided: One of them is missing.
     """
-    after, until = moments_in(args, "anchor", "until")
     start = require(history, after)
     return Span(start.t, require(history, until, start.t).t)

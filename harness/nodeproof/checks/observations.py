@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nodeproof.checks import moments, witnessed
 from nodeproof.checks.checks import Times, measures
 from nodeproof.checks.evidence import Undecided, require, watch_loss
-from nodeproof.checks.placing import Measurement, compare
+from nodeproof.checks.placing import Case, Measurement, compare
 from nodeproof.model.history import Entry, History, parse_time
 from nodeproof.model.judgment import Check, Moment, Observation, words_in
 from nodeproof.model.pattern import fault, is_about, is_equal, matches
@@ -20,7 +20,6 @@ from nodeproof.model.pod_log import BEAT_S, STARTED
 from nodeproof.model.quantity import amount
 from nodeproof.model.slack import Span
 from nodeproof.model.verdict import Measured
-from nodeproof.model.window import WindowContext
 
 Json = Any
 Args = Mapping[str, Json]
@@ -31,78 +30,65 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT.*")
 
 
 def _observation_times(history: History, args: Args, *_: object) -> Times:
-    entries = (_entry(history, args[part]) for part in ("before", "seen") if part in args)
+    observations = (Observation.from_json(args[part]) for part in ("before", "seen") if part in args)
+    entries = [_entry(history, observation) for observation in observations]
     return [Span(float(entry.data["asked_t"]), entry.t) for entry in entries]
 
 
 def _span_times(history: History, args: Args, *_: object) -> Times:
-    return [span(history, args)]
+    since = Moment.from_json(args["since"]) if "since" in args else None
+    return [span(history, since, Moment.from_json(args["until"]))]
 
 
 def _step_times(history: History, args: Args, *_: object) -> Times:
-    return [Span.at(entry.t) for entry in steps(history, args)] or None
+    return [Span.at(entry.t) for entry in _steps(history, args["fault"])] or None
 
 
-def shows(observation: Observation, pattern: Json) -> Check:
+@measures("shows", times=_observation_times, observation="seen")
+def shows(case: Case, observation: Observation, pattern: Json) -> Measurement:
     """Check that an observed value matches a pattern (`nodeproof.model.pattern`)."""
-    return Check("shows", {"seen": observation.to_json(), "pattern": pattern})
+    problem = fault(pattern)
+    if problem:
+        raise LookupError(problem)
+    value = _entry(case.history, observation).data["value"]
+    reason, measured = f"{_name(observation)} is {_short(value)}", Measured(_short(value))
+    if not is_about(pattern, value) and matches(pattern, None):
+        return Measurement(f"{reason}: the pattern does not apply to this value", measured, code="gap")
+    return compare(matches(pattern, value), reason, _cut(json.dumps(pattern)), measured)
 
 
-def same_as(observation: Observation, before: Observation) -> Check:
+@measures("same-as", times=_observation_times, observation="seen")
+def same_as(case: Case, observation: Observation, before: Observation) -> Measurement:
     """Check that two observations show equal values; `1Gi` equals `1048576Ki`.
 
     Times with and without a zero fraction are equal as well.
     """
-    return Check("same-as", {"seen": observation.to_json(), "before": before.to_json()})
+    value, earlier = (_entry(case.history, of).data["value"] for of in (observation, before))
+    if value is None and earlier is None:
+        raise Undecided("gap", f"{_name(observation)} is missing in both observations")
+    reason, measured = f"{_name(observation)} is {_short(value)}", Measured(_short(value))
+    if _is_same(value, earlier):
+        return Measurement(reason, measured)
+    return Measurement(f"{reason}, before {_short(earlier)}", measured, finding="deviates")
 
 
-def grew(before: Observation, after: Observation, low: float, high: float) -> Check:
+@measures("grew", times=_observation_times, after="seen")
+def grew(case: Case, before: Observation, after: Observation, low: float, high: float) -> Measurement:
     """Check that a number grew by `low` to `high` between two observations.
 
     A counter that was missing at first counts as 0; one that is missing in both proves nothing. If its
     process restarted in between, its earlier count is unknown, and the later value is the least by which it
     grew.
     """
-    observations = {"before": before.to_json(), "seen": after.to_json()}
-    return Check("grew", {**observations, "low": low, "high": high})
-
-
-@measures("shows", times=_observation_times)
-def _measure_value(history: History, args: Args, *_: object) -> Measurement:
-    pattern = args["pattern"]
-    problem = fault(pattern)
-    if problem:
-        raise LookupError(problem)
-    entry = _entry(history, args["seen"])
-    value, reason = entry.data["value"], _describe(args["seen"], entry)
-    measured = Measured(_short(value))
-    if not is_about(pattern, value) and matches(pattern, None):
-        return Measurement(f"{reason}: the pattern does not apply to this value", measured, code="gap")
-    return compare(matches(pattern, value), reason, _cut(json.dumps(pattern)), measured)
-
-
-@measures("same-as", times=_observation_times)
-def _measure_sameness(history: History, args: Args, *_: object) -> Measurement:
-    after, before = _entry(history, args["seen"]), _entry(history, args["before"])
-    if after.data["value"] is None and before.data["value"] is None:
-        raise Undecided("gap", f"{_name(args['seen'])} is missing in both observations")
-    reason, measured = _describe(args["seen"], after), Measured(_short(after.data["value"]))
-    if _is_same(after.data["value"], before.data["value"]):
-        return Measurement(reason, measured)
-    return Measurement(f"{reason}, before {_short(before.data['value'])}", measured, finding="deviates")
-
-
-@measures("grew", times=_observation_times)
-def _measure_growth(history: History, args: Args, *_: object) -> Measurement:
-    after, before = _entry(history, args["seen"]), _entry(history, args["before"])
-    if after.data["value"] is None:
-        raise Undecided("gap", f"{_name(args['seen'])} is not exported")
-    low, high, is_anew = float(args["low"]), float(args["high"]), _is_started_anew(history, before, after)
-    growth = float(after.data["value"]) - (0.0 if is_anew else float(before.data["value"] or 0))
-    reason = f"{_name(args['seen'])} grew by {growth:g}"
+    entry, earlier = _entry(case.history, after), _entry(case.history, before)
+    if entry.data["value"] is None:
+        raise Undecided("gap", f"{_name(after)} is not exported")
+    is_anew = _is_started_anew(case.history, earlier, entry)
+    growth = float(entry.data["value"]) - (0.0 if is_anew else float(earlier.data["value"] or 0))
+    reason = f"{_name(after)} grew by {growth:g}"
     if is_anew and growth <= high:
         raise Undecided("gap", f"{reason} since its process restarted; its earlier count is lost")
-    return compare(low <= growth <= high, reason, f"{args['low']:g} to {args['high']:g}", Measured(growth))
+    return compare(low <= growth <= high, reason, f"{low:g} to {high:g}", Measured(growth))
 
 
 def _is_started_anew(history: History, before: Entry, after: Entry) -> bool:
@@ -148,24 +134,20 @@ def _is_same_amount(one: str, other: str) -> bool:
         return False
 
 
-def _entry(history: History, observation: Args) -> Entry:
+def _entry(history: History, observation: Observation) -> Entry:
     """Return the entry of an observation.
 
     Raises:
         Undecided: There is none.
     """
     for entry in history.of_kind("observed"):
-        if entry.data.get("id") == observation["id"]:
+        if entry.data.get("id") == observation.id:
             return entry
     raise Undecided("gap", f"the recording has no observation of {_name(observation)}")
 
 
-def _name(observation: Args) -> str:
-    return f"{observation['what']} of {observation['subject']}".replace("\0", "")
-
-
-def _describe(observation: Args, entry: Entry) -> str:
-    return f"{_name(observation)} is {_short(entry.data['value'])}"
+def _name(observation: Observation) -> str:
+    return f"{observation.what} of {observation.subject}".replace("\0", "")
 
 
 def _short(value: Json) -> str:
@@ -191,116 +173,79 @@ SILENCE_TIMEOUT_S = 25 * BEAT_S
 """Longest silence (s) of a living witness: a loaded node may not let it run for a while."""
 
 
-def listed(what: str, subject: str, line: str, since: Moment, until: Moment) -> Check:
+@measures("listed", times=_span_times)
+def listed(case: Case, what: str, subject: str, line: str, since: Moment, until: Moment) -> Measurement:
     """Check that every observation between two moments has this line; there must be at least one.
 
     Repeated observations must go on to the end. The scenario's own observations are judged one by one.
     """
-    args = {"since": since.to_json(), "until": until.to_json(), "line": line}
-    return Check("listed", {"what": what, "subject": subject, **args})
+    looks = _repeated(case, what, subject, since, until, lambda value: line in value.splitlines())
+    return _compare_looks(looks, repr(line))
 
 
-def not_listed(what: str, subject: str, line: str, until: Moment) -> Check:
+@measures("not-listed", times=_span_times)
+def not_listed(case: Case, what: str, subject: str, line: str, until: Moment) -> Measurement:
     """Check that no observation up to a moment has this line; observations count as for `listed`."""
-    return Check("not-listed", {"what": what, "subject": subject, "until": until.to_json(), "line": line})
+    looks = _repeated(case, what, subject, None, until, lambda value: line not in value.splitlines())
+    return _compare_looks(looks, f"no {line!r}")
 
 
-def amounts_to(what: str, subject: str, low: float, high: float, since: Moment, until: Moment) -> Check:
+@measures("amounts-to", times=_span_times)
+def amounts_to(
+    case: Case, what: str, subject: str, low: float, high: float, since: Moment, until: Moment
+) -> Measurement:
     """Check that every observation between two moments is a number in [low, high]; `max` is not a number.
 
     Observations count as for `listed`.
     """
-    args = {"since": since.to_json(), "until": until.to_json(), "low": low, "high": high}
-    return Check("amounts-to", {"what": what, "subject": subject, **args})
+    looks = _repeated(
+        case, what, subject, since, until, lambda value: value.isdecimal() and low <= int(value) <= high
+    )
+    return _compare_looks(looks, f"{low:g}" if low == high else f"{low:g} to {high:g}")
 
 
-def shown_throughout(what: str, subject: str, value: str, since: Moment, until: Moment) -> Check:
+def _compare_looks(looks: _Repeated, expected: str) -> Measurement:
+    if looks.wrong is not None:
+        value = _shown(looks.wrong)
+        return compare(False, f"{looks.name} is {value}", expected, Measured(value))
+    if looks.unanswered or not looks.looks:
+        raise Undecided("gap", looks.unanswered or f"no observation of {looks.name}")
+    # The observed thing may not exist from the start.
+    unobserved_s = looks.unseen_s(looks.looks[0].t)
+    if looks.is_repeated and unobserved_s > _LONGEST_UNSEEN_S:
+        raise Undecided("gap", f"no observation of {looks.name} for {unobserved_s:.1f} s")
+    value = _shown(looks.looks[-1])
+    return Measurement(f"{looks.name} is {value}", Measured(value))
+
+
+@measures("shown-throughout", times=_span_times)
+def shown_throughout(
+    case: Case, what: str, subject: str, value: str, since: Moment, until: Moment
+) -> Measurement:
     """Check that every observation between two moments shows `value`.
 
     No gap between observations may be longer than half the time.
     """
-    args = {
-        "what": what,
-        "subject": subject,
-        "value": value,
-        "since": since.to_json(),
-        "until": until.to_json(),
-    }
-    return Check("shown-throughout", args)
-
-
-def stays_alive(pod: str, since: Moment, until: Moment) -> Check:
-    """Check that a witness pod stays alive between two moments, without a restart."""
-    return Check("lives-on", {"subject": pod, "since": since.to_json(), "until": until.to_json()})
-
-
-@measures("listed", times=_span_times)
-def _measure_line(history: History, args: Args, context: WindowContext, *_: object) -> Measurement:
-    return _measure_values(
-        history, args, context, lambda value: args["line"] in value.splitlines(), repr(args["line"])
-    )
-
-
-@measures("not-listed", times=_span_times)
-def _measure_missing_line(history: History, args: Args, context: WindowContext, *_: object) -> Measurement:
-    return _measure_values(
-        history, args, context, lambda value: args["line"] not in value.splitlines(), f"no {args['line']!r}"
-    )
-
-
-@measures("amounts-to", times=_span_times)
-def _measure_amount(history: History, args: Args, context: WindowContext, *_: object) -> Measurement:
-    low, high = float(args["low"]), float(args["high"])
-    return _measure_values(
-        history,
-        args,
-        context,
-        lambda value: value.isdecimal() and low <= int(value) <= high,
-        f"{low:g}" if low == high else f"{low:g} to {high:g}",
-    )
-
-
-def _measure_values(
-    history: History, args: Args, context: WindowContext, holds: Callable[[str], bool], expected: str
-) -> Measurement:
-    what = f"{args['what']} of {args['subject']}"
-    observations = _repeated(history, args, context, holds)
-    if observations.wrong is not None:
-        value = _shown(observations.wrong)
-        return compare(False, f"{what} is {value}", expected, Measured(value))
-    if observations.unanswered or not observations.looks:
-        raise Undecided("gap", observations.unanswered or f"no observation of {what}")
-    # The observed thing may not exist from the start.
-    unobserved_s = observations.unseen_s(observations.looks[0].t)
-    if observations.is_repeated and unobserved_s > _LONGEST_UNSEEN_S:
-        raise Undecided("gap", f"no observation of {what} for {unobserved_s:.1f} s")
-    value = _shown(observations.looks[-1])
-    return Measurement(f"{what} is {value}", Measured(value))
-
-
-@measures("shown-throughout", times=_span_times)
-def _measure_throughout(history: History, args: Args, context: WindowContext, *_: object) -> Measurement:
-    what, expected = f"{args['what']} of {args['subject']}", str(args["value"])
-    observations = _repeated(history, args, context, lambda value: bool(value == args["value"]))
-    within, wrong, count = observations.within, observations.wrong, len(observations.looks)
+    looks = _repeated(case, what, subject, since, until, lambda observed: bool(observed == value))
+    within, wrong, count = looks.within, looks.wrong, len(looks.looks)
     if wrong is not None:
-        value = str(wrong.data["value"])
-        reason = f"{what} was {value!r} {wrong.t - within.since_t:.1f} s after {_moment(args, 'since')}"
-        state = f"expected {expected!r}"
-        return Measurement(reason, Measured(value), finding="deviates", last_state=state)
-    if observations.unanswered or count < _LEAST_LOOKS:
-        reason = f"{count} observations of {what}, need {_LEAST_LOOKS}"
-        raise Undecided("gap", observations.unanswered or reason)
-    unobserved_s = observations.unseen_s(within.since_t)
+        other = str(wrong.data["value"])
+        reason = f"{looks.name} was {other!r} {wrong.t - within.since_t:.1f} s after {since}"
+        return Measurement(reason, Measured(other), finding="deviates", last_state=f"expected {value!r}")
+    if looks.unanswered or count < _LEAST_LOOKS:
+        reason = f"{count} observations of {looks.name}, need {_LEAST_LOOKS}"
+        raise Undecided("gap", looks.unanswered or reason)
+    unobserved_s = looks.unseen_s(within.since_t)
     if unobserved_s > (within.until_t - within.since_t) * _MOST_BLIND:
-        raise Undecided("gap", f"no observation of {what} for {unobserved_s:.1f} s")
-    return Measurement(f"{count} observations of {args['value']!r}", Measured(expected))
+        raise Undecided("gap", f"no observation of {looks.name} for {unobserved_s:.1f} s")
+    return Measurement(f"{count} observations of {value!r}", Measured(value))
 
 
 @dataclass(frozen=True)
 class _Repeated:
     """The observations of a time: those with the expected value, the first other one, and why one failed."""
 
+    name: str
     within: Span
     looks: Sequence[Entry]
     wrong: Entry | None
@@ -318,53 +263,51 @@ class _Repeated:
 
 
 def _repeated(
-    history: History, args: Args, context: WindowContext, holds: Callable[[Json], bool]
+    case: Case, what: str, subject: str, since: Moment | None, until: Moment, holds: Callable[[Json], bool]
 ) -> _Repeated:
-    """Return the observations within a time.
+    """Return the observations between two moments.
 
     A deviating one within the slack of an end may belong to the time beyond it, and is ignored.
     """
-    within, about = span(history, args), (args["what"], args["subject"])
+    name, within = f"{what} of {subject}", span(case.history, since, until)
     inside = [
         entry
-        for entry in history.of_kind("observed")
-        if (entry.data["what"], entry.data["subject"]) == about
+        for entry in case.history.of_kind("observed")
+        if (entry.data["what"], entry.data["subject"]) == (what, subject)
         and within.since_t <= entry.data.get("asked_t", entry.t)
         and entry.t <= within.until_t
     ]
-    certain = Span(
-        within.since_t + (_slack_s(args, "since", context) if "since" in args else 0.0),
-        within.until_t - _slack_s(args, "until", context),
-    )
+    certain_t = within.since_t + (_slack_s(since, case) if since else 0.0)
+    certain = Span(certain_t, within.until_t - _slack_s(until, case))
     failed = [entry for entry in inside if "error" in entry.data]
     answered = [entry for entry in inside if "error" not in entry.data]
     deviating = [entry for entry in answered if not holds(entry.data["value"])]
-    wrong = (entry for entry in deviating if certain.since_t <= entry.t <= certain.until_t)
     return _Repeated(
+        name,
         within,
         [entry for entry in answered if holds(entry.data["value"])],
-        next(wrong, None),
-        f"an observation of {' of '.join(about)} failed: {failed[0].data['error']}" if failed else "",
+        next((entry for entry in deviating if certain.since_t <= entry.t <= certain.until_t), None),
+        f"an observation of {name} failed: {failed[0].data['error']}" if failed else "",
     )
 
 
-def _slack_s(args: Args, end: str, context: WindowContext) -> float:
+def _slack_s(end: Moment, case: Case) -> float:
     """Return the largest error (s) of an end's time.
 
     Actions of the harness are on the same clock and have no error.
     """
-    parts = moments.parts(_moment(args, end))
-    is_ours = all(not moments.resources(part) and "by" not in part.args for part in parts)
-    return 0.0 if is_ours else context.slack_s
+    is_ours = all(not moments.resources(part) and "by" not in part.args for part in moments.parts(end))
+    return 0.0 if is_ours else case.context.slack_s
 
 
 def _shown(look: Entry) -> str:
     return str(look.data["value"]).replace("\n", " | ") or "nothing"
 
 
-@measures("lives-on", times=_span_times)
-def _measure_life(history: History, args: Args, *_: object) -> Measurement:
-    pod, within = str(args["subject"]), span(history, args)
+@measures("lives-on", times=_span_times, pod="subject")
+def stays_alive(case: Case, pod: str, since: Moment, until: Moment) -> Measurement:
+    """Check that a witness pod stays alive between two moments, without a restart."""
+    history, within = case.history, span(case.history, since, until)
     since_t, until_t = within.since_t, within.until_t
     if until_t - since_t < 2 * SILENCE_TIMEOUT_S:
         reason = f"{until_t - since_t:.1f} s are too short to detect a silence of {SILENCE_TIMEOUT_S:g} s"
@@ -377,32 +320,28 @@ def _measure_life(history: History, args: Args, *_: object) -> Measurement:
     ]
     restart = next((entry for entry in signs if entry.data["what"] == STARTED), None)
     if restart is not None:
-        reason = f"{pod} restarted {restart.t - since_t:.1f} s after {_moment(args, 'since')}"
+        reason = f"{pod} restarted {restart.t - since_t:.1f} s after {since}"
         return Measurement(reason, finding="deviates")
     sign_times = [since_t, *(entry.t for entry in signs), until_t]
     silence, silent_t = max((after - before, before) for before, after in pairwise(sign_times))
     measured = Measured(silence, "s")
     if silence > SILENCE_TIMEOUT_S:
         after_s = silent_t - since_t
-        reason = f"{pod} was silent for {silence:.1f} s, {after_s:.1f} s after {_moment(args, 'since')}"
+        reason = f"{pod} was silent for {silence:.1f} s, {after_s:.1f} s after {since}"
         state = witnessed.last_message(history, pod)
         return Measurement(reason, measured, finding="deviates", last_state=state)
     reason = f"{pod} sent {len(signs)} signs of life in {until_t - since_t:.1f} s"
     return Measurement(f"{reason}, longest silence {silence:.1f} s", measured)
 
 
-def _moment(args: Args, name: str) -> Moment:
-    return Moment.from_json(args[name])
-
-
-def span(history: History, args: Args) -> Span:
-    """Return the judged time.
+def span(history: History, since: Moment | None, until: Moment) -> Span:
+    """Return the judged time, from the start of the recording by default.
 
     Raises:
         Undecided: One of its ends is missing, or its time is unknown.
     """
-    since_t = _when(history, _moment(args, "since"), history.began_t) if "since" in args else history.began_t
-    return Span(since_t, _when(history, _moment(args, "until"), since_t))
+    since_t = _when(history, since, history.began_t) if since else history.began_t
+    return Span(since_t, _when(history, until, since_t))
 
 
 def _when(history: History, moment: Moment, since_t: float) -> float:
@@ -413,34 +352,30 @@ def _when(history: History, moment: Moment, since_t: float) -> float:
     return t
 
 
-def lasted(fault: str) -> Check:
+@measures("lasted", times=_step_times)
+def lasted(case: Case, fault: str) -> Measurement:
     """Check that a fault, by its id, was still active when it was to be healed.
 
     For claims that the cluster does not undo a change. If such a fault did not last, all other claims are
     `not-injected`.
     """
-    return Check("lasted", {"fault": fault})
-
-
-@measures("lasted", times=_step_times)
-def _measure_lasting(history: History, args: Args, *_: object) -> Measurement:
-    fault_steps = [entry.data["step"] for entry in steps(history, args)]
+    fault_steps = [entry.data["step"] for entry in _steps(case.history, fault)]
     steps_text = ", ".join(fault_steps)
     if "injected" not in fault_steps:
-        raise Undecided("not-injected", f"no probe confirmed fault {args['fault']}; steps: {steps_text}")
+        raise Undecided("not-injected", f"no probe confirmed fault {fault}; steps: {steps_text}")
     if "healing" not in fault_steps:
-        raise Undecided("gap", f"the recording ends before fault {args['fault']} was healed")
+        raise Undecided("gap", f"the recording ends before fault {fault} was healed")
     if "unanswered" in fault_steps:
-        raise Undecided("gap", f"the probe of fault {args['fault']} was not answered")
+        raise Undecided("gap", f"the probe of fault {fault} was not answered")
     if "unproven" in fault_steps:
-        reason = f"fault {args['fault']} ended before it was healed; steps: {steps_text}"
+        reason = f"fault {fault} ended before it was healed; steps: {steps_text}"
         return Measurement(reason, finding="deviates")
-    return Measurement(f"fault {args['fault']} was still active when it was healed")
+    return Measurement(f"fault {fault} was still active when it was healed")
 
 
-def steps(history: History, args: Args) -> list[Entry]:
+def _steps(history: History, fault: str) -> list[Entry]:
     """Return the recorded steps of the fault, in order."""
-    return [entry for entry in history.of_kind("fault") if entry.data["id"] == args["fault"]]
+    return [entry for entry in history.of_kind("fault") if entry.data["id"] == fault]
 
 
 if not TYPE_CHECKING:

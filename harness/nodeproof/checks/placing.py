@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from nodeproof.checks.evidence import Undecided, unfenced, watch_loss
+from nodeproof.model.claim import Claim
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment
 from nodeproof.model.slack import Span
@@ -14,6 +15,15 @@ from nodeproof.model.verdict import Code, Measured, Verdict, conforms, deviates,
 from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
 
 Args = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a check measures: a recording, in the context of its windows, for a claim."""
+
+    history: History
+    context: WindowContext
+    claim: Claim
 
 
 @dataclass(frozen=True)
@@ -82,21 +92,20 @@ def compare(holds: bool, reason: str, expected: str, measured: Measured) -> Meas
     return Measurement(f"{reason}, expected {expected}", measured, finding="deviates")
 
 
-def window_of(args: Args, context: WindowContext, anchor: Args) -> Window:
-    """Return the window of a check; `anchor` holds the details of the anchor's occurrence.
+def window_of(spec: WindowSpec, context: WindowContext, anchor: Args) -> Window:
+    """Return a window; `anchor` holds the details of the anchor's occurrence.
 
     Raises:
         Undecided: The window proves nothing about the claimed value.
     """
-    window = compute(WindowSpec.from_json(args["window"]), context, anchor)
+    window = compute(spec, context, anchor)
     if not window.discerning:
-        raise indiscernible(args, context, anchor)
+        raise indiscernible(spec, context, anchor)
     return window
 
 
-def indiscernible(args: Args, context: WindowContext, anchor: Args) -> Undecided:
+def indiscernible(spec: WindowSpec, context: WindowContext, anchor: Args) -> Undecided:
     """Return the verdict for a window that proves nothing: because of the configuration, or of slack."""
-    spec = WindowSpec.from_json(args["window"])
     window = compute(spec, context, anchor)
     idle = compute(spec, WindowContext(context.configuration, 0.0), anchor)
     admitted = "is empty" if window.shape == "negative" else "also admits half or double the value"

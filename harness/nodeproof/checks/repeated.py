@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from nodeproof.checks.evidence import (
     require,
     unfenced,
 )
-from nodeproof.checks.placing import Measurement, indiscernible, window_of
+from nodeproof.checks.placing import Case, Measurement, indiscernible, window_of
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment, words_in
 from nodeproof.model.slack import Span
@@ -30,13 +31,22 @@ Args = Mapping[str, Json]
 
 
 def _times(history: History, args: Args, *_: object) -> Times:
-    return [between(history, args)]
+    return [between(history, *moments_in(args, "anchor", "until"))]
+
+
+def _all_times(history: History, event: Moment) -> list[float]:
+    return [occurrence.t for occurrence in moments.occurrences(history, event)]
 
 
 def _times_of(history: History, event: Moment, within: Span) -> list[float]:
     """Return the times (s) of an event between two moments."""
-    times = (occurrence.t for occurrence in moments.occurrences(history, event))
-    return [t for t in times if within.since_t <= t <= within.until_t]
+    return [t for t in _all_times(history, event) if within.since_t <= t <= within.until_t]
+
+
+def _every(events: Sequence[Moment], within: Span, if_missed: str = "") -> Measurement:
+    """Return the evidence for a measurement of every occurrence within a time."""
+    if_missed = if_missed or f"{events[0]} may have occurred more often"
+    return Measurement("", read=within, complete=events, complete_t=within.until_t, if_missed=if_missed)
 
 
 def counted(event: Moment, low: int, high: int, *, after: Moment, until: Moment) -> Check:
@@ -47,29 +57,26 @@ def counted(event: Moment, low: int, high: int, *, after: Moment, until: Moment)
     """
     if not 0 <= low <= high:
         raise ValueError(f"{low} to {high} times")
-    moments_json = {"event": event.to_json(), "anchor": after.to_json(), "until": until.to_json()}
-    return Check("counted", {**moments_json, "low": low, "high": high})
+    return _counted(event, low, high, after=after, until=until)
 
 
-@measures("counted", times=_times)
-def _measure_count(history: History, args: Args, context: WindowContext, *_: object) -> Measurement:
-    within, slack_s = between(history, args), context.slack_s
-    event, low, high = Moment.from_json(args["event"]), int(args["low"]), int(args["high"])
-    times = [occurrence.t for occurrence in moments.occurrences(history, event)]
+@measures("counted", times=_times, after="anchor")
+def _counted(case: Case, event: Moment, low: int, high: int, *, after: Moment, until: Moment) -> Measurement:
+    history, slack_s = case.history, case.context.slack_s
+    within = between(history, after, until)
+    times = _all_times(history, event)
     count_min, count_max = _count(times, within, -slack_s), _count(times, within, slack_s)
     reason = f"{event} occurred {count_min} times in {within.until_t - within.since_t:.2f} s"
     # Events that a watch delivers after a gap may have occurred at any time in it, also just outside.
     since_t = min(within.since_t, max(within.since_t - slack_s, history.began_t))
     until_t = max(within.until_t, min(within.until_t + slack_s, history.ended_t))
-    measurement = Measurement(
-        reason,
-        Measured(float(count_min)),
+    measurement = replace(
+        _every([event], within),
+        reason=reason,
+        measured=Measured(float(count_min)),
         read=Span(since_t, until_t),
         exact=(Span(since_t, within.since_t), Span(within.until_t, until_t)),
         if_lost=f"{reason}, possibly more",
-        complete=[event],
-        complete_t=within.until_t,
-        if_missed=f"{event} may have occurred more often",
     )
     if count_min > high:
         return replace(measurement, reason=f"{reason}, at most {high} expected", finding="deviates")
@@ -96,53 +103,43 @@ _WAITS = 2
 """Extra gaps to wait for: one before the first occurrence, and one for a late last occurrence."""
 
 
-def spaced(event: Moment, window: WindowSpec, *, at_least: int, after: Moment, until: Moment) -> Check:
-    """Check that each occurrence of an event comes `window` after the previous, at least `at_least` times.
-
-    The check covers the time between two moments, in which there must always be work waiting.
-    """
-    moments_json = {"event": event.to_json(), "anchor": after.to_json(), "until": until.to_json()}
-    return Check("spaced", {**moments_json, "window": window.to_json(), "at_least": at_least})
-
-
 def _remaining_s(history: History, args: Args, context: WindowContext, now_t: float) -> float | None:
     event, anchor = moments_in(args, "event", "anchor")
-    start, min_gaps = require(history, anchor), _min_gaps(args)
+    start, min_gaps = require(history, anchor), max(1, int(args["at_least"]))
     if len(_times_of(history, event, Span(start.t, history.ended_t))) > min_gaps:
         return 0.0
     window = compute(WindowSpec.from_json(args["window"]), context, start.detail)
     return start.t + (min_gaps + _WAITS) * window.high_s - now_t
 
 
-@measures("spaced", times=_times, remaining_s=_remaining_s)
-def _measure_spacing(history: History, args: Args, context: WindowContext, *_: object) -> Measurement:
-    within = between(history, args)
-    event, min_gaps = Moment.from_json(args["event"]), _min_gaps(args)
-    window = window_of(args, context, {})
-    times = _times_of(history, event, within)
+@measures("spaced", times=_times, remaining_s=_remaining_s, after="anchor")
+def spaced(
+    case: Case, event: Moment, window: WindowSpec, *, at_least: int, after: Moment, until: Moment
+) -> Measurement:
+    """Check that each occurrence of an event comes `window` after the previous, at least `at_least` times.
+
+    The check covers the time between two moments, in which there must always be work waiting.
+    """
+    context, within, min_gaps = case.context, between(case.history, after, until), max(1, at_least)
+    allowed = window_of(window, context, {})
+    times = _times_of(case.history, event, within)
     gaps = [after - before for before, after in pairwise(times)]
-    outside = next((gap for gap in gaps if not window.holds(gap)), None)
-    rate_text = _describe_rate(times, within, context)
+    outside = next((gap for gap in gaps if not allowed.holds(gap)), None)
+    evidence = replace(_every([event], within), window=allowed)
+    reason = _describe_rate(times, within, context)
     if outside is not None:
-        reason = f"{event} occurred {outside:.3f} s after the previous; {rate_text}"
-        return Measurement(reason, Measured(outside, "s"), window, "deviates", read=within)
+        reason = f"{event} occurred {outside:.3f} s after the previous; {reason}"
+        return replace(evidence, reason=reason, measured=Measured(outside, "s"), finding="deviates")
     if len(gaps) < min_gaps:
-        return _too_few(history, event, times, within, min_gaps, window)
+        return _too_few(case.history, event, times, within, min_gaps, allowed)
     # A stall shifts one occurrence, so the mean is known better than each gap.
     narrow = WindowContext(context.configuration, context.slack_s / len(gaps))
     mean_s = sum(gaps) / len(gaps)
-    is_certain = context.slack_s <= _MOST_UNSURE * window.nominal_s * len(gaps)
-    is_certain = is_certain and compute(WindowSpec.from_json(args["window"]), narrow, {}).holds(mean_s)
-    return Measurement(
-        rate_text if is_certain else f"{rate_text}: too uncertain",
-        Measured(mean_s, "s"),
-        window,
-        code="" if is_certain else "host-too-loaded",
-        read=within,
-        complete=[event],
-        complete_t=within.until_t,
-        if_missed=f"{event} may have occurred more often",
-    )
+    evidence = replace(evidence, reason=reason, measured=Measured(mean_s, "s"))
+    is_certain = context.slack_s <= _MOST_UNSURE * allowed.nominal_s * len(gaps)
+    if is_certain and compute(window, narrow, {}).holds(mean_s):
+        return evidence
+    return replace(evidence, reason=f"{reason}: too uncertain", code="host-too-loaded")
 
 
 def rate(times: Sequence[float], error_s: float) -> tuple[float, float, float]:
@@ -176,17 +173,11 @@ def _too_few(
     silence_s = within.until_t - (times[-1] if times else within.since_t)
     reason = f"{event} occurred {len(times)} times in {within.until_t - within.since_t:.1f} s"
     reason += f", need {min_gaps + 1}; none in the last {silence_s:.1f} s"
-    evidence = Measurement(
-        reason, None, window, read=within, complete=[event], complete_t=within.until_t, if_missed=reason
-    )
+    evidence = replace(_every([event], within, reason), reason=reason, window=window)
     if silence_s <= window.high_s:
         return replace(evidence, code="gap")
     state = moments.last_state(history, event)
     return replace(evidence, measured=Measured(silence_s, "s"), finding="lacks", last_state=state)
-
-
-def _min_gaps(args: Args) -> int:
-    return max(1, int(args["at_least"]))
 
 
 def doubled(
@@ -217,16 +208,23 @@ def doubled(
     """
     if not 0 < first_s < most_s:
         raise ValueError(f"waits from {first_s:g} up to {most_s:g} s")
-    moments_json = {"event": event.to_json(), "anchor": after.to_json(), "until": until.to_json()}
-    waits = {"first_s": first_s, "most_s": most_s, "takes_s": takes_s, "at_least": at_least}
-    return Check("doubled", {**moments_json, **waits})
+    return _doubled(event, first_s, most_s, takes_s=takes_s, at_least=at_least, after=after, until=until)
 
 
-@measures("doubled", times=_times)
-def _measure_doubling(history: History, args: Args, context: WindowContext, *_: object) -> Measurement:
-    within, slack_s = between(history, args), context.slack_s
-    first_s, most_s, takes_s = (float(args[name]) for name in ("first_s", "most_s", "takes_s"))
-    event, min_waits = Moment.from_json(args["event"]), _min_gaps(args)
+@measures("doubled", times=_times, after="anchor")
+def _doubled(
+    case: Case,
+    event: Moment,
+    first_s: float,
+    most_s: float,
+    *,
+    takes_s: float,
+    at_least: int,
+    after: Moment,
+    until: Moment,
+) -> Measurement:
+    history, slack_s, min_waits = case.history, case.context.slack_s, max(1, at_least)
+    within = between(history, after, until)
     # Each wait has its own window, and only together these tell doubled waits from others.
     if not _is_discerning(first_s, most_s, min_waits, takes_s, slack_s):
         idle = _is_discerning(first_s, most_s, min_waits, takes_s, 0.0)
@@ -243,14 +241,8 @@ def _measure_doubling(history: History, args: Args, context: WindowContext, *_: 
     if len(waits) < min_waits:
         longest = windows[-1] if times else _wait_window(most_s, takes_s, slack_s)
         return _too_few(history, event, times, within, min_waits, longest)
-    return Measurement(
-        _describe_waits(waits),
-        Measured(float(len(waits)), "waits"),
-        read=within,
-        complete=[event],
-        complete_t=within.until_t,
-        if_missed=f"{event} may have occurred more often",
-    )
+    measured = Measured(float(len(waits)), "waits")
+    return replace(_every([event], within), reason=_describe_waits(waits), measured=measured)
 
 
 def _waits(first_s: float, most_s: float, many: int) -> Sequence[float]:
@@ -300,39 +292,42 @@ def in_bursts(
     """
     if not runs or any(times < 1 for _event, times in runs):
         raise ValueError(f"a burst of {[times for _event, times in runs]} times")
-    runs_json = {"each": [{"event": event.to_json(), "times": times} for event, times in runs]}
-    ends = {"anchor": after.to_json(), "until": until.to_json()}
-    return Check("in-bursts", {**runs_json, **ends, "window": apart.to_json(), "at_least": at_least})
+    each = [{"event": event.to_json(), "times": times} for event, times in runs]
+    return _in_bursts(each, window=apart, at_least=at_least, after=after, until=until)
 
 
-@measures("in-bursts", times=_times)
-def _measure_bursts(history: History, args: Args, context: WindowContext, *_: object) -> Measurement:
-    within, slack_s = between(history, args), context.slack_s
-    window = compute(WindowSpec.from_json(args["window"]), context, {})
-    burst_events = events_of_bursts(args)
+@measures("in-bursts", times=_times, after="anchor")
+def _in_bursts(
+    case: Case, each: Json, *, window: WindowSpec, at_least: int, after: Moment, until: Moment
+) -> Measurement:
+    history, slack_s, within = case.history, case.context.slack_s, between(case.history, after, until)
+    allowed = compute(window, case.context, {})
+    burst_events = events_of_bursts({"each": each})
     tries = sorted(
-        (tries.t, number)
-        for number, event in enumerate(burst_events)
-        for tries in moments.occurrences(history, event)
+        (t, number) for number, event in enumerate(burst_events) for t in _all_times(history, event)
     )
     silence_s = _longest_silence_s([t for t, _number in tries], within)
-    if silence_s > window.high_s and not unfenced(history, burst_events, within.until_t):
+    if silence_s > allowed.high_s and not unfenced(history, burst_events, within.until_t):
         # No slack can hide a silence of this length.
         reason = f"no tries for {silence_s:.1f} s"
-        return Measurement(reason, Measured(silence_s, "s"), window, "deviates", read=within)
-    if not window.discerning or slack_s >= window.nominal_s / 2:
-        raise indiscernible(args, context, {})
-    half_s = window.nominal_s / 2
+        return Measurement(reason, Measured(silence_s, "s"), allowed, "deviates", read=within)
+    if not allowed.discerning or slack_s >= allowed.nominal_s / 2:
+        raise indiscernible(window, case.context, {})
+    expected = [(burst_events.index(Moment.from_json(part["event"])), int(part["times"])) for part in each]
+    compare_bursts = partial(
+        _compare_bursts, burst_events, expected, max(1, at_least), within, allowed, slack_s
+    )
+    half_s = allowed.nominal_s / 2
     bursts, unclear = _split(tries, half_s, slack_s)
     if not any(within.since_t <= t <= within.until_t for t in unclear):
-        return _compare_bursts(args, bursts, within, window, slack_s)
+        return compare_bursts(bursts)
     joined, _unclear = _split(tries, half_s + slack_s, 0.0)
-    measurement = _compare_bursts(args, joined, within, window, slack_s)
-    if measurement.finding == "deviates" and not window.holds(half_s + slack_s):
+    measurement = compare_bursts(joined)
+    if measurement.finding == "deviates" and not allowed.holds(half_s + slack_s):
         # As separate bursts they are too close to each other.
         return measurement
     reason = f"cannot tell within the slack whether tries {half_s:g} s apart are one burst"
-    return Measurement(reason, window=window, code="host-too-loaded", read=within)
+    return Measurement(reason, window=allowed, code="host-too-loaded", read=within)
 
 
 Burst = Sequence[tuple[float, int]]
@@ -340,16 +335,18 @@ Burst = Sequence[tuple[float, int]]
 
 
 def _compare_bursts(
-    args: Args, bursts: Sequence[Burst], within: Span, window: Window, slack_s: float
+    burst_events: Sequence[Moment],
+    expected: Sequence[Run],
+    min_bursts: int,
+    within: Span,
+    window: Window,
+    slack_s: float,
+    bursts: Sequence[Burst],
 ) -> Measurement:
     """Compare the contents of the bursts, then the pauses between them, then their number."""
-    burst_events, min_bursts = events_of_bursts(args), _min_gaps(args)
     # A burst near an end of the checked time may be incomplete.
     certain = Span(within.since_t + slack_s, within.until_t - slack_s)
     whole = [burst for burst in bursts if certain.since_t <= burst[0][0] and burst[-1][0] <= certain.until_t]
-    expected = [
-        (burst_events.index(Moment.from_json(part["event"])), int(part["times"])) for part in args["each"]
-    ]
     deviating = next((burst for burst in whole if _runs(burst) != expected), None)
     if deviating is None:
         # An incomplete burst must not have more tries than a complete one.
@@ -368,20 +365,12 @@ def _compare_bursts(
     if outside is not None:
         reason = f"{outside:.3f} s from one burst to the next"
         return Measurement(reason, Measured(outside, "s"), window, "deviates", read=within)
-    evidence = Measurement(
-        f"{len(whole)} complete bursts, need {min_bursts}",
-        window=window,
-        code="gap",
-        read=within,
-        complete=burst_events,
-        complete_t=within.until_t,
-        if_missed="there may be more tries",
-    )
+    evidence = _every(burst_events, within, "there may be more tries")
     if len(whole) < min_bursts:
-        return evidence
+        reason = f"{len(whole)} complete bursts, need {min_bursts}"
+        return replace(evidence, reason=reason, window=window, code="gap")
     reason = f"{len(whole)} bursts of {_describe_runs(_runs(whole[0]), burst_events)}"
-    measured = Measured(float(len(whole[0])), "times")
-    return replace(evidence, reason=reason, measured=measured, window=None, code="")
+    return replace(evidence, reason=reason, measured=Measured(float(len(whole[0])), "times"))
 
 
 def _longest_silence_s(times: Sequence[float], within: Span) -> float:
@@ -425,17 +414,18 @@ def writes_more_than(event: Moment, other: Moment, times: float, *, after: Momen
     """
     if times <= 0:
         raise ValueError(f"{times} times")
-    args = {"event": event.to_json(), "other": other.to_json(), "times": times}
-    return Check("outweighs", {**args, "anchor": after.to_json(), "until": until.to_json()})
+    return _outweighs(event, other, times, after=after, until=until)
 
 
-@measures("outweighs", times=_times)
-def _measure_bytes(history: History, args: Args, *_: object) -> Measurement:
-    within, times, weighed = between(history, args), float(args["times"]), moments_in(args, "event", "other")
-    heavy, light = (_sizes(history, moment, within) for moment in weighed)
-    evidence = Measurement("", read=within, complete=weighed, complete_t=within.until_t)
+@measures("outweighs", times=_times, after="anchor")
+def _outweighs(
+    case: Case, event: Moment, other: Moment, times: float, *, after: Moment, until: Moment
+) -> Measurement:
+    within, weighed = between(case.history, after, until), (event, other)
+    heavy, light = (_sizes(case.history, moment, within) for moment in weighed)
+    evidence = _every(weighed, within, "one of them may have occurred more often")
     if not heavy or not light:
-        reason = f"{weighed[0]} came {len(heavy)} times, {weighed[1]} {len(light)} times"
+        reason = f"{event} came {len(heavy)} times, {other} {len(light)} times"
         return replace(evidence, reason=reason, code="no-anchor")
     ratio = sum(heavy) / sum(light)
     reason = " beside ".join(f"{sum(sizes)} bytes in {len(sizes)} writes" for sizes in (heavy, light))
