@@ -114,7 +114,7 @@ def run_check(check: Check, history: History, context: WindowContext, claim: Cla
         measurement = _CHECKS[check.name].word.call(check.args, Case(history, context, claim))
     except Undecided as undecided:
         return undecided.verdict
-    return place(measurement, history, moments_of(check.args))
+    return place(measurement, history, moments_of(check))
 
 
 def refuse(check: Check, history: History, configuration: Configuration) -> None:
@@ -124,10 +124,10 @@ def refuse(check: Check, history: History, configuration: Configuration) -> None
         LookupError: The check is invalid.
     """
     recorded = {entry.data["resource"] for entry in history.of_kind("listed")}
-    required = {name for composed_of in moments_of(check.args) for name in moments.resources(composed_of)}
+    required = {name for composed_of in moments_of(check) for name in moments.resources(composed_of)}
     if recorded and not required <= recorded:
         raise LookupError(f"not recorded: {', '.join(sorted(required - recorded))}")
-    for composed_of in (moment for moment in moments_of(check.args) for moment in moments.parts(moment)):
+    for composed_of in (moment for moment in moments_of(check) for moment in moments.parts(moment)):
         shape = shapes.shape(composed_of)
         problem = shapes.fault(shape) or _unknown_fields(shape, configuration.fields)
         if problem:
@@ -203,7 +203,7 @@ def _broken(check: Check, history: History) -> str:
 
 def _lost(check: Check, history: History, configuration: Configuration) -> str:
     """Return why a source may lack messages from the times of a check, or an empty string."""
-    if not any("by" in part.args for moment in _moments_with_signs(check) for part in moments.parts(moment)):
+    if not any("by" in part.args for moment in moments_of(check) for part in moments.parts(moment)):
         return ""
     times = evidence_times(check, history, configuration)
     if not times:
@@ -216,15 +216,6 @@ def _lost(check: Check, history: History, configuration: Configuration) -> str:
     return ""
 
 
-def _moments_with_signs(check: Check) -> list[Moment]:
-    """Return the moments of a check, and those that count as signs of life."""
-    is_liveness = check.name == "lives-on"
-    return [
-        *moments_of(check.args),
-        *([witnessed.any_sign(str(check.args["subject"]))] if is_liveness else []),
-    ]
-
-
 def _search_times(
     check: Check, history: History, configuration: Configuration, time: Span
 ) -> Iterator[tuple[Moment, Span]]:
@@ -234,6 +225,6 @@ def _search_times(
         occurrence = moments.find(history, anchor)
         yield anchor, Span(history.began_t, occurrence.t if occurrence else history.ended_t)
     look_back_s = configuration.slack_limit_s + LOOK_BACK_S if _CHECKS[check.name].looks_back else 0.0
-    for moment in _moments_with_signs(check):
+    for moment in moments_of(check):
         if moment not in anchors:
             yield moment, Span(time.since_t - look_back_s, time.until_t)

@@ -6,14 +6,14 @@ occurred is another judgment, which a claim that promises its anchor must make a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nodeproof.checks import moments, witnessed
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.model.cluster import Configuration
-from nodeproof.model.history import Gap, History, fence
-from nodeproof.model.judgment import Moment
+from nodeproof.model.history import History, fence
+from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.slack import Span
 from nodeproof.model.verdict import Code, unproven
 from nodeproof.model.window import Window
@@ -42,18 +42,13 @@ def watch_loss(
     moment is computed from the times of others.
     """
     is_exact = exact is None or any(moments.is_computed(moment) for moment in involved)
-    for resource, gap in _gaps(history, involved, within):
-        span = Span(gap.since_t, gap.until_t)
-        if is_exact or gap.is_lossy or any(span.touches(time) for time in exact or ()):
-            return f"the watch of {resource} had a gap of {gap.back_t - gap.since_t:.1f} s: {gap.reason}"
-    return ""
-
-
-def _gaps(history: History, involved: Iterable[Moment], within: Span) -> Iterator[tuple[str, Gap]]:
     since_t, until_t = sorted((within.since_t, within.until_t))
     for resource in sorted({name for moment in involved for name in moments.resources(moment)}):
         for gap in history.gaps(resource, since_t, until_t):
-            yield resource, gap
+            span = Span(gap.since_t, gap.until_t)
+            if is_exact or gap.is_lossy or any(span.touches(time) for time in exact or ()):
+                return f"the watch of {resource} had a gap of {gap.back_t - gap.since_t:.1f} s: {gap.reason}"
+    return ""
 
 
 def recorded_span(occurrence: Occurrence) -> Span:
@@ -120,9 +115,11 @@ def find_event(
     return moments.find(history, event, start.t - configuration.slack_limit_s - LOOK_BACK_S)
 
 
-def moments_of(args: Mapping[str, Any]) -> list[Moment]:
-    """Return the moments of a check."""
-    return [*moments_in(args, *(part for part in _PARTS if part in args)), *events_of_bursts(args)]
+def moments_of(check: Check) -> list[Moment]:
+    """Return the moments of a check, and those that count as signs of life."""
+    named = moments_in(check.args, *(part for part in _PARTS if part in check.args))
+    signs = [witnessed.any_sign(str(check.args["subject"]))] if check.name == "lives-on" else []
+    return [*named, *events_of_bursts(check.args), *signs]
 
 
 def events_of_bursts(args: Mapping[str, Any]) -> Sequence[Moment]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from nodeproof.checks import moments, shapes
@@ -268,8 +269,10 @@ def _describe_waits(waits: Sequence[float]) -> str:
     return f"waits of {', '.join(f'{wait:.3f}' for wait in waits)} s"
 
 
-Run = tuple[int, int]
-"""Number of an event, and how often it occurred in a row."""
+Run = tuple[str, int]
+"""An event, and how often it occurred in a row."""
+Burst = Sequence[tuple[float, str]]
+"""Times (s) of tries, each with its event."""
 
 
 def in_bursts(
@@ -303,26 +306,22 @@ def _in_bursts(
     history, slack_s, within = case.history, case.context.slack_s, between(case.history, after, until)
     allowed = compute(window, case.context, {})
     burst_events = events_of_bursts({"each": each})
-    tries = sorted(
-        (t, number) for number, event in enumerate(burst_events) for t in _all_times(history, event)
-    )
-    silence_s = _longest_silence_s([t for t, _number in tries], within)
+    tries = [(t, str(event)) for event in burst_events for t in _all_times(history, event)]
+    tries.sort(key=itemgetter(0))
+    silence_s = _longest_silence_s([t for t, _event in tries], within)
     if silence_s > allowed.high_s and not unfenced(history, burst_events, within.until_t):
-        # No slack can hide a silence of this length.
+        # No slack can hide a silence of this length. After a missed try, the bursts can still deviate.
         reason = f"no tries for {silence_s:.1f} s"
         return Measurement(reason, Measured(silence_s, "s"), allowed, "deviates", read=within)
     if not allowed.discerning or slack_s >= allowed.nominal_s / 2:
         raise indiscernible(window, case.context, {})
-    expected = [(burst_events.index(Moment.from_json(part["event"])), int(part["times"])) for part in each]
-    compare_bursts = partial(
-        _compare_bursts, burst_events, expected, max(1, at_least), within, allowed, slack_s
-    )
+    compare = partial(_compare_bursts, each, max(1, at_least), within, allowed, slack_s)
     half_s = allowed.nominal_s / 2
     bursts, unclear = _split(tries, half_s, slack_s)
     if not any(within.since_t <= t <= within.until_t for t in unclear):
-        return compare_bursts(bursts)
+        return compare(bursts)
     joined, _unclear = _split(tries, half_s + slack_s, 0.0)
-    measurement = compare_bursts(joined)
+    measurement = compare(joined)
     if measurement.finding == "deviates" and not allowed.holds(half_s + slack_s):
         # As separate bursts they are too close to each other.
         return measurement
@@ -330,34 +329,25 @@ def _in_bursts(
     return Measurement(reason, window=allowed, code="host-too-loaded", read=within)
 
 
-Burst = Sequence[tuple[float, int]]
-"""Times (s) of tries, each with the number of its event."""
-
-
 def _compare_bursts(
-    burst_events: Sequence[Moment],
-    expected: Sequence[Run],
-    min_bursts: int,
-    within: Span,
-    window: Window,
-    slack_s: float,
-    bursts: Sequence[Burst],
+    each: Json, min_bursts: int, within: Span, window: Window, slack_s: float, bursts: Sequence[Burst]
 ) -> Measurement:
     """Compare the contents of the bursts, then the pauses between them, then their number."""
+    expected = [(str(Moment.from_json(part["event"])), int(part["times"])) for part in each]
     # A burst near an end of the checked time may be incomplete.
     certain = Span(within.since_t + slack_s, within.until_t - slack_s)
     whole = [burst for burst in bursts if certain.since_t <= burst[0][0] and burst[-1][0] <= certain.until_t]
     deviating = next((burst for burst in whole if _runs(burst) != expected), None)
     if deviating is None:
         # An incomplete burst must not have more tries than a complete one.
-        most = sum(times for _number, times in expected)
+        most = sum(times for _event, times in expected)
         tries = (
             [try_ for try_ in burst if certain.since_t <= try_[0] <= certain.until_t] for burst in bursts
         )
         deviating = next((part for part in tries if len(part) > most), None)
     if deviating is not None:
-        reason = f"a burst of {_describe_runs(_runs(deviating), burst_events)}"
-        reason += f", expected {_describe_runs(expected, burst_events)}"
+        reason = f"a burst of {_describe_runs(_runs(deviating))}"
+        reason += f", expected {_describe_runs(expected)}"
         return Measurement(reason, Measured(float(len(deviating)), "times"), finding="deviates", read=within)
     touching = [b for b in bursts if b[-1][0] >= within.since_t and b[0][0] <= within.until_t]
     pauses = [after[0][0] - before[-1][0] for before, after in pairwise(touching)]
@@ -365,11 +355,11 @@ def _compare_bursts(
     if outside is not None:
         reason = f"{outside:.3f} s from one burst to the next"
         return Measurement(reason, Measured(outside, "s"), window, "deviates", read=within)
-    evidence = _every(burst_events, within, "there may be more tries")
+    evidence = _every(events_of_bursts({"each": each}), within, "there may be more tries")
     if len(whole) < min_bursts:
         reason = f"{len(whole)} complete bursts, need {min_bursts}"
         return replace(evidence, reason=reason, window=window, code="gap")
-    reason = f"{len(whole)} bursts of {_describe_runs(_runs(whole[0]), burst_events)}"
+    reason = f"{len(whole)} bursts of {_describe_runs(_runs(whole[0]))}"
     return replace(evidence, reason=reason, measured=Measured(float(len(whole[0])), "times"))
 
 
@@ -378,29 +368,27 @@ def _longest_silence_s(times: Sequence[float], within: Span) -> float:
     return max(after - before for before, after in pairwise([within.since_t, *inside, within.until_t]))
 
 
-def _split(
-    tries: Sequence[tuple[float, int]], max_pause_s: float, slack_s: float
-) -> tuple[list[list[tuple[float, int]]], list[float]]:
+def _split(tries: Burst, max_pause_s: float, slack_s: float) -> tuple[list[Burst], list[float]]:
     """Return the bursts, and the times of tries that may or may not belong to the burst before them."""
-    bursts: list[list[tuple[float, int]]] = []
+    bursts: list[list[tuple[float, str]]] = []
     unclear = []
-    for t, number in tries:
+    for t, event in tries:
         pause_s = t - bursts[-1][-1][0] if bursts else float("inf")
         if abs(pause_s - max_pause_s) < slack_s:
             unclear.append(t)
         if pause_s < max_pause_s:
-            bursts[-1].append((t, number))
+            bursts[-1].append((t, event))
         else:
-            bursts.append([(t, number)])
-    return bursts, unclear
+            bursts.append([(t, event)])
+    return [*bursts], unclear
 
 
-def _runs(burst: Sequence[tuple[float, int]]) -> list[Run]:
-    return [(number, len(list(run))) for number, run in groupby(number for _t, number in burst)]
+def _runs(burst: Burst) -> list[Run]:
+    return [(event, len(list(run))) for event, run in groupby(event for _t, event in burst)]
 
 
-def _describe_runs(runs: Sequence[Run], burst_events: Sequence[Moment]) -> str:
-    return ", ".join(f"{times} x {burst_events[number]}" for number, times in runs)
+def _describe_runs(runs: Sequence[Run]) -> str:
+    return ", ".join(f"{times} x {event}" for event, times in runs)
 
 
 def writes_more_than(event: Moment, other: Moment, times: float, *, after: Moment, until: Moment) -> Check:

@@ -108,6 +108,7 @@ def _never(case: Case, event: Moment, anchor: Moment, window: WindowSpec) -> Mea
     excluded = window_of(window, case.context, start.detail)
     begin_t, end_t = start.t + excluded.low_s, start.t + excluded.high_s
     ahead_s = 0.0 if excluded.low_s == 0.0 and _come_in_order(event, anchor) else slack_s
+    # The slack decides where the event is searched: a moment may be known only from a time on.
     occurrence = moments.find_state(history, event, begin_t + ahead_s)
     if occurrence is not None and occurrence.t <= end_t - slack_s:
         measured = Measured(occurrence.t - start.t, "s")
