@@ -164,6 +164,7 @@ def renewals_of(case: Case, node: str, window: WindowSpec, at_least: int) -> Mea
     """Check that gaps between a node's lease renewals are within `window`, for at least `at_least` gaps."""
     history, min_gaps = case.history, max(1, at_least)
     allowed = window_of(window, case.context, {})
+    # Renewals are read from the whole watch of leases, not through moments.
     gap = history.gap("leases", history.began_t, history.ended_t)
     if gap is not None:
         raise Undecided("gap", f"the watch of leases had a gap: {gap.reason}", allowed)
