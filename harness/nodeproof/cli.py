@@ -96,6 +96,30 @@ COMMANDS = (
         passes_on=True,
     ),
     Command(
+        "audit",
+        commands.audit,
+        "judge your own cluster by observation alone; writes nothing to it",
+        (
+            Argument("--kubeconfig", metavar="FILE", default="", help="default: as kubectl"),
+            Argument("--context", default="", help="default: the kubeconfig's current one"),
+            Argument(
+                "--claim",
+                metavar="ID",
+                action="append",
+                default=[],
+                help="judge only this claim; repeatable; default: all that an observation decides",
+            ),
+            Argument("--format", choices=("table", "json", "junit"), default="table", help="default table"),
+            Argument(
+                "--run",
+                metavar="DIR",
+                type=Path,
+                default=None,
+                help="new folder in which to keep the recording, for `recheck` and reports",
+            ),
+        ),
+    ),
+    Command(
         "up",
         commands.up,
         "start a lab for use by hand",

@@ -1,0 +1,163 @@
+"""Somebody's own cluster, reached with a kubeconfig as kubectl reaches it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import urllib3
+import yaml
+from kubernetes.client import ApiClient
+from kubernetes.config import ConfigException, list_kube_config_contexts, new_client_from_config
+from kubernetes.config.kube_config import KubeConfigMerger
+
+from nodeproof.cluster.api import Api
+from nodeproof.model.problem import Problem
+
+Json = Any
+DEFAULT = "~/.kube/config"
+REQUESTS_PER_S = 20.0
+_BEARER = "BearerToken"
+
+
+@dataclass(frozen=True)
+class Access:
+    """A context of a kubeconfig, its server and its user, and a client with the user's credentials."""
+
+    context: str
+    server: str
+    user: str
+    client: ApiClient
+
+
+def kubeconfig_paths(option: str) -> str:
+    """Return the kubeconfig files that kubectl would read, separated as in KUBECONFIG."""
+    return option or os.environ.get("KUBECONFIG", "") or DEFAULT
+
+
+def load(option: str, context: str) -> Access:
+    """Load a context of the kubeconfig that `option`, KUBECONFIG or the default names.
+
+    An exec plugin runs with this process's environment. Without `context` the current one of the first file
+    that has one counts, as with kubectl.
+
+    Raises:
+        Problem: No file or context exists, a file is malformed, or it gives no credentials.
+    """
+    paths = kubeconfig_paths(option)
+    try:
+        with _errors_logged() as errors:
+            name = context or _current_context(paths)
+            contexts, _last = list_kube_config_contexts(paths)
+            entry: Mapping[str, Json] = next(item for item in contexts if item["name"] == name)["context"]
+            client = new_client_from_config(config_file=paths, context=name)
+    except StopIteration:
+        names = ", ".join(sorted(str(item["name"]) for item in contexts))
+        raise Problem(f"no context {name!r}", paths, f"choose one with --context: {names}") from None
+    except (
+        ConfigException,
+        yaml.YAMLError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ) as error:
+        message = " ".join(str(error).split())
+        raise Problem(f"the kubeconfig cannot be used: {message}", paths, "try it with kubectl") from error
+    if errors:
+        raise Problem(f"no credentials: {errors[0]}", f"user {entry.get('user')}", "try it with kubectl")
+    _strip_token(client)
+    return Access(name, str(client.configuration.host), str(entry.get("user", "")), client)
+
+
+def _current_context(paths: str) -> str:
+    """Return the current context of the first file that has one; the Kubernetes client takes the last.
+
+    Raises:
+        ConfigException: There is none.
+    """
+    files: Mapping[str, Mapping[str, Json]] = KubeConfigMerger(paths).config_files
+    if not files:
+        raise ConfigException("there is no such file")
+    for content in files.values():
+        if isinstance(content, Mapping) and content.get("current-context"):
+            return str(content["current-context"])
+    raise ConfigException("it has no current-context")
+
+
+@contextmanager
+def _errors_logged() -> Iterator[list[str]]:
+    """Collect what the Kubernetes client logs as errors: it does not raise if an exec plugin fails."""
+    errors: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: errors.append(" ".join(record.getMessage().split()))  # type: ignore[method-assign]
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield errors
+    finally:
+        root.removeHandler(handler)
+
+
+def _strip_token(client: ApiClient) -> None:
+    """Remove the line break at the end of a token file, here and after each refresh."""
+    configuration = client.configuration
+    refresh = configuration.refresh_api_key_hook
+
+    def refresh_and_strip(refreshed: Any) -> None:
+        if refresh is not None:
+            refresh(refreshed)
+        if _BEARER in refreshed.api_key:
+            refreshed.api_key[_BEARER] = refreshed.api_key[_BEARER].strip()
+
+    configuration.refresh_api_key_hook = refresh_and_strip
+
+
+class Pace:
+    """Limits requests to a rate, over all threads."""
+
+    def __init__(self, per_s: float) -> None:
+        self._period_s = 1.0 / per_s
+        self._next_t = 0.0
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        """Wait for the next turn."""
+        with self._lock:
+            now_t = time.monotonic()
+            turn_t = max(now_t, self._next_t)
+            self._next_t = turn_t + self._period_s
+        threading.Event().wait(turn_t - now_t)
+
+
+class PacedApi(Api):
+    """API server of somebody's own cluster: at most `REQUESTS_PER_S`, and watches with bookmarks.
+
+    Raises:
+        Problem: The kubeconfig disables the verification of the server's certificate, or others can read its
+            key.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._use(access.client, f"context {access.context}")
+        self._pace = Pace(REQUESTS_PER_S)
+
+    def watch_for(self, seconds: int) -> None:
+        """Let each later watch last this long (s); it has a bookmark 2 s before its end.
+
+        Source: k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go (nextBookmarkTime).
+        """
+        self.watch_options = {"allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
+
+    def _open(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], read_timeout_s: float
+    ) -> urllib3.BaseHTTPResponse:
+        self._pace.wait()
+        return super()._open(method, url, body, {"User-Agent": "nodeproof-audit", **headers}, read_timeout_s)
