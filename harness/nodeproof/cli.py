@@ -109,7 +109,19 @@ COMMANDS = (
                 default=[],
                 help="judge only this claim; repeatable; default: all that an observation decides",
             ),
-            Argument("--format", choices=("table", "json", "junit"), default="table", help="default table"),
+            Argument("--rbac", action="store_true", help="print the ClusterRole that the other options need"),
+            Argument(
+                "--allow-nodes-proxy",
+                action="store_true",
+                help="read the settings of kubelets, too; the right nodes/proxy gives access to all pods",
+            ),
+            Argument(
+                "--format",
+                metavar="FORMAT",
+                choices=("table", "json", "junit"),
+                default="table",
+                help="table (default), json or junit",
+            ),
             Argument(
                 "--run",
                 metavar="DIR",

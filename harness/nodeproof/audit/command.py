@@ -7,17 +7,25 @@ import contextlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from nodeproof import catalogue, terminal
-from nodeproof.audit import running
+from nodeproof.audit import running, settings
+from nodeproof.audit.dangers import Danger, dangers
+from nodeproof.audit.roles import cluster_role
+from nodeproof.audit.running import Cluster
+from nodeproof.audit.settings import Evidence, Setting
+from nodeproof.audit.tolerations import Tolerations, read_tolerations
 from nodeproof.cluster import kubeconfig
+from nodeproof.cluster.api import Api
 from nodeproof.cluster.kubeconfig import PacedApi
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
 from nodeproof.recording.bookmarks import FENCE_S
 from nodeproof.report import digest, junit, rundir, tables
+from nodeproof.report.plain import aligned
 from nodeproof.report.rundir import Row
 
 
@@ -30,24 +38,37 @@ def run(arguments: argparse.Namespace) -> int:
     """
     claims = catalogue.load()
     selected = _selected(arguments.claim, claims)
+    reads_settings = not arguments.claim or running.TOLERATIONS in selected
+    reads_kubelets = reads_settings and arguments.allow_nodes_proxy
+    if arguments.rbac:
+        terminal.put(cluster_role(reads_settings=reads_settings, reads_kubelets=reads_kubelets))
+        return digest.CONFORMS
     access = kubeconfig.load(arguments.kubeconfig, arguments.context)
     terminal.say(f"context {access.context}, server {access.server}, user {access.user}")
     with contextlib.closing(PacedApi(access)) as api, _folder(arguments.run) as folder:
         began = datetime.now(UTC)
         cluster = running.look(api)
+        evidence = Evidence((), (), Tolerations(None, "not selected"))
+        if reads_settings:
+            evidence = _evidence(api, cluster, reads_kubelets=reads_kubelets)
         seconds = running.observed_s(cluster)
         api.watch_for(int(seconds) + 1 + FENCE_S)
         terminal.say(
             f"Kubernetes {cluster.version}, {len(cluster.nodes)} nodes: observing for {seconds:.0f} s"
         )
-        history, subjects = running.record(api, cluster, seconds, folder)
+        history, subjects = running.record(api, cluster, evidence, seconds, folder)
         subjects = list(running.select(subjects, selected))
         rows = running.write_run(folder, began, subjects, history, claims, cluster)
         facts = rundir.read_facts(folder)
         absent = sorted(selected - set(facts.selected))
         if absent:
             terminal.say(f"not judged, as no node has the state that they are about: {', '.join(absent)}")
-        _print(arguments.format, folder, rows, claims)
+        report = Report(
+            rows,
+            tuple(settings.settings(evidence, claims, cluster.version) if reads_settings else ()),
+            tuple(dangers(evidence, claims, cluster.version)),
+        )
+        _print(arguments, folder, report, claims)
     return digest.exit_code(rows, arguments.claim, facts.selected)
 
 
@@ -72,10 +93,49 @@ def _folder(path: Path | None) -> Iterator[Path]:
     yield rundir.create(path)
 
 
-def _print(format_: str, folder: Path, rows: Sequence[Row], claims: Mapping[str, Claim]) -> None:
-    if format_ == "json":
-        terminal.document(f"{json.dumps({'verdicts': rows}, indent=1)}\n")
-    elif format_ == "junit":
+@dataclass(frozen=True)
+class Report:
+    """What an audit prints."""
+
+    rows: tuple[Row, ...]
+    settings: tuple[Setting, ...]
+    dangers: tuple[Danger, ...]
+
+
+def _evidence(api: Api, cluster: Cluster, *, reads_kubelets: bool) -> Evidence:
+    nodes, leases = (list(objects.values()) for objects in (cluster.nodes, cluster.leases))
+    return settings.read(api, nodes, leases, read_tolerations(api), configz=reads_kubelets)
+
+
+def _print(arguments: argparse.Namespace, folder: Path, report: Report, claims: Mapping[str, Claim]) -> None:
+    if arguments.format == "json":
+        content = {
+            "verdicts": report.rows,
+            "settings": [entry.to_json() for entry in report.settings],
+            "warnings": [entry.to_json() for entry in report.dangers],
+        }
+        terminal.document(f"{json.dumps(content, indent=1)}\n")
+        return
+    if arguments.format == "junit":
         terminal.document(junit.render(digest.read(folder), claims))
-    else:
-        terminal.put(tables.render(rows, rundir.read_facts(folder).duration_s, ""))
+        return
+    kept = str(folder) if arguments.run else "not kept (--run DIR)"
+    for line in (*_setting_lines(report.settings), *_danger_lines(report.dangers)):
+        terminal.put(line)
+    terminal.put(tables.render(report.rows, rundir.read_facts(folder).duration_s, kept))
+
+
+def _setting_lines(entries: Sequence[Setting]) -> Iterator[str]:
+    if not entries:
+        return
+    cells = [(entry.name, entry.value or "unproven: settings-unknown", entry.source) for entry in entries]
+    yield from aligned([("setting", "value", "source"), *cells])
+    yield ""
+
+
+def _danger_lines(entries: Sequence[Danger]) -> Iterator[str]:
+    for entry in entries:
+        yield f"warning: {entry.what}"
+        yield from tables.wrapped(f"{entry.claim}: {entry.statement}")
+        yield from tables.wrapped(f"finding: {entry.finding}")
+        yield ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,7 +15,8 @@ from typing import Any
 
 from nodeproof.audit import expectations
 from nodeproof.audit.expectations import CLUSTER, Expectation
-from nodeproof.audit.tolerations import judge_tolerations, read_tolerations
+from nodeproof.audit.settings import API_SERVER, Evidence
+from nodeproof.audit.tolerations import judge_tolerations
 from nodeproof.checks.judge import judge
 from nodeproof.checks.timing import renewals_of
 from nodeproof.cluster.api import Api, ApiError
@@ -121,25 +123,29 @@ def _renewal_s(lease: Json) -> float:
     return float(lease["spec"].get("leaseDurationSeconds") or 0) / 4
 
 
-def record(api: Api, cluster: Cluster, seconds: float, folder: Path) -> tuple[History, list[Subject]]:
+def record(
+    api: Api, cluster: Cluster, evidence: Evidence, seconds: float, folder: Path
+) -> tuple[History, list[Subject]]:
     """Observe a cluster for some time (s), and return its recording and what to judge.
 
     The history is written to `folder`. Raises ApiError, Problem.
     """
     path = folder / "history.jsonl"
     with ReadOnlyRecording(api, path, list(cluster.nodes), RECORDED, seconds) as recording:
-        tolerations = read_tolerations(api)
         objects, asked_t = recording.fence()
         nodes, leases = (_by_name(objects[resource]) for resource in RECORDED)
         expected = list(_expectations(cluster, nodes, leases))
         for expectation in expected:
             recording.observe(expectation.observation, asked_t)
+        tolerations = evidence.tolerations
         if tolerations.observation is not None:
-            recording.observe(tolerations.observation, asked_t)
+            recording.observe(tolerations.observation, tolerations.asked_t)
     configuration = _configuration(cluster)
     subjects = list(of_nodes(cluster, nodes, leases, expected, configuration))
     together = [Judgment(entry.claim, entry.check) for entry in expected if entry.subject == CLUSTER]
-    of_tolerations = judge_tolerations(tolerations, TOLERATIONS, configuration)
+    instances = evidence.flags(API_SERVER)
+    known = {API_SERVER: dict(ChainMap(*map(dict, instances.values())))} if instances else {}
+    of_tolerations = judge_tolerations(tolerations, TOLERATIONS, replace(configuration, flags_set=known))
     whole = Subject(
         CLUSTER,
         of_tolerations.configuration,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,6 +42,8 @@ class Tolerations:
 
     seconds: Mapping[str, float | None] | None
     reason: str = ""
+    asked_t: float = 0.0
+    """When the dry run was requested (s, monotonic)."""
 
     @property
     def observation(self) -> Observation | None:
@@ -61,6 +64,7 @@ class Judged:
 
 def read_tolerations(api: Api) -> Tolerations:
     """Read the tolerations of a new pod by a server-side dry run."""
+    asked_t = time.monotonic()
     try:
         pod = api.dry_run(pods(NAMESPACE), POD)
     except ApiError as error:
@@ -68,7 +72,8 @@ def read_tolerations(api: Api) -> Tolerations:
     seconds = {
         entry.get("key"): entry.get("tolerationSeconds") for entry in pod["spec"].get("tolerations") or ()
     }
-    return Tolerations({"NotReady": seconds.get(NOT_READY), "Unreachable": seconds.get(UNREACHABLE)})
+    by_taint = {"NotReady": seconds.get(NOT_READY), "Unreachable": seconds.get(UNREACHABLE)}
+    return Tolerations(by_taint, asked_t=asked_t)
 
 
 def judge_tolerations(tolerations: Tolerations, claim: str, configuration: Configuration) -> Judged:
