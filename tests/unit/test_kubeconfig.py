@@ -80,6 +80,14 @@ def test_first_of_several_files_has_the_current_context(
     assert bearer(load("", "two")) == "Bearer two"
 
 
+def test_file_without_a_current_context_needs_its_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "config", "prod", {"token": "t"})
+    path.write_text(path.read_text().replace("current-context: prod\n", ""))
+    assert load(str(path), "prod").context == "prod"
+    with pytest.raises(Problem, match="no current-context"):
+        load(str(path), "")
+
+
 def test_proxy_of_a_cluster_is_used(tmp_path: Path) -> None:
     path = write(tmp_path / "config", "prod", {"token": "t"}, **{"proxy-url": "http://127.0.0.1:2"})
     assert load(str(path), "").client.rest_client.pool_manager.proxy.port == 2

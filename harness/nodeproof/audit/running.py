@@ -178,8 +178,11 @@ def of_nodes(
     configuration: Configuration,
 ) -> Iterator[Subject]:
     """Yield what to judge of each node, with the version and the lease duration of its kubelet."""
+    by_node: dict[str, list[Judgment]] = {}
+    for entry in expected:
+        by_node.setdefault(entry.subject, []).append(Judgment(entry.claim, entry.check))
     for name, before, after in _of_both(cluster, nodes):
-        own = [Judgment(entry.claim, entry.check) for entry in expected if entry.subject == name]
+        own = by_node.get(name, [])
         lease = leases.get(name) or {"spec": {}}
         duration_s = lease["spec"].get("leaseDurationSeconds")
         settings = {"kubelet": {"nodeLeaseDurationSeconds": duration_s}} if duration_s else {}

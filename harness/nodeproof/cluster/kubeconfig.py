@@ -14,7 +14,7 @@ from typing import Any
 import urllib3
 import yaml
 from kubernetes.client import ApiClient
-from kubernetes.config import ConfigException, list_kube_config_contexts, new_client_from_config
+from kubernetes.config import ConfigException, new_client_from_config
 from kubernetes.config.kube_config import KubeConfigMerger
 
 from nodeproof.cluster.api import Api
@@ -53,13 +53,10 @@ def load(option: str, context: str) -> Access:
     paths = kubeconfig_paths(option)
     try:
         with _errors_logged() as errors:
-            name = context or _current_context(paths)
-            contexts, _last = list_kube_config_contexts(paths)
-            entry: Mapping[str, Json] = next(item for item in contexts if item["name"] == name)["context"]
+            files: Mapping[str, Mapping[str, Json]] = KubeConfigMerger(paths).config_files
+            name = context or _current_context(files)
+            user = _user(files, name, paths)
             client = new_client_from_config(config_file=paths, context=name)
-    except StopIteration:
-        names = ", ".join(sorted(str(item["name"]) for item in contexts))
-        raise Problem(f"no context {name!r}", paths, f"choose one with --context: {names}") from None
     except (
         ConfigException,
         yaml.YAMLError,
@@ -72,24 +69,37 @@ def load(option: str, context: str) -> Access:
         message = " ".join(str(error).split())
         raise Problem(f"the kubeconfig cannot be used: {message}", paths, "try it with kubectl") from error
     if errors:
-        raise Problem(f"no credentials: {errors[0]}", f"user {entry.get('user')}", "try it with kubectl")
+        raise Problem(f"no credentials: {errors[0]}", f"user {user}", "try it with kubectl")
     _strip_token(client)
-    return Access(name, str(client.configuration.host), str(entry.get("user", "")), client)
+    return Access(name, str(client.configuration.host), user, client)
 
 
-def _current_context(paths: str) -> str:
+def _current_context(files: Mapping[str, Mapping[str, Json]]) -> str:
     """Return the current context of the first file that has one; the Kubernetes client takes the last.
 
     Raises:
         ConfigException: There is none.
     """
-    files: Mapping[str, Mapping[str, Json]] = KubeConfigMerger(paths).config_files
     if not files:
         raise ConfigException("there is no such file")
+    name = next(
+        (content["current-context"] for content in files.values() if content.get("current-context")), ""
+    )
+    if not name:
+        raise ConfigException("it has no current-context; name one with --context")
+    return str(name)
+
+
+def _user(files: Mapping[str, Mapping[str, Json]], context: str, paths: str) -> str:
+    """Return the user of a context, empty for none. Raises Problem if there is no such context."""
+    users: dict[str, str] = {}
     for content in files.values():
-        if isinstance(content, Mapping) and content.get("current-context"):
-            return str(content["current-context"])
-    raise ConfigException("it has no current-context")
+        for entry in content.get("contexts") or ():
+            users.setdefault(str(entry["name"]), str(entry["context"].get("user", "")))
+    if context not in users:
+        choices = ", ".join(sorted(users)) or "none"
+        raise Problem(f"no context {context!r}", paths, f"choose one with --context: {choices}")
+    return users[context]
 
 
 @contextmanager
