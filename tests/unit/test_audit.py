@@ -12,10 +12,19 @@ import pytest
 from nodeproof import catalogue
 from nodeproof.audit import running
 from nodeproof.audit.expectations import Expectation, count_machine_ids, of_cluster, of_node
-from nodeproof.audit.running import CLAIMS, LEASE_INTERVAL, TOLERATIONS, Cluster, Subject, judge_subject
+from nodeproof.audit.running import (
+    CLAIMS,
+    LEASE_INTERVAL,
+    MAX_PODS,
+    TOLERATIONS,
+    Cluster,
+    Subject,
+    judge_subject,
+)
+from nodeproof.audit.settings import Evidence
 from nodeproof.audit.tolerations import Tolerations, judge_tolerations
 from nodeproof.checks.judge import judge
-from nodeproof.model.history import History
+from nodeproof.model.history import Entry, History
 from nodeproof.model.verdict import Verdict
 from tests.unit.histories import NODE, OTHER, Story, configuration
 
@@ -139,6 +148,24 @@ def test_node_that_never_reported_is_not_judged_as_lost() -> None:
     assert {entry.claim for entry in expected_of(state)} == {"taints.noschedule-by-condition"}
 
 
+@pytest.mark.parametrize(
+    ("most", "per_core", "outcome"),
+    [(110, 0, "conforms"), (110, 55, "conforms"), (110, 10, "deviates"), (50, 0, "deviates")],
+)
+def test_pods_of_a_node_follow_the_settings_of_its_kubelet(most: int, per_core: int, outcome: str) -> None:
+    kubelet = {"maxPods": most, "podsPerCore": per_core}
+    expectations = list(of_node(HEALTHY, HEALTHY, LEASE, IDS, kubelet))
+    assert judged(expectations, "capacity.max-pods").outcome == outcome
+
+
+def test_pods_of_a_node_are_unproven_if_its_kubelet_was_not_read() -> None:
+    cluster = Cluster(VERSION, 0.01, {NODE: HEALTHY}, {NODE: LEASE})
+    read = Evidence([], [], Tolerations(None))
+    (subject,) = running.of_nodes(cluster, {NODE: HEALTHY}, {NODE: LEASE}, [], read)
+    ((claim, verdict),) = subject.verdicts
+    assert (claim, verdict.code) == ("capacity.max-pods", "settings-unknown")
+
+
 def renewing(story: Story, until_t: float, period_s: float = 2.04) -> Story:
     return story.renewals(0.5, until_t, period_s=period_s)
 
@@ -160,7 +187,8 @@ def bookmarked(story: Story, t: float, rv_ahead: int = 0, missed: str = "") -> S
 
 def interval(history: History, before: Json = HEALTHY, after: Json = HEALTHY, lease: Json = LEASE) -> Verdict:
     cluster = Cluster(VERSION, 0.01, {NODE: before}, {NODE: lease})
-    (subject,) = running.of_nodes(cluster, {NODE: after}, {NODE: lease}, [], configuration())
+    read = Evidence([], [], Tolerations(None), kubelets={NODE: {}})
+    (subject,) = running.of_nodes(cluster, {NODE: after}, {NODE: lease}, [], read)
     ((claim, verdict),) = judge_subject(subject, history, CATALOGUE)
     assert claim == LEASE_INTERVAL
     return verdict
@@ -170,8 +198,17 @@ def test_renewals_of_a_lease_conform_at_a_quarter_of_its_duration() -> None:
     assert interval(bookmarked(renewing(Story(), 9.0), 10.0).history()).outcome == "conforms"
 
 
+def test_unknown_clock_of_the_server_does_not_matter() -> None:
+    """An API server without the header `Date` gives an offset of 0."""
+    history = bookmarked(renewing(Story(), 9.0), 10.0).history()
+    begun, *others = history.entries
+    unset = Entry(begun.t, "begun", {**begun.data, "wall_offset_s": 0.0})
+    clockless = [entry for entry in others if entry.kind != "clock"]
+    assert interval(History.of([unset, *clockless])).outcome == "conforms"
+
+
 def test_renewals_at_another_interval_deviate() -> None:
-    assert interval(bookmarked(renewing(Story(), 9.0, 3.0), 10.0).history()).outcome == "deviates"
+    assert interval(bookmarked(renewing(Story(), 9.0, 3.5), 10.0).history()).outcome == "deviates"
 
 
 def test_lease_without_renewals_deviates_only_behind_a_fence() -> None:
@@ -225,5 +262,5 @@ def test_tolerations_are_judged_by_the_flags(
 
 
 def test_every_claim_of_an_audit_can_deviate_by_a_test_here() -> None:
-    others = {LEASE_INTERVAL, TOLERATIONS, "heartbeat.lease-per-node", "cidr.unique"}
+    others = {LEASE_INTERVAL, TOLERATIONS, MAX_PODS, "heartbeat.lease-per-node", "cidr.unique"}
     assert set(CLAIMS) == ALTERATIONS.keys() | others

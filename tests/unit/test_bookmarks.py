@@ -56,7 +56,7 @@ def recorded(server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch) -> H
     """Record an observation of no time, with one value."""
     monkeypatch.setattr(bookmarks, "_LATEST_BOOKMARK_S", 0.5)
     path = folder / "history.jsonl"
-    with ReadOnlyRecording(cast("Api", server), path, ["node-1"], RESOURCES, 0.0) as recording:
+    with ReadOnlyRecording(cast("Api", server), path, ["node-1"], RESOURCES, 0.0, 1e9) as recording:
         objects, asked_t = recording.fence()
         recording.observe(Observation("id", "what", "node-1", objects["nodes"][0]), asked_t)
     server.done.set()
@@ -94,6 +94,6 @@ def test_watch_that_never_opens_is_a_problem(tmp_path: Path, monkeypatch: pytest
     api = cast("Api", Refusing([]))
     with (
         pytest.raises(Problem, match="no watch of nodes and leases"),
-        ReadOnlyRecording(api, tmp_path / "history.jsonl", [], RESOURCES, 0.0),
+        ReadOnlyRecording(api, tmp_path / "history.jsonl", [], RESOURCES, 0.0, 1e9),
     ):
         pass

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nodeproof.cluster.kubeconfig import Access, Pace, PacedApi, load
+from nodeproof.cluster.kubeconfig import Access, Pace, PacedApi, load, wall_offset_s
 from nodeproof.model.problem import Problem
 
 Json = Any
@@ -121,6 +121,11 @@ def test_server_whose_certificate_is_not_verified_is_refused(tmp_path: Path) -> 
     path = write(tmp_path / "config", "prod", {"token": "t"}, **{"insecure-skip-tls-verify": True})
     with pytest.raises(Problem, match="insecure-skip-tls-verify"):
         PacedApi(load(str(path), ""))
+
+
+def test_offset_of_the_servers_clock_is_read_from_its_answers() -> None:
+    assert wall_offset_s("Sat, 28 Nov 2026 00:00:00 GMT", 100.0) == 1795824000 - 100
+    assert wall_offset_s("", 100.0) == wall_offset_s("soon", 100.0) == 0.0
 
 
 def test_requests_come_at_most_at_the_rate() -> None:

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     claims = catalogue.load()
     selected = _selected(arguments.claim, claims)
-    reads_settings = not arguments.claim or running.TOLERATIONS in selected
+    reads_settings = not arguments.claim or bool({running.TOLERATIONS, running.MAX_PODS} & selected)
     reads_kubelets = reads_settings and arguments.allow_nodes_proxy
     if arguments.rbac:
         terminal.put(cluster_role(reads_settings=reads_settings, reads_kubelets=reads_kubelets))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from nodeproof.audit.settings import Evidence, numbers, swap_bytes
@@ -32,26 +32,26 @@ class Danger:
 
     def to_json(self) -> Mapping[str, str]:
         """Return the JSON of a danger."""
-        return dict(vars(self))
+        return asdict(self)
 
 
 def dangers(evidence: Evidence, claims: Mapping[str, Claim], version: str) -> Iterator[Danger]:
     """Yield the dangerous values among the settings that are known."""
-    found = [
+    concerns = [
         *_of_manager(evidence, claims, version),
         *_of_tolerations(evidence),
         *_of_static_pods(evidence),
         *(entry for name in evidence.kubelets for entry in _of_kubelet(evidence, name)),
     ]
-    for claim, what, finding in found:
+    for claim, what, finding in concerns:
         yield Danger(what, claim, claims[claim].statement, finding or claims[claim].drift)
 
 
-Found = tuple[str, str, str]
+Concern = tuple[str, str, str]
 """A claim, the dangerous value, and a heading of docs/findings.md; empty for the claim's own remark."""
 
 
-def _of_manager(evidence: Evidence, claims: Mapping[str, Claim], version: str) -> Iterator[Found]:
+def _of_manager(evidence: Evidence, claims: Mapping[str, Claim], version: str) -> Iterator[Concern]:
     for grace_s in sorted(numbers(evidence, "node-monitor-grace-period", claims, version)):
         if grace_s < HEALTH_CHECK_S:
             what = f"a grace period of {grace_s:g} s is below the {HEALTH_CHECK_S:g} s in which a kubelet"
@@ -63,7 +63,7 @@ def _of_manager(evidence: Evidence, claims: Mapping[str, Claim], version: str) -
         yield "zones.recovery-resumes", what, heading
 
 
-def _of_tolerations(evidence: Evidence) -> Iterator[Found]:
+def _of_tolerations(evidence: Evidence) -> Iterator[Concern]:
     for taint, seconds in (evidence.tolerations.seconds or {}).items():
         if seconds == 0:
             what = f"pods tolerate {taint} for 0 s: they are deleted as soon as a node has the taint"
@@ -71,14 +71,14 @@ def _of_tolerations(evidence: Evidence) -> Iterator[Found]:
             yield "eviction.default-tolerations-injected", what, heading
 
 
-def _of_static_pods(evidence: Evidence) -> Iterator[Found]:
+def _of_static_pods(evidence: Evidence) -> Iterator[Concern]:
     for pod in evidence.static_pods:
         if (pod["spec"].get("priority") or 0) < CRITICAL:
             what = f"static pod {pod['metadata']['name']} has no critical priority class: a shutdown stops it"
             yield "graceful-shutdown.critical-definition", f"{what} with the regular pods", ""
 
 
-def _of_kubelet(evidence: Evidence, name: str) -> Iterator[Found]:
+def _of_kubelet(evidence: Evidence, name: str) -> Iterator[Concern]:
     configuration = evidence.kubelets[name]
     total_s, critical_s = (
         duration_s(configuration.get(field) or 0)
@@ -96,7 +96,7 @@ def _of_kubelet(evidence: Evidence, name: str) -> Iterator[Found]:
         )
         yield "graceful-shutdown.activation", what, heading
     node = next(node for node in evidence.nodes if node["metadata"]["name"] == name)
-    image = str(node["status"]["nodeInfo"].get("osImage", ""))
+    image = str(node["status"].get("nodeInfo", {}).get("osImage", ""))
     if total_s > LOGIND_S and image.startswith(("Ubuntu", "Debian")):
         what = (
             f"{name} ({image}): unattended-upgrades, if installed, limits a shutdown to {LOGIND_S:g} s, which"

@@ -17,6 +17,7 @@ from nodeproof.checks.observations import shows
 from nodeproof.model.cluster import UNREACHABLE, UNSCHEDULABLE, condition_status
 from nodeproof.model.judgment import Check, Observation
 from nodeproof.model.pattern import PRESENT
+from nodeproof.model.quantity import amount
 
 Json = Any
 Node = Mapping[str, Json]
@@ -72,7 +73,9 @@ def is_lost(before: Node, after: Node) -> bool:
     )
 
 
-def of_node(before: Node, after: Node, lease: Json, machine_ids: Counter[str]) -> Iterator[Expectation]:
+def of_node(
+    before: Node, after: Node, lease: Json, machine_ids: Counter[str], kubelet: Json = None
+) -> Iterator[Expectation]:
     """Yield the expectations of one node.
 
     Args:
@@ -80,9 +83,12 @@ def of_node(before: Node, after: Node, lease: Json, machine_ids: Counter[str]) -
         after: The Node at the end.
         lease: Its Lease at the end, or None.
         machine_ids: How many Nodes report each machine id.
+        kubelet: The configuration of its kubelet, or None.
     """
     if lives(before, after):
         yield from _of_reporting(after, lease, machine_ids)
+        if kubelet is not None:
+            yield _max_pods(after, kubelet)
     if _has_stayed(before, after, "True"):
         ready = {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
         yield _conditions("conditions.ready-true-shape", after, [{"type": "Ready", **ready}])
@@ -114,7 +120,7 @@ def _of_reporting(node: Node, lease: Json, machine_ids: Counter[str]) -> Iterato
         amounts,
         {kind: dict.fromkeys(RESOURCES, PRESENT) for kind in amounts},
     )
-    info = status["nodeInfo"]
+    info = status.get("nodeInfo") or {}
     carried = {**dict.fromkeys(_REPORTED, NOT_EMPTY), "containerRuntimeVersion": {"$contains": "://"}}
     machine = {field: info.get(field) for field in carried}
     yield Expectation("info.kernel-os-runtime", name, "status.nodeInfo", machine, carried)
@@ -124,6 +130,15 @@ def _of_reporting(node: Node, lease: Json, machine_ids: Counter[str]) -> Iterato
     shared = {**ids, "nodes with this machineID": machine_ids[str(info.get("machineID"))]}
     own = {**dict.fromkeys(ids, NOT_EMPTY), "nodes with this machineID": 1}
     yield Expectation("info.machine-ids", name, "ids", shared, own)
+
+
+def _max_pods(node: Node, kubelet: Mapping[str, Json]) -> Expectation:
+    """Return the number of pods that a kubelet reports (MachineInfo in pkg/kubelet/nodestatus/setters.go)."""
+    capacity = node["status"].get("capacity") or {}
+    most, per_core = int(kubelet.get("maxPods") or 0), int(kubelet.get("podsPerCore") or 0)
+    expected = min(most, per_core * int(amount(capacity.get("cpu", "0")))) if per_core else most
+    name, what = str(node["metadata"]["name"]), "status.capacity.pods"
+    return Expectation("capacity.max-pods", name, what, capacity.get("pods"), str(expected))
 
 
 def _of_lost(node: Node) -> Iterator[Expectation]:

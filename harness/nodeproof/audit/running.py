@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from nodeproof.audit.tolerations import judge_tolerations
 from nodeproof.checks.judge import judge
 from nodeproof.checks.timing import renewals_of
 from nodeproof.cluster.api import Api, ApiError
+from nodeproof.cluster.kubeconfig import PacedApi
 from nodeproof.cluster.resources import WATCHED
 from nodeproof.model import window as windows
 from nodeproof.model.claim import Claim, includes
@@ -29,13 +29,14 @@ from nodeproof.model.judgment import Judgment
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.recording.bookmarks import ReadOnlyRecording
-from nodeproof.report import rundir
+from nodeproof.report import files, rundir
 from nodeproof.report.rundir import Row
 
 Json = Any
 Objects = Mapping[str, Json]
 """Objects of one resource, by name."""
 LEASE_INTERVAL = "heartbeat.lease-interval"
+MAX_PODS = "capacity.max-pods"
 TOLERATIONS = "eviction.default-tolerations-injected"
 CLAIMS = (
     LEASE_INTERVAL,
@@ -45,6 +46,7 @@ CLAIMS = (
     "conditions.node-phase",
     "conditions.pressure-unknown-when-unreachable",
     "capacity.fields",
+    MAX_PODS,
     "info.kernel-os-runtime",
     "info.kube-proxy-version",
     "info.machine-ids",
@@ -61,6 +63,10 @@ RENEWALS = 3
 MAX_OBSERVED_S = 43.0
 _BEGIN_S = 1.4
 _LATENCY_REQUESTS = 5
+_WRITE_S = 1.0
+"""Time that a kubelet's write may take (s), by the SLO of API calls
+(github.com/kubernetes/community/blob/master/sig-scalability/slos/api_call_latency.md).
+"""
 _SLACK_LIMIT_S = 3.0
 """As of the profile `documented`."""
 KIND, PROFILE = "existing", "documented"
@@ -124,24 +130,25 @@ def _renewal_s(lease: Json) -> float:
 
 
 def record(
-    api: Api, cluster: Cluster, evidence: Evidence, seconds: float, folder: Path
+    api: PacedApi, cluster: Cluster, evidence: Evidence, seconds: float, folder: Path
 ) -> tuple[History, list[Subject]]:
     """Observe a cluster for some time (s), and return its recording and what to judge.
 
     The history is written to `folder`. Raises ApiError, Problem.
     """
     path = folder / "history.jsonl"
-    with ReadOnlyRecording(api, path, list(cluster.nodes), RECORDED, seconds) as recording:
+    names, wall_offset_s = list(cluster.nodes), api.wall_offset_s
+    with ReadOnlyRecording(api, path, names, RECORDED, seconds, wall_offset_s) as recording:
         objects, asked_t = recording.fence()
         nodes, leases = (_by_name(objects[resource]) for resource in RECORDED)
-        expected = list(_expectations(cluster, nodes, leases))
+        expected = list(_expectations(cluster, nodes, leases, evidence))
         for expectation in expected:
             recording.observe(expectation.observation, asked_t)
         tolerations = evidence.tolerations
         if tolerations.observation is not None:
             recording.observe(tolerations.observation, tolerations.asked_t)
     configuration = _configuration(cluster)
-    subjects = list(of_nodes(cluster, nodes, leases, expected, configuration))
+    subjects = list(of_nodes(cluster, nodes, leases, expected, evidence))
     together = [Judgment(entry.claim, entry.check) for entry in expected if entry.subject == CLUSTER]
     instances = evidence.flags(API_SERVER)
     known = {API_SERVER: dict(ChainMap(*map(dict, instances.values())))} if instances else {}
@@ -155,10 +162,14 @@ def record(
     return recording.history(), [whole, *subjects]
 
 
-def _expectations(cluster: Cluster, nodes: Objects, leases: Objects) -> Iterator[Expectation]:
+def _expectations(
+    cluster: Cluster, nodes: Objects, leases: Objects, evidence: Evidence
+) -> Iterator[Expectation]:
     machine_ids = expectations.count_machine_ids(nodes.values())
     for name, before, after in _of_both(cluster, nodes):
-        yield from expectations.of_node(before, after, leases.get(name), machine_ids)
+        yield from expectations.of_node(
+            before, after, leases.get(name), machine_ids, evidence.kubelets.get(name)
+        )
     yield from expectations.of_cluster(list(nodes.values()))
 
 
@@ -175,9 +186,10 @@ def of_nodes(
     nodes: Objects,
     leases: Objects,
     expected: Sequence[Expectation],
-    configuration: Configuration,
+    evidence: Evidence,
 ) -> Iterator[Subject]:
     """Yield what to judge of each node, with the version and the lease duration of its kubelet."""
+    configuration = _configuration(cluster)
     by_node: dict[str, list[Judgment]] = {}
     for entry in expected:
         by_node.setdefault(entry.subject, []).append(Judgment(entry.claim, entry.check))
@@ -199,6 +211,8 @@ def of_nodes(
         else:
             reason = f"the Lease of {name} has no leaseDurationSeconds"
             verdicts.append((LEASE_INTERVAL, unproven("settings-unknown", reason)))
+        if expectations.lives(before, after) and name not in evidence.kubelets:
+            verdicts.append((MAX_PODS, unproven("settings-unknown", evidence.unread_kubelets)))
         yield Subject(name, of_node, tuple(own), tuple(verdicts))
 
 
@@ -218,7 +232,7 @@ def _configuration(cluster: Cluster) -> Configuration:
         profile=PROFILE,
         slack_limit_s=_SLACK_LIMIT_S,
         negative_wait_s=0.0,
-        calibration=Calibration(watch_latency_s=cluster.latency_s),
+        calibration=Calibration(watch_latency_s=cluster.latency_s, api_resolution_s=_WRITE_S),
     )
 
 
@@ -262,7 +276,7 @@ def write_run(
             rundir.row(claims[claim], scenario, verdict, subject.configuration) for claim, verdict in verdicts
         ]
         place = rundir.write_scenario(folder, scenario, subject.judgments, subject.configuration, rows)
-        os.link(folder / "history.jsonl", place / "history.jsonl")
+        files.link(folder / "history.jsonl", place / "history.jsonl")
     judged = {claim for subject in subjects for claim in claims_of(subject)}
     facts = rundir.RunFacts(
         run=folder.name,

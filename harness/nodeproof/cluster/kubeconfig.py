@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import urllib3
@@ -158,6 +159,8 @@ class PacedApi(Api):
     def __init__(self, access: Access) -> None:
         self._use(access.client, f"context {access.context}")
         self._pace = Pace(REQUESTS_PER_S)
+        self.wall_offset_s = 0.0
+        """The server's wall clock minus this host's monotonic clock (s), or up to 1 s less; 0 if unknown."""
 
     def watch_for(self, seconds: int) -> None:
         """Let each later watch last this long (s); it has a bookmark 2 s before its end.
@@ -170,4 +173,19 @@ class PacedApi(Api):
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], read_timeout_s: float
     ) -> urllib3.BaseHTTPResponse:
         self._pace.wait()
-        return super()._open(method, url, body, {"User-Agent": "nodeproof-audit", **headers}, read_timeout_s)
+        request_headers = {"User-Agent": "nodeproof-audit", **headers}
+        response = super()._open(method, url, body, request_headers, read_timeout_s)
+        offset_s = wall_offset_s(response.headers.get("Date", ""), time.monotonic())
+        self.wall_offset_s = max(self.wall_offset_s, offset_s)
+        return response
+
+
+def wall_offset_s(date: str, received_t: float) -> float:
+    """Return the offset of a server's wall clock (s) that its header `Date`, in whole seconds, shows.
+
+    The header was received at `received_t` (s, monotonic). Without one the offset is 0.
+    """
+    try:
+        return parsedate_to_datetime(date).timestamp() - received_t
+    except ValueError:
+        return 0.0

@@ -14,7 +14,6 @@ from nodeproof.cluster.resources import RESOURCES
 from nodeproof.model.history import Entry, History, clean, fence
 from nodeproof.model.judgment import Observation
 from nodeproof.model.problem import Problem
-from nodeproof.recording.clocks import WallClock, measure_stalls
 from nodeproof.recording.recorder import follow
 
 Json = Any
@@ -22,7 +21,7 @@ START_TIMEOUT_S = 15.0
 FENCE_S = 8
 """Time (s) that the watches last beyond the observation: the last bookmark comes 2 s before their end."""
 _LATEST_BOOKMARK_S = FENCE_S - 1.0
-_LOOK_PERIOD_S, _STALL_PERIOD_S = 0.25, 2.0
+_LOOK_PERIOD_S = 0.25
 _NEVER_SILENT_S = 600.0
 """A watch without events may be idle; the server ends it."""
 
@@ -30,31 +29,48 @@ _NEVER_SILENT_S = 600.0
 class ReadOnlyRecording:
     """A live History without sentinels. Use it as a context manager; `fence` ends the observation.
 
-    The watches of `api` must last `FENCE_S` longer than `observed_s`, the time of the observation (s).
+    Stalls of this host and steps of its clock are not recorded: Leases are timed by their nodes' clocks, and
+    states by the LIST.
+
+    Args:
+        api: The API server; its watches must last `FENCE_S` longer than `observed_s`.
+        path: The file of the history.
+        nodes: The names of the nodes.
+        resources: The watched resources.
+        observed_s: Time of the observation (s).
+        wall_offset_s: The API server's wall clock minus this host's monotonic clock (s).
     """
 
     def __init__(
-        self, api: Api, path: Path, nodes: Sequence[str], resources: Sequence[str], observed_s: float
+        self,
+        api: Api,
+        path: Path,
+        nodes: Sequence[str],
+        resources: Sequence[str],
+        observed_s: float,
+        wall_offset_s: float,
     ) -> None:
         self._api = api
         self._observed_s = observed_s
         self._opened_t = 0.0
-        self._nodes = nodes
         self._resources = resources
         self._entries: list[Entry] = []
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._out = path.open("a", buffering=1)
-        self._wall = WallClock(self._append)
+        self._begun: dict[str, Json] = {
+            "wall_offset_s": wall_offset_s,
+            "nodes": list(nodes),
+            "sentinel_node": "",
+        }
 
     def __enter__(self) -> ReadOnlyRecording:
-        self._append("begun", wall_offset_s=self._wall.offset_s, nodes=list(self._nodes), sentinel_node="")
+        self._append("begun", **self._begun)
         live = threading.Semaphore(0)
         for resource in self._resources:
             watch = (resource, RESOURCES[resource].path, self._receive, live.release)
             self._start(partial(follow, self._api, *watch, self._stopping, _NEVER_SILENT_S))
-        self._start(partial(measure_stalls, self._append, self._stopping, _STALL_PERIOD_S, self._wall.look))
         deadline_t = time.monotonic() + START_TIMEOUT_S
         for _resource in self._resources:
             if not live.acquire(timeout=max(0.0, deadline_t - time.monotonic())):
@@ -69,8 +85,7 @@ class ReadOnlyRecording:
 
     def _end(self) -> None:
         self._stopping.set()
-        self._wall.look()
-        self._append("ended", wall_offset_s=self._wall.offset_s)
+        self._append("ended")
         with self._changed:
             self._out.close()
 
