@@ -142,6 +142,12 @@ def test_state_that_changed_in_the_observation_is_not_judged(before: str, after:
     }  # fmt: skip
 
 
+def test_node_that_recovered_and_was_lost_again_is_not_judged() -> None:
+    before, after = node("Unknown"), node("Unknown")
+    set_ready(after, lastTransitionTime="2026-01-01T00:00:09Z")
+    assert list(of_node(before, after, LEASE, IDS)) == []
+
+
 def test_node_that_never_reported_is_not_judged_as_lost() -> None:
     state = node("Unknown")
     set_ready(state, reason="NodeStatusNeverUpdated")

@@ -78,11 +78,16 @@ def test_arguments_of_k3s_and_rke2_are_read_from_nodes(key: str) -> None:
     assert list(of.flags(API_SERVER).values()) == [{"default-unreachable-toleration-seconds": "30"}]
 
 
+def test_server_of_k3s_without_arguments_has_the_defaults() -> None:
+    of = evidence(nodes=[node(annotations={"k3s.io/node-args": '["server"]'})])
+    assert shown(of)[f"{MANAGER} node-eviction-rate"] == ("0.1", f"default of {VERSION}")
+
+
 def test_settings_that_nothing_shows_are_unknown_with_the_reason() -> None:
     of = evidence(unread="pods are forbidden", tolerations=Tolerations(None, "no dry run"))
     assert shown(of)[f"{MANAGER} node-eviction-rate"] == ("", "pods are forbidden")
     assert shown(of)["default toleration of Unreachable (s)"] == ("", "no dry run")
-    assert shown(of)["kubelet shutdownGracePeriod"] == ("", "it needs --allow-nodes-proxy")
+    assert shown(of)["kubelet shutdownGracePeriod"] == ("", "/configz of a kubelet needs --allow-nodes-proxy")
 
 
 class Server:

@@ -128,9 +128,18 @@ def _print(arguments: argparse.Namespace, folder: Path, report: Report, claims: 
 def _setting_lines(entries: Sequence[Setting]) -> Iterator[str]:
     if not entries:
         return
-    cells = [(entry.name, entry.value or "unproven: settings-unknown", entry.source) for entry in entries]
+    known = [entry for entry in entries if entry.value]
+    cells = [(entry.name, entry.value, entry.source) for entry in known]
     yield from aligned([("setting", "value", "source"), *cells])
     yield ""
+    unknown: dict[str, list[str]] = {}
+    for entry in entries:
+        if not entry.value:
+            unknown.setdefault(entry.source, []).append(entry.name)
+    for reason, names in unknown.items():
+        yield f"unproven: settings-unknown: {reason}"
+        yield from tables.wrapped(", ".join(names))
+        yield ""
 
 
 def _danger_lines(entries: Sequence[Danger]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from nodeproof.checks.observations import shows
-from nodeproof.model.cluster import UNREACHABLE, UNSCHEDULABLE, condition_status
+from nodeproof.model.cluster import UNREACHABLE, UNSCHEDULABLE, condition, condition_status
 from nodeproof.model.judgment import Check, Observation
 from nodeproof.model.pattern import PRESENT
 from nodeproof.model.quantity import amount
@@ -68,9 +68,7 @@ def lives(before: Node, after: Node) -> bool:
 
 def is_lost(before: Node, after: Node) -> bool:
     """Return whether a kubelet that once reported was silent from the start to the end."""
-    return all(_ready(node).get("status") == "Unknown" for node in (before, after)) and all(
-        _ready(node).get("reason") != _NEVER_POSTED for node in (before, after)
-    )
+    return _lasting(before, after, "Ready") == "Unknown" and _ready(after).get("reason") != _NEVER_POSTED
 
 
 def of_node(
@@ -89,7 +87,7 @@ def of_node(
         yield from _of_reporting(after, lease, machine_ids)
         if kubelet is not None:
             yield _max_pods(after, kubelet)
-    if _has_stayed(before, after, "True"):
+    if _lasting(before, after, "Ready") == "True":
         ready = {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
         yield _conditions("conditions.ready-true-shape", after, [{"type": "Ready", **ready}])
     if is_lost(before, after):
@@ -157,20 +155,21 @@ def _conditions(claim: str, node: Node, pattern: Json) -> Expectation:
 
 
 def _expected_taints(before: Node, after: Node) -> Iterator[str]:
-    """Yield the taint of each condition that had the same status at the start and at the end."""
+    """Yield the taint of each condition that did not change in the observation."""
     for type_, by_status in _TAINTS.items():
-        statuses = {condition_status(node, type_) for node in (before, after)}
-        if len(statuses) == 1 and (key := by_status.get(statuses.pop())):
+        if key := by_status.get(_lasting(before, after, type_)):
             yield key
 
 
-def _has_stayed(before: Node, after: Node, ready: str) -> bool:
-    return all(condition_status(node, "Ready") == ready for node in (before, after))
+def _lasting(before: Node, after: Node, type_: str) -> str:
+    """Return the status of a condition that made no transition in between, else an empty string."""
+    first, last = (condition(node, type_) or {} for node in (before, after))
+    is_same = all(first.get(field) == last.get(field) for field in ("status", "lastTransitionTime"))
+    return str(last.get("status", "")) if is_same else ""
 
 
 def _ready(node: Node) -> Mapping[str, Json]:
-    conditions = node["status"].get("conditions") or ()
-    return next((entry for entry in conditions if entry["type"] == "Ready"), {})
+    return condition(node, "Ready") or {}
 
 
 def of_cluster(nodes: Sequence[Node]) -> Iterator[Expectation]:

@@ -83,7 +83,7 @@ class Evidence:
     """Why the static pods are unknown."""
     kubelets: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     """The configuration of each node's kubelet, as far as it was read."""
-    unread_kubelets: str = "it needs --allow-nodes-proxy"
+    unread_kubelets: str = "/configz of a kubelet needs --allow-nodes-proxy"
 
     def flags(self, component: str) -> Flags:
         """Return the flags of each instance of a component of the control plane."""

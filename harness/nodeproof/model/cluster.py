@@ -95,7 +95,7 @@ def select_fields(kind: type, data: Mapping[str, Json]) -> dict[str, Json]:
 def flags_of(argv: Sequence[str]) -> Mapping[str, str]:
     """Return the flags of a command line and their values, given as `--flag=value` or `--flag value`."""
     flags = {}
-    for argument, following in zip(argv, [*argv[1:], ""], strict=True):
+    for argument, following in zip(argv, [*argv[1:], ""], strict=False):
         name, equals, value = argument.removeprefix("--").partition("=")
         if argument.startswith("--") and name:
             is_value = following and not following.startswith("-")
