@@ -117,6 +117,12 @@ def test_bad_kubeconfig_gives_one_line(content: str | None, context: str, word: 
     assert "\n" not in str(caught.value)
 
 
+def test_impersonation_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "config", "prod", {"token": "t", "as": "somebody"})
+    with pytest.raises(Problem, match="impersonates"):
+        load(str(path), "")
+
+
 def test_server_whose_certificate_is_not_verified_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "config", "prod", {"token": "t"}, **{"insecure-skip-tls-verify": True})
     with pytest.raises(Problem, match="insecure-skip-tls-verify"):

@@ -25,7 +25,7 @@ from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
 from nodeproof.recording.bookmarks import FENCE_S
 from nodeproof.report import digest, junit, rundir, tables
-from nodeproof.report.plain import aligned
+from nodeproof.report.plain import aligned, counted
 from nodeproof.report.rundir import Row
 
 
@@ -53,9 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
             evidence = _evidence(api, cluster, reads_kubelets=reads_kubelets)
         seconds = running.observed_s(cluster)
         api.watch_for(int(seconds) + 1 + FENCE_S)
-        terminal.say(
-            f"Kubernetes {cluster.version}, {len(cluster.nodes)} nodes: observing for {seconds:.0f} s"
-        )
+        nodes = counted(len(cluster.nodes), "node")
+        terminal.say(f"Kubernetes {cluster.version}, {nodes}: observing for {seconds:.0f} s")
         history, subjects = running.record(api, cluster, evidence, seconds, folder)
         subjects = list(running.select(subjects, selected))
         rows = running.write_run(folder, began, subjects, history, claims, cluster)

@@ -54,6 +54,8 @@ class Api:
         """
         self.dial = dial
         self._use(new_client_from_config(config_file=str(kubeconfig)), str(kubeconfig))
+        if self._client.configuration.key_file:
+            check_private(Path(self._client.configuration.key_file))
         self._client.rest_client.pool_manager.pool_classes_by_scheme = {"https": _pool_class(dial)}
 
     def _use(self, client: ApiClient, where: str) -> None:
@@ -64,8 +66,6 @@ class Api:
                 where,
                 "name the cluster's certificate-authority instead",
             )
-        if client.configuration.key_file:
-            check_private(Path(client.configuration.key_file))
         self._client = client
         self._host: str = client.configuration.host
         self._retries = urllib3.Retry(connect=2, read=0, status=0, redirect=0, other=0, backoff_factor=0.1)

@@ -57,6 +57,7 @@ def load(option: str, context: str) -> Access:
             files: Mapping[str, Mapping[str, Json]] = KubeConfigMerger(paths).config_files
             name = context or _current_context(files)
             user = _user(files, name, paths)
+            _refuse_impersonation(files, user)
             client = new_client_from_config(config_file=paths, context=name)
     except (
         ConfigException,
@@ -101,6 +102,15 @@ def _user(files: Mapping[str, Mapping[str, Json]], context: str, paths: str) -> 
         choices = ", ".join(sorted(users)) or "none"
         raise Problem(f"no context {context!r}", paths, f"choose one with --context: {choices}")
     return users[context]
+
+
+def _refuse_impersonation(files: Mapping[str, Mapping[str, Json]], user: str) -> None:
+    """Refuse a user who acts as another: the client would act as the user itself. Raises Problem."""
+    for path, content in files.items():
+        for entry in content.get("users") or ():
+            if entry["name"] == user and any(str(key).startswith("as") for key in entry["user"] or ()):
+                step = "use a context whose user has credentials of its own"
+                raise Problem(f"user {user} impersonates another one (as)", path, step)
 
 
 @contextmanager
@@ -152,8 +162,7 @@ class PacedApi(Api):
     """API server of somebody's own cluster: at most `REQUESTS_PER_S`, and watches with bookmarks.
 
     Raises:
-        Problem: The kubeconfig disables the verification of the server's certificate, or others can read its
-            key.
+        Problem: The kubeconfig disables the verification of the server's certificate.
     """
 
     def __init__(self, access: Access) -> None:
