@@ -65,10 +65,12 @@ def test_failing_exec_plugin_is_named_in_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_token_file_may_end_with_a_line_break(tmp_path: Path) -> None:
+def test_token_file_may_end_with_a_line_break_and_be_rotated(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
-    access = load(str(write(tmp_path / "config", "prod", {"tokenFile": "token"})), "")
+    access = load(str(write(tmp_path / "config", "prod", {"tokenFile": "token", "token": "old"})), "")
     assert bearer(access) == "Bearer secret"
+    (tmp_path / "token").write_text("next\n")
+    assert bearer(access) == "Bearer next"
 
 
 def test_first_of_several_files_has_the_current_context(

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 
 import urllib3
@@ -24,7 +25,6 @@ from nodeproof.model.problem import Problem
 Json = Any
 DEFAULT = "~/.kube/config"
 REQUESTS_PER_S = 20.0
-_BEARER = "BearerToken"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def load(option: str, context: str) -> Access:
             files: Mapping[str, Mapping[str, Json]] = KubeConfigMerger(paths).config_files
             name = context or _current_context(files)
             user = _user(files, name, paths)
-            _refuse_impersonation(files, user)
+            path, credentials = _entry_of(files, user)
             client = new_client_from_config(config_file=paths, context=name)
     except (
         ConfigException,
@@ -72,7 +72,8 @@ def load(option: str, context: str) -> Access:
         raise Problem(f"the kubeconfig cannot be used: {message}", paths, "try it with kubectl") from error
     if errors:
         raise Problem(f"no credentials: {errors[0]}", f"user {user}", "try it with kubectl")
-    _strip_token(client)
+    if "tokenFile" in credentials:
+        _read_token_at_each_request(client, path.parent / credentials["tokenFile"])
     return Access(name, str(client.configuration.host), user, client)
 
 
@@ -104,13 +105,22 @@ def _user(files: Mapping[str, Mapping[str, Json]], context: str, paths: str) -> 
     return users[context]
 
 
-def _refuse_impersonation(files: Mapping[str, Mapping[str, Json]], user: str) -> None:
-    """Refuse a user who acts as another: the client would act as the user itself. Raises Problem."""
+def _entry_of(files: Mapping[str, Mapping[str, Json]], user: str) -> tuple[Path, Mapping[str, Json]]:
+    """Return the first file that has a user, and the user's credentials there; empty for no user.
+
+    Raises:
+        Problem: The user acts as another one: the Kubernetes client would act as the user itself.
+    """
     for path, content in files.items():
         for entry in content.get("users") or ():
-            if entry["name"] == user and any(str(key).startswith("as") for key in entry["user"] or ()):
+            if entry["name"] != user:
+                continue
+            credentials: Mapping[str, Json] = entry["user"] or {}
+            if any(str(key).startswith("as") for key in credentials):
                 step = "use a context whose user has credentials of its own"
                 raise Problem(f"user {user} impersonates another one (as)", path, step)
+            return Path(path), credentials
+    return Path(), {}
 
 
 @contextmanager
@@ -127,18 +137,16 @@ def _errors_logged() -> Iterator[list[str]]:
         root.removeHandler(handler)
 
 
-def _strip_token(client: ApiClient) -> None:
-    """Remove the line break at the end of a token file, here and after each refresh."""
-    configuration = client.configuration
-    refresh = configuration.refresh_api_key_hook
+def _read_token_at_each_request(client: ApiClient, path: Path) -> None:
+    """Use the present token of a file; the client would read it once, with its line break."""
 
-    def refresh_and_strip(refreshed: Any) -> None:
-        if refresh is not None:
-            refresh(refreshed)
-        if _BEARER in refreshed.api_key:
-            refreshed.api_key[_BEARER] = refreshed.api_key[_BEARER].strip()
+    def read(configuration: Any) -> None:
+        try:
+            configuration.api_key["BearerToken"] = f"Bearer {path.read_text().strip()}"
+        except OSError as error:
+            raise Problem(f"the token cannot be read: {error}", str(path), "try it with kubectl") from error
 
-    configuration.refresh_api_key_hook = refresh_and_strip
+    client.configuration.refresh_api_key_hook = read
 
 
 class Pace:
