@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nodeproof.checks.checks import any_time, judges
 from nodeproof.model.claim import Claim, Constant
+from nodeproof.model.cluster import Configuration
 from nodeproof.model.formula import SYMBOLS, field_at
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, words_in
@@ -30,6 +31,15 @@ def changed_settings(check: Check, claim: Claim, history: History) -> str:
         for figure, owner, path in _figures(check, claim):
             if owner == component and any(plain(path.rpartition(".")[2]) in name for name in names):
                 return f"{figure} of {component} was set by fault {fault['id']}"
+    return ""
+
+
+def changed_default(claim: Claim, configuration: Configuration) -> str:
+    """Return which setting is set though a claim assumes its default, or an empty string."""
+    for component, _dot, name in (setting.partition(".") for setting in claim.defaults):
+        for flag, value in configuration.flags_set.get(component, {}).items():
+            if plain(flag) == plain(name):
+                return f"{component} has {flag}={value}; the claim assumes the default"
     return ""
 
 
@@ -83,6 +93,9 @@ def _judge_default(_history: History, args: Args, context: WindowContext, claim:
         return deviates(f"{constant.component} sets no {constant.name}", measured=Measured("nothing"))
     expected = constant.at(configuration.kubernetes_version)
     measured = _format(reported, constant)
+    gates = next((value for name, value in flags.items() if plain(name) == "featuregates"), "")
+    if reported != expected and gates:
+        return unproven("scaled", f"feature gates are set ({gates}); {measured} may not be the default")
     if reported != expected:
         reason = f"{constant.name} is {measured}, expected {_format(expected, constant)}"
         return deviates(reason, measured=measured)
