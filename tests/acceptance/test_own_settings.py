@@ -73,10 +73,19 @@ def test_setting_that_a_component_refuses_starts_nothing(
     assert not list(tmp_path.glob("reports/out/*"))
 
 
-def test_value_that_a_component_refuses_at_its_start_is_one_line(tmp_path: Path) -> None:
-    """kube-apiserver looks at the value after its flags are parsed, so the dry run does not find it."""
-    setting = ("--set", "kube-apiserver.max-requests-inflight=-5")
-    _is_one_line(nodeproof("up", *setting, cwd=tmp_path), "kube-apiserver died while the lab started: ", "-5")
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("kube-apiserver.max-requests-inflight=-5", "kube-apiserver died while the lab started: --max"),
+        ("kubelet.tlsMinVersion=foo", 'kubelet-node-1 exited 1: unknown tls version "foo"'),
+    ],
+    ids=lambda value: value.partition(".")[0],
+)  # fmt: skip
+def test_value_that_a_component_refuses_at_its_start_is_one_line(
+    tmp_path: Path, setting: str, message: str
+) -> None:
+    """A dry run ends before the component looks at these values."""
+    _is_one_line(nodeproof("up", "--nodes", "1", "--set", setting, cwd=tmp_path), message)
 
 
 def _is_one_line(command: CompletedCommand, *words: str) -> None:

@@ -89,11 +89,11 @@ def _write_kubelet(
     )
     pair, bundle = pair_in(INSIDE, "kubelet"), INSIDE / "ca.crt"
     (inside / "kubeconfig").write_text(kubeconfig(pair, bundle, spec.node_name))
-    configuration = {
-        **kubelet.configuration(lab, spec, INSIDE, settings),
+    folders = {
         "volumePluginDir": f"{INSIDE}/kubelet/volume-plugins",
         "podLogsDir": f"{INSIDE}/kubelet/pod-logs",
     }
+    configuration = kubelet.configuration(lab, spec, INSIDE, {**settings, **folders})
     (inside / "kubelet.json").write_text(json.dumps(configuration))
 
 
