@@ -91,8 +91,9 @@ def test_options_are_parsed() -> None:
         (["A=true,"], [], "'' is not a feature gate"),
         ([], ["maxPods=50"], r"'maxPods=50' sets nothing \(--set\); use COMPONENT.FLAG=VALUE"),
         ([], ["kubelet.maxPods"], "sets nothing"),
-        ([], ["kubectl.v=4"], "sets nothing .* one of etcd, kube-apiserver"),
+        ([], ["kubectl.v=4"], "sets nothing .* of etcd, kube-apiserver"),
         ([], ["kubelet.--v=4"], "sets nothing"),
+        ([], ["kubelet.memorySwap.swapBehavior=NoSwap"], "sets nothing .* or kubelet.FIELD=JSON"),
     ],
 )
 def test_malformed_option_is_refused_in_one_line(

@@ -93,7 +93,7 @@ def parse(gates: Iterable[str], settings: Iterable[str]) -> Overrides:
     for text in settings:
         match = _SETTING.fullmatch(text)
         if match is None or match[1] not in COMPONENTS:
-            form = f"use COMPONENT.FLAG=VALUE with one of {', '.join(COMPONENTS)}"
+            form = f"use COMPONENT.FLAG=VALUE or kubelet.FIELD=JSON, of {', '.join(COMPONENTS)}"
             raise Problem(f"{text!r} sets nothing", SET_OPTION, form)
         component, name, value = match.groups()
         by_component.setdefault(component, {})[name] = _parse(value) if component == KUBELET else value

@@ -48,6 +48,8 @@ def write(
     home: Path, lab: LabSpec, spec: NodeSpec, authority: Authority, settings: Mapping[str, Json]
 ) -> None:
     """Write everything that a node needs before it boots: identity, credentials, kubelet configuration."""
+    # A setting that the lab refuses must end the start of the lab, not a fault that starts kube-proxy.
+    _proxy_flags(lab, spec)
     inside = home / "run" / "node"
     for folder in (inside / "kubelet", inside / "scratch", home / "run" / "sshd", home / "run" / "lock"):
         folder.mkdir(parents=True)
@@ -151,12 +153,17 @@ def kube_proxy_command(lab: LabSpec, spec: NodeSpec, inside: Path, authority: Au
     if not config.exists():
         authority.issue(_PROXY_FILE, _PROXY_USER, folder=inside)
         config.write_text(kubeconfig(pair_in(INSIDE, _PROXY_FILE), INSIDE / "ca.crt", _PROXY_USER))
+    return [lab.binary(PROXY), *flags(_proxy_flags(lab, spec))]
+
+
+def _proxy_flags(lab: LabSpec, spec: NodeSpec) -> Mapping[str, str]:
+    """Return kube-proxy's flags, with those of the user. Raises Problem if these are the lab's own."""
     own = {
-        "kubeconfig": str(INSIDE / config.name),
+        "kubeconfig": str(INSIDE / f"{_PROXY_FILE}.kubeconfig"),
         "hostname-override": spec.node_name,
         "proxy-mode": "nftables",
         "healthz-bind-address": "127.0.0.1:10256",
         **_PROXY_SETTINGS_UNSET,
     }
     lab.overrides.refuse_own(PROXY, own)
-    return [lab.binary(PROXY), *flags({**own, **lab.overrides.of(PROXY)})]
+    return {**own, **lab.overrides.of(PROXY)}
