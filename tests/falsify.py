@@ -21,7 +21,6 @@ from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
 from nodeproof.model.judgment import Check, Judgment, Moment
 from nodeproof.model.pod_log import STARTED
 from nodeproof.model.slack import Span, slack_s
-from nodeproof.model.verdict import Verdict
 from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
 from tests.insertion import CHANGES, insert_moment, written_then
 
@@ -326,8 +325,7 @@ def _without_source(judged: Judged, by: str) -> Iterator[Altered]:
 
 
 def _counted_span(judged: Judged) -> tuple[float, float]:
-    within = between(judged.history, judged.check.args)
-    assert not isinstance(within, Verdict)
+    within = between(judged.history, judged.moment("anchor"), judged.moment("until"))
     return within.since_t, within.until_t
 
 
@@ -364,9 +362,9 @@ def _window(judged: Judged) -> Window:
 
 
 def _span(judged: Judged) -> tuple[float, float]:
-    span = observations.span(judged.history, judged.check.args)
-    assert not isinstance(span, Verdict)
-    return span
+    since = judged.moment("since") if "since" in judged.check.args else None
+    span = observations.span(judged.history, since, judged.moment("until"))
+    return span.since_t, span.until_t
 
 
 # Histories that could be

@@ -129,6 +129,18 @@ def test_zone_lease_knows_only_its_own_nodes(
 
 
 @pytest.mark.alone
+def test_machine_joins_under_a_name_that_left_another_zone(
+    ours: LabHandle, theirs: LabHandle, tmp_path: Path
+) -> None:
+    for lab, other in ((ours, theirs), (theirs, ours)):
+        Lab(lab, tmp_path, Needs(), nullcontext).run(join("box"))
+        assert other.fleet.is_in_other_zone("box")
+        assert not lab.fleet.is_in_other_zone("box")
+        lab.safety.undo_changes()
+        assert not lab.fleet.has("box")
+
+
+@pytest.mark.alone
 def test_heal_and_cleanup_leave_other_zones_alone(ours: LabHandle, theirs: LabHandle, tmp_path: Path) -> None:
     stage, node = Lab(theirs, tmp_path, Needs(faulted=1), nullcontext), theirs.fleet.node_names()[0]
     with stage.record():

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from nodeproof.checks import moments
-from nodeproof.checks.repeated import counted, rate, spaced, spaced_remaining_s
+from nodeproof.checks.checks import remaining_s
+from nodeproof.checks.repeated import counted, rate, spaced
 from nodeproof.model import window as windows
 from nodeproof.model.cluster import NOT_READY, UNREACHABLE
 from nodeproof.model.judgment import Check, Judgment, Moment
@@ -112,12 +113,10 @@ def test_taint_written_twice_counts_twice_and_removal_does_not_count() -> None:
 
 
 def test_recording_continues_until_there_are_enough_taints() -> None:
-    check = every_two_seconds(2).args
-    assert spaced_remaining_s(Story(NODES).history(), check, GROUND, 5.0) is None
-    assert spaced_remaining_s(evicting(11.0, 13.0).history(), check, GROUND, 14.0) == pytest.approx(
-        4 * 2.9 - 4
-    )
-    assert spaced_remaining_s(evicting(11.0, 13.0, 15.0).history(), check, GROUND, 16.0) == 0.0
+    check = every_two_seconds(2)
+    assert remaining_s(check, Story(NODES).history(), GROUND, 5.0) is None
+    assert remaining_s(check, evicting(11.0, 13.0).history(), GROUND, 14.0) == pytest.approx(4 * 2.9 - 4)
+    assert remaining_s(check, evicting(11.0, 13.0, 15.0).history(), GROUND, 16.0) == 0.0
 
 
 def test_single_taint_has_no_rate() -> None:

@@ -11,6 +11,7 @@ from nodeproof.model.load import (
     ROOMY_UNDER_PRESSURE,
     SETTLING_S,
     STRAINED,
+    STRAINED_FOR_S,
     Allowance,
     Load,
     Turn,
@@ -55,7 +56,14 @@ def test_no_scenario_is_added_while_the_limit_is_not_used() -> None:
     ("workers", "running", "fewer"), [(6, 6, 3), (6, 4, 2), (3, 3, 1), (1, 1, 1), (4, 0, 1)]
 )
 def test_limit_is_halved_if_slack_exceeds_half_of_its_limit(workers: int, running: int, fewer: int) -> None:
-    assert adapt(Allowance(workers, 0.0), running, STRESSED, MOST, LATER_S) == Allowance(fewer, LATER_S)
+    strained = adapt(Allowance(workers, 0.0), running, STRESSED, MOST, LATER_S)
+    assert strained == Allowance(fewer, LATER_S, running, LATER_S)
+
+
+@pytest.mark.parametrize(("after_s", "workers"), [(LATER_S, 3), (STRAINED_FOR_S, 4)])
+def test_number_that_strained_the_machine_is_tried_again_only_later(after_s: float, workers: int) -> None:
+    strained = Allowance(3, 0.0, strained=4, strained_t=0.0)
+    assert adapt(strained, 3, CALM, MOST, after_s).workers == workers
 
 
 def test_scenarios_above_the_limit_are_not_halved_again() -> None:

@@ -110,3 +110,14 @@ def test_row_shows_elapsed_planned_and_remaining_time() -> None:
     progress = Progress(FIRST, 10.0, "wait for it", 35.0)
     assert row("gw0", progress, 60.0, 22.0) == ("gw0", "12/60 s", "test_first", "≤ 13 s", "wait for it")
     assert row("gw0", progress, 0.0, 40.0) == ("gw0", "30 s", "test_first", "", "wait for it")
+
+
+def test_session_without_a_run_leaves_other_folders_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    (tmp_path / FOLDER).mkdir()
+    monkeypatch.chdir(tmp_path)
+    display = LiveDisplay(Console(file=StringIO()))
+    request.config.pluginmanager.register(display)
+    display.pytest_sessionfinish(request.session)
+    assert (tmp_path / FOLDER).exists()

@@ -69,3 +69,30 @@ def test_loaded_scenarios_are_retried_at_the_end_of_the_run(workers: str, tmp_pa
     }
     assert len(list((run / rundir.TOO_LOADED).iterdir())) == 3
     assert (run / rundir.BUSIEST).exists()
+
+
+STOPS_EARLY = """
+import pytest
+
+from nodeproof.model.problem import HostTooLoaded, Problem
+
+
+def test_stops(claim):
+    claim("cordon.taint")
+    raise Problem("stop", "here", "")
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_is_retried(claim, number):
+    claim("cordon.display")
+    raise HostTooLoaded("a stall", "host", "retry")
+"""
+
+
+def test_retries_do_not_wait_for_a_worker_that_stopped_early(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(STOPS_EARLY)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n2", "-x", "test_it.py"]
+    ended = proc.run([*argv, f"--run={tmp_path / 'run'}"], timeout_s=TIMEOUT_S, cwd=tmp_path, check=False)
+    assert ended.status == 2, ended.stdout
+    assert "stopping after 1 failures" in ended.stdout

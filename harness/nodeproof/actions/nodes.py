@@ -132,7 +132,7 @@ def join(
         if context.lab.zone not in ("", node_zone):
             raise Problem(f"{node_zone} is not the scenario's zone", "join(...)", f"use {context.lab.zone}")
         for new_name in {name, node_name}:
-            if fleet.has(new_name) or fleet.is_in_other_zone(new_name):
+            if fleet.has(new_name):
                 raise Problem(f"{new_name} exists already", f"lab {context.lab.name}", "use another name")
         context.lab.safety.register_node(name, node_name)
         if context.recording is not None:

@@ -1,17 +1,19 @@
 """Checks: pure functions of a History, stored by name and arguments.
 
-The current code can therefore judge a saved run again. A check is a constructor and a function beside it that
-`judges` registers by the stored name.
+The current code can therefore judge a saved run again. A check is one function, which `measures` registers by
+the stored name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from nodeproof.checks import moments, shapes, witnessed
-from nodeproof.checks.evidence import LOOK_BACK_S
+from nodeproof.checks.evidence import LOOK_BACK_S, Undecided, events_of_bursts, moments_of
+from nodeproof.checks.placing import Case, Measurement, place
+from nodeproof.checks.words import Word
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import History
@@ -22,15 +24,12 @@ from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.model.window import WindowContext
 
 Json = Any
+Parameters = ParamSpec("Parameters")
 Args = Mapping[str, Json]
 Times = Sequence[Span] | None
 """Times of a recording at which a check reads its result; None means any time."""
-CheckFunction = Callable[[History, Args, WindowContext, Claim], Verdict]
-"""Judges a check; a function that needs neither context nor claim declares them as `*_`."""
 TimesOf = Callable[[History, Args, Configuration], Times]
 RemainingOf = Callable[[History, Args, WindowContext, float], float | None]
-MOMENTS = ("event", "other", "anchor", "since", "until")
-"""Argument names under which checks store their moments."""
 _BEFORE = ("anchor", "since")
 """Moments that are searched from the start of the recording."""
 
@@ -42,7 +41,7 @@ def any_time(*_: object) -> Times:
 
 @dataclass(frozen=True)
 class _Registered:
-    judge: CheckFunction
+    word: Word[Measurement]
     times: TimesOf
     remaining_s: RemainingOf | None
     looks_back: bool
@@ -52,14 +51,18 @@ _CHECKS: dict[str, _Registered] = {}
 """Every check, by its name in recorded runs."""
 
 
-def judges(
+def measures(
     name: str,
     *,
     times: TimesOf,
     remaining_s: RemainingOf | None = None,
     looks_back: bool = False,
-) -> Callable[[CheckFunction], CheckFunction]:
-    """Register the function that judges a check.
+    **keys: str,
+) -> Callable[[Callable[Concatenate[Case, Parameters], Measurement]], Callable[Parameters, Check]]:
+    """Make a function from a case and arguments to a measurement the constructor of a check.
+
+    The check is stored by its name and arguments, and the current code measures. The functions may raise
+    `Undecided`.
 
     Args:
         name: The name of the check in recorded runs, which must keep its meaning.
@@ -68,15 +71,20 @@ def judges(
         remaining_s: Returns how much longer (s) a recording must go on, for a check that is decided at some
             time of a recording rather than at its end; see the function `remaining_s`.
         looks_back: Whether the check also searches for its event before its anchor.
+        **keys: The keys of parameters in recorded runs, where they differ from the parameter's name.
     """
 
-    def register(judge: CheckFunction) -> CheckFunction:
+    def decorate(
+        function: Callable[Concatenate[Case, Parameters], Measurement],
+    ) -> Callable[Parameters, Check]:
         if name in _CHECKS:
-            raise ValueError(f"{judge.__name__} and {_CHECKS[name].judge.__name__} both judge {name!r}")
-        _CHECKS[name] = _Registered(judge, times, remaining_s, looks_back)
-        return judge
+            raise ValueError(
+                f"{function.__name__} and {_CHECKS[name].word.function.__name__} are both {name!r}"
+            )
+        _CHECKS[name] = _Registered(Word.of(name, function, keys, first=1), times, remaining_s, looks_back)
+        return _CHECKS[name].word.constructor(Check)
 
-    return register
+    return decorate
 
 
 def describe(check: Check) -> str:
@@ -100,7 +108,13 @@ def run_check(check: Check, history: History, context: WindowContext, claim: Cla
     """
     refuse(check, history, context.configuration)
     doubt = missing_evidence(check, history, context.configuration)
-    return unproven("gap", doubt) if doubt else _CHECKS[check.name].judge(history, check.args, context, claim)
+    if doubt:
+        return unproven("gap", doubt)
+    try:
+        measurement = _CHECKS[check.name].word.call(check.args, Case(history, context, claim))
+    except Undecided as undecided:
+        return undecided.verdict
+    return place(measurement, history, moments_of(check))
 
 
 def refuse(check: Check, history: History, configuration: Configuration) -> None:
@@ -146,7 +160,10 @@ def remaining_s(check: Check, history: History, context: WindowContext, now_t: f
     check that cannot be waited for.
     """
     remaining = _CHECKS[check.name].remaining_s
-    return None if remaining is None else remaining(history, check.args, context, now_t)
+    try:
+        return None if remaining is None else remaining(history, check.args, context, now_t)
+    except Undecided:
+        return None
 
 
 def evidence_times(check: Check, history: History, configuration: Configuration) -> Times:
@@ -157,19 +174,10 @@ def evidence_times(check: Check, history: History, configuration: Configuration)
     Raises:
         KeyError: This version does not know the check.
     """
-    return _CHECKS[check.name].times(history, check.args, configuration)
-
-
-def events_of_bursts(args: Args) -> Sequence[Moment]:
-    """Return the events of an `in_bursts` check, each once; empty for another check."""
-    stored_events = (Moment.from_json(part["event"]) for part in args.get("each", ()))
-    return list({str(event): event for event in stored_events}.values())
-
-
-def moments_of(check: Check) -> list[Moment]:
-    """Return the moments of a check."""
-    direct = [Moment.from_json(check.args[part]) for part in MOMENTS if part in check.args]
-    return [*direct, *events_of_bursts(check.args)]
+    try:
+        return _CHECKS[check.name].times(history, check.args, configuration)
+    except Undecided:
+        return None
 
 
 def missing_evidence(check: Check, history: History, configuration: Configuration) -> str:
@@ -195,7 +203,7 @@ def _broken(check: Check, history: History) -> str:
 
 def _lost(check: Check, history: History, configuration: Configuration) -> str:
     """Return why a source may lack messages from the times of a check, or an empty string."""
-    if not any("by" in part.args for moment in _moments_with_signs(check) for part in moments.parts(moment)):
+    if not any("by" in part.args for moment in moments_of(check) for part in moments.parts(moment)):
         return ""
     times = evidence_times(check, history, configuration)
     if not times:
@@ -208,12 +216,6 @@ def _lost(check: Check, history: History, configuration: Configuration) -> str:
     return ""
 
 
-def _moments_with_signs(check: Check) -> list[Moment]:
-    """Return the moments of a check, and those that count as signs of life."""
-    is_liveness = check.name == "lives-on"
-    return [*moments_of(check), *([witnessed.any_sign(str(check.args["subject"]))] if is_liveness else [])]
-
-
 def _search_times(
     check: Check, history: History, configuration: Configuration, time: Span
 ) -> Iterator[tuple[Moment, Span]]:
@@ -223,6 +225,6 @@ def _search_times(
         occurrence = moments.find(history, anchor)
         yield anchor, Span(history.began_t, occurrence.t if occurrence else history.ended_t)
     look_back_s = configuration.slack_limit_s + LOOK_BACK_S if _CHECKS[check.name].looks_back else 0.0
-    for moment in _moments_with_signs(check):
+    for moment in moments_of(check):
         if moment not in anchors:
             yield moment, Span(time.since_t - look_back_s, time.until_t)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from nodeproof.checks.checks import Times, evidence_times, remaining_s, run_check
 from nodeproof.checks.settings import changed_default, changed_settings
@@ -53,24 +53,23 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     if changed_figure:
         return unproven("scaled", f"{changed_figure}; its value in the configuration does not apply")
     times = evidence_times(check, history, configuration)
-    context = _context(history, configuration, times, times)
-    verdict = run_check(check, history, context, claim)
+    case = _Judging(claim, check, history, configuration, times)
+    context = case.context(times)
+    verdict = case.verdict(context)
     waited_s, excused = 0.0, False
     if times and _is_late(verdict):
         # A stall between an anchor and its event may have delayed the event itself.
         within = hull(times)
-        context = _context(history, configuration, times, [within])
+        context = case.context([within])
         waited_s = waited_before_s(history, within.until_t)
         allowed = replace(context, slack_s=context.slack_s + waited_s)
-        excused = run_check(check, history, allowed, claim).outcome != "deviates"
+        excused = case.verdict(allowed).outcome != "deviates"
     elif times and verdict.outcome == "deviates":
-        early = _context(history, configuration, times, [_awaited(verdict, times)])
-        excused = run_check(check, history, early, claim).outcome != "deviates"
+        early = case.context([_awaited(verdict, times)])
+        excused = case.verdict(early).outcome != "deviates"
         context = early if excused else context
     too_loaded = (
-        excused
-        or context.slack_s > configuration.slack_limit_s
-        or _is_owed_to_load(verdict, check, claim, history, context, times)
+        excused or context.slack_s > configuration.slack_limit_s or case.is_owed_to_load(verdict, context)
     )
     if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict
@@ -79,12 +78,9 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         return invalid
     lost_nodes = _may_have_lost_nodes(verdict, history, configuration, times)
     if lost_nodes:
-        return unproven(
-            "host-too-loaded", f"{lost_nodes}; {verdict.reason}", verdict.window, verdict.measured
-        )
-    if too_loaded and (
-        verdict.code in ("", "scaled") or _is_gap_of_load(verdict, check, claim, history, configuration)
-    ):
+        reason = f"{lost_nodes}; {verdict.reason}"
+        return unproven("host-too-loaded", reason, verdict.window, verdict.measured)
+    if too_loaded and (verdict.code in ("", "scaled") or case.is_gap_of_load(verdict)):
         waiting = f" and {waited_s:.2f} s of CPU wait" if waited_s else ""
         slack = f"slack {context.slack_s:.2f} s (limit {configuration.slack_limit_s:g} s)"
         reason = f"{slack}{waiting} makes this uncertain: {verdict.reason}"
@@ -92,68 +88,70 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     return verdict
 
 
-def _context(history: History, configuration: Configuration, times: Times, about: Times) -> WindowContext:
-    """Return the context for a check that reads its times at `times`.
+@dataclass(frozen=True)
+class _Judging:
+    """A check of a recording that is repeated with the slack of different times."""
 
-    Stalls near `about` may have moved these times. Only at `times` itself can a time have been misread.
-    """
-    misreading_s = misread_s(history, configuration, times)
-    shift_s = slack_s(history, configuration, about) - misread_s(history, configuration, about)
-    return WindowContext(configuration, shift_s + misreading_s, misreading_s)
+    claim: Claim
+    check: Check
+    history: History
+    configuration: Configuration
+    times: Times
 
+    def context(self, about: Times) -> WindowContext:
+        """Return the context with the slack near `about`.
 
-def _is_owed_to_load(
-    verdict: Verdict, check: Check, claim: Claim, history: History, context: WindowContext, times: Times
-) -> bool:
-    """Return whether a time conforms only because of a stall or a clock step.
+        Stalls near `about` may have moved the times of the check. Only at these times themselves can a time
+        have been misread.
+        """
+        history, configuration = self.history, self.configuration
+        misreading_s = misread_s(history, configuration, self.times)
+        shift_s = slack_s(history, configuration, about) - misread_s(history, configuration, about)
+        return WindowContext(configuration, shift_s + misreading_s, misreading_s)
 
-    A stall may have lengthened the measured time as much as the slack, and shortened it as much as the slack
-    near the anchor: an event is never recorded before it occurs. The time must therefore also conform with
-    the slack of an undisturbed host, reduced by what the stall added. An early event does not matter if only
-    a bound is claimed.
-    """
-    window, measured = verdict.window, verdict.measured
-    if check.name == "spaced":
-        # This check already includes the uncertainty of its rate.
-        return False
-    if verdict.outcome != "conforms" or window is None or window.shape == "negative" or measured is None:
-        return False
-    late = WindowContext(context.configuration, context.slack_s, -context.misread_s)
-    if context.misread_s and run_check(check, history, late, claim).outcome != "conforms":
-        return True
-    undisturbed = undisturbed_s(history, context.configuration)
-    if context.slack_s <= undisturbed:
-        return False
-    narrow = WindowContext(context.configuration, 2 * undisturbed - context.slack_s)
-    strict = run_check(check, history, narrow, claim)
-    if strict.outcome == "conforms" or strict.window is None or not isinstance(measured.value, float):
-        return False
-    if measured.value < strict.window.low_s:
-        return window.shape == "period"
-    anchor_slack_s = _anchor_slack_s(check, history, context, times)
-    if anchor_slack_s <= undisturbed:
-        return False
-    late_anchor = WindowContext(context.configuration, 2 * undisturbed - anchor_slack_s)
-    bound = run_check(check, history, late_anchor, claim).window
-    return bound is None or measured.value > bound.high_s
+    def verdict(self, context: WindowContext) -> Verdict:
+        return run_check(self.check, self.history, context, self.claim)
 
+    def verdict_with(self, slack_s: float, misread_s: float = 0.0) -> Verdict:
+        return self.verdict(WindowContext(self.configuration, slack_s, misread_s))
 
-def _anchor_slack_s(check: Check, history: History, context: WindowContext, times: Times) -> float:
-    """Return the slack (s) near the anchor, where a check has one time for it and one for the event."""
-    if check.name != "after" or times is None or len(times) != 2:
-        return context.slack_s
-    near_anchor = _context(history, context.configuration, times, times[:1])
-    return near_anchor.slack_s
+    def is_owed_to_load(self, verdict: Verdict, context: WindowContext) -> bool:
+        """Return whether a time conforms only because of a stall or a clock step.
 
+        A stall may have lengthened the measured time as much as the slack, and shortened it as much as the
+        slack near the anchor: an event is never recorded before it occurs. The time must therefore also
+        conform with the slack of an undisturbed host, reduced by what the stall added. An early event does
+        not matter if only a bound is claimed.
+        """
+        window, measured = verdict.window, verdict.measured
+        # The check `spaced` already includes the uncertainty of its rate.
+        if self.check.name == "spaced" or verdict.outcome != "conforms":
+            return False
+        if window is None or window.shape == "negative" or measured is None:
+            return False
+        slack_s = context.slack_s
+        if context.misread_s and self.verdict_with(slack_s, -context.misread_s).outcome != "conforms":
+            return True
+        undisturbed = undisturbed_s(self.history, self.configuration)
+        if slack_s <= undisturbed:
+            return False
+        strict = self.verdict_with(2 * undisturbed - slack_s)
+        if strict.outcome == "conforms" or strict.window is None or not isinstance(measured.value, float):
+            return False
+        if measured.value < strict.window.low_s:
+            return window.shape == "period"
+        if self.check.name == "after" and self.times is not None and len(self.times) == 2:
+            # The check has one time for its anchor and one for its event.
+            slack_s = self.context(self.times[:1]).slack_s
+        if slack_s <= undisturbed:
+            return False
+        bound = self.verdict_with(2 * undisturbed - slack_s).window
+        return bound is None or measured.value > bound.high_s
 
-def _is_gap_of_load(
-    verdict: Verdict, check: Check, claim: Claim, history: History, configuration: Configuration
-) -> bool:
-    """Return whether the recording would decide the claim with the slack of an undisturbed host."""
-    if verdict.code != "gap":
-        return False
-    undisturbed = WindowContext(configuration, undisturbed_s(history, configuration))
-    return run_check(check, history, undisturbed, claim).code != "gap"
+    def is_gap_of_load(self, verdict: Verdict) -> bool:
+        """Return whether the recording would decide the claim with the slack of an undisturbed host."""
+        undisturbed = undisturbed_s(self.history, self.configuration)
+        return verdict.code == "gap" and self.verdict_with(undisturbed).code != "gap"
 
 
 def _awaited(verdict: Verdict, times: Sequence[Span]) -> Span:

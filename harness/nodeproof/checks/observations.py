@@ -10,16 +10,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from nodeproof.checks import moments, witnessed
-from nodeproof.checks.checks import Times, judges
-from nodeproof.checks.evidence import missing, watch_gap
+from nodeproof.checks.checks import Times, measures
+from nodeproof.checks.evidence import Undecided, require, watch_loss
+from nodeproof.checks.placing import Case, Measurement, compare
 from nodeproof.model.history import Entry, History, parse_time
 from nodeproof.model.judgment import Check, Moment, Observation, words_in
 from nodeproof.model.pattern import fault, is_about, is_equal, matches
 from nodeproof.model.pod_log import BEAT_S, STARTED
 from nodeproof.model.quantity import amount
 from nodeproof.model.slack import Span
-from nodeproof.model.verdict import Measured, Verdict, conforms, deviates, unproven
-from nodeproof.model.window import WindowContext
+from nodeproof.model.verdict import Measured
 
 Json = Any
 Args = Mapping[str, Json]
@@ -30,88 +30,65 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT.*")
 
 
 def _observation_times(history: History, args: Args, *_: object) -> Times:
-    entries = (_find(history, args[part]) for part in ("before", "seen") if part in args)
-    return [Span(float(entry.data["asked_t"]), entry.t) for entry in entries if entry is not None] or None
+    observations = (Observation.from_json(args[part]) for part in ("before", "seen") if part in args)
+    entries = [_entry(history, observation) for observation in observations]
+    return [Span(float(entry.data["asked_t"]), entry.t) for entry in entries]
 
 
 def _span_times(history: History, args: Args, *_: object) -> Times:
-    times = span(history, args)
-    return None if isinstance(times, Verdict) else [Span(*times)]
+    since = Moment.from_json(args["since"]) if "since" in args else None
+    return [span(history, since, Moment.from_json(args["until"]))]
 
 
 def _step_times(history: History, args: Args, *_: object) -> Times:
-    return [Span.at(entry.t) for entry in steps(history, args)] or None
+    return [Span.at(entry.t) for entry in _steps(history, args["fault"])] or None
 
 
-def shows(observation: Observation, pattern: Json) -> Check:
+@measures("shows", times=_observation_times, observation="seen")
+def shows(case: Case, observation: Observation, pattern: Json) -> Measurement:
     """Check that an observed value matches a pattern (`nodeproof.model.pattern`)."""
-    return Check("shows", {"seen": observation.to_json(), "pattern": pattern})
+    problem = fault(pattern)
+    if problem:
+        raise LookupError(problem)
+    value = _entry(case.history, observation).data["value"]
+    reason, measured = f"{_name(observation)} is {_short(value)}", Measured(_short(value))
+    if not is_about(pattern, value) and matches(pattern, None):
+        return Measurement(f"{reason}: the pattern does not apply to this value", measured, code="gap")
+    return compare(matches(pattern, value), reason, _cut(json.dumps(pattern)), measured)
 
 
-def same_as(observation: Observation, before: Observation) -> Check:
+@measures("same-as", times=_observation_times, observation="seen")
+def same_as(case: Case, observation: Observation, before: Observation) -> Measurement:
     """Check that two observations show equal values; `1Gi` equals `1048576Ki`.
 
     Times with and without a zero fraction are equal as well.
     """
-    return Check("same-as", {"seen": observation.to_json(), "before": before.to_json()})
+    value, earlier = (_entry(case.history, of).data["value"] for of in (observation, before))
+    if value is None and earlier is None:
+        raise Undecided("gap", f"{_name(observation)} is missing in both observations")
+    reason, measured = f"{_name(observation)} is {_short(value)}", Measured(_short(value))
+    if _is_same(value, earlier):
+        return Measurement(reason, measured)
+    return Measurement(f"{reason}, before {_short(earlier)}", measured, finding="deviates")
 
 
-def grew(before: Observation, after: Observation, low: float, high: float) -> Check:
+@measures("grew", times=_observation_times, after="seen")
+def grew(case: Case, before: Observation, after: Observation, low: float, high: float) -> Measurement:
     """Check that a number grew by `low` to `high` between two observations.
 
     A counter that was missing at first counts as 0; one that is missing in both proves nothing. If its
     process restarted in between, its earlier count is unknown, and the later value is the least by which it
     grew.
     """
-    observations = {"before": before.to_json(), "seen": after.to_json()}
-    return Check("grew", {**observations, "low": low, "high": high})
-
-
-@judges("shows", times=_observation_times)
-def _judge_shows(history: History, args: Args, *_: object) -> Verdict:
-    problem = fault(args["pattern"])
-    if problem:
-        raise LookupError(problem)
-    entry = _find(history, args["seen"])
-    if entry is None:
-        return _not_observed(args["seen"])
-    value, reason = entry.data["value"], _describe(args["seen"], entry)
-    measured = Measured(_short(value))
-    if not is_about(args["pattern"], value) and matches(args["pattern"], None):
-        return unproven("gap", f"{reason}: the pattern does not apply to this value", measured=measured)
-    if matches(args["pattern"], value):
-        return conforms(reason, measured=measured)
-    return deviates(f"{reason}, expected {_cut(json.dumps(args['pattern']))}", measured=measured)
-
-
-@judges("same-as", times=_observation_times)
-def _judge_same(history: History, args: Args, *_: object) -> Verdict:
-    after, before = _find(history, args["seen"]), _find(history, args["before"])
-    if after is None or before is None:
-        return _not_observed(args["seen"] if after is None else args["before"])
-    if after.data["value"] is None and before.data["value"] is None:
-        return unproven("gap", f"{_name(args['seen'])} is missing in both observations")
-    reason, measured = _describe(args["seen"], after), Measured(_short(after.data["value"]))
-    if _is_same(after.data["value"], before.data["value"]):
-        return conforms(reason, measured=measured)
-    return deviates(f"{reason}, before {_short(before.data['value'])}", measured=measured)
-
-
-@judges("grew", times=_observation_times)
-def _judge_growth(history: History, args: Args, *_: object) -> Verdict:
-    after, before = _find(history, args["seen"]), _find(history, args["before"])
-    if after is None or before is None:
-        return _not_observed(args["seen"] if after is None else args["before"])
-    if after.data["value"] is None:
-        return unproven("gap", f"{_name(args['seen'])} is not exported")
-    is_anew = _is_started_anew(history, before, after)
-    growth = float(after.data["value"]) - (0.0 if is_anew else float(before.data["value"] or 0))
-    reason, measured = f"{_name(args['seen'])} grew by {growth:g}", Measured(growth)
-    if is_anew and growth <= float(args["high"]):
-        return unproven("gap", f"{reason} since its process restarted; its earlier count is lost")
-    if float(args["low"]) <= growth <= float(args["high"]):
-        return conforms(reason, measured=measured)
-    return deviates(f"{reason}, expected {args['low']:g} to {args['high']:g}", measured=measured)
+    entry, earlier = _entry(case.history, after), _entry(case.history, before)
+    if entry.data["value"] is None:
+        raise Undecided("gap", f"{_name(after)} is not exported")
+    is_anew = _is_started_anew(case.history, earlier, entry)
+    growth = float(entry.data["value"]) - (0.0 if is_anew else float(earlier.data["value"] or 0))
+    reason = f"{_name(after)} grew by {growth:g}"
+    if is_anew and growth <= high:
+        raise Undecided("gap", f"{reason} since its process restarted; its earlier count is lost")
+    return compare(low <= growth <= high, reason, f"{low:g} to {high:g}", Measured(growth))
 
 
 def _is_started_anew(history: History, before: Entry, after: Entry) -> bool:
@@ -157,22 +134,20 @@ def _is_same_amount(one: str, other: str) -> bool:
         return False
 
 
-def _find(history: History, observation: Args) -> Entry | None:
-    """Return the entry of an observation."""
-    entries = (entry for entry in history.of_kind("observed") if entry.data.get("id") == observation["id"])
-    return next(entries, None)
+def _entry(history: History, observation: Observation) -> Entry:
+    """Return the entry of an observation.
+
+    Raises:
+        Undecided: There is none.
+    """
+    for entry in history.of_kind("observed"):
+        if entry.data.get("id") == observation.id:
+            return entry
+    raise Undecided("gap", f"the recording has no observation of {_name(observation)}")
 
 
-def _not_observed(observation: Args) -> Verdict:
-    return unproven("gap", f"the recording has no observation of {_name(observation)}")
-
-
-def _name(observation: Args) -> str:
-    return f"{observation['what']} of {observation['subject']}".replace("\0", "")
-
-
-def _describe(observation: Args, entry: Entry) -> str:
-    return f"{_name(observation)} is {_short(entry.data['value'])}"
+def _name(observation: Observation) -> str:
+    return f"{observation.what} of {observation.subject}".replace("\0", "")
 
 
 def _short(value: Json) -> str:
@@ -198,124 +173,79 @@ SILENCE_TIMEOUT_S = 25 * BEAT_S
 """Longest silence (s) of a living witness: a loaded node may not let it run for a while."""
 
 
-def listed(what: str, subject: str, line: str, since: Moment, until: Moment) -> Check:
+@measures("listed", times=_span_times)
+def listed(case: Case, what: str, subject: str, line: str, since: Moment, until: Moment) -> Measurement:
     """Check that every observation between two moments has this line; there must be at least one.
 
     Repeated observations must go on to the end. The scenario's own observations are judged one by one.
     """
-    args = {"since": since.to_json(), "until": until.to_json(), "line": line}
-    return Check("listed", {"what": what, "subject": subject, **args})
+    looks = _repeated(case, what, subject, since, until, lambda value: line in value.splitlines())
+    return _compare_looks(looks, repr(line))
 
 
-def not_listed(what: str, subject: str, line: str, until: Moment) -> Check:
+@measures("not-listed", times=_span_times)
+def not_listed(case: Case, what: str, subject: str, line: str, until: Moment) -> Measurement:
     """Check that no observation up to a moment has this line; observations count as for `listed`."""
-    return Check("not-listed", {"what": what, "subject": subject, "until": until.to_json(), "line": line})
+    looks = _repeated(case, what, subject, None, until, lambda value: line not in value.splitlines())
+    return _compare_looks(looks, f"no {line!r}")
 
 
-def amounts_to(what: str, subject: str, low: float, high: float, since: Moment, until: Moment) -> Check:
+@measures("amounts-to", times=_span_times)
+def amounts_to(
+    case: Case, what: str, subject: str, low: float, high: float, since: Moment, until: Moment
+) -> Measurement:
     """Check that every observation between two moments is a number in [low, high]; `max` is not a number.
 
     Observations count as for `listed`.
     """
-    args = {"since": since.to_json(), "until": until.to_json(), "low": low, "high": high}
-    return Check("amounts-to", {"what": what, "subject": subject, **args})
+    looks = _repeated(
+        case, what, subject, since, until, lambda value: value.isdecimal() and low <= int(value) <= high
+    )
+    return _compare_looks(looks, f"{low:g}" if low == high else f"{low:g} to {high:g}")
 
 
-def shown_throughout(what: str, subject: str, value: str, since: Moment, until: Moment) -> Check:
+def _compare_looks(looks: _Repeated, expected: str) -> Measurement:
+    if looks.wrong is not None:
+        value = _shown(looks.wrong)
+        return compare(False, f"{looks.name} is {value}", expected, Measured(value))
+    if looks.unanswered or not looks.looks:
+        raise Undecided("gap", looks.unanswered or f"no observation of {looks.name}")
+    # The observed thing may not exist from the start.
+    unobserved_s = looks.unseen_s(looks.looks[0].t)
+    if looks.is_repeated and unobserved_s > _LONGEST_UNSEEN_S:
+        raise Undecided("gap", f"no observation of {looks.name} for {unobserved_s:.1f} s")
+    value = _shown(looks.looks[-1])
+    return Measurement(f"{looks.name} is {value}", Measured(value))
+
+
+@measures("shown-throughout", times=_span_times)
+def shown_throughout(
+    case: Case, what: str, subject: str, value: str, since: Moment, until: Moment
+) -> Measurement:
     """Check that every observation between two moments shows `value`.
 
     No gap between observations may be longer than half the time.
     """
-    args = {
-        "what": what,
-        "subject": subject,
-        "value": value,
-        "since": since.to_json(),
-        "until": until.to_json(),
-    }
-    return Check("shown-throughout", args)
-
-
-def stays_alive(pod: str, since: Moment, until: Moment) -> Check:
-    """Check that a witness pod stays alive between two moments, without a restart."""
-    return Check("lives-on", {"subject": pod, "since": since.to_json(), "until": until.to_json()})
-
-
-@judges("listed", times=_span_times)
-def _judge_listed(history: History, args: Args, context: WindowContext, *_: object) -> Verdict:
-    return _judge_values(
-        history, args, context, lambda value: args["line"] in value.splitlines(), repr(args["line"])
-    )
-
-
-@judges("not-listed", times=_span_times)
-def _judge_not_listed(history: History, args: Args, context: WindowContext, *_: object) -> Verdict:
-    return _judge_values(
-        history, args, context, lambda value: args["line"] not in value.splitlines(), f"no {args['line']!r}"
-    )
-
-
-@judges("amounts-to", times=_span_times)
-def _judge_amount(history: History, args: Args, context: WindowContext, *_: object) -> Verdict:
-    low, high = float(args["low"]), float(args["high"])
-    return _judge_values(
-        history,
-        args,
-        context,
-        lambda value: value.isdecimal() and low <= int(value) <= high,
-        f"{low:g}" if low == high else f"{low:g} to {high:g}",
-    )
-
-
-def _judge_values(
-    history: History, args: Args, context: WindowContext, holds: Callable[[str], bool], expected: str
-) -> Verdict:
-    what = f"{args['what']} of {args['subject']}"
-    times = span(history, args)
-    if isinstance(times, Verdict):
-        return times
-    observations = _repeated(history, args, Span(*times), context, holds)
-    if observations.wrong is not None:
-        value = _shown(observations.wrong)
-        return deviates(f"{what} is {value}, expected {expected}", measured=Measured(value))
-    if observations.unanswered or not observations.looks:
-        return unproven("gap", observations.unanswered or f"no observation of {what}")
-    # The observed thing may not exist from the start.
-    unobserved_s = observations.unseen_s(observations.looks[0].t)
-    if observations.is_repeated and unobserved_s > _LONGEST_UNSEEN_S:
-        return unproven("gap", f"no observation of {what} for {unobserved_s:.1f} s")
-    value = _shown(observations.looks[-1])
-    return conforms(f"{what} is {value}", measured=Measured(value))
-
-
-@judges("shown-throughout", times=_span_times)
-def _judge_throughout(history: History, args: Args, context: WindowContext, *_: object) -> Verdict:
-    what = f"{args['what']} of {args['subject']}"
-    times = span(history, args)
-    if isinstance(times, Verdict):
-        return times
-    observations = _repeated(history, args, Span(*times), context, lambda value: bool(value == args["value"]))
-    if observations.wrong is not None:
-        value = str(observations.wrong.data["value"])
-        reason = (
-            f"{what} was {value!r} {observations.wrong.t - times[0]:.1f} s after {_moment(args, 'since')}"
-        )
-        return deviates(reason, measured=Measured(value), last_state=f"expected {args['value']!r}")
-    if observations.unanswered or len(observations.looks) < _LEAST_LOOKS:
-        reason = f"{len(observations.looks)} observations of {what}, need {_LEAST_LOOKS}"
-        return unproven("gap", observations.unanswered or reason)
-    unobserved_s = observations.unseen_s(times[0])
-    if unobserved_s > (times[1] - times[0]) * _MOST_BLIND:
-        return unproven("gap", f"no observation of {what} for {unobserved_s:.1f} s")
-    return conforms(
-        f"{len(observations.looks)} observations of {args['value']!r}", measured=Measured(str(args["value"]))
-    )
+    looks = _repeated(case, what, subject, since, until, lambda observed: bool(observed == value))
+    within, wrong, count = looks.within, looks.wrong, len(looks.looks)
+    if wrong is not None:
+        other = str(wrong.data["value"])
+        reason = f"{looks.name} was {other!r} {wrong.t - within.since_t:.1f} s after {since}"
+        return Measurement(reason, Measured(other), finding="deviates", last_state=f"expected {value!r}")
+    if looks.unanswered or count < _LEAST_LOOKS:
+        reason = f"{count} observations of {looks.name}, need {_LEAST_LOOKS}"
+        raise Undecided("gap", looks.unanswered or reason)
+    unobserved_s = looks.unseen_s(within.since_t)
+    if unobserved_s > (within.until_t - within.since_t) * _MOST_BLIND:
+        raise Undecided("gap", f"no observation of {looks.name} for {unobserved_s:.1f} s")
+    return Measurement(f"{count} observations of {value!r}", Measured(value))
 
 
 @dataclass(frozen=True)
 class _Repeated:
     """The observations of a time: those with the expected value, the first other one, and why one failed."""
 
+    name: str
     within: Span
     looks: Sequence[Entry]
     wrong: Entry | None
@@ -333,132 +263,119 @@ class _Repeated:
 
 
 def _repeated(
-    history: History, args: Args, within: Span, context: WindowContext, holds: Callable[[Json], bool]
+    case: Case, what: str, subject: str, since: Moment | None, until: Moment, holds: Callable[[Json], bool]
 ) -> _Repeated:
-    """Return the observations within a time.
+    """Return the observations between two moments.
 
     A deviating one within the slack of an end may belong to the time beyond it, and is ignored.
     """
-    about = (args["what"], args["subject"])
+    name, within = f"{what} of {subject}", span(case.history, since, until)
     inside = [
         entry
-        for entry in history.of_kind("observed")
-        if (entry.data["what"], entry.data["subject"]) == about
+        for entry in case.history.of_kind("observed")
+        if (entry.data["what"], entry.data["subject"]) == (what, subject)
         and within.since_t <= entry.data.get("asked_t", entry.t)
         and entry.t <= within.until_t
     ]
-    certain = Span(
-        within.since_t + (_slack_s(args, "since", context) if "since" in args else 0.0),
-        within.until_t - _slack_s(args, "until", context),
-    )
+    certain_t = within.since_t + (_slack_s(since, case) if since else 0.0)
+    certain = Span(certain_t, within.until_t - _slack_s(until, case))
     failed = [entry for entry in inside if "error" in entry.data]
     answered = [entry for entry in inside if "error" not in entry.data]
     deviating = [entry for entry in answered if not holds(entry.data["value"])]
-    wrong = (entry for entry in deviating if certain.since_t <= entry.t <= certain.until_t)
     return _Repeated(
+        name,
         within,
         [entry for entry in answered if holds(entry.data["value"])],
-        next(wrong, None),
-        f"an observation of {' of '.join(about)} failed: {failed[0].data['error']}" if failed else "",
+        next((entry for entry in deviating if certain.since_t <= entry.t <= certain.until_t), None),
+        f"an observation of {name} failed: {failed[0].data['error']}" if failed else "",
     )
 
 
-def _slack_s(args: Args, end: str, context: WindowContext) -> float:
+def _slack_s(end: Moment, case: Case) -> float:
     """Return the largest error (s) of an end's time.
 
     Actions of the harness are on the same clock and have no error.
     """
-    parts = moments.parts(_moment(args, end))
-    is_ours = all(not moments.resources(part) and "by" not in part.args for part in parts)
-    return 0.0 if is_ours else context.slack_s
+    is_ours = all(not moments.resources(part) and "by" not in part.args for part in moments.parts(end))
+    return 0.0 if is_ours else case.context.slack_s
 
 
 def _shown(look: Entry) -> str:
     return str(look.data["value"]).replace("\n", " | ") or "nothing"
 
 
-@judges("lives-on", times=_span_times)
-def _judge_life(history: History, args: Args, *_: object) -> Verdict:
-    pod, times = str(args["subject"]), span(history, args)
-    if isinstance(times, Verdict):
-        return times
-    since_t, until_t = times
+@measures("lives-on", times=_span_times, pod="subject")
+def stays_alive(case: Case, pod: str, since: Moment, until: Moment) -> Measurement:
+    """Check that a witness pod stays alive between two moments, without a restart."""
+    history, within = case.history, span(case.history, since, until)
+    since_t, until_t = within.since_t, within.until_t
     if until_t - since_t < 2 * SILENCE_TIMEOUT_S:
         reason = f"{until_t - since_t:.1f} s are too short to detect a silence of {SILENCE_TIMEOUT_S:g} s"
-        return unproven("scaled", reason)
+        raise Undecided("scaled", reason)
     doubt = witnessed.not_collected(history, witnessed.last_sign(pod), until_t)
     if doubt:
-        return unproven("gap", doubt)
-    messages = [entry for entry in history.of_kind("told") if entry.data["by"] == pod]
-    starts = (entry for entry in messages if entry.data["what"] == STARTED)
-    restart = next((entry for entry in starts if since_t < entry.t < until_t), None)
+        raise Undecided("gap", doubt)
+    signs = [
+        entry for entry in history.of_kind("told") if entry.data["by"] == pod and since_t < entry.t < until_t
+    ]
+    restart = next((entry for entry in signs if entry.data["what"] == STARTED), None)
     if restart is not None:
-        return deviates(f"{pod} restarted {restart.t - since_t:.1f} s after {_moment(args, 'since')}")
-    sign_times = [since_t, *(entry.t for entry in messages if since_t < entry.t < until_t), until_t]
+        reason = f"{pod} restarted {restart.t - since_t:.1f} s after {since}"
+        return Measurement(reason, finding="deviates")
+    sign_times = [since_t, *(entry.t for entry in signs), until_t]
     silence, silent_t = max((after - before, before) for before, after in pairwise(sign_times))
     measured = Measured(silence, "s")
     if silence > SILENCE_TIMEOUT_S:
         after_s = silent_t - since_t
-        reason = f"{pod} was silent for {silence:.1f} s, {after_s:.1f} s after {_moment(args, 'since')}"
-        return deviates(reason, measured=measured, last_state=witnessed.last_message(history, pod))
-    duration_s = until_t - since_t
-    reason = f"{pod} sent {len(sign_times) - 2} signs of life in {duration_s:.1f} s"
-    reason += f", longest silence {silence:.1f} s"
-    return conforms(reason, measured=measured)
+        reason = f"{pod} was silent for {silence:.1f} s, {after_s:.1f} s after {since}"
+        state = witnessed.last_message(history, pod)
+        return Measurement(reason, measured, finding="deviates", last_state=state)
+    reason = f"{pod} sent {len(signs)} signs of life in {until_t - since_t:.1f} s"
+    return Measurement(f"{reason}, longest silence {silence:.1f} s", measured)
 
 
-def _moment(args: Args, name: str) -> Moment:
-    return Moment.from_json(args[name])
+def span(history: History, since: Moment | None, until: Moment) -> Span:
+    """Return the judged time, from the start of the recording by default.
+
+    Raises:
+        Undecided: One of its ends is missing, or its time is unknown.
+    """
+    since_t = _when(history, since, history.began_t) if since else history.began_t
+    return Span(since_t, _when(history, until, since_t))
 
 
-def span(history: History, args: Args) -> tuple[float, float] | Verdict:
-    """Return the judged time (s), or the verdict if one of its ends is missing."""
-    since_t = history.began_t
-    if "since" in args:
-        since = _when(history, _moment(args, "since"), since_t)
-        if isinstance(since, Verdict):
-            return since
-        since_t = since
-    until_t = _when(history, _moment(args, "until"), since_t)
-    return until_t if isinstance(until_t, Verdict) else (since_t, until_t)
+def _when(history: History, moment: Moment, since_t: float) -> float:
+    t = require(history, moment, since_t).t
+    gap = watch_loss(history, (moment,), Span.at(t))
+    if gap:
+        raise Undecided("gap", f"{moment} occurred while {gap}")
+    return t
 
 
-def _when(history: History, moment: Moment, since_t: float) -> float | Verdict:
-    occurrence = moments.find(history, moment, since_t)
-    if occurrence is None:
-        return missing(history, moment)
-    gap = watch_gap(history, (moment,), occurrence.t, occurrence.t)
-    return unproven("gap", f"{moment} occurred while {gap}") if gap else occurrence.t
-
-
-def lasted(fault: str) -> Check:
+@measures("lasted", times=_step_times)
+def lasted(case: Case, fault: str) -> Measurement:
     """Check that a fault, by its id, was still active when it was to be healed.
 
     For claims that the cluster does not undo a change. If such a fault did not last, all other claims are
     `not-injected`.
     """
-    return Check("lasted", {"fault": fault})
-
-
-@judges("lasted", times=_step_times)
-def _judge_lasted(history: History, args: Args, *_: object) -> Verdict:
-    fault_steps = [entry.data["step"] for entry in steps(history, args)]
+    fault_steps = [entry.data["step"] for entry in _steps(case.history, fault)]
+    steps_text = ", ".join(fault_steps)
     if "injected" not in fault_steps:
-        return unproven(
-            "not-injected", f"no probe confirmed fault {args['fault']}; steps: {', '.join(fault_steps)}"
-        )
+        raise Undecided("not-injected", f"no probe confirmed fault {fault}; steps: {steps_text}")
     if "healing" not in fault_steps:
-        return unproven("gap", f"the recording ends before fault {args['fault']} was healed")
+        raise Undecided("gap", f"the recording ends before fault {fault} was healed")
     if "unanswered" in fault_steps:
-        return unproven("gap", f"the probe of fault {args['fault']} was not answered")
+        raise Undecided("gap", f"the probe of fault {fault} was not answered")
     if "unproven" in fault_steps:
-        return deviates(f"fault {args['fault']} ended before it was healed; steps: {', '.join(fault_steps)}")
-    return conforms(f"fault {args['fault']} was still active when it was healed")
+        reason = f"fault {fault} ended before it was healed; steps: {steps_text}"
+        return Measurement(reason, finding="deviates")
+    return Measurement(f"fault {fault} was still active when it was healed")
 
 
-def steps(history: History, args: Args) -> list[Entry]:
+def _steps(history: History, fault: str) -> list[Entry]:
     """Return the recorded steps of the fault, in order."""
-    return [entry for entry in history.of_kind("fault") if entry.data["id"] == args["fault"]]
+    return [entry for entry in history.of_kind("fault") if entry.data["id"] == fault]
 
 
 if not TYPE_CHECKING:

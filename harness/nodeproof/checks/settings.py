@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from nodeproof.checks.checks import any_time, judges
+from nodeproof.checks.checks import any_time, measures
+from nodeproof.checks.evidence import Undecided
+from nodeproof.checks.placing import Case, Measurement, compare
 from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.formula import SYMBOLS, field_at
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, words_in
 from nodeproof.model.quantity import duration_s
-from nodeproof.model.verdict import Measured, Verdict, conforms, deviates, unproven
-from nodeproof.model.window import WindowContext, WindowSpec, symbols_of
+from nodeproof.model.verdict import Measured
+from nodeproof.model.window import WindowSpec, symbols_of
 
 Json = Any
 Args = Mapping[str, Json]
@@ -68,38 +70,32 @@ def plain(name: str) -> str:
     return name.replace("-", "").lower()
 
 
-def default_of(constant: str) -> Check:
+@measures("default", times=any_time)
+def default_of(case: Case, constant: str) -> Measurement:
     """Check that a component started without the flag reports the catalogue's constant for its version."""
-    return Check("default", {"constant": constant})
-
-
-@judges("default", times=any_time)
-def _judge_default(_history: History, args: Args, context: WindowContext, claim: Claim) -> Verdict:
-    configuration = context.configuration
-    constant = next((entry for entry in claim.constants if entry.name == args["constant"]), None)
-    if constant is None:
-        raise KeyError(f"{claim.id} has no constant {args['constant']}")
-    flags = configuration.flags_set.get(constant.component)
+    configuration = case.context.configuration
+    default = next((entry for entry in case.claim.constants if entry.name == constant), None)
+    if default is None:
+        raise KeyError(f"{case.claim.id} has no constant {constant}")
+    flags = configuration.flags_set.get(default.component)
     if flags is None:
-        reason = f"the flags of {constant.component} are unknown; this may not be the default"
-        return unproven("lab-lacks", reason)
-    flag = next((name for name in flags if plain(name) == plain(constant.flag)), None)
+        reason = f"the flags of {default.component} are unknown; this may not be the default"
+        raise Undecided("lab-lacks", reason)
+    flag = next((name for name in flags if plain(name) == plain(default.flag)), None)
     if flag is not None:
-        return unproven("scaled", f"{flag}={flags[flag]} is set; this is not the default")
-    reported = _reported(configuration.reported.get(constant.component), constant.reported)
+        raise Undecided("scaled", f"{flag}={flags[flag]} is set; this is not the default")
+    reported = _reported(configuration.reported.get(default.component), default.reported)
     if reported is None:
-        return unproven("gap", f"{constant.component} reported no {constant.reported}")
+        raise Undecided("gap", f"{default.component} reported no {default.reported}")
     if reported == NOTHING:
-        return deviates(f"{constant.component} sets no {constant.name}", measured=Measured("nothing"))
-    expected = constant.at(configuration.kubernetes_version)
-    measured = _format(reported, constant)
+        reason = f"{default.component} sets no {default.name}"
+        return Measurement(reason, Measured("nothing"), finding="deviates")
+    expected, measured = default.at(configuration.kubernetes_version), _format(reported, default)
     gates = next((value for name, value in flags.items() if plain(name) == "featuregates"), "")
     if reported != expected and gates:
-        return unproven("scaled", f"feature gates are set ({gates}); {measured} may not be the default")
-    if reported != expected:
-        reason = f"{constant.name} is {measured}, expected {_format(expected, constant)}"
-        return deviates(reason, measured=measured)
-    return conforms(f"{constant.name} is {measured} without a flag", measured=measured)
+        raise Undecided("scaled", f"feature gates are set ({gates}); {measured} may not be the default")
+    reason = f"{default.name} is {measured} without a flag"
+    return compare(reported == expected, reason, str(_format(expected, default)), measured)
 
 
 def _format(value: float, constant: Constant) -> Measured:

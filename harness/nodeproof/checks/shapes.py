@@ -6,13 +6,12 @@ state. `stored_as` makes a moment of a function that returns a shape.
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ParamSpec
 
+from nodeproof.checks.words import Word
 from nodeproof.model.cluster import CLUSTER_WIDE
 from nodeproof.model.history import Entry, History, Version
 from nodeproof.model.judgment import Moment
@@ -209,42 +208,7 @@ class Computed:
 Shape = Became | Created | Written | Changed | Rewritten | Recorded | Computed
 
 
-@dataclass(frozen=True)
-class _Word:
-    """A stored moment: the function that returns its shape, and each parameter's key in recorded runs."""
-
-    function: Callable[..., Shape]
-    signature: inspect.Signature
-    keys: Mapping[str, str]
-
-    def stored(self, *args: Json, **arguments: Json) -> Args:
-        """Return the arguments as a moment stores them; one that is None, its default, is left out."""
-        bound = self.signature.bind(*args, **arguments)
-        bound.apply_defaults()
-        defaults = {name: parameter.default for name, parameter in self.signature.parameters.items()}
-        return {
-            key: _stored(bound.arguments[name])
-            for name, key in self.keys.items()
-            if bound.arguments[name] is not None or defaults[name] is not None
-        }
-
-    def shape(self, stored: Args) -> Shape:
-        """Return the shape for stored arguments; keys without a parameter are ignored."""
-        args: list[Json] = []
-        arguments: dict[str, Json] = {}
-        for name, parameter in self.signature.parameters.items():
-            if self.keys[name] not in stored:
-                continue
-            argument = stored[self.keys[name]]
-            is_moment = parameter.annotation == Moment.__name__
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                args += [Moment.from_json(part) if is_moment else part for part in argument]
-            else:
-                arguments[name] = Moment.from_json(argument) if is_moment else argument
-        return self.function(*args, **arguments)
-
-
-_WORDS: dict[str, _Word] = {}
+_WORDS: dict[str, Word[Shape]] = {}
 """Every stored moment, by its name in recorded runs."""
 
 
@@ -262,31 +226,12 @@ def stored_as(
     """
 
     def decorate(function: Callable[Parameters, Shape]) -> Callable[Parameters, Moment]:
-        signature = inspect.signature(function)
-        names = [*signature.parameters]
-        if "namespace" in names:
-            # Moments are printed in the order of their arguments, such as `made(pods, default, web)`.
-            names.remove("namespace")
-            names.insert(names.index("name"), "namespace")
-        word = _Word(function, signature, {parameter: keys.get(parameter, parameter) for parameter in names})
         if name in _WORDS:
             raise ValueError(f"{function.__name__} and {_WORDS[name].function.__name__} are both {name!r}")
-        _WORDS[name] = word
-
-        @functools.wraps(function)
-        def constructor(*args: Parameters.args, **arguments: Parameters.kwargs) -> Moment:
-            return Moment(name, word.stored(*args, **arguments))
-
-        constructor.__annotations__ = {**function.__annotations__, "return": Moment.__name__}
-        return constructor
+        _WORDS[name] = Word.of(name, function, keys)
+        return _WORDS[name].constructor(Moment)
 
     return decorate
-
-
-def _stored(argument: Json) -> Json:
-    if isinstance(argument, tuple):
-        return [_stored(part) for part in argument]
-    return argument.to_json() if isinstance(argument, Moment) else argument
 
 
 def shape(moment: Moment) -> Shape:
@@ -295,7 +240,7 @@ def shape(moment: Moment) -> Shape:
     Raises:
         KeyError: This version does not know the moment.
     """
-    return _WORDS[moment.name].shape(moment.args)
+    return _WORDS[moment.name].call(moment.args)
 
 
 def module_of(moment: Moment) -> str:

@@ -128,3 +128,12 @@ class Observation:
     def to_json(self) -> Mapping[str, Json]:
         """Return the JSON stored in a check's arguments; the value is in the history."""
         return {"id": self.id, "what": self.what, "subject": self.subject}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> Observation:
+        """Read a stored observation, without its value.
+
+        Raises:
+            KeyError: The data is not an observation.
+        """
+        return cls(data["id"], data["what"], data["subject"], None)

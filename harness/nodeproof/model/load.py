@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 STRAINED = 0.5
@@ -14,6 +14,8 @@ An idle machine has 0.3.
 """
 SETTLING_S = 6.0
 """Time (s) until a change of the number of scenarios affects the measurements."""
+STRAINED_FOR_S = 30.0
+"""Time (s) for which fewer scenarios run than the number that strained the machine."""
 _IDLE_SHARE, _BUSY_SHARE = 1 / 2, 1 / 6
 """Share of the workers at the start of a run on an idle machine, and on one that other programs use fully.
 More are added within seconds, one at a time.
@@ -35,10 +37,17 @@ class Load:
 
 @dataclass(frozen=True)
 class Allowance:
-    """Number of scenarios that may run at once, and the time of its last change (s, monotonic)."""
+    """Number of scenarios that may run at once, and the time of its last change (s, monotonic).
+
+    Args:
+        strained: number of scenarios at which slack last became large; 0 if it never did.
+        strained_t: when that was.
+    """
 
     workers: int
     since_t: float
+    strained: int = 0
+    strained_t: float = 0.0
 
 
 def initial(most: int, foreign_share: float) -> int:
@@ -57,18 +66,23 @@ def adapt(allowance: Allowance, running: int, load: Load, most: int, now_t: floa
 
     The allowance changes at most once in `SETTLING_S` and stays between 1 and `most`. It is not halved again
     while more scenarios run than it allows: the last change must first have an effect. It grows only while
-    all of it is in use. Where there is capacity although more scenarios run than it allows, the machine
-    supports that many.
+    all of it is in use. For `STRAINED_FOR_S` it stays below the number that strained the machine, unless that
+    was two or one. Where there is capacity although more scenarios run than it allows, the machine supports
+    that many.
 
     Source: the additive increase and multiplicative decrease of D. Chiu and R. Jain, 1989.
     """
     if now_t - allowance.since_t < SETTLING_S:
         return allowance
     if load.slack_share > STRAINED:
-        return allowance if running > allowance.workers else Allowance(max(1, running // 2), now_t)
+        if running > allowance.workers:
+            return allowance
+        return Allowance(max(1, running // 2), now_t, running, now_t)
+    is_strained = allowance.strained and now_t - allowance.strained_t < STRAINED_FOR_S
+    limit = min(most, max(2, allowance.strained - 1)) if is_strained else most
     has_room = load.slack_share <= ROOMY + (ROOMY_UNDER_PRESSURE - ROOMY) * load.pressure
-    if has_room and running >= allowance.workers and allowance.workers < most:
-        return Allowance(min(most, running + 1), now_t)
+    if has_room and running >= allowance.workers and allowance.workers < limit:
+        return replace(allowance, workers=min(limit, running + 1), since_t=now_t)
     return allowance
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof.checks import heartbeats, moments
-from nodeproof.checks.evidence import between
+from nodeproof.checks.evidence import Undecided, between, moments_in
 from nodeproof.model.cluster import condition_status
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History, Version, fence
 from nodeproof.model.judgment import Judgment, Moment
@@ -86,12 +86,13 @@ def rates(history: History, judged: Judged) -> list[Curve]:
 
 
 def _occurrences(history: History, judgment: Judgment) -> list[float]:
-    args = judgment.check.args
-    span = between(history, args)
-    if isinstance(span, Verdict):
+    event, after, until = moments_in(judgment.check.args, "event", "anchor", "until")
+    try:
+        span = between(history, after, until)
+    except Undecided:
         return []
-    events = moments.occurrences(history, Moment.from_json(args["event"]))
-    return [event.t for event in events if span.since_t <= event.t <= span.until_t]
+    times = (occurrence.t for occurrence in moments.occurrences(history, event))
+    return [t for t in times if span.since_t <= t <= span.until_t]
 
 
 def _span(history: History) -> float:

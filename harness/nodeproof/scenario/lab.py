@@ -267,16 +267,17 @@ class Lab:
         if not so:
             raise Problem(f"this lab is not {what}", "scenario", next_step)
 
-    def check_not_due(self, event: Moment, since: Moment, due_s: float) -> None:
-        """Raise HostTooLoaded if an event occurred by itself before the scenario could change its time.
+    def check_not_due(self, event: Moment, change: Moment, since: Moment, due_s: float) -> None:
+        """Raise HostTooLoaded if the scenario came too late to change the time of an event.
 
         Args:
             event: What must still be to come.
+            change: What changes its time.
             since: From when on it is due.
-            due_s: How long after `since` (s) it occurs by itself, at the earliest. An event that is earlier
-                is left to the judgment.
+            due_s: How long after `since` (s) `change` must come, so that the event cannot occur by itself
+                before it has an effect. An event that is earlier is left to the judgment.
         """
-        check_not_due(self.history(), event, since, due_s)
+        check_not_due(self.history(), event, change, since, due_s)
 
     def find(self, moment: Moment) -> Occurrence | None:
         """Return the occurrence of a moment in the recording so far, or None."""
@@ -292,12 +293,15 @@ class Lab:
         return self.recording
 
 
-def check_not_due(history: History, event: Moment, since: Moment, due_s: float) -> None:
-    """Raise HostTooLoaded if an event occurred at least `due_s` (s) after `since`; see `Lab`."""
-    occurrence, start = moments.find(history, event), moments.find(history, since)
-    if occurrence is None or start is None or occurrence.t - start.t < due_s:
+def check_not_due(history: History, event: Moment, change: Moment, since: Moment, due_s: float) -> None:
+    """Raise HostTooLoaded if `change` came more than `due_s` (s) after `since`; see `Lab`."""
+    start, changed = moments.find(history, since), moments.find(history, change)
+    if start is None or changed is None or changed.t - start.t <= due_s:
         return
-    elapsed = f"{event} occurred {occurrence.t - start.t:.1f} s after {since}, before the scenario was ready"
+    occurrence = moments.find(history, event)
+    if occurrence is not None and occurrence.t - start.t < due_s:
+        return
+    elapsed = f"{change} occurred {changed.t - start.t:.1f} s after {since}: {event} may have been due before"
     raise HostTooLoaded(elapsed, "scenario", "run it again on an idle host")
 
 

@@ -225,7 +225,7 @@ class Safety:
         stays.
         """
         try:
-            if self._fleet.is_in_other_zone(name):
+            if self._fleet.has(name) and self._fleet.is_in_other_zone(name):
                 return True
             # `leave` waits for a machine that is still joining, which then exists.
             with contextlib.suppress(Problem):
@@ -278,7 +278,7 @@ class Safety:
             fault = Fault.from_json(data)
         except (KeyError, TypeError):
             return False
-        if not self._fleet.has(fault.node):
+        if not self._fleet.has(fault.node) or self._fleet.is_in_other_zone(fault.node):
             self._switch.arm(data, 0)
             return True
         # Hold off the lab's own switch only: a machine's timer undoes no more than the fault.

@@ -132,7 +132,7 @@ class SupervisedFleet(Fleet):
         return step + max(entry.slot for entry in self.nodes())
 
     def has(self, name: str) -> bool:
-        return name in SERVICES or name in self.node_names()
+        return name in SERVICES or name in {entry.name for entry in self._all()}
 
     def machine(self, name: str, purpose: str = "scenario") -> Machine:
         key = (purpose, name)
@@ -169,12 +169,15 @@ class SupervisedFleet(Fleet):
     def join(self, spec: NodeSpec) -> None:
         self._forget(spec.name)
         self._supervisor.spawn_node(asdict(spec))
+        # A machine of that name may have left another zone.
+        self._zones[spec.name] = spec.zone
 
     def leave(self, name: str) -> None:
         try:
             self._supervisor.power(name, "remove")
         finally:
             self._forget(name)
+            self._zones.pop(name, None)
 
     def _forget(self, name: str) -> None:
         """Drop connections to a machine: it may have left, and another may get its name."""

@@ -106,7 +106,7 @@ class Limits:
     ready_s: float = 180.0
     node_mib: int = 64
     labs_per_core: float = 1.5
-    zones_per_core: float = 2.0
+    zones_per_core: float = 3.0
     common_nodes: int = MOST_IN_A_ZONE
     runs_in_parallel: bool = False
 
@@ -207,7 +207,7 @@ class Fleet(Protocol):
         ...
 
     def is_in_other_zone(self, name: str) -> bool:
-        """Return whether a node is in another zone. Raises Problem."""
+        """Return whether a node is, or was before it left, in another zone. Raises Problem."""
         ...
 
     def free_slot(self) -> int:
@@ -219,7 +219,7 @@ class Fleet(Protocol):
         return [entry.name for entry in self.nodes()]
 
     def has(self, name: str) -> bool:
-        """Return whether a node, or a control plane component, of that name exists. Raises Problem."""
+        """Return whether a node in any zone, or a control plane component, has that name. Raises Problem."""
         ...
 
     def machine(self, name: str, purpose: str = ...) -> Machine:
