@@ -96,6 +96,42 @@ COMMANDS = (
         passes_on=True,
     ),
     Command(
+        "audit",
+        commands.audit,
+        "judge your own cluster by observation alone; writes nothing to it",
+        (
+            Argument("--kubeconfig", metavar="FILE", default="", help="default: as kubectl"),
+            Argument("--context", default="", help="default: the kubeconfig's current one"),
+            Argument(
+                "--claim",
+                metavar="ID",
+                action="append",
+                default=[],
+                help="judge only this claim; repeatable; default: all that an observation decides",
+            ),
+            Argument("--rbac", action="store_true", help="print the ClusterRole that the other options need"),
+            Argument(
+                "--allow-nodes-proxy",
+                action="store_true",
+                help="read the settings of kubelets, too; the right nodes/proxy gives access to all pods",
+            ),
+            Argument(
+                "--format",
+                metavar="FORMAT",
+                choices=("table", "json", "junit"),
+                default="table",
+                help="table (default), json or junit",
+            ),
+            Argument(
+                "--run",
+                metavar="DIR",
+                type=Path,
+                default=None,
+                help="new folder in which to keep the recording, for `recheck` and reports",
+            ),
+        ),
+    ),
+    Command(
         "up",
         commands.up,
         "start a lab for use by hand",

@@ -167,6 +167,13 @@ def _obtain(arguments: argparse.Namespace) -> Components:
             terminal.draw(_CLEAR_LINE)
 
 
+def audit(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Judge somebody's own cluster by what it does undisturbed, and return the exit code for the verdicts."""
+    from nodeproof.audit import command
+
+    return command.run(arguments)
+
+
 def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Start a lab that stays up."""
     from nodeproof.labs.base.profiles import profile_named

@@ -10,7 +10,8 @@ import pytest
 from nodeproof.cluster.published import configz, kubelet_configz
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
-from nodeproof.labs.client.measuring import MANAGER, flags_of
+from nodeproof.labs.client.measuring import MANAGER
+from nodeproof.model.cluster import flags_of
 from nodeproof.report import rundir
 from tests.acceptance.altered import shipped
 from tests.acceptance.command import CompletedCommand, nodeproof

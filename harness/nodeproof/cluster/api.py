@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -42,6 +43,9 @@ class ApiError(OutsideError):
 class Api:
     """API server of one cluster, reached with `kubeconfig` through `dial`."""
 
+    watch_options: Mapping[str, str] = MappingProxyType({"allowWatchBookmarks": "false"})
+    """Query parameters of a watch, besides its start."""
+
     def __init__(self, kubeconfig: Path, dial: Dial) -> None:
         """Read the kubeconfig.
 
@@ -49,17 +53,21 @@ class Api:
             Problem: It disables the verification of the server's certificate, or others can read its key.
         """
         self.dial = dial
-        self._client: ApiClient = new_client_from_config(config_file=str(kubeconfig))
-        if not self._client.configuration.verify_ssl:
-            raise Problem(
-                "insecure-skip-tls-verify is set: the server's identity is not verified",
-                str(kubeconfig),
-                "name the cluster's certificate-authority instead",
-            )
+        self._use(new_client_from_config(config_file=str(kubeconfig)), str(kubeconfig))
         if self._client.configuration.key_file:
             check_private(Path(self._client.configuration.key_file))
         self._client.rest_client.pool_manager.pool_classes_by_scheme = {"https": _pool_class(dial)}
-        self._host: str = self._client.configuration.host
+
+    def _use(self, client: ApiClient, where: str) -> None:
+        """Send requests through a client that was loaded from `where`. Raises Problem."""
+        if not client.configuration.verify_ssl:
+            raise Problem(
+                "insecure-skip-tls-verify is set: the server's identity is not verified",
+                where,
+                "name the cluster's certificate-authority instead",
+            )
+        self._client = client
+        self._host: str = client.configuration.host
         self._retries = urllib3.Retry(connect=2, read=0, status=0, redirect=0, other=0, backoff_factor=0.1)
 
     def get(
@@ -161,7 +169,7 @@ class Api:
             OSError: By the iterator, or urllib3's HTTPError, if the watch breaks or is silent for longer than
                 `silence_timeout_s`.
         """
-        query = {"watch": "true", "resourceVersion": rv, "allowWatchBookmarks": "false"}
+        query = {"watch": "true", "resourceVersion": rv, **self.watch_options}
         response = self._open("GET", f"{self._host}{path}?{urlencode(query)}", None, {}, silence_timeout_s)
         try:
             if response.status != 200:

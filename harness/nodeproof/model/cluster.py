@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from dataclasses import fields as fields_of
 from typing import Any
@@ -90,6 +90,17 @@ def select_fields(kind: type, data: Mapping[str, Json]) -> dict[str, Json]:
     """Return the stored data for which a dataclass has fields: a later version may have written more."""
     names = {field_.name for field_ in fields_of(kind)}
     return {name: value for name, value in data.items() if name in names}
+
+
+def flags_of(argv: Sequence[str]) -> Mapping[str, str]:
+    """Return the flags of a command line and their values, given as `--flag=value` or `--flag value`."""
+    flags = {}
+    for argument, following in zip(argv, [*argv[1:], ""], strict=False):
+        name, equals, value = argument.removeprefix("--").partition("=")
+        if argument.startswith("--") and name:
+            is_value = following and not following.startswith("-")
+            flags[name] = value if equals else following if is_value else "true"
+    return flags
 
 
 def condition(obj: Mapping[str, Json], type_: str) -> Mapping[str, Json] | None:

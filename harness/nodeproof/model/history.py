@@ -10,11 +10,12 @@ previous comparison) |
 | clock | node, offset_s (its clock minus the harness's), error_s (half the duration of the
 request, which ended at `t`) |
 | listed | resource, items (the objects of the first LIST, and of each LIST after a gap), rv |
-| watch | resource, type (ADDED, MODIFIED, DELETED), object |
+| watch | resource, type (ADDED, MODIFIED, DELETED; BOOKMARK in a recording that writes nothing), object |
 | gap | resource, since (s), reason; `t` is when the watch was back, after a LIST if one was needed |
 | sentinel | value (of the annotation), sent_t (s) and latency_s per resource whose watch did not break; a
 watch that had not delivered it by `t` has the age of the sentinel as its latency |
-| fence | sentinels {resource: value}, listed {resource: {rv, received (events), objects {uid: rv}}} |
+| fence | sentinels {resource: value}, listed {resource: {rv, received (events), objects {uid: rv}}}; no
+sentinels in a recording that writes nothing |
 | fault | id, fault (its data), node, step (planned, armed, injecting, injected, unproven, unanswered,
 healing, healed, unhealed or closed) |
 | deadman | id, node |
@@ -422,6 +423,13 @@ class History:
         """Return when a watch delivered a sentinel (s)."""
         return self._fold.sentinels.get(resource, {}).get(value)
 
+    def passed_t(self, resource: str, rv: int) -> float | None:
+        """Return when a watch first delivered a bookmark or an event of `rv` or later (s)."""
+        for entry in self._fold.by_resource.get(resource, ()):
+            if entry.kind == "watch" and int(entry.data["object"]["metadata"]["resourceVersion"]) >= rv:
+                return entry.t
+        return None
+
 
 @dataclass(frozen=True)
 class Fence:
@@ -439,27 +447,36 @@ def fence(history: History, resources: Iterable[str] = ()) -> Fence:
     and the quorum LIST taken afterwards equals the folded watch state by (uid, resourceVersion) without later
     changes. It is valid up to `t`, the first receipt of a last sentinel: an object that is created and
     removed later is on no LIST. The number of received events reveals a stored history that lost an event.
+
+    A recording that writes nothing has no sentinels. Each of its watches must have delivered a bookmark or an
+    event at or after the resource version of the LIST, and with it everything before
+    (kubernetes.io/docs/reference/using-api/api-concepts, "Watch bookmarks"). Such a fence is valid up to its
+    own time, when the LIST was requested.
     """
     fences = history.of_kind("fence")
     if not fences:
         return Fence(False, history.ended_t, "the recording has no fence")
     last = fences[-1]
-    sentinels, listed = last.data["sentinels"], last.data["listed"]
+    sentinels, listed = last.data.get("sentinels"), last.data["listed"]
     recorded = {entry.data["resource"] for entry in history.of_kind("listed")}
-    needed = sorted({*recorded, *resources, *sentinels, *listed})
+    needed = sorted({*recorded, *resources, *(sentinels or ()), *listed})
     if not needed:
         return Fence(False, last.t, "the fence has no watch")
-    sentinel_times = []
+    valid_until = []
     for resource in needed:
-        if resource not in sentinels or resource not in listed:
+        if resource not in listed or (sentinels is not None and resource not in sentinels):
             return Fence(False, last.t, f"the fence does not include {resource}")
-        sentinel_t = history.sentinel_t(resource, sentinels[resource])
-        if sentinel_t is None:
-            reason = f"the watch of {resource} never delivered sentinel {sentinels[resource]}"
-            return Fence(False, last.t, reason)
-        sentinel_times.append(sentinel_t)
+        if sentinels is None:
+            delivered_t = history.passed_t(resource, int(listed[resource]["rv"]))
+            awaited = f"a bookmark of {listed[resource]['rv']} or later"
+        else:
+            delivered_t = history.sentinel_t(resource, sentinels[resource])
+            awaited = f"sentinel {sentinels[resource]}"
+        if delivered_t is None:
+            return Fence(False, last.t, f"the watch of {resource} never delivered {awaited}")
+        valid_until.append(last.t if sentinels is None else delivered_t)
         folded = history.folded(resource, int(listed[resource]["rv"]))
-        received = history.received(resource, sentinel_t)
+        received = history.received(resource, delivered_t)
         if listed[resource].get("received", received) != received:
             reason = (
                 f"{listed[resource]['received']} events of {resource} were received, {received} are stored"
@@ -469,4 +486,4 @@ def fence(history: History, resources: Iterable[str] = ()) -> Fence:
         if different:
             reason = f"{len(different)} states of {resource} differ between LIST and watch"
             return Fence(False, last.t, reason)
-    return Fence(True, min(sentinel_times), "")
+    return Fence(True, min(valid_until), "")

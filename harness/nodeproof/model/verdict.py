@@ -16,6 +16,7 @@ Code = Literal[
     "not-applicable",
     "lab-lacks",
     "scaled",
+    "settings-unknown",
     "not-injected",
     "no-anchor",
     "gap",
@@ -23,7 +24,7 @@ Code = Literal[
     "host-too-loaded",
     "check-failed",
 ]
-SKIP_CODES: frozenset[str] = frozenset({"not-applicable", "lab-lacks", "scaled"})
+SKIP_CODES: frozenset[str] = frozenset({"not-applicable", "lab-lacks", "scaled", "settings-unknown"})
 """Codes that no run of this selection can change; pytest skips with the reason."""
 
 

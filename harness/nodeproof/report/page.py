@@ -30,6 +30,7 @@ MEANINGS: Mapping[str, str] = {
     "not-applicable": "the claim does not hold for this Kubernetes version",
     "lab-lacks": "this lab does not have what the claim needs",
     "scaled": "the profile changes the value in question, or the window would also admit its half or double",
+    "settings-unknown": "the setting that decides the claim cannot be read from this cluster",
     "not-injected": "no probe confirmed the fault, or it ended too early",
     "no-anchor": "the event from which the window is counted did not occur",
     "gap": "a watch had a gap at the relevant time, or nothing proves that it had none",

@@ -18,7 +18,7 @@ from nodeproof.labs.base.spec import KUBELET_PORT
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.model.clocks import Reading
-from nodeproof.model.cluster import Calibration, Configuration
+from nodeproof.model.cluster import Calibration, Configuration, flags_of
 from nodeproof.model.formula import SYMBOLS, read
 from nodeproof.model.problem import Problem
 from nodeproof.recording.clocks import wall_offset_s
@@ -88,12 +88,6 @@ def _flags_set(running: RunningLab) -> Mapping[str, Mapping[str, str]]:
     flags = {name: flags_of(argv) for name, argv in running.command_lines.items()}
     kubelet = retry_on(lambda: _kubelet_settings(running.node), MachineError, timeout_s=_SERVES_TIMEOUT_S)
     return flags if kubelet is None else {**flags, "kubelet": kubelet}
-
-
-def flags_of(argv: Sequence[str]) -> Mapping[str, str]:
-    """Return the flags of a command line and their values."""
-    options = (entry.removeprefix("--").partition("=") for entry in argv if entry.startswith("--"))
-    return {name: value if equals else "true" for name, equals, value in options}
 
 
 def _kubelet_settings(machine: Machine) -> Mapping[str, str] | None:

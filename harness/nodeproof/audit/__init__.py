@@ -1,0 +1,1 @@
+"""Audit of somebody's own cluster, which only reads."""

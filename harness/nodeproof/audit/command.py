@@ -1,0 +1,149 @@
+"""The command `nodeproof audit`: from its options to its output and exit code."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from nodeproof import catalogue, terminal
+from nodeproof.audit import running, settings
+from nodeproof.audit.dangers import Danger, dangers
+from nodeproof.audit.roles import cluster_role
+from nodeproof.audit.running import Cluster
+from nodeproof.audit.settings import Evidence, Setting
+from nodeproof.audit.tolerations import Tolerations, read_tolerations
+from nodeproof.cluster import kubeconfig
+from nodeproof.cluster.api import Api
+from nodeproof.cluster.kubeconfig import PacedApi
+from nodeproof.model.claim import Claim
+from nodeproof.model.problem import Problem
+from nodeproof.recording.bookmarks import FENCE_S
+from nodeproof.report import digest, junit, rundir, tables
+from nodeproof.report.plain import aligned, counted
+from nodeproof.report.rundir import Row
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Audit a cluster, print the verdicts and return the exit code.
+
+    Raises:
+        Problem: The kubeconfig cannot be used, the server refuses or does not answer, or a claim is unknown.
+        ApiError: The server failed during the observation.
+    """
+    claims = catalogue.load()
+    selected = _selected(arguments.claim, claims)
+    reads_settings = not arguments.claim or bool({running.TOLERATIONS, running.MAX_PODS} & selected)
+    reads_kubelets = reads_settings and arguments.allow_nodes_proxy
+    if arguments.rbac:
+        terminal.put(cluster_role(reads_settings=reads_settings, reads_kubelets=reads_kubelets))
+        return digest.CONFORMS
+    access = kubeconfig.load(arguments.kubeconfig, arguments.context)
+    terminal.say(f"context {access.context}, server {access.server}, user {access.user}")
+    with contextlib.closing(PacedApi(access)) as api, _folder(arguments.run) as folder:
+        began = datetime.now(UTC)
+        cluster = running.look(api)
+        evidence = Evidence((), (), Tolerations(None, "not selected"))
+        if reads_settings:
+            evidence = _evidence(api, cluster, reads_kubelets=reads_kubelets)
+        seconds = running.observed_s(cluster)
+        api.watch_for(int(seconds) + 1 + FENCE_S)
+        nodes = counted(len(cluster.nodes), "node")
+        terminal.say(f"Kubernetes {cluster.version}, {nodes}: observing for {seconds:.0f} s")
+        history, subjects = running.record(api, cluster, evidence, seconds, folder)
+        subjects = list(running.select(subjects, selected))
+        rows = running.write_run(folder, began, subjects, history, claims, cluster)
+        facts = rundir.read_facts(folder)
+        absent = sorted(selected - set(facts.selected))
+        if absent:
+            terminal.say(f"not judged, as no node has the state that they are about: {', '.join(absent)}")
+        report = Report(
+            rows,
+            tuple(settings.settings(evidence, claims, cluster.version) if reads_settings else ()),
+            tuple(dangers(evidence, claims, cluster.version)),
+        )
+        _print(arguments, folder, report, claims)
+    return digest.exit_code(rows, arguments.claim, facts.selected)
+
+
+def _selected(names: Sequence[str], claims: Mapping[str, Claim]) -> frozenset[str]:
+    """Return the selected claims. Raises Problem if one does not exist or needs more than an observation."""
+    for name in names:
+        if catalogue.find(name, claims).id not in running.CLAIMS:
+            choices = ", ".join(sorted(running.CLAIMS))
+            raise Problem(f"an observation cannot decide {name}", "--claim", f"choose from: {choices}")
+    return frozenset(names or running.CLAIMS)
+
+
+@contextlib.contextmanager
+def _folder(path: Path | None) -> Iterator[Path]:
+    """Make the run's folder; without `path` a temporary one. Raises Problem if the folder exists."""
+    if path is None:
+        with tempfile.TemporaryDirectory(prefix="nodeproof-audit-") as name:
+            yield rundir.create(Path(name))
+        return
+    if path.exists():
+        raise Problem("the folder exists", str(path), "name a new folder with --run")
+    yield rundir.create(path)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an audit prints."""
+
+    rows: tuple[Row, ...]
+    settings: tuple[Setting, ...]
+    dangers: tuple[Danger, ...]
+
+
+def _evidence(api: Api, cluster: Cluster, *, reads_kubelets: bool) -> Evidence:
+    nodes, leases = (list(objects.values()) for objects in (cluster.nodes, cluster.leases))
+    return settings.read(api, nodes, leases, read_tolerations(api), configz=reads_kubelets)
+
+
+def _print(arguments: argparse.Namespace, folder: Path, report: Report, claims: Mapping[str, Claim]) -> None:
+    if arguments.format == "json":
+        content = {
+            "verdicts": report.rows,
+            "settings": [entry.to_json() for entry in report.settings],
+            "warnings": [entry.to_json() for entry in report.dangers],
+        }
+        terminal.document(f"{json.dumps(content, indent=1)}\n")
+        return
+    if arguments.format == "junit":
+        terminal.document(junit.render(digest.read(folder), claims))
+        return
+    kept = str(folder) if arguments.run else "not kept (--run DIR)"
+    for line in (*_setting_lines(report.settings), *_danger_lines(report.dangers)):
+        terminal.put(line)
+    terminal.put(tables.render(report.rows, rundir.read_facts(folder).duration_s, kept))
+
+
+def _setting_lines(entries: Sequence[Setting]) -> Iterator[str]:
+    if not entries:
+        return
+    known = [entry for entry in entries if entry.value]
+    cells = [(entry.name, entry.value, entry.source) for entry in known]
+    yield from aligned([("setting", "value", "source"), *cells])
+    yield ""
+    unknown: dict[str, list[str]] = {}
+    for entry in entries:
+        if not entry.value:
+            unknown.setdefault(entry.source, []).append(entry.name)
+    for reason, names in unknown.items():
+        yield f"unproven: settings-unknown: {reason}"
+        yield from tables.wrapped(", ".join(names))
+        yield ""
+
+
+def _danger_lines(entries: Sequence[Danger]) -> Iterator[str]:
+    for entry in entries:
+        yield f"warning: {entry.what}"
+        yield from tables.wrapped(f"{entry.claim}: {entry.statement}")
+        yield from tables.wrapped(f"finding: {entry.finding}")
+        yield ""

@@ -1,0 +1,188 @@
+"""What the claims of the catalogue expect of Nodes and Leases that nobody disturbs, as data.
+
+A claim about a problem is judged on nodes that have the problem all through the observation.
+A node whose kubelet stopped reporting in between is left out of the claims about its kubelet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_network
+from itertools import pairwise
+from typing import Any
+
+from nodeproof.checks.observations import shows
+from nodeproof.model.cluster import UNREACHABLE, UNSCHEDULABLE, condition, condition_status
+from nodeproof.model.judgment import Check, Observation
+from nodeproof.model.pattern import PRESENT
+from nodeproof.model.quantity import amount
+
+Json = Any
+Node = Mapping[str, Json]
+CLUSTER = "cluster"
+"""The subject of claims about all nodes together."""
+NOT_EMPTY = {"$not": {"$in": [None, ""]}}
+RESOURCES = ("cpu", "memory", "pods")
+PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
+_REPORTED = ("kernelVersion", "osImage", "operatingSystem", "architecture")
+_NEVER_POSTED = "NodeStatusNeverUpdated"
+_TAINTS: Mapping[str, Mapping[str, str]] = {
+    "Ready": {"False": "node.kubernetes.io/not-ready", "Unknown": UNREACHABLE},
+    "MemoryPressure": {"True": "node.kubernetes.io/memory-pressure"},
+    "DiskPressure": {"True": "node.kubernetes.io/disk-pressure"},
+    "PIDPressure": {"True": "node.kubernetes.io/pid-pressure"},
+    "NetworkUnavailable": {"True": "node.kubernetes.io/network-unavailable"},
+}
+"""Taint of each status of a condition (nodeConditionToTaintKeyStatusMap in
+pkg/controller/nodelifecycle/node_lifecycle_controller.go).
+"""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A claim about a node or the cluster, the observation that decides it, and the expected pattern."""
+
+    claim: str
+    subject: str
+    what: str
+    value: Json
+    pattern: Json
+
+    @property
+    def observation(self) -> Observation:
+        """The observation, under an id of its own."""
+        return Observation(f"{self.claim} {self.subject} {self.what}", self.what, self.subject, self.value)
+
+    @property
+    def check(self) -> Check:
+        """The check that decides the claim."""
+        return shows(self.observation, self.pattern)
+
+
+def lives(before: Node, after: Node) -> bool:
+    """Return whether a node's kubelet reported, whether Ready or not, at the start and at the end."""
+    return all(condition_status(node, "Ready") in ("True", "False") for node in (before, after))
+
+
+def is_lost(before: Node, after: Node) -> bool:
+    """Return whether a kubelet that once reported was silent from the start to the end."""
+    return _lasting(before, after, "Ready") == "Unknown" and _ready(after).get("reason") != _NEVER_POSTED
+
+
+def of_node(
+    before: Node, after: Node, lease: Json, machine_ids: Counter[str], kubelet: Json = None
+) -> Iterator[Expectation]:
+    """Yield the expectations of one node.
+
+    Args:
+        before: The Node at the start.
+        after: The Node at the end.
+        lease: Its Lease at the end, or None.
+        machine_ids: How many Nodes report each machine id.
+        kubelet: The configuration of its kubelet, or None.
+    """
+    if lives(before, after):
+        yield from _of_reporting(after, lease, machine_ids)
+        if kubelet is not None:
+            yield _max_pods(after, kubelet)
+    if _lasting(before, after, "Ready") == "True":
+        ready = {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
+        yield _conditions("conditions.ready-true-shape", after, [{"type": "Ready", **ready}])
+    if is_lost(before, after):
+        yield from _of_lost(after)
+    name, taints = str(after["metadata"]["name"]), after["spec"].get("taints") or []
+    for key in _expected_taints(before, after):
+        taint = {"key": key, "effect": "NoSchedule"}
+        yield Expectation("taints.noschedule-by-condition", name, "spec.taints", taints, [taint])
+    if all(node["spec"].get("unschedulable") for node in (before, after)):
+        taint = {"key": UNSCHEDULABLE, "effect": "NoSchedule"}
+        yield Expectation("cordon.taint", name, "spec.taints", taints, [taint])
+
+
+def _of_reporting(node: Node, lease: Json, machine_ids: Counter[str]) -> Iterator[Expectation]:
+    """Yield what a kubelet reports."""
+    name, status = str(node["metadata"]["name"]), node["status"]
+    own_lease = {"metadata": {"name": name}, "spec": {"holderIdentity": name}}
+    held = lease and {"metadata": {"name": lease["metadata"]["name"]}, "spec": lease["spec"]}
+    yield Expectation("heartbeat.lease-per-node", name, "Lease", held, own_lease)
+    types = [{"type": type_, "status": {"$in": ["True", "False"]}} for type_ in ("Ready", *PRESSURES)]
+    yield _conditions("conditions.types-present", node, types)
+    yield Expectation("conditions.node-phase", name, "status.phase", status.get("phase"), {"$present": False})
+    amounts = {kind: status.get(kind) for kind in ("capacity", "allocatable")}
+    yield Expectation(
+        "capacity.fields",
+        name,
+        "resources",
+        amounts,
+        {kind: dict.fromkeys(RESOURCES, PRESENT) for kind in amounts},
+    )
+    info = status.get("nodeInfo") or {}
+    carried = {**dict.fromkeys(_REPORTED, NOT_EMPTY), "containerRuntimeVersion": {"$contains": "://"}}
+    machine = {field: info.get(field) for field in carried}
+    yield Expectation("info.kernel-os-runtime", name, "status.nodeInfo", machine, carried)
+    what, version = "status.nodeInfo.kubeProxyVersion", info.get("kubeProxyVersion")
+    yield Expectation("info.kube-proxy-version", name, what, version, {"$in": ["", None]})
+    ids = {field: info.get(field) for field in ("machineID", "systemUUID", "bootID")}
+    shared = {**ids, "nodes with this machineID": machine_ids[str(info.get("machineID"))]}
+    own = {**dict.fromkeys(ids, NOT_EMPTY), "nodes with this machineID": 1}
+    yield Expectation("info.machine-ids", name, "ids", shared, own)
+
+
+def _max_pods(node: Node, kubelet: Mapping[str, Json]) -> Expectation:
+    """Return the number of pods that a kubelet reports (MachineInfo in pkg/kubelet/nodestatus/setters.go)."""
+    capacity = node["status"].get("capacity") or {}
+    most, per_core = int(kubelet.get("maxPods") or 0), int(kubelet.get("podsPerCore") or 0)
+    expected = min(most, per_core * int(amount(capacity.get("cpu", "0")))) if per_core else most
+    name, what = str(node["metadata"]["name"]), "status.capacity.pods"
+    return Expectation("capacity.max-pods", name, what, capacity.get("pods"), str(expected))
+
+
+def _of_lost(node: Node) -> Iterator[Expectation]:
+    """Yield what the node controller writes about a node that it does not hear."""
+    unknown = {"status": "Unknown", "reason": "NodeStatusUnknown"}
+    message = {"message": "Kubelet stopped posting node status."}
+    yield _conditions("monitoring.unknown-reason", node, [{"type": "Ready", **unknown, **message}])
+    pressures = [{"type": type_, **unknown} for type_ in PRESSURES]
+    yield _conditions("conditions.pressure-unknown-when-unreachable", node, pressures)
+
+
+def _conditions(claim: str, node: Node, pattern: Json) -> Expectation:
+    types = {part["type"] for part in pattern}
+    conditions = [entry for entry in node["status"].get("conditions") or () if entry["type"] in types]
+    return Expectation(claim, str(node["metadata"]["name"]), "status.conditions", conditions, pattern)
+
+
+def _expected_taints(before: Node, after: Node) -> Iterator[str]:
+    """Yield the taint of each condition that did not change in the observation."""
+    for type_, by_status in _TAINTS.items():
+        if key := by_status.get(_lasting(before, after, type_)):
+            yield key
+
+
+def _lasting(before: Node, after: Node, type_: str) -> str:
+    """Return the status of a condition that made no transition in between, else an empty string."""
+    first, last = (condition(node, type_) or {} for node in (before, after))
+    is_same = all(first.get(field) == last.get(field) for field in ("status", "lastTransitionTime"))
+    return str(last.get("status", "")) if is_same else ""
+
+
+def _ready(node: Node) -> Mapping[str, Json]:
+    return condition(node, "Ready") or {}
+
+
+def of_cluster(nodes: Sequence[Node]) -> Iterator[Expectation]:
+    """Yield the expectations of all nodes together."""
+    ranges = [ip_network(cidr) for node in nodes for cidr in node["spec"].get("podCIDRs") or ()]
+    if len(ranges) > 1:
+        # Of sorted ranges, one that overlaps any later one overlaps the next.
+        ranges.sort(key=lambda range_: (range_.version, int(range_.network_address)))
+        overlapping = sum(one.overlaps(other) for one, other in pairwise(ranges))
+        value = {"ranges": len(ranges), "overlapping": overlapping}
+        yield Expectation("cidr.unique", CLUSTER, "podCIDRs", value, {"overlapping": 0})
+
+
+def count_machine_ids(nodes: Iterable[Node]) -> Counter[str]:
+    """Count the Nodes that report each machine id."""
+    return Counter(str(node["status"].get("nodeInfo", {}).get("machineID")) for node in nodes)

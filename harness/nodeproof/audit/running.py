@@ -1,0 +1,302 @@
+"""One audit: record what the cluster does by itself, judge it, and write the run's folder."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from nodeproof.audit import expectations
+from nodeproof.audit.expectations import CLUSTER, Expectation
+from nodeproof.audit.settings import API_SERVER, Evidence
+from nodeproof.audit.tolerations import judge_tolerations
+from nodeproof.checks.judge import judge
+from nodeproof.checks.timing import renewals_of
+from nodeproof.cluster.api import Api, ApiError
+from nodeproof.cluster.kubeconfig import PacedApi
+from nodeproof.cluster.resources import WATCHED
+from nodeproof.model import window as windows
+from nodeproof.model.claim import Claim, includes
+from nodeproof.model.cluster import RENEW_JITTER, Calibration, Configuration, condition_status
+from nodeproof.model.history import History
+from nodeproof.model.judgment import Judgment
+from nodeproof.model.problem import Problem
+from nodeproof.model.verdict import Verdict, unproven
+from nodeproof.recording.bookmarks import ReadOnlyRecording
+from nodeproof.report import files, rundir
+from nodeproof.report.rundir import Row
+
+Json = Any
+Objects = Mapping[str, Json]
+"""Objects of one resource, by name."""
+LEASE_INTERVAL = "heartbeat.lease-interval"
+MAX_PODS = "capacity.max-pods"
+TOLERATIONS = "eviction.default-tolerations-injected"
+CLAIMS = (
+    LEASE_INTERVAL,
+    "heartbeat.lease-per-node",
+    "conditions.types-present",
+    "conditions.ready-true-shape",
+    "conditions.node-phase",
+    "conditions.pressure-unknown-when-unreachable",
+    "capacity.fields",
+    MAX_PODS,
+    "info.kernel-os-runtime",
+    "info.kube-proxy-version",
+    "info.machine-ids",
+    "monitoring.unknown-reason",
+    "taints.noschedule-by-condition",
+    "cordon.taint",
+    "cidr.unique",
+    TOLERATIONS,
+)
+"""The claims of the catalogue that an observation can decide."""
+RECORDED = ("nodes", "leases")
+RENEWALS = 3
+"""Gaps between renewals of a Lease that an observation of `MAX_OBSERVED_S` has at the default interval."""
+MAX_OBSERVED_S = 43.0
+_BEGIN_S = 1.4
+_LATENCY_REQUESTS = 5
+_WRITE_S = 1.0
+"""Time that a kubelet's write may take (s), by the SLO of API calls
+(github.com/kubernetes/community/blob/master/sig-scalability/slos/api_call_latency.md).
+"""
+_SLACK_LIMIT_S = 3.0
+"""As of the profile `documented`."""
+KIND, PROFILE = "existing", "documented"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster before the observation."""
+
+    version: str
+    latency_s: float
+    nodes: Objects
+    leases: Objects
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A node or the whole cluster: its configuration, judgments, and verdicts without a check."""
+
+    name: str
+    configuration: Configuration
+    judgments: tuple[Judgment, ...]
+    verdicts: tuple[tuple[str, Verdict], ...] = ()
+
+
+def look(api: Api) -> Cluster:
+    """Read the version, the Nodes and the Leases, and how long a request takes.
+
+    Raises:
+        Problem: The server refuses or does not answer.
+    """
+    try:
+        version = str(api.get("/version")["gitVersion"])
+        latencies = [_latency_s(api) for _ in range(_LATENCY_REQUESTS)]
+        nodes, leases = (_by_name(api.get(WATCHED[resource])["items"]) for resource in RECORDED)
+    except ApiError as error:
+        if error.status in (401, 403):
+            step = "see which rights it needs: nodeproof audit --rbac"
+            raise Problem(f"the API server refuses: {error}", "audit", step) from error
+        step = "check the server's address in the kubeconfig, and any proxy or VPN to it"
+        raise Problem(f"the API server does not answer: {error}", "audit", step) from error
+    if not nodes:
+        raise Problem("the cluster has no Nodes", "audit", "choose another context with --context")
+    return Cluster(version, median(latencies), nodes, leases)
+
+
+def _latency_s(api: Api) -> float:
+    began_t = time.monotonic()
+    api.get("/version")
+    return time.monotonic() - began_t
+
+
+def observed_s(cluster: Cluster) -> float:
+    """Return how long to observe (s): for `RENEWALS` gaps of the longest interval, within the limit."""
+    longest_s = max(map(_renewal_s, cluster.leases.values()), default=0.0)
+    return min(MAX_OBSERVED_S, _BEGIN_S + (RENEWALS + 1) * (1 + RENEW_JITTER) * longest_s)
+
+
+def _renewal_s(lease: Json) -> float:
+    return float(lease["spec"].get("leaseDurationSeconds") or 0) / 4
+
+
+def record(
+    api: PacedApi, cluster: Cluster, evidence: Evidence, seconds: float, folder: Path
+) -> tuple[History, list[Subject]]:
+    """Observe a cluster for some time (s), and return its recording and what to judge.
+
+    The history is written to `folder`. Raises ApiError, Problem.
+    """
+    path = folder / "history.jsonl"
+    names, wall_offset_s = list(cluster.nodes), api.wall_offset_s
+    with ReadOnlyRecording(api, path, names, RECORDED, seconds, wall_offset_s) as recording:
+        objects, asked_t = recording.fence()
+        nodes, leases = (_by_name(objects[resource]) for resource in RECORDED)
+        expected = list(_expectations(cluster, nodes, leases, evidence))
+        for expectation in expected:
+            recording.observe(expectation.observation, asked_t)
+        tolerations = evidence.tolerations
+        if tolerations.observation is not None:
+            recording.observe(tolerations.observation, tolerations.asked_t)
+    configuration = _configuration(cluster)
+    subjects = list(of_nodes(cluster, nodes, leases, expected, evidence))
+    together = [Judgment(entry.claim, entry.check) for entry in expected if entry.subject == CLUSTER]
+    instances = evidence.flags(API_SERVER)
+    known = {API_SERVER: dict(ChainMap(*map(dict, instances.values())))} if instances else {}
+    of_tolerations = judge_tolerations(tolerations, TOLERATIONS, replace(configuration, flags_set=known))
+    whole = Subject(
+        CLUSTER,
+        of_tolerations.configuration,
+        (*together, *of_tolerations.judgments),
+        of_tolerations.verdicts,
+    )
+    return recording.history(), [whole, *subjects]
+
+
+def _expectations(
+    cluster: Cluster, nodes: Objects, leases: Objects, evidence: Evidence
+) -> Iterator[Expectation]:
+    machine_ids = expectations.count_machine_ids(nodes.values())
+    for name, before, after in _of_both(cluster, nodes):
+        yield from expectations.of_node(
+            before, after, leases.get(name), machine_ids, evidence.kubelets.get(name)
+        )
+    yield from expectations.of_cluster(list(nodes.values()))
+
+
+def _of_both(cluster: Cluster, nodes: Objects) -> Iterator[tuple[str, Json, Json]]:
+    """Yield each Node that was there from the start to the end, by name."""
+    for name, before in cluster.nodes.items():
+        after = nodes.get(name)
+        if after is not None and after["metadata"]["uid"] == before["metadata"]["uid"]:
+            yield name, before, after
+
+
+def of_nodes(
+    cluster: Cluster,
+    nodes: Objects,
+    leases: Objects,
+    expected: Sequence[Expectation],
+    evidence: Evidence,
+) -> Iterator[Subject]:
+    """Yield what to judge of each node, with the version and the lease duration of its kubelet."""
+    configuration = _configuration(cluster)
+    by_node: dict[str, list[Judgment]] = {}
+    for entry in expected:
+        by_node.setdefault(entry.subject, []).append(Judgment(entry.claim, entry.check))
+    for name, before, after in _of_both(cluster, nodes):
+        own = by_node.get(name, [])
+        lease = leases.get(name) or {"spec": {}}
+        duration_s = lease["spec"].get("leaseDurationSeconds")
+        settings = {"kubelet": {"nodeLeaseDurationSeconds": duration_s}} if duration_s else {}
+        version = _version(after, cluster.version)
+        of_node = replace(configuration, kubernetes_version=version, reported=settings)
+        verdicts = []
+        if not expectations.lives(before, after):
+            if condition_status(before, "Ready") in ("True", "False"):
+                reason = f"{name} stopped reporting during the observation"
+                verdicts.append((LEASE_INTERVAL, unproven("component-died", reason)))
+        elif settings:
+            check = renewals_of(name, windows.renewals(), at_least=RENEWALS)
+            own.append(Judgment(LEASE_INTERVAL, check))
+        else:
+            reason = f"the Lease of {name} has no leaseDurationSeconds"
+            verdicts.append((LEASE_INTERVAL, unproven("settings-unknown", reason)))
+        if expectations.lives(before, after) and name not in evidence.kubelets:
+            verdicts.append((MAX_PODS, unproven("settings-unknown", evidence.unread_kubelets)))
+        yield Subject(name, of_node, tuple(own), tuple(verdicts))
+
+
+def _version(node: Json, otherwise: str) -> str:
+    """Return the version of a node's kubelet, or the API server's if the node reports none."""
+    version = str(node["status"].get("nodeInfo", {}).get("kubeletVersion", ""))
+    with contextlib.suppress(ValueError):
+        includes(">=0", version)
+        return version
+    return otherwise
+
+
+def _configuration(cluster: Cluster) -> Configuration:
+    return Configuration(
+        kubernetes_version=cluster.version,
+        lab=KIND,
+        profile=PROFILE,
+        slack_limit_s=_SLACK_LIMIT_S,
+        negative_wait_s=0.0,
+        calibration=Calibration(watch_latency_s=cluster.latency_s, api_resolution_s=_WRITE_S),
+    )
+
+
+def _by_name(items: Iterable[Json]) -> Objects:
+    return {str(item["metadata"]["name"]): item for item in items}
+
+
+def judge_subject(
+    subject: Subject, history: History, claims: Mapping[str, Claim]
+) -> list[tuple[str, Verdict]]:
+    """Return the claims of a subject with their verdicts, those with a check first."""
+    judged = [
+        (judgment.claim, judge(claims[judgment.claim], judgment.check, history, subject.configuration))
+        for judgment in subject.judgments
+    ]
+    return [*judged, *subject.verdicts]
+
+
+def select(subjects: Iterable[Subject], selected: Collection[str]) -> Iterator[Subject]:
+    """Yield the subjects with the selected claims, without those that have none."""
+    for subject in subjects:
+        judgments = tuple(judgment for judgment in subject.judgments if judgment.claim in selected)
+        verdicts = tuple(verdict for verdict in subject.verdicts if verdict[0] in selected)
+        if judgments or verdicts:
+            yield replace(subject, judgments=judgments, verdicts=verdicts)
+
+
+def write_run(
+    folder: Path,
+    began: datetime,
+    subjects: Sequence[Subject],
+    history: History,
+    claims: Mapping[str, Claim],
+    cluster: Cluster,
+) -> tuple[Row, ...]:
+    """Judge all subjects and write the folder of a run, with the recording beside each; return the rows."""
+    for subject in subjects:
+        scenario = f"audit::{subject.name}"
+        verdicts = judge_subject(subject, history, claims)
+        rows = [
+            rundir.row(claims[claim], scenario, verdict, subject.configuration) for claim, verdict in verdicts
+        ]
+        place = rundir.write_scenario(folder, scenario, subject.judgments, subject.configuration, rows)
+        files.link(folder / "history.jsonl", place / "history.jsonl")
+    judged = {claim for subject in subjects for claim in claims_of(subject)}
+    facts = rundir.RunFacts(
+        run=folder.name,
+        began=began.isoformat(),
+        ended=datetime.now(UTC).isoformat(),
+        lab=KIND,
+        profile=PROFILE,
+        kubernetes_version=cluster.version,
+        command="nodeproof audit",
+        components={},
+        settings=(),
+        quarantined=(),
+        selected=tuple(sorted(judged)),
+        exit_reason="",
+    )
+    rundir.write_facts(folder, facts)
+    return rundir.merge_verdicts(folder)
+
+
+def claims_of(subject: Subject) -> Iterator[str]:
+    """Yield the claims of a subject."""
+    yield from (judgment.claim for judgment in subject.judgments)
+    yield from (claim for claim, _verdict in subject.verdicts)

@@ -1,0 +1,162 @@
+"""An audit of a lab as somebody's own cluster: with its own user and only the rights of its role."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+import yaml
+
+from nodeproof.audit.running import CLAIMS, TOLERATIONS
+from nodeproof.cluster.resources import node
+from nodeproof.labs.client.handle import LabHandle
+from nodeproof.labs.client.outside import serve_api
+from tests.acceptance.command import CompletedCommand, nodeproof
+from tests.waiting import eventually
+
+Json = Any
+NAME, LOG_TIMEOUT_S = "nodeproof-audit", 20.0
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+USER = f"system:serviceaccount:default:{NAME}"
+ABOUT_PROBLEMS = {
+    "cidr.unique",
+    "conditions.pressure-unknown-when-unreachable",
+    "cordon.taint",
+    "monitoring.unknown-reason",
+    "taints.noschedule-by-condition",
+}
+"""Claims for which an unaltered lab has no node in the state that they are about."""
+Audit = Callable[..., CompletedCommand]
+
+
+@pytest.fixture(scope="module")
+def served(altered_whole: LabHandle) -> Path:
+    """Return an administrator's kubeconfig of the lab on loopback."""
+    ready: SimpleQueue[Path] = SimpleQueue()
+    serve = threading.Thread(
+        target=serve_api, args=(altered_whole, 0, lambda _port, path: ready.put(path)), daemon=True
+    )
+    serve.start()
+    return ready.get(timeout=LOG_TIMEOUT_S)
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(
+    served: Path, altered_whole: LabHandle, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """Write a kubeconfig of a user who has the rights that `--rbac` prints, and no other."""
+    folder, api = tmp_path_factory.mktemp("audit"), altered_whole.cluster.api
+    role = yaml.safe_load(nodeproof("audit", "--rbac", "--allow-nodes-proxy", cwd=folder).stdout)
+    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": "default"}
+    role_ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME}
+    created = {
+        ACCOUNTS: {"metadata": {"name": NAME}},
+        ROLES: role,
+        BINDINGS: {"metadata": {"name": NAME}, "subjects": [subject], "roleRef": role_ref},
+    }
+    for path, body in created.items():
+        api.create(path, body)
+    token = api.create(f"{ACCOUNTS}/{NAME}/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    yield with_user(served, folder / "kubeconfig", {"token": token})
+    for path in created:
+        api.delete(f"{path}/{NAME}")
+
+
+def with_user(served: Path, path: Path, user: Mapping[str, str], server: str = "") -> Path:
+    """Write a kubeconfig with another user, and another server if one is given."""
+    content = yaml.safe_load(served.read_text())
+    content["users"] = [{"name": entry["name"], "user": dict(user)} for entry in content["users"]]
+    for entry in content["clusters"]:
+        entry["cluster"]["server"] = server or entry["cluster"]["server"]
+    path.write_text(yaml.safe_dump(content))
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def audit(tmp_path: Path, kubeconfig: Path) -> Audit:
+    """Return `audit(*arguments)`, which audits the lab in a folder of its own."""
+    return lambda *arguments: nodeproof("audit", "--kubeconfig", str(kubeconfig), *arguments, cwd=tmp_path)
+
+
+def test_unaltered_lab_conforms_and_nothing_is_written(
+    whole_lab: LabHandle, audit: Audit, tmp_path: Path
+) -> None:
+    process = audit("--format", "json", "--allow-nodes-proxy", "--run", "run")
+    assert process.status == 0, process
+    first_line = process.stderr.splitlines()[0]
+    assert all(word in first_line for word in ("context ", "server https://127.0.0.1:", "user "))
+    content = json.loads(process.stdout)
+    labels = {row["claim"]: row["code"] or row["verdict"] for row in content["verdicts"]}
+    expected = dict.fromkeys(set(CLAIMS) - ABOUT_PROBLEMS, "conforms") | {TOLERATIONS: "settings-unknown"}
+    assert labels == expected
+    settings = {entry["name"]: entry["value"] for entry in content["settings"]}
+    assert settings["nodeLeaseDurationSeconds"] == "8"
+    assert settings["default toleration of Unreachable (s)"] == "10"
+    assert settings["kubelet nodeStatusUpdateFrequency"] == "2s"
+    assert settings["kube-controller-manager node-monitor-period"] is None
+    eventually(lambda: writes(whole_lab), LOG_TIMEOUT_S)
+    assert [uri for uri in writes(whole_lab) if "dryRun=All" not in uri] == []
+    assert writes(whole_lab)
+    assert nodeproof("recheck", "run", "--no-site", cwd=tmp_path).status == 0
+
+
+def writes(lab: LabHandle) -> list[str]:
+    """Return the URIs of the audit's requests other than reads, which the lab does not log."""
+    lines = [line for log in lab.life.logs.glob("audit*.jsonl") for line in log.read_text().splitlines()]
+    events = [json.loads(line) for line in lines if USER in line and line.endswith("}")]
+    return [event["requestURI"] for event in events if event["verb"] not in ("get", "list", "watch")]
+
+
+@contextmanager
+def with_phase(lab: LabHandle, name: str) -> Iterator[None]:
+    """Set the phase of a Node, which its kubelet leaves alone."""
+    status = f"{node(name)}/status"
+    lab.cluster.api.patch(status, {"status": {"phase": "Running"}})
+    try:
+        yield
+    finally:
+        lab.cluster.api.patch(status, {"status": {"phase": None}})
+
+
+def test_altered_node_deviates_and_no_other(whole_lab: LabHandle, audit: Audit) -> None:
+    name = whole_lab.fleet.nodes()[0].name
+    with with_phase(whole_lab, name):
+        process = audit("--format", "junit", "--claim", "conditions.node-phase", "--claim", "capacity.fields")
+    assert process.status == 1, process
+    (failure,) = [line for line in process.stdout.splitlines() if "<failure" in line]
+    assert f"status.phase of {name} is Running" in failure
+
+
+def _is_one_line(process: CompletedCommand, *words: str) -> None:
+    assert process.status == 2, process
+    assert process.stdout == ""
+    *_first, line = process.stderr.splitlines()
+    assert all(word in line for word in words), process
+    assert "Traceback" not in process.stderr
+
+
+def test_unreachable_server_gives_one_line(served: Path, tmp_path: Path) -> None:
+    config = with_user(served, tmp_path / "config", {"token": "t"}, "https://127.0.0.1:1")
+    process = nodeproof("audit", "--kubeconfig", str(config), cwd=tmp_path)
+    _is_one_line(process, "does not answer", "127.0.0.1", "address in the kubeconfig")
+
+
+def test_user_without_rights_is_told_which_are_needed(served: Path, tmp_path: Path) -> None:
+    config = with_user(served, tmp_path / "config", {"token": "unknown"})
+    _is_one_line(nodeproof("audit", "--kubeconfig", str(config), cwd=tmp_path), "refuses", "audit --rbac")
+
+
+@pytest.mark.parametrize("content", ["", "{", "clusters: []"])
+def test_bad_kubeconfig_gives_one_line(content: str, tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(content)
+    process = nodeproof("audit", "--kubeconfig", "config", cwd=tmp_path)
+    _is_one_line(process, "the kubeconfig cannot be used", "config")
