@@ -49,8 +49,8 @@ def commands(page: Path) -> Iterator[Command]:
             yield Command(text, int(status[1]) if status else 0)
 
 
-TUTORIAL, SETTINGS = TOP / "docs" / "tutorial.md", TOP / "docs" / "how-to" / "my-settings.md"
-WHOLE = (TUTORIAL, SETTINGS)
+TUTORIAL = TOP / "docs" / "tutorial.md"
+WHOLE = (TUTORIAL,)
 """Pages whose commands run in one test, in order."""
 EXAMPLE = ("pytest --collect-only -q", "pytest", "nodeproof run .")
 """Commands of the example in docs/scenarios.md, in its own folder."""

@@ -230,10 +230,13 @@ def _minors_in(versions: str) -> frozenset[int]:
     return frozenset(minor for minor in _MINORS if range_.contains(f"1.{minor}.0"))
 
 
+_LISTS = ("sources", "needs", "upstream_tests", "defaults")
+
+
 def _claim(entry: Mapping[str, Json]) -> Claim:
     constants = tuple(_constant(constant) for constant in entry["constants"])
     window = windows.formula(**entry["window"]) if "window" in entry else None
-    lists = {name: tuple(entry[name]) for name in ("sources", "needs", "upstream_tests") if name in entry}
+    lists = {name: tuple(entry[name]) for name in _LISTS if name in entry}
     return Claim(**{**entry, **lists, "constants": constants, "window": window})
 
 

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -176,19 +177,23 @@ def audit(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Start a lab that stays up."""
     from nodeproof.labs.base.profiles import profile_named
-    from nodeproof.labs.client import starting
+    from nodeproof.labs.client import dryrun, starting
     from nodeproof.labs.client.starting import LabRequest
     from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
+    from nodeproof.model.overrides import parse
 
     name, kind = starting.new_name(), kind_named(arguments.lab or DEFAULT_KIND.name)
     machines = starting.read_topology(arguments.topology)
     spread = machines.spread
     nodes, zones = sum(spread) or arguments.nodes, len(spread) or arguments.zones
-    request = LabRequest(name, nodes, zones, arguments.profile, True, kind.name, spread, machines)
+    overrides, profile = parse(arguments.feature_gates, arguments.set), arguments.profile
+    request = LabRequest(name, nodes, zones, profile, True, kind.name, spread, machines)
     starting.check(request)
     components = _obtain(arguments)
+    overrides = dryrun.check(overrides, components, kind, profile_named(profile))
+    request = replace(request, overrides=overrides)
     _sweep()
-    for setting in kind.settings(profile_named(arguments.profile)):
+    for setting in kind.settings(profile_named(profile), overrides):
         _say(f"not upstream's default: {setting}")
     lab = starting.up(request, components, _say)
     lab.close()
@@ -233,6 +238,8 @@ def status(arguments: argparse.Namespace, _rest: list[str]) -> int:
             f"{name}: {status.kind} lab, {status.phase}, "
             f"Kubernetes {status.kubernetes_version}, profile {status.profile}"
         )
+        for setting in status.overrides.texts:
+            terminal.put(f"  {setting}")
         for node in status.nodes:
             power = "on" if node.is_on else "off"
             addresses = f"control {node.control_address}  data {node.data_address}"

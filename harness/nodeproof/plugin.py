@@ -26,7 +26,7 @@ __all__ = ["Judge", "Unproven"]
 DEFAULT_OUT = "reports/out"
 _RUN_OPTIONS = (
     *("lab", "profile", "kubernetes_version", "nodes", "zones", "topology"),
-    *("run", "claim", "shard", "times", "shipped"),
+    *("run", "claim", "shard", "times", "shipped", "feature_gates", "set"),
 )
 _FOLDER = pytest.StashKey[Path]()
 
@@ -46,6 +46,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--components", default="build", help="'build', or a folder with the components' executables"
     )
+    group.addoption(
+        "--feature-gates", action="append", default=[], metavar="GATES",
+        help="feature gates of all components that know them, such as A=true,B=false",
+    )  # fmt: skip
+    group.addoption(
+        "--set", action="append", default=[], metavar="COMPONENT.FLAG=VALUE",
+        help="flag of a component, or field of KubeletConfiguration as kubelet.FIELD=VALUE",
+    )  # fmt: skip
     group.addoption(
         "--claim", action="append", default=[], metavar="ID", help="only scenarios that judge this claim"
     )

@@ -14,7 +14,6 @@ import pytest
 
 from nodeproof import proc
 from nodeproof.actions.action import Action, ActionContext
-from nodeproof.artifacts.components import Components
 from nodeproof.cluster.resources import pods
 from nodeproof.cluster.workloads import Pod
 from nodeproof.labs.client.handle import LabHandle
@@ -23,7 +22,7 @@ from nodeproof.report import rundir
 from tests import examples
 from tests.acceptance.altered import named
 from tests.acceptance.command import nodeproof, the_run
-from tests.documented import ON_A_LAB, SETTINGS, TUTORIAL, Command, checkout, commands_of, runnable
+from tests.documented import ON_A_LAB, TUTORIAL, Command, checkout, commands_of, runnable
 from tests.waiting import eventually
 
 TIMEOUT_S = 600.0
@@ -71,16 +70,6 @@ def test_documented_lab_command_works(whole_lab: LabHandle, tmp_path: Path, comm
     ((status, output),) = carried_out([Command(command, 0)], tmp_path)
     assert status == 0
     assert output.strip()
-
-
-def test_folder_of_executables_is_created_as_documented(components: Components, tmp_path: Path) -> None:
-    checkout(tmp_path, sys.executable)
-    results = carried_out(runnable(SETTINGS), tmp_path)
-    assert {status for status, _output in results} == {0}
-    (line,) = (line for line in results[-1][1].splitlines() if line.startswith("kube-controller-manager"))
-    assert components.kubernetes_version in line
-    script = tmp_path / "reports" / "out" / "mine" / "kube-controller-manager"
-    assert "--node-monitor-grace-period=25s" in script.read_text()
 
 
 def test_example_scenario_proves_its_claims(lab: LabHandle, tmp_path: Path) -> None:

@@ -35,6 +35,22 @@ def label(
     return judge(claim, check, story.fence(90.0).history(), settings).label
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"kcm": {"node-monitor-grace-period": "9s"}}, "unproven: scaled"),
+        ({"kcm": {"node-monitor-period": "9s"}}, "conforms"),
+        ({"kubelet": {"node-monitor-grace-period": "9s"}}, "conforms"),
+    ],
+)
+def test_claim_that_assumes_a_default_is_unproven_without_it(
+    flags: dict[str, dict[str, str]], expected: str
+) -> None:
+    claim, settings = replace(CLAIM, defaults=("kcm.nodeMonitorGracePeriod",)), configuration(flags_set=flags)
+    assert label(partition(), claim=claim, settings=settings) == expected
+    assert label(partition(), settings=settings) == "conforms"
+
+
 def died(story: Story, *, expected: bool = False) -> Story:
     return story.say(30.0, "component", name="kubelet", node=NODE, status="exited with 1", expected=expected)
 

@@ -339,6 +339,11 @@ def test_flag_sets_the_field_of_the_same_name(flag: str) -> None:
     assert_verdict(of_swap(True, {flag: "true"}), "unproven: scaled")
 
 
+@pytest.mark.parametrize(("value", "label"), [(True, "conforms"), (False, "unproven: scaled")])
+def test_other_default_is_no_deviation_if_the_user_set_feature_gates(value: bool, label: str) -> None:
+    assert_verdict(of_swap(value, {"featureGates": '{"A": true}'}), label)
+
+
 def test_unknown_constant_is_a_key_error() -> None:
     with pytest.raises(KeyError, match="no-such"):
         run(default_of("no-such"), Story())

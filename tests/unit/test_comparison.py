@@ -90,6 +90,7 @@ def test_worse_verdict_is_a_regression(
         replace(FACTS, lab="libvirt"),
         replace(FACTS, profile="documented"),
         replace(FACTS, kubernetes_version="v1.35.0"),
+        replace(FACTS, overrides=("--set kubelet.maxPods=50",)),
     ],
 )
 @pytest.mark.parametrize("before", [CONFORMS, DEVIATES])

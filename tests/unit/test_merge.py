@@ -218,6 +218,7 @@ OTHER_PARTS = (PARTS[1], PARTS[0])
             {"kubernetes_version": "v1.35.0"},
             "two shards differ in their Kubernetes version: v1.36.3, v1.35.0",
         ),
+        ({"overrides": ("--set etcd.v=1",)}, "two shards differ in their settings: none, --set etcd.v=1"),
         ({"selected": (TAINT,)}, "two shards differ in their claims asked for: all, cordon.taint"),
         ({"began": "2031-01-01T02:17:00+00:00"}, "two shards began more than twelve hours apart"),
         ({"parts": (*PARTS, {})}, "two shards differ in their number of shards: 2, 3"),

@@ -13,6 +13,7 @@ from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.starting import Entry, Topology
 from nodeproof.labs.kinds import LIBVIRT
+from nodeproof.model.overrides import NO_OVERRIDES, parse
 from nodeproof.model.problem import Problem
 from nodeproof.session import options as run_options
 from nodeproof.session.options import Options, resolve
@@ -123,12 +124,30 @@ def test_topology_excludes_a_number_of_nodes() -> None:
 
 def test_lab_with_another_topology_is_refused_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     node = NodeInfo("big", 0, "zone-b", True, "", "", "", memory_mib=1280, cpus=2)
-    status = SimpleNamespace(profile="fast", kubernetes_version="v1.36.3", nodes=[node], kind="libvirt")
+    status = SimpleNamespace(
+        profile="fast", kubernetes_version="v1.36.3", nodes=[node], kind="libvirt", overrides=NO_OVERRIDES
+    )
     monkeypatch.setattr(registry, "running", lambda: ["p-000001"])
     monkeypatch.setattr(registry, "client", lambda _name: SimpleNamespace(status=lambda: status))
     with pytest.raises(Problem, match="another topology: big") as caught:
         resolve(Options("p-000001", topology=Topology((LARGE,))))
     assert "nodeproof down --lab-name p-000001" in caught.value.next_step
+
+
+def test_run_has_the_settings_of_its_lab_and_refuses_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, own = NodeInfo("node-1", 0, "zone-a", True, "", "", ""), parse(["A=true"], ["kubelet.maxPods=50"])
+    status = SimpleNamespace(
+        profile="fast", kubernetes_version="v1.36.3", nodes=[node], kind="process", overrides=own
+    )
+    monkeypatch.setattr(registry, "running", lambda: ["p-000001"])
+    monkeypatch.setattr(registry, "client", lambda _name: SimpleNamespace(status=lambda: status))
+    for given in (NO_OVERRIDES, own):
+        assert resolve(Options("p-000001", overrides=given)).overrides == own
+    with pytest.raises(Problem, match="--feature-gates A=false was given, lab p-000001 runs --feature-gates"):
+        resolve(Options("p-000001", overrides=parse(["A=false"], [])))
+    status.overrides = NO_OVERRIDES
+    with pytest.raises(Problem, match="lab p-000001 runs without"):
+        resolve(Options("p-000001", overrides=own))
 
 
 @pytest.mark.parametrize("lab", ["/some/path", "p-000000/zone", "vmware", "p-000000/"])

@@ -18,7 +18,7 @@ import pytest
 from nodeproof import cli
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Code, Measured, Verdict, conforms, deviates, unproven
-from nodeproof.report import comparison, digest, page, publish, rundir, tables
+from nodeproof.report import comparison, digest, junit, page, publish, rundir, tables
 from nodeproof.report.sections import SECTIONS, sections
 from tests.freeze import RUNS, thawed
 from tests.unit import synthetic_runs
@@ -153,6 +153,14 @@ def test_deviations_come_first_then_unproven_claims_then_the_page(text: str) -> 
 )
 def test_page_shows_the_facts_of_the_run_and_counts(text: str, expected: str) -> None:
     assert expected in text
+
+
+def test_settings_of_the_user_are_shown_beside_the_version(tmp_path: Path) -> None:
+    own = "--set kubelet.x=<b>"
+    run = tell(tmp_path / "run", ROWS, replace(FACTS, overrides=(own,)))
+    assert "--set kubelet.x=&lt;b&gt;" in shown(run)[0]
+    assert own in tables.summary(digest.read(run), CLAIMS).partition("\n")[0]
+    assert 'name="set" value="--set kubelet.x=&lt;b&gt;"' in junit.render(digest.read(run), CLAIMS)
 
 
 def test_each_code_in_use_is_explained(text: str) -> None:

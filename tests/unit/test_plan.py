@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from nodeproof.catalogue import scenarios_dir
 from nodeproof.labs.base.profiles import DOCUMENTED, FAST, symbols
 from nodeproof.model.needs import Needs
+from nodeproof.model.overrides import parse
 from nodeproof.model.plan import NOT_HERE, STANDING_S, Expected, Size, WorkerPlan, critical, movable, pack
 from nodeproof.report.rundir import TIMES
 from nodeproof.session import planning
@@ -173,8 +174,11 @@ def test_durations_come_from_the_last_runs_of_the_same_setup(tmp_path: Path) -> 
     keep(tmp_path, "20260109-000000-fast-process-0000", "{torn")
     keep(tmp_path, "20260109-000000-documented-process-0000", {"test_it": 300})
     keep(tmp_path, "20260109-000000-fast-libvirt-0000", {"test_it": 400})
+    own = replace(OPTIONS, overrides=parse([], ["kubelet.maxPods=50"]))
+    keep(tmp_path, f"20260109-000000-{own.profile_name}-process-0000", {"test_it": 500})
     # The torn one is ignored; of the earlier ones the last five count.
     assert planning.earlier(tmp_path, OPTIONS) == {"test_it": 5, START: 10}
+    assert planning.earlier(tmp_path, own) == {"test_it": 500}
     assert planning.earlier(tmp_path / "none", OPTIONS) == {}
 
 

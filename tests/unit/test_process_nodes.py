@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -15,11 +15,12 @@ import pytest
 from nodeproof.faults import faults_on
 from nodeproof.faults.units import KubeProxy
 from nodeproof.labs.base.pki import Authority
-from nodeproof.labs.base.spec import NodeSpec
+from nodeproof.labs.base.spec import LabSpec, NodeSpec
 from nodeproof.labs.kinds.process import seed, service_manager
 from nodeproof.labs.kinds.process.seed import _sshd_config
 from nodeproof.labs.kinds.process.service_manager import ServiceManager, Unit
 from nodeproof.machines.machine import CommandResult, Shell
+from nodeproof.model.overrides import parse
 from nodeproof.model.problem import Problem
 from tests.fakes import Local
 
@@ -84,15 +85,19 @@ def test_kube_proxy_has_its_own_flags_and_credential(tmp_path: Path) -> None:
     authority, inside = Authority(tmp_path / "pki"), tmp_path / "node"
     inside.mkdir()
     spec = NodeSpec("box", 0, "zone-a", "0" * 32, node="node-1")
+    components, own = {"kube-proxy": {"path": "kube-proxy"}}, parse([], ["kube-proxy.proxy-mode=iptables"])
+    lab = LabSpec("p-000000", 0, 0, "v1.36.3", components, True, "", "fast", (spec,), False, "process")
 
-    argv = seed.kube_proxy_command("kube-proxy", spec, inside, authority)
+    argv = seed.kube_proxy_command(lab, spec, inside, authority)
 
     assert {"--hostname-override=node-1", "--kubeconfig=/run/node/kube-proxy.kubeconfig"} <= {*argv}
     config = json.loads((inside / "kube-proxy.kubeconfig").read_text())
     assert config["users"][0]["user"]["client-key"] == "/run/node/kube-proxy.key"
     key = (inside / "kube-proxy.key").read_bytes()
-    assert seed.kube_proxy_command("kube-proxy", spec, inside, authority) == argv
+    assert seed.kube_proxy_command(lab, spec, inside, authority) == argv
     assert (inside / "kube-proxy.key").read_bytes() == key
+    with pytest.raises(Problem, match="a lab sets proxy-mode of kube-proxy itself"):
+        seed.kube_proxy_command(replace(lab, overrides=own), spec, inside, authority)
 
 
 TIMEOUT_S = 10.0

@@ -52,6 +52,7 @@ STATUS = {
     "witness_port": 40000,
     "received": ["token"],
     "holders": 1,
+    "overrides": {"gates": {"A": True}, "settings": {}, "known_gates": {"kubelet": ["A"]}},
 }
 
 

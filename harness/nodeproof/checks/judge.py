@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from nodeproof.checks.checks import Times, evidence_times, remaining_s, run_check
-from nodeproof.checks.settings import changed_settings
+from nodeproof.checks.settings import changed_default, changed_settings
 from nodeproof.model.claim import Claim, includes
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import PROBED, Entry, History
@@ -46,6 +46,9 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     not_applicable = _not_for_this_lab(claim, configuration)
     if not_applicable is not None:
         return not_applicable
+    not_default = changed_default(claim, configuration)
+    if not_default:
+        return unproven("scaled", not_default)
     changed_figure = changed_settings(check, claim, history)
     if changed_figure:
         return unproven("scaled", f"{changed_figure}; its value in the configuration does not apply")

@@ -9,6 +9,7 @@ from nodeproof.checks.checks import any_time, measures
 from nodeproof.checks.evidence import Undecided
 from nodeproof.checks.placing import Case, Measurement, compare
 from nodeproof.model.claim import Claim, Constant
+from nodeproof.model.cluster import Configuration
 from nodeproof.model.formula import SYMBOLS, field_at
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, words_in
@@ -32,6 +33,15 @@ def changed_settings(check: Check, claim: Claim, history: History) -> str:
         for figure, owner, path in _figures(check, claim):
             if owner == component and any(plain(path.rpartition(".")[2]) in name for name in names):
                 return f"{figure} of {component} was set by fault {fault['id']}"
+    return ""
+
+
+def changed_default(claim: Claim, configuration: Configuration) -> str:
+    """Return which setting is set though a claim assumes its default, or an empty string."""
+    for component, _dot, name in (setting.partition(".") for setting in claim.defaults):
+        for flag, value in configuration.flags_set.get(component, {}).items():
+            if plain(flag) == plain(name):
+                return f"{component} has {flag}={value}; the claim assumes the default"
     return ""
 
 
@@ -81,6 +91,9 @@ def default_of(case: Case, constant: str) -> Measurement:
         reason = f"{default.component} sets no {default.name}"
         return Measurement(reason, Measured("nothing"), finding="deviates")
     expected, measured = default.at(configuration.kubernetes_version), _format(reported, default)
+    gates = next((value for name, value in flags.items() if plain(name) == "featuregates"), "")
+    if reported != expected and gates:
+        raise Undecided("scaled", f"feature gates are set ({gates}); {measured} may not be the default")
     reason = f"{default.name} is {measured} without a flag"
     return compare(reported == expected, reason, str(_format(expected, default)), measured)
 

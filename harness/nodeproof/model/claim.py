@@ -61,7 +61,8 @@ class Claim:
     else a remark, which starts with CONTRARY if the statement follows the code. `versions` is the range of
     Kubernetes versions in which the statement holds. `window` is the time after its anchor in which a timing
     claim's event may occur, if its YAML has one. `measure` describes how to judge a planned claim,
-    `upstream_tests` lists the tests of Kubernetes for it.
+    `upstream_tests` lists the tests of Kubernetes for it, `defaults` the flags and fields (`kubelet.maxPods`)
+    that must have their defaults.
     """
 
     id: str
@@ -81,6 +82,7 @@ class Claim:
     needs: tuple[str, ...] = ()
     measure: str = ""
     upstream_tests: tuple[str, ...] = ()
+    defaults: tuple[str, ...] = ()
 
     @property
     def page_versions(self) -> tuple[str, ...]:

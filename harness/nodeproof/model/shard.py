@@ -33,7 +33,7 @@ class Shard:
     """One shard of a run, with the scenarios and claims of all shards.
 
     Each shard therefore shows what is missing. `began` is ISO 8601 in UTC, `selected` the claims selected by
-    name.
+    name, `overrides` the settings of the user (`Overrides.texts`).
     """
 
     number: int
@@ -43,6 +43,7 @@ class Shard:
     began: str
     selected: Claims
     parts: tuple[Mapping[str, Claims], ...]
+    overrides: tuple[str, ...] = ()
 
     @property
     def of(self) -> int:
@@ -80,6 +81,7 @@ class Shard:
             "kubernetes_version": self.kubernetes_version,
             "began": self.began,
             "asked": list(self.selected),
+            "overrides": list(self.overrides),
             "shards": [{name: list(claims) for name, claims in part.items()} for part in self.parts],
         }
 
@@ -95,7 +97,10 @@ class Shard:
         )
         lab, profile, version = (str(data[name]) for name in ("lab", "profile", "kubernetes_version"))
         selected = tuple(map(str, data["asked"]))
-        shard = cls(int(data["number"]), lab, profile, version, str(data["began"]), selected, parts)
+        overrides = tuple(map(str, data.get("overrides", ())))
+        shard = cls(
+            int(data["number"]), lab, profile, version, str(data["began"]), selected, parts, overrides
+        )
         datetime.fromisoformat(shard.began)
         if not 1 <= shard.number <= shard.of == data["of"]:
             raise ValueError(f"shard {shard.number} of {data['of']}, but {shard.of} are listed")

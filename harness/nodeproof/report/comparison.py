@@ -363,7 +363,7 @@ def _changed_settings(
     reported: tuple[ReportedSettings, ReportedSettings],
     constants: Mapping[Key, Constant],
 ) -> Iterator[tuple[str, str, str]]:
-    pairs = list(zip(("Kubernetes", "lab", "profile"), before.setup, after.setup, strict=True))
+    pairs = list(zip(("Kubernetes", "lab", "profile"), before.setup, after.setup, strict=False))
     for key, constant in constants.items():
         old, new = (_describe_default(constant, run.kubernetes_version) for run in (before, after))
         pairs.append((f"default of {constant.name}", old, new))

@@ -273,9 +273,14 @@ class Digest:
         return self._fact("profile")
 
     @property
-    def setup(self) -> tuple[str, str, str]:
-        """Kubernetes version, lab kind and profile: they determine what the run can prove."""
-        return self.kubernetes_version, self.lab, self.profile
+    def overrides(self) -> tuple[str, ...]:
+        """The settings of the user."""
+        return self.facts.overrides if self.facts else ()
+
+    @property
+    def setup(self) -> tuple[str, ...]:
+        """Kubernetes version, lab kind, profile, and the user's settings: what the run can prove."""
+        return self.kubernetes_version, self.lab, self.profile, *self.overrides
 
     @property
     def selected(self) -> frozenset[str]:
@@ -444,8 +449,8 @@ class Since:
 def deviating_since(run: Path, facts: RunFacts, rows: Iterable[Row]) -> Mapping[str, Since]:
     """Return since when each deviating claim of a run deviates, by the runs in the folder around it.
 
-    Only runs of the same lab kind and profile count, of any version: a deviation of another version is of
-    interest. Runs that cannot be read, and shards, do not count.
+    Only runs of the same lab kind, profile and user's settings count, of any version: a deviation of another
+    version is of interest. Runs that cannot be read, and shards, do not count.
     """
     pending = {claim for claim, row in worst_by_claim(rows).items() if row["verdict"] == "deviates"}
     chains = {claim: [facts] for claim in pending}
@@ -470,8 +475,8 @@ def _earlier_runs(run: Path, facts: RunFacts) -> Iterator[tuple[RunFacts, Mappin
     for folder in {path.parent.resolve() for path in run.parent.glob("*/run.json")} - {run}:
         with contextlib.suppress(Problem, TypeError):
             earlier = rundir.read_facts(folder)
-            is_alike = (earlier.lab, earlier.profile) == (facts.lab, facts.profile)
-            if is_alike and earlier.shard is None and earlier.began < facts.began:
+            setups = [(run.lab, run.profile, run.overrides) for run in (earlier, facts)]
+            if setups[0] == setups[1] and earlier.shard is None and earlier.began < facts.began:
                 runs.append((earlier.began, earlier.run, folder, earlier))
     runs.sort(key=lambda entry: entry[:2], reverse=True)
     for *_order, folder, earlier in runs[:MAX_EARLIER_RUNS]:

@@ -70,6 +70,7 @@ def _suite(title: str, run: Digest, cases: Iterable[ET.Element]) -> ET.Element:
         "kubernetes": run.kubernetes_version,
         "lab": run.lab,
         "profile": run.profile,
+        **({"set": " ".join(run.overrides)} if run.overrides else {}),
         "run": run.facts.run if run.facts else run.run.name,
     }
     if run.is_judged_again:

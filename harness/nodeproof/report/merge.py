@@ -16,6 +16,7 @@ from statistics import median
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Calibration, Configuration
+from nodeproof.model.overrides import suffix
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
 from nodeproof.model.verdict import unproven
@@ -67,6 +68,7 @@ class ShardRun:
             "kind of lab": shard.lab,
             "profile": shard.profile,
             "Kubernetes version": shard.kubernetes_version,
+            "settings": " ".join(shard.overrides) or "none",
             "claims asked for": ", ".join(shard.selected) or "all",
         }
 
@@ -109,7 +111,9 @@ def merge(runs: Sequence[Path], into: Path | None, claims: Mapping[str, Claim]) 
     shards, unidentified = _read([run.resolve() for run in runs])
     _check(shards)
     shard = shards[0].shard
-    into = into or rundir.new_folder(runs[0].resolve().parent, shard.profile, shard.lab)
+    into = into or rundir.new_folder(
+        runs[0].resolve().parent, f"{shard.profile}{suffix(shard.overrides)}", shard.lab
+    )
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise Problem("a merged run goes into a folder of its own", str(into), "give --run another one")
     rundir.refuse_inside(into, "nothing can be merged into a run")
@@ -280,6 +284,7 @@ def _merge_facts(
         selected=shard.claims,
         exit_reason="; ".join(reason for reason in reasons.values() if reason),
         merged=tuple(merged),
+        overrides=shard.overrides,
     )
 
 

@@ -105,6 +105,11 @@ class View:
         return self.digest.profile
 
     @property
+    def overrides(self) -> Sequence[str]:
+        """The settings of the user."""
+        return self.digest.overrides
+
+    @property
     def missing(self) -> Sequence[str]:
         """Sentences on what the run lacks."""
         return self.digest.missing

@@ -158,6 +158,7 @@ def reconstruct_facts(run: StoredRun) -> RunFacts:
         selected=tuple(sorted({claim for claims in scenarios.values() for claim in claims})),
         exit_reason=_exit_reason(run.folder),
         shard=shard.to_json() if shard else None,
+        overrides=shard.overrides if shard else (),
     )
 
 

@@ -116,6 +116,8 @@ class RunFacts:
     """Of a shard, the content of `shard.json`."""
     merged: tuple[Mapping[str, str], ...] = ()
     """Of a merged run: each shard's name, its run, and why it is incomplete."""
+    overrides: tuple[str, ...] = ()
+    """The settings of the user (`Overrides.texts`)."""
 
     @property
     def duration_s(self) -> float:
@@ -407,7 +409,8 @@ def read_facts(run: Path) -> RunFacts:
             newer = f"this run was written by a newer nodeproof (format {number}, this one reads {FORMAT})"
             raise NewerFormat(newer, str(path), "use that version")
         lists = {name: tuple(content[name]) for name in ("settings", "quarantined", "selected")}
-        facts = RunFacts(**{**content, **lists, "merged": tuple(content.get("merged", ()))})
+        later = {name: tuple(content.get(name, ())) for name in ("merged", "overrides")}
+        facts = RunFacts(**{**content, **lists, **later})
         _check_types(facts)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise malformed(path, f"not the facts of a run: {error}") from error
@@ -417,7 +420,8 @@ def read_facts(run: Path) -> RunFacts:
 def _check_types(facts: RunFacts) -> None:
     """Check the content of a file that somebody may have edited. Raises TypeError, ValueError."""
     texts = (facts.run, facts.began, facts.lab, facts.profile, facts.kubernetes_version, facts.command)
-    for text in (*texts, facts.exit_reason, *facts.settings, *facts.quarantined, *facts.selected):
+    lists = (*facts.settings, *facts.overrides, *facts.quarantined, *facts.selected)
+    for text in (*texts, facts.exit_reason, *lists):
         if not isinstance(text, str):
             raise TypeError(f"{text!r} is no text")
     if not all(isinstance(component, dict) for component in facts.components.values()):

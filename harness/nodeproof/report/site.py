@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 from nodeproof import disk, proc
 from nodeproof.cache import cache_dir
 from nodeproof.model.claim import Claim
+from nodeproof.model.overrides import suffix
 from nodeproof.model.problem import Problem
 from nodeproof.report import allure, digest, evidence, files, page, rundir, tables
 from nodeproof.report.digest import Digest
@@ -106,9 +107,9 @@ def _build(run: Path, report_line: Callable[[str], None], claims: Mapping[str, C
 def history(run: Path, facts: RunFacts) -> Path:
     """Return the file of Allure's trend, beside the runs.
 
-    Each kind of lab and each profile has its own, as they run and skip different scenarios.
+    Each kind of lab, each profile and the user's settings have their own, as runs then differ.
     """
-    kind = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{facts.lab}-{facts.profile}")
+    kind = re.sub(r"[^A-Za-z0-9.+-]+", "-", f"{facts.lab}-{facts.profile}{suffix(facts.overrides)}")
     return rundir.recorded_run(run).parent / f"{HISTORY}-{kind}.jsonl"
 
 
@@ -190,6 +191,7 @@ def _variables(facts: RunFacts, run: Digest) -> Mapping[str, str]:
         "kubernetes": facts.kubernetes_version,
         "lab": facts.lab,
         "profile": facts.profile,
+        "set": " ".join(facts.overrides),
         "host": str(run.load),
         "run": facts.run,
         "judged page": f"{page.FILE}, beside this page",

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
 
 from nodeproof import terminal
-from nodeproof.artifacts.components import BUILD, DEFAULT_KUBERNETES_VERSION, check_version, supplied_version
+from nodeproof.artifacts.components import (
+    BUILD,
+    DEFAULT_KUBERNETES_VERSION,
+    check_version,
+    obtain,
+    supplied_version,
+)
 from nodeproof.capacity import max_labs, max_zones
 from nodeproof.labs.base.profiles import FAST, profile_named
 from nodeproof.labs.base.spec import DEFAULT_SHAPE, Shape
 from nodeproof.labs.base.wire import LabStatus
-from nodeproof.labs.client import registry
+from nodeproof.labs.client import dryrun, registry
 from nodeproof.labs.client.starting import NO_TOPOLOGY, Entry, Topology, read_topology
 from nodeproof.labs.kinds import DEFAULT_KIND, KINDS
+from nodeproof.model.overrides import GATES_OPTION, NO_OVERRIDES, SET_OPTION, Overrides, parse, suffix
 from nodeproof.model.problem import Problem
 
 ANY = "any"
@@ -36,6 +43,7 @@ class Options:
         zone: zone of a running lab that a worker leases, `ANY` for any free one; empty for the whole lab.
         spread: number of nodes in each zone, if the zones differ.
         topology: nodes of the topology file, if there is one.
+        overrides: settings of the user.
     """
 
     lab: str = ""
@@ -49,19 +57,43 @@ class Options:
     zone: str = ""
     spread: tuple[int, ...] = ()
     topology: Topology = NO_TOPOLOGY
+    overrides: Overrides = NO_OVERRIDES
 
     @property
     def is_ours(self) -> bool:
         """Whether the run starts the lab, and thus ends it."""
         return self.lab in KINDS
 
+    @property
+    def profile_name(self) -> str:
+        """The profile in the name of the run, which tells runs with other settings apart."""
+        return f"{self.profile}{suffix(self.overrides.texts)}"
+
 
 def options_of(config: pytest.Config) -> Options:
     """Return the options of a session, checked and completed. Raises Problem as `resolve` does."""
     names = ("lab", "profile", "kubernetes_version", "components", "nodes", "zones")
     values = {name: config.getoption(name) for name in names}
-    options = Options(**values, claims=tuple(config.getoption("claim")), topology=_topology_of(config))
+    options = Options(
+        **values,
+        claims=tuple(config.getoption("claim")),
+        topology=_topology_of(config),
+        overrides=parse(config.getoption("feature_gates"), config.getoption("set")),
+    )
     return resolve(options, workers(config))
+
+
+def dry_run(options: Options, report: Callable[[str], None]) -> Options:
+    """Try the user's settings on the executables of a lab that the run starts.
+
+    Raises:
+        Problem: The executables cannot be obtained, or one refuses a setting.
+    """
+    if not options.is_ours or not options.overrides.texts:
+        return options
+    components = obtain(options.components, options.kubernetes_version, report)
+    kind, profile = KINDS[options.kind], profile_named(options.profile)
+    return replace(options, overrides=dryrun.check(options.overrides, components, kind, profile))
 
 
 def workers(config: pytest.Config) -> int:
@@ -82,7 +114,7 @@ def _topology_of(config: pytest.Config) -> Topology:
 def resolve(options: Options, workers: int = 0) -> Options:
     """Check the options and complete them.
 
-    A running lab determines profile, version and nodes; each worker leases one of its zones.
+    A running lab determines profile, version, settings and nodes; each worker leases one of its zones.
 
     Raises:
         Problem: The lab, profile or version is unknown, there are too many nodes or workers, or a running lab
@@ -124,7 +156,7 @@ def _resolve_running(options: Options, workers: int) -> Options:
         choices = f"choose {', '.join(KINDS)}, or a running lab ({running})"
         raise Problem(f"unknown lab {options.lab!r}", "--lab", choices)
     status = registry.client(name).status()
-    _check_settings(name, status, options.profile, options.kubernetes_version)
+    _check_settings(name, status, options)
     _check_nodes(name, status, options.topology.entries)
     sizes = Counter(node.zone for node in status.nodes)
     zone = zone or (ANY if workers else "")
@@ -138,6 +170,7 @@ def _resolve_running(options: Options, workers: int) -> Options:
         zones=1 if zone else len(sizes),
         kind=status.kind,
         zone=zone,
+        overrides=status.overrides,
         spread=() if zone else tuple(sizes[zone_name] for zone_name in sorted(sizes)),
     )
 
@@ -153,13 +186,18 @@ def _check_zone(lab: str, zone: str, sizes: Counter[str], workers: int) -> None:
         )
 
 
-def _check_settings(lab: str, status: LabStatus, profile: str, version: str) -> None:
-    """Check that the lab has the profile and version of the options. Raises Problem."""
-    options = (
-        ("--profile", profile, status.profile),
-        ("--kubernetes-version", version, status.kubernetes_version),
+def _check_settings(lab: str, status: LabStatus, options: Options) -> None:
+    """Check that the lab has the profile, version and settings of the options. Raises Problem."""
+    settings = (
+        ("--profile", options.profile, status.profile),
+        ("--kubernetes-version", options.kubernetes_version, status.kubernetes_version),
+        (
+            f"{GATES_OPTION}, {SET_OPTION}",
+            " ".join(options.overrides.texts),
+            " ".join(status.overrides.texts) or "without",
+        ),
     )
-    for option, expected, actual in options:
+    for option, expected, actual in settings:
         if expected and expected != actual:
             raise Problem(
                 f"{expected} was given, lab {lab} runs {actual}", option, "leave it out, or start another lab"

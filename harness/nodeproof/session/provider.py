@@ -131,7 +131,7 @@ class LabOpener:
             self._report(f"a killed start left files that only root can remove: sudo rm -rf {folder}")
         request = starting.LabRequest(
             name, size.nodes, size.zones, options.profile, keep=False, kind=options.kind, spread=size.spread,
-            topology=options.topology,
+            topology=options.topology, overrides=options.overrides,
         )  # fmt: skip
         return starting.up(request, components, self._report)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,13 +20,14 @@ from nodeproof.labs.kinds import kind_named
 from nodeproof.model import redact
 from nodeproof.model.claim import Claim
 from nodeproof.model.load import initial
+from nodeproof.model.overrides import Overrides
 from nodeproof.model.plan import Size, WorkerPlan, pack, shares
 from nodeproof.model.problem import Problem, printable
 from nodeproof.model.shard import Shard, parse
 from nodeproof.report import rundir
 from nodeproof.safety.shield import SIGNALS, interrupt_once
 from nodeproof.session import markers, planning, scenario_report, sharing
-from nodeproof.session.options import Options, options_of, workers
+from nodeproof.session.options import Options, dry_run, options_of, workers
 from nodeproof.session.planning import DurationRecorder
 from nodeproof.session.progress import DISPLAY, LiveDisplay, ProgressWriter
 from nodeproof.session.provider import LabOpener, LabProvider, RunLabs
@@ -130,13 +131,18 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
     top = config.rootpath if config.inipath else config.invocation_params.dir
     out = top / config.getini("nodeproof_out")
     name = worker["nodeproof_run"] if worker else config.getoption("run")
-    run = folder or (Path(name) if name else rundir.new_folder(out, options.profile, options.kind))
+    run = folder or (Path(name) if name else rundir.new_folder(out, options.profile_name, options.kind))
     durations_s = worker.get("nodeproof_durations_s") if worker else None
     if durations_s is None:
         durations_s = planning.durations(config.getoption("times"), out, options)
     progress, recorder = _progress_of(config, run), DurationRecorder()
     if worker is None:
         config.pluginmanager.register(recorder)
+    say = _printer(config, progress if worker else config.stash.get(DISPLAY, None))
+    if worker is not None and options.is_ours:
+        options = replace(options, overrides=Overrides(**worker.get("nodeproof_overrides", {})))
+    elif not config.option.collectonly:
+        options = dry_run(options, say)
     return Session(
         options=options,
         claims=claims,
@@ -144,7 +150,7 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
         began=datetime.now(UTC),
         command=" ".join(["pytest", *config.invocation_params.args]),
         is_worker=worker is not None,
-        say=_printer(config, progress if worker else config.stash.get(DISPLAY, None)),
+        say=say,
         durations_s=durations_s,
         throttle=Throttle(run / sharing.FOLDER, worker["workerid"] if worker else "run", workers(config)),
         retries=Retries(run / sharing.FOLDER),
@@ -157,6 +163,7 @@ def worker_input(config: pytest.Config, session: Session) -> Mapping[str, object
     """Return what the workers of a run need to know of it: they must compute the same plan."""
     return {
         "nodeproof_run": str(session.run),
+        "nodeproof_overrides": asdict(session.options.overrides),
         "nodeproof_durations_s": dict(session.durations_s),
         "nodeproof_planned": is_planned(config),
         "nodeproof_shows_progress": session.progress is not None,
@@ -275,7 +282,7 @@ def keep_shard(config: pytest.Config, session: Session, items: list[pytest.Item]
     )
     options = session.options
     facts = (options.kind, options.profile, options.kubernetes_version, session.began.isoformat())
-    session.shard = Shard(number, *facts, options.claims, parts)
+    session.shard = Shard(number, *facts, options.claims, parts, options.overrides.texts)
     session.shards_last_s = tuple(sum(expected.lasts_s for expected in part) for part in divided)
     others = {item for item in items if item.nodeid not in own and (item in scenarios or number > 1)}
     deselect(config, items, others)

@@ -23,6 +23,7 @@ from nodeproof.labs.base.processes import (
     EventLog,
     Processes,
     inherited_environment,
+    refusal,
     run_command,
 )
 from nodeproof.labs.base.profiles import FIXED_FLAGS, profile_named
@@ -30,7 +31,7 @@ from nodeproof.labs.base.spec import API_ADDRESS, API_PORT, DRIVER, LabSpec
 from nodeproof.labs.base.wire import ServiceStatus
 from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, MachineError, PowerAction, Shell
 from nodeproof.model.cluster import SERVICE_ADDRESS
-from nodeproof.model.needs import ATTACHER
+from nodeproof.model.needs import ATTACHER, CLOUD
 from nodeproof.model.problem import Problem
 from nodeproof.waiting import retry_on
 
@@ -128,24 +129,23 @@ def write_kubeconfigs(credentials: Credentials, folder: Path) -> Mapping[str, Pa
 def etcd(spec: LabSpec, data: Path) -> list[str]:
     """Return the command of etcd on loopback; its data is in memory, as it need not outlive the lab."""
     peer = "http://127.0.0.1:2380"
-    return [
-        spec.binary("etcd"),
-        f"--data-dir={data}",
-        f"--listen-client-urls={_ETCD}",
-        f"--advertise-client-urls={_ETCD}",
-        f"--listen-peer-urls={peer}",
-        f"--initial-advertise-peer-urls={peer}",
-        f"--initial-cluster=default={peer}",
-        *_flags(FIXED_FLAGS["etcd"]),
-        "--log-level=warn",
-    ]
+    own = {
+        "data-dir": str(data),
+        "listen-client-urls": _ETCD,
+        "advertise-client-urls": _ETCD,
+        "listen-peer-urls": peer,
+        "initial-advertise-peer-urls": peer,
+        "initial-cluster": f"default={peer}",
+        "log-level": "warn",
+    }
+    return _command(spec, "etcd", own)
 
 
 def api_server(spec: LabSpec, credentials: Credentials, logs: Path) -> list[str]:
     """Return the command of kube-apiserver with TLS, RBAC, Node authorizer, NodeRestriction and audit log."""
     policy = credentials.authority.folder / "audit-policy.json"
     policy.write_text(json.dumps(_AUDIT_POLICY))
-    flags = {
+    own = {
         "etcd-servers": _ETCD,
         "bind-address": "0.0.0.0",  # noqa: S104  the lab's own network namespace
         "advertise-address": API_ADDRESS,
@@ -165,30 +165,23 @@ def api_server(spec: LabSpec, credentials: Credentials, logs: Path) -> list[str]
         "audit-log-path": str(logs / "audit.jsonl"),
         "audit-log-maxsize": str(AUDIT_LIMIT_MB),
         "audit-log-maxbackup": "1",
-        **FIXED_FLAGS["kube-apiserver"],
-        **profile_named(spec.profile).api_server,
     }
-    return [spec.binary("kube-apiserver"), *_flags(flags)]
+    return _command(spec, "kube-apiserver", own, profile_named(spec.profile).api_server)
 
 
 def controller_manager(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
     """Return the command of kube-controller-manager with the profile's timing."""
-    flags = {
+    own = {
         **_client_flags(credentials, config),
         "root-ca-file": str(credentials.authority.bundle),
         "service-account-private-key-file": str(credentials.service_account.key),
-        **FIXED_FLAGS["kube-controller-manager"],
-        **profile_named(spec.profile).controller_manager,
     }
-    return [spec.binary("kube-controller-manager"), *_flags(flags)]
+    return _command(spec, "kube-controller-manager", own, profile_named(spec.profile).controller_manager)
 
 
 def scheduler(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
     """Return the command of kube-scheduler with upstream's defaults, except leader election."""
-    return [
-        spec.binary("kube-scheduler"),
-        *_flags({**_client_flags(credentials, config), **FIXED_FLAGS["kube-scheduler"]}),
-    ]
+    return _command(spec, "kube-scheduler", _client_flags(credentials, config))
 
 
 def cloud_controller_manager(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
@@ -197,15 +190,36 @@ def cloud_controller_manager(spec: LabSpec, credentials: Credentials, config: Pa
     It uses kube-controller-manager's identity. Faults set by flags what its cloud answers and whether it
     initializes nodes.
     """
-    flags = {
+    own = {
         **_client_flags(credentials, config),
         "cloud-provider": "nodeproof",
         "controllers": "cloud-node-lifecycle-controller",
         "leader-elect": "false",
         "use-service-account-credentials": "true",
-        **profile_named(spec.profile).cloud_controller_manager,
     }
-    return [spec.binary("cloud-controller-manager"), *_flags(flags)]
+    return _command(spec, CLOUD, own, profile_named(spec.profile).cloud_controller_manager)
+
+
+_NO_FLAGS: Mapping[str, str] = {}
+
+
+def _command(
+    spec: LabSpec, component: str, own: Mapping[str, str], profile: Mapping[str, str] = _NO_FLAGS
+) -> list[str]:
+    """Return a component's command line.
+
+    Args:
+        spec: the lab.
+        component: the name of the component and of its executable.
+        own: the flags without which the lab does not work.
+        profile: the flags of the profile, which those of the user replace.
+
+    Raises:
+        Problem: The user sets one of the lab's own flags.
+    """
+    spec.overrides.refuse_own(component, own)
+    settings = {**FIXED_FLAGS.get(component, {}), **profile, **spec.overrides.of(component)}
+    return [spec.binary(component), *flags({**own, **settings})]
 
 
 def _client_flags(credentials: Credentials, config: Path) -> dict[str, str]:
@@ -264,14 +278,16 @@ def _ready(credentials: Credentials, dead: Callable[[], str]) -> None:
     died = dead()
     if died:
         name, _newline, last_lines = died.partition("\n")
-        raise Problem(f"{name} died while the lab started", "lab", "its last log lines follow", last_lines)
+        message = ": ".join(filter(None, (f"{name} died while the lab started", refusal(last_lines))))
+        raise Problem(message, "lab", "its last log lines follow", last_lines)
     status, body = get(credentials, "/readyz", 2)
     if status != 200:
         raise OSError(f"/readyz: {status} {body[-200:]!r}")
 
 
-def _flags(flags: Mapping[str, str]) -> list[str]:
-    return [f"--{name}={value}" for name, value in flags.items()]
+def flags(settings: Mapping[str, str]) -> list[str]:
+    """Return the command line options of flags."""
+    return [f"--{name}={value}" for name, value in settings.items()]
 
 
 ATTACHER_PORT = 10261
@@ -331,7 +347,7 @@ def external_attacher(folders: DriverFolders, served: DriverOptions, config: Pat
     home = folders.home
     _write_disks(folders, served)
     driver = [*_python(folders, "infra.csi"), *served.options, f"--endpoint=unix://{home}/csi.sock"]
-    flags = {
+    own = {
         "csi-address": f"{home}/csi.sock",
         "http-endpoint": f"127.0.0.1:{ATTACHER_PORT}",
         "kubeconfig": str(config),
@@ -339,8 +355,7 @@ def external_attacher(folders: DriverFolders, served: DriverOptions, config: Pat
     script = _WITH_DRIVER.format(
         node_script=served.node_script, driver=shlex.join([*driver, f"--calls={home}/calls.jsonl"])
     )
-    own = [f"--{name}={value}" for name, value in flags.items()]
-    return ["sh", "-c", script, folders.spec.volumes[ATTACHER], *own]
+    return ["sh", "-c", script, folders.spec.volumes[ATTACHER], *flags(own)]
 
 
 def _write_disks(folders: DriverFolders, served: DriverOptions) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from nodeproof.labs.base.pki import pair_in
 from nodeproof.labs.base.profiles import profile_named
 from nodeproof.labs.base.spec import KUBELET_PORT, LabSpec, NodeSpec
+from nodeproof.model.overrides import KUBELET
 
 Json = Any
 
@@ -23,9 +24,12 @@ def configuration(
         node: the node; its `kubelet` fields take precedence over everything else.
         folder: where the node finds its credentials.
         settings: the fields that the kind of lab sets.
+
+    Raises:
+        Problem: The user sets one of the lab's own fields.
     """
     pair = pair_in(folder, "kubelet")
-    return {
+    own = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "address": node.data_address,
@@ -37,8 +41,13 @@ def configuration(
         },
         "tlsCertFile": str(pair.cert),
         "tlsPrivateKeyFile": str(pair.key),
+    }
+    lab.overrides.refuse_own(KUBELET, own)
+    return {
+        **own,
         **settings,
         **profile_named(lab.profile).kubelet,
+        **lab.overrides.of(KUBELET),
         **node.kubelet,
     }
 

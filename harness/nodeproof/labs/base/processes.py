@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -41,6 +42,10 @@ AUDIT_LIMIT_MB = 32
 CHECK_PERIOD_S = 1.0
 """How often the size of the logs and the free space are checked."""
 _PANIC = "Kernel panic"
+_REFUSAL = re.compile(
+    r'"command failed" err="(.+)"$|^(?:Error|panic): (.+)$|^((?:invalid value|flag provided) .+)$',
+    re.MULTILINE,
+)
 
 
 class EventLog:
@@ -280,6 +285,15 @@ def truncate(log: Path, limit_bytes: int) -> None:
 
 def _no_link(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o644)
+
+
+def refusal(output: str) -> str:
+    """Return a component's own reason for its end, from its log; empty if it gives none.
+
+    klog writes it as the field `err`, cobra after `Error:`, Go after `panic:`, and etcd as a line of its own.
+    """
+    reasons = ["".join(groups) for groups in _REFUSAL.findall(output)]
+    return reasons[-1].replace('\\"', '"') if reasons else ""
 
 
 def last_console_lines(console: str, count: int) -> str:

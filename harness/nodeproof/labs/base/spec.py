@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof.cache import unfinished
+from nodeproof.model.overrides import NO_OVERRIDES, Overrides
 from nodeproof.model.problem import Problem
 
 Json = Any
@@ -103,7 +104,8 @@ class LabSpec:
 
     `guest` contains what virtual machines boot: kernel, initrd, disk, arguments. `volumes` contains the paths
     of the programs that a lab with volumes runs, whether they are built yet or not. `harness_nice` is the
-    nice value of the session that measures (`nodeproof.labs.base.autogroup`).
+    nice value of the session that measures (`nodeproof.labs.base.autogroup`). `overrides` are the settings of
+    the user.
     """
 
     lab: str
@@ -120,6 +122,7 @@ class LabSpec:
     guest: Mapping[str, str] = field(default_factory=dict)
     volumes: Mapping[str, str] = field(default_factory=dict)
     harness_nice: int = 0
+    overrides: Overrides = NO_OVERRIDES
 
     @property
     def dir(self) -> Path:
@@ -143,7 +146,8 @@ class LabSpec:
         """Parse the output of `to_json`. Raises ValueError for anything else."""
         data: dict[str, Json] = json.loads(text)
         try:
-            return cls(**{**data, "nodes": tuple(map(NodeSpec.from_json, data["nodes"]))})
+            nodes = tuple(map(NodeSpec.from_json, data["nodes"]))
+            return cls(**{**data, "nodes": nodes, "overrides": Overrides(**data["overrides"])})
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a lab spec: {error}") from error
 

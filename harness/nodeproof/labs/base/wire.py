@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nodeproof.model.overrides import NO_OVERRIDES, Overrides
 from nodeproof.model.problem import Problem
 
 Json = Any
@@ -78,7 +79,8 @@ class LabStatus:
     `phase` is `starting`, `ready` or `failed`, then `failure` says why. `components` are process ids by name,
     `died` how components ended unexpectedly, `armed` the seconds that dead-man's switches have left, and
     `not_disarmed` the faults whose switch was never disarmed. `settings` is the folder of the components'
-    settings, `received` what the witness at `witness_port` received. `kvm` is None without virtual machines.
+    settings, `received` what the witness at `witness_port` received. `kvm` is None without virtual machines,
+    `overrides` are the settings of the user.
     """
 
     lab: str
@@ -101,6 +103,7 @@ class LabStatus:
     received: Sequence[str]
     holders: int
     kvm: bool | None = None
+    overrides: Overrides = NO_OVERRIDES
 
     def to_json(self) -> dict[str, Json]:
         fields = {**asdict(self), "nodes": [node.to_json() for node in self.nodes]}
@@ -113,6 +116,7 @@ class LabStatus:
             "nodes": [NodeInfo.from_json(node) for node in data["nodes"]],
             "services": {name: ServiceStatus(**entry) for name, entry in data["services"].items()},
             "memory": {name: MemoryUsage(**entry) for name, entry in data["memory"].items()},
+            "overrides": Overrides(**data["overrides"]),
         }
         return cls(**{**data, **parts})
 

@@ -14,6 +14,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,14 +24,17 @@ from nodeproof.artifacts.components import Components
 from nodeproof.cache import cache_dir
 from nodeproof.catalogue import plain
 from nodeproof.cluster import workloads
+from nodeproof.cluster.api import Api
 from nodeproof.hints import BASE, hint_for
 from nodeproof.labs.base import autogroup
+from nodeproof.labs.base.processes import refusal
 from nodeproof.labs.base.profiles import profile_named
 from nodeproof.labs.base.spec import DEFAULT_SHAPE, DRIVER, LabSpec, NodeSpec, Shape, check_node_name
 from nodeproof.labs.base.wire import SupervisorClient
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.supervised import supervised
 from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
+from nodeproof.model.overrides import KUBELET, NO_OVERRIDES, Overrides
 from nodeproof.model.problem import Problem
 from nodeproof.root import become_root, root_prefix
 from nodeproof.waiting import wait_until
@@ -119,6 +123,12 @@ def _number(entry: Mapping[str, Json], key: str, without: int, limits: tuple[int
 
 END_TIMEOUT_S = 30.0
 _NICE_TIMEOUT_S = 20.0
+_SSH_TIMEOUT_S = 20.0
+_RESTARTED = """
+[ "$(systemctl show --property=NRestarts --value kubelet.service)" -ge 2 ] || exit 0
+journalctl --unit=kubelet.service --boot --output=cat --no-pager --lines=100
+"""
+"""Prints the log of a kubelet that ended twice: once may be the machine's fault."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +136,7 @@ class LabRequest:
     """The lab that is wanted.
 
     `keep` lets it outlive the requesting process. `spread` is the number of nodes in each zone if it is
-    uneven. A `topology` with entries describes the nodes.
+    uneven. A `topology` with entries describes the nodes. `overrides` passed their dry run.
     """
 
     lab: str
@@ -137,6 +147,7 @@ class LabRequest:
     kind: str = DEFAULT_KIND.name
     spread: tuple[int, ...] = ()
     topology: Topology = NO_TOPOLOGY
+    overrides: Overrides = NO_OVERRIDES
 
     @property
     def node_entries(self) -> Sequence[Entry]:
@@ -246,6 +257,7 @@ def _spec(request: LabRequest, components: Components, guest: Mapping[str, str])
         guest=guest,
         volumes={csi.ATTACHER: str(csi.entry_path() / csi.ATTACHER), DRIVER: str(csi.python_path())},
         harness_nice=autogroup.nice_of(),
+        overrides=request.overrides,
     )
 
 
@@ -259,13 +271,32 @@ def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup
         _wait_phase(client, kind_named(spec.kind).limits.ready_s)
         lab = supervised(spec.dir, components, hold)
         # Scenarios wait for renewed Leases later: that takes up to ten seconds with `documented`.
-        lab.wait_nodes_ready(unready=workloads.not_ready)
+        lab.wait_nodes_ready(unready=partial(_unready, lab) if spec.overrides.texts else workloads.not_ready)
         return lab
     except BaseException:
         if hold is not None:
             hold.close()
         _end(spec, child)
         raise
+
+
+def _unready(lab: LabHandle, api: Api, names: Sequence[str]) -> Mapping[str, str]:
+    """Return the nodes that are not Ready, and why.
+
+    Raises:
+        Problem: systemd restarted a kubelet that ends at each start; with its message.
+        ApiError, MachineError: no answer.
+    """
+    unready = workloads.not_ready(api, names)
+    for name in list(unready)[:1] if "systemd" in lab.features else ():
+        reason = refusal(
+            lab.fleet.machine(name).run(["sh", "-c", _RESTARTED], timeout_s=_SSH_TIMEOUT_S).stdout
+        )
+        if reason:
+            raise Problem(
+                f"{KUBELET} of {name} does not start: {reason}", f"lab {lab.name}", "correct the setting"
+            )
+    return unready
 
 
 def _end(spec: LabSpec, child: proc.Process) -> None:

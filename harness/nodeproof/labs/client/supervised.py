@@ -16,7 +16,7 @@ from nodeproof.artifacts.components import Components
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.published import kubelet_configz
 from nodeproof.labs.base.control_plane import ATTACHER_PORT, ComponentShell, Kubectl, as_machine_errors
-from nodeproof.labs.base.processes import last_console_lines
+from nodeproof.labs.base.processes import last_console_lines, refusal
 from nodeproof.labs.base.spec import API_ADDRESS, API_PORT, NodeSpec
 from nodeproof.labs.base.wire import MemoryUsage, NodeInfo, ServiceStatus, SupervisorClient, folder_of
 from nodeproof.labs.client.handle import LabHandle
@@ -216,7 +216,8 @@ class SupervisedLifecycle(Lifecycle):
             if self.is_in_other_zone(name.partition("-")[2]):
                 continue
             log_lines = self.last_lines(name)
-            raise Problem(f"{name} {how}", f"lab {self.folder.name}", "its last log lines follow", log_lines)
+            message = ": ".join(filter(None, (f"{name} {how}", refusal(log_lines))))
+            raise Problem(message, f"lab {self.folder.name}", "its last log lines follow", log_lines)
 
     def has_control_plane(self) -> bool:
         return not set(COMPONENTS) & set(self.supervisor.status().died)

@@ -20,6 +20,7 @@ from nodeproof.labs.base.spec import NodeSpec
 from nodeproof.labs.base.wire import LabStatus, NodeInfo
 from nodeproof.machines.machine import Machine
 from nodeproof.model.needs import MOST_IN_A_ZONE
+from nodeproof.model.overrides import COMPONENTS, KUBELET, NO_OVERRIDES, Overrides
 from nodeproof.model.problem import Problem
 
 if TYPE_CHECKING:
@@ -156,22 +157,30 @@ class Kind:
         """Return whether its kubelets are built from the Kubernetes version under test."""
         return components.hollow_from_tree or not self.is_hollow
 
-    def flags_set(self, profile: Profile) -> Mapping[str, Mapping[str, str]]:
+    def flags_set(
+        self, profile: Profile, overrides: Overrides = NO_OVERRIDES
+    ) -> Mapping[str, Mapping[str, str]]:
         """Return the settings per component that differ from upstream's defaults, for display.
 
         Claims about defaults do not use these: they read command lines and the kubelet's configuration file.
         """
-        flags = {component: dict(fixed) for component, fixed in FIXED_FLAGS.items()}
+        flags: dict[str, dict[str, Json]] = {name: dict(fixed) for name, fixed in FIXED_FLAGS.items()}
         flags["kube-apiserver"] |= profile.api_server
         flags["kube-controller-manager"] |= profile.controller_manager
-        kubelet = {**self.kubelet(), **profile.kubelet}
-        return {**flags, "kubelet": {name: str(value) for name, value in kubelet.items()}}
+        flags[KUBELET] = {**self.kubelet(), **profile.kubelet}
+        for component in COMPONENTS:
+            flags[component] = {**flags.get(component, {}), **overrides.of(component)}
+        return {
+            component: {name: str(value) for name, value in values.items()}
+            for component, values in flags.items()
+            if values
+        }
 
-    def settings(self, profile: Profile) -> list[str]:
+    def settings(self, profile: Profile, overrides: Overrides = NO_OVERRIDES) -> list[str]:
         """Return every setting that differs from upstream's default, one line each, for display."""
         flags_of_components = [
             f"{component} {name}={value}"
-            for component, flags in self.flags_set(profile).items()
+            for component, flags in self.flags_set(profile, overrides).items()
             for name, value in flags.items()
         ]
         environment = [f"kubelet environment {name}={value}" for name, value in profile.kubelet_env.items()]

@@ -136,23 +136,24 @@ class LabServer:
             self._phase = "failed"
 
     def _start_control_plane(self) -> None:
-        pki = self.spec.dir / "pki"
-        self._services.start("etcd", control_plane.etcd(self.spec, self._memory / "etcd"))
+        configs = control_plane.write_kubeconfigs(self._credentials, self.spec.dir / "pki")
+        # All command lines first: a setting that the lab refuses must not leave half a control plane.
+        etcd = control_plane.etcd(self.spec, self._memory / "etcd")
         server = control_plane.api_server(self.spec, self._credentials, self._logs)
-        self._services.start("kube-apiserver", server)
-        configs = control_plane.write_kubeconfigs(self._credentials, pki)
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(self._nodes.join, self.spec.nodes))
-        control_plane.wait_ready(self._credentials, self._dead_component)
         manager = control_plane.controller_manager(
             self.spec, self._credentials, configs["controller-manager"]
         )
-        self._services.start("kube-controller-manager", manager)
         scheduler = control_plane.scheduler(self.spec, self._credentials, configs["scheduler"])
-        self._services.start("kube-scheduler", scheduler)
         cloud = control_plane.cloud_controller_manager(
             self.spec, self._credentials, configs["controller-manager"]
         )
+        self._services.start("etcd", etcd)
+        self._services.start("kube-apiserver", server)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(self._nodes.join, self.spec.nodes))
+        control_plane.wait_ready(self._credentials, self._dead_component)
+        self._services.start("kube-controller-manager", manager)
+        self._services.start("kube-scheduler", scheduler)
         self._services.register(CLOUD, cloud)
         if self._kind.storage is not None:
             folders = control_plane.DriverFolders(
@@ -319,6 +320,7 @@ class LabServer:
             received=list(self._witness.received),
             holders=self._holders,
             kvm=self._nodes.runs_on_kvm(),
+            overrides=self.spec.overrides,
         )
 
     def _hold(self, client: socket.socket) -> None:

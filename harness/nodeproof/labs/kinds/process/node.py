@@ -220,9 +220,9 @@ class ProcessNodes:
         pid, component = self._pid(name), f"kube-proxy-{name}"
         if component in self._processes.pids():
             return
-        spec, binary = self.get(name).spec, self._lab.binary("kube-proxy")
+        spec = self.get(name).spec
         inside = self._home(spec) / "run" / "node"
-        argv = [*enter(pid), *seed.kube_proxy_command(binary, spec, inside, self._authority)]
+        argv = [*enter(pid), *seed.kube_proxy_command(self._lab, spec, inside, self._authority)]
         self._processes.start(component, argv, node=name, env={"GOMAXPROCS": "1"})
         self._events.write("machine", node=name, step="proxy-started")
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nodeproof.artifacts.components import PROXY
 from nodeproof.labs.base import kubelet
-from nodeproof.labs.base.control_plane import kubeconfig
+from nodeproof.labs.base.control_plane import flags, kubeconfig
 from nodeproof.labs.base.mounts import ETC, make_etc
 from nodeproof.labs.base.pki import Authority, pair_in, ssh_key
 from nodeproof.labs.base.profiles import FIXED_KUBELET
@@ -47,6 +48,8 @@ def write(
     home: Path, lab: LabSpec, spec: NodeSpec, authority: Authority, settings: Mapping[str, Json]
 ) -> None:
     """Write everything that a node needs before it boots: identity, credentials, kubelet configuration."""
+    # A setting that the lab refuses must end the start of the lab, not a fault that starts kube-proxy.
+    _proxy_flags(lab, spec)
     inside = home / "run" / "node"
     for folder in (inside / "kubelet", inside / "scratch", home / "run" / "sshd", home / "run" / "lock"):
         folder.mkdir(parents=True)
@@ -88,11 +91,11 @@ def _write_kubelet(
     )
     pair, bundle = pair_in(INSIDE, "kubelet"), INSIDE / "ca.crt"
     (inside / "kubeconfig").write_text(kubeconfig(pair, bundle, spec.node_name))
-    configuration = {
-        **kubelet.configuration(lab, spec, INSIDE, settings),
+    folders = {
         "volumePluginDir": f"{INSIDE}/kubelet/volume-plugins",
         "podLogsDir": f"{INSIDE}/kubelet/pod-logs",
     }
+    configuration = kubelet.configuration(lab, spec, INSIDE, {**settings, **folders})
     (inside / "kubelet.json").write_text(json.dumps(configuration))
 
 
@@ -131,27 +134,36 @@ def _sshd_config(spec: NodeSpec, sshd: Path) -> str:
     )
 
 
-def kube_proxy_command(binary: str, spec: NodeSpec, inside: Path, authority: Authority) -> list[str]:
+def kube_proxy_command(lab: LabSpec, spec: NodeSpec, inside: Path, authority: Authority) -> list[str]:
     """Return kube-proxy's command line, and create its credentials on its first start.
 
     It is configured by flags: with a file, kube-proxy watches that file and ends if the machine has no
     inotify instance left (cmd/kube-proxy/app/options.go), as happens beside several labs.
 
     Args:
-        binary: the executable.
+        lab: the lab of the node.
         spec: the node.
         inside: the folder that the node sees as `INSIDE`.
         authority: issues the credentials.
+
+    Raises:
+        Problem: The user sets one of the lab's own flags.
     """
     config = inside / f"{_PROXY_FILE}.kubeconfig"
     if not config.exists():
         authority.issue(_PROXY_FILE, _PROXY_USER, folder=inside)
         config.write_text(kubeconfig(pair_in(INSIDE, _PROXY_FILE), INSIDE / "ca.crt", _PROXY_USER))
-    flags = {
-        "kubeconfig": str(INSIDE / config.name),
+    return [lab.binary(PROXY), *flags(_proxy_flags(lab, spec))]
+
+
+def _proxy_flags(lab: LabSpec, spec: NodeSpec) -> Mapping[str, str]:
+    """Return kube-proxy's flags, with those of the user. Raises Problem if these are the lab's own."""
+    own = {
+        "kubeconfig": str(INSIDE / f"{_PROXY_FILE}.kubeconfig"),
         "hostname-override": spec.node_name,
         "proxy-mode": "nftables",
         "healthz-bind-address": "127.0.0.1:10256",
         **_PROXY_SETTINGS_UNSET,
     }
-    return [binary, *(f"--{name}={value}" for name, value in flags.items())]
+    lab.overrides.refuse_own(PROXY, own)
+    return {**own, **lab.overrides.of(PROXY)}

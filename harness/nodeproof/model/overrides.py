@@ -1,0 +1,119 @@
+"""Settings that a user gives a lab: `--feature-gates` and `--set`. They replace the profile's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nodeproof.model.problem import Problem
+
+Json = Any
+KUBELET = "kubelet"
+COMPONENTS = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "cloud-controller-manager",
+    "kube-proxy",
+    KUBELET,
+)
+GATES_OPTION, SET_OPTION = "--feature-gates", "--set"
+_GATE = re.compile(r"([A-Za-z][A-Za-z0-9]*)=(true|false)")
+_SETTING = re.compile(r"([a-z-]+)\.([A-Za-z][A-Za-z0-9-]*)=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """The settings of a user.
+
+    `settings` are the flags of each component, and the fields of KubeletConfiguration under `kubelet`.
+    `known_gates` are the names in `gates` that each component knows; only these go to it.
+    """
+
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+    known_gates: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def of(self, component: str) -> dict[str, Json]:
+        """Return the flags of a component, or the fields of the kubelet, with the gates that it knows."""
+        own = dict(self.settings.get(component, {}))
+        gates = {gate: self.gates[gate] for gate in self.known_gates.get(component, ())}
+        if not gates:
+            return own
+        if component == KUBELET:
+            return {**own, "featureGates": {**own.get("featureGates", {}), **gates}}
+        texts = [f"{gate}={_text(is_on)}" for gate, is_on in gates.items()]
+        return {**own, "feature-gates": ",".join(filter(None, [own.get("feature-gates", ""), *texts]))}
+
+    def refuse_own(self, component: str, own: Iterable[str]) -> None:
+        """Refuse flags or fields that a lab needs for itself, such as addresses. Raises Problem."""
+        taken = sorted(self.settings.get(component, {}).keys() & {*own})
+        if taken:
+            message = f"a lab sets {', '.join(taken)} of {component} itself"
+            raise Problem(message, SET_OPTION, "leave it out")
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The settings as the options spell them, by which runs are told apart."""
+        gates = [f"{GATES_OPTION} {gate}={_text(is_on)}" for gate, is_on in sorted(self.gates.items())]
+        return (
+            *gates,
+            *(
+                f"{SET_OPTION} {component}.{name}={_text(value)}"
+                for component, settings in sorted(self.settings.items())
+                for name, value in sorted(settings.items())
+            ),
+        )
+
+
+NO_OVERRIDES = Overrides()
+
+
+def suffix(texts: Sequence[str]) -> str:
+    """Return what follows the profile in the name of a run with these `Overrides.texts`; empty without."""
+    return f"+{hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:8]}" if texts else ""
+
+
+def parse(gates: Iterable[str], settings: Iterable[str]) -> Overrides:
+    """Parse the values of both options; of two equal names the last one counts.
+
+    Args:
+        gates: lists such as `A=true,B=false`.
+        settings: `COMPONENT.FLAG=VALUE` or `kubelet.FIELD=VALUE`; a field's value is JSON, or else text.
+
+    Raises:
+        Problem: A value has another form, or the component does not exist.
+    """
+    by_component: dict[str, dict[str, Json]] = {}
+    for text in settings:
+        match = _SETTING.fullmatch(text)
+        if match is None or match[1] not in COMPONENTS:
+            form = f"use COMPONENT.FLAG=VALUE or kubelet.FIELD=JSON, of {', '.join(COMPONENTS)}"
+            raise Problem(f"{text!r} sets nothing", SET_OPTION, form)
+        component, name, value = match.groups()
+        by_component.setdefault(component, {})[name] = _parse(value) if component == KUBELET else value
+    return Overrides(dict(_parse_gate(gate) for text in gates for gate in text.split(",")), by_component)
+
+
+def _parse_gate(text: str) -> tuple[str, bool]:
+    match = _GATE.fullmatch(text.strip())
+    if match is None:
+        form = "use NAME=true or NAME=false, separated by commas"
+        raise Problem(f"{text!r} is not a feature gate", GATES_OPTION, form)
+    return match[1], match[2] == "true"
+
+
+def _parse(value: str) -> Json:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
