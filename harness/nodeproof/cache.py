@@ -65,17 +65,17 @@ def make_folder(folder: Path) -> None:
         raise Problem(
             f"the cache cannot be written: {error.strerror}",
             str(folder),
-            "set XDG_CACHE_HOME to a folder that can",
+            "set XDG_CACHE_HOME to a writable folder",
         ) from error
 
 
 def locked(file: Path, wait_message: str, report: Report) -> contextlib.AbstractContextManager[None]:
-    """Hold `file` locked against other processes; report `wait_message` if the lock is not free."""
+    """Hold the lock of a file; if another process holds it, report `wait_message` and wait."""
     return locks.locked(file, lambda: report(f"{wait_message}: waiting for it ({file.parent})"))
 
 
 def unfinished(folder: Path) -> list[Path]:
-    """Return the partial files and folders of killed processes, i.e. those whose lock is free."""
+    """Return the unfinished snapshots in a folder (`.KEY.new-*`) whose lock no process holds."""
     partial = folder.glob(".*.new-*")
     return [
         path for path in partial if not locks.is_held(folder / f"{path.name.rpartition('.new-')[0]}.lock")
@@ -106,7 +106,7 @@ def load_or_build(
 
 @contextlib.contextmanager
 def work_folder(entry: Path) -> Iterator[Path]:
-    """Yield a folder to build in; at the end its subfolder `entry` becomes the cache entry.
+    """Yield a folder to build in; without an error its subfolder "entry" replaces the cache entry.
 
     The caller holds the lock.
     """

@@ -91,8 +91,8 @@ COMMANDS = (
     Command(
         "plan",
         commands.plan,
-        "show which scenario would run in which slot, and until when; starts nothing",
-        about="Takes the options that `nodeproof run` passes to pytest; -n is the number of slots.",
+        "show which worker would run each scenario, and until when; starts nothing",
+        about="Takes the options that `nodeproof run` passes to pytest; -n is the number of workers.",
         passes_on=True,
     ),
     Command(

@@ -84,7 +84,7 @@ def _shipped() -> list[str]:
 
 
 def plan(_arguments: argparse.Namespace, rest: list[str]) -> int:
-    """Print which scenario would run in which slot, and until when, without starting anything."""
+    """Print which worker would run each scenario, and until when, without starting anything."""
     import pytest
 
     plan_plugin, output = _Plan(), io.StringIO()

@@ -114,7 +114,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
-    """Set the default number of slots of `nodeproof run`, before xdist reads it."""
+    """Set the default number of workers of `nodeproof run`, before xdist reads it."""
     if config.getoption("shipped"):
         from nodeproof.session.options import set_default_workers
         from nodeproof.session.run import usage_errors
@@ -126,7 +126,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Return for `-n auto` as many slots as this machine supports, in `nodeproof run` only."""
+    """Return for `-n auto` as many workers as this machine supports, in `nodeproof run` only."""
     if not config.getoption("shipped"):
         return None
     from nodeproof.session.options import default_workers

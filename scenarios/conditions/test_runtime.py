@@ -1,4 +1,4 @@
-"""Nodes whose container runtime is down, with a running kubelet and with one that starts."""
+"""Nodes whose container runtime is down, while the kubelet runs and when it starts."""
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
 from nodeproof.scenario.sources import Journal
@@ -6,18 +6,18 @@ from nodeproof.scenario.sources import Journal
 RUNTIME, KUBELET = "containerd.service", "kubelet.service"
 SETTINGS = "/etc/kubernetes/kubelet.json"
 SOCKET = "unix:///run/containerd/containerd.sock"
-UNUSED_SOCKET = "unix:///run/nobodys.sock"
+UNUSED_SOCKET = "unix:///run/unused.sock"
 DOWN_WINDOW = windows.formula("period", "30", "23 - slack", "36 + 1.04U + slack")
 """A runtime that has not answered for 30 s is down (maxWaitForContainerRuntime in pkg/kubelet/kubelet.go).
-Its last answer is up to 5 s old, or more where a request takes long; the status is compared every U. An
-emulated machine takes up to 6 s to stop it.
+Its last answer is up to 5 s old, or more where a request takes long; the status is compared every U. A
+virtual machine without KVM takes up to 6 s to stop it.
 """
 UP_WINDOW = windows.up_to("20 + 1.04U")
-"""On an emulated machine it starts in up to 8 s. The kubelet asks every 5 s, and once in vain while nothing
-reconnects (maxBackoffDelay in k8s.io/cri-client/pkg/remote_runtime.go).
+"""On a virtual machine without KVM it starts in up to 8 s. The kubelet asks every 5 s, and one request may
+fail before its gRPC client reconnects (maxBackoffDelay in k8s.io/cri-client/pkg/remote_runtime.go).
 """
 START_S = 30
-"""A kubelet takes a second to refuse to start, and up to 20 s on an emulated machine."""
+"""A kubelet takes a second to refuse to start, and up to 20 s on a virtual machine without KVM."""
 
 
 @needs(nodes=2, faulted=1, features=("systemd",), lasts="75")
@@ -52,8 +52,10 @@ def test_a_kubelet_without_a_container_runtime_does_not_start(lab: Lab, claim: E
         with lab.inject(without_runtime) as fault:
             lab.run(actions.restart_kubelet(node))
             lab.wait_for(node.unknown.after(restart, windows.detection_from_fault()))
+            # The journal is collected below: this waits until the end of the window.
             on_node.expect(refusal, within=windows.prompt(START_S), after=restart)
             on_node.expect_later(process_exit, within=windows.prompt(10), after=refusal)
             on_node.never(node.ready, throughout=windows.absence(lab.quiet_s), after=node.unknown)
             lab.collect(Journal(node, KUBELET))
+        # systemd restarts the kubelet (Restart=always), now with its original file.
         lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))

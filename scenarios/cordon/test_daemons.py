@@ -1,4 +1,4 @@
-"""Daemons on a node that takes no new pods."""
+"""DaemonSet pods on a cordoned node."""
 
 from nodeproof.scenario import Expectations, Lab, actions, needs, windows
 from nodeproof.scenario.kubernetes import workload
@@ -6,7 +6,7 @@ from nodeproof.scenario.kubernetes import workload
 PLACED_S, RUNS_S = 10.0, 60.0
 """Time until the controller creates a pod and the scheduler binds it, and until a container runs (s).
 
-A container on an emulated machine starts slowly.
+A container on a virtual machine without KVM starts slowly.
 """
 
 

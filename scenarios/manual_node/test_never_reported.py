@@ -8,19 +8,20 @@ from nodeproof.scenario.sources import audit
 
 NODES = "/api/v1/nodes"
 LARGE_ENOUGH = {"capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}}
-"""Only the Node's health keeps pods away."""
+"""Enough capacity for the pods: only the Node's health can keep them away."""
 STARTUP_GRACE = windows.formula("period", "S", "S - 1 - slack", "S + P + 1 + slack")
 """The grace period counts from creationTimestamp, which has no fraction of a second."""
 DURING_STARTUP = windows.up_to("0.7S")
+"""Well before the startup grace period ends."""
 LONG = windows.formula("negative", "3S", "0", "3S")
 ONE_PASS = windows.up_to("P + 1")
 
 
 @needs(nodes=2, lasts="3S + 15")
 def test_node_that_has_no_kubelet_becomes_unknown_and_stays_empty(lab: Lab, claim: Expectations) -> None:
-    """A cloud's controller would look for its machine at once, and every 5 s."""
+    """With a cloud, its node lifecycle controller would find no instance for this Node and delete it."""
     not_eligible = claim("manual-node.not-eligible")
-    # The controller remembers when it last heard of an earlier Node with the same name.
+    # The controller may still have the last heartbeat of an earlier Node with the same name.
     node = Node(f"by-hand-{uuid.uuid4().hex[:8]}")
     creation = node.created
     no_schedule = node.taint(UNREACHABLE, "NoSchedule").added
@@ -28,6 +29,7 @@ def test_node_that_has_no_kubelet_becomes_unknown_and_stays_empty(lab: Lab, clai
 
     with lab.record():
         lab.run(actions.send_request("POST", NODES, {"metadata": metadata, "status": LARGE_ENOUGH}))
+        # Until the startup grace period ends, the Node has no NoSchedule taint (doNoScheduleTaintingPass).
         early_pod = lab.run(actions.pending_pod(only_on=node))
         not_eligible.expect(early_pod.bound, within=DURING_STARTUP, after=early_pod.created)
         unknown = claim("manual-node.never-updated-unknown").expect(
@@ -38,10 +40,10 @@ def test_node_that_has_no_kubelet_becomes_unknown_and_stays_empty(lab: Lab, clai
         pod = lab.run(actions.pending_pod(only_on=node))
         not_eligible.expect(pod.unschedulable, within=windows.prompt(5), after=pod.created)
         not_eligible.never(pod.bound, throughout=windows.absence(lab.quiet_s), after=pod.created)
-        expect_removal_by_hand_alone(lab, claim, node)
+        expect_removed_only_by_kubectl(lab, claim, node)
 
 
-def expect_removal_by_hand_alone(lab: Lab, claim: Expectations, node: Node) -> None:
+def expect_removed_only_by_kubectl(lab: Lab, claim: Expectations, node: Node) -> None:
     """Expect that the Node stays until it is deleted by hand, and does not come back."""
     creation, removal = node.created, node.removed
     deletions = audit(verb="delete", resource="nodes", name=node)

@@ -5,7 +5,7 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, needs, probes
 NODES = "/api/v1/nodes"
 NAME, LABELS = "10.240.79.157", {"name": "my-first-k8s-node"}
 EXAMPLE = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": NAME, "labels": LABELS}}
-"""The page's example."""
+"""The example manifest of the Nodes page."""
 INVALID_NAME = {"status": 422, "body": {"message": {"$contains": "metadata.name: Invalid value"}}}
 VALID = ("n" * 253, "1", "a-1.b-2.c")
 INVALID = ("Node-1", "node_1", "node..1", "-node", "node-", "n" * 254)
@@ -23,8 +23,8 @@ def test_a_node_is_made_by_hand_under_a_name_that_is_a_dns_subdomain(lab: Lab, c
         creation = lab.run(actions.send_request("POST", NODES, EXAMPLE))
         node = lab.run(actions.send_request("GET", f"{NODES}/{NAME}"))
 
-    is_created = claim("naming.dns-subdomain").expect_later(checks.shows(creation, {"status": 201}))
-    claim("manual-node.create").expect_later(is_created)
+    accepted = claim("naming.dns-subdomain").expect_later(checks.shows(creation, {"status": 201}))
+    claim("manual-node.create").expect_later(accepted)
     claim("manual-node.create").expect_later(checks.shows(node, {"body": {"metadata": {"labels": LABELS}}}))
 
 

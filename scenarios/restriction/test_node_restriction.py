@@ -1,4 +1,4 @@
-"""NodeRestriction: what a kubelet's credential may do, and on which objects."""
+"""NodeRestriction: what a kubelet's user may do, and on which objects."""
 
 import uuid
 from functools import partial
@@ -20,7 +20,7 @@ STATUS = {"status": {"nodeInfo": {"kernelVersion": "nodeproof"}}}
 RESERVED = "node-restriction.kubernetes.io/kept"
 EXISTING_TAINT = {"key": "example.com/kept", "value": "nodeproof", "effect": "PreferNoSchedule"}
 ADDED_TAINT = {"key": "example.com/added", "effect": "NoSchedule"}
-OTHER_TAINTS: tuple[list[dict[str, str]] | None, ...] = (
+CHANGED_TAINTS: tuple[list[dict[str, str]] | None, ...] = (
     None,
     [ADDED_TAINT],
     [EXISTING_TAINT, ADDED_TAINT],
@@ -32,7 +32,7 @@ OTHER_TAINTS: tuple[list[dict[str, str]] | None, ...] = (
 
 @needs(nodes=2, faulted=1, lasts="10")
 def test_a_kubelet_changes_its_own_node_and_no_other(lab: Lab, claim: Expectations) -> None:
-    """The others include names with the kubelet's own as prefix, as a prefix comparison would accept them."""
+    """The other Nodes include one whose name begins with the kubelet's, and one that is a prefix of it."""
     node = lab.target
     another = next(entry.name for entry in lab.nodes() if entry.name != node)
     longer, shorter = f"{node}0-{uuid.uuid4().hex[:8]}", node[:-1].rstrip("-.")
@@ -46,7 +46,7 @@ def test_a_kubelet_changes_its_own_node_and_no_other(lab: Lab, claim: Expectatio
             lab.inject(faults.set_label(RESERVED, "yes", {node: None})),
         ):
             expect_access_to_own_objects(lab, claim)
-            for taints in OTHER_TAINTS:
+            for taints in CHANGED_TAINTS:
                 answer = send(lab, "PATCH", f"{NODES}/{node}", with_taints(taints), NO_TAINTS)
                 claim("node-restriction.taints").expect_later(answer)
             for other in (another, longer):
@@ -66,8 +66,10 @@ def expect_access_to_own_objects(lab: Lab, claim: Expectations) -> None:
     own, lease = f"{NODES}/{node}", f"{LEASES}/{node}"
 
     modify, delete = claim("node-restriction.modify-own-only"), claim("node-restriction.delete-denied")
+    # Each claim begins with an allowed request, so that a 403 has no other cause than its rule.
     modify.expect_later(answer("PATCH", own, ANNOTATION, OK))
     modify.expect_later(answer("PATCH", f"{own}/status", STATUS, OK))
+    # 409: the request was authorized, and the object exists.
     creation = answer("POST", NODES, named(node), CONFLICT)
     claim("node-restriction.create-other-denied").expect_later(creation)
     delete.expect_later(answer("PATCH", own, ANNOTATION, OK))
@@ -77,6 +79,7 @@ def expect_access_to_own_objects(lab: Lab, claim: Expectations) -> None:
     labels.expect_later(answer("PATCH", own, with_label("example.com/team"), OK))
     for key in ("node-restriction.kubernetes.io/team", "other.kubernetes.io/team", "k8s.io/team"):
         labels.expect_later(answer("PATCH", own, with_label(key), FORBIDDEN))
+    # The value does not change, and NodeRestriction compares the old and new labels.
     labels.expect_later(answer("PATCH", own, with_label(RESERVED), OK))
     for value in ("no", None):
         labels.expect_later(answer("PATCH", own, with_label(RESERVED, value), FORBIDDEN))
@@ -90,7 +93,7 @@ def expect_access_to_own_objects(lab: Lab, claim: Expectations) -> None:
     leases.expect_later(answer("POST", OTHER_LEASES, {**named(node), **held_by(node)}, FORBIDDEN))
     read.expect_later(answer("GET", own, None, OK))
     read.expect_later(answer("GET", NODES, None, FORBIDDEN))
-    # The review stands for a watch, which would not end if it is allowed.
+    # A SelfSubjectAccessReview instead of a watch: an allowed watch would not end.
     read.expect_later(answer("POST", REVIEWS, watch_of(node), ALLOWED))
     read.expect_later(answer("POST", REVIEWS, watch_of(""), DENIED))
 
@@ -110,7 +113,7 @@ def expect_no_access_to(lab: Lab, claim: Expectations, other: str) -> None:
 
 
 def send(lab: Lab, method: Method, path: str, body: Any, answer: dict[str, Any]) -> Check:
-    """Send a dry run as the kubelet of the target, and return a check of its answer."""
+    """Send a dry run as the user of the target's kubelet (impersonated), and return a check of its answer."""
     return checks.shows(
         lab.run(actions.dry_run(method, path, body, by=actions.kubelet_of(lab.target))), answer
     )

@@ -39,24 +39,25 @@ def expected(*durations: float) -> list[Expected]:
 
 
 @given(DURATIONS, st.integers(1, 8))
-def test_every_scenario_is_planned_once_and_the_plan_is_balanced(durations: list[float], slots: int) -> None:
-    packed = pack(expected(*durations), slots, START_S)
-    names = [entry.scenario for slot in packed for entry in slot.scenarios]
+def test_every_scenario_is_planned_once_and_evenly(durations: list[float], workers: int) -> None:
+    packed = pack(expected(*durations), workers, START_S)
+    names = [entry.scenario for worker in packed for entry in worker.scenarios]
     assert sorted(names) == sorted(entry.scenario for entry in expected(*durations))
-    assert len(packed) == min(slots, len(durations))
-    at_least = max(max(durations), sum(durations) / slots)
-    assert critical(packed).lasts_s <= at_least + (1 - 1 / slots) * max(durations) + 1e-6
+    assert len(packed) == min(workers, len(durations))
+    at_least = max(max(durations), sum(durations) / workers)
+    assert critical(packed).lasts_s <= at_least + (1 - 1 / workers) * max(durations) + 1e-6
 
 
 def test_long_scenario_gets_its_own_worker_and_starts_first() -> None:
     long, *others = pack(expected(5, 40, 105, 40, 20), 2, START_S)
     assert [entry.lasts_s for entry in long.scenarios] == [105]
-    assert [[entry.lasts_s for entry in slot.scenarios] for slot in others] == [[40, 40, 20, 5]]
+    assert [[entry.lasts_s for entry in worker.scenarios] for worker in others] == [[40, 40, 20, 5]]
 
 
 def test_scenarios_of_equal_duration_keep_their_order() -> None:
-    (slot,) = pack(expected(10, 5, 10, 10, 5), 1, START_S)
-    assert [entry.scenario for entry in slot.scenarios] == ["test_0", "test_2", "test_3", "test_1", "test_4"]
+    (worker,) = pack(expected(10, 5, 10, 10, 5), 1, START_S)
+    names = [entry.scenario for entry in worker.scenarios]
+    assert names == ["test_0", "test_2", "test_3", "test_1", "test_4"]
 
 
 def test_scenario_that_runs_alone_comes_first_with_its_own_lab() -> None:
@@ -70,8 +71,8 @@ def test_scenarios_with_the_same_standing_fault_are_consecutive() -> None:
         Expected(f"test_{number}", 10 - number, "", standing=("", "swap", "", "swap")[number])
         for number in range(4)
     ]
-    (slot,) = pack(scenarios, 1, START_S)
-    assert [entry.scenario for entry in slot.scenarios] == ["test_0", "test_2", "test_1", "test_3"]
+    (worker,) = pack(scenarios, 1, START_S)
+    assert [entry.scenario for entry in worker.scenarios] == ["test_0", "test_2", "test_1", "test_3"]
 
 
 def stand(lasts_s: float, *faults: str, size: Size | None = None) -> list[Expected]:
@@ -81,19 +82,19 @@ def stand(lasts_s: float, *faults: str, size: Size | None = None) -> list[Expect
     ]
 
 
-def stands_in(slots: Sequence[WorkerPlan]) -> list[set[str]]:
-    return [{entry.standing for entry in slot.scenarios if entry.standing} for slot in slots]
+def stands_in(workers: Sequence[WorkerPlan]) -> list[set[str]]:
+    return [{entry.standing for entry in worker.scenarios if entry.standing} for worker in workers]
 
 
 def test_scenarios_with_the_same_standing_fault_share_a_worker() -> None:
     scenarios = [*expected(50, 45, 40, 35), *stand(30, "swap", "few pods", "swap", "few pods")]
-    slots = pack(scenarios, 2, START_S)
-    assert sorted(map(sorted, stands_in(slots))) == [["few pods"], ["swap"]]
+    workers = pack(scenarios, 2, START_S)
+    assert sorted(map(sorted, stands_in(workers))) == [["few pods"], ["swap"]]
 
 
 def test_group_is_split_if_faster_than_reinjecting() -> None:
-    slots = pack([*expected(20), *stand(60, *["swap"] * 4)], 2, START_S)
-    assert [slot.lasts_s for slot in slots] == [140, 120]
+    workers = pack([*expected(20), *stand(60, *["swap"] * 4)], 2, START_S)
+    assert [worker.lasts_s for worker in workers] == [140, 120]
     # The duration of a lab start does not matter: none is saved.
     assert stands_in(pack(stand(60, *["swap"] * 4), 2, 600.0)) == [{"swap"}, {"swap"}]
     few = [*expected(60), *stand(40, "swap", "swap")]
@@ -113,7 +114,7 @@ def test_standing_fault_groups_cost_no_more_than_they_save(durations: list[tuple
         Expected(f"test_{n}", lasts_s, "", standing=fault) for n, (lasts_s, fault) in enumerate(durations)
     ]
     packed = pack(named, 3, START_S)
-    assert sorted(entry.scenario for slot in packed for entry in slot.scenarios) == sorted(
+    assert sorted(entry.scenario for worker in packed for entry in worker.scenarios) == sorted(
         entry.scenario for entry in named
     )
     apart = pack([replace(entry, standing="") for entry in named], 3, START_S)
@@ -124,36 +125,36 @@ def test_scenarios_with_the_same_lab_size_are_grouped_and_come_first() -> None:
     large = [
         Expected(f"test_large_{size.nodes}_{n}", 10, "", True, size=size) for n in (1, 2) for size in SIZES
     ]
-    slots = pack([*expected(25, 1), Expected("test_alone", 0.5, "", is_alone=True), *large], 2, START_S)
-    for slot in slots:
-        sizes = [entry.size for entry in slot.scenarios]
+    workers = pack([*expected(25, 1), Expected("test_alone", 0.5, "", is_alone=True), *large], 2, START_S)
+    for worker in workers:
+        sizes = [entry.size for entry in worker.scenarios]
         assert sizes == sorted(sizes, key=lambda size: (size is None, size or COMMON))
     for size in SIZES:
-        assert sorted(sum(entry.size == size for entry in slot.scenarios) for slot in slots) == [0, 2]
+        assert sorted(sum(entry.size == size for entry in worker.scenarios) for worker in workers) == [0, 2]
 
 
 def test_lab_size_group_is_split_if_faster_than_another_lab() -> None:
     large = [Expected(f"test_large_{n}", 50, "", True, size=SIZES[0]) for n in range(4)]
     others = expected(*[100.0] * 3)
-    assert [slot.lasts_s for slot in pack([*large, *others], 3, 100.0)] == [200, 200, 100]
-    assert {len(slot.scenarios) for slot in pack([*large, *others], 5, START_S)} == {1, 2}
+    assert [worker.lasts_s for worker in pack([*large, *others], 3, 100.0)] == [200, 200, 100]
+    assert {len(worker.scenarios) for worker in pack([*large, *others], 5, START_S)} == {1, 2}
     assert critical(pack([*large, *others], 5, START_S)).lasts_s == 100
 
 
 def test_shared_lab_is_limited_in_size_and_has_no_idle_zone() -> None:
-    slots = pack(expected(*[10.0] * 60), 60, START_S)
-    assert planning.zones(slots, OPTIONS, COMMON) == 50
+    workers = pack(expected(*[10.0] * 60), 60, START_S)
+    assert planning.zones(workers, OPTIONS, COMMON) == 50
     idle = WorkerPlan((Expected("test_swap", 0.0, f"{NOT_HERE}lab-lacks"),))
-    assert planning.zones((*slots[:3], idle), OPTIONS, COMMON) == 3
+    assert planning.zones((*workers[:3], idle), OPTIONS, COMMON) == 3
 
 
 def test_movable_scenarios_are_the_unshared_ones_longest_first() -> None:
     swap = [Expected("test_swap", 7, "", standing="swap")]
     idle = [Expected("test_idle", 0.0, f"{NOT_HERE}lab-lacks")]
     alone = [Expected("test_alone", 60, "", is_alone=True)]
-    slots = pack([*expected(50, 40, 30, 20), *swap, *idle, *alone], 2, START_S)
-    assert [entry.scenario for entry in movable(slots)] == ["test_1", "test_2", "test_3"]
-    assert movable(slots[:0]) == ()
+    workers = pack([*expected(50, 40, 30, 20), *swap, *idle, *alone], 2, START_S)
+    assert [entry.scenario for entry in movable(workers)] == ["test_1", "test_2", "test_3"]
+    assert movable(workers[:0]) == ()
 
 
 @pytest.mark.parametrize(("profile", "grace_s", "toleration_s"), [(FAST, 12, 10), (DOCUMENTED, 50, 300)])
@@ -256,15 +257,15 @@ def test_duration_does_not_depend_on_the_verdict(outcome: str) -> None:
     assert recorder.durations({"it"}) == {"it": 22.0, START: 12.0}
 
 
-def store_plan(run: Path, slots: Sequence[WorkerPlan]) -> None:
-    planning.write(run, slots, 10.0)
+def store_plan(run: Path, workers: Sequence[WorkerPlan]) -> None:
+    planning.write(run, workers, 10.0)
     planning.write_times(run, {"test_0": 50.0, "test_1": 35.0, "test_2": 5.0, START: 12.0})
 
 
 def test_run_ends_with_planned_and_actual_duration(tmp_path: Path) -> None:
     store_plan(tmp_path, pack(expected(40, 30, 5), 2, START_S))
     assert planning.compare(tmp_path, 70.0) == "took 1 min 10 s, planned 50 s"
-    assert planning.worker_of(tmp_path) == {"test_0": "slot 1", "test_1": "slot 2"}, "test_2 moves"
+    assert planning.worker_of(tmp_path) == {"test_0": "worker 1", "test_1": "worker 2"}, "test_2 moves"
 
 
 def test_run_without_a_plan_compares_nothing(tmp_path: Path) -> None:
@@ -273,9 +274,9 @@ def test_run_without_a_plan_compares_nothing(tmp_path: Path) -> None:
 
 
 def test_description_lists_workers_scenarios_end_and_unavailable_ones() -> None:
-    slots = pack([*expected(40, 30, 5), Expected("test_swap", 0.0, f"{NOT_HERE}lab-lacks")], 2, START_S)
-    lines = list(planning.describe(slots, OPTIONS, 15.0, COMMON, 0))
-    assert lines[0] == "slot 1: 40 s in a process lab, profile fast, 2 nodes, zones: 1, the critical path"
+    workers = pack([*expected(40, 30, 5), Expected("test_swap", 0.0, f"{NOT_HERE}lab-lacks")], 2, START_S)
+    lines = list(planning.describe(workers, OPTIONS, 15.0, COMMON, 0))
+    assert lines[0] == "worker 1: 40 s in a process lab, profile fast, 2 nodes, zones: 1, the critical path"
     assert lines[-2:] == [
         "not here: test_swap  (lab-lacks)",
         "expected end: 55 s (15 s for the start of a lab); scenarios together: 75 s",
@@ -284,8 +285,8 @@ def test_description_lists_workers_scenarios_end_and_unavailable_ones() -> None:
 
 def test_description_shows_each_standing_fault_once() -> None:
     swap = json.dumps([{"fault": "swap", "id": "", "node": "", "size_mib": 256}])
-    slots = pack([*expected(10), *stand(5, swap, swap)], 1, START_S)
-    lines = list(planning.describe(slots, OPTIONS, 15.0, COMMON, 0))
+    workers = pack([*expected(10), *stand(5, swap, swap)], 1, START_S)
+    lines = list(planning.describe(workers, OPTIONS, 15.0, COMMON, 0))
     injections = [line.strip() for line in lines if "injected" in line]
     assert injections == ["injected before it: swap size_mib=256", "injected before it: the same"]
 
@@ -309,8 +310,8 @@ import threading
 from nodeproof.session.scheduling import PlanScheduling
 
 def pytest_xdist_make_scheduler(config):
-    slots = {f"test_it.py::test_it[{n}]": f"slot {n % 2}" for n in range(5)}
-    return PlanScheduling(config, lambda: slots)
+    workers = {f"test_it.py::test_it[{n}]": f"worker {n % 2}" for n in range(5)}
+    return PlanScheduling(config, lambda: workers)
 
 def pytest_collection_modifyitems(config):
     # A replacement worker has not finished collection before the next one is ready.
@@ -364,18 +365,18 @@ def test_group_of_a_dead_worker_continues_after_the_fatal_test(kills: set[int], 
     assert [len(names) for names in workers] == [1] * 6
 
 
-def planned(cwd: Path, slots: int) -> subprocess.CompletedProcess[str]:
-    return ran(cwd, str(Path(sys.executable).with_name("nodeproof")), "plan", "-n", str(slots))
+def planned(cwd: Path, workers: int) -> subprocess.CompletedProcess[str]:
+    return ran(cwd, str(Path(sys.executable).with_name("nodeproof")), "plan", "-n", str(workers))
 
 
 def test_plan_of_the_shipped_scenarios_starts_nothing(tmp_path: Path) -> None:
     process = planned(tmp_path, 3)
     assert process.returncode == 0, process.stderr
-    slots = [line for line in process.stdout.splitlines() if line.startswith("slot ")]
-    assert len(slots) == 3
-    assert any("zone of a process lab, profile fast, 3 nodes in each, zones: " in line for line in slots)
-    assert any("in a process lab, profile fast, 52 nodes, zones: 50 + 2" in line for line in slots)
-    assert sum("the critical path" in line for line in slots) == 1
+    workers = [line for line in process.stdout.splitlines() if line.startswith("worker ")]
+    assert len(workers) == 3
+    assert any("zone of a process lab, profile fast, 3 nodes in each, zones: " in line for line in workers)
+    assert any("in a process lab, profile fast, 52 nodes, zones: 50 + 2" in line for line in workers)
+    assert sum("the critical path" in line for line in workers) == 1
     assert process.stdout.count("test_pods_leave_a_partitioned_node_after_their_own_toleration") == 1
     # On any machine: most are planned by shipped durations.
     assert process.stdout.count("(earlier runs)") > 50
@@ -486,7 +487,7 @@ def test_different_collections_fail_the_run_and_run_nothing() -> None:
 
 def test_first_idle_worker_takes_movable_tests() -> None:
     tests = ["long", "short", *(f"moves {number}" for number in range(6))]
-    scheduling = schedule_by({"long": "slot 1", "short": "slot 2"})
+    scheduling = schedule_by({"long": "worker 1", "short": "worker 2"})
     slow, fast = Worker("gw0"), Worker("gw1")
     for worker in (slow, fast):
         scheduling.add_node(worker)

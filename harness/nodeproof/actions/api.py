@@ -117,7 +117,8 @@ def send_request(
             effect. The action raises it for a POST without a name and for a path with a query.
     """
     if may_fail and method != "GET":
-        raise Problem(f"{method} {path} cannot have may_fail", "scenario", "only a GET changes nothing")
+        message = f"{method} {path} cannot have may_fail: only a GET changes nothing"
+        raise Problem(message, "scenario", "remove may_fail, or send a GET")
 
     def do(context: ActionContext) -> Observation:
         if method != "POST":

@@ -37,6 +37,7 @@ def restart_kubelet(node: str) -> Action[None]:
     """Restart a target's kubelet by systemd, without waiting for its health; needs the feature `systemd`."""
 
     def do(context: ActionContext) -> None:
+        # The clock dates the kubelet's messages. The step comes first, so that its effects follow it.
         context.keep_clock(node)
         if context.recording is not None:
             context.recording.append("machine", node=node, step="kubelet-restarted")

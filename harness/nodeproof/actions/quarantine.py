@@ -48,8 +48,9 @@ def wait_podgc_quarantine(*nodes: str) -> Action[None]:
         api = context.lab.cluster.api
         if begun(api) == 0 or wait_until(lambda: _are_old(api, nodes), _TIMEOUT_S, _PERIOD_S):
             return
-        message = f"younger than {OVER_S:g} s after {_TIMEOUT_S:g} s: one of {', '.join(nodes)}"
-        raise Problem(message, f"lab {context.lab.name}", "find out what creates its Node again")
+        message = f"a Node was created again: one of {', '.join(nodes)} is younger than {OVER_S:g} s"
+        message += f" after a wait of {_TIMEOUT_S:g} s"
+        raise Problem(message, f"lab {context.lab.name}", "find out what creates it")
 
     return Action(f"wait until no quarantine of an earlier {' or '.join(nodes)} is left", do)
 

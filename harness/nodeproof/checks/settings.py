@@ -22,15 +22,17 @@ Args = Mapping[str, Json]
 KUBELET = "kubelet"
 _SETTINGS = ("settings", "kubelet-settings")
 NOTHING = float("-inf")
-"""Stands for a setting that a component reports as null."""
+"""The value of a setting that a component reports as null."""
 
 
 def changed_settings(check: Check, claim: Claim, history: History) -> str:
     """Return which value used by a check was changed by a fault of the recording, or an empty string."""
     for fault in _settings(history):
+        # The place of a fault on the control plane is a component.
         component = KUBELET if fault["fault"] == "kubelet-settings" else str(fault["node"])
         names = {plain(name) for name in fault.get("flags") or fault.get("settings") or ()}
         for figure, owner, path in _figures(check, claim):
+            # DefaultTolerationSeconds.Unreachable is only a part of default-unreachable-toleration-seconds.
             if owner == component and any(plain(path.rpartition(".")[2]) in name for name in names):
                 return f"{figure} of {component} was set by fault {fault['id']}"
     return ""
@@ -46,6 +48,7 @@ def changed_default(claim: Claim, configuration: Configuration) -> str:
 
 
 def _settings(history: History) -> Iterator[Mapping[str, Json]]:
+    """Yield the faults that changed settings, and each join in the same form."""
     for entry in history.of_kind("fault"):
         if entry.data["step"] == "injecting" and entry.data["fault"].get("fault") in _SETTINGS:
             yield entry.data["fault"]

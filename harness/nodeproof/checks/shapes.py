@@ -39,7 +39,7 @@ class Occurrence:
 
 @dataclass(frozen=True)
 class Reference:
-    """An object, or all objects of a resource for `Written`."""
+    """An object; without a name, all objects of a resource."""
 
     resource: str
     namespace: str = ""
@@ -135,7 +135,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """In a list of one of these objects, a matching element appears or changes.
+    """In a list field of one of these objects, a matching element appears or changes.
 
     A removal does not count: a controller that replaces an element may add the new one first.
     """
@@ -171,7 +171,10 @@ class Rewritten:
 
 @dataclass(frozen=True)
 class Recorded:
-    """An entry of the recording of one of these kinds that matches the pattern beside it."""
+    """An entry of the recording that matches one of these pairs of kind and pattern.
+
+    `detail` returns the details of its occurrence.
+    """
 
     by: tuple[tuple[str, Json], ...]
     detail: Callable[[History, Entry], Json] | None = None
@@ -215,7 +218,7 @@ _WORDS: dict[str, Word[Shape]] = {}
 def stored_as(
     name: str, **keys: str
 ) -> Callable[[Callable[Parameters, Shape]], Callable[Parameters, Moment]]:
-    """Make a function from arguments to a shape the constructor of a moment.
+    """Turn a function that returns a shape into the constructor of a moment.
 
     The moment is stored by its name and arguments, and the current code computes its shape. A name that
     recorded runs may contain must keep its meaning.
@@ -293,7 +296,7 @@ def paths(shape: Shape) -> Mapping[str, frozenset[str]]:
 
 
 def fault(shape: Shape) -> str:
-    """Return why the shape can never occur, or an empty string: an invalid reference or pattern."""
+    """Return why the shape can never occur (an invalid reference or pattern), or an empty string."""
     if isinstance(shape, Rewritten) and not shape.names:
         return f"no {shape.of.resource} are named"
     pattern = shape.pattern if isinstance(shape, Became | Created | Written | Rewritten) else None
@@ -391,7 +394,7 @@ def _uid(version: Version) -> str:
 
 
 def step_detail(history: History, step: Entry) -> Args:
-    """Return how long healing took if the step is its start: windows count from its end."""
+    """Return how long healing took, if the step is its start: `windows.recovery` adds it to its bound."""
     if step.data["step"] != "healing":
         return {}
     durations = [

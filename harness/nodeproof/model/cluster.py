@@ -25,7 +25,10 @@ LEASE_NAMESPACE = "kube-node-lease"
 CLUSTER_WIDE = frozenset({"nodes", "namespaces", "csinodes", "volumeattachments"})
 """Recorded resources that are not namespaced."""
 RENEW_JITTER = UPDATE_JITTER = 0.04
-"""Sliding jitter of the renewal since 1.22 (k8s.io/component-helpers/apimachinery/lease/controller.go)."""
+"""Largest relative delay of a Lease renewal since 1.22, and of a status update.
+
+Sources: k8s.io/component-helpers/apimachinery/lease/controller.go; pkg/kubelet/kubelet.go, JitterUntil.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,11 @@ class Calibration:
 class Configuration:
     """The running configuration from which windows are computed; read from the cluster, never assumed.
 
-    `reported` holds each component's `/configz`. `flags_set` holds the flags of each component, and a
-    kubelet's configuration file, with an entry for every component whose flags are known: a default claim
-    uses it to tell whether a value is a default. `tested_kubelet` is true if the kubelets are of the
-    Kubernetes under test. `fields` are the paths in objects of each recorded resource (stored once a run).
+    `reported` holds each component's `/configz`; of the API server, the default tolerations, read by a dry
+    run. `flags_set` has an entry for each component whose flags are known, a kubelet's with the fields of its
+    configuration file: it tells whether a value is a default. `tested_kubelet` is true if the kubelets are of
+    the Kubernetes under test. `fields` are the field paths of each recorded resource, which a run stores once
+    in a file of their own. `lab` is the kind of lab, `components` are the executables by role.
     """
 
     kubernetes_version: str
@@ -81,7 +85,7 @@ class Configuration:
             KeyError, TypeError: A field is missing.
         """
         calibration = Calibration(**select_fields(Calibration, data["calibration"]))
-        # Recordings of earlier versions describe the hollow kubelet, even if another kubelet was running.
+        # Earlier versions stored `hollow_from_tree` for all labs, but only process labs run a hollow kubelet.
         is_tested = data.get("hollow_from_tree", True) or data["lab"] != "process"
         return cls(**{"tested_kubelet": is_tested, **select_fields(cls, data), "calibration": calibration})
 

@@ -1,4 +1,4 @@
-"""Static plan: the scenarios of each slot, in order, and the expected end of the run."""
+"""Static plan: the scenarios of each worker, in order, and the expected end of the run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Size:
 class Expected:
     """A scenario's expected duration (s) and its origin, its possible targets, and its lab.
 
-    With `is_alone`, it shares its lab with no other slot. `size` is the size of the lab while it, or others
+    With `is_alone`, it shares its lab with no other worker. `size` is the size of the lab while it, or others
     with the same size, run in it. `standing` is the fault that is injected before it, shared with others of
     the same value.
     """
@@ -52,7 +52,7 @@ class Expected:
 
     @property
     def stays(self) -> bool:
-        """Whether it must stay in its slot, because others there share its lab or its standing fault."""
+        """Whether it must stay with its worker, because others there share its lab or its standing fault."""
         return not self.runs_here or self.is_alone or self.size is not None or bool(self.standing)
 
 
@@ -69,14 +69,14 @@ class WorkerPlan:
 
 
 def pack(expected: Iterable[Expected], workers: int, start_s: float) -> tuple[WorkerPlan, ...]:
-    """Assign the longest scenario first, each to the slot that ends first.
+    """Assign the longest scenario first, each to the worker that ends first.
 
     The result takes at most 4/3 of the shortest possible plan. Scenarios with labs of the same size share a
-    slot, one after another in the same lab, and so do scenarios with the same standing fault. The longest
-    such group is halved if the longest slot would otherwise take longer than with single scenarios, by more
+    worker, one after another in the same lab, and so do scenarios with the same standing fault. The longest
+    such group is halved if the longest worker would otherwise take longer than with single scenarios, by more
     than the group saves: the start of another lab (s), or `STANDING_S`. Equally long scenarios keep their
-    order. In a slot, scenarios with a lab of their own size come first, then those that are alone in a lab,
-    then the others; those with the same standing fault are consecutive. Empty slots are left out.
+    order. Of a worker, scenarios with a lab of their own size come first, then those that are alone in a lab,
+    then the others; those with the same standing fault are consecutive. Empty workers are left out.
 
     Source: R. L. Graham, Bounds on Multiprocessing Timing Anomalies, 1969.
     """
@@ -94,9 +94,9 @@ def divide(expected: Iterable[Expected], of: int, start_s: float) -> tuple[tuple
 
 
 def movable(worker_plans: Iterable[WorkerPlan]) -> tuple[Expected, ...]:
-    """Return the scenarios that any other slot may take, longest first.
+    """Return the scenarios that any other worker may take, longest first.
 
-    The first scenario of a slot, and scenarios that must stay in their slot, are not included.
+    The first scenario of a worker, and scenarios that must stay with their worker, are not included.
     """
     scenarios = [
         scenario
@@ -108,7 +108,7 @@ def movable(worker_plans: Iterable[WorkerPlan]) -> tuple[Expected, ...]:
 
 
 def shares(worker_plan: WorkerPlan, worker_plans: Iterable[WorkerPlan]) -> bool:
-    """Return whether a slot needs a zone of the shared lab, for its own or for taken scenarios."""
+    """Return whether a worker needs a zone of the shared lab, for its own or for taken scenarios."""
     runnable = [scenario for scenario in worker_plan.scenarios if scenario.runs_here]
     return any(not scenario.is_alone for scenario in runnable) or bool(runnable and movable(worker_plans))
 
@@ -133,7 +133,7 @@ def _balanced(
 
 
 def _saves_s(group: Sequence[Expected], start_s: float) -> float:
-    """Return the time (s) that is saved because a group is in one slot instead of two."""
+    """Return the time (s) that is saved because a group has one worker instead of two."""
     return start_s if _has_own_lab(group[0]) else STANDING_S
 
 
@@ -146,7 +146,7 @@ def _halves(group: Sequence[Expected]) -> list[list[Expected]]:
 
 
 def _fill(groups: Iterable[Sequence[Expected]], into: int) -> list[list[Expected]]:
-    """Assign the longest group first, each to the slot that ends first."""
+    """Assign the longest group first, each to the worker that ends first."""
     filled: list[list[Expected]] = [[] for _ in range(into)]
     for group in sorted(groups, key=lambda members: -_sum_s(members)):
         min(filled, key=lambda members: (_sum_s(members), len(members))).extend(group)
@@ -156,7 +156,7 @@ def _fill(groups: Iterable[Sequence[Expected]], into: int) -> list[list[Expected
 def _groups(expected: Iterable[Expected]) -> Iterator[Sequence[Expected]]:
     """Yield the scenarios that belong together; each of the others alone.
 
-    A group shares a lab of its size, a lab that is not shared by slots, or a standing fault. Each additional
+    A group shares a lab of its size, a lab that workers do not share, or a standing fault. Each additional
     lab is a control plane that takes processor time from all others.
     """
     labs: dict[Size | None, list[Expected]] = {}
@@ -185,5 +185,5 @@ def _sum_s(scenarios: Iterable[Expected]) -> float:
 
 
 def critical(worker_plans: Iterable[WorkerPlan]) -> WorkerPlan:
-    """Return the slot that ends last; there must be at least one."""
+    """Return the worker that ends last; there must be at least one."""
     return max(worker_plans, key=lambda worker_plan: worker_plan.lasts_s)

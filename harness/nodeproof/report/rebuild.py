@@ -62,7 +62,7 @@ def rebuild(run: Path, claims: Mapping[str, Claim]) -> Rebuilt:
         partial.rename(folder)
     except OSError as error:
         failed = "the run that was judged again cannot be written"
-        next_step = "make the run's folder one that you may write to, with nothing else in the way"
+        next_step = "check permissions and free space of the run's folder"
         raise Problem(failed, str(folder), next_step, str(error)) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -48,7 +48,7 @@ def begin(config: pytest.Config, folder: Path | None = None) -> Session:
 
 
 def show_progress(config: pytest.Config) -> None:
-    """Show the progress of `nodeproof run`, and warn of too many slots.
+    """Show the progress of `nodeproof run`, and warn of too many workers.
 
     Raises:
         pytest.UsageError: An option is invalid.

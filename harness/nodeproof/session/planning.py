@@ -1,4 +1,4 @@
-"""The plan of a run: the duration of each scenario, the slot in which it runs, and its worker.
+"""The plan of a run: the duration of each scenario, and the worker that runs it.
 
 A duration comes from earlier runs with the same kind of lab and profile, else from the shipped times, else
 from `lasts` of the scenario, else from whether the scenario has a fault.
@@ -171,16 +171,16 @@ def read_times(path: Path) -> Mapping[str, float]:
 
 
 def zones(worker_plans: Sequence[WorkerPlan], options: Options, common: Size) -> int:
-    """Return the number of zones of the shared lab: one for each slot that needs one, up to the lab's limit.
+    """Return the number of zones of the shared lab: one per worker that needs one, up to the lab's limit.
 
-    A slot without a free zone starts a lab of its own.
+    A worker without a free zone starts a lab of its own.
     """
     needed = sum(shares(worker_plan, worker_plans) for worker_plan in worker_plans)
     return min(needed, kind_named(options.kind).limits.nodes // common.nodes)
 
 
 def in_use(worker_plans: Iterable[WorkerPlan]) -> int:
-    """Return the number of slots with a scenario to run."""
+    """Return the number of workers with a scenario to run."""
     return sum(any(scenario.runs_here for scenario in worker_plan.scenarios) for worker_plan in worker_plans)
 
 
@@ -215,7 +215,7 @@ def start_s(options: Options, durations_s: Mapping[str, float]) -> float:
 
 
 def in_order(items: Sequence[pytest.Item], worker_plans: Sequence[WorkerPlan]) -> list[pytest.Item]:
-    """Sort items by the plan: first those fixed to a slot, then movable ones, then tests without claims."""
+    """Sort items by the plan: those that stay with a worker, movable ones, then tests without claims."""
     moves = movable(worker_plans)
     fixed = [scenario for scenario in _scenarios_of(worker_plans) if scenario not in moves]
     order = {scenario.scenario: number for number, scenario in enumerate([*fixed, *moves])}
@@ -223,7 +223,7 @@ def in_order(items: Sequence[pytest.Item], worker_plans: Sequence[WorkerPlan]) -
 
 
 def in_item_order(items: Sequence[pytest.Item], worker_plan: WorkerPlan) -> tuple[WorkerPlan, ...]:
-    """Return the plan of a run without workers: one slot with the scenarios in the order of the items."""
+    """Return the plan of a run without xdist: one worker with the scenarios in the order of the items."""
     order = {item.nodeid: number for number, item in enumerate(items)}
     ordered = sorted(worker_plan.scenarios, key=lambda scenario: order[scenario.scenario])
     return (replace(worker_plan, scenarios=tuple(ordered)),)
@@ -253,14 +253,14 @@ def write_times(run: Path, times: Mapping[str, float]) -> None:
 
 
 def worker_of(run: Path) -> Mapping[str, str]:
-    """Return the slot name of each scenario that is fixed to a slot; empty if the run has no plan.
+    """Return the worker's name of each scenario that stays with it; empty if the run has no plan.
 
     Raises:
         Problem: The plan cannot be read.
     """
     plan = _read(run)
     return {
-        planned["scenario"]: f"slot {number}"
+        planned["scenario"]: f"worker {number}"
         for number, worker_plan in enumerate(plan["slots"], 1)
         for planned in worker_plan
         if planned["scenario"] not in plan["moves"]
@@ -277,7 +277,7 @@ def planned_s(run: Path) -> Mapping[str, float]:
 
 
 def _read(run: Path) -> Mapping[str, Any]:
-    """Return the plan in the run's folder; without slots if there is none. Raises Problem."""
+    """Return the plan in the run's folder; without workers if there is none. Raises Problem."""
     path = run / PLAN
     return read_json(path) if path.exists() else {"start_s": 0.0, "slots": [], "moves": []}
 
@@ -287,19 +287,19 @@ def describe_shard(shard: Shard, last_s: Sequence[float]) -> Iterator[str]:
     total = sum(map(len, shard.parts))
     lengths = ", ".join(f"{shard_s:.0f}" for shard_s in last_s)
     own = len(shard.parts[shard.number - 1])
-    yield f"{shard.name}: {own} of {total} scenarios; the shards, in one slot each: {lengths} s"
+    yield f"{shard.name}: {own} of {total} scenarios; the shards, with one worker each: {lengths} s"
 
 
 def describe(
     worker_plans: Sequence[WorkerPlan], options: Options, start_s: float, common: Size, zones_shared: int
 ) -> Iterator[str]:
-    """Yield the plan as text: slots, scenarios, faults, the critical path and the expected end."""
+    """Yield the plan as text: workers, scenarios, faults, the critical path and the expected end."""
     last = critical(worker_plans)
     for number, worker_plan in enumerate(worker_plans, 1):
         here = [scenario for scenario in worker_plan.scenarios if scenario.runs_here]
         place = _describe_place(here, options, common, zones_shared)
         path = ", the critical path" if worker_plan is last else ""
-        yield f"slot {number}: {f'{worker_plan.lasts_s:.0f} s in {place}{path}' if here else 'nothing'}"
+        yield f"worker {number}: {f'{worker_plan.lasts_s:.0f} s in {place}{path}' if here else 'nothing'}"
         yield from _describe_scenarios(here)
     scenarios = list(_scenarios_of(worker_plans))
     for scenario in scenarios:
@@ -318,7 +318,7 @@ def describe(
 
 
 def _describe_place(scenarios: Sequence[Expected], options: Options, common: Size, zones_shared: int) -> str:
-    """Describe the labs of a slot, and then its zone of the shared lab."""
+    """Describe the labs of a worker, and then its zone of the shared lab."""
     lab = f"{options.kind} lab, profile {options.profile}"
     lab = f"zone of lab {options.lab}, a {lab}" if options.zone else lab
     sizes = _lab_sizes(scenarios, common, zones_shared)
@@ -329,7 +329,7 @@ def _describe_place(scenarios: Sequence[Expected], options: Options, common: Siz
 
 
 def _lab_sizes(scenarios: Iterable[Expected], common: Size, zones_shared: int) -> Sequence[Size]:
-    """Return the sizes of the labs that a slot does not share, in their order."""
+    """Return the sizes of the labs that a worker does not share, in their order."""
     own = [
         scenario for scenario in scenarios if scenario.runs_here and (scenario.is_alone or not zones_shared)
     ]
@@ -337,7 +337,7 @@ def _lab_sizes(scenarios: Iterable[Expected], common: Size, zones_shared: int) -
 
 
 def _describe_scenarios(scenarios: Sequence[Expected]) -> Iterator[str]:
-    """Yield lines for a slot's scenarios, with what each may affect and its standing faults."""
+    """Yield lines for a worker's scenarios, with what each may affect and its standing faults."""
     previous = ""
     for scenario in scenarios:
         yield f"{scenario.lasts_s:7.1f} s  {scenario.scenario}  ({scenario.source})"

@@ -1,4 +1,4 @@
-"""Show the progress of a run: a line for each finished scenario, and on a terminal a line for each slot.
+"""Show the progress of a run: a line for each finished scenario, and on a terminal a line for each worker.
 
 Both replace pytest's letters in nodeproof's own runs, unless the user changed pytest's verbosity. Each
 process writes its progress into a file of JSON lines, which the process that receives pytest's reports shows.
@@ -190,7 +190,7 @@ class ScenarioLog:
 
 
 class LiveDisplay(ScenarioLog):
-    """Also draws a line for each slot below the finished scenarios, on a terminal."""
+    """Also draws a line for each worker below the finished scenarios, on a terminal."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console.file)
@@ -207,14 +207,14 @@ class LiveDisplay(ScenarioLog):
         return ProgressWriter(run, "run")
 
     def say(self, line: str) -> bool:
-        """Print a message above the slots; return False if they are not drawn."""
+        """Print a message above the workers' lines; return False if they are not drawn."""
         if self._live is None:
             return False
         self._print_message(line)
         return True
 
     def pytest_runtest_logstart(self) -> None:
-        """Draw the slots from the first scenario on."""
+        """Draw a line for each worker from the first scenario on."""
         if self._live is None and self._run is not None:
             self._planned_s = planned_s(self._run)
             self._live = Live(
@@ -229,14 +229,14 @@ class LiveDisplay(ScenarioLog):
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """Stop drawing while xdist reports a dead worker, and remove its slot."""
+        """Stop drawing while xdist reports a dead worker, and remove its line."""
         if error:
             self._dead_workers.add(node.gateway.id)
             self._stop()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Remove the lines of the slots; processes of the run cannot report progress from now on."""
+        """Remove the workers' lines; processes of the run cannot report progress from now on."""
         super().pytest_sessionfinish(session)
         self._stop()
         if self._run is None:
@@ -250,7 +250,7 @@ class LiveDisplay(ScenarioLog):
         now_t = time.monotonic()
         return table(
             row(name, progress, self._planned_s.get(progress.scenario, 0.0), now_t)
-            for name, progress in sorted(self._reader.progress.items(), key=lambda slot: slot[0])
+            for name, progress in sorted(self._reader.progress.items(), key=lambda entry: entry[0])
             if name not in self._dead_workers
         )
 
@@ -276,7 +276,7 @@ class LiveDisplay(ScenarioLog):
 
 
 def table(rows: Iterable[Sequence[str]]) -> Table:
-    """Make a table of the slots as wide as the terminal; longer text is cut off."""
+    """Make a table of the workers' lines as wide as the terminal; longer text is cut off."""
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True, justify="right")
@@ -289,7 +289,7 @@ def table(rows: Iterable[Sequence[str]]) -> Table:
 
 
 def row(name: str, progress: Progress, lasts_s: float, now_t: float) -> tuple[str, str, str, str, str]:
-    """Return a slot's cells: name, elapsed and planned time, scenario, longest rest of its step, step."""
+    """Return a worker's cells: name, elapsed and planned time, scenario, longest rest of its step, step."""
     planned = f"/{lasts_s:.0f}" if lasts_s else ""
     left_s = progress.until_t - now_t
     at_most = f"≤ {left_s:.0f} s" if left_s > 0 else ""

@@ -99,7 +99,7 @@ class Limits:
     share of the lab's memory. `labs_per_core` and `zones_per_core` are how many labs, or zones of one lab, a
     core supports in parallel without making verdicts unproven; 0 if zones are not shared. A scenario that
     needs more than `common_nodes` gets a lab of its own size, or one resized for it. Runs without a number of
-    slots use as many as the host supports with `runs_in_parallel`, else one.
+    workers use as many as the host supports with `runs_in_parallel`, else one.
     """
 
     nodes: int = 100
