@@ -17,7 +17,7 @@ from nodeproof.model.judgment import Check
 from nodeproof.model.needs import CLOUD
 from nodeproof.model.verdict import Verdict
 from tests.unit.histories import CUT_T, NODE, Story, configuration, partition
-from tests.unit.sample_checks import CLAIM, CUT, DETECTION, EVICTION, FROM_FAULT, TAINT, UNKNOWN
+from tests.unit.sample_checks import CLAIM, DETECTION, EVICTION, FROM_FAULT, TAINT, UNKNOWN
 
 GRACE_FLAG = Constant(
     "grace", "kcm", "Grace", "node-monitor-grace-period", "s", ((">=1.18", 50.0),), 40.0, "defaults.go"
@@ -128,16 +128,6 @@ def test_window_spoiled_by_allowed_slack_is_a_loaded_host() -> None:
     settings = configuration(slack_limit_s=5.0)
     assert label(loaded(partition(), 4.0), settings=settings) == "unproven: host-too-loaded"
     assert label(loaded(died(partition()), 4.0), settings=settings) == "unproven: component-died"
-
-
-@pytest.mark.parametrize(
-    ("wait_s", "late_s", "expected"),
-    [(5.0, 0.5, "conforms"), (5.0, 1.2, TOO_LOADED), (30.0, 1.2, "conforms"), (30.0, 3.2, TOO_LOADED)],
-)
-def test_long_absence_bears_slack_in_proportion(wait_s: float, late_s: float, expected: str) -> None:
-    stays = UNKNOWN.never_after(CUT, windows.absence(wait_s))
-    story = Story().renewals(2.5, 80.0).fault(28.0, "planned", "armed", "injected")
-    assert label(loaded(story, late_s), stays) == expected
 
 
 def test_gap_stays_a_gap_on_a_loaded_host() -> None:

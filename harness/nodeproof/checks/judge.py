@@ -68,8 +68,9 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         early = case.context([_awaited(verdict, times)])
         excused = case.verdict(early).outcome != "deviates"
         context = early if excused else context
-    limit_s = case.slack_limit_s(verdict)
-    too_loaded = excused or context.slack_s > limit_s or case.is_owed_to_load(verdict, context)
+    too_loaded = (
+        excused or context.slack_s > configuration.slack_limit_s or case.is_owed_to_load(verdict, context)
+    )
     if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict
     invalid = _not_injected(history, check) or _component_died(history) or _not_healed(history, verdict)
@@ -81,16 +82,10 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         return unproven("host-too-loaded", reason, verdict.window, verdict.measured)
     if too_loaded and (verdict.code in ("", "scaled") or case.is_gap_of_load(verdict)):
         waiting = f" and {waited_s:.2f} s of CPU wait" if waited_s else ""
-        slack = f"slack {context.slack_s:.2f} s (limit {limit_s:g} s)"
+        slack = f"slack {context.slack_s:.2f} s (limit {configuration.slack_limit_s:g} s)"
         reason = f"{slack}{waiting} makes this uncertain: {verdict.reason}"
         return unproven("host-too-loaded", reason, verdict.window, verdict.measured)
     return verdict
-
-
-_OVER_A_TIME, _UNSURE_SHARE = ("never", "counted"), 0.1
-"""Checks of a whole time, and the share of it that slack may make uncertain. An absence of 5 s, as in the
-profile `fast`, bears a fifth.
-"""
 
 
 @dataclass(frozen=True)
@@ -119,18 +114,6 @@ class _Judging:
 
     def verdict_with(self, slack_s: float, misread_s: float = 0.0) -> Verdict:
         return self.verdict(WindowContext(self.configuration, slack_s, misread_s))
-
-    def slack_limit_s(self, verdict: Verdict) -> float:
-        """Return the slack (s) above which a verdict is uncertain.
-
-        What must not occur, or only so often, over a long time bears slack in proportion to that time: it
-        only makes the ends uncertain, and an event near them leaves the claim open.
-        """
-        limit_s = self.configuration.slack_limit_s
-        if self.check.name not in _OVER_A_TIME or verdict.outcome != "conforms" or not self.times:
-            return limit_s
-        time = hull(self.times)
-        return max(limit_s, _UNSURE_SHARE * (time.until_t - time.since_t))
 
     def is_owed_to_load(self, verdict: Verdict, context: WindowContext) -> bool:
         """Return whether a time conforms only because of a stall or a clock step.
