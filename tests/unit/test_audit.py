@@ -172,8 +172,8 @@ def test_pods_of_a_node_are_unproven_if_its_kubelet_was_not_read() -> None:
     assert (claim, verdict.code) == ("capacity.max-pods", "settings-unknown")
 
 
-def renewing(story: Story, until_t: float, period_s: float = 2.04) -> Story:
-    return story.renewals(0.5, until_t, period_s=period_s)
+def renewing(story: Story, until_t: float, period_s: float = 2.04, since_t: float = 0.5) -> Story:
+    return story.renewals(since_t, until_t, period_s=period_s)
 
 
 def bookmarked(story: Story, t: float, rv_ahead: int = 0, missed: str = "") -> Story:
@@ -217,9 +217,15 @@ def test_renewals_at_another_interval_deviate() -> None:
     assert interval(bookmarked(renewing(Story(), 9.0, 3.5), 10.0).history()).outcome == "deviates"
 
 
-def test_lease_without_renewals_deviates_only_behind_a_fence() -> None:
+def test_one_renewal_at_another_time_is_unproven() -> None:
+    """Somebody restarted the kubelet at 5.2 s: it renewed its Lease at once."""
+    story = renewing(renewing(Story(), 4.8), 10.0, since_t=5.2)
+    assert interval(bookmarked(story, 11.0).history()).code == "gap"
+
+
+def test_silence_of_a_node_is_a_died_component_only_behind_a_fence() -> None:
     silent = renewing(Story(), 3.0)
-    assert interval(bookmarked(copy.deepcopy(silent), 10.0).history()).outcome == "deviates"
+    assert interval(bookmarked(copy.deepcopy(silent), 10.0).history()).code == "component-died"
     assert interval(bookmarked(copy.deepcopy(silent), 10.0, missed="leases").history()).code == "gap"
     assert interval(bookmarked(copy.deepcopy(silent), 10.0, rv_ahead=-1).history()).code == "gap"
 

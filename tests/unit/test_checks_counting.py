@@ -93,7 +93,7 @@ def test_events_between_two_moments_are_counted(
 
 def test_gap_outside_the_moments_does_not_matter() -> None:
     story = Story().gap(3.0, 4.0, "events").sentinel(5.0).cordon(SINCE_T).cordon(UNTIL_T, on=False)
-    assert_verdict(run(reports(0, 0), story.gap(25.0, 26.0, "events").fence(40.0)), "conforms")
+    assert_verdict(run(reports(0, 0), story.sentinel(24.5).gap(25.0, 26.0, "events").fence(40.0)), "conforms")
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,12 @@ def test_listed_anchor_has_no_exact_time() -> None:
 
 @pytest.mark.parametrize(("since_t", "until_t"), [(3.0, 5.0), (50.0, 55.0)])
 def test_gap_elsewhere_does_not_matter(since_t: float, until_t: float) -> None:
-    story = partition().gap(since_t, until_t, "nodes").say(until_t + 0.1, "stall", late_s=0.0)
+    story = (
+        partition()
+        .sentinel(since_t - 0.5)
+        .gap(since_t, until_t, "nodes")
+        .say(until_t + 0.1, "stall", late_s=0.0)
+    )
     assert_verdict(run(TAINT, story.fence(60.0)), "conforms")
 
 

@@ -6,15 +6,17 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import NAMESPACE, RESOURCES, WATCHED, recorded
 from nodeproof.model.cluster import CLUSTER_WIDE
 from nodeproof.recording.recorder import follow
 
 Json = Any
+TIMEOUT_S = 30.0
 SECRET = "hunter2"  # noqa: S105  looked for, never used
 
 
@@ -101,3 +103,36 @@ def test_specifications_of_foreign_objects_are_not_recorded(name: str) -> None:
     stored = recorded(name, {"metadata": meta, **secret, "status": {"replicas": 1}})
     assert "secret" not in str(stored)
     assert stored["status"] == {"replicas": 1}
+
+
+class Refusing:
+    """An API server whose watch expires, and which then refuses every watch."""
+
+    def __init__(self) -> None:
+        self.refused = threading.Event()
+        self._watches = 0
+
+    def get(self, _path: str) -> Mapping[str, object]:
+        return {"metadata": {"resourceVersion": "7"}, "items": []}
+
+    def watch(self, _path: str, _rv: str, _silence_timeout_s: float) -> NoReturn:
+        self._watches += 1
+        if self._watches == 1:
+            raise ApiError(410, "too old resource version")
+        self.refused.set()
+        raise ApiError(503, "shutting down")
+
+
+def test_watch_that_is_not_back_at_the_end_is_a_gap() -> None:
+    api, stopping, kinds = Refusing(), threading.Event(), list[str]()
+
+    def receive(kind: str, _t: float, _data: Mapping[str, object]) -> None:
+        kinds.append(kind)
+
+    arguments = (api, "nodes", WATCHED["nodes"], receive, lambda: None, stopping, 1.0)
+    thread = threading.Thread(target=follow, args=arguments)
+    thread.start()
+    assert api.refused.wait(TIMEOUT_S)
+    stopping.set()
+    thread.join(TIMEOUT_S)
+    assert kinds == ["listed", "listed", "gap"]

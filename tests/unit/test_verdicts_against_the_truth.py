@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from nodeproof.checks.judge import judge
+from nodeproof.checks.repeated import counted
 from nodeproof.model.cluster import LEASE_NAMESPACE, UNREACHABLE
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
 from nodeproof.model.judgment import Check
@@ -35,7 +36,7 @@ from tests.unit.histories import (
     configuration,
     wall,
 )
-from tests.unit.sample_checks import CLAIM, DETECTION, EVICTION, FROM_FAULT, STAYS, TAINT
+from tests.unit.sample_checks import CLAIM, CUT, DETECTION, EVICTION, FROM_FAULT, READY, STAYS, TAINT, UNKNOWN
 
 Json = Any
 EXAMPLES = int(os.environ.get("NODEPROOF_EXAMPLES", "300"))
@@ -241,13 +242,16 @@ def received(cluster: Cluster, disturbed: Disturbed) -> Iterator[Entry]:
         writes = [write for write in cluster.writes if write.resource == resource]
         first = [write for write in writes if write.t < 0]
         yield Entry(0.0, "listed", _list(resource, first))
-        yield from _watched(resource, writes[len(first) :], gaps, disturbed)
+        watched = list(_watched(resource, writes[len(first) :], gaps, disturbed))
+        yield from watched
         for gap in gaps:
             until_t = disturbed.awake(gap.until_t)
             if gap.lists:
                 before = [write for write in writes if write.t < gap.until_t]
                 yield Entry(until_t - 0.01, "listed", _list(resource, before))
-            data = {"resource": resource, "since": gap.since_t, "reason": "cut"}
+            # The recorder knows only when the last event came.
+            last_t = max((entry.t for entry in watched if entry.t <= gap.since_t), default=0.0)
+            data = {"resource": resource, "since": last_t, "reason": "cut"}
             yield Entry(until_t, "gap", data)
 
 
@@ -347,13 +351,19 @@ def deeds(schedule: Schedule) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Broken:
-    """A watch that breaks around the cluster's n-th action (s before and after)."""
+    """A watch that breaks around the cluster's n-th action (s before and after); before, it may be late."""
 
     resource: str
     nth: int
     before_s: float
     after_s: float
     lists: bool
+    late_s: float = 0.0
+    late_for_s: float = 0.0
+
+    def slow(self, schedule: Schedule) -> Slow:
+        since_t = self.gap(schedule).since_t
+        return Slow(self.resource, since_t - self.late_for_s, since_t, self.late_s)
 
     def gap(self, schedule: Schedule) -> Gap:
         t = deeds(schedule)[self.nth]
@@ -396,6 +406,8 @@ broken_watches = st.lists(
         before_s=st.floats(-2.0, 10.0),
         after_s=st.floats(2.01, 10.0),
         lists=st.booleans(),
+        late_s=st.one_of(st.just(0.0), st.floats(0.3, 3.0)),
+        late_for_s=st.floats(0.5, 4.0),
     ),
     max_size=2,
     unique_by=lambda broken: broken.resource,
@@ -444,6 +456,7 @@ CHECKS: Mapping[str, Check] = {
     "taint": TAINT,
     "eviction": EVICTION,
     "stays": STAYS,
+    "counted": counted(UNKNOWN, 1, 1, after=CUT, until=READY),
 }
 
 
@@ -467,6 +480,15 @@ def has_late_sentinel(history: History, latency_s: float) -> bool:
 # An event just before the anchor or the end of the wait, while the harness was suspended.
 @example(Schedule(9.0, 2.1, 10.0, 0.3, 21.5, ()), [], [], Stopped(3, 0.0, 0.5), 0.01, 0.0)
 @example(Schedule(9.0, 2.1, 15.3, 0.3, 21.5, ()), [], [], Stopped(3, 0.0, 0.5), 0.01, 0.0)
+# A watch that fell behind just after a sentinel, and was then ended.
+@example(
+    Schedule(10.55, 0.1, 13.0, 0.3, 45.0, (30.25,)),
+    [Broken("nodes", 2, -3.35, 3.85, False, 3.0, 3.4)],
+    [],
+    None,
+    0.01,
+    0.0,
+)
 # An event near the end of its wait, by a slower watch.
 @example(Schedule(12.5, 2.1, 10.0, 0.3, 20.0, ()), [], [], None, 0.2, 0.0)
 # An event that came too early, and was delivered late to a suspended harness.
@@ -484,7 +506,7 @@ def test_verdict_is_the_truth_or_unproven(
     disturbed = Disturbed(
         latency_s,
         [gap.gap(schedule) for gap in broken],
-        [pause.slow(schedule) for pause in late],
+        [*(pause.slow(schedule) for pause in late), *(pause.slow(schedule) for pause in broken)],
         stopped.stop(schedule) if stopped else UNDISTURBED.stop,
     )
     # A suspended harness sends no sentinel.
@@ -499,7 +521,7 @@ def test_verdict_is_the_truth_or_unproven(
     for name, check in CHECKS.items():
         true = judge(CLAIM, check, truth, configuration())
         verdict = judge(CLAIM, check, disturbed_history, configuration())
-        assert name == "stays" or true.outcome != "unproven", (name, true)
+        assert name in ("stays", "counted") or true.outcome != "unproven", (name, true)
         if "within the slack" in true.reason:
             continue
         assert verdict.outcome in (true.outcome, "unproven"), (name, true, verdict)

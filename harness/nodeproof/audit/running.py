@@ -8,6 +8,7 @@ from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,6 +17,7 @@ from nodeproof.audit import expectations
 from nodeproof.audit.expectations import CLUSTER, Expectation
 from nodeproof.audit.settings import API_SERVER, Evidence
 from nodeproof.audit.tolerations import judge_tolerations
+from nodeproof.checks import heartbeats
 from nodeproof.checks.judge import judge
 from nodeproof.checks.timing import renewals_of
 from nodeproof.cluster.api import Api, ApiError
@@ -67,6 +69,8 @@ _WRITE_S = 1.0
 """Time that a kubelet's write may take (s), by the SLO of API calls
 (github.com/kubernetes/community/blob/master/sig-scalability/slos/api_call_latency.md).
 """
+_CONFIRMED = 2
+"""Intervals that must be outside before a deviation is reported."""
 _SLACK_LIMIT_S = 3.0
 """As of the profile `documented`."""
 KIND, PROFILE = "existing", "documented"
@@ -244,11 +248,36 @@ def judge_subject(
     subject: Subject, history: History, claims: Mapping[str, Claim]
 ) -> list[tuple[str, Verdict]]:
     """Return the claims of a subject with their verdicts, those with a check first."""
-    judged = [
-        (judgment.claim, judge(claims[judgment.claim], judgment.check, history, subject.configuration))
-        for judgment in subject.judgments
-    ]
+    judged = []
+    for judgment in subject.judgments:
+        verdict = judge(claims[judgment.claim], judgment.check, history, subject.configuration)
+        if judgment.claim == LEASE_INTERVAL and verdict.outcome == "deviates":
+            verdict = confirm_interval(verdict, history, subject.name)
+        judged.append((judgment.claim, verdict))
     return [*judged, *subject.verdicts]
+
+
+def confirm_interval(verdict: Verdict, history: History, node: str) -> Verdict:
+    """Return a deviation of a Lease's renewals only if at least two intervals between receipts show it.
+
+    Anybody may restart the kubelet, set the node's clock or switch the machine off during an audit: one
+    renewal comes at another time then, or none comes any more.
+    """
+    window = verdict.window
+    if window is None:
+        return verdict
+    renewals = heartbeats.watched_renewals(history, node)
+    by_node, by_receipt = (
+        [after - before for before, after in pairwise(times)]
+        for times in ([beat.t for beat in renewals], [float(beat.detail["received_t"]) for beat in renewals])
+    )
+    if all(map(window.holds, by_node)):
+        reason = f"{verdict.reason}; {node} may have been stopped"
+        return unproven("component-died", reason, window, verdict.measured)
+    if sum(not window.holds(interval_s) for interval_s in by_receipt) < _CONFIRMED:
+        reason = f"{verdict.reason}; a restarted kubelet or a set clock moves one renewal"
+        return unproven("gap", reason, window, verdict.measured)
+    return verdict
 
 
 def select(subjects: Iterable[Subject], selected: Collection[str]) -> Iterator[Subject]:

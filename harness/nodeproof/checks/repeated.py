@@ -68,7 +68,8 @@ def _counted(case: Case, event: Moment, low: int, high: int, *, after: Moment, u
     times = _all_times(history, event)
     count_min, count_max = _count(times, within, -slack_s), _count(times, within, slack_s)
     reason = f"{event} occurred {count_min} times in {within.until_t - within.since_t:.2f} s"
-    # Events that a watch delivers after a gap may have occurred at any time in it, also just outside.
+    # Events that a watch delivers after a gap may have occurred at any time in it, also just outside, and
+    # before the start if the gap begins near it.
     since_t = min(within.since_t, max(within.since_t - slack_s, history.began_t))
     until_t = max(within.until_t, min(within.until_t + slack_s, history.ended_t))
     measurement = replace(
@@ -76,7 +77,7 @@ def _counted(case: Case, event: Moment, low: int, high: int, *, after: Moment, u
         reason=reason,
         measured=Measured(float(count_min)),
         read=Span(since_t, until_t),
-        exact=(Span(since_t, within.since_t), Span(within.until_t, until_t)),
+        exact=(Span(since_t, within.since_t + slack_s), Span(within.until_t, until_t)),
         if_lost=f"{reason}, possibly more",
     )
     if count_min > high:

@@ -240,7 +240,8 @@ class Gap:
     """A gap in a watch; times in s.
 
     Args:
-        since_t: receipt of the last event before it.
+        since_t: receipt of the last sentinel before it. Later events may be late already: the API server ends
+            watches that fall behind.
         back_t: when the watch was open again.
         until_t: when the watch had delivered everything up to `back_t`; infinite if it never did.
         is_lossy: whether events may be lost. Otherwise the watch resumed from its resourceVersion, and
@@ -340,9 +341,12 @@ class History:
     @property
     def late(self) -> Sequence[Late]:
         """Late events of watches without a gap; after a gap, a watch delivers missed events late."""
-        return [
-            late for late in self._fold.late if self.gap(late.resource, late.t - late.late_s, late.t) is None
-        ]
+
+        def was_in_gap(late: Late) -> bool:
+            written_t = late.t - late.late_s
+            return any(written_t <= gap.back_t for gap in self.gaps(late.resource, written_t, late.t))
+
+        return [late for late in self._fold.late if not was_in_gap(late)]
 
     def versions(self, resource: str, namespace: str, name: str) -> tuple[Version, ...]:
         """Return every state of one object, in the order of receipt."""
@@ -385,20 +389,22 @@ class History:
         delivers the events of the gap, in one burst and without their times.
         """
         for entry in self.of_kind("gap"):
-            if entry.data["resource"] != resource or entry.data["since"] > until_t:
+            if entry.data["resource"] != resource:
                 continue
-            caught_up_t = self._caught_up_t(resource, entry.t)
-            if caught_up_t >= since_t:
-                yield self._gap(entry, caught_up_t)
+            gap = self._gap(entry)
+            if gap.since_t <= until_t and gap.until_t >= since_t:
+                yield gap
 
     def gap(self, resource: str, since_t: float, until_t: float) -> Gap | None:
         """Return the first gap in a watch that overlaps [since_t, until_t]."""
         return next(self.gaps(resource, since_t, until_t), None)
 
-    def _gap(self, entry: Entry, caught_up_t: float) -> Gap:
-        resource, since_t = entry.data["resource"], float(entry.data["since"])
+    def _gap(self, entry: Entry) -> Gap:
+        resource, last_t = entry.data["resource"], float(entry.data["since"])
+        receipts = (received_t for _sent_t, received_t in self._sentinels(resource) if received_t <= last_t)
+        since_t, caught_up_t = max(receipts, default=last_t), self._caught_up_t(resource, entry.t)
         is_listed = any(
-            listed.data["resource"] == resource and since_t <= listed.t <= entry.t
+            listed.data["resource"] == resource and last_t <= listed.t <= entry.t
             for listed in self.of_kind("listed")
         )
         is_lossy = is_listed or caught_up_t == float("inf")

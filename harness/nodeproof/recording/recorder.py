@@ -91,6 +91,8 @@ def follow(
             if isinstance(error, Expired) or (isinstance(error, ApiError) and error.status == 410):
                 rv = ""
             stopping.wait(RETRY_PERIOD_S)
+    if reason:
+        receive("gap", time.monotonic(), {"resource": resource, "since": blind_since, "reason": reason})
 
 
 def _nothing() -> None:
