@@ -11,11 +11,12 @@ from nodeproof.checks.judge import judge
 from nodeproof.checks.moments import find, occurrences, recording_began
 from nodeproof.checks.repeated import counted, writes_more_than
 from nodeproof.checks.timing import in_order
+from nodeproof.model.cluster import UNREACHABLE
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.verdict import Measured
 from nodeproof.sources.audit import audit
-from tests.unit.histories import NAMESPACE, NODE, POD, Story, configuration, wall
-from tests.unit.sample_checks import CLAIM, UNKNOWN, assert_verdict, run
+from tests.unit.histories import NAMESPACE, NODE, OTHER, POD, Story, configuration, wall
+from tests.unit.sample_checks import CLAIM, CUT, TAINTED, UNKNOWN, assert_verdict, run
 
 SINCE_T, UNTIL_T, COLLECTED_T = 10.0, 20.0, 30.0
 CORDONED, UNCORDONED = moments.cordoned(NODE), moments.uncordoned(NODE)
@@ -103,6 +104,16 @@ def test_watch_gap_prevents_counting(since_t: float, until_t: float, lists: bool
     story = reporting(12.0).gap(since_t, until_t, "events", lists=lists)
     for check in (reports(1, 1), reports(2, 2)):
         assert_verdict(run(check, story.fence(40.0)), GAP, "had a gap")
+
+
+def test_object_recreated_in_a_state_breaks_an_absence() -> None:
+    story = Story().fault(20.0, "planned", "armed", "injected")
+    body = story.object("nodes", "", NODE)
+    body.pop("metadata")
+    body["spec"]["taints"] = [{"key": UNREACHABLE, "effect": "NoExecute"}]
+    story.remove(25.0, "nodes", "", NODE).change(27.0, "nodes", "", NODE, body)
+    check = counted(TAINTED, 0, 0, after=CUT, until=moments.condition_became(OTHER, "Ready", "Unknown"))
+    assert_verdict(run(check, story.condition(60.0, "Unknown", node=OTHER).fence(64.0)), "deviates")
 
 
 def test_events_of_a_watch_that_resumed_are_counted() -> None:

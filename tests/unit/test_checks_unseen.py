@@ -24,6 +24,7 @@ from tests.unit.sample_checks import CLAIM, DETECTION, EVICTION, HEALING, RENEWA
 
 LOG = "log of kubelet"
 ALL = "the log was cut"
+SIGTERM = witnessed.sigterm(POD)
 COLLECTED_T, ENDS_T = 59.0, 60.0
 
 
@@ -383,3 +384,21 @@ def test_damaged_source_only_makes_verdicts_unproven(name: str, case: tuple[Word
         verdict = judged(check, left, collected_t, damage.lost(left))
         assert truth.code != "check-failed", truth.reason
         assert verdict.outcome in (truth.outcome, "unproven"), (truth.reason, verdict.reason)
+
+
+@pytest.mark.parametrize("lost", [Lost(30.1, 30.5, ALL), Lost(60.1, 60.5, ALL)])
+def test_lines_lost_within_the_slack_of_an_end_are_missed(lost: Lost) -> None:
+    """The clock of a witness is up to 0.6 s off: a line stamped outside may belong to the time."""
+    story = (
+        Story().pod(1.0, node=NODE).cordon(31.0).cordon(60.0, on=False).hear(70.0, error_s=0.6, lost=[lost])
+    )
+    check = repeated.counted(SIGTERM, 0, 0, after=moments.cordoned(NODE), until=moments.uncordoned(NODE))
+    assert judge(CLAIM, check, story.fence(71.0).history(), configuration()).label == "unproven: gap"
+
+
+def test_witness_and_watch_have_no_common_order() -> None:
+    """The stamp of a message may be late by the error of its clock, also in a moment after another one."""
+    story = Story().pod(1.0).beats(5.0, 60.0).condition(30.0, "Unknown").tell("SIGTERM", 30.1)
+    check = moments.first_after(SIGTERM, after=UNKNOWN).never_after(UNKNOWN, windows.absence(10.0))
+    history = story.hear(70.0, error_s=0.3).fence(71.0).history()
+    assert judge(CLAIM, check, history, configuration()).label == "unproven: gap"

@@ -19,7 +19,7 @@ from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.pattern import unknown
-from nodeproof.model.slack import Span, hull
+from nodeproof.model.slack import Span, hull, slack_s
 from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.model.window import WindowContext
 
@@ -225,6 +225,8 @@ def _search_times(
         occurrence = moments.find(history, anchor)
         yield anchor, Span(history.began_t, occurrence.t if occurrence else history.ended_t)
     look_back_s = configuration.slack_limit_s + LOOK_BACK_S if _CHECKS[check.name].looks_back else 0.0
+    # A message from the slack of an end may have come on the other side of it.
+    unsure_s = slack_s(history, configuration, [time])
     for moment in moments_of(check):
         if moment not in anchors:
-            yield moment, Span(time.since_t - look_back_s, time.until_t)
+            yield moment, Span(time.since_t - look_back_s - unsure_s, time.until_t + unsure_s)

@@ -66,6 +66,10 @@ def _counted(case: Case, event: Moment, low: int, high: int, *, after: Moment, u
     history, slack_s = case.history, case.context.slack_s
     within = between(history, after, until)
     times = _all_times(history, event)
+    state = moments.find_state(history, event, within.since_t + slack_s) if high == 0 else None
+    if state is not None:
+        # An object that was created in the state, in place of one that was not, breaks an absence, too.
+        times = sorted({*times, state.t})
     count_min, count_max = _count(times, within, -slack_s), _count(times, within, slack_s)
     reason = f"{event} occurred {count_min} times in {within.until_t - within.since_t:.2f} s"
     # Events that a watch delivers after a gap may have occurred at any time in it, also just outside, and

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from nodeproof.checks import heartbeats, moments
+from nodeproof.checks import heartbeats, moments, witnessed
 from nodeproof.checks.checks import Times, any_time, measures
 from nodeproof.checks.evidence import Undecided, find_event, moments_in, recorded_span, require
 from nodeproof.checks.placing import Case, Measurement, window_of
@@ -147,6 +147,8 @@ def _never(case: Case, event: Moment, anchor: Moment, window: WindowSpec) -> Mea
 
 def _come_in_order(one: Moment, other: Moment) -> bool:
     """Return whether both moments are read from one watch, which delivers in order."""
+    if any(witnessed.is_witnessed(part) for moment in (one, other) for part in moments.parts(moment)):
+        return False
     watches = {moments.resources(one), moments.resources(other)}
     return len(watches) == 1 and len(watches.pop()) == 1
 
