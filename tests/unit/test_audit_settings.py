@@ -94,10 +94,10 @@ class Server:
     """An API server that answers these paths, and forbids all others."""
 
     def __init__(self, answers: Mapping[str, Json]) -> None:
-        self.answers, self.asked = answers, list[str]()
+        self.answers, self.paths = answers, list[str]()
 
     def get(self, path: str, _query: Json = None) -> Json:
-        self.asked.append(path)
+        self.paths.append(path)
         if path not in self.answers:
             raise ApiError(403, "forbidden")
         return self.answers[path]
@@ -112,7 +112,7 @@ def test_kubelets_are_asked_only_with_the_option() -> None:
     for configz in (False, True):
         server = Server(answers)
         of = read(server, [node()], [], DEFAULT, configz=configz)  # type: ignore[arg-type]
-        assert (proxy in server.asked) == configz
+        assert (proxy in server.paths) == configz
         assert shown(of)["kubelet shutdownGracePeriod"][0] == ("20s" if configz else "")
 
 

@@ -317,7 +317,7 @@ def allures(**embedded: str) -> str:
 def test_published_page_contains_no_secret(tmp_path: Path) -> None:
     """Pages of earlier versions were not redacted; Allure's embedded data is base64."""
     run, site = night(tmp_path, 20), tmp_path / "site"
-    embedded = allures(told=CANARIES, result=json.dumps({"message": CANARIES}), plain="שלום")
+    embedded = allures(text=CANARIES, result=json.dumps({"message": CANARIES}), plain="שלום")
     build(run, f"{embedded}<pre>{CANARIES}</pre>")
     (run / "site" / page.FILE).write_text(f"<pre>{CANARIES}</pre>")
     (row,) = json.loads((run / "verdicts.json").read_text())

@@ -300,17 +300,17 @@ def in_bursts(
     """
     if not runs or any(times < 1 for _event, times in runs):
         raise ValueError(f"a burst of {[times for _event, times in runs]} times")
-    each = [{"event": event.to_json(), "times": times} for event, times in runs]
-    return _in_bursts(each, window=apart, at_least=at_least, after=after, until=until)
+    stored = [{"event": event.to_json(), "times": times} for event, times in runs]
+    return _in_bursts(stored, window=apart, at_least=at_least, after=after, until=until)
 
 
-@measures("in-bursts", times=_times, after="anchor")
+@measures("in-bursts", times=_times, runs="each", after="anchor")
 def _in_bursts(
-    case: Case, each: Json, *, window: WindowSpec, at_least: int, after: Moment, until: Moment
+    case: Case, runs: Json, *, window: WindowSpec, at_least: int, after: Moment, until: Moment
 ) -> Measurement:
     history, slack_s, within = case.history, case.context.slack_s, between(case.history, after, until)
     allowed = compute(window, case.context, {})
-    burst_events = events_of_bursts({"each": each})
+    burst_events = events_of_bursts({"each": runs})
     tries = [(t, str(event)) for event in burst_events for t in _all_times(history, event)]
     tries.sort(key=itemgetter(0))
     silence_s = _longest_silence_s([t for t, _event in tries], within)
@@ -320,7 +320,7 @@ def _in_bursts(
         return Measurement(reason, Measured(silence_s, "s"), allowed, "deviates", read=within)
     if not allowed.discerning or slack_s >= allowed.nominal_s / 2:
         raise indiscernible(window, case.context, {})
-    compare = partial(_compare_bursts, each, max(1, at_least), within, allowed, slack_s)
+    compare = partial(_compare_bursts, runs, max(1, at_least), within, allowed, slack_s)
     half_s = allowed.nominal_s / 2
     bursts, unclear = _split(tries, half_s, slack_s)
     if not any(within.since_t <= t <= within.until_t for t in unclear):
@@ -335,10 +335,10 @@ def _in_bursts(
 
 
 def _compare_bursts(
-    each: Json, min_bursts: int, within: Span, window: Window, slack_s: float, bursts: Sequence[Burst]
+    runs: Json, min_bursts: int, within: Span, window: Window, slack_s: float, bursts: Sequence[Burst]
 ) -> Measurement:
     """Compare the contents of the bursts, then the pauses between them, then their number."""
-    expected = [(str(Moment.from_json(part["event"])), int(part["times"])) for part in each]
+    expected = [(str(Moment.from_json(run["event"])), int(run["times"])) for run in runs]
     # A burst near an end of the checked time may be incomplete.
     certain = Span(within.since_t + slack_s, within.until_t - slack_s)
     whole = [burst for burst in bursts if certain.since_t <= burst[0][0] and burst[-1][0] <= certain.until_t]
@@ -360,7 +360,7 @@ def _compare_bursts(
     if outside is not None:
         reason = f"{outside:.3f} s from one burst to the next"
         return Measurement(reason, Measured(outside, "s"), window, "deviates", read=within)
-    evidence = _every(events_of_bursts({"each": each}), within, "there may be more tries")
+    evidence = _every(events_of_bursts({"each": runs}), within, "there may be more tries")
     if len(whole) < min_bursts:
         reason = f"{len(whole)} complete bursts, need {min_bursts}"
         return replace(evidence, reason=reason, window=window, code="gap")
