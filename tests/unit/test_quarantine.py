@@ -77,5 +77,5 @@ def test_continually_recreated_node_is_a_problem(monkeypatch: pytest.MonkeyPatch
             return node_created_at(self.now)
 
     monkeypatch.setattr(quarantine, "_TIMEOUT_S", 0.05)
-    with pytest.raises(Problem, match=r"younger than 71 s after 0[.]05 s: one of a"):
+    with pytest.raises(Problem, match=r"one of a is younger than 71 s after a wait of 0[.]05 s"):
         waited(monkeypatch, Anew(SOME_BEGUN, {}), "a")

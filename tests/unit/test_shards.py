@@ -120,10 +120,10 @@ def test_shard_plan_uses_formulas_or_a_file_and_not_local_runs(tmp_path: Path) -
     own.mkdir(parents=True)
     rundir.write_json(own / rundir.TIMES, {"test_it.py::test_shortest": 500.0})
     second = planned(tmp_path, "--shard", "2/2").stdout
-    assert second.startswith("shard 2/2: 2 of 3 scenarios; the shards, in one slot each: 40, 35 s\n")
+    assert second.startswith("shard 2/2: 2 of 3 scenarios; the shards, with one worker each: 40, 35 s\n")
     assert ("test_long" in second, "test_short " in second, "test_shortest" in second) == (False, True, True)
     output = planned(tmp_path, "--shard=2/2", "--times", str(own / rundir.TIMES)).stdout
-    assert output.startswith("shard 2/2: 2 of 3 scenarios; the shards, in one slot each: 500, 70 s\n")
+    assert output.startswith("shard 2/2: 2 of 3 scenarios; the shards, with one worker each: 500, 70 s\n")
 
 
 def test_more_shards_than_scenarios_are_refused_in_one_line(tmp_path: Path) -> None:
