@@ -106,6 +106,12 @@ def test_watch_gap_prevents_counting(since_t: float, until_t: float, lists: bool
         assert_verdict(run(check, story.fence(40.0)), GAP, "had a gap")
 
 
+def test_gap_that_begins_right_after_the_start_prevents_counting() -> None:
+    """A watch that fell behind may deliver in its burst what occurred before the start."""
+    story = reporting(16.0).sentinel(SINCE_T + 0.2).gap(SINCE_T + 0.3, 15.5, "events").sentinel(17.0)
+    assert_verdict(run(reports(0, 0), story.fence(40.0)), GAP, "had a gap")
+
+
 def test_object_recreated_in_a_state_breaks_an_absence() -> None:
     story = Story().fault(20.0, "planned", "armed", "injected")
     body = story.object("nodes", "", NODE)

@@ -173,3 +173,14 @@ def test_delayed_anchor_makes_no_event_too_early(late_s: float, expected: str) -
     write(story, 20.0, late_s, tainted)
     story.evict(20.0 + TOLERATION_S + 0.1)
     assert outcome(EVICTION, story.fence(60.0)) == expected
+
+
+def test_gap_explains_only_what_was_written_before_the_watch_was_back() -> None:
+    """A Node is written 0.6 s after the watch was back, and delivered 1.4 s late."""
+    story = Story().sentinel(10.0).gap(10.5, 12.9, "nodes")
+    write(story, 13.5, 1.4, unlabelled, OTHER)
+    history = story.sentinel(15.5).fence(20.0).history()
+    assert [late.resource for late in history.late] == ["nodes"]
+    before = Story().sentinel(10.0).gap(10.5, 12.9, "nodes")
+    write(before, 11.5, 1.5, unlabelled, OTHER)
+    assert before.sentinel(15.5).fence(20.0).history().late == []

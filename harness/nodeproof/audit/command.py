@@ -127,8 +127,7 @@ def _print(arguments: argparse.Namespace, folder: Path, report: Report, claims: 
 def _setting_lines(entries: Sequence[Setting]) -> Iterator[str]:
     if not entries:
         return
-    known = [entry for entry in entries if entry.value]
-    cells = [(entry.name, entry.value, entry.source) for entry in known]
+    cells = [(entry.name, entry.value, entry.source) for entry in entries if entry.value]
     yield from aligned([("setting", "value", "source"), *cells])
     yield ""
     unknown: dict[str, list[str]] = {}

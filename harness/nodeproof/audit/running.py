@@ -155,8 +155,8 @@ def record(
     subjects = list(of_nodes(cluster, nodes, leases, expected, evidence))
     together = [Judgment(entry.claim, entry.check) for entry in expected if entry.subject == CLUSTER]
     instances = evidence.flags(API_SERVER)
-    known = {API_SERVER: dict(ChainMap(*map(dict, instances.values())))} if instances else {}
-    of_tolerations = judge_tolerations(tolerations, TOLERATIONS, replace(configuration, flags_set=known))
+    flags = {API_SERVER: dict(ChainMap(*map(dict, instances.values())))} if instances else {}
+    of_tolerations = judge_tolerations(tolerations, TOLERATIONS, replace(configuration, flags_set=flags))
     whole = Subject(
         CLUSTER,
         of_tolerations.configuration,

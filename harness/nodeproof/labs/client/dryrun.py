@@ -63,10 +63,10 @@ def _known_gates(overrides: Overrides, component: str, refuses: Refuses) -> Sequ
     """Return the gates that a component knows. Raises Problem if it refuses anything else."""
     gates = list(overrides.gates)
     while message := refuses(replace(overrides, known_gates={component: gates}).of(component)):
-        known = [gate for gate in gates if gate not in _UNKNOWN_GATE.findall(message)]
-        if known == gates:
+        others = [gate for gate in gates if gate not in _UNKNOWN_GATE.findall(message)]
+        if others == gates:
             raise Problem(f"{component} refuses its settings: {message}", _WHERE, "correct the setting")
-        gates = known
+        gates = others
     return gates
 
 
