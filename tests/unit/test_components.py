@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -419,6 +420,25 @@ def test_build_has_the_sources_for_its_version(
     obtain("build", version, silent)
     calls = [line for line in go.calls.read_text().splitlines() if line.startswith(("build", "list"))]
     assert ["-tags kubernetes1.37 " in line for line in calls] == [name == "since"] * 2
+
+
+@pytest.mark.parametrize("version", ["v1.34.4", "v1.35.4", "v1.36.3", DEFAULT_KUBERNETES_VERSION])
+def test_recipe_has_sources_and_modules_of_each_supported_minor(
+    tmp_path: Path, go: Go, upstream: Path, version: str
+) -> None:
+    go.install(download={"GoMod": str(upstream)})
+    parsed = component_build.Version.parse(version)
+    work = component_build.Work(tmp_path / "work", parsed, silent)
+    work.copy_recipe(recipe_dir())
+    work.adapt()
+    source = tmp_path / "work" / "src"
+    changed = {path.name for path in (source / "hollow").glob("*_1_37.go")}
+    assert changed == {"from_1_37.go" if parsed.build_tags else "before_1_37.go"}
+    go_mod = (source / "go.mod").read_text()
+    assert f"\tk8s.io/kubernetes {version}\n" in go_mod
+    assert set(re.findall(r" => k8s\.io/\S+ (\S+)", go_mod)) == {parsed.staging}
+    # Other versions have other sums, which `go mod tidy` writes.
+    assert (source / "go.sum").exists() == (version == DEFAULT_KUBERNETES_VERSION)
 
 
 @pytest.mark.parametrize("minor", SUPPORTED_MINORS)
