@@ -244,6 +244,14 @@ def test_second_retry_waits_until_scenarios_run_alone(tmp_path: Path) -> None:
     assert retries.take(Turn.ALONE) == second
 
 
+def test_longest_retry_is_taken_first(tmp_path: Path) -> None:
+    retries = Retries(tmp_path)
+    for nodeid, lasts_s in (("middle", 40.0), ("long", 130.0), ("short", 5.0)):
+        retries.add(Retry(nodeid, 1, lasts_s))
+    taken = [retry.nodeid for _ in range(3) if (retry := retries.take(Turn.HALF))]
+    assert taken == ["long", "middle", "short"]
+
+
 def test_turn_is_reached_when_no_live_worker_is_in_an_earlier_one(tmp_path: Path) -> None:
     first, second = (Throttle(tmp_path, name, 2) for name in "ab")
     first.go_on_to(Turn.HALF)

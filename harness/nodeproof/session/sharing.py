@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -349,10 +349,11 @@ def allow(folder: Path, workers: int) -> None:
 
 @dataclass(frozen=True)
 class Retry:
-    """A scenario to retry, and how many tries it had."""
+    """A scenario to retry, how many tries it had, and how long it is expected to take (s)."""
 
     nodeid: str
     tries: int
+    lasts_s: float = 0.0
 
 
 class Retries:
@@ -384,7 +385,10 @@ class Retries:
         self._own.append(retry)
 
     def take(self, tries: int) -> Retry | None:
-        """Remove and return the next scenario with at most so many tries; None if there is none."""
+        """Remove and return the longest scenario with at most so many tries; None if there is none.
+
+        The longest one comes first, so that the run does not end with one worker busy and all others idle.
+        """
         if (retry := _take(self._own, tries)) is not None:
             return retry
         if not (self._folder / _RETRIES).exists():
@@ -400,11 +404,12 @@ class Retries:
         with locked(self._folder / _RETRIES_LOCK):
             retries = [Retry(*entry) for entry in json.loads(path.read_text())] if path.exists() else []
             yield retries
-            path.write_text(json.dumps([[retry.nodeid, retry.tries] for retry in retries]))
+            path.write_text(json.dumps([astuple(retry) for retry in retries]))
 
 
 def _take(retries: list[Retry], tries: int) -> Retry | None:
-    retry = next((retry for retry in retries if retry.tries <= tries), None)
+    due = (retry for retry in retries if retry.tries <= tries)
+    retry = max(due, key=lambda retry: retry.lasts_s, default=None)
     if retry is not None:
         retries.remove(retry)
     return retry
