@@ -285,6 +285,10 @@ class Started:
     def lease(self) -> bool:
         return self.leases.take_zone(ZONES)[1]
 
+    def measure_watch_latency_s(self) -> float:
+        self.calls.append("measured")
+        return 0.03
+
     def copy_logs(self, into: Path) -> None:
         self.calls.append(f"logs to {into.name}")
 
@@ -365,6 +369,14 @@ def test_last_worker_keeps_the_logs_and_ends_the_lab(run: Run) -> None:
 
 def test_no_files_of_the_shared_lab_are_left(run: Run) -> None:
     run.lease()
+    remove_locks(run.folder / "labs")
+    assert list((run.folder / "labs").iterdir()) == []
+
+
+def test_watch_latency_of_a_shared_lab_is_measured_once(run: Run) -> None:
+    zones = [run.lease()[0] for _ in ZONES]
+    assert [run.shared().watch_latency_s(cast(LabHandle, zone)) for zone in zones] == [0.03] * len(ZONES)
+    assert [zone.calls for zone in zones] == [["measured"], []]
     remove_locks(run.folder / "labs")
     assert list((run.folder / "labs").iterdir()) == []
 

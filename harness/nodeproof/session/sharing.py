@@ -32,6 +32,8 @@ FOLDER = "sharing"
 """Folder of the throttle and the retries, in the run's folder."""
 _SHARED_NAME, _SHARED_LOCK = "shared", "shared.lock"
 """Files in the run's folder of labs: the name of the shared lab, and the lock for changing it."""
+_LATENCY = ".latency"
+"""Ends the name of the file, in the run's folder of labs, with the watch latency of a shared lab."""
 _STARTUP_LOCK, _UP = "starting.lock", "up-"
 _LOCK_TIMEOUT_S, _LOCK_PERIOD_S = 1800.0, 0.1
 """Longer than a lab start that first builds images and components."""
@@ -81,6 +83,14 @@ class SharedLab:
                 lab = self.start()
                 self._file.write_text(lab.name)
                 return _lease_zone_of(lab)
+
+    def watch_latency_s(self, lab: LabHandle) -> float:
+        """Return the lab's watch latency (s), which the first worker measures for all. Raises Problem."""
+        path = self.labs / f"{lab.name}{_LATENCY}"
+        with _changing(self.labs / _SHARED_LOCK, "the shared lab"):
+            if not path.exists():
+                path.write_text(str(lab.measure_watch_latency_s()))
+            return float(path.read_text())
 
     def give_back(self, lab: LabHandle) -> None:
         """Give a zone back; the last worker keeps the lab's logs and ends the lab. Raises Problem."""
@@ -168,7 +178,7 @@ class StartupLock:
 def remove_locks(labs: Path) -> None:
     """Remove the files by which workers share and start labs, once they are gone."""
     names = (_SHARED_NAME, _SHARED_LOCK, _STARTUP_LOCK)
-    for path in (*(labs / name for name in names), *labs.glob(f"{_UP}*")):
+    for path in (*(labs / name for name in names), *labs.glob(f"{_UP}*"), *labs.glob(f"*{_LATENCY}")):
         path.unlink(missing_ok=True)
 
 
