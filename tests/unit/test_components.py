@@ -407,7 +407,7 @@ def test_recipe_has_sources_and_modules_of_each_supported_minor(
 
 @pytest.mark.parametrize("minor", SUPPORTED_MINORS)
 @pytest.mark.parametrize("program", ["hollow", "cloud"])
-def test_program_that_does_not_compile_against_a_supported_version_is_a_problem(
+def test_program_that_does_not_compile_is_a_problem_in_each_version(
     cache: Path, recipe: Path, go: Go, upstream: Path, minor: int, program: str
 ) -> None:
     refuse = f"echo '# nodeproof.dev/components/{program}'; echo '{program}/a.go:1:2: undefined: b'; exit 1"

@@ -124,6 +124,17 @@ def test_volume_of_an_ended_machine_can_be_attached_elsewhere(controller: Contro
     refused(lambda: attach(controller, volume, "node-1"), Code.FAILED_PRECONDITION, volume, "node-2")
 
 
+def test_rebooted_machine_has_no_unattached_volume(controller: Controller, table: Table) -> None:
+    volume = create(controller)
+    attach(controller, volume, "node-1")
+    table.power_off("node-1")
+    table.power_on("node-1")
+    assert table.holders(volume) == []
+    assert table.volume_count("node-1") == 0
+    attach(controller, volume, "node-1")
+    assert table.holders(volume) == ["node-1"]
+
+
 def test_volume_name_is_unique(controller: Controller, table: Table) -> None:
     volume = create(controller, "one", required_bytes=100 * MIB)
     assert create(controller, "one", required_bytes=100 * MIB) == volume == volume_id("one")
@@ -314,6 +325,12 @@ def test_disk_without_a_file_system_is_formatted(tmp_path: Path, content: bytes,
     Commands(guest, "node-1").stage(VOLUME, str(tmp_path / "staging"))
     formats = [f"mkfs.ext4 -q -F {guest.disk}"] if is_formatted else []
     assert guest.did == [*formats, f"mount -t ext4 {guest.disk} {tmp_path}/staging"]
+
+
+def test_staging_a_mounted_disk_changes_nothing(tmp_path: Path) -> None:
+    guest = Guest(tmp_path, MOUNTED=str(tmp_path / "dev" / "sdc"))
+    Commands(guest, "node-1").stage(VOLUME, str(tmp_path / "staging"))
+    assert guest.did == []
 
 
 def test_unreadable_missing_or_foreign_disk_is_left_alone(tmp_path: Path) -> None:

@@ -209,6 +209,7 @@ def test_emulated_cpu_lacks_what_panics_a_guest_and_kvm_passes_it(
     disabled = {feature.get("name") for feature in cpu.findall("feature[@policy='disable']")}
     cache = root.findtext("features/tcg/tb-cache")
     assert (root.get("type"), disabled, cpu.get("mode"), cache) == expected
+    assert (len(cpu) == 0) is kvm
 
 
 @pytest.mark.parametrize("kvm", [False, True])

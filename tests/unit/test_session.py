@@ -182,7 +182,7 @@ def check(healed_s: float, due_s: float) -> None:
 
 
 @pytest.mark.parametrize("due_s", [GRACE_S - 3.0, GRACE_S - 1.5])
-def test_scenario_that_is_too_late_to_change_an_event_makes_the_host_too_loaded(due_s: float) -> None:
+def test_scenario_too_late_to_change_an_event_is_too_loaded(due_s: float) -> None:
     with pytest.raises(HostTooLoaded, match="may have been due before"):
         check(healed_s=GRACE_S, due_s=due_s)
 
