@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from nodeproof.artifacts.image import KERNEL_ARGUMENTS
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds.libvirt.domain_xml import ROOT_TARGET, SEED_TARGET, Disk, Domain, Nic, mac
 from nodeproof.machines.machine import CommandResult, MachineError, PowerAction, Shell
 
+Answer = TypeVar("Answer")
 LATE_S = 0.5
 """How long after its timeout a late command begins."""
 DOMAIN = Domain(
@@ -55,6 +56,19 @@ def fake_lab(parts: Mapping[str, object]) -> LabHandle:
             owner = owner.__dict__.setdefault(owner_name, SimpleNamespace())
         setattr(owner, name, part)
     return cast("LabHandle", lab)
+
+
+def in_turn(*answers: Answer | Exception) -> Callable[[], Answer]:
+    """Return a function that returns or raises these, and then the last one repeatedly."""
+    left = list(answers)
+
+    def answer() -> Answer:
+        now = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(now, Exception):
+            raise now
+        return now
+
+    return answer
 
 
 def executable(path: Path, script: str) -> Path:

@@ -261,10 +261,6 @@ def interval(history: History, before: Json = HEALTHY, after: Json = HEALTHY, le
     return verdict
 
 
-def test_renewals_of_a_lease_conform_at_a_quarter_of_its_duration() -> None:
-    assert interval(bookmarked(renewing(Story(), 9.0), 10.0).history()).outcome == "conforms"
-
-
 def test_unknown_clock_of_the_server_does_not_matter() -> None:
     """An API server without the header `Date` gives an offset of 0."""
     history = bookmarked(renewing(Story(), 9.0), 10.0).history()
@@ -274,28 +270,35 @@ def test_unknown_clock_of_the_server_does_not_matter() -> None:
     assert interval(History.of([unset, *clockless])).outcome == "conforms"
 
 
-def test_renewals_at_another_interval_deviate() -> None:
-    assert interval(bookmarked(renewing(Story(), 9.0, 3.5), 10.0).history()).outcome == "deviates"
+def silent(**fence: Any) -> Story:
+    return bookmarked(renewing(Story(), 3.0), 10.0, **fence)
 
 
-def test_one_renewal_at_another_time_is_unproven() -> None:
-    """Somebody restarted the kubelet at 5.2 s: it renewed its Lease at once."""
-    story = renewing(renewing(Story(), 4.8), 10.0, since_t=5.2)
-    assert interval(bookmarked(story, 11.0).history()).code == "gap"
-
-
-def test_silence_of_a_node_is_a_died_component_only_behind_a_fence() -> None:
-    silent = renewing(Story(), 3.0)
-    assert interval(bookmarked(copy.deepcopy(silent), 10.0).history()).code == "component-died"
-    assert interval(bookmarked(copy.deepcopy(silent), 10.0, missed="leases").history()).code == "gap"
-    assert interval(bookmarked(copy.deepcopy(silent), 10.0, rv_ahead=-1).history()).code == "gap"
-
-
-def test_missed_event_of_a_watch_leaves_the_silence_unproven() -> None:
+def silent_and_missed() -> Story:
     story = renewing(Story(), 3.0)
     lease = story.object("leases", "kube-node-lease", NODE)
     story.change(6.0, "leases", "kube-node-lease", NODE, lease, is_watched=False)
-    assert interval(bookmarked(story, 10.0).history()).code == "gap"
+    return bookmarked(story, 10.0)
+
+
+INTERVALS: Mapping[str, tuple[Story, str]] = {
+    "quarter of the duration": (bookmarked(renewing(Story(), 9.0), 10.0), "conforms"),
+    "another interval": (bookmarked(renewing(Story(), 9.0, 3.5), 10.0), "deviates"),
+    # Somebody restarted the kubelet at 5.2 s: it renewed its Lease at once.
+    "one other renewal": (
+        bookmarked(renewing(renewing(Story(), 4.8), 10.0, since_t=5.2), 11.0),
+        "unproven: gap",
+    ),
+    "silence behind a fence": (silent(), "unproven: component-died"),
+    "silence without a bookmark": (silent(missed="leases"), "unproven: gap"),
+    "silence before the LIST": (silent(rv_ahead=-1), "unproven: gap"),
+    "missed renewal": (silent_and_missed(), "unproven: gap"),
+}
+
+
+@pytest.mark.parametrize(("story", "label"), INTERVALS.values(), ids=INTERVALS)
+def test_lease_interval_is_judged_by_renewals_behind_a_fence(story: Story, label: str) -> None:
+    assert interval(story.history()).label == label
 
 
 def test_node_lost_in_the_observation_is_unproven() -> None:

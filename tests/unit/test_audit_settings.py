@@ -52,7 +52,7 @@ def warned(of: Evidence) -> list[str]:
     return [entry.claim for entry in dangers(of, CATALOGUE, VERSION)]
 
 
-def test_flags_of_mirror_pods_are_shown_and_others_have_the_default_of_the_version() -> None:
+def test_flags_of_mirror_pods_are_shown_and_others_have_the_default() -> None:
     of = evidence(static_pods=[static_pod("--node-monitor-period=2s", "--leader-elect=true")])
     assert shown(of)[f"{MANAGER} node-monitor-period"] == ("2s", f"pod {MANAGER}-cp-1")
     assert shown(of)[f"{MANAGER} node-monitor-grace-period"] == ("50s", f"default of {VERSION}")

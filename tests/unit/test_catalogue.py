@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,13 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeproof import catalogue, proc
+from nodeproof import catalogue
 from nodeproof.catalogue import DEPTH_LIMIT, SIZE_LIMIT, merge, parse
 from nodeproof.model.claim import page_agreement
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import conforms
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.model.window import WindowContext, compute
+from nodeproof.session.coverage import collected
 from nodeproof.session.judging import Judge
 from tests.unit.histories import configuration
 
@@ -61,13 +61,8 @@ def refused(text: str) -> Problem:
 
 
 def test_shipped_claims_are_judged_by_shipped_scenarios() -> None:
-    script = (
-        "import json; from nodeproof.session.coverage import collected; print(json.dumps([*collected()[1]]))"
-    )
-    process = proc.run([sys.executable, "-c", script], timeout_s=60)
     claims = catalogue.load()
-    assert json.loads(process.stdout) != []
-    assert set(json.loads(process.stdout)) == set(catalogue.judged(claims))
+    assert set(collected()[1]) == set(catalogue.judged(claims)) != set()
     assert all(claim.id == key and claim.id.split(".")[0] == claim.area for key, claim in claims.items())
     assert all(claim.measure for claim in claims.values() if claim.status == "planned")
 
@@ -126,13 +121,6 @@ def test_claim_on_a_wrong_page_differs() -> None:
     assert {name: agreement for name, agreement in agreements.items() if agreement != "differs"} == {}
 
 
-def test_loading_is_fast() -> None:
-    catalogue.load()
-    began = time.thread_time()
-    catalogue.load()
-    assert time.thread_time() - began < 0.5
-
-
 # Reading
 
 
@@ -185,11 +173,6 @@ def test_error_is_reported_with_its_position(old: str, new: str, place: str, rea
     assert reason in problem.what
 
 
-def test_value_may_be_missing() -> None:
-    (claim,) = parse(CLAIM.replace("page_value: null", "page_value: "), "f.yaml", SCHEMA)
-    assert claim.constants[0].page_value is None
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "null", "{}", "- 1", "[]", "text", "---\n- 1\n---\n- 2\n", "\x00", "- \ud800", "%YAML 9.9\n--- a"],
@@ -203,13 +186,6 @@ def test_duplicate_id_in_one_file_is_refused() -> None:
     assert (problem.where, "occurs twice" in problem.what) == ("f.yaml:22:7", True)
 
 
-@pytest.mark.parametrize("text", ["[" * 5000, "[" * 5000 + "]" * 5000, "{a: " * 5000, "- " * 5000 + "x"])
-def test_deep_nesting_is_refused_fast(text: str) -> None:
-    began = time.thread_time()
-    assert f"more than {DEPTH_LIMIT} levels" in refused(text).what
-    assert time.thread_time() - began < 1.0
-
-
 def test_allowed_nesting_reaches_the_schema() -> None:
     assert "levels" not in refused("[" * DEPTH_LIMIT + "]" * DEPTH_LIMIT).what
     assert "levels" in refused("[" * (DEPTH_LIMIT + 1) + "]" * (DEPTH_LIMIT + 1)).what
@@ -218,15 +194,6 @@ def test_allowed_nesting_reaches_the_schema() -> None:
 def test_too_much_text_is_refused() -> None:
     assert f"more than {SIZE_LIMIT} bytes" in refused("#" * (SIZE_LIMIT + 1)).what
     assert parse(CLAIM + "#" * (SIZE_LIMIT - len(CLAIM)), "f.yaml", SCHEMA)
-
-
-@given(st.text())
-@settings(deadline=None)
-def test_any_text_is_refused_or_read(text: str) -> None:
-    try:
-        parse(text, "f.yaml", SCHEMA)
-    except Problem as problem:
-        assert problem.where.startswith("f.yaml:")
 
 
 @given(st.data())
@@ -260,12 +227,6 @@ def test_team_claims_are_added_to_the_shipped_ones(tmp_path: Path) -> None:
     assert len(claims) == len(catalogue.load()) + 1
 
 
-def test_team_claim_may_not_replace_a_shipped_one(tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text(CLAIM)
-    with pytest.raises(Problem, match="is also in"):
-        catalogue.load([tmp_path])
-
-
 def test_invalid_claim_folder_is_refused(tmp_path: Path) -> None:
     for folder, words in (
         (tmp_path / "none", "no such claims folder"),
@@ -276,7 +237,7 @@ def test_invalid_claim_folder_is_refused(tmp_path: Path) -> None:
             catalogue.load([folder])
 
 
-def test_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+def test_link_or_folder_instead_of_a_file_is_refused(tmp_path: Path) -> None:
     folder, outside = tmp_path / "claims", tmp_path / "outside.yaml"
     folder.mkdir()
     outside.write_text(CLAIM.replace("cordon.blocks-new-pods", "team.own"))
@@ -286,14 +247,12 @@ def test_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
         with pytest.raises(Problem, match="not a file inside its folder"):
             catalogue.load([folder])
         link.unlink()
+    link.mkdir()
+    with pytest.raises(Problem, match="not a file inside its folder"):
+        catalogue.load([folder])
+    link.rmdir()
     (folder / "real.yaml").write_text(outside.read_text())
     assert "team.own" in catalogue.load([folder])
-
-
-def test_folder_instead_of_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").mkdir()
-    with pytest.raises(Problem, match="not a file inside its folder"):
-        catalogue.load([tmp_path])
 
 
 def test_binary_or_too_large_file_is_refused(tmp_path: Path) -> None:
@@ -380,6 +339,8 @@ HOSTILE = {
     "shell metacharacters": "- id: cordon.$(touch /tmp/nodeproof-was-here);`id`|x\n  area: cordon\n",
     "5,000 levels": "- " * 5000 + "x\n",
     "5,000 brackets": "[" * 5000,
+    "5,000 closed brackets": "[" * 5000 + "]" * 5000,
+    "5,000 braces": "{a: " * 5000,
     "an object of Python's": "- !!python/object/apply:os.system [touch /tmp/nodeproof-was-here]\n",
 }
 

@@ -1,14 +1,12 @@
-"""The nightly workflow, the Jobs and the image of a night, and their pinned downloads."""
+"""The nightly workflow, the Jobs and the image of a night, pinned downloads, and commit subjects."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import shutil
+import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
-from nodeproof import proc
+from infra.subject import LONGEST, fault
+from nodeproof import cli, proc
 from nodeproof.model import shard
-from nodeproof.report import rundir
 from tests.fakes import executable
-from tests.unit.synthetic_runs import CONFORMS, DEVIATES, FACTS, ScenarioVerdict, shard_run, tell
+from tests.unit.synthetic_runs import CONFORMS, ScenarioVerdict, shard_run
+
+# The nightly workflow, the Jobs and the image of a night, and their pinned downloads
+
 
 Json = Any
 TOP = Path(__file__).resolve().parents[2]
@@ -29,8 +30,6 @@ WORKFLOW: Json = yaml.safe_load(FILE.read_text())
 JOBS: Json = WORKFLOW["jobs"]
 LINES = [line for job in JOBS.values() for step in job["steps"] for line in step.get("run", "").splitlines()]
 EXPRESSION = re.compile(r"\$\{\{[^}]*\}\}")
-ROWS: list[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", CONFORMS)]
-PARTS = ({"a.py::test_a": ("cordon.taint",)}, {"b.py::test_b": ("cordon.taint",)})
 SAY_NOTHING = ("shard", "sensitivity", "false-alarms")
 """A shard's summary is part of the merged run's; other tables are in the logs."""
 WITHOUT_LABS = ("conformance", "publish")
@@ -65,6 +64,12 @@ def test_make_accepts_the_command(line: str) -> None:
     assert match is None or match[1] in output
 
 
+@pytest.mark.parametrize("line", [line for line in LINES if line.startswith(".venv/bin/nodeproof ")])
+def test_nodeproof_accepts_the_command(line: str) -> None:
+    words = shlex.split(expanded(line).partition(" >>")[0])[1:]
+    assert cli._parser().parse_args(words).command == words[0]
+
+
 def checked(file: Path) -> proc.Result:
     """Validate a file offline against GitHub's workflow schema by check-jsonschema."""
     argv = (str(CHECKER), "--builtin-schema", "vendor.github-workflows", str(file))
@@ -90,22 +95,6 @@ def test_all_shards_run_and_no_failure_ends_another() -> None:
     assert "${{ matrix.shard }}" in match[1]
 
 
-def checkout(top: Path) -> Path:
-    """Return the output folder of a checkout in which the workflow's commands work, without a site."""
-    script = f'[ "$1" = merge ] && set -- "$@" --no-site\nexec {sys.executable} -m nodeproof.cli "$@"'
-    executable(top / ".venv" / "bin" / "nodeproof", script)
-    return top / "reports" / "out"
-
-
-def carried_out(top: Path, line: str, number: int = 1, attempt: int = 1) -> str:
-    """Run a command of the workflow; return what it writes to the job summary."""
-    page = top / f"page-{number}-{attempt}.md"
-    script = expanded(line, number, attempt)
-    argv = ("env", f"GITHUB_STEP_SUMMARY={page}", "bash", "-e", "-c", script)
-    proc.run(argv, timeout_s=240.0, cwd=top)
-    return page.read_text() if page.exists() else ""
-
-
 @pytest.mark.parametrize(
     ("job", "words"),
     [
@@ -116,138 +105,6 @@ def carried_out(top: Path, line: str, number: int = 1, attempt: int = 1) -> str:
 )
 def test_step_also_runs_after_a_failure(job: str, words: str) -> None:
     assert of(job, words)["if"] == "always()"
-
-
-def test_what_a_deviating_night_leaves_is_saved_and_published() -> None:
-    saved, uploaded = (
-        used("conformance", action) for action in ("actions/cache/save", "actions/upload-pages-artifact")
-    )
-    assert {saved["if"], uploaded["if"], JOBS["conformance"]["if"], JOBS["publish"]["if"]} == {"always()"}
-    assert saved["with"]["path"] == used("conformance", "actions/cache/restore")["with"]["path"]
-    assert uploaded["with"]["path"] in of("conformance", "nodeproof publish")["run"].split()
-
-
-@pytest.mark.parametrize("job", [name for name in JOBS if name not in (*SAY_NOTHING, *WITHOUT_LABS)])
-def test_nightly_run_writes_its_summary(tmp_path: Path, job: str) -> None:
-    step = of(job, "GITHUB_STEP_SUMMARY")
-    out = checkout(tmp_path)
-    for name in ("20261120-141530-fast", "20261120-142530-documented"):
-        tell(out / name, ROWS)
-    rundir.point_latest(out, out / "20261120-142530-documented")
-    output = carried_out(tmp_path, step["run"])
-    assert output.count("\n## Kubernetes") + output.startswith("## Kubernetes") == 2
-
-
-def test_missing_shard_fails_the_night_and_is_named(tmp_path: Path) -> None:
-    out = checkout(tmp_path)
-    shard_run(out / "shards" / "shard-1", 1, PARTS, ROWS)
-    with pytest.raises(proc.CommandFailed) as failed:
-        carried_out(tmp_path, of("conformance", "nodeproof merge")["run"])
-    assert failed.value.status == 3
-    output = carried_out(tmp_path, of("conformance", "nodeproof summary")["run"])
-    assert "unproven: gap: `shard 2/2 is missing" in output
-
-
-def night(top: Path, number: int, rows: list[ScenarioVerdict], attempt: int = 1) -> str:
-    """Run a night's conformance job with all shards; return its summary."""
-    out, job = top / "reports" / "out", "conformance"
-    began, ended = (f"2026-11-{number}T0{1 + attempt}:{minute}:00+00:00" for minute in (17, 26))
-    facts = replace(FACTS, began=began, ended=ended)
-    for shard_number, part in enumerate(PARTS, start=1):
-        mine = [row for row in rows if row[0] in part]
-        shard_run(out / "shards" / f"shard-{shard_number}", shard_number, PARTS, mine, facts)
-    with contextlib.suppress(proc.CommandFailed):
-        carried_out(top, of(job, "nodeproof merge")["run"], number, attempt)
-    shutil.rmtree(out / "shards")
-    output = carried_out(top, of(job, "nodeproof summary")["run"], number, attempt)
-    carried_out(top, of(job, "nodeproof publish")["run"], number, attempt)
-    return output
-
-
-def used(job: str, action: str) -> Json:
-    """Return the only step of a job that uses this action."""
-    (step,) = (step for step in JOBS[job]["steps"] if step.get("uses", "").startswith(f"{action}@"))
-    return step
-
-
-def forget_all_but(top: Path, cached_path: str) -> None:
-    """Remove what the cache does not keep at a runner's end."""
-    cached = {path for pattern in cached_path.split() for path in top.glob(pattern)}
-    for path in top.glob("reports/**/*"):
-        if path.is_file() and cached.isdisjoint((path, *path.parents)):
-            path.unlink()
-
-
-WELL: list[ScenarioVerdict] = [(scenario, "cordon.taint", CONFORMS) for part in PARTS for scenario in part]
-ILL: list[ScenarioVerdict] = [(scenario, "cordon.taint", DEVIATES) for part in PARTS for scenario in part]
-
-
-def test_night_knows_and_publishes_the_nights_before(tmp_path: Path) -> None:
-    cached = used("conformance", "actions/cache/save")["with"]["path"]
-    site = tmp_path / used("conformance", "actions/upload-pages-artifact")["with"]["path"]
-    checkout(tmp_path)
-    assert "Nothing deviates" in night(tmp_path, 21, WELL)
-    forget_all_but(tmp_path, cached)
-    assert "since this run; last conformed on 2026-11-21 02:17 UTC (run night-21-1)" in night(
-        tmp_path, 22, ILL
-    )
-    forget_all_but(tmp_path, cached)
-    output = night(tmp_path, 22, ILL, attempt=2)
-    assert "since 2026-11-22 02:17 UTC (run night-22-1), in 2 consecutive runs" in output
-    listed = (site / "index.html").read_text()
-    assert listed.index("night-22-1/site/page.html") < listed.index("night-21-1/site/page.html")
-    assert all((site / f"night-{number}-1" / "site" / "page.html").is_file() for number in (21, 22))
-    assert not list(site.rglob("*.log"))
-
-
-def test_second_attempt_has_its_own_cache_and_artifacts() -> None:
-    key = used("conformance", "actions/cache/save")["with"]["key"]
-    assert expanded(key, 21, 1) != expanded(key, 21, 2)
-    # Artifacts of the same name are refused or ambiguous.
-    for job in JOBS.values():
-        for step in job["steps"]:
-            if step.get("uses", "").startswith("actions/upload-artifact@"):
-                assert step["with"]["overwrite"] is True
-
-
-# In one process: imports take most of a plan's time.
-
-PLANS = """
-import shlex, sys
-from nodeproof import cli
-
-for line in sys.stdin:
-    assert cli.main(shlex.split(line)) == 0, line
-    print("@@", flush=True)
-"""
-PLANNED = re.compile(r"^ +[\d.]+ s +(\S+::\S+)", re.MULTILINE)
-
-
-def planned(lines: list[str], top: Path) -> list[list[str]]:
-    """Return the scenarios of each of these plans."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    argv = (sys.executable, "-c", PLANS)
-    process = proc.run(argv, timeout_s=300.0, cwd=top, env=environment, stdin="\n".join(lines))
-    return [PLANNED.findall(plan) for plan in process.stdout.split("@@\n")[: len(lines)]]
-
-
-def test_shards_contain_each_scenario_of_the_profile_once(tmp_path: Path) -> None:
-    """With the runner's real options of `nodeproof run`, but only the plan."""
-    line, step = of("shard", "--shard")["run"], used("shard", "actions/upload-artifact")
-    numbers = JOBS["shard"]["strategy"]["matrix"]["shard"]
-    commands = []
-    for number in numbers:
-        (run,) = re.findall(
-            r"^\.venv/bin/nodeproof (run .*)$", make_commands(expanded(line, number)), re.MULTILINE
-        )
-        assert f"--run={expanded(step['with']['path'], number)}" in run.split()
-        commands.append(f"plan {run.removeprefix('run ').replace('--no-site ', '')}")
-    whole = re.sub(r" --(shard|run)=\S+", "", commands[0])
-    *parts, all_of_it = planned([*commands, whole], tmp_path)
-    assert len(all_of_it) > 50
-    assert sorted(scenario for part in parts for scenario in part) == sorted(all_of_it)
-    assert all(len(part) > len(all_of_it) / len(numbers) / 3 for part in parts)
-    assert not (tmp_path / "reports").exists(), "a plan starts nothing"
 
 
 def runner(top: Path, repositories: str = "", mirror: str = "") -> tuple[proc.Result, list[str]]:
@@ -296,6 +153,8 @@ def test_runner_without_a_debian_mirror_names_the_variable_to_set(tmp_path: Path
     assert variable in (TOP / "docs" / "how-to" / "run-at-night.md").read_text()
 
 
+ROWS: list[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", CONFORMS)]
+PARTS = ({"a.py::test_a": ("cordon.taint",)}, {"b.py::test_b": ("cordon.taint",)})
 CI = Path(__file__).resolve().parents[2] / "infra" / "ci"
 NAMESPACE, CLAIM, JOB = yaml.safe_load_all((CI / "job.yaml").read_text())
 MERGE: Json = yaml.safe_load((CI / "merge-job.yaml").read_text())
@@ -427,3 +286,57 @@ def test_base_image_is_pinned_by_digest() -> None:
     bases = re.findall(r"^FROM (\S+)", (TOP / "infra" / "ci" / "Containerfile").read_text(), re.MULTILINE)
     assert bases
     assert all(re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", base) for base in bases)
+
+
+# infra/subject.py: accepted commit subjects, and its pre-commit hook
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "fix: keep labs up between retries",
+        "feat(faults): add a fault that pulls a disk",
+        "refactor!: rename Stage to Lab",
+        "test: process rows in one pass",
+        "docs: embed the timeline",
+        "perf: need no snapshot",
+        "fix: keep " + "a" * (LONGEST - 10),
+        "Merge branch 'main' into topic",
+        'Revert "fix: keep labs up between retries"',
+        "fixup! fix: keep labs up between retries",
+    ],
+)
+def test_subject_is_accepted(subject: str) -> None:
+    assert fault(f"{subject}\n\nA body.\n# a comment\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        ("Keep labs up between retries", "PREFIX"),
+        ("fixes: keep labs up between retries", "PREFIX"),
+        ("fix:keep labs up", "PREFIX"),
+        ("fix: Keep labs up", "PREFIX"),
+        ("fix: keep labs up.", "PREFIX"),
+        ("", "PREFIX"),
+        ("fix: added a retry", "'added' is not"),
+        ("fix: adding a retry", "'adding' is not"),
+        ("fix: adds a retry", "'adds' is not"),
+        ("fix: the retry of labs", "'the' is not"),
+        ("fix: keep " + "a" * (LONGEST - 9), f"{LONGEST + 1} characters, at most {LONGEST}"),
+    ],
+)
+def test_subject_is_refused_with_the_reason(subject: str, expected: str) -> None:
+    assert expected in fault(subject)
+
+
+def test_comments_before_the_subject_are_ignored() -> None:
+    assert fault("# a comment\n\nfix: keep labs up\n") == ""
+
+
+def test_hook_prints_one_line_and_exits_1(tmp_path: Path) -> None:
+    (tmp_path / "message").write_text("fix: added a retry\n")
+    argv = (sys.executable, "-m", "infra.subject", str(tmp_path / "message"))
+    completed = proc.run(argv, timeout_s=60.0, cwd=TOP, check=False)
+    assert completed.status == 1
+    assert completed.stderr == "commit subject: 'added' is not an imperative; see docs/style.md\n"

@@ -205,21 +205,23 @@ def test_lower_bound_counts_a_step_once(window: windows.WindowSpec, low_s: float
     assert ("misread" in computed.low_arithmetic) is (window.name in ("renewals", "detection", "afterwards"))
 
 
-def test_clock_step_is_recorded_once_with_its_new_offset() -> None:
-    offsets, written = iter((100.0, 100.0004, 103.0, 103.0001, 99.0)), []
+@pytest.mark.parametrize(
+    ("offsets_s", "recorded_s"),
+    [
+        ([100.0, 100.0004, 103.0, 103.0001, 99.0], [103.0, 99.0]),
+        ([100.0 + 0.0004 * number for number in range(10)], [100.0012, 100.0024, 100.0036]),
+    ],
+    ids=["two steps", "many small steps add up"],
+)
+def test_clock_step_is_recorded_once_with_its_new_offset(
+    offsets_s: list[float], recorded_s: list[float]
+) -> None:
+    offsets, written = iter(offsets_s), []
     clock = WallClock(lambda kind, **data: written.append((kind, data["offset_s"])), lambda: next(offsets))
-    for _ in range(4):
+    for _ in offsets_s[1:]:
         clock.look()
-    assert written == [("wall", 103.0), ("wall", 99.0)]
-    assert clock.offset_s == 99.0
-
-
-def test_many_small_steps_add_up_to_one() -> None:
-    offsets, written = iter(100.0 + 0.0004 * number for number in range(10)), []
-    clock = WallClock(lambda _kind, **data: written.append(data["offset_s"]), lambda: next(offsets))
-    for _ in range(9):
-        clock.look()
-    assert written == pytest.approx([100.0012, 100.0024, 100.0036])
+    assert written == [("wall", pytest.approx(offset_s)) for offset_s in recorded_s]
+    assert clock.offset_s == pytest.approx(recorded_s[-1])
 
 
 def test_stall_measurement_reads_the_clock_on_each_wakeup() -> None:

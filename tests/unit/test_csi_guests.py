@@ -146,7 +146,8 @@ def connection() -> Connection:
 
 
 @pytest.fixture
-def libvirt(connection: Connection) -> Libvirt:
+def libvirt(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> Libvirt:
+    monkeypatch.setattr(guests, "GONE_TIMEOUT_S", 0.3)
     backend = Libvirt(lambda: connection, "pool", Library)
     backend.create(Volume(VOLUME, 64 * MIB))
     return backend
@@ -198,20 +199,14 @@ def test_guests_are_found_by_name(libvirt: Libvirt) -> None:
     assert [libvirt.runs(name) for name in ("node-1", "off", "node-9")] == [True, False, False]
 
 
-def test_disk_that_stays_attached_is_reported(
-    libvirt: Libvirt, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(guests, "GONE_TIMEOUT_S", 0.3)
+def test_disk_that_stays_attached_is_reported(libvirt: Libvirt, connection: Connection) -> None:
     connection.guests["node-1"].stubborn = True
     libvirt.attach(VOLUME, "node-1")
     refused(lambda: libvirt.detach(VOLUME, "node-1"), Code.DEADLINE_EXCEEDED, VOLUME, "node-1", "0.3 s")
     assert libvirt.holders(VOLUME) == ["node-1"]
 
 
-def test_frozen_guest_does_not_block_the_driver(
-    libvirt: Libvirt, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(guests, "GONE_TIMEOUT_S", 0.3)
+def test_frozen_guest_does_not_block_the_driver(libvirt: Libvirt, connection: Connection) -> None:
     libvirt.attach(VOLUME, "node-1")
     goes_on = connection.guests["node-1"].goes_on
     goes_on.clear()
@@ -223,10 +218,7 @@ def test_frozen_guest_does_not_block_the_driver(
     assert eventually(lambda: has(libvirt, []), 5.0)
 
 
-def test_pending_attachment_is_not_reported_as_missing(
-    libvirt: Libvirt, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(guests, "GONE_TIMEOUT_S", 0.3)
+def test_pending_attachment_is_not_reported_as_missing(libvirt: Libvirt, connection: Connection) -> None:
     goes_on = connection.guests["node-1"].goes_on
     goes_on.clear()
     late = ("is not in node node-1", VOLUME, "0.3 s")

@@ -101,26 +101,20 @@ def test_new_fault_is_a_word_of_scenarios(disk_full: Any, request: pytest.Fixtur
     assert list(markers.describe_faults(markers.key(markers.standing(function)))) == ["disk-full left_mib=3"]
 
 
-def test_new_fault_is_healed_from_its_ledger_entry(disk_full: Any) -> None:
+def test_new_fault_is_found_by_its_ledger_entry_and_leftovers(disk_full: Any) -> None:
     fault = disk_full(NODE, 3)
     stored = {"fault": "disk-full", "id": fault.id, "node": NODE, "left_mib": 3}
     assert fault.to_json() == stored
     assert Fault.from_json(stored) == fault
     assert fault.affected_nodes == (NODE,)
     assert (fault.self_heal_command, fault.available(machine())) == ((), "")
-
-
-def test_new_fault_is_found_by_its_leftovers(disk_full: Any) -> None:
+    assert disk_full(NODE).id != fault.id
     assert disk_full(NODE, id="0123abcd") in faults_on(machine(stdout="0123abcd\n"))
 
 
 def test_failed_command_of_a_fault_is_reported(disk_full: Any) -> None:
     with pytest.raises(MachineError, match="disk-full on node-1: fill: no space"):
         disk_full(NODE).inject(machine(1, stderr="no space\n"))
-
-
-def test_faults_have_different_ids(disk_full: Any) -> None:
-    assert disk_full(NODE).id != disk_full(NODE).id
 
 
 def test_second_fault_of_a_name_is_refused() -> None:

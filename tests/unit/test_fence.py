@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,14 +66,6 @@ def late_injection(fault: Fault, machine: Local) -> None:
     assert not fenced.has_ended
 
 
-def test_command_that_ends_in_time_takes_effect(machine: Local) -> None:
-    fault = Touched(machine.folder / "harm")
-    fenced = FencedShell(machine, fault.id)
-    fault.inject(fenced)
-    assert fault.path.exists()
-    assert fenced.has_ended
-
-
 def test_command_gets_its_input_and_returns_status_and_output(machine: Local) -> None:
     process = FencedShell(machine, OTHER).run(
         ["sh", "-c", "cat; exit 7"], timeout_s=TIMEOUT_S, stdin="some text"
@@ -81,10 +73,25 @@ def test_command_gets_its_input_and_returns_status_and_output(machine: Local) ->
     assert (process.status, process.stdout) == (7, "some text")
 
 
-def test_command_that_begins_after_the_healing_has_no_effect(machine: Local) -> None:
+def heal_off(fault: Fault, machine: Local) -> None:
+    """Heal a machine that answers only when it is healed."""
+    machine.is_on = False
+    heal_fenced(fault, machine)
+    assert machine.is_on
+
+
+def heal_itself(fault: Fault, machine: Local) -> None:
+    self_heal_command = fenced_heal_command(fault, machine.state_folder)
+    assert machine.run(self_heal_command, timeout_s=TIMEOUT_S).status == 0
+
+
+@pytest.mark.parametrize("heal", [heal_fenced, heal_off, heal_itself])
+def test_command_that_begins_after_the_healing_has_no_effect(
+    machine: Local, heal: Callable[[Fault, Local], object]
+) -> None:
     fault = Touched(machine.folder / "harm")
     late_injection(fault, machine)
-    heal_fenced(fault, machine)
+    heal(fault, machine)
     assert throughout(lambda: not fault.path.exists(), 2 * LATE_S)
     assert machine.commands[0].wait(TIMEOUT_S) != 0
 
@@ -125,15 +132,6 @@ def test_healing_does_not_wait_for_background_processes(machine: Local) -> None:
     assert not fault.path.exists()
 
 
-def test_machine_that_answers_only_when_healed_gets_its_fence_closed(machine: Local) -> None:
-    fault = Touched(machine.folder / "harm")
-    late_injection(fault, machine)
-    machine.is_on = False
-    heal_fenced(fault, machine)
-    assert machine.is_on
-    assert throughout(lambda: not fault.path.exists(), 2 * LATE_S)
-
-
 def test_fault_with_another_id_is_not_refused(machine: Local) -> None:
     fault, other = Touched(machine.folder / "harm"), Touched(machine.folder / "harm", id=OTHER)
     heal_fenced(fault, machine)
@@ -147,14 +145,6 @@ def test_command_on_another_machine_is_fenced_too(machine: Local) -> None:
     assert fenced.run(["true"], timeout_s=TIMEOUT_S).status != 0
 
 
-def test_self_heal_command_closes_the_fence(machine: Local) -> None:
-    fault = Touched(machine.folder / "harm")
-    late_injection(fault, machine)
-    self_heal_command = fenced_heal_command(fault, machine.state_folder)
-    assert machine.run(self_heal_command, timeout_s=TIMEOUT_S).status == 0
-    assert throughout(lambda: not fault.path.exists(), 2 * LATE_S)
-
-
 def test_self_heal_command_fails_if_the_fence_cannot_be_closed(machine: Local) -> None:
     fault = Touched(machine.folder / "harm")
     fault.inject(machine)
@@ -163,8 +153,11 @@ def test_self_heal_command_fails_if_the_fence_cannot_be_closed(machine: Local) -
     assert not fault.path.exists()
 
 
-def test_no_lock_is_left_behind(machine: Local) -> None:
+def test_command_in_time_takes_effect_and_leaves_no_lock(machine: Local) -> None:
     fault = Touched(machine.folder / "harm")
-    fault.inject(FencedShell(machine, fault.id))
+    fenced = FencedShell(machine, fault.id)
+    fault.inject(fenced)
+    assert fault.path.exists()
+    assert fenced.has_ended
     heal_fenced(fault, machine)
     assert [path.name for path in (machine.folder / "state").iterdir()] == [f"{fault.id}.over"]

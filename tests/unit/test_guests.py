@@ -45,16 +45,19 @@ def test_unrequested_end_has_a_name(event: int, detail: int, how: str) -> None:
     assert end_of(event, detail) == how
 
 
-def test_last_console_lines_are_the_last_lines() -> None:
-    assert last_console_lines("one\ntwo\nthree\n", 2) == "two\nthree"
-    assert last_console_lines("", 2) == ""
-
-
-def test_panic_is_shown_from_its_first_line() -> None:
-    assert (
-        last_console_lines("boot\nKernel panic - not syncing\nCPU: 0\nRIP\nRAX", 2)
-        == "Kernel panic - not syncing\nCPU: 0"
-    )
+@pytest.mark.parametrize(
+    ("console", "shown"),
+    [
+        ("one\ntwo\nthree\n", "two\nthree"),
+        ("", ""),
+        (
+            "boot\nKernel panic - not syncing\nCPU: 0\nRIP\nRAX",
+            "Kernel panic - not syncing\nCPU: 0",
+        ),
+    ],
+)
+def test_last_console_lines_begin_at_a_panic(console: str, shown: str) -> None:
+    assert last_console_lines(console, 2) == shown
 
 
 SPEC = NodeSpec("node-1", 0, "zone-a", "1")
@@ -187,18 +190,14 @@ def test_different_guest_or_qemu_has_another_snapshot(other: Domain) -> None:
     assert snapshot_key(DOMAIN, "QEMU 2") != KEY
 
 
-def test_stored_snapshot_is_found(shelf: SnapshotStore) -> None:
+def test_stored_snapshot_is_found_until_a_file_is_modified(shelf: SnapshotStore, tmp_path: Path) -> None:
     assert shelf.find(KEY) is None
     shelf.store(KEY, _take)
+    os.utime(tmp_path / KEY, (0, 0))
     snapshot = shelf.find(KEY)
     assert snapshot is not None
     assert (snapshot.memory.read_bytes(), snapshot.disk.read_bytes()) == (b"memory", b"disk")
-
-
-def test_modified_file_is_no_snapshot(shelf: SnapshotStore) -> None:
-    shelf.store(KEY, _take)
-    snapshot = shelf.find(KEY)
-    assert snapshot is not None
+    assert time.time() - (tmp_path / KEY).stat().st_mtime < UNUSED_LIMIT_S, "it counts as used"
     snapshot.memory.write_bytes(b"mem")
     assert shelf.find(KEY) is None
 
@@ -234,13 +233,6 @@ def test_only_unused_snapshots_are_pruned(shelf: SnapshotStore, tmp_path: Path) 
 
     shelf.prune(KEY, "node-1")
     assert {path.name for path in tmp_path.iterdir()} == {used, others, KEY}
-
-
-def test_found_snapshot_counts_as_used(shelf: SnapshotStore, tmp_path: Path) -> None:
-    shelf.store(KEY, _take)
-    os.utime(tmp_path / KEY, (0, 0))
-    shelf.find(KEY)
-    assert time.time() - (tmp_path / KEY).stat().st_mtime < UNUSED_LIMIT_S
 
 
 def test_snapshot_is_shared_for_reading_and_changed_by_one_lab(shelf: SnapshotStore) -> None:
@@ -369,17 +361,12 @@ def test_guest_that_does_not_settle_gets_no_snapshot(
     assert not list((tmp_path / "shelf").glob("*/memory"))
 
 
-def test_guest_that_panics_at_boot_gets_no_snapshot(
-    domain: Domain, notes: Notes, restorer: Restorer, tmp_path: Path
-) -> None:
+def test_guest_that_panics_at_boot_gets_no_snapshot(domain: Domain, notes: Notes, restorer: Restorer) -> None:
     def panicked(name: str) -> None:
         raise Problem(f"{name} panicked while it booted", "lab", "its console follows")
 
-    shelf = SnapshotStore(tmp_path / "shelf", os.getuid(), os.getgid())
     with pytest.raises(Problem, match="node-1 panicked"):
-        Restorer(
-            cast(Any, notes), "QEMU 1", shelf, Path("/image"), EventLog(tmp_path / "events"), panicked
-        ).start(domain, TIMEOUT_S)
+        replace(restorer, watch=panicked).start(domain, TIMEOUT_S)
     assert "save" not in notes.ran
 
 

@@ -39,6 +39,8 @@ from nodeproof.machines.machine import MachineError
 from tests.waiting import eventually, pause
 
 TIMEOUT_S = 10.0
+OWN = cast("Nodes", SimpleNamespace(get=lambda _: RunningNode(NodeSpec("node-1", 0, "", ""), os.getpid())))
+"""A node whose first process is this one."""
 
 
 def test_append_to_truncated_log_starts_at_its_beginning(tmp_path: Path) -> None:
@@ -130,13 +132,10 @@ def test_commands_on_nodes_get_only_harmless_environment_variables(
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY")
     monkeypatch.setattr(node, "_sees_its_files", lambda _pid: True)
-    nodes = cast(
-        "Nodes", SimpleNamespace(get=lambda _: RunningNode(NodeSpec("node-1", 0, "", ""), os.getpid()))
-    )
     events, kubectl = EventLog(tmp_path / "events.jsonl"), Kubectl("/bin/kubectl", tmp_path / "kubeconfig")
     services = Services(Processes(tmp_path, events), tmp_path / "settings", events, kubectl, pytest.fail)
     component = ServiceShell("etcd", kubectl, pytest.fail, services, tmp_path)
-    for shell in (NamespaceShell(nodes, "node-1", threading.Lock()), component):
+    for shell in (NamespaceShell(OWN, "node-1", threading.Lock()), component):
         completed = shell.run(["env"], timeout_s=TIMEOUT_S)
         assert completed.status == 0, completed.stderr
         names = {line.partition("=")[0] for line in completed.stdout.splitlines()}
@@ -145,11 +144,8 @@ def test_commands_on_nodes_get_only_harmless_environment_variables(
 
 
 def test_no_command_runs_on_a_node_that_still_sees_its_hosts_files() -> None:
-    nodes = cast(
-        "Nodes", SimpleNamespace(get=lambda _: RunningNode(NodeSpec("node-1", 0, "", ""), os.getpid()))
-    )
     with pytest.raises(MachineError, match="node-1 is booting"):
-        NamespaceShell(nodes, "node-1", threading.Lock()).run(["env"], timeout_s=TIMEOUT_S)
+        NamespaceShell(OWN, "node-1", threading.Lock()).run(["env"], timeout_s=TIMEOUT_S)
 
 
 def test_logs_created_by_root_are_given_to_their_owner(

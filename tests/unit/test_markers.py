@@ -168,13 +168,17 @@ def item(request: pytest.FixtureRequest, function: object) -> pytest.Function:
     return pytest.Function.from_parent(module, name=function.__name__, callobj=function)  # type: ignore[attr-defined]
 
 
-def test_standing_faults_are_injected_in_source_order(request: pytest.FixtureRequest) -> None:
+def test_standing_faults_are_injected_and_shown_in_source_order(request: pytest.FixtureRequest) -> None:
     faults = [make("node-1") for make in markers.standing(item(request, pages))]
     assert [(fault.name, fault.node) for fault in faults] == [
         ("swap", "node-1"),
         ("kubelet-settings", "node-1"),
     ]
     assert markers.fault_names(item(request, pages)) == ("kubelet_settings", "swap")
+    assert list(markers.describe_faults(markers.key(markers.standing(item(request, pages))))) == [
+        "swap size_mib=256 used_mib=0",
+        'kubelet-settings settings={"maxPods": 40}',
+    ]
 
 
 def test_same_standing_faults_have_the_same_key(request: pytest.FixtureRequest) -> None:
@@ -184,14 +188,6 @@ def test_same_standing_faults_have_the_same_key(request: pytest.FixtureRequest) 
     ]
     assert keys[0] == keys[1] != keys[2]
     assert keys[3] == ""
-
-
-def test_standing_faults_have_a_description(request: pytest.FixtureRequest) -> None:
-    key = markers.key(markers.standing(item(request, pages)))
-    assert list(markers.describe_faults(key)) == [
-        "swap size_mib=256 used_mib=0",
-        'kubelet-settings settings={"maxPods": 40}',
-    ]
 
 
 @pytest.mark.parametrize(

@@ -49,12 +49,6 @@ def test_invalid_entry_is_a_value_error(line: str) -> None:
         History.parse([line])
 
 
-def test_empty_history_has_no_facts() -> None:
-    history = History.of(())
-    assert (history.began_t, history.ended_t, dict(history.begun)) == (0.0, 0.0, {})
-    assert not fence(history).passed
-
-
 def test_interrupted_recording_ends_with_its_last_entry() -> None:
     story = Story(t=3.0).cordon(9.0)
     assert (story.history().began_t, story.history().ended_t) == (3.0, 9.0)
@@ -178,6 +172,38 @@ def test_incomplete_watch_fails_the_fence(story: Story, reason: str) -> None:
     assert reason in failed.reason
 
 
+def more_recorded() -> Story:
+    story = Story()
+    story.resources = ("nodes", "leases", "events")
+    return story.fence(4.0)
+
+
+def without_sentinel(value: str | None) -> Story:
+    story = Story().fence(4.0)
+    last = story.entries[-2]
+    sentinels = {**last.data["sentinels"], "pods": value}
+    story.entries[-2] = Entry(last.t, "fence", {**last.data, "sentinels": sentinels})
+    return story
+
+
+EMPTY = History.of(())
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        EMPTY,
+        History.of([Entry(1.0, "fence", {"sentinels": {}, "listed": {}})]),
+        without_sentinel(None).history(),
+        without_sentinel("").history(),
+    ],
+    ids=["empty history", "empty fence", "no sentinel", "empty sentinel"],
+)
+def test_fence_without_sentinels_does_not_pass(history: History) -> None:
+    assert not fence(history).passed
+    assert (EMPTY.began_t, EMPTY.ended_t, dict(EMPTY.begun)) == (0.0, 0.0, {})
+
+
 def test_list_after_a_gap_removes_missing_objects() -> None:
     story = removed_unseen().gap(1.5, 3.0, "pods", lists=True).fence(4.0)
     assert fence(story.history()).passed
@@ -185,30 +211,11 @@ def test_list_after_a_gap_removes_missing_objects() -> None:
     assert (present.deleted, gone.deleted, gone.listed, gone.t) == (False, True, True, 2.99)
 
 
-def test_empty_fence_does_not_pass() -> None:
-    assert not fence(History.of([Entry(1.0, "fence", {"sentinels": {}, "listed": {}})])).passed
-
-
-def test_fence_requires_every_recorded_resource() -> None:
-    story = Story()
-    story.resources = ("nodes", "leases", "events")
-    failed = fence(story.fence(4.0).history())
-    assert (failed.passed, failed.reason) == (False, "the fence does not include pods")
-
-
-def test_fence_requires_the_requested_resources() -> None:
+def test_fence_requires_the_recorded_and_the_requested_resources() -> None:
+    assert fence(more_recorded().history()) == Fence(False, 4.03, "the fence does not include pods")
     history = Story(resources=("nodes", "leases")).fence(4.0).history()
     assert fence(history, ("nodes",)).passed
     assert not fence(history, ("nodes", "pods")).passed
-
-
-@pytest.mark.parametrize("value", [None, ""])
-def test_missing_sentinel_value_fails_the_fence(value: str | None) -> None:
-    story = Story().fence(4.0)
-    last = story.entries[-2]
-    sentinels = {**last.data["sentinels"], "pods": value}
-    story.entries[-2] = Entry(last.t, "fence", {**last.data, "sentinels": sentinels})
-    assert not fence(story.history()).passed
 
 
 def test_fence_reaches_no_further_than_its_sentinels() -> None:
@@ -231,9 +238,6 @@ def test_gap_overlaps_what_it_may_hide(since_t: float, until_t: float, overlaps:
     story = Story().gap(10.0, 20.0, "nodes").sentinel(21.98)
     assert (story.history().gap("nodes", since_t, until_t) is not None) is overlaps
     assert story.history().gap("pods", since_t, until_t) is None
-
-
-def test_gap_lasts_until_the_next_event() -> None:
     assert Story().gap(10.0, 20.0, "nodes").history().gap("nodes", 500.0, 600.0) is not None
 
 

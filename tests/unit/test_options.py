@@ -1,22 +1,29 @@
-"""Options of a run: its lab, its topology, and the default number of workers."""
+"""Options of a run, and the capacity of a machine: labs, topologies, and numbers of workers."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from nodeproof.labs.base.spec import Shape
+from nodeproof import capacity
+from nodeproof.labs.base.spec import DEFAULT_SHAPE, Shape
 from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.starting import Entry, Topology
-from nodeproof.labs.kinds import LIBVIRT
-from nodeproof.model.overrides import NO_OVERRIDES, parse
+from nodeproof.labs.kinds import LIBVIRT, PROCESS
+from nodeproof.labs.kinds.kind import Kind
+from nodeproof.model.overrides import NO_OVERRIDES, Overrides, parse
 from nodeproof.model.problem import Problem
 from nodeproof.session import options as run_options
 from nodeproof.session.options import Options, resolve
+
+# Options of a run: its lab, its topology, and the default number of workers
+
 
 DEFAULTS = {
     "lab": "libvirt",
@@ -74,11 +81,13 @@ def test_explicit_options_override_the_default(options: dict[str, Any]) -> None:
     assert config.option.numprocesses == options.get("numprocesses")
 
 
-@pytest.mark.usefixtures("supported")
-def test_xdist_worker_starts_no_workers() -> None:
-    config = config_with()
-    config.workerinput = {"workerid": "gw0"}
-    run_options.set_default_workers(config)
+@pytest.mark.parametrize(("attributes", "labs"), [({"workerinput": {"workerid": "gw0"}}, 2), ({}, 1)])
+def test_xdist_worker_and_single_lab_need_no_workers(
+    attributes: dict[str, Any], labs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_options, "max_labs", lambda _kind, _shapes: (labs, "no more memory"))
+    config = SimpleNamespace(**vars(config_with()), **attributes)
+    run_options.set_default_workers(cast("pytest.Config", config))
     assert config.option.numprocesses is None
 
 
@@ -89,13 +98,6 @@ def test_too_many_workers_for_the_machine_are_reported(
 ) -> None:
     run_options.warn_of_excess_workers(config_with(numprocesses=requested))
     assert ("3 workers were requested, but this machine supports 2" in capsys.readouterr().err) is is_warned
-
-
-def test_single_lab_needs_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_options, "max_labs", lambda _kind, _shapes: (1, "no more memory"))
-    config = config_with()
-    run_options.set_default_workers(config)
-    assert config.option.numprocesses is None
 
 
 @pytest.mark.parametrize("lab", ["libvirt", "process"])
@@ -122,13 +124,19 @@ def test_topology_excludes_a_number_of_nodes() -> None:
         resolve(Options(LIBVIRT.name, nodes=2, topology=TOPOLOGY))
 
 
-def test_lab_with_another_topology_is_refused_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = NodeInfo("big", 0, "zone-b", True, "", "", "", memory_mib=1280, cpus=2)
+def run_lab(monkeypatch: pytest.MonkeyPatch, node: NodeInfo, kind: str, overrides: Overrides) -> Any:
+    """Run the lab `p-000001`; return its status."""
     status = SimpleNamespace(
-        profile="fast", kubernetes_version="v1.36.3", nodes=[node], kind="libvirt", overrides=NO_OVERRIDES
+        profile="fast", kubernetes_version="v1.36.3", nodes=[node], kind=kind, overrides=overrides
     )
     monkeypatch.setattr(registry, "running", lambda: ["p-000001"])
     monkeypatch.setattr(registry, "client", lambda _name: SimpleNamespace(status=lambda: status))
+    return status
+
+
+def test_lab_with_another_topology_is_refused_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = NodeInfo("big", 0, "zone-b", True, "", "", "", memory_mib=1280, cpus=2)
+    run_lab(monkeypatch, node, "libvirt", NO_OVERRIDES)
     with pytest.raises(Problem, match="another topology: big") as caught:
         resolve(Options("p-000001", topology=Topology((LARGE,))))
     assert "nodeproof down --lab-name p-000001" in caught.value.next_step
@@ -136,11 +144,7 @@ def test_lab_with_another_topology_is_refused_with_the_next_step(monkeypatch: py
 
 def test_run_has_the_settings_of_its_lab_and_refuses_others(monkeypatch: pytest.MonkeyPatch) -> None:
     node, own = NodeInfo("node-1", 0, "zone-a", True, "", "", ""), parse(["A=true"], ["kubelet.maxPods=50"])
-    status = SimpleNamespace(
-        profile="fast", kubernetes_version="v1.36.3", nodes=[node], kind="process", overrides=own
-    )
-    monkeypatch.setattr(registry, "running", lambda: ["p-000001"])
-    monkeypatch.setattr(registry, "client", lambda _name: SimpleNamespace(status=lambda: status))
+    status = run_lab(monkeypatch, node, "process", own)
     for given in (NO_OVERRIDES, own):
         assert resolve(Options("p-000001", overrides=given)).overrides == own
     with pytest.raises(Problem, match="--feature-gates A=false was given, lab p-000001 runs --feature-gates"):
@@ -155,3 +159,78 @@ def test_unknown_lab_is_quoted_as_given(monkeypatch: pytest.MonkeyPatch, lab: st
     monkeypatch.setattr(registry, "running", lambda: ["p-000001"])
     with pytest.raises(Problem, match=f"unknown lab '{lab}' .* or a running lab \\(p-000001\\)"):
         resolve(Options(lab))
+
+
+# Capacity of a machine for labs
+
+
+Host = Callable[[int, int], None]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """`host(cores, gib)`: have this many cores and this much available memory."""
+
+    def become(cores: int, gib: int) -> None:
+        memory = tmp_path / "meminfo"
+        memory.write_text(f"MemTotal: 1 kB\nMemAvailable: {gib << 20} kB\n")
+        monkeypatch.setattr(capacity, "_MEMORY_INFO", memory)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)))
+
+    return become
+
+
+@pytest.mark.parametrize(
+    ("kind", "cores", "gib", "labs"),
+    [
+        (PROCESS, 2, 24, 3),
+        (PROCESS, 8, 24, 12),
+        (PROCESS, 8, 2, 2),
+        (PROCESS, 1, 24, 1),
+        (PROCESS, 2, 0, 1),
+        (LIBVIRT, 2, 24, 2),
+        (LIBVIRT, 16, 24, 4),
+    ],
+)
+def test_parallel_labs_are_limited_by_cores_and_memory(
+    host: Host, kind: Kind, cores: int, gib: int, labs: int
+) -> None:
+    host(cores, gib)
+    at_once, reason = capacity.max_labs(kind, [DEFAULT_SHAPE] * 3)
+    assert at_once == labs
+    assert f"{cores} cores" in reason
+    assert f"{gib:.1f} GiB of memory" in reason
+
+
+@pytest.mark.parametrize(
+    ("shapes", "labs"),
+    [
+        ([DEFAULT_SHAPE, DEFAULT_SHAPE], 8),
+        ([Shape(memory_mib=1280), DEFAULT_SHAPE], 8),
+        ([Shape(memory_mib=6144), DEFAULT_SHAPE], 3),
+        ([Shape(cpus=2), Shape(cpus=2)], 4),
+    ],
+)
+def test_parallel_labs_are_counted_by_their_machine_shapes(
+    host: Host, shapes: list[Shape], labs: int
+) -> None:
+    host(8, 32)
+    assert capacity.max_labs(LIBVIRT, shapes)[0] == labs
+
+
+@pytest.mark.parametrize(("cores", "gib", "nodes", "zones"), [(2, 24, 3, 6), (4, 2, 3, 4), (64, 99, 3, 33)])
+def test_zones_are_limited_by_cores_memory_and_lab_size(
+    host: Host, cores: int, gib: int, nodes: int, zones: int
+) -> None:
+    host(cores, gib)
+    at_once, reason = capacity.max_zones(PROCESS, nodes)
+    assert at_once == zones
+    assert f"{cores} cores" in reason
+
+
+def test_missing_memory_information_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = tmp_path / "meminfo"
+    memory.write_text("MemTotal: 1 kB\n")
+    monkeypatch.setattr(capacity, "_MEMORY_INFO", memory)
+    with pytest.raises(Problem, match="no MemAvailable"):
+        capacity.available_mib()

@@ -35,9 +35,6 @@ def test_each_key_is_below_its_heading() -> None:
     assert headings["Conditions"]["Ready"] == "True"
     assert headings["Addresses"] == {"InternalIP": "10.77.1.1", "Hostname": "node-1"}
     assert headings["System Info"]["Boot ID"] == "0c0b"
-
-
-def test_empty_description_has_no_sections() -> None:
     assert sections("") == {}
 
 
@@ -73,24 +70,18 @@ tmpfs {FOLDER}/other tmpfs rw,relatime 0 0
 """
 
 
-def test_volume_has_a_type_and_options() -> None:
-    assert mount_of(MOUNTS, "0c0b", "kept").splitlines() == [
-        "tmpfs",
-        "rw",
-        "relatime",
-        "size=1259652k",
-        "noswap",
-    ]
-
-
-def test_last_of_several_mounts_is_found() -> None:
-    over = f"{MOUNTS}none {FOLDER}/kept tmpfs rw 0 0\n"
-    assert mount_of(over, "0c0b", "kept").splitlines() == ["tmpfs", "rw"]
-
-
-def test_mount_of_another_pod_or_volume_is_not_found() -> None:
-    assert mount_of(MOUNTS, "beef", "kept") == ""
-    assert mount_of(MOUNTS, "0c0b", "ept") == ""
+@pytest.mark.parametrize(
+    ("mounts", "pod", "volume", "lines"),
+    [
+        (MOUNTS, "0c0b", "kept", ["tmpfs", "rw", "relatime", "size=1259652k", "noswap"]),
+        (f"{MOUNTS}none {FOLDER}/kept tmpfs rw 0 0\n", "0c0b", "kept", ["tmpfs", "rw"]),
+        (MOUNTS, "beef", "kept", []),
+        (MOUNTS, "0c0b", "ept", []),
+    ],
+    ids=["a volume", "the last mount counts", "another pod", "another volume"],
+)
+def test_volume_has_a_type_and_options(mounts: str, pod: str, volume: str, lines: list[str]) -> None:
+    assert mount_of(mounts, pod, volume).splitlines() == lines
 
 
 NUMBERS = "1 node-1\n2 node-1\n3 node-2\n"

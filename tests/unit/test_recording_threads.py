@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.slack import LAB
 from nodeproof.recording import recorder
 from nodeproof.recording.recorder import Recording, RecordingContext
+from tests.fakes import in_turn
 from tests.waiting import eventually
 
 TIMEOUT_S = 10.0
@@ -44,19 +45,6 @@ def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recor
 
 def entries(recording: Recording, kind: str) -> list[dict[str, Any]]:
     return [dict(entry.data) for entry in recording.history().of_kind(kind)]
-
-
-def in_turn(*answers: str | Exception) -> Callable[[], str]:
-    """Return a function that gives these values, and then the last one repeatedly."""
-    left = list(answers)
-
-    def look() -> str:
-        answer = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    return look
 
 
 @pytest.mark.parametrize(

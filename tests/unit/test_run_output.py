@@ -121,6 +121,7 @@ def test_failure_shows_frames_of_the_scenario_and_not_of_nodeproof(printed: Outp
 
 def test_unproven_scenario_is_only_in_the_summary(printed: Output) -> None:
     assert printed.text.count("request the fixtures") == 1
+    assert "short test summary info" not in printed.text
     assert re.search(r"2 failed, 2 skipped, \d+ warnings, 1 unproven", printed.lines[-1])
 
 
@@ -134,10 +135,6 @@ def test_details_and_intermediate_progress_are_not_in_a_log(printed: Output) -> 
     notices = [line for line in printed.lines if line.startswith("nodeproof: ")]
     assert "nodeproof: a notice" in notices
     assert not {"nodeproof: a detail", "nodeproof: some progress"} & set(notices)
-
-
-def test_pytest_prints_no_summary_of_its_own(printed: Output) -> None:
-    assert "short test summary info" not in printed.text
 
 
 def test_table_of_all_claims_is_in_the_run(printed: Output) -> None:

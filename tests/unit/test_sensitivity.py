@@ -61,6 +61,8 @@ def test_every_judged_process_claim_has_a_bug() -> None:
 
 
 def test_bug_code_is_inserted_before_after_or_instead_of_its_line() -> None:
+    assert altered(SOURCE, []) == SOURCE
+    assert chooser(SOURCE).startswith('package a\n\nimport "os"\n')
     chosen = 'if nodeproofBug == "more" {\nx = 2\n}'
     assert f"{chosen}\n\tx := 1\n" in altered(SOURCE, [edit("before")])
     assert f"\tx := 1\n{chosen}\n" in altered(SOURCE, [edit("after")])
@@ -83,14 +85,6 @@ def test_several_bugs_share_a_line() -> None:
 def test_bug_whose_line_is_not_unique_is_refused(at: str) -> None:
     with pytest.raises(BadBug, match=r"more: [02] lines of k8s"):
         altered(SOURCE, [edit("before", at=at)])
-
-
-def test_rest_of_the_file_is_unchanged() -> None:
-    assert altered(SOURCE, []) == SOURCE
-
-
-def test_package_gets_a_function_that_reads_the_chosen_bug() -> None:
-    assert chooser(SOURCE).startswith('package a\n\nimport "os"\n')
 
 
 @pytest.mark.parametrize(
@@ -143,22 +137,13 @@ def other_digest(bug: Bug) -> str:
     return f"recipe-2 {bug}"
 
 
-def test_caught_bug_is_kept_and_missed_one_is_tried_again(tmp_path: Path) -> None:
+def test_caught_bugs_are_kept_and_a_missed_one_is_tried_again(tmp_path: Path) -> None:
     Keeper(tmp_path / TABLE, digest, ()).write([CAUGHT_BUG, MISSED])
-    (result,) = read_caught(tmp_path / TABLE, digest, [ONE, OTHER])
-    assert result == replace(CAUGHT_BUG, took_s=12.3)
-
-
-def test_table_is_written_with_the_first_caught_bug(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path / TABLE, digest, ())
-    keeper.add(CAUGHT_BUG)
-    again = Keeper(tmp_path / TABLE, digest, read_caught(tmp_path / TABLE, digest, [ONE]))
-    assert [result.bug.name for result in read_caught(tmp_path / TABLE, digest, [ONE])] == ["one"]
-    again.add(replace(CAUGHT_BUG, bug=OTHER, fell=frozenset({"b.one"})))
-    assert [result.bug.name for result in read_caught(tmp_path / TABLE, digest, [ONE, OTHER])] == [
-        "one",
-        "other",
-    ]
+    caught = read_caught(tmp_path / TABLE, digest, [ONE, OTHER])
+    assert caught == [replace(CAUGHT_BUG, took_s=12.3)]
+    Keeper(tmp_path / TABLE, digest, caught).add(replace(CAUGHT_BUG, bug=OTHER, fell=frozenset({"b.one"})))
+    both = read_caught(tmp_path / TABLE, digest, [ONE, OTHER])
+    assert [result.bug.name for result in both] == ["one", "other"]
 
 
 def test_table_is_not_used_for_other_executables_or_claims(tmp_path: Path) -> None:

@@ -48,14 +48,17 @@ def enter(worker: Throttle) -> threading.Event:
     return entered
 
 
-def test_running_scenarios_are_limited_by_capacity(tmp_path: Path) -> None:
-    allow(tmp_path, 2)
-    workers = [throttle(tmp_path, name) for name in "abc"]
-    assert all(enter(worker).wait(TIMEOUT_S) for worker in workers[:2])
-    third = enter(workers[2])
-    assert throughout(lambda: not third.is_set(), WAITING_S)
-    workers[0].end_scenario()
-    assert third.wait(TIMEOUT_S)
+def start_lab(worker: Throttle, may_end: threading.Event) -> threading.Event:
+    """Start a lab in a thread, until it may end; the event is set when the start begins."""
+    started = threading.Event()
+
+    def start() -> None:
+        with worker.lab_start():
+            started.set()
+            may_end.wait(TIMEOUT_S)
+
+    threading.Thread(target=start, daemon=True).start()
+    return started
 
 
 def test_waiting_scenario_prints_one_message(tmp_path: Path) -> None:
@@ -71,44 +74,11 @@ def test_waiting_scenario_prints_one_message(tmp_path: Path) -> None:
     assert len(lines) == 1
 
 
-def test_retries_begin_when_all_other_scenarios_have_ended(tmp_path: Path) -> None:
-    idle, busy = throttle(tmp_path, "a"), throttle(tmp_path, "b")
-    idle.start_scenario(lambda _line: None)
-    busy.start_scenario(lambda _line: None)
-    idle.end_scenario()
-    idle.go_on_to(Turn.HALF)
-    retry = enter(idle)
-    assert throughout(lambda: not retry.is_set(), WAITING_S)
-    busy.end_scenario()
-    assert throughout(lambda: not retry.is_set(), WAITING_S)
-    busy.close()
-    assert retry.wait(TIMEOUT_S)
-
-
-def test_last_retries_run_one_after_another(tmp_path: Path) -> None:
-    workers = [throttle(tmp_path, name) for name in "ab"]
-    for worker in workers:
-        worker.go_on_to(Turn.ALONE)
-    first = enter(workers[0])
-    assert first.wait(TIMEOUT_S)
-    second = enter(workers[1])
-    assert throughout(lambda: not second.is_set(), WAITING_S)
-    workers[0].end_scenario()
-    assert second.wait(TIMEOUT_S)
-
-
 def test_lab_starts_while_no_scenario_runs_or_begins(tmp_path: Path) -> None:
     running, starter, late = (throttle(tmp_path, name) for name in "abc")
     running.start_scenario(lambda _line: None)
-    may_start, may_end = threading.Event(), threading.Event()
-
-    def start() -> None:
-        with starter.lab_start():
-            may_start.set()
-            may_end.wait(TIMEOUT_S)
-
-    thread = threading.Thread(target=start, daemon=True)
-    thread.start()
+    may_end = threading.Event()
+    may_start = start_lab(starter, may_end)
     assert throughout(lambda: not may_start.is_set(), WAITING_S)
     running.end_scenario()
     assert may_start.wait(TIMEOUT_S)
@@ -116,23 +86,16 @@ def test_lab_starts_while_no_scenario_runs_or_begins(tmp_path: Path) -> None:
     assert throughout(lambda: not entered.is_set(), WAITING_S)
     may_end.set()
     assert entered.wait(TIMEOUT_S)
-    thread.join(TIMEOUT_S)
 
 
 def test_two_workers_starting_labs_do_not_wait_for_each_other(tmp_path: Path) -> None:
     workers = [throttle(tmp_path, name) for name in "ab"]
     for worker in workers:
         worker.start_scenario(lambda _line: None)
-    started = [threading.Event() for _worker in workers]
-
-    def start(number: int) -> None:
-        with workers[number].lab_start():
-            started[number].set()
-        workers[number].end_scenario()
-
-    for number in range(len(workers)):
-        threading.Thread(target=start, args=(number,), daemon=True).start()
+    may_end = threading.Event()
+    started = [start_lab(worker, may_end) for worker in workers]
     assert all(event.wait(TIMEOUT_S) for event in started)
+    may_end.set()
 
 
 def test_dead_worker_does_not_block_others(tmp_path: Path) -> None:

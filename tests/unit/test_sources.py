@@ -32,7 +32,6 @@ from tests.fakes import FakeMachine, fake_lab
 from tests.unit.histories import NODE, Story, configuration
 from tests.unit.sample_checks import CLAIM, CUT
 
-Json = Any
 KUBELET, UNTIL = "kubelet.service", math.inf
 FULL = "lab x: its memory is full"
 MANAGER, TEXT = "kube-controller-manager", "Controller detected"
@@ -60,19 +59,21 @@ def times(reading: SourceMessages) -> list[tuple[float, float]]:
     return [(lost.since_t, lost.until_t) for lost in reading.losses]
 
 
-def test_journal_that_begins_before_the_recording_is_complete() -> None:
-    assert journal(Story(), journal_of((1.0, "Linux version"), (120.0, "a")), -100.0).losses == []
-
-
-def test_vacuumed_journal_lacks_everything_before_its_first_line() -> None:
-    read = journal(Story(), journal_of((140.0, "Vacuuming done"), (150.0, "a")), -100.0)
-    assert times(read) == [(0.0, 40.0)]
-    assert "starts after the recording" in read.losses[0].why
-
-
-def test_empty_journal_lacks_everything() -> None:
-    read = journal(Story(), journal_of(), -100.0)
-    assert times(read) == [(0.0, read.until_t)]
+@pytest.mark.parametrize(
+    ("logged", "lost"),
+    [
+        ([(1.0, "Linux version"), (120.0, "a")], []),
+        ([(140.0, "Vacuuming done"), (150.0, "a")], [(0.0, 40.0)]),
+        ([], [(0.0, UNTIL)]),
+    ],
+    ids=["begins before the recording", "vacuumed", "empty"],
+)
+def test_journal_lacks_everything_before_its_first_line(
+    logged: Sequence[tuple[float, str]], lost: Sequence[tuple[float, float]]
+) -> None:
+    read = journal(Story(), journal_of(*logged), -100.0)
+    assert times(read) == [(since_t, min(until_t, read.until_t)) for since_t, until_t in lost]
+    assert all("starts after the recording" in loss.why for loss in read.losses) or not logged
 
 
 def test_full_memory_may_have_lost_lines_of_a_journal() -> None:
@@ -274,9 +275,11 @@ CALL = line("NodeStageVolume", 20)
 
 
 def test_volume_calls_are_read_in_order() -> None:
-    calls, unsure = driver_calls(BEGUN + CALL, 15, 30)
+    """A restart of the driver before the recording does not matter."""
+    calls, unsure = driver_calls(BEGUN + line(written.STARTED, 14) + CALL, 15, 30)
     assert [(call.method, call.node, call.t) for call in calls] == [
         (DRIVER_STARTED, "node-1", 11),
+        (DRIVER_STARTED, "node-1", 15),
         ("NodeStageVolume", "node-1", 21),
     ]
     assert unsure == []
@@ -299,14 +302,6 @@ def test_incomplete_volume_calls_report_the_time_of_the_loss(
     (lost,) = driver_calls(text, 15, 30)[1]
     assert (lost.since_t, lost.until_t) == (since_t, until_t)
     assert why in lost.why
-
-
-def test_driver_restart_before_the_recording_does_not_matter() -> None:
-    assert driver_calls(BEGUN + line(DRIVER_STARTED, 14) + CALL, 15, 30)[1] == []
-
-
-def test_first_line_is_written_by_the_driver() -> None:
-    assert written.STARTED == DRIVER_STARTED
 
 
 @pytest.mark.parametrize("source", [CloudCalls, VolumeCalls])

@@ -1,9 +1,11 @@
-"""Text on a terminal and in Markdown: foreign text, lines, and progress."""
+"""Text on a terminal and in Markdown: foreign text, lines, progress, and a closed output pipe."""
 
 from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -19,7 +21,10 @@ from nodeproof.cache import ProgressLine
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, deviates
 from nodeproof.report import comparison, digest, plain, tables
-from tests.unit.synthetic_runs import CLAIMS, CONFORMS, FACTS, WINDOW, shard_run, tell
+from tests.unit.synthetic_runs import CLAIMS, CONFORMS, FACTS, WINDOW, ScenarioVerdict, shard_run, tell
+
+# Text on a terminal and in Markdown: foreign text, lines, and progress
+
 
 TITLE = "\x1b]0;owned\x07\x1b[2J\u202e"
 HOSTILE = (
@@ -142,10 +147,38 @@ def test_ten_minute_build_has_one_milestone_a_minute(total: int, monkeypatch: py
     assert milestones == [f"compiling: {60 * n} packages, {60 * n} s" for n in range(1, 11)]
 
 
-@pytest.mark.parametrize(("count", "full"), [(0, 0), (1, 3), (10, 30), (12, 30)])
-def test_bar_is_never_longer_than_full(count: int, full: int) -> None:
-    assert ProgressLine.of("x", count, 10).bar == "█" * full + "░" * (30 - full) + " x"
+# A command with a closed output pipe ends like Unix tools; other broken pipes are errors
 
 
-def test_progress_without_a_known_total_has_no_bar() -> None:
-    assert ProgressLine.of("reading", 5, 0).bar == "reading"
+TIMEOUT_S = 240.0
+ROWS: list[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", CONFORMS)]
+
+
+@pytest.mark.parametrize(
+    "command", [("compare", "RUN", "RUN"), ("matrix", "--markdown", "-", "RUN"), ("summary", "RUN", "RUN")]
+)
+def test_closed_output_pipe_ends_quietly(tmp_path: Path, command: tuple[str, ...]) -> None:
+    run = tell(tmp_path / "run", ROWS)
+    argv = [
+        sys.executable,
+        "-m",
+        "nodeproof.cli",
+        *(str(run) if argument == "RUN" else argument for argument in command),
+    ]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        assert started.stderr is not None
+        started.stdout.close()
+        errors = started.stderr.read()
+        assert started.wait(TIMEOUT_S) == 128 + signal.SIGPIPE
+    assert errors == b""
+
+
+def test_other_broken_pipe_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_arguments: object) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(cli, "_reader_is_gone", lambda: False)
+    monkeypatch.setattr(cli, "COMMANDS", (cli.Command("break", broken, ""),))
+    with pytest.raises(BrokenPipeError):
+        cli.main(["break"])

@@ -61,11 +61,8 @@ def test_only_the_link_state_of_one_card_is_changed(state: str) -> None:
     attributes = element.find("source"), [link.get("state") for link in element.findall("link")]
     assert attributes[0] is not None and attributes[0].get("bridge") == "data"
     assert attributes[1] == [state]
-
-
-def test_machine_without_the_card_is_refused() -> None:
     with pytest.raises(ValueError, match="no card"):
-        card_xml(DESCRIBED, mac("data", 7), "up")
+        card_xml(DESCRIBED, mac("data", 7), state)
 
 
 def test_tag_identifies_the_owner_of_a_machine() -> None:

@@ -1,0 +1,310 @@
+"""Actions: what kubectl may run, quarantines, static pods, volumes and the cloud."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from infra.csi.hypervisor import Volume, volume_id
+from infra.csi.machine import Marked
+from infra.csi.table import Table
+from nodeproof.actions import quarantine
+from nodeproof.actions.action import ActionContext
+from nodeproof.actions.api import kubectl
+from nodeproof.actions.nodes import set_cloud_addresses, set_cloud_answers
+from nodeproof.actions.quarantine import OVER_S, wait_podgc_quarantine
+from nodeproof.cluster.workloads import pod_spec
+from nodeproof.faults.cloud import Cloud
+from nodeproof.faults.volumes import Volumes, attachment, handle
+from nodeproof.machines.machine import CommandResult, Shell
+from nodeproof.model.history import Entry, History, parse_time
+from nodeproof.model.needs import CLOUD
+from nodeproof.model.pod_log import Lost
+from nodeproof.model.problem import Problem
+from nodeproof.scenario import STATIC_PODS, mirror_pod, static_pod, using_pvc
+from nodeproof.sources.calls import Call, cloud_calls
+from tests.fakes import fake_lab
+
+# kubectl commands that a scenario may not run, as their output would be in the report
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "get secrets", "get secret/x", "get Secret x", "get pods,secrets", "get secrets.v1. x",
+        "get pods/x secrets/y",
+        "get --raw /api/v1/secrets", "get --raw=/api/v1/secrets", "create token sa", "config view --raw",
+        "get -o yaml -f /x.yaml", "get -f/x.yaml", "get -f=/x.yaml", "get --filename /x.yaml",
+        "get --filename=/x.yaml", "get -k /folder", "diff -f x.yaml",
+        "apply --dry-run=client -o yaml -f x.yaml",
+        "exec p -- env", "exec p -- cat /var/run/secrets/kubernetes.io/serviceaccount/token",
+        "-n a exec p -- sh -c env",
+        "cp p:/run/x /tmp/x", "debug p -it", "cluster-info dump", "cluster-info -A dump",
+    ],
+)  # fmt: skip
+def test_command_that_may_show_a_secret_is_refused(arguments: str) -> None:
+    with pytest.raises(Problem, match="may show a secret"):
+        kubectl(*arguments.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "get nodes", "cordon node-1", "delete pod x -n nodeproof --wait=false", "get node node-1 -o yaml",
+        "taint node node-1 secret-taint=yes:NoSchedule", "get configmaps -A -o yaml", "cluster-info",
+        "drain node-1 --force --ignore-daemonsets", "wait --for=create node/x --timeout=30s",
+        "get node node-1 --field-selector=a=b",
+    ],
+)  # fmt: skip
+def test_other_commands_are_carried_out(arguments: str) -> None:
+    assert kubectl(*arguments.split()).text == f"kubectl {arguments}"
+
+
+# The earliest start of a Node's deletion, given an earlier quarantine
+
+
+QUEUE = '# TYPE workqueue_retries_total counter\nworkqueue_retries_total{name="%s"} %d\n'
+NONE_BEGUN = QUEUE % ("orphaned_pods_nodes", 0)
+SOME_BEGUN = QUEUE % ("orphaned_pods_nodes", 3)
+ANOTHER = QUEUE % ("deployment", 0)
+
+
+@dataclass
+class Cluster:
+    """An API server whose clock advances by a second with each request."""
+
+    metrics: str
+    created: Mapping[str, float]
+    now: float = 1000.0
+    requests: list[float] = field(default_factory=list)
+
+    def text_at(self, _url: str) -> str:
+        return self.metrics
+
+    def dry_run(self, _path: str, _body: Any) -> Any:
+        self.now += 1.0
+        self.requests.append(self.now)
+        return node_created_at(self.now)
+
+    def get(self, path: str) -> Any:
+        return node_created_at(self.created[path.rpartition("/")[2]])
+
+
+def node_created_at(t: float) -> Any:
+    timestamp = datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"metadata": {"creationTimestamp": timestamp}}
+
+
+def waited(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, *nodes: str) -> Cluster:
+    monkeypatch.setattr(quarantine, "_PERIOD_S", 0.001)
+    lab = fake_lab({"cluster.api": cluster, "name": "lab-1"})
+    wait_podgc_quarantine(*nodes).do(ActionContext(lab, None, lambda _node: None))
+    return cluster
+
+
+def test_nothing_is_waited_for_if_no_quarantine_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = waited(monkeypatch, Cluster(NONE_BEGUN, {"a": 999.0}), "a")
+    assert cluster.requests == []
+
+
+@pytest.mark.parametrize("metrics", [SOME_BEGUN, ANOTHER, ""], ids=["some", "not-told", "no-metrics"])
+def test_old_nodes_are_not_waited_for(monkeypatch: pytest.MonkeyPatch, metrics: str) -> None:
+    cluster = waited(monkeypatch, Cluster(metrics, {"a": 10.0, "b": 1001.0 - OVER_S}), "a", "b")
+    assert cluster.requests == [1001.0]
+
+
+@pytest.mark.parametrize("metrics", [SOME_BEGUN, ANOTHER, ""], ids=["some", "not-told", "no-metrics"])
+def test_youngest_node_is_waited_for(monkeypatch: pytest.MonkeyPatch, metrics: str) -> None:
+    cluster = waited(monkeypatch, Cluster(metrics, {"a": 10.0, "b": 990.0}), "a", "b")
+    assert cluster.requests[-1] == 990.0 + OVER_S
+
+
+def test_continually_recreated_node_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Anew(Cluster):
+        def get(self, _path: str) -> Any:
+            return node_created_at(self.now)
+
+    monkeypatch.setattr(quarantine, "_TIMEOUT_S", 0.05)
+    with pytest.raises(Problem, match=r"one of a is younger than 71 s after a wait of 0[.]05 s"):
+        waited(monkeypatch, Anew(SOME_BEGUN, {}), "a")
+
+
+# The file of a static pod, and the name of its mirror pod
+
+
+def test_mirror_pod_has_the_name_of_its_file_and_node() -> None:
+    mirror = mirror_pod("node-1")
+    file = static_pod(mirror, {"cpu": "300m"})
+    pod = json.loads(file.content)
+    assert (file.node, file.path) == ("node-1", f"{STATIC_PODS}/{mirror.name}.json")
+    assert f"{pod['metadata']['name']}-node-1" == mirror.name
+    assert pod["metadata"]["namespace"] == mirror.namespace
+    assert pod["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "300m"}}
+    assert "nodeName" not in pod["spec"]
+
+
+# Volumes of a lab: names shared by two components, and a node's folders as the driver sees them
+
+
+PVC = "volume-0123abcd-0"
+
+
+def test_volume_handle_matches_the_driver() -> None:
+    assert handle(PVC) == volume_id(PVC)
+
+
+def test_volume_attachment_has_the_name_given_by_kubernetes() -> None:
+    # printf 'np-...csi.nodeproof.devnode-1' | sha256sum
+    assert attachment(PVC, "node-1").startswith("csi-")
+    assert len(attachment(PVC, "node-1")) == len("csi-") + 64
+    assert attachment(PVC, "node-1") != attachment(PVC, "node-2")
+
+
+def test_pvcs_are_named_after_the_fault() -> None:
+    assert Volumes(2, id="0123abcd").pvcs == [PVC, "volume-0123abcd-1"]
+
+
+def test_pod_mounts_each_of_its_volumes() -> None:
+    spec = pod_spec(using_pvc(PVC))
+    (container,) = spec["containers"]
+    assert [mount["name"] for mount in container["volumeMounts"]] == [
+        volume["name"] for volume in spec["volumes"]
+    ]
+    assert "volumeMounts" not in pod_spec({})["containers"][0]
+
+
+def test_node_path_is_below_the_root_of_the_node(tmp_path: Path) -> None:
+    root = tmp_path / "node-1"
+    (root / "run").mkdir(parents=True)
+    table = Table(tmp_path / "table", ["node-1"])
+    table.create(Volume(handle(PVC), 1 << 24))
+    table.attach(handle(PVC), "node-1")
+    marked = Marked(table, "node-1", root)
+    marked.stage(handle(PVC), "/run/staged")
+    marked.publish(handle(PVC), "/run/staged", "/run/shown", read_only=False)
+    assert sorted(path.name for path in (root / "run").iterdir()) == ["shown", "staged"]
+    marked.unpublish(handle(PVC), "/run/shown")
+    marked.unstage(handle(PVC), "/run/staged")
+    assert [path.name for path in (root / "run").iterdir()] == ["staged"]
+    assert list((root / "run" / "staged").iterdir()) == []
+
+
+# The fake cloud: its files, and when its calls prove the absence of one
+
+
+STARTED = '{"time":"2026-11-24T20:00:00.000000Z","method":"Initialize"}\n'
+CALL = '{"time":"2026-11-24T20:00:01.000000Z","method":"InstanceExists","node":"node-1"}\n'
+BEGAN_T, STARTED_T, READ_T = 5.0, 10.0, 20.0
+
+
+def read(text: str) -> tuple[Sequence[Call], Sequence[Lost]]:
+    """Return the calls in a file, of a recording begun 5 s before the provider."""
+    offset_s = parse_time("2026-11-24T20:00:00Z") - STARTED_T
+    return cloud_calls(text, History.of([Entry(BEGAN_T, "begun", {"wall_offset_s": offset_s})]), READ_T)
+
+
+def test_cloud_calls_are_read_in_order() -> None:
+    calls, unsure = read(STARTED + CALL)
+    assert [(call.t, call.method, call.node) for call in calls] == [
+        (STARTED_T, "Initialize", ""),
+        (STARTED_T + 1, "InstanceExists", "node-1"),
+    ]
+    assert unsure == []
+
+
+@pytest.mark.parametrize(
+    ("text", "since_t", "until_t", "why"),
+    [
+        (CALL, BEGAN_T, STARTED_T + 1, "calls is missing"),
+        (STARTED + CALL[20:] + CALL, STARTED_T, STARTED_T + 1, "a line of the cloud's calls is torn"),
+    ],
+)
+def test_incomplete_cloud_calls_report_the_time_of_the_loss(
+    text: str, since_t: float, until_t: float, why: str
+) -> None:
+    (lost,) = read(text)[1]
+    assert (lost.since_t, lost.until_t) == (since_t, until_t)
+    assert why in lost.why
+
+
+def test_only_machines_reported_lost_are_affected() -> None:
+    cloud = Cloud({"a": "exists", "b": "shut-down", "c": "gone"}, {"a": {"lab": "x"}})
+    assert cloud.affected_nodes == ("b", "c")
+    assert set_cloud_answers({"a": "exists", "c": "gone"}).affected_nodes == ("c",)
+
+
+@dataclass
+class Beside:
+    """A component whose settings are in a local folder, of a cluster without nodes."""
+
+    folder: Path
+
+    def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
+        if argv[0] == "kubectl":
+            return CommandResult(0, json.dumps({"items": []}), "")
+        process = subprocess.run(
+            argv, cwd=self.folder, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+        return CommandResult(process.returncode, process.stdout, process.stderr)
+
+    def power(self, _action: str) -> None:
+        """Return nothing: it does not exist."""
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Beside:
+    (tmp_path / CLOUD).mkdir()
+    return Beside(tmp_path)
+
+
+def doing(beside: Beside, *active: Cloud) -> ActionContext:
+    """Return an action's context while these clouds are active."""
+    faults = {fault.id: fault for fault in active}
+    lab = fake_lab({"safety.injector.active": faults, "fleet.machine": lambda _name: beside})
+    return ActionContext(lab, None, lambda _node: None)
+
+
+@pytest.mark.parametrize("sets_up", [False, True])
+def test_cloud_is_started_with_its_files_and_optional_initialisation(beside: Beside, sets_up: bool) -> None:
+    cloud = Cloud({"a": "gone"}, {"a": {"lab": "x"}}, initialises_nodes=sets_up)
+    cloud.inject(cast("Shell", beside))
+
+    path = beside.folder / CLOUD / cloud_file(cloud, "json")
+    flags = json.loads(path.read_text())
+    for what in ("answers", "addresses", "calls"):
+        assert flags.pop(f"nodeproof-{what}") == str(beside.folder / CLOUD / cloud_file(cloud, what))
+    assert ("cloud-node-controller" in flags.get("controllers", "")) is sets_up
+    assert json.loads((beside.folder / CLOUD / cloud_file(cloud, "answers")).read_text()) == {"a": "gone"}
+
+
+def cloud_file(cloud: Cloud, ending: str) -> str:
+    return f"cloud-{cloud.id}.{ending}"
+
+
+def test_cloud_adds_node_addresses_by_type(beside: Beside) -> None:
+    cloud = Cloud({}, {}, initialises_nodes=True)
+    cloud.inject(cast("Shell", beside))
+    set_cloud_addresses("a", InternalIP=["10.77.1.1"], ExternalIP=["10.78.1.1", "10.78.1.2"]).do(
+        doing(beside)
+    )
+
+    addresses = json.loads((beside.folder / CLOUD / cloud_file(cloud, "addresses")).read_text())
+    types = [address["type"] for address in addresses["a"]]
+    assert types == ["InternalIP", "ExternalIP", "ExternalIP"]
+    assert addresses["a"][2]["address"] == "10.78.1.2"
+
+
+def test_cloud_without_labels_of_a_node_may_not_lose_it(beside: Beside) -> None:
+    cloud = Cloud({"a": "exists"}, {"a": {"lab": "x"}})
+    cloud.inject(cast("Shell", beside))
+    set_cloud_answers({"a": "gone", "b": "exists"}).do(doing(beside, cloud))
+    with pytest.raises(Problem, match="labels of b are missing") as caught:
+        set_cloud_answers({"b": "gone"}).do(doing(beside, cloud))
+    assert caught.value.next_step == "pass them to cloud(..., labels)"

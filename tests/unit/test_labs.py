@@ -1,0 +1,249 @@
+"""Labs: kinds, the identity of a cluster, and topology files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeproof.artifacts.components import Components
+from nodeproof.doctor import diagnose
+from nodeproof.labs import kinds
+from nodeproof.labs.base import control_plane, kubelet
+from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
+from nodeproof.labs.base.profiles import FAST
+from nodeproof.labs.base.spec import LabSpec, NodeSpec, Shape
+from nodeproof.labs.client import starting
+from nodeproof.labs.client.starting import Entry, LabRequest, Topology
+from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS, kind_named
+from nodeproof.labs.kinds.kind import Kind
+from nodeproof.labs.kinds.process import seed
+from nodeproof.model.needs import FEATURES
+from nodeproof.model.problem import Problem
+from tests.acceptance.command import TOP
+from tests.fakes import in_turn
+
+# Differences between the kinds of lab that need no lab
+
+
+NODE = NodeSpec("node-1", 0, "zone-a", "0" * 32)
+SHAPED = replace(NODE, shape=Shape(cpus=4, numa_nodes=2, kernel=("quiet",)))
+SPEC = LabSpec(
+    "p-000000", os.getuid(), os.getgid(), "v1.36.3", {}, True, "", "fast", (NODE,), False, "process"
+)
+GUEST = replace(SPEC, kind=LIBVIRT.name, guest={"disk": "/somewhere/disk.qcow2"})
+FOLDER = Path("/etc/kubernetes")
+NO_COMPONENTS = Components("v1.36.3", {}, True)
+
+
+@pytest.fixture
+def _cgroup_v1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Simulate a host with cgroup v1."""
+    monkeypatch.setattr(seed, "CGROUP_V2", tmp_path / "none")
+
+
+def test_spec_survives_its_way_to_the_supervisor() -> None:
+    for nodes in ((NODE,), (NODE, SHAPED)):
+        spec = replace(GUEST, nodes=nodes)
+        assert LabSpec.from_json(spec.to_json()) == spec
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"nodes": [{}]}', '{"nodes": []}', '{"nodes": 1}'])
+def test_invalid_spec_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        LabSpec.from_json(text)
+
+
+@pytest.mark.usefixtures("_cgroup_v1")
+def test_guest_has_its_own_cgroups_regardless_of_the_host() -> None:
+    process, guest = (
+        kubelet.configuration(spec, NODE, FOLDER, kind_named(spec.kind).kubelet()) for spec in (SPEC, GUEST)
+    )
+
+    assert process["failCgroupV1"] is False
+    assert "failCgroupV1" not in guest
+    assert guest["cgroupDriver"] == "systemd"
+
+
+def test_real_kubelet_is_not_described_as_hollow() -> None:
+    assert any("hollow" in line for line in PROCESS.settings(FAST))
+    assert not any("hollow" in line for line in LIBVIRT.settings(FAST))
+
+
+@pytest.mark.parametrize("hollow_from_tree", [True, False])
+def test_real_kubelet_is_the_tested_one(hollow_from_tree: bool) -> None:
+    components = Components("v1.36.3", {}, hollow_from_tree)
+    assert PROCESS.runs_tested_kubelet(components) == hollow_from_tree
+    assert LIBVIRT.runs_tested_kubelet(components)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_each_kind_has_power_and_a_node_limit(name: str) -> None:
+    kind = kind_named(name)
+    kind.check_nodes(kind.limits.nodes)
+    assert "power" in kind.features
+    assert kind.features <= FEATURES.keys()
+    with pytest.raises(Problem, match=f"a {name} lab has 1 to"):
+        kind.check_nodes(kind.limits.nodes + 1)
+
+
+def test_kind_without_behaviour_is_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_on: NodeEnvironment) -> Nodes:
+        raise NotImplementedError
+
+    monkeypatch.setattr(kinds, "KINDS", {**KINDS, "nothing": Kind("nothing", refuse)})
+    starting.check(starting.LabRequest("p-000000", 3, 2, "fast", False, "nothing"))
+    assert str(diagnose("nothing", 3)).startswith("nothing lab: ")
+    assert kind_named("nothing").settings(FAST)
+    with pytest.raises(Problem, match="process, libvirt, vagrant, nothing"):
+        kind_named("vmware")
+
+
+def test_kind_without_a_supervisor_is_one_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(Path(__file__).parent / "kinds")])
+    monkeypatch.setattr(kinds, "KINDS", kinds.discover())
+    assert [*kinds.KINDS] == [*KINDS, "dummy"]
+    lab = starting.up(starting.LabRequest("mine", 2, 1, "documented", False, "dummy"), NO_COMPONENTS, print)
+    assert (lab.kind, lab.profile.name, lab.usable_nodes()) == (
+        kind_named("dummy"),
+        "documented",
+        ["node-1", "node-2"],
+    )
+    assert str(diagnose("dummy", 2)).startswith("dummy lab: ")
+    lab.down()
+    assert not lab.dir.exists()
+
+
+def test_no_module_tests_the_name_of_a_kind() -> None:
+    """Differences between kinds are in their objects; `model` reads stored names of earlier versions."""
+    top = Path(kinds.__file__).parents[2]
+    asking = [
+        path.relative_to(top).as_posix()
+        for path in top.rglob("*.py")
+        if not any(path.is_relative_to(top / room) for room in ("labs/kinds", "model"))
+        and re.search(r"\b(LIBVIRT|PROCESS)\b|\"(libvirt|process)\"", path.read_text())
+    ]
+    assert asking == []
+
+
+# The identity of a cluster, from an API server that is busy with the lab's start
+
+
+NOBODY: Any = None
+THERE = json.dumps({"metadata": {"uid": "uid-1"}}).encode()
+NOT_YET = json.dumps({"kind": "Status", "code": 404}).encode()
+
+
+def answer_in_turn(monkeypatch: pytest.MonkeyPatch, *answers: bytes | OSError) -> None:
+    answer = in_turn(*answers)
+    monkeypatch.setattr(control_plane, "get", lambda *_: (200, answer()))
+
+
+def test_uid_is_requested_until_it_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer_in_turn(monkeypatch, TimeoutError("The read operation timed out"), NOT_YET, THERE)
+    assert control_plane.kube_system_uid(NOBODY) == "uid-1"
+
+
+def test_missing_uid_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_plane, "UID_TIMEOUT_S", 0.3)
+    answer_in_turn(monkeypatch, TimeoutError("The read operation timed out"))
+    with pytest.raises(TimeoutError, match="timed out"):
+        control_plane.kube_system_uid(NOBODY)
+
+
+# Topologies: valid and invalid files
+
+
+LARGE = Entry("big", "zone-b", Shape(memory_mib=2048, cpus=2))
+SMALL = Entry("small", "zone-a")
+TOPOLOGY = Topology((LARGE, SMALL))
+REQUEST = LabRequest("p-000000", 2, 2, "fast", False, LIBVIRT.name, (1, 1), TOPOLOGY)
+
+
+def _file(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "topology.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((TOP / "infra" / "topology").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_each_shipped_topology_is_valid(path: Path) -> None:
+    shipped = starting.read_topology(str(path))
+    spread = shipped.spread
+    starting.check(replace(REQUEST, nodes=sum(spread), zones=len(spread), spread=spread, topology=shipped))
+
+
+def test_nodes_follow_the_file_and_its_order(tmp_path: Path) -> None:
+    text = "nodes: [{name: big, zone: zone-b, memory_mib: 2048, cpus: 2}, {name: small, zone: zone-a}]"
+    assert starting.read_topology(_file(tmp_path, text)) == TOPOLOGY
+    assert REQUEST.node_entries == (LARGE, SMALL)
+
+
+def test_nodes_without_a_topology_are_numbered_across_zones() -> None:
+    plain = replace(REQUEST, nodes=3, spread=(), topology=Topology())
+    assert [(entry.name, entry.zone) for entry in plain.node_entries] == [
+        ("node-1", "zone-a"),
+        ("node-2", "zone-b"),
+        ("node-3", "zone-a"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            f"nodes: [{{name: n, zone: z, memory_mib: [&a [x, x], {'*a, ' * 9}*a]}}]",
+            "cannot read the topology: the alias",
+        ),
+        ("- " * 3000 + "x", "cannot read the topology: .*(collections|deep|level)"),
+        ("[" * 5000, "cannot read the topology: "),
+        ("nodes: !!python/object/apply:os.system [id]", "cannot read the topology: "),
+        (f"nodes: ['{'x' * 2**20}']", "cannot read the topology: "),
+        (f"nodes: ['{'x' * 10000}']", "is not a node"),
+    ],
+)
+def test_malicious_file_is_refused_with_a_short_message(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(Problem, match=words) as refused:
+        starting.read_topology(_file(tmp_path, text))
+    assert len(str(refused.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "a list of `nodes`"),
+        ("nodes: []", "a list of `nodes`"),
+        ("nodes: {}\nzones: 2", "a list of `nodes`"),
+        ("nodes: [", "cannot read the topology"),
+        ("nodes: [{name: one}]", "is not a node"),
+        ("nodes: [{name: one, zone: a, disk: 3}]", "is not a node"),
+        ("nodes: [{name: One, zone: a}]", "not a DNS label"),
+        ("nodes: [{name: one, zone: a}, {name: one, zone: b}]", "2 nodes are called one"),
+        ("nodes: [{name: one, zone: a, memory_mib: 12}]", "memory_mib is 12"),
+        ("nodes: [{name: one, zone: a, cpus: true}]", "cpus is True"),
+    ],
+)
+def test_invalid_topology_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(Problem, match=words):
+        starting.read_topology(_file(tmp_path, text))
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="No such file") as caught:
+        starting.read_topology(str(tmp_path / "none.yaml"))
+    assert "none.yaml" in caught.value.where
+
+
+def test_node_memory_is_refused_if_the_kind_cannot_set_it() -> None:
+    with pytest.raises(Problem, match=r"memory and processors of a .* cannot be set"):
+        starting.check(replace(REQUEST, kind=PROCESS.name))
+    starting.check(
+        replace(REQUEST, kind=PROCESS.name, topology=Topology((replace(SMALL, name="one"), SMALL)))
+    )

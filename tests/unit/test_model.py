@@ -1,0 +1,750 @@
+"""The model: claims and verdicts, load control, windows and slack, and patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeproof.checks import checks, moments
+from nodeproof.model import window as windows
+from nodeproof.model.claim import Claim, Constant, includes, page_agreement
+from nodeproof.model.cluster import Calibration
+from nodeproof.model.formula import Term
+from nodeproof.model.history import History
+from nodeproof.model.judgment import Moment
+from nodeproof.model.load import (
+    ROOMY,
+    ROOMY_UNDER_PRESSURE,
+    SETTLING_S,
+    STRAINED,
+    STRAINED_FOR_S,
+    Allowance,
+    Load,
+    Turn,
+    Worker,
+    adapt,
+    initial,
+    may_start,
+)
+from nodeproof.model.pattern import PRESENT, fault, fields_of, matches, paths, unknown, value_at
+from nodeproof.model.problem import Problem
+from nodeproof.model.slack import slack_s
+from nodeproof.model.verdict import (
+    SKIP_CODES,
+    Code,
+    Measured,
+    Page,
+    Verdict,
+    conforms,
+    deviates,
+    unproven,
+    worst,
+)
+from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
+from tests.unit.histories import NODE, Story, configuration, reported
+from tests.unit.sample_checks import GRACE, UNKNOWN, run
+
+# Claims, their verdicts, and the page
+
+
+def claim(page: Mapping[str, bool | str], *constants: Constant, drift: str = "") -> Claim:
+    return Claim(
+        "a.b", "a", "It is so.", "timing", "control-plane", ">=1.18", page, constants, ("source",), drift
+    )
+
+
+@pytest.mark.parametrize(
+    ("versions", "version", "holds"),
+    [
+        (">=1.18", "v1.36.3", True),
+        (">=1.18,<1.32", "v1.31.9", True),
+        ("<1.32", "v1.32.0", False),
+        (">=1.32", "1.32.0", True),
+        (">=1.32", "v1.32.0-alpha.1.205+0123abc", True),
+        (">=1.33", "v1.33.5-eks-113cf36", True),
+        (">=1.33", "v1.33.5-gke.1162000", True),
+        (">=1.33", "v1.33.5+k3s1", True),
+        ("<1.32", "v1.100.0", False),
+    ],
+)
+def test_version_ranges_are_evaluated(versions: str, version: str, holds: bool) -> None:
+    assert includes(versions, version) is holds
+
+
+@pytest.mark.parametrize("version", ["", "v1", "latest", "v1.36", "1.2.3.4"])
+def test_invalid_version_is_a_value_error(version: str) -> None:
+    with pytest.raises(ValueError, match="version"):
+        includes(">=1.18", version)
+
+
+def test_constant_depends_on_the_version() -> None:
+    assert (GRACE.at("v1.31.9"), GRACE.at("v1.32.0")) == (40.0, 50.0)
+    partial = Constant("x", "c", "", "", "s", ((">=1.40", 1.0),), None, "")
+    with pytest.raises(KeyError, match="x has no value for"):
+        partial.at("v1.36.3")
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict", "agreement", "cluster"),
+    [
+        ("v1.36.3", conforms(""), "differs", "50 s"),
+        ("v1.31.9", conforms(""), "agrees", "40 s"),
+        ("v1.31.9", deviates(""), "differs", "40 s"),
+        ("v1.31.9", unproven("gap", ""), "agrees", "40 s"),
+    ],
+)
+def test_page_is_compared_with_the_constant_of_the_version(
+    version: str, verdict: Verdict, agreement: str, cluster: str
+) -> None:
+    page = page_agreement(claim({"v1.28": True}, GRACE, drift="known"), version, verdict)
+    assert (page.agreement, page.text, page.cluster, page.drift) == (agreement, "40 s", cluster, "known")
+
+
+def test_page_without_the_claim_is_silent() -> None:
+    silent = claim({"v1.18": False, "v1.28": False}, GRACE)
+    assert silent.page_versions == ()
+    assert page_agreement(silent, "v1.36.3", deviates("")) == Page("silent")
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"), [(True, "It is so."), ("variant: nearly so", "variant: nearly so")]
+)
+def test_page_without_a_number_follows_the_verdict(statement: bool | str, says: str) -> None:
+    documented = claim({"v1.18": False, "v1.28": statement})
+    assert documented.page_versions == ("v1.28",)
+    assert page_agreement(documented, "v1.36.3", conforms("")) == Page("agrees", says)
+    assert page_agreement(documented, "v1.36.3", deviates("")) == Page("differs", says)
+
+
+def test_moved_statement_keeps_its_former_agreement() -> None:
+    moved = claim({"v1.26": "differs: it is otherwise", "v1.28": "moved: elsewhere"})
+    assert page_agreement(moved, "v1.36.3", conforms("")) == Page("differs", "differs: it is otherwise")
+    newer = claim({"v1.26": False, "v1.28": "moved: elsewhere"})
+    assert page_agreement(newer, "v1.36.3", conforms("")) == Page("agrees", "moved: elsewhere")
+
+
+def test_corrected_claim_reports_how_the_page_differs() -> None:
+    corrected = claim({"v1.28": "differs: it is otherwise"})
+    assert page_agreement(corrected, "v1.36.3", conforms("")) == Page("differs", "differs: it is otherwise")
+    for verdict in (deviates(""), unproven("gap", "")):
+        assert page_agreement(corrected, "v1.36.3", verdict).agreement == "unknown"
+
+
+CODES: Sequence[Code] = [code for code in get_args(Code) if code]
+verdicts = st.one_of(
+    st.just(conforms("")), st.just(deviates("")), st.sampled_from(CODES).map(lambda code: unproven(code, ""))
+)
+
+
+@given(st.lists(verdicts, min_size=1))
+def test_worst_verdict_has_precedence(several: list[Verdict]) -> None:
+    verdict = worst(several)
+    outcomes = {verdict.outcome for verdict in several}
+    assert verdict in several
+    if "deviates" in outcomes:
+        assert verdict.outcome == "deviates"
+    elif any(verdict.outcome == "unproven" and not verdict.is_skip for verdict in several):
+        assert verdict.outcome == "unproven"
+        assert not verdict.is_skip
+    elif "unproven" in outcomes:
+        assert verdict.is_skip
+    else:
+        assert verdict.outcome == "conforms"
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_only_permanent_reasons_are_a_skip(code: Code) -> None:
+    assert unproven(code, "").is_skip is (code in SKIP_CODES)
+    assert unproven(code, "").label == f"unproven: {code}"
+
+
+def test_code_belongs_only_to_unproven_and_worst_needs_verdicts() -> None:
+    with pytest.raises(ValueError, match="unproven"):
+        unproven("", "no code")
+    with pytest.raises(ValueError, match="conforms"):
+        Verdict("conforms", "gap", "")
+    with pytest.raises(ValueError, match="empty"):
+        worst([])
+
+
+def test_verdict_as_json() -> None:
+    window = Window(1.0, 2.0, 1.5, "period", "a", "b")
+    row = deviates("late", window, Measured(2.5, "s"), "node gone").to_json()
+    assert row["verdict"] == "deviates"
+    assert row["code"] is None
+    assert row["measured"] == {"value": 2.5, "unit": "s"}
+    assert row["window"]["high_s"] == 2.0
+    assert row["last_state"] == "node gone"
+    assert conforms("").to_json()["window"] is None
+
+
+def test_measurements_and_problems_have_a_text() -> None:
+    assert str(Measured(1.23456, "s")) == "1.235 s"
+    assert str(Measured("none")) == "none"
+    assert str(Problem("no lab", "here", "make one")) == "no lab (here); make one"
+    assert str(Problem("no lab", "here", "make one", "last words")).endswith("make one\nlast words")
+
+
+# The number of parallel scenarios by measured load, and their order
+
+
+MOST = 6
+CALM, STRESSED = Load(0.2, 0.3), Load(STRAINED + 0.01, 0.3)
+LATER_S = SETTLING_S + 1
+STRAINED_ONCE = Allowance(3, 0.0, strained=4, strained_t=0.0)
+
+shares = st.floats(0, 3)
+loads = st.builds(Load, shares, st.floats(0, 1))
+
+
+@pytest.mark.parametrize(("foreign", "workers"), [(0.0, 3), (0.1, 3), (0.5, 2), (1.0, 1)])
+def test_run_begins_with_fewer_workers_on_a_busy_machine(foreign: float, workers: int) -> None:
+    assert initial(MOST, foreign) == workers
+
+
+LIMITS: Mapping[str, tuple[Allowance, int, Load, float, Allowance]] = {
+    "one more if there is capacity": (Allowance(2, 0.0), 2, CALM, LATER_S, Allowance(3, LATER_S)),
+    "no slack left": (Allowance(2, 0.0), 2, Load(ROOMY + 0.01, 0.0), LATER_S, Allowance(2, 0.0)),
+    "pressure": (Allowance(2, 0.0), 2, Load(ROOMY_UNDER_PRESSURE + 0.01, 1.0), LATER_S, Allowance(2, 0.0)),
+    "limit is not used": (Allowance(3, 0.0), 2, CALM, LATER_S, Allowance(3, 0.0)),
+    **{
+        f"halved from {workers} with {running}": (
+            Allowance(workers, 0.0), running, STRESSED, LATER_S, Allowance(fewer, LATER_S, running, LATER_S)
+        )
+        for workers, running, fewer in ((6, 6, 3), (6, 4, 2), (3, 3, 1), (1, 1, 1), (4, 0, 1))
+    },
+    "strained before": (STRAINED_ONCE, 3, CALM, LATER_S, STRAINED_ONCE),
+    "strained long before": (
+        STRAINED_ONCE, 3, CALM, STRAINED_FOR_S, replace(STRAINED_ONCE, workers=4, since_t=STRAINED_FOR_S)
+    ),
+    "more run than allowed": (Allowance(3, 0.0), 4, STRESSED, LATER_S, Allowance(3, 0.0)),
+    "capacity though more run": (Allowance(2, 0.0), 4, CALM, LATER_S, Allowance(5, LATER_S)),
+    "not settled": (Allowance(6, 0.0), 6, STRESSED, SETTLING_S - 0.1, Allowance(6, 0.0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "running", "load", "now_t", "after"), LIMITS.values(), ids=LIMITS)
+def test_limit_adapts_to_the_load(
+    before: Allowance, running: int, load: Load, now_t: float, after: Allowance
+) -> None:
+    assert adapt(before, running, load, MOST, now_t) == after
+
+
+@given(st.integers(1, MOST), st.integers(0, MOST), loads, st.floats(0, 100))
+def test_limit_is_between_one_and_the_number_of_workers(
+    workers: int, running: int, load: Load, now_t: float
+) -> None:
+    assert 1 <= adapt(Allowance(workers, 0.0), running, load, MOST, now_t).workers <= MOST
+
+
+@given(st.integers(1, MOST), st.integers(0, MOST), loads, loads)
+def test_more_load_never_raises_the_limit(workers: int, running: int, load: Load, other: Load) -> None:
+    lighter = Load(min(load.slack_share, other.slack_share), min(load.pressure, other.pressure))
+    heavier = Load(max(load.slack_share, other.slack_share), max(load.pressure, other.pressure))
+    allowances = [adapt(Allowance(workers, 0.0), running, load, MOST, LATER_S) for load in (lighter, heavier)]
+    assert allowances[0].workers >= allowances[1].workers
+
+
+@given(st.integers(1, MOST))
+def test_limit_of_a_calm_machine_returns_to_all_workers(workers: int) -> None:
+    allowance = Allowance(workers, 0.0)
+    for number in range(1, MOST + 1):
+        allowance = adapt(allowance, allowance.workers, CALM, MOST, number * LATER_S)
+    assert allowance.workers == MOST
+
+
+def waiting(name: str, turn: Turn = Turn.QUEUE, since_t: float = 0.0) -> Worker:
+    return Worker(name, turn, waits_since_t=since_t)
+
+
+def running(name: str, turn: Turn = Turn.QUEUE) -> Worker:
+    return Worker(name, turn, is_running=True)
+
+
+@pytest.mark.parametrize(
+    ("turn", "others", "allowed", "starts"),
+    [
+        (Turn.QUEUE, [], 1, True),
+        (Turn.QUEUE, [running("a")], 1, False),
+        (Turn.QUEUE, [running("a")], 2, True),
+        (Turn.QUEUE, [running("a"), waiting("b", since_t=-1.0)], 2, False),
+        (Turn.QUEUE, [running("a"), waiting("b", since_t=1.0)], 2, True),
+        (Turn.QUEUE, [running("a", Turn.HALF)], 2, True),
+        (Turn.HALF, [running(name, Turn.HALF) for name in "ab"], MOST, True),
+        (Turn.HALF, [running(name, Turn.HALF) for name in "abc"], MOST, False),
+        (Turn.ALONE, [running("a", Turn.ALONE)], MOST, False),
+    ],
+)
+def test_scenario_starts_once_those_before_it_leave_capacity(
+    turn: Turn, others: list[Worker], allowed: int, starts: bool
+) -> None:
+    assert may_start("own", [waiting("own", turn), *others], allowed, MOST) is starts
+
+
+@pytest.mark.parametrize("turn", [Turn.HALF, Turn.ALONE])
+def test_retry_starts_only_after_the_last_scenario_of_an_earlier_turn(turn: Turn) -> None:
+    own = waiting("own", turn)
+    assert not may_start("own", [own, Worker("a", Turn(turn - 1))], MOST, MOST)
+    assert may_start("own", [own], MOST, MOST)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(Turn), st.booleans(), st.floats(0, 9)), min_size=1, max_size=MOST),
+    st.integers(1, MOST),
+)
+def test_some_scenario_always_runs_or_may_start(states: list[tuple[Turn, bool, float]], allowed: int) -> None:
+    workers = [
+        Worker(str(number), turn, is_running, None if is_running else since_t)
+        for number, (turn, is_running, since_t) in enumerate(states)
+    ]
+    idle = [worker.name for worker in workers if not worker.is_running]
+    assert any(worker.is_running for worker in workers) or any(
+        may_start(name, workers, allowed, MOST) for name in idle
+    )
+
+
+@pytest.mark.parametrize(
+    ("tries", "turn"), [(0, Turn.QUEUE), (1, Turn.HALF), (2, Turn.ALONE), (5, Turn.ALONE)]
+)
+def test_number_of_tries_gives_the_turn(tries: int, turn: Turn) -> None:
+    assert Turn.after(tries) is turn
+
+
+# Windows and their formulas
+
+
+FAST = WindowContext(configuration(), 0.5)
+DOCUMENTED = WindowContext(
+    configuration(reported=reported(grace_s=50.0, period_s=5.0, renew_s=10.0, toleration_s=300.0)), 1.0
+)
+SPECS = [
+    windows.detection(),
+    windows.detection_from_fault(),
+    windows.taint_pass(),
+    windows.monitor_pass(),
+    windows.prompt(4.0),
+    windows.recovery(),
+    windows.toleration(6.0),
+    windows.default_toleration(),
+    windows.renewals(),
+    windows.quarantine(),
+    windows.absence(5.0),
+    windows.formula("period", "G", "G - slack", "G + 0.5R + slack"),
+]
+seconds = st.floats(0.01, 1e4)
+
+
+@pytest.mark.parametrize(
+    ("spec", "anchor", "context", "low", "high"),
+    [
+        (windows.detection(), {"heartbeat": "lease"}, FAST, 12.0, 14.5),
+        (windows.detection(), {"heartbeat": "status"}, FAST, 12.0, 15.5),
+        (windows.detection(), {"heartbeat": "lease", "under_way_s": 1.5}, FAST, 12.0, 16.0),
+        (windows.detection(), {"heartbeat": "lease"}, DOCUMENTED, 50.0, 61.0),
+        (windows.detection_from_fault(), {}, DOCUMENTED, 38.6, 66.0),
+        (windows.taint_pass(), {}, FAST, -0.5, 3.5),
+        (windows.monitor_pass(), {}, DOCUMENTED, -1.0, 7.0),
+        (windows.prompt(4.0), {}, FAST, -0.5, 4.5),
+        (windows.recovery(), {}, FAST, 0.0, 60.5),
+        (windows.recovery(), {"healing_took_s": 40.0}, FAST, 0.0, 100.5),
+        (windows.toleration(6.0), {}, FAST, 5.5, 6.5),
+        (windows.default_toleration(), {}, DOCUMENTED, 299.0, 301.0),
+        (windows.renewals(), {}, DOCUMENTED, 9.9, 11.4),
+        (windows.quarantine(), {}, FAST, 39.5, 80.5),
+        (windows.absence(5.0), {}, FAST, 0.0, 5.0),
+        (
+            windows.formula("within", "P + min(R, 1/E)", "-slack", "P + min(R, 1/E) + slack"),
+            {},
+            FAST,
+            -0.5,
+            3.5,
+        ),
+    ],
+)
+def test_window_has_its_bounds(
+    spec: WindowSpec, anchor: dict[str, str | float], context: WindowContext, low: float, high: float
+) -> None:
+    window = compute(spec, context, anchor)
+    assert [window.low_s, window.high_s] == pytest.approx([low, high])
+    assert window.discerning
+
+
+def test_window_shows_its_arithmetic() -> None:
+    window = compute(windows.detection(), FAST, {"heartbeat": "lease"})
+    assert window.arithmetic == "[G, G + 2P + slack (12 + 2 + 0.5)] = [12.00, 14.50] s"
+    assert window.to_json()["arithmetic"] == window.arithmetic
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_window_spec_survives_its_json(spec: WindowSpec) -> None:
+    assert WindowSpec.from_json(spec.to_json()) == spec
+
+
+def test_unknown_window_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        compute(WindowSpec("no-such"), FAST, {})
+
+
+@given(
+    low=st.floats(-1e4, 1e4),
+    high=st.floats(-1e4, 1e4),
+    nominal=seconds,
+    shape=st.sampled_from(["period", "within"]),
+)
+def test_discerning_window_excludes_half_and_double(
+    low: float, high: float, nominal: float, shape: Any
+) -> None:
+    window = Window(low, high, nominal, shape, "", "")
+    if window.discerning:
+        assert shape == "within" or not window.holds(nominal / 2)
+        assert not window.holds(2 * nominal)
+
+
+@given(
+    spec=st.sampled_from(SPECS),
+    slack=st.floats(0.2, 60),
+    grace=st.floats(1, 100),
+    period=st.floats(0.1, 20),
+    lease=st.floats(1, 100),
+    heartbeat=st.sampled_from(["lease", "status"]),
+)
+def test_every_computed_window_states_whether_it_is_discerning(
+    spec: WindowSpec, slack: float, grace: float, period: float, lease: float, heartbeat: str
+) -> None:
+    settings = configuration(reported=reported(grace_s=grace, period_s=period, renew_s=lease / 4))
+    window = compute(spec, WindowContext(settings, slack), {"heartbeat": heartbeat})
+    if window.shape != "negative" and window.discerning:
+        assert not window.holds(2 * window.nominal_s)
+        assert window.shape == "within" or not window.holds(window.nominal_s / 2)
+
+
+@pytest.mark.parametrize(("wait_s", "discerning"), [(0.0, False), (-1.0, False), (0.1, True)])
+def test_absence_without_a_duration_proves_nothing(wait_s: float, discerning: bool) -> None:
+    assert compute(windows.absence(wait_s), FAST, {}).discerning is discerning
+
+
+def test_heartbeat_with_an_uncertain_clock_may_seem_late() -> None:
+    window = compute(windows.detection(), FAST, {"heartbeat": "lease", "error_s": 0.05})
+    assert window.low_s == pytest.approx(12.0 - 0.05)
+    assert "clock" in window.arithmetic
+
+
+def test_slack_counts_the_worst_of_everything() -> None:
+    story = Story().sentinel(1.0, latency_s=0.3).sentinel(3.0, latency_s=0.1)
+    story.say(4.0, "stall", late_s=0.25)
+    story.say(5.0, "stall", late_s=0.05)
+    calibration = Calibration(0.02, {"node-1": -0.4, "node-2": 0.1}, api_resolution_s=0.001)
+    without_clocks = History.of(entry for entry in story.entries if entry.kind != "clock")
+    slack = slack_s(without_clocks, configuration(calibration=calibration))
+    assert slack == pytest.approx(0.2 + 2 * 0.3 + 0.4 + 0.001 + 0.25)
+
+
+def test_slack_counts_only_the_uncertainty_of_a_node_clock() -> None:
+    story = Story(nodes=[]).say(1.0, "clock", node="node-1", offset_s=-3.0, error_s=0.05)
+    story.say(9.0, "clock", node="node-1", offset_s=-3.04, error_s=0.01)
+    story.say(9.0, "clock", node="node-2", offset_s=7.0, error_s=0.03)
+    assert slack_s(story.history(), configuration()) == pytest.approx(0.24 + 0.03), "the best of each clock"
+
+    story.say(20.0, "clock", node="node-1", offset_s=-3.2, error_s=0.05)
+    assert slack_s(story.history(), configuration()) == pytest.approx(0.24 + 0.11), (
+        "what a clock moved beyond that"
+    )
+
+
+SLACKS = {
+    "empty history": (History.of(()), 0.24),
+    "unseen sentinel": (Story().say(1.0, "sentinel", value="lost").history(), 0.24),
+    # Clocks before and after a boot are not compared.
+    "boot": (
+        Story()
+        .say(5.0, "machine", node="node-1", step="booted")
+        .say(6.0, "clock", node="node-1", offset_s=-3.0, error_s=0.05)
+        .history(),
+        0.24 + 0.05,
+    ),
+}
+
+
+@pytest.mark.parametrize(("history", "slack"), SLACKS.values(), ids=SLACKS)
+def test_slack_is_the_calibration_and_what_was_measured(history: History, slack: float) -> None:
+    assert slack_s(history, configuration()) == pytest.approx(slack)
+
+
+FIGURES = {"G": 50.0, "P": 5.0, "E": 0.1, "slack": 0.31}
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "shown"),
+    [
+        ("G", 50.0, "G"),
+        ("0", 0.0, "0"),
+        ("-slack", -0.31, "-slack"),
+        ("G + 2P + slack", 60.31, "G + 2P + slack (50 + 10 + 0.31)"),
+        ("G - 1.04P - slack", 44.49, "G - 1.04P - slack (50 - 5.2 - 0.31)"),
+        ("max(P, 1/E) + 1", 11.0, "max(P, 1/E) + 1 (10 + 1)"),
+        ("min(P, 1/E)", 5.0, "min(P, 1/E)"),
+        ("1/2E", 5.0, "1/2E (5)"),
+        ("2 * P - (G - P) / 3", -5.0, "2 * P - (G - P) / 3 (10 - 15)"),
+        ("1/(P - 5)", float("inf"), "1/(P - 5) (inf)"),
+    ],
+)
+def test_formula_has_a_value_and_an_arithmetic(text: str, value: float, shown: str) -> None:
+    term = Term.of(text)
+    assert term.value(FIGURES.__getitem__) == pytest.approx(value)
+    assert term.arithmetic(FIGURES.__getitem__) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "G +",
+        "G.x",
+        "f(P)",
+        "max()",
+        "G if P else E",
+        "G ** P",
+        "'a'",
+        "True",
+        "[1]",
+        "G" * 201,
+        "1" + "(" * 99,
+    ],
+)
+def test_invalid_formula_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"formula|arithmetic|arguments"):
+        Term.of(text)
+
+
+def test_undefined_symbol_is_refused_at_definition() -> None:
+    with pytest.raises(KeyError, match="Q"):
+        windows.formula("within", "Q", "0", "Q + slack")
+    with pytest.raises(ValueError, match="not arithmetic"):
+        windows.formula("within", "G", "G.x", "G + slack")
+
+
+def test_slack_belongs_to_the_end_and_not_to_the_figure() -> None:
+    with pytest.raises(ValueError, match="no slack in 'P'"):
+        windows.formula("within", "P", "0", "P")
+    with pytest.raises(ValueError, match="slack in the claimed value"):
+        windows.formula("within", "P + slack", "0", "P + slack")
+    assert windows.formula("negative", "P", "0", "P")
+
+
+# Patterns of API objects, and fields that objects have
+
+
+NODE_OBJECT = {
+    "metadata": {"name": "node-1"},
+    "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "NoExecute"}]},
+    "status": {"conditions": [{"type": "Ready", "status": "True", "message": "kubelet is posting"}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ({}, True),
+        ({"metadata": {"name": "node-1"}}, True),
+        ({"metadata": {"name": "node-2"}}, False),
+        ({"spec": {"taints": [{"key": "b", "effect": "NoExecute"}]}}, True),
+        ({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}, False),
+        ({"spec": {"taints": [{"key": "a"}, {"key": "b"}]}}, True),
+        ({"$not": {"spec": {"taints": [{"key": "c"}]}}}, True),
+        ({"status": {"conditions": [{"message": {"$contains": "posting"}}]}}, True),
+        ({"status": {"conditions": [{"message": {"$prefix": "posting"}}]}}, False),
+        ({"spec": {"unschedulable": {"$in": [None, False]}}}, True),
+        ({"spec": {"unschedulable": PRESENT}}, False),
+        ({"spec": {"unschedulable": {"$present": False}}}, True),
+        ({"absent": {"deep": {"field": 1}}}, False),
+        ({"absent": [{"type": "x"}]}, False),
+        ({"metadata": [{"name": "node-1"}]}, False),
+        ({"metadata": {"name": {"deeper": 1}}}, False),
+    ],
+)
+def test_patterns_match_as_expected(pattern: Any, expected: bool) -> None:
+    assert matches(pattern, NODE_OBJECT) is expected
+
+
+FIELDS = {
+    "exitCode": 0,
+    "ready": False,
+    "name": "",
+    "list": [],
+    "one": 1,
+    "yes": True,
+    "text": "abc",
+    "null": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        *(({name: PRESENT}, name != "null") for name in FIELDS),
+        *(({name: {"$present": False}}, name == "null") for name in FIELDS),
+        ({"absent": PRESENT}, False),
+        ({"one": True}, False),
+        ({"yes": 1}, False),
+        ({"yes": True}, True),
+        ({"exitCode": False}, False),
+        ({"ready": 0}, False),
+        ({"exitCode": 0.0}, True),
+        ({"one": {"$in": [True, None]}}, False),
+        ({"one": {"$in": [2, 1]}}, True),
+        ({"list": {"$in": [[]]}}, True),
+        ({"one": {"$not": True}}, True),
+        ({"text": ["a"]}, False),
+        ({"text": {"$not": ["z"]}}, False),
+        ({"text": {"x": None}}, False),
+        ({"text": {"$not": {"x": 1}}}, False),
+        ({"text": {"x": {"$present": False}}}, False),
+        ({"list": {"x": None}}, False),
+        ({"list": {"$not": {"x": 1}}}, False),
+        ({"list": {"$not": [1]}}, True),
+        ({"absent": {"$not": [1]}}, True),
+        ({"absent": {"$not": {"x": 1}}}, True),
+        ({"absent": {"x": {"$present": False}}}, True),
+        ({"absent": {"x": {"$in": [None, 0]}}}, True),
+        ({"text": {"$not": {"$contains": "z"}}}, True),
+        ({"one": {"$not": {"$not": [1]}}}, False),
+    ],
+)
+def test_values_keep_their_types(pattern: Any, expected: bool) -> None:
+    assert matches(pattern, FIELDS) is expected
+
+
+def test_misspelt_operator_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        matches({"metadata": {"$perfix": "n"}}, NODE_OBJECT)
+
+
+def test_paths_of_a_pattern_are_listed() -> None:
+    pattern = {
+        "$not": {"spec": {"taints": [{"key": "a", "effect": {"$in": ["x"]}}]}, "metadata": {"name": "n"}}
+    }
+    assert paths(pattern) == {"spec.taints[].key", "spec.taints[].effect", "metadata.name"}
+    assert paths({"spec": PRESENT}) == {"spec"}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("metadata.name", "node-1"),
+        ("status.conditions[].type", ["Ready"]),
+        ("spec.taints[].key", ["a", "b"]),
+        ("spec.absent[].key", []),
+        ("spec.absent", None),
+        ("spec.absent.deeper", None),
+    ],
+)
+def test_value_at_a_path_is_read(path: str, expected: Any) -> None:
+    assert value_at(path, NODE_OBJECT) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ({"status": {"phase": "Failed", "reason": {"$prefx": "x"}}}, "unknown operator '$prefx'"),
+        ({"spec": {"$not": {"a": {"$contain": "x"}}}}, "unknown operator '$contain'"),
+        ({"spec": {"$prefix": "a", "b": 1}}, "must be the only key"),
+        ({"spec": {"taints": []}}, "an empty pattern matches everything"),
+        ({}, "an empty pattern"),
+        ({"$not": {"spec": {}}}, "an empty pattern"),
+    ],
+)
+def test_invalid_pattern_is_found_at_any_depth(pattern: Any, message: str) -> None:
+    assert message in fault(pattern)
+
+
+def test_valid_pattern_has_no_fault() -> None:
+    assert fault({"spec": {"taints": [{"key": {"$in": ["a", None]}}], "unschedulable": PRESENT}}) == ""
+    assert fault({"$not": {"metadata": {"name": "n"}}}) == ""
+
+
+SCHEMAS = {
+    "Node": {"properties": {"metadata": {"allOf": [{"$ref": "#/components/schemas/Meta"}], "default": {}},
+                            "spec": {"$ref": "#/components/schemas/Spec"}}},
+    "Meta": {"properties": {"name": {"type": "string"},
+                            "labels": {"type": "object", "additionalProperties": {"type": "string"}}}},
+    "Spec": {"properties": {"taints": {"type": "array", "items": {"$ref": "#/components/schemas/Taint"}},
+                            "child": {"$ref": "#/components/schemas/Spec"}}},
+    "Taint": {"properties": {"key": {"type": "string"}}},
+}  # fmt: skip
+SCHEMA_FIELDS = fields_of(SCHEMAS, "Node")
+
+
+def test_fields_of_a_type_are_read() -> None:
+    assert {
+        "metadata.name",
+        "metadata.labels",
+        "spec.taints",
+        "spec.taints[].key",
+        "spec.child.taints",
+    } <= SCHEMA_FIELDS
+    assert len(SCHEMA_FIELDS) < 100
+
+
+@pytest.mark.parametrize(
+    ("path", "is_defined"),
+    [
+        ("metadata.name", True),
+        ("metadata.labels.anybody's", True),
+        ("spec.taints[].key", True),
+        ("spec.taint[].key", False),
+        ("spec.taints.key", False),
+        ("metadata.name.first", False),
+    ],
+)
+def test_undefined_field_is_unknown(path: str, is_defined: bool) -> None:
+    assert unknown([path], SCHEMA_FIELDS) == ([] if is_defined else [path])
+
+
+def test_moment_on_an_undefined_field_is_refused() -> None:
+    story = Story().condition(20.0, "Unknown")
+    settings = configuration(
+        fields={"nodes": SCHEMA_FIELDS | {"status.conditions[].type", "status.conditions[].status"}}
+    )
+    misspelt = moments.became("nodes", NODE, {"spec": {"taint": [{"key": "a"}]}})
+    for check in (
+        misspelt.never_after(UNKNOWN, windows.absence(5.0)),
+        UNKNOWN.after(misspelt, windows.prompt(2)),
+    ):
+        with pytest.raises(LookupError, match=r"objects of nodes have no field spec.taint\[\].key"):
+            checks.refuse(check, story.history(), settings)
+    checks.refuse(UNKNOWN.after(UNKNOWN, windows.prompt(2)), story.history(), settings)
+
+
+def test_fields_are_stored_once_per_run_and_not_per_configuration() -> None:
+    settings = configuration(fields={"nodes": SCHEMA_FIELDS})
+    assert "fields" not in settings.to_json()
+    assert settings.fields == {"nodes": SCHEMA_FIELDS}
+
+
+@pytest.mark.parametrize(
+    ("moment", "message"),
+    [
+        (moments.created("pods", "late"), "pods are namespaced"),
+        (moments.became("nodes", NODE, {"metadata": {"name": "x"}}, "default"), "are not namespaced"),
+        (moments.removed("nodes", ""), "the name of the object in nodes is missing"),
+        (moments.became("nodes", NODE, {"spec": {"taints": []}}), "an empty pattern"),
+        (moments.written("nodes", {"metadata": {"name": {"$prefx": "x"}}}), "unknown operator"),
+        (moments.changed("nodes", NODE, "metadata.labels.topology.kubernetes.io/zone"), "no field"),
+    ],
+)
+def test_impossible_moment_is_refused(moment: Moment, message: str) -> None:
+    story = Story().condition(20.0, "Unknown")
+    check = moment.never_after(UNKNOWN, windows.absence(5.0))
+    with pytest.raises(LookupError, match=message):
+        checks.refuse(check, story.history(), configuration(fields={"nodes": SCHEMA_FIELDS}))
+
+
+def test_absence_window_cannot_bound_a_time() -> None:
+    story = Story().condition(20.0, "Unknown")
+    with pytest.raises(ValueError, match="cannot bound the time"):
+        run(UNKNOWN.after(UNKNOWN, windows.absence(5.0)), story.fence(40.0))

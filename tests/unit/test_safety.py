@@ -1,0 +1,292 @@
+"""Safety: ledgers, signals during cleanup, and unanswered probes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from nodeproof.faults import Fault
+from nodeproof.faults.replace_file import ReplaceFile
+from nodeproof.faults.units import KubeProxy, UnitDown
+from nodeproof.machines.machine import CommandResult, Machine, MachineError
+from nodeproof.safety import injector
+from nodeproof.safety import ledger as ledgers
+from nodeproof.safety.deadman import Deadman
+from nodeproof.safety.guard import Declared, Record
+from nodeproof.safety.injector import Injector
+from nodeproof.safety.ledger import Ledger, labs_with_ledgers
+from nodeproof.safety.shield import SIGNALS, interrupt_once, uninterrupted
+from tests.fakes import Local
+
+# The ledger: entries on disk are readable whatever happened to its end
+
+
+FAULT = {"fault": "partition", "id": "00000001", "node": "node-1", "direction": "both"}
+OTHER = {**FAULT, "id": "00000002"}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """Return a ledger with one active fault."""
+    ledger = Ledger("p-000001", tmp_path / "ledger")
+    for step in ("planned", "armed", "injecting", "injected"):
+        ledger.write(step, FAULT)
+    return ledger
+
+
+def open_faults(ledger: Ledger) -> list[tuple[str, str]]:
+    return [(str(entry.fault["id"]), entry.step) for entry in ledger.unfinished()]
+
+
+def test_each_step_is_one_line_until_the_fault_is_closed(ledger: Ledger) -> None:
+    lines = [json.loads(line) for line in ledger.path.read_text().splitlines()]
+    assert [line["step"] for line in lines] == ["planned", "armed", "injecting", "injected"]
+    assert all(line["fault"] == FAULT for line in lines)
+    assert ledger.path.stat().st_mode & 0o777 == 0o600
+    assert open_faults(ledger) == [("00000001", "injected")]
+    ledger.write("closed", FAULT)
+    assert open_faults(ledger) == []
+
+
+def test_fault_with_a_last_line_torn_anywhere_stays_open(ledger: Ledger) -> None:
+    whole = ledger.path.read_bytes()
+    last = whole.rindex(b"\n", 0, -1) + 1
+    for end in range(last, len(whole)):
+        ledger.path.write_bytes(whole[:end])
+        ((fault, step),) = open_faults(ledger)
+        assert (fault, step) == ("00000001", "injected" if end == len(whole) - 1 else "injecting")
+
+
+def test_entries_after_a_torn_line_are_read(ledger: Ledger) -> None:
+    ledger.path.write_bytes(ledger.path.read_bytes()[:-9])
+    ledger.write("planned", OTHER)
+    ledger.write("closed", FAULT)
+    assert open_faults(ledger) == [("00000002", "planned")]
+
+
+@pytest.mark.parametrize(
+    "line", ["1", "null", "[]", "{}", '{"fault": 1, "step": "planned"}', "\x00\x00", "}"]
+)
+def test_invalid_lines_are_ignored(ledger: Ledger, line: str) -> None:
+    with ledger.path.open("a") as out:
+        out.write(f"{line}\n")
+    assert open_faults(ledger) == [("00000001", "injected")]
+
+
+def test_concurrent_writers_lose_no_line(ledger: Ledger) -> None:
+    def write() -> None:
+        for _time in range(20):
+            ledger.write("planned", OTHER)
+
+    threads = [threading.Thread(target=write) for _worker in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ledger.path.read_text().splitlines()) == 4 + 80
+
+
+@pytest.mark.parametrize("elsewhere", ["another machine", "another boot", "another user"])
+def test_ledgers_of_another_host_in_the_same_home_are_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: str
+) -> None:
+    boot = tmp_path / "boot_id"
+    boot.write_text("11111111-1111-1111-1111-111111111111\n")
+    with monkeypatch.context() as patch:
+        if elsewhere == "another machine":
+            patch.setattr(socket, "gethostname", lambda: "some/where else")
+        elif elsewhere == "another boot":
+            patch.setattr(ledgers, "_BOOT_ID", boot)
+        else:
+            patch.setattr(os, "getuid", lambda: 4711)
+        theirs = Ledger("p-000001", tmp_path)
+        theirs.write("planned", FAULT)
+        assert labs_with_ledgers(tmp_path) == ["p-000001"]
+    Ledger("p-000002", tmp_path).write("planned", FAULT)
+    assert labs_with_ledgers(tmp_path) == ["p-000002"]
+    Ledger("p-000001", tmp_path).forget()
+    assert theirs.path.exists()
+
+
+def test_zone_lease_finds_its_own_faults_and_lab_lease_all(tmp_path: Path) -> None:
+    whole = Ledger("p-000001", tmp_path)
+    first, second = (Ledger("p-000001", tmp_path, lease=zone) for zone in ("zone-a", "zone-b"))
+    first.write("planned", FAULT)
+    second.write("planned", OTHER)
+    assert [open_faults(ledger) for ledger in (first, second)] == [
+        [("00000001", "planned")],
+        [("00000002", "planned")],
+    ]
+    assert len(whole.unfinished()) == 2
+    whole.write("closed", FAULT)
+    assert open_faults(first) == []
+    assert open_faults(whole) == [("00000002", "planned")]
+
+
+# Signals during cleanup: it is never interrupted
+
+
+@pytest.fixture(autouse=True)
+def _handlers_as_before() -> Iterator[None]:
+    """Restore pytest's own signal handlers."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_signal_waits_until_the_end(number: signal.Signals) -> None:
+    noticed, finished = [], []
+    signal.signal(number, interrupt_once(lambda: None))
+    with pytest.raises(KeyboardInterrupt), uninterrupted(lambda: noticed.append(number)):
+        signal.raise_signal(number)
+        signal.raise_signal(number)
+        finished.append(number)
+    assert (noticed, finished) == ([number, number], [number])
+
+
+def test_handlers_are_restored_without_a_signal() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with uninterrupted(lambda: pytest.fail("nobody asked")):
+        assert [signal.getsignal(number) for number in SIGNALS] != before
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_error_inside_the_block_is_raised() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ValueError, match="its own"), uninterrupted(lambda: None):
+        raise ValueError("its own")
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_only_the_first_signal_of_any_kind_interrupts() -> None:
+    noticed: list[str] = []
+    handler = interrupt_once(lambda: noticed.append("again"))
+    for number in SIGNALS:
+        signal.signal(number, handler)
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        signal.raise_signal(signal.SIGTERM)
+    for number in SIGNALS:
+        signal.raise_signal(number)
+    assert noticed == ["again"] * 3
+
+
+# An unanswered probe: the fault is unknown, not gone
+
+
+Answer = Callable[[], bool]
+
+
+def silent() -> bool:
+    raise MachineError("node-1: no answer")
+
+
+@dataclass
+class Scripted:
+    """A fault whose probe gives this answer from some time on."""
+
+    answer: Answer = field(default=lambda: True)
+    name: str = "scripted"
+    id: str = "0a1b2c3d"
+    node: str = "node-1"
+    places: tuple[str, ...] = ()
+    affected_nodes: tuple[str, ...] = ("node-1",)
+    ends_components: bool = False
+
+    def to_json(self) -> Mapping[str, Any]:
+        return {"fault": self.name, "id": self.id, "node": self.node}
+
+    def available(self, _machine: object) -> str:
+        return ""
+
+    def inject(self, _machine: object) -> None:
+        """Affect nothing."""
+
+    def heal(self, _machine: object) -> None:
+        """Undo nothing."""
+
+    def is_injected(self, _machine: object) -> bool:
+        return self.answer()
+
+    def is_healed(self, _machine: object) -> bool:
+        return True
+
+
+class NoSwitch:
+    """A dead-man's switch that never fires."""
+
+    def arm(self, _fault: object, _ttl_s: float) -> None:
+        """Arm nothing."""
+
+
+@pytest.fixture
+def idle_injector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Injector:
+    monkeypatch.setattr(injector, "check_plan", lambda *_arguments: None)
+    monkeypatch.setattr(injector, "STILL_IN_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(injector, "_PROBE_PERIOD_S", 0.01)
+    ledger = Ledger("lab", tmp_path)
+    record = cast("Record", None)
+    return Injector(
+        machine=lambda _name: cast("Machine", Local(tmp_path)),
+        targets=lambda _node, _harms: (),
+        record=lambda: record,
+        control_planes=frozenset,
+        ledger=ledger,
+        deadman=cast("Deadman", NoSwitch()),
+    )
+
+
+ANSWERS = pytest.mark.parametrize(
+    ("answer", "step"),
+    [(lambda: True, []), (lambda: False, ["unproven"]), (silent, ["unanswered"])],
+    ids=["yes", "no", "none"],
+)
+
+
+def note(steps: list[str]) -> Callable[..., None]:
+    """Store the steps that a history receives."""
+    return lambda _kind, _t, **data: steps.append(data["step"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "errors"),
+    [
+        (UnitDown("node-1", unit="x.service"), 1, "Failed to connect to bus: Connection refused"),
+        (KubeProxy("node-1"), 124, ""),
+        (ReplaceFile("node-1", "/x", "y"), 254, "sh: cannot fork"),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_probe_without_an_answer_says_neither_yes_nor_no(fault: Fault, status: int, errors: str) -> None:
+    machine = SimpleNamespace(name="node-1", run=lambda *_argv, **_options: CommandResult(status, "", errors))
+    with pytest.raises(MachineError):
+        fault.is_injected(cast("Machine", machine))
+
+
+@pytest.mark.parametrize("is_standing", [False, True])
+@ANSWERS
+def test_only_an_answered_probe_proves_that_a_fault_is_gone(
+    idle_injector: Injector, answer: Answer, step: list[str], is_standing: bool
+) -> None:
+    steps: list[str] = []
+    fault = Scripted()
+    injecting = idle_injector.inject(cast("Fault", fault), Declared(()), note([] if is_standing else steps))
+    with injecting, idle_injector.standing(note(steps)) if is_standing else nullcontext():
+        fault.answer = answer
+    if is_standing:
+        assert steps == ["injecting", "injected", *step]
+    else:
+        assert steps[:4] == ["planned", "armed", "injecting", "injected"]
+        assert steps[4:] == [*step, "healing", "healed", "closed"]
