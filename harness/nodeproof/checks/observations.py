@@ -292,12 +292,8 @@ def _repeated(
 
 
 def _slack_s(end: Moment, case: Case) -> float:
-    """Return the largest error (s) of an end's time.
-
-    Actions of the harness are on the same clock and have no error.
-    """
-    is_ours = all(not moments.resources(part) and "by" not in part.args for part in moments.parts(end))
-    return 0.0 if is_ours else case.context.slack_s
+    """Return the largest error (s) of an end's time."""
+    return 0.0 if moments.is_on_our_clock(end) else case.context.slack_s
 
 
 def _shown(look: Entry) -> str:
