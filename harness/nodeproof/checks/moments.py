@@ -399,17 +399,19 @@ def find_state(history: History, moment: Moment, since_t: float) -> Occurrence |
 
 def unable(history: History, moment: Moment, within: Span) -> str:
     """Return why a moment cannot have occurred at some time of a span, or an empty string."""
-    reason = shapes.unable(history, shape(moment), within)
+    reason = witnessed.not_running(history, moment, within.since_t)
+    reason = reason or shapes.unable(history, shape(moment), within)
     return f"{moment}: {reason}" if reason else ""
 
 
 def vacuous(history: History, moment: Moment, within: Span) -> str:
     """Return why the absence of a moment in a span says nothing, or an empty string.
 
-    Its object may have been missing for a part of it, or in the state all the time.
+    Its object may have been missing for a part of it, or in the state all the time; a witness may have ended.
     """
     moment_shape = shape(moment)
-    reason = shapes.missing(history, moment_shape, within)
+    reason = witnessed.not_running(history, moment, within.since_t)
+    reason = reason or shapes.missing(history, moment_shape, within)
     if not reason and shapes.lasted(history, moment_shape, within):
         reason = "it had already occurred"
     return f"{moment}: {reason}" if reason else ""
