@@ -15,6 +15,7 @@ from typing import Any
 from nodeproof.checks import heartbeats, moments, observations
 from nodeproof.checks.evidence import between, find_event
 from nodeproof.checks.shapes import Occurrence
+from nodeproof.checks.witnessed import SILENCE_TIMEOUT_S
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import LEASE_NAMESPACE, Configuration
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
@@ -220,7 +221,7 @@ def _other_values(check: Check) -> list[str]:
 def _life(judged: Judged) -> Iterator[Altered]:
     pod, (since_t, until_t) = str(judged.check.args["subject"]), _span(judged)
     middle = (since_t + until_t) / 2
-    silent_s = observations.SILENCE_TIMEOUT_S + 1.0
+    silent_s = SILENCE_TIMEOUT_S + 1.0
 
     def is_message(entry: Entry) -> bool:
         return entry.kind == "told" and entry.data["by"] == pod

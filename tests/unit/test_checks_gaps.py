@@ -147,3 +147,27 @@ def test_one_watch_orders_a_late_anchor_and_the_next() -> None:
     story.cordon(CORDON_T).sentinel(CORDON_T + 0.1).cordon(UNCORDON_T, on=False).evict(UNCORDON_T + 1.0)
     check = DELETED.after(moments.first_after(UNCORDONED, after=CORDONED), SOON)
     assert label(check, story) == "conforms"
+
+
+@pytest.mark.parametrize(("cordon_t", "expected"), [(BIND_T - 0.5, "conforms"), (BIND_T - 0.1, GAP)])
+@pytest.mark.parametrize(
+    "check",
+    [
+        DELETED.after(NEXT, SOON),
+        UNKNOWN.never_after(NEXT, QUIET),
+        repeated.counted(UNKNOWN, 0, 0, after=BOUND, until=CORDONED),
+    ],
+)
+def test_event_right_before_the_anchor_of_another_watch_may_have_come_after_it(
+    check: Check, cordon_t: float, expected: str
+) -> None:
+    """The watch of pods may be the slower one, within the slack."""
+    story = Story().pod(1.0).cordon(cordon_t).bind(BIND_T).cordon(BIND_T + 1.0, on=False)
+    assert label(check, ended(story)) == expected
+
+
+def test_event_received_before_an_action_occurred_before_it() -> None:
+    action = Moment("action-step", {"id": "begin", "step": "begun"})
+    story = Story().pod(1.0).bind(2.0).cordon(BIND_T - 0.1)
+    story.say(BIND_T, "action", id="begin", text="", step="begun").cordon(BIND_T + 1.0, on=False)
+    assert label(DELETED.after(moments.first_after(CORDONED, after=action), SOON), ended(story)) == "conforms"

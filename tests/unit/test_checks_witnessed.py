@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nodeproof.checks import checks, moments, observations, witnessed
+from nodeproof.checks import checks, moments, observations, repeated, witnessed
 from nodeproof.checks.checks import run_check
 from nodeproof.model import window as windows
 from nodeproof.model.claim import Claim
@@ -106,6 +106,26 @@ def test_lifetime_without_its_moments_is_unproven(missing: tuple[Moment, Moment]
 )
 def test_sigterm_of_a_probe_pod_is_judged(telling: tuple[Tell, ...], expected: str) -> None:
     assert label(TERM.after(HEALING, windows.prompt(5)), *telling) == expected
+
+
+@pytest.mark.parametrize(
+    ("telling", "expected"),
+    [
+        ((beats(5, 20), collected(50)), "conforms"),
+        ((beats(5, 20), word(SIGTERM, 19), collected(50)), "deviates"),
+        # A pod that does not run gets no signal.
+        ((collected(50),), "unproven: gap"),
+        ((beats(15, 45), collected(50)), "unproven: gap"),
+        ((beats(1, 4), collected(50)), "unproven: gap"),
+        ((beats(5, 8), word("exits", 9), collected(50)), "unproven: gap"),
+    ],
+)
+def test_absence_of_a_sigterm_requires_a_running_probe_pod(telling: tuple[Tell, ...], expected: str) -> None:
+    for check in (
+        TERM.never_after(BEGAN, windows.absence(20)),
+        repeated.counted(TERM, 0, 0, after=BEGAN, until=HEALING),
+    ):
+        assert label(check, *telling) == expected
 
 
 @pytest.mark.parametrize(

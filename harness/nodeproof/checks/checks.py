@@ -17,7 +17,6 @@ from nodeproof.checks.evidence import (
     events_of_bursts,
     lossy_gap,
     moments_of,
-    require,
     watch_loss,
 )
 from nodeproof.checks.placing import Case, Measurement, place
@@ -190,7 +189,11 @@ def evidence_times(check: Check, history: History, configuration: Configuration)
 
 def missing_evidence(check: Check, history: History, configuration: Configuration) -> str:
     """Return why evidence that decides a check may be missing from the recording, or an empty string."""
-    return _broken(check, history) or _lost(check, history, configuration) or _late(check, history)
+    return (
+        _broken(check, history)
+        or _lost(check, history, configuration)
+        or _late(check, history, configuration)
+    )
 
 
 def _broken(check: Check, history: History) -> str:
@@ -211,6 +214,8 @@ def _broken(check: Check, history: History) -> str:
 
 def _lost(check: Check, history: History, configuration: Configuration) -> str:
     """Return which moment of a check may have occurred unseen where it was searched, or an empty string."""
+    if not history.of_kind("gap") and not history.of_kind("heard"):
+        return ""
     for moment, search_time in _search_times(check, history, configuration):
         for part, part_time in moments.search_spans(history, moment, search_time):
             reason = lossy_gap(history, part, part_time) or witnessed.lost(history, part, part_time)
@@ -219,14 +224,34 @@ def _lost(check: Check, history: History, configuration: Configuration) -> str:
     return ""
 
 
-def _late(check: Check, history: History) -> str:
-    """Return which moment, after or before which a check searches others, has no exact time."""
-    for moment in moments_of(check):
-        for bound in moments.search_bounds(history, moment):
-            gap = watch_loss(history, (bound,), Span.at(require(history, bound).t))
-            if gap:
-                return f"{bound} occurred while {gap}"
+def _late(check: Check, history: History, configuration: Configuration) -> str:
+    """Return which moment, after or before which a check searches another, has no exact time.
+
+    What occurred shortly after it may have been received shortly before it, and is not found then.
+    """
+    for bound, target in _bounds(check):
+        limit = moments.find(history, bound)
+        if limit is None or moments.is_on_our_clock(bound):
+            continue
+        gap = watch_loss(history, (bound,), Span.at(limit.t))
+        if gap:
+            return f"{bound} occurred while {gap}"
+        since_t = limit.t - slack_s(history, configuration, [Span.at(limit.t)])
+        before = moments.find(history, target, since_t) if target else None
+        if before is not None and before.t < limit.t:
+            return f"{target} occurred {limit.t - before.t:.3f} s before {bound}: within the slack"
     return ""
+
+
+def _bounds(check: Check) -> Iterator[tuple[Moment, Moment | None]]:
+    """Yield each moment after or before which a check searches another, with that one."""
+    for moment in moments_of(check):
+        yield from moments.search_bounds(moment)
+    since = [Moment.from_json(check.args[part]) for part in _BEFORE if part in check.args]
+    if since and "until" in check.args:
+        until = Moment.from_json(check.args["until"])
+        if not moments.come_in_order(since[0], until):
+            yield since[0], until
 
 
 def _search_times(

@@ -352,8 +352,8 @@ def search_spans(history: History, moment: Moment, time: Span) -> Iterator[tuple
         yield moment, Span(last.t if last else history.began_t, limit.t)
 
 
-def search_bounds(history: History, moment: Moment) -> Iterator[Moment]:
-    """Yield the moments after or before which a moment or its parts were searched, if they occurred.
+def search_bounds(moment: Moment) -> Iterator[tuple[Moment, Moment | None]]:
+    """Yield each moment after which another one was searched, with that one; None for heartbeats before it.
 
     If one watch delivers both, their order is known without their times.
     """
@@ -361,12 +361,18 @@ def search_bounds(history: History, moment: Moment) -> Iterator[Moment]:
     if not isinstance(moment_shape, Computed):
         return
     for part in moment_shape.parts:
-        yield from search_bounds(history, part)
-    if moment.name in _BOUNDED:
-        *targets, bound = moment_shape.parts
-        is_ordered = targets and all(come_in_order(target, bound) for target in targets)
-        if not is_ordered and find(history, bound) is not None:
-            yield bound
+        yield from search_bounds(part)
+    if moment.name == "last-heartbeat":
+        yield moment_shape.parts[0], None
+    elif moment.name in _BOUNDED:
+        target, bound = moment_shape.parts
+        if not come_in_order(target, bound):
+            yield bound, target
+
+
+def is_on_our_clock(moment: Moment) -> bool:
+    """Return whether a moment is an action of the harness or the lab, whose time has no error."""
+    return all(not resources(part) and "by" not in part.args for part in parts(moment))
 
 
 def come_in_order(one: Moment, other: Moment) -> bool:
@@ -393,17 +399,19 @@ def find_state(history: History, moment: Moment, since_t: float) -> Occurrence |
 
 def unable(history: History, moment: Moment, within: Span) -> str:
     """Return why a moment cannot have occurred at some time of a span, or an empty string."""
-    reason = shapes.unable(history, shape(moment), within)
+    reason = witnessed.not_running(history, moment, within.since_t)
+    reason = reason or shapes.unable(history, shape(moment), within)
     return f"{moment}: {reason}" if reason else ""
 
 
 def vacuous(history: History, moment: Moment, within: Span) -> str:
     """Return why the absence of a moment in a span says nothing, or an empty string.
 
-    Its object may have been missing for a part of it, or in the state all the time.
+    Its object may have been missing for a part of it, or in the state all the time; a witness may have ended.
     """
     moment_shape = shape(moment)
-    reason = shapes.missing(history, moment_shape, within)
+    reason = witnessed.not_running(history, moment, within.since_t)
+    reason = reason or shapes.missing(history, moment_shape, within)
     if not reason and shapes.lasted(history, moment_shape, within):
         reason = "it had already occurred"
     return f"{moment}: {reason}" if reason else ""

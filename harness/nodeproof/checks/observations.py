@@ -13,10 +13,11 @@ from nodeproof.checks import moments, witnessed
 from nodeproof.checks.checks import Times, measures
 from nodeproof.checks.evidence import Undecided, require, watch_loss
 from nodeproof.checks.placing import Case, Measurement, compare
+from nodeproof.checks.witnessed import SILENCE_TIMEOUT_S
 from nodeproof.model.history import Entry, History, parse_time
 from nodeproof.model.judgment import Check, Moment, Observation, words_in
 from nodeproof.model.pattern import fault, is_about, is_equal, matches
-from nodeproof.model.pod_log import BEAT_S, STARTED
+from nodeproof.model.pod_log import STARTED
 from nodeproof.model.quantity import amount
 from nodeproof.model.slack import Span
 from nodeproof.model.verdict import Measured
@@ -169,8 +170,6 @@ _MOST_BLIND = 0.5
 """Longest time without an observation, as a share of the whole: observations must not be at one end only."""
 _LONGEST_UNSEEN_S = 5.0
 """Longest time (s) without an observation, and after the last one, of values that are read twice a second."""
-SILENCE_TIMEOUT_S = 25 * BEAT_S
-"""Longest silence (s) of a living witness: a loaded node may not let it run for a while."""
 
 
 @measures("listed", times=_span_times)
@@ -292,12 +291,8 @@ def _repeated(
 
 
 def _slack_s(end: Moment, case: Case) -> float:
-    """Return the largest error (s) of an end's time.
-
-    Actions of the harness are on the same clock and have no error.
-    """
-    is_ours = all(not moments.resources(part) and "by" not in part.args for part in moments.parts(end))
-    return 0.0 if is_ours else case.context.slack_s
+    """Return the largest error (s) of an end's time."""
+    return 0.0 if moments.is_on_our_clock(end) else case.context.slack_s
 
 
 def _shown(look: Entry) -> str:

@@ -53,6 +53,8 @@ def _every(events: Sequence[Moment], within: Span, if_missed: str = "") -> Measu
 def counted(event: Moment, low: int, high: int, *, after: Moment, until: Moment) -> Check:
     """Check that an event occurs `low` to `high` times between two moments.
 
+    If it does not occur, its object must have existed all the time.
+
     Raises:
         ValueError: The range is invalid.
     """

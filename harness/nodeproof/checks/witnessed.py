@@ -16,6 +16,9 @@ from nodeproof.model.slack import Span
 
 _OF_SOURCES = ("told", "last-told")
 """Moments that sources report."""
+_OF_PODS = (SIGTERM, HOOK_BEGAN, HOOK_ENDED)
+SILENCE_TIMEOUT_S = 25 * BEAT_S
+"""Longest silence (s) of a living witness: a loaded node may not let it run for a while."""
 
 
 def sigterm(pod: str) -> Moment:
@@ -140,6 +143,18 @@ def _lived(history: History, by: str, read_t: float) -> str:
     messages = _messages(history, by)
     has_ended = not messages or messages[-1].data["what"] == EXITS or read_t - messages[-1].t > BEAT_S
     return "" if has_ended else f"{by} may have been alive when it was read"
+
+
+def not_running(history: History, moment: Moment, t: float) -> str:
+    """Return why a witness pod could not be terminated after a time (s), or an empty string."""
+    if moment.name != "told" or moment.args["what"] not in _OF_PODS or "/" in moment.args["by"]:
+        return ""
+    messages = _messages(history, str(moment.args["by"]))
+    before = [message for message in messages if message.t <= t]
+    if not before:
+        return "it had not started yet"
+    has_ended = before[-1].data["what"] == EXITS or messages[-1].t < t - SILENCE_TIMEOUT_S
+    return "it had already ended" if has_ended else ""
 
 
 def last_message(history: History, by: str) -> str:
