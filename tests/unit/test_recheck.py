@@ -16,7 +16,7 @@ import pytest
 
 from nodeproof import catalogue, cli
 from nodeproof.model.problem import Problem
-from nodeproof.report import comparison, digest, junit, page, rebuild, recheck, rundir, site, tables, timeline
+from nodeproof.report import comparison, digest, junit, page, recheck, rundir, site, tables, timeline
 from tests.freeze import CONFIGURATION, FIELDS, HISTORY, JUDGMENTS, RUNS
 from tests.unit.synthetic_runs import CONFORMS, DEVIATES, FACTS, LACKS, shard_of, tell
 
@@ -114,7 +114,7 @@ def run(tmp_path: Path) -> Path:
 def test_every_file_has_the_new_verdict(run: Path, frozen: str) -> None:
     scenario = thaw(run, frozen=frozen)
     alter(scenario)
-    outcome = rebuild.rebuild(run, CLAIMS)
+    outcome = recheck.recheck(run, CLAIMS)
     folder = run / "recheck"
     page.write(folder, CLAIMS)
     assert outcome.digest.run == folder
@@ -139,7 +139,7 @@ def test_every_file_has_the_new_verdict(run: Path, frozen: str) -> None:
 
 def test_last_try_in_allure_has_the_new_verdict_and_keeps_the_rest(run: Path) -> None:
     alter(thaw(run))
-    folder = rebuild.rebuild(run, CLAIMS).digest.run
+    folder = recheck.recheck(run, CLAIMS).digest.run
     try_result = result(folder, "try-2")
     assert try_result["status"] == "failed"
     assert f"{DETECTION} deviates: " in try_result["statusDetails"]["message"]
@@ -163,9 +163,9 @@ def test_last_try_in_allure_has_the_new_verdict_and_keeps_the_rest(run: Path) ->
 def test_files_of_the_recorded_run_are_unchanged(run: Path) -> None:
     alter(thaw(run))
     before = recorded_files(run)
-    rebuild.rebuild(run, CLAIMS)
+    recheck.recheck(run, CLAIMS)
     page.write(run / "recheck", CLAIMS)
-    rebuild.rebuild(run / "recheck", CLAIMS)
+    recheck.recheck(run / "recheck", CLAIMS)
     assert recorded_files(run) == before
     assert of(rundir.read_verdicts(run), DETECTION)["verdict"] == "conforms"
     assert of(rundir.read_json(run / recheck.FILE), DETECTION)["verdict"] == "deviates"
@@ -176,12 +176,12 @@ def test_files_of_the_recorded_run_are_unchanged(run: Path) -> None:
 def test_unchanged_verdict_keeps_the_status(run: Path) -> None:
     scenario = thaw(run)
     # The frozen run has an older wording.
-    rebuilt = rebuild.rebuild(run, CLAIMS).digest.run / "scenarios" / scenario.folder.name
+    rebuilt = recheck.recheck(run, CLAIMS).digest.run / "scenarios" / scenario.folder.name
     shutil.copy(rebuilt / "judgments.json", scenario.folder)
     path = run / "allure-results" / "try-2-result.json"
     changed_result = {**json.loads(path.read_text()), "statusDetails": {"message": "m", "trace": "t"}}
     path.write_text(json.dumps(changed_result))
-    outcome = rebuild.rebuild(run, CLAIMS)
+    outcome = recheck.recheck(run, CLAIMS)
     assert outcome.changed == ()
     assert result(outcome.digest.run, "try-2")["statusDetails"] == changed_result["statusDetails"]
 
@@ -194,7 +194,7 @@ def test_scenario_that_failed_otherwise_still_fails(run: Path) -> None:
     (scenario.folder / JUDGMENTS).write_text(json.dumps(stored))
     path = run / "allure-results" / "try-2-result.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "status": "broken"}))
-    outcome = rebuild.rebuild(run, CLAIMS)
+    outcome = recheck.recheck(run, CLAIMS)
     assert of(outcome.digest.rows, DETECTION)["verdict"] == "conforms"
     assert result(outcome.digest.run, "try-2")["status"] == "broken"
 
@@ -208,7 +208,7 @@ def test_earlier_runs_are_found_beside_the_recorded_one(run: Path) -> None:
         [("s.py::test_before", DETECTION, CONFORMS)],
         replace(FACTS, began="2026-11-18T14:15:30+00:00"),
     )
-    outcome = rebuild.rebuild(run, CLAIMS)
+    outcome = recheck.recheck(run, CLAIMS)
     history = digest.deviating_since(outcome.digest.run, outcome.facts, outcome.digest.rows)[DETECTION]
     assert [facts.run for facts in history.runs] == [earlier.name, run.name]
     assert site.history(outcome.digest.run, outcome.facts) == site.history(run, outcome.facts)
@@ -242,14 +242,14 @@ def test_killed_shard_keeps_its_number_and_its_reason(run: Path) -> None:
     other = run.with_name("renamed")
     scenario = thaw(other, None)
     (other / "broken-off").write_text("no lab came up")
-    outcome = rebuild.rebuild(other, CLAIMS)
+    outcome = recheck.recheck(other, CLAIMS)
     begun = json.loads((scenario.folder / HISTORY).read_text().splitlines()[0])
     assert outcome.facts.began.startswith("2026-")
     assert begun["kind"] == "begun"
     assert outcome.digest.missing == ("The run broke off: no lab came up",)
     shard = shard_of(1, [{scenario.nodeid: (DETECTION,)}, {"s.py::test_b": ("cordon.taint",)}])
     rundir.write_shard(other, shard)
-    facts = rebuild.rebuild(other, CLAIMS).facts
+    facts = recheck.recheck(other, CLAIMS).facts
     assert (facts.began, facts.selected, facts.shard) == (shard.began, (DETECTION,), shard.to_json())
 
 
@@ -283,7 +283,7 @@ def test_failed_write_is_one_line_and_keeps_the_earlier_result(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     thaw(run)
-    rebuild.rebuild(run, CLAIMS)
+    recheck.recheck(run, CLAIMS)
     before = {path: path.read_bytes() for path in (run / "recheck").rglob("*") if path.is_file()}
 
     def full(*_arguments: object) -> Path:
@@ -303,7 +303,7 @@ def test_failed_recheck_leaves_no_partial_files(run: Path) -> None:
         claim: definition for claim, definition in CLAIMS.items() if claim != scenario.judgments[0].claim
     }
     with pytest.raises(Problem, match="the catalogue has no claim"):
-        rebuild.rebuild(run, claims)
+        recheck.recheck(run, claims)
     assert not [path.name for path in run.iterdir() if "recheck" in path.name]
 
 

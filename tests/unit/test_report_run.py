@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -95,25 +95,25 @@ def run(tmp_path: Path) -> Path:
     return rundir.create(rundir.new_folder(tmp_path / "out", "fast", "process"))
 
 
-def of(rows: list[Row], claim_id: str) -> Row:
+def of(rows: Iterable[Row], claim_id: str) -> Row:
     return next(row for row in rows if row["claim"] == claim_id)
 
 
 def test_recheck_of_an_untouched_run_gives_its_stored_verdicts(run: Path) -> None:
     store(run)
     stored = rundir.merge_verdicts(run)
-    again = recheck.recheck(run, CLAIMS)
+    again = recheck.recheck(run, CLAIMS).digest.rows
     assert [row["verdict"] for row in stored] == ["conforms"] * len(JUDGMENTS)
     assert recheck.differences(stored, again) == []
-    assert again == list(stored)
-    assert json.loads((run / recheck.FILE).read_text()) == again
+    assert again == stored
+    assert json.loads((run / recheck.FILE).read_text()) == list(again)
 
 
 def test_dropped_events_are_a_gap_on_recheck(run: Path) -> None:
     folder = store(run)
     stored = rundir.merge_verdicts(run)
     edit(folder, lambda line: None if is_leaving(line) else line)
-    again = recheck.recheck(run, CLAIMS)
+    again = recheck.recheck(run, CLAIMS).digest.rows
     row = of(again, "eviction.toleration-seconds-override")
     assert (row["verdict"], row["code"]) == ("unproven", "gap")
     assert "differ between LIST and watch" in row["reason"]
@@ -124,14 +124,14 @@ def test_dropped_events_are_a_gap_on_recheck(run: Path) -> None:
 def test_recording_with_any_gap_proves_no_absence(run: Path) -> None:
     folder = store(run)
     edit(folder, lambda line: None if line.get("type") == "DELETED" else line)
-    row = of(recheck.recheck(run, CLAIMS), "partition.unknown-state")
+    row = of(recheck.recheck(run, CLAIMS).digest.rows, "partition.unknown-state")
     assert (row["verdict"], row["code"]) == ("unproven", "gap")
 
 
 def test_event_moved_in_time_deviates_on_recheck(run: Path) -> None:
     folder = store(run)
     edit(folder, delay_deletion)
-    row = of(recheck.recheck(run, CLAIMS), "eviction.toleration-seconds-override")
+    row = of(recheck.recheck(run, CLAIMS).digest.rows, "eviction.toleration-seconds-override")
     assert row["verdict"] == "deviates"
     assert "too late" in row["reason"]
     assert row["measured"]["value"] == pytest.approx(14.1, abs=0.01)
@@ -147,7 +147,7 @@ def _replace_first(folder: Path, judgment: Judgment) -> None:
 def test_failing_check_costs_only_its_own_row(run: Path) -> None:
     _replace_first(store(run), Judgment("monitoring.detection-time", Check("tea-leaves", {})))
     before = rundir.merge_verdicts(run)
-    first, *others = recheck.recheck(run, CLAIMS)
+    first, *others = recheck.recheck(run, CLAIMS).digest.rows
     assert (first["verdict"], first["code"]) == ("unproven", "check-failed")
     assert "KeyError: 'tea-leaves'" in first["reason"]
     assert [row["verdict"] for row in others] == [row["verdict"] for row in before[1:]]
@@ -177,7 +177,7 @@ def test_malformed_or_missing_file_is_named(run: Path, name: str, content: str |
     if content is not None:
         path.write_text(content)
     with pytest.raises(Problem) as caught:
-        recheck.recheck(run, CLAIMS)
+        [recheck.rejudge(scenario, CLAIMS) for scenario in rundir.read_scenarios(run)]
     assert str(path) in str(caught.value)
 
 
@@ -215,9 +215,9 @@ class Blocker:
 sys.meta_path.insert(0, Blocker())
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from nodeproof.report import digest, junit, rebuild, recheck, rundir, site, tables, timeline
+from nodeproof.report import digest, junit, recheck, rundir, site, tables, timeline
 from tests.unit import test_report_run as sample
-rows = recheck.recheck(Path(sys.argv[2]), sample.CLAIMS)
+rows = recheck.recheck(Path(sys.argv[2]), sample.CLAIMS).digest.rows
 print(tables.render(rows, 12.0, "here"))
 live = "artifacts cluster doctor faults labs machines plugin recording safety scenario".split()
 loaded = [name for name in live if f"nodeproof.{name}" in sys.modules]

@@ -37,6 +37,14 @@ def verdict_of(row: Row) -> Verdict:
     return Verdict(row["verdict"], row["code"] or "", row["reason"], last_state=row["last_state"])
 
 
+def state_of(row: Row) -> State:
+    """Return the state that a row alone gives its claim."""
+    verdict = verdict_of(row)
+    if verdict.outcome == "unproven":
+        return "skipped" if verdict.is_skip else "open"
+    return verdict.outcome
+
+
 def measured_of(row: Row) -> str:
     """Return the measured value with its unit, or an empty text."""
     measured = row["measured"]
@@ -175,11 +183,9 @@ class Entry:
     @property
     def state(self) -> State:
         """The claim's state in the run."""
-        if self.verdict is None:
-            return "open" if self.is_missing else "silent"
-        if self.verdict.outcome == "unproven":
-            return "skipped" if self.verdict.is_skip else "open"
-        return self.verdict.outcome
+        if self.rows:
+            return state_of(self.rows[0])
+        return "open" if self.is_missing else "silent"
 
     @property
     def label(self) -> str:

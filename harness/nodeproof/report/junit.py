@@ -102,7 +102,7 @@ def _case(entry: Entry, unjudged: Sequence[str], times: Mapping[str, float]) -> 
         # The schema gives it a message and nothing else.
         case.append(_element(tag, message=f"{label}: {message}"))
     elif tag:
-        texts = [_describe(row) for row in entry.rows if Entry("", None, (row,)).state == entry.state]
+        texts = [_describe(row) for row in entry.rows if digest.state_of(row) == entry.state]
         texts += [f"no verdict\nscenario: {scenario}" for scenario in unjudged]
         element = _element(tag, message=message, type=label)
         element.text = _FORBIDDEN.sub("", "\n\n".join(texts))

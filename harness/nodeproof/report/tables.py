@@ -7,10 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from nodeproof.model.claim import Claim
-from nodeproof.report import html
 from nodeproof.report.digest import Digest, Since, details_of, measured_of, verdict_of, worst_by_claim
-from nodeproof.report.evidence import Finder
-from nodeproof.report.page import LABELS, View
+from nodeproof.report.page import LABELS, View, render_template
 from nodeproof.report.plain import aligned, duration, on_terminal, shortened
 from nodeproof.report.rundir import Row
 from nodeproof.report.sections import title
@@ -180,9 +178,9 @@ def _skipped(rows: Sequence[Row]) -> Iterator[str]:
 
 def summary(digest: Digest, claims: Mapping[str, Claim]) -> str:
     """Return a run in Markdown, for the page of a CI run; also of one that is not whole."""
-    run = View(digest, claims, Finder(digest.run, {}))
+    run = View(digest, claims)
     counts = {state: (number, label) for state, label, number in run.counts}
-    return html.render_template(
+    return render_template(
         "summary.md",
         run=run,
         setup=digest.setup,
