@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,13 @@ from nodeproof import proc
 from nodeproof.checks import moments
 from nodeproof.checks.judge import judge
 from nodeproof.model import window
-from nodeproof.model.history import History, parse_time
+from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Judgment
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
 from nodeproof.report import recheck, rundir, timeline
-from nodeproof.report.rundir import Row
 from tests.unit import histories, sample_checks
-from tests.unit.histories import NAMESPACE, OTHER, POD, wall
+from tests.unit.histories import NAMESPACE, OTHER, POD
 from tests.unit.synthetic_runs import CLAIMS, FACTS
 
 Json = Any
@@ -69,34 +67,9 @@ def store(run: Path, nodeid: str = SCENARIO) -> Path:
     return rundir.write_scenario(run, nodeid, JUDGMENTS, CONFIGURATION, rows)
 
 
-def edit(folder: Path, change: Callable[[dict[str, Json]], dict[str, Json] | None]) -> None:
-    """Rewrite a stored history line by line; None drops a line."""
-    path = folder / "history.jsonl"
-    changed = [change(json.loads(line)) for line in path.read_text().splitlines()]
-    path.write_text("\n".join(json.dumps(line) for line in changed if line is not None) + "\n")
-
-
-def is_leaving(line: dict[str, Json]) -> bool:
-    is_pod = line["kind"] == "watch" and line["resource"] == "pods"
-    return is_pod and "deletionTimestamp" in line["object"]["metadata"]
-
-
-def delay_deletion(line: dict[str, Json]) -> dict[str, Json]:
-    """Move the pod's deletion and removal 4 s later."""
-    if not is_leaving(line):
-        return line
-    meta = line["object"]["metadata"]
-    meta["deletionTimestamp"] = wall(parse_time(meta["deletionTimestamp"]) - histories.WALL_OFFSET_S + 4.0)
-    return {**line, "t": line["t"] + 4.0}
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return rundir.create(rundir.new_folder(tmp_path / "out", "fast", "process"))
-
-
-def of(rows: Iterable[Row], claim_id: str) -> Row:
-    return next(row for row in rows if row["claim"] == claim_id)
 
 
 def test_recheck_of_an_untouched_run_gives_its_stored_verdicts(run: Path) -> None:
@@ -107,34 +80,6 @@ def test_recheck_of_an_untouched_run_gives_its_stored_verdicts(run: Path) -> Non
     assert recheck.differences(stored, again) == []
     assert again == stored
     assert json.loads((run / recheck.FILE).read_text()) == list(again)
-
-
-def test_dropped_events_are_a_gap_on_recheck(run: Path) -> None:
-    folder = store(run)
-    stored = rundir.merge_verdicts(run)
-    edit(folder, lambda line: None if is_leaving(line) else line)
-    again = recheck.recheck(run, CLAIMS).digest.rows
-    row = of(again, "eviction.toleration-seconds-override")
-    assert (row["verdict"], row["code"]) == ("unproven", "gap")
-    assert "differ between LIST and watch" in row["reason"]
-    changed = {change.claim: (change.before, change.after) for change in recheck.differences(stored, again)}
-    assert changed["eviction.toleration-seconds-override"] == ("conforms", "unproven: gap")
-
-
-def test_recording_with_any_gap_proves_no_absence(run: Path) -> None:
-    folder = store(run)
-    edit(folder, lambda line: None if line.get("type") == "DELETED" else line)
-    row = of(recheck.recheck(run, CLAIMS).digest.rows, "partition.unknown-state")
-    assert (row["verdict"], row["code"]) == ("unproven", "gap")
-
-
-def test_event_moved_in_time_deviates_on_recheck(run: Path) -> None:
-    folder = store(run)
-    edit(folder, delay_deletion)
-    row = of(recheck.recheck(run, CLAIMS).digest.rows, "eviction.toleration-seconds-override")
-    assert row["verdict"] == "deviates"
-    assert "too late" in row["reason"]
-    assert row["measured"]["value"] == pytest.approx(14.1, abs=0.01)
 
 
 def _replace_first(folder: Path, judgment: Judgment) -> None:
@@ -179,30 +124,6 @@ def test_malformed_or_missing_file_is_named(run: Path, name: str, content: str |
     with pytest.raises(Problem) as caught:
         [recheck.rejudge(scenario, CLAIMS) for scenario in rundir.read_scenarios(run)]
     assert str(path) in str(caught.value)
-
-
-_WRITER = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from tests.unit import test_report_run as sample
-for number in range(10):
-    sample.store(Path(sys.argv[2]), f"s.py::test_{sys.argv[3]}_{number}")
-"""
-
-
-def test_two_workers_write_and_one_controller_merges(run: Path, tmp_path: Path) -> None:
-    here = str(Path(__file__).parents[2])
-    workers = [
-        proc.start((sys.executable, "-c", _WRITER, here, str(run), name), log=tmp_path / f"{name}.log")
-        for name in ("gw0", "gw1")
-    ]
-    assert [worker.wait(timeout=60) for worker in workers] == [0, 0]
-    rows = rundir.merge_verdicts(run)
-    assert rundir.read_verdicts(run) == rows
-    assert len({row["scenario"] for row in rows}) == 20
-    assert len(rows) == 20 * len(JUDGMENTS)
-    assert list(rows) == sorted(rows, key=lambda row: str(row["scenario"]))
 
 
 _BLOCKED = """

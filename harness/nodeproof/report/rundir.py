@@ -376,28 +376,28 @@ def read_json(path: Path) -> Json:
 
 def read_run(folder: Path) -> StoredRun:
     """Read a run, whatever exists of it. Raises NewerFormat."""
-    folder, problems = folder.resolve(), dict[str, Unreadable]()
+    folder, problems, scenarios = folder.resolve(), dict[str, Unreadable](), list[Scenario]()
     facts = verdicts = shard = None
-    try:
+    with _noting(problems, RUN):
         facts = read_facts(folder)
-    except Unreadable as problem:
-        problems[RUN] = problem
-    try:
+    with _noting(problems, VERDICTS):
         verdicts = read_verdicts(folder)
-    except Unreadable as problem:
-        problems[VERDICTS] = problem
-    try:
+    with _noting(problems, SHARD):
         shard = read_shard(folder, facts)
-    except Unreadable as problem:
-        problems[SHARD] = problem
-    scenarios = []
     for path in judged_folders(folder):
-        try:
+        with _noting(problems, path.relative_to(folder).as_posix()):
             scenarios.append(read_scenario(path))
-        except Unreadable as problem:
-            problems[path.relative_to(folder).as_posix()] = problem
     scenarios.sort(key=lambda scenario: scenario.nodeid)
     return StoredRun(folder, facts, verdicts, tuple(scenarios), shard, problems)
+
+
+@contextlib.contextmanager
+def _noting(problems: dict[str, Unreadable], place: str) -> Iterator[None]:
+    """Note the problem of a part of a run that cannot be read."""
+    try:
+        yield
+    except Unreadable as problem:
+        problems[place] = problem
 
 
 def read_facts(run: Path) -> RunFacts:
