@@ -1,4 +1,4 @@
-"""The JUnit report of a run: failures, errors, skips, and foreign text."""
+"""The JUnit report of a run: failures, errors, skips, properties and times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict page: its order, its links, and escaped foreign text."""
+"""The verdict page: its order, its links, and what it says of malformed files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import html
 import json
 import re
-import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,9 +15,8 @@ import pytest
 
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Code, Measured, Verdict, conforms
-from nodeproof.report import digest, page, rundir
+from nodeproof.report import page, rundir
 from nodeproof.report.sections import SECTIONS, sections
-from tests.freeze import RUNS, thawed
 from tests.unit import synthetic_runs
 from tests.unit.synthetic_runs import (
     CLAIMS,
@@ -271,18 +269,3 @@ def test_claim_missing_in_the_catalogue_is_shown(tmp_path: Path) -> None:
     text, _read = shown(run)
     assert "gone.for-good (not in this catalogue)" in text
     assert "Not of the page: gone" in text
-
-
-def test_frozen_run_has_a_page(tmp_path: Path) -> None:
-    run = rundir.create(tmp_path / "run")
-    with thawed(RUNS / "unreachable") as scenario:
-        shutil.copytree(scenario.folder, run / "scenarios" / rundir.slug(scenario.nodeid))
-    text, read = shown(run)
-    assert "Pods leave a partitioned node after their own toleration" in text
-    assert len([link for link in read.links if link == "#deviates"]) == 1
-
-
-def test_states_of_a_claim_are_distinguished(tmp_path: Path) -> None:
-    run_digest = digest.read(tell(tmp_path / "run", ROWS))
-    states = {entry.id: entry.state for entry in digest.entries(run_digest, CLAIMS) if entry.rows}
-    assert states == {DETECTION: "conforms", TAINT: "deviates", DEFAULT: "open", SWAP: "skipped"}

@@ -12,10 +12,9 @@ from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.verdict import Measured, Verdict, deviates, unproven
 from nodeproof.report import digest, rundir, tables
 from nodeproof.report.digest import Since
-from nodeproof.report.recheck import rejudge
+from nodeproof.report.plain import COLUMNS
 from nodeproof.report.rundir import Row
 from nodeproof.session import finish
-from tests.freeze import RUNS, thawed
 from tests.unit.sample_checks import CLAIM, GRACE
 from tests.unit.synthetic_runs import (
     CLAIMS,
@@ -92,10 +91,6 @@ def test_table_shows_since_when_a_claim_deviates() -> None:
     text = tables.render(rows, 1.0, "site", histories)
     assert "    since 2026-11-20 14:15 UTC (run earlier), in 2 consecutive runs" in text
     assert text.count("since") == 1
-
-
-def test_run_without_verdicts_has_a_table() -> None:
-    assert "conforms 0  deviates 0  unproven 0" in tables.render([], 0.0, "none")
 
 
 def last_lines(run: Path, rows: Sequence[ScenarioVerdict], **facts: Json) -> list[str]:
@@ -175,7 +170,7 @@ def test_last_lines_are_complete_with_two_wrong_claims(
     lines = last_lines(tmp_path / "run", rows, **facts)
     assert len(lines) <= MAX_LINES
     assert all(any(claim in line for line in lines) for claim in wrong)
-    assert max(map(len, lines[:-1])) <= tables.COLUMNS
+    assert max(map(len, lines[:-1])) <= COLUMNS
 
 
 def test_many_deviating_claims_are_listed_in_a_few_lines_each(tmp_path: Path) -> None:
@@ -184,16 +179,6 @@ def test_many_deviating_claims_are_listed_in_a_few_lines_each(tmp_path: Path) ->
     listed = [line.removeprefix("deviates: ") for line in lines if line.startswith("deviates: ")]
     assert listed == sorted(many)
     assert len(lines) <= 8 * len(many)
-
-
-def test_deviating_frozen_run_is_reported_in_the_last_lines(tmp_path: Path) -> None:
-    with thawed(RUNS / "controller-manager-paused") as scenario:
-        rows = [(A, judgment.claim, verdict) for judgment, verdict in rejudge(scenario, CLAIMS).judged]
-    lines = last_lines(tmp_path / "run", rows)
-    wrong = {claim for _scenario, claim, verdict in rows if verdict.outcome != "conforms"}
-    assert wrong
-    assert all(any(claim in line for line in lines) for claim in wrong)
-    assert len(lines) <= MAX_LINES
 
 
 def test_non_upstream_settings_are_listed_on_request(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,13 +22,14 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.quantity import duration_s
 from nodeproof.report import digest, files, page, rundir
 from nodeproof.report.digest import Digest, Entry
-from nodeproof.report.plain import aligned, on_terminal
+from nodeproof.report.plain import COLUMNS, LONG, aligned, on_terminal, wrapped
 from nodeproof.report.sections import SECTIONS, Section
-from nodeproof.report.tables import COLUMNS
 
 Json = Any
 Key = tuple[str, str]
 """A component, and the path of a setting in what it reports."""
+Times = tuple[float, ...]
+"""Measured times of a claim in one run (s), in order."""
 Reported = Mapping[str, Mapping[Key, str]]
 """The settings that a run's components reported, by the folder of each scenario."""
 PROVEN = ("conforms", "deviates")
@@ -138,7 +138,7 @@ class Comparison:
 
     def _time_change(self, before: Entry | None, after: Entry | None) -> TimeChange | None:
         old, new = _measured_times(before), _measured_times(after)
-        if before is None or after is None or old is None or new is None:
+        if not (before and after and old and new):
             return None
         claim, rows = self.claims.get(before.id), [*before.rows, *after.rows]
         windows = " ".join(row["window"]["arithmetic"] for row in rows if row["window"])
@@ -290,33 +290,7 @@ def _describe(line: Line, comparison: Comparison) -> str:
     reason = after.reason if after else "the run is not whole" if line in comparison.regressions else ""
     if not reason or line.labels[-1] == "conforms":
         return head
-    return "\n".join([head, *_indented(on_terminal(reason), "      ", "      ")])
-
-
-def _indented(text: str, first: str, rest: str) -> list[str]:
-    return textwrap.wrap(text, COLUMNS, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
-
-
-@dataclass(frozen=True)
-class Times:
-    """The measured times of a claim in one run (s), in order; there is at least one."""
-
-    values_s: tuple[float, ...]
-
-    @property
-    def median_s(self) -> float:
-        """The median."""
-        return median(self.values_s)
-
-    def overlaps(self, other: Times) -> bool:
-        """Return whether the ranges of both have values in common."""
-        return self.values_s[0] <= other.values_s[-1] and other.values_s[0] <= self.values_s[-1]
-
-    def __str__(self) -> str:
-        least, most = self.values_s[0], self.values_s[-1]
-        if len(self.values_s) == 1:
-            return f"{_seconds(least)} s once"
-        return f"{_seconds(least)} to {_seconds(most)} s, n={len(self.values_s)}"
+    return "\n".join([head, *wrapped(reason, LONG, first=6)])
 
 
 @dataclass(frozen=True)
@@ -332,15 +306,15 @@ class TimeChange:
     @property
     def is_apart(self) -> bool:
         """Whether each run measured several times and no time is in both ranges."""
-        several = min(len(self.before.values_s), len(self.after.values_s)) > 1
-        return several and not self.before.overlaps(self.after)
+        several = min(len(self.before), len(self.after)) > 1
+        return several and (self.before[-1] < self.after[0] or self.after[-1] < self.before[0])
 
     @property
     def line(self) -> str:
         """In words: `A node is lost (a.claim): 41.2 s -> 51.3 s; a-period 40 s -> 50 s`."""
         name, statement = on_terminal(self.claim), on_terminal(self.statement, _STATEMENT).rstrip(".")
         subject = f"{statement} ({name})" if statement else name
-        medians = f"{_seconds(self.before.median_s)} s -> {_seconds(self.after.median_s)} s"
+        medians = f"{_seconds(median(self.before))} s -> {_seconds(median(self.after))} s"
         return "; ".join([f"{subject}: {medians}", *self.causes])
 
 
@@ -399,17 +373,24 @@ def _most_common(reported: Reported, key: Key, folders: Iterable[str] | None = N
 def _time_lines(times: Sequence[TimeChange]) -> Iterator[str]:
     """Yield first the times without common values, then those that a setting may have moved."""
     for change in sorted(times, key=lambda change: (not change.is_apart, not change.causes)):
-        yield from _indented(change.line, "  ", "    ")
-        yield f"      A {change.before}; B {change.after}{': apart' if change.is_apart else ''}"
+        yield from wrapped(change.line, first=2, rest=4)
+        old, new = _range(change.before), _range(change.after)
+        yield f"      A {old}; B {new}{': apart' if change.is_apart else ''}"
 
 
-def _measured_times(entry: Entry | None) -> Times | None:
+def _range(times: Times) -> str:
+    if len(times) == 1:
+        return f"{_seconds(times[0])} s once"
+    return f"{_seconds(times[0])} to {_seconds(times[-1])} s, n={len(times)}"
+
+
+def _measured_times(entry: Entry | None) -> Times:
     """Return the values in seconds of the rows that prove something."""
     rows = entry.rows if entry else ()
     measured = [row["measured"] for row in rows if row["measured"] and row["verdict"] != "unproven"]
     seconds = [value["value"] for value in measured if value["unit"] == "s"]
     numbers = sorted(float(value) for value in seconds if isinstance(value, int | float))
-    return Times(tuple(numbers)) if numbers else None
+    return tuple(numbers)
 
 
 def _value_of(setting: Setting, entry: Entry, reported: Reported) -> float | str | None:

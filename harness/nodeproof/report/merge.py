@@ -6,7 +6,6 @@ Files are linked, or copied if links are impossible. A scenario that a shard sho
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,7 +20,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
 from nodeproof.model.verdict import unproven
 from nodeproof.report import allure, files, rundir
-from nodeproof.report.rundir import Row, RunFacts, StoredRun, Unreadable
+from nodeproof.report.rundir import Row, RunFacts, StoredRun
 
 _APART = timedelta(hours=12)
 """Shards that began further apart belong to different nights."""
@@ -243,9 +242,8 @@ def _merge_times(shards: Sequence[ShardRun]) -> Mapping[str, float]:
     """Return how long scenarios took, by which a next run may be divided; the median of several values."""
     times: dict[str, list[float]] = {}
     for part in shards:
-        with contextlib.suppress(Unreadable, TypeError, ValueError, AttributeError):
-            for name, duration_s in rundir.read_json(part.run.folder / rundir.TIMES).items():
-                times.setdefault(str(name), []).append(float(duration_s))
+        for name, duration_s in rundir.read_times(part.run.folder).items():
+            times.setdefault(name, []).append(duration_s)
     return {name: median(durations_s) for name, durations_s in times.items()}
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,12 +27,7 @@ Json = Any
 FILE = "verdicts.recheck.json"
 ABSENT = "absent"
 _LINKED = (
-    rundir.TIMES,
-    rundir.DECLARED,
-    rundir.FIELDS,
-    rundir.SHARD,
-    rundir.PLAN,
-    rundir.TOO_LOADED,
+    *(rundir.TIMES, rundir.DECLARED, rundir.FIELDS, rundir.SHARD, rundir.PLAN, rundir.TOO_LOADED),
     allure.RESULTS,
 )
 
@@ -121,24 +116,7 @@ def _write(
         (into / part).mkdir(parents=True)
     for name in _LINKED:
         files.link(stored.folder / name, into / name)
-    last, rows = allure.last_results(into / allure.RESULTS), list[Row]()
-    lost = {Path(place).name: problem for place, problem in stored.problems.items() if "/" in place}
-    for scenario in stored.scenarios:
-        try:
-            rejudged = rejudge(scenario, claims)
-        except Unreadable as problem:
-            lost[scenario.folder.name] = problem
-            continue
-        rows += rejudged.rows
-        folder = _write_scenario(into, rejudged)
-        _write_result(folder, rejudged, last.get(scenario.nodeid), claims)
-    sentences = {
-        name: f"A scenario cannot be judged again: {problem.line.replace(f'{stored.folder}/', '')}."
-        for name, problem in lost.items()
-    }
-    for nodeid, (path, result) in last.items():
-        if reason := sentences.get(rundir.slug(nodeid)):
-            allure.rewrite(path, allure.with_status(result, "broken", reason))
+    rows, lost = _rejudge(into, stored, claims)
     changed = tuple(differences(filter(digest.is_row, stored.rows), rows))
     rundir.write_json(stored.folder / FILE, rows)
     rundir.write_json(into / rundir.VERDICTS, rows)
@@ -149,11 +127,34 @@ def _write(
         "run": facts.run,
         "judged": datetime.now(UTC).isoformat(timespec="seconds"),
         "changed": [asdict(difference) for difference in changed],
-        "lost": list(sentences.values()),
+        "lost": lost,
         "no_end": no_end,
     }
     rundir.write_json(into / rundir.CHANGES, notes)
     return changed
+
+
+def _rejudge(into: Path, stored: StoredRun, claims: Mapping[str, Claim]) -> tuple[list[Row], list[str]]:
+    """Judge and write all scenarios; return their rows, and a sentence on each that cannot be judged."""
+    last, rows = allure.last_results(into / allure.RESULTS), list[Row]()
+    unreadable = {Path(place).name: problem for place, problem in stored.problems.items() if "/" in place}
+    for scenario in stored.scenarios:
+        try:
+            rejudged = rejudge(scenario, claims)
+        except Unreadable as problem:
+            unreadable[scenario.folder.name] = problem
+            continue
+        rows += rejudged.rows
+        folder = _write_scenario(into, rejudged)
+        _write_result(folder, rejudged, last.get(scenario.nodeid), claims)
+    lost = {
+        name: f"A scenario cannot be judged again: {problem.line.replace(f'{stored.folder}/', '')}."
+        for name, problem in unreadable.items()
+    }
+    for nodeid, (path, result) in last.items():
+        if reason := lost.get(rundir.slug(nodeid)):
+            allure.rewrite(path, allure.with_status(result, "broken", reason))
+    return rows, list(lost.values())
 
 
 def _write_scenario(into: Path, rejudged: Rejudged) -> Path:
@@ -206,13 +207,13 @@ def reconstruct_facts(run: StoredRun) -> RunFacts:
     scenarios = rundir.read_declared(run.folder)
     if scenarios is None:
         scenarios = shard.scenarios if shard else {"": tuple(row["claim"] for row in run.rows)}
-    version = shard.kubernetes_version if shard else _common(run.rows, "kubernetes_version")
+    version = shard.kubernetes_version if shard else digest.common(run.rows, "kubernetes_version")
     return RunFacts(
         run=run.folder.name,
         began=run.began,
         ended="",
-        lab=shard.lab if shard else _common(run.rows, "lab"),
-        profile=shard.profile if shard else _common(run.rows, "profile"),
+        lab=shard.lab if shard else digest.common(run.rows, "lab"),
+        profile=shard.profile if shard else digest.common(run.rows, "profile"),
         kubernetes_version=labs[0]["kubernetes_version"] if labs else version,
         command="",
         components=labs[0]["components"] if labs else {},
@@ -223,11 +224,6 @@ def reconstruct_facts(run: StoredRun) -> RunFacts:
         shard=shard.to_json() if shard else None,
         overrides=shard.overrides if shard else (),
     )
-
-
-def _common(rows: Sequence[Row], name: str) -> str:
-    """Return what all rows have in this field."""
-    return ", ".join(sorted({str(row[name]) for row in rows})) or "unknown"
 
 
 def _stored_labs(run: Path) -> Iterator[Mapping[str, Json]]:

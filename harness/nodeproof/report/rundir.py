@@ -61,22 +61,8 @@ FORMAT = 1
 """Format of a run's folder. Additions keep the number, and readers ignore what they do not know; the number
 is raised if something that exists changes its meaning.
 """
-ROW_FIELDS = frozenset(
-    {
-        "claim",
-        "verdict",
-        "code",
-        "reason",
-        "scenario",
-        "window",
-        "measured",
-        "last_state",
-        "page",
-        "lab",
-        "profile",
-        "kubernetes_version",
-    }
-)
+ROW_TEXTS = frozenset({"claim", "reason", "scenario", "last_state", "lab", "profile", "kubernetes_version"})
+ROW_FIELDS = ROW_TEXTS | {"verdict", "code", "window", "measured", "page"}
 _SLUG_CHARS = 80
 _RESTORE = "restore the file, or run the scenarios again"
 _STAMP = re.compile(r"(\d{8}-\d{6})-")
@@ -471,6 +457,13 @@ def read_scenarios(run: Path) -> tuple[Scenario, ...]:
     if not (run / "scenarios").is_dir():
         raise Problem("this is no run's folder", str(run), "name a folder below reports/out")
     return tuple(sorted(map(read_scenario, judged_folders(run)), key=lambda scenario: scenario.nodeid))
+
+
+def read_times(run: Path) -> Mapping[str, float]:
+    """Return how long each scenario took (s), and `start`; empty without a well-formed file."""
+    with contextlib.suppress(Problem, TypeError, ValueError, AttributeError):
+        return {str(name): float(took_s) for name, took_s in read_json(run / TIMES).items()}
+    return {}
 
 
 def judged_folders(run: Path) -> list[Path]:

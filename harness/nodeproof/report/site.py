@@ -26,7 +26,7 @@ from nodeproof.cache import cache_dir
 from nodeproof.model.claim import Claim
 from nodeproof.model.overrides import suffix
 from nodeproof.model.problem import Problem
-from nodeproof.report import allure, digest, files, page, rundir, tables
+from nodeproof.report import allure, digest, files, page, rundir
 from nodeproof.report.digest import Digest
 from nodeproof.report.rundir import RunFacts
 
@@ -185,7 +185,7 @@ def _variables(facts: RunFacts, run: Digest) -> Mapping[str, str]:
         for role, about in facts.components.items()
     }
     shown = {
-        "verdicts": tables.totals(digest.worst_by_claim(run.rows).values()),
+        "verdicts": digest.totals(digest.worst_by_claim(run.rows).values()),
         "judged": "again, from the recordings" if run.is_judged_again else "",
         "kubernetes": facts.kubernetes_version,
         "lab": facts.lab,
