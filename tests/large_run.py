@@ -18,7 +18,7 @@ from typing import Any
 
 from nodeproof.model.history import History
 from nodeproof.model.shard import Shard
-from nodeproof.report import allure, digest, evidence, rundir, timeline
+from nodeproof.report import allure, digest, rundir, timeline
 from nodeproof.report.digest import verdict_of
 from nodeproof.report.rundir import Scenario
 from nodeproof.session import scenario_report
@@ -183,7 +183,7 @@ def _write_results(run: Path, nodeids: Sequence[str]) -> None:
             [run / "labs" / "p-000001"], {"node-1", "node-2"}, short=status == "passed"
         )
         added = [*allure.attachments(scenario.folder, verdicts), *logs]
-        allure.write_result(run / evidence.RESULTS / f"{number}-result.json", result, added)
+        allure.write_result(run / allure.RESULTS / f"{number}-result.json", result, added)
 
 
 if __name__ == "__main__":

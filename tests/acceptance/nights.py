@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodeproof.model.verdict import Verdict, unproven
-from nodeproof.report import allure, evidence, rundir, sections, site
+from nodeproof.report import allure, rundir, sections, site
 from nodeproof.report.rundir import RunFacts
 from tests.chromium import Page
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, LACKS, tell
@@ -44,14 +44,14 @@ def result_of(run: Path, nodeid: str, verdicts: Mapping[str, Verdict]) -> str:
     message = "" if status == "passed" else f"{worst.label}: {worst.reason}"
     result = allure.new_result(nodeid, verdicts, CLAIMS, status, message, 1_700_000_000.0)
     uuid = hashlib.sha256(f"{run.name} {nodeid}".encode()).hexdigest()
-    picture = run / evidence.RESULTS / f"{uuid}-attachment.svg"
+    picture = run / allure.RESULTS / f"{uuid}-attachment.svg"
     shutil.copy(run / "scenarios" / rundir.slug(nodeid) / "timeline.svg", picture)
     result |= {
         "uuid": uuid,
         "historyId": hashlib.sha256(nodeid.encode()).hexdigest(),
         "attachments": [{"name": "timeline", "source": picture.name, "type": "image/svg+xml"}],
     }
-    rundir.write_json(run / evidence.RESULTS / f"{uuid}-result.json", result)
+    rundir.write_json(run / allure.RESULTS / f"{uuid}-result.json", result)
     return hashlib.md5(uuid.encode(), usedforsecurity=False).hexdigest()
 
 

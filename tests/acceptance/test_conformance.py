@@ -10,8 +10,8 @@ import pytest
 
 from nodeproof import catalogue
 from nodeproof.labs.kinds import PROCESS
-from nodeproof.report import rundir, tables
-from nodeproof.report.digest import worst_by_claim
+from nodeproof.report import rundir
+from nodeproof.report.digest import totals, worst_by_claim
 from nodeproof.session.coverage import COLUMNS, coverage
 from tests.acceptance.command import TOP, CompletedCommand, labs_of, nodeproof, the_run
 
@@ -61,7 +61,7 @@ def test_output_is_short_and_ends_with_the_outcome(finished: tuple[CompletedComm
     retries = len(list((run / rundir.TOO_LOADED).glob("*")))
     assert len(output) + len(process.stderr.splitlines()) <= LINES + retries
     last = output[-LAST_LINES:]
-    assert tables.totals(worst.values()) in last
+    assert totals(worst.values()) in last
     assert f"run folder: {run}" in last
     assert any(line.startswith("took ") and ", planned " in line for line in last)
     assert str(run / "site" / "page.html") in process.stderr

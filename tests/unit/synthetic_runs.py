@@ -19,6 +19,7 @@ from nodeproof.report.rundir import Row, RunFacts
 
 Json = Any
 CLAIMS: Mapping[str, Claim] = catalogue.load()
+JUDGED = [claim.id for claim in CLAIMS.values() if claim.status == "judged"]
 VERSION = "v1.36.3"
 DETECTION, TAINT = "monitoring.detection-time", "cordon.taint"
 DEFAULT, SWAP = "monitoring.grace-period-default", "swap.fail-on-default"
@@ -43,6 +44,15 @@ FACTS = RunFacts(
 )
 ScenarioVerdict = tuple[str, str, Verdict]
 """A scenario, a claim and a verdict."""
+CUT = "scenarios/partition/test_unreachable.py::test_a_cut_node_is_found"
+OTHER = "scenarios/test_other.py::test_other"
+ROWS: Sequence[ScenarioVerdict] = [
+    (CUT, DETECTION, CONFORMS),
+    (CUT, TAINT, DEVIATES),
+    (OTHER, DEFAULT, GAP),
+    (OTHER, SWAP, LACKS),
+]
+"""A claim in each state."""
 Parts = Sequence[Mapping[str, tuple[str, ...]]]
 """The scenarios of each shard, with their claims."""
 

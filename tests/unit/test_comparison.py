@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nodeproof import cli
 from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.report import comparison, digest, page
-from nodeproof.report.comparison import Comparison, Times
+from nodeproof.report.comparison import Comparison
 from nodeproof.report.rundir import RunFacts
 from tests.unit.synthetic_runs import (
     CLAIMS,
@@ -30,12 +28,10 @@ from tests.unit.synthetic_runs import (
     tell,
 )
 
-JUDGED = [claim.id for claim in CLAIMS.values() if claim.status == "judged"]
 GRACE = "node-monitor-grace-period"
 A, B = "a.py::test_a", "b.py::test_b"
 OLD = "v1.31.9"
 SCALED = unproven("scaled", "the window would also admit half or double")
-HOSTILE = "<script>x</script> | `a` **b** [c](d)\n\x1b[2J\r\u202e"
 
 
 def compare(*runs: Path) -> Comparison:
@@ -136,7 +132,7 @@ def test_times_are_compared_as_distributions(tmp_path: Path) -> None:
     new = [(f"{A}{n}", DETECTION, measured(50.5 + n)) for n in range(4)]
     compared = changes(tmp_path, old, new)
     (change,) = compared.times
-    assert (change.before, change.after) == (Times((40.0, 41.0, 42.0)), Times((50.5, 51.5, 52.5, 53.5)))
+    assert (change.before, change.after) == ((40.0, 41.0, 42.0), (50.5, 51.5, 52.5, 53.5))
     assert change.is_apart
     text = " ".join(comparison.changes_text(compared).split())
     assert f"measured times in both: 1 {CLAIMS[DETECTION].statement[:60]}" in text
@@ -210,39 +206,6 @@ def test_torn_configuration_is_ignored(tmp_path: Path) -> None:
     assert compare(run, run).settings == ()
 
 
-def test_compare_exits_with_1_on_a_regression_and_2_without_a_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    good, bad = (
-        tell(tmp_path / name, [(A, TAINT, verdict)]) for name, verdict in (("a", CONFORMS), ("b", DEVIATES))
-    )
-    assert cli.main(["compare", str(good), str(good)]) == 0
-    assert cli.main(["compare", str(good), str(bad)]) == 1
-    assert f"regressions: 1\n  {TAINT}: conforms -> deviates\n" in capsys.readouterr().out
-    assert cli.main(["compare", str(good), str(tmp_path)]) == 2
-    (error,) = capsys.readouterr().err.splitlines()
-    assert "no run's folder" in error
-
-
-def test_foreign_text_is_short_and_moves_no_cursor(tmp_path: Path) -> None:
-    reason = replace(DEVIATES, reason=HOSTILE + "x" * 10_000)
-    facts = replace(FACTS, kubernetes_version=f"v1.36.3{HOSTILE}", lab=HOSTILE, profile=HOSTILE)
-    before = tell(tmp_path / "a", [(A, TAINT, CONFORMS)])
-    after = tell(tmp_path / "b\x1b[2J\rx\n", [(A, TAINT, reason)], facts)
-    text = comparison.changes_text(compare(before, after))
-    assert all(character.isprintable() or character == "\n" for character in text)
-    assert len(text) < 4000
-    assert text.splitlines()[1].startswith("B b [2J x : Kubernetes v1.36.3<script>x</script> | `a`")
-
-
-def test_three_hundred_scenarios_are_compared_fast(tmp_path: Path) -> None:
-    rows = [(f"t.py::test_{n}", JUDGED[n % len(JUDGED)], CONFORMS) for n in range(300)]
-    run = tell(tmp_path / "run", rows)
-    began = time.thread_time()
-    comparison.changes_text(compare(run, run))
-    assert time.thread_time() - began < 5.0
-
-
 @pytest.fixture
 def three_runs(tmp_path: Path) -> list[Path]:
     """Write a run of an old version, a new one, and a killed one."""
@@ -261,21 +224,13 @@ def test_matrix_has_a_column_per_run_and_a_line_per_claim(three_runs: list[Path]
     assert lines[0] == f"1  {OLD} process fast  old: 1 deviates, 1 conforms"
     assert lines[1] == f"2  {VERSION} process fast  new: 2 conform"
     assert any("not whole" in line and "run.json" in line for line in lines[3:5])
-    titles = ("Manual Node administration", "Node controller")
-    body = [
-        line.split(maxsplit=2)
-        for line in lines
-        if line.strip() in titles or DETECTION in line or TAINT in line
-    ]
-    assert [" ".join(words[:2]) for words in body] == [
-        "Manual Node",
-        f"* {TAINT}",
+    assert [" ".join(line.split()) for line in lines[-8:] if line] == [
+        "Manual Node administration",
+        f"* {TAINT} deviates 15.200 s conforms 13.100 s -",
         "Node controller",
-        f"* {DETECTION}",
+        f"* {DETECTION} conforms 13.100 s conforms 13.100 s unproven: gap",
+        "claims: 2; runs differ on 2",
     ]
-    assert body[1][2].split("  ") == ["deviates 15.200 s", "conforms 13.100 s", "-"]
-    assert body[3][2].split() == ["conforms", "13.100", "s"] * 2 + ["unproven:", "gap"]
-    assert lines[-1] == "claims: 2; runs differ on 2"
 
 
 def test_markdown_matrix_is_one_table(three_runs: list[Path]) -> None:
@@ -292,62 +247,3 @@ def test_matrix_page_links_to_the_page_of_each_run(tmp_path: Path, three_runs: l
     assert f'<a href="old/site/page.html#{TAINT}">evidence<' in text
     assert "new/site" not in text
     assert "<script" not in text
-
-
-def test_foreign_text_is_escaped_in_the_matrix(tmp_path: Path) -> None:
-    hostile = HOSTILE + "x" * 10_000
-    facts = replace(FACTS, exit_reason=hostile, lab=hostile)
-    compared = compare(tell(tmp_path / "<b>|run", [(A, TAINT, replace(DEVIATES, reason=hostile))], facts))
-    assert "<script>x" not in comparison.matrix_html(compared, tmp_path)
-    markdown = comparison.matrix_markdown(compared)
-    assert f"``{VERSION} <script>x</script> ¦ `a` **b** [c](d)" in markdown
-    assert "`<b>¦run`" in markdown
-    shown = comparison.matrix_text(compared)
-    assert all(character.isprintable() or character == "\n" for character in shown + markdown)
-    assert len(shown) < 3000
-
-
-def test_matrix_is_printed_or_written_to_the_given_files(
-    tmp_path: Path,
-    three_runs: list[Path],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    runs = [str(run) for run in three_runs]
-    monkeypatch.chdir(tmp_path)
-    before = sorted(tmp_path.iterdir())
-    for arguments, begin in (
-        ([], f"1  {OLD}"),
-        (["--markdown", "-"], "# The Nodes page across runs"),
-        (["--html", "-"], "<!DOCTYPE html>"),
-    ):
-        assert cli.main(["matrix", *runs, *arguments]) == 0
-        assert capsys.readouterr().out.startswith(begin)
-    assert sorted(tmp_path.iterdir()) == before
-    assert cli.main(["matrix", *runs, "--markdown", "m.md", "--html", "./-"]) == 0
-    assert sorted({*tmp_path.iterdir()} - {*before}) == [tmp_path / "-", tmp_path / "m.md"]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--html", "none/m.html"],
-        ["--html", "folder"],
-        ["--markdown", "folder"],
-        ["--markdown", "/proc/m.md"],
-        ["."],
-    ],
-)
-def test_unwritable_file_and_invalid_run_are_one_line(
-    tmp_path: Path,
-    three_runs: list[Path],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
-    before = sorted(tmp_path.iterdir())
-    assert cli.main(["matrix", *map(str, three_runs), *arguments]) == 2
-    assert capsys.readouterr().err.splitlines()[0].startswith("nodeproof: ")
-    assert sorted(tmp_path.iterdir()) == before

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nodeproof.model.problem import Problem
-from nodeproof.report import digest, files, merge, page, publish, rebuild, rundir, site
+from nodeproof.report import digest, files, merge, page, publish, recheck, rundir, site
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, FACTS, shard_run, tell
 
 SCENARIO = "a.py::test_a"
@@ -148,7 +148,7 @@ def test_recheck_folder_is_never_a_link(run: Path, home: Path) -> None:
     before = content(home)
     for name in (".recheck", "recheck"):
         (run / name).symlink_to(home)
-    rechecked = rebuild.rebuild(run, CLAIMS)
+    rechecked = recheck.recheck(run, CLAIMS)
     assert rechecked.digest.run == run / "recheck"
     assert not rechecked.digest.run.is_symlink()
     assert content(home) == before

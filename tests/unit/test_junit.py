@@ -1,4 +1,4 @@
-"""The JUnit report of a run: failures, errors, skips, and foreign text."""
+"""The JUnit report of a run: failures, errors, skips, properties and times."""
 
 from __future__ import annotations
 
@@ -8,34 +8,24 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from nodeproof import cli
-from nodeproof.model.verdict import deviates
 from nodeproof.report import digest, junit, rundir
 from tests.unit.synthetic_runs import (
     CLAIMS,
     CONFORMS,
+    CUT,
     DEFAULT,
     DETECTION,
     DEVIATES,
     FACTS,
     GAP,
     LACKS,
+    OTHER,
+    ROWS,
     SWAP,
     TAINT,
     WINDOW,
-    ScenarioVerdict,
-    configuration,
     tell,
 )
-
-CUT, OTHER = "s/test_cut.py::test_cut", "s/test_other.py::test_other"
-ROWS: list[ScenarioVerdict] = [
-    (CUT, DETECTION, CONFORMS),
-    (CUT, TAINT, DEVIATES),
-    (OTHER, DEFAULT, GAP),
-    (OTHER, SWAP, LACKS),
-]
-HOSTILE = "<script>&\"' ]]> \x00\x1b[31m\x0b\ufffe\ud800 \u202e\u05e9\u05dc\u05d5\u05dd\n" + "x" * 10_000
 
 
 def of(run: Path) -> ET.Element:
@@ -158,47 +148,3 @@ def test_claim_of_two_scenarios_has_no_time(tmp_path: Path) -> None:
     run = tell(tmp_path / "run", [(CUT, DETECTION, CONFORMS), (OTHER, DETECTION, CONFORMS)])
     rundir.write_json(run / rundir.TIMES, {CUT: 12.5, OTHER: 1.0})
     assert "time" not in case(of(run), DETECTION).attrib
-
-
-def test_killed_run_is_never_all_green(tmp_path: Path) -> None:
-    root = of(tell(tmp_path / "run", ROWS[:1], None))
-    assert counts(root) == {"tests": 2, "failures": 0, "errors": 1, "skipped": 0}
-    error = root.find("testsuite[@name='The run itself']/testcase/error")
-    assert error is not None
-    assert "did not come to its end" in error.attrib["message"]
-
-
-def test_foreign_text_is_escaped_and_keeps_the_file_valid(tmp_path: Path) -> None:
-    verdict, claim = deviates(HOSTILE, WINDOW, None, HOSTILE), replace(CLAIMS[TAINT], statement=HOSTILE)
-    row = rundir.row(claim, f"s.py::test_{HOSTILE}", verdict, configuration())
-    run = digest.read(tell(tmp_path / "run", ROWS))
-    xml = junit.render(replace(run, rows=(row,)), {TAINT: claim})
-    failure = result(ET.fromstring(xml), TAINT)  # noqa: S314
-    for text in (failure.attrib["message"], failure.text or ""):
-        assert "<script>&\"' ]]>" in text
-        assert "\u05e9\u05dc\u05d5\u05dd" in text
-        assert not set("\x00\x1b\x0b\ufffe\ud800") & set(text)
-
-
-def test_report_is_written_and_printed(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "junit.xml"
-    assert cli.main(["junit", str(run), "--output", str(path)]) == 0
-    assert capsys.readouterr().out == f"{path}\n"
-    assert cli.main(["junit", str(run)]) == 0
-    assert capsys.readouterr().out == path.read_text()
-    assert cli.main(["junit", str(run), "--output", "-"]) == 0
-    assert capsys.readouterr().out == path.read_text()
-    assert not Path("-").exists()
-
-
-def test_unwritable_report_is_one_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["junit", str(run), "--output", str(tmp_path / "no" / "junit.xml")]) == 2
-    assert capsys.readouterr().err.startswith("nodeproof: the JUnit XML cannot be written")
-    before = sorted(tmp_path.iterdir())
-    assert cli.main(["junit", str(run), "--output", str(run)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "this is a folder" in line
-    assert sorted(tmp_path.iterdir()) == before

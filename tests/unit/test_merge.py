@@ -20,7 +20,6 @@ from tests.unit.synthetic_runs import (
     CONFORMS,
     DEFAULT,
     DETECTION,
-    DEVIATES,
     FACTS,
     LACKS,
     SWAP,
@@ -183,11 +182,6 @@ def test_shard_is_also_read_from_run_json(tmp_path: Path, left: str) -> None:
     assert labels(tmp_path / "merged")[B, DEFAULT] == "conforms"
 
 
-def test_deviation_has_precedence_over_a_missing_shard(tmp_path: Path) -> None:
-    run = shard_run(tmp_path / "one", 1, PARTS, [(A, DETECTION, DEVIATES), (A, TAINT, CONFORMS)])
-    assert cli.main(["merge", str(run), "--run", str(tmp_path / "merged"), "--no-site"]) == 1
-
-
 def test_scenario_of_a_dead_worker_is_not_missing(tmp_path: Path) -> None:
     died = f"{A}{rundir.DIED}"
     runs = [
@@ -196,14 +190,6 @@ def test_scenario_of_a_dead_worker_is_not_missing(tmp_path: Path) -> None:
     ]
     merge.merge(runs, tmp_path / "merged", CLAIMS)
     assert {scenario for scenario, _claim in labels(tmp_path / "merged")} == {died, B, C}
-
-
-def test_link_in_a_shard_is_not_followed(tmp_path: Path) -> None:
-    runs = both(tmp_path)
-    (tmp_path / "secret").write_text("secret")
-    (runs[0] / "labs" / "p-000001" / "link").symlink_to(tmp_path / "secret")
-    merge.merge(runs, tmp_path / "merged", CLAIMS)
-    assert not (tmp_path / "merged" / "labs" / "p-000001" / "link").exists()
 
 
 OTHER_PARTS = (PARTS[1], PARTS[0])
@@ -264,14 +250,10 @@ def _refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], runs: list[Path
     assert not into.exists()
 
 
-def test_nothing_is_merged_into_a_non_empty_folder(tmp_path: Path) -> None:
+def test_nothing_is_merged_into_a_shard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = both(tmp_path)
     with pytest.raises(Problem, match="a folder of its own"):
         merge.merge(runs, runs[0], CLAIMS)
-
-
-def test_nothing_is_merged_into_a_shard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = both(tmp_path)
     for into in (runs[0] / "inside", runs[1] / "labs" / "deep", tell(tmp_path / "other", FIRST) / "inside"):
         assert cli.main(["merge", *map(str, runs), "--run", str(into), "--no-site"]) == 2
         (line,) = capsys.readouterr().err.splitlines()

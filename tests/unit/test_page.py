@@ -1,4 +1,4 @@
-"""The verdict page: its order, its links, and escaped foreign text."""
+"""The verdict page: its order, its links, and what it says of malformed files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import hashlib
 import html
 import json
 import re
-import shutil
-import time
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,40 +13,30 @@ from typing import get_args
 
 import pytest
 
-from nodeproof import cli
 from nodeproof.model.problem import Problem
-from nodeproof.model.verdict import Code, Measured, Verdict, conforms, deviates, unproven
-from nodeproof.report import comparison, digest, junit, page, publish, rundir, tables
+from nodeproof.model.verdict import Code, Measured, Verdict, conforms
+from nodeproof.report import page, rundir
 from nodeproof.report.sections import SECTIONS, sections
-from tests.freeze import RUNS, thawed
 from tests.unit import synthetic_runs
 from tests.unit.synthetic_runs import (
     CLAIMS,
     CONFORMS,
+    CUT,
     DEFAULT,
     DETECTION,
     DEVIATES,
     FACTS,
     GAP,
     LACKS,
+    OTHER,
+    ROWS,
     SWAP,
     TAINT,
     WINDOW,
     tell,
 )
 
-CUT = "scenarios/partition/test_unreachable.py::test_a_cut_node_is_found"
 SERVICES = "manual-node.healthy-means-all-services"
-ROWS = [
-    (CUT, DETECTION, CONFORMS),
-    (CUT, TAINT, DEVIATES),
-    (f"{CUT}_2", DEFAULT, GAP),
-    (f"{CUT}_3", SWAP, LACKS),
-]
-SCRIPT, RIGHT_TO_LEFT = (
-    "<script>alert('x')</script>",
-    "\u202e\u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627",
-)
 VOID = {"meta", "link", "br", "img"}
 
 
@@ -140,7 +128,7 @@ def test_deviations_come_first_then_unproven_claims_then_the_page(text: str) -> 
     [
         "v1.36.3",
         "process, fast",
-        "slack 0.30 s in the median, 0.40 s at most (limit 1 s)",
+        "slack 0.25 s in the median, 0.30 s at most (limit 1 s)",
         "6 min 2 s",
         "</span> 1 deviates<",
         "</span> 1 should have been proven<",
@@ -153,14 +141,6 @@ def test_deviations_come_first_then_unproven_claims_then_the_page(text: str) -> 
 )
 def test_page_shows_the_facts_of_the_run_and_counts(text: str, expected: str) -> None:
     assert expected in text
-
-
-def test_settings_of_the_user_are_shown_beside_the_version(tmp_path: Path) -> None:
-    own = "--set kubelet.x=<b>"
-    run = tell(tmp_path / "run", ROWS, replace(FACTS, overrides=(own,)))
-    assert "--set kubelet.x=&lt;b&gt;" in shown(run)[0]
-    assert own in tables.summary(digest.read(run), CLAIMS).partition("\n")[0]
-    assert 'name="set" value="--set kubelet.x=&lt;b&gt;"' in junit.render(digest.read(run), CLAIMS)
 
 
 def test_each_code_in_use_is_explained(text: str) -> None:
@@ -235,63 +215,6 @@ def test_scenarios_link_to_their_timeline_and_last_try_in_allure(tmp_path: Path)
     assert all((run / "site" / link).exists() for link in read.links if link.startswith(".."))
 
 
-def test_foreign_text_never_becomes_markup(tmp_path: Path) -> None:
-    long = SCRIPT + RIGHT_TO_LEFT + "x" * 10_000
-    scenario = f"scenarios/test_x.py::test_{long}"
-    rows = [
-        (scenario, DETECTION, deviates(long, WINDOW, Measured(long), long)),
-        (scenario, TAINT, unproven("gap", long)),
-        (scenario, SWAP, unproven("scaled", long)),
-        (scenario, DEFAULT, conforms(long)),
-    ]
-    run = tell(
-        tmp_path / f"run {SCRIPT.replace('/', '')}", rows, replace(FACTS, command=long, exit_reason=long)
-    )
-    text, _read = shown(run)
-    assert "&lt;script&gt;" in text
-    assert "<summary><bdi>" in text
-
-
-def test_foreign_text_does_not_change_the_direction_of_other_text(tmp_path: Path) -> None:
-    scenario = f"scenarios/test_x.py::test_{RIGHT_TO_LEFT}"
-    rows = [
-        (scenario, DETECTION, deviates(RIGHT_TO_LEFT, WINDOW, Measured(RIGHT_TO_LEFT), RIGHT_TO_LEFT)),
-        (scenario, TAINT, unproven("gap", RIGHT_TO_LEFT)),
-        (scenario, SWAP, unproven("scaled", RIGHT_TO_LEFT)),
-        (scenario, DEFAULT, conforms(RIGHT_TO_LEFT, WINDOW, Measured(RIGHT_TO_LEFT, RIGHT_TO_LEFT))),
-    ]
-    facts = replace(
-        FACTS,
-        lab=RIGHT_TO_LEFT,
-        profile=RIGHT_TO_LEFT,
-        kubernetes_version=RIGHT_TO_LEFT,
-        command=RIGHT_TO_LEFT,
-        exit_reason=RIGHT_TO_LEFT,
-        settings=(RIGHT_TO_LEFT,),
-        quarantined=(RIGHT_TO_LEFT,),
-        selected=(RIGHT_TO_LEFT,),
-        components={RIGHT_TO_LEFT: {"version": RIGHT_TO_LEFT, "origin": RIGHT_TO_LEFT}},
-    )
-    run = tell(tmp_path / f"run {RIGHT_TO_LEFT}", rows, facts)
-    run_digest = digest.read(run)
-    across = comparison.matrix_html(comparison.compare([run_digest], CLAIMS), tmp_path)
-    publish.publish(tmp_path / "site", [run], CLAIMS)
-    for text in (page.render(run_digest, CLAIMS), across, (tmp_path / "site" / "index.html").read_text()):
-        read = Read()
-        read.feed(text)
-        assert RIGHT_TO_LEFT in text
-        assert [part for part in read.bare if "\u202e" in part] == []
-
-
-@pytest.mark.parametrize("gone", ["run.json", "verdicts.json", "scenarios"])
-def test_incomplete_run_has_a_page_that_says_so(tmp_path: Path, gone: str) -> None:
-    run = tell(tmp_path / "run", ROWS)
-    (run / gone).rename(tmp_path / "gone")
-    text, _read = shown(run)
-    assert ("This run is not whole" in text) == (gone != "scenarios")
-    assert "came 15.2 s after: too late" in text
-
-
 @pytest.mark.parametrize("file", ["run.json", "verdicts.json"])
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", "null", '[{"claim": 1}]', '{"began": 3}'])
 def test_torn_file_is_reported(tmp_path: Path, file: str, content: str) -> None:
@@ -328,33 +251,10 @@ def test_malformed_value_is_reported(
 
 def test_killed_run_shows_the_scenarios_that_ended(tmp_path: Path) -> None:
     run = tell(tmp_path / "run", ROWS, None)
-    (rundir.scenario_dir(run, f"{CUT}_2") / "judgments.json").write_text("{")
+    (rundir.scenario_dir(run, OTHER) / "judgments.json").write_text("{")
     text, _read = shown(run)
     assert "A scenario&#39;s verdicts are lost" in text
     assert "1 deviate" in text
-
-
-def test_empty_and_aborted_runs_say_so(tmp_path: Path) -> None:
-    text, _read = shown(tell(tmp_path / "empty", []))
-    assert "No scenario left a verdict." in text
-    assert "Nothing was judged." in text
-    broken = replace(FACTS, exit_reason="kube-apiserver exited 1")
-    text, _read = shown(tell(tmp_path / "broken", ROWS, broken))
-    assert "The run broke off: kube-apiserver exited 1" in text
-    text, _read = shown(tell(tmp_path / "open", ROWS, replace(FACTS, ended="")))
-    assert "The run has no end" in text
-
-
-def test_command_writes_the_page_and_fails_without_a_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = tell(tmp_path / "run", ROWS)
-    assert cli.main(["page", str(run)]) == 0
-    assert Path(capsys.readouterr().out.strip()) == run / "site" / page.FILE
-    with pytest.raises(Problem, match="no run's folder"):
-        page.write(tmp_path, CLAIMS)
-    assert cli.main(["page", str(tmp_path)]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_run_of_a_newer_version_is_refused(tmp_path: Path) -> None:
@@ -363,55 +263,9 @@ def test_run_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         page.write(run, CLAIMS)
 
 
-def test_content_of_logs_and_recordings_is_on_no_page(tmp_path: Path) -> None:
-    canary = "-----BEGIN PRIVATE KEY----- canary"
-    run = tell(tmp_path / "run", ROWS, replace(FACTS, exit_reason=f"etcd exited 1\n{canary}"))
-    (run / "labs" / "p-1").mkdir()
-    for path in (run / "labs" / "p-1" / "etcd.log", rundir.scenario_dir(run, CUT) / "history.jsonl"):
-        path.write_text(canary)
-    configured = rundir.scenario_dir(run, CUT) / "configuration.json"
-    configuration = json.loads(configured.read_text())
-    configured.write_text(
-        json.dumps({**configuration, "flags_set": {"kubelet": {"token": canary}}, "reported": {"x": canary}})
-    )
-    run_digest = digest.read(run)
-    pages = (
-        page.render(run_digest, CLAIMS),
-        tables.summary(run_digest, CLAIMS),
-        comparison.changes_text(comparison.compare([run_digest, run_digest], CLAIMS)),
-        comparison.matrix_markdown(comparison.compare([run_digest], CLAIMS)),
-    )
-    assert not [text for text in pages if "canary" in text]
-    assert all("etcd exited 1" in text for text in pages)
-
-
 def test_claim_missing_in_the_catalogue_is_shown(tmp_path: Path) -> None:
     run = tell(tmp_path / "run", ROWS)
     synthetic_runs.alter(run / "verdicts.json", claim="gone.for-good")
     text, _read = shown(run)
     assert "gone.for-good (not in this catalogue)" in text
     assert "Not of the page: gone" in text
-
-
-def test_frozen_run_has_a_page(tmp_path: Path) -> None:
-    run = rundir.create(tmp_path / "run")
-    with thawed(RUNS / "unreachable") as scenario:
-        shutil.copytree(scenario.folder, run / "scenarios" / rundir.slug(scenario.nodeid))
-    text, read = shown(run)
-    assert "Pods leave a partitioned node after their own toleration" in text
-    assert len([link for link in read.links if link == "#deviates"]) == 1
-
-
-def test_three_hundred_scenarios_are_a_small_page(tmp_path: Path) -> None:
-    judged = [claim.id for claim in CLAIMS.values() if claim.status == "judged"]
-    rows = [(f"scenarios/t.py::test_{n}", judged[n % len(judged)], CONFORMS) for n in range(300)]
-    run = tell(tmp_path / "run", rows)
-    began = time.thread_time()
-    assert page.write(run, CLAIMS).stat().st_size < 2e6
-    assert time.thread_time() - began < 5.0
-
-
-def test_states_of_a_claim_are_distinguished(tmp_path: Path) -> None:
-    run_digest = digest.read(tell(tmp_path / "run", ROWS))
-    states = {entry.id: entry.state for entry in digest.entries(run_digest, CLAIMS) if entry.rows}
-    assert states == {DETECTION: "conforms", TAINT: "deviates", DEFAULT: "open", SWAP: "skipped"}

@@ -76,6 +76,7 @@ def test_foreign_text_is_escaped_and_shortened(tmp_path: Path) -> None:
 def test_gap_is_distinct_and_judgment_has_a_sign(tmp_path: Path) -> None:
     story = Story().gap(3.0, 6.0, "leases").renew(9.0)
     root = parsed(timeline.render(story.history(), (), tmp_path / "x.svg"))
+    assert parsed(timeline.render(History.of(()), (), tmp_path / "empty.svg")) is not None
     assert [gap[0].text for gap in by_class(root, "gap edged") if len(gap)] == ["no leases, 3.00 to 6.00 s"]
     brackets = tuple(Bracket("a.b", outcome) for outcome in ("conforms", "deviates", "unproven"))
     picture = Picture("", "", 0.0, 0.0, 1.0, (), brackets)

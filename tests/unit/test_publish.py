@@ -119,11 +119,12 @@ def test_earlier_runs_stay_listed_newest_first(tmp_path: Path) -> None:
     ]
 
 
-def test_only_the_newest_runs_stay(tmp_path: Path) -> None:
+def test_only_the_newest_runs_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site = tmp_path / "site"
     publish.publish(site, [night(tmp_path, number) for number in (20, 21, 22)], CLAIMS)
-    published = publish.publish(site, [night(tmp_path, 23)], CLAIMS, keep=2)
-    assert (published.runs, published.removed) == (("night-23", "night-22"), ("night-21", "night-20"))
+    assert cli.main(["publish", str(site), str(night(tmp_path, 23)), "--keep", "2"]) == 0
+    removed = "nodeproof: removed, as newer ones take its place: "
+    assert capsys.readouterr().err.splitlines() == [f"{removed}night-21", f"{removed}night-20"]
     assert entries(site) == ["index.html", "night-22", "night-23"]
     assert "night-21" not in (site / "index.html").read_text()
     assert (tmp_path / "night-20").is_dir(), "a run is never removed, its copy is"
@@ -139,22 +140,12 @@ def test_total_size_of_runs_is_limited(tmp_path: Path) -> None:
     assert publish.publish(site, [], CLAIMS).runs == ("night-22",)
 
 
-def test_aborted_run_is_listed_by_its_publication_time(tmp_path: Path) -> None:
-    site, run = tmp_path / "site", tell(tmp_path / "killed", WELL, None)
-    published = publish.publish(site, [night(tmp_path, 20), run], CLAIMS)
-    assert published.runs == ("killed", "night-20")
-    text = (site / "index.html").read_text()
-    assert "A run that does not say when it was" in text
-    assert "This run is not whole" in text
-    assert "The run did not come to its end" in text
-    assert "The Nodes page, judged" in (site / "killed" / "site" / "page.html").read_text()
-    assert "killed/site/index.html" not in listed(site).links
-
-
-def test_aborted_run_is_listed_by_its_start_if_known(tmp_path: Path) -> None:
-    """By its folder's name, by its recordings, and by its shard's facts, which are not copied."""
+def test_aborted_run_is_listed_by_its_start_or_publication_time(tmp_path: Path) -> None:
+    """By its folder's name, by its recordings, or by its shard's facts, which are not copied."""
     site, stamped = tmp_path / "site", tell(tmp_path / "20261119-021700-fast-process-0001", WELL, None)
-    runs = [night(tmp_path, 20), stamped]
+    killed, undated = tell(tmp_path / "killed", WELL, None), night(tmp_path, 22)
+    rundir.write_facts(undated, replace(rundir.read_facts(undated), began="soon", ended=""))
+    runs = [killed, undated, night(tmp_path, 20), stamped]
     runs.append(tell(tmp_path / "recorded", WELL, None))
     (scenario,) = (runs[-1] / "scenarios").iterdir()
     moment = datetime(2026, 11, 21, 2, 17, tzinfo=UTC).timestamp()
@@ -162,26 +153,14 @@ def test_aborted_run_is_listed_by_its_start_if_known(tmp_path: Path) -> None:
     runs.append(tell(tmp_path / "shard", WELL, None))
     rundir.write_shard(runs[-1], shard_of(1, [{}], began="2026-11-18T02:17:00+00:00"))
     published = publish.publish(site, runs, CLAIMS)
-    assert published.runs == ("recorded", "night-20", stamped.name, "shard")
+    assert {*published.runs[:2]} == {"killed", "night-22"}
+    assert published.runs[2:] == ("recorded", "night-20", stamped.name, "shard")
     text = (site / "index.html").read_text()
     assert [f"2026-11-{day} 02:17 UTC" in text for day in (18, 19, 20, 21)] == [True] * 4
+    assert text.count("A run that does not say when it was") == 2
+    assert "soon" not in text
+    assert "killed/site/index.html" not in listed(site).links
     assert publish.publish(site, [], CLAIMS).runs == published.runs
-
-
-def test_run_without_a_valid_time_is_listed_by_its_publication_time(tmp_path: Path) -> None:
-    site, run = tmp_path / "site", night(tmp_path, 20)
-    rundir.write_facts(run, replace(rundir.read_facts(run), began="soon", ended=""))
-    assert publish.publish(site, [run, night(tmp_path, 21)], CLAIMS).runs == ("night-20", "night-21")
-    assert "soon" not in (site / "index.html").read_text()
-
-
-def test_run_killed_before_its_first_scenario_is_listed(tmp_path: Path) -> None:
-    site, run = tmp_path / "site", rundir.create(tmp_path / "killed")
-    published = publish.publish(site, [run, night(tmp_path, 20)], CLAIMS)
-    assert (published.runs, published.unread) == (("killed", "night-20"), ())
-    text = (site / "index.html").read_text()
-    assert "No scenario left a verdict." in text
-    assert "Nothing was judged." in text
 
 
 def test_unreadable_copy_keeps_its_place_and_is_named(tmp_path: Path) -> None:
@@ -282,29 +261,6 @@ def test_no_link_leads_out_of_a_run(tmp_path: Path) -> None:
     assert not (site / "night-20" / "verdicts.json").exists()
 
 
-def test_published_files_contain_no_secret(tmp_path: Path) -> None:
-    """Plant secrets where a run may have some.
-
-    In logs, which stay behind; in verdicts, which are redacted as they are written; and in the files of a run
-    of an earlier version, which did not redact all.
-    """
-    rows: Sequence[ScenarioVerdict] = [
-        ("a.py::test_a", "cordon.taint", deviates(CANARIES, GAP.window, None, CANARIES))
-    ]
-    run, site = night(tmp_path, 20, rows), tmp_path / "site"
-    (run / "labs" / "p-1").mkdir()
-    for hidden in ("labs/p-1/kubelet.log", "allure-results/1-attachment.txt"):
-        (run / hidden).write_text(CANARIES)
-    (scenario,) = (run / "scenarios").iterdir()
-    for name in ("history.jsonl", "timeline.svg", "rates.svg"):
-        (scenario / name).write_text(CANARIES)
-    assert find_secrets(run, SECRETS), "they are found where they are"
-    publish.publish(site, [run], CLAIMS)
-    assert find_secrets(site, SECRETS) == []
-    for name in ("verdicts.json", "site/page.html", f"scenarios/{scenario.name}/history.jsonl"):
-        assert "[redacted " in (site / run.name / name).read_text()
-
-
 def allures(**embedded: str) -> str:
     """Return Allure's page: its program, and embedded data."""
     data = ",".join(
@@ -314,37 +270,37 @@ def allures(**embedded: str) -> str:
     return f"<title>Allure</title>{program}<script>Promise.allSettled([{data}])</script>"
 
 
-def test_published_page_contains_no_secret(tmp_path: Path) -> None:
-    """Pages of earlier versions were not redacted; Allure's embedded data is base64."""
-    run, site = night(tmp_path, 20), tmp_path / "site"
+def test_published_files_contain_no_secret(tmp_path: Path) -> None:
+    """Plant secrets where a run may have some.
+
+    In logs, which stay behind; in verdicts, which are redacted as they are written; in the files and pages of
+    a run of an earlier version, which did not redact all; and in Allure's embedded data, which is base64.
+    """
+    rows = [("a.py::test_a", "cordon.taint", deviates(CANARIES, GAP.window, None, CANARIES))]
+    run, site = night(tmp_path, 20, rows), tmp_path / "site"
+    (run / "labs" / "p-1").mkdir()
+    (scenario,) = (run / "scenarios").iterdir()
+    recorded = [scenario / name for name in ("history.jsonl", "timeline.svg", "rates.svg")]
+    hidden = [run / name for name in ("labs/p-1/kubelet.log", "allure-results/1-attachment.txt")]
+    for path in (*recorded, *hidden, run / "site" / page.FILE):
+        path.write_text(CANARIES)
     embedded = allures(text=CANARIES, result=json.dumps({"message": CANARIES}), plain="שלום")
     build(run, f"{embedded}<pre>{CANARIES}</pre>")
-    (run / "site" / page.FILE).write_text(f"<pre>{CANARIES}</pre>")
     (row,) = json.loads((run / "verdicts.json").read_text())
     (run / "verdicts.json").write_text(json.dumps([{**row, "reason": CANARIES}]))
     assert len(find_secrets(run / "site", SECRETS)) == 2 * len(SECRETS), "they are found where they are"
     publish.publish(site, [run], CLAIMS)
     assert find_secrets(site, SECRETS) == []
-    copy = site / run.name / "site"
-    judged = (copy / page.FILE).read_text()
-    assert "The Nodes page, judged" in judged, "it is written anew"
-    assert "[redacted private key " in judged, "of what is clean"
-    shown = (copy / "index.html").read_text()
+    copy = site / run.name
+    for name in ("verdicts.json", "site/page.html", f"scenarios/{scenario.name}/history.jsonl"):
+        assert "[redacted " in (copy / name).read_text()
+    assert "The Nodes page, judged" in (copy / "site" / page.FILE).read_text(), "it is written anew"
+    shown = (copy / "site" / "index.html").read_text()
     assert (shown.count(PROGRAM), shown.count("[redacted token ") > 0) == (1, True)
     result = base64.b64decode(shown.partition('d("data/result","')[2].partition('"')[0])
     assert "[redacted private key " in json.loads(result)["message"]
-    assert f'd("data/plain","{base64.b64encode("שלום".encode()).decode()}")' in shown, (
-        "what is no secret stays as it is"
-    )
-
-
-def test_foreign_text_is_escaped(tmp_path: Path) -> None:
-    name, site = "<script>alert(1)</script>".replace("/", ""), tmp_path / "site"
-    publish.publish(site, [night(tmp_path, 20).rename(tmp_path / name)], CLAIMS)
-    reader = listed(site)
-    assert "script" not in reader.tags
-    assert reader.loads == ["data:,"]
-    assert (site / unquote(reader.links[1])).is_file()
+    plain = base64.b64encode("שלום".encode()).decode()
+    assert f'd("data/plain","{plain}")' in shown, "what is no secret stays as it is"
 
 
 def mine(site: Path, _run: Path) -> None:
@@ -363,18 +319,12 @@ def other(site: Path, run: Path) -> None:
     rundir.write_facts(run, replace(rundir.read_facts(run), began=CHANGED, ended=CHANGED))
 
 
-def nothing(_site: Path, run: Path) -> None:
-    """Remove the run."""
-    run.rename(run.with_name("elsewhere"))
-
-
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (mine, "did not write"),
         (something, "not a published run"),
         (other, "another run of that name"),
-        (nothing, "this is no run's folder"),
     ],
 )
 def test_conflicting_folder_is_refused_and_nothing_is_written(
@@ -421,14 +371,3 @@ def test_invalid_names_and_numbers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Problem, match="not a published run"):
         publish.publish(tmp_path, [run], CLAIMS, keep=1)
     assert not (tmp_path / "site").exists()
-
-
-def test_command_prints_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    site = tmp_path / "site"
-    runs = [str(night(tmp_path, number)) for number in (20, 21)]
-    assert cli.main(["publish", str(site), *runs, "--keep", "1"]) == 0
-    output = capsys.readouterr()
-    assert output.out == f"{site / 'index.html'}\n"
-    assert "removed, as newer ones take its place: night-20" in output.err
-    assert cli.main(["publish", str(site), str(tmp_path / "nothing")]) == 2
-    assert "this is no run's folder" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,13 @@ def test_facts_survive_their_file(tmp_path: Path) -> None:
     assert facts.duration_s == 362.0
 
 
+def test_fields_of_a_later_version_are_ignored(tmp_path: Path) -> None:
+    rundir.write_json(tmp_path / "run.json", {**asdict(FACTS), "surprise": 1})
+    rundir.write_json(tmp_path / "verdicts.json", [{**row("a.b", CONFORMS), "surprise": 1}])
+    assert rundir.read_facts(tmp_path) == FACTS
+    assert len(rundir.read_verdicts(tmp_path)) == 1
+
+
 def test_run_whose_clock_was_set_back_took_no_time(tmp_path: Path) -> None:
     rundir.write_facts(tmp_path, replace(FACTS, ended="2026-11-20T14:10:00+00:00"))
     assert rundir.read_facts(tmp_path).duration_s == 0.0
@@ -164,12 +171,6 @@ def test_invalid_file_of_the_run_is_named(tmp_path: Path, name: str, content: st
     with pytest.raises(Problem) as caught:
         read(tmp_path)
     assert str(path) in str(caught.value)
-
-
-def test_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Problem) as caught:
-        rundir.merge_verdicts(tmp_path)
-    assert str(tmp_path) in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,10 @@ def test_trend_covers_several_runs(run: Path) -> None:
     assert site.history(run, FACTS).read_text().count("\n") == 2
 
 
-def test_trend_is_limited_to_one_kind_of_lab_and_profile(run: Path) -> None:
+def test_trend_is_limited_to_one_kind_of_lab_profile_and_settings(run: Path) -> None:
     names = [site.history(run, replace(FACTS, profile=profile)).name for profile in ("fast", "a/../b")]
     assert names == ["allure-history-process-fast.jsonl", "allure-history-process-a-..-b.jsonl"]
+    assert site.history(run, replace(FACTS, overrides=("--set kubelet.maxPods=50",))).name not in names
 
 
 def test_quality_gate_requires_all_scenarios_and_no_failure(run: Path) -> None:

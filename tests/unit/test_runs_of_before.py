@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from nodeproof import cli
-from nodeproof.report import digest, evidence, rundir
+from nodeproof.report import allure, digest, rundir
 from nodeproof.report.recheck import differences, recheck
 from tests.freeze import thawed_run
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, tell
@@ -48,7 +48,7 @@ def test_facts_and_verdicts_of_an_early_run_are_read(run: Path) -> None:
 
 def test_results_without_a_scenario_label_are_found_by_their_test(run: Path) -> None:
     nodeids = {json.loads(path.read_text())["scenario"] for path in run.glob("scenarios/*/judgments.json")}
-    assert evidence.last_results(run / evidence.RESULTS).keys() == nodeids
+    assert allure.last_results(run / allure.RESULTS).keys() == nodeids
 
 
 def test_page_and_summary_of_an_early_run_show_deviations(
@@ -80,7 +80,7 @@ def test_early_run_is_compared_with_a_current_one(
 
 def test_early_run_is_rechecked_from_its_recordings(run: Path) -> None:
     before = rundir.read_verdicts(run)
-    again = recheck(run, CLAIMS)
+    again = recheck(run, CLAIMS).digest.rows
     changed = differences(before, again)
     assert {(change.claim, change.before, change.after) for change in changed} == JUDGED_OTHERWISE
     assert [row["claim"] for row in again] == [row["claim"] for row in before]

@@ -8,25 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof import cli
 from nodeproof.model.claim import Claim, Constant
-from nodeproof.model.verdict import Measured, Verdict, conforms, deviates, unproven
+from nodeproof.model.verdict import Measured, Verdict, deviates, unproven
 from nodeproof.report import digest, rundir, tables
 from nodeproof.report.digest import Since
-from nodeproof.report.recheck import rejudge
+from nodeproof.report.plain import COLUMNS
 from nodeproof.report.rundir import Row
 from nodeproof.session import finish
-from tests.freeze import RUNS, thawed
 from tests.unit.sample_checks import CLAIM, GRACE
 from tests.unit.synthetic_runs import (
     CLAIMS,
     CONFORMS,
-    DEFAULT,
     DETECTION,
     DEVIATES,
     FACTS,
     GAP,
+    JUDGED,
     LACKS,
+    ROWS,
     SWAP,
     TAINT,
     WINDOW,
@@ -38,10 +37,8 @@ from tests.unit.synthetic_runs import (
 
 LEASE = "heartbeat.lease-interval"
 A, B = "scenarios/a.py::test_a_node_is_cordoned", "scenarios/b.py::test_b"
-JUDGED = [claim.id for claim in CLAIMS.values() if claim.status == "judged"]
 SETTINGS = ("etcd unsafe-no-fsync=true", "kubelet healthzPort=0")
 SCALED = unproven("scaled", "--node-monitor-grace-period=12s was given")
-HOSTILE = "a\x1b[2J\n\u202eb"
 LONG = "word " * 200
 LATE = deviates(LONG, WINDOW, Measured(LONG), LONG)
 BROKE_OFF = unproven("gap", LONG)
@@ -88,26 +85,12 @@ def test_table_shows_each_claim_once_with_reasons_and_totals() -> None:
     assert lines[-1] == "1 h 2 min; report: reports/out/latest/site/index.html"
 
 
-def test_foreign_text_moves_no_cursor_and_breaks_no_table_line() -> None:
-    verdict = deviates(HOSTILE, WINDOW, Measured(HOSTILE), HOSTILE)
-    rows = [row("eviction.late", verdict), row("monitoring.grace", conforms("x", None, Measured(HOSTILE)))]
-    lines = tables.render(rows, 1.0, "site").splitlines()
-    assert all(character.isprintable() for line in lines for character in line)
-    (grace,) = (line for line in lines if line.startswith("monitoring.grace"))
-    assert cells(grace) == ["monitoring.grace", "conforms", "a [2J b", "x1"]
-    assert {"    a [2J b", "    last seen: a [2J b"} <= set(lines)
-
-
 def test_table_shows_since_when_a_claim_deviates() -> None:
     histories = {"eviction.late": Since((replace(FACTS, run="earlier"), FACTS))}
     rows = [row("eviction.late", DEVIATES), row("monitoring.grace", CONFORMS)]
     text = tables.render(rows, 1.0, "site", histories)
     assert "    since 2026-11-20 14:15 UTC (run earlier), in 2 consecutive runs" in text
     assert text.count("since") == 1
-
-
-def test_run_without_verdicts_has_a_table() -> None:
-    assert "conforms 0  deviates 0  unproven 0" in tables.render([], 0.0, "none")
 
 
 def last_lines(run: Path, rows: Sequence[ScenarioVerdict], **facts: Json) -> list[str]:
@@ -187,7 +170,7 @@ def test_last_lines_are_complete_with_two_wrong_claims(
     lines = last_lines(tmp_path / "run", rows, **facts)
     assert len(lines) <= MAX_LINES
     assert all(any(claim in line for line in lines) for claim in wrong)
-    assert max(map(len, lines[:-1])) <= tables.COLUMNS
+    assert max(map(len, lines[:-1])) <= COLUMNS
 
 
 def test_many_deviating_claims_are_listed_in_a_few_lines_each(tmp_path: Path) -> None:
@@ -198,37 +181,9 @@ def test_many_deviating_claims_are_listed_in_a_few_lines_each(tmp_path: Path) ->
     assert len(lines) <= 8 * len(many)
 
 
-def test_deviating_frozen_run_is_reported_in_the_last_lines(tmp_path: Path) -> None:
-    with thawed(RUNS / "controller-manager-paused") as scenario:
-        rows = [(A, judgment.claim, verdict) for judgment, verdict in rejudge(scenario, CLAIMS).judged]
-    lines = last_lines(tmp_path / "run", rows)
-    wrong = {claim for _scenario, claim, verdict in rows if verdict.outcome != "conforms"}
-    assert wrong
-    assert all(any(claim in line for line in lines) for claim in wrong)
-    assert len(lines) <= MAX_LINES
-
-
-def test_foreign_text_in_the_last_lines_moves_no_cursor(tmp_path: Path) -> None:
-    rows: list[ScenarioVerdict] = [
-        (f"a.py::test_{HOSTILE}", TAINT, deviates(HOSTILE, WINDOW, Measured(HOSTILE), HOSTILE)),
-        (f"a.py::test_{HOSTILE}", DETECTION, unproven("gap", HOSTILE)),
-        (f"a.py::test_{HOSTILE}", SWAP, unproven("scaled", HOSTILE)),
-    ]
-    lines = last_lines(tmp_path / "run", rows)
-    assert all(character.isprintable() for line in lines for character in line)
-
-
 def test_non_upstream_settings_are_listed_on_request(tmp_path: Path) -> None:
     run = tell(tmp_path / "run", [], replace(FACTS, settings=SETTINGS))
     assert {f"  {setting}" for setting in SETTINGS} <= set(finish.settings(run))
-
-
-SUMMARISED: list[ScenarioVerdict] = [
-    (A, DETECTION, CONFORMS),
-    (A, TAINT, DEVIATES),
-    (A, DEFAULT, GAP),
-    (A, SWAP, LACKS),
-]
 
 
 def summary(run: Path) -> str:
@@ -236,7 +191,7 @@ def summary(run: Path) -> str:
 
 
 def test_summary_begins_with_deviations_then_unproven_claims(tmp_path: Path) -> None:
-    text = summary(tell(tmp_path / "run", SUMMARISED))
+    text = summary(tell(tmp_path / "run", ROWS))
     assert text.startswith(
         "## Kubernetes `v1.36.3, process, fast`: 1 deviates, 2 unproven, 1 conforms\n\n`run`"
     )
@@ -244,7 +199,7 @@ def test_summary_begins_with_deviations_then_unproven_claims(tmp_path: Path) -> 
         "\n\n### What deviates\n\n- ✗ **",
         CLAIMS[TAINT].statement,
         "`came 15.2 s after: too late`; window `[G, G + 2P + slack] =",
-        "; observed `15.200 s`; last seen `node node-1: Ready=True`; scenario: `A node is cordoned`",
+        "; observed `15.200 s`; last seen `node node-1: Ready=True`; scenario: `A cut node is found`",
         "\n\n### What could not be proven, and should have been\n\n- ? **",
         "unproven: gap: `the watch of leases was blind`",
         "\n\n### What this lab, profile or version cannot prove\n\n- lab-lacks (1): `this lab",
@@ -256,30 +211,7 @@ def test_summary_begins_with_deviations_then_unproven_claims(tmp_path: Path) -> 
     assert places == sorted(places)
 
 
-def test_summary_of_an_incomplete_run_says_so(tmp_path: Path) -> None:
-    assert "\n\n**This run is not whole.**\n\n- `" in summary(tell(tmp_path / "killed", SUMMARISED, None))
-    broken = summary(tell(tmp_path / "broken", SUMMARISED, replace(FACTS, exit_reason="no memory")))
-    assert "no memory" in broken
-    assert "Nothing was judged." in summary(rundir.create(tmp_path / "empty"))
-
-
-def test_foreign_text_in_the_summary_is_no_markup_and_is_cut(tmp_path: Path) -> None:
-    hostile = "<script>x</script> | **b** ![i](j)\n# h\n\x1b[2J\u202e" + "x" * 10_000
-    rows = [(f"a.py::test_{hostile}", TAINT, replace(DEVIATES, reason=hostile))]
-    text = summary(tell(tmp_path / "run", rows))
-    assert "`<script>x</script> | **b** ![i](j) # h " in text
-    assert "\n# h" not in text
-    assert len(text) < 4000
-
-
 def test_long_lists_of_the_summary_are_cut(tmp_path: Path) -> None:
     text = summary(tell(tmp_path / "run", [(A, claim, DEVIATES) for claim in JUDGED]))
     assert f"\n- and {len(JUDGED) - tables.MAX_LISTED} more\n\n###" in text
     assert len(text.encode()) < 1 << 20
-
-
-def test_summary_is_printed_for_each_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = str(tell(tmp_path / "run", SUMMARISED))
-    assert cli.main(["summary", run, run]) == 0
-    assert capsys.readouterr().out.count("## Kubernetes `v1.36.3, ") == 2
-    assert cli.main(["summary", str(tmp_path)]) == 2

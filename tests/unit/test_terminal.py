@@ -101,6 +101,7 @@ def test_foreign_text_in_markdown_is_a_code_span(tmp_path: Path) -> None:
         assert "evil.example" in text
         for mark in ("@everyone", "evil.example", "#1", "![i]", "<img", "<!--"):
             assert mark not in "".join(SPAN.sub("", line) for line in text.splitlines())
+    assert {row.count("|") for row in text.splitlines() if row.startswith("|")} == {3}
 
 
 @given(st.text(alphabet="`a |\\", max_size=12))

@@ -25,7 +25,7 @@ from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
 from nodeproof.recording.bookmarks import FENCE_S
 from nodeproof.report import digest, junit, rundir, tables
-from nodeproof.report.plain import aligned, counted
+from nodeproof.report.plain import aligned, counted, wrapped
 from nodeproof.report.rundir import Row
 
 
@@ -136,13 +136,13 @@ def _setting_lines(entries: Sequence[Setting]) -> Iterator[str]:
             unknown.setdefault(entry.source, []).append(entry.name)
     for reason, names in unknown.items():
         yield f"unproven: settings-unknown: {reason}"
-        yield from tables.wrapped(", ".join(names))
+        yield from wrapped(", ".join(names))
         yield ""
 
 
 def _danger_lines(entries: Sequence[Danger]) -> Iterator[str]:
     for entry in entries:
         yield f"warning: {entry.what}"
-        yield from tables.wrapped(f"{entry.claim}: {entry.statement}")
-        yield from tables.wrapped(f"finding: {entry.finding}")
+        yield from wrapped(f"{entry.claim}: {entry.statement}")
+        yield from wrapped(f"finding: {entry.finding}")
         yield ""

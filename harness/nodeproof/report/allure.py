@@ -8,6 +8,8 @@ the recorded run's.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import re
 import time
 import uuid
@@ -18,12 +20,17 @@ from typing import Any
 
 from nodeproof.model import redact
 from nodeproof.model.claim import Claim
+from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict, worst
-from nodeproof.report import digest, evidence, rundir, sections
-from nodeproof.report.digest import Digest, Since, verdict_of
-from nodeproof.report.recheck import Rejudged
+from nodeproof.report import digest, files, rundir, sections
+from nodeproof.report.digest import Digest, Since
 
 Json = Any
+RESULTS = "allure-results"
+SCENARIO = "scenario"
+"""The label with the node id, by which a scenario's results are found."""
+_FROM_VERDICTS = frozenset({"timeline", "rates", "verdicts", "judgments"})
+"""Names of the attachments that are made from the verdicts."""
 NEW, STANDING = "deviates: new", "deviates: since an earlier run"
 NEW_BESIDE_DRIFT = "deviates: new, where page and code are known to differ"
 _STATUSES = {"conforms": "passed", "deviates": "failed", "unproven": "broken"}
@@ -36,7 +43,7 @@ def labels(nodeid: str, claims: Iterable[str], catalogue: Mapping[str, Claim]) -
     yield from (("epic", heading) for heading in headings)
     yield from (("feature", sections.feature(claim, catalogue.get(claim))) for claim in claims)
     yield "story", sections.title(nodeid)
-    yield evidence.SCENARIO, nodeid
+    yield SCENARIO, nodeid
     yield from (("claim", claim) for claim in claims)
 
 
@@ -70,9 +77,6 @@ def attachments(folder: Path, verdicts: Iterable[tuple[str, Verdict]]) -> Iterat
     yield Attachment("judgments", (folder / "judgments.json").read_text(), "application/json", "json")
 
 
-_FROM_VERDICTS = frozenset({"timeline", "rates", "verdicts", "judgments"})
-
-
 def status_of(verdicts: Collection[Verdict]) -> str:
     """Return Allure's status for a scenario with these verdicts, as pytest's outcome gives it."""
     if not verdicts:
@@ -100,6 +104,11 @@ def new_result(
     }
 
 
+def with_status(result: Mapping[str, Json], status: str, message: str) -> dict[str, Json]:
+    """Return a result with another status."""
+    return {**result, "status": status, "statusDetails": {"message": message} if message else {}}
+
+
 def write_result(path: Path, result: Mapping[str, Json], added: Iterable[Attachment] = ()) -> None:
     """Write a result with added attachments, which come before its own."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,6 +118,18 @@ def write_result(path: Path, result: Mapping[str, Json], added: Iterable[Attachm
         (path.parent / source).write_text(redact.text(attachment.text))
         entries.append({"name": attachment.name, "source": source, "type": attachment.mime_type})
     rundir.write_json(path, {**result, "attachments": [*entries, *result["attachments"]]})
+
+
+def rewrite(path: Path, result: Mapping[str, Json], added: Iterable[Attachment] = ()) -> None:
+    """Write a result with these attachments instead of those that were made from its verdicts."""
+    kept = []
+    for attachment in result.get("attachments") or ():
+        if attachment.get("name") in _FROM_VERDICTS:
+            # Only the name: an edited path may lead out of the run.
+            (path.parent / Path(str(attachment.get("source"))).name).unlink(missing_ok=True)
+        else:
+            kept.append(attachment)
+    write_result(path, {**result, "attachments": kept}, added)
 
 
 def write_broken(
@@ -122,73 +143,46 @@ def write_broken(
     """Write a broken result of a scenario without verdicts; `at_s` is its time (s since 1970), else now."""
     at_s = time.time() if at_s is None else at_s
     result = new_result(nodeid, claims, catalogue, "broken", reason, at_s)
-    write_result(_path(run / evidence.RESULTS, result), result)
+    write_result(path_of(run, result), result)
 
 
-def _path(folder: Path, result: Mapping[str, Json]) -> Path:
-    return folder / f"{result['uuid']}-result.json"
+def path_of(run: Path, result: Mapping[str, Json]) -> Path:
+    """Return the file of a new result in a run."""
+    return run / RESULTS / f"{result['uuid']}-result.json"
 
 
-@dataclass(frozen=True)
-class Results:
-    """The results of a run that is judged again; the result of each scenario's last try gets new verdicts."""
-
-    folder: Path
-    last: Mapping[str, tuple[Path, Json]]
-
-    @classmethod
-    def of(cls, run: Path) -> Results:
-        """Read the results of a run."""
-        return cls(run / evidence.RESULTS, evidence.last_results(run / evidence.RESULTS))
-
-    def update(self, folder: Path, again: Rejudged, catalogue: Mapping[str, Claim]) -> None:
-        """Write status and attachments from the new verdicts of the scenario in this folder.
-
-        A scenario that ended before its result was written gets one.
-        """
-        nodeid = again.scenario.nodeid
-        new_status, message = _new_status(again, catalogue)
-        if nodeid in self.last:
-            if not again.judged:
-                return
-            path, result = self.last[nodeid]
-            old_status = status_of([verdict_of(row) for row in again.scenario.rows])
-            # A scenario that failed for another reason than its verdicts still failed.
-            failed_otherwise = result.get("status") != old_status and new_status in ("passed", "skipped")
-            if again.is_changed and not failed_otherwise:
-                details = {"message": message} if message else {}
-                result = {**result, "status": new_status, "statusDetails": details}
-        else:
-            claims = [claim for claim, _verdict in again.verdicts]
-            at_s = (again.scenario.folder / "judgments.json").stat().st_mtime
-            result = new_result(nodeid, claims, catalogue, new_status, message, at_s)
-            path = _path(self.folder, result)
-        others = {**result, "attachments": self._remove_old_attachments(result)}
-        write_result(path, others, attachments(folder, again.verdicts))
-
-    def mark_lost(self, folder_name: str, reason: str) -> None:
-        """Mark the scenario in the folder of this name as broken, as it could not be judged again."""
-        for nodeid, (path, result) in self.last.items():
-            if rundir.slug(nodeid) == folder_name:
-                broken = {"status": "broken", "statusDetails": {"message": reason}}
-                write_result(path, {**result, **broken, "attachments": self._remove_old_attachments(result)})
-
-    def _remove_old_attachments(self, result: Json) -> list[Json]:
-        """Remove the attachments that were made from verdicts, and return the others."""
-        old = result.get("attachments") or ()
-        for attachment in old:
-            if attachment.get("name") in _FROM_VERDICTS:
-                # Only the name: an edited path may lead out of the run.
-                (self.folder / Path(str(attachment.get("source"))).name).unlink(missing_ok=True)
-        return [attachment for attachment in old if attachment.get("name") not in _FROM_VERDICTS]
+def last_results(folder: Path) -> Mapping[str, tuple[Path, Json]]:
+    """Return file and content of the result of each scenario's last try, by node id."""
+    results = []
+    for path in files.entries(folder):
+        if not path.name.endswith("-result.json"):
+            continue
+        with contextlib.suppress(Problem, AttributeError, KeyError, TypeError, ValueError):
+            result = rundir.read_json(path)
+            start = int(result.get("start") or 0)
+            nodeids = [label["value"] for label in result["labels"] if label["name"] == SCENARIO]
+            # Earlier versions wrote no such label; allure-pytest names a test by its module and its name.
+            results += [(start, nodeid, path, result) for nodeid in nodeids or [_nodeid_of(result)]]
+    results.sort(key=lambda entry: entry[0])
+    return {nodeid: (path, result) for _start, nodeid, path, result in results}
 
 
-def _new_status(again: Rejudged, catalogue: Mapping[str, Claim]) -> tuple[str, str]:
-    """Return status and message of a scenario that was judged again."""
-    name = status_of([verdict for _claim, verdict in again.verdicts])
-    versions = sorted({str(row["kubernetes_version"]) for row in again.rows})
-    message = digest.failure_message(again.verdicts, catalogue, ", ".join(versions))
-    return name, "" if name == "passed" else message
+def _nodeid_of(result: Json) -> str:
+    module = str(result["fullName"]).partition("#")[0]
+    return f"{module.replace('.', '/')}.py::{result['name']}"
+
+
+def addresses(run: Path) -> Mapping[str, str]:
+    """Return the address in the run's site of each scenario's last try, by node id."""
+    if not (run / "site" / "index.html").is_file():
+        return {}
+    results = last_results(run / RESULTS).items()
+    # Allure's own id of a result (its convert.js).
+    ids = {nodeid: str(result.get("uuid")).encode() for nodeid, (_path, result) in results}
+    return {
+        nodeid: f"index.html#{hashlib.md5(id_, usedforsecurity=False).hexdigest()}"
+        for nodeid, id_ in ids.items()
+    }
 
 
 def deviation_categories(
@@ -223,4 +217,4 @@ def _category(claim: str, earlier: Mapping[str, Since], catalogue: Mapping[str, 
 def _matcher(scenario: str) -> Json:
     # JavaScript allows fewer escapes than Python's `re.escape` makes.
     pattern = re.sub(r"([\\^$.*+?()[\]{}|/])", r"\\\1", scenario)
-    return {"statuses": ["failed"], "labels": {evidence.SCENARIO: f"^{pattern}$"}}
+    return {"statuses": ["failed"], "labels": {SCENARIO: f"^{pattern}$"}}

@@ -11,25 +11,25 @@ from nodeproof.terminal import document, put, say
 
 def _put(text: str, place: str) -> None:
     """Print a text, or write it into a file and print where that is."""
-    from nodeproof.report import files, html
+    from nodeproof.report import files, page
 
     if place == files.STANDARD_OUTPUT:
-        document(f"{html.encodable(text)}\n")
+        document(f"{page.encodable(text)}\n")
     else:
-        put(str(html.write_html(Path(place), text)))
+        put(str(page.write_html(Path(place), text)))
 
 
 def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Judge a stored run again, and rebuild its reports in a folder inside the run."""
     from nodeproof import catalogue
-    from nodeproof.report import digest, junit, page, rebuild, site, tables
+    from nodeproof.report import digest, junit, page, recheck, site, tables
 
     claims = catalogue.load(arguments.claims)
-    rebuilt = rebuild.rebuild(arguments.run_folder, claims)
-    run, facts = rebuilt.digest, rebuilt.facts
+    rechecked = recheck.recheck(arguments.run_folder, claims)
+    run, facts = rechecked.digest, rechecked.facts
     took_s = facts.duration_s if facts.ended else None
     put(tables.render(run.rows, took_s, str(run.run), digest.deviating_since(run.run, facts, run.rows)))
-    for difference in rebuilt.changed:
+    for difference in rechecked.changed:
         put(f"changed: {difference}")
     for sentence in run.missing:
         say(f"the run is not whole: {sentence}")

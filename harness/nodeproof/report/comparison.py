@@ -5,9 +5,9 @@ Changes are other verdicts, other settings, and measured times with the settings
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,15 +20,18 @@ from nodeproof.model.claim import Claim, Constant, includes
 from nodeproof.model.formula import SYMBOLS, field_at
 from nodeproof.model.problem import Problem
 from nodeproof.model.quantity import duration_s
-from nodeproof.report import digest, files, html, page, rundir
+from nodeproof.report import digest, files, page, rundir
 from nodeproof.report.digest import Digest, Entry
-from nodeproof.report.plain import aligned, on_terminal
+from nodeproof.report.plain import COLUMNS, LONG, aligned, on_terminal, wrapped
 from nodeproof.report.sections import SECTIONS, Section
-from nodeproof.report.tables import COLUMNS
 
 Json = Any
 Key = tuple[str, str]
 """A component, and the path of a setting in what it reports."""
+Times = tuple[float, ...]
+"""Measured times of a claim in one run (s), in order."""
+Reported = Mapping[str, Mapping[Key, str]]
+"""The settings that a run's components reported, by the folder of each scenario."""
 PROVEN = ("conforms", "deviates")
 ABSENT = "absent"
 MAX_ABSENT = 20
@@ -116,7 +119,17 @@ class Comparison:
     def settings(self) -> tuple[tuple[str, str, str], ...]:
         """The settings that differ, with both values."""
         before, after = self.runs
-        return tuple(_changed_settings(before, after, self._reported, self._constants))
+        pairs = list(zip(("Kubernetes", "lab", "profile"), before.setup, after.setup, strict=False))
+        for (component, path), setting in self._constants.items():
+            old, new = (_describe_default(setting, run.kubernetes_version) for run in self.runs)
+            pairs.append((f"default of {setting.name}", old, new))
+            old, new = (_most_common(reported, setting.key) for reported in self._reported)
+            pairs.append((f"{component} {path}", old, new))
+        changed = [(name, on_terminal(old), on_terminal(new)) for name, old, new in pairs if old and new]
+        was, now = ({*run.facts.settings} if run.facts else set[str]() for run in self.runs)
+        changed += [("not upstream's", on_terminal(setting), "-") for setting in sorted(was - now)]
+        changed += [("not upstream's", "-", on_terminal(setting)) for setting in sorted(now - was)]
+        return tuple(change for change in changed if change[1] != change[2])
 
     @cached_property
     def times(self) -> tuple[TimeChange, ...]:
@@ -125,31 +138,52 @@ class Comparison:
 
     def _time_change(self, before: Entry | None, after: Entry | None) -> TimeChange | None:
         old, new = _measured_times(before), _measured_times(after)
-        if before is None or after is None or old is None or new is None:
+        if not (before and after and old and new):
             return None
         claim, rows = self.claims.get(before.id), [*before.rows, *after.rows]
         windows = " ".join(row["window"]["arithmetic"] for row in rows if row["window"])
-        causes = (
-            _describe_change(setting, (before, after), self._reported)
-            for setting in _settings_of(claim, windows, self._constants)
-        )
+        causes = (self._describe_change(setting, (before, after)) for setting in self._used(claim, windows))
         return TimeChange(before.id, old, new, claim.statement if claim else "", tuple(filter(None, causes)))
 
-    @cached_property
-    def _constants(self) -> Mapping[Key, Constant]:
-        """The catalogue's constants that a component reports."""
-        return {
-            (constant.component, constant.reported): constant
-            for claim in self.claims.values()
-            for constant in claim.constants
-            if constant.reported
-        }
+    def _used(self, claim: Claim | None, windows: str) -> Iterable[Setting]:
+        """Return the settings that a claim depends on: its constants, and the symbols of its windows."""
+        own = [Setting.of(constant) for constant in claim.constants] if claim else []
+        by_key = {setting.key: setting for setting in own}
+        for name in dict.fromkeys(_SYMBOL.findall(windows)):
+            symbol = SYMBOLS[name]
+            key = (symbol.component, symbol.path)
+            title, _, unit = symbol.meaning.removesuffix(")").partition(" (")
+            by_key.setdefault(key, self._constants.get(key, Setting(key, title, unit, symbol.share)))
+        return [*own, *(setting for setting in by_key.values() if setting not in own)]
+
+    def _describe_change(self, setting: Setting, entries: tuple[Entry, Entry]) -> str:
+        """Return how a setting differs: its reported values, else the defaults; empty if it does not."""
+        values = [_value_of(setting, entry, run) for entry, run in zip(entries, self._reported, strict=True)]
+        shipped = [setting.default(run.kubernetes_version) for run in self.runs]
+        defaults = [default[0] if default else None for default in shipped]
+        is_reported = None not in values
+        old, new = values if is_reported else defaults
+        if old is None or new is None or old == new:
+            return ""
+        change = f"{setting.name} {setting.in_words(old)} -> {setting.in_words(new)}"
+        if not is_reported:
+            change = f"default of {change}"
+        elif values != defaults:
+            return change
+        begins = [match[1] for default in shipped if default and (match := _SINCE.search(default[1]))]
+        since = max(begins, key=lambda version: [int(part) for part in version.split(".")], default="")
+        return f"{change}, the default changed{f' in {since}' if since else ''}"
 
     @cached_property
-    def _reported(self) -> tuple[ReportedSettings, ReportedSettings]:
-        before, after = self.runs
+    def _constants(self) -> Mapping[Key, Setting]:
+        """The catalogue's constants that a component reports."""
+        settings = [Setting.of(constant) for claim in self.claims.values() for constant in claim.constants]
+        return {setting.key: setting for setting in settings if setting.key[1]}
+
+    @cached_property
+    def _reported(self) -> tuple[Reported, ...]:
         keys = {*self._constants, *((symbol.component, symbol.path) for symbol in SYMBOLS.values())}
-        return ReportedSettings.read(before, keys), ReportedSettings.read(after, keys)
+        return tuple(_read_reported(run, keys) for run in self.runs)
 
 
 def compare(runs: Sequence[Digest], claims: Mapping[str, Claim]) -> Comparison:
@@ -189,14 +223,14 @@ def matrix_text(comparison: Comparison) -> str:
 
 def matrix_markdown(comparison: Comparison) -> str:
     """Return one table, with a line for each heading of the page."""
-    return html.render_template("matrix.md", **_matrix_context(comparison))
+    return page.render_template("matrix.md", **_matrix_context(comparison))
 
 
 def matrix_html(comparison: Comparison, folder: Path) -> str:
     """Return a page of this folder; cells link to the pages of the runs that have one."""
     pages = [run.run / "site" / page.FILE for run in comparison.runs]
-    links = [html.url_of(os.path.relpath(path, folder.resolve())) if path.is_file() else "" for path in pages]
-    return html.render_template("matrix.html", links=links, **_matrix_context(comparison))
+    links = [page.url_of(os.path.relpath(path, folder.resolve())) if path.is_file() else "" for path in pages]
+    return page.render_template("matrix.html", links=links, **_matrix_context(comparison))
 
 
 def _matrix_context(comparison: Comparison) -> dict[str, Any]:
@@ -256,33 +290,7 @@ def _describe(line: Line, comparison: Comparison) -> str:
     reason = after.reason if after else "the run is not whole" if line in comparison.regressions else ""
     if not reason or line.labels[-1] == "conforms":
         return head
-    return "\n".join([head, *_indented(on_terminal(reason), "      ", "      ")])
-
-
-def _indented(text: str, first: str, rest: str) -> list[str]:
-    return textwrap.wrap(text, COLUMNS, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
-
-
-@dataclass(frozen=True)
-class Times:
-    """The measured times of a claim in one run (s), in order; there is at least one."""
-
-    values_s: tuple[float, ...]
-
-    @property
-    def median_s(self) -> float:
-        """The median."""
-        return median(self.values_s)
-
-    def overlaps(self, other: Times) -> bool:
-        """Return whether the ranges of both have values in common."""
-        return self.values_s[0] <= other.values_s[-1] and other.values_s[0] <= self.values_s[-1]
-
-    def __str__(self) -> str:
-        least, most = self.values_s[0], self.values_s[-1]
-        if len(self.values_s) == 1:
-            return f"{_seconds(least)} s once"
-        return f"{_seconds(least)} to {_seconds(most)} s, n={len(self.values_s)}"
+    return "\n".join([head, *wrapped(reason, LONG, first=6)])
 
 
 @dataclass(frozen=True)
@@ -298,49 +306,20 @@ class TimeChange:
     @property
     def is_apart(self) -> bool:
         """Whether each run measured several times and no time is in both ranges."""
-        several = min(len(self.before.values_s), len(self.after.values_s)) > 1
-        return several and not self.before.overlaps(self.after)
+        several = min(len(self.before), len(self.after)) > 1
+        return several and (self.before[-1] < self.after[0] or self.after[-1] < self.before[0])
 
     @property
     def line(self) -> str:
         """In words: `A node is lost (a.claim): 41.2 s -> 51.3 s; a-period 40 s -> 50 s`."""
         name, statement = on_terminal(self.claim), on_terminal(self.statement, _STATEMENT).rstrip(".")
         subject = f"{statement} ({name})" if statement else name
-        medians = f"{_seconds(self.before.median_s)} s -> {_seconds(self.after.median_s)} s"
+        medians = f"{_seconds(median(self.before))} s -> {_seconds(median(self.after))} s"
         return "; ".join([f"{subject}: {medians}", *self.causes])
 
 
 @dataclass(frozen=True)
-class ReportedSettings:
-    """The settings that a run's components reported, by the folder of each scenario."""
-
-    version: str
-    by_scenario: Mapping[str, Mapping[Key, str]]
-
-    @classmethod
-    def read(cls, run: Digest, keys: Iterable[Key]) -> ReportedSettings:
-        """Read every scenario's configuration; one that cannot be read reports nothing."""
-        keys, by_scenario = sorted(keys), {}
-        for folder in files.entries(run.run / "scenarios"):
-            try:
-                reported = rundir.read_json(folder / "configuration.json")["reported"]
-            except (Problem, KeyError, TypeError):
-                continue
-            values = {key: _reported_value(reported, *key) for key in keys}
-            by_scenario[folder.name] = {key: value for key, value in values.items() if value}
-        return cls(run.kubernetes_version, by_scenario)
-
-    def most_common(self, key: Key, folders: Iterable[str] | None = None) -> str:
-        """Return the most common value in these scenarios (default: all), or an empty text."""
-        names = self.by_scenario if folders is None else folders
-        values = Counter(
-            self.by_scenario[name][key] for name in names if key in self.by_scenario.get(name, {})
-        )
-        return values.most_common(1)[0][0] if values else ""
-
-
-@dataclass(frozen=True)
-class _Setting:
+class Setting:
     """A setting that a claim depends on; `share` is the part of it that counts."""
 
     key: Key
@@ -350,104 +329,73 @@ class _Setting:
     constant: Constant | None = None
 
     @classmethod
-    def of(cls, constant: Constant) -> _Setting:
+    def of(cls, constant: Constant) -> Setting:
+        """Return the setting that a constant of the catalogue is the default of."""
         return cls((constant.component, constant.reported), constant.name, constant.unit, constant=constant)
 
     def in_words(self, value: float | str) -> str:
+        """Return a value with its unit."""
         return f"{value:g} {self.unit}".strip() if isinstance(value, float) else on_terminal(value)
 
-
-def _changed_settings(
-    before: Digest,
-    after: Digest,
-    reported: tuple[ReportedSettings, ReportedSettings],
-    constants: Mapping[Key, Constant],
-) -> Iterator[tuple[str, str, str]]:
-    pairs = list(zip(("Kubernetes", "lab", "profile"), before.setup, after.setup, strict=False))
-    for key, constant in constants.items():
-        old, new = (_describe_default(constant, run.kubernetes_version) for run in (before, after))
-        pairs.append((f"default of {constant.name}", old, new))
-        old, new = (settings.most_common(key) for settings in reported)
-        pairs.append((f"{constant.component} {constant.reported}", old, new))
-    for name, old, new in pairs:
-        if old and new and old != new:
-            yield name, on_terminal(old), on_terminal(new)
-    was, now = (set(run.facts.settings) if run.facts else set() for run in (before, after))
-    yield from (("not upstream's", on_terminal(setting), "-") for setting in sorted(was - now))
-    yield from (("not upstream's", "-", on_terminal(setting)) for setting in sorted(now - was))
-
-
-def _describe_default(constant: Constant, version: str) -> str:
-    """Return a constant with its unit and its versions, or an empty text if the catalogue has none."""
-    default = _default(constant, version)
-    return f"{f'{default[0]:g} {constant.unit}'.strip()} ({default[1]})" if default else ""
-
-
-def _default(constant: Constant, version: str) -> tuple[float, str] | None:
-    """Return a constant's value in a version, and the versions that have it."""
-    try:
-        values = ((value, versions) for versions, value in constant.values if includes(versions, version))
-        return next(values, None)
-    except ValueError:
+    def default(self, version: str) -> tuple[float, str] | None:
+        """Return the default in a version, and the versions that have it, if the catalogue knows it."""
+        values = self.constant.values if self.constant else ()
+        with contextlib.suppress(ValueError):
+            return next(
+                ((value, versions) for versions, value in values if includes(versions, version)), None
+            )
         return None
+
+
+def _describe_default(setting: Setting, version: str) -> str:
+    default = setting.default(version)
+    return f"{setting.in_words(default[0])} ({default[1]})" if default else ""
+
+
+def _read_reported(run: Digest, keys: Iterable[Key]) -> Reported:
+    """Read every scenario's configuration; one that cannot be read reports nothing."""
+    by_scenario = {}
+    for folder in files.entries(run.run / "scenarios"):
+        with contextlib.suppress(Problem, KeyError, TypeError):
+            reported = rundir.read_json(folder / "configuration.json")["reported"]
+            values = {key: _reported_value(reported, *key) for key in keys}
+            by_scenario[folder.name] = {key: value for key, value in values.items() if value}
+    return by_scenario
+
+
+def _most_common(reported: Reported, key: Key, folders: Iterable[str] | None = None) -> str:
+    """Return the most common value in these scenarios (default: all), or an empty text."""
+    names = reported if folders is None else folders
+    values = Counter(reported[name][key] for name in names if key in reported.get(name, {}))
+    return values.most_common(1)[0][0] if values else ""
 
 
 def _time_lines(times: Sequence[TimeChange]) -> Iterator[str]:
     """Yield first the times without common values, then those that a setting may have moved."""
     for change in sorted(times, key=lambda change: (not change.is_apart, not change.causes)):
-        yield from _indented(change.line, "  ", "    ")
-        yield f"      A {change.before}; B {change.after}{': apart' if change.is_apart else ''}"
+        yield from wrapped(change.line, first=2, rest=4)
+        old, new = _range(change.before), _range(change.after)
+        yield f"      A {old}; B {new}{': apart' if change.is_apart else ''}"
 
 
-def _measured_times(entry: Entry | None) -> Times | None:
+def _range(times: Times) -> str:
+    if len(times) == 1:
+        return f"{_seconds(times[0])} s once"
+    return f"{_seconds(times[0])} to {_seconds(times[-1])} s, n={len(times)}"
+
+
+def _measured_times(entry: Entry | None) -> Times:
     """Return the values in seconds of the rows that prove something."""
     rows = entry.rows if entry else ()
     measured = [row["measured"] for row in rows if row["measured"] and row["verdict"] != "unproven"]
     seconds = [value["value"] for value in measured if value["unit"] == "s"]
     numbers = sorted(float(value) for value in seconds if isinstance(value, int | float))
-    return Times(tuple(numbers)) if numbers else None
+    return tuple(numbers)
 
 
-def _settings_of(claim: Claim | None, windows: str, constants: Mapping[Key, Constant]) -> Iterator[_Setting]:
-    """Yield the settings that a claim depends on: its constants, and the symbols of its windows."""
-    own = claim.constants if claim else ()
-    yield from map(_Setting.of, own)
-    own_keys = {(constant.component, constant.reported) for constant in own}
-    for symbol in (SYMBOLS[name] for name in dict.fromkeys(_SYMBOL.findall(windows))):
-        key = (symbol.component, symbol.path)
-        if key in own_keys:
-            continue
-        if key in constants:
-            yield _Setting.of(constants[key])
-        else:
-            name, _, unit = symbol.meaning.removesuffix(")").partition(" (")
-            yield _Setting(key, name, unit, symbol.share)
-
-
-def _describe_change(
-    setting: _Setting, entries: tuple[Entry, Entry], reported: tuple[ReportedSettings, ReportedSettings]
-) -> str:
-    """Return how a setting differs: its reported values, else the defaults; empty if it does not."""
-    values = [_value_of(setting, entry, run) for entry, run in zip(entries, reported, strict=True)]
-    shipped = [_default(setting.constant, run.version) if setting.constant else None for run in reported]
-    defaults = [default[0] if default else None for default in shipped]
-    is_reported = None not in values
-    old, new = values if is_reported else defaults
-    if old is None or new is None or old == new:
-        return ""
-    change = f"{setting.name} {setting.in_words(old)} -> {setting.in_words(new)}"
-    if not is_reported:
-        change = f"default of {change}"
-    elif values != defaults:
-        return change
-    begins = [match[1] for default in shipped if default and (match := _SINCE.search(default[1]))]
-    since = max(begins, key=lambda version: [int(part) for part in version.split(".")], default="")
-    return f"{change}, the default changed{f' in {since}' if since else ''}"
-
-
-def _value_of(setting: _Setting, entry: Entry, run: ReportedSettings) -> float | str | None:
+def _value_of(setting: Setting, entry: Entry, reported: Reported) -> float | str | None:
     """Return the value in the claim's scenarios, or None if no component reported it."""
-    value = run.most_common(setting.key, [rundir.slug(row["scenario"]) for row in entry.rows])
+    value = _most_common(reported, setting.key, [rundir.slug(row["scenario"]) for row in entry.rows])
     if not value:
         return None
     for number in (duration_s, float):

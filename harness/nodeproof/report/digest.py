@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +36,14 @@ _CLAIM = "--claim"
 def verdict_of(row: Row) -> Verdict:
     """Return a row's outcome, code and reason; its window and measured value stay in the row."""
     return Verdict(row["verdict"], row["code"] or "", row["reason"], last_state=row["last_state"])
+
+
+def state_of(row: Row) -> State:
+    """Return the state that a row alone gives its claim."""
+    verdict = verdict_of(row)
+    if verdict.outcome == "unproven":
+        return "skipped" if verdict.is_skip else "open"
+    return verdict.outcome
 
 
 def measured_of(row: Row) -> str:
@@ -95,6 +104,21 @@ def worst_by_claim(rows: Iterable[Row]) -> Mapping[str, Row]:
 def _rank_across_scenarios(row: Row) -> int:
     verdict = verdict_of(row)
     return 4 if verdict.is_skip else verdict.rank
+
+
+def totals(worst: Iterable[Row]) -> str:
+    """Count claims by their worst verdict: `conforms 12  deviates 0  unproven 3 (scaled: 2, gap: 1)`."""
+    worst = list(worst)
+    outcomes = Counter(row["verdict"] for row in worst)
+    codes = Counter(row["code"] for row in worst if row["verdict"] == "unproven")
+    counts = "  ".join(f"{name} {outcomes[name]}" for name in ("conforms", "deviates", "unproven"))
+    return f"{counts} {count_codes(codes)}".rstrip()
+
+
+def count_codes(codes: Counter[str]) -> str:
+    """Return the number of each code, the most frequent first: `(scaled: 2, gap: 1)`."""
+    counts = ", ".join(f"{code}: {count}" for code, count in codes.most_common())
+    return f"({counts})" if counts else ""
 
 
 def exit_code(
@@ -175,11 +199,9 @@ class Entry:
     @property
     def state(self) -> State:
         """The claim's state in the run."""
-        if self.verdict is None:
-            return "open" if self.is_missing else "silent"
-        if self.verdict.outcome == "unproven":
-            return "skipped" if self.verdict.is_skip else "open"
-        return self.verdict.outcome
+        if self.rows:
+            return state_of(self.rows[0])
+        return "open" if self.is_missing else "silent"
 
     @property
     def label(self) -> str:
@@ -299,7 +321,12 @@ class Digest:
     def _fact(self, name: str) -> str:
         if self.facts:
             return str(getattr(self.facts, name))
-        return ", ".join(sorted({row[name] for row in self.rows})) or "unknown"
+        return common(self.rows, name)
+
+
+def common(rows: Iterable[Row], name: str) -> str:
+    """Return what all rows have in this field, or all that they have."""
+    return ", ".join(sorted({str(row[name]) for row in rows})) or "unknown"
 
 
 def read(run: Path) -> Digest:
@@ -403,9 +430,8 @@ def _missing_verdicts(run: StoredRun, malformed: int) -> Iterator[str]:
 
 def is_row(row: Row) -> bool:
     """Return whether a row has all that is shown of it: somebody may have edited the file."""
-    names = ("claim", "reason", "scenario", "last_state", "lab", "profile", "kubernetes_version")
     parts: list[tuple[Json, Mapping[str, type | tuple[type, ...]]]] = [
-        (row, dict.fromkeys(names, str)),
+        (row, dict.fromkeys(rundir.ROW_TEXTS, str)),
         (row["page"], dict.fromkeys(("agreement", "says", "cluster", "drift"), str)),
     ]
     if row["window"] is not None:

@@ -172,7 +172,8 @@ def is_plain(path: Path, root: Path) -> bool:
 def link(source: Path, target: Path, omitted: Collection[str] = ()) -> None:
     """Link a file, or a folder without the names in `omitted`, to another place; copy it if links fail.
 
-    A symbolic link, which may lead out of the run, is left out. Raises OSError.
+    A file that is there already stays, as it may be linked, too. A symbolic link, which may lead out of the
+    run, is left out. Raises OSError.
     """
     if source.is_symlink():
         return
@@ -181,7 +182,7 @@ def link(source: Path, target: Path, omitted: Collection[str] = ()) -> None:
         for path in entries(source):
             if path.name not in omitted:
                 link(path, target / path.name)
-    elif source.is_file():
+    elif source.is_file() and not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(source, target)

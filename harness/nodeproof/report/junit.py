@@ -8,14 +8,12 @@ scenario without a verdict was to judge is an error, too, unless it deviates.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from nodeproof.model.claim import Claim
-from nodeproof.model.problem import Problem
 from nodeproof.report import digest, files, rundir, sections
 from nodeproof.report.digest import Digest, Entry, State, details_of, verdict_of
 from nodeproof.report.rundir import Row
@@ -39,7 +37,7 @@ def write(run: Path, claims: Mapping[str, Claim], path: Path) -> Path:
 
 def render(run: Digest, claims: Mapping[str, Claim]) -> str:
     """Return the JUnit XML of a run."""
-    times, unjudged = _scenario_times(run.run), _scenarios_without_verdict(run)
+    times, unjudged = rundir.read_times(run.run), _scenarios_without_verdict(run)
     root = _element("testsuites", name="nodeproof")
     if run.missing:
         case = _element("testcase", classname="run", name="The run is whole")
@@ -102,7 +100,7 @@ def _case(entry: Entry, unjudged: Sequence[str], times: Mapping[str, float]) -> 
         # The schema gives it a message and nothing else.
         case.append(_element(tag, message=f"{label}: {message}"))
     elif tag:
-        texts = [_describe(row) for row in entry.rows if Entry("", None, (row,)).state == entry.state]
+        texts = [_describe(row) for row in entry.rows if digest.state_of(row) == entry.state]
         texts += [f"no verdict\nscenario: {scenario}" for scenario in unjudged]
         element = _element(tag, message=message, type=label)
         element.text = _FORBIDDEN.sub("", "\n\n".join(texts))
@@ -123,13 +121,6 @@ def _scenarios_without_verdict(run: Digest) -> Mapping[str, Sequence[str]]:
         for claim in claims:
             by_claim.setdefault(claim, []).append(scenario)
     return by_claim
-
-
-def _scenario_times(run: Path) -> Mapping[str, float]:
-    """Return how long each scenario took (s), if the run has it."""
-    with contextlib.suppress(Problem, TypeError, ValueError, AttributeError):
-        return {str(name): float(took_s) for name, took_s in rundir.read_json(run / rundir.TIMES).items()}
-    return {}
 
 
 def _element(tag: str, **attributes: str) -> ET.Element:

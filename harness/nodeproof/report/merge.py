@@ -6,7 +6,6 @@ Files are linked, or copied if links are impossible. A scenario that a shard sho
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,13 +20,11 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
 from nodeproof.model.verdict import unproven
 from nodeproof.report import allure, files, rundir
-from nodeproof.report.rundir import Row, RunFacts, StoredRun, Unreadable
+from nodeproof.report.rundir import Row, RunFacts, StoredRun
 
 _APART = timedelta(hours=12)
 """Shards that began further apart belong to different nights."""
 _NEXT_STEP = "merge runs of one command, which differ in --shard alone"
-_REWRITTEN = frozenset({"environment.properties"})
-"""Allure's results that a site writes."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +86,6 @@ class ShardRun:
         return "it ended in the middle of this scenario" if (self.run.folder / place).is_dir() else ""
 
 
-@dataclass(frozen=True)
-class Gap:
-    """A scenario that a shard should have judged and did not."""
-
-    nodeid: str
-    reason: str
-    rows: tuple[Row, ...]
-
-
 def merge(runs: Sequence[Path], into: Path | None, claims: Mapping[str, Claim]) -> Merged:
     """Merge shards into one run, in a folder of its own, by default beside the first run.
 
@@ -130,10 +118,10 @@ def merge(runs: Sequence[Path], into: Path | None, claims: Mapping[str, Claim]) 
             rundir.write_json(into / rundir.TIMES, times)
         # On Allure's clock they belong to the end of the run, whenever it is merged.
         ended_s = datetime.fromisoformat(facts.ended).timestamp()
-        for gap in gaps:
-            rundir.write_scenario(into, gap.nodeid, (), unread, gap.rows)
-            judged = [row["claim"] for row in gap.rows]
-            allure.write_broken(into, gap.nodeid, judged, gap.reason, claims, ended_s)
+        for nodeid, reason, gap_rows in gaps:
+            rundir.write_scenario(into, nodeid, (), unread, gap_rows)
+            judged = [row["claim"] for row in gap_rows]
+            allure.write_broken(into, nodeid, judged, reason, claims, ended_s)
         rows = rundir.merge_verdicts(into)
         rundir.write_facts(into, facts)
         rundir.point_latest(into.resolve().parent, into)
@@ -208,8 +196,12 @@ def _gaps(
     reasons: Mapping[int, str],
     claims: Mapping[str, Claim],
     unread: Configuration,
-) -> Iterator[Gap]:
-    """Yield the scenarios without judgments. Raises Problem if the catalogue lacks a claim."""
+) -> Iterator[tuple[str, str, Sequence[Row]]]:
+    """Yield each scenario without judgments, with the reason and its rows.
+
+    Raises:
+        Problem: The catalogue lacks a claim.
+    """
     parts = {part.shard.number: part for part in shards}
     for number, scenarios in enumerate(shards[0].shard.parts, 1):
         part, name = parts.get(number), shards[0].shard.named(number)
@@ -222,8 +214,11 @@ def _gaps(
                 next_step = "name its folder: --claims DIR"
                 raise Problem(f"the catalogue has no claim {unknown[0]}", "merge", next_step)
             verdict = unproven("gap", reason)
-            rows = (rundir.row(claims[claim], nodeid, verdict, unread) for claim in scenarios[nodeid])
-            yield Gap(nodeid, reason, tuple(rows))
+            yield (
+                nodeid,
+                reason,
+                [rundir.row(claims[claim], nodeid, verdict, unread) for claim in scenarios[nodeid]],
+            )
 
 
 def _link(part: ShardRun, into: Path) -> None:
@@ -239,19 +234,16 @@ def _link(part: ShardRun, into: Path) -> None:
             if target.exists():
                 target = target.with_name(f"{path.stem}-shard-{part.shard.number}{path.suffix}")
             files.link(path, target)
-    files.link(folder / rundir.TOO_LOADED, into / rundir.TOO_LOADED)
-    files.link(folder / "allure-results", into / "allure-results", _REWRITTEN)
-    if not (into / rundir.FIELDS).exists():
-        files.link(folder / rundir.FIELDS, into / rundir.FIELDS)
+    for name in (rundir.TOO_LOADED, rundir.FIELDS, allure.RESULTS):
+        files.link(folder / name, into / name)
 
 
 def _merge_times(shards: Sequence[ShardRun]) -> Mapping[str, float]:
     """Return how long scenarios took, by which a next run may be divided; the median of several values."""
     times: dict[str, list[float]] = {}
     for part in shards:
-        with contextlib.suppress(Unreadable, TypeError, ValueError, AttributeError):
-            for name, duration_s in rundir.read_json(part.run.folder / rundir.TIMES).items():
-                times.setdefault(str(name), []).append(float(duration_s))
+        for name, duration_s in rundir.read_times(part.run.folder).items():
+            times.setdefault(name, []).append(duration_s)
     return {name: median(durations_s) for name, durations_s in times.items()}
 
 

@@ -1,22 +1,32 @@
-"""The page of a run: its verdicts under the headings of the Kubernetes page, in one HTML file."""
+"""The page of a run: its verdicts under the headings of the Kubernetes page, in one HTML file.
+
+All pages and Markdown are rendered here: text in pages is escaped; nothing is loaded, and no script runs.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import digest, files, html, plain
+from nodeproof.report import allure, digest, files, plain, rundir, sections
 from nodeproof.report.digest import Digest, Entry, Since, State
-from nodeproof.report.evidence import Finder
-from nodeproof.report.rundir import Row, display_name
+from nodeproof.report.rundir import Row
 from nodeproof.report.sections import Section
 
 FILE = "page.html"
+SHORT = 400
+"""Length from which a text is folded."""
+EVIDENCE = ("timeline.svg", "rates.svg", "timeline.png", "rates.png", "history.jsonl")
+"""Files of a scenario that pages link to; runs of earlier versions have bitmaps."""
 LABELS: Mapping[State, str] = {
     "deviates": "deviate",
     "open": "should have been proven",
@@ -63,21 +73,69 @@ def write(run: Path, claims: Mapping[str, Claim]) -> Path:
         raise Problem(
             "the page cannot be written", str(site), "make the run's folder writable", str(error)
         ) from error
-    return html.write_html(site / FILE, render(run_digest, claims))
+    return write_html(site / FILE, render(run_digest, claims))
 
 
 def render(run_digest: Digest, claims: Mapping[str, Claim]) -> str:
     """Return the page; its links are relative to the run's site."""
-    return html.render_template("page.html", run=View(run_digest, claims, Finder.of(run_digest.run)))
+    return render_template("page.html", run=View(run_digest, claims, allure.addresses(run_digest.run)))
+
+
+def render_template(template: str, **context: Any) -> str:
+    """Return a page from one of `templates`."""
+    return _environment().get_template(template).render(**context)
+
+
+def encodable(text: str) -> str:
+    """Replace what no encoding has (half a surrogate pair) by a question mark."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def write_html(path: Path, text: str) -> Path:
+    """Write a page in one step.
+
+    Raises:
+        Problem: The file cannot be written.
+    """
+    return files.write_output(path, encodable(text).encode(), "the page cannot be written")
+
+
+def url_of(path: str) -> str:
+    """Return a relative path as a URL."""
+    return quote(path, safe="/", errors="replace")
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=select_autoescape(disabled_extensions=("md",), default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(
+        SHORT=SHORT,
+        url_of=url_of,
+        SIGNS=digest.SIGNS,
+        measured_of=digest.measured_of,
+        state_of=digest.state_of,
+        verdict_of=digest.verdict_of,
+        scenario_title=sections.title,
+    )
+    environment.filters.update(
+        code=plain.in_markdown, cell=plain.in_markdown_cell, prose=plain.prose_in_markdown
+    )
+    return environment
 
 
 @dataclass(frozen=True)
 class View:
-    """What the templates show of a run."""
+    """What the templates show of a run; `allure_pages` has the address of each scenario in Allure, if any."""
 
     digest: Digest
     claims: Mapping[str, Claim]
-    finder: Finder
+    allure_pages: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def entries(self) -> Sequence[Entry]:
@@ -90,44 +148,9 @@ class View:
         return digest.by_section(self.entries)
 
     @property
-    def kubernetes_version(self) -> str:
-        """The version of the cluster."""
-        return self.digest.kubernetes_version
-
-    @property
-    def lab(self) -> str:
-        """The kind of lab."""
-        return self.digest.lab
-
-    @property
-    def profile(self) -> str:
-        """The profile of times."""
-        return self.digest.profile
-
-    @property
-    def overrides(self) -> Sequence[str]:
-        """The settings of the user."""
-        return self.digest.overrides
-
-    @property
-    def missing(self) -> Sequence[str]:
-        """Sentences on what the run lacks."""
-        return self.digest.missing
-
-    @property
-    def is_judged_again(self) -> bool:
-        """Whether `recheck` judged the recordings again."""
-        return self.digest.is_judged_again
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether anything was judged."""
-        return bool(self.digest.rows)
-
-    @property
     def has_allure(self) -> bool:
         """Whether Allure's site is beside the page."""
-        return bool(self.finder.pages) or (self.digest.run / "site" / "index.html").is_file()
+        return bool(self.allure_pages) or (self.digest.run / "site" / "index.html").is_file()
 
     @property
     def load(self) -> str:
@@ -141,7 +164,7 @@ class View:
         """The run's name, and its shard."""
         shard = self.digest.facts.shard if self.digest.facts else None
         part = f", shard {shard.get('number')}/{shard.get('of')}" if isinstance(shard, dict) else ""
-        return f"{display_name(self.digest.run)}{part}"
+        return f"{self.digest.name}{part}"
 
     @property
     def began(self) -> str:
@@ -201,9 +224,14 @@ class View:
         """Return since when a claim deviates; empty if no earlier run is known."""
         return str(self._since.get(entry.id, ""))
 
-    def entry_of(self, row: Row) -> Entry:
-        """Return one row as an entry, for its state and label."""
-        return Entry("", None, (row,))
+    def evidence(self, nodeid: str) -> Sequence[tuple[str, str]]:
+        """Return name and address of the files of a scenario."""
+        folder = rundir.slug(nodeid)
+        return [
+            (name.partition(".")[0], f"../scenarios/{folder}/{name}")
+            for name in EVIDENCE
+            if (self.digest.run / "scenarios" / folder / name).is_file()
+        ]
 
     def measured_beside(self, row: Row) -> str:
         """Return the measured value if the row's reason does not contain it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -12,8 +13,10 @@ from rich.text import Text
 
 from nodeproof.model.problem import printable
 
-LONG = 300
-"""Characters of a text; what is longer is cut."""
+LONG, COMPLETE = 300, 4000
+"""Characters of a text, and of one that is shown completely; what is longer is cut."""
+COLUMNS = 110
+"""Width of wrapped text."""
 _WIDEST = 1_000_000
 """Columns of a line."""
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~])")
@@ -22,6 +25,17 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]|~])")
 def on_terminal(text: str, most: int = LONG) -> str:
     """Return one line without control characters, of at most `most` characters."""
     return shortened(" ".join(printable(text).split()), most)
+
+
+def wrapped(text: str, most: int = COMPLETE, first: int = 4, rest: int = 6) -> list[str]:
+    """Return the same line as several lines, indented by `first` and `rest` blanks."""
+    return textwrap.wrap(
+        on_terminal(text, most),
+        COLUMNS,
+        initial_indent=" " * first,
+        subsequent_indent=" " * rest,
+        break_on_hyphens=False,
+    )
 
 
 def in_markdown(text: str, most: int = LONG) -> str:

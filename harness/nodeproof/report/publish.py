@@ -26,7 +26,6 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -34,9 +33,8 @@ from typing import Any
 from nodeproof.model import redact
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import digest, evidence, files, html, page, rundir
-from nodeproof.report.digest import Digest, State
-from nodeproof.report.evidence import Finder
+from nodeproof.report import digest, files, page, rundir
+from nodeproof.report.digest import Digest
 from nodeproof.report.page import View
 
 Json = Any
@@ -45,7 +43,7 @@ _OWN = "<!-- nodeproof publish -->"
 """Marks the list, in its template."""
 _PARTIAL = ".nodeproof-partial-"
 _OF_A_RUN = (rundir.RUN, rundir.VERDICTS, rundir.DECLARED, rundir.CHANGES)
-_OF_A_SCENARIO = (*evidence.FILES, "judgments.json")
+_OF_A_SCENARIO = (*page.EVIDENCE, "judgments.json")
 _LOSSLESS = "utf-8", "surrogateescape"
 _EMBEDDED = re.compile(r'(?:\bd\("[^"]*","|data:[a-z]+/([a-z0-9.+-]+);base64,)([A-Za-z0-9+/]+={0,2})(?=")')
 """Data in Allure's page: `d("data/test-results/….json","BASE64")`, `src="data:text/javascript;base64,…"`."""
@@ -54,7 +52,7 @@ _PROGRAM = "javascript"
 
 @dataclass(frozen=True)
 class Copy:
-    """A published run, with what its entry on the list shows; an address is empty without such a page."""
+    """A published run, with what its entry on the list shows."""
 
     folder: Path
     when: datetime
@@ -65,32 +63,9 @@ class Copy:
     unread: str = ""
     """Why it cannot be read."""
 
-    @property
-    def name(self) -> str:
-        return self.folder.name
-
-    @cached_property
-    def counts(self) -> Sequence[tuple[State, str, int]]:
-        """How many claims are in each state that has any."""
-        counts = self.view.counts if self.view else ()
-        return [entry for entry in counts if entry[2] and entry[0] != "silent"]
-
-    @property
-    def worst(self) -> str:
-        """The state that decides how the run looks."""
-        return self.counts[0][0] if self.counts else "silent"
-
-    @property
-    def judged(self) -> str:
-        return self._address(page.FILE)
-
-    @property
-    def allure(self) -> str:
-        return self._address(INDEX)
-
-    def _address(self, name: str) -> str:
-        is_there = (self.folder / "site" / name).is_file()
-        return html.url_of(f"{self.name}/site/{name}") if is_there else ""
+    def has(self, page_name: str) -> bool:
+        """Return whether the copy has this page."""
+        return (self.folder / "site" / page_name).is_file()
 
 
 @dataclass(frozen=True)
@@ -132,16 +107,16 @@ def publish(
         copies, unread = _read_copies(folder, claims)
         number = min(keep, _fitting([copy.folder for copy in copies], mib))
         shown = [copy for copy in copies[:number] if copy.view]
-        unread += [f"{copy.name}: {copy.unread}" for copy in copies[:number] if not copy.view]
-        index = html.write_html(
-            folder / INDEX, html.render_template("publish.html", runs=shown, unread=unread)
+        unread += [f"{copy.folder.name}: {copy.unread}" for copy in copies[:number] if not copy.view]
+        index = page.write_html(
+            folder / INDEX, page.render_template("publish.html", runs=shown, unread=unread)
         )
         for copy in copies[number:]:
             shutil.rmtree(copy.folder)
     except OSError as error:
         next_step = "name a folder of yours with space left"
         raise Problem("runs cannot be published there", str(folder), next_step, str(error)) from error
-    names, removed = (tuple(copy.name for copy in part) for part in (shown, copies[number:]))
+    names, removed = (tuple(copy.folder.name for copy in part) for part in (shown, copies[number:]))
     foreign = tuple(str(run.run) for run in digests if _is_foreign(run.run / "site" / INDEX))
     return Published(index, names, removed, tuple(unread), foreign)
 
@@ -200,7 +175,7 @@ def _copy(run: Digest, folder: Path, claims: Mapping[str, Claim]) -> None:
         _copy_redacted(source, target)
     # The content is the copy's; its links, its neighbours and the tries put aside are the run's.
     shown = replace(digest.read(partial), run=run.run, load=run.load)
-    html.write_html(partial / "site" / page.FILE, page.render(shown, claims))
+    page.write_html(partial / "site" / page.FILE, page.render(shown, claims))
     began = run.facts.began if run.facts else rundir.read_run(run.run).began
     now = datetime.now(UTC).isoformat(timespec="seconds")
     rundir.write_json(partial / rundir.PUBLISHED, {"run": name, "began": began, "published": now})
@@ -267,24 +242,23 @@ def _read_copies(folder: Path, claims: Mapping[str, Claim]) -> tuple[list[Copy],
             foreign.append(
                 f"{mark.parent.name}: its {mark.name} is none of nodeproof: remove it if it is not needed"
             )
-    return sorted(copies, key=lambda copy: (copy.when, copy.name), reverse=True), foreign
+    return sorted(copies, key=lambda copy: (copy.when, copy.folder.name), reverse=True), foreign
 
 
 def _read_copy(mark: Path, claims: Mapping[str, Claim]) -> Copy | None:
     """Read a published run; None if its mark is not nodeproof's."""
-    times: Mapping[str, Json] = {}
-    with contextlib.suppress(Problem):
+    began = published = None
+    with contextlib.suppress(Problem, AttributeError):
         times = rundir.read_json(mark)
-    published = _parse_time(times.get("published")) if isinstance(times, dict) else None
+        began, published = _parse_time(times.get("began")), _parse_time(times.get("published"))
     if published is None:
         return None
     try:
         run = digest.read(mark.parent)
     except Problem as problem:
         return Copy(mark.parent, published, "", None, problem.what)
-    began = _parse_time(times.get("began"))
     began_text = f"{began.isoformat(' ', 'minutes')[:16]} UTC" if began else ""
-    return Copy(mark.parent, began or published, began_text, View(run, claims, Finder(run.run, {})))
+    return Copy(mark.parent, began or published, began_text, View(run, claims))
 
 
 def _parse_time(text: Json) -> datetime | None:

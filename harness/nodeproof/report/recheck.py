@@ -1,10 +1,17 @@
-"""Judge stored scenarios again with today's code: no cluster, no lab, only a run's folder."""
+"""A stored run judged again with today's code, without a cluster: `<run>/recheck`, a run's folder itself.
+
+Recorded files are linked, and the run itself stays as it was recorded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import contextlib
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from nodeproof.checks.judge import judge
 from nodeproof.model.claim import Claim
@@ -12,12 +19,17 @@ from nodeproof.model.history import History
 from nodeproof.model.judgment import Judgment
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
-from nodeproof.report import rundir
-from nodeproof.report.digest import verdict_of
-from nodeproof.report.rundir import Row, Scenario
+from nodeproof.report import allure, digest, files, junit, rundir, sections, timeline
+from nodeproof.report.digest import Digest, verdict_of
+from nodeproof.report.rundir import Row, RunFacts, Scenario, StoredRun, Unreadable
 
+Json = Any
 FILE = "verdicts.recheck.json"
 ABSENT = "absent"
+_LINKED = (
+    *(rundir.TIMES, rundir.DECLARED, rundir.FIELDS, rundir.SHARD, rundir.PLAN, rundir.TOO_LOADED),
+    allure.RESULTS,
+)
 
 
 @dataclass(frozen=True)
@@ -60,15 +72,178 @@ class Rejudged:
         return before != after
 
 
-def recheck(run: Path, claims: Mapping[str, Claim]) -> list[Row]:
-    """Judge all stored scenarios again; return their rows, also written to `verdicts.recheck.json`.
+@dataclass(frozen=True)
+class Rechecked:
+    """A run that was judged again, with its changed verdicts."""
+
+    digest: Digest
+    facts: RunFacts
+    changed: tuple[Difference, ...]
+
+
+def recheck(run: Path, claims: Mapping[str, Claim]) -> Rechecked:
+    """Judge all stored scenarios again, and replace `<run>/recheck` once all but its site is written.
+
+    A scenario with a missing or malformed file is left out, and named in what is missing.
 
     Raises:
-        Problem: A file is missing or malformed, or the catalogue lacks a claim.
+        Problem: There is no run, the folder cannot be written, or the catalogue lacks a claim or a constant.
     """
-    rows = [row for scenario in rundir.read_scenarios(run) for row in rejudge(scenario, claims).rows]
-    rundir.write_json(run / FILE, rows)
-    return rows
+    stored = rundir.read_run(rundir.recorded_run(run))
+    if not (stored.folder / "scenarios").is_dir():
+        raise Problem("there are no recordings of a run", str(run), "name a run that has `scenarios`")
+    folder, partial = stored.folder / rundir.RECHECK, stored.folder / f".{rundir.RECHECK}"
+    facts = stored.facts or reconstruct_facts(stored)
+    try:
+        files.remove(partial)
+        changed = _write(partial, stored, facts, claims)
+        files.remove(folder)
+        partial.rename(folder)
+    except OSError as error:
+        failed = "the run that was judged again cannot be written"
+        next_step = "check permissions and free space of the run's folder"
+        raise Problem(failed, str(folder), next_step, str(error)) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    junit.write(folder, claims, folder / junit.FILE)
+    return Rechecked(digest.read(folder), facts, changed)
+
+
+def _write(
+    into: Path, stored: StoredRun, facts: RunFacts, claims: Mapping[str, Claim]
+) -> tuple[Difference, ...]:
+    for part in ("scenarios", allure.RESULTS):
+        (into / part).mkdir(parents=True)
+    for name in _LINKED:
+        files.link(stored.folder / name, into / name)
+    rows, lost = _rejudge(into, stored, claims)
+    changed = tuple(differences(filter(digest.is_row, stored.rows), rows))
+    rundir.write_json(stored.folder / FILE, rows)
+    rundir.write_json(into / rundir.VERDICTS, rows)
+    rundir.write_facts(into, facts)
+    is_lost = stored.facts is None and (stored.folder / rundir.RUN).exists()
+    no_end = "run.json is malformed: when the run ended, and whether it did, nothing says." if is_lost else ""
+    notes = {
+        "run": facts.run,
+        "judged": datetime.now(UTC).isoformat(timespec="seconds"),
+        "changed": [asdict(difference) for difference in changed],
+        "lost": lost,
+        "no_end": no_end,
+    }
+    rundir.write_json(into / rundir.CHANGES, notes)
+    return changed
+
+
+def _rejudge(into: Path, stored: StoredRun, claims: Mapping[str, Claim]) -> tuple[list[Row], list[str]]:
+    """Judge and write all scenarios; return their rows, and a sentence on each that cannot be judged."""
+    last, rows = allure.last_results(into / allure.RESULTS), list[Row]()
+    unreadable = {Path(place).name: problem for place, problem in stored.problems.items() if "/" in place}
+    for scenario in stored.scenarios:
+        try:
+            rejudged = rejudge(scenario, claims)
+        except Unreadable as problem:
+            unreadable[scenario.folder.name] = problem
+            continue
+        rows += rejudged.rows
+        folder = _write_scenario(into, rejudged)
+        _write_result(folder, rejudged, last.get(scenario.nodeid), claims)
+    lost = {
+        name: f"A scenario cannot be judged again: {problem.line.replace(f'{stored.folder}/', '')}."
+        for name, problem in unreadable.items()
+    }
+    for nodeid, (path, result) in last.items():
+        if reason := lost.get(rundir.slug(nodeid)):
+            allure.rewrite(path, allure.with_status(result, "broken", reason))
+    return rows, list(lost.values())
+
+
+def _write_scenario(into: Path, rejudged: Rejudged) -> Path:
+    """Write the folder of a scenario: its recording, and all that follows from today's verdicts."""
+    scenario = rejudged.scenario
+    folder = into / "scenarios" / scenario.folder.name
+    folder.mkdir()
+    for name in ("history.jsonl", "configuration.json"):
+        files.link(scenario.folder / name, folder / name)
+    rundir.write_json(folder / "judgments.json", {**scenario.content, "verdicts": list(rejudged.rows)})
+    if rejudged.history is not None:
+        title = sections.title(scenario.nodeid)
+        timeline.render(rejudged.history, rejudged.judged, folder / "timeline.svg", title)
+        timeline.render_rates(rejudged.history, rejudged.judged, folder / "rates.svg")
+    return folder
+
+
+def _write_result(
+    folder: Path, rejudged: Rejudged, last: tuple[Path, Json] | None, claims: Mapping[str, Claim]
+) -> None:
+    """Write the new verdicts into the result of the scenario's last try, or into a first result of it."""
+    scenario, verdicts = rejudged.scenario, rejudged.verdicts
+    status = allure.status_of([verdict for _claim, verdict in verdicts])
+    versions = sorted({str(row["kubernetes_version"]) for row in rejudged.rows})
+    failure = digest.failure_message(verdicts, claims, ", ".join(versions))
+    message = "" if status == "passed" else failure
+    if last is None:
+        at_s = (scenario.folder / "judgments.json").stat().st_mtime
+        judged = [claim for claim, _verdict in verdicts]
+        result = allure.new_result(scenario.nodeid, judged, claims, status, message, at_s)
+        path = allure.path_of(folder.parents[1], result)
+    elif rejudged.judged:
+        path, result = last
+        old_status = allure.status_of([verdict_of(row) for row in scenario.rows])
+        # A scenario that failed for another reason than its verdicts still failed.
+        failed_otherwise = result.get("status") != old_status and status in ("passed", "skipped")
+        if rejudged.is_changed and not failed_otherwise:
+            result = allure.with_status(result, status, message)
+    else:
+        return
+    allure.rewrite(path, result, allure.attachments(folder, verdicts))
+
+
+def reconstruct_facts(run: StoredRun) -> RunFacts:
+    """Return the facts of a run that was killed before it wrote them, from its other files.
+
+    `ended` is empty, and so is what nothing shows.
+    """
+    shard, labs = run.shard, list(_stored_labs(run.folder))
+    scenarios = rundir.read_declared(run.folder)
+    if scenarios is None:
+        scenarios = shard.scenarios if shard else {"": tuple(row["claim"] for row in run.rows)}
+    version = shard.kubernetes_version if shard else digest.common(run.rows, "kubernetes_version")
+    return RunFacts(
+        run=run.folder.name,
+        began=run.began,
+        ended="",
+        lab=shard.lab if shard else digest.common(run.rows, "lab"),
+        profile=shard.profile if shard else digest.common(run.rows, "profile"),
+        kubernetes_version=labs[0]["kubernetes_version"] if labs else version,
+        command="",
+        components=labs[0]["components"] if labs else {},
+        settings=(),
+        quarantined=tuple(sorted({node for lab in labs for node in lab["quarantined"]})),
+        selected=tuple(sorted({claim for claims in scenarios.values() for claim in claims})),
+        exit_reason=_exit_reason(run.folder),
+        shard=shard.to_json() if shard else None,
+        overrides=shard.overrides if shard else (),
+    )
+
+
+def _stored_labs(run: Path) -> Iterator[Mapping[str, Json]]:
+    """Yield the complete descriptions of the run's labs."""
+    for path in files.entries(run / "labs"):
+        if path.suffix == ".json":
+            with contextlib.suppress(Unreadable):
+                lab = rundir.read_json(path)
+                if isinstance(lab, dict) and lab.keys() >= {
+                    "kubernetes_version",
+                    "components",
+                    "quarantined",
+                }:
+                    yield lab
+
+
+def _exit_reason(run: Path) -> str:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return files.read_text(run / rundir.BROKEN_OFF)
+    return ""
 
 
 def rejudge(scenario: Scenario, claims: Mapping[str, Claim]) -> Rejudged:

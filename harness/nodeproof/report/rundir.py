@@ -61,22 +61,8 @@ FORMAT = 1
 """Format of a run's folder. Additions keep the number, and readers ignore what they do not know; the number
 is raised if something that exists changes its meaning.
 """
-ROW_FIELDS = frozenset(
-    {
-        "claim",
-        "verdict",
-        "code",
-        "reason",
-        "scenario",
-        "window",
-        "measured",
-        "last_state",
-        "page",
-        "lab",
-        "profile",
-        "kubernetes_version",
-    }
-)
+ROW_TEXTS = frozenset({"claim", "reason", "scenario", "last_state", "lab", "profile", "kubernetes_version"})
+ROW_FIELDS = ROW_TEXTS | {"verdict", "code", "window", "measured", "page"}
 _SLUG_CHARS = 80
 _RESTORE = "restore the file, or run the scenarios again"
 _STAMP = re.compile(r"(\d{8}-\d{6})-")
@@ -376,28 +362,28 @@ def read_json(path: Path) -> Json:
 
 def read_run(folder: Path) -> StoredRun:
     """Read a run, whatever exists of it. Raises NewerFormat."""
-    folder, problems = folder.resolve(), dict[str, Unreadable]()
+    folder, problems, scenarios = folder.resolve(), dict[str, Unreadable](), list[Scenario]()
     facts = verdicts = shard = None
-    try:
+    with _noting(problems, RUN):
         facts = read_facts(folder)
-    except Unreadable as problem:
-        problems[RUN] = problem
-    try:
+    with _noting(problems, VERDICTS):
         verdicts = read_verdicts(folder)
-    except Unreadable as problem:
-        problems[VERDICTS] = problem
-    try:
+    with _noting(problems, SHARD):
         shard = read_shard(folder, facts)
-    except Unreadable as problem:
-        problems[SHARD] = problem
-    scenarios = []
     for path in judged_folders(folder):
-        try:
+        with _noting(problems, path.relative_to(folder).as_posix()):
             scenarios.append(read_scenario(path))
-        except Unreadable as problem:
-            problems[path.relative_to(folder).as_posix()] = problem
     scenarios.sort(key=lambda scenario: scenario.nodeid)
     return StoredRun(folder, facts, verdicts, tuple(scenarios), shard, problems)
+
+
+@contextlib.contextmanager
+def _noting(problems: dict[str, Unreadable], place: str) -> Iterator[None]:
+    """Note the problem of a part of a run that cannot be read."""
+    try:
+        yield
+    except Unreadable as problem:
+        problems[place] = problem
 
 
 def read_facts(run: Path) -> RunFacts:
@@ -471,6 +457,13 @@ def read_scenarios(run: Path) -> tuple[Scenario, ...]:
     if not (run / "scenarios").is_dir():
         raise Problem("this is no run's folder", str(run), "name a folder below reports/out")
     return tuple(sorted(map(read_scenario, judged_folders(run)), key=lambda scenario: scenario.nodeid))
+
+
+def read_times(run: Path) -> Mapping[str, float]:
+    """Return how long each scenario took (s), and `start`; empty without a well-formed file."""
+    with contextlib.suppress(Problem, TypeError, ValueError, AttributeError):
+        return {str(name): float(took_s) for name, took_s in read_json(run / TIMES).items()}
+    return {}
 
 
 def judged_folders(run: Path) -> list[Path]:

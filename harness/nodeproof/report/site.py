@@ -6,7 +6,6 @@ Allure 3 runs in Node.js. Its page stays as Allure wrote it, except that its Goo
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import http
 import http.server
@@ -16,18 +15,18 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from nodeproof import disk, proc
+from nodeproof import disk, locks, proc
 from nodeproof.cache import cache_dir
 from nodeproof.model.claim import Claim
 from nodeproof.model.overrides import suffix
 from nodeproof.model.problem import Problem
-from nodeproof.report import allure, digest, evidence, files, page, rundir, tables
+from nodeproof.report import allure, digest, files, page, rundir
 from nodeproof.report.digest import Digest
 from nodeproof.report.rundir import RunFacts
 
@@ -86,11 +85,11 @@ def _build(run: Path, report_line: Callable[[str], None], claims: Mapping[str, C
     facts, node = rundir.read_facts(run), find_node()
     run_digest = digest.read(run)
     program = install(node, report_line)
-    results = run / evidence.RESULTS
+    results = run / allure.RESULTS
     # Allure itself opens the files in it.
     files.refuse_links(results)
     partial_site, site = run / ".site", run / "site"
-    with _locked(rundir.recorded_run(run).parent / f".{HISTORY}.lock"):
+    with locks.locked(rundir.recorded_run(run).parent / f".{HISTORY}.lock"):
         config = _write_config(run, run_digest, facts, claims)
         files.remove(partial_site)
         options = ("--config", str(config), "--output", str(partial_site))
@@ -186,7 +185,7 @@ def _variables(facts: RunFacts, run: Digest) -> Mapping[str, str]:
         for role, about in facts.components.items()
     }
     shown = {
-        "verdicts": tables.totals(digest.worst_by_claim(run.rows).values()),
+        "verdicts": digest.totals(digest.worst_by_claim(run.rows).values()),
         "judged": "again, from the recordings" if run.is_judged_again else "",
         "kubernetes": facts.kubernetes_version,
         "lab": facts.lab,
@@ -243,7 +242,7 @@ def install(node: Node, report_line: Callable[[str], None]) -> Path:
     cache, version = cache_dir(), hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
     cache.mkdir(parents=True, exist_ok=True)
     target = cache / f"allure-{version}"
-    with _locked(cache / f"allure-{version}.lock"):
+    with locks.locked(cache / f"allure-{version}.lock"):
         if not target.is_dir():
             report_line("installing the Allure report generator (once)")
             _npm_ci(node, recipe, cache / f"allure-{version}.partial", target)
@@ -322,11 +321,3 @@ def _run(argv: tuple[str, ...], cwd: Path, node: Node, timeout_s: float, what: s
     except proc.CommandFailed as error:
         next_step = "read the output below; the run's verdicts are stored all the same"
         raise Problem(what, " ".join(argv[:4]), next_step, error.output.strip()[-2000:]) from error
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    with os.fdopen(descriptor, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -44,47 +44,8 @@ _KEY = (
     ("◆", "status changed"),
     ("●", "observed"),
 )
-_FILLS: Mapping[str, tuple[str, str]] = {
-    "ready": ("#009e73", "#000000"),
-    "not-ready": ("#e69f00", "#000000"),
-    "unknown": ("#cc79a7", "#000000"),
-    "no-condition": ("#bbbbbb", "#000000"),
-    "taint": ("#0072b2", "#ffffff"),
-    "pod": ("#56b4e9", "#000000"),
-    "terminating": ("#f0e442", "#000000"),
-    "fault": ("#d55e00", "#000000"),
-    "conforms": ("#009e73", "#000000"),
-    "deviates": ("#d55e00", "#000000"),
-    "unproven": ("#c8c8c8", "#000000"),
-}
-"""Colours of each class, in light and dark mode: the area and the text on it."""
-_SCHEME = ".nodeproof{{--paper:{};--ink:{};--soft:{};--lines:{}}}"
-_LIGHT = _SCHEME.format("#ffffff", "#1b1f24", "#505a64", "#d5dbe1")
-_DARK = _SCHEME.format("#10151b", "#e6edf3", "#a3b0bd", "#36414c")
-# A page may include the picture: every rule is limited to it.
-_STYLE = "\n".join(
-    (
-        _LIGHT,
-        f"@media (prefers-color-scheme:dark){{{_DARK}}}",
-        ".nodeproof text{fill:var(--ink);font:13px system-ui,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}",
-        ".nodeproof .head{font-size:17px;font-weight:600}.nodeproof .group{font-weight:600}",
-        ".nodeproof .soft{fill:var(--soft);font-size:12px}",
-        ".nodeproof .paper{fill:var(--paper)}.nodeproof .inked{fill:var(--soft)}",
-        ".nodeproof .grid{stroke:var(--lines)}.nodeproof .rule{stroke:var(--soft)}",
-        ".nodeproof .beat{stroke:var(--ink);stroke-width:1.5;vector-effect:non-scaling-stroke;fill:none}",
-        ".nodeproof .dotted{stroke:var(--soft);stroke-dasharray:2 3}",
-        ".nodeproof .gap{fill:url(#np-gap);stroke:var(--soft)}.nodeproof .not{fill:url(#np-not)}",
-        ".nodeproof .edged{stroke:var(--soft);stroke-width:.75}.nodeproof .faint{opacity:.3}",
-        ".nodeproof .shade{opacity:.1}",
-        ".nodeproof .edge{stroke:var(--ink);stroke-width:2}.nodeproof .dot{stroke:var(--paper)}",
-        ".nodeproof .dots{stroke-linecap:round;stroke-width:7;vector-effect:non-scaling-stroke}",
-        *(
-            f".nodeproof .{name}{{fill:{fill}}}.nodeproof text.on-{name}{{fill:{text};font-size:12px}}"
-            f".nodeproof .dots.{name}{{stroke:{fill}}}"
-            for name, (fill, text) in _FILLS.items()
-        ),
-    )
-)
+# A page may include the picture: every rule of the style is limited to it.
+_STYLE = (Path(__file__).parent / "templates" / "picture.css").read_text().rstrip()
 _PATTERNS = (
     "<defs>"
     '<pattern id="np-gap" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
@@ -101,7 +62,7 @@ class Bar:
     start: float
     end: float
     colour: str
-    """A class of `_FILLS`, or gap."""
+    """A class of `picture.css`."""
     label: str = ""
     tip: str = ""
 

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from nodeproof.model.claim import Claim
-from nodeproof.report import html
-from nodeproof.report.digest import Digest, Since, details_of, measured_of, verdict_of, worst_by_claim
-from nodeproof.report.evidence import Finder
-from nodeproof.report.page import LABELS, View
-from nodeproof.report.plain import aligned, duration, on_terminal, shortened
+from nodeproof.report.digest import (
+    Digest,
+    Since,
+    details_of,
+    measured_of,
+    totals,
+    verdict_of,
+    worst_by_claim,
+)
+from nodeproof.report.page import LABELS, View, render_template
+from nodeproof.report.plain import COMPLETE, aligned, duration, on_terminal, shortened, wrapped
 from nodeproof.report.rundir import Row
 from nodeproof.report.sections import title
 
-COLUMNS = 110
-"""Width of wrapped text."""
 FILE = "table.txt"
 """The table's name in a run's folder."""
 MAX_LISTED = 50
 """Claims of one list of the summary; the page of a CI run takes at most a megabyte."""
 MAX_DETAILED = 10
 """If more claims deviate, each has only a few lines at the end of the output."""
-_COMPLETE, _REASON, _DETAIL, _SHORT, _VALUE = 4000, 300, 200, 95, 40
-"""Characters of a text in the table; at the end of the output, of a reason (three lines), another detail
-(two), a short text (one), and a value.
+_REASON, _DETAIL, _SHORT, _VALUE = 300, 200, 95, 40
+"""Characters at the end of the output: of a reason (three lines), another detail (two), a short text (one),
+and a value.
 """
 _MAX_SKIP_REASONS = 3
 _SHORT_PAGE_TEXT = 12
@@ -56,7 +59,7 @@ def render(
         if since and claim in since:
             output += wrapped(str(since[claim]))
     took = "without an end" if duration_s is None else duration(duration_s)
-    last = f"{took}; report: {on_terminal(report, _COMPLETE)}"
+    last = f"{took}; report: {on_terminal(report, COMPLETE)}"
     return "\n".join([*output, "", totals(worst.values()), last])
 
 
@@ -75,33 +78,7 @@ def _cells(row: Row, scenarios: int) -> tuple[str, ...]:
     return on_terminal(row["claim"]), verdict_of(row).label, measured, allowed, remark
 
 
-def totals(worst: Iterable[Row]) -> str:
-    """Count claims by their worst verdict: `conforms 12  deviates 0  unproven 3 (scaled: 2, gap: 1)`."""
-    worst = list(worst)
-    outcomes = Counter(row["verdict"] for row in worst)
-    codes = Counter(row["code"] for row in worst if row["verdict"] == "unproven")
-    counts = "  ".join(f"{name} {outcomes[name]}" for name in ("conforms", "deviates", "unproven"))
-    return f"{counts} {count_codes(codes)}".rstrip()
-
-
-def count_codes(codes: Counter[str]) -> str:
-    """Return the number of each code, the most frequent first: `(scaled: 2, gap: 1)`."""
-    counts = ", ".join(f"{code}: {count}" for code, count in codes.most_common())
-    return f"({counts})" if counts else ""
-
-
-def wrapped(text: str, most: int = _COMPLETE) -> list[str]:
-    """Return at most `most` characters of a text as indented lines without control characters."""
-    return textwrap.wrap(
-        on_terminal(text, most),
-        COLUMNS,
-        initial_indent="    ",
-        subsequent_indent="      ",
-        break_on_hyphens=False,
-    )
-
-
-def _wrapped_details(row: Row, most: int = _COMPLETE) -> Iterator[str]:
+def _wrapped_details(row: Row, most: int = COMPLETE) -> Iterator[str]:
     for name, text in details_of(row).items():
         yield from wrapped(f"{name}: {text}", most)
 
@@ -180,9 +157,9 @@ def _skipped(rows: Sequence[Row]) -> Iterator[str]:
 
 def summary(digest: Digest, claims: Mapping[str, Claim]) -> str:
     """Return a run in Markdown, for the page of a CI run; also of one that is not whole."""
-    run = View(digest, claims, Finder(digest.run, {}))
+    run = View(digest, claims)
     counts = {state: (number, label) for state, label, number in run.counts}
-    return html.render_template(
+    return render_template(
         "summary.md",
         run=run,
         setup=digest.setup,

@@ -14,7 +14,7 @@ from nodeproof.labs.client import registry
 from nodeproof.labs.kinds import kind_named
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.report import allure, digest, rundir, tables
-from nodeproof.report.plain import counted
+from nodeproof.report.plain import counted, wrapped
 from nodeproof.report.rundir import DIED
 from nodeproof.safety.ledger import Ledger
 from nodeproof.session import planning, sharing
@@ -167,7 +167,7 @@ def summary(run: Path) -> Iterator[str]:
     unjudged = sorted(set(facts.selected) - {row["claim"] for row in rows})
     if unjudged:
         yield f"{counted(len(unjudged), 'selected claim')} without a verdict:"
-        yield from tables.wrapped(", ".join(unjudged), _MAX_NAMES_LENGTH)
+        yield from wrapped(", ".join(unjudged), _MAX_NAMES_LENGTH)
     if facts.exit_reason:
         yield f"nodeproof: {facts.exit_reason}"
     yield totals

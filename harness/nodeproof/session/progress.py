@@ -29,7 +29,7 @@ from rich.text import Text
 from nodeproof.model import redact
 from nodeproof.model.problem import printable
 from nodeproof.report import plain
-from nodeproof.report.tables import count_codes
+from nodeproof.report.digest import count_codes
 from nodeproof.session.judging import LABEL, RERUN
 from nodeproof.session.planning import planned_s
 
