@@ -64,6 +64,7 @@ _CLAIMS = Argument("--claims", type=Path, action="append", default=[], help="fol
 _COMPONENTS = (
     Argument("--kubernetes-version", default="", help="default v1.36.3"),
     Argument("--components", default="build", help="'build', or a folder with the executables"),
+    Argument("--source", metavar="DIR", default="", help="checkout of Kubernetes to build instead"),
 )
 COMMANDS = (
     Command(

@@ -20,6 +20,7 @@ from nodeproof.model.problem import Problem
 if TYPE_CHECKING:
     import pytest
 
+    from nodeproof.artifacts.checkout import Checkout
     from nodeproof.artifacts.components import Components
     from nodeproof.labs.client.handle import LabHandle
 
@@ -154,13 +155,22 @@ def _joined(rest: Sequence[str]) -> list[str]:
     return joined
 
 
-_PATH_OPTIONS = ("--components", "--lab", "--times", "--topology")
+_PATH_OPTIONS = ("--components", "--source", "--lab", "--times", "--topology")
 
 
-def _obtain(arguments: argparse.Namespace) -> Components:
-    from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, obtain
+def _checkout(arguments: argparse.Namespace) -> Checkout | None:
+    """Return the state of the checkout of --source, if there is one. Raises Problem."""
+    from nodeproof.artifacts.checkout import checkout_of
+
+    return checkout_of(arguments.source, arguments.components, arguments.kubernetes_version)
+
+
+def _obtain(arguments: argparse.Namespace, checkout: Checkout | None) -> Components:
+    from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, obtain, obtain_from
 
     try:
+        if checkout:
+            return obtain_from(checkout, _say)
         return obtain(arguments.components, arguments.kubernetes_version or DEFAULT_KUBERNETES_VERSION, _say)
     finally:
         if sys.stderr.isatty():
@@ -189,7 +199,10 @@ def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     overrides, profile = parse(arguments.feature_gates, arguments.set), arguments.profile
     request = LabRequest(name, nodes, zones, profile, True, kind.name, spread, machines)
     starting.check(request)
-    components = _obtain(arguments)
+    checkout = _checkout(arguments)
+    if checkout:
+        overrides = replace(overrides, source=checkout.text)
+    components = _obtain(arguments, checkout)
     overrides = dryrun.check(overrides, components, kind, profile_named(profile))
     request = replace(request, overrides=overrides)
     _sweep()
@@ -354,7 +367,10 @@ def kubectl(arguments: argparse.Namespace, rest: list[str]) -> int:
 
 def components(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Build or check the components, and list them."""
-    components = _obtain(arguments)
+    checkout = _checkout(arguments)
+    if checkout:
+        _say(checkout.text)
+    components = _obtain(arguments, checkout)
     for role, part in components.by_role.items():
         terminal.put(f"{role:<24} {part.version:<10} {part.origin:<9} {part.sha256[:12]}  {part.path}")
     return 0
@@ -365,5 +381,5 @@ def box(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from nodeproof.artifacts.image import golden_image
     from nodeproof.labs.kinds.libvirt import box
 
-    box.make(arguments.folder, golden_image(_obtain(arguments), _say), _say)
+    box.make(arguments.folder, golden_image(_obtain(arguments, _checkout(arguments)), _say), _say)
     return 0
