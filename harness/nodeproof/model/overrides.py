@@ -77,6 +77,11 @@ class Overrides:
 NO_OVERRIDES = Overrides()
 
 
+def without_source(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return `Overrides.texts` without the checkout: runs with equal rest can prove the same claims."""
+    return tuple(text for text in texts if not text.startswith(f"{SOURCE_OPTION} "))
+
+
 def suffix(texts: Sequence[str]) -> str:
     """Return what follows the profile in the name of a run with these `Overrides.texts`; empty without."""
     return f"+{hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:8]}" if texts else ""

@@ -34,6 +34,7 @@ from nodeproof.model.overrides import (
     Overrides,
     parse,
     suffix,
+    without_source,
 )
 from nodeproof.model.problem import Problem
 
@@ -87,7 +88,7 @@ class Options:
     @property
     def planned_name(self) -> str:
         """The profile in the names of runs to plan by: without a source, which seldom changes durations."""
-        return f"{self.profile}{suffix(replace(self.overrides, source='').texts)}"
+        return f"{self.profile}{suffix(without_source(self.overrides.texts))}"
 
     def obtain(self, report: Callable[[str], None]) -> Components:
         """Return the executables of a lab that the run starts. Raises Problem."""
