@@ -90,6 +90,19 @@ COMMANDS = (
         passes_on=True,
     ),
     Command(
+        "bisect",
+        commands.bisect,
+        "find the commit of Kubernetes since which a claim deviates",
+        (
+            Argument("--source", metavar="DIR", type=Path, required=True, help="repository of Kubernetes"),
+            Argument("--good", metavar="REV", required=True, help="revision on which the claim conforms"),
+            Argument("--bad", metavar="REV", required=True, help="revision on which the claim deviates"),
+            Argument("--claim", metavar="ID", required=True, help="the claim"),
+        ),
+        about="Other options are passed to `nodeproof run`: -k, --profile, --kubernetes-version, ...",
+        passes_on=True,
+    ),
+    Command(
         "plan",
         commands.plan,
         "show which worker would run each scenario, and until when; starts nothing",

@@ -84,6 +84,19 @@ def _shipped() -> list[str]:
     return ["--shipped", "-o", f"testpaths={shlex.quote(str(catalogue.scenarios_dir()))}"]
 
 
+def bisect(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Print the first commit of Kubernetes on which a claim deviates."""
+    from nodeproof import catalogue
+    from nodeproof.bisect import find_first_bad, judge_by_runs
+    from nodeproof.report import rundir
+
+    catalogue.find_judged(arguments.claim, catalogue.load())
+    out = rundir.new_folder(Path("reports/out").absolute(), "bisect", arguments.claim)
+    judge = judge_by_runs(arguments.claim, out, rest)
+    terminal.put(find_first_bad(arguments.source, arguments.good, arguments.bad, judge, _say))
+    return 0
+
+
 def plan(_arguments: argparse.Namespace, rest: list[str]) -> int:
     """Print which worker would run each scenario, and until when, without starting anything."""
     import pytest
