@@ -179,7 +179,8 @@ def _checkout(arguments: argparse.Namespace) -> Checkout | None:
 
 
 def _obtain(arguments: argparse.Namespace, checkout: Checkout | None) -> Components:
-    from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, obtain, obtain_from
+    from nodeproof.artifacts.components import obtain, obtain_from
+    from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 
     try:
         if checkout:

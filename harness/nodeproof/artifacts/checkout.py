@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeproof import proc
-from nodeproof.artifacts.build import BUILD, DEFAULT_KUBERNETES_VERSION, Version, staging_modules
+from nodeproof.artifacts.build import BUILD, Version, staging_modules
 from nodeproof.model.overrides import SOURCE_OPTION
 from nodeproof.model.problem import Problem
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 
 _GIT_TIMEOUT_S = 60.0
 _MAX_NAMED = 3

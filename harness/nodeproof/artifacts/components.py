@@ -21,7 +21,6 @@ from types import MappingProxyType
 from nodeproof import proc
 from nodeproof.artifacts.build import (
     BUILD,
-    DEFAULT_KUBERNETES_VERSION,
     Version,
     Work,
     build_errors,
@@ -34,11 +33,11 @@ from nodeproof.cache import Report, cache_dir, load_or_build, work_folder
 from nodeproof.hints import shipped
 from nodeproof.model.overrides import SOURCE_OPTION
 from nodeproof.model.problem import Problem
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 
 __all__ = [
     "BUILD",
     "CLOUD",
-    "DEFAULT_KUBERNETES_VERSION",
     "HOLLOW",
     "PROXY",
     "ROLES",

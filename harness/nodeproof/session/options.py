@@ -12,7 +12,6 @@ from nodeproof import terminal
 from nodeproof.artifacts.checkout import Checkout, checkout_of
 from nodeproof.artifacts.components import (
     BUILD,
-    DEFAULT_KUBERNETES_VERSION,
     Components,
     check_version,
     obtain,
@@ -37,6 +36,7 @@ from nodeproof.model.overrides import (
     without_source,
 )
 from nodeproof.model.problem import Problem
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 
 ANY = "any"
 _DEFAULT_NODES = 3
