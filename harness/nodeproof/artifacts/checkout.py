@@ -68,7 +68,7 @@ def read_checkout(folder: Path, version: str) -> Checkout:
         version: its version of Kubernetes; if empty, the last tag before its commit.
 
     Raises:
-        Problem: It is no checkout of Kubernetes, or its version is unknown.
+        Problem: It is no checkout of Kubernetes, a file cannot be read, or the version is unknown.
     """
     folder = folder.expanduser().resolve()
     _check_complete(folder)
@@ -76,7 +76,12 @@ def read_checkout(folder: Path, version: str) -> Checkout:
     version = str(Version.parse(version)) if version else _version_of(folder, is_repository)
     commit = _git(folder, "rev-parse", "--short=12", "HEAD") if is_repository else ""
     changes = _git(folder, "status", "--porcelain", "--untracked-files=all") if commit else ""
-    return Checkout(str(folder), version, commit, len(changes.splitlines()), content_hash(folder))
+    try:
+        content = content_hash(folder)
+    except OSError as error:
+        message = f"the checkout cannot be read: {error}"
+        raise Problem(message, f"{SOURCE_OPTION} {folder}", "make its files readable") from error
+    return Checkout(str(folder), version, commit, len(changes.splitlines()), content)
 
 
 def content_hash(folder: Path) -> str:
